@@ -1,0 +1,44 @@
+# Everything a contributor runs; the same in CI (.ci/run calls `make test`).
+.PHONY: run test check unit e2e bench bench-space sim build
+SHELL := /bin/bash
+DEMO := target/demo
+ADDRESS ?= 127.0.0.1:4450
+SEEDS ?= 10000
+
+run: ## Serve a demo share on 127.0.0.1:4450 and print how to connect
+	@scripts/packages build
+	cargo build --release -p arden
+	@mkdir -p $(DEMO)
+	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/files
+
+build:
+	cargo build --release -p arden
+
+test: ## What CI runs
+	@scripts/packages test
+	@tests/downloads
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory e2e
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	scripts/tidy
+
+unit:
+	cargo test --workspace
+
+e2e: build ## End to end: smbclient, smbprotocol, the kernel's client, smbtorture, kill -9, Samba's directories
+	tests/e2e/run
+
+bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--quick for one short round
+	@scripts/packages test
+	tests/bench/space $(ARGS)
+
+bench: ## Arden against Samba, same client, same disk, same run
+	@scripts/packages test
+	tests/bench/run
+
+sim: ## Storage under simulated faults, seed after seed
+	cargo run --release -p arden-sim -- --seeds $(SEEDS)

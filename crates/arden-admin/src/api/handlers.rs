@@ -1,0 +1,261 @@
+//! One handler for each route: take the request apart, change the state, tell the servers, answer.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{MethodFilter, MethodRouter, on},
+};
+use serde::Serialize;
+
+use super::{Api, Body};
+use crate::{
+    error::{AdminError, Result},
+    metrics,
+    model::{
+        GroupInfo, Id, NewGroup, NewUser, OpenInfo, SessionInfo, Settings, SettingsChange, Share, ShareChange,
+        StatusInfo, UserChange, UserInfo,
+    },
+    openapi::{self, Route},
+};
+
+type Ctx = State<Arc<Api>>;
+type Answer<T> = Result<Json<T>>;
+
+/// Every operation of `openapi::ROUTES`; a missing one stops the daemon at its start and fails the tests.
+pub(super) fn for_route(route: &Route) -> MethodRouter<Arc<Api>> {
+    let method = MethodFilter::try_from(route.method()).unwrap_or(MethodFilter::GET);
+    match route.operation {
+        "status" => on(method, status),
+        "settings" => on(method, settings),
+        "changeSettings" => on(method, change_settings),
+        "users" => on(method, users),
+        "addUser" => on(method, add_user),
+        "user" => on(method, user),
+        "changeUser" => on(method, change_user),
+        "removeUser" => on(method, remove_user),
+        "groups" => on(method, groups),
+        "addGroup" => on(method, add_group),
+        "group" => on(method, group),
+        "removeGroup" => on(method, remove_group),
+        "addMember" => on(method, add_member),
+        "removeMember" => on(method, remove_member),
+        "shares" => on(method, shares),
+        "addShare" => on(method, add_share),
+        "share" => on(method, share),
+        "changeShare" => on(method, change_share),
+        "removeShare" => on(method, remove_share),
+        "sessions" => on(method, sessions),
+        "closeSession" => on(method, close_session),
+        "opens" => on(method, opens),
+        "closeOpen" => on(method, close_open),
+        "metrics" | "prometheus" => on(method, metrics_text),
+        "openapi" => on(method, document),
+        other => super::storage::for_operation(other, method)
+            .or_else(|| super::volume::for_operation(other, method))
+            .unwrap_or_else(|| unreachable!("route {other} has no handler")),
+    }
+}
+
+pub(super) fn created<T: Serialize>(value: T) -> Response {
+    (StatusCode::CREATED, Json(value)).into_response()
+}
+
+async fn status(State(api): Ctx) -> Json<StatusInfo> {
+    let s = api.state.snapshot();
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Json(StatusInfo {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        pid: std::process::id(),
+        uptime_seconds: api.started.elapsed().as_secs(),
+        listen: api.control.listen(),
+        server_name: s.server_name(),
+        server_guid: s.server_guid_text(),
+        machine_sid: s.machine_sid.clone(),
+        shares: count(s.shares.len()),
+        users: count(s.users.len()),
+        sessions: count(api.control.sessions().len()),
+        opens: count(api.control.opens().len()),
+        memory_bytes: metrics::resident_bytes(),
+    })
+}
+
+async fn settings(State(api): Ctx) -> Json<Settings> {
+    Json(api.state.snapshot().settings.clone())
+}
+
+async fn change_settings(State(api): Ctx, Body(change): Body<SettingsChange>) -> Answer<Settings> {
+    let settings = api.blocking(move |api| api.state.change(|s| s.change_settings(&change))).await?;
+    api.control.settings_changed(&settings);
+    tracing::info!("settings changed");
+    Ok(Json(settings))
+}
+
+async fn users(State(api): Ctx) -> Json<Vec<UserInfo>> {
+    let s = api.state.snapshot();
+    Json(s.users.values().map(|u| s.user_info(u)).collect())
+}
+
+async fn add_user(State(api): Ctx, Body(new): Body<NewUser>) -> Result<Response> {
+    let user = api.blocking(move |api| api.state.change(|s| s.add_user(&new))).await?;
+    tracing::info!(user = user.name, "user added");
+    Ok(created(user))
+}
+
+async fn user(State(api): Ctx, Path(name): Path<String>) -> Answer<UserInfo> {
+    let s = api.state.snapshot();
+    Ok(Json(s.user_info(s.user(&name)?)))
+}
+
+async fn change_user(State(api): Ctx, Path(name): Path<String>, Body(change): Body<UserChange>) -> Answer<UserInfo> {
+    let ends_sessions = change.password.is_some() || change.disabled == Some(true);
+    let user = api.blocking(move |api| api.state.change(|s| s.change_user(&name, &change))).await?;
+    if ends_sessions {
+        api.control.users_changed(std::slice::from_ref(&user.name));
+    }
+    tracing::info!(user = user.name, "user changed");
+    Ok(Json(user))
+}
+
+async fn remove_user(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+    let user = api.blocking(move |api| api.state.change(|s| s.remove_user(&name))).await?;
+    api.control.users_changed(std::slice::from_ref(&user.name));
+    tracing::info!(user = user.name, "user removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn groups(State(api): Ctx) -> Json<Vec<GroupInfo>> {
+    let s = api.state.snapshot();
+    Json(s.groups.values().map(|g| s.group_info(g)).collect())
+}
+
+async fn add_group(State(api): Ctx, Body(new): Body<NewGroup>) -> Result<Response> {
+    let group = api.blocking(move |api| api.state.change(|s| s.add_group(&new))).await?;
+    tracing::info!(group = group.name, "group added");
+    Ok(created(group))
+}
+
+async fn group(State(api): Ctx, Path(name): Path<String>) -> Answer<GroupInfo> {
+    let s = api.state.snapshot();
+    Ok(Json(s.group_info(s.group(&name)?)))
+}
+
+async fn remove_group(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+    let group = name.clone();
+    api.blocking(move |api| api.state.change(|s| s.remove_group(&name))).await?;
+    tracing::info!(group, "group removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn add_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
+    let group = api.blocking(move |api| api.state.change(|s| s.add_member(&group, &user))).await?;
+    tracing::info!(group = group.name, members = group.members.len(), "group changed");
+    Ok(Json(group))
+}
+
+async fn remove_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
+    let group = api.blocking(move |api| api.state.change(|s| s.remove_member(&group, &user))).await?;
+    tracing::info!(group = group.name, members = group.members.len(), "group changed");
+    Ok(Json(group))
+}
+
+async fn shares(State(api): Ctx) -> Json<Vec<Share>> {
+    let s = api.state.snapshot();
+    Json(s.shares.values().map(|share| s.share_info(share)).collect())
+}
+
+async fn share(State(api): Ctx, Path(name): Path<String>) -> Answer<Share> {
+    let s = api.state.snapshot();
+    Ok(Json(s.share_info(s.share(&name)?)))
+}
+
+async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> {
+    let share = api
+        .blocking(move |api| {
+            api.state.change(|s| {
+                let share = s.add_share(&new)?;
+                api.control.check_share(&share)?;
+                Ok(share)
+            })
+        })
+        .await?;
+    Ok(created(share_is_stored(&api, &share, "share added").await?))
+}
+
+async fn change_share(State(api): Ctx, Path(name): Path<String>, Body(change): Body<ShareChange>) -> Answer<Share> {
+    let share = api
+        .blocking(move |api| {
+            api.state.change(|s| {
+                let share = s.change_share(&name, &change)?;
+                api.control.check_share(&share)?;
+                Ok(share)
+            })
+        })
+        .await?;
+    Ok(Json(share_is_stored(&api, &share, "share changed").await?))
+}
+
+async fn share_is_stored(api: &Arc<Api>, share: &Share, what: &str) -> Result<Share> {
+    tell_shares(api).await?;
+    tracing::info!(share = share.name, path = %share.path.display(), "{what}");
+    Ok(api.state.snapshot().share_info(share))
+}
+
+/// Opening a new share's directory waits for the disk.
+async fn tell_shares(api: &Arc<Api>) -> Result<()> {
+    api.blocking(|api| {
+        let shares: Vec<Share> = api.state.snapshot().shares.values().cloned().collect();
+        api.control.shares_changed(&shares);
+        Ok(())
+    })
+    .await
+}
+
+async fn remove_share(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+    let share = name.clone();
+    api.blocking(move |api| api.state.change(|s| s.remove_share(&name))).await?;
+    tell_shares(&api).await?;
+    tracing::info!(share, "share removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn sessions(State(api): Ctx) -> Json<Vec<SessionInfo>> {
+    Json(api.control.sessions())
+}
+
+fn parse_id(what: &str, id: &str) -> Result<Id> {
+    let hint = format!("`arden {what} list` shows them");
+    id.parse().map_err(|_| AdminError::invalid(format!("{id:?} is not the id of a {what}"), hint))
+}
+
+async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
+    if !api.control.close_session(parse_id("session", &id)?) {
+        return Err(AdminError::not_found("session", &id));
+    }
+    tracing::info!(session = id, "session closed by the administrator");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn opens(State(api): Ctx) -> Json<Vec<OpenInfo>> {
+    Json(api.control.opens())
+}
+
+async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
+    if !api.control.close_open(parse_id("open", &id)?) {
+        return Err(AdminError::not_found("open", &id));
+    }
+    tracing::info!(open = id, "open closed by the administrator");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn metrics_text(State(api): Ctx) -> Response {
+    let text = metrics::text(&metrics::all(&api));
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+async fn document() -> Json<serde_json::Value> {
+    Json(openapi::document())
+}

@@ -1,0 +1,196 @@
+//! Storage with one of everything, for the tests of the router.
+
+use crate::{
+    error::{AdminError, Result},
+    storage::*,
+    volume::*,
+};
+
+pub(super) struct FakeStorage;
+
+fn disk() -> DiskInfo {
+    let text = String::new;
+    let media = "ssd".to_string();
+    DiskInfo {
+        path: "/d".into(),
+        size_bytes: 1 << 30,
+        media,
+        model: text(),
+        serial: text(),
+        content: text(),
+        in_use: text(),
+        pool: text(),
+    }
+}
+
+fn space() -> SpaceInfo {
+    SpaceInfo {
+        pool: "tank".into(),
+        name: "vm".into(),
+        id: 1,
+        layout: "parity".into(),
+        columns: 3,
+        interleave_bytes: 256 << 10,
+        size_bytes: 1 << 30,
+        provision: "thin".into(),
+        health: "degraded".into(),
+        groups: 2,
+        groups_allocated: 1,
+        groups_degraded: 1,
+        groups_offline: 0,
+        allocated_bytes: 3 << 20,
+        up_to_date_percent: 66,
+        missing: vec![2],
+        nbd: String::new(),
+        used_by: String::new(),
+    }
+}
+
+fn pool() -> PoolInfo {
+    let disk = PoolDiskInfo {
+        index: 0,
+        path: "/d".into(),
+        state: "active".into(),
+        size_bytes: 1 << 30,
+        slabs: 64,
+        slabs_free: 60,
+        read_errors: 0,
+        write_errors: 0,
+        latency_us: 80,
+        slow: false,
+    };
+    PoolInfo {
+        name: "tank".into(),
+        id: "0".repeat(32),
+        state: "open".into(),
+        reason: String::new(),
+        epoch: 1,
+        slab_bytes: 1 << 20,
+        total_bytes: 1 << 30,
+        free_bytes: 1 << 29,
+        warning_percent: 0,
+        warn_percent: [70, 80, 90],
+        grace_seconds: 300,
+        health: "degraded".into(),
+        disks: vec![disk],
+        spaces: vec![space()],
+        work: vec![WorkInfo { what: "repair".into(), done: 1, total: 2 }],
+        events: vec!["disk 2 is missing".into()],
+    }
+}
+
+fn job() -> JobInfo {
+    let (kind, state) = (JobKind::RemoveDisk, JobState::Running);
+    JobInfo { id: 1, pool: "tank".into(), kind, disk: Some(1), state, done: 0, total: 0, result: String::new() }
+}
+
+impl Storage for FakeStorage {
+    fn disks(&self, _: &DiskQuery) -> Result<Vec<DiskInfo>> {
+        Ok(vec![disk()])
+    }
+    fn label_disk(&self, _: &DiskLabel) -> Result<DiskInfo> {
+        Ok(disk())
+    }
+    fn wipe_disk(&self, _: &DiskWipe) -> Result<()> {
+        Ok(())
+    }
+    fn pools(&self) -> Result<Vec<PoolInfo>> {
+        Ok(vec![pool()])
+    }
+    fn pool(&self, name: &str) -> Result<PoolInfo> {
+        if name == "tank" { Ok(pool()) } else { Err(AdminError::not_found("pool", name)) }
+    }
+    fn create_pool(&self, _: &NewPool) -> Result<PoolInfo> {
+        Ok(pool())
+    }
+    fn import_pool(&self, _: &PoolImport) -> Result<PoolInfo> {
+        Ok(pool())
+    }
+    fn change_pool(&self, _: &str, _: &PoolChange) -> Result<PoolInfo> {
+        Ok(pool())
+    }
+    fn forget_pool(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+    fn add_disk(&self, _: &str, _: &AddDisk) -> Result<PoolInfo> {
+        Ok(pool())
+    }
+    fn change_disk(&self, _: &str, _: u16, _: &PoolDiskChange) -> Result<PoolInfo> {
+        Ok(pool())
+    }
+    fn start_job(&self, _: &str, _: &NewJob) -> Result<JobInfo> {
+        Ok(job())
+    }
+    fn jobs(&self) -> Result<Vec<JobInfo>> {
+        Ok(vec![job()])
+    }
+    fn job(&self, _: u64) -> Result<JobInfo> {
+        Ok(job())
+    }
+    fn change_job(&self, _: u64, _: &JobChange) -> Result<JobInfo> {
+        Ok(job())
+    }
+    fn cancel_job(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn spaces(&self) -> Result<Vec<SpaceInfo>> {
+        Ok(vec![space()])
+    }
+    fn create_space(&self, _: &str, _: &NewSpace) -> Result<SpaceInfo> {
+        Ok(space())
+    }
+    fn space(&self, _: &str, _: &str) -> Result<SpaceInfo> {
+        Ok(space())
+    }
+    fn space_map(&self, _: &str, _: &str) -> Result<Vec<GroupMap>> {
+        let column = ColumnInfo { disk: 0, slab: 3, state: "whole".into(), moving_to: None };
+        Ok(vec![GroupMap { group: 0, columns: vec![column] }])
+    }
+    fn grow_space(&self, _: &str, _: &str, _: &SpaceChange) -> Result<SpaceInfo> {
+        Ok(space())
+    }
+    fn delete_space(&self, _: &str, _: &str) -> Result<()> {
+        Ok(())
+    }
+    fn export_space(&self, _: &str, _: &str, _: &NewExport) -> Result<SpaceInfo> {
+        Ok(space())
+    }
+    fn unexport_space(&self, _: &str, _: &str) -> Result<SpaceInfo> {
+        Ok(space())
+    }
+}
+
+fn volume() -> VolumeInfo {
+    VolumeInfo {
+        name: "docs".into(),
+        device: "space vm".into(),
+        closed_because: String::new(),
+        id: "1".into(),
+        total_bytes: 2,
+        free_bytes: 1,
+        shares: vec!["s".into()],
+    }
+}
+
+impl VolumeAdmin for FakeStorage {
+    fn volumes(&self) -> Result<Vec<VolumeInfo>> {
+        Ok(vec![volume()])
+    }
+    fn volume(&self, name: &str) -> Result<VolumeInfo> {
+        if name == "docs" { Ok(volume()) } else { Err(AdminError::not_found("volume", name)) }
+    }
+    fn create_volume(&self, _: &NewVolume) -> Result<VolumeInfo> {
+        Ok(volume())
+    }
+    fn check_volume(&self, _: &str, _: &NewCheck) -> Result<VolumeCheck> {
+        let errors = vec!["one".into()];
+        let (files, directories, streams, extents) = (1, 2, 3, 4);
+        Ok(VolumeCheck { errors, files, directories, streams, extents, data_bytes: 5, shared_bytes: 6, tree_bytes: 7 })
+    }
+    fn forget_volume(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+    fn attach_volume(&self, _: &VolumeRecord) -> Result<VolumeInfo> {
+        Ok(volume())
+    }
+}

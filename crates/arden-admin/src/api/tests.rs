@@ -1,0 +1,351 @@
+//! The router against its OpenAPI document: every documented operation is called, every answer compared
+//! with its schema; and what a change tells the servers.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use axum::{body::Body, http::Request};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::{storage_fake::FakeStorage, *};
+use crate::{
+    error::Result,
+    model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
+    openapi::{Answer, ROUTES},
+    secret,
+};
+
+/// A server with one session and one open that writes down what it is told.
+#[derive(Default)]
+struct Fake(Mutex<Vec<String>>);
+
+impl Fake {
+    fn note(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+impl Control for Fake {
+    fn check_share(&self, share: &Share) -> Result<()> {
+        if share.path.starts_with("/nowhere") {
+            return Err(AdminError::invalid("no such directory", "make it first"));
+        }
+        Ok(())
+    }
+    fn shares_changed(&self, shares: &[Share]) {
+        let names: Vec<&str> = shares.iter().map(|s| s.name.as_str()).collect();
+        self.note(format!("shares {}", names.join(",")));
+    }
+    fn users_changed(&self, names: &[String]) {
+        self.note(format!("users {}", names.join(",")));
+    }
+    fn settings_changed(&self, settings: &Settings) {
+        self.note(format!("signing {}", settings.signing_required));
+    }
+    fn sessions(&self) -> Vec<SessionInfo> {
+        let text = |s: &str| s.to_string();
+        vec![SessionInfo {
+            id: Id(0xfedc_ba98_7654_3210),
+            user: text("alice"),
+            client: text("127.0.0.1:5"),
+            dialect: text("3.1.1"),
+            signing: text("AES-GMAC"),
+            encryption: text(""),
+            channels: 1,
+            opens: 1,
+            age_seconds: 2,
+            idle_seconds: 1,
+        }]
+    }
+    fn close_session(&self, id: Id) -> bool {
+        id == self.sessions()[0].id
+    }
+    fn opens(&self) -> Vec<OpenInfo> {
+        let text = |s: &str| s.to_string();
+        vec![OpenInfo {
+            id: Id(7),
+            session: None,
+            user: text("alice"),
+            share: text("docs"),
+            path: text("a\\b"),
+            access: 0x12_0089,
+            cache: text("lease rwh"),
+            durable: true,
+            locks: 0,
+        }]
+    }
+    fn close_open(&self, id: Id) -> bool {
+        id == Id(7)
+    }
+    fn metrics(&self) -> Vec<Metric> {
+        let labels = vec![("command", "read".to_string())];
+        vec![Metric { name: "requests_total", help: "Requests", counter: true, labels, value: 3.0 }]
+    }
+    fn listen(&self) -> Vec<String> {
+        vec!["127.0.0.1:4450".to_string()]
+    }
+}
+
+struct Fixture {
+    dir: PathBuf,
+    fake: Arc<Fake>,
+    router: Router,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let dir = std::env::temp_dir().join(format!("arden-api-{}", secret::hex(&secret::random::<8>().unwrap())));
+        let state = Arc::new(State::open(&dir).unwrap());
+        let fake = Arc::new(Fake::default());
+        let router = router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage)));
+        Fixture { dir, fake, router }
+    }
+
+    async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Vec<u8>) {
+        let body = body.map_or(Body::empty(), |b| Body::from(b.to_string()));
+        let request = Request::builder().method(method).uri(path).body(body).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.into_body().collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    async fn json(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let (status, bytes) = self.call(method, path, body).await;
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut self.fake.0.lock().unwrap())
+    }
+}
+
+/// As much of JSON Schema as the document uses. Properties that a schema does not name are faults.
+fn fault(document: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let target = document.pointer(name.trim_start_matches('#'));
+        return target.map_or(Some(format!("{name} does not exist")), |s| fault(document, s, value, at));
+    }
+    let is = |t: &str| match t {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64(),
+        "null" => value.is_null(),
+        _ => false,
+    };
+    let fits = match &schema["type"] {
+        Value::Array(types) => types.iter().any(|t| t.as_str().is_some_and(is)),
+        t => t.as_str().is_some_and(is),
+    };
+    if !fits {
+        return Some(format!("{at}: {value} is no {}", schema["type"]));
+    }
+    if schema["enum"].as_array().is_some_and(|all| !all.contains(value)) {
+        return Some(format!("{at}: {value} is not in {}", schema["enum"]));
+    }
+    for (i, item) in value.as_array().into_iter().flatten().enumerate() {
+        if let Some(f) = fault(document, &schema["items"], item, &format!("{at}[{i}]")) {
+            return Some(f);
+        }
+    }
+    if let (Some(object), Some(properties)) = (value.as_object(), schema["properties"].as_object()) {
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !object.contains_key(name) {
+                return Some(format!("{at}: {name} is missing"));
+            }
+        }
+        for (name, item) in object {
+            let Some(schema) = properties.get(name) else { return Some(format!("{at}: {name} is not described")) };
+            if let Some(f) = fault(document, schema, item, &format!("{at}.{name}")) {
+                return Some(f);
+            }
+        }
+    }
+    None
+}
+
+/// A call of each operation that succeeds, in an order in which it does.
+fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
+    let erin = json!({"name": "erin", "password": "x", "groups": ["Users"]});
+    let docs =
+        json!({"name": "docs", "path": "/srv/docs", "allow": [{"who": "erin", "rights": "change"}], "users_max": 3});
+    vec![
+        ("status", "/v1/status", None),
+        ("settings", "/v1/settings", None),
+        ("changeSettings", "/v1/settings", Some(json!({"signing_required": false}))),
+        ("addUser", "/v1/users", Some(erin)),
+        ("users", "/v1/users", None),
+        ("user", "/v1/users/ERIN", None),
+        ("changeUser", "/v1/users/erin", Some(json!({"password": "y"}))),
+        ("addGroup", "/v1/groups", Some(json!({"name": "staff"}))),
+        ("groups", "/v1/groups", None),
+        ("addMember", "/v1/groups/staff/members/erin", None),
+        ("group", "/v1/groups/staff", None),
+        ("removeMember", "/v1/groups/staff/members/erin", None),
+        ("removeGroup", "/v1/groups/staff", None),
+        ("addShare", "/v1/shares", Some(docs)),
+        ("shares", "/v1/shares", None),
+        ("share", "/v1/shares/docs", None),
+        ("changeShare", "/v1/shares/docs", Some(json!({"read_only": true}))),
+        ("removeShare", "/v1/shares/docs", None),
+        ("removeUser", "/v1/users/erin", None),
+        ("sessions", "/v1/sessions", None),
+        ("closeSession", "/v1/sessions/fedcba9876543210", None),
+        ("opens", "/v1/opens", None),
+        ("closeOpen", "/v1/opens/7", None),
+        ("disks", "/v1/disks", None),
+        ("lookAtDisks", "/v1/disks/look", Some(json!({"disks": ["/d"]}))),
+        ("labelDisk", "/v1/disks", Some(json!({"disk": "/d", "media": "ssd"}))),
+        ("wipeDisk", "/v1/disks/wipe", Some(json!({"disk": "/d", "force": true}))),
+        ("pools", "/v1/pools", None),
+        ("createPool", "/v1/pools", Some(json!({"name": "tank", "disks": ["/d"]}))),
+        ("importPool", "/v1/pools", Some(json!({"disks": []}))),
+        ("pool", "/v1/pools/tank", None),
+        ("changePool", "/v1/pools/tank", Some(json!({"name": "lake", "warn_percent": [50, 60, 70]}))),
+        ("forgetPool", "/v1/pools/tank", None),
+        ("addDisk", "/v1/pools/tank/disks", Some(json!({"disk": "/e", "hot_spare": true}))),
+        ("changeDisk", "/v1/pools/tank/disks/1", Some(json!({"retire": true}))),
+        ("startJob", "/v1/pools/tank/jobs", Some(json!({"kind": "remove-disk", "disk": 1}))),
+        ("jobs", "/v1/jobs", None),
+        ("job", "/v1/jobs/1", None),
+        ("changeJob", "/v1/jobs/1", Some(json!({"paused": true}))),
+        ("cancelJob", "/v1/jobs/1", None),
+        ("spaces", "/v1/spaces", None),
+        ("createSpace", "/v1/pools/tank/spaces", Some(json!({"name": "vm", "layout": "parity", "fixed": true}))),
+        ("space", "/v1/pools/tank/spaces/vm", None),
+        ("spaceMap", "/v1/pools/tank/spaces/vm/map", None),
+        ("growSpace", "/v1/pools/tank/spaces/vm", Some(json!({"size_bytes": 8192}))),
+        ("deleteSpace", "/v1/pools/tank/spaces/vm", None),
+        ("exportSpace", "/v1/pools/tank/spaces/vm/export", Some(json!({"nbd": "unix:/s"}))),
+        ("unexportSpace", "/v1/pools/tank/spaces/vm/export", None),
+        ("volumes", "/v1/volumes", None),
+        ("createVolume", "/v1/volumes", Some(json!({"name": "docs", "space": "vm"}))),
+        ("attachVolume", "/v1/volumes", Some(json!({"name": "docs", "file": "/srv/docs.img"}))),
+        ("volume", "/v1/volumes/docs", None),
+        ("checkVolume", "/v1/volumes/docs/check", Some(json!({"data": true}))),
+        ("forgetVolume", "/v1/volumes/docs", None),
+        ("metrics", "/v1/metrics", None),
+        ("prometheus", "/metrics", None),
+        ("openapi", "/v1/openapi.json", None),
+    ]
+}
+
+#[tokio::test]
+async fn every_documented_operation_answers_as_documented() {
+    let f = Fixture::new();
+    let (_, document) = f.json("GET", "/v1/openapi.json", None).await;
+    let calls = calls();
+    for route in ROUTES {
+        assert!(calls.iter().any(|c| c.0 == route.operation), "{} is not called here", route.operation);
+        assert!(!document["paths"][route.path][route.method.to_lowercase()].is_null());
+    }
+    for (operation, path, body) in calls {
+        let route = ROUTES.iter().find(|r| r.operation == operation).unwrap();
+        let described = &document["paths"][route.path][route.method.to_lowercase()];
+        if let Some(body) = &body {
+            let schema = &described["requestBody"]["content"]["application/json"]["schema"];
+            assert_eq!(fault(&document, schema, body, operation), None);
+        }
+        let (status, bytes) = f.call(route.method, path, body).await;
+        assert_eq!(status, route.success(), "{operation}: {}", String::from_utf8_lossy(&bytes));
+        let schema = &described["responses"][status.to_string()]["content"]["application/json"]["schema"];
+        match route.answer {
+            Answer::Nothing => assert!(bytes.is_empty()),
+            Answer::Text => {
+                assert!(String::from_utf8(bytes).unwrap().contains("arden_requests_total{command=\"read\"} 3\n"))
+            }
+            Answer::Document => assert_eq!(document["openapi"], "3.1.0"),
+            Answer::One(_) | Answer::List(_) => {
+                let value = serde_json::from_slice(&bytes).unwrap();
+                assert_eq!(fault(&document, schema, &value, operation), None);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_is_wrong_and_what_to_do() {
+    let f = Fixture::new();
+    let (_, document) = f.json("GET", "/v1/openapi.json", None).await;
+    let error = document.pointer("/components/schemas/Error").unwrap();
+    let user = json!({"name": "a", "password": "x"});
+    assert_eq!(f.json("POST", "/v1/users", Some(user.clone())).await.0, 201);
+    for (method, path, body, want) in [
+        ("GET", "/v1/nothing", None, 404),
+        ("PUT", "/v1/users", None, 405),
+        ("GET", "/v1/users/nobody", None, 404),
+        ("POST", "/v1/users", Some(user), 409),
+        ("POST", "/v1/users", Some(json!({"name": "b"})), 400),
+        ("POST", "/v1/users", Some(json!({"name": "b", "password": "x", "what": 1})), 400),
+        ("POST", "/v1/users", Some(json!({"name": "b", "password": "x", "groups": ["none"]})), 404),
+        ("POST", "/v1/shares", Some(json!({"name": "s", "path": "/nowhere"})), 400),
+        ("POST", "/v1/shares", Some(json!({"name": "s", "path": "relative"})), 400),
+        ("POST", "/v1/shares", Some(json!({"name": "s", "path": "/x", "deny": [{"who": "z", "rights": "full"}]})), 400),
+        ("PATCH", "/v1/settings", Some(json!({"server_name": "under_score"})), 400),
+        ("DELETE", "/v1/groups/users", None, 409),
+        ("DELETE", "/v1/sessions/1", None, 404),
+        ("DELETE", "/v1/opens/zz", None, 400),
+        ("GET", "/v1/pools/none", None, 404),
+        ("GET", "/v1/jobs/x", None, 400),
+        ("PATCH", "/v1/pools/tank/disks/x", Some(json!({"retire": true})), 400),
+        ("POST", "/v1/pools", Some(json!({"name": "x"})), 400),
+    ] {
+        let (status, answer) = f.json(method, path, body).await;
+        assert_eq!(status, want, "{method} {path}: {answer}");
+        assert_eq!(fault(&document, error, &answer, path), None);
+        assert!(!answer["hint"].as_str().unwrap().is_empty(), "{method} {path}");
+    }
+    // What was refused left nothing behind.
+    assert_eq!(f.json("GET", "/v1/shares", None).await.1, json!([]));
+    assert_eq!(f.json("GET", "/v1/users", None).await.1.as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn servers_are_told_after_the_change() {
+    let f = Fixture::new();
+    f.json("POST", "/v1/users", Some(json!({"name": "a", "password": "x"}))).await;
+    f.json("POST", "/v1/shares", Some(json!({"name": "s", "path": "/x"}))).await;
+    f.json("PATCH", "/v1/users/A", Some(json!({"full_name": "An Example"}))).await;
+    f.json("PATCH", "/v1/users/A", Some(json!({"password": "y"}))).await;
+    f.json("DELETE", "/v1/users/A", None).await;
+    f.json("PATCH", "/v1/settings", Some(json!({"signing_required": false}))).await;
+    f.json("DELETE", "/v1/shares/S", None).await;
+    assert_eq!(f.told(), ["shares s", "users a", "users a", "signing false", "shares "]);
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_replaces_a_dead_one() {
+    let f = Fixture::new();
+    let path = f.dir.join("api.sock");
+    drop(bind(&path).unwrap());
+    assert!(path.exists(), "a dead socket stays behind");
+    let listener = bind(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let api = Api::new(
+        Arc::new(State::open(&f.dir.join("other")).unwrap()),
+        f.fake.clone(),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+    );
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(serve(listener, api, async move {
+        let _ = stopped.await;
+    }));
+    let dir = f.dir.clone();
+    let status: Value =
+        tokio::task::spawn_blocking(move || crate::client::Client::new(&dir).get("/v1/status").unwrap()).await.unwrap();
+    assert_eq!(status["sessions"], 1);
+    stop.send(()).unwrap();
+    server.await.unwrap().unwrap();
+}

@@ -1,0 +1,24 @@
+//! Administration: the state store, the REST API on the daemon's Unix socket, its OpenAPI description,
+//! metrics, and the client that the command line uses. Refuses business rules: what a share or a session
+//! does is the servers' affair, reached through the `Control` trait.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod client;
+pub mod control;
+pub mod error;
+pub mod metrics;
+pub mod model;
+pub mod names;
+pub mod openapi;
+mod openapi_storage;
+pub mod secret;
+pub mod state;
+pub mod storage;
+pub mod volume;
+
+pub use control::Control;
+pub use error::{AdminError, ErrorKind};
+pub use state::State;
+pub use storage::Storage;
+pub use volume::VolumeAdmin;

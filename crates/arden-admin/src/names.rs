@@ -1,0 +1,88 @@
+//! What may be a name of a user, a group or a share, and how names compare.
+
+use crate::error::{AdminError, Result};
+
+/// Names of users, groups and shares compare without case.
+pub fn key(name: &str) -> String {
+    name.to_lowercase()
+}
+
+/// [MS-SAMR] 3.1.1.6: no `" / \ [ ] : ; | = , + * ? < >`, no control characters, at most 20 characters for a
+/// user; groups get the same rule with more room.
+pub fn check_account(what: &str, name: &str, chars_max: usize) -> Result<()> {
+    let bad = |c: char| c.is_control() || "\"/\\[]:;|=,+*?<>@".contains(c);
+    if name.is_empty()
+        || name.chars().count() > chars_max
+        || name.contains(bad)
+        || name.trim_matches([' ', '.']) != name
+    {
+        return Err(AdminError::invalid(
+            format!("{name:?} cannot be a {what} name"),
+            format!(
+                "use 1 to {chars_max} characters without \" / \\ [ ] : ; | = , + * ? < > @ and without dots or spaces at the ends"
+            ),
+        ));
+    }
+    if key(name) == "everyone" || name.starts_with("S-1-") {
+        return Err(AdminError::invalid(format!("{name:?} is reserved"), "choose another name"));
+    }
+    Ok(())
+}
+
+/// [MS-SRVS] 2.2.4.22 and [MS-SMB2] 2.2.9: at most 80 characters, none that a path gives a meaning to.
+pub fn check_share(name: &str) -> Result<()> {
+    let bad = |c: char| c.is_control() || "\"/\\[]:|<>+=;,*?".contains(c);
+    if name.is_empty() || name.chars().count() > 80 || name.contains(bad) || name.trim_matches([' ', '.']) != name {
+        return Err(AdminError::invalid(
+            format!("{name:?} cannot be a share name"),
+            "use 1 to 80 characters without \" / \\ [ ] : | < > + = ; , * ? and without dots or spaces at the ends",
+        ));
+    }
+    if ["ipc$", "pipe", "mailslot", "global"].contains(&key(name).as_str()) {
+        return Err(AdminError::invalid(format!("{name:?} is reserved by the protocol"), "choose another name"));
+    }
+    Ok(())
+}
+
+/// A NetBIOS name: 1 to 15 characters of letters, digits and `-`.
+pub fn check_server(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 15 || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return Err(AdminError::invalid(
+            format!("{name:?} cannot be the server's name"),
+            "use 1 to 15 letters, digits and hyphens",
+        ));
+    }
+    Ok(())
+}
+
+/// The host's name as a NetBIOS name.
+pub fn host_server_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let short = host.trim().split('.').next().unwrap_or("");
+    let name: String =
+        short.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(15).collect::<String>().to_uppercase();
+    if name.is_empty() { "ARDEN".to_string() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_client_could_not_use_are_refused() {
+        for bad in ["", "a/b", "a\\b", "a:b", "x\n", "ends.", " starts", "S-1-5-7", "everyone", &"x".repeat(21)] {
+            assert!(check_account("user", bad, 20).is_err(), "{bad:?}");
+        }
+        for good in ["alice", "Jürgen Groß", "svc-backup", "a.b"] {
+            assert!(check_account("user", good, 20).is_ok(), "{good:?}");
+        }
+        for bad in ["", "IPC$", "a|b", "dot.", "pipe", &"x".repeat(81)] {
+            assert!(check_share(bad).is_err(), "{bad:?}");
+        }
+        for good in ["docs", "C$", "Öffentlich", "a b"] {
+            assert!(check_share(good).is_ok(), "{good:?}");
+        }
+        assert!(check_server("FILES-01").is_ok() && check_server("a_b").is_err());
+        assert!(check_server(&host_server_name()).is_ok());
+    }
+}

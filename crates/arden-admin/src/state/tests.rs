@@ -1,0 +1,154 @@
+//! The state store: what survives, what is refused.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::model::{Grant, NewGroup, NewUser, Rights, ShareChange, ShareKind, UserChange};
+
+/// A directory of its own that goes away with the test.
+struct Temp(PathBuf);
+impl Temp {
+    fn new() -> Temp {
+        let dir = std::env::temp_dir().join(format!("arden-state-{}", secret::hex(&secret::random::<8>().unwrap())));
+        Temp(dir)
+    }
+}
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn user(name: &str) -> NewUser {
+    NewUser { name: name.into(), password: "pw".into(), full_name: String::new(), groups: vec![], disabled: false }
+}
+
+fn share(name: &str) -> Share {
+    serde_json::from_value(serde_json::json!({"name": name, "path": "/srv"})).unwrap()
+}
+
+#[test]
+fn what_was_changed_is_there_after_reopening() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    state
+        .change(|s| {
+            s.add_group(&NewGroup { name: "staff".into(), comment: "c".into() })?;
+            s.add_user(&user("Alice"))?;
+            s.add_member("staff", "alice")?;
+            let mut docs = share("Docs");
+            docs.encrypt = true;
+            docs.allow = vec![Grant { who: "staff".into(), rights: Rights::Change }];
+            s.add_share(&docs)
+        })
+        .unwrap();
+    let before = state.snapshot();
+    drop(state);
+    let state = State::open(&t.0).unwrap();
+    assert_eq!(before, state.snapshot());
+    let s = state.snapshot();
+    let alice = s.user("ALICE").unwrap();
+    assert_eq!(s.user_info(alice).groups, ["staff"]);
+    assert_eq!(alice.nt_hash, secret::hex(&secret::nt_hash("pw")));
+    let docs = s.share_info(s.share("docs").unwrap());
+    assert_eq!((docs.name.as_str(), docs.kind, docs.encrypt), ("Docs", ShareKind::Dir, true));
+    assert_eq!(docs.allow, [Grant { who: "staff".into(), rights: Rights::Change }]);
+}
+
+#[test]
+fn a_failed_change_leaves_nothing() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    let before = state.snapshot();
+    let result = state.change(|s| {
+        s.add_user(&user("bob"))?;
+        s.add_share(&share("bad/name"))
+    });
+    assert_eq!(result.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(before, state.snapshot());
+}
+
+#[test]
+fn one_daemon_for_each_directory_and_nobody_else_reads_it() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    let error = State::open(&t.0).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    assert!(error.error.contains(&std::process::id().to_string()), "{error}");
+    let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&t.0), 0o700);
+    for file in ["state.redb", "lock"] {
+        assert_eq!(mode(&t.0.join(file)), 0o600, "{file}");
+    }
+    drop(state);
+    State::open(&t.0).unwrap();
+}
+
+#[test]
+fn no_password_lies_in_the_directory() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    let mut carol = user("carol");
+    carol.password = "a-plain-secret".into();
+    state.change(|s| s.add_user(&carol)).unwrap();
+    drop(state);
+    for entry in std::fs::read_dir(&t.0).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let utf16: Vec<u8> = "a-plain-secret".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(!bytes.windows(14).any(|w| w == b"a-plain-secret"));
+        assert!(!bytes.windows(utf16.len()).any(|w| w == utf16));
+    }
+}
+
+#[test]
+fn a_new_user_of_an_old_name_inherits_nothing() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    let (old, new) = state
+        .change(|s| {
+            let old = s.add_user(&user("dave"))?;
+            s.add_member("administrators", "dave")?;
+            let mut vault = share("vault");
+            vault.allow = vec![Grant { who: "dave".into(), rights: Rights::Full }];
+            s.add_share(&vault)?;
+            s.remove_user("DAVE")?;
+            Ok((old, s.add_user(&user("dave"))?))
+        })
+        .unwrap();
+    assert_ne!(old.sid, new.sid);
+    assert!(new.groups.is_empty());
+    let s = state.snapshot();
+    // The grant still protects the share, and shows whom it names.
+    assert_eq!(s.share_info(s.share("vault").unwrap()).allow[0].who, old.sid);
+}
+
+#[test]
+fn names_clash_without_case_and_across_users_and_groups() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    state.change(|s| s.add_user(&user("Erin")).map(drop)).unwrap();
+    let kind = |r: Result<()>| r.unwrap_err().kind;
+    assert_eq!(kind(state.change(|s| s.add_user(&user("eRIN")).map(drop))), ErrorKind::Exists);
+    let group = NewGroup { name: "erin".into(), comment: String::new() };
+    assert_eq!(kind(state.change(|s| s.add_group(&group).map(drop))), ErrorKind::Exists);
+    assert_eq!(kind(state.change(|s| s.remove_group("users"))), ErrorKind::Conflict);
+    assert_eq!(kind(state.change(|s| s.add_member("users", "nobody").map(drop))), ErrorKind::NotFound);
+    let empty = UserChange { password: Some(String::new()), ..UserChange::default() };
+    assert_eq!(kind(state.change(|s| s.change_user("erin", &empty).map(drop))), ErrorKind::Invalid);
+    let relative = ShareChange { path: Some("x/y".into()), ..ShareChange::default() };
+    state.change(|s| s.add_share(&share("s")).map(drop)).unwrap();
+    assert_eq!(kind(state.change(|s| s.change_share("s", &relative).map(drop))), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_state_of_the_future_is_refused() {
+    let t = Temp::new();
+    drop(State::open(&t.0).unwrap());
+    let db = redb::Database::create(t.0.join("state.redb")).unwrap();
+    let tx = db.begin_write().unwrap();
+    const META: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
+    tx.open_table(META).unwrap().insert("schema", b"99".as_slice()).unwrap();
+    tx.commit().unwrap();
+    drop(db);
+    assert!(State::open(&t.0).unwrap_err().error.contains("schema 99"));
+}

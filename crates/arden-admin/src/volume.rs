@@ -1,0 +1,91 @@
+//! Volumes in administration: the record that the state keeps, the bodies of the API, and the trait through which a
+//! daemon answers. Refuses to know what lies in a volume.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+
+/// A volume that the daemon opens: on a space of its pools, or on a file or block device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+}
+
+impl VolumeRecord {
+    /// What it lies on, for people.
+    pub fn device(&self) -> String {
+        match (&self.space, &self.file) {
+            (Some(space), _) => format!("space {space}"),
+            (_, Some(file)) => file.display().to_string(),
+            _ => String::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    pub name: String,
+    /// The whole of a space that nothing else uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<String>,
+    /// An absolute path: made with `size_bytes`, or there already, which needs `force`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Also where a volume or something else lies already.
+    #[serde(default)]
+    pub force: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    pub name: String,
+    pub device: String,
+    /// Empty while it is open, else why not.
+    pub closed_because: String,
+    pub id: String,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub shares: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCheck {
+    /// Also read all data against its checksums.
+    #[serde(default)]
+    pub data: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeCheck {
+    /// Empty when everything is as it should be.
+    pub errors: Vec<String>,
+    pub files: u64,
+    pub directories: u64,
+    pub streams: u64,
+    pub extents: u64,
+    pub data_bytes: u64,
+    pub shared_bytes: u64,
+    pub tree_bytes: u64,
+}
+
+/// Calls may come from any thread and block until the device has answered.
+pub trait VolumeAdmin: Send + Sync {
+    fn volumes(&self) -> Result<Vec<VolumeInfo>>;
+    fn volume(&self, name: &str) -> Result<VolumeInfo>;
+    fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo>;
+    fn check_volume(&self, name: &str, check: &NewCheck) -> Result<VolumeCheck>;
+    /// Closes a volume and forgets it; what it lies on stays as it is.
+    fn forget_volume(&self, name: &str) -> Result<()>;
+    /// Knows a volume again that was forgotten, without formatting.
+    fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo>;
+}

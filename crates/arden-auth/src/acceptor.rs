@@ -1,0 +1,293 @@
+//! The accepting side of SPNEGO, RFC 4178, around one mechanism: tokens in, tokens and a logon out.
+//! No I/O, no clock, no entropy: time and randomness are arguments.
+
+use crate::{
+    crypto::equal_constant_time,
+    ntlm_server::{NtlmServer, NtlmStep},
+    token::Token,
+    users::UserDb,
+};
+use arden_wire::{
+    FileTime, NtStatus, ntlm,
+    spnego::{NegState, NegToken, NegTokenInit, NegTokenResp, oid},
+};
+use std::{sync::Arc, time::Duration};
+
+/// The names under which the server is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// At most 15 characters, upper case.
+    pub netbios_name: String,
+    /// The fully qualified name.
+    pub dns_name: String,
+    /// The NetBIOS name of the domain; of a stand-alone server, its own.
+    pub domain: String,
+    /// The DNS name of the domain; of a stand-alone server, its own.
+    pub dns_domain: String,
+}
+
+impl ServerIdentity {
+    /// A stand-alone server: it is its own domain.
+    pub fn stand_alone(host_name: &str) -> ServerIdentity {
+        let short = host_name.split('.').next().unwrap_or(host_name);
+        let netbios: String = short.chars().take(15).collect::<String>().to_uppercase();
+        ServerIdentity {
+            domain: netbios.clone(),
+            netbios_name: netbios,
+            dns_name: host_name.to_string(),
+            dns_domain: host_name.to_string(),
+        }
+    }
+}
+
+/// What is let in.
+#[derive(Debug, Clone)]
+pub struct AuthPolicy {
+    pub allow_anonymous: bool,
+    /// Clients' clocks may be off by this much, [MS-NLMP] 3.1.1.1 MaxLifetime; `None` does not look.
+    pub clock_skew_max: Option<Duration>,
+    /// Users without a password may log on.
+    pub allow_empty_passwords: bool,
+}
+
+impl Default for AuthPolicy {
+    fn default() -> AuthPolicy {
+        AuthPolicy {
+            allow_anonymous: false,
+            clock_skew_max: Some(Duration::from_secs(36 * 3600)),
+            allow_empty_passwords: false,
+        }
+    }
+}
+
+/// A finished logon.
+#[derive(Clone)]
+pub struct Logon {
+    pub token: Arc<Token>,
+    /// GSS's session key: SMB's Session.SessionKey.
+    pub session_key: [u8; 16],
+    pub anonymous: bool,
+    pub guest: bool,
+    /// What the client calls itself; for people only, a client may say anything.
+    pub workstation: String,
+}
+
+impl std::fmt::Debug for Logon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Logon").field("token", &self.token).field("anonymous", &self.anonymous).finish_non_exhaustive()
+    }
+}
+
+/// What a token led to.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// MORE_PROCESSING_REQUIRED, with this token for the client.
+    Continue(Vec<u8>),
+    /// The client is who it says. `reply` goes with the last response and may be empty.
+    Done { reply: Vec<u8>, logon: Logon },
+}
+
+/// The mechanism inside. Kerberos would be a second one, with tokens in and out as here.
+enum Mechanism {
+    Ntlm(Box<NtlmServer>),
+}
+
+impl Mechanism {
+    fn step(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<NtlmStep, NtStatus> {
+        match self {
+            Mechanism::Ntlm(m) => m.step(token, now, random),
+        }
+    }
+    fn verify_mic(&self, message: &[u8], mic: &[u8]) -> bool {
+        match self {
+            Mechanism::Ntlm(m) => m.verify_mic(message, mic),
+        }
+    }
+    fn own_mic(&self, message: &[u8]) -> Option<[u8; 16]> {
+        match self {
+            Mechanism::Ntlm(m) => m.own_mic(message),
+        }
+    }
+}
+
+/// What SPNEGO remembers of the client's first token.
+struct Negotiation {
+    /// The client's list, as it came.
+    mech_types: Vec<u8>,
+    /// The client's MIC is needed, since we did not take its first choice.
+    mic_needed: bool,
+}
+
+enum State {
+    Start,
+    /// Mechanism tokens without SPNEGO around them.
+    Raw,
+    /// Inside SPNEGO.
+    Negotiating(Negotiation),
+    /// The mechanism is done, the client's mechListMIC is not there yet.
+    AwaitMic {
+        mech_types: Vec<u8>,
+        logon: Logon,
+    },
+    Ended,
+}
+
+/// One authentication, from the first token to a logon or an error. After either it answers INVALID_PARAMETER.
+pub struct Acceptor {
+    mechanism: Mechanism,
+    state: State,
+}
+
+impl Acceptor {
+    pub fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> Acceptor {
+        let ntlm = NtlmServer::new(users, identity, policy);
+        Acceptor { mechanism: Mechanism::Ntlm(Box::new(ntlm)), state: State::Start }
+    }
+
+    /// The security buffer of a NEGOTIATE response: the mechanisms that there are.
+    pub fn hint() -> Vec<u8> {
+        NegTokenInit::encode_hint(&[oid::NTLMSSP])
+    }
+
+    /// The user that the client wants to be, once it has said so; for logs and for the throttle.
+    pub fn attempted_user(&self) -> Option<&str> {
+        match &self.mechanism {
+            Mechanism::Ntlm(m) => m.attempted_user(),
+        }
+    }
+
+    /// Takes the client's next token. `random` is eight fresh random bytes.
+    pub fn step(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<Step, NtStatus> {
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Start if ntlm::is_ntlm(token) => self.raw(token, now, random),
+            State::Start => match NegToken::parse(token) {
+                Ok(NegToken::Init(init)) => self.init(init, now, random),
+                _ => Err(NtStatus::INVALID_PARAMETER),
+            },
+            State::Raw => self.raw(token, now, random),
+            State::Negotiating(negotiation) => {
+                // Some clients leave SPNEGO for the last token.
+                if ntlm::is_ntlm(token) && !negotiation.mic_needed {
+                    return self.raw(token, now, random);
+                }
+                let resp = response(token)?;
+                let inner = resp.response_token.as_deref().ok_or(NtStatus::INVALID_PARAMETER)?;
+                self.inner(inner, negotiation, resp.mech_list_mic, false, now, random)
+            }
+            State::AwaitMic { mech_types, logon } => {
+                let mic = response(token)?.mech_list_mic.ok_or(NtStatus::INVALID_PARAMETER)?;
+                if !self.mechanism.verify_mic(&mech_types, &mic) {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                let reply = NegTokenResp { neg_state: Some(NegState::AcceptCompleted), ..Default::default() };
+                Ok(Step::Done { reply: reply.encode(), logon })
+            }
+            State::Ended => Err(NtStatus::INVALID_PARAMETER),
+        }
+    }
+
+    fn raw(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<Step, NtStatus> {
+        match self.mechanism.step(token, now, random)? {
+            NtlmStep::Challenge(challenge) => {
+                self.state = State::Raw;
+                Ok(Step::Continue(challenge))
+            }
+            NtlmStep::Done(logon) => Ok(Step::Done { reply: Vec::new(), logon }),
+        }
+    }
+
+    fn init(&mut self, init: NegTokenInit, now: FileTime, random: [u8; 8]) -> Result<Step, NtStatus> {
+        let place = init.mech_types.iter().position(|m| m == oid::NTLMSSP).ok_or(NtStatus::LOGON_FAILURE)?;
+        let preferred = place == 0;
+        match init.mech_token {
+            Some(token) if preferred => {
+                let negotiation = Negotiation { mech_types: init.mech_types_der, mic_needed: false };
+                self.inner(&token, negotiation, init.mech_list_mic, true, now, random)
+            }
+            _ => {
+                // An optimistic token for another mechanism is of no use. The change of mechanism has to be
+                // protected by MICs, RFC 4178 4.2.2.
+                let mech_types = init.mech_types_der;
+                self.state = State::Negotiating(Negotiation { mech_types, mic_needed: !preferred });
+                let neg_state = if preferred { NegState::AcceptIncomplete } else { NegState::RequestMic };
+                let reply = NegTokenResp {
+                    neg_state: Some(neg_state),
+                    supported_mech: Some(oid::NTLMSSP.to_vec()),
+                    ..Default::default()
+                };
+                Ok(Step::Continue(reply.encode()))
+            }
+        }
+    }
+
+    /// A token of the mechanism; `first` when it came with the list.
+    fn inner(
+        &mut self,
+        token: &[u8],
+        negotiation: Negotiation,
+        mic: Option<Vec<u8>>,
+        first: bool,
+        now: FileTime,
+        random: [u8; 8],
+    ) -> Result<Step, NtStatus> {
+        match self.mechanism.step(token, now, random)? {
+            NtlmStep::Challenge(challenge) => {
+                let reply = NegTokenResp {
+                    neg_state: Some(NegState::AcceptIncomplete),
+                    supported_mech: first.then(|| oid::NTLMSSP.to_vec()),
+                    response_token: Some(challenge),
+                    mech_list_mic: None,
+                };
+                self.state = State::Negotiating(negotiation);
+                Ok(Step::Continue(reply.encode()))
+            }
+            NtlmStep::Done(logon) => self.finish(logon, negotiation, mic),
+        }
+    }
+
+    fn finish(&mut self, logon: Logon, negotiation: Negotiation, mic: Option<Vec<u8>>) -> Result<Step, NtStatus> {
+        let Negotiation { mech_types, mic_needed } = negotiation;
+        let own = self.mechanism.own_mic(&mech_types);
+        match (mic, own) {
+            (Some(mic), Some(own)) => {
+                if !self.mechanism.verify_mic(&mech_types, &mic) {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                let reply = NegTokenResp {
+                    neg_state: Some(NegState::AcceptCompleted),
+                    mech_list_mic: Some(own.to_vec()),
+                    ..Default::default()
+                };
+                Ok(Step::Done { reply: reply.encode(), logon })
+            }
+            (None, Some(own)) if mic_needed => {
+                let reply = NegTokenResp {
+                    neg_state: Some(NegState::AcceptIncomplete),
+                    mech_list_mic: Some(own.to_vec()),
+                    ..Default::default()
+                };
+                self.state = State::AwaitMic { mech_types, logon };
+                Ok(Step::Continue(reply.encode()))
+            }
+            // Without signing there is no MIC: fine unless one is needed.
+            (_, None) if mic_needed && !logon.anonymous => Err(NtStatus::ACCESS_DENIED),
+            _ => {
+                let reply = NegTokenResp { neg_state: Some(NegState::AcceptCompleted), ..Default::default() };
+                Ok(Step::Done { reply: reply.encode(), logon })
+            }
+        }
+    }
+}
+
+fn response(token: &[u8]) -> Result<NegTokenResp, NtStatus> {
+    match NegToken::parse(token) {
+        Ok(NegToken::Resp(resp)) if resp.neg_state == Some(NegState::Reject) => Err(NtStatus::LOGON_FAILURE),
+        Ok(NegToken::Resp(resp)) => Ok(resp),
+        _ => Err(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+/// Whether two MICs are the same; both public, but compared as secrets are.
+pub(crate) fn same_mic(a: &[u8], b: &[u8]) -> bool {
+    equal_constant_time(a, b)
+}

@@ -1,0 +1,24 @@
+//! Users, NTLMv2, tokens and the access check. Refuses sockets and storage.
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod check;
+mod crypto;
+mod inherit;
+pub mod initiator;
+mod ntlm_server;
+mod throttle;
+pub mod token;
+pub mod users;
+
+#[cfg(test)]
+mod tests;
+
+pub use acceptor::{Acceptor, AuthPolicy, Logon, ServerIdentity, Step};
+pub use check::{BACKUP_ACCESS, RESTORE_ACCESS, access_check, access_check_backup, backup_rights, maximum_access};
+pub use crypto::{NtHash, equal_constant_time};
+pub use inherit::{access_for_change, access_for_query, change_descriptor, default_dacl, new_descriptor};
+pub use ntlm_server::token_for;
+pub use throttle::{Attempt, LogonThrottle, ThrottlePolicy};
+pub use token::{Token, privilege};
+pub use users::{GroupRecord, MemoryUsers, NameUse, Principal, UserDb, UserRecord};

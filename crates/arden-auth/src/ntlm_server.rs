@@ -1,0 +1,268 @@
+//! The server half of NTLM, [MS-NLMP] 3.2: challenge, then the check of an NTLMv2 response.
+//! Refuses LM and NTLMv1 responses whatever the password.
+
+use crate::{
+    acceptor::{AuthPolicy, Logon, ServerIdentity, same_mic},
+    crypto::{NtHash, Side, equal_constant_time, first_mic, hmac_md5, ntowf_v2, rc4k},
+    token::{Token, privilege},
+    users::{UserDb, UserRecord},
+};
+use arden_wire::{
+    FileTime, NtStatus,
+    dtyp::well_known,
+    ntlm::{Authenticate, AvPair, Challenge, ClientChallenge, MIC_RANGE, Negotiate, av, flags},
+};
+use std::{sync::Arc, time::Duration};
+
+/// What one message led to.
+pub(crate) enum NtlmStep {
+    Challenge(Vec<u8>),
+    Done(Logon),
+}
+
+enum State {
+    Start,
+    Challenged { negotiate: Vec<u8>, challenge: Vec<u8>, server_challenge: [u8; 8], flags: u32 },
+    Done { flags: u32, session_key: [u8; 16] },
+    Failed,
+}
+
+pub(crate) struct NtlmServer {
+    users: Arc<dyn UserDb>,
+    identity: Arc<ServerIdentity>,
+    policy: AuthPolicy,
+    state: State,
+    attempted_user: Option<String>,
+}
+
+/// What the server can do when the client asks for it.
+const OFFERED: u32 = flags::UNICODE
+    | flags::OEM
+    | flags::SIGN
+    | flags::SEAL
+    | flags::NTLM
+    | flags::ALWAYS_SIGN
+    | flags::EXTENDED_SESSIONSECURITY
+    | flags::VERSION
+    | flags::NEGOTIATE_128
+    | flags::KEY_EXCH
+    | flags::NEGOTIATE_56;
+
+impl NtlmServer {
+    pub(crate) fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> NtlmServer {
+        NtlmServer { users, identity, policy, state: State::Start, attempted_user: None }
+    }
+
+    pub(crate) fn attempted_user(&self) -> Option<&str> {
+        self.attempted_user.as_deref()
+    }
+
+    pub(crate) fn step(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<NtlmStep, NtStatus> {
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::Start => self.challenge(token, now, random),
+            State::Challenged { negotiate, challenge, server_challenge, flags } => {
+                let logon = self.authenticate(token, &negotiate, &challenge, server_challenge, flags, now)?;
+                Ok(NtlmStep::Done(logon))
+            }
+            State::Done { .. } | State::Failed => Err(NtStatus::INVALID_PARAMETER),
+        }
+    }
+
+    /// [MS-NLMP] 3.2.5.1.1.
+    fn challenge(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<NtlmStep, NtStatus> {
+        let negotiate = Negotiate::parse(token).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let mut flags = negotiate.flags & OFFERED | flags::TARGET_INFO | flags::NTLM;
+        if flags & flags::UNICODE != 0 {
+            flags &= !flags::OEM;
+        } else if flags & flags::OEM == 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if negotiate.flags & flags::REQUEST_TARGET != 0 {
+            flags |= flags::REQUEST_TARGET | flags::TARGET_TYPE_SERVER;
+        }
+        let identity = &self.identity;
+        let pairs = [
+            AvPair::text(av::NB_DOMAIN_NAME, &identity.domain),
+            AvPair::text(av::NB_COMPUTER_NAME, &identity.netbios_name),
+            AvPair::text(av::DNS_DOMAIN_NAME, &identity.dns_domain),
+            AvPair::text(av::DNS_COMPUTER_NAME, &identity.dns_name),
+            AvPair { id: av::TIMESTAMP, value: now.0.to_le_bytes().to_vec() },
+        ];
+        let challenge = Challenge {
+            flags,
+            target_name: if flags & flags::REQUEST_TARGET != 0 { identity.domain.clone() } else { String::new() },
+            server_challenge: random,
+            target_info: AvPair::encode_list(&pairs),
+        }
+        .encode();
+        self.state = State::Challenged {
+            negotiate: token.to_vec(),
+            challenge: challenge.clone(),
+            server_challenge: random,
+            flags,
+        };
+        Ok(NtlmStep::Challenge(challenge))
+    }
+
+    /// [MS-NLMP] 3.2.5.1.2.
+    fn authenticate(
+        &mut self,
+        token: &[u8],
+        negotiate: &[u8],
+        challenge: &[u8],
+        server_challenge: [u8; 8],
+        offered: u32,
+        now: FileTime,
+    ) -> Result<Logon, NtStatus> {
+        let message = Authenticate::parse(token).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let flags = message.flags & offered;
+        self.attempted_user = Some(message.user.clone());
+        if is_anonymous(&message) {
+            return self.anonymous(&message, flags);
+        }
+        // 16 bytes of proof and 28 of fixed fields are the least an NTLMv2 response has; NTLMv1's has 24.
+        if message.nt_response.len() < 44 {
+            return Err(NtStatus::LOGON_FAILURE);
+        }
+        let (proof, blob) = message.nt_response.split_at(16);
+        let client = ClientChallenge::parse(blob).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+
+        let user = self.find(&message.user);
+        // An unknown user costs the same time as a wrong password.
+        let hash = user.as_ref().map_or(NtHash::EMPTY, |u| u.nt_hash.clone());
+        let base_key = [message.domain.as_str(), ""].into_iter().find_map(|domain| {
+            let key = ntowf_v2(&hash, &message.user, domain);
+            let expected = hmac_md5(&key, &[&server_challenge, blob]);
+            equal_constant_time(&expected, proof).then(|| hmac_md5(&key, &[proof]))
+        });
+        let (Some(user), Some(base_key)) = (user, base_key) else { return Err(NtStatus::LOGON_FAILURE) };
+
+        let session_key = exported_key(flags, base_key, &message.encrypted_session_key)?;
+        if client.has_mic() {
+            verify_message_mic(&session_key, negotiate, challenge, token)?;
+        }
+        self.check_clock(client.timestamp, now)?;
+        if user.disabled {
+            return Err(NtStatus::ACCOUNT_DISABLED);
+        }
+        if user.nt_hash == NtHash::EMPTY && !self.policy.allow_empty_passwords {
+            return Err(NtStatus::ACCOUNT_RESTRICTION);
+        }
+        self.state = State::Done { flags, session_key };
+        Ok(Logon {
+            token: Arc::new(token_for(&*self.users, &user)),
+            session_key,
+            anonymous: false,
+            guest: false,
+            workstation: message.workstation,
+        })
+    }
+
+    fn anonymous(&mut self, message: &Authenticate, flags: u32) -> Result<Logon, NtStatus> {
+        if !self.policy.allow_anonymous {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let session_key = exported_key(flags, [0; 16], &message.encrypted_session_key)?;
+        self.state = State::Done { flags: 0, session_key };
+        Ok(Logon {
+            token: Arc::new(Token::anonymous()),
+            session_key,
+            anonymous: true,
+            guest: false,
+            workstation: message.workstation.clone(),
+        })
+    }
+
+    /// The account of a plain name, of `user@domain` and of `domain\user`.
+    fn find(&self, name: &str) -> Option<UserRecord> {
+        let account = name.rsplit_once('\\').map_or(name, |(_, account)| account);
+        self.users.user(account).or_else(|| self.users.user(account.split_once('@')?.0))
+    }
+
+    fn check_clock(&self, client: FileTime, now: FileTime) -> Result<(), NtStatus> {
+        let Some(limit) = self.policy.clock_skew_max else { return Ok(()) };
+        let apart = Duration::from_micros(client.0.abs_diff(now.0) / 10);
+        if apart > limit { Err(NtStatus::LOGON_FAILURE) } else { Ok(()) }
+    }
+
+    pub(crate) fn verify_mic(&self, message: &[u8], mic: &[u8]) -> bool {
+        match self.keys() {
+            Some((flags, key)) => same_mic(&first_mic(flags, &key, Side::Client, message), mic),
+            None => false,
+        }
+    }
+
+    pub(crate) fn own_mic(&self, message: &[u8]) -> Option<[u8; 16]> {
+        let (flags, key) = self.keys()?;
+        Some(first_mic(flags, &key, Side::Server, message))
+    }
+
+    /// Flags and key when the session can sign.
+    fn keys(&self) -> Option<(u32, [u8; 16])> {
+        let State::Done { flags, session_key } = &self.state else { return None };
+        let signs = flags & (flags::SIGN | flags::SEAL) != 0 && flags & flags::EXTENDED_SESSIONSECURITY != 0;
+        signs.then_some((*flags, *session_key))
+    }
+}
+
+fn is_anonymous(message: &Authenticate) -> bool {
+    message.user.is_empty()
+        && message.nt_response.is_empty()
+        && (message.lm_response.is_empty() || message.lm_response == [0])
+}
+
+/// ExportedSessionKey: with NTLMv2 the KeyExchangeKey is the SessionBaseKey.
+fn exported_key(flags: u32, base_key: [u8; 16], encrypted: &[u8]) -> Result<[u8; 16], NtStatus> {
+    if flags & flags::KEY_EXCH == 0 {
+        return Ok(base_key);
+    }
+    match <[u8; 16]>::try_from(encrypted) {
+        Ok(mut key) => {
+            rc4k(&base_key, &mut key);
+            Ok(key)
+        }
+        // A client that neither signs nor seals need not send one.
+        Err(_) if encrypted.is_empty() && flags & (flags::SIGN | flags::SEAL) == 0 => Ok(base_key),
+        Err(_) => Err(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+fn verify_message_mic(
+    session_key: &[u8; 16],
+    negotiate: &[u8],
+    challenge: &[u8],
+    authenticate: &[u8],
+) -> Result<(), NtStatus> {
+    let sent = authenticate.get(MIC_RANGE).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let (head, tail) = (&authenticate[..MIC_RANGE.start], &authenticate[MIC_RANGE.end..]);
+    let expected = hmac_md5(session_key, &[negotiate, challenge, head, &[0; 16], tail]);
+    if equal_constant_time(&expected, sent) { Ok(()) } else { Err(NtStatus::INVALID_PARAMETER) }
+}
+
+/// The token of a user who came over the network with NTLM.
+pub fn token_for(db: &dyn UserDb, user: &UserRecord) -> Token {
+    let machine = db.machine_sid();
+    // The account group comes first: it is the primary group of what the user creates.
+    let mut groups = vec![machine.with_rid(well_known::RID_USERS)];
+    let everybody = [
+        &*well_known::EVERYONE,
+        &*well_known::BUILTIN_USERS,
+        &*well_known::NETWORK,
+        &*well_known::AUTHENTICATED_USERS,
+        &*well_known::THIS_ORGANIZATION,
+        &*well_known::NTLM_AUTHENTICATION,
+    ];
+    for sid in user.groups.iter().chain(everybody) {
+        if !groups.contains(sid) {
+            groups.push(sid.clone());
+        }
+    }
+    let mut privileges = 0;
+    if groups.contains(&well_known::BUILTIN_ADMINISTRATORS) {
+        privileges |= privilege::ADMINISTRATOR;
+    }
+    if groups.contains(&well_known::BUILTIN_BACKUP_OPERATORS) {
+        privileges |= privilege::BACKUP | privilege::RESTORE;
+    }
+    Token { user: machine.with_rid(user.rid), user_name: user.name.clone(), groups, privileges }
+}

@@ -1,0 +1,183 @@
+//! Page-aligned buffers without unsafe code: a vector one page too long, and the aligned part
+//! of it. `Buf` has one owner; `SharedBuf` is a cheap slice that several copies of a write can
+//! hold at once. Freed memory of common sizes is kept in a bounded list per thread.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+const ALIGN: usize = 4096;
+/// Sizes up to this are recycled.
+const RECYCLE_BYTES_MAX: usize = 1 << 20;
+/// At most this much lies in one thread's list.
+const POOL_BYTES_MAX: usize = 8 << 20;
+
+#[derive(Default)]
+struct FreeList {
+    bytes: usize,
+    classes: Vec<Vec<Vec<u8>>>,
+}
+
+thread_local! {
+    static FREE: RefCell<FreeList> = RefCell::new(FreeList::default());
+}
+
+fn class_of(len: usize) -> usize {
+    len.max(ALIGN).next_power_of_two().trailing_zeros() as usize
+}
+
+/// An owned buffer whose first byte lies on a page boundary.
+pub struct Buf {
+    mem: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buf {
+    /// A buffer of `len` bytes with unspecified (but initialised) content.
+    pub fn new(len: usize) -> Buf {
+        let class = class_of(len);
+        let mem = if len <= RECYCLE_BYTES_MAX {
+            FREE.try_with(|f| {
+                let mut f = f.borrow_mut();
+                let m = f.classes.get_mut(class).and_then(Vec::pop);
+                if let Some(m) = &m {
+                    f.bytes -= m.len();
+                }
+                m
+            })
+            .ok()
+            .flatten()
+        } else {
+            None
+        };
+        let mem = mem.unwrap_or_else(|| {
+            let want = if len <= RECYCLE_BYTES_MAX { 1 << class } else { len };
+            vec![0; want + ALIGN]
+        });
+        let start = mem.as_ptr().align_offset(ALIGN);
+        debug_assert!(start < ALIGN && start + len <= mem.len());
+        Buf { mem, start, len }
+    }
+
+    pub fn zeroed(len: usize) -> Buf {
+        let mut b = Buf::new(len);
+        b.fill(0);
+        b
+    }
+
+    pub fn copy_of(data: &[u8]) -> Buf {
+        let mut b = Buf::new(data.len());
+        b.copy_from_slice(data);
+        b
+    }
+
+    /// Cuts the buffer to its first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    pub fn share(self) -> SharedBuf {
+        let len = self.len;
+        SharedBuf { buf: Arc::new(self), start: 0, len }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        let mem = std::mem::take(&mut self.mem);
+        let cap = mem.len().saturating_sub(ALIGN);
+        if !cap.is_power_of_two() || cap > RECYCLE_BYTES_MAX {
+            return;
+        }
+        let _ = FREE.try_with(|f| {
+            let mut f = f.borrow_mut();
+            if f.bytes + mem.len() > POOL_BYTES_MAX {
+                return;
+            }
+            let class = class_of(cap);
+            if f.classes.len() <= class {
+                f.classes.resize_with(class + 1, Vec::new);
+            }
+            f.bytes += mem.len();
+            f.classes[class].push(mem);
+        });
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.mem[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for Buf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.mem[self.start..self.start + self.len]
+    }
+}
+
+impl std::fmt::Debug for Buf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+/// A read-only slice of a buffer that others may hold too.
+#[derive(Clone, Debug)]
+pub struct SharedBuf {
+    buf: Arc<Buf>,
+    start: usize,
+    len: usize,
+}
+
+impl SharedBuf {
+    /// The part `start..start + len`. Panics when it is out of bounds.
+    pub fn slice(&self, start: usize, len: usize) -> SharedBuf {
+        assert!(start + len <= self.len, "slice out of bounds");
+        SharedBuf { buf: self.buf.clone(), start: self.start + start, len }
+    }
+
+    /// The bytes with one owner; copies when somebody else holds them.
+    pub fn into_buf(self) -> Buf {
+        if self.start == 0 {
+            match Arc::try_unwrap(self.buf) {
+                Ok(mut b) => {
+                    b.truncate(self.len);
+                    return b;
+                }
+                Err(arc) => return Buf::copy_of(&arc[..self.len]),
+            }
+        }
+        Buf::copy_of(&self)
+    }
+}
+
+impl Deref for SharedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf[self.start..self.start + self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_recycled() {
+        for len in [1, 4096, 5000, 65536, 3 << 20] {
+            let b = Buf::zeroed(len);
+            assert_eq!(b.as_ptr() as usize % ALIGN, 0);
+            assert_eq!(b.len(), len);
+            assert!(b.iter().all(|&x| x == 0));
+        }
+        let mut b = Buf::new(8192);
+        b.fill(7);
+        let s = b.share();
+        let t = s.slice(4096, 4096);
+        drop(s);
+        assert_eq!(&t.into_buf()[..], &[7u8; 4096][..]);
+    }
+}

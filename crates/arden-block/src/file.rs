@@ -1,0 +1,341 @@
+//! A file or a block device as a disk: `O_DIRECT` through the runtime's driver, locked against
+//! other processes. Owns the choice between io_uring and threads.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::buf::{Buf, SharedBuf};
+use crate::rt::Rt;
+use crate::sync::Oneshot;
+use crate::threads::Threads;
+use crate::uring::Uring;
+use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, check_range};
+
+/// What a driver can be asked to do with a descriptor.
+pub(crate) enum Op {
+    Read { offset: u64, len: usize },
+    Write { offset: u64, data: SharedBuf, durable: bool },
+    Flush,
+    Allocate { mode: u32, offset: u64, len: u64 },
+}
+
+pub(crate) type Outcome = Result<Option<Buf>, Errno>;
+
+pub(crate) enum Driver {
+    Uring(Box<Uring>),
+    Threads(Threads),
+}
+
+impl Driver {
+    /// io_uring, unless the kernel refuses it or `ARDEN_IO=threads` says otherwise.
+    pub(crate) fn new() -> Driver {
+        if std::env::var_os("ARDEN_IO").is_some_and(|v| v == "threads") {
+            return Driver::Threads(Threads::new());
+        }
+        match Uring::new() {
+            Some(u) => Driver::Uring(Box::new(u)),
+            None => Driver::Threads(Threads::new()),
+        }
+    }
+
+    fn submit(&self, fd: Arc<OwnedFd>, op: Op) -> Oneshot<Outcome> {
+        match self {
+            Driver::Uring(u) => u.submit(fd, op),
+            Driver::Threads(t) => t.submit(fd, op),
+        }
+    }
+
+    /// Hands queued operations over if there are many; never waits.
+    pub(crate) fn submit_early(&self) {
+        if let Driver::Uring(u) = self {
+            u.submit_early();
+        }
+    }
+
+    /// Hands queued operations to the kernel and collects what is finished. Waits up to
+    /// `wait` (for ever when `None`) when nothing is.
+    pub(crate) fn turn(&self, wait: Option<Duration>, awake: &dyn Fn()) {
+        match self {
+            Driver::Uring(u) => u.turn(wait, awake),
+            Driver::Threads(t) => t.turn(wait, awake),
+        }
+    }
+
+    /// Ends a wait from another thread.
+    pub(crate) fn unparker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        match self {
+            Driver::Uring(u) => u.unparker(),
+            Driver::Threads(t) => t.unparker(),
+        }
+    }
+}
+
+/// A file or block device opened for direct I/O.
+pub struct FileDevice {
+    info: DeviceInfo,
+    fd: Arc<OwnedFd>,
+    driver: Rc<Driver>,
+    writable: bool,
+    /// A regular file can be cut short or deleted under us.
+    regular: bool,
+    cut_short: Rc<Cell<bool>>,
+}
+
+impl FileDevice {
+    /// Opens `path`. For writing it is locked: a second opener in any process is refused with
+    /// `ResourceBusy`, as is a block device that is mounted or part of something else.
+    pub fn open(rt: &Rt, path: &Path, writable: bool) -> io::Result<FileDevice> {
+        let driver = rt.driver().ok_or_else(|| io::Error::other("a virtual clock cannot drive real devices"))?;
+        let meta = fs::metadata(path)?;
+        let block = meta.file_type().is_block_device();
+        if !block && !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a block device"));
+        }
+        let mut flags = OFlags::CLOEXEC | if writable { OFlags::RDWR } else { OFlags::RDONLY };
+        if block && writable {
+            // On a block device O_EXCL means: not while mounted, nor for two of us.
+            flags |= OFlags::EXCL;
+        }
+        let fd = match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
+            Err(Errno::INVAL) => rustix::fs::open(path, flags, Mode::empty())?,
+            other => other?,
+        };
+        if writable {
+            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another process"));
+                }
+                other => other?,
+            }
+        }
+        let size = if block { crate::identify::block_size_bytes(path)? } else { meta.len() };
+        let id = crate::identify::identity(path, meta.rdev());
+        let info = DeviceInfo {
+            name: path.display().to_string(),
+            size_bytes: size / BLOCK_BYTES * BLOCK_BYTES,
+            media: id.media,
+            model: id.model,
+            serial: id.serial,
+        };
+        Ok(FileDevice { info, fd: Arc::new(fd), driver, writable, regular: !block, cut_short: Rc::default() })
+    }
+
+    /// What a person says of the disk, in place of what the system says.
+    pub fn describe(&mut self, media: Option<Media>, model: Option<String>, serial: Option<String>) {
+        self.info.media = media.unwrap_or(self.info.media);
+        self.info.model = model.unwrap_or_else(|| std::mem::take(&mut self.info.model));
+        self.info.serial = serial.unwrap_or_else(|| std::mem::take(&mut self.info.serial));
+    }
+
+    /// Asked after an operation: a file that was cut short would read as zeros where it grew
+    /// again, and one that was deleted is lost when we end.
+    fn whole(&self) -> impl Fn() -> IoResult<()> + 'static {
+        let (fd, regular, size) = (self.fd.clone(), self.regular, self.info.size_bytes);
+        let cut_short = self.cut_short.clone();
+        move || {
+            if !regular {
+                return Ok(());
+            }
+            let Ok(s) = rustix::fs::fstat(&*fd) else { return Err(IoError::Gone) };
+            cut_short.set(cut_short.get() || (s.st_size as u64) < size);
+            if s.st_nlink > 0 && !cut_short.get() { Ok(()) } else { Err(IoError::Gone) }
+        }
+    }
+
+    fn run(&self, op: Op) -> LocalFuture<IoResult<Option<Buf>>> {
+        let out = self.driver.submit(self.fd.clone(), op);
+        Box::pin(async move { out.await.map_err(error_of) })
+    }
+
+    fn check(&self, offset: u64, len: u64, write: bool) -> IoResult<()> {
+        if write && !self.writable {
+            return Err(IoError::ReadOnly);
+        }
+        check_range(self.info.size_bytes, offset, len)
+    }
+}
+
+fn error_of(e: Errno) -> IoError {
+    match e {
+        Errno::NOSPC | Errno::DQUOT => IoError::NoSpace,
+        Errno::NODEV | Errno::NXIO | Errno::BADF | Errno::NOTCONN => IoError::Gone,
+        Errno::OPNOTSUPP | Errno::NOSYS => IoError::Unsupported,
+        Errno::INVAL => IoError::Misaligned,
+        Errno::ROFS | Errno::PERM => IoError::ReadOnly,
+        _ => IoError::Media,
+    }
+}
+
+fn fail<T: 'static>(e: IoError) -> LocalFuture<IoResult<T>> {
+    Box::pin(std::future::ready(Err(e)))
+}
+
+impl BlockDevice for FileDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        if let Err(e) = self.check(offset, len as u64, false) {
+            return fail(e);
+        }
+        let out = self.driver.submit(self.fd.clone(), Op::Read { offset, len });
+        let whole = self.whole();
+        Box::pin(async move {
+            let answer = out.await;
+            whole()?;
+            answer.map_err(error_of)?.ok_or(IoError::Media)
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
+        if let Err(e) = self.check(offset, data.len() as u64, true) {
+            return fail(e);
+        }
+        let out = self.driver.submit(self.fd.clone(), Op::Write { offset, data, durable });
+        let whole = self.whole();
+        Box::pin(async move {
+            out.await.map_err(error_of)?;
+            if durable { whole() } else { Ok(()) }
+        })
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
+        if let Err(e) = self.check(offset, len, true) {
+            return fail(e);
+        }
+        let (driver, fd) = (self.driver.clone(), self.fd.clone());
+        Box::pin(async move {
+            let mode = (FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE).bits();
+            match driver.submit(fd.clone(), Op::Allocate { mode, offset, len }).await.map_err(error_of) {
+                Err(IoError::Unsupported | IoError::Misaligned) => {}
+                other => return other.map(|_| ()),
+            }
+            let zeros = Buf::zeroed((len as usize).min(1 << 20)).share();
+            let mut at = 0;
+            while at < len {
+                let n = (len - at).min(zeros.len() as u64);
+                let data = zeros.slice(0, n as usize);
+                let op = Op::Write { offset: offset + at, data, durable: false };
+                driver.submit(fd.clone(), op).await.map_err(error_of)?;
+                at += n;
+            }
+            Ok(())
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
+        if let Err(e) = self.check(offset, len, true) {
+            return fail(e);
+        }
+        let mode = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE).bits();
+        let run = self.run(Op::Allocate { mode, offset, len });
+        Box::pin(async move {
+            match run.await {
+                Err(IoError::Unsupported) | Ok(_) => Ok(()),
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    fn flush(&self) -> LocalFuture<IoResult<()>> {
+        if !self.writable {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let (run, whole) = (self.run(Op::Flush), self.whole());
+        Box::pin(async move {
+            run.await?;
+            whole()
+        })
+    }
+
+    fn lost_content(&self) -> bool {
+        self.cut_short.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temp(name: &str, len: u64) -> std::path::PathBuf {
+        let p = std::env::temp_dir().join(format!("arden-block-{}-{name}", std::process::id()));
+        let f = fs::File::create(&p).unwrap();
+        f.set_len(len).unwrap();
+        p
+    }
+
+    fn round_trip(rt: &Rt, name: &str) {
+        let path = temp(name, 1 << 20);
+        let dev = Rc::new(FileDevice::open(rt, &path, true).unwrap());
+        assert!(FileDevice::open(rt, &path, true).is_err(), "a second writer is refused");
+        let d = dev.clone();
+        rt.block_on(async move {
+            let mut b = Buf::new(8192);
+            b.fill(0xA5);
+            let b = b.share();
+            d.write(4096, b.clone(), true).await.unwrap();
+            d.write(65536, b, false).await.unwrap();
+            d.flush().await.unwrap();
+            let r = d.read(0, 16384).await.unwrap();
+            assert!(r[..4096].iter().all(|&x| x == 0));
+            assert!(r[4096..12288].iter().all(|&x| x == 0xA5));
+            d.write_zeroes(65536, 4096).await.unwrap();
+            assert!(d.read(65536, 4096).await.unwrap().iter().all(|&x| x == 0));
+            assert!(d.read(69632, 4096).await.unwrap().iter().all(|&x| x == 0xA5));
+            d.discard(0, 65536).await.unwrap();
+            assert_eq!(d.read(1 << 20, 4096).await.unwrap_err(), IoError::OutOfRange);
+            assert_eq!(d.read(100, 4096).await.unwrap_err(), IoError::Misaligned);
+            let many: Vec<LocalFuture<IoResult<Buf>>> = (0..200).map(|i| d.read(i * 4096, 4096)).collect();
+            assert!(crate::sync::join_all(many).await.iter().all(Result::is_ok));
+        })
+        .unwrap();
+        // A file cut short under us is gone, even where it grows again: never other bytes.
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(8192).unwrap();
+        rt.block_on(async move {
+            assert_eq!(dev.read(65536, 4096).await.unwrap_err(), IoError::Gone);
+            dev.write(131_072, Buf::zeroed(4096).share(), false).await.unwrap();
+            assert_eq!(dev.read(65536, 4096).await.unwrap_err(), IoError::Gone);
+            assert_eq!(dev.flush().await.unwrap_err(), IoError::Gone);
+        })
+        .unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn uring_round_trip() {
+        let rt = Rt::real();
+        round_trip(&rt, "uring");
+        rt.shutdown();
+    }
+
+    #[test]
+    fn threads_round_trip() {
+        let rt = Rt::real_with_threads();
+        round_trip(&rt, "threads");
+        rt.shutdown();
+    }
+
+    #[test]
+    fn work_comes_in_from_another_thread() {
+        let rt = Rt::real();
+        let remote = rt.remote();
+        let t = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            let r = remote.clone();
+            remote.run(move |rt| rt.spawn(async move { r.close() })).unwrap();
+        });
+        rt.run_forever();
+        t.join().unwrap();
+    }
+}

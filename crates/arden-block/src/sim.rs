@@ -1,0 +1,757 @@
+//! A simulated disk: content in memory, a volatile write cache that a crash empties sector by
+//! sector, faults on request, and latency from a generator or a timing model. The content
+//! outlives the runtime that drove it, so that a crash is: drop the runtime, call
+//! [`SimDisk::crash`], attach to a new one.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+use crate::buf::{Buf, SharedBuf};
+use crate::rng::Rng;
+use crate::rt::Rt;
+use crate::sync::Oneshot;
+use crate::timing::{Model, Rotating, Ssd};
+use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, check_range};
+
+const SECTORS_A_BLOCK: usize = (BLOCK_BYTES / SECTOR_BYTES) as usize;
+
+/// What may go wrong by itself, in parts of a million operations, and how slow it is.
+#[derive(Debug, Clone)]
+pub struct Faults {
+    pub read_error_ppm: u32,
+    pub write_error_ppm: u32,
+    pub misdirect_ppm: u32,
+    /// A write that is acknowledged and never happens.
+    pub lost_ppm: u32,
+    pub latency_min_ns: u64,
+    pub latency_max_ns: u64,
+    /// Operations that take this much longer: a retry within the disk.
+    pub stall_ppm: u32,
+    pub stall_ns: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            read_error_ppm: 0,
+            write_error_ppm: 0,
+            misdirect_ppm: 0,
+            lost_ppm: 0,
+            latency_min_ns: 20_000,
+            latency_max_ns: 200_000,
+            stall_ppm: 0,
+            stall_ns: 0,
+        }
+    }
+}
+
+type Page = SharedBuf;
+
+/// A write that a crash may undo.
+struct Cached {
+    id: u64,
+    offset: u64,
+    data: SharedBuf,
+    done: bool,
+    /// Blocks that a later durable write has replaced.
+    dead_blocks: Vec<u64>,
+}
+
+#[derive(Default, Debug, Clone)]
+pub struct Counters {
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    /// Writes that went to a wrong place or nowhere, by injected fault.
+    pub silent_faults: u64,
+}
+
+struct State {
+    media: HashMap<u64, Page>,
+    visible: HashMap<u64, Page>,
+    cache: Vec<Cached>,
+    next_id: u64,
+    bad_blocks: BTreeSet<u64>,
+    dead: bool,
+    /// Whoever waits for this disk while it hangs.
+    hung: Option<Vec<Oneshot<()>>>,
+    /// Counts deaths: what was in flight across one has failed.
+    deaths: u64,
+    faults: Faults,
+    rng: Rng,
+    counters: Counters,
+    /// Ranges damaged silently (misdirected or lost writes), for the oracle.
+    silent: Vec<(u64, u64)>,
+    keep_data: bool,
+}
+
+/// The disk itself; [`SimDisk::attach`] gives a device for one runtime.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Rc<RefCell<State>>,
+    info: Rc<DeviceInfo>,
+    model: Option<Rc<Model>>,
+}
+
+impl SimDisk {
+    pub fn new(name: &str, size_bytes: u64, seed: u64) -> SimDisk {
+        SimDisk::build(name, size_bytes, seed, None, true)
+    }
+
+    /// A disk that takes the time that `model` says. With `keep_data` off it forgets what is
+    /// written beyond its first 64 MiB (for long runs of which only the timing matters).
+    pub fn timed(name: &str, size_bytes: u64, seed: u64, model: Model, keep_data: bool) -> SimDisk {
+        SimDisk::build(name, size_bytes, seed, Some(model), keep_data)
+    }
+
+    fn build(name: &str, size_bytes: u64, seed: u64, model: Option<Model>, keep_data: bool) -> SimDisk {
+        let media = match &model {
+            Some(Model::Rotating(_)) => Media::Rotating,
+            Some(Model::Ssd(_)) => Media::Ssd,
+            None => Media::Unknown,
+        };
+        let info = DeviceInfo {
+            name: name.to_string(),
+            size_bytes: size_bytes / BLOCK_BYTES * BLOCK_BYTES,
+            media,
+            model: "simulated".into(),
+            serial: name.to_string(),
+        };
+        let state = State {
+            media: HashMap::new(),
+            visible: HashMap::new(),
+            cache: Vec::new(),
+            next_id: 0,
+            bad_blocks: BTreeSet::new(),
+            dead: false,
+            hung: None,
+            deaths: 0,
+            faults: Faults::default(),
+            rng: Rng::new(seed),
+            counters: Counters::default(),
+            silent: Vec::new(),
+            keep_data,
+        };
+        SimDisk { state: Rc::new(RefCell::new(state)), info: Rc::new(info), model: model.map(Rc::new) }
+    }
+
+    pub fn attach(&self, rt: &Rt) -> Rc<dyn BlockDevice> {
+        let queue = Rc::new(RefCell::new(Queue::default()));
+        Rc::new(SimDevice { disk: self.clone(), rt: rt.clone(), queue })
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.borrow_mut().faults = faults;
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.state.borrow().counters.clone()
+    }
+
+    /// Damage done silently since the last call: `(offset, len)`.
+    pub fn take_silent_damage(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.state.borrow_mut().silent)
+    }
+
+    /// The disk stops answering; what its cache held is lost as in a crash.
+    pub fn kill(&self) {
+        self.crash();
+        {
+            let mut s = self.state.borrow_mut();
+            s.dead = true;
+            s.deaths += 1;
+        }
+        self.resume();
+    }
+
+    /// The disk answers nothing until [`SimDisk::resume`]; then what it was asked happens.
+    pub fn hang(&self) {
+        self.state.borrow_mut().hung.get_or_insert_with(Vec::new);
+    }
+
+    pub fn is_hung(&self) -> bool {
+        self.state.borrow().hung.is_some()
+    }
+
+    pub fn resume(&self) {
+        let waiting = self.state.borrow_mut().hung.take().unwrap_or_default();
+        waiting.into_iter().for_each(|w| w.set(()));
+    }
+
+    /// Before an operation has its effect: waits as long as the disk hangs.
+    async fn awake(&self) {
+        loop {
+            let wait = {
+                let mut s = self.state.borrow_mut();
+                let Some(list) = &mut s.hung else { return };
+                let wait = Oneshot::new();
+                list.push(wait.clone());
+                wait
+            };
+            wait.await;
+        }
+    }
+
+    pub fn revive(&self) {
+        self.state.borrow_mut().dead = false;
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.state.borrow().dead
+    }
+
+    /// The block can no longer be read until it is written again.
+    pub fn break_block(&self, offset: u64) {
+        self.state.borrow_mut().bad_blocks.insert(offset / BLOCK_BYTES);
+    }
+
+    /// Flips bits in one sector without anybody noticing.
+    pub fn rot(&self, offset: u64) {
+        let mut s = self.state.borrow_mut();
+        let block = offset / BLOCK_BYTES;
+        let mut page = s.page(block).map_or_else(|| vec![0; BLOCK_BYTES as usize], |p| p.to_vec());
+        let at = (offset % BLOCK_BYTES) as usize;
+        for b in &mut page[at..at + 16] {
+            *b ^= 0x5A;
+        }
+        let page: Page = Buf::copy_of(&page).share();
+        s.media.insert(block, page.clone());
+        if s.visible.contains_key(&block) {
+            s.visible.insert(block, page);
+        }
+    }
+
+    /// Every byte gone: the disk was replaced by an empty one.
+    pub fn erase(&self) {
+        let mut s = self.state.borrow_mut();
+        s.media.clear();
+        s.visible.clear();
+        s.cache.clear();
+        s.bad_blocks.clear();
+    }
+
+    /// Power is lost: each sector of each write that was not durable survives or not, on its
+    /// own or by whole writes, in any order.
+    pub fn crash(&self) {
+        let s = &mut *self.state.borrow_mut();
+        s.visible.clear();
+        let mut cache = std::mem::take(&mut s.cache);
+        // Any order: a shuffled application is what reordering looks like from outside.
+        for i in (1..cache.len()).rev() {
+            let j = s.rng.below(i as u64 + 1) as usize;
+            cache.swap(i, j);
+        }
+        for w in cache {
+            let sectors = w.data.len() / SECTOR_BYTES as usize;
+            let mode = s.rng.below(4);
+            let cut = s.rng.below(sectors as u64 + 1) as usize;
+            for i in 0..sectors {
+                let keep = match mode {
+                    0 => false,
+                    1 => true,
+                    2 => i < cut,
+                    _ => s.rng.one_in(2),
+                };
+                let block = w.offset / BLOCK_BYTES + (i / SECTORS_A_BLOCK) as u64;
+                if keep && !w.dead_blocks.contains(&block) {
+                    let at = i * SECTOR_BYTES as usize;
+                    s.put_sector(block, i % SECTORS_A_BLOCK, &w.data[at..at + SECTOR_BYTES as usize]);
+                }
+            }
+        }
+    }
+
+    /// The content as it is now, for tests that look at the disk from outside.
+    pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
+        self.state.borrow().read(offset, len).to_vec()
+    }
+
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+}
+
+impl State {
+    fn page(&self, block: u64) -> Option<&Page> {
+        self.visible.get(&block).or_else(|| self.media.get(&block))
+    }
+
+    fn put_sector(&mut self, block: u64, sector: usize, data: &[u8]) {
+        let old = self.media.get(&block);
+        let mut page = old.map_or_else(|| vec![0; BLOCK_BYTES as usize], |p| p.to_vec());
+        let at = sector * SECTOR_BYTES as usize;
+        page[at..at + data.len()].copy_from_slice(data);
+        self.media.insert(block, Buf::copy_of(&page).share());
+        self.bad_blocks.remove(&block);
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Buf {
+        let mut buf = Buf::new(len);
+        for (i, chunk) in buf.chunks_mut(BLOCK_BYTES as usize).enumerate() {
+            match self.page(offset / BLOCK_BYTES + i as u64) {
+                Some(p) => chunk.copy_from_slice(p),
+                None => chunk.fill(0),
+            }
+        }
+        buf
+    }
+
+    fn keeps(&self, offset: u64) -> bool {
+        self.keep_data || offset < 64 << 20
+    }
+
+    /// A write reached the disk; `durable` also past its cache.
+    fn land(&mut self, id: u64, offset: u64, data: &SharedBuf, durable: bool) {
+        for i in 0..data.len() / BLOCK_BYTES as usize {
+            let block = offset / BLOCK_BYTES + i as u64;
+            self.bad_blocks.remove(&block);
+            if !self.keeps(block * BLOCK_BYTES) {
+                continue;
+            }
+            let page = page_of(data, i);
+            if durable {
+                self.visible.remove(&block);
+                self.media.insert(block, page);
+            } else {
+                self.visible.insert(block, page);
+            }
+        }
+        if durable {
+            let (first, last) = (offset / BLOCK_BYTES, (offset + data.len() as u64) / BLOCK_BYTES);
+            for w in &mut self.cache {
+                let (a, b) = (w.offset / BLOCK_BYTES, (w.offset + w.data.len() as u64) / BLOCK_BYTES);
+                if w.id != id && w.done && a < last && first < b {
+                    w.dead_blocks.extend(first.max(a)..last.min(b));
+                }
+            }
+            self.cache.retain(|w| w.id != id);
+        } else if let Some(w) = self.cache.iter_mut().find(|w| w.id == id) {
+            w.done = true;
+            w.offset = offset;
+        }
+    }
+
+    /// Everything that was complete when the flush began is durable now.
+    fn settle(&mut self, up_to: &BTreeSet<u64>) {
+        let (settled, rest): (Vec<Cached>, Vec<Cached>) =
+            std::mem::take(&mut self.cache).into_iter().partition(|w| up_to.contains(&w.id));
+        self.cache = rest;
+        for w in settled {
+            for i in 0..w.data.len() / BLOCK_BYTES as usize {
+                let block = w.offset / BLOCK_BYTES + i as u64;
+                if !w.dead_blocks.contains(&block) && self.keeps(block * BLOCK_BYTES) {
+                    self.media.insert(block, page_of(&w.data, i));
+                }
+            }
+        }
+        self.visible.clear();
+        let mut visible = HashMap::new();
+        for w in self.cache.iter().filter(|w| w.done) {
+            for i in 0..w.data.len() / BLOCK_BYTES as usize {
+                let block = w.offset / BLOCK_BYTES + i as u64;
+                if !w.dead_blocks.contains(&block) && self.keeps(block * BLOCK_BYTES) {
+                    visible.insert(block, page_of(&w.data, i));
+                }
+            }
+        }
+        self.visible = visible;
+    }
+}
+
+fn page_of(data: &SharedBuf, i: usize) -> Page {
+    data.slice(i * BLOCK_BYTES as usize, BLOCK_BYTES as usize)
+}
+
+/// The command queue of a timed disk.
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Command>,
+    busy: usize,
+    head: u64,
+    last_end: u64,
+    last_was_write: bool,
+    bus_free_ns: u64,
+    cached_bytes: u64,
+    destages: u64,
+    drain: Vec<Oneshot<()>>,
+    room: Vec<Oneshot<()>>,
+}
+
+struct Command {
+    /// When the disk has understood it.
+    ready_ns: u64,
+    offset: u64,
+    len: u64,
+    write: bool,
+    /// A destage of the write cache: nobody waits for it but a flush.
+    background: bool,
+    done: Option<Oneshot<()>>,
+}
+
+struct SimDevice {
+    disk: SimDisk,
+    rt: Rt,
+    queue: Rc<RefCell<Queue>>,
+}
+
+/// Waits as long as the operation takes on this disk.
+async fn service(disk: SimDisk, rt: Rt, queue: Rc<RefCell<Queue>>, offset: u64, len: u64, write: bool, fua: bool) {
+    match disk.model.as_deref() {
+        None => {
+            let ns = {
+                let mut s = disk.state.borrow_mut();
+                let (lo, hi) = (s.faults.latency_min_ns, s.faults.latency_max_ns);
+                let (ppm, stall_ns) = (s.faults.stall_ppm, s.faults.stall_ns);
+                let stall = if ppm > 0 && s.rng.ppm(ppm) { stall_ns } else { 0 };
+                s.rng.range(lo, hi.max(lo)) + stall
+            };
+            rt.sleep_ns(ns).await;
+        }
+        Some(Model::Ssd(m)) => {
+            let until = {
+                let mut q = queue.borrow_mut();
+                let now = rt.now_ns();
+                let bus = (u128::from(len) * 1_000_000_000 / u128::from(m.bus_bytes_s)) as u64;
+                q.bus_free_ns = q.bus_free_ns.max(now) + bus;
+                q.bus_free_ns
+            };
+            ssd_channel(&rt, &queue, m, if write { m.write_ns } else { m.read_ns }).await;
+            rt.sleep_until_ns(until.max(rt.now_ns())).await;
+        }
+        Some(Model::Rotating(m)) => {
+            let out = Oneshot::new();
+            if write && m.write_cache && !fua {
+                rt.sleep_ns(m.overhead_ns).await;
+                while queue.borrow().cached_bytes + len > m.cache_bytes && queue.borrow().cached_bytes > 0 {
+                    let wait = Oneshot::new();
+                    queue.borrow_mut().room.push(wait.clone());
+                    wait.await;
+                }
+                let mut q = queue.borrow_mut();
+                q.cached_bytes += len;
+                q.destages += 1;
+                q.waiting.push(Command { ready_ns: 0, offset, len, write, background: true, done: None });
+                drop(q);
+                pump(&disk, &rt, &queue);
+                return;
+            }
+            let ready_ns = rt.now_ns() + m.overhead_ns;
+            let c = Command { ready_ns, offset, len, write, background: false, done: Some(out.clone()) };
+            queue.borrow_mut().waiting.push(c);
+            pump(&disk, &rt, &queue);
+            out.await;
+        }
+    }
+}
+
+async fn ssd_channel(rt: &Rt, queue: &Rc<RefCell<Queue>>, m: &Ssd, ns: u64) {
+    while queue.borrow().busy >= m.channels {
+        let wait = Oneshot::new();
+        queue.borrow_mut().room.push(wait.clone());
+        wait.await;
+    }
+    queue.borrow_mut().busy += 1;
+    rt.sleep_ns(ns).await;
+    let next = {
+        let mut q = queue.borrow_mut();
+        q.busy -= 1;
+        if q.room.is_empty() { None } else { Some(q.room.remove(0)) }
+    };
+    if let Some(n) = next {
+        n.set(());
+    }
+}
+
+/// Which command the arm serves next: the one it reaches first, among the oldest; the cache's
+/// own writes stand back while somebody waits, unless the cache is nearly full.
+fn choose(q: &Queue, m: &Rotating, now: u64) -> Option<(usize, u64)> {
+    let pressed = q.cached_bytes * 4 > m.cache_bytes * 3;
+    let foreground = q.waiting.iter().any(|c| !c.background);
+    let mut best: Option<(usize, u64)> = None;
+    let mut seen = 0;
+    for (i, c) in q.waiting.iter().enumerate() {
+        if foreground && c.background && !pressed {
+            continue;
+        }
+        // The cache is not bound by the command queue: it sorts all it holds.
+        if !c.background {
+            seen += 1;
+            if seen > m.queue_max {
+                continue;
+            }
+        }
+        // Reading on is free (read-ahead), and so is a write that continues the last one and was
+        // known before that ended: from the cache, or because it waited in the queue.
+        let known = !c.write || c.background || c.ready_ns <= now;
+        let follows = c.offset == q.last_end && c.write == q.last_was_write && known;
+        // Understanding a command goes on while the arm serves the one before.
+        let decode = c.ready_ns.saturating_sub(now);
+        let t = if follows { 0 } else { decode + m.position_ns(now + decode, q.head, c.offset) };
+        if best.is_none_or(|(_, b)| t < b) {
+            best = Some((i, t));
+        }
+    }
+    best
+}
+
+fn pump(disk: &SimDisk, rt: &Rt, queue: &Rc<RefCell<Queue>>) {
+    let Some(Model::Rotating(m)) = disk.model.as_deref() else { return };
+    let (command, busy_ns) = {
+        let mut q = queue.borrow_mut();
+        if q.busy > 0 {
+            return;
+        }
+        let Some((i, position)) = choose(&q, m, rt.now_ns()) else { return };
+        let c = q.waiting.remove(i);
+        q.busy = 1;
+        q.head = c.offset + c.len;
+        q.last_end = q.head;
+        q.last_was_write = c.write;
+        let t = position + m.transfer_ns(c.offset, c.len);
+        (c, t)
+    };
+    let (disk2, rt2, queue2) = (disk.clone(), rt.clone(), queue.clone());
+    rt.spawn(async move {
+        rt2.sleep_ns(busy_ns).await;
+        let mut wake = Vec::new();
+        {
+            let mut q = queue2.borrow_mut();
+            q.busy = 0;
+            if command.background {
+                q.cached_bytes -= command.len;
+                q.destages -= 1;
+                wake.append(&mut q.room);
+                if q.destages == 0 {
+                    wake.append(&mut q.drain);
+                }
+            }
+        }
+        wake.extend(command.done);
+        for w in wake {
+            w.set(());
+        }
+        pump(&disk2, &rt2, &queue2);
+    });
+}
+
+/// A flush waits until the write cache is empty.
+async fn service_flush(disk: SimDisk, rt: Rt, queue: Rc<RefCell<Queue>>) {
+    match disk.model.as_deref() {
+        None => service(disk, rt, queue, 0, 0, true, true).await,
+        Some(Model::Ssd(m)) => rt.sleep_ns(m.flush_ns).await,
+        Some(Model::Rotating(_)) => {
+            if queue.borrow().destages > 0 {
+                let wait = Oneshot::new();
+                queue.borrow_mut().drain.push(wait.clone());
+                wait.await;
+            }
+        }
+    }
+}
+
+fn fail<T: 'static>(e: IoError) -> LocalFuture<IoResult<T>> {
+    Box::pin(std::future::ready(Err(e)))
+}
+
+impl BlockDevice for SimDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.disk.info
+    }
+
+    fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        if let Err(e) = check_range(self.disk.info.size_bytes, offset, len as u64) {
+            return fail(e);
+        }
+        let disk = self.disk.clone();
+        if disk.is_dead() {
+            return fail(IoError::Gone);
+        }
+        let deaths = disk.state.borrow().deaths;
+        let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, len as u64, false, false);
+        Box::pin(async move {
+            wait.await;
+            disk.awake().await;
+            let mut s = disk.state.borrow_mut();
+            if s.dead || s.deaths != deaths {
+                return Err(IoError::Gone);
+            }
+            s.counters.reads += 1;
+            s.counters.read_bytes += len as u64;
+            let ppm = s.faults.read_error_ppm;
+            let blocks = offset / BLOCK_BYTES..(offset + len as u64) / BLOCK_BYTES;
+            if s.rng.ppm(ppm) || s.bad_blocks.range(blocks).next().is_some() {
+                return Err(IoError::Media);
+            }
+            Ok(s.read(offset, len))
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
+        let size = self.disk.info.size_bytes;
+        if let Err(e) = check_range(size, offset, data.len() as u64) {
+            return fail(e);
+        }
+        let disk = self.disk.clone();
+        if disk.state.borrow().dead {
+            return fail(IoError::Gone);
+        }
+        let deaths = disk.state.borrow().deaths;
+        let id = {
+            let mut s = disk.state.borrow_mut();
+            s.next_id += 1;
+            let id = s.next_id;
+            if s.keeps(offset) {
+                s.cache.push(Cached { id, offset, data: data.clone(), done: false, dead_blocks: Vec::new() });
+            }
+            id
+        };
+        let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, data.len() as u64, true, durable);
+        Box::pin(async move {
+            wait.await;
+            disk.awake().await;
+            let s = &mut *disk.state.borrow_mut();
+            if s.dead || s.deaths != deaths {
+                return Err(IoError::Gone);
+            }
+            s.counters.writes += 1;
+            s.counters.write_bytes += data.len() as u64;
+            let (error, astray, lost) = (s.faults.write_error_ppm, s.faults.misdirect_ppm, s.faults.lost_ppm);
+            if s.rng.ppm(error) {
+                // It happened or it did not; it does not happen later.
+                if s.rng.one_in(2) {
+                    s.land(id, offset, &data, durable);
+                } else {
+                    s.cache.retain(|w| w.id != id);
+                }
+                return Err(IoError::Media);
+            }
+            if s.rng.ppm(lost) {
+                s.counters.silent_faults += 1;
+                s.silent.push((offset, data.len() as u64));
+                s.cache.retain(|w| w.id != id);
+                return Ok(());
+            }
+            let mut place = offset;
+            if s.rng.ppm(astray) {
+                s.counters.silent_faults += 1;
+                let room = (size - data.len() as u64) / BLOCK_BYTES;
+                place = s.rng.below(room + 1) * BLOCK_BYTES;
+                s.silent.push((offset, data.len() as u64));
+                s.silent.push((place, data.len() as u64));
+            }
+            s.land(id, place, &data, durable);
+            Ok(())
+        })
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
+        if self.disk.model.is_some() && !self.disk.state.borrow().keep_data {
+            return Box::pin(std::future::ready(check_range(self.disk.info.size_bytes, offset, len)));
+        }
+        self.write(offset, Buf::zeroed(len as usize).share(), false)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
+        Box::pin(std::future::ready(check_range(self.disk.info.size_bytes, offset, len)))
+    }
+
+    fn flush(&self) -> LocalFuture<IoResult<()>> {
+        let disk = self.disk.clone();
+        // Asked while it was dead it has failed, even if it is back when the answer is due.
+        if disk.is_dead() {
+            return fail(IoError::Gone);
+        }
+        let deaths = disk.state.borrow().deaths;
+        let up_to: BTreeSet<u64> = disk.state.borrow().cache.iter().filter(|w| w.done).map(|w| w.id).collect();
+        let wait = service_flush(disk.clone(), self.rt.clone(), self.queue.clone());
+        Box::pin(async move {
+            wait.await;
+            disk.awake().await;
+            let s = &mut *disk.state.borrow_mut();
+            if s.dead || s.deaths != deaths {
+                return Err(IoError::Gone);
+            }
+            s.counters.flushes += 1;
+            s.settle(&up_to);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(byte: u8) -> SharedBuf {
+        let mut b = Buf::new(4096);
+        b.fill(byte);
+        b.share()
+    }
+
+    #[test]
+    fn a_flush_makes_earlier_writes_survive_and_a_crash_tears_the_rest() {
+        let (mut torn, mut lost, mut kept) = (0, 0, 0);
+        for seed in 0..200 {
+            let disk = SimDisk::new("d", 1 << 20, seed);
+            let rt = Rt::virtual_clock(seed);
+            let dev = disk.attach(&rt);
+            rt.block_on(async move {
+                dev.write(0, block(1), false).await.unwrap();
+                dev.flush().await.unwrap();
+                dev.write(4096, block(2), true).await.unwrap();
+                dev.write(0, block(3), false).await.unwrap();
+            })
+            .unwrap();
+            rt.shutdown();
+            assert_eq!(disk.peek(0, 4096)[0], 3, "readable at once");
+            disk.crash();
+            assert!(disk.peek(4096, 4096).iter().all(|&b| b == 2));
+            let now = disk.peek(0, 4096);
+            assert!(now.chunks(512).all(|s| s.iter().all(|&b| b == s[0]) && (s[0] == 1 || s[0] == 3)));
+            match now.iter().filter(|&&b| b == 3).count() {
+                0 => lost += 1,
+                4096 => kept += 1,
+                _ => torn += 1,
+            }
+        }
+        assert!(torn > 20 && lost > 20 && kept > 20, "torn {torn} lost {lost} kept {kept}");
+    }
+
+    #[test]
+    fn one_seed_is_one_history() {
+        let run = || {
+            let disk = SimDisk::new("d", 1 << 20, 7);
+            disk.set_faults(Faults { write_error_ppm: 100_000, ..Faults::default() });
+            let rt = Rt::virtual_clock(7);
+            let dev = disk.attach(&rt);
+            let r = rt.clone();
+            rt.block_on(async move {
+                let all = (0..64).map(|i| dev.write(i * 4096, block(i as u8), false)).collect();
+                (crate::sync::join_all(all).await, r.now_ns())
+            })
+            .unwrap()
+        };
+        assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn a_timed_disk_streams_at_its_media_rate() {
+        let disk = SimDisk::timed("d", 147_000_000_000, 1, Model::sas_10k_147g(true), false);
+        let rt = Rt::virtual_clock(1);
+        let dev = disk.attach(&rt);
+        let r = rt.clone();
+        let ns = rt
+            .block_on(async move {
+                for i in 0..1000 {
+                    dev.read(i << 16, 65536).await.unwrap();
+                }
+                r.now_ns()
+            })
+            .unwrap();
+        let rate = 1000.0 * 65536.0 / (ns as f64 / 1e9);
+        assert!((80e6..92e6).contains(&rate), "{rate}");
+    }
+}

@@ -1,0 +1,146 @@
+//! The driver for machines where the kernel refuses io_uring: blocking calls on a few threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::buf::Buf;
+use crate::file::{Op, Outcome};
+use crate::sync::Oneshot;
+
+/// Threads that serve one runtime.
+const THREADS: usize = 8;
+
+struct Work {
+    id: u64,
+    fd: Arc<OwnedFd>,
+    op: Op,
+}
+
+#[derive(Default)]
+struct Done {
+    results: VecDeque<(u64, Outcome)>,
+    kicked: bool,
+}
+
+#[derive(Default)]
+struct State {
+    done: Mutex<Done>,
+    cond: Condvar,
+}
+
+pub(crate) struct Threads {
+    queues: Vec<Sender<Work>>,
+    next: Cell<u64>,
+    waiting: RefCell<HashMap<u64, Oneshot<Outcome>>>,
+    state: Arc<State>,
+}
+
+impl Threads {
+    pub(crate) fn new() -> Threads {
+        let state: Arc<State> = Arc::default();
+        let queues = (0..THREADS)
+            .map(|i| {
+                let (tx, rx) = channel::<Work>();
+                let state = state.clone();
+                let spawned = std::thread::Builder::new().name(format!("arden-io-{i}")).spawn(move || {
+                    while let Ok(w) = rx.recv() {
+                        let outcome = run(&w.fd, w.op);
+                        state.done.lock().results.push_back((w.id, outcome));
+                        state.cond.notify_one();
+                    }
+                });
+                drop(spawned);
+                tx
+            })
+            .collect();
+        Threads { queues, next: Cell::new(0), waiting: RefCell::default(), state }
+    }
+
+    pub(crate) fn submit(&self, fd: Arc<OwnedFd>, op: Op) -> Oneshot<Outcome> {
+        let id = self.next.get();
+        self.next.set(id + 1);
+        let out = Oneshot::new();
+        self.waiting.borrow_mut().insert(id, out.clone());
+        let queue = &self.queues[(id % self.queues.len() as u64) as usize];
+        if queue.send(Work { id, fd, op }).is_err() {
+            out.set(Err(Errno::IO));
+        }
+        out
+    }
+
+    pub(crate) fn turn(&self, wait: Option<Duration>, awake: &dyn Fn()) {
+        let deadline = wait.map(|w| Instant::now() + w);
+        let ready = {
+            let mut g = self.state.done.lock();
+            while g.results.is_empty() && !g.kicked {
+                match deadline {
+                    Some(d) if self.state.cond.wait_until(&mut g, d).timed_out() => break,
+                    Some(_) => {}
+                    None => self.state.cond.wait(&mut g),
+                }
+            }
+            g.kicked = false;
+            std::mem::take(&mut g.results)
+        };
+        awake();
+        for (id, outcome) in ready {
+            let out = self.waiting.borrow_mut().remove(&id);
+            if let Some(out) = out {
+                out.set(outcome);
+            }
+        }
+    }
+
+    pub(crate) fn unparker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let state = self.state.clone();
+        Arc::new(move || {
+            state.done.lock().kicked = true;
+            state.cond.notify_one();
+        })
+    }
+}
+
+fn run(fd: &OwnedFd, op: Op) -> Outcome {
+    match op {
+        Op::Read { offset, len } => {
+            let mut buf = Buf::new(len);
+            let mut done = 0;
+            while done < len {
+                match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+                    Ok(0) => return Err(Errno::IO),
+                    Ok(n) => done += n,
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            Ok(Some(buf))
+        }
+        Op::Write { offset, data, durable } => {
+            let mut done = 0;
+            while done < data.len() {
+                match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
+                    Ok(0) => return Err(Errno::IO),
+                    Ok(n) => done += n,
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            if durable {
+                rustix::fs::fdatasync(fd)?;
+            }
+            Ok(None)
+        }
+        Op::Flush => rustix::fs::fdatasync(fd).map(|()| None),
+        Op::Allocate { mode, offset, len } => {
+            rustix::fs::fallocate(fd, FallocateFlags::from_bits_retain(mode), offset, len).map(|()| None)
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The published experiments, whole: the systems they run on, rounds in which everything takes its turn, and the ratios
+//! with their intervals.
+
+pub mod data;
+pub mod e1;
+pub mod e2;
+pub mod e3;
+pub mod e6;
+pub mod systems;
+
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Result, fail,
+    load::Live,
+    outcome::Ratio,
+    stats::{self, Interval},
+    view::View,
+};
+pub use systems::{System, Variant};
+
+/// An interval that is this narrow is enough.
+const WIDTH_MAX: f64 = 0.03;
+const ROUNDS_MIN: usize = 3;
+const ROUNDS_MAX: usize = 200;
+
+/// How an experiment is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Everything smaller, to see that it works and what comes of it roughly.
+    pub quick: bool,
+    /// Of the whole experiment.
+    pub limit: Duration,
+    pub seed: u64,
+    /// All data is so many times smaller than published.
+    pub scale: u64,
+}
+
+/// Rounds of one test: by system and variant, what was measured.
+pub type Rounds = Vec<Vec<Vec<f64>>>;
+
+/// What is compared: names and places among the variants, `a` over `b`.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub name: String,
+    pub a: usize,
+    pub b: usize,
+    pub published: Option<f64>,
+}
+
+fn stopped(live: &Live) -> Result<()> {
+    if live.stop.load(Relaxed) {
+        fail!("stopped");
+    }
+    Ok(())
+}
+
+/// Runs `test` on every variant of every system in turn, until all ratios are sure enough or the time is over. What else
+/// the machine does hits neighbours in a round alike.
+pub fn interleave(
+    systems: &[System],
+    title: &str,
+    pairs: &[Pair],
+    budget: Duration,
+    live: &Live,
+    view: &mut View,
+    mut test: impl FnMut(&System, &Variant) -> Result<f64>,
+) -> Result<Rounds> {
+    let mut seen: Rounds = systems.iter().map(|s| vec![Vec::new(); s.variants.len()]).collect();
+    let began = Instant::now();
+    for round in 0..ROUNDS_MAX {
+        let round_began = Instant::now();
+        for (s, system) in systems.iter().enumerate() {
+            let n = system.variants.len();
+            for k in 0..n {
+                // Nobody is always first.
+                let v = (k + round) % n;
+                stopped(live)?;
+                let variant = &system.variants[v];
+                view.tick(
+                    &format!("{title}, {}, {}, round {}", system.name, variant.name, round + 1),
+                    live,
+                    began.elapsed(),
+                    budget,
+                );
+                if system.server.is_some() {
+                    // What the last one left to the disk is not this one's to carry.
+                    rustix::fs::sync();
+                }
+                let value = test(system, variant)
+                    .map_err(|e| crate::LabError(format!("{title}, {}, {}: {e}", system.name, variant.name)))?;
+                seen[s][v].push(value);
+            }
+        }
+        let narrow = || seen.iter().all(|s| pairs.iter().all(|p| of(s, p).width() <= WIDTH_MAX));
+        let no_time = began.elapsed() + round_began.elapsed() > budget;
+        if no_time || round + 1 >= ROUNDS_MIN && narrow() {
+            break;
+        }
+    }
+    Ok(seen)
+}
+
+fn of(system: &[Vec<f64>], pair: &Pair) -> Interval {
+    stats::paired_ratio(&system[pair.a], &system[pair.b])
+}
+
+/// The ratios of one test.
+pub fn ratios(systems: &[System], pairs: &[Pair], seen: &Rounds, unit: &str) -> Vec<Ratio> {
+    let mut out = Vec::new();
+    for (system, seen) in systems.iter().zip(seen) {
+        for pair in pairs {
+            let ratio = of(seen, pair);
+            let short = (ratio.width() > WIDTH_MAX)
+                .then(|| format!("the time was over before the interval was under {:.0} %", WIDTH_MAX * 100.0));
+            out.push(Ratio {
+                config: system.name.clone(),
+                name: pair.name.clone(),
+                ratio,
+                published: pair.published,
+                rounds: seen[pair.a].len().min(seen[pair.b].len()),
+                a: seen[pair.a].clone(),
+                b: seen[pair.b].clone(),
+                a_name: system.variants[pair.a].name.clone(),
+                b_name: system.variants[pair.b].name.clone(),
+                unit: unit.to_string(),
+                short,
+            });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(names: &[&str]) -> System {
+        let file = crate::load::smb::SmbFile {
+            target: crate::client::Target {
+                address: "127.0.0.1:1".parse().unwrap(),
+                share: "s".into(),
+                user: "u".into(),
+                password: "p".into(),
+            },
+            path: String::new(),
+            protection: crate::client::Protection::Plain,
+            channels: 1,
+        };
+        let variant = |n: &&str| Variant { name: n.to_string(), file: file.clone(), mark: false };
+        System { name: "x".into(), variants: names.iter().map(variant).collect(), server: None, owns: Vec::new() }
+    }
+
+    #[test]
+    fn rounds_end_when_they_say_enough() {
+        let systems = [system(&["plain", "safe"])];
+        let pairs = [Pair { name: "create".into(), a: 1, b: 0, published: Some(1.475) }];
+        let (live, mut view) = (Live::default(), View::quiet());
+        let mut order = Vec::new();
+        let seen = interleave(&systems, "t", &pairs, Duration::from_secs(60), &live, &mut view, |_, v| {
+            order.push(v.name.clone());
+            Ok(if v.name == "safe" { 3.0 } else { 2.0 })
+        })
+        .unwrap();
+        assert_eq!(seen[0][0].len(), ROUNDS_MIN);
+        assert_eq!(order[..4], ["plain", "safe", "safe", "plain"]);
+        let r = &ratios(&systems, &pairs, &seen, "s")[0];
+        assert!((r.ratio.value - 1.5).abs() < 1e-9 && r.short.is_none());
+
+        let mut n = 0.0;
+        let seen = interleave(&systems, "t", &pairs, Duration::from_millis(50), &live, &mut view, |_, _| {
+            n += 1.0;
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(1.0 + (n * 7.0) % 3.0)
+        })
+        .unwrap();
+        assert!((1..20).contains(&seen[0][0].len()));
+        assert!(ratios(&systems, &pairs, &seen, "s")[0].short.is_some());
+    }
+}

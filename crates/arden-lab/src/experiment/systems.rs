@@ -1,0 +1,138 @@
+//! What experiments run on: shares that somebody names, or servers started for the purpose and removed afterwards.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    Result, fail,
+    load::smb::SmbFile,
+    servers::{self, Running},
+    source::{self, Wire},
+};
+
+/// A server with one or more ways to use it.
+pub struct System {
+    pub name: String,
+    pub variants: Vec<Variant>,
+    /// Its process, when it runs here.
+    pub server: Option<u32>,
+    /// Ends with the system.
+    pub owns: Vec<Running>,
+}
+
+/// A share and how its files are written.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    pub name: String,
+    /// Its path is a directory of the share, or empty.
+    pub file: SmbFile,
+    /// The client marks every write write-through.
+    pub mark: bool,
+}
+
+/// What the command line says of systems.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    pub target: Option<String>,
+    pub safe: Option<String>,
+    pub against: Option<String>,
+    pub against_safe: Option<String>,
+    /// Started here when no target is named.
+    pub arden: Option<PathBuf>,
+    pub samba: Option<PathBuf>,
+}
+
+/// Which variants an experiment needs, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kinds {
+    /// A plain share alone.
+    Plain,
+    /// Plain, and continuously available.
+    PlainCa,
+    /// Cached, marked by the client, forced by the share.
+    Through,
+}
+
+fn variant(name: &str, file: SmbFile, mark: bool) -> Variant {
+    Variant { name: name.to_string(), file, mark }
+}
+
+fn share_of(server: &Running, share: &str, wire: &Wire) -> SmbFile {
+    let mut target = server.target.clone();
+    target.share = share.to_string();
+    SmbFile { target, path: String::new(), protection: wire.protection, channels: wire.channels }
+}
+
+/// The variants over a plain share and a safe one.
+fn variants(kinds: Kinds, plain: SmbFile, safe: Option<(SmbFile, &str)>) -> Vec<Variant> {
+    match (kinds, safe) {
+        (Kinds::Plain, _) => vec![variant("plain", plain, false)],
+        (Kinds::PlainCa, Some((safe, name))) => vec![variant("plain", plain, false), variant(name, safe, false)],
+        // Without a safe share the client does what a continuously available one does: no write is acknowledged early.
+        (Kinds::PlainCa, None) => {
+            vec![variant("plain", plain.clone(), false), variant("write-through by the client", plain, true)]
+        }
+        (Kinds::Through, safe) => {
+            let mut all = vec![variant("cached", plain.clone(), false), variant("marked by the client", plain, true)];
+            all.extend(safe.map(|(safe, _)| variant("forced by the share", safe, false)));
+            all
+        }
+    }
+}
+
+fn named(name: &str, url: &str, safe: Option<&str>, kinds: Kinds, wire: &Wire) -> Result<System> {
+    let file = |url: &str| match url.strip_prefix("smb://") {
+        Some(rest) => source::share(rest, wire),
+        None => fail!("{url}: experiments run on smb:// shares"),
+    };
+    let plain = file(url)?;
+    let local = plain.target.address.ip().is_loopback();
+    let server = if local { crate::cpu::listener(plain.target.address.port()) } else { None };
+    let safe = safe.map(file).transpose()?.map(|s| (s, "the safe share"));
+    Ok(System { name: name.to_string(), variants: variants(kinds, plain, safe), server, owns: Vec::new() })
+}
+
+/// Arden, started under `dir` with a plain and a safe share.
+fn own_arden(program: &Path, dir: &Path, kinds: Kinds, wire: &Wire) -> Result<System> {
+    let safe = if kinds == Kinds::Through { "--write-through" } else { "--ca" };
+    let mut shares = vec![("plain", "plain", None)];
+    if kinds != Kinds::Plain {
+        shares.push(("safe", "safe", Some(safe)));
+    }
+    let running = servers::arden_with(program, &dir.join("arden"), &shares)?;
+    let safe = (share_of(&running, "safe", wire), if kinds == Kinds::Through { "write-through" } else { "CA" });
+    let variants = variants(kinds, share_of(&running, "plain", wire), Some(safe));
+    Ok(System { name: "Arden".to_string(), variants, server: Some(running.pid), owns: vec![running] })
+}
+
+/// Samba, twice: it keeps NT ACLs and streams as Arden does, and the second one syncs every write.
+fn own_samba(script: &Path, dir: &Path, kinds: Kinds, wire: &Wire) -> Result<System> {
+    let plain = servers::samba(script, "nt", &dir.join("samba-nt"))?;
+    let mut owns = Vec::new();
+    let mut safe = None;
+    if kinds != Kinds::Plain {
+        let durable = servers::samba(script, "durable", &dir.join("samba-durable"))?;
+        safe = Some((share_of(&durable, "test", wire), "sync always"));
+        owns.push(durable);
+    }
+    let variants = variants(kinds, share_of(&plain, "test", wire), safe);
+    let server = Some(plain.pid);
+    owns.push(plain);
+    Ok(System { name: "Samba".to_string(), variants, server, owns })
+}
+
+/// The systems of an experiment: those that are named, else Arden started here; Samba too when its script is named.
+pub fn open(wanted: &Wanted, kinds: Kinds, dir: &Path, wire: &Wire) -> Result<Vec<System>> {
+    let mut all = Vec::new();
+    match (&wanted.target, &wanted.arden) {
+        (Some(url), _) => all.push(named("the target", url, wanted.safe.as_deref(), kinds, wire)?),
+        (None, Some(program)) => all.push(own_arden(program, dir, kinds, wire)?),
+        (None, None) => fail!("no server: --target smb://user@host/share, or --arden PROGRAM to start one"),
+    }
+    if let Some(url) = &wanted.against {
+        all.push(named("the other", url, wanted.against_safe.as_deref(), kinds, wire)?);
+    }
+    if let Some(script) = &wanted.samba {
+        all.push(own_samba(script, dir, kinds, wire)?);
+    }
+    Ok(all)
+}

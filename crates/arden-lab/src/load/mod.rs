@@ -1,0 +1,19 @@
+//! The load generator: what is asked (`profile`), of what (`target` and its kinds), and what was seen (`figures`).
+//! One thread drives one target with many requests in flight. Refuses to know why somebody measures.
+
+pub mod block;
+pub mod content;
+pub mod drive;
+pub mod figures;
+pub mod model;
+pub mod profile;
+pub mod smb;
+pub mod target;
+
+pub use block::BlockTarget;
+pub use content::Content;
+pub use drive::{Live, Load, Measured, Window, drive, fill};
+pub use figures::{Figures, Recorder};
+pub use model::{Model, NullTarget};
+pub use profile::{Access, Profile};
+pub use target::{Done, Kind, Op, Target};

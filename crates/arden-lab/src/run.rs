@@ -1,0 +1,326 @@
+//! `arden lab run`: profiles on a target at each count of outstanding requests, and a table of what came of it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    Result, fail,
+    load::{Access, Figures, Live, Load, Profile, Window, profile::size},
+    outcome::{Outcome, Point},
+    source::{self, Need, Wire},
+    sweep::{self, Clients, Step},
+    table,
+    view::View,
+};
+
+/// What to run, decided.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub target: String,
+    /// How the target is called in results.
+    pub name: Option<String>,
+    pub profiles: Vec<Profile>,
+    pub outstanding: Vec<usize>,
+    pub rate: Option<f64>,
+    pub write_through: bool,
+    pub file_bytes: Option<u64>,
+    pub warm_up: Duration,
+    pub duration: Duration,
+    pub rounds: usize,
+    pub clients: usize,
+    pub verify: bool,
+    pub force: bool,
+    pub wire: Wire,
+}
+
+/// `1,3,8..512`: numbers, and ranges that double.
+pub fn outstanding(text: &str) -> Result<Vec<usize>> {
+    let mut all = Vec::new();
+    let number = |s: &str| match s.trim().parse::<usize>() {
+        Ok(n) if (1..=65536).contains(&n) => Ok(n),
+        _ => Err(crate::LabError(format!("{s:?} is no count of outstanding requests, 1 to 65536"))),
+    };
+    for part in text.split(',') {
+        match part.split_once("..") {
+            None => all.push(number(part)?),
+            Some((from, to)) => {
+                let (mut n, to) = (number(from)?, number(to)?);
+                if n > to {
+                    fail!("{part}: from more to less");
+                }
+                while n <= to {
+                    all.push(n);
+                    n *= 2;
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// `500ms`, `10s`, `2m`, `1h`, or seconds.
+pub fn duration(text: &str) -> Result<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => fail!("{text:?} is no time: 500ms, 10s, 2m, 1h or seconds"),
+    };
+    match digits.parse::<f64>() {
+        Ok(n) if n >= 0.0 && n * factor <= 1e6 => Ok(Duration::from_secs_f64(n * factor)),
+        _ => fail!("{text:?} is no time: 500ms, 10s, 2m, 1h or seconds"),
+    }
+}
+
+/// The load of one point.
+pub fn load_of(profile: &Profile, outstanding: usize, plan_rate: Option<f64>, file_bytes: u64, durable: bool) -> Load {
+    Load {
+        access: profile.access,
+        read_percent: profile.read_percent,
+        block_bytes: profile.block_bytes,
+        base_bytes: 0,
+        file_bytes,
+        outstanding,
+        rate: plan_rate,
+        durable,
+        seed: 0x5EED ^ outstanding as u64,
+        first_block: 0,
+    }
+}
+
+fn settings(outcome: &mut Outcome, plan: &Plan) {
+    outcome.set("target", &plan.target);
+    outcome.set("warm-up", format!("{:?}", plan.warm_up));
+    outcome.set("duration", format!("{:?}", plan.duration));
+    outcome.set("rounds", plan.rounds);
+    outcome.set("clients", plan.clients);
+    outcome.set("write-through", plan.write_through);
+    outcome.set("verify", plan.verify);
+    if plan.target.starts_with("smb://") {
+        outcome.set("channels", plan.wire.channels);
+        outcome.set("protection", format!("{:?}", plan.wire.protection));
+    }
+    if let Some(rate) = plan.rate {
+        outcome.set("rate", format!("{rate} IO/s, latency from when a request was due"));
+    }
+}
+
+/// Runs a plan. A problem ends it; what was measured until then is in the outcome, which says so.
+pub fn run(plan: &Plan, live: &Live, view: &mut View) -> Outcome {
+    let mut outcome = Outcome::begin("run", &format!("Load on {}", plan.name.as_ref().unwrap_or(&plan.target)));
+    settings(&mut outcome, plan);
+    let began = std::time::Instant::now();
+    let result = measure(plan, live, view, &mut outcome);
+    view.clear();
+    outcome.took_s = began.elapsed().as_secs_f64();
+    outcome.complete = result.is_ok();
+    outcome.problem = result.err().map(|e| e.to_string());
+    outcome
+}
+
+fn measure(plan: &Plan, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
+    let writes = plan.profiles.iter().any(|p| p.read_percent < 100);
+    let verify = plan.verify.then_some(0x00C0_FFEE);
+    let mut source = source::parse(&plan.target, &plan.wire)?;
+    let need = Need { writes, force: plan.force, verify, file_bytes: plan.file_bytes };
+    view.say("making and filling the test file");
+    let result = source.prepare(&need, live).and_then(|prepared| {
+        outcome.set("file size", size(prepared.file_bytes));
+        let mut steps = Vec::new();
+        for _ in 0..plan.rounds.max(1) {
+            for profile in &plan.profiles {
+                for n in &plan.outstanding {
+                    steps.push(Step {
+                        title: format!("{}, {n} outstanding", profile.name),
+                        load: load_of(profile, *n, plan.rate, prepared.file_bytes, plan.write_through),
+                        window: Window {
+                            warm_up_ns: plan.warm_up.as_nanos() as u64,
+                            measure_ns: plan.duration.as_nanos() as u64,
+                        },
+                    });
+                }
+            }
+        }
+        let how = Clients { count: plan.clients, writes, write_through: plan.write_through, verify };
+        let config = plan.name.clone().unwrap_or_else(|| source.name());
+        let each_round = plan.profiles.len() * plan.outstanding.len();
+        sweep::run(source.as_ref(), how, prepared, &steps, live, view, |i, figures, problem| {
+            let at = i % each_round;
+            let profile = &plan.profiles[at / plan.outstanding.len()];
+            let outstanding = plan.outstanding[at % plan.outstanding.len()];
+            // A problem before anything was seen leaves no point.
+            if problem.is_some() && figures.reads + figures.writes == 0 {
+                return Ok(());
+            }
+            if i < each_round {
+                outcome.points.push(Point {
+                    group: profile.name.clone(),
+                    config: config.clone(),
+                    profile: profile.clone(),
+                    outstanding,
+                    rate: plan.rate,
+                    rounds: Vec::new(),
+                    partial: false,
+                });
+            }
+            if let Some(point) = outcome.points.get_mut(at) {
+                point.rounds.push(figures);
+                point.partial |= problem.is_some();
+            }
+            Ok(())
+        })
+    });
+    let removed = source.remove();
+    result?;
+    if let Err(e) = removed {
+        outcome.notes.push(format!("The test file could not be removed: {e}"));
+    }
+    Ok(())
+}
+
+/// A profile with what the command line changes of it.
+pub fn adapt(mut profile: Profile, block: Option<u64>, read: Option<u8>, access: Option<Access>) -> Result<Profile> {
+    if let Some(bytes) = block {
+        if !(512..=16 << 20).contains(&bytes) {
+            fail!("blocks are from 512 bytes to 16 MiB");
+        }
+        profile.block_bytes = bytes as u32;
+    }
+    profile.read_percent = read.unwrap_or(profile.read_percent);
+    profile.access = access.unwrap_or(profile.access);
+    Ok(profile)
+}
+
+/// Profiles by name: standard ones, `all` of them, and those of a file.
+pub fn profiles(names: &[String], file: Option<&Path>) -> Result<Vec<Profile>> {
+    let mut known = Profile::standard();
+    if let Some(path) = file {
+        let text = std::fs::read_to_string(path).map_err(|e| crate::LabError(format!("{}: {e}", path.display())))?;
+        let own = Profile::parse(&text).map_err(|e| crate::LabError(format!("{}: {e}", path.display())))?;
+        known.retain(|p| own.iter().all(|o| o.name != p.name));
+        known.extend(own);
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        match known.iter().find(|p| p.name == *name) {
+            Some(p) => chosen.push(p.clone()),
+            None if name == "all" => chosen.extend(known.iter().cloned()),
+            None => {
+                let names: Vec<&str> = known.iter().map(|p| p.name.as_str()).collect();
+                fail!("there is no profile {name}; known are {} and all", names.join(", "))
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Where results go when nobody says.
+pub fn default_file(kind: &str, began: &str) -> PathBuf {
+    let when: String = began.chars().filter(char::is_ascii_digit).take(14).collect();
+    PathBuf::from(format!("arden-lab-{kind}-{when}.json"))
+}
+
+fn us(us: f64) -> String {
+    if us >= 1e6 {
+        format!("{:.2} s", us / 1e6)
+    } else if us >= 1e3 {
+        format!("{:.2} ms", us / 1e3)
+    } else {
+        format!("{us:.1} us")
+    }
+}
+
+/// The figures of an outcome as a table for terminals.
+pub fn text(outcome: &Outcome) -> String {
+    let head = ["LOAD", "ON", "OUT", "IO/s", "MB/s", "MEAN", "P50", "P99", "P99.9", "P99.99", "CPU c", "CPU s", ""];
+    let rows: Vec<Vec<String>> = outcome.points.iter().map(row).collect();
+    table::text(&head, &rows)
+}
+
+fn row(p: &Point) -> Vec<String> {
+    let cpu = |f: fn(&Figures) -> Option<f64>| {
+        let all: Vec<f64> = p.rounds.iter().filter_map(f).collect();
+        if all.is_empty() { "-".to_string() } else { us(crate::stats::median(&all)) }
+    };
+    let unsent: u64 = p.rounds.iter().map(|f| f.unsent).sum();
+    let mut remark = String::new();
+    if p.partial {
+        remark += "partial ";
+    }
+    if unsent > 0 {
+        remark += &format!("{unsent} could not be sent in time");
+    }
+    vec![
+        p.group.clone(),
+        p.config.clone(),
+        p.outstanding.to_string(),
+        format!("{:.0}", p.of(|f| f.io_s)),
+        format!("{:.1}", p.of(|f| f.mb_s)),
+        us(p.of(|f| f.mean_us)),
+        us(p.of(|f| f.p50_us)),
+        us(p.of(|f| f.p99_us)),
+        us(p.of(|f| f.p999_us)),
+        us(p.of(|f| f.p9999_us)),
+        cpu(|f| f.client_cpu_us),
+        cpu(|f| f.server_cpu_us),
+        remark,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_numbers() {
+        assert_eq!(outstanding("1,3,8..512").unwrap(), [1, 3, 8, 16, 32, 64, 128, 256, 512]);
+        assert_eq!(outstanding("4").unwrap(), [4]);
+        assert!(outstanding("0").is_err() && outstanding("8..1").is_err() && outstanding("x").is_err());
+        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
+        assert!(duration("2 weeks").is_err() && duration("").is_err());
+        assert_eq!(profiles(&["all".into()], None).unwrap().len(), 5);
+        assert!(profiles(&["x".into()], None).unwrap_err().to_string().contains("database"));
+    }
+
+    #[test]
+    fn a_plan_runs_verified_and_cleans_up() {
+        let dir = std::env::temp_dir().join(format!("arden-lab-run-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let plan = Plan {
+            target: dir.display().to_string(),
+            name: Some("here".into()),
+            profiles: profiles(&["database".into(), "streaming".into()], None).unwrap(),
+            outstanding: vec![1, 4],
+            rate: None,
+            write_through: false,
+            file_bytes: Some(4 << 20),
+            warm_up: Duration::ZERO,
+            duration: Duration::from_millis(150),
+            rounds: 2,
+            clients: 1,
+            verify: true,
+            force: false,
+            wire: Wire { protection: crate::client::Protection::Plain, channels: 1, password: None },
+        };
+        let outcome = run(&plan, &Live::default(), &mut View::quiet());
+        assert_eq!(outcome.problem, None);
+        assert_eq!(outcome.points.len(), 4);
+        let first = &outcome.points[0];
+        assert_eq!((first.group.as_str(), first.outstanding, first.rounds.len()), ("database", 1, 2));
+        assert!(first.rounds.iter().all(|f| f.io_s > 0.0 && f.verified > 0 && f.client_cpu_us.is_some()));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        assert!(text(&outcome).contains("streaming"));
+
+        let stopped = Live::default();
+        stopped.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let outcome = run(&plan, &stopped, &mut View::quiet());
+        assert!(!outcome.complete && outcome.problem.unwrap().contains("stopped"));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,126 @@
+//! Servers that are measured: Arden, started here, and Samba, started by a script. Both end with the value.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{Result, client::Target, cpu, fail};
+
+pub const USER: &str = "tester";
+pub const PASSWORD: &str = "pw";
+
+pub struct Running {
+    pub name: String,
+    pub target: Target,
+    pub pid: u32,
+    stop: Stop,
+}
+
+enum Stop {
+    Child(Child),
+    Script { script: PathBuf, work: PathBuf },
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        match &mut self.stop {
+            Stop::Child(child) => {
+                if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+                let _ = child.wait();
+            }
+            Stop::Script { script, work } => {
+                let _ = Command::new(script).arg("down").arg(work).status();
+                // Children outlive their parent by a moment; their directories are about to go.
+                let deadline = Instant::now() + Duration::from_secs(5);
+                while cpu::tree(self.pid).len() > 1 && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+}
+
+/// Changes settings of an Arden that was started here.
+pub fn settings(program: &Path, work: &Path, options: &[&str]) -> Result<()> {
+    run(Command::new(program).arg("--state").arg(work.join("state")).args(["settings", "set"]).args(options))
+}
+
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn target(port: u16) -> Target {
+    Target {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        share: "test".to_string(),
+        user: USER.to_string(),
+        password: PASSWORD.to_string(),
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output()?;
+    if !output.status.success() {
+        fail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// Starts `program` with its state and a share under `work`.
+pub fn arden(program: &Path, work: &Path) -> Result<Running> {
+    arden_with(program, work, &[("test", "share", None)])
+}
+
+/// Starts `program` with shares: name, directory under `work`, and an option of `arden share add`.
+pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&str>)]) -> Result<Running> {
+    let (state, port) = (work.join("state"), free_port()?);
+    fs::create_dir_all(&state)?;
+    let log = fs::File::create(work.join("log"))?;
+    let child = Command::new(program)
+        .arg("--state")
+        .arg(&state)
+        .args(["serve", "--log", "warn", "--listen", &format!("127.0.0.1:{port}")])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    let running =
+        Running { name: "arden".to_string(), target: target(port), pid: child.id(), stop: Stop::Child(child) };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while run(Command::new(program).arg("--state").arg(&state).arg("status")).is_err() {
+        if Instant::now() > deadline {
+            fail!("{} does not start: {}", program.display(), fs::read_to_string(work.join("log"))?);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run(Command::new(program).arg("--state").arg(&state).args(["user", "add", USER, "--password", PASSWORD]))?;
+    for (name, dir, option) in shares {
+        let dir = work.join(dir);
+        fs::create_dir_all(&dir)?;
+        let mut add = Command::new(program);
+        add.arg("--state").arg(&state).args(["share", "add", name, "--dir"]).arg(&dir).args(option);
+        run(&mut add)?;
+    }
+    Ok(running)
+}
+
+/// Starts Samba in one of the modes of `script`.
+pub fn samba(script: &Path, mode: &str, work: &Path) -> Result<Running> {
+    let port = free_port()?;
+    fs::create_dir_all(work)?;
+    run(Command::new(script)
+        .arg("up")
+        .arg(work)
+        .args([&port.to_string(), mode])
+        .arg(format!("test={}", work.join("share").display())))?;
+    let pid = fs::read_to_string(work.join("samba/run/smbd.pid"))?;
+    let Ok(pid) = pid.trim().parse() else { fail!("smbd.pid holds {pid:?}") };
+    let stop = Stop::Script { script: script.to_path_buf(), work: work.to_path_buf() };
+    Ok(Running { name: format!("samba-{mode}"), target: target(port), pid, stop })
+}

@@ -1,0 +1,53 @@
+//! fio as the peer: one process, direct I/O, the same files or ones made alike.
+
+use std::{path::PathBuf, process::Command};
+
+use super::Sample;
+use crate::{LabError, Result, fail};
+
+/// What fio is asked for.
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
+    pub files: &'a [PathBuf],
+    /// fio's own name: read, write, randread, randwrite.
+    pub rw: &'a str,
+    pub block_bytes: u32,
+    pub depth: usize,
+    /// Bytes used, over all files.
+    pub bytes: u64,
+    /// fdatasync after every write, by the engine with the least overhead.
+    pub durable: bool,
+    pub seconds: f64,
+}
+
+pub fn available() -> bool {
+    Command::new("fio").arg("--version").output().is_ok_and(|o| o.status.success())
+}
+
+pub fn run(job: &Job) -> Result<Sample> {
+    let names: Vec<String> = job.files.iter().map(|f| f.display().to_string().replace(':', "\\:")).collect();
+    let mut c = Command::new("fio");
+    c.args(["--name=bench", "--direct=1", "--time_based", "--output-format=json", "--randrepeat=0"]);
+    c.arg(format!("--filename={}", names.join(":")));
+    c.arg(format!("--rw={}", job.rw)).arg(format!("--bs={}", job.block_bytes)).arg(format!("--size={}", job.bytes));
+    c.arg(format!("--runtime={}ms", (job.seconds * 1000.0) as u64));
+    if job.durable {
+        c.args(["--ioengine=psync", "--fdatasync=1"]);
+    } else {
+        c.arg("--ioengine=io_uring").arg(format!("--iodepth={}", job.depth));
+    }
+    let out = c.output()?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let start = text.find('{').unwrap_or(0);
+    let json: serde_json::Value = serde_json::from_str(&text[start..])
+        .map_err(|e| LabError(format!("fio: {e}: {}", String::from_utf8_lossy(&out.stderr))))?;
+    let j = &json["jobs"][0];
+    let number = |v: &serde_json::Value| v.as_f64().unwrap_or(0.0);
+    let io_s = number(&j["read"]["iops"]) + number(&j["write"]["iops"]);
+    let ops = number(&j["read"]["total_ios"]) + number(&j["write"]["total_ios"]);
+    if ops == 0.0 {
+        fail!("fio did nothing: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    let busy = (number(&j["usr_cpu"]) + number(&j["sys_cpu"])) / 100.0 * number(&j["job_runtime"]) * 1000.0;
+    Ok(Sample { io_s, cpu_us: busy / ops })
+}

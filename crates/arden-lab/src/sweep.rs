@@ -1,0 +1,183 @@
+//! Loads one after the other on one source, by one client or several at once: opens the targets, keeps the clients in
+//! step, adds up what they saw, and accounts for processor time.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Result, cpu, fail,
+    load::{Content, Figures, Live, Load, Measured, Recorder, Window, drive},
+    source::{Prepared, Source},
+    view::View,
+};
+
+const TICK: Duration = Duration::from_millis(250);
+
+/// One load.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// For the live view.
+    pub title: String,
+    pub load: Load,
+    pub window: Window,
+}
+
+/// How the source is used.
+#[derive(Debug, Clone, Copy)]
+pub struct Clients {
+    pub count: usize,
+    pub writes: bool,
+    pub write_through: bool,
+    pub verify: Option<u64>,
+}
+
+/// Cuts the file into as many parts as there are clients.
+fn part(load: &Load, clients: usize, i: usize) -> Load {
+    let whole = u64::from(load.block_bytes).max(1 << 20);
+    let each = (load.file_bytes / clients as u64) / whole * whole;
+    if clients == 1 || each == 0 {
+        return Load { seed: load.seed + i as u64, ..load.clone() };
+    }
+    Load {
+        base_bytes: load.base_bytes + each * i as u64,
+        file_bytes: each,
+        rate: load.rate.map(|r| r / clients as f64),
+        seed: load.seed.wrapping_add(1000 * i as u64),
+        ..load.clone()
+    }
+}
+
+/// One client's life: a target, then loads until there are none.
+fn client(
+    source: &dyn Source,
+    how: Clients,
+    prepared: Prepared,
+    loads: mpsc::Receiver<(Load, Window)>,
+    opened: mpsc::Sender<Result<bool>>,
+    answers: mpsc::Sender<Measured>,
+    live: &Live,
+) {
+    let mut target = match source.open(how.writes, how.write_through) {
+        Ok(target) => target,
+        Err(e) => return drop(opened.send(Err(e))),
+    };
+    let _ = opened.send(Ok(target.is_real()));
+    drop(opened);
+    let mut plain = Content::plain(1);
+    let mut verified: Option<(u32, Content)> = None;
+    // Versions are counted by blocks of one size: when it changes, what was written is not known any more.
+    let mut known = prepared.filled;
+    for (load, window) in loads {
+        let content = match how.verify {
+            None => &mut plain,
+            Some(seed) => {
+                let blocks = load.file_bytes / u64::from(load.block_bytes.max(1));
+                let same = verified.take().filter(|v| v.0 == load.block_bytes);
+                let fresh = || (load.block_bytes, Content::verified(seed, blocks, known));
+                let content = same.unwrap_or_else(fresh);
+                known &= !how.writes;
+                &mut verified.insert(content).1
+            }
+        };
+        let measured = drive(target.as_mut(), &load, window, content, live);
+        if answers.send(measured).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs all steps; `each` takes what came of one, and says whether to go on. The first problem ends the sweep.
+pub fn run(
+    source: &dyn Source,
+    how: Clients,
+    prepared: Prepared,
+    steps: &[Step],
+    live: &Live,
+    view: &mut View,
+    mut each: impl FnMut(usize, Figures, Option<&str>) -> Result<()>,
+) -> Result<()> {
+    if how.count == 0 || how.count > 1 && !source.many() {
+        fail!("{} takes one client at a time; --outstanding says how much it is asked at once", source.name());
+    }
+    std::thread::scope(|scope| {
+        let (answer, answers) = mpsc::channel();
+        let (opened, opens) = mpsc::channel();
+        let mut clients = Vec::new();
+        for _ in 0..how.count {
+            let (send, loads) = mpsc::channel();
+            let (opened, answer) = (opened.clone(), answer.clone());
+            scope.spawn(move || client(source, how, prepared, loads, opened, answer, live));
+            clients.push(send);
+        }
+        drop((opened, answer));
+        let mut real = true;
+        for _ in 0..how.count {
+            match opens.recv() {
+                Ok(opened) => real = opened?,
+                Err(_) => fail!("a client ended before it began"),
+            }
+        }
+        for (i, step) in steps.iter().enumerate() {
+            for (c, client) in clients.iter().enumerate() {
+                let _ = client.send((part(&step.load, how.count, c), step.window));
+            }
+            let (figures, problem) = collect(source, how.count, step, &answers, live, view, real)?;
+            each(i, figures, problem.as_deref())?;
+            if let Some(problem) = problem {
+                fail!("{problem}");
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Waits for all clients' answers to one step.
+fn collect(
+    source: &dyn Source,
+    clients: usize,
+    step: &Step,
+    answers: &mpsc::Receiver<Measured>,
+    live: &Live,
+    view: &mut View,
+    real: bool,
+) -> Result<(Figures, Option<String>)> {
+    let began = Instant::now();
+    let warm_up = Duration::from_nanos(step.window.warm_up_ns);
+    let total = warm_up + Duration::from_nanos(step.window.measure_ns);
+    let spent = || (cpu::own(), source.server().map(cpu::spent));
+    let (mut before, mut warm) = (spent(), real && !warm_up.is_zero());
+    let mut all: Option<Recorder> = None;
+    let (mut got, mut problem) = (0, None);
+    while got < clients {
+        let tick = if warm { TICK.min(warm_up.saturating_sub(began.elapsed())) } else { TICK };
+        match answers.recv_timeout(tick) {
+            Ok(measured) => {
+                got += 1;
+                problem = problem.or(measured.problem);
+                match &mut all {
+                    None => all = Some(measured.recorder),
+                    Some(all) => all.add(&measured.recorder),
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => view.tick(&step.title, live, began.elapsed(), total),
+            Err(RecvTimeoutError::Disconnected) => fail!("a thread of the load generator ended early"),
+        }
+        if warm && began.elapsed() >= warm_up {
+            (before, warm) = (spent(), false);
+        }
+    }
+    let after = spent();
+    let Some(all) = all else { fail!("no client answered") };
+    let mut figures = all.figures();
+    let answers = (figures.reads + figures.writes) as f64;
+    if real && answers > 0.0 {
+        let us = |d: Duration| d.as_secs_f64() * 1e6 / answers;
+        figures.client_cpu_us = Some(us(after.0.saturating_sub(before.0)));
+        if let (Some(a), Some(b)) = (after.1, before.1) {
+            figures.server_cpu_us = Some(us(a.saturating_sub(b)));
+        }
+    }
+    Ok((figures, problem))
+}

@@ -1,0 +1,76 @@
+//! What a person sees while something runs: one line on the terminal that is written over, and nothing when nobody looks.
+
+use std::{
+    io::{IsTerminal, Write},
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
+
+use crate::load::Live;
+
+/// A line on standard error.
+#[derive(Debug)]
+pub struct View {
+    terminal: bool,
+    last: Option<(Instant, u64, u64)>,
+    drawn: bool,
+}
+
+impl Default for View {
+    fn default() -> View {
+        View { terminal: std::io::stderr().is_terminal(), last: None, drawn: false }
+    }
+}
+
+impl View {
+    /// Nobody looks.
+    pub fn quiet() -> View {
+        View { terminal: false, last: None, drawn: false }
+    }
+
+    /// How far it is, and how fast it is now.
+    pub fn tick(&mut self, title: &str, live: &Live, elapsed: Duration, total: Duration) {
+        if !self.terminal {
+            return;
+        }
+        let now = (Instant::now(), live.answers.load(Relaxed), live.bytes.load(Relaxed));
+        let (mut io_s, mut mb_s) = (0.0, 0.0);
+        if let Some((at, answers, bytes)) = self.last {
+            let seconds = now.0.duration_since(at).as_secs_f64().max(1e-3);
+            io_s = now.1.saturating_sub(answers) as f64 / seconds;
+            mb_s = now.2.saturating_sub(bytes) as f64 / seconds / 1e6;
+        }
+        self.last = Some(now);
+        let done = (elapsed.as_secs_f64() / total.as_secs_f64().max(1e-3)).min(1.0);
+        let bar: String = (0..20).map(|i| if f64::from(i) < done * 20.0 { '#' } else { '.' }).collect();
+        self.draw(&format!("{title}  [{bar}] {:>3.0} %  {io_s:>9.0} IO/s {mb_s:>8.1} MB/s", done * 100.0));
+    }
+
+    /// Something else that goes on.
+    pub fn say(&mut self, text: &str) {
+        if self.terminal {
+            self.draw(text);
+        }
+    }
+
+    fn draw(&mut self, text: &str) {
+        let mut err = std::io::stderr().lock();
+        // To the line's begin, the text, and nothing after it.
+        let _ = write!(err, "\r{text}\x1b[K");
+        let _ = err.flush();
+        self.drawn = true;
+    }
+
+    /// Takes the line away.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

@@ -1,0 +1,306 @@
+//! A pipe as SMB sees it: a message-mode byte channel with an RPC server behind it, [MS-RPCE] 3.3.
+//! Bounded: a request is at most [`REQUEST_MAX`], answers are made only when what was asked is whole.
+//! Refuses security trailers: whoever wants authenticated RPC is told so, SMB has authenticated the user.
+
+use crate::{
+    PipeContext,
+    call::{Fault, Interface},
+    dssetup,
+    handles::{Group, join_group},
+    lsarpc, samr, srvsvc, wkssvc,
+};
+use arden_wire::{
+    NtStatus,
+    rpc::{self, Bind, ContextElement, ContextResult, Header, Request},
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a read gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipeRead {
+    pub data: Vec<u8>,
+    /// The message was longer than what was asked for, and its rest comes next: STATUS_BUFFER_OVERFLOW.
+    pub more: bool,
+}
+
+/// A named pipe's server end.
+pub trait Pipe: Send {
+    /// Takes bytes from the client; answers are there to be read when this returns.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), NtStatus>;
+
+    /// At most `max` bytes of one message. PIPE_EMPTY when there is none (a blocking read would wait until the
+    /// client writes), PIPE_DISCONNECTED after a protocol error.
+    fn read(&mut self, max: usize) -> Result<PipeRead, NtStatus>;
+
+    /// FSCTL_PIPE_TRANSCEIVE: a write, then a read. PIPE_BUSY when unread data is there.
+    fn transceive(&mut self, bytes: &[u8], max: usize) -> Result<PipeRead, NtStatus> {
+        if self.available() > 0 {
+            return Err(NtStatus::PIPE_BUSY);
+        }
+        self.write(bytes)?;
+        self.read(max)
+    }
+
+    /// Bytes that can be read, over all messages; for FSCTL_PIPE_PEEK and FilePipeLocalInformation.
+    fn available(&self) -> usize;
+}
+
+/// The largest request that is put together from fragments.
+pub const REQUEST_MAX: usize = 1 << 20;
+/// The largest fragment in either direction, as Windows has it on pipes.
+const FRAG_MAX: u16 = 4280;
+/// What [C706] 12.6.3.1 makes every implementation take.
+const FRAG_MIN: u16 = 1432;
+/// More presentation contexts than this on one pipe are refused.
+const CONTEXTS_MAX: usize = 64;
+/// Unread answers beyond this end the pipe: a client that only writes.
+const UNREAD_MAX: usize = 16 << 20;
+/// Features of bind-time negotiation that there are: an orphaned call does not end the connection.
+const KEEP_CONNECTION_ON_ORPHAN: u16 = 2;
+
+/// Which interfaces a pipe has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// srvsvc and wkssvc.
+    Server,
+    /// lsarpc, samr and dssetup, which one process serves on Windows, so that either pipe has all.
+    Security,
+}
+
+impl Service {
+    fn interfaces(self) -> &'static [Interface] {
+        match self {
+            Service::Server => &[srvsvc::INTERFACE, wkssvc::INTERFACE],
+            Service::Security => &[lsarpc::INTERFACE, samr::INTERFACE, dssetup::INTERFACE],
+        }
+    }
+}
+
+/// A request whose fragments are coming in.
+struct Partial {
+    call_id: u32,
+    context: u16,
+    opnum: u16,
+    stub: Vec<u8>,
+}
+
+pub(crate) struct RpcPipe {
+    name: String,
+    service: Service,
+    context: PipeContext,
+    /// The association group, once it is bound.
+    group: Option<(u32, Group)>,
+    /// Bytes of a PDU that is not whole yet.
+    input: Vec<u8>,
+    output: VecDeque<Vec<u8>>,
+    /// How much of the first message was read.
+    read_offset: usize,
+    unread: usize,
+    /// Presentation contexts: index into the service's interfaces.
+    bound: BTreeMap<u16, usize>,
+    partial: Option<Partial>,
+    /// What the client can receive.
+    frag_max: usize,
+    was_bound: bool,
+    broken: bool,
+}
+
+impl RpcPipe {
+    pub(crate) fn new(name: &str, service: Service, context: PipeContext) -> RpcPipe {
+        RpcPipe {
+            name: name.to_string(),
+            service,
+            context,
+            group: None,
+            input: Vec::new(),
+            output: VecDeque::new(),
+            read_offset: 0,
+            unread: 0,
+            bound: BTreeMap::new(),
+            partial: None,
+            frag_max: usize::from(FRAG_MAX),
+            was_bound: false,
+            broken: false,
+        }
+    }
+
+    fn push(&mut self, message: Vec<u8>) {
+        self.unread += message.len();
+        self.output.push_back(message);
+    }
+
+    /// A protocol error: a fault, and nothing more on this pipe.
+    fn fail(&mut self, call_id: u32, fault: Fault) {
+        self.push(rpc::encode_fault(call_id, 0, fault.0, false));
+        self.broken = true;
+    }
+
+    fn pdu(&mut self, header: &Header, pdu: &[u8]) {
+        let body = &pdu[rpc::HEADER_BYTES..];
+        match header.kind {
+            rpc::BIND if !self.was_bound => self.bind(header, body, rpc::BIND_ACK),
+            rpc::ALTER_CONTEXT if self.was_bound => self.bind(header, body, rpc::ALTER_CONTEXT_RESP),
+            rpc::REQUEST if self.was_bound => self.request(header, body),
+            // The call is dropped, the connection stays.
+            rpc::CO_CANCEL | rpc::ORPHANED => {
+                if self.partial.as_ref().is_some_and(|p| p.call_id == header.call_id) {
+                    self.partial = None;
+                }
+            }
+            _ => self.fail(header.call_id, Fault::PROTOCOL_ERROR),
+        }
+    }
+
+    /// [MS-RPCE] 3.3.1.5.2 and 3.3.1.5.3.
+    fn bind(&mut self, header: &Header, body: &[u8], answer: u8) {
+        if header.auth_length != 0 {
+            // Nobody needs authentication inside of an authenticated session.
+            self.push(rpc::encode_bind_nak(header.call_id, rpc::NAK_AUTH_TYPE_NOT_RECOGNIZED));
+            return;
+        }
+        let Ok(bind) = Bind::parse(body) else { return self.fail(header.call_id, Fault::PROTOCOL_ERROR) };
+        let group = match &self.group {
+            Some((number, _)) => *number,
+            None => match join_group(bind.group, &self.context.caller.user) {
+                Some(joined) => self.group.insert(joined).0,
+                None => return self.push(rpc::encode_bind_nak(header.call_id, rpc::NAK_NOT_SPECIFIED)),
+            },
+        };
+        if bind.contexts.iter().any(|c| self.changes_meaning(c)) {
+            return self.fail(header.call_id, Fault::PROTOCOL_ERROR);
+        }
+        let results: Vec<ContextResult> = bind.contexts.iter().map(|c| self.propose(c)).collect();
+        if self.bound.len() > CONTEXTS_MAX {
+            self.push(rpc::encode_bind_nak(header.call_id, rpc::NAK_LOCAL_LIMIT));
+            self.broken = true;
+            return;
+        }
+        let first = answer == rpc::BIND_ACK;
+        if first {
+            self.was_bound = true;
+            self.frag_max = usize::from(bind.max_recv.clamp(FRAG_MIN, FRAG_MAX));
+        }
+        let address = if first { format!("\\PIPE\\{}", self.name) } else { String::new() };
+        let frag_max = self.frag_max as u16;
+        self.push(rpc::encode_bind_ack(answer, header.call_id, frag_max, group, &address, &results));
+    }
+
+    /// A context keeps its interface for as long as the pipe is open.
+    fn changes_meaning(&self, context: &ContextElement) -> bool {
+        let interface = self.bound.get(&context.id).map(|i| &self.service.interfaces()[*i]);
+        interface.is_some_and(|i| i.syntax != context.interface)
+    }
+
+    fn propose(&mut self, context: &ContextElement) -> ContextResult {
+        if let Some(features) = context.transfer.iter().find_map(|t| t.features()) {
+            return ContextResult::Features(features & KEEP_CONNECTION_ON_ORPHAN);
+        }
+        let found = self.service.interfaces().iter().position(|i| {
+            // The client's minor version may be lower than ours, which is 0 everywhere.
+            i.syntax.uuid == context.interface.uuid && i.syntax.version == context.interface.version
+        });
+        let Some(index) = found else { return ContextResult::AbstractSyntaxNotSupported };
+        if !context.transfer.contains(&rpc::NDR32) {
+            return ContextResult::TransferSyntaxesNotSupported;
+        }
+        self.bound.insert(context.id, index);
+        ContextResult::Accepted
+    }
+
+    fn request(&mut self, header: &Header, body: &[u8]) {
+        if header.auth_length != 0 {
+            return self.fail(header.call_id, Fault::ACCESS_DENIED);
+        }
+        let Ok(fragment) = Request::parse(header, body) else {
+            return self.fail(header.call_id, Fault::PROTOCOL_ERROR);
+        };
+        let mut partial = match (header.is_first(), self.partial.take()) {
+            (true, None) => {
+                Partial { call_id: header.call_id, context: fragment.context, opnum: fragment.opnum, stub: Vec::new() }
+            }
+            (false, Some(p)) if p.call_id == header.call_id && p.context == fragment.context => p,
+            _ => return self.fail(header.call_id, Fault::PROTOCOL_ERROR),
+        };
+        if partial.stub.len() + fragment.stub.len() > REQUEST_MAX {
+            return self.fail(header.call_id, Fault::PROTOCOL_ERROR);
+        }
+        partial.stub.extend_from_slice(fragment.stub);
+        if header.is_last() {
+            self.dispatch(partial);
+        } else {
+            self.partial = Some(partial);
+        }
+    }
+
+    fn dispatch(&mut self, call: Partial) {
+        let Some(interface) = self.bound.get(&call.context).map(|i| &self.service.interfaces()[*i]) else {
+            return self.push(rpc::encode_fault(call.call_id, call.context, Fault::UNKNOWN_INTERFACE.0, false));
+        };
+        let Some((_, group)) = &self.group else { return self.fail(call.call_id, Fault::PROTOCOL_ERROR) };
+        let answer = (interface.call)(&self.context, &mut group.lock(), call.opnum, &call.stub);
+        match answer {
+            Ok(stub) => {
+                for fragment in rpc::encode_response(call.call_id, call.context, &stub, self.frag_max) {
+                    self.push(fragment);
+                }
+            }
+            Err(fault) => {
+                let executed = fault != Fault::OPNUM_RANGE;
+                self.push(rpc::encode_fault(call.call_id, call.context, fault.0, executed));
+            }
+        }
+    }
+}
+
+impl Pipe for RpcPipe {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), NtStatus> {
+        if self.broken {
+            return Err(NtStatus::PIPE_DISCONNECTED);
+        }
+        // PDUs may come in pieces and several at once: the boundaries of writes mean nothing.
+        self.input.extend_from_slice(bytes);
+        loop {
+            if self.unread > UNREAD_MAX {
+                self.broken = true;
+            }
+            if self.broken || self.input.len() < rpc::HEADER_BYTES {
+                break;
+            }
+            let Ok(header) = Header::parse(&self.input) else {
+                self.fail(0, Fault::PROTOCOL_ERROR);
+                break;
+            };
+            let length = usize::from(header.frag_length);
+            if self.input.len() < length {
+                break;
+            }
+            let pdu: Vec<u8> = self.input.drain(..length).collect();
+            self.pdu(&header, &pdu);
+        }
+        if self.broken {
+            self.input = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, max: usize) -> Result<PipeRead, NtStatus> {
+        let Some(message) = self.output.front() else {
+            return Err(if self.broken { NtStatus::PIPE_DISCONNECTED } else { NtStatus::PIPE_EMPTY });
+        };
+        let rest = &message[self.read_offset..];
+        let data = rest[..rest.len().min(max)].to_vec();
+        let more = data.len() < rest.len();
+        self.unread -= data.len();
+        if more {
+            self.read_offset += data.len();
+        } else {
+            self.read_offset = 0;
+            self.output.pop_front();
+        }
+        Ok(PipeRead { data, more })
+    }
+
+    fn available(&self) -> usize {
+        self.unread
+    }
+}

@@ -1,0 +1,35 @@
+//! One seed drives clock, disks, crashes and a random workload over a pool, and an oracle
+//! that knows what may be read back. Owns the statement of which faults each layout has to
+//! survive. Refuses the real clock and real disks.
+//!
+//! # Faults permitted
+//! | layout | disks away at once | one disk damages silently |
+//! |---|---|---|
+//! | simple | 0 | no |
+//! | mirror2, parity | 1 | yes, when nothing else fails |
+//! | mirror3, dual parity | 2 | yes, when nothing else fails |
+//!
+//! *Away* is a disk that is dead, hung, left out of an opening, failing operations, or back but
+//! not yet up to date, in memory and in the newest durable map. One more rule holds for all:
+//! a disk that holds the journal, in memory and in the newest durable map, has to be within
+//! reach; after a loss the journal has fewer copies until it has moved.
+//!
+//! * **Crashes** come at any moment: while a pool is made, opened, its log replayed, under load,
+//!   in repair. Each write that was not durable survives, is lost, or is torn sector by
+//!   sector, in any order.
+//! * **Death** loses what the disk's cache held. The pool is told when a disk is back, if it did
+//!   not notice: a disk that drops its cache in silence is more than any layout permits.
+//! * **Hanging** lasts shorter or longer than the time-out; what was asked happens afterwards.
+//! * **Errors**: single reads fail on all disks of a redundant layout (0.2 %); a flaky disk fails
+//!   one operation in ten. **Latency** varies, and single operations stall for 3 ms.
+//! * **Silent damage** (rot, lost and misdirected writes) strikes one disk in runs without
+//!   crashes and other faults, and reads carry a verifier; parity is then written by whole
+//!   stripes. Without checksums from above, a crash that makes copies equal, or a partial
+//!   stripe that reads the rest of it, would take damage for data.
+#![forbid(unsafe_code)]
+
+pub mod oracle;
+pub mod run;
+pub mod trace;
+
+pub use run::{Failure, Profile, Stats, run_seed};

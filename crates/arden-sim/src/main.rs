@@ -1,0 +1,105 @@
+//! Command line of the simulator: many seeds, one seed again, or seeds for a time.
+#![forbid(unsafe_code)]
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use arden_sim::{Stats, run_seed};
+use arden_space::Layout;
+
+struct Args {
+    seeds: Option<u64>,
+    start: u64,
+    one: Option<u64>,
+    seconds: Option<u64>,
+    layout: Option<Layout>,
+    verbose: bool,
+    keep_going: bool,
+}
+
+fn usage() -> ! {
+    eprintln!("arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L] [--verbose] [--keep-going]");
+    std::process::exit(2)
+}
+
+fn parse() -> Args {
+    let mut a =
+        Args { seeds: None, start: 0, one: None, seconds: None, layout: None, verbose: false, keep_going: false };
+    let mut it = std::env::args().skip(1);
+    while let Some(x) = it.next() {
+        let mut number = || it.next().and_then(|v| v.parse().ok()).unwrap_or_else(|| usage());
+        match x.as_str() {
+            "--seeds" => a.seeds = Some(number()),
+            "--start" => a.start = number(),
+            "--seed" => a.one = Some(number()),
+            "--seconds" => a.seconds = Some(number()),
+            "--layout" => a.layout = it.next().and_then(|v| Layout::parse(&v)).or_else(|| usage()),
+            "--verbose" => a.verbose = true,
+            "--keep-going" => a.keep_going = true,
+            _ => usage(),
+        }
+    }
+    a
+}
+
+fn attempt(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stats, String> {
+    match std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed, layout, verbose))) {
+        Ok(Ok(s)) => Ok(s),
+        Ok(Err(f)) => Err(f.what),
+        Err(p) => {
+            let text = p.downcast_ref::<String>().cloned().or_else(|| p.downcast_ref::<&str>().map(|s| s.to_string()));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+fn main() {
+    let a = parse();
+    if a.verbose {
+        arden_sim::trace::print();
+    }
+    let layout_arg = a.layout.map_or(String::new(), |l| format!(" --layout {}", l.name()));
+    let (from, to) = match a.one {
+        Some(s) => (s, s + 1),
+        None => (a.start, a.start + a.seeds.unwrap_or(if a.seconds.is_some() { u64::MAX / 2 } else { 1000 })),
+    };
+    let begun = Instant::now();
+    let (mut ran, mut failures, mut sum) = (0u64, 0u64, Stats::default());
+    for seed in from..to {
+        if a.seconds.is_some_and(|t| begun.elapsed() >= Duration::from_secs(t)) {
+            break;
+        }
+        ran += 1;
+        match attempt(seed, a.layout, a.verbose) {
+            Ok(s) => {
+                sum.operations += s.operations;
+                sum.crashes += s.crashes;
+                sum.openings += s.openings;
+                sum.kills += s.kills;
+                sum.returns += s.returns;
+                sum.heals += s.heals;
+            }
+            Err(what) => {
+                failures += 1;
+                println!("seed {seed}: {what}");
+                println!("replay: cargo run --release -p arden-sim -- --seed {seed}{layout_arg} --verbose");
+                if !a.keep_going {
+                    std::process::exit(1);
+                }
+            }
+        }
+    }
+    println!(
+        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged",
+        begun.elapsed().as_secs_f64(),
+        sum.operations,
+        sum.crashes,
+        sum.openings,
+        sum.kills,
+        sum.returns,
+        sum.heals
+    );
+    if failures > 0 {
+        std::process::exit(1);
+    }
+}

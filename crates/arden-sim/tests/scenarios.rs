@@ -1,0 +1,322 @@
+//! Scripted scenarios on simulated disks: the bugs that seeds found, with every crash point
+//! tried, and hung disks.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use arden_block::sim::SimDisk;
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
+use arden_space::{
+    CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, read_header,
+};
+
+fn disks(n: usize, seed: u64) -> Vec<SimDisk> {
+    (0..n).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 100 + i as u64)).collect()
+}
+
+fn config() -> PoolConfig {
+    PoolConfig { gather_bytes_max: 256 << 10, tick_ms: 5, io_timeout_ms: 20, busy_ms: 0, ..PoolConfig::default() }
+}
+
+fn block(byte: u8) -> SharedBuf {
+    let mut b = Buf::new(BLOCK_BYTES as usize);
+    b.fill(byte);
+    b.share()
+}
+
+/// One life of a process: `work` runs to its end, or until `crash_ns`; then power is lost.
+fn life<T: 'static>(disks: &[SimDisk], crash_ns: Option<u64>, work: impl FnOnce(Rt) -> LocalFuture<T>) -> Option<T> {
+    let rt = Rt::virtual_clock(7);
+    let out: Rc<RefCell<Option<T>>> = Rc::default();
+    let (put, future) = (out.clone(), work(rt.clone()));
+    rt.spawn(async move {
+        let v = future.await;
+        *put.borrow_mut() = Some(v);
+    });
+    match crash_ns {
+        Some(at) => rt.run_until_ns(at),
+        None => {
+            for ms in 1..100_000u64 {
+                if out.borrow().is_some() {
+                    break;
+                }
+                rt.run_until_ns(ms * 1_000_000);
+            }
+        }
+    }
+    rt.shutdown();
+    disks.iter().for_each(SimDisk::crash);
+    out.take()
+}
+
+async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout, columns: usize) -> (Pool, Space) {
+    let devices: Vec<Rc<dyn BlockDevice>> = disks.iter().map(|d| d.attach(rt)).collect();
+    let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+    let pool = Pool::create(rt, "p", devices, Vec::new(), options).await.unwrap();
+    let space = pool.create_space("s", layout, Some(columns), 4096, 256 << 12, Provision::Thin).await.unwrap();
+    (pool, space)
+}
+
+async fn open(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Result<Pool, SpaceError> {
+    let here = disks.iter().enumerate().filter(|(i, _)| !without.contains(i));
+    let devices: Vec<Rc<dyn BlockDevice>> = here.map(|(_, d)| d.attach(rt)).collect();
+    Pool::open(rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await
+}
+
+/// Small durable writes lie in the log and are put in their place by the next opening.
+async fn fill(space: &Space, byte: u8) {
+    for i in 0..8 {
+        space.write(i * 9 * BLOCK_BYTES, block(byte), true).await.unwrap();
+    }
+}
+
+async fn expect(space: &Space, byte: u8, what: &str) {
+    for i in 0..8 {
+        let b = space.read(i * 9 * BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap();
+        assert!(b.iter().all(|&x| x == byte), "{what}: block {} holds {} instead of {byte}", i * 9, b[0]);
+    }
+}
+
+#[test]
+fn an_opening_cut_short_anywhere_leaves_each_disk_of_a_mirror_good_alone_and_with_the_other() {
+    for step in 0..90u64 {
+        let crash_ns = step * 70_000;
+        let away = (step % 2) as usize;
+        let d = disks(2, step);
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let (_pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+                fill(&space, 1).await;
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, Some(crash_ns), |rt| {
+            Box::pin(async move {
+                let _pool = open(&rt, &all, &[]).await;
+                rt.sleep_ns(1_000_000_000).await;
+            })
+        });
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[away]).await.unwrap();
+                let space = pool.space_named("s").unwrap();
+                expect(&space, 1, &format!("crash at {crash_ns}, without {away}")).await;
+                fill(&space, 2).await;
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let what = format!("crash at {crash_ns}, {away} is back");
+                let pool = open(&rt, &all, &[]).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+                let space = pool.space_named("s").unwrap();
+                expect(&space, 2, &what).await;
+                pool.resync().await.unwrap();
+                let scrub = pool.scrub().await.unwrap();
+                assert_eq!((scrub.undecided, scrub.lost), (0, 0), "{what}: the copies are equal again");
+            })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_commit_that_fails_and_is_tried_again_never_costs_a_disk_its_map() {
+    for step in 0..120u64 {
+        let d = disks(5, 1000 + step);
+        let all = d.clone();
+        // The first commits take about 3 ms; a disk goes in the middle of a later one.
+        let killed_ns = 6_000_000 + step % 12 * 60_000;
+        let crash_ns = killed_ns + step / 12 * 110_000;
+        life(&d, Some(crash_ns), |rt| {
+            Box::pin(async move {
+                let (pool, space) = create(&rt, &all, Layout::Mirror3, 1).await;
+                let (clock, victim) = (rt.clone(), all[4].clone());
+                rt.spawn(async move {
+                    clock.sleep_until_ns(killed_ns).await;
+                    victim.kill();
+                });
+                for i in 0..1000u64 {
+                    let _ = space.write(i % 200 * BLOCK_BYTES, block(1), true).await;
+                    let _ = pool.retire(3).await;
+                }
+            })
+        });
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                for disk in &all[..4] {
+                    let header = read_header(&*disk.attach(&rt)).await.unwrap();
+                    assert!(header.is_some(), "killed at {killed_ns}, crash at {crash_ns}: a disk lost its map");
+                }
+                let without = step as usize % 4;
+                let opened = open(&rt, &all, &[4, without]).await;
+                assert!(opened.is_ok(), "killed at {killed_ns}, crash at {crash_ns}, without {without}");
+            })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_hung_disk_leaves_and_comes_back_only_when_it_has_answered() {
+    for layout in [Layout::Mirror2, Layout::Parity] {
+        let d = disks(3, 5);
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let (pool, space) = create(&rt, &all, layout, if layout == Layout::Parity { 3 } else { 1 }).await;
+                fill(&space, 1).await;
+                all[0].hang();
+                let begun = rt.now_ns();
+                fill(&space, 2).await;
+                space.flush().await.unwrap();
+                assert!(rt.now_ns() - begun < 2_000_000_000, "writers wait for the time-out at most");
+                expect(&space, 2, "without the hung disk").await;
+                let state = |p: &Pool| p.status().disks[0].state;
+                assert_eq!(state(&pool), DiskState::Missing);
+                // Its queue still holds what we asked of it: it may not come back yet.
+                let early = pool.return_disk(all[0].attach(&rt)).await;
+                assert!(early.is_err(), "{layout:?}: returned while it hung");
+                fill(&space, 3).await;
+                all[0].resume();
+                rt.sleep_ns(5_000_000).await;
+                pool.return_disk(all[0].attach(&rt)).await.unwrap();
+                pool.resync().await.unwrap();
+                expect(&space, 3, "with the disk that was hung").await;
+                let scrub = pool.scrub().await.unwrap();
+                assert_eq!((scrub.undecided, scrub.lost), (0, 0));
+                pool.close().await.unwrap();
+            })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn two_disks_drained_at_once_leave_every_group_on_distinct_disks() {
+    let d = disks(8, 9);
+    let all = d.clone();
+    life(&d, None, |rt| {
+        Box::pin(async move {
+            let (pool, space) = create(&rt, &all, Layout::DualParity, 5).await;
+            fill(&space, 1).await;
+            pool.retire(0).await.unwrap();
+            pool.retire(1).await.unwrap();
+            for _ in 0..400 {
+                rt.sleep_ns(5_000_000).await;
+            }
+            let s = pool.status();
+            assert!(s.disks[..2].iter().all(|d| d.slabs_free == d.slabs), "both are empty");
+            pool.close().await.unwrap();
+        })
+    })
+    .unwrap();
+    for (a, b) in [(2, 3), (4, 5), (6, 7), (2, 7), (3, 6)] {
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[a, b]).await.unwrap();
+                expect(&pool.space_named("s").unwrap(), 1, "with two disks lost").await;
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[]).await.unwrap();
+                pool.resync().await.unwrap();
+                pool.close().await.unwrap();
+            })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_write_to_a_new_group_is_acknowledged_only_when_the_durable_map_knows_the_group() {
+    for layout in [Layout::Mirror2, Layout::Parity] {
+        for crash_us in (6_000..26_000).step_by(1_700) {
+            let d = disks(4, 11);
+            let all = d.clone();
+            let acked = Rc::new(std::cell::Cell::new(false));
+            let told = acked.clone();
+            life(&d, Some(crash_us * 1000), |rt| {
+                Box::pin(async move {
+                    let (_pool, space) = create(&rt, &all, layout, if layout == Layout::Parity { 3 } else { 1 }).await;
+                    // The map has to reach this disk too; the journal is on others.
+                    rt.sleep_until_ns(5_000_000).await;
+                    all[3].hang();
+                    let first = space.clone();
+                    rt.spawn(async move {
+                        let _ = first.write(0, block(1), true).await;
+                    });
+                    rt.sleep_ns(500_000).await;
+                    if space.write(BLOCK_BYTES, block(2), true).await.is_ok() {
+                        told.set(true);
+                    }
+                    rt.sleep_ns(1_000_000_000).await;
+                })
+            });
+            d[3].resume();
+            let all = d.clone();
+            life(&d, None, |rt| {
+                Box::pin(async move {
+                    let pool = open(&rt, &all, &[]).await.unwrap();
+                    let space = pool.space_named("s").unwrap();
+                    let b = space.read(BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap();
+                    let kept = b.iter().all(|&x| x == 2);
+                    assert!(kept || !acked.get(), "{layout:?}: acknowledged before {crash_us} us, and lost");
+                })
+            })
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_leaves_while_a_group_is_made_does_not_bring_back_what_its_slab_held_before() {
+    for step in 0..40u64 {
+        let d = disks(3, 2000 + step);
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let mut junk = Buf::new(1 << 20);
+                junk.fill(0xEE);
+                let junk = junk.share();
+                for disk in &all {
+                    let dev = disk.attach(&rt);
+                    for at in 0..6 {
+                        dev.write(at << 20, junk.clone(), true).await.unwrap();
+                    }
+                }
+                let (pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+                let (clock, victim) = (rt.clone(), all[0].clone());
+                let at = rt.now_ns() + step * 50_000;
+                rt.spawn(async move {
+                    clock.sleep_until_ns(at).await;
+                    victim.kill();
+                });
+                space.write(0, block(1), true).await.unwrap();
+                space.flush().await.unwrap();
+                rt.sleep_ns(5_000_000).await;
+                let _ = pool.report_failure(0).await;
+                all[0].revive();
+                rt.sleep_ns(1_000_000).await;
+                pool.return_disk(all[0].attach(&rt)).await.unwrap();
+                pool.resync().await.unwrap();
+                let scrub = pool.scrub().await.unwrap();
+                assert_eq!((scrub.undecided, scrub.lost), (0, 0), "killed {} us after", step * 50);
+                for i in 1..32 {
+                    let b = space.read(i * BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap();
+                    assert!(b.iter().all(|&x| x == 0), "killed {} us after: block {i} is not zeros", step * 50);
+                }
+            })
+        })
+        .unwrap();
+    }
+}

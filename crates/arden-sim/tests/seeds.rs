@@ -1,0 +1,117 @@
+//! Seeds of this commit for a fixed time, and named seeds that once failed.
+//!
+//! `ARDEN_SIM_SECONDS` sets the time (10 by default), `ARDEN_SIM_COMMIT` the commit when there is
+//! no git. A seed that fails prints the command that runs it again.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use arden_sim::{Stats, run_seed};
+use arden_space::Layout;
+
+fn run(layout: Layout, seeds: impl Iterator<Item = u64>) {
+    for seed in seeds {
+        if let Err(f) = run_seed(seed, Some(layout), false) {
+            panic!(
+                "seed {seed}: {}\nreplay: cargo run --release -p arden-sim -- --seed {seed} --layout {} --verbose",
+                f.what,
+                layout.name()
+            );
+        }
+    }
+}
+
+fn commit() -> String {
+    if let Ok(c) = std::env::var("ARDEN_SIM_COMMIT") {
+        return c;
+    }
+    let out = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let text = out.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
+    text.map_or_else(|| "0".into(), |t| t.trim().into())
+}
+
+#[test]
+fn seeds_of_this_commit() {
+    let commit = commit();
+    let first = u64::from_str_radix(&commit[..commit.len().min(10)], 16).unwrap_or(0);
+    let seconds = std::env::var("ARDEN_SIM_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
+    println!("commit {commit}: seeds from {first}, for {seconds} s");
+    let begun = Instant::now();
+    let (mut seed, mut sum) = (first, Stats::default());
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        match run_seed(seed, None, false) {
+            Ok(s) => {
+                sum.operations += s.operations;
+                sum.crashes += s.crashes;
+            }
+            Err(f) => {
+                panic!("seed {seed}: {}\nreplay: cargo run --release -p arden-sim -- --seed {seed} --verbose", f.what)
+            }
+        }
+        seed += 1;
+    }
+    println!("{} seeds clean: {} operations, {} crashes", seed - first, sum.operations, sum.crashes);
+    assert!(sum.operations > 0 && sum.crashes > 0, "the seeds did nothing");
+}
+
+/// A write that a crash left on one copy only was read, and lost with the next crash.
+#[test]
+fn mirror_crash_then_read_then_crash_without_the_first_disk() {
+    run(Layout::Mirror2, [161, 451].into_iter());
+}
+
+/// A region was counted as marked by a map that a cleaning had overtaken.
+#[test]
+fn mirror_cleaning_overtakes_a_commit() {
+    run(Layout::Mirror2, [279].into_iter());
+}
+
+/// A disk returned and was brought up to date while a stripe was on its way without it.
+#[test]
+fn parity_disk_returns_while_a_stripe_is_written() {
+    run(Layout::Parity, [51, 218].into_iter());
+    run(Layout::DualParity, [389].into_iter());
+}
+
+/// Moves of stripes were logged against a map that did not know a departure or a move of columns.
+#[test]
+fn parity_flip_logged_before_the_departure_is_durable() {
+    run(Layout::Parity, [744, 665].into_iter());
+    run(Layout::DualParity, [238].into_iter());
+}
+
+/// The log's head stood exactly at the end of its area.
+#[test]
+fn journal_head_at_the_end() {
+    run(Layout::Simple, [10, 153, 147].into_iter());
+}
+
+/// A commit that was tried again wrote over the map that the labels still named.
+#[test]
+fn failed_commit_spares_the_map_that_counts() {
+    run(Layout::Mirror3, [245].into_iter());
+}
+
+/// A stripe counted as written to a slab that had been another column's when it was written.
+#[test]
+fn parity_slab_changes_columns_under_a_stripe() {
+    run(Layout::DualParity, [133].into_iter());
+}
+
+/// Two moves at once brought two columns of a group to one disk.
+#[test]
+fn parity_two_moves_of_one_group() {
+    run(Layout::DualParity, [573].into_iter());
+}
+
+/// An opening that came to nothing set a disk apart for ever.
+#[test]
+fn mirror_opening_cut_short_is_not_a_history() {
+    run(Layout::Mirror2, [55].into_iter());
+}
+
+/// The journal lay on fewer disks than the map in memory said.
+#[test]
+fn journal_counts_as_whole_when_it_is_durable() {
+    run(Layout::Mirror2, [5012792].into_iter());
+}

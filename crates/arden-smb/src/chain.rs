@@ -1,0 +1,734 @@
+//! Runs the requests of one transport message in order and builds the answer: compounds ([MS-SMB2] 3.3.5.2.7),
+//! interim responses ([MS-SMB2] 3.3.4.2), signing and encryption of what leaves. Knows requests only by command.
+
+use std::{sync::Arc, time::Instant};
+
+use arden_store::fs::WaitId;
+use arden_wire::{
+    Malformed, NtStatus,
+    cursor::Put,
+    smb2::{
+        Command, FileId, HEADER_BYTES, Header, flags,
+        header::offset,
+        transform::{TRANSFORM_BYTES, TransformHeader},
+    },
+};
+
+use crate::{
+    commits::{Commits, changes},
+    model::{Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree},
+    server::{PendingCreate, Server},
+};
+
+/// Why a request has no ordinary response now.
+#[derive(Debug)]
+pub enum Fail {
+    Status(NtStatus),
+    /// An error with ErrorData and the number of error contexts in it, [MS-SMB2] 2.2.2.
+    Data(NtStatus, Vec<u8>, u8),
+    /// Run it again where it may block.
+    Block,
+    /// Run it again when the wait is over.
+    Wait(WaitId),
+    /// The client is not to be trusted any more: the connection ends without an answer.
+    Close(&'static str),
+}
+
+impl Fail {
+    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1.
+    pub fn with_data(status: NtStatus, data: &[u8], dialect: arden_wire::smb2::Dialect) -> Fail {
+        if dialect != arden_wire::smb2::Dialect::Smb311 {
+            return Fail::Data(status, data.to_vec(), 0);
+        }
+        let mut wrapped = Vec::with_capacity(8 + data.len());
+        wrapped.put_u32(data.len() as u32);
+        wrapped.put_u32(0);
+        wrapped.extend_from_slice(data);
+        Fail::Data(status, wrapped, 1)
+    }
+}
+
+impl From<NtStatus> for Fail {
+    fn from(status: NtStatus) -> Fail {
+        // A store says PENDING when it would have to wait for the disk.
+        if status == NtStatus::PENDING { Fail::Block } else { Fail::Status(status) }
+    }
+}
+impl From<Malformed> for Fail {
+    fn from(_: Malformed) -> Fail {
+        Fail::Status(NtStatus::INVALID_PARAMETER)
+    }
+}
+
+/// Handlers append the response body and answer its status.
+pub type Handled = Result<NtStatus, Fail>;
+
+/// One request of the message, accepted: its ids are in the window, its signature is good.
+#[derive(Clone)]
+pub struct Element {
+    pub header: Header,
+    pub start: usize,
+    pub len: usize,
+    pub credits: u16,
+    pub signed: bool,
+    pub channel: Option<Arc<Channel>>,
+    /// The acceptance already failed; this is the answer.
+    pub refused: Option<NtStatus>,
+}
+
+/// What related requests inherit, [MS-SMB2] 3.3.5.2.7.2.
+#[derive(Default, Clone)]
+pub struct Related {
+    pub file: Option<FileId>,
+    pub tree_id: u32,
+    /// Set when the request that should have given the file failed.
+    pub failed: Option<NtStatus>,
+}
+
+/// The bytes of a message: borrowed while it runs at once, owned once it has to be kept.
+pub enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    /// Taken when it has to be kept, else left to its owner for the next message.
+    Lent(&'a mut Vec<u8>),
+    Owned(Vec<u8>),
+}
+
+impl Bytes<'_> {
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Borrowed(b) => b,
+            Bytes::Lent(v) => v,
+            Bytes::Owned(v) => v,
+        }
+    }
+    fn into_owned(self) -> Vec<u8> {
+        match self {
+            Bytes::Borrowed(b) => b.to_vec(),
+            Bytes::Lent(v) => std::mem::take(v),
+            Bytes::Owned(v) => v,
+        }
+    }
+}
+
+/// A message in progress that can be put aside.
+pub struct Chain {
+    message: Vec<u8>,
+    state: State,
+}
+
+struct State {
+    server: Arc<Server>,
+    peer: Arc<Peer>,
+    elements: Vec<Element>,
+    next: usize,
+    related: Related,
+    /// The request came encrypted: so goes the answer.
+    encrypted: Option<Arc<Session>>,
+    frame: Frame,
+    /// The current request has been answered with STATUS_PENDING under this AsyncId.
+    async_id: Option<u64>,
+    /// The open whose outstanding count the current request is part of, [MS-SMB2] 3.3.5.2.10.
+    counted: Option<Arc<SmbOpen>>,
+    /// The open that the current request works on.
+    used: Option<Arc<SmbOpen>>,
+    /// `used` waits for this request before it may be closed.
+    working: bool,
+    pending_create: Option<PendingCreate>,
+    commits: Commits,
+}
+
+/// Responses of one transport frame under construction in a buffer.
+#[derive(Default)]
+struct Frame {
+    /// Where the 4-byte length is; None: nothing yet.
+    start: Option<usize>,
+    /// Start of each response and who signs it.
+    responses: Vec<(usize, Option<Arc<Channel>>)>,
+}
+
+pub enum Outcome {
+    Done,
+    /// Has to run on a thread that may block; the partial answer has moved along.
+    Block(Box<Job>),
+}
+
+/// A chain and what it has answered so far.
+pub struct Job {
+    chain: Chain,
+    out: Vec<u8>,
+}
+
+impl Job {
+    /// What it keeps in memory: its message, and what it may answer at most is no more than that by credits.
+    pub fn bytes(&self) -> usize {
+        let asked: usize = self.chain.state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
+        self.chain.message.len().max(asked)
+    }
+
+    /// Runs to the end (or to a wait), and sends.
+    pub fn run(self) {
+        let Job { chain, mut out } = self;
+        let peer = chain.state.peer.clone();
+        let outcome = chain.run(&mut out, true);
+        debug_assert!(matches!(outcome, Outcome::Done));
+        if !out.is_empty() {
+            peer.send(out);
+        }
+    }
+}
+
+/// Everything a handler sees.
+pub struct Request<'a> {
+    pub server: &'a Arc<Server>,
+    pub peer: &'a Arc<Peer>,
+    pub header: &'a Header,
+    /// From the header on.
+    pub message: &'a [u8],
+    pub session: &'a Arc<Session>,
+    pub tree: Option<Arc<Tree>>,
+    pub related: &'a mut Related,
+    /// Where the response's header starts in the output.
+    pub base: usize,
+    pub now: Instant,
+    pub may_block: bool,
+    /// It ran before and waited.
+    pub resumed: bool,
+    pub encrypted: bool,
+    counted: &'a mut Option<Arc<SmbOpen>>,
+    used: &'a mut Option<Arc<SmbOpen>>,
+    /// Kept while a create with a CreateGuid waits.
+    pub pending_create: &'a mut Option<PendingCreate>,
+}
+
+impl Request<'_> {
+    /// The file that the request names, directly or by relation, [MS-SMB2] 3.3.5.2.7.2 and 3.3.5.2.10.
+    pub fn open(&mut self, id: FileId) -> Result<Arc<SmbOpen>, Fail> {
+        let related = self.header.is(flags::RELATED_OPERATIONS);
+        let id = match (related, self.related.file) {
+            (true, Some(file)) => file,
+            (true, None) => match self.related.failed {
+                Some(status) => return Err(Fail::Status(status)),
+                None if id == FileId::RELATED => return Err(NtStatus::FILE_CLOSED.into()),
+                None => id,
+            },
+            (false, _) => id,
+        };
+        let open = self.session.opens.read().get(&id.volatile).cloned();
+        let open = open.filter(|o| o.id == id).ok_or(NtStatus::FILE_CLOSED)?;
+        let tree_id = self.tree.as_ref().map_or(0, |t| t.id);
+        {
+            let mut state = open.state.lock();
+            if state.tree_id != tree_id {
+                return Err(NtStatus::FILE_CLOSED.into());
+            }
+            state.replay_eligible = false;
+        }
+        self.related.file = Some(id);
+        if self.used.is_none() {
+            *self.used = Some(open.clone());
+        }
+        if self.counted.is_none() && !self.resumed {
+            self.check_channel_sequence(&open)?;
+        }
+        Ok(open)
+    }
+
+    /// [MS-SMB2] 3.3.5.2.10.
+    fn check_channel_sequence(&mut self, open: &Arc<SmbOpen>) -> Result<(), Fail> {
+        if !self.peer.dialect().is_smb3() {
+            return Ok(());
+        }
+        let sequence = self.header.channel_sequence();
+        let modifies =
+            matches!(Command::from_u16(self.header.command), Some(Command::Write | Command::SetInfo | Command::Ioctl));
+        let refused = Err(Fail::Status(NtStatus::FILE_NOT_AVAILABLE));
+        let mut s = open.state.lock();
+        let ahead = sequence.wrapping_sub(s.channel_sequence);
+        if ahead > 0x7FFF {
+            return if modifies { refused } else { Ok(()) };
+        }
+        if self.header.is(flags::REPLAY_OPERATION) {
+            if ahead != 0 {
+                s.outstanding_before += s.outstanding;
+                s.channel_sequence = sequence;
+                s.outstanding = 0;
+            }
+            if s.outstanding_before != 0 {
+                return if modifies { refused } else { Ok(()) };
+            }
+            s.outstanding += 1;
+        } else {
+            if ahead != 0 {
+                s.outstanding_before += s.outstanding;
+                s.outstanding = 0;
+                s.channel_sequence = sequence;
+            }
+            s.outstanding += 1;
+        }
+        drop(s);
+        *self.counted = Some(open.clone());
+        Ok(())
+    }
+
+    pub fn tree(&self) -> Result<&Arc<Tree>, Fail> {
+        self.tree.as_ref().ok_or(Fail::Status(NtStatus::NETWORK_NAME_DELETED))
+    }
+
+    /// [MS-SMB2] 3.3.5.2.5: the charge has to cover the larger of what is sent and what may come back.
+    pub fn check_charge(&self, bytes: usize) -> Result<(), Fail> {
+        let Some(n) = self.peer.negotiated.get() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
+        if !n.multi_credit() {
+            return if bytes > 65536 { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) };
+        }
+        let charge = usize::from(self.header.credit_charge.max(1));
+        if bytes > 0 && (bytes - 1) / 65536 + 1 > charge { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) }
+    }
+}
+
+impl Chain {
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.state.peer
+    }
+
+    /// Does the session of the current request live on without this connection?
+    pub fn survives(&self, peer_id: u64) -> bool {
+        let channel = self.state.elements.get(self.state.next).and_then(|e| e.channel.as_ref());
+        channel.is_some_and(|c| c.session.live_peer().is_some_and(|p| p.id != peer_id))
+    }
+
+    /// Runs on after a wait; never blocks unless `may_block`.
+    pub fn run(self, out: &mut Vec<u8>, may_block: bool) -> Outcome {
+        run(Bytes::Owned(self.message), self.state, out, may_block)
+    }
+
+    /// Ends the current request with `status` instead of running it, and goes on with the rest.
+    pub fn abort(mut self, status: NtStatus, out: &mut Vec<u8>) -> Outcome {
+        let i = self.state.next;
+        self.state.elements[i].refused = Some(status);
+        self.run(out, false)
+    }
+}
+
+/// Starts an accepted message.
+pub fn start(
+    server: &Arc<Server>,
+    peer: &Arc<Peer>,
+    message: Bytes<'_>,
+    elements: Vec<Element>,
+    encrypted: Option<Arc<Session>>,
+    out: &mut Vec<u8>,
+    may_block: bool,
+) -> Outcome {
+    let state = State {
+        server: server.clone(),
+        peer: peer.clone(),
+        elements,
+        next: 0,
+        related: Related::default(),
+        encrypted,
+        frame: Frame::default(),
+        async_id: None,
+        counted: None,
+        used: None,
+        working: false,
+        pending_create: None,
+        commits: Commits::default(),
+    };
+    run(message, state, out, may_block)
+}
+
+fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Outcome {
+    // What the store saw for one request of a compound holds for the next.
+    let _moment = arden_store::dir::Moment::begin();
+    while state.next < state.elements.len() {
+        let base = state.begin_response(out);
+        let handled = state.dispatch(message.get(), out, base, may_block);
+        match handled {
+            Ok(status) => state.end_response(out, base, status),
+            Err(Fail::Status(status)) => {
+                out.truncate(base + HEADER_BYTES);
+                put_error(out, &[], 0);
+                state.end_response(out, base, status);
+            }
+            Err(Fail::Data(status, data, contexts)) => {
+                out.truncate(base + HEADER_BYTES);
+                put_error(out, &data, contexts);
+                state.end_response(out, base, status);
+            }
+            Err(Fail::Close(reason)) => {
+                tracing::warn!(client = %state.peer.address, reason, "connection is closed");
+                state.drop_response(out, base);
+                state.peer.closed.store(true, std::sync::atomic::Ordering::Release);
+                (state.peer.wake)();
+                return Outcome::Done;
+            }
+            Err(Fail::Block) => {
+                state.drop_response(out, base);
+                if let Some(open) = &state.used {
+                    if state.elements[state.next].header.command != Command::Close as u16 {
+                        open.begin_work();
+                        state.working = true;
+                    }
+                }
+                let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
+                return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
+            }
+            Err(Fail::Wait(wait)) => {
+                state.drop_response(out, base);
+                // What was answered before leaves with the interim response.
+                state.commit(out);
+                let refused = if !state.may_wait() {
+                    // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
+                    Some(NtStatus::INTERNAL_ERROR)
+                } else if state.async_id.is_none() && !state.go_async(out, wait) {
+                    Some(NtStatus::INSUFFICIENT_RESOURCES)
+                } else {
+                    None
+                };
+                if refused.is_some() {
+                    state.server.unpark(wait);
+                    state.elements[state.next].refused = refused;
+                    continue;
+                }
+                if let Some(id) = state.async_id {
+                    let message_id = state.elements[state.next].header.message_id;
+                    state.peer.pending.lock().insert(id, PendingRequest { message_id, wait });
+                }
+                let server = state.server.clone();
+                server.park(wait, Chain { message: message.into_owned(), state });
+                return Outcome::Done;
+            }
+        }
+        state.next += 1;
+    }
+    if !may_block && state.commits.is_due() {
+        let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
+        return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
+    }
+    state.commit(out);
+    state.finish_frame(out);
+    Outcome::Done
+}
+
+/// What a request answers that waited until its handle was gone.
+fn closed_meanwhile(command: Command, fail: Fail) -> Fail {
+    match (command, &fail) {
+        (Command::Lock, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
+            NtStatus::RANGE_NOT_LOCKED.into()
+        }
+        (Command::ChangeNotify, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
+            NtStatus::NOTIFY_CLEANUP.into()
+        }
+        _ => fail,
+    }
+}
+
+/// The body of an ERROR response, [MS-SMB2] 2.2.2.
+fn put_error(out: &mut Vec<u8>, data: &[u8], contexts: u8) {
+    out.put_u16(9);
+    out.put_u8(contexts);
+    out.put_u8(0);
+    out.put_u32(data.len() as u32);
+    if data.is_empty() {
+        // One byte of ErrorData is always there.
+        out.put_u8(0);
+    } else {
+        out.extend_from_slice(data);
+    }
+}
+
+impl State {
+    fn begin_response(&mut self, out: &mut Vec<u8>) -> usize {
+        if self.frame.start.is_none() {
+            self.frame.start = Some(out.len());
+            out.put_u32(0);
+            if self.encrypted.is_some() {
+                out.put_zeros(TRANSFORM_BYTES);
+            }
+        } else if let Some((last, _)) = self.frame.responses.last() {
+            out.pad_to(*last, 8);
+        }
+        let base = out.len();
+        let element = &self.elements[self.next];
+        let request = &element.header;
+        let mut header = Header {
+            credit_charge: request.credit_charge,
+            status: 0,
+            command: request.command,
+            credits: element.credits,
+            flags: flags::SERVER_TO_REDIR | (request.flags & (flags::RELATED_OPERATIONS | flags::PRIORITY_MASK)),
+            next_command: 0,
+            message_id: request.message_id,
+            async_or_tree: request.async_or_tree,
+            session_id: request.session_id,
+            signature: [0; 16],
+        };
+        if request.is(flags::REPLAY_OPERATION) {
+            header.flags |= flags::REPLAY_OPERATION;
+        }
+        if let Some(id) = self.async_id {
+            header.flags |= flags::ASYNC_COMMAND;
+            header.async_or_tree = id;
+            header.credits = 0;
+        }
+        if request.is(flags::RELATED_OPERATIONS) {
+            if let Some(channel) = &element.channel {
+                header.session_id = channel.session.id;
+            }
+            if self.async_id.is_none() {
+                header.async_or_tree = u64::from(self.related.tree_id) << 32;
+            }
+        }
+        header.put(out);
+        base
+    }
+
+    fn may_wait(&self) -> bool {
+        // A rename waits for the break of handle leases; the Linux client sends it between CREATE and CLOSE.
+        let command = self.elements[self.next].header.command;
+        let waits_anywhere = [Command::Create as u16, Command::SetInfo as u16].contains(&command);
+        self.next + 1 == self.elements.len() || waits_anywhere
+    }
+
+    fn drop_response(&mut self, out: &mut Vec<u8>, base: usize) {
+        out.truncate(base);
+        if self.frame.responses.is_empty() {
+            out.truncate(self.frame.start.take().unwrap_or(base));
+        }
+    }
+
+    fn end_response(&mut self, out: &mut Vec<u8>, base: usize, status: NtStatus) {
+        out.patch_u32(base + offset::STATUS, status.0);
+        if let Some((last, _)) = self.frame.responses.last() {
+            let distance = (base - last) as u32;
+            out.patch_u32(last + offset::NEXT_COMMAND, distance);
+        }
+        let element = &self.elements[self.next];
+        self.server.metrics.answered(element.header.command, status);
+        tracing::trace!(client = %self.peer.address, message = element.header.message_id,
+            command = ?Command::from_u16(element.header.command), %status, "answered");
+        let signer = match &element.channel {
+            Some(channel)
+                if self.encrypted.is_none()
+                    && (element.signed || channel.session.signing_required)
+                    && !channel.session.anonymous =>
+            {
+                Some(channel.clone())
+            }
+            _ => None,
+        };
+        if signer.is_none() && self.encrypted.is_none() && element.header.is(flags::SIGNED) {
+            // No key to sign with: the session is gone. Clients that asked for a signature look at the flag first.
+            out[base + offset::FLAGS] |= flags::SIGNED as u8;
+        }
+        self.frame.responses.push((base, signer));
+        if status.is_error() && self.related.file.is_none() && self.related.failed.is_none() {
+            self.related.failed = Some(status);
+        }
+        self.pending_create = None;
+        if let Some(open) = self.used.take() {
+            if std::mem::take(&mut self.working) {
+                open.end_work();
+            }
+        }
+        if let Some(id) = self.async_id.take() {
+            self.peer.pending.lock().remove(&id);
+        }
+        if let Some(open) = self.counted.take() {
+            let mut s = open.state.lock();
+            // [MS-SMB2] 3.3.4.1: the request was counted under the sequence it came with.
+            if s.channel_sequence == element.header.channel_sequence() {
+                s.outstanding = s.outstanding.saturating_sub(1);
+            } else {
+                s.outstanding_before = s.outstanding_before.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Brings what was changed to stable storage; where that fails, what was answered since becomes an error.
+    fn commit(&mut self, out: &mut Vec<u8>) {
+        let commits = std::mem::take(&mut self.commits);
+        let Some((status, response, element)) = commits.run() else { return };
+        tracing::error!(client = %self.peer.address, %status, "a change could not be made durable");
+        let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };
+        let next = std::mem::replace(&mut self.next, element);
+        out.truncate(base);
+        self.frame.responses.truncate(response);
+        while self.next < next {
+            let base = self.begin_response(out);
+            put_error(out, &[], 0);
+            self.end_response(out, base, status);
+            self.next += 1;
+        }
+    }
+
+    /// Signs, encrypts and frames what was answered.
+    fn finish_frame(&mut self, out: &mut Vec<u8>) {
+        let Some(start) = self.frame.start.take() else { return };
+        let responses = std::mem::take(&mut self.frame.responses);
+        if let [_, .., (last, _)] = responses[..] {
+            // [MS-SMB2] 3.3.4.1.3: the last of several is padded like the others.
+            out.pad_to(last, 8);
+        }
+        for (i, (base, signer)) in responses.iter().enumerate() {
+            let Some(channel) = signer else { continue };
+            let end = responses.get(i + 1).map_or(out.len(), |(next, _)| *next);
+            let at = base + offset::FLAGS;
+            out[at] |= flags::SIGNED as u8;
+            channel.signing.sign_in_place(&mut out[*base..end]);
+        }
+        if let Some(session) = &self.encrypted {
+            seal_frame(session, &mut out[start + 4..]);
+        }
+        put_frame_length(out, start);
+    }
+
+    /// Moves the unfinished frame into a buffer of its own.
+    fn move_frame(&mut self, out: &mut Vec<u8>, at: usize) -> Vec<u8> {
+        let moved = out.split_off(at);
+        self.frame.start = Some(0);
+        for (base, _) in &mut self.frame.responses {
+            *base -= at;
+        }
+        moved
+    }
+
+    /// Sends what was answered before and an interim response for the current request, [MS-SMB2] 3.3.4.2.
+    fn go_async(&mut self, out: &mut Vec<u8>, wait: WaitId) -> bool {
+        let limit = self.server.config.limits.pending_per_connection_max;
+        if self.peer.pending.lock().len() >= limit {
+            tracing::warn!(client = %self.peer.address, limit, ?wait, "pending_per_connection_max reached");
+            return false;
+        }
+        let id = self.server.next_id();
+        self.async_id = Some(id);
+        let base = self.begin_response(out);
+        let credits = self.elements[self.next].credits;
+        out.patch_u16(base + offset::CREDITS, credits);
+        put_error(out, &[], 0);
+        out.patch_u32(base + offset::STATUS, NtStatus::PENDING.0);
+        if let Some((last, _)) = self.frame.responses.last() {
+            out.patch_u32(last + offset::NEXT_COMMAND, (base - last) as u32);
+        }
+        self.frame.responses.push((base, None));
+        self.finish_frame(out);
+        true
+    }
+
+    fn dispatch(&mut self, message: &[u8], out: &mut Vec<u8>, base: usize, may_block: bool) -> Handled {
+        let element = &self.elements[self.next];
+        if let Some(status) = element.refused {
+            return Err(Fail::Status(status));
+        }
+        let header = &element.header;
+        let Some(command) = Command::from_u16(header.command) else {
+            return Err(Fail::Status(NtStatus::INVALID_PARAMETER));
+        };
+        let message = &message[element.start..element.start + element.len];
+        if command == Command::Echo {
+            return crate::tree::echo(message, out);
+        }
+        let Some(channel) = &element.channel else {
+            if header.is(flags::RELATED_OPERATIONS) {
+                // [MS-SMB2] 3.3.5.2.7.2: the session to inherit was not valid.
+                return Err(Fail::Status(NtStatus::INVALID_PARAMETER));
+            }
+            return Err(Fail::Status(NtStatus::USER_SESSION_DELETED));
+        };
+        let session = &channel.session;
+        self.check_session(command, session, element)?;
+        let related = header.is(flags::RELATED_OPERATIONS);
+        if let (true, Some(status), None) = (related, self.related.failed, self.related.file) {
+            return Err(Fail::Status(status));
+        }
+        let tree = self.find_tree(command, session, header).map_err(|e| match self.async_id {
+            Some(_) => closed_meanwhile(command, e),
+            None => e,
+        })?;
+        if !related {
+            self.related = Related { tree_id: tree.as_ref().map_or(0, |t| t.id), ..Related::default() };
+        }
+        if let Some(tree) = tree.as_ref().filter(|_| changes(command)) {
+            self.commits.note(&tree.share, self.frame.responses.len(), self.next);
+        }
+        let now = self.server.time().now;
+        session.touch(now);
+        let mut request = Request {
+            server: &self.server,
+            peer: &self.peer,
+            header,
+            message,
+            session,
+            tree,
+            related: &mut self.related,
+            base,
+            now,
+            may_block,
+            resumed: self.async_id.is_some(),
+            encrypted: self.encrypted.is_some(),
+            counted: &mut self.counted,
+            used: &mut self.used,
+            pending_create: &mut self.pending_create,
+        };
+        let handled = crate::dispatch::handle(command, &mut request, out);
+        if request.resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
+    }
+
+    /// [MS-SMB2] 3.3.5.2.9.
+    fn check_session(&self, command: Command, session: &Session, element: &Element) -> Result<(), Fail> {
+        match session.state() {
+            SessionState::Valid => {}
+            SessionState::Expired if matches!(command, Command::Logoff | Command::Close | Command::Lock) => {}
+            SessionState::Expired => return Err(NtStatus::NETWORK_SESSION_EXPIRED.into()),
+            // A request that waited while its session ended is answered all the same.
+            SessionState::Deleted if self.async_id.is_some() => {}
+            SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED.into()),
+        }
+        let encrypted = self.encrypted.is_some();
+        if session.encrypt_data && !encrypted {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        if session.signing_required && !encrypted && !element.signed && !session.anonymous {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        Ok(())
+    }
+
+    /// [MS-SMB2] 3.3.5.2.11.
+    fn find_tree(&self, command: Command, session: &Session, header: &Header) -> Result<Option<Arc<Tree>>, Fail> {
+        if matches!(command, Command::Logoff | Command::TreeConnect) {
+            return Ok(None);
+        }
+        let id = if header.is(flags::RELATED_OPERATIONS) { self.related.tree_id } else { header.tree_id() };
+        let tree = session.trees.read().get(&id).cloned();
+        let Some(tree) = tree else {
+            return if command == Command::OplockBreak { Ok(None) } else { Err(NtStatus::NETWORK_NAME_DELETED.into()) };
+        };
+        if tree.share.encrypt && self.encrypted.is_none() {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        Ok(Some(tree))
+    }
+}
+
+/// Encrypts `frame`: room for the TRANSFORM_HEADER, then the message.
+pub fn seal_frame(session: &Session, frame: &mut [u8]) {
+    let Some((encryption, _)) = &session.keys else { return };
+    let mut header = Vec::with_capacity(TRANSFORM_BYTES);
+    TransformHeader {
+        signature: [0; 16],
+        nonce: session.next_nonce(),
+        original_message_size: (frame.len() - TRANSFORM_BYTES) as u32,
+        flags: 1,
+        session_id: session.id,
+    }
+    .put(&mut header);
+    frame[..TRANSFORM_BYTES].copy_from_slice(&header);
+    encryption.seal(frame);
+}
+
+/// The direct TCP transport's length, [MS-SMB2] 2.1.
+pub fn put_frame_length(out: &mut [u8], start: usize) {
+    let len = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&len.to_be_bytes());
+}

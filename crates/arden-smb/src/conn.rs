@@ -1,0 +1,383 @@
+//! One connection's own state: what it accepts, [MS-SMB2] 3.3.5.1 to 3.3.5.2. No sockets: transport messages come
+//! in, frames go out, and time is passed in.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use arden_wire::{
+    NtStatus,
+    cursor::Put,
+    smb2::{
+        COMPRESSION_ID, Command, HEADER_BYTES, Header, PROTOCOL_ID, SMB1_ID, TRANSFORM_ID, flags,
+        transform::{TRANSFORM_BYTES, TransformHeader},
+    },
+};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    chain::{self, Bytes, Element, Job, Outcome},
+    model::{Mailbox, Peer, Session},
+    server::Server,
+    setup::Setup,
+    time::Time,
+    window::Window,
+};
+
+/// What the transport does after a message.
+pub enum Verdict {
+    Go,
+    /// Runs on a thread that may block; it sends its answer through the mailbox.
+    Job(Box<Job>),
+    /// The answer is held back for this long: a failed logon.
+    Delay(Duration),
+    /// The connection has to end; `&str` says why.
+    Close(&'static str),
+}
+
+pub struct Connection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) peer: Arc<Peer>,
+    window: Window,
+    /// Connection.PreauthIntegrityHashValue.
+    pub(crate) preauth: [u8; 64],
+    /// An SMB 1 negotiate was answered with the wildcard dialect.
+    pub(crate) wildcard: bool,
+    pub(crate) setups: HashMap<u64, Setup>,
+    /// Who failed to log on last, for the throttle.
+    pub(crate) attempted: String,
+    /// How long the answer to a logon has to wait.
+    pub(crate) held_back: Duration,
+}
+
+impl Connection {
+    pub fn new(
+        server: &Arc<Server>,
+        address: SocketAddr,
+        local_address: SocketAddr,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> Connection {
+        let peer = Arc::new(Peer {
+            id: server.next_id(),
+            ip: address.ip(),
+            address: address.to_string(),
+            local_address,
+            negotiated: OnceLock::new(),
+            channels: RwLock::new(HashMap::new()),
+            mailbox: Mutex::new(Mailbox::default()),
+            wake,
+            closed: AtomicBool::new(false),
+            pending: Mutex::new(HashMap::new()),
+            large: Mutex::default(),
+        });
+        server.add_peer(&peer);
+        Connection {
+            server: server.clone(),
+            peer,
+            window: Window::default(),
+            preauth: [0; 64],
+            wildcard: false,
+            setups: HashMap::new(),
+            attempted: String::new(),
+            held_back: Duration::ZERO,
+        }
+    }
+
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// An SMB 1 negotiate that settled SMB 2.0.2 used message id 0.
+    pub(crate) fn take_first_id(&mut self) {
+        let _ = self.window.take(0, 1);
+        self.window.grant(1);
+    }
+
+    pub(crate) fn grant_one(&mut self) {
+        self.window.grant(1);
+    }
+
+    /// Has anybody authenticated here?
+    pub fn has_session(&self) -> bool {
+        !self.peer.channels.read().is_empty()
+    }
+
+    /// The longest message that this connection accepts now.
+    pub fn message_bytes_max(&self) -> usize {
+        let io = self.server.config.limits.io_bytes_max as usize;
+        if self.has_session() { io + 64 * 1024 } else { 64 * 1024 + HEADER_BYTES }
+    }
+
+    /// Frames that others left, and parked requests that go on.
+    pub fn drain_mailbox(&mut self, out: &mut Vec<u8>, frames: &mut Vec<Vec<u8>>, jobs: &mut Vec<Box<Job>>) {
+        loop {
+            let Mailbox { frames: new, resumed } = std::mem::take(&mut *self.peer.mailbox.lock());
+            if new.is_empty() && resumed.is_empty() {
+                return;
+            }
+            frames.extend(new);
+            for chain in resumed {
+                if let Outcome::Block(job) = chain.run(out, false) {
+                    jobs.push(job);
+                }
+            }
+        }
+    }
+
+    /// One transport message; its bytes are changed: decrypted in place.
+    pub fn handle_message(&mut self, message: &mut [u8], time: Time, out: &mut Vec<u8>) -> Verdict {
+        match self.accept(message, time, out) {
+            Ok((elements, session)) => self.run(Bytes::Borrowed(message), elements, session, out),
+            Err(verdict) => verdict,
+        }
+    }
+
+    /// The same for a message in a buffer of its own: one that has to wait takes the buffer along instead of a copy.
+    pub fn handle_lent(&mut self, message: &mut Vec<u8>, time: Time, out: &mut Vec<u8>) -> Verdict {
+        match self.accept(message, time, out) {
+            Ok((elements, session)) => self.run(Bytes::Lent(message), elements, session, out),
+            Err(verdict) => verdict,
+        }
+    }
+
+    fn accept(&mut self, message: &mut [u8], time: Time, out: &mut Vec<u8>) -> Result<Admitted, Verdict> {
+        self.server.set_time(time);
+        let (offset, session) = self.unwrap(message)?;
+        match self.elements(&mut message[offset..], session.as_ref(), time.now, out) {
+            Accepted::Chain(mut elements) => {
+                elements.iter_mut().for_each(|e| e.start += offset);
+                Ok((elements, session))
+            }
+            Accepted::Handled(verdict) => Err(verdict),
+        }
+    }
+
+    fn run(
+        &mut self,
+        bytes: Bytes<'_>,
+        elements: Vec<Element>,
+        session: Option<Arc<Session>>,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        if elements.is_empty() {
+            return Verdict::Go;
+        }
+        match chain::start(&self.server, &self.peer, bytes, elements, session, out, false) {
+            Outcome::Done => Verdict::Go,
+            Outcome::Block(job) => Verdict::Job(job),
+        }
+    }
+
+    /// Decrypts, [MS-SMB2] 3.3.5.2.1.1. Answers where the plain message starts, and whose encryption it had.
+    fn unwrap(&mut self, message: &mut [u8]) -> Result<(usize, Option<Arc<Session>>), Verdict> {
+        if message.len() < 4 {
+            return Err(Verdict::Close("message shorter than a protocol id"));
+        }
+        if message[..4] == COMPRESSION_ID {
+            return Err(Verdict::Close("compressed message, though compression was not negotiated"));
+        }
+        if message[..4] != TRANSFORM_ID {
+            return Ok((0, None));
+        }
+        let Ok(header) = TransformHeader::parse(message) else {
+            return Err(Verdict::Close("truncated transform header"));
+        };
+        let size = header.original_message_size as usize;
+        if header.flags != 1 || size != message.len() - TRANSFORM_BYTES || size < HEADER_BYTES {
+            return Err(Verdict::Close("malformed transform header"));
+        }
+        let session = self.peer.channel(header.session_id).map(|c| c.session.clone());
+        // A session that was logged off on this connection cannot decrypt any more.
+        let Some(session) = session else { return Err(Verdict::Close("encrypted for an unknown session")) };
+        let Some((_, decryption)) = &session.keys else {
+            return Err(Verdict::Close("encrypted for a session without keys"));
+        };
+        if !decryption.open(message) {
+            return Err(Verdict::Close("encrypted message is not authentic"));
+        }
+        if message[TRANSFORM_BYTES..TRANSFORM_BYTES + 4] != PROTOCOL_ID {
+            return Err(Verdict::Close("encrypted message is not SMB 2"));
+        }
+        Ok((TRANSFORM_BYTES, Some(session)))
+    }
+
+    /// Splits a compound, takes message ids, checks signatures. NEGOTIATE, SESSION_SETUP and CANCEL end here.
+    fn elements(
+        &mut self,
+        message: &mut [u8],
+        encrypted: Option<&Arc<Session>>,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Accepted {
+        use Accepted::Handled;
+        if message[..4] == SMB1_ID {
+            return Handled(self.smb1_negotiate(message, out));
+        }
+        let mut elements = Vec::with_capacity(1);
+        let mut start = 0;
+        let mut previous: Option<(u64, Option<Arc<crate::model::Channel>>)> = None;
+        loop {
+            let rest = &mut message[start..];
+            let Ok(mut header) = Header::parse(rest) else { return Handled(Verdict::Close("malformed header")) };
+            let next = header.next_command as usize;
+            if next != 0 && (next % 8 != 0 || next < HEADER_BYTES || next > rest.len()) {
+                return Handled(Verdict::Close("malformed compound"));
+            }
+            let len = if next == 0 { rest.len() } else { next };
+            let bytes = &mut rest[..len];
+            if header.is(flags::SERVER_TO_REDIR) {
+                return Handled(Verdict::Close("a response where a request belongs"));
+            }
+            if header.command == Command::Cancel as u16 {
+                self.cancel(&header, out);
+                return Accepted::Chain(elements);
+            }
+            let charge =
+                if self.peer.negotiated.get().is_some_and(|n| n.multi_credit()) { header.credit_charge } else { 1 };
+            if !self.window.take(header.message_id, charge) {
+                return Handled(Verdict::Close("message id outside the window"));
+            }
+            match Command::from_u16(header.command) {
+                Some(Command::Negotiate) if start == 0 && next == 0 => {
+                    let credits = self.window.grant(header.credits);
+                    return Handled(self.negotiate(&header, bytes, credits, out));
+                }
+                Some(Command::SessionSetup) if start == 0 && next == 0 && self.peer.negotiated.get().is_some() => {
+                    let credits = self.window.grant(header.credits);
+                    return Handled(self.session_setup(&header, bytes, credits, encrypted, now, out));
+                }
+                _ => {}
+            }
+            if self.peer.negotiated.get().is_none() {
+                return Handled(Verdict::Close("request before negotiate"));
+            }
+            let mut refused = None;
+            let related = header.is(flags::RELATED_OPERATIONS);
+            let channel = match (&previous, related) {
+                (Some((id, channel)), true) => {
+                    header.session_id = *id;
+                    channel.clone()
+                }
+                (None, true) => {
+                    // [MS-SMB2] 3.3.5.2.7.2: the first request has nothing to be related to.
+                    refused = Some(NtStatus::INVALID_PARAMETER);
+                    self.peer.channel(header.session_id)
+                }
+                (_, false) => self.peer.channel(header.session_id),
+            };
+            let signed = header.is(flags::SIGNED);
+            if signed && encrypted.is_none() {
+                if let Some(channel) = &channel {
+                    if !channel.signing.verify(bytes) {
+                        tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
+                            command = header.command, "a request with a wrong signature is refused");
+                        refused = Some(NtStatus::ACCESS_DENIED);
+                    }
+                }
+            }
+            if let Some(session) = encrypted {
+                if channel.as_ref().is_some_and(|c| c.session.id != session.id) {
+                    return Handled(Verdict::Close("encrypted with another session's key"));
+                }
+            }
+            if elements.len() >= self.server.config.limits.chain_max {
+                return Handled(Verdict::Close("chain_max requests in one message"));
+            }
+            previous = Some((header.session_id, channel.clone()));
+            let credits = self.window.grant(header.credits);
+            elements.push(Element {
+                header,
+                start,
+                len,
+                credits,
+                signed: signed && channel.is_some(),
+                channel,
+                refused,
+            });
+            if next == 0 {
+                return Accepted::Chain(elements);
+            }
+            start += next;
+        }
+    }
+
+    /// [MS-SMB2] 3.3.5.16. No response of its own; the request that is cancelled answers STATUS_CANCELLED.
+    fn cancel(&mut self, header: &Header, out: &mut Vec<u8>) {
+        let found = {
+            let mut pending = self.peer.pending.lock();
+            let id = if header.is(flags::ASYNC_COMMAND) {
+                Some(header.async_or_tree)
+            } else {
+                pending.iter().find(|(_, p)| p.message_id == header.message_id).map(|(id, _)| *id)
+            };
+            id.and_then(|id| pending.remove(&id))
+        };
+        let Some(request) = found else { return };
+        if let Some(chain) = self.server.unpark(request.wait) {
+            if let Outcome::Block(job) = chain.abort(NtStatus::CANCELLED, out) {
+                // What follows a cancelled request in its compound may still block.
+                job.run();
+            }
+        }
+    }
+
+    /// A response of the connection itself: NEGOTIATE and SESSION_SETUP.
+    pub(crate) fn respond(
+        &self,
+        request: &Header,
+        credits: u16,
+        session_id: u64,
+        status: NtStatus,
+        out: &mut Vec<u8>,
+        body: impl FnOnce(&mut Vec<u8>, usize),
+    ) -> Reply {
+        let start = out.len();
+        out.put_u32(0);
+        let base = out.len();
+        Header {
+            credit_charge: request.credit_charge,
+            status: status.0,
+            command: request.command,
+            credits,
+            flags: flags::SERVER_TO_REDIR | (request.flags & flags::PRIORITY_MASK),
+            next_command: 0,
+            message_id: request.message_id,
+            async_or_tree: request.async_or_tree,
+            session_id,
+            signature: [0; 16],
+        }
+        .put(out);
+        body(out, base);
+        chain::put_frame_length(out, start);
+        Reply { base }
+    }
+
+    pub(crate) fn respond_error(&self, request: &Header, credits: u16, status: NtStatus, out: &mut Vec<u8>) -> Reply {
+        self.respond(request, credits, request.session_id, status, out, |out, _| {
+            out.put_u16(9);
+            out.put_zeros(7);
+        })
+    }
+
+    /// The transport is gone.
+    pub fn closed(&mut self, now: Instant) {
+        self.setups.clear();
+        self.server.peer_closed(&self.peer, now);
+    }
+}
+
+/// Where a response's header starts.
+pub(crate) struct Reply {
+    pub base: usize,
+}
+
+/// The requests of a message, and the session that encrypted it.
+type Admitted = (Vec<Element>, Option<Arc<Session>>);
+
+enum Accepted {
+    Chain(Vec<Element>),
+    Handled(Verdict),
+}

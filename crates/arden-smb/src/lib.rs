@@ -1,0 +1,37 @@
+//! The SMB 2/3 server, [MS-SMB2]: a state machine without sockets (`conn`, `chain` and the handlers), and its
+//! tokio shell (`shell`). Refuses disks: files are reached through `arden_store::fs`.
+#![forbid(unsafe_code)]
+
+mod breaks;
+mod chain;
+mod commits;
+pub mod conn;
+mod copy;
+mod create;
+pub mod crypto;
+mod data;
+mod directory;
+mod dispatch;
+mod durable;
+mod ioctl;
+mod locks;
+mod mac;
+pub mod metrics;
+pub mod model;
+mod negotiate;
+mod persist;
+mod pipes;
+mod query;
+pub mod server;
+mod set;
+mod setup;
+pub mod share;
+mod shell;
+pub mod time;
+mod tree;
+mod view;
+mod window;
+
+pub use server::{Interface, Limits, Policy, Server, ServerConfig};
+pub use share::{Share, ShareAce};
+pub use view::cache_name;

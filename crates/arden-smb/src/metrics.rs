@@ -1,0 +1,75 @@
+//! What the server counts. Every counter only goes up; reading them disturbs nobody.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arden_wire::{NtStatus, smb2::Command};
+
+/// Commands by their number, [MS-SMB2] 2.2.1.2.
+pub const COMMANDS: [&str; 19] = [
+    "negotiate",
+    "session_setup",
+    "logoff",
+    "tree_connect",
+    "tree_disconnect",
+    "create",
+    "close",
+    "flush",
+    "read",
+    "write",
+    "lock",
+    "ioctl",
+    "cancel",
+    "echo",
+    "query_directory",
+    "change_notify",
+    "query_info",
+    "set_info",
+    "oplock_break",
+];
+
+#[derive(Debug, Default)]
+pub struct Metrics {
+    requests: [AtomicU64; 19],
+    errors: [AtomicU64; 19],
+    pub bytes_read: AtomicU64,
+    pub bytes_written: AtomicU64,
+    pub logons: AtomicU64,
+    pub logon_failures: AtomicU64,
+    pub connections: AtomicU64,
+    pub breaks: AtomicU64,
+}
+
+/// Counters of one command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandCount {
+    pub command: &'static str,
+    pub requests: u64,
+    pub errors: u64,
+}
+
+impl Metrics {
+    pub fn answered(&self, command: u16, status: NtStatus) {
+        if let (Some(requests), Some(errors)) =
+            (self.requests.get(usize::from(command)), self.errors.get(usize::from(command)))
+        {
+            requests.fetch_add(1, Ordering::Relaxed);
+            if status.is_error() {
+                errors.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub fn commands(&self) -> impl Iterator<Item = CommandCount> + '_ {
+        COMMANDS.iter().zip(self.requests.iter().zip(&self.errors)).map(|(command, (requests, errors))| CommandCount {
+            command,
+            requests: requests.load(Ordering::Relaxed),
+            errors: errors.load(Ordering::Relaxed),
+        })
+    }
+}
+
+pub fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+const _: () = assert!(COMMANDS.len() == Command::OplockBreak as usize + 1);

@@ -1,0 +1,515 @@
+//! Persistent opens, [MS-SMB2] 3.3.1.10 Open.IsPersistent: what is kept of them in the share's handle store while they
+//! live, and how a new server takes them up. Refuses to flush: the chain does, before it answers.
+//!
+//! Keys of the store, numbers big-endian: `o` open, `k` open offset length exclusive (a byte-range lock and how often it
+//! is held), `s` open bucket (a lock sequence), `l` ClientGuid LeaseKey. Removing an open removes what is below it.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_store::{
+    fs::{ClientId, CreateAction, LockRange, OpenId, RestoreOpen},
+    handles::{HandleChange, HandleStore, KeptCache, KeptLease, KeptOpen},
+};
+use arden_wire::{
+    Malformed, NtStatus,
+    cursor::{Put, Reader, utf16_string},
+    smb2::FileId,
+};
+use parking_lot::Mutex;
+
+use crate::{
+    model::{Durability, Object, OpenState, SmbOpen, Work},
+    server::Server,
+    share::Share,
+};
+
+/// Byte-range locks as they are kept: offset, length, exclusive, and how often.
+pub(crate) type KeptLocks = BTreeMap<(u64, u64, bool), u32>;
+
+/// The persistent opens of this server.
+#[derive(Default)]
+pub(crate) struct Persistence {
+    state: Mutex<State>,
+    /// How many opens are in it: while 0, nothing has to be looked up.
+    count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    opens: HashMap<u64, Arc<SmbOpen>>,
+    leases: HashMap<(u128, u128), Vec<u64>>,
+    files: HashMap<FileKey, Vec<u64>>,
+    /// Shares whose handles were taken up, in lower case.
+    restored: HashSet<String>,
+}
+
+/// A file, by the store's volume and number.
+type FileKey = arden_store::store::FileId;
+
+fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = vec![kind];
+    parts.iter().for_each(|p| key.extend_from_slice(p));
+    key
+}
+fn open_key(id: u64) -> Vec<u8> {
+    key(b'o', &[&id.to_be_bytes()])
+}
+fn lock_key(id: u64, (offset, len, exclusive): (u64, u64, bool)) -> Vec<u8> {
+    key(b'k', &[&id.to_be_bytes(), &offset.to_be_bytes(), &len.to_be_bytes(), &[u8::from(exclusive)]])
+}
+fn sequence_key(id: u64, bucket: usize) -> Vec<u8> {
+    key(b's', &[&id.to_be_bytes(), &[bucket as u8]])
+}
+fn lease_key(client: u128, lease: u128) -> Vec<u8> {
+    key(b'l', &[&client.to_be_bytes(), &lease.to_be_bytes()])
+}
+
+fn handles(open: &SmbOpen) -> Option<&Arc<dyn HandleStore>> {
+    open.share.fs.as_ref()?.handles()
+}
+
+/// The protocol's part of a kept open, after the table's.
+struct Kept {
+    open: KeptOpen,
+    share: String,
+    name: String,
+    create_guid: u128,
+    app_instance: Option<(u128, Option<(u64, u64)>)>,
+    action: CreateAction,
+    create_options: u32,
+    desired_access: u32,
+    timeout: Duration,
+    mode: u32,
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    out.put_u32(bytes.len() as u32);
+    out.extend_from_slice(&bytes);
+}
+
+fn text(r: &mut Reader<'_>) -> Result<String, Malformed> {
+    let len = r.u32()? as usize;
+    utf16_string(r.bytes(len)?)
+}
+
+fn encode(open: &SmbOpen, kept: &KeptOpen) -> Vec<u8> {
+    let mut out = kept.encode();
+    put_text(&mut out, &open.share.name);
+    put_text(&mut out, &open.name);
+    out.put_u128(open.create_guid.unwrap_or(0));
+    out.put_u8(u8::from(open.app_instance.is_some()));
+    let (instance, version) = open.app_instance.unwrap_or_default();
+    out.put_u128(instance);
+    out.put_u8(u8::from(version.is_some()));
+    let (high, low) = version.unwrap_or_default();
+    out.put_u64(high);
+    out.put_u64(low);
+    out.put_u8(open.action as u8);
+    out.put_u32(open.create_options);
+    out.put_u32(open.desired_access);
+    let timeout = open.state.lock().durability.timeout().unwrap_or_default();
+    out.put_u32(timeout.as_millis() as u32);
+    out.put_u32(open.mode.load(Ordering::Relaxed));
+    out
+}
+
+fn decode(bytes: &[u8]) -> Result<Kept, Malformed> {
+    let r = &mut Reader::new(bytes);
+    let open = KeptOpen::read(r)?;
+    let (share, name) = (text(r)?, text(r)?);
+    let create_guid = r.u128()?;
+    let has_instance = r.u8()? != 0;
+    let instance = r.u128()?;
+    let has_version = r.u8()? != 0;
+    let version = (r.u64()?, r.u64()?);
+    Ok(Kept {
+        open,
+        share,
+        name,
+        create_guid,
+        app_instance: has_instance.then_some((instance, has_version.then_some(version))),
+        action: match r.u8()? {
+            0 => CreateAction::Superseded,
+            1 => CreateAction::Opened,
+            2 => CreateAction::Created,
+            _ => CreateAction::Overwritten,
+        },
+        create_options: r.u32()?,
+        desired_access: r.u32()?,
+        timeout: Duration::from_millis(u64::from(r.u32()?)),
+        mode: r.u32()?,
+    })
+}
+
+impl State {
+    fn put_open(&self, open: &Arc<SmbOpen>) {
+        let (Some(file), Some(handles)) = (open.file(), handles(open)) else { return };
+        let value = encode(open, &file.fs().keep(file));
+        handles.put(vec![HandleChange::Put { key: open_key(open.id.persistent), value }]);
+    }
+
+    fn put_lease(&self, client: u128, lease: u128) {
+        let Some(open) = self.leases.get(&(client, lease)).and_then(|ids| self.opens.get(ids.first()?)) else { return };
+        let (Some(file), Some(handles)) = (open.file(), handles(open)) else { return };
+        if let Some(kept) = file.fs().keep_lease(file) {
+            handles.put(vec![HandleChange::Put { key: lease_key(client, lease), value: kept.encode() }]);
+        }
+    }
+
+    fn add(&mut self, open: &Arc<SmbOpen>) {
+        self.opens.insert(open.id.persistent, open.clone());
+        if let Some(lease) = open.lease_key {
+            self.leases.entry((open.client_guid, lease)).or_default().push(open.id.persistent);
+        }
+        if let Some(file) = open.file() {
+            self.files.entry(file.file_id()).or_default().push(open.id.persistent);
+        }
+    }
+}
+
+/// What was found in a handle store, by open and by lease.
+#[derive(Default)]
+struct Found {
+    opens: Vec<Kept>,
+    locks: HashMap<u64, KeptLocks>,
+    sequences: HashMap<u64, Vec<(usize, u8)>>,
+    leases: HashMap<(u128, u128), KeptLease>,
+}
+
+impl Found {
+    fn read(all: Vec<(Vec<u8>, Vec<u8>)>) -> Found {
+        let mut found = Found::default();
+        for (key, value) in all {
+            if let Err(e) = found.take(&key, &value) {
+                tracing::error!(?key, "what was kept of a handle is not understood: {e:?}");
+            }
+        }
+        found
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        let (kind, rest) = key.split_first().ok_or(Malformed("empty key"))?;
+        let be = |r: &mut Reader<'_>| r.array::<8>().map(u64::from_be_bytes);
+        let r = &mut Reader::new(rest);
+        match kind {
+            b'o' => self.opens.push(decode(value)?),
+            b'k' => {
+                let id = be(r)?;
+                let range = (be(r)?, be(r)?, r.u8()? != 0);
+                self.locks.entry(id).or_default().insert(range, Reader::new(value).u32()?);
+            }
+            b's' => {
+                let id = be(r)?;
+                let bucket = usize::from(r.u8()?);
+                self.sequences.entry(id).or_default().push((bucket, Reader::new(value).u8()?));
+            }
+            b'l' => {
+                let lease = KeptLease::parse(value)?;
+                self.leases.insert((lease.client.0, lease.key), lease);
+            }
+            _ => return Err(Malformed("kind of key")),
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    fn persistence(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.persistence.state.lock()
+    }
+
+    /// The open becomes persistent: from here on it is in its share's handle store.
+    pub(crate) fn keep_new(&self, open: &Arc<SmbOpen>) {
+        if let Some(file) = open.file() {
+            file.fs().make_persistent(file);
+        }
+        let mut state = self.persistence();
+        state.add(open);
+        self.persistence.count.fetch_add(1, Ordering::AcqRel);
+        state.put_open(open);
+        if let Some(lease) = open.lease_key {
+            state.put_lease(open.client_guid, lease);
+        }
+    }
+
+    fn keeps_nothing(&self) -> bool {
+        self.persistence.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Something of the open changed that is kept.
+    pub(crate) fn keep_open(&self, id: u64) {
+        if self.keeps_nothing() {
+            return;
+        }
+        let state = self.persistence();
+        if let Some(open) = state.opens.get(&id) {
+            state.put_open(open);
+        }
+    }
+
+    /// The lease changed.
+    pub(crate) fn keep_lease(&self, client: ClientId, lease: u128) {
+        if !self.keeps_nothing() {
+            self.persistence().put_lease(client.0, lease);
+        }
+    }
+
+    /// The open's file was renamed, or is to be deleted or not: all its persistent opens keep that.
+    pub(crate) fn keep_file(&self, open: &SmbOpen) {
+        let Some(file) = open.file().filter(|_| !self.keeps_nothing()) else { return };
+        let state = self.persistence();
+        for other in state.files.get(&file.file_id()).into_iter().flatten() {
+            if let Some(other) = state.opens.get(other) {
+                state.put_open(other);
+            }
+        }
+    }
+
+    /// These opens lost what they cached.
+    pub(crate) fn keep_lost(&self, opens: &[OpenId]) {
+        let state = self.persistence();
+        for open in opens.iter().filter_map(|id| state.opens.get(&id.0)) {
+            match open.lease_key {
+                Some(lease) => state.put_lease(open.client_guid, lease),
+                None => state.put_open(open),
+            }
+        }
+    }
+
+    /// The open is closed: nothing of it is kept any more.
+    pub(crate) fn forget_kept(&self, open: &Arc<SmbOpen>) {
+        if !open.is_persistent() {
+            return;
+        }
+        let id = open.id.persistent;
+        let mut changes = vec![HandleChange::Remove { key: open_key(id) }];
+        {
+            let mut state = self.persistence();
+            if state.opens.remove(&id).is_none() {
+                return;
+            }
+            self.persistence.count.fetch_sub(1, Ordering::AcqRel);
+            if let Some(file) = open.file()
+                && let Some(ids) = state.files.get_mut(&file.file_id())
+            {
+                ids.retain(|i| *i != id);
+                if ids.is_empty() {
+                    state.files.remove(&file.file_id());
+                }
+            }
+            if let Some(lease) = open.lease_key {
+                let of = (open.client_guid, lease);
+                let left = state.leases.get_mut(&of).map_or(0, |ids| {
+                    ids.retain(|i| *i != id);
+                    ids.len()
+                });
+                if left == 0 {
+                    state.leases.remove(&of);
+                    changes.push(HandleChange::Remove { key: lease_key(of.0, of.1) });
+                }
+            }
+        }
+        // A lock that is being taken holds this while it calls the table, and what the table tells comes here.
+        changes.extend(open.kept_locks.lock().keys().map(|r| HandleChange::Remove { key: lock_key(id, *r) }));
+        if let Some(buckets) = &open.state.lock().lock_sequence {
+            let used = buckets.iter().enumerate().filter(|(_, number)| number.is_some());
+            changes.extend(used.map(|(bucket, _)| HandleChange::Remove { key: sequence_key(id, bucket) }));
+        }
+        if let Some(handles) = handles(open) {
+            handles.put(changes);
+        }
+    }
+
+    /// Is there a persistent open of this name that waits for its client?
+    pub(crate) fn is_held_for_reconnect(&self, share: &Share, name: &str) -> bool {
+        let name = name.to_lowercase();
+        let waits = |o: &&Arc<SmbOpen>| o.share.name == share.name && o.state.lock().session.is_none();
+        let opens: Vec<_> = self.persistence().opens.values().filter(waits).cloned().collect();
+        opens.iter().any(|o| is_named(o, &name))
+    }
+
+    /// Persistent opens of this server, for administration and tests.
+    pub fn persistent_opens(&self) -> usize {
+        self.persistence().opens.len()
+    }
+
+    /// Takes up what the handle store of a continuously available share keeps: once for each share, and before anybody
+    /// may connect to it, so that nobody gets between.
+    pub(crate) fn restore_handles(self: &Arc<Server>, share: &Arc<Share>, now: Instant) {
+        let Some(handles) = share.fs.as_ref().filter(|_| share.continuously_available).and_then(|f| f.handles()) else {
+            return;
+        };
+        if !self.persistence().restored.insert(share.name.to_lowercase()) {
+            return;
+        }
+        match handles.load() {
+            Ok(all) => self.restore_share(share, handles, Found::read(all), now),
+            Err(status) => tracing::error!(share = %share.name, %status, "kept handles cannot be read"),
+        }
+    }
+
+    fn restore_share(
+        self: &Arc<Server>,
+        share: &Arc<Share>,
+        handles: &Arc<dyn HandleStore>,
+        found: Found,
+        now: Instant,
+    ) {
+        let (mut restored, mut lost) = (0, 0);
+        for kept in found.opens.iter().filter(|k| k.share.eq_ignore_ascii_case(&share.name)) {
+            let id = kept.open.id.0;
+            if self.open(id).is_some() {
+                // Of this run: the share became continuously available while it was in use.
+                continue;
+            }
+            match self.restore_open(share, kept, &found, now) {
+                Ok(()) => restored += 1,
+                Err(status) => {
+                    lost += 1;
+                    tracing::warn!(share = %share.name, file = %kept.name, %status, "a persistent handle is given up");
+                    let mut gone = vec![HandleChange::Remove { key: open_key(id) }];
+                    let locks = found.locks.get(&id).into_iter().flat_map(BTreeMap::keys);
+                    gone.extend(locks.map(|r| HandleChange::Remove { key: lock_key(id, *r) }));
+                    let buckets = found.sequences.get(&id).into_iter().flatten();
+                    gone.extend(buckets.map(|(b, _)| HandleChange::Remove { key: sequence_key(id, *b) }));
+                    handles.put(gone);
+                }
+            }
+        }
+        if restored + lost > 0 {
+            tracing::info!(share = %share.name, restored, lost, "persistent handles wait for their clients");
+        }
+    }
+
+    fn restore_open(
+        self: &Arc<Server>,
+        share: &Arc<Share>,
+        kept: &Kept,
+        found: &Found,
+        now: Instant,
+    ) -> Result<(), NtStatus> {
+        let id = kept.open.id.0;
+        let fs = share.fs.as_ref().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let client = kept.open.client.0;
+        let lease_key = match kept.open.cache {
+            KeptCache::Lease { key } => Some(key),
+            KeptCache::Oplock { .. } => None,
+        };
+        let lease = lease_key.and_then(|key| found.leases.get(&(client, key)));
+        let locks = found.locks.get(&id).cloned().unwrap_or_default();
+        let mut ranges = Vec::new();
+        for ((offset, len, exclusive), count) in &locks {
+            let range = LockRange { offset: *offset, len: *len, exclusive: *exclusive };
+            ranges.extend((0..*count).map(|_| range));
+        }
+        let file = fs.restore(&RestoreOpen { open: &kept.open, lease, locks: &ranges, now })?;
+        let mut state = OpenState::disconnected(Durability::Persistent { timeout: kept.timeout }, now);
+        for (bucket, number) in found.sequences.get(&id).into_iter().flatten() {
+            if let Some(slot) = state.lock_sequence.get_or_insert_with(|| Box::new([None; 65])).get_mut(*bucket) {
+                *slot = Some(*number);
+            }
+        }
+        let open = Arc::new(SmbOpen {
+            id: FileId { persistent: id, volatile: id },
+            owner: file.who().clone(),
+            object: Object::File(file),
+            share: share.clone(),
+            client_guid: client,
+            create_guid: Some(kept.create_guid),
+            lease_key,
+            app_instance: kept.app_instance,
+            action: kept.action,
+            create_options: kept.create_options,
+            name: kept.name.clone(),
+            desired_access: kept.desired_access,
+            state: Mutex::new(state),
+            position: AtomicU64::new(0),
+            mode: AtomicU32::new(kept.mode),
+            kept_locks: Mutex::new(locks),
+            work: Work::default(),
+        });
+        self.persistence().add(&open);
+        self.persistence.count.fetch_add(1, Ordering::AcqRel);
+        self.add_open(&open);
+        Ok(())
+    }
+
+    /// The server stops and another will go on: closes what does not outlive it, and lets go of what does as it is.
+    pub fn stop(self: &Arc<Server>, now: Instant) {
+        for session in self.sessions() {
+            self.end_session(&session, true, now);
+        }
+        for open in self.opens() {
+            if !open.is_persistent() {
+                self.close_open(&open);
+            }
+        }
+        let kept: Vec<_> = self.persistence().opens.drain().map(|(_, open)| open).collect();
+        for share in self.shares() {
+            if let Some(Err(status)) = share.fs.as_ref().map(|fs| fs.commit(share.is_durable())) {
+                tracing::error!(share = %share.name, %status, "the last changes could not be brought to stable storage");
+            }
+        }
+        if !kept.is_empty() {
+            tracing::info!(handles = kept.len(), "persistent handles are kept for the next start");
+        }
+        // Dropping one would close it, and delete what it is to delete.
+        kept.into_iter().for_each(std::mem::forget);
+    }
+}
+
+/// By the name it was opened with, or the one that its file has now; `name` is in lower case.
+pub(crate) fn is_named(open: &SmbOpen, name: &str) -> bool {
+    if open.name.to_lowercase() == *name {
+        return true;
+    }
+    let Some(file) = open.file() else { return false };
+    let mut path = file.node().path().join("\\");
+    if let Some(stream) = file.stream() {
+        path = format!("{path}:{stream}");
+    }
+    path.to_lowercase() == name.trim_end_matches(":$data")
+}
+
+/// A lock that was taken or given back, kept with its sequence. The caller holds `kept_locks` since before it asked the
+/// table, so that what is kept is in the table's order.
+pub(crate) fn lock_changes(id: u64, locks: &mut KeptLocks, ranges: &[LockRange], unlock: bool) -> Vec<HandleChange> {
+    let mut changes = Vec::with_capacity(ranges.len());
+    for r in ranges {
+        let exclusive = (r.offset, r.len, true);
+        // An unlock takes the exclusive lock first, as the table does.
+        let at = if unlock && locks.contains_key(&exclusive) {
+            exclusive
+        } else {
+            (r.offset, r.len, !unlock && r.exclusive)
+        };
+        let count = locks.entry(at).or_default();
+        *count = if unlock { count.saturating_sub(1) } else { *count + 1 };
+        let key = lock_key(id, at);
+        changes.push(match *count {
+            0 => {
+                locks.remove(&at);
+                HandleChange::Remove { key }
+            }
+            n => HandleChange::Put { key, value: n.to_le_bytes().to_vec() },
+        });
+    }
+    changes
+}
+
+/// A lock sequence that was used, [MS-SMB2] 3.3.1.10 LockSequenceArray; None: emptied.
+pub(crate) fn sequence_change(id: u64, bucket: usize, number: Option<u8>) -> HandleChange {
+    let key = sequence_key(id, bucket);
+    match number {
+        Some(n) => HandleChange::Put { key, value: vec![n] },
+        None => HandleChange::Remove { key },
+    }
+}

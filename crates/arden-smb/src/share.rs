@@ -1,0 +1,133 @@
+//! What the server exports, and whom it lets in.
+
+use std::sync::Arc;
+
+use arden_auth::Token;
+use arden_store::fs::Fs;
+use arden_wire::{access, dtyp::Sid};
+
+/// Allows or denies share access to one user or group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareAce {
+    pub sid: Sid,
+    pub allow: bool,
+    /// Access mask: FILE_GENERIC_READ|EXECUTE (read), that and write and DELETE (change), or FILE_ALL_ACCESS (full).
+    pub mask: u32,
+}
+
+/// One export.
+#[derive(Clone)]
+pub struct Share {
+    pub name: String,
+    pub comment: String,
+    /// For srvsvc only: what an administrator calls the place.
+    pub path: String,
+    /// None for IPC$.
+    pub fs: Option<Arc<Fs>>,
+    pub read_only: bool,
+    /// Unencrypted requests are refused.
+    pub encrypt: bool,
+    /// Every write is on stable storage before it is acknowledged, whatever the client asked.
+    pub write_through: bool,
+    /// Persistent handles, and every change on stable storage before it is acknowledged. Needs an `Fs` that keeps handles.
+    pub continuously_available: bool,
+    pub hidden: bool,
+    pub access_based_enumeration: bool,
+    /// Users at a time; more are refused.
+    pub users_max: Option<u32>,
+    /// Empty: everyone who is authenticated, full.
+    pub access: Vec<ShareAce>,
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Share").field("name", &self.name).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+const WRITE_BITS: u32 = access::FILE_WRITE_DATA
+    | access::FILE_APPEND_DATA
+    | access::FILE_WRITE_EA
+    | access::FILE_WRITE_ATTRIBUTES
+    | access::FILE_DELETE_CHILD
+    | access::DELETE
+    | access::WRITE_DAC
+    | access::WRITE_OWNER;
+
+impl Share {
+    pub fn ipc() -> Share {
+        Share {
+            name: "IPC$".into(),
+            comment: "Remote IPC".into(),
+            path: String::new(),
+            fs: None,
+            read_only: false,
+            encrypt: false,
+            write_through: false,
+            continuously_available: false,
+            hidden: true,
+            access_based_enumeration: false,
+            users_max: None,
+            access: Vec::new(),
+        }
+    }
+
+    /// Whether every change is on stable storage before it is acknowledged.
+    pub fn is_durable(&self) -> bool {
+        self.write_through || self.continuously_available
+    }
+
+    /// [MS-SMB2] 3.3.1.6 Share.IsCA.
+    pub fn keeps_handles(&self) -> bool {
+        self.continuously_available && self.fs.as_ref().is_some_and(|fs| fs.handles().is_some())
+    }
+
+    pub fn is_pipe(&self) -> bool {
+        self.fs.is_none()
+    }
+
+    /// What this share lets `who` have at most, [MS-SMB2] 3.3.5.7 MaximalAccess. 0: nothing.
+    pub fn ceiling(&self, who: &Token) -> u32 {
+        let mut mask = access::FILE_ALL_ACCESS;
+        if !self.access.is_empty() {
+            let applies = |ace: &&ShareAce| ace.sid == who.user || who.groups.contains(&ace.sid);
+            let (mut allowed, mut denied) = (0, 0);
+            for ace in self.access.iter().filter(applies) {
+                if ace.allow {
+                    allowed |= ace.mask;
+                } else {
+                    denied |= ace.mask;
+                }
+            }
+            mask = allowed & !denied;
+        }
+        if self.read_only { mask & !WRITE_BITS } else { mask }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token() -> Token {
+        Token {
+            user: Sid::new(5, &[21, 1, 2, 3, 1000]),
+            user_name: "u".into(),
+            groups: vec![Sid::new(5, &[32, 545])],
+            privileges: 0,
+        }
+    }
+
+    #[test]
+    fn deny_beats_allow_and_read_only_beats_both() {
+        let mut share = Share::ipc();
+        assert_eq!(share.ceiling(&token()), access::FILE_ALL_ACCESS);
+        share.access.push(ShareAce { sid: Sid::new(5, &[32, 545]), allow: true, mask: access::FILE_ALL_ACCESS });
+        share.access.push(ShareAce { sid: token().user, allow: false, mask: access::DELETE });
+        assert_eq!(share.ceiling(&token()), access::FILE_ALL_ACCESS & !access::DELETE);
+        share.read_only = true;
+        assert_eq!(share.ceiling(&token()) & access::FILE_WRITE_DATA, 0);
+        share.access.remove(0);
+        assert_eq!(share.ceiling(&token()), 0);
+    }
+}

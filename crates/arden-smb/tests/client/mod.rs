@@ -1,0 +1,263 @@
+//! A test client: several connections in memory to one server over a directory of its own. No sockets; what
+//! blocks runs at once, and time passes when a test says so. Refuses to judge: the tests assert.
+#![allow(dead_code, unused_imports)]
+
+mod files;
+mod link;
+mod logon;
+mod ops;
+mod reply;
+mod request;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_auth::{AuthPolicy, MemoryUsers, ServerIdentity};
+use arden_smb::time::Time;
+use arden_smb::{Interface, Limits, Policy, Server, ServerConfig, Share};
+use arden_store::{
+    dir::{DirOptions, DirStore},
+    fs::Fs,
+    handles::MemoryHandles,
+    table::{OpenTable, TableLimits},
+};
+use arden_wire::FileTime;
+pub use arden_wire::{
+    NtStatus,
+    access::*,
+    cursor::Put,
+    fscc::{file_class, fs_class, fsctl},
+    smb2::{
+        Command, Dialect, FileId,
+        create::{oplock, tag},
+        info::info_type,
+        io::lock_flags,
+    },
+};
+use arden_wire::{access::FILE_ALL_ACCESS, dtyp::Sid, dtyp::well_known};
+use parking_lot::Mutex;
+
+pub use files::*;
+pub use link::*;
+pub use logon::*;
+pub use ops::*;
+pub use reply::*;
+pub use request::*;
+
+pub const USER: &str = "user";
+pub const OTHER: &str = "other";
+pub const PASSWORD: &str = "secret";
+/// Share names.
+pub const SHARE: &str = "share";
+pub const SEALED: &str = "sealed";
+pub const SECOND: &str = "second";
+pub const READ_ONLY: &str = "readonly";
+/// Two continuously available shares of one directory, that of `SHARE`.
+pub const CA: &str = "ca";
+pub const CA_TOO: &str = "ca2";
+/// The same directory, written through.
+pub const THROUGH: &str = "through";
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A server, its directory, and its clock.
+pub struct Lab {
+    pub server: Arc<Server>,
+    pub dir: PathBuf,
+    pub users: Arc<MemoryUsers>,
+    pub handles: Arc<MemoryHandles>,
+    setup: Setup,
+    starts: u64,
+    offset: Arc<Mutex<Duration>>,
+    clients: AtomicU64,
+}
+
+/// What a test wants of its server.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub limits: Limits,
+    pub table: TableLimits,
+    pub signing_required: bool,
+    pub encryption_required: bool,
+    pub multichannel: bool,
+    pub anonymous: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            limits: Limits::default(),
+            table: TableLimits::default(),
+            signing_required: true,
+            encryption_required: false,
+            multichannel: true,
+            anonymous: false,
+        }
+    }
+}
+
+fn share(name: &str, fs: &Arc<Fs>) -> Share {
+    Share { name: name.into(), comment: String::new(), path: "C:\\".into(), fs: Some(fs.clone()), ..Share::ipc() }
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        Lab::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Setup)) -> Lab {
+        let mut setup = Setup::default();
+        change(&mut setup);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("arden-smb-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(dir.join("a")).unwrap();
+        std::fs::create_dir_all(dir.join("b")).unwrap();
+        let machine = Sid::new(5, &[21, 1, 2, 3]);
+        let users = Arc::new(MemoryUsers::new("LAB", machine));
+        users.add_user(USER, PASSWORD, std::slice::from_ref(&well_known::BUILTIN_ADMINISTRATORS));
+        users.add_user(OTHER, PASSWORD, &[]);
+        let handles = Arc::new(MemoryHandles::default());
+        let server = serve(&setup, &dir, &users, &handles, (1, Instant::now()));
+        Lab { server, dir, users, handles, setup, starts: 1, offset: Arc::default(), clients: AtomicU64::new(1) }
+    }
+
+    /// The server is killed: what it did not commit is gone, its connections too. Another takes its place.
+    pub fn crash(&mut self) {
+        self.handles.crash();
+        self.restart();
+    }
+
+    /// The server is told to stop, and started again.
+    pub fn stop_and_start(&mut self) {
+        let now = Instant::now() + *self.offset.lock();
+        self.server.stop(now);
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        self.starts += 1;
+        // Nothing of a killed process runs, not even what is done when things are dropped.
+        std::mem::forget(self.server.clone());
+        let now = Instant::now() + *self.offset.lock();
+        self.server = serve(&self.setup, &self.dir, &self.users, &self.handles, (self.starts, now));
+    }
+}
+
+fn serve(
+    setup: &Setup,
+    dir: &std::path::Path,
+    users: &Arc<MemoryUsers>,
+    handles: &Arc<MemoryHandles>,
+    (starts, now): (u64, Instant),
+) -> Arc<Server> {
+    let policy = Policy::default();
+    policy.set(setup.signing_required, setup.encryption_required, setup.multichannel);
+    let config = ServerConfig {
+        guid: 0x4142_4344,
+        name: "LAB".into(),
+        comment: "a lab".into(),
+        policy,
+        limits: setup.limits,
+        users: users.clone(),
+        identity: Arc::new(ServerIdentity::stand_alone("LAB")),
+        auth: AuthPolicy { allow_anonymous: setup.anonymous, ..AuthPolicy::default() },
+    };
+    let table = OpenTable::new(setup.table);
+    table.start_ids_at(starts << 36 | 1);
+    let server = Server::new(config, table.clone(), Time::read());
+    let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
+    let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
+    let second = Fs::new(DirStore::open(&dir.join("b"), DirOptions::default()).unwrap(), table);
+    server.set_time(Time { now, ..Time::read() });
+    server.set_shares(vec![
+        Share { hidden: false, ..share(SHARE, &fs) },
+        Share { encrypt: true, ..share(SEALED, &fs) },
+        Share { read_only: true, ..share(READ_ONLY, &fs) },
+        share(SECOND, &second),
+        Share { continuously_available: true, ..share(CA, &fs) },
+        Share { continuously_available: true, ..share(CA_TOO, &fs) },
+        Share { write_through: true, ..share(THROUGH, &fs) },
+    ]);
+    *server.interfaces.write() = vec![
+        Interface { index: 1, address: [192, 0, 2, 1].into(), speed_bits: 10_000_000_000, rss: true },
+        Interface { index: 2, address: [192, 0, 2, 2].into(), speed_bits: 1_000_000_000, rss: false },
+    ];
+    server
+}
+
+impl Lab {
+    /// A new connection of a client of its own, nothing said yet.
+    pub fn connect(&self) -> Client {
+        let n = self.clients.fetch_add(1, Ordering::Relaxed);
+        self.connect_as(u128::from(n) << 64 | 0xC11E)
+    }
+
+    /// A new connection of the client with this ClientGuid.
+    pub fn connect_as(&self, guid: u128) -> Client {
+        Client::new(&self.server, guid, self.offset.clone())
+    }
+
+    /// A client that is logged on and connected to the share, with the newest dialect.
+    pub fn client(&self) -> Client {
+        self.client_with(Dialect::Smb311)
+    }
+
+    pub fn client_with(&self, dialect: Dialect) -> Client {
+        let mut c = self.connect();
+        c.begin(dialect);
+        c
+    }
+
+    /// The same for a client that was here before.
+    pub fn client_again(&self, guid: u128, dialect: Dialect) -> Client {
+        let mut c = self.connect_as(guid);
+        c.begin(dialect);
+        c
+    }
+
+    /// A client of the continuously available share.
+    pub fn ca_client(&self) -> Client {
+        let mut c = self.connect();
+        c.begin(Dialect::Smb311);
+        c.connect(CA);
+        c
+    }
+
+    /// The same for a client that was there before.
+    pub fn ca_again(&self, guid: u128) -> Client {
+        let mut c = self.client_again(guid, Dialect::Smb311);
+        c.connect(CA);
+        c
+    }
+
+    /// Time passes.
+    pub fn pass(&self, time: Duration) {
+        let now = {
+            let mut offset = self.offset.lock();
+            *offset += time;
+            let wall = FileTime::from_system(std::time::SystemTime::now() + *offset);
+            Time { now: Instant::now() + *offset, wall }
+        };
+        self.server.tick(now);
+        self.server.run_deferred();
+    }
+
+    /// The path of a file of the share on the host.
+    pub fn host(&self, name: &str) -> PathBuf {
+        self.dir.join("a").join(name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub const ALL_ACCESS: u32 = FILE_ALL_ACCESS;

@@ -1,0 +1,231 @@
+//! Multichannel: binding, what channels share, what they do not.
+
+use crate::client::*;
+
+/// A second connection of this client, bound to its session.
+pub fn second_channel(lab: &Lab, main: &Client) -> Client {
+    let mut c = lab.connect_as(main.guid);
+    c.negotiate(&Offer::up_to(main.dialect));
+    c.logon(&logon(USER).bind(main.session.as_ref().unwrap()));
+    c.tree = main.tree;
+    c
+}
+
+/// `BVT_MultipleChannel_NicRedundantOnBoth`, `MultipleChannel_NicRedundantOnClient`,
+/// `MultipleChannel_NicRedundantOnServer`, `MultipleChannel_MultiChannelOnSameNic`
+#[test]
+fn bvt_multiple_channel() {
+    let lab = Lab::new();
+    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
+        let mut main = lab.client_with(dialect);
+        let f = main.open(want("file"));
+        main.write(f.id, 0, b"written here");
+        let mut other = second_channel(&lab, &main);
+        assert_eq!(other.session_id(), main.session_id());
+        assert_eq!(other.read(f.id, 0, 100), b"written here");
+        main.disconnect();
+        other.write(f.id, 0, b"alone");
+        other.close(f.id);
+    }
+}
+
+fn negative(dialect: Dialect) {
+    let lab = Lab::new();
+    let main = lab.client_with(dialect);
+    let mut c = lab.connect_as(main.guid);
+    c.negotiate(&Offer::up_to(dialect));
+    let refused = c.try_logon(&logon(USER).bind(main.session.as_ref().unwrap()));
+    assert_eq!(refused.err(), Some(NtStatus::REQUEST_NOT_ACCEPTED));
+}
+
+/// `MultipleChannel_Negative_SMB21`
+#[test]
+fn multiple_channel_negative_smb21() {
+    negative(Dialect::Smb210);
+}
+/// `MultipleChannel_Negative_SMB2002`
+#[test]
+fn multiple_channel_negative_smb2002() {
+    negative(Dialect::Smb202);
+}
+
+/// `MultipleChannel_SecondChannelSessionSetupFailAtFirstTime`
+#[test]
+fn multiple_channel_second_channel_session_setup_fail_at_first_time() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    let f = main.open(want("file"));
+    main.write(f.id, 0, b"data");
+    let mut c = lab.connect_as(main.guid);
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    let session = main.session.clone().unwrap();
+    c.session = Some(SessionKeys { signing: session.session_signing.clone(), ..session.clone() });
+    let nonsense = session_setup(1, 1, 0, &[0x60, 1, 2, 3]).session(session.id).signed(true);
+    let id = c.send(&nonsense);
+    let reply = c.poll(id).unwrap();
+    assert_eq!(reply.status(), NtStatus::INVALID_PARAMETER);
+    c.session = None;
+    c.logon(&logon(USER).bind(&session));
+    c.tree = main.tree;
+    assert_eq!(c.read(f.id, 0, 10), b"data");
+}
+
+/// `MultipleChannel_EncryptionOnBothChannels`
+#[test]
+fn multiple_channel_encryption_on_both_channels() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    main.encrypt = true;
+    main.connect(SEALED);
+    let f = main.open(want("file"));
+    main.write(f.id, 0, b"sealed");
+    let mut other = second_channel(&lab, &main);
+    other.encrypt = true;
+    assert_eq!(other.read(f.id, 0, 10), b"sealed");
+}
+/// `MultipleChannel_Negative_EncryptionOnMainChannel`
+#[test]
+fn multiple_channel_negative_encryption_on_main_channel() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    main.encrypt = true;
+    main.connect(SEALED);
+    let f = main.open(want("file"));
+    let mut other = second_channel(&lab, &main);
+    assert_eq!(other.try_read(f.id, 0, 10).unwrap_err(), NtStatus::ACCESS_DENIED);
+}
+/// `MultipleChannel_Negative_EncryptionOnAlternativeChannel`
+#[test]
+fn multiple_channel_negative_encryption_on_alternative_channel() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    main.connect(SEALED);
+    assert_eq!(main.fails(want("file")), NtStatus::ACCESS_DENIED);
+    let mut other = second_channel(&lab, &main);
+    other.encrypt = true;
+    let nothing = FileId { persistent: 0, volatile: 0 };
+    assert_eq!(other.try_read(nothing, 0, 10).unwrap_err(), NtStatus::FILE_CLOSED);
+}
+
+/// `MultipleChannel_FileLease`
+#[test]
+fn multiple_channel_file_lease() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    let f = main.open(want("file").lease(7, "RWH"));
+    let mut other = second_channel(&lab, &main);
+    let mut third = lab.client();
+    let waiting = third.starts(want("file"));
+    assert_eq!(main.lease_break(), ("RWH".into(), "RH".into(), true));
+    assert!(other.breaks().is_empty());
+    // Acknowledged over the other channel.
+    other.call(&lease_ack(7, "RH")).ok();
+    third.opened(waiting);
+    other.close(f.id);
+}
+
+#[test]
+fn a_break_goes_over_the_channel_that_is_left() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    main.open(want("file").lease(7, "RWH"));
+    let mut other = second_channel(&lab, &main);
+    main.disconnect();
+    let mut third = lab.client();
+    third.starts(want("file"));
+    assert_eq!(other.lease_break(), ("RWH".into(), "RH".into(), true));
+}
+
+/// `MultipleChannel_LockUnlockOnDiffChannel`
+#[test]
+fn multiple_channel_lock_unlock_on_diff_channel() {
+    lock_and_unlock(true);
+}
+/// `MultipleChannel_LockUnlockOnSameChannel`
+#[test]
+fn multiple_channel_lock_unlock_on_same_channel() {
+    lock_and_unlock(false);
+}
+
+fn lock_and_unlock(elsewhere: bool) {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    let f = main.open(want("file"));
+    main.write(f.id, 0, &[1; 100]);
+    let mut other = second_channel(&lab, &main);
+    let exclusive = lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY;
+    main.call(&lock(f.id, 0, &[(0, 100, exclusive)])).ok();
+    let mut third = lab.client();
+    let g = third.open(want("file"));
+    assert_eq!(third.try_write(g.id, 0, b"x").unwrap_err(), NtStatus::FILE_LOCK_CONFLICT);
+    other.write(f.id, 0, b"of the same open");
+    let unlock = lock(f.id, 0, &[(0, 100, lock_flags::UNLOCK)]);
+    if elsewhere {
+        other.call(&unlock).ok()
+    } else {
+        main.call(&unlock).ok()
+    };
+    third.write(g.id, 0, b"x");
+}
+
+#[test]
+fn binding_is_refused_without_a_signature_or_with_a_wrong_one() {
+    let lab = Lab::new();
+    let main = lab.client();
+    let session = main.session.clone().unwrap();
+    let refused = |how: Logon| {
+        let mut c = lab.connect_as(main.guid);
+        c.negotiate(&Offer::up_to(Dialect::Smb311));
+        c.try_logon(&how).err().unwrap()
+    };
+    assert_eq!(refused(logon(USER).bind(&session).unsigned()), NtStatus::INVALID_PARAMETER);
+    let spoiled = Logon { spoil: true, ..logon(USER).bind(&session) };
+    assert_eq!(refused(spoiled), NtStatus::ACCESS_DENIED);
+    assert_eq!(refused(logon(OTHER).bind(&session)), NtStatus::ACCESS_DENIED, "another user");
+    assert_eq!(refused(logon(USER).bind(&session).password("wrong")), NtStatus::LOGON_FAILURE);
+    let nobody = SessionKeys { id: 0x4711, ..session.clone() };
+    assert_eq!(refused(logon(USER).bind(&nobody)), NtStatus::USER_SESSION_DELETED);
+}
+
+#[test]
+fn binding_twice_on_one_connection_is_refused() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    let session = main.session.clone().unwrap();
+    let again = main.try_logon(&logon(USER).bind(&session));
+    assert_eq!(again.err(), Some(NtStatus::REQUEST_NOT_ACCEPTED));
+}
+
+#[test]
+fn binding_from_another_dialect_is_refused() {
+    let lab = Lab::new();
+    let refused = |first, second| {
+        let main = lab.client_with(first);
+        let mut c = lab.connect_as(main.guid);
+        c.negotiate(&Offer::up_to(second));
+        c.try_logon(&logon(USER).bind(main.session.as_ref().unwrap())).err()
+    };
+    assert_eq!(refused(Dialect::Smb300, Dialect::Smb302), Some(NtStatus::INVALID_PARAMETER));
+    // STATUS_REQUEST_OUT_OF_SEQUENCE: signed with a key that is derived in another way.
+    assert_eq!(refused(Dialect::Smb311, Dialect::Smb302), Some(NtStatus(0xC000_042A)));
+}
+
+#[test]
+fn a_logoff_on_one_channel_ends_the_session_on_all() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    let mut other = second_channel(&lab, &main);
+    assert_eq!(other.status(&Req::empty(Command::Logoff)), NtStatus::SUCCESS);
+    assert_eq!(main.status(&want("x").req().signed(false)), NtStatus::USER_SESSION_DELETED);
+}
+
+#[test]
+fn without_multichannel_nobody_binds() {
+    let lab = Lab::with(|s| s.multichannel = false);
+    let main = lab.client();
+    let mut c = lab.connect_as(main.guid);
+    let n = c.negotiate(&Offer::up_to(Dialect::Smb311));
+    assert_eq!(n.capabilities & 8, 0);
+    let refused = c.try_logon(&logon(USER).bind(main.session.as_ref().unwrap()));
+    assert_eq!(refused.err(), Some(NtStatus::REQUEST_NOT_ACCEPTED));
+}

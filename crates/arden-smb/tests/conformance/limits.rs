@@ -1,0 +1,157 @@
+//! What clients can make the server hold has bounds; each is met here.
+
+use std::time::Duration;
+
+use crate::client::*;
+
+#[test]
+fn sessions_max() {
+    let lab = Lab::with(|s| s.limits.sessions_max = 3);
+    let clients: Vec<_> = (0..3).map(|_| lab.client()).collect();
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    assert_eq!(c.try_logon(&logon(USER)).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    drop(clients);
+    c.logon(&logon(USER));
+}
+
+#[test]
+fn sessions_per_connection_max() {
+    let lab = Lab::with(|s| s.limits.sessions_per_connection_max = 2);
+    let mut c = lab.client();
+    c.session = None;
+    c.logon(&logon(USER));
+    c.session = None;
+    assert_eq!(c.try_logon(&logon(USER)).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    // Half-finished ones count.
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    let token = || arden_auth::initiator::Initiator::new(USER, "", PASSWORD).first();
+    for expected in [true, true, false] {
+        let status = c.status(&session_setup(0, 1, 0, &token()).session(0));
+        assert_eq!(status == NtStatus::MORE_PROCESSING_REQUIRED, expected, "{status}");
+    }
+}
+
+#[test]
+fn trees_per_session_max() {
+    let lab = Lab::with(|s| s.limits.trees_per_session_max = 2);
+    let mut c = lab.client();
+    c.connect(SHARE);
+    assert_eq!(c.try_connect(SHARE).unwrap_err(), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
+    c.connect(SHARE);
+}
+
+#[test]
+fn opens_per_session_max() {
+    let lab = Lab::with(|s| s.limits.opens_per_session_max = 3);
+    let mut c = lab.client();
+    let first = c.open(want("1"));
+    c.open(want("2"));
+    c.open(want("3"));
+    assert_eq!(c.fails(want("4")), NtStatus::TOO_MANY_OPENED_FILES);
+    assert!(!lab.host("4").exists());
+    c.close(first.id);
+    c.open(want("4"));
+}
+
+#[test]
+fn opens_of_the_whole_server() {
+    let lab = Lab::with(|s| s.table.opens_max = 3);
+    let (mut one, mut two) = (lab.client(), lab.client());
+    one.open(want("1"));
+    one.open(want("2"));
+    let third = two.open(want("3"));
+    assert!(matches!(two.fails(want("4")), NtStatus::TOO_MANY_OPENED_FILES | NtStatus::INSUFFICIENT_RESOURCES));
+    two.close(third.id);
+    two.open(want("3"));
+}
+
+#[test]
+fn pending_per_connection_max() {
+    let lab = Lab::with(|s| s.limits.pending_per_connection_max = 2);
+    let mut c = lab.client();
+    let dirs: Vec<_> = (0..3).map(|i| c.open(want(&format!("d{i}")).directory()).id).collect();
+    let first = c.send(&notify(dirs[0], 0, 1, 100));
+    let async_id = c.interim(first);
+    let second = c.send(&notify(dirs[1], 0, 1, 100));
+    c.interim(second);
+    assert_eq!(c.status(&notify(dirs[2], 0, 1, 100)), NtStatus::INSUFFICIENT_RESOURCES);
+    c.cancel(async_id);
+    let third = c.send(&notify(dirs[2], 0, 1, 100));
+    c.interim(third);
+}
+
+#[test]
+fn channels_per_session_max() {
+    let lab = Lab::with(|s| s.limits.channels_per_session_max = 2);
+    let main = lab.client();
+    let second = super::channels::second_channel(&lab, &main);
+    let mut third = lab.connect_as(main.guid);
+    third.negotiate(&Offer::up_to(Dialect::Smb311));
+    let bind = logon(USER).bind(main.session.as_ref().unwrap());
+    assert_eq!(third.try_logon(&bind).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    drop(second);
+    third.logon(&bind);
+}
+
+#[test]
+fn chain_max() {
+    let lab = Lab::with(|s| s.limits.chain_max = 4);
+    let mut c = lab.client();
+    let four: Vec<_> = (0..4).map(|_| echo()).collect();
+    assert!(c.compound(&four).iter().all(|r| r.status() == NtStatus::SUCCESS));
+    let five: Vec<_> = (0..5).map(|_| echo()).collect();
+    c.send_all(&five);
+    assert!(c.is_closed());
+}
+
+#[test]
+fn locks_per_open_max() {
+    let lab = Lab::with(|s| s.table.locks_per_open_max = 2);
+    let mut c = lab.client();
+    let f = c.open(want("file"));
+    let take = |offset| lock(f.id, 0, &[(offset, 1, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)]);
+    c.call(&take(0)).ok();
+    c.call(&take(10)).ok();
+    assert_eq!(c.status(&take(20)), NtStatus::INSUFFICIENT_RESOURCES);
+    c.call(&lock(f.id, 0, &[(0, 1, lock_flags::UNLOCK)])).ok();
+    c.call(&take(20)).ok();
+}
+
+#[test]
+fn waits_max() {
+    let lab = Lab::with(|s| s.table.waits_max = 1);
+    let mut c = lab.client();
+    let dirs: Vec<_> = (0..2).map(|i| c.open(want(&format!("d{i}")).directory()).id).collect();
+    let first = c.send(&notify(dirs[0], 0, 1, 100));
+    c.interim(first);
+    assert_eq!(c.status(&notify(dirs[1], 0, 1, 100)), NtStatus::INSUFFICIENT_RESOURCES);
+}
+
+#[test]
+fn a_notification_holds_no_more_than_its_bound() {
+    let lab = Lab::with(|s| s.table.notify_buffer_bytes_max = 512);
+    let (mut watcher, mut changer) = (lab.client(), lab.client());
+    changer.make_directory("dir");
+    let d = watcher.open(want("dir").existing().directory());
+    let id = watcher.send(&notify(d.id, 0, 1, 65536));
+    watcher.interim(id);
+    for i in 0..100 {
+        changer.put(&format!("dir\\a-file-of-some-length-{i}"), b"");
+    }
+    watcher.receive(id).ok();
+    assert_eq!(watcher.status(&notify(d.id, 0, 1, 65536)), NtStatus::NOTIFY_ENUM_DIR);
+}
+
+#[test]
+fn durable_handles_end() {
+    let lab = Lab::with(|s| s.limits.durable_timeout_max = Duration::from_secs(10));
+    let mut c = lab.client();
+    let f = c.open(want("file").oplock(oplock::BATCH).durable_v2(1, 3_600_000));
+    assert_eq!(f.durable_v2(), Some(10_000));
+    c.disconnect();
+    lab.pass(Duration::from_secs(11));
+    assert!(lab.server.opens().is_empty());
+}

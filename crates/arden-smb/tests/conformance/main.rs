@@ -1,0 +1,56 @@
+//! The server cases of the vendor's own suite, against the server without sockets. The comment of a test names
+//! its cases; `docs/conformance.md` lists them all.
+
+#[path = "../client/mod.rs"]
+mod client;
+
+mod app_instance;
+mod channels;
+mod compounds;
+mod create;
+mod directory;
+mod directory_leases;
+mod durable;
+mod durable_v2;
+mod encryption;
+mod file_system;
+mod fsctls;
+mod hostile;
+mod info;
+mod leases;
+mod limits;
+mod locks;
+mod negotiate;
+mod notify;
+mod open_rules;
+mod oplocks;
+mod persistent;
+mod persistent_breaks;
+mod persistent_random;
+mod pipes;
+mod replay;
+mod resilient;
+mod sessions;
+mod signing;
+mod streams;
+mod times;
+mod transport;
+mod trees;
+mod validate_negotiate;
+
+/// The table of the cases names tests that are there.
+#[test]
+fn the_table_names_tests_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = std::fs::read_to_string(root.join("../../docs/conformance.md")).unwrap();
+    let mut sources = std::collections::HashMap::new();
+    let names = table.split('`').filter_map(|part| part.split_once("::"));
+    let mut count = 0;
+    for (module, name) in names {
+        let path = root.join(format!("tests/conformance/{module}.rs"));
+        let source = sources.entry(module).or_insert_with(|| std::fs::read_to_string(&path).unwrap());
+        assert!(source.contains(&format!("fn {name}(")), "{module}::{name}");
+        count += 1;
+    }
+    assert!(count > 400, "{count}");
+}

@@ -1,0 +1,150 @@
+//! Breaks of oplocks and leases whose persistent opens wait for their client, [MS-SMB2] 3.3.4.6 and 3.3.4.7: the client is
+//! told when it is back, and nobody gets past it before.
+
+use std::time::Duration;
+
+use crate::client::*;
+
+const GUID: u128 = 0x9E5_1001;
+
+fn under_lease() -> Want {
+    want("file").lease(1, "RWH")
+}
+
+fn lost(lab: &mut Lab, how: Want, crash: bool) -> (u128, FileId) {
+    let mut c = lab.ca_client();
+    let f = c.open(how.persistent(GUID, 0));
+    c.disconnect();
+    if crash {
+        lab.crash();
+    }
+    (c.guid, f.id)
+}
+
+fn is_told_when_it_is_back(crash: bool) {
+    let mut lab = Lab::new();
+    let (guid, id) = lost(&mut lab, under_lease(), crash);
+    let mut other = lab.ca_client();
+    let waiting = other.starts(want("file"));
+    lab.pass(Duration::from_secs(40));
+    assert!(other.waits(waiting), "longer than for a client that is there");
+    let mut c = lab.ca_again(guid);
+    let f = c.open(under_lease().reconnect_persistent(id, GUID));
+    assert_eq!(f.lease(), "RWH");
+    assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true));
+    c.write(f.id, 0, b"cached until now");
+    c.call(&lease_ack(1, "RH")).ok();
+    let g = other.opened(waiting);
+    assert_eq!(other.read(g.id, 0, 20), b"cached until now");
+    // The lease is kept as it is now.
+    c.disconnect();
+    lab.crash();
+    let mut c = lab.ca_again(guid);
+    assert_eq!(c.open(under_lease().reconnect_persistent(id, GUID)).lease(), "RH");
+}
+
+#[test]
+fn a_lease_break_is_told_when_the_client_is_back() {
+    is_told_when_it_is_back(false);
+    is_told_when_it_is_back(true);
+}
+
+#[test]
+fn an_oplock_break_is_told_when_the_client_is_back() {
+    let mut lab = Lab::new();
+    let batch = || want("file").oplock(oplock::BATCH);
+    let (guid, id) = lost(&mut lab, batch(), true);
+    let mut other = lab.ca_client();
+    let waiting = other.starts(want("file"));
+    let mut c = lab.ca_again(guid);
+    c.open(batch().reconnect_persistent(id, GUID));
+    assert_eq!(c.oplock_break(), (id, oplock::LEVEL_II));
+    c.call(&oplock_ack(id, oplock::LEVEL_II)).ok();
+    other.opened(waiting);
+    c.disconnect();
+    lab.crash();
+    let mut c = lab.ca_again(guid);
+    let back = c.open(batch().reconnect_persistent(id, GUID));
+    assert_eq!(back.oplock, oplock::LEVEL_II);
+}
+
+#[test]
+fn a_break_that_began_before_the_server_was_lost_goes_on() {
+    let mut lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(under_lease().persistent(GUID, 0));
+    let mut other = lab.ca_client();
+    other.starts(want("file"));
+    assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true));
+    // Something else is committed, and the break with it.
+    c.open(want("else").persistent(GUID + 1, 0));
+    lab.crash();
+    let mut c = lab.ca_again(c.guid);
+    let back = c.open(under_lease().reconnect_persistent(f.id, GUID));
+    assert_eq!(back.lease(), "RWH");
+    assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true));
+    c.call(&lease_ack(1, "RH")).ok();
+}
+
+#[test]
+fn read_caching_is_lost_without_an_answer() {
+    let mut lab = Lab::new();
+    let how = || want("file").lease(1, "R");
+    let (guid, id) = lost(&mut lab, how(), true);
+    let mut other = lab.ca_client();
+    let g = other.open(want("file"));
+    other.write(g.id, 0, b"new");
+    lab.crash();
+    let mut c = lab.ca_again(guid);
+    let back = c.open(how().reconnect_persistent(id, GUID));
+    assert_eq!(back.lease(), "");
+    assert_eq!(c.read(back.id, 0, 5), b"new");
+}
+
+#[test]
+fn who_never_comes_back_is_waited_for_until_its_time_is_over() {
+    let mut lab = Lab::new();
+    lost(&mut lab, under_lease().share(0), true);
+    let mut other = lab.ca_client();
+    let waiting = other.starts(want("file"));
+    lab.pass(Duration::from_secs(58));
+    assert!(other.waits(waiting));
+    lab.pass(Duration::from_secs(3));
+    other.opened(waiting);
+}
+
+#[test]
+fn a_break_that_is_never_answered_ends_the_lease_and_that_is_kept() {
+    let mut lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(under_lease().persistent(GUID, 300_000));
+    c.disconnect();
+    let mut other = lab.ca_client();
+    let waiting = other.starts(want("file"));
+    lab.pass(Duration::from_secs(181));
+    let g = other.opened(waiting);
+    other.write(g.id, 0, b"past it");
+    lab.crash();
+    let mut c = lab.ca_again(c.guid);
+    let back = c.open(under_lease().reconnect_persistent(f.id, GUID));
+    assert_eq!(back.lease(), "");
+}
+
+#[test]
+fn the_epoch_goes_on_from_what_the_client_knows() {
+    let mut lab = Lab::new();
+    let (guid, id) = lost(&mut lab, under_lease(), true);
+    let mut c = lab.ca_again(guid);
+    let mut how = want("file").reconnect_persistent(id, GUID);
+    how.oplock = oplock::LEASE;
+    let mut lease = vec![1];
+    lease.resize(16, 0);
+    lease.put_u32(7);
+    lease.put_u32(0);
+    lease.put_u64(0);
+    lease.put_u128(0);
+    lease.put_u16(40);
+    lease.put_u16(0);
+    let f = c.open(how.context(tag::LEASE, lease));
+    assert_eq!(le_u16(f.context(tag::LEASE).unwrap(), 48), 40);
+}

@@ -1,0 +1,140 @@
+//! The tokio shell: what it closes, and when. Sockets on the loopback, with time-outs made short.
+
+use std::{net::SocketAddr, time::Duration};
+
+use crate::client::*;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+/// Runs `test` against a server that listens.
+fn with_server(change: impl FnOnce(&mut Setup), test: impl AsyncFnOnce(SocketAddr)) {
+    let lab = Lab::with(change);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = lab.server.clone();
+        let task = tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
+        test(address).await;
+        task.abort();
+    });
+}
+
+async fn open(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// Does the server close within a moment?
+async fn closes(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut rest)).await;
+    read.is_ok()
+}
+
+fn negotiate() -> Vec<u8> {
+    let lab = Lab::new();
+    let mut c = lab.connect();
+    let (_, message) = c.encode(&Offer::up_to(Dialect::Smb311).req(1), false);
+    [&(message.len() as u32).to_be_bytes()[..], &message].concat()
+}
+
+async fn answers(stream: &mut TcpStream) -> bool {
+    stream.write_all(&negotiate()).await.unwrap();
+    let mut head = [0; 8];
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut head)).await;
+    matches!(read, Ok(Ok(_))) && head[4..] == [0xFE, b'S', b'M', b'B']
+}
+
+#[test]
+fn connections_max() {
+    with_server(
+        |s| s.limits.connections_max = 2,
+        async |address| {
+            let (mut one, mut two) = (open(address).await, open(address).await);
+            assert!(answers(&mut one).await && answers(&mut two).await);
+            let mut three = open(address).await;
+            assert!(closes(&mut three).await);
+            drop(one);
+            for _ in 0..50 {
+                let mut again = open(address).await;
+                if answers_or_closed(&mut again).await {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            panic!("no room after a connection has gone");
+        },
+    );
+}
+
+async fn answers_or_closed(stream: &mut TcpStream) -> bool {
+    if stream.write_all(&negotiate()).await.is_err() {
+        return false;
+    }
+    let mut head = [0; 8];
+    matches!(tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut head)).await, Ok(Ok(_)))
+}
+
+#[test]
+fn handshake_timeout() {
+    with_server(
+        |s| s.limits.handshake_timeout = Duration::from_millis(200),
+        async |address| {
+            let (mut silent, mut half) = (open(address).await, open(address).await);
+            assert!(answers(&mut half).await);
+            assert!(closes(&mut silent).await);
+            assert!(closes(&mut half).await, "a negotiation is no logon");
+        },
+    );
+}
+
+#[test]
+fn lengths_out_of_bounds() {
+    with_server(
+        |_| {},
+        async |address| {
+            for head in [[0xFF; 4], [0, 0xFF, 0xFF, 0xFF], [0x81, 0, 0, 4], [0, 0, 0, 0], [0, 0, 0, 3], [0, 2, 0, 0]] {
+                let mut stream = open(address).await;
+                stream.write_all(&head).await.unwrap();
+                assert!(closes(&mut stream).await, "{head:?}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_message_in_pieces_is_a_message() {
+    with_server(
+        |_| {},
+        async |address| {
+            let mut stream = open(address).await;
+            for byte in negotiate() {
+                stream.write_all(&[byte]).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+            let mut head = [0; 8];
+            stream.read_exact(&mut head).await.unwrap();
+            assert_eq!(head[4..], [0xFE, b'S', b'M', b'B']);
+        },
+    );
+}
+
+#[test]
+fn rubbish_ends_its_connection_only() {
+    with_server(
+        |_| {},
+        async |address| {
+            let mut good = open(address).await;
+            for seed in 0..20u8 {
+                let mut bad = open(address).await;
+                let junk: Vec<u8> = (0..200u8).map(|i| i.wrapping_mul(seed).wrapping_add(seed)).collect();
+                bad.write_all(&[0, 0, 0, 200]).await.unwrap();
+                bad.write_all(&junk).await.unwrap();
+                assert!(closes(&mut bad).await);
+            }
+            assert!(answers(&mut good).await);
+        },
+    );
+}

@@ -1,0 +1,271 @@
+//! Writing the pool map: to every disk the map, a flush of everything, then to every disk the
+//! label that names it. And the flush of a pool, which makes moved stripes and gathered
+//! writes durable through the journal.
+
+use std::rc::Rc;
+
+use arden_block::sync::join_all;
+use arden_block::{Buf, LocalFuture, SharedBuf};
+
+use crate::codec::checksum;
+use crate::disk::DiskRt;
+use crate::error::{SpaceError, SpaceResult};
+use crate::journal::Item;
+use crate::label::{LABEL_AT, Label};
+use crate::pool::{Pool, Slot};
+
+/// What a commit makes durable besides the map's own content.
+struct Captured {
+    flip: u64,
+    departures: u64,
+    away: Vec<u16>,
+    journal: Vec<u16>,
+    start: (u64, u64),
+    /// Space, group, how often it was cleaned, and its dirty bits.
+    dirty: Vec<(u32, usize, u64, Vec<usize>)>,
+}
+
+impl Pool {
+    /// Makes the map as it is now durable on every disk that answers.
+    pub(crate) async fn commit(&self) -> SpaceResult<()> {
+        let p = &self.0;
+        let mine = p.commit_want.get() + 1;
+        p.commit_want.set(mine);
+        let _guard = p.commit_lock.lock().await;
+        if p.commit_done.get() >= mine {
+            return Ok(());
+        }
+        loop {
+            self.alive()?;
+            let upto = p.commit_want.get();
+            let disks: Vec<Rc<DiskRt>> = p.disks.borrow().values().filter(|d| d.online.get()).cloned().collect();
+            if disks.is_empty() {
+                self.event("no disk left".into());
+                p.dead.set(true);
+                return Err(SpaceError::Closed);
+            }
+            let (labels, bytes, captured) = self.encode_map(&disks)?;
+            let seq = labels.first().map_or(0, |l| l.seq);
+            let failed = self.commit_round(&disks, labels, bytes).await;
+            if failed.is_empty() {
+                p.commit_done.set(upto);
+                disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
+                let mut map = p.map.borrow_mut();
+                map.settled_seq = map.settled_seq.max(seq);
+                drop(map);
+                tracing::trace!("map {seq} is durable");
+                self.committed(captured);
+                return Ok(());
+            }
+            for d in failed {
+                self.note_failed(&d, "write of the pool map failed");
+            }
+        }
+    }
+
+    fn encode_map(&self, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<Label>, SharedBuf, Captured)> {
+        let p = &self.0;
+        let away = self.away_in_memory();
+        let mut map = p.map.borrow_mut();
+        map.seq += 1;
+        let head = {
+            let j = p.journal.state.borrow();
+            (j.seq, j.head)
+        };
+        let oldest = p.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
+        let start = oldest.map_or(head, |o| o.min(head));
+        (map.journal.start_seq, map.journal.start_pos) = start;
+        map.flip_floor = p.next_flip.get();
+        p.moved.borrow_mut().retain(|_, m| m.2 >= start.0);
+        map.moved = p.moved.borrow().iter().map(|(k, m)| (k.0, k.1, m.0, k.2, m.1)).collect();
+        let mut dirty = Vec::new();
+        for s in map.spaces.values() {
+            for (gi, g) in s.groups.iter().enumerate() {
+                if let Some(g) = g
+                    && g.dirty.any()
+                {
+                    let cleaned = self.space_rt(s.id).and_then(|s| s.group_rt(gi)).map_or(0, |r| r.cleaned.get());
+                    dirty.push((s.id, gi, cleaned, g.dirty.ones()));
+                }
+            }
+        }
+        let journal = map.journal.disks.clone();
+        let captured =
+            Captured { flip: p.next_flip.get(), departures: p.departures.get(), away, journal, start, dirty };
+        tracing::trace!("{}", map.outline());
+        let data = map.encode();
+        let sum = checksum(&data);
+        let mut labels = Vec::new();
+        for d in disks {
+            if data.len() as u64 > d.areas.map_slot_bytes {
+                return Err(SpaceError::Refused(format!(
+                    "the pool map needs {} bytes and disk {} has room for {}",
+                    data.len(),
+                    d.index,
+                    d.areas.map_slot_bytes
+                )));
+            }
+            labels.push(Label {
+                pool_id: map.pool_id,
+                disk_id: map.disks.get(&d.index).map_or(0, |r| r.id),
+                index: d.index,
+                epoch: map.epoch,
+                nonce: map.nonce(),
+                seq: map.seq,
+                slab_bytes: map.slab_bytes,
+                areas: d.areas,
+                // Never over the map that this disk's label names now, whatever became of
+                // attempts in between.
+                map_slot: 1 - d.copy.get(),
+                map_len: data.len() as u64,
+                map_checksum: sum,
+                pool_name: map.name.clone(),
+            });
+        }
+        let mut buf = Buf::zeroed(data.len().next_multiple_of(4096));
+        buf[..data.len()].copy_from_slice(&data);
+        Ok((labels, buf.share(), captured))
+    }
+
+    /// Both phases; gives the disks that failed.
+    async fn commit_round(&self, disks: &[Rc<DiskRt>], labels: Vec<Label>, bytes: SharedBuf) -> Vec<Rc<DiskRt>> {
+        let mut first: Vec<LocalFuture<bool>> = Vec::new();
+        for (d, l) in disks.iter().zip(&labels) {
+            let (d, bytes, at) = (d.clone(), bytes.clone(), d.areas.map_slot_at(usize::from(l.map_slot)));
+            first.push(Box::pin(async move { d.write(at, bytes, false).await.is_ok() && d.flush().await.is_ok() }));
+        }
+        let ok = join_all(first).await;
+        let failed: Vec<Rc<DiskRt>> = disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect();
+        if !failed.is_empty() {
+            return failed;
+        }
+        let mut second: Vec<LocalFuture<bool>> = Vec::new();
+        for (d, l) in disks.iter().zip(&labels) {
+            let d = d.clone();
+            let at = LABEL_AT[usize::from(l.map_slot)];
+            let label = l.encode().share();
+            second.push(Box::pin(async move { d.write(at, label, true).await.is_ok() }));
+        }
+        let ok = join_all(second).await;
+        disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect()
+    }
+
+    fn committed(&self, c: Captured) {
+        let p = &self.0;
+        p.journal.state.borrow_mut().tail = c.start.1;
+        *p.away_on_disk.borrow_mut() = c.away;
+        *p.journal_on_disk.borrow_mut() = c.journal;
+        p.departures_durable.set(c.departures);
+        // While the old log is being put in its place its sequence numbers mean nothing here.
+        for s in p.spaces.borrow().values().filter(|_| !p.opening.get()) {
+            s.logged.borrow_mut().retain(|_, seq| *seq >= c.start.0);
+        }
+        for (space, group, cleaned, bits) in c.dirty {
+            if let Some(g) = self.space_rt(space).and_then(|s| s.group_rt(group))
+                // Cleaned meanwhile: the map on disk names bits that are gone from memory.
+                && g.cleaned.get() == cleaned
+            {
+                let mut durable = g.durable.borrow_mut();
+                bits.into_iter().for_each(|b| durable.set(b));
+            }
+        }
+        self.retire_flips(c.flip);
+    }
+
+    /// The moves up to `id` are durable: the slots they left are free.
+    fn retire_flips(&self, id: u64) {
+        let (done, rest): (Vec<_>, Vec<_>) = self.0.flips.borrow_mut().drain(..).partition(|f| f.id < id);
+        *self.0.flips.borrow_mut() = rest;
+        for f in done {
+            let Some(s) = self.space_rt(f.space) else { continue };
+            let same =
+                self.0.map.borrow().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
+            if let Some(g) = s.group_rt(f.group as usize).filter(|_| same)
+                && let Some(slot) = g.slots.borrow_mut().get_mut(usize::from(f.old))
+            {
+                *slot = Slot::Free;
+            }
+        }
+    }
+
+    /// Makes everything written so far durable. Callers that come while a flush runs share
+    /// the next one.
+    pub async fn flush(&self) -> SpaceResult<()> {
+        let p = &self.0;
+        self.alive()?;
+        let mine = p.flush_want.get() + 1;
+        p.flush_want.set(mine);
+        let _guard = p.flush_lock.lock().await;
+        if p.flush_done.get() >= mine {
+            return Ok(());
+        }
+        let upto = p.flush_want.get();
+        loop {
+            self.alive()?;
+            let skipped = p.journal.skipped();
+            let mut items: Vec<Item> = Vec::new();
+            for s in p.spaces.borrow().values() {
+                let blocks = s.overlay.borrow().unlogged();
+                items.extend(blocks.into_iter().map(|block| Item::Block { space: s.id, block }));
+            }
+            let flip = p.next_flip.get();
+            self.flush_disks().await?;
+            self.departures_settled().await?;
+            for f in p.flips.borrow().iter().filter(|f| f.id < flip) {
+                items.push(Item::Flip { id: f.id });
+            }
+            if !items.is_empty() {
+                self.journal_append(items).await?;
+                self.retire_flips(flip);
+            }
+            if p.journal.skipped() == skipped {
+                break;
+            }
+        }
+        p.flush_done.set(upto);
+        Ok(())
+    }
+
+    /// Flushes every disk that has something to flush; one that cannot is taken out.
+    pub(crate) async fn flush_disks(&self) -> SpaceResult<()> {
+        let disks = self.unflushed_disks();
+        let mut all: Vec<LocalFuture<bool>> = Vec::new();
+        for d in &disks {
+            let d = d.clone();
+            all.push(Box::pin(async move { d.flush().await.is_ok() }));
+        }
+        let ok = join_all(all).await;
+        let failed: Vec<Rc<DiskRt>> = disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect();
+        let mut lost = false;
+        for d in failed {
+            lost |= self.holds_unprotected(d.index);
+            self.fail_disk(&d, "flush failed").await?;
+        }
+        self.departures_settled().await?;
+        if lost { Err(SpaceError::Offline) } else { Ok(()) }
+    }
+
+    /// True when a space without redundancy lies on the disk, or a group that has no other
+    /// good copy: a failed flush then is an error to the writer.
+    fn holds_unprotected(&self, disk: u16) -> bool {
+        let map = self.0.map.borrow();
+        let slab = map.slab_bytes;
+        map.spaces.values().any(|s| {
+            let shape = s.shape(slab);
+            s.groups.iter().flatten().any(|g| {
+                if !g.columns.iter().any(|c| c.disk == disk && !c.stale) {
+                    return false;
+                }
+                let mut without = g.clone();
+                without.columns.iter_mut().filter(|c| c.disk == disk).for_each(|c| c.stale = true);
+                !self.group_usable(&shape, &without)
+            })
+        })
+    }
+
+    /// Puts everything that the log holds in its place, so that the log can begin anew.
+    pub(crate) async fn checkpoint(&self) -> SpaceResult<()> {
+        let _ = self.apply_all().await;
+        self.commit().await
+    }
+}

@@ -1,0 +1,61 @@
+//! What can go wrong with a pool, by blame.
+
+use std::fmt;
+
+use arden_block::IoError;
+
+/// The answer of a pool or space.
+pub type SpaceResult<T> = Result<T, SpaceError>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpaceError {
+    /// The caller asked for something that a rule forbids; the text says which and how to meet it.
+    Refused(String),
+    /// Offset or length is not a multiple of 4096 or past the end.
+    BadRange,
+    /// No slab is free on enough disks.
+    OutOfSpace,
+    /// More disks are away than the layout tolerates; nothing was changed.
+    Offline,
+    /// The data cannot be read from any copy, or no copy satisfies the verifier.
+    Unreadable,
+    /// A device answered with this and the layout has no redundancy.
+    Device(IoError),
+    /// No label of a pool was found, or too few disks of it.
+    NotFound(String),
+    /// A structure on disk is damaged or of a newer version.
+    Corrupt(String),
+    /// Two parts of the pool were opened apart; merging needs a decision.
+    Diverged(String),
+    /// The pool was closed, or lost its last disk.
+    Closed,
+    /// A long piece of work was stopped by the caller.
+    Cancelled,
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpaceError::Refused(s) => write!(f, "{s}"),
+            SpaceError::BadRange => f.write_str("offset or length is not a multiple of 4096, or past the end"),
+            SpaceError::OutOfSpace => f.write_str("the pool has no free slabs on enough disks"),
+            SpaceError::Offline => f.write_str("more disks are missing than the layout tolerates"),
+            SpaceError::Unreadable => f.write_str("no copy could be read"),
+            SpaceError::Device(e) => write!(f, "device: {e}"),
+            SpaceError::NotFound(s) | SpaceError::Corrupt(s) | SpaceError::Diverged(s) => f.write_str(s),
+            SpaceError::Closed => f.write_str("the pool is closed"),
+            SpaceError::Cancelled => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for SpaceError {}
+
+impl From<IoError> for SpaceError {
+    fn from(e: IoError) -> SpaceError {
+        match e {
+            IoError::Misaligned | IoError::OutOfRange => SpaceError::BadRange,
+            other => SpaceError::Device(other),
+        }
+    }
+}

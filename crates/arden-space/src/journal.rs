@@ -1,0 +1,312 @@
+//! The journal of an open pool: one mirrored, sequential log. Everybody who waits shares the
+//! next batch. What is appended is looked up when the batch is built, so that the order of
+//! the log is the order of the changes in memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use arden_block::sync::{Mutex, Notify, join_all};
+use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
+
+use crate::disk::DiskRt;
+use crate::error::{SpaceError, SpaceResult};
+use crate::log::{self, Record};
+use crate::map::JournalRec;
+use crate::pool::Pool;
+
+/// The most records and data of one batch.
+const BATCH_RECORDS_MAX: usize = 2048;
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Item {
+    /// The current content of a block that gathers in memory.
+    Block {
+        space: u32,
+        block: u64,
+    },
+    /// A stripe that moved.
+    Flip {
+        id: u64,
+    },
+    Dirty {
+        space: u32,
+        group: u32,
+        incarnation: u64,
+        bit: u32,
+    },
+}
+
+#[derive(Default, Clone)]
+pub(crate) struct JournalState {
+    pub(crate) log_id: u64,
+    pub(crate) disks: Vec<u16>,
+    pub(crate) size: u64,
+    /// Where the next batch goes.
+    pub(crate) head: u64,
+    pub(crate) seq: u64,
+    /// Where the newest durable map says that replay begins.
+    pub(crate) tail: u64,
+}
+
+impl JournalState {
+    fn used(&self) -> u64 {
+        (self.head + self.size - self.tail) % self.size.max(1)
+    }
+
+    /// A quarter is in use: emptying it now, beside the writers, spares them the wait at a half.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.used() > self.size / 4
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Journal {
+    pub(crate) lock: Mutex,
+    pub(crate) state: RefCell<JournalState>,
+    queue: RefCell<VecDeque<Item>>,
+    asked: Cell<u64>,
+    done: Cell<u64>,
+    /// Blocks asked for that had left memory when their batch was built.
+    skipped: Cell<u64>,
+    /// Raised when what was queued had to be given up.
+    failures: Cell<u64>,
+    pub(crate) batches: Cell<u64>,
+    /// Rung when the log should be put in its place soon.
+    pub(crate) filling: Notify,
+}
+
+impl Journal {
+    pub(crate) fn reset(&self, rec: &JournalRec) {
+        *self.state.borrow_mut() = JournalState {
+            log_id: rec.log_id,
+            disks: rec.disks.clone(),
+            size: rec.size_bytes,
+            head: rec.start_pos,
+            seq: rec.start_seq,
+            tail: rec.start_pos,
+        };
+    }
+
+    pub(crate) fn forget_disk(&self, disk: u16) {
+        self.state.borrow_mut().disks.retain(|&d| d != disk);
+    }
+
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped.get()
+    }
+}
+
+impl Pool {
+    /// Appends and waits until it is durable on every disk of the journal.
+    pub(crate) async fn journal_append(&self, items: impl IntoIterator<Item = Item>) -> SpaceResult<()> {
+        let j = &self.0.journal;
+        let failures = j.failures.get();
+        let mut n = 0;
+        for i in items {
+            j.queue.borrow_mut().push_back(i);
+            n += 1;
+        }
+        j.asked.set(j.asked.get() + n);
+        let ticket = j.asked.get();
+        while j.done.get() < ticket {
+            let _guard = j.lock.lock().await;
+            if j.done.get() >= ticket {
+                break;
+            }
+            self.alive()?;
+            if let Err(e) = self.write_batch().await {
+                self.give_up_queue();
+                return Err(e);
+            }
+        }
+        if j.failures.get() == failures { Ok(()) } else { Err(SpaceError::Offline) }
+    }
+
+    async fn write_batch(&self) -> SpaceResult<()> {
+        let j = &self.0.journal;
+        let (size, used) = {
+            let s = j.state.borrow();
+            (s.size, s.used())
+        };
+        let cap = BATCH_BYTES_MAX.min(size / 8);
+        // What a checkpoint cannot free is needed by blocks that wait in the queue: writing
+        // on is what frees it. Only a log with no room at all is an error.
+        if used > size / 2 {
+            self.checkpoint().await?;
+        }
+        self.departures_settled().await?;
+        let (records, blocks, marks, taken) = self.build_batch(cap);
+        if records.is_empty() {
+            j.done.set(j.done.get() + taken);
+            return Ok(());
+        }
+        let (log_id, seq) = {
+            let s = j.state.borrow();
+            (s.log_id, s.seq)
+        };
+        tracing::trace!("batch {seq} to {:?}: {}", j.state.borrow().disks, log::outline(&records));
+        let bytes = log::encode(log_id, seq, &records, &blocks);
+        let len = bytes.len() as u64;
+        let pos = {
+            let s = j.state.borrow();
+            let wraps = s.head + len > s.size;
+            let waste = if wraps { s.size - s.head } else { 0 };
+            if s.used() + waste + len + BLOCK_BYTES > s.size {
+                return Err(SpaceError::Offline);
+            }
+            if wraps { 0 } else { s.head }
+        };
+        self.write_log(pos, bytes).await?;
+        {
+            let mut s = j.state.borrow_mut();
+            s.head = pos + len;
+            s.seq = seq + 1;
+            if s.is_filling() {
+                j.filling.notify_all();
+            }
+        }
+        j.batches.set(j.batches.get() + 1);
+        for (space, block, version) in marks {
+            if let Some(s) = self.space_rt(space) {
+                s.overlay.borrow_mut().set_logged(block, version, (seq, pos));
+                s.logged.borrow_mut().insert(block, seq);
+            }
+        }
+        j.done.set(j.done.get() + taken);
+        Ok(())
+    }
+
+    /// The log cannot be written: everybody who waits is told so.
+    fn give_up_queue(&self) {
+        let j = &self.0.journal;
+        j.queue.borrow_mut().clear();
+        j.done.set(j.asked.get());
+        j.failures.set(j.failures.get() + 1);
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn build_batch(&self, cap: u64) -> (Vec<Record>, Vec<SharedBuf>, Vec<(u32, u64, u64)>, u64) {
+        let j = &self.0.journal;
+        let mut queue = j.queue.borrow_mut();
+        let (mut records, mut blocks, mut marks, mut taken) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        while let Some(&item) = queue.front() {
+            if records.len() >= BATCH_RECORDS_MAX || (blocks.len() as u64 + 2) * BLOCK_BYTES > cap {
+                break;
+            }
+            queue.pop_front();
+            taken += 1;
+            match item {
+                Item::Block { space, block } => {
+                    let entry = self.space_rt(space).and_then(|s| s.overlay.borrow().get(block).cloned());
+                    let place = self.space_rt(space).and_then(|s| s.locate_group(&self.0, block));
+                    let (Some(e), Some((group, incarnation, in_group))) = (entry, place) else {
+                        j.skipped.set(j.skipped.get() + 1);
+                        continue;
+                    };
+                    marks.push((space, block, e.version));
+                    blocks.push(e.data);
+                    if let Some(Record::Data { space: s, group: g, version, block: b, count, .. }) = records.last_mut()
+                        && (*s, *g, *version, *b + u64::from(*count)) == (space, group, e.version, in_group)
+                    {
+                        *count += 1;
+                        continue;
+                    }
+                    let version = e.version;
+                    records.push(Record::Data { space, group, incarnation, version, block: in_group, count: 1 });
+                }
+                Item::Flip { id } => {
+                    // Gone from the list: a map that holds it became durable meanwhile.
+                    let flip = self.0.flips.borrow().iter().find(|f| f.id == id).cloned();
+                    let Some(f) = flip else { continue };
+                    let mut map = self.0.map.borrow_mut();
+                    let degraded =
+                        map.group_of(f.space, f.group, f.incarnation).is_some_and(|g| g.dirty.get(usize::from(f.slot)));
+                    records.push(Record::Flip {
+                        space: f.space,
+                        group: f.group,
+                        incarnation: f.incarnation,
+                        stripe: f.stripe,
+                        slot: f.slot,
+                        upto: f.upto,
+                        id,
+                        degraded,
+                    });
+                }
+                Item::Dirty { space, group, incarnation, bit } => {
+                    records.push(Record::Dirty { space, group, incarnation, bit });
+                }
+            }
+        }
+        (records, blocks, marks, taken)
+    }
+
+    /// Writes a batch to all journal disks; those that fail leave the pool first.
+    async fn write_log(&self, pos: u64, bytes: SharedBuf) -> SpaceResult<()> {
+        let disks: Vec<Rc<DiskRt>> = {
+            let s = self.0.journal.state.borrow();
+            s.disks.iter().filter_map(|&d| self.disk(d)).collect()
+        };
+        let mut writes: Vec<LocalFuture<bool>> = Vec::new();
+        for d in &disks {
+            let (d, bytes) = (d.clone(), bytes.clone());
+            writes.push(Box::pin(async move { d.write(d.areas.journal_at + pos, bytes, true).await.is_ok() }));
+        }
+        let results = join_all(writes).await;
+        let failed: Vec<&Rc<DiskRt>> = disks.iter().zip(&results).filter(|(_, ok)| !**ok).map(|(d, _)| d).collect();
+        if failed.len() == disks.len() {
+            return Err(SpaceError::Closed);
+        }
+        for d in failed {
+            self.fail_disk(d, "journal write failed").await?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the log from where the map says it begins. `disks` are those whose copies are up to date.
+pub(crate) async fn read_log(rec: &JournalRec, disks: &[Rc<DiskRt>]) -> SpaceResult<Vec<log::Batch>> {
+    let mut out = Vec::new();
+    let (mut pos, mut seq) = (rec.start_pos, rec.start_seq);
+    'next: loop {
+        // A copy that could be read and has no such batch says that the log ends here; one
+        // that cannot be read says nothing.
+        let (mut ended, mut unread) = (false, None);
+        for d in disks {
+            let mut whole = true;
+            for at in [pos, 0] {
+                if at + BLOCK_BYTES > rec.size_bytes {
+                    continue;
+                }
+                match read_batch(rec, d, at, seq).await {
+                    Ok(Some(batch)) => {
+                        pos = at + batch.len;
+                        seq += 1;
+                        out.push(batch);
+                        continue 'next;
+                    }
+                    Ok(None) => {}
+                    Err(e) => (whole, unread) = (false, Some(e)),
+                }
+            }
+            ended |= whole;
+        }
+        return match unread {
+            Some(e) if !ended => Err(e),
+            _ => Ok(out),
+        };
+    }
+}
+
+async fn read_batch(rec: &JournalRec, disk: &DiskRt, at: u64, seq: u64) -> SpaceResult<Option<log::Batch>> {
+    let base = disk.areas.journal_at + at;
+    let header = disk.read(base, BLOCK_BYTES as usize).await?;
+    let Some(len) = log::peek(&header, rec.log_id, seq) else { return Ok(None) };
+    if at + len > rec.size_bytes {
+        return Ok(None);
+    }
+    let data: Buf = disk.read(base, len as usize).await?;
+    let batch = log::decode(data)?;
+    Ok(batch.filter(|b| b.seq == seq))
+}

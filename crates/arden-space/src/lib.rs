@@ -1,0 +1,48 @@
+//! Disks to pools to spaces: labels and the pool map, slabs, layouts, the journal, repair and
+//! scrub. A space is a [`arden_block::BlockDevice`] again. The format on disk is described in
+//! `docs/on-disk-space.md`. Refuses file names, sockets and clocks of its own: a pool lives on
+//! one [`arden_block::Rt`], real or virtual.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod alloc;
+mod bitmap;
+mod codec;
+mod commit;
+mod disk;
+mod error;
+mod gf;
+mod host;
+mod journal;
+mod label;
+mod layout;
+mod lock;
+mod log;
+mod map;
+mod mirror;
+mod moves;
+pub mod nbd;
+mod open;
+mod overlay;
+mod parity;
+mod pool;
+mod remote;
+mod resync;
+mod scrub;
+mod slab;
+mod space;
+mod watch;
+
+pub use admin::ColumnPlace;
+pub use error::{SpaceError, SpaceResult};
+pub use gf::{parity_p, parity_pq};
+pub use host::{Caller, PoolHost};
+pub use label::{DiskHeader, read_header};
+pub use layout::{Layout, Provision, check_interleave};
+pub use map::DiskState;
+pub use moves::MoveReport;
+pub use open::{CreateOptions, OpenOptions};
+pub use pool::{DiskStatus, Pool, PoolConfig, PoolStatus, SpaceStatus};
+pub use remote::RemoteSpace;
+pub use scrub::ScrubReport;
+pub use space::{Space, Verifier};

@@ -1,0 +1,491 @@
+//! Simple and mirrored layouts: writes in place to every copy, with the region marked in the
+//! log before the copies may differ; reads from the copy that answers soonest.
+
+use std::rc::Rc;
+
+use arden_block::sync::join_all;
+use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
+
+use crate::disk::DiskRt;
+use crate::error::{SpaceError, SpaceResult};
+use crate::journal::Item;
+use crate::map::{Group, Shape};
+use crate::pool::{GroupRt, Pool, SpaceRt};
+use crate::slab::SlabUse;
+use crate::space::{Part, Space, Verifier, parts};
+
+/// A part of a request that lies in one column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) column: usize,
+    pub(crate) slab_at: u64,
+    pub(crate) len: u64,
+    /// Offset within the group.
+    pub(crate) at: u64,
+}
+
+pub(crate) fn pieces(shape: &Shape, at: u64, len: u64) -> Vec<Piece> {
+    if shape.columns == 1 {
+        return vec![Piece { column: 0, slab_at: at, len, at }];
+    }
+    let (mut pos, end, columns) = (at, at + len, shape.columns as u64);
+    let mut out = Vec::with_capacity(2);
+    while pos < end {
+        let unit = pos / shape.interleave;
+        let n = ((unit + 1) * shape.interleave).min(end) - pos;
+        let slab_at = unit / columns * shape.interleave + pos % shape.interleave;
+        out.push(Piece { column: (unit % columns) as usize, slab_at, len: n, at: pos });
+        pos += n;
+    }
+    out
+}
+
+/// A copy of a piece, and the hold on its slab.
+struct Source {
+    disk: Rc<DiskRt>,
+    at: u64,
+    _slab: SlabUse,
+}
+
+/// Counts a write in its regions for as long as it lives, so that cleaning leaves them alone.
+struct Touch {
+    group: Rc<GroupRt>,
+    bits: Vec<u32>,
+}
+
+impl Touch {
+    fn new(group: &Rc<GroupRt>, bits: Vec<u32>) -> Touch {
+        let mut t = group.touched.borrow_mut();
+        for &b in &bits {
+            let e = t.entry(b).or_default();
+            e.0 += 1;
+            e.1 = true;
+        }
+        drop(t);
+        Touch { group: group.clone(), bits }
+    }
+}
+
+impl Drop for Touch {
+    fn drop(&mut self) {
+        let mut t = self.group.touched.borrow_mut();
+        for b in &self.bits {
+            if let Some(e) = t.get_mut(b) {
+                e.0 -= 1;
+            }
+        }
+    }
+}
+
+fn regions(shape: &Shape, part: &Part) -> Vec<u32> {
+    (part.at / shape.region_bytes..(part.at + part.len).div_ceil(shape.region_bytes)).map(|r| r as u32).collect()
+}
+
+impl Pool {
+    /// May this column's slab be read at this region?
+    pub(crate) fn column_valid(&self, group: &Group, column: usize, bit: usize) -> bool {
+        let c = &group.columns[column];
+        (!c.stale || !group.dirty.get(bit)) && self.online(c.disk)
+    }
+
+    /// Records, durably, that the copies of these regions may differ.
+    async fn mark_dirty(&self, space: &SpaceRt, group: usize, bits: &[u32], by_commit: bool) -> SpaceResult<()> {
+        let Some(rt) = space.group_rt(group) else { return Err(SpaceError::Closed) };
+        let mut items = Vec::new();
+        {
+            let mut map = self.0.map.borrow_mut();
+            let Some(g) = map.group_mut(space.id, group) else { return Err(SpaceError::Closed) };
+            let durable = rt.durable.borrow();
+            for &bit in bits {
+                g.dirty.set(bit as usize);
+                if !durable.get(bit as usize) {
+                    let incarnation = g.incarnation;
+                    items.push(Item::Dirty { space: space.id, group: group as u32, incarnation, bit });
+                }
+            }
+        }
+        if items.is_empty() || self.0.opening.get() {
+            return Ok(());
+        }
+        if by_commit {
+            return self.commit().await;
+        }
+        self.journal_append(items).await?;
+        let map = self.0.map.borrow();
+        if let Some(g) = map.group(space.id, group) {
+            let mut durable = rt.durable.borrow_mut();
+            bits.iter().filter(|&&b| g.dirty.get(b as usize)).for_each(|&b| durable.set(b as usize));
+        }
+        Ok(())
+    }
+}
+
+impl Space {
+    /// A write in place.
+    pub(crate) async fn write_direct(&self, offset: u64, data: SharedBuf, durable: bool) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let list = parts(&shape, offset, data.len() as u64);
+        let mut touches = Vec::new();
+        if shape.layout.copies() > 1 {
+            for p in &list {
+                let Some(g) = self.rt.group_rt(p.group) else { return Err(SpaceError::Closed) };
+                let bits = regions(&shape, p);
+                touches.push(Touch::new(&g, bits.clone()));
+                self.pool.mark_dirty(&self.rt, p.group, &bits, false).await?;
+            }
+        }
+        let guard = self.rt.locks.lock(offset, offset + data.len() as u64).await;
+        if self.newer_elsewhere(offset, data.len() as u64) {
+            drop(guard);
+            // The log still holds older content that a replay would put over ours.
+            let step = self.pool.0.cfg.journal_write_max.max(BLOCK_BYTES as usize);
+            let mut at = 0;
+            while at < data.len() {
+                let n = step.min(data.len() - at);
+                self.write_journalled(offset + at as u64, &data.slice(at, n)).await?;
+                at += n;
+            }
+            return Ok(());
+        }
+        let through = durable && shape.layout.copies() == 1;
+        for p in list {
+            self.write_part_through(p, &data.slice(p.from, p.len as usize), through).await?;
+        }
+        drop(guard);
+        drop(touches);
+        if durable && !through { self.pool.flush_disks().await } else { Ok(()) }
+    }
+
+    fn newer_elsewhere(&self, offset: u64, len: u64) -> bool {
+        let (a, b) = (offset / BLOCK_BYTES, (offset + len) / BLOCK_BYTES);
+        self.rt.overlay.borrow().count(a, b) > 0 || self.rt.logged.borrow().range(a..b).next().is_some()
+    }
+
+    /// Writes one group's part to every copy. The range is locked and its regions are marked.
+    pub(crate) async fn write_part(&self, part: Part, data: &SharedBuf) -> SpaceResult<()> {
+        self.write_part_through(part, data, false).await
+    }
+
+    /// With `through` each disk makes its part durable in the same step. That beats a flush
+    /// afterwards, shared or not: one trip instead of two, and the kernel merges the cache
+    /// flushes of writes that are in flight together.
+    async fn write_part_through(&self, part: Part, data: &SharedBuf, through: bool) -> SpaceResult<()> {
+        let shape = &self.rt.shape;
+        let copies = shape.layout.copies();
+        let list = pieces(shape, part.at, part.len);
+        let mut targets: Vec<(usize, Rc<DiskRt>)> = Vec::new();
+        let mut writes: Vec<LocalFuture<Result<(), IoError>>> = Vec::new();
+        {
+            let map = self.pool.0.map.borrow();
+            let Some(group) = map.group(self.rt.id, part.group) else { return Err(SpaceError::Closed) };
+            if !self.pool.group_usable(shape, group) {
+                return Err(SpaceError::Offline);
+            }
+            for p in &list {
+                let bytes = data.slice((p.at - part.at) as usize, p.len as usize);
+                for k in 0..copies {
+                    let c = &group.columns[p.column * copies + k];
+                    let places = [Some((c.disk, c.slab)), c.target];
+                    for (n, (d, s)) in places.into_iter().flatten().enumerate() {
+                        let Some(disk) = self.pool.disk(d).filter(|d| d.online.get()) else { continue };
+                        let at = disk.areas.data_at + u64::from(s) * shape.slab_bytes + p.slab_at;
+                        let bytes = bytes.clone();
+                        let slab = self.pool.use_slab(d, s);
+                        // Only a place that counts as good copy proves the write.
+                        targets.push((if c.stale || n > 0 { usize::MAX } else { p.column }, disk.clone()));
+                        writes.push(Box::pin(async move {
+                            let _slab = slab;
+                            disk.write(at, bytes, through).await
+                        }));
+                    }
+                }
+            }
+        }
+        let results = join_all(writes).await;
+        if results.iter().all(Result::is_ok) {
+            return self.pool.departures_settled().await;
+        }
+        self.settle_write(part, &list, &targets, &results).await
+    }
+
+    /// Some copies failed: their disks leave, unless they are the last.
+    async fn settle_write(
+        &self,
+        part: Part,
+        list: &[Piece],
+        targets: &[(usize, Rc<DiskRt>)],
+        results: &[Result<(), IoError>],
+    ) -> SpaceResult<()> {
+        let mut error = None;
+        if self.rt.shape.layout.copies() == 1 {
+            for ((_, d), r) in targets.iter().zip(results) {
+                if let Err(e) = r {
+                    error = Some(SpaceError::Device(*e));
+                    if *e == IoError::Gone {
+                        self.pool.fail_disk(d, "gone").await?;
+                    }
+                }
+            }
+            return error.map_or(Ok(()), Err);
+        }
+        let failed = |d: u16| targets.iter().zip(results).any(|((_, t), r)| t.index == d && r.is_err());
+        let good = |column: usize| targets.iter().any(|(c, d)| *c == column && !failed(d.index));
+        let lost = list.iter().any(|p| !good(p.column));
+        let mut done: Vec<u16> = Vec::new();
+        for ((_, d), r) in targets.iter().zip(results) {
+            let Err(e) = r else { continue };
+            if done.contains(&d.index) {
+                continue;
+            }
+            done.push(d.index);
+            if !lost || *e == IoError::Gone {
+                self.pool.fail_disk(d, "write failed").await?;
+            }
+            error = Some(SpaceError::Device(*e));
+        }
+        if lost {
+            return Err(error.unwrap_or(SpaceError::Offline));
+        }
+        self.pool.departures_settled().await?;
+        // Between our write and now another disk may have left: is a good copy still there?
+        let map = self.pool.0.map.borrow();
+        let ok = map.group(self.rt.id, part.group).is_some_and(|g| self.pool.group_usable(&self.rt.shape, g));
+        if ok { Ok(()) } else { Err(SpaceError::Offline) }
+    }
+
+    pub(crate) async fn read_mirror(&self, part: Part) -> SpaceResult<Buf> {
+        let shape = &self.rt.shape;
+        if shape.layout.copies() > 1
+            && let Some(g) = self.rt.group_rt(part.group)
+            && g.suspect.borrow().any()
+        {
+            for bit in regions(shape, &part) {
+                if g.suspect.borrow().get(bit as usize) {
+                    self.sync_region(part.group, bit as usize).await?;
+                }
+            }
+        }
+        let list = pieces(shape, part.at, part.len);
+        if list.len() == 1 {
+            return self.read_piece(part.group, list[0]).await;
+        }
+        let mut all: Vec<LocalFuture<SpaceResult<Buf>>> = Vec::new();
+        for &p in &list {
+            let me = self.clone();
+            all.push(Box::pin(async move { me.read_piece(part.group, p).await }));
+        }
+        let mut buf = Buf::new(part.len as usize);
+        for (p, r) in list.iter().zip(join_all(all).await) {
+            let at = (p.at - part.at) as usize;
+            buf[at..at + p.len as usize].copy_from_slice(&r?);
+        }
+        Ok(buf)
+    }
+
+    /// The copies that may be read, best first.
+    fn candidates(&self, group: usize, piece: &Piece, choice: Option<usize>) -> Vec<Source> {
+        let shape = &self.rt.shape;
+        let copies = shape.layout.copies();
+        let map = self.pool.0.map.borrow();
+        let Some(g) = map.group(self.rt.id, group) else { return Vec::new() };
+        let bits = piece.at / shape.region_bytes..(piece.at + piece.len).div_ceil(shape.region_bytes);
+        let slow = if copies > 1 { self.pool.slow_disks() } else { Vec::new() };
+        let prefer = (piece.slab_at >> 20) as usize % copies;
+        let mut out = Vec::with_capacity(copies);
+        for k in (0..copies).filter(|&k| choice.is_none_or(|c| c == k)) {
+            let c = &g.columns[piece.column * copies + k];
+            if !bits.clone().all(|b| self.pool.column_valid(g, piece.column * copies + k, b as usize)) {
+                continue;
+            }
+            let Some(d) = self.pool.disk(c.disk) else { continue };
+            let at = d.areas.data_at + u64::from(c.slab) * shape.slab_bytes + piece.slab_at;
+            let rank = (slow.contains(&c.disk), d.reading.get(), (k + copies - prefer) % copies);
+            out.push((rank, Source { disk: d, at, _slab: self.pool.use_slab(c.disk, c.slab) }));
+        }
+        out.sort_by_key(|o| o.0);
+        out.into_iter().map(|o| o.1).collect()
+    }
+
+    async fn read_piece(&self, group: usize, piece: Piece) -> SpaceResult<Buf> {
+        let list = self.candidates(group, &piece, None);
+        if list.is_empty() {
+            return Err(SpaceError::Offline);
+        }
+        let mut error = IoError::Media;
+        let mut repair = false;
+        for Source { disk, at, _slab } in list {
+            match disk.read(at, piece.len as usize).await {
+                Ok(b) => {
+                    if repair {
+                        let part = Part { group, at: piece.at, len: piece.len, from: 0 };
+                        self.rewrite(part).await;
+                    }
+                    return Ok(b);
+                }
+                Err(e) => {
+                    error = e;
+                    if e == IoError::Gone && disk.online.get() {
+                        self.pool.fail_disk(&disk, "gone").await?;
+                    }
+                    repair = e == IoError::Media;
+                }
+            }
+        }
+        Err(SpaceError::Device(error))
+    }
+
+    /// Writes a range anew from what can be read of it: a sector that could not be read is
+    /// replaced by its disk when it is written.
+    async fn rewrite(&self, part: Part) {
+        let start = part.group as u64 * self.rt.shape.group_bytes + part.at;
+        let Some(g) = self.rt.group_rt(part.group) else { return };
+        let bits = regions(&self.rt.shape, &part);
+        let _touch = Touch::new(&g, bits.clone());
+        if self.pool.mark_dirty(&self.rt, part.group, &bits, false).await.is_err() {
+            return;
+        }
+        let _guard = self.rt.locks.lock(start, start + part.len).await;
+        let copies = self.rt.shape.layout.copies();
+        for k in 0..copies {
+            if let Ok(b) = self.read_choice(part, k).await {
+                let _ = self.write_part(part, &b.share()).await;
+                return;
+            }
+        }
+    }
+
+    /// One copy of a part, without repair.
+    pub(crate) async fn read_choice(&self, part: Part, copy: usize) -> SpaceResult<Buf> {
+        let mut buf = Buf::new(part.len as usize);
+        for p in pieces(&self.rt.shape, part.at, part.len) {
+            let Some(source) = self.candidates(part.group, &p, Some(copy)).into_iter().next() else {
+                return Err(SpaceError::Unreadable);
+            };
+            let b = source.disk.read(source.at, p.len as usize).await?;
+            let to = (p.at - part.at) as usize;
+            buf[to..to + p.len as usize].copy_from_slice(&b);
+        }
+        Ok(buf)
+    }
+
+    /// Looks for a copy of one block that the verifier accepts and puts it over the others.
+    pub(crate) async fn heal_mirror(&self, offset: u64, verify: &Verifier) -> SpaceResult<Buf> {
+        let shape = self.rt.shape;
+        let Some(part) = parts(&shape, offset, BLOCK_BYTES).into_iter().next() else {
+            return Err(SpaceError::BadRange);
+        };
+        let Some(g) = self.rt.group_rt(part.group) else { return Err(SpaceError::Unreadable) };
+        let bits = regions(&shape, &part);
+        let _touch = Touch::new(&g, bits.clone());
+        if shape.layout.copies() > 1 {
+            self.pool.mark_dirty(&self.rt, part.group, &bits, false).await?;
+        }
+        let _guard = self.rt.locks.lock(offset, offset + BLOCK_BYTES).await;
+        if let Ok(b) = self.read_at(offset, BLOCK_BYTES as usize).await
+            && verify(offset, &b)
+        {
+            return Ok(b);
+        }
+        for copy in 0..shape.layout.copies() {
+            let Ok(b) = self.read_choice(part, copy).await else { continue };
+            if verify(offset, &b) {
+                let b = b.share();
+                self.write_part(part, &b).await?;
+                self.pool.event(format!("healed block at {offset} of space {}", self.rt.id));
+                return Ok(b.into_buf());
+            }
+        }
+        self.gathered(offset, verify).ok_or(SpaceError::Unreadable)
+    }
+
+    /// Puts logged blocks in their place: every run of neighbours is one write.
+    pub(crate) async fn apply_mirror(&self, bytes_max: u64) -> SpaceResult<u64> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut n = 0;
+        {
+            let o = self.rt.overlay.borrow();
+            let opening = self.pool.0.opening.get();
+            for (b, e) in o.snapshot(0, u64::MAX) {
+                if (e.logged.is_none() && !opening) || n * BLOCK_BYTES >= bytes_max {
+                    continue;
+                }
+                n += 1;
+                match runs.last_mut() {
+                    Some(r) if r.1 == b && r.1 - r.0 < 256 => r.1 += 1,
+                    _ => runs.push((b, b + 1)),
+                }
+            }
+        }
+        let mut all: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
+        let mut error = None;
+        for (a, b) in runs {
+            let me = self.clone();
+            all.push(Box::pin(async move { me.apply_run(a, b).await }));
+            if all.len() >= 64 {
+                error = join_all(std::mem::take(&mut all)).await.into_iter().find_map(Result::err).or(error);
+            }
+        }
+        error = join_all(all).await.into_iter().find_map(Result::err).or(error);
+        error.map_or(Ok(n * BLOCK_BYTES), Err)
+    }
+
+    async fn apply_run(&self, first: u64, end: u64) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let (start, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
+        let _guard = self.rt.locks.lock(start, start + len).await;
+        let opening = self.pool.0.opening.get();
+        // What was replaced while we waited is taken as it is now, if it is in the log.
+        let now: Vec<(u64, crate::overlay::Entry)> = self.rt.overlay.borrow().snapshot(first, end);
+        let now: Vec<_> = now.into_iter().filter(|(_, e)| e.logged.is_some() || opening).collect();
+        let mut i = 0;
+        while i < now.len() {
+            let mut j = i + 1;
+            while j < now.len() && now[j].0 == now[j - 1].0 + 1 {
+                j += 1;
+            }
+            let mut buf = Buf::new((j - i) * BLOCK_BYTES as usize);
+            for (k, (_, e)) in now[i..j].iter().enumerate() {
+                let at = k * BLOCK_BYTES as usize;
+                buf[at..at + BLOCK_BYTES as usize].copy_from_slice(&e.data);
+            }
+            let data = buf.share();
+            for p in parts(&shape, now[i].0 * BLOCK_BYTES, data.len() as u64) {
+                self.apply_part(p, &data.slice(p.from, p.len as usize)).await?;
+            }
+            let mut o = self.rt.overlay.borrow_mut();
+            for (b, e) in &now[i..j] {
+                o.remove_upto(*b, b + 1, e.version);
+            }
+            i = j;
+        }
+        Ok(())
+    }
+
+    /// The log covers a crash here; only what an absent copy misses has to be marked.
+    async fn apply_part(&self, part: Part, data: &SharedBuf) -> SpaceResult<()> {
+        let shape = &self.rt.shape;
+        let degraded = {
+            let map = self.pool.0.map.borrow();
+            let Some(g) = map.group(self.rt.id, part.group) else { return Ok(()) };
+            g.columns.iter().any(|c| c.stale || !self.pool.online(c.disk))
+        };
+        let Some(g) = self.rt.group_rt(part.group) else { return Ok(()) };
+        let bits = regions(shape, &part);
+        let _touch = Touch::new(&g, bits.clone());
+        if degraded && shape.layout.copies() > 1 {
+            self.pool.mark_dirty(&self.rt, part.group, &bits, true).await?;
+        }
+        self.write_part(part, data).await
+    }
+
+    pub(crate) async fn discard_mirror(&self, start: u64, part: Part) -> SpaceResult<()> {
+        // Zeros written as data keep the copies equal; 1 MiB at a time keeps memory bounded.
+        let mut at = 0;
+        while at < part.len {
+            let n = (part.len - at).min(1 << 20);
+            self.write_direct(start + at, Buf::zeroed(n as usize).share(), false).await?;
+            at += n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,574 @@
+//! Making a pool, finding one by its labels, and opening it: choosing the newest map, telling
+//! a disk that was away from one that went its own way, replaying the journal, and starting
+//! a new epoch.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use arden_block::sync::join_all;
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Media, Rt};
+
+use crate::alloc::Allocator;
+use crate::disk::DiskRt;
+use crate::error::{SpaceError, SpaceResult};
+use crate::journal::{Journal, read_log};
+use crate::label::{Areas, DiskHeader, LABEL_AT, LABEL_BYTES, read_header};
+use crate::log::Record;
+use crate::map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
+use crate::pool::{GroupRt, Inner, Pool, PoolConfig, SpaceRt};
+
+/// How a new pool is laid out.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// 256 MiB, smaller on small disks, when `None`.
+    pub slab_bytes: Option<u64>,
+    pub config: PoolConfig,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    pub config: PoolConfig,
+    /// Disks (by id) whose separate history may be thrown away.
+    pub discard: Vec<u128>,
+}
+
+fn slab_for(sizes: &[u64]) -> u64 {
+    let smallest = sizes.iter().copied().min().unwrap_or(0);
+    let mut slab: u64 = 256 << 20;
+    while slab > 1 << 20 && smallest / slab < 64 {
+        slab /= 2;
+    }
+    slab
+}
+
+fn media_code(m: Media) -> u8 {
+    match m {
+        Media::Unknown => 0,
+        Media::Rotating => 1,
+        Media::Ssd => 2,
+        Media::Nvme => 3,
+    }
+}
+
+impl Pool {
+    /// Makes a pool of `disks`; `spares` stand by. Whatever lay on them is gone.
+    pub async fn create(
+        rt: &Rt,
+        name: &str,
+        disks: Vec<Rc<dyn BlockDevice>>,
+        spares: Vec<Rc<dyn BlockDevice>>,
+        options: CreateOptions,
+    ) -> SpaceResult<Pool> {
+        if disks.is_empty() {
+            return Err(SpaceError::Refused("a pool needs at least one disk".into()));
+        }
+        if name.is_empty() || name.len() > 64 {
+            return Err(SpaceError::Refused("a pool's name has 1 to 64 bytes".into()));
+        }
+        let sizes: Vec<u64> = disks.iter().chain(&spares).map(|d| d.info().size_bytes).collect();
+        let slab_bytes = options.slab_bytes.unwrap_or_else(|| slab_for(&sizes));
+        if !slab_bytes.is_power_of_two() || slab_bytes < 64 << 10 {
+            return Err(SpaceError::Refused("a slab is a power of two of at least 64k".into()));
+        }
+        let mut map = PoolMap {
+            pool_id: rt.random_u128(),
+            name: name.to_string(),
+            epoch: 1,
+            seq: 0,
+            slab_bytes,
+            next_incarnation: 1,
+            next_space: 1,
+            next_disk: 0,
+            lineage: vec![(1, rt.random_u64())],
+            warn_percent: [70, 80, 90],
+            settled_seq: 0,
+            served_epoch: 1,
+            flip_floor: 0,
+            moved: Vec::new(),
+            journal: JournalRec::default(),
+            disks: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+        };
+        let mut open = BTreeMap::new();
+        let spare_from = disks.len();
+        for (n, dev) in disks.into_iter().chain(spares).enumerate() {
+            let state = if n < spare_from { DiskState::Active } else { DiskState::Spare };
+            let d = make_disk(rt, &mut map, dev, state, options.config.io_timeout_ms)?;
+            open.insert(d.index, Rc::new(d));
+        }
+        for d in open.values() {
+            forget_labels(&*d.dev).await?;
+        }
+        let pool = Pool::assemble(rt, map, open, options.config);
+        pool.switch_journal();
+        pool.commit().await?;
+        pool.start_background();
+        Ok(pool)
+    }
+
+    /// Opens the pool that the most disks among `devices` belong to (or that `pool_id` names).
+    pub async fn open(
+        rt: &Rt,
+        devices: Vec<Rc<dyn BlockDevice>>,
+        pool_id: Option<u128>,
+        options: OpenOptions,
+    ) -> SpaceResult<Pool> {
+        let timeout_ms = options.config.io_timeout_ms;
+        let mut found: Vec<(Rc<dyn BlockDevice>, DiskHeader)> = Vec::new();
+        let headers = devices.iter().map(|d| header_within(rt, d.clone(), timeout_ms));
+        for (dev, h) in devices.iter().zip(join_all(headers.collect()).await) {
+            if let Some(h) = h?
+                && pool_id.is_none_or(|id| id == h.pool_id)
+            {
+                found.push((dev.clone(), h));
+            }
+        }
+        if found.is_empty() {
+            return Err(SpaceError::NotFound("no disk of a pool was found".into()));
+        }
+        // What was served counts before what is merely newer.
+        let age = |h: &DiskHeader| (h.map.served_epoch, h.label.epoch, h.label.seq);
+        let keep = found.iter().filter(|f| !options.discard.contains(&f.1.disk_id));
+        let Some(best) = keep.max_by_key(|f| age(&f.1)) else {
+            return Err(SpaceError::NotFound("every disk found is to be discarded".into()));
+        };
+        let mut map = best.1.map.clone();
+        if found.iter().any(|f| f.1.pool_id != map.pool_id) {
+            return Err(SpaceError::Refused("disks of several pools were found; say which pool to open".into()));
+        }
+        let mut disks = BTreeMap::new();
+        let mut journal_disks = Vec::new();
+        let (mut forget, mut apart) = (Vec::new(), Vec::new());
+        let mut cut_off = Vec::new();
+        for (dev, h) in found {
+            let Some(rec) = map.disks.get(&h.label.index).filter(|r| r.id == h.disk_id) else { continue };
+            if dev.info().size_bytes < rec.size_bytes {
+                // Cut off: what lay behind its end is gone, so it counts as missing.
+                cut_off.push(h.label.index);
+                continue;
+            }
+            let ancestor = map.lineage.iter().any(|&(e, n)| (e, n) == (h.label.epoch, h.label.nonce));
+            if !ancestor && map.knows_served(&h.map) {
+                // Only openings that came to nothing set it apart.
+                apart.push(h.label.index);
+            } else if !ancestor {
+                if !options.discard.contains(&h.disk_id) {
+                    return Err(SpaceError::Diverged(format!(
+                        "disk {} ({}) was written in an opening of this pool that the others know nothing of; \
+                         leave it out, or discard what it holds",
+                        h.label.index,
+                        dev.info().name
+                    )));
+                }
+                forget.push(h.label.index);
+            } else if rec.state != DiskState::Missing {
+                // Behind what every disk had is a disk that was away without our knowing (an
+                // old image put back): trust nothing on it.
+                if h.label.seq >= map.settled_seq {
+                    journal_disks.push(h.label.index)
+                } else {
+                    forget.push(h.label.index)
+                }
+            }
+            let d = Rc::new(DiskRt::new(rt, h.label.index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+            if disks.insert(h.label.index, d).is_some() {
+                return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
+            }
+        }
+        map.epoch += 1;
+        let nonce = rt.random_u64();
+        let epoch = map.epoch;
+        map.lineage.push((epoch, nonce));
+        let surplus = map.lineage.len().saturating_sub(LINEAGE_MAX);
+        map.lineage.drain(..surplus);
+        let old_journal = map.journal.clone();
+        let copies: Vec<Rc<DiskRt>> = old_journal
+            .disks
+            .iter()
+            .filter(|d| journal_disks.contains(d))
+            .filter_map(|d| disks.get(d).cloned())
+            .collect();
+        if copies.is_empty() {
+            return Err(SpaceError::NotFound("no disk with an up-to-date journal was found".into()));
+        }
+        tracing::trace!(
+            "opened with {}, log from {:?}, behind {forget:?}, apart {apart:?}",
+            map.outline(),
+            old_journal.disks
+        );
+        let log = read_log(&old_journal, &copies).await?;
+        let pool = Pool::assemble(rt, map, disks, options.config);
+        pool.replay(log)?;
+        cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
+        pool.settle_members(&forget, &apart);
+        pool.rebuild_runtime();
+        pool.put_log_in_place(&old_journal).await?;
+        pool.start_background();
+        Ok(pool)
+    }
+
+    /// What the log held goes to its place before the map forgets the old log; a crash until
+    /// then replays the old log once more.
+    async fn put_log_in_place(&self, old: &JournalRec) -> SpaceResult<()> {
+        self.0.journal.reset(old);
+        self.0.opening.set(true);
+        // Nothing is written before every disk that is here knows of this opening and of what
+        // it is about to do. The newest map may have been on one disk only, and so may the end
+        // of the log: an opening without that disk would take free what we are to fill, and
+        // call equal what we leave half done.
+        self.mark_logged();
+        self.commit().await?;
+        self.apply_all().await?;
+        self.0.opening.set(false);
+        self.switch_journal();
+        self.0.moved.borrow_mut().clear();
+        {
+            let mut map = self.0.map.borrow_mut();
+            map.served_epoch = map.epoch;
+        }
+        self.commit().await
+    }
+
+    /// Mirrors: marks the regions that the log will be put into.
+    fn mark_logged(&self) {
+        let mut map = self.0.map.borrow_mut();
+        for s in self.0.spaces.borrow().values().filter(|s| s.shape.layout.copies() > 1) {
+            for &block in s.logged.borrow().keys() {
+                let at = block * BLOCK_BYTES;
+                if let Some(g) = map.group_mut(s.id, (at / s.shape.group_bytes) as usize) {
+                    g.dirty.set((at % s.shape.group_bytes / s.shape.region_bytes) as usize);
+                }
+            }
+        }
+    }
+
+    fn assemble(rt: &Rt, map: PoolMap, disks: BTreeMap<u16, Rc<DiskRt>>, cfg: PoolConfig) -> Pool {
+        let alloc = Allocator::from_map(&map);
+        let spaces =
+            map.spaces.values().map(|s| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes))))).collect();
+        let grace_ms = cfg.grace_ms;
+        let pool = Pool(Rc::new(Inner {
+            rt: rt.clone(),
+            cfg,
+            map: RefCell::new(map),
+            disks: RefCell::new(disks),
+            spaces: RefCell::new(spaces),
+            alloc: RefCell::new(alloc),
+            slab_users: Default::default(),
+            alloc_lock: Default::default(),
+            journal: Journal::default(),
+            commit_lock: Default::default(),
+            commit_want: Cell::new(0),
+            commit_done: Cell::new(0),
+            flush_lock: Default::default(),
+            flush_want: Cell::new(0),
+            flush_done: Cell::new(0),
+            flips: RefCell::default(),
+            next_flip: Cell::new(0),
+            moved: RefCell::default(),
+            version: Cell::new(0),
+            opening: Cell::new(false),
+            dead: Cell::new(false),
+            work: Default::default(),
+            room_lock: Default::default(),
+            room: Default::default(),
+            destages: Default::default(),
+            last_use_ns: Cell::new(0),
+            departures: Cell::new(0),
+            departures_durable: Cell::new(0),
+            missing_since: RefCell::default(),
+            away_on_disk: RefCell::default(),
+            journal_on_disk: RefCell::default(),
+            paused: Cell::new(false),
+            cancelled: Cell::new(false),
+            grace_ms: Cell::new(grace_ms),
+            moves_lock: Default::default(),
+            scrub_at: Cell::default(),
+            event_count: Cell::new(0),
+            progress: RefCell::default(),
+            events: RefCell::default(),
+        }));
+        pool.rebuild_runtime();
+        pool
+    }
+
+    /// The in-memory side of every group, from the map.
+    fn rebuild_runtime(&self) {
+        let map = self.0.map.borrow();
+        for s in self.0.spaces.borrow().values() {
+            let mut groups = s.groups.borrow_mut();
+            groups.clear();
+            let Some(rec) = map.spaces.get(&s.id) else { continue };
+            for (gi, g) in rec.groups.iter().enumerate() {
+                if let Some(g) = g {
+                    groups.insert(gi, Rc::new(GroupRt::new(&s.shape, g, true)));
+                }
+            }
+        }
+    }
+
+    /// A fresh log on the fastest disks, as many copies as failures are to be survived and one.
+    pub(crate) fn switch_journal(&self) {
+        let mut map = self.0.map.borrow_mut();
+        let want = map.tolerance() + 1;
+        let disks = self.0.disks.borrow();
+        let mut candidates: Vec<(u8, u16)> = map
+            .disks
+            .iter()
+            .filter(|(i, d)| {
+                matches!(d.state, DiskState::Active | DiskState::Retiring)
+                    && disks.get(i).is_some_and(|d| d.online.get())
+            })
+            .map(|(&i, d)| (u8::MAX - d.media, i))
+            .collect();
+        candidates.sort_unstable();
+        let chosen: Vec<u16> = candidates.iter().take(want).map(|c| c.1).collect();
+        let size = chosen.iter().filter_map(|d| disks.get(d)).map(|d| d.areas.journal_bytes).min().unwrap_or(0);
+        map.journal =
+            JournalRec { log_id: self.0.rt.random_u64(), disks: chosen, size_bytes: size, start_pos: 0, start_seq: 1 };
+        self.0.journal.reset(&map.journal);
+    }
+
+    /// Marks who is away, and takes back who returned.
+    fn settle_members(&self, forget: &[u16], apart: &[u16]) {
+        let present: Vec<u16> = self.0.disks.borrow().keys().copied().collect();
+        let all: Vec<(u16, DiskState, bool)> =
+            self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state, d.retire)).collect();
+        for (i, state, retire) in all {
+            let here = present.contains(&i);
+            if !here && state != DiskState::Missing {
+                self.event(format!("disk {i} is missing"));
+                self.mark_missing(i);
+            } else if !here {
+                let now = self.0.rt.now_ns();
+                self.0.missing_since.borrow_mut().insert(i, now);
+            } else if state == DiskState::Missing {
+                self.event(format!("disk {i} is back"));
+                if let Some(d) = self.0.map.borrow_mut().disks.get_mut(&i) {
+                    d.state = if retire { DiskState::Retiring } else { DiskState::Active };
+                }
+            }
+        }
+        forget.iter().for_each(|&i| self.distrust(i, false));
+        apart.iter().for_each(|&i| self.distrust(i, true));
+    }
+
+    /// Everything on the disk is out of date; with `keep_last` what it alone has is not: then
+    /// it is not behind, it only holds, here and there, writes that nobody was told of.
+    pub(crate) fn distrust(&self, index: u16, keep_last: bool) {
+        self.event(format!("disk {index} holds what nobody recorded: it is brought up to date as a whole"));
+        let mut map = self.0.map.borrow_mut();
+        let slab_bytes = map.slab_bytes;
+        for s in map.spaces.values_mut().filter(|s| s.layout.tolerance() > 0) {
+            let shape = s.shape(slab_bytes);
+            for g in s.groups.iter_mut().flatten() {
+                let held: Vec<usize> = (0..g.columns.len()).filter(|&c| g.columns[c].disk == index).collect();
+                for &c in &held {
+                    let was = std::mem::replace(&mut g.columns[c].stale, true);
+                    g.columns[c].stale = was || !keep_last || self.group_usable(&shape, g);
+                }
+                if !held.is_empty() {
+                    g.dirty.set_all();
+                }
+            }
+        }
+    }
+
+    /// Applies log records: changes of the map to the map, data to the overlay.
+    fn replay(&self, log: Vec<crate::log::Batch>) -> SpaceResult<()> {
+        let mut map = self.0.map.borrow_mut();
+        let mut upto: BTreeMap<(u32, u32, u32), u64> = map.moved.iter().map(|m| ((m.0, m.1, m.3), m.4)).collect();
+        let floor = map.flip_floor;
+        map.moved.clear();
+        let (mut version, mut next_flip) = (upto.values().copied().max().unwrap_or(0), floor);
+        for batch in log {
+            tracing::trace!("replay of batch {}: {}", batch.seq, crate::log::outline(&batch.records));
+            let mut next = 0;
+            for r in &batch.records {
+                match *r {
+                    Record::Dirty { space, group, incarnation, bit } => {
+                        if let Some(g) = map.group_of(space, group, incarnation) {
+                            g.dirty.set(bit as usize);
+                        }
+                    }
+                    Record::Flip { space, group, incarnation, stripe, slot, upto: v, id, degraded } => {
+                        next_flip = next_flip.max(id + 1);
+                        if id < floor {
+                            continue;
+                        }
+                        self.replay_flip(&mut map, (space, group, incarnation), (stripe, slot, v), degraded);
+                        upto.insert((space, group, stripe), v);
+                        version = version.max(v);
+                    }
+                    Record::Data { space, group, incarnation, version: v, block, count } => {
+                        let at = next * BLOCK_BYTES as usize;
+                        next += count as usize;
+                        version = version.max(v);
+                        let Some(rt) = self.space_rt(space) else { continue };
+                        if map.group_of(space, group, incarnation).is_none() {
+                            continue;
+                        }
+                        let per = rt.shape.group_bytes / BLOCK_BYTES;
+                        let stripe_blocks = rt.shape.stripe_bytes / BLOCK_BYTES;
+                        for i in 0..u64::from(count) {
+                            let stripe = ((block + i) / stripe_blocks) as u32;
+                            if rt.shape.is_parity() && upto.get(&(space, group, stripe)).is_some_and(|&u| v <= u) {
+                                continue;
+                            }
+                            let data = batch.payload.slice(at + (i * BLOCK_BYTES) as usize, BLOCK_BYTES as usize);
+                            let at = u64::from(group) * per + block + i;
+                            rt.overlay.borrow_mut().put(at, &data, v);
+                            rt.logged.borrow_mut().insert(at, 0);
+                        }
+                    }
+                }
+            }
+        }
+        self.0.version.set(version);
+        self.0.next_flip.set(next_flip);
+        // A commit in the middle of this opening skips these moves at the next replay: what the
+        // log holds from before them stays void until the log is given up.
+        let mut moved = self.0.moved.borrow_mut();
+        for ((space, group, stripe), v) in upto {
+            let incarnation = map.group(space, group as usize).map_or(0, |g| g.incarnation);
+            moved.insert((space, group, stripe), (incarnation, v, u64::MAX));
+        }
+        Ok(())
+    }
+
+    fn replay_flip(&self, map: &mut PoolMap, g: (u32, u32, u64), f: (u32, u16, u64), degraded: bool) {
+        let (space, group, incarnation) = g;
+        let (stripe, slot, version) = f;
+        let Some(rt) = self.space_rt(space) else { return };
+        let Some(group_rec) = map.group_of(space, group, incarnation) else { return };
+        let Some(s) = group_rec.stripes.get_mut(stripe as usize) else { return };
+        if slot != UNWRITTEN && usize::from(slot) >= rt.shape.slots {
+            return;
+        }
+        *s = slot;
+        if slot != UNWRITTEN {
+            if degraded { group_rec.dirty.set(usize::from(slot)) } else { group_rec.dirty.clear(usize::from(slot)) }
+        }
+        let first = (u64::from(group) * rt.shape.group_bytes + u64::from(stripe) * rt.shape.stripe_bytes) / BLOCK_BYTES;
+        rt.overlay.borrow_mut().remove_upto(first, first + rt.shape.stripe_bytes / BLOCK_BYTES, version);
+    }
+
+    /// Adds a disk to the open pool.
+    pub async fn add_disk(&self, dev: Rc<dyn BlockDevice>, spare: bool) -> SpaceResult<u16> {
+        self.alive()?;
+        let state = if spare { DiskState::Spare } else { DiskState::Active };
+        let slab_bytes = self.0.map.borrow().slab_bytes;
+        areas_for(&*dev, slab_bytes)?;
+        forget_labels(&*dev).await?;
+        // The record enters the map before the first await, so that no index is given twice.
+        let timeout_ms = self.0.cfg.io_timeout_ms;
+        let disk = make_disk(&self.0.rt, &mut self.0.map.borrow_mut(), dev, state, timeout_ms)?;
+        let index = disk.index;
+        let slabs = self.0.map.borrow().disks.get(&index).map_or(0, |d| d.slabs);
+        self.0.disks.borrow_mut().insert(index, Rc::new(disk));
+        self.0.alloc.borrow_mut().add_disk(index, slabs);
+        self.commit().await?;
+        self.0.work.notify_all();
+        Ok(index)
+    }
+
+    /// Takes back a disk of this pool that had gone.
+    pub async fn return_disk(&self, dev: Rc<dyn BlockDevice>) -> SpaceResult<u16> {
+        self.alive()?;
+        let timeout_ms = self.0.cfg.io_timeout_ms;
+        let header = header_within(&self.0.rt, dev.clone(), timeout_ms).await?;
+        let Some(h) = header.filter(|h| h.pool_id == self.0.map.borrow().pool_id) else {
+            return Err(SpaceError::NotFound("not a disk of this pool".into()));
+        };
+        let index = h.label.index;
+        if self.online(index) {
+            return Err(SpaceError::Refused(format!("disk {index} is in use already")));
+        }
+        let waiting = self.disk(index).map_or(0, |d| d.watch.in_flight());
+        if waiting > 0 {
+            // What it was asked to do before it left may still happen, over what it is given now.
+            return Err(SpaceError::Refused(format!("disk {index} has not answered {waiting} operations yet")));
+        }
+        let apart;
+        {
+            let map = self.0.map.borrow();
+            let ours = map.disks.get(&index).is_some_and(|d| d.id == h.disk_id);
+            let ancestor = map.lineage.contains(&(h.label.epoch, h.label.nonce));
+            apart = !ancestor && map.knows_served(&h.map);
+            if !ours || !(ancestor || apart) {
+                return Err(SpaceError::Diverged(format!("disk {index} has a history of its own")));
+            }
+            if map.disks.get(&index).is_some_and(|d| dev.info().size_bytes < d.size_bytes) {
+                return Err(SpaceError::Refused(format!("disk {index} is smaller than it was")));
+            }
+        }
+        let disk = DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms);
+        self.0.disks.borrow_mut().insert(index, Rc::new(disk));
+        self.0.missing_since.borrow_mut().remove(&index);
+        if let Some(d) = self.0.map.borrow_mut().disks.get_mut(&index) {
+            d.state = if d.retire { DiskState::Retiring } else { DiskState::Active };
+        }
+        if apart {
+            self.distrust(index, true);
+        }
+        self.event(format!("disk {index} is back"));
+        self.commit().await?;
+        self.0.work.notify_all();
+        Ok(index)
+    }
+}
+
+/// A disk that hangs counts as not there.
+fn header_within(rt: &Rt, dev: Rc<dyn BlockDevice>, timeout_ms: u64) -> LocalFuture<SpaceResult<Option<DiskHeader>>> {
+    let rt = rt.clone();
+    Box::pin(async move {
+        let limit_ns = timeout_ms.saturating_mul(1_000_000);
+        rt.timeout_ns(limit_ns, read_header(&*dev)).await.unwrap_or(Ok(None))
+    })
+}
+
+fn areas_for(dev: &dyn BlockDevice, slab_bytes: u64) -> SpaceResult<(Areas, u32)> {
+    let info = dev.info();
+    let areas = Areas::for_disk(info.size_bytes, slab_bytes);
+    let slabs = areas.slabs(info.size_bytes, slab_bytes);
+    if slabs < 4 {
+        return Err(SpaceError::Refused(format!(
+            "{} is too small: {} bytes hold {slabs} slabs of {slab_bytes} bytes, at least 4 are needed",
+            info.name, info.size_bytes
+        )));
+    }
+    Ok((areas, slabs))
+}
+
+fn make_disk(
+    rt: &Rt,
+    map: &mut PoolMap,
+    dev: Rc<dyn BlockDevice>,
+    state: DiskState,
+    timeout_ms: u64,
+) -> SpaceResult<DiskRt> {
+    let info = dev.info().clone();
+    let (areas, slabs) = areas_for(&*dev, map.slab_bytes)?;
+    let index = map.next_disk;
+    map.next_disk += 1;
+    let rec = DiskRec {
+        id: rt.random_u128(),
+        size_bytes: info.size_bytes,
+        slabs,
+        state,
+        retire: false,
+        media: media_code(info.media),
+        name: info.name.clone(),
+    };
+    map.disks.insert(index, rec);
+    Ok(DiskRt::new(rt, index, dev, areas, 1, timeout_ms))
+}
+
+/// A label of an earlier pool may be newer than the first of ours: it goes before.
+async fn forget_labels(dev: &dyn BlockDevice) -> SpaceResult<()> {
+    for at in LABEL_AT {
+        dev.write(at, Buf::zeroed(LABEL_BYTES).share(), true).await?;
+    }
+    Ok(())
+}

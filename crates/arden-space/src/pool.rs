@@ -1,0 +1,580 @@
+//! An open pool: the map in memory, its disks, its spaces, and what fails together. One owner
+//! on one runtime; everything that changes the map does so between two awaits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use arden_block::sync::{Mutex, Notify};
+use arden_block::{BLOCK_BYTES, Rt};
+
+use crate::alloc::Allocator;
+use crate::bitmap::Bitmap;
+use crate::disk::DiskRt;
+use crate::error::{SpaceError, SpaceResult};
+use crate::journal::Journal;
+use crate::layout::{Layout, Provision};
+use crate::lock::RangeLocks;
+use crate::map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
+use crate::overlay::Overlay;
+use crate::slab::SlabUsers;
+
+/// What may be tuned; the defaults are meant for daemons, simulation makes things small.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// Small writes gathered in memory, at most.
+    pub gather_bytes_max: u64,
+    /// Durable writes up to this go through the journal.
+    pub journal_write_max: usize,
+    /// How often background work looks whether there is any.
+    pub tick_ms: u64,
+    /// How long a missing disk is waited for before others take its place.
+    pub grace_ms: u64,
+    /// How long a disk may take over an operation before it counts as hung and leaves; a flush
+    /// and the zeroing of a slab may take eight times as long.
+    pub io_timeout_ms: u64,
+    /// Foreground work counts as present for this long after its last operation.
+    pub busy_ms: u64,
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig {
+            gather_bytes_max: 16 << 20,
+            journal_write_max: 64 << 10,
+            tick_ms: 1000,
+            grace_ms: 300_000,
+            io_timeout_ms: 20_000,
+            busy_ms: 50,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Free,
+    Used,
+    /// Being written, or left but not yet durably.
+    Held,
+}
+
+/// What is known of a group only while the pool is open.
+pub(crate) struct GroupRt {
+    /// Dirty bits that are on disk.
+    pub(crate) durable: RefCell<Bitmap>,
+    /// Mirrors: regions that a crash may have left different; read only after a resync.
+    pub(crate) suspect: RefCell<Bitmap>,
+    /// Mirrors: writes in flight to a region, and whether any came since the last cleaning.
+    pub(crate) touched: RefCell<BTreeMap<u32, (u32, bool)>>,
+    pub(crate) slots: RefCell<Vec<Slot>>,
+    /// Parity: readers of a slot.
+    pub(crate) pins: RefCell<BTreeMap<u16, u32>>,
+    pub(crate) next_slot: Cell<usize>,
+    /// How often dirty marks were forgotten.
+    pub(crate) cleaned: Cell<u64>,
+    /// A durable map has the group: before, records of it in the log would mean nothing.
+    pub(crate) mapped: Cell<bool>,
+}
+
+impl GroupRt {
+    pub(crate) fn new(shape: &Shape, group: &Group, opened: bool) -> GroupRt {
+        let mut slots = Vec::new();
+        let mut suspect = Bitmap::new(shape.dirty_bits());
+        if shape.is_parity() {
+            slots = vec![Slot::Free; shape.slots];
+            for &s in group.stripes.iter().filter(|&&s| s != UNWRITTEN) {
+                slots[usize::from(s)] = Slot::Used;
+            }
+        } else if opened && shape.layout.copies() > 1 {
+            suspect = group.dirty.clone();
+        }
+        GroupRt {
+            durable: RefCell::new(group.dirty.clone()),
+            suspect: RefCell::new(suspect),
+            touched: RefCell::default(),
+            slots: RefCell::new(slots),
+            pins: RefCell::default(),
+            next_slot: Cell::new(0),
+            cleaned: Cell::new(0),
+            mapped: Cell::new(opened),
+        }
+    }
+}
+
+pub(crate) struct SpaceRt {
+    pub(crate) id: u32,
+    pub(crate) shape: Shape,
+    /// Writers in place, applying and resync exclude each other by range.
+    pub(crate) locks: Rc<RangeLocks>,
+    /// Parity: one destage of a stripe at a time.
+    pub(crate) stripe_locks: Rc<RangeLocks>,
+    pub(crate) overlay: RefCell<Overlay>,
+    /// Blocks with a record in the live part of the log: they may not be written past it.
+    pub(crate) logged: RefCell<BTreeMap<u64, u64>>,
+    pub(crate) groups: RefCell<BTreeMap<usize, Rc<GroupRt>>>,
+}
+
+impl SpaceRt {
+    pub(crate) fn new(id: u32, shape: Shape) -> SpaceRt {
+        SpaceRt {
+            id,
+            shape,
+            locks: Rc::default(),
+            stripe_locks: Rc::default(),
+            overlay: RefCell::default(),
+            logged: RefCell::default(),
+            groups: RefCell::default(),
+        }
+    }
+
+    /// The group of a block of the space, its incarnation, and the block within it.
+    pub(crate) fn locate_group(&self, pool: &Inner, block: u64) -> Option<(u32, u64, u64)> {
+        let per = self.shape.group_bytes / BLOCK_BYTES;
+        let group = (block / per) as usize;
+        let incarnation = pool.map.borrow().group(self.id, group)?.incarnation;
+        Some((group as u32, incarnation, block % per))
+    }
+
+    pub(crate) fn group_rt(&self, group: usize) -> Option<Rc<GroupRt>> {
+        self.groups.borrow().get(&group).cloned()
+    }
+}
+
+/// A stripe that moved and whose move is not durable yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Flip {
+    pub(crate) id: u64,
+    pub(crate) space: u32,
+    pub(crate) group: u32,
+    pub(crate) incarnation: u64,
+    pub(crate) stripe: u32,
+    pub(crate) slot: u16,
+    pub(crate) old: u16,
+    pub(crate) upto: u64,
+}
+
+pub(crate) struct Inner {
+    pub(crate) rt: Rt,
+    pub(crate) cfg: PoolConfig,
+    pub(crate) map: RefCell<PoolMap>,
+    pub(crate) disks: RefCell<BTreeMap<u16, Rc<DiskRt>>>,
+    pub(crate) spaces: RefCell<BTreeMap<u32, Rc<SpaceRt>>>,
+    pub(crate) alloc: RefCell<Allocator>,
+    pub(crate) slab_users: SlabUsers,
+    pub(crate) alloc_lock: Mutex,
+    pub(crate) journal: Journal,
+    pub(crate) commit_lock: Mutex,
+    pub(crate) commit_want: Cell<u64>,
+    pub(crate) commit_done: Cell<u64>,
+    pub(crate) flush_lock: Mutex,
+    pub(crate) flush_want: Cell<u64>,
+    pub(crate) flush_done: Cell<u64>,
+    pub(crate) flips: RefCell<Vec<Flip>>,
+    pub(crate) next_flip: Cell<u64>,
+    /// Parity stripes `(space, group, stripe)` that moved while the log held older data of
+    /// theirs: incarnation, version, and the last batch that may hold such data.
+    #[allow(clippy::type_complexity)]
+    pub(crate) moved: RefCell<BTreeMap<(u32, u32, u32), (u64, u64, u64)>>,
+    pub(crate) version: Cell<u64>,
+    /// The log of the last opening is being put in its place.
+    pub(crate) opening: Cell<bool>,
+    pub(crate) dead: Cell<bool>,
+    pub(crate) work: Notify,
+    /// One writer at a time makes room in memory; the others wait until there is some.
+    pub(crate) room_lock: Mutex,
+    pub(crate) room: Notify,
+    /// Stripes on their way out of memory.
+    pub(crate) destages: Cell<u32>,
+    /// When a client last asked for anything.
+    pub(crate) last_use_ns: Cell<u64>,
+    /// Who is missing or behind according to the newest durable map.
+    pub(crate) away_on_disk: RefCell<Vec<u16>>,
+    /// Disks of the journal according to the newest durable map.
+    pub(crate) journal_on_disk: RefCell<Vec<u16>>,
+    /// How often somebody left, and how much of that the durable map knows.
+    pub(crate) departures: Cell<u64>,
+    pub(crate) departures_durable: Cell<u64>,
+    pub(crate) missing_since: RefCell<BTreeMap<u16, u64>>,
+    pub(crate) paused: Cell<bool>,
+    pub(crate) cancelled: Cell<bool>,
+    pub(crate) grace_ms: Cell<u64>,
+    /// One pass of moves at a time: two would find each other's columns in motion.
+    pub(crate) moves_lock: Mutex,
+    pub(crate) scrub_at: Cell<(u32, usize)>,
+    pub(crate) event_count: Cell<u64>,
+    pub(crate) progress: RefCell<BTreeMap<String, (u64, u64)>>,
+    pub(crate) events: RefCell<Vec<String>>,
+}
+
+/// A handle to an open pool.
+#[derive(Clone)]
+pub struct Pool(pub(crate) Rc<Inner>);
+
+#[derive(Debug, Clone)]
+pub struct DiskStatus {
+    pub index: u16,
+    pub id: u128,
+    pub name: String,
+    pub state: DiskState,
+    pub online: bool,
+    pub size_bytes: u64,
+    pub slabs: u32,
+    pub slabs_free: u32,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub latency_us: u64,
+    /// Answers far slower than its peers; avoided for reads.
+    pub slow: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct SpaceStatus {
+    pub id: u32,
+    pub name: String,
+    pub layout: Layout,
+    pub columns: u16,
+    pub interleave: u64,
+    pub size_bytes: u64,
+    pub provision: Provision,
+    pub groups: usize,
+    pub groups_allocated: usize,
+    pub groups_degraded: usize,
+    pub groups_offline: usize,
+    /// Columns in all, and those that are missing or out of date.
+    pub columns_held: usize,
+    pub columns_away: usize,
+    /// Disks that the space lies on and that are away.
+    pub missing: Vec<u16>,
+    /// Raw bytes of slabs held.
+    pub allocated_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct PoolStatus {
+    pub id: u128,
+    pub name: String,
+    pub epoch: u64,
+    pub slab_bytes: u64,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// The highest warning level reached, in percent.
+    pub warning: Option<u8>,
+    pub disks: Vec<DiskStatus>,
+    pub spaces: Vec<SpaceStatus>,
+    /// Long work: name, done, total.
+    pub progress: Vec<(String, u64, u64)>,
+    pub events: Vec<String>,
+}
+
+impl Pool {
+    pub fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    pub(crate) fn alive(&self) -> SpaceResult<()> {
+        if self.0.dead.get() { Err(SpaceError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn disk(&self, index: u16) -> Option<Rc<DiskRt>> {
+        self.0.disks.borrow().get(&index).cloned()
+    }
+
+    pub(crate) fn online(&self, index: u16) -> bool {
+        self.0.disks.borrow().get(&index).is_some_and(|d| d.online.get())
+    }
+
+    pub(crate) fn space_rt(&self, id: u32) -> Option<Rc<SpaceRt>> {
+        self.0.spaces.borrow().get(&id).cloned()
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        let v = self.0.version.get() + 1;
+        self.0.version.set(v);
+        v
+    }
+
+    pub(crate) fn event(&self, text: String) {
+        self.0.event_count.set(self.0.event_count.get() + 1);
+        tracing::debug!("{text}");
+        let mut e = self.0.events.borrow_mut();
+        if e.len() >= 200 {
+            e.remove(0);
+        }
+        e.push(text);
+    }
+
+    pub(crate) fn gathered_bytes(&self) -> u64 {
+        self.0.spaces.borrow().values().map(|s| s.overlay.borrow().bytes()).sum()
+    }
+
+    /// Byte offset on its disk of a slab.
+    pub(crate) fn slab_at(&self, disk: u16, slab: u32) -> u64 {
+        let slab_bytes = self.0.map.borrow().slab_bytes;
+        self.disk(disk).map_or(0, |d| d.areas.data_at + u64::from(slab) * slab_bytes)
+    }
+
+    /// True when every column of the group can be both read and written.
+    pub(crate) fn group_usable(&self, shape: &Shape, group: &Group) -> bool {
+        let live = |i: usize| !group.columns[i].stale && self.online(group.columns[i].disk);
+        if shape.is_parity() {
+            (0..group.columns.len()).filter(|&i| live(i)).count() >= shape.data_columns()
+        } else {
+            let k = shape.layout.copies();
+            (0..shape.columns).all(|c| (0..k).any(|i| live(c * k + i)))
+        }
+    }
+
+    /// Takes a disk out of service, records what it misses, and waits until that is durable.
+    pub(crate) async fn fail_disk(&self, disk: &Rc<DiskRt>, why: &str) -> SpaceResult<()> {
+        self.note_failed(disk, why);
+        self.commit().await
+    }
+
+    /// Nothing that a departed disk missed may be acknowledged before the map says so: after a
+    /// crash the disk would count as good.
+    pub(crate) async fn departures_settled(&self) -> SpaceResult<()> {
+        while self.0.departures.get() != self.0.departures_durable.get() && !self.0.opening.get() {
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// The part of a failure that happens in memory, at once.
+    pub(crate) fn note_failed(&self, disk: &Rc<DiskRt>, why: &str) {
+        let index = disk.index;
+        // A late answer from before the disk left and returned says nothing of it now.
+        let current = self.disk(index).is_some_and(|d| Rc::ptr_eq(&d, disk));
+        if !disk.online.replace(false) || !current {
+            return;
+        }
+        self.event(format!("disk {index} failed: {why}"));
+        self.mark_missing(index);
+        self.0.work.notify_all();
+    }
+
+    pub(crate) fn mark_missing(&self, index: u16) {
+        let now = self.0.rt.now_ns();
+        self.0.missing_since.borrow_mut().insert(index, now);
+        self.0.journal.forget_disk(index);
+        self.0.departures.set(self.0.departures.get() + 1);
+        let mut map = self.0.map.borrow_mut();
+        map.journal.disks.retain(|&d| d != index);
+        if let Some(d) = map.disks.get_mut(&index) {
+            d.retire |= d.state == DiskState::Retiring;
+            d.state = DiskState::Missing;
+        }
+        let mut released = Vec::new();
+        for space in self.0.spaces.borrow().values() {
+            let shape = space.shape;
+            let Some(rec) = map.spaces.get_mut(&space.id) else { continue };
+            for (gi, group) in rec.groups.iter_mut().enumerate() {
+                let Some(group) = group else { continue };
+                for c in &mut group.columns {
+                    if let Some((d, s)) = c.target
+                        && d == index
+                    {
+                        c.target = None;
+                        released.push((d, s));
+                    }
+                }
+                let held: Vec<usize> = (0..group.columns.len())
+                    .filter(|&i| group.columns[i].disk == index && !group.columns[i].stale)
+                    .collect();
+                if held.is_empty() || shape.layout.tolerance() == 0 {
+                    continue;
+                }
+                for i in held {
+                    group.columns[i].stale = true;
+                    if !self.group_usable(&shape, group) {
+                        // The last good copy: nothing is written until it is back.
+                        group.columns[i].stale = false;
+                    }
+                }
+                self.mark_unflushed(space, gi, group);
+            }
+        }
+        drop(map);
+        for (d, s) in released {
+            self.release_slab(d, s);
+        }
+    }
+
+    /// A disk that leaves may have lost what was written since its last flush.
+    fn mark_unflushed(&self, space: &SpaceRt, gi: usize, group: &mut Group) {
+        let shape = &space.shape;
+        if shape.is_parity() {
+            for f in self.0.flips.borrow().iter() {
+                if (f.space, f.group as usize, f.incarnation) == (space.id, gi, group.incarnation) {
+                    group.dirty.set(usize::from(f.slot));
+                }
+            }
+        } else {
+            if !space.group_rt(gi).is_some_and(|g| g.mapped.get()) {
+                // The zeros that a new slab was filled with are flushed by the commit that maps
+                // the group; before, they may be lost.
+                group.dirty.set_all();
+            }
+            let per = shape.group_bytes / BLOCK_BYTES;
+            let first = gi as u64 * per;
+            for (&block, _) in space.logged.borrow().range(first..first + per) {
+                group.dirty.set(((block - first) * BLOCK_BYTES / shape.region_bytes) as usize);
+            }
+        }
+    }
+
+    /// Every disk that takes part in a flush.
+    pub(crate) fn unflushed_disks(&self) -> Vec<Rc<DiskRt>> {
+        self.0.disks.borrow().values().filter(|d| d.online.get() && d.has_unflushed()).cloned().collect()
+    }
+
+    pub fn status(&self) -> PoolStatus {
+        let map = self.0.map.borrow();
+        let alloc = self.0.alloc.borrow();
+        let slow = self.slow_disks();
+        let disks: Vec<DiskStatus> = map
+            .disks
+            .iter()
+            .map(|(&index, d)| {
+                let rt = self.disk(index);
+                DiskStatus {
+                    index,
+                    id: d.id,
+                    name: d.name.clone(),
+                    state: d.state,
+                    online: rt.as_ref().is_some_and(|r| r.online.get()),
+                    size_bytes: d.size_bytes,
+                    slabs: d.slabs,
+                    slabs_free: alloc.free(index) as u32,
+                    read_errors: rt.as_ref().map_or(0, |r| r.read_errors.get()),
+                    write_errors: rt.as_ref().map_or(0, |r| r.write_errors.get()),
+                    latency_us: rt.as_ref().map_or(0, |r| r.latency_ns.get() / 1000),
+                    slow: slow.contains(&index),
+                }
+            })
+            .collect();
+        let usable = |d: &&DiskStatus| matches!(d.state, DiskState::Active) && d.online;
+        let total: u64 = disks.iter().filter(usable).map(|d| u64::from(d.slabs)).sum();
+        let free: u64 = disks.iter().filter(usable).map(|d| u64::from(d.slabs_free)).sum();
+        let used_percent = ((total - free) * 100).checked_div(total).unwrap_or(0);
+        let warning = map.warn_percent.iter().copied().filter(|&w| used_percent >= u64::from(w)).max();
+        PoolStatus {
+            id: map.pool_id,
+            name: map.name.clone(),
+            epoch: map.epoch,
+            slab_bytes: map.slab_bytes,
+            total_bytes: total * map.slab_bytes,
+            free_bytes: free * map.slab_bytes,
+            warning,
+            disks,
+            spaces: map.spaces.values().map(|s| self.space_status(&map, s)).collect(),
+            progress: self.0.progress.borrow().iter().map(|(k, v)| (k.clone(), v.0, v.1)).collect(),
+            events: self.0.events.borrow().clone(),
+        }
+    }
+
+    fn space_status(&self, map: &PoolMap, s: &crate::map::SpaceRec) -> SpaceStatus {
+        let shape = s.shape(map.slab_bytes);
+        let groups: Vec<&Group> = s.groups.iter().flatten().collect();
+        let away = |c: &crate::map::Column| c.stale || !self.online(c.disk);
+        let degraded = |g: &&&Group| g.columns.iter().any(away);
+        let columns = groups.iter().flat_map(|g| &g.columns);
+        let missing: BTreeSet<u16> = columns.map(|c| c.disk).filter(|&d| !self.online(d)).collect();
+        SpaceStatus {
+            id: s.id,
+            name: s.name.clone(),
+            layout: s.layout,
+            columns: s.columns,
+            interleave: s.interleave,
+            size_bytes: s.size_bytes,
+            provision: s.provision,
+            groups: s.groups.len(),
+            groups_allocated: groups.len(),
+            groups_degraded: groups.iter().filter(degraded).count(),
+            groups_offline: groups.iter().filter(|g| !self.group_usable(&shape, g)).count(),
+            columns_held: groups.iter().map(|g| g.columns.len()).sum(),
+            columns_away: groups.iter().flat_map(|g| &g.columns).filter(|c| away(c)).count(),
+            missing: missing.into_iter().collect(),
+            allocated_bytes: groups.len() as u64 * shape.width() as u64 * map.slab_bytes,
+        }
+    }
+
+    /// Disks whose smoothed read latency is eight times that of the median of their peers.
+    pub(crate) fn slow_disks(&self) -> Vec<u16> {
+        let disks = self.0.disks.borrow();
+        let mut all: Vec<u64> = disks.values().filter(|d| d.online.get()).map(|d| d.latency_ns.get()).collect();
+        all.retain(|&l| l > 0);
+        all.sort_unstable();
+        let Some(&median) = all.get(all.len().saturating_sub(1) / 2) else { return Vec::new() };
+        let limit = median.saturating_mul(8).max(5_000_000);
+        disks.values().filter(|d| d.latency_ns.get() > limit).map(|d| d.index).collect()
+    }
+}
+
+impl Pool {
+    /// Disks that are missing, or whose columns are not up to date yet, here or on disk.
+    pub fn out_of_date(&self) -> Vec<u16> {
+        let mut out = self.away_in_memory();
+        out.extend(self.0.away_on_disk.borrow().iter());
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    pub(crate) fn away_in_memory(&self) -> Vec<u16> {
+        let map = self.0.map.borrow();
+        let mut out: Vec<u16> = map
+            .disks
+            .iter()
+            .filter(|(i, d)| d.state == DiskState::Missing || !self.online(**i))
+            .map(|(&i, _)| i)
+            .collect();
+        let columns = map.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns);
+        out.extend(columns.filter(|c| c.stale).map(|c| c.disk));
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Disks that hold the journal, here and according to the newest durable map. One of them
+    /// has to stay whole. They should be one more than the best layout tolerates failures; they
+    /// are fewer from a disk's loss until the journal moves to others.
+    pub fn journal_disks(&self) -> Vec<u16> {
+        let durable = self.0.journal_on_disk.borrow();
+        self.0.map.borrow().journal.disks.iter().copied().filter(|d| durable.contains(d)).collect()
+    }
+
+    /// Somebody else noticed that a disk is not to be trusted now.
+    pub async fn report_failure(&self, disk: u16) -> SpaceResult<()> {
+        match self.disk(disk) {
+            Some(d) => self.fail_disk(&d, "reported from outside").await,
+            None => Ok(()),
+        }
+    }
+
+    /// Everything is in place and durable: no copy can differ from another.
+    fn forget_dirty(&self) {
+        let mut map = self.0.map.borrow_mut();
+        for space in self.0.spaces.borrow().values().filter(|s| !s.shape.is_parity()) {
+            for (&gi, rt) in space.groups.borrow().iter() {
+                let Some(g) = map.group_mut(space.id, gi) else { continue };
+                let quiet = rt.touched.borrow().values().all(|t| t.0 == 0) && !rt.suspect.borrow().any();
+                if quiet && g.columns.iter().all(|c| !c.stale && self.online(c.disk)) {
+                    g.dirty.clear_all();
+                    rt.durable.borrow_mut().clear_all();
+                    rt.cleaned.set(rt.cleaned.get() + 1);
+                }
+            }
+        }
+    }
+
+    /// Makes everything durable and stops; the handle and its spaces answer no more.
+    pub async fn close(&self) -> SpaceResult<()> {
+        self.flush().await?;
+        self.checkpoint().await?;
+        self.forget_dirty();
+        self.commit().await?;
+        self.0.dead.set(true);
+        self.0.work.notify_all();
+        Ok(())
+    }
+}

@@ -1,0 +1,419 @@
+//! Background work on consistency: applying what gathered, bringing copies into line after a
+//! crash or an absence, and forgetting that regions were dirty. Stands back for foreground I/O.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use arden_block::sync::join_all;
+use arden_block::{Buf, LocalFuture};
+
+use crate::disk::DiskRt;
+use crate::error::{SpaceError, SpaceResult};
+use crate::map::{DiskState, UNWRITTEN};
+use crate::pool::{GroupRt, Pool};
+use crate::space::{Part, Space};
+
+/// Parts of a repair that are under way at once, and the memory that they may take.
+const LANES_MAX: u64 = 16;
+const LANES_BYTES_MAX: u64 = 16 << 20;
+type Work = Rc<dyn Fn(usize) -> LocalFuture<SpaceResult<bool>>>;
+
+impl Pool {
+    fn open_spaces(&self) -> Vec<Space> {
+        self.0.spaces.borrow().values().map(|rt| Space { pool: self.clone(), rt: rt.clone() }).collect()
+    }
+
+    /// Puts everything that is gathered in its place.
+    pub(crate) async fn apply_all(&self) -> SpaceResult<()> {
+        self.apply_some(u64::MAX).await
+    }
+
+    pub(crate) async fn apply_some(&self, bytes: u64) -> SpaceResult<()> {
+        let mut error = None;
+        for s in self.open_spaces() {
+            if s.rt.overlay.borrow().is_empty() {
+                continue;
+            }
+            let r = if s.rt.shape.is_parity() { s.apply_parity(bytes).await } else { s.apply_mirror(bytes).await };
+            error = r.err().or(error);
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn start_background(&self) {
+        self.start_log_keeper();
+        let me = self.clone();
+        self.0.rt.spawn(async move {
+            while !me.0.dead.get() {
+                let wait = me.0.work.wait();
+                let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
+                if me.0.dead.get() {
+                    return;
+                }
+                let _ = me.background_round().await;
+            }
+        });
+        let me = self.clone();
+        self.0.rt.spawn(async move {
+            while !me.0.dead.get() {
+                let wait = me.0.work.wait();
+                let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
+                // Complete stripes are leaving: what is incomplete may yet become complete.
+                let streaming = me.0.destages.get() > 0;
+                if !me.0.dead.get() && me.gathered_bytes() > 0 && !streaming {
+                    let _ = me.apply_some(me.0.cfg.gather_bytes_max / 2).await;
+                }
+            }
+        });
+    }
+
+    /// Empties the log beside its writers.
+    fn start_log_keeper(&self) {
+        let me = self.clone();
+        self.0.rt.spawn(async move {
+            while !me.0.dead.get() {
+                let wait = me.0.journal.filling.wait();
+                let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
+                let filling = me.0.journal.state.borrow().is_filling();
+                if filling && !me.0.dead.get() && !me.0.opening.get() {
+                    let _ = me.checkpoint().await;
+                }
+            }
+        });
+    }
+
+    async fn background_round(&self) -> SpaceResult<()> {
+        self.reform_journal_if_short().await?;
+        self.resync().await?;
+        self.background_moves().await?;
+        self.clean().await
+    }
+
+    /// Lets foreground I/O pass: while clients are active, background work takes at most
+    /// about a quarter of the time.
+    pub(crate) async fn throttle(&self, started_ns: u64) -> SpaceResult<()> {
+        if self.is_busy() {
+            let took = self.0.rt.now_ns() - started_ns;
+            self.0.rt.sleep_ns(took * 3).await;
+        }
+        while self.0.paused.get() && !self.0.dead.get() && !self.0.cancelled.get() {
+            self.0.rt.sleep_ns(self.0.cfg.tick_ms * 1_000_000).await;
+        }
+        if self.0.cancelled.get() { Err(SpaceError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Clients are active.
+    fn is_busy(&self) -> bool {
+        let last = self.0.last_use_ns.get();
+        last > 0 && self.0.rt.now_ns() - last < self.0.cfg.busy_ms * 1_000_000
+    }
+
+    /// Does `work` for every part, in order, until one fails. While no client is active several
+    /// are under way at once, so that the disks that are read and the one that is written all
+    /// stream; else one at a time. `work` says whether there was anything to do.
+    pub(crate) async fn in_lanes(&self, parts: Vec<usize>, part_bytes: u64, work: Work) -> SpaceResult<()> {
+        let parts = Rc::new(RefCell::new(parts.into_iter()));
+        let failed = Rc::new(Cell::new(false));
+        let mut lanes: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
+        for lane in 0..(LANES_BYTES_MAX / part_bytes).clamp(1, LANES_MAX) {
+            let (me, parts, failed, work) = (self.clone(), parts.clone(), failed.clone(), work.clone());
+            lanes.push(Box::pin(async move {
+                while !failed.get() {
+                    if lane > 0 && me.is_busy() {
+                        me.0.rt.sleep_ns(me.0.cfg.busy_ms * 1_000_000).await;
+                    } else {
+                        let next = parts.borrow_mut().next();
+                        let Some(part) = next else { break };
+                        let started = me.0.rt.now_ns();
+                        let done = match work(part).await {
+                            Ok(true) => me.throttle(started).await,
+                            other => other.map(|_| ()),
+                        };
+                        if done.is_err() {
+                            failed.set(true);
+                            return done;
+                        }
+                    }
+                    if lane > 0 && parts.borrow().len() == 0 {
+                        break;
+                    }
+                }
+                Ok(())
+            }));
+        }
+        join_all(lanes).await.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+    }
+
+    /// Stops and restarts long background work.
+    pub fn set_paused(&self, paused: bool) {
+        self.0.paused.set(paused);
+    }
+
+    /// Brings every stale column whose disk is back up to date, and every region that a crash
+    /// may have left different.
+    pub async fn resync(&self) -> SpaceResult<()> {
+        for s in self.open_spaces() {
+            let groups: Vec<usize> = s.rt.groups.borrow().keys().copied().collect();
+            for g in groups {
+                // A disk that fails meanwhile ends the work on this group, not on the others.
+                if let Err(e @ (SpaceError::Closed | SpaceError::Cancelled)) = s.resync_group(g).await {
+                    return Err(e);
+                }
+            }
+        }
+        self.0.progress.borrow_mut().remove("resync");
+        Ok(())
+    }
+
+    /// Forgets dirty marks of regions that nobody has written since the last call.
+    pub async fn clean(&self) -> SpaceResult<()> {
+        let mut found = Vec::new();
+        for s in self.open_spaces().into_iter().filter(|s| !s.rt.shape.is_parity()) {
+            for (&gi, rt) in s.rt.groups.borrow().iter() {
+                let map = self.0.map.borrow();
+                let Some(g) = map.group(s.rt.id, gi) else { continue };
+                let whole = g.columns.iter().all(|c| !c.stale && self.online(c.disk));
+                if !whole || !g.dirty.any() || rt.suspect.borrow().any() {
+                    continue;
+                }
+                let mut t = rt.touched.borrow_mut();
+                for bit in g.dirty.ones() {
+                    let e = t.entry(bit as u32).or_default();
+                    if *e == (0, false) {
+                        found.push((s.rt.id, gi, bit));
+                    } else {
+                        e.1 = false;
+                    }
+                }
+            }
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        self.flush_disks().await?;
+        for (space, gi, bit) in found {
+            let Some(rt) = self.space_rt(space).and_then(|s| s.group_rt(gi)) else { continue };
+            let mut map = self.0.map.borrow_mut();
+            let Some(g) = map.group_mut(space, gi) else { continue };
+            let whole = g.columns.iter().all(|c| !c.stale && self.online(c.disk));
+            if whole && rt.touched.borrow().get(&(bit as u32)).is_some_and(|e| *e == (0, false)) {
+                g.dirty.clear(bit);
+                rt.durable.borrow_mut().clear(bit);
+                rt.cleaned.set(rt.cleaned.get() + 1);
+                rt.touched.borrow_mut().remove(&(bit as u32));
+            }
+        }
+        self.commit().await
+    }
+}
+
+impl Space {
+    async fn resync_group(&self, group: usize) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
+        let (returned, incarnation) = {
+            let map = self.pool.0.map.borrow();
+            let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
+            let returned: Vec<Rc<DiskRt>> = g
+                .columns
+                .iter()
+                .filter(|c| c.stale)
+                .filter_map(|c| self.pool.disk(c.disk))
+                .filter(|d| d.online.get())
+                .collect();
+            if !self.pool.group_usable(&shape, g) {
+                return Ok(());
+            }
+            (returned, g.incarnation)
+        };
+        if returned.is_empty() && !rt.suspect.borrow().any() {
+            return Ok(());
+        }
+        let bits = {
+            let map = self.pool.0.map.borrow();
+            let dirty = map.group(self.rt.id, group).map_or_else(Vec::new, |g| g.dirty.ones());
+            if returned.is_empty() { rt.suspect.borrow().ones() } else { dirty }
+        };
+        let (me, done, total) = (self.clone(), Cell::new(0), bits.len() as u64);
+        let sync = move |bit: usize| -> LocalFuture<SpaceResult<bool>> {
+            let me = me.clone();
+            me.pool.0.progress.borrow_mut().insert("resync".into(), (done.get(), total));
+            done.set(done.get() + 1);
+            Box::pin(async move {
+                if shape.is_parity() {
+                    me.sync_slot(group, bit as u16).await?;
+                } else {
+                    me.sync_region(group, bit).await?;
+                }
+                Ok(true)
+            })
+        };
+        self.pool.in_lanes(bits, shape.repair_bytes(), Rc::new(sync)).await?;
+        if returned.is_empty() {
+            return Ok(());
+        }
+        // Everything the columns missed is written; durable before we say so.
+        self.pool.flush_disks().await?;
+        {
+            let mut map = self.pool.0.map.borrow_mut();
+            let Some(g) = map.group_of(self.rt.id, group as u32, incarnation) else { return Ok(()) };
+            for c in &mut g.columns {
+                // The same attachment all along: one that left and returned meanwhile missed writes.
+                let here = self.pool.disk(c.disk);
+                let stayed = here.is_some_and(|d| d.online.get() && returned.iter().any(|r| Rc::ptr_eq(r, &d)));
+                if c.stale && stayed {
+                    c.stale = false;
+                }
+            }
+            if shape.is_parity() && g.columns.iter().all(|c| !c.stale && self.pool.online(c.disk)) {
+                g.dirty.clear_all();
+            }
+        }
+        self.pool.commit().await
+    }
+
+    /// Makes the copies of a region equal: the first good one goes over all others.
+    pub(crate) async fn sync_region(&self, group: usize, bit: usize) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
+        let at = bit as u64 * shape.region_bytes;
+        let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
+        let start = group as u64 * shape.group_bytes + at;
+        let _guard = self.rt.locks.lock(start, start + part.len).await;
+        if !rt.suspect.borrow().get(bit) && !self.needs_sync(group) {
+            return Ok(());
+        }
+        for copy in 0..shape.layout.copies() {
+            let Ok(b) = self.read_choice(part, copy).await else { continue };
+            self.write_part(part, &b.share()).await?;
+            return self.end_suspicion(&rt, bit).await;
+        }
+        // No copy is whole: piece by piece, from wherever each can be read.
+        self.sync_blocks(part).await?;
+        self.end_suspicion(&rt, bit).await
+    }
+
+    /// What is read from now on has to be there after the next crash too, whichever disk that
+    /// takes away: the copies are durable before the region counts as equal.
+    async fn end_suspicion(&self, rt: &GroupRt, bit: usize) -> SpaceResult<()> {
+        if rt.suspect.borrow().get(bit) {
+            self.pool.flush_disks().await?;
+            rt.suspect.borrow_mut().clear(bit);
+        }
+        Ok(())
+    }
+
+    async fn sync_blocks(&self, part: Part) -> SpaceResult<()> {
+        let mut at = 0;
+        while at < part.len {
+            let block = Part { at: part.at + at, len: 4096, ..part };
+            for copy in 0..self.rt.shape.layout.copies() {
+                if let Ok(b) = self.read_choice(block, copy).await {
+                    self.write_part(block, &b.share()).await?;
+                    break;
+                }
+            }
+            at += 4096;
+        }
+        Ok(())
+    }
+
+    fn needs_sync(&self, group: usize) -> bool {
+        let map = self.pool.0.map.borrow();
+        map.group(self.rt.id, group).is_some_and(|g| g.columns.iter().any(|c| c.stale && self.pool.online(c.disk)))
+    }
+
+    /// Writes the columns of a slot that missed it.
+    async fn sync_slot(&self, group: usize, slot: u16) -> SpaceResult<()> {
+        let stripe = {
+            let map = self.pool.0.map.borrow();
+            let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
+            g.stripes.iter().position(|&s| s == slot)
+        };
+        let Some(stripe) = stripe else { return Ok(()) };
+        let (first, end) = self.stripe_blocks(group, stripe);
+        let _guard = self.rt.stripe_locks.lock(first, end).await;
+        {
+            let map = self.pool.0.map.borrow();
+            let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
+            if g.stripes.get(stripe) != Some(&slot) || slot == UNWRITTEN {
+                return Ok(());
+            }
+        }
+        self.write_missing(group, slot, false).await
+    }
+
+    /// Rebuilds and writes the columns of a slot that are not valid but can be written, and
+    /// with `targets` those that are being moved.
+    pub(crate) async fn write_missing(&self, group: usize, slot: u16, targets: bool) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let mut jobs = Vec::new();
+        {
+            let valid = self.slot_validity(group, slot);
+            let map = self.pool.0.map.borrow();
+            let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
+            for i in 0..shape.columns {
+                let column = crate::parity::column_of(i, slot, shape.columns);
+                let c = &g.columns[column];
+                if !valid[column] && self.pool.online(c.disk) {
+                    jobs.push((i, c.disk, c.slab, self.pool.use_slab(c.disk, c.slab)));
+                }
+                if let Some((d, s)) = c.target.filter(|_| targets) {
+                    jobs.push((i, d, s, self.pool.use_slab(d, s)));
+                }
+            }
+        }
+        let mut all: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
+        for (i, d, slab, hold) in jobs {
+            let me = self.clone();
+            all.push(Box::pin(async move {
+                let _hold = hold;
+                let len = shape.interleave as usize;
+                let b: Buf = me.unit_or_rebuilt(group, slot, i, len).await?;
+                let Some(disk) = me.pool.disk(d) else { return Err(SpaceError::Offline) };
+                let at = disk.areas.data_at + u64::from(slab) * shape.slab_bytes + u64::from(slot) * shape.interleave;
+                if disk.write(at, b.share(), false).await.is_err() {
+                    me.pool.fail_disk(&disk, "write failed").await?;
+                    return Err(SpaceError::Offline);
+                }
+                Ok(())
+            }));
+        }
+        join_all(all).await.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+    }
+}
+
+impl Pool {
+    /// Replaces journal disks that have gone, when others could serve.
+    pub(crate) async fn reform_journal_if_short(&self) -> SpaceResult<()> {
+        let (have, want, can) = {
+            let map = self.0.map.borrow();
+            let active = |d: &DiskState| matches!(d, DiskState::Active | DiskState::Retiring);
+            let can = map.disks.iter().filter(|(i, d)| active(&d.state) && self.online(**i)).count();
+            (map.journal.disks.len(), map.tolerance() + 1, can)
+        };
+        if have >= want.min(can) {
+            return Ok(());
+        }
+        self.reform_journal().await
+    }
+
+    /// Starts a new log on other disks. The old one must hold nothing that is still needed;
+    /// nothing is appended meanwhile.
+    async fn reform_journal(&self) -> SpaceResult<()> {
+        let _guard = self.0.journal.lock.lock().await;
+        for _ in 0..4 {
+            self.checkpoint().await?;
+            let pinned = self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some());
+            if !pinned {
+                self.switch_journal();
+                self.0.moved.borrow_mut().clear();
+                self.commit().await?;
+                // Sequence numbers of the old log mean nothing in the new one.
+                self.0.spaces.borrow().values().for_each(|s| s.logged.borrow_mut().clear());
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

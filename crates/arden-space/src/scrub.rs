@@ -1,0 +1,207 @@
+//! Scrub: reads everything that is allocated, compares copies and parity, heals what cannot be
+//! read, and heals differences where a majority says which side is right.
+
+use std::collections::BTreeMap;
+
+use arden_block::Buf;
+
+use crate::error::SpaceResult;
+use crate::gf;
+use crate::map::UNWRITTEN;
+use crate::mirror::pieces;
+use crate::pool::Pool;
+use crate::space::{Part, Space};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    pub bytes: u64,
+    /// Ranges that could not be read and were written anew from redundancy.
+    pub healed: u64,
+    /// Ranges whose copies differ with no majority: the checksums above decide on read.
+    pub undecided: u64,
+    pub lost: u64,
+}
+
+impl Pool {
+    /// Reads and compares everything once.
+    pub async fn scrub(&self) -> SpaceResult<ScrubReport> {
+        self.scrub_from(0, 0).await
+    }
+
+    /// As [`Pool::scrub`], from a group of a space on: see [`Pool::scrub_at`].
+    pub async fn scrub_from(&self, first_space: u32, first_group: usize) -> SpaceResult<ScrubReport> {
+        let result = self.scrub_groups((first_space, first_group)).await;
+        self.0.progress.borrow_mut().remove("scrub");
+        result
+    }
+
+    async fn scrub_groups(&self, from: (u32, usize)) -> SpaceResult<ScrubReport> {
+        let mut report = ScrubReport::default();
+        self.resync().await?;
+        let all: Vec<(u32, usize)> = {
+            let spaces = self.0.spaces.borrow();
+            spaces.values().flat_map(|s| s.groups.borrow().keys().map(|&g| (s.id, g)).collect::<Vec<_>>()).collect()
+        };
+        let total = all.len() as u64;
+        for (n, at) in all.into_iter().enumerate().filter(|(_, at)| *at >= from) {
+            self.0.scrub_at.set(at);
+            self.0.progress.borrow_mut().insert("scrub".into(), (n as u64, total));
+            // Deleted meanwhile.
+            let Ok(s) = self.space(at.0) else { continue };
+            if s.rt.shape.is_parity() {
+                s.scrub_parity(at.1, &mut report).await?;
+            } else {
+                s.scrub_mirror(at.1, &mut report).await?;
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Space {
+    async fn scrub_mirror(&self, group: usize, report: &mut ScrubReport) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        for bit in 0..shape.dirty_bits() {
+            let started = self.pool.0.rt.now_ns();
+            let at = bit as u64 * shape.region_bytes;
+            let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
+            let start = group as u64 * shape.group_bytes + at;
+            {
+                let _guard = self.rt.locks.lock(start, start + part.len).await;
+                self.scrub_region(part, report).await?;
+            }
+            self.pool.throttle(started).await?;
+        }
+        Ok(())
+    }
+
+    async fn scrub_region(&self, part: Part, report: &mut ScrubReport) -> SpaceResult<()> {
+        let copies = self.rt.shape.layout.copies();
+        // Piece by piece: which copies there are differs from column to column.
+        let mut steps = Vec::new();
+        for p in pieces(&self.rt.shape, part.at, part.len) {
+            let mut at = 0;
+            while at < p.len {
+                let len = (64 << 10).min(p.len - at);
+                steps.push(Part { at: p.at + at, len, ..part });
+                at += len;
+            }
+        }
+        for step in steps {
+            let mut all: Vec<Buf> = Vec::new();
+            let mut failed = false;
+            for k in 0..copies {
+                match self.read_choice(step, k).await {
+                    Ok(b) => all.push(b),
+                    Err(crate::error::SpaceError::Unreadable) => {}
+                    Err(_) => failed = true,
+                }
+            }
+            report.bytes += step.len * all.len() as u64;
+            let Some(first) = all.first() else {
+                report.lost += 1;
+                continue;
+            };
+            let same = all.iter().all(|b| b[..] == first[..]);
+            if same && !failed {
+                continue;
+            }
+            let mut votes: BTreeMap<&[u8], usize> = BTreeMap::new();
+            all.iter().for_each(|b| *votes.entry(&b[..]).or_default() += 1);
+            let winner = votes.iter().find(|(_, n)| **n * 2 > all.len()).map(|(b, _)| Buf::copy_of(b));
+            match winner {
+                Some(b) => {
+                    self.write_part(step, &b.share()).await?;
+                    report.healed += 1;
+                }
+                None => report.undecided += 1,
+            }
+        }
+        Ok(())
+    }
+
+    async fn scrub_parity(&self, group: usize, report: &mut ScrubReport) -> SpaceResult<()> {
+        for stripe in 0..self.rt.shape.stripes {
+            let started = self.pool.0.rt.now_ns();
+            {
+                let (first, end) = self.stripe_blocks(group, stripe);
+                let _guard = self.rt.stripe_locks.lock(first, end).await;
+                let slot = {
+                    let map = self.pool.0.map.borrow();
+                    map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe).copied()).unwrap_or(UNWRITTEN)
+                };
+                if slot == UNWRITTEN {
+                    continue;
+                }
+                self.scrub_slot(group, slot, report).await?;
+            }
+            // Without the lock: a pause may be long.
+            self.pool.throttle(started).await?;
+        }
+        Ok(())
+    }
+
+    async fn scrub_slot(&self, group: usize, slot: u16, report: &mut ScrubReport) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let len = shape.interleave as usize;
+        let mut columns: Vec<Option<Vec<u8>>> = Vec::new();
+        for i in 0..shape.columns {
+            columns.push(self.read_unit(group, slot, i, 0, len).await.ok().map(|b| b.to_vec()));
+        }
+        report.bytes += columns.iter().flatten().count() as u64 * len as u64;
+        let unread: Vec<usize> = (0..columns.len()).filter(|&i| columns[i].is_none()).collect();
+        if !unread.is_empty() {
+            let mut whole = columns;
+            if !gf::reconstruct(&mut whole, shape.data_columns(), len) {
+                report.lost += 1;
+                return Ok(());
+            }
+            for i in unread {
+                if let Some(v) = &whole[i] {
+                    self.refresh_unit(group, slot, i, 0, &Buf::copy_of(v)).await;
+                    report.healed += 1;
+                }
+            }
+            return Ok(());
+        }
+        if consistent(&columns, shape.data_columns(), len) {
+            return Ok(());
+        }
+        // With two parities one wrong column gives itself away: without it all fits.
+        if shape.layout.parity() == 2 {
+            for i in 0..columns.len() {
+                let mut trial = columns.clone();
+                trial[i] = None;
+                let others_fit = fits_without(&trial, i, shape.data_columns(), len);
+                if others_fit && gf::reconstruct(&mut trial, shape.data_columns(), len) {
+                    if let Some(v) = &trial[i] {
+                        self.refresh_unit(group, slot, i, 0, &Buf::copy_of(v)).await;
+                        report.healed += 1;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        report.undecided += 1;
+        Ok(())
+    }
+}
+
+fn consistent(columns: &[Option<Vec<u8>>], data: usize, len: usize) -> bool {
+    let mut again: Vec<Option<Vec<u8>>> = columns[..data].to_vec();
+    again.resize(columns.len(), None);
+    gf::reconstruct(&mut again, data, len) && again[..] == columns[..]
+}
+
+/// With column `i` left out, do the remaining ones agree with each other?
+fn fits_without(trial: &[Option<Vec<u8>>], i: usize, data: usize, len: usize) -> bool {
+    let mut a = trial.to_vec();
+    if !gf::reconstruct(&mut a, data, len) {
+        return false;
+    }
+    // Leaving one more out and restoring both must give the same answer.
+    let other = if i == data { data + 1 } else { data };
+    let mut b = trial.to_vec();
+    b[other] = None;
+    gf::reconstruct(&mut b, data, len) && a[i] == b[i]
+}

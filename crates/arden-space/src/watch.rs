@@ -1,0 +1,127 @@
+//! Operations in flight on one disk, and giving up on those that never end. A hung disk must
+//! not hang its pool; but what it was asked to write may still reach it, so operations that
+//! were given up count as in flight until the device answers.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use arden_block::{IoError, IoResult, LocalFuture, Rt};
+
+struct Slot {
+    deadline_ns: u64,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+pub(crate) struct Watch {
+    slots: RefCell<Vec<Option<Slot>>>,
+    free: RefCell<Vec<usize>>,
+    in_flight: Cell<usize>,
+    looking: Cell<bool>,
+    hung: Cell<bool>,
+}
+
+/// Counts an operation for as long as it lives.
+struct InFlight {
+    watch: Rc<Watch>,
+    id: usize,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let w = &self.watch;
+        w.slots.borrow_mut()[self.id] = None;
+        w.free.borrow_mut().push(self.id);
+        w.in_flight.set(w.in_flight.get() - 1);
+    }
+}
+
+impl Watch {
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    fn enter(self: &Rc<Self>, deadline_ns: u64) -> InFlight {
+        let slot = Some(Slot { deadline_ns, waker: None });
+        let mut slots = self.slots.borrow_mut();
+        let id = match self.free.borrow_mut().pop() {
+            Some(id) => {
+                slots[id] = slot;
+                id
+            }
+            None => {
+                slots.push(slot);
+                slots.len() - 1
+            }
+        };
+        self.in_flight.set(self.in_flight.get() + 1);
+        InFlight { watch: self.clone(), id }
+    }
+
+    /// The operation's answer, or `Gone` when the disk as a whole was given up: when any of its
+    /// operations took longer than its limit (`times` the usual one).
+    pub(crate) async fn run<T: 'static>(
+        self: &Rc<Self>,
+        rt: &Rt,
+        limit_ns: u64,
+        times: u64,
+        mut op: LocalFuture<IoResult<T>>,
+    ) -> IoResult<T> {
+        if self.hung.get() {
+            return Err(IoError::Gone);
+        }
+        let guard = self.enter(rt.now_ns().saturating_add(limit_ns.saturating_mul(times)));
+        self.look(rt, limit_ns);
+        let answer = std::future::poll_fn(|cx| {
+            if let Poll::Ready(v) = op.as_mut().poll(cx) {
+                return Poll::Ready(Some(v));
+            }
+            if self.hung.get() {
+                return Poll::Ready(None);
+            }
+            if let Some(slot) = &mut self.slots.borrow_mut()[guard.id] {
+                match &mut slot.waker {
+                    Some(w) => w.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        match answer {
+            Some(v) => v,
+            None => {
+                rt.spawn(async move {
+                    let _ = op.await;
+                    drop(guard);
+                });
+                Err(IoError::Gone)
+            }
+        }
+    }
+
+    /// Looks, a few times in each limit, whether anything is overdue, while anything runs.
+    fn look(self: &Rc<Self>, rt: &Rt, limit_ns: u64) {
+        if self.looking.replace(true) {
+            return;
+        }
+        let (me, clock, pause) = (self.clone(), rt.clone(), (limit_ns / 4).max(1));
+        rt.spawn(async move {
+            while me.in_flight.get() > 0 && !me.hung.get() {
+                clock.sleep_ns(pause).await;
+                let now = clock.now_ns();
+                if me.slots.borrow().iter().flatten().any(|s| s.deadline_ns <= now) {
+                    me.give_up();
+                }
+            }
+            me.looking.set(false);
+        });
+    }
+
+    fn give_up(&self) {
+        self.hung.set(true);
+        let wakers: Vec<Waker> = self.slots.borrow_mut().iter_mut().flatten().filter_map(|s| s.waker.take()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

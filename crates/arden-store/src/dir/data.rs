@@ -1,0 +1,226 @@
+//! Data of regular files: reads, writes, sizes, sparse ranges, copies, durability. Streams are in `stream`.
+
+use std::{os::fd::BorrowedFd, sync::atomic::Ordering};
+
+use arden_wire::{NtStatus, access::ATTR_SPARSE};
+use rustix::{
+    fs::{FallocateFlags, SeekFrom},
+    io::{Errno, IoSliceMut, ReadWriteFlags},
+};
+
+use super::{
+    Shared, dosattrib,
+    inode::{Inode, Link},
+    meta::DOSATTRIB,
+    sys::{self, Kind},
+};
+use crate::store::{Result, Wait};
+
+/// Through a buffer of this size where the kernel cannot copy by itself.
+const COPY_BYTES: usize = 1 << 20;
+
+pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        let at = offset.checked_add(done as u64).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let got = match wait {
+            Wait::Yes => rustix::io::pread(fd, &mut buf[done..], at),
+            Wait::No => {
+                let mut slices = [IoSliceMut::new(&mut buf[done..])];
+                rustix::io::preadv2(fd, &mut slices, at, ReadWriteFlags::NOWAIT)
+            }
+        };
+        match got {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            // Not in memory, or the file system cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) if wait == Wait::No => return Err(NtStatus::PENDING),
+            Err(e) => return Err(sys::status(e)),
+        }
+    }
+    Ok(done)
+}
+
+pub fn write_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset.checked_add(done as u64).ok_or(NtStatus::INVALID_PARAMETER)?;
+        match rustix::io::pwrite(fd, &data[done..], at) {
+            Ok(0) => return Err(NtStatus::DISK_FULL),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(sys::status(e)),
+        }
+    }
+    Ok(())
+}
+
+/// Reserves without changing the size; file systems that cannot reserve give space when it is written.
+pub fn reserve(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+    match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, size) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(e) => Err(sys::status(e)),
+    }
+}
+
+impl Shared {
+    pub fn set_allocation(&self, inode: &Inode, size: u64) -> Result<()> {
+        let fd = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::status)?;
+        if size < stat.size {
+            return rustix::fs::ftruncate(fd, size).map_err(sys::status);
+        }
+        let allocated = self.data_allocation(&stat, &self.meta(inode, &stat)?);
+        if size > allocated {
+            return reserve(fd, size);
+        }
+        // Gives back what was reserved beyond the end.
+        if allocated > stat.size { rustix::fs::ftruncate(fd, stat.size).map_err(sys::status) } else { Ok(()) }
+    }
+
+    fn is_sparse(&self, inode: &Inode) -> Result<bool> {
+        let stat = inode.stat().map_err(sys::status)?;
+        Ok(self.meta(inode, &stat)?.dos.attributes.is_some_and(|a| a & ATTR_SPARSE != 0))
+    }
+
+    /// Never extends the file.
+    pub fn zero_range(&self, inode: &Inode, offset: u64, len: u64) -> Result<()> {
+        let fd = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
+        let size = inode.stat().map_err(sys::status)?.size;
+        let end = offset.saturating_add(len).min(size);
+        if offset >= end {
+            return Ok(());
+        }
+        let flags = if self.is_sparse(inode)? { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
+        match rustix::fs::fallocate(fd, flags | FallocateFlags::KEEP_SIZE, offset, end - offset) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let zeros = vec![0; COPY_BYTES.min((end - offset) as usize)];
+                let mut at = offset;
+                while at < end {
+                    let n = zeros.len().min((end - at) as usize);
+                    write_at(fd, at, &zeros[..n])?;
+                    at += n as u64;
+                }
+                Ok(())
+            }
+            Err(e) => Err(sys::status(e)),
+        }
+    }
+
+    pub fn allocated_ranges(&self, inode: &Inode, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let end = offset.saturating_add(len).min(inode.stat().map_err(sys::status)?.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        if !self.is_sparse(inode)? {
+            return Ok(vec![(offset, end - offset)]);
+        }
+        let mut ranges = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let data = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+                Ok(d) if d < end => d,
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(e) => return Err(sys::status(e)),
+            };
+            let hole = rustix::fs::seek(fd, SeekFrom::Hole(data)).map_err(sys::status)?.min(end);
+            if hole <= data {
+                break;
+            }
+            ranges.push((data, hole - data));
+            at = hole;
+        }
+        Ok(ranges)
+    }
+
+    pub fn set_sparse(&self, inode: &Inode, name: &str, sparse: bool) -> Result<()> {
+        let stat = inode.stat().map_err(sys::status)?;
+        let meta = self.meta(inode, &stat)?;
+        let now = self.compose(&stat, &meta, name).attributes & !arden_wire::access::ATTR_NORMAL;
+        let wanted = if sparse { now | ATTR_SPARSE } else { now & !ATTR_SPARSE };
+        if now == wanted {
+            return Ok(());
+        }
+        let mut dos = meta.dos;
+        dos.attributes = Some(wanted);
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::status)?;
+        self.after_change(inode, meta, |m| m.dos = dos)
+    }
+
+    pub fn copy(&self, from: &Inode, to: &Inode, mut source: u64, mut target: u64, len: u64) -> Result<u64> {
+        let from_fd = from.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let to_fd = to.for_writing(self.proc_fds()).map_err(sys::status)?;
+        let available = from.stat().map_err(sys::status)?.size.saturating_sub(source);
+        let len = len.min(available);
+        let mut left = len;
+        while left > 0 {
+            let n = left.min(1 << 30) as usize;
+            match rustix::fs::copy_file_range(from_fd, Some(&mut source), to_fd, Some(&mut target), n) {
+                Ok(0) => break,
+                Ok(n) => left -= n as u64,
+                Err(Errno::INTR) => {}
+                // The same file overlapping itself, or file systems that cannot copy between them.
+                Err(Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    return Ok(len - left + copy_by_buffer(from_fd, to_fd, source, target, left)?);
+                }
+                Err(e) => return Err(sys::status(e)),
+            }
+        }
+        Ok(len - left)
+    }
+
+    /// copy_file_range shares extents where the file system can; this answers whether it can.
+    pub fn shares_extents(&self, inode: &Inode) -> bool {
+        const BTRFS: i64 = 0x9123_683E;
+        const BCACHEFS: i64 = 0xCA45_1A4E;
+        rustix::fs::fstatfs(inode.pin()).is_ok_and(|f| [BTRFS, BCACHEFS].contains(&f.f_type))
+    }
+
+    /// Data, size, attributes, and the name where it is new.
+    pub fn sync(&self, inode: &Inode, link: &Link) -> Result<()> {
+        if inode.kind != Kind::Symlink {
+            let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+            if inode.metadata_unsynced.swap(false, Ordering::Relaxed) || inode.kind == Kind::Directory {
+                rustix::fs::fsync(fd)
+            } else {
+                rustix::fs::fdatasync(fd)
+            }
+            .map_err(|e| {
+                inode.metadata_unsynced.store(true, Ordering::Relaxed);
+                sys::status(e)
+            })?;
+        }
+        let parent = {
+            let mut place = link.place.lock();
+            if !std::mem::take(&mut place.unsynced) {
+                return Ok(());
+            }
+            place.parent.clone()
+        };
+        let Some(parent) = parent else { return Ok(()) };
+        let synced = parent.for_reading(self.proc_fds()).and_then(rustix::fs::fsync).map_err(sys::status);
+        if synced.is_err() {
+            link.place.lock().unsynced = true;
+        }
+        synced
+    }
+}
+
+fn copy_by_buffer(from: BorrowedFd<'_>, to: BorrowedFd<'_>, source: u64, target: u64, len: u64) -> Result<u64> {
+    let mut buf = vec![0; COPY_BYTES.min(len as usize)];
+    let mut done = 0;
+    while done < len {
+        let n = buf.len().min((len - done) as usize);
+        let got = read_at(from, source + done, &mut buf[..n], Wait::Yes)?;
+        if got == 0 {
+            break;
+        }
+        write_at(to, target + done, &buf[..got])?;
+        done += got as u64;
+    }
+    Ok(done)
+}

@@ -1,0 +1,105 @@
+//! Extended attributes of clients: `user.NAME`, as Samba keeps them. What Samba and Arden keep in attributes of the
+//! same kind for themselves is no EA.
+
+use std::os::fd::BorrowedFd;
+
+use arden_wire::NtStatus;
+
+use super::{
+    meta::{CREATE_MARK, DOSATTRIB, NTACL_USER, OBJECT_ID},
+    reparse, stream, sys,
+};
+use crate::store::{Ea, Result};
+
+const PREFIX: &str = "user.";
+/// [MS-FSCC] 2.4.16: a value's length has 16 bits.
+const VALUE_BYTES_MAX: usize = 65_535;
+const NAME_BYTES_MAX: usize = 250;
+
+/// Whether an extended attribute of Linux is an EA of clients.
+pub fn is_ea(attribute: &str) -> bool {
+    attribute.starts_with(PREFIX)
+        && !matches!(
+            attribute,
+            DOSATTRIB
+                | NTACL_USER
+                | OBJECT_ID
+                | CREATE_MARK
+                | reparse::OPAQUE
+                | "user.SAMBA_PAI"
+                | "user.SAMBA_STREAMS"
+        )
+        && !stream::is_stream_attribute(attribute)
+}
+
+pub fn read(fd: BorrowedFd<'_>) -> Result<Vec<Ea>> {
+    let mut names = Vec::new();
+    sys::each_xattr(fd, |name| {
+        if is_ea(name) {
+            names.push(name.to_owned());
+        }
+    })
+    .map_err(sys::status)?;
+    let mut eas = Vec::with_capacity(names.len());
+    for name in names {
+        // One that is gone meanwhile is left out, and so is one that no EA could hold.
+        if let Ok(Some(value)) = sys::get_xattr(fd, &name, VALUE_BYTES_MAX) {
+            eas.push(Ea { name: name[PREFIX.len()..].to_owned(), flags: 0, value });
+        }
+    }
+    Ok(eas)
+}
+
+/// What FileEaInformation says: the size of the list as FileFullEaInformation, [MS-FSCC] 2.4.16, unaligned.
+pub fn list_size(fd: BorrowedFd<'_>) -> u32 {
+    let eas = read(fd).unwrap_or_default();
+    if eas.is_empty() {
+        return 0;
+    }
+    let sum: usize = eas.iter().map(|e| 4 + e.name.len() + 1 + e.value.len()).sum();
+    u32::try_from(4 + sum).unwrap_or(u32::MAX)
+}
+
+/// Sets; an empty value deletes. Names match in any case and keep the case that they were first given.
+pub fn write(fd: BorrowedFd<'_>, eas: &[Ea]) -> Result<()> {
+    let mut present = Vec::new();
+    sys::each_xattr(fd, |name| {
+        if is_ea(name) {
+            present.push(name.to_owned());
+        }
+    })
+    .map_err(sys::status)?;
+    for ea in eas {
+        let wanted = format!("{PREFIX}{}", ea.name);
+        if !is_valid_name(&ea.name) || !is_ea(&wanted) {
+            return Err(NtStatus::INVALID_EA_NAME);
+        }
+        let real = present.iter().find(|p| p.eq_ignore_ascii_case(&wanted)).cloned().unwrap_or(wanted);
+        if !is_ea(&real) {
+            return Err(NtStatus::INVALID_EA_NAME);
+        }
+        if ea.value.is_empty() {
+            sys::remove_xattr(fd, &real).map_err(sys::status)?;
+        } else {
+            sys::set_xattr(fd, &real, &ea.value).map_err(too_large)?;
+            if !present.contains(&real) {
+                present.push(real);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn too_large(e: rustix::io::Errno) -> NtStatus {
+    match e {
+        rustix::io::Errno::NOSPC => NtStatus::EA_TOO_LARGE,
+        e => sys::status(e),
+    }
+}
+
+/// [MS-FSCC] 2.4.16: ASCII without these.
+fn is_valid_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(|b| (0x20..0x7f).contains(&b) && !b"\"*+,/:;<=>?[\\]|".contains(&b))
+}

@@ -1,0 +1,374 @@
+//! Files in use: one `Inode` for each, shared by all nodes of it, whatever name they came by. It holds the descriptors,
+//! what is known of the metadata, and the names (`Link`) by which the file is in use, so that a rename or unlink by
+//! one user is seen by all. The table finds them by device and inode number, and forgets them with their last user.
+
+use std::{
+    collections::HashMap,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use arden_wire::dtyp::SecurityDescriptor;
+use parking_lot::{Mutex, RwLock};
+use rustix::fd::AsFd as _;
+
+use super::{
+    meta::Meta,
+    moment::Moment,
+    names::Listing,
+    sys::{self, InodeBuild, InodeKey, Kind, RawStat},
+};
+
+/// What the first descriptor of an inode can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PinMode {
+    /// O_PATH: names the file, opens nothing.
+    Path,
+    /// Open for reading: a directory just made.
+    Read,
+    /// Open for reading and writing: the file was created by this descriptor.
+    ReadWrite,
+}
+
+pub struct Inode {
+    pub key: InodeKey,
+    pub kind: Kind,
+    pin: OwnedFd,
+    pin_mode: PinMode,
+    read: OnceLock<OwnedFd>,
+    write: OnceLock<OwnedFd>,
+    pub known: Mutex<Known>,
+    /// What statx said, and in which moment.
+    seen: Mutex<Option<(u64, RawStat)>>,
+    links: Mutex<Vec<Weak<Link>>>,
+    pub dir: Option<Box<DirPart>>,
+    /// Held over read-modify-write of streams and EAs.
+    pub streams: Mutex<()>,
+    /// Metadata changed since the last sync.
+    pub metadata_unsynced: AtomicBool,
+    /// When the last change of data was noted for the watcher.
+    pub noted_ms: AtomicU64,
+    table: Arc<InodeTable>,
+}
+
+/// Metadata as last read, each with the change time that it belongs to.
+#[derive(Default)]
+pub struct Known {
+    pub meta: Option<Meta>,
+}
+
+/// One name of a file that is in use.
+pub struct Link {
+    pub place: Mutex<Place>,
+}
+
+pub struct Place {
+    /// None for the root.
+    pub parent: Option<Arc<Inode>>,
+    pub name: Arc<str>,
+    /// Taken away or replaced: the file has no name here any more.
+    pub gone: bool,
+    /// The name is newer than the last sync of its directory.
+    pub unsynced: bool,
+}
+
+pub struct DirPart {
+    /// A directory has one name.
+    pub link: Arc<Link>,
+    pub names: Mutex<DirNames>,
+    /// Subdirectories by the spelling that a client used.
+    pub subdirs: RwLock<HashMap<Box<str>, Weak<Inode>>>,
+    /// Files being created that do not have their descriptor and attributes yet.
+    pub creating: AtomicUsize,
+    /// Default descriptors of children, as computed from this descriptor of the directory.
+    pub child_defaults: Mutex<Option<ChildDefaults>>,
+}
+
+#[derive(Clone)]
+pub struct ChildDefaults {
+    pub from: Arc<SecurityDescriptor>,
+    pub uid: u32,
+    pub gid: u32,
+    pub file: Arc<SecurityDescriptor>,
+    pub directory: Arc<SecurityDescriptor>,
+}
+
+#[derive(Default)]
+pub struct DirNames {
+    pub listing: Option<Listing>,
+    /// As counted in the store's budget.
+    pub listing_bytes: usize,
+    pub budget: Option<Arc<AtomicUsize>>,
+    pub used: u64,
+}
+
+impl DirNames {
+    /// Counts the listing as it is now; without one, gives back what was counted.
+    pub fn count_listing(&mut self) {
+        let bytes = self.listing.as_ref().map_or(0, Listing::bytes);
+        if let Some(budget) = self.budget.as_ref().filter(|_| bytes != self.listing_bytes) {
+            budget.fetch_add(bytes, Ordering::Relaxed);
+            budget.fetch_sub(self.listing_bytes, Ordering::Relaxed);
+            self.listing_bytes = bytes;
+        }
+    }
+}
+
+impl Drop for DirNames {
+    fn drop(&mut self) {
+        self.listing = None;
+        self.count_listing();
+    }
+}
+
+impl Inode {
+    pub fn pin(&self) -> BorrowedFd<'_> {
+        self.pin.as_fd()
+    }
+
+    /// A descriptor that statx and, for files and directories, reading and attributes work on.
+    pub fn for_reading(&self, proc_fds: BorrowedFd<'_>) -> rustix::io::Result<BorrowedFd<'_>> {
+        if let Some(fd) = self.open_fd() {
+            return Ok(fd);
+        }
+        let fd = match self.kind {
+            Kind::Directory => sys::open_self_directory(self.pin())?,
+            _ => sys::reopen(proc_fds, self.pin(), false)?,
+        };
+        Ok(self.read.get_or_init(|| fd).as_fd())
+    }
+
+    pub fn for_writing(&self, proc_fds: BorrowedFd<'_>) -> rustix::io::Result<BorrowedFd<'_>> {
+        if self.pin_mode == PinMode::ReadWrite {
+            return Ok(self.pin());
+        }
+        if let Some(fd) = self.write.get() {
+            return Ok(fd.as_fd());
+        }
+        let fd = sys::reopen(proc_fds, self.pin(), true)?;
+        Ok(self.write.get_or_init(|| fd).as_fd())
+    }
+
+    /// A descriptor for data or attributes, if there is one already.
+    fn open_fd(&self) -> Option<BorrowedFd<'_>> {
+        if self.pin_mode != PinMode::Path {
+            return Some(self.pin());
+        }
+        self.write.get().or_else(|| self.read.get()).map(|f| f.as_fd())
+    }
+
+    /// As it is now.
+    pub fn stat(&self) -> rustix::io::Result<RawStat> {
+        sys::stat_fd(self.pin())
+    }
+
+    /// As it was when this moment's first call looked. Not for those who are changing the file.
+    pub fn seen(&self) -> rustix::io::Result<RawStat> {
+        let Some(moment) = Moment::current() else { return self.stat() };
+        if let Some((_, stat)) = self.seen.lock().filter(|(at, _)| *at == moment) {
+            return Ok(stat);
+        }
+        let stat = self.stat()?;
+        self.note_seen(&stat);
+        Ok(stat)
+    }
+
+    /// `stat` is fresh.
+    pub fn note_seen(&self, stat: &RawStat) {
+        if let Some(moment) = Moment::current() {
+            *self.seen.lock() = Some((moment, *stat));
+        }
+    }
+
+    /// Something about the file changes.
+    pub fn forget_seen(&self) {
+        *self.seen.lock() = None;
+    }
+
+    /// The name `name` in `parent`, shared with everyone who uses it.
+    pub fn link(&self, parent: &Arc<Inode>, name: &str) -> Arc<Link> {
+        if let Some(dir) = &self.dir {
+            // Found here, so this is where it is, however it came here.
+            let mut place = dir.link.place.lock();
+            let same = place.parent.as_ref().is_some_and(|p| Arc::ptr_eq(p, parent)) && &*place.name == name;
+            if !same && place.parent.is_some() {
+                place.parent = Some(parent.clone());
+                place.name = name.into();
+            }
+            place.gone = false;
+            return dir.link.clone();
+        }
+        let mut links = self.links.lock();
+        let mut found = None;
+        links.retain(|weak| match weak.upgrade() {
+            None => false,
+            Some(link) => {
+                if found.is_none() && link.is_at(parent, name) {
+                    found = Some(link);
+                }
+                true
+            }
+        });
+        found.unwrap_or_else(|| {
+            let link = Arc::new(Link::new(Some(parent.clone()), name));
+            links.push(Arc::downgrade(&link));
+            link
+        })
+    }
+
+    /// A name by which the file is in use.
+    pub fn any_link(&self) -> Option<Arc<Link>> {
+        if let Some(dir) = &self.dir {
+            return Some(dir.link.clone());
+        }
+        self.links.lock().iter().filter_map(Weak::upgrade).find(|l| !l.place.lock().gone)
+    }
+
+    /// The users of this name learn that it is gone.
+    pub fn forget_name(&self, parent: &Arc<Inode>, name: &str) {
+        if let Some(dir) = &self.dir {
+            dir.link.place.lock().gone = true;
+            return;
+        }
+        for link in self.links.lock().iter().filter_map(Weak::upgrade) {
+            if link.is_at(parent, name) {
+                link.place.lock().gone = true;
+            }
+        }
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        self.table.forget(self.key);
+    }
+}
+
+impl Link {
+    pub fn new(parent: Option<Arc<Inode>>, name: &str) -> Link {
+        Link { place: Mutex::new(Place { parent, name: name.into(), gone: false, unsynced: false }) }
+    }
+
+    fn is_at(&self, parent: &Arc<Inode>, name: &str) -> bool {
+        let place = self.place.lock();
+        !place.gone && &*place.name == name && place.parent.as_ref().is_some_and(|p| Arc::ptr_eq(p, parent))
+    }
+
+    /// Parent and name, unless the name is gone or this is the root.
+    pub fn standing(&self) -> Option<(Arc<Inode>, Arc<str>)> {
+        let place = self.place.lock();
+        if place.gone {
+            return None;
+        }
+        Some((place.parent.clone()?, place.name.clone()))
+    }
+}
+
+/// From the root, in real case.
+pub fn path_of(link: &Arc<Link>) -> Vec<String> {
+    let mut path = Vec::new();
+    let mut link = link.clone();
+    loop {
+        let (parent, name) = {
+            let place = link.place.lock();
+            (place.parent.clone(), place.name.clone())
+        };
+        let Some(parent) = parent else { break };
+        path.push(name.to_string());
+        let Some(part) = &parent.dir else { break };
+        link = part.link.clone();
+    }
+    path.reverse();
+    path
+}
+
+const SHARDS: usize = 16;
+
+type Shard = HashMap<InodeKey, Weak<Inode>, InodeBuild>;
+
+/// All inodes in use.
+pub struct InodeTable {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl InodeTable {
+    pub fn new() -> InodeTable {
+        InodeTable { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard(&self, key: InodeKey) -> &Mutex<Shard> {
+        &self.shards[key.ino as usize % SHARDS]
+    }
+
+    pub fn get(&self, key: InodeKey) -> Option<Arc<Inode>> {
+        self.shard(key).lock().get(&key)?.upgrade()
+    }
+
+    pub fn find_ino(&self, ino: u64) -> Option<Arc<Inode>> {
+        let shard = self.shards[ino as usize % SHARDS].lock();
+        shard.iter().find(|(k, _)| k.ino == ino).and_then(|(_, w)| w.upgrade())
+    }
+
+    /// The inode with this key; when it is not in use yet, a new one with `pin`. `parent` and `name` are where it was found.
+    pub fn enter(
+        self: &Arc<Self>,
+        key: InodeKey,
+        kind: Kind,
+        pin: OwnedFd,
+        pin_mode: PinMode,
+        place: Option<(&Arc<Inode>, &str)>,
+    ) -> (Arc<Inode>, Arc<Link>) {
+        let mut shard = self.shard(key).lock();
+        if let Some(inode) = shard.get(&key).and_then(Weak::upgrade) {
+            drop(shard);
+            let link = match place {
+                Some((parent, name)) => inode.link(parent, name),
+                None => Arc::new(Link::new(None, "")),
+            };
+            return (inode, link);
+        }
+        let link = Arc::new(Link::new(place.map(|(p, _)| p.clone()), place.map_or("", |(_, n)| n)));
+        let dir = (kind == Kind::Directory).then(|| Box::new(DirPart::new(link.clone())));
+        let inode = Arc::new(Inode {
+            key,
+            kind,
+            pin,
+            pin_mode,
+            read: OnceLock::new(),
+            write: OnceLock::new(),
+            known: Mutex::new(Known::default()),
+            seen: Mutex::default(),
+            links: Mutex::new(vec![Arc::downgrade(&link)]),
+            dir,
+            streams: Mutex::new(()),
+            metadata_unsynced: AtomicBool::new(false),
+            noted_ms: AtomicU64::new(0),
+            table: self.clone(),
+        });
+        shard.insert(key, Arc::downgrade(&inode));
+        (inode, link)
+    }
+
+    fn forget(&self, key: InodeKey) {
+        let mut shard = self.shard(key).lock();
+        // A new inode may have taken the key meanwhile.
+        if shard.get(&key).is_some_and(|w| w.strong_count() == 0) {
+            shard.remove(&key);
+        }
+    }
+}
+
+impl DirPart {
+    fn new(link: Arc<Link>) -> DirPart {
+        DirPart {
+            link,
+            names: Mutex::new(DirNames::default()),
+            subdirs: RwLock::new(HashMap::new()),
+            creating: AtomicUsize::new(0),
+            child_defaults: Mutex::new(None),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! From paths to inodes: exact case by the kernel's own look-up, other cases and misses by the directory's listing.
+//! Directories on the way are remembered, and each time one is used it is checked that it still has this name.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use arden_wire::NtStatus;
+use rustix::io::Errno;
+
+use super::{
+    SPILL_DIRECTORY, Shared,
+    inode::{DirNames, DirPart, Inode, Link, PinMode},
+    names::{self, Found, Listing, ReadError},
+    sys::{self, Kind, RawStat},
+};
+use crate::{
+    name::{NtPath, PathWants, eq_fold, may_be_made_short},
+    store::{Lookup, NodeRef, Result},
+};
+
+/// Spellings of subdirectories remembered for each directory.
+const SPELLINGS_MAX: usize = 4096;
+
+/// Directories on the way to a file that is looked for by its id.
+const PATH_DEPTH_MAX: usize = 256;
+
+/// A component on the way.
+enum Step {
+    Into(Arc<Inode>),
+    Missing,
+    NotADirectory,
+    Symlink(Arc<Inode>, Arc<Link>),
+}
+
+impl Shared {
+    pub fn lookup(self: &Arc<Self>, path: &NtPath) -> Result<Lookup> {
+        let mut here = self.root.clone();
+        let Some((last, parents)) = path.components.split_last() else {
+            return self.finish(path, here, self.root_link.clone());
+        };
+        for (i, component) in parents.iter().enumerate() {
+            match self.step(&here, component)? {
+                Step::Into(next) => here = next,
+                Step::Missing | Step::NotADirectory => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+                Step::Symlink(inode, link) => {
+                    return Ok(Lookup::Symlink {
+                        link: self.node(inode, link),
+                        unparsed_components: path.components.len() - i - 1,
+                    });
+                }
+            }
+        }
+        match self.child(&here, last)? {
+            Some((inode, link)) => self.finish(path, inode, link),
+            None => {
+                let link = dir_part(&here)?.link.clone();
+                Ok(Lookup::Missing { parent: self.node(here, link), base: None })
+            }
+        }
+    }
+
+    /// The file is there; now what the path says of its stream and type.
+    fn finish(self: &Arc<Self>, path: &NtPath, inode: Arc<Inode>, link: Arc<Link>) -> Result<Lookup> {
+        if let Some(stream) = &path.stream {
+            if inode.kind == Kind::Symlink {
+                return Ok(Lookup::Symlink { link: self.node(inode, link), unparsed_components: 0 });
+            }
+            return match self.find_stream(&inode, stream)? {
+                Some(real) => Ok(Lookup::Found(self.stream_node(inode, link, real))),
+                None => {
+                    let parent = link.standing().map_or_else(|| self.root.clone(), |(p, _)| p);
+                    let parent_link = dir_part(&parent)?.link.clone();
+                    let base = Some(self.node(inode, link));
+                    Ok(Lookup::Missing { parent: self.node(parent, parent_link), base })
+                }
+            };
+        }
+        match path.wants {
+            PathWants::Directory if inode.kind == Kind::File => Err(NtStatus::NOT_A_DIRECTORY),
+            PathWants::Data if inode.kind == Kind::Directory => Err(NtStatus::FILE_IS_A_DIRECTORY),
+            _ => Ok(Lookup::Found(self.node(inode, link))),
+        }
+    }
+
+    fn step(&self, dir: &Arc<Inode>, name: &str) -> Result<Step> {
+        let part = dir_part(dir)?;
+        if let Some(known) = self.known_subdirectory(dir, part, name) {
+            return Ok(Step::Into(known));
+        }
+        let Some((inode, link)) = self.child(dir, name)? else { return Ok(Step::Missing) };
+        let stat = inode.seen().map_err(sys::status)?;
+        if inode.kind == Kind::Symlink || self.meta(&inode, &stat)?.reparse_tag != 0 {
+            return Ok(Step::Symlink(inode, link));
+        }
+        match inode.kind {
+            Kind::File | Kind::Symlink => Ok(Step::NotADirectory),
+            Kind::Directory => {
+                let mut subdirs = part.subdirs.write();
+                if subdirs.len() >= SPELLINGS_MAX {
+                    subdirs.retain(|_, w| w.strong_count() > 0);
+                    if subdirs.len() >= SPELLINGS_MAX {
+                        subdirs.clear();
+                    }
+                }
+                subdirs.insert(name.into(), Arc::downgrade(&inode));
+                drop(subdirs);
+                self.keep_directory(&inode);
+                Ok(Step::Into(inode))
+            }
+        }
+    }
+
+    /// The subdirectory that this spelling led to the last time, if its name still leads to it.
+    fn known_subdirectory(&self, dir: &Arc<Inode>, part: &DirPart, name: &str) -> Option<Arc<Inode>> {
+        let inode = part.subdirs.read().get(name)?.upgrade()?;
+        let (parent, real) = inode.dir.as_ref()?.link.standing()?;
+        let still = Arc::ptr_eq(&parent, dir)
+            && eq_fold(&real, name)
+            && match sys::stat_child(dir.pin(), &real) {
+                Ok(stat) if stat.key == inode.key => {
+                    inode.note_seen(&stat);
+                    true
+                }
+                _ => false,
+            };
+        if !still {
+            part.subdirs.write().remove(name);
+            return None;
+        }
+        self.keep_directory(&inode);
+        Some(inode)
+    }
+
+    pub fn keep_directory(&self, inode: &Arc<Inode>) {
+        let mut directories = self.directories.lock();
+        if directories.get(&inode.key).is_none() {
+            directories.insert(inode.key, inode.clone());
+        }
+    }
+
+    /// The file `name` in `dir`, in any case.
+    pub fn child(&self, dir: &Arc<Inode>, name: &str) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
+        let part = dir_part(dir)?;
+        if self.is_reserved(dir, name) {
+            return Ok(None);
+        }
+        // What the listing says saves a look-up that would fail; only its "absent" has to be checked to be believed.
+        let hint = part.names.try_lock().and_then(|n| n.listing.as_ref().map(|l| l.find(name)));
+        match hint {
+            Some(Found::Absent) if self.listing_is_current(dir, part)? => {
+                return self.child_by_short_name(dir, part, name);
+            }
+            Some(Found::As(real)) => {
+                if let Some(found) = self.open_exact(dir, part, &real)? {
+                    // A file with the very name that was asked for goes first.
+                    return match self.open_exact(dir, part, name)? {
+                        Some(exact) => Ok(Some(exact)),
+                        None => Ok(Some(found)),
+                    };
+                }
+            }
+            _ => {}
+        }
+        if let Some(found) = self.open_exact(dir, part, name)? {
+            return Ok(Some(found));
+        }
+        // Only another spelling is left.
+        for _ in 0..3 {
+            let found = {
+                let mut names = part.names.lock();
+                self.find_name(dir, &mut names, name)?.0
+            };
+            match found {
+                Found::Absent => return self.child_by_short_name(dir, part, name),
+                Found::As(real) => {
+                    if let Some(found) = self.open_exact(dir, part, &real)? {
+                        return Ok(Some(found));
+                    }
+                }
+                // It appeared between the two looks.
+                Found::Exact => {
+                    if let Some(found) = self.open_exact(dir, part, name)? {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn child_by_short_name(
+        &self,
+        dir: &Arc<Inode>,
+        part: &DirPart,
+        name: &str,
+    ) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
+        if !may_be_made_short(name) {
+            return Ok(None);
+        }
+        let real = part.names.lock().listing.as_ref().and_then(|l| l.find_short(name));
+        real.map_or(Ok(None), |real| self.open_exact(dir, part, &real))
+    }
+
+    /// Clients cannot name what Arden keeps for itself in the root.
+    pub fn is_reserved(&self, dir: &Arc<Inode>, name: &str) -> bool {
+        name.starts_with('.') && dir.key == self.root.key && eq_fold(name, SPILL_DIRECTORY)
+    }
+
+    fn open_exact(&self, dir: &Arc<Inode>, part: &DirPart, name: &str) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
+        let pin = match sys::pin_child(dir.pin(), name) {
+            Ok(pin) => pin,
+            Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::ILSEQ) => return Ok(None),
+            Err(e) => return Err(sys::status(e)),
+        };
+        if part.creating.load(Ordering::SeqCst) != 0 {
+            // It may be one that is being created: wait until it has its attributes.
+            drop(part.names.lock());
+        }
+        let stat = sys::stat_fd(sys::fd(&pin)).map_err(sys::status)?;
+        self.enter(dir, name, pin, PinMode::Path, &stat).map(Some)
+    }
+
+    /// Devices, sockets and pipes are refused.
+    pub fn enter(
+        &self,
+        dir: &Arc<Inode>,
+        name: &str,
+        pin: OwnedFd,
+        mode: PinMode,
+        stat: &RawStat,
+    ) -> Result<(Arc<Inode>, Arc<Link>)> {
+        let kind = stat.kind.ok_or(NtStatus::ACCESS_DENIED)?;
+        let (inode, link) = self.table.enter(stat.key, kind, pin, mode, Some((dir, name)));
+        inode.note_seen(stat);
+        let name = link.place.lock().name.clone();
+        self.places.lock().insert(stat.key.ino, (dir.key, name));
+        Ok((inode, link))
+    }
+
+    fn listing_is_current(&self, dir: &Arc<Inode>, part: &DirPart) -> Result<bool> {
+        let stat = dir.stat().map_err(sys::status)?;
+        dir.note_seen(&stat);
+        let names = part.names.lock();
+        Ok(names.listing.as_ref().is_some_and(|l| l.is_current(stat.ctime)))
+    }
+
+    /// Which spelling of `name` is in `dir`, and the directory's statx from before. `names` is the directory's, locked.
+    pub fn find_name(&self, dir: &Arc<Inode>, names: &mut DirNames, name: &str) -> Result<(Found, RawStat)> {
+        let stat = dir.stat().map_err(sys::status)?;
+        names.used = self.clock.fetch_add(1, Ordering::Relaxed);
+        if let Some(listing) = names.listing.as_ref().filter(|l| l.is_current(stat.ctime)) {
+            return Ok((listing.find(name), stat));
+        }
+        self.drop_listing(names);
+        let fd = names::open_for_reading(dir.pin()).map_err(sys::status)?;
+        match Listing::read(sys::fd(&fd), stat.ctime, self.fine_stamps, self.options.name_cache_bytes_max) {
+            Ok(listing) => {
+                let found = listing.find(name);
+                self.keep_listing(dir, names, listing);
+                Ok((found, stat))
+            }
+            Err(ReadError::TooLarge) => {
+                rustix::fs::seek(&fd, rustix::fs::SeekFrom::Start(0)).map_err(sys::status)?;
+                Ok((names::scan(sys::fd(&fd), name).map_err(sys::status)?, stat))
+            }
+            Err(ReadError::Io(e)) => Err(sys::status(e)),
+        }
+    }
+
+    fn keep_listing(&self, dir: &Arc<Inode>, names: &mut DirNames, listing: Listing) {
+        names.listing = Some(listing);
+        names.budget = Some(self.listing_bytes.clone());
+        names.count_listing();
+        let mut all = self.listings.lock();
+        all.retain(|w| w.strong_count() > 0);
+        if !all.iter().any(|w| std::ptr::eq(w.as_ptr(), Arc::as_ptr(dir))) {
+            all.push(Arc::downgrade(dir));
+        }
+        self.evict_listings(dir, &mut all);
+    }
+
+    /// Takes the listings that were not used for longest away until the rest fits the limit.
+    fn evict_listings(&self, keep: &Arc<Inode>, all: &mut Vec<std::sync::Weak<Inode>>) {
+        while self.listing_bytes.load(Ordering::Relaxed) > self.options.name_cache_bytes_max {
+            let oldest = all
+                .iter()
+                .enumerate()
+                .filter_map(|(i, w)| {
+                    let inode = w.upgrade().filter(|n| !Arc::ptr_eq(n, keep))?;
+                    // One that is locked is in use.
+                    let used = inode.dir.as_ref()?.names.try_lock()?.used;
+                    Some((used, i, inode))
+                })
+                .min_by_key(|(used, ..)| *used);
+            let Some((_, i, inode)) = oldest else { return };
+            if let Some(mut names) = inode.dir.as_ref().and_then(|d| d.names.try_lock()) {
+                self.drop_listing(&mut names);
+            }
+            all.swap_remove(i);
+        }
+    }
+
+    pub fn drop_listing(&self, names: &mut DirNames) {
+        names.listing = None;
+        names.count_listing();
+    }
+
+    /// One's own change of names in `dir` is done: enters it into the listing. `before` is from before the change.
+    pub fn names_changed(
+        &self,
+        dir: &Arc<Inode>,
+        names: &mut DirNames,
+        before: &RawStat,
+        change: impl FnOnce(&mut Listing),
+    ) -> Result<()> {
+        dir.forget_seen();
+        let after = dir.stat().map_err(sys::status)?;
+        self.restamp(dir, before.ctime, &after);
+        if let Some(listing) = names.listing.as_mut() {
+            change(listing);
+            listing.carry_over(after.ctime);
+            names.count_listing();
+            if names.listing_bytes > self.options.name_cache_bytes_max {
+                self.drop_listing(names);
+            }
+        }
+        Ok(())
+    }
+
+    /// Linux opens nothing by number without privileges, so only files that were seen lately are found.
+    pub fn lookup_id(self: &Arc<Self>, id: u64) -> Result<NodeRef> {
+        let unknown = NtStatus::NOT_SUPPORTED;
+        if let Some(inode) = self.table.find_ino(id) {
+            let link = inode.any_link().ok_or(unknown)?;
+            return Ok(self.node(inode, link));
+        }
+        let (inode, link) = self.by_place(id, PATH_DEPTH_MAX)?.ok_or(unknown)?;
+        Ok(self.node(inode, link))
+    }
+
+    /// Goes where the file was seen last, if it is still there.
+    fn by_place(&self, ino: u64, depth_max: usize) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
+        let Some((parent_key, name)) = self.places.lock().get(&ino).filter(|_| depth_max > 0) else { return Ok(None) };
+        let parent = match self.table.get(parent_key) {
+            Some(parent) => parent,
+            None => match self.by_place(parent_key.ino, depth_max - 1)? {
+                Some((parent, _)) => parent,
+                None => return Ok(None),
+            },
+        };
+        let Some(part) = &parent.dir else { return Ok(None) };
+        Ok(self.open_exact(&parent, part, &name)?.filter(|(inode, _)| inode.key.ino == ino))
+    }
+}
+
+/// Counts files being created in a directory while it lives.
+pub struct Creating<'a>(&'a AtomicUsize);
+impl<'a> Creating<'a> {
+    pub fn new(part: &'a DirPart) -> Creating<'a> {
+        part.creating.fetch_add(1, Ordering::SeqCst);
+        Creating(&part.creating)
+    }
+}
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub fn dir_part(inode: &Inode) -> Result<&DirPart> {
+    inode.dir.as_deref().ok_or(NtStatus::NOT_A_DIRECTORY)
+}

@@ -1,0 +1,37 @@
+//! What was seen of a file stays good for a moment: while one thread answers one message. A compound that opens, asks and
+//! closes looks at its file once. Changes that others make meanwhile happened at the same time as the message, and
+//! those of the thread itself end what was seen (`Inode::forget_seen`). Outside a moment nothing is kept.
+
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Lasts until it is dropped, on the thread that began it.
+pub struct Moment(PhantomData<*const ()>);
+
+impl Moment {
+    /// One that lasts already ends with this.
+    pub fn begin() -> Moment {
+        CURRENT.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        Moment(PhantomData)
+    }
+
+    /// Its number; None outside of any.
+    pub(super) fn current() -> Option<u64> {
+        Some(CURRENT.get()).filter(|n| *n != 0)
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        CURRENT.set(0);
+    }
+}

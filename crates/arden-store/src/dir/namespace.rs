@@ -1,0 +1,389 @@
+//! Changes of names: create, link, rename, unlink. Each holds the lock of the directories that it changes from the check
+//! for other spellings until the listing is up to date, so that two spellings of one name never come to be.
+//!
+//! What a crash between the steps of a create leaves: a file without stored descriptor, which is answered with the one
+//! inherited from its directory and, on the machine, open to its owner alone.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use arden_wire::{NtStatus, access::*, dtyp::SecurityDescriptor};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::{
+    fs::{AtFlags, Mode, RenameFlags},
+    io::Errno,
+};
+
+use super::{
+    Shared,
+    cache::Generations,
+    dosattrib::{self, DosInfo},
+    ea,
+    inode::{DirNames, Inode, Link, PinMode},
+    lookup::{Creating, dir_part},
+    meta::{DOSATTRIB, Meta, StoredSd},
+    names::Found,
+    ntacl,
+    sys::{self, InodeKey, Kind, RawStat},
+};
+use crate::{
+    name::{check_component, may_be_made_short, short_name},
+    store::{NewFile, Result},
+};
+
+/// [MS-FSA] 2.1.1.1, TunnelCacheList: a file that is made again by its 8.3 name soon after it went gets its long name
+/// back. Programs that replace a file by that name rely on it.
+pub struct Tunnel {
+    /// By directory and 8.3 name: the long name, and when it went.
+    gone: Mutex<Generations<(InodeKey, String), Departed>>,
+}
+
+type Departed = (Arc<str>, Instant);
+
+const TUNNEL_TIME: Duration = Duration::from_secs(15);
+const TUNNEL_ENTRIES_MAX: usize = 1024;
+
+impl Default for Tunnel {
+    fn default() -> Self {
+        Tunnel { gone: Mutex::new(Generations::new(TUNNEL_ENTRIES_MAX)) }
+    }
+}
+
+impl Tunnel {
+    fn remember(&self, dir: InodeKey, name: &Arc<str>) {
+        if let Some(short) = short_name(name) {
+            self.gone.lock().insert((dir, short), (name.clone(), Instant::now()));
+        }
+    }
+
+    fn recall(&self, dir: InodeKey, short: &str) -> Option<Arc<str>> {
+        if !may_be_made_short(short) {
+            return None;
+        }
+        let (name, at) = self.gone.lock().get(&(dir, short.to_ascii_uppercase()))?;
+        (at.elapsed() < TUNNEL_TIME).then_some(name)
+    }
+}
+
+impl Shared {
+    pub fn create_child(&self, dir: &Arc<Inode>, name: &str, new: &NewFile<'_>) -> Result<(Arc<Inode>, Arc<Link>)> {
+        let part = dir_part(dir)?;
+        check_component(name)?;
+        if self.is_reserved(dir, name) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let tunnelled = self.tunnel.recall(dir.key, name);
+        let name = tunnelled.as_deref().unwrap_or(name);
+        let store_sd = match new.security {
+            Some(sd) if !self.is_default_for_child(dir, new.directory, sd)? => Some(sd),
+            _ => None,
+        };
+        let mut names = part.names.lock();
+        let (found, before) = self.find_name(dir, &mut names, name)?;
+        if found != Found::Absent {
+            return Err(NtStatus::OBJECT_NAME_COLLISION);
+        }
+        let creating = Creating::new(part);
+        let mut changing = self.changing([dir]);
+        self.note_own(dir, name, true);
+        let fd = self.make(dir, name, new.directory).inspect_err(|e| {
+            if *e == NtStatus::OBJECT_NAME_COLLISION {
+                // Somebody else made it since the listing was checked.
+                self.drop_listing(&mut names);
+            }
+        })?;
+        let finished = self.furnish(&fd, new, store_sd).and_then(|meta| {
+            let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::status)?;
+            Ok((stat, meta))
+        });
+        let (stat, mut meta) = match finished {
+            Ok(done) => done,
+            Err(e) => {
+                let flags = if new.directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                let _ = rustix::fs::unlinkat(dir.pin(), name, flags);
+                self.drop_listing(&mut names);
+                return Err(e);
+            }
+        };
+        self.names_changed(dir, &mut names, &before, |l| l.insert(name))?;
+        drop(creating);
+        drop(names);
+        let mode = if new.directory { PinMode::Read } else { PinMode::ReadWrite };
+        let (inode, link) = self.enter(dir, name, fd, mode, &stat)?;
+        changing.and(&inode);
+        link.place.lock().unsynced = true;
+        meta.set_at(stat.ctime);
+        self.remember(&inode, &stat, meta);
+        Ok((inode, link))
+    }
+
+    fn make(&self, dir: &Arc<Inode>, name: &str, directory: bool) -> Result<OwnedFd> {
+        if directory {
+            rustix::fs::mkdirat(dir.pin(), name, Mode::from_raw_mode(self.options.directory_mode))
+                .map_err(sys::status)?;
+            sys::open_child(dir.pin(), name, false).map_err(sys::status)
+        } else {
+            sys::create_child(dir.pin(), name, self.options.file_mode).map_err(sys::status)
+        }
+    }
+
+    /// Gives a new file what it starts with: first who may use it, then the rest.
+    fn furnish(&self, fd: &OwnedFd, new: &NewFile<'_>, sd: Option<&SecurityDescriptor>) -> Result<Meta> {
+        let mut meta = Meta::bare(sys::Stamp::default());
+        if let Some(sd) = sd {
+            let value = ntacl::encode(sd);
+            match sys::set_xattr(sys::fd(fd), self.ntacl, &value) {
+                Ok(()) => meta.sd = StoredSd::Known(self.intern(&value)),
+                // A file system without attributes has the default descriptor for everything.
+                Err(Errno::OPNOTSUPP) => {}
+                Err(e) => return Err(sys::status(e)),
+            }
+        }
+        let dos = DosInfo { attributes: Some(new.attributes & (ATTR_SETTABLE | ATTR_SPARSE)), creation: None };
+        match sys::set_xattr(sys::fd(fd), DOSATTRIB, &dosattrib::encode(&dos)) {
+            Ok(()) => meta.dos = dos,
+            Err(Errno::OPNOTSUPP) => {}
+            Err(e) => return Err(sys::status(e)),
+        }
+        if !new.eas.is_empty() {
+            ea::write(sys::fd(fd), new.eas)?;
+            meta.ea_size = ea::list_size(sys::fd(fd));
+        }
+        if let Some(size) = new.allocation.filter(|s| *s > 0 && !new.directory) {
+            super::data::reserve(sys::fd(fd), size)?;
+        }
+        Ok(meta)
+    }
+
+    /// Takes the name away.
+    pub fn unlink(&self, inode: &Arc<Inode>, link: &Arc<Link>) -> Result<()> {
+        let (dir, name) = self.standing(inode, link)?;
+        let mut names = dir_part(&dir)?.names.lock();
+        let before = dir.stat().map_err(sys::status)?;
+        let stat = self.verify(&dir, &name, inode)?;
+        let flags = if inode.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let _changing = self.changing([&dir]);
+        self.note_own(&dir, &name, true);
+        rustix::fs::unlinkat(dir.pin(), &*name, flags).map_err(|e| match e {
+            Errno::NOTEMPTY | Errno::EXIST => NtStatus::DIRECTORY_NOT_EMPTY,
+            e => sys::status(e),
+        })?;
+        inode.forget_seen();
+        inode.forget_name(&dir, &name);
+        self.tunnel.remember(dir.key, &name);
+        self.names_changed(&dir, &mut names, &before, |l| l.remove(&name))?;
+        drop(names);
+        if inode.kind == Kind::Directory || stat.links <= 1 {
+            self.last_name_gone(inode, &stat);
+        }
+        Ok(())
+    }
+
+    /// `name` of `dir` still leads to `inode`; local processes may have changed that.
+    fn verify(&self, dir: &Arc<Inode>, name: &str, inode: &Inode) -> Result<RawStat> {
+        match sys::stat_child(dir.pin(), name) {
+            Ok(stat) if stat.key == inode.key => Ok(stat),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+            Err(e) => Err(sys::status(e)),
+        }
+    }
+
+    fn standing(&self, inode: &Inode, link: &Link) -> Result<(Arc<Inode>, Arc<str>)> {
+        if inode.key == self.root.key {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        link.standing().ok_or(NtStatus::FILE_DELETED)
+    }
+
+    pub fn rename(
+        &self,
+        inode: &Arc<Inode>,
+        link: &Arc<Link>,
+        to: &Arc<Inode>,
+        name: &str,
+        replace: bool,
+    ) -> Result<()> {
+        check_component(name)?;
+        if self.is_reserved(to, name) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let (from, old) = self.standing(inode, link)?;
+        let mut locks = self.lock_two(&from, to)?;
+        let from_before = from.stat().map_err(sys::status)?;
+        let before = match Arc::ptr_eq(&from, to) {
+            true => (from_before, from_before),
+            false => (from_before, to.stat().map_err(sys::status)?),
+        };
+        self.verify(&from, &old, inode)?;
+        let target = match self.find_name(to, locks.to(), name)?.0 {
+            Found::Absent => None,
+            Found::Exact => Some(name.to_owned()),
+            Found::As(real) => Some(real),
+        };
+        // Another spelling of its own name is no collision.
+        let itself = Arc::ptr_eq(&from, to) && target.as_deref() == Some(&*old);
+        if itself && *old == *name {
+            return Ok(());
+        }
+        let _changing = self.changing([inode, &from, to]);
+        self.note_own(&from, &old, true);
+        self.note_own(to, name, true);
+        match target.filter(|_| !itself) {
+            Some(_) if !replace => return Err(NtStatus::OBJECT_NAME_COLLISION),
+            Some(target) => self.rename_over(&from, &old, to, &target, name, &mut locks)?,
+            None => rename_new(&from, &old, to, name)?,
+        }
+        inode.forget_seen();
+        {
+            let mut place = link.place.lock();
+            place.parent = Some(to.clone());
+            place.name = name.into();
+            place.unsynced = true;
+        }
+        self.places.lock().insert(inode.key.ino, (to.key, name.into()));
+        if locks.to.is_none() {
+            return self.names_changed(&from, &mut locks.from, &before.0, |l| {
+                l.remove(&old);
+                l.insert(name);
+            });
+        }
+        self.names_changed(&from, &mut locks.from, &before.0, |l| l.remove(&old))?;
+        self.names_changed(to, locks.to(), &before.1, |l| l.insert(name))
+    }
+
+    /// Replaces `target`, another spelling of `name`, in one step; then corrects the spelling.
+    fn rename_over(
+        &self,
+        from: &Arc<Inode>,
+        old: &str,
+        to: &Arc<Inode>,
+        target: &str,
+        name: &str,
+        locks: &mut TwoLocks<'_>,
+    ) -> Result<()> {
+        let stat = sys::stat_child(to.pin(), target).map_err(sys::status)?;
+        if stat.kind.is_none_or(|k| k == Kind::Directory) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let replaced = self.table.get(stat.key);
+        let spilled = self.has_spilled_streams(to, target, &stat);
+        rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::status)?;
+        if let Some(replaced) = replaced {
+            replaced.forget_seen();
+            replaced.forget_name(to, target);
+            if stat.links <= 1 {
+                self.last_name_gone(&replaced, &stat);
+            }
+        } else if stat.links <= 1 {
+            self.remove_spill(&spilled);
+        }
+        if target != name {
+            // Comes and goes again.
+            self.note_own(to, target, true);
+            self.note_own(to, target, true);
+            rename_new(to, target, to, name)?;
+            if let Some(l) = locks.to().listing.as_mut() {
+                l.remove(target);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn link(&self, inode: &Arc<Inode>, link: &Arc<Link>, to: &Arc<Inode>, name: &str, replace: bool) -> Result<()> {
+        check_component(name)?;
+        if inode.kind == Kind::Directory {
+            return Err(NtStatus::FILE_IS_A_DIRECTORY);
+        }
+        if self.is_reserved(to, name) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        self.standing(inode, link)?;
+        let mut names = dir_part(to)?.names.lock();
+        let (found, before) = self.find_name(to, &mut names, name)?;
+        let target = match found {
+            Found::Absent => None,
+            _ if !replace => return Err(NtStatus::OBJECT_NAME_COLLISION),
+            Found::Exact => Some(name.to_owned()),
+            Found::As(real) => Some(real),
+        };
+        if let Some(target) = &target {
+            let stat = sys::stat_child(to.pin(), target).map_err(sys::status)?;
+            if stat.key == inode.key {
+                return Ok(());
+            }
+            if stat.kind.is_none_or(|k| k == Kind::Directory) {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            let spilled = self.has_spilled_streams(to, target, &stat);
+            self.note_own(to, target, true);
+            rustix::fs::unlinkat(to.pin(), &**target, AtFlags::empty()).map_err(sys::status)?;
+            if let Some(replaced) = self.table.get(stat.key) {
+                replaced.forget_seen();
+                replaced.forget_name(to, target);
+            }
+            if stat.links <= 1 {
+                self.remove_spill(&spilled);
+            }
+        }
+        self.note_own(to, name, true);
+        let mut changing = self.note_change(inode, link);
+        changing.and(to);
+        // By descriptor, so that it is this file whatever happens to its names.
+        let number = sys::FdName::new(inode.pin());
+        let linked = rustix::fs::linkat(self.proc_fds(), number.as_str(), to.pin(), name, AtFlags::SYMLINK_FOLLOW);
+        inode.metadata_unsynced.store(true, Ordering::Relaxed);
+        self.names_changed(to, &mut names, &before, |l| {
+            if let Some(target) = &target {
+                l.remove(target);
+            }
+            if linked.is_ok() {
+                l.insert(name);
+            }
+        })?;
+        linked.map_err(sys::status)
+    }
+
+    /// The locks of two directories, taken in one order by everyone.
+    fn lock_two<'a>(&self, from: &'a Arc<Inode>, to: &'a Arc<Inode>) -> Result<TwoLocks<'a>> {
+        let (f, t) = (&dir_part(from)?.names, &dir_part(to)?.names);
+        if Arc::ptr_eq(from, to) {
+            return Ok(TwoLocks { from: f.lock(), to: None });
+        }
+        if from.key < to.key {
+            let from = f.lock();
+            Ok(TwoLocks { from, to: Some(t.lock()) })
+        } else {
+            let to = t.lock();
+            Ok(TwoLocks { from: f.lock(), to: Some(to) })
+        }
+    }
+}
+
+fn rename_new(from: &Arc<Inode>, old: &str, to: &Arc<Inode>, name: &str) -> Result<()> {
+    match rustix::fs::renameat_with(from.pin(), old, to.pin(), name, RenameFlags::NOREPLACE) {
+        // A directory into itself, or a file system that knows no flags.
+        Err(Errno::INVAL) => match sys::stat_child(to.pin(), name) {
+            Err(Errno::NOENT) => rustix::fs::renameat(from.pin(), old, to.pin(), name).map_err(|e| match e {
+                Errno::INVAL => NtStatus::ACCESS_DENIED,
+                e => sys::status(e),
+            }),
+            _ => Err(NtStatus::OBJECT_NAME_COLLISION),
+        },
+        other => other.map_err(sys::status),
+    }
+}
+
+struct TwoLocks<'a> {
+    from: MutexGuard<'a, DirNames>,
+    /// None when both are the same directory.
+    to: Option<MutexGuard<'a, DirNames>>,
+}
+
+impl TwoLocks<'_> {
+    fn to(&mut self) -> &mut DirNames {
+        self.to.as_deref_mut().unwrap_or(&mut self.from)
+    }
+}

@@ -1,0 +1,334 @@
+//! One node: an inode by one of its names, or a stream of it. Decides which part of the store answers a call, and
+//! refuses calls that do not fit the kind of file.
+
+use std::sync::Arc;
+
+use arden_wire::{NtStatus, dtyp::SecurityDescriptor};
+
+use super::{
+    Shared, data, ea,
+    inode::{Inode, Link, path_of},
+    list::Cursor,
+    meta::{CREATE_MARK, OBJECT_ID},
+    stream::StreamRef,
+    sys::{self, Kind},
+};
+use crate::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
+
+pub struct DirNode {
+    pub store: Arc<Shared>,
+    pub inode: Arc<Inode>,
+    pub link: Arc<Link>,
+    pub stream: Option<StreamRef>,
+}
+
+impl DirNode {
+    fn name(&self) -> Arc<str> {
+        self.link.place.lock().name.clone()
+    }
+
+    /// Data calls: on files and streams.
+    fn file(&self) -> Result<&Inode> {
+        if self.inode.kind == Kind::File { Ok(&self.inode) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) }
+    }
+
+    pub fn directory(&self) -> Result<&Arc<Inode>> {
+        if self.inode.kind == Kind::Directory && self.stream.is_none() {
+            Ok(&self.inode)
+        } else {
+            Err(NtStatus::NOT_A_DIRECTORY)
+        }
+    }
+
+    /// The stream's name now.
+    fn stream_name(stream: &StreamRef) -> Result<String> {
+        let state = stream.current.lock();
+        if state.gone { Err(NtStatus::FILE_DELETED) } else { Ok(state.name.clone()) }
+    }
+
+    fn reading(&self) -> Result<std::os::fd::BorrowedFd<'_>> {
+        if self.inode.kind == Kind::Symlink {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        self.inode.for_reading(self.store.proc_fds()).map_err(sys::status)
+    }
+}
+
+pub fn own(node: &dyn Node) -> Result<&DirNode> {
+    node.as_any().downcast_ref::<DirNode>().ok_or(NtStatus::NOT_SAME_DEVICE)
+}
+
+impl Node for DirNode {
+    fn id(&self) -> FileId {
+        FileId { volume: self.inode.key.dev, file: self.inode.key.ino }
+    }
+
+    fn is_directory(&self) -> bool {
+        self.inode.kind == Kind::Directory && self.stream.is_none()
+    }
+
+    fn stream(&self) -> Option<&str> {
+        self.stream.as_ref().map(|s| s.opened_as.as_str())
+    }
+
+    fn path(&self) -> Vec<String> {
+        path_of(&self.link)
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        let mut stat = self.store.stat(&self.inode, &self.name())?;
+        if let Some(stream) = &self.stream {
+            (stat.end_of_file, stat.allocation) =
+                self.store.stream_size(&self.inode, &DirNode::stream_name(stream)?)?;
+        }
+        Ok(stat)
+    }
+
+    fn set_basic(&self, update: &BasicUpdate) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        self.store.set_basic(&self.inode, &self.name(), update)
+    }
+
+    fn security(&self) -> Result<Arc<SecurityDescriptor>> {
+        self.store.security(&self.inode, &self.link)
+    }
+
+    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        self.store.set_security(&self.inode, sd)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        if let Some(stream) = &self.stream {
+            return self.store.read_stream(&self.inode, &DirNode::stream_name(stream)?, offset, buf);
+        }
+        let fd = self.file()?.for_reading(self.store.proc_fds()).map_err(sys::status)?;
+        let wait = if self.store.in_memory { Wait::Yes } else { wait };
+        data::read_at(fd, offset, buf, wait)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8], _wait: Wait) -> Result<()> {
+        let mut changing = self.store.note_change(&self.inode, &self.link);
+        if let Some(stream) = &self.stream {
+            changing.everything();
+            return self.store.write_stream(&self.inode, &DirNode::stream_name(stream)?, offset, bytes);
+        }
+        let _changing = changing.data_only();
+        let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::status)?;
+        data::write_at(fd, offset, bytes)
+    }
+
+    fn set_end_of_file(&self, size: u64) -> Result<()> {
+        let mut changing = self.store.note_change(&self.inode, &self.link);
+        if let Some(stream) = &self.stream {
+            changing.everything();
+            return self.store.set_stream_size(&self.inode, &DirNode::stream_name(stream)?, size);
+        }
+        let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::status)?;
+        rustix::fs::ftruncate(fd, size).map_err(|e| match e {
+            rustix::io::Errno::INVAL | rustix::io::Errno::FBIG => NtStatus::DISK_FULL,
+            e => sys::status(e),
+        })
+    }
+
+    fn set_allocation(&self, size: u64) -> Result<()> {
+        let mut changing = self.store.note_change(&self.inode, &self.link);
+        if let Some(stream) = &self.stream {
+            changing.everything();
+            let name = DirNode::stream_name(stream)?;
+            let (now, _) = self.store.stream_size(&self.inode, &name)?;
+            return if size < now { self.store.set_stream_size(&self.inode, &name, size) } else { Ok(()) };
+        }
+        self.store.set_allocation(self.file()?, size)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        let mut changing = self.store.note_change(&self.inode, &self.link);
+        if let Some(stream) = &self.stream {
+            changing.everything();
+            let name = DirNode::stream_name(stream)?;
+            let (size, _) = self.store.stream_size(&self.inode, &name)?;
+            let end = offset.saturating_add(len).min(size);
+            if offset >= end {
+                return Ok(());
+            }
+            let zeros = vec![0; (end - offset).min(1 << 20) as usize];
+            let mut at = offset;
+            while at < end {
+                let n = zeros.len().min((end - at) as usize);
+                self.store.write_stream(&self.inode, &name, at, &zeros[..n])?;
+                at += n as u64;
+            }
+            return Ok(());
+        }
+        self.store.zero_range(self.file()?, offset, len)
+    }
+
+    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        if self.stream.is_some() {
+            let end = offset.saturating_add(len).min(self.stat()?.end_of_file);
+            return Ok(if offset < end { vec![(offset, end - offset)] } else { Vec::new() });
+        }
+        self.store.allocated_ranges(self.file()?, offset, len)
+    }
+
+    fn set_sparse(&self, sparse: bool) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        // [MS-FSA] 2.1.5.10.37: a property of the stream; Linux has it for the file alone.
+        if self.stream.is_some() {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        self.store.set_sparse(self.file()?, &self.name(), sparse)
+    }
+
+    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        let source = own(source)?;
+        if self.stream.is_none() && source.stream.is_none() {
+            return self.store.copy(source.file()?, self.file()?, source_offset, offset, len);
+        }
+        let mut buf = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let n = buf.len().min((len - done) as usize);
+            let got = source.read_at(source_offset + done, &mut buf[..n], Wait::Yes)?;
+            if got == 0 {
+                break;
+            }
+            self.write_at(offset + done, &buf[..got], Wait::Yes)?;
+            done += got as u64;
+        }
+        Ok(done)
+    }
+
+    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        let source = own(source)?;
+        if self.stream.is_some() || source.stream.is_some() || !self.store.shares_extents(&self.inode) {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        match self.store.copy(source.file()?, self.file()?, source_offset, offset, len)? {
+            n if n == len => Ok(()),
+            _ => Err(NtStatus::END_OF_FILE),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.store.sync(&self.inode, &self.link)
+    }
+
+    fn streams(&self) -> Result<Vec<StreamEntry>> {
+        self.store.streams(&self.inode)
+    }
+
+    fn create_stream(&self, name: &str) -> Result<NodeRef> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        self.store.create_stream(&self.inode, name)?;
+        Ok(self.store.stream_node(self.inode.clone(), self.link.clone(), name.to_owned()))
+    }
+
+    fn eas(&self) -> Result<Vec<Ea>> {
+        if self.inode.kind == Kind::Symlink {
+            return Ok(Vec::new());
+        }
+        ea::read(self.reading()?)
+    }
+
+    fn set_eas(&self, eas: &[Ea]) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        let _lock = self.inode.streams.lock();
+        ea::write(self.reading()?, eas)
+    }
+
+    fn reparse(&self) -> Result<(u32, Vec<u8>)> {
+        self.store.reparse(&self.inode)
+    }
+
+    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        self.store.set_reparse(&self.inode, tag, data)
+    }
+
+    fn delete_reparse(&self, tag: u32) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        self.store.delete_reparse(&self.inode, tag)
+    }
+
+    fn object_id(&self) -> Result<Option<u128>> {
+        let value = sys::get_xattr(self.reading()?, OBJECT_ID, 64).map_err(sys::status)?;
+        Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
+    }
+
+    fn set_object_id(&self, id: u128) -> Result<()> {
+        let _changing = self.store.note_change(&self.inode, &self.link);
+        sys::set_xattr(self.reading()?, OBJECT_ID, &id.to_le_bytes()).map_err(sys::status)
+    }
+
+    fn create_mark(&self) -> Result<Option<u128>> {
+        if self.inode.kind != Kind::File {
+            return Ok(None);
+        }
+        let value = sys::get_xattr(self.reading()?, CREATE_MARK, 64).map_err(sys::status)?;
+        Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
+    }
+
+    fn set_create_mark(&self, mark: u128) -> Result<()> {
+        // A file system without attributes keeps none.
+        match sys::set_xattr(self.reading()?, CREATE_MARK, &mark.to_le_bytes()) {
+            Err(e) if e != rustix::io::Errno::OPNOTSUPP => Err(sys::status(e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
+        let (inode, link) = self.store.create_child(self.directory()?, name, new)?;
+        Ok(self.store.node(inode, link))
+    }
+
+    fn list(&self) -> Result<Box<dyn DirCursor>> {
+        Ok(Box::new(Cursor::new(self.store.clone(), self.directory()?.clone())?))
+    }
+
+    fn is_empty_directory(&self) -> Result<bool> {
+        self.store.is_empty(self.directory()?)
+    }
+
+    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        if let Some(stream) = &self.stream {
+            let mut changing = self.store.note_change(&self.inode, &self.link);
+            changing.everything();
+            let mut state = stream.current.lock();
+            if state.gone {
+                return Err(NtStatus::FILE_DELETED);
+            }
+            self.store.rename_stream(&self.inode, &state.name, name, replace)?;
+            state.name = name.to_owned();
+            return Ok(());
+        }
+        self.store.rename(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
+    }
+
+    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        if self.stream.is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.store.link(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
+    }
+
+    fn unlink(&self) -> Result<()> {
+        if let Some(stream) = &self.stream {
+            let mut changing = self.store.note_change(&self.inode, &self.link);
+            changing.everything();
+            let mut state = stream.current.lock();
+            if !std::mem::replace(&mut state.gone, true) {
+                self.store.delete_stream(&self.inode, &state.name)?;
+            }
+            return Ok(());
+        }
+        self.store.unlink(&self.inode, &self.link)
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}

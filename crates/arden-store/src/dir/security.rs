@@ -1,0 +1,140 @@
+//! Descriptors of files that have none stored: the share's root gets a default, everything else inherits from its
+//! directory, [MS-DTYP] 2.5.3.4, with the owner that Linux knows. A file that belongs to somebody else on this machine
+//! and is closed to others by its mode stays closed: only its owner and administrators get access.
+
+use std::sync::Arc;
+
+use arden_auth::{Token, new_descriptor};
+use arden_wire::{
+    NtStatus,
+    access::FILE_ALL_ACCESS,
+    dtyp::{
+        Ace, Acl, CONTAINER_INHERIT_ACE as CI, INHERIT_ONLY_ACE as IO, OBJECT_INHERIT_ACE as OI,
+        SE_DACL_AUTO_INHERITED, SecurityDescriptor, Sid, well_known as wk,
+    },
+};
+
+use super::{
+    Shared,
+    inode::{ChildDefaults, Inode, Link},
+    lookup::dir_part,
+    meta::StoredSd,
+    ntacl,
+    sys::{self, Kind},
+};
+use crate::store::Result;
+
+/// Read, write, execute and delete, without changing permissions.
+const MODIFY: u32 = 0x0013_01BF;
+
+/// A share's root without a stored descriptor: administrators and the system may do everything, everyone who logged on
+/// may work, and who makes something may do everything with it.
+pub fn default_root() -> SecurityDescriptor {
+    let aces = vec![
+        Ace::allow(&wk::BUILTIN_ADMINISTRATORS, FILE_ALL_ACCESS, OI | CI),
+        Ace::allow(&wk::SYSTEM, FILE_ALL_ACCESS, OI | CI),
+        Ace::allow(&wk::CREATOR_OWNER, FILE_ALL_ACCESS, OI | CI | IO),
+        Ace::allow(&wk::AUTHENTICATED_USERS, MODIFY, OI | CI),
+    ];
+    let mut sd = SecurityDescriptor::with_dacl(&wk::BUILTIN_ADMINISTRATORS, &wk::SYSTEM, Acl::new(aces));
+    // As on a Windows volume: what is inherited below is marked so.
+    sd.control |= SE_DACL_AUTO_INHERITED;
+    sd
+}
+
+/// In place of a descriptor that cannot be read.
+pub fn administrators_only() -> SecurityDescriptor {
+    let aces = vec![Ace::allow(&wk::BUILTIN_ADMINISTRATORS, FILE_ALL_ACCESS, 0)];
+    SecurityDescriptor::with_dacl(&wk::BUILTIN_ADMINISTRATORS, &wk::SYSTEM, Acl::new(aces))
+}
+
+fn owner_sid(uid: u32) -> Sid {
+    if uid == 0 { wk::BUILTIN_ADMINISTRATORS.clone() } else { Sid::new(22, &[1, uid]) }
+}
+
+fn group_sid(gid: u32) -> Sid {
+    if gid == 0 { wk::SYSTEM.clone() } else { Sid::new(22, &[2, gid]) }
+}
+
+fn private(uid: u32, gid: u32) -> SecurityDescriptor {
+    let mut aces = vec![
+        Ace::allow(&wk::BUILTIN_ADMINISTRATORS, FILE_ALL_ACCESS, OI | CI),
+        Ace::allow(&wk::SYSTEM, FILE_ALL_ACCESS, OI | CI),
+    ];
+    if uid != 0 {
+        aces.push(Ace::allow(&owner_sid(uid), FILE_ALL_ACCESS, OI | CI));
+    }
+    SecurityDescriptor::with_dacl(&owner_sid(uid), &group_sid(gid), Acl::new(aces))
+}
+
+/// What a child of a directory with `parent` inherits.
+fn inherit(parent: &SecurityDescriptor, directory: bool, owner: &Sid, group: &Sid) -> SecurityDescriptor {
+    let explicit = SecurityDescriptor { owner: Some(owner.clone()), group: Some(group.clone()), ..Default::default() };
+    new_descriptor(Some(parent), Some(&explicit), directory, &Token::system())
+}
+
+impl Shared {
+    /// The descriptor of a file: the stored one, else its default.
+    pub fn security(&self, inode: &Inode, link: &Link) -> Result<Arc<SecurityDescriptor>> {
+        let stat = inode.seen().map_err(sys::status)?;
+        // Linux keeps no attributes of this kind for symbolic links of users.
+        if inode.kind != Kind::Symlink
+            && let Some(sd) = self.stored_sd(inode, &stat)?
+        {
+            return Ok(sd);
+        }
+        if inode.key == self.root.key {
+            return Ok(self.default_root.clone());
+        }
+        if stat.uid != self.uid && stat.mode & 0o007 == 0 {
+            return Ok(Arc::new(private(stat.uid, stat.gid)));
+        }
+        let parent = link.place.lock().parent.clone();
+        // One without a name any more has nobody to inherit from.
+        let Some(parent) = parent else { return Ok(Arc::new(administrators_only())) };
+        let defaults = self.child_defaults(&parent, stat.uid, stat.gid)?;
+        Ok(if inode.kind == Kind::Directory { defaults.directory } else { defaults.file })
+    }
+
+    fn child_defaults(&self, dir: &Arc<Inode>, uid: u32, gid: u32) -> Result<ChildDefaults> {
+        let part = dir_part(dir)?;
+        let from = self.security(dir, &part.link)?;
+        let mut cached = part.child_defaults.lock();
+        if let Some(known) = cached.as_ref().filter(|c| Arc::ptr_eq(&c.from, &from) && c.uid == uid && c.gid == gid) {
+            return Ok(known.clone());
+        }
+        let (owner, group) = (owner_sid(uid), group_sid(gid));
+        let defaults = ChildDefaults {
+            uid,
+            gid,
+            file: Arc::new(inherit(&from, false, &owner, &group)),
+            directory: Arc::new(inherit(&from, true, &owner, &group)),
+            from,
+        };
+        *cached = Some(defaults.clone());
+        Ok(defaults)
+    }
+
+    /// Whether a new child would be answered with just this descriptor if none were stored.
+    pub fn is_default_for_child(&self, dir: &Arc<Inode>, directory: bool, sd: &SecurityDescriptor) -> Result<bool> {
+        // Nearly always the owner differs: a user's, where Linux knows the server's.
+        if sd.owner.as_ref() != Some(&owner_sid(self.uid)) {
+            return Ok(false);
+        }
+        let defaults = self.child_defaults(dir, self.uid, self.gid)?;
+        Ok(*sd == if directory { (*defaults.directory).clone() } else { (*defaults.file).clone() })
+    }
+
+    pub fn set_security(&self, inode: &Inode, sd: &SecurityDescriptor) -> Result<()> {
+        if inode.kind == Kind::Symlink {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let stat = inode.stat().map_err(sys::status)?;
+        let meta = self.meta(inode, &stat)?;
+        let value = ntacl::encode(sd);
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        sys::set_xattr(fd, self.ntacl, &value).map_err(sys::status)?;
+        let sd = self.intern(&value);
+        self.after_change(inode, meta, |m| m.sd = StoredSd::Known(sd))
+    }
+}

@@ -1,0 +1,377 @@
+//! Alternate data streams: `user.DosStream.NAME:$DATA`, the bytes and one NUL, as Samba's streams_xattr keeps them.
+//! A stream that the file system has no room for in an attribute spills into a file of its own in the root's hidden
+//! directory; `user.ArdenStream.NAME` then holds the file's name. A spilled stream stays spilled.
+
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use arden_wire::NtStatus;
+use parking_lot::Mutex;
+use rustix::{
+    fs::{AtFlags, Mode},
+    io::Errno,
+};
+
+use super::{
+    SPILL_DIRECTORY, Shared, data,
+    inode::{Inode, Link},
+    node::DirNode,
+    sys::{self, Kind, RawStat},
+};
+use crate::{
+    name::{check_stream_name, eq_fold},
+    store::{NodeRef, Result, StreamEntry, Wait},
+};
+
+const INLINE: &str = "user.DosStream.";
+const INLINE_TAIL: &str = ":$DATA";
+const SPILLED: &str = "user.ArdenStream.";
+/// What the kernel takes as one attribute at most.
+const INLINE_BYTES_MAX: usize = 65_536;
+/// A single stream; spilled streams are read and written in place, so this bounds nothing in memory.
+const STREAM_BYTES_MAX: u64 = 1 << 40;
+
+/// Which stream a node is: the name it was opened by, and what it is called now.
+pub struct StreamRef {
+    pub opened_as: String,
+    pub current: Mutex<StreamState>,
+}
+
+pub struct StreamState {
+    pub name: String,
+    pub gone: bool,
+}
+
+pub fn is_stream_attribute(name: &str) -> bool {
+    name.starts_with(INLINE) || name.starts_with(SPILLED)
+}
+
+fn inline_name(stream: &str) -> String {
+    format!("{INLINE}{stream}{INLINE_TAIL}")
+}
+
+fn spilled_name(stream: &str) -> String {
+    format!("{SPILLED}{stream}")
+}
+
+/// Where a stream's bytes are.
+enum Place {
+    Inline(Vec<u8>),
+    Spilled(OwnedFd),
+}
+
+impl Shared {
+    /// The stream's real name.
+    pub fn find_stream(&self, inode: &Inode, name: &str) -> Result<Option<String>> {
+        if !self.may_have_streams(inode)? {
+            return Ok(None);
+        }
+        let mut found = None;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        each_stream(fd, |here| {
+            if eq_fold(here, name) {
+                found = Some(here.to_owned());
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn may_have_streams(&self, inode: &Inode) -> Result<bool> {
+        let stat = inode.stat().map_err(sys::status)?;
+        Ok(self.meta(inode, &stat)?.has_streams)
+    }
+
+    pub fn stream_node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>, name: String) -> NodeRef {
+        let current = Mutex::new(StreamState { name: name.clone(), gone: false });
+        let stream = Some(StreamRef { opened_as: name, current });
+        Arc::new(DirNode { store: self.clone(), inode, link, stream })
+    }
+
+    pub fn create_stream(&self, inode: &Inode, name: &str) -> Result<()> {
+        check_stream_name(name)?;
+        if inode.kind == Kind::Symlink {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let _lock = inode.streams.lock();
+        if self.find_stream(inode, name)?.is_some() {
+            return Err(NtStatus::OBJECT_NAME_COLLISION);
+        }
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        match sys::set_xattr(fd, &inline_name(name), &[0]) {
+            Err(Errno::RANGE | Errno::NAMETOOLONG) => Err(NtStatus::OBJECT_NAME_INVALID),
+            other => other.map_err(sys::status),
+        }
+    }
+
+    pub fn streams(&self, inode: &Inode) -> Result<Vec<StreamEntry>> {
+        let mut out = Vec::new();
+        if inode.kind == Kind::File {
+            let stat = inode.stat().map_err(sys::status)?;
+            let allocation = self.data_allocation(&stat, &self.meta(inode, &stat)?);
+            out.push(StreamEntry { name: String::new(), size: stat.size, allocation });
+        }
+        if inode.kind == Kind::Symlink || !self.may_have_streams(inode)? {
+            return Ok(out);
+        }
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let mut names = Vec::new();
+        each_stream(fd, |name| names.push(name.to_owned()))?;
+        for name in names {
+            match self.stream_size(inode, &name) {
+                Ok((size, allocation)) => out.push(StreamEntry { name, size, allocation }),
+                Err(NtStatus::FILE_DELETED) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Size and allocation.
+    pub fn stream_size(&self, inode: &Inode, name: &str) -> Result<(u64, u64)> {
+        match self.place(inode, name, false)? {
+            Place::Inline(bytes) => Ok((bytes.len() as u64, bytes.len() as u64)),
+            Place::Spilled(fd) => {
+                let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::status)?;
+                Ok((stat.size, stat.allocated))
+            }
+        }
+    }
+
+    fn place(&self, inode: &Inode, name: &str, write: bool) -> Result<Place> {
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        if let Some(id) = spill_id(fd, name)? {
+            let dir = self.spill_directory(false)?.ok_or(NtStatus::DATA_ERROR)?;
+            return sys::open_child(sys::fd(&dir), &id, write).map(Place::Spilled).map_err(|e| match e {
+                Errno::NOENT => NtStatus::DATA_ERROR,
+                e => sys::status(e),
+            });
+        }
+        let value = sys::get_xattr(fd, &inline_name(name), INLINE_BYTES_MAX).map_err(sys::status)?;
+        let mut value = value.ok_or(NtStatus::FILE_DELETED)?;
+        value.pop();
+        Ok(Place::Inline(value))
+    }
+
+    pub fn read_stream(&self, inode: &Inode, name: &str, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _lock = inode.streams.lock();
+        match self.place(inode, name, false)? {
+            Place::Inline(bytes) => {
+                let Some(rest) = usize::try_from(offset).ok().and_then(|o| bytes.get(o..)) else { return Ok(0) };
+                let n = rest.len().min(buf.len());
+                buf[..n].copy_from_slice(&rest[..n]);
+                Ok(n)
+            }
+            Place::Spilled(fd) => data::read_at(sys::fd(&fd), offset, buf, Wait::Yes),
+        }
+    }
+
+    pub fn write_stream(&self, inode: &Inode, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|e| *e <= STREAM_BYTES_MAX);
+        let end = end.ok_or(NtStatus::DISK_FULL)?;
+        let _lock = inode.streams.lock();
+        match self.place(inode, name, true)? {
+            Place::Spilled(fd) => data::write_at(sys::fd(&fd), offset, bytes),
+            Place::Inline(old) if end >= INLINE_BYTES_MAX as u64 => {
+                let fd = self.spill(inode, name, &old)?;
+                data::write_at(sys::fd(&fd), offset, bytes)
+            }
+            Place::Inline(mut value) => {
+                if value.len() < end as usize {
+                    value.resize(end as usize, 0);
+                }
+                value[offset as usize..end as usize].copy_from_slice(bytes);
+                self.store_inline(inode, name, value)
+            }
+        }
+    }
+
+    pub fn set_stream_size(&self, inode: &Inode, name: &str, size: u64) -> Result<()> {
+        if size > STREAM_BYTES_MAX {
+            return Err(NtStatus::DISK_FULL);
+        }
+        let _lock = inode.streams.lock();
+        let fd = match self.place(inode, name, true)? {
+            Place::Spilled(fd) => fd,
+            Place::Inline(old) if size >= INLINE_BYTES_MAX as u64 => self.spill(inode, name, &old)?,
+            Place::Inline(mut value) => {
+                value.resize(size as usize, 0);
+                return self.store_inline(inode, name, value);
+            }
+        };
+        rustix::fs::ftruncate(&fd, size).map_err(sys::status)
+    }
+
+    fn store_inline(&self, inode: &Inode, name: &str, mut value: Vec<u8>) -> Result<()> {
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        value.push(0);
+        match sys::set_xattr(fd, &inline_name(name), &value) {
+            Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
+                value.pop();
+                self.spill(inode, name, &value).map(|_| ())
+            }
+            other => other.map_err(sys::status),
+        }
+    }
+
+    /// Moves a stream into a file: the file first, then the attribute that names it, then the old attribute goes.
+    fn spill(&self, inode: &Inode, name: &str, bytes: &[u8]) -> Result<OwnedFd> {
+        let dir = self.spill_directory(true)?.ok_or(NtStatus::DATA_ERROR)?;
+        let id = random_id()?;
+        let file = sys::create_child(sys::fd(&dir), &id, 0o600).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let done = data::write_at(sys::fd(&file), 0, bytes).and_then(|()| {
+            match sys::set_xattr(fd, &spilled_name(name), id.as_bytes()) {
+                Err(Errno::NOSPC) => {
+                    // The old attribute may fill the room that the new one needs.
+                    sys::remove_xattr(fd, &inline_name(name)).map_err(sys::status)?;
+                    sys::set_xattr(fd, &spilled_name(name), id.as_bytes()).map_err(sys::status)
+                }
+                other => other.map_err(sys::status),
+            }
+        });
+        if let Err(e) = done {
+            let _ = rustix::fs::unlinkat(&dir, id.as_str(), AtFlags::empty());
+            return Err(e);
+        }
+        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::status)?;
+        Ok(file)
+    }
+
+    fn spill_directory(&self, create: bool) -> Result<Option<OwnedFd>> {
+        let open = || match sys::open_child(self.root.pin(), SPILL_DIRECTORY, false) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(sys::status(e)),
+        };
+        if let Some(fd) = open()? {
+            return Ok(Some(fd));
+        }
+        if !create {
+            return Ok(None);
+        }
+        match rustix::fs::mkdirat(self.root.pin(), SPILL_DIRECTORY, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => open(),
+            Err(e) => Err(sys::status(e)),
+        }
+    }
+
+    pub fn delete_stream(&self, inode: &Inode, name: &str) -> Result<()> {
+        let _lock = inode.streams.lock();
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        if let Some(id) = spill_id(fd, name)? {
+            sys::remove_xattr(fd, &spilled_name(name)).map_err(sys::status)?;
+            self.remove_spill(&[id]);
+        }
+        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::status)
+    }
+
+    pub fn rename_stream(&self, inode: &Inode, old: &str, new: &str, replace: bool) -> Result<()> {
+        check_stream_name(new)?;
+        let same = eq_fold(old, new);
+        if !same && let Some(there) = self.find_stream(inode, new)? {
+            if !replace {
+                return Err(NtStatus::OBJECT_NAME_COLLISION);
+            }
+            self.delete_stream(inode, &there)?;
+        }
+        let _lock = inode.streams.lock();
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let (from, to) = match spill_id(fd, old)? {
+            Some(_) => (spilled_name(old), spilled_name(new)),
+            None => (inline_name(old), inline_name(new)),
+        };
+        if from == to {
+            return Ok(());
+        }
+        let value = sys::get_xattr(fd, &from, INLINE_BYTES_MAX).map_err(sys::status)?;
+        let value = value.ok_or(NtStatus::FILE_DELETED)?;
+        match sys::set_xattr(fd, &to, &value).map_err(sys::status) {
+            // No room for both at a time.
+            Err(NtStatus::DISK_FULL) => {
+                sys::remove_xattr(fd, &from).map_err(sys::status)?;
+                sys::set_xattr(fd, &to, &value).map_err(|e| {
+                    let _ = sys::set_xattr(fd, &from, &value);
+                    sys::status(e)
+                })
+            }
+            other => other.and_then(|()| sys::remove_xattr(fd, &from).map_err(sys::status)),
+        }
+    }
+
+    /// The last name of a file went: its spilled streams go too.
+    pub fn last_name_gone(&self, inode: &Inode, stat: &RawStat) {
+        // Mostly it is known that there are no streams at all.
+        let none = self.cached_meta(stat).is_some_and(|m| !m.has_streams);
+        if none || inode.kind == Kind::Symlink || self.spill_directory(false).ok().flatten().is_none() {
+            return;
+        }
+        if let Ok(fd) = inode.for_reading(self.proc_fds()) {
+            self.remove_spill(&spill_ids(fd));
+        }
+    }
+
+    /// The spilled streams of a file that is about to be replaced.
+    pub fn has_spilled_streams(&self, dir: &Inode, name: &str, stat: &RawStat) -> Vec<String> {
+        let none = self.cached_meta(stat).is_some_and(|m| !m.has_streams);
+        if none || stat.kind != Some(Kind::File) || self.spill_directory(false).ok().flatten().is_none() {
+            return Vec::new();
+        }
+        sys::open_child(dir.pin(), name, false).map(|fd| spill_ids(sys::fd(&fd))).unwrap_or_default()
+    }
+
+    pub fn remove_spill(&self, ids: &[String]) {
+        if ids.is_empty() {
+            return;
+        }
+        let Ok(Some(dir)) = self.spill_directory(false) else { return };
+        for id in ids {
+            if let Err(e) = rustix::fs::unlinkat(&dir, id.as_str(), AtFlags::empty()) {
+                tracing::warn!("a spilled stream could not be removed: {e}");
+            }
+        }
+    }
+}
+
+fn each_stream(fd: BorrowedFd<'_>, mut f: impl FnMut(&str)) -> Result<()> {
+    sys::each_xattr(fd, |name| {
+        if let Some(rest) = name.strip_prefix(INLINE) {
+            // Samba can be told to leave the type out.
+            f(rest.strip_suffix(INLINE_TAIL).unwrap_or(rest));
+        } else if let Some(rest) = name.strip_prefix(SPILLED) {
+            f(rest);
+        }
+    })
+    .map_err(sys::status)
+}
+
+fn spill_id(fd: BorrowedFd<'_>, stream: &str) -> Result<Option<String>> {
+    let value = match sys::get_xattr(fd, &spilled_name(stream), 64) {
+        Ok(value) => value,
+        Err(Errno::RANGE | Errno::TOOBIG) => return Err(NtStatus::DATA_ERROR),
+        Err(e) => return Err(sys::status(e)),
+    };
+    Ok(value.and_then(valid_id))
+}
+
+fn spill_ids(fd: BorrowedFd<'_>) -> Vec<String> {
+    let mut names = Vec::new();
+    let _ = sys::each_xattr(fd, |name| {
+        if name.starts_with(SPILLED) {
+            names.push(name.to_owned());
+        }
+    });
+    names.iter().filter_map(|n| sys::get_xattr(fd, n, 64).ok().flatten()).filter_map(valid_id).collect()
+}
+
+/// Local users may write such attributes: only a plain name is followed.
+fn valid_id(value: Vec<u8>) -> Option<String> {
+    let ok = value.len() == 36 && value.iter().all(|b| b.is_ascii_hexdigit() || *b == b'-');
+    ok.then(|| String::from_utf8(value).ok()).flatten()
+}
+
+fn random_id() -> Result<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|_| NtStatus::INTERNAL_ERROR)?;
+    Ok(id.trim().to_owned())
+}

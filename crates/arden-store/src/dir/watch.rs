@@ -1,0 +1,514 @@
+//! Changes made outside Arden, by inotify: directories are watched while somebody asks for them, up to a limit. What
+//! Arden does itself comes back from the kernel as an echo; whoever does it notes it first, and the echo is dropped.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_wire::NtStatus;
+use parking_lot::Mutex;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags},
+    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    io::Errno,
+};
+
+use super::{
+    Shared,
+    commit::Changing,
+    inode::{Inode, Link, path_of},
+    names,
+    sys::{self, InodeKey, Kind},
+};
+use crate::{
+    name::is_presentable,
+    store::{ChangeKind, ChangeSink, Result, WatchGuard},
+};
+
+/// How long an echo may take.
+const ECHO_TIME: Duration = Duration::from_secs(2);
+/// Notes of one's own changes; beyond, the oldest are forgotten and their echoes reported.
+const ECHOES_MAX: usize = 65_536;
+const EVENT_BUFFER_BYTES: usize = 64 * 1024;
+
+pub struct Watcher {
+    inotify: OwnedFd,
+    wake: OwnedFd,
+    sink: Arc<dyn ChangeSink>,
+    state: Mutex<State>,
+    echoes: Mutex<HashMap<(InodeKey, Box<str>), Echo>>,
+    /// Watches there are; without any nobody notes anything.
+    active: AtomicUsize,
+    watches_max: usize,
+    started: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    watched: HashMap<i32, Watched>,
+    /// Whether the guard is recursive.
+    guards: HashMap<u64, bool>,
+    next_guard: u64,
+    jobs: VecDeque<Job>,
+    stop: bool,
+    /// The limit was met and told.
+    limit_told: bool,
+}
+
+struct Watched {
+    inode: Arc<Inode>,
+    guards: Vec<u64>,
+}
+
+enum Job {
+    /// Watch everything below for this guard.
+    Below(Arc<Inode>, u64),
+    Release(u64),
+}
+
+struct Echo {
+    /// Names that come or go.
+    names: u32,
+    until: Instant,
+}
+
+/// Stops the watch of a directory when dropped.
+struct Guard {
+    watcher: Weak<Watcher>,
+    id: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(watcher) = self.watcher.upgrade() {
+            watcher.state.lock().jobs.push_back(Job::Release(self.id));
+            watcher.wake();
+        }
+    }
+}
+
+impl Shared {
+    pub fn start_watching(self: &Arc<Self>, sink: Arc<dyn ChangeSink>) -> Result<()> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(sys::status)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(sys::status)?;
+        let watcher = Arc::new(Watcher {
+            inotify,
+            wake,
+            sink,
+            state: Mutex::default(),
+            echoes: Mutex::default(),
+            active: AtomicUsize::new(0),
+            watches_max: self.options.watches_max,
+            started: Instant::now(),
+        });
+        if self.watcher.set(watcher.clone()).is_err() {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        let store = Arc::downgrade(self);
+        std::thread::Builder::new()
+            .name("arden-watch".into())
+            .spawn(move || watcher.run(&store))
+            .map(|_| ())
+            .map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)
+    }
+
+    pub fn watch_directory(&self, dir: &Arc<Inode>, recursive: bool) -> Result<WatchGuard> {
+        let Some(watcher) = self.watcher.get() else { return Ok(Box::new(())) };
+        if dir.kind != Kind::Directory {
+            return Err(NtStatus::NOT_A_DIRECTORY);
+        }
+        let id = {
+            let mut state = watcher.state.lock();
+            let id = state.next_guard;
+            state.next_guard += 1;
+            state.guards.insert(id, recursive);
+            id
+        };
+        // Also when it fails, so that nothing of it stays.
+        let guard = Guard { watcher: Arc::downgrade(watcher), id };
+        watcher.add(dir, &[id])?;
+        if recursive {
+            watcher.state.lock().jobs.push_back(Job::Below(dir.clone(), id));
+            watcher.wake();
+        }
+        Ok(Box::new(guard))
+    }
+
+    /// Arden is about to change this name: its coming or going, when `names`, and what follows from it.
+    pub fn note_own(&self, dir: &Inode, name: &str, names: bool) {
+        if let Some(watcher) = self.watcher.get()
+            && watcher.active.load(Ordering::Relaxed) > 0
+        {
+            watcher.note(dir.key, name, names);
+        }
+    }
+
+    /// Arden is about to change data or attributes of the file that `link` names.
+    pub fn note_change(&self, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
+        inode.forget_seen();
+        self.note_for_watchers(inode, link);
+        self.changing([inode])
+    }
+
+    fn note_for_watchers(&self, inode: &Inode, link: &Link) {
+        let Some(watcher) = self.watcher.get().filter(|w| w.active.load(Ordering::Relaxed) > 0) else { return };
+        // Once for many writes.
+        let now = watcher.started.elapsed().as_millis() as u64 + 1;
+        let before = inode.noted_ms.load(Ordering::Relaxed);
+        if before != 0 && now - before.min(now) < ECHO_TIME.as_millis() as u64 / 4 {
+            return;
+        }
+        inode.noted_ms.store(now, Ordering::Relaxed);
+        if let Some((dir, name)) = link.standing() {
+            watcher.note(dir.key, &name, false);
+        }
+    }
+}
+
+impl Watcher {
+    fn wake(&self) {
+        // It fails only when it is full, and then the thread wakes anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.wake();
+    }
+
+    fn note(&self, dir: InodeKey, name: &str, names: bool) {
+        let now = Instant::now();
+        let mut echoes = self.echoes.lock();
+        if echoes.len() >= ECHOES_MAX {
+            echoes.retain(|_, e| e.until > now);
+            if echoes.len() >= ECHOES_MAX {
+                echoes.clear();
+            }
+        }
+        let echo = echoes.entry((dir, name.into())).or_insert(Echo { names: 0, until: now });
+        if echo.until <= now {
+            echo.names = 0;
+        }
+        echo.names += u32::from(names);
+        echo.until = now + ECHO_TIME;
+    }
+
+    /// Whether this event is the echo of one's own change.
+    fn is_echo(&self, dir: InodeKey, name: &str, names: bool) -> bool {
+        let mut echoes = self.echoes.lock();
+        let Some(echo) = echoes.get_mut(&(dir, Box::from(name))) else { return false };
+        if echo.until <= Instant::now() {
+            echoes.remove(&(dir, Box::from(name)));
+            return false;
+        }
+        if !names {
+            return true;
+        }
+        let ours = echo.names > 0;
+        echo.names -= u32::from(ours);
+        ours
+    }
+
+    /// Watches `dir` for these guards; answers whether the watch is new.
+    fn add(&self, dir: &Arc<Inode>, guards: &[u64]) -> Result<bool> {
+        let flags = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::ONLYDIR
+            | WatchFlags::EXCL_UNLINK;
+        let mut state = self.state.lock();
+        if state.watched.len() >= self.watches_max && !state.watched.values().any(|w| Arc::ptr_eq(&w.inode, dir)) {
+            self.tell_limit(&mut state);
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let path = format!("/proc/self/fd/{}", sys::FdName::new(dir.pin()).as_str());
+        let wd = match inotify::add_watch(&self.inotify, path, flags) {
+            Ok(wd) => wd,
+            Err(Errno::NOSPC) => {
+                self.tell_limit(&mut state);
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+            Err(e) => return Err(sys::status(e)),
+        };
+        let watched = state.watched.entry(wd).or_insert_with(|| Watched { inode: dir.clone(), guards: Vec::new() });
+        let new = watched.guards.is_empty();
+        for g in guards {
+            if !watched.guards.contains(g) {
+                watched.guards.push(*g);
+            }
+        }
+        self.active.store(state.watched.len(), Ordering::Relaxed);
+        Ok(new)
+    }
+
+    fn tell_limit(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.limit_told, true) {
+            tracing::warn!(
+                limit = self.watches_max,
+                "no more directories can be watched (watches_max, fs.inotify.max_user_watches): \
+                 changes made outside Arden go unseen in the others"
+            );
+        }
+    }
+
+    fn run(&self, store: &Weak<Shared>) {
+        let mut buf = vec![MaybeUninit::<u8>::uninit(); EVENT_BUFFER_BYTES];
+        loop {
+            let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => {
+                    tracing::error!("watching for outside changes ended: {e}");
+                    return;
+                }
+            }
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.wake, &mut count);
+            let Some(store) = store.upgrade() else { return };
+            if self.state.lock().stop {
+                return;
+            }
+            self.read_events(&store, &mut buf);
+            while let Some(job) = self.next_job() {
+                match job {
+                    Job::Release(id) => self.release(id),
+                    Job::Below(dir, id) => self.watch_below(&store, &dir, &[id], false),
+                }
+            }
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        self.state.lock().jobs.pop_front()
+    }
+
+    fn release(&self, id: u64) {
+        let mut state = self.state.lock();
+        state.guards.remove(&id);
+        let mut gone = Vec::new();
+        for (wd, watched) in &mut state.watched {
+            watched.guards.retain(|g| *g != id);
+            if watched.guards.is_empty() {
+                gone.push(*wd);
+            }
+        }
+        // Dropping an inode may drop its directory and so on: not under the lock.
+        let dropped: Vec<_> = gone.iter().filter_map(|wd| state.watched.remove(wd)).collect();
+        self.active.store(state.watched.len(), Ordering::Relaxed);
+        drop(state);
+        for wd in gone {
+            let _ = inotify::remove_watch(&self.inotify, wd);
+        }
+        drop(dropped);
+    }
+
+    /// Watches all directories below `dir`. With `report`, what is found is told as added: it came after the directory
+    /// did and before its watch.
+    fn watch_below(&self, store: &Shared, dir: &Arc<Inode>, guards: &[u64], report: bool) {
+        let mut todo = vec![dir.clone()];
+        while let Some(dir) = todo.pop() {
+            for name in child_names(store, &dir) {
+                let Ok(stat) = sys::stat_child(dir.pin(), &name) else { continue };
+                let directory = stat.kind == Some(Kind::Directory);
+                // An event of it may still come: the note stays for that.
+                if report && stat.kind.is_some() && !self.is_echo(dir.key, &name, false) {
+                    self.tell(ChangeKind::Added, &dir, &name, directory);
+                }
+                if !directory {
+                    continue;
+                }
+                let Ok(Some((sub, _))) = store.child(&dir, &name) else { continue };
+                match self.add(&sub, guards) {
+                    Ok(_) => todo.push(sub),
+                    Err(NtStatus::INSUFFICIENT_RESOURCES) => return,
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    fn tell(&self, kind: ChangeKind, dir: &Inode, name: &str, directory: bool) {
+        let Some(part) = &dir.dir else { return };
+        let mut path = path_of(&part.link);
+        path.push(name.to_owned());
+        self.sink.changed(kind, &path, directory);
+    }
+
+    fn read_events(&self, store: &Shared, buf: &mut [MaybeUninit<u8>]) {
+        let mut reader = inotify::Reader::new(&self.inotify, buf);
+        let mut moved: Option<Moved> = None;
+        let mut last: Option<(i32, ReadFlags, Box<str>)> = None;
+        loop {
+            if reader.is_buffer_empty()
+                && let Some(m) = moved.take()
+            {
+                self.moved_away(m);
+            }
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                self.sink.overflow();
+                continue;
+            }
+            let (wd, cookie) = (event.wd(), event.cookie());
+            if flags.contains(ReadFlags::IGNORED) {
+                self.forget(wd);
+                continue;
+            }
+            let Some(name) = event.file_name().and_then(|n| n.to_str().ok()) else { continue };
+            if !is_presentable(name) {
+                continue;
+            }
+            // A long write is many equal events.
+            if last.as_ref().is_some_and(|l| l.0 == wd && l.1 == flags && &*l.2 == name)
+                && flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB)
+            {
+                continue;
+            }
+            last = Some((wd, flags, name.into()));
+            let Some((dir, guards)) = self.watched(wd) else { continue };
+            if store.is_reserved(&dir, name) {
+                continue;
+            }
+            self.event(store, &dir, &guards, name, flags, cookie, &mut moved);
+        }
+    }
+
+    fn forget(&self, wd: i32) {
+        let mut state = self.state.lock();
+        let dropped = state.watched.remove(&wd);
+        self.active.store(state.watched.len(), Ordering::Relaxed);
+        drop(state);
+        drop(dropped);
+    }
+
+    /// The directory, and its guards that look further down.
+    fn watched(&self, wd: i32) -> Option<(Arc<Inode>, Vec<u64>)> {
+        let state = self.state.lock();
+        let watched = state.watched.get(&wd)?;
+        let recursive = watched.guards.iter().copied().filter(|g| state.guards.get(g) == Some(&true));
+        Some((watched.inode.clone(), recursive.collect()))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one event")]
+    fn event(
+        &self,
+        store: &Shared,
+        dir: &Arc<Inode>,
+        recursive: &[u64],
+        name: &str,
+        flags: ReadFlags,
+        cookie: u32,
+        moved: &mut Option<Moved>,
+    ) {
+        let directory = flags.contains(ReadFlags::ISDIR);
+        if let Some(m) = moved.take_if(|m| !flags.contains(ReadFlags::MOVED_TO) || m.cookie != cookie) {
+            self.moved_away(m);
+        }
+        if flags.contains(ReadFlags::MOVED_FROM) {
+            let echo = self.is_echo(dir.key, name, true);
+            *moved = Some(Moved { cookie, dir: dir.clone(), name: name.to_owned(), directory, echo });
+            return;
+        }
+        if flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB) {
+            if !self.is_echo(dir.key, name, false) {
+                self.tell(ChangeKind::Modified, dir, name, directory);
+            }
+            return;
+        }
+        let echo = self.is_echo(dir.key, name, true);
+        if flags.contains(ReadFlags::DELETE) {
+            if !echo {
+                self.tell(ChangeKind::Removed, dir, name, directory);
+            }
+            return;
+        }
+        let from = moved.take();
+        if flags.contains(ReadFlags::MOVED_TO) {
+            match from {
+                Some(m) if Arc::ptr_eq(&m.dir, dir) => {
+                    if !echo && !m.echo {
+                        self.tell(ChangeKind::RenamedOld, dir, &m.name, directory);
+                        self.tell(ChangeKind::RenamedNew, dir, name, directory);
+                    }
+                }
+                from => {
+                    // Between directories it is gone from one and new in the other, as on Windows.
+                    if let Some(m) = from.filter(|m| !m.echo) {
+                        self.tell(ChangeKind::Removed, &m.dir, &m.name, directory);
+                    }
+                    if !echo {
+                        self.tell(ChangeKind::Added, dir, name, directory);
+                    }
+                }
+            }
+        } else if !echo && sys::stat_child(dir.pin(), name).is_ok_and(|s| s.kind.is_some()) {
+            self.tell(ChangeKind::Added, dir, name, directory);
+        }
+        if directory
+            && !recursive.is_empty()
+            && let Ok(Some((sub, _))) = store.child(dir, name)
+            && self.add(&sub, recursive) == Ok(true)
+        {
+            self.watch_below(store, &sub, recursive, flags.contains(ReadFlags::CREATE));
+        }
+    }
+
+    /// Moved to where nobody looks: gone, and what was below is no longer watched.
+    fn moved_away(&self, m: Moved) {
+        if !m.echo {
+            self.tell(ChangeKind::Removed, &m.dir, &m.name, m.directory);
+        }
+        if !m.directory || m.echo {
+            return;
+        }
+        let mut path = m.dir.dir.as_ref().map(|d| path_of(&d.link)).unwrap_or_default();
+        path.push(m.name);
+        let mut state = self.state.lock();
+        let below = |w: &Watched| w.inode.dir.as_ref().is_some_and(|d| path_of(&d.link).starts_with(&path));
+        let gone: Vec<i32> = state.watched.iter().filter(|(_, w)| below(w)).map(|(wd, _)| *wd).collect();
+        let dropped: Vec<_> = gone.iter().filter_map(|wd| state.watched.remove(wd)).collect();
+        self.active.store(state.watched.len(), Ordering::Relaxed);
+        drop(state);
+        for wd in gone {
+            let _ = inotify::remove_watch(&self.inotify, wd);
+        }
+        drop(dropped);
+    }
+}
+
+/// The first half of a move.
+struct Moved {
+    cookie: u32,
+    dir: Arc<Inode>,
+    name: String,
+    directory: bool,
+    echo: bool,
+}
+
+fn child_names(store: &Shared, dir: &Arc<Inode>) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Ok(fd) = names::open_for_reading(dir.pin()) {
+        let _ = names::each_name(sys::fd(&fd), |name| {
+            if is_presentable(name) && !store.is_reserved(dir, name) {
+                out.push(name.to_owned());
+            }
+            true
+        });
+    }
+    out
+}

@@ -1,0 +1,217 @@
+//! Closing, [MS-FSA] 2.1.5.5, deletion, and telling others about changes.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use arden_wire::{NtStatus, access::*};
+
+use super::{Disposal, Fs, Open, Step, notify_filter};
+use crate::{
+    store::{BasicUpdate, ChangeKind, NodeRef, Result},
+    table::{WaitPlace, effects::Effects, file::Removal},
+};
+
+impl Fs {
+    /// Idempotent. Locks, share modes and oplocks go; a lease with its last open; what was to be deleted is.
+    pub fn close(&self, open: &Arc<Open>) {
+        self.close_open(open);
+    }
+
+    pub(crate) fn close_open(&self, open: &Open) {
+        if open.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(watch) = open.watch.get() {
+            self.watches.remove(watch);
+            let mut woken = Vec::new();
+            watch.end(NtStatus::NOTIFY_CLEANUP, &mut woken);
+            self.table.resume(woken);
+        }
+        *open.listing.lock() = None;
+        self.settle_writes(open);
+        let deletes = open.delete_on_close.load(Ordering::Acquire);
+        if deletes && open.directory && !open.node.is_empty_directory().unwrap_or(false) {
+            open.delete_on_close.store(false, Ordering::Release);
+        }
+        if open.delete_on_close.load(Ordering::Acquire) && open.file.has_caching() {
+            self.break_handles_of_deleted(open);
+        }
+        let filter = open.pending_filter.load(Ordering::Acquire);
+        if filter != 0 && self.is_anybody_watching() {
+            let kind = if open.stream.is_some() { ChangeKind::ModifiedStream } else { ChangeKind::Modified };
+            self.report_open(open, kind, filter);
+        }
+        match self.table.leave(open) {
+            Removal::Nothing => {}
+            Removal::File(node, parent_key) => self.unlink(open, &node, parent_key),
+            Removal::Stream(node) => self.unlink(open, &node, open.parent_key),
+        }
+        if open.directory && open.delete_on_close.load(Ordering::Acquire) {
+            self.watches_of_deleted(open);
+        }
+    }
+
+    fn settle_writes(&self, open: &Open) {
+        if open.delays_write_time.swap(false, Ordering::Relaxed) {
+            self.settle_write_time(open);
+        }
+    }
+
+    /// Before a close: the time of its writes shows. Before one that is to delete: others' cached handles would keep the
+    /// file from going. `Step::Wait`: ask again after `TableEvents::resume`, then close. A close without it deletes when the last handle goes.
+    pub fn prepare_close(&self, open: &Arc<Open>, now: std::time::Instant) -> Result<Step<()>> {
+        self.table.saw(now);
+        self.settle_writes(open);
+        if open.is_closed() || !open.deletes_on_close() || !open.file.has_caching() {
+            return Ok(Step::Done(()));
+        }
+        if open.file.lock().check_not_deleted(None).is_err() {
+            return Ok(Step::Done(()));
+        }
+        Ok(self.break_handles(open, false, now)?.map_or(Step::Done(()), Step::Wait))
+    }
+
+    fn break_handles_of_deleted(&self, open: &Open) {
+        let Some(clock) = self.table.latest() else { return };
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        inner.break_handles(Some(&open.actor()), false, clock, &mut fx);
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(&open.file, fx);
+    }
+
+    fn unlink(&self, open: &Open, node: &NodeRef, parent_key: Option<u128>) {
+        let watched = self.is_anybody_watching();
+        let path = if watched { node.path() } else { Vec::new() };
+        let done = node.unlink();
+        self.table.removed(open, done.is_err());
+        if done.is_ok() && watched {
+            match node.stream() {
+                Some(s) => {
+                    let filter = notify_filter::STREAM_NAME;
+                    self.report(&path, Some(s), ChangeKind::RemovedStream, filter, parent_key);
+                }
+                None => {
+                    let filter = if node.is_directory() { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
+                    self.report(&path, None, ChangeKind::Removed, filter, parent_key);
+                }
+            }
+        }
+    }
+
+    /// FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3 and 2.1.5.15.4.
+    pub fn set_disposition(&self, open: &Arc<Open>, how: Disposal, now: std::time::Instant) -> Result<Step<()>> {
+        self.table.saw(now);
+        if !open.has(DELETE) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if how.on_close {
+            // Only an open that was made to delete on close may say so again, or take it back.
+            if how.delete && open.options & OPT_DELETE_ON_CLOSE == 0 {
+                return Err(NtStatus::NOT_SUPPORTED);
+            }
+            open.delete_on_close.store(how.delete, Ordering::Release);
+            return Ok(Step::Done(()));
+        }
+        if !how.delete {
+            let mut inner = open.file.lock();
+            if !inner.unlinked {
+                self.table.unmark_deleted(&mut inner, open.stream_no);
+            }
+            return Ok(Step::Done(()));
+        }
+        self.check_may_delete(open, how)?;
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        let by = open.actor();
+        let clock = self.table.clock(now);
+        let wait = match open.stream_no {
+            0 => inner.break_handles(Some(&by), false, clock, &mut fx),
+            no => inner.at(no).caches.break_handles(Some(&by), false, clock, &mut fx),
+        };
+        let step = if wait {
+            let id = self.table.new_wait(WaitPlace::Break)?;
+            inner.waiters.push(id);
+            Step::Wait(id)
+        } else {
+            self.table.mark_deleted(&mut inner, open, how.posix);
+            Step::Done(())
+        };
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(&open.file, fx);
+        if !wait && open.directory {
+            self.watches_of_deleted(open);
+        }
+        Ok(step)
+    }
+
+    fn check_may_delete(&self, open: &Open, how: Disposal) -> Result<()> {
+        let stat = open.node.stat()?;
+        let may_ignore = how.ignore_readonly && open.has(FILE_WRITE_ATTRIBUTES);
+        if stat.attributes & ATTR_READONLY != 0 && !may_ignore {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if open.directory {
+            if open.node.path().is_empty() {
+                return Err(NtStatus::CANNOT_DELETE);
+            }
+            if !open.node.is_empty_directory()? {
+                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            }
+        }
+        if how.ignore_readonly && stat.attributes & ATTR_READONLY != 0 {
+            let attributes = Some(stat.attributes & ATTR_SETTABLE & !ATTR_READONLY);
+            open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Queries that wait on a directory end when it is to be deleted.
+    fn watches_of_deleted(&self, open: &Open) {
+        let mut woken = Vec::new();
+        self.watches.interrupt(&open.node.path(), NtStatus::DELETE_PENDING, &mut woken);
+        self.table.resume(woken);
+    }
+
+    /// Whether a change has to be told to anybody.
+    pub(super) fn is_anybody_watching(&self) -> bool {
+        !self.watches.is_empty() || self.table.directory_leases.load(Ordering::Acquire) > 0
+    }
+
+    /// A change of what `open` has open.
+    pub(super) fn report_open(&self, open: &Open, kind: ChangeKind, filter: u32) {
+        if self.is_anybody_watching() {
+            self.report(&open.node.path(), open.stream.as_deref(), kind, filter, open.parent_key);
+        }
+    }
+
+    pub(super) fn report(
+        &self,
+        path: &[String],
+        stream: Option<&str>,
+        kind: ChangeKind,
+        filter: u32,
+        parent_key: Option<u128>,
+    ) {
+        let mut woken = Vec::new();
+        self.watches.report(filter, &[(kind, path, stream)], &mut woken);
+        self.table.resume(woken);
+        self.break_parent(path, parent_key);
+    }
+
+    /// Directory leases on the parent of `path` end, but for the one that the actor names as its own.
+    pub(super) fn break_parent(&self, path: &[String], parent_key: Option<u128>) {
+        if self.table.directory_leases.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let Some(parent) = self.parent_of(path) else { return };
+        let (Some(file), Some(clock)) = (self.table.find(parent.id()), self.table.latest()) else { return };
+        let mut fx = Effects::default();
+        let mut inner = file.lock();
+        inner.main.caches.break_directory(parent_key, clock, &mut fx);
+        file.publish(&inner);
+        drop(inner);
+        self.table.run(&file, fx);
+    }
+}

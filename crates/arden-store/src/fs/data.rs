@@ -1,0 +1,430 @@
+//! Reading, writing, sizes and byte-range locks, [MS-FSA] 2.1.5.3, 2.1.5.4, 2.1.5.7 to 2.1.5.9, 2.1.5.10 and 2.1.5.15.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use arden_auth::privilege;
+use arden_wire::{NtStatus, access::*};
+
+use super::{Fs, LockRange, Open, Step, notify_filter};
+use crate::{
+    store::{BasicUpdate, ChangeKind, Result, Wait},
+    table::{
+        WaitPlace,
+        effects::Effects,
+        locks::{PendingLock, check_range},
+    },
+};
+
+const OFFSET_MAX: u64 = i64::MAX as u64;
+/// Write here means at the end of the file, [MS-FSA] 2.1.5.4.
+pub const APPEND: u64 = u64::MAX;
+
+impl Open {
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(NtStatus::FILE_CLOSED) } else { Ok(()) }
+    }
+
+    /// A data stream, opened with any of these rights.
+    pub(super) fn check_data(&self, access: u32) -> Result<()> {
+        self.check_open()?;
+        if self.directory {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        if self.granted & access == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(()) }
+    }
+
+    /// Opened with any of these rights, whatever it is.
+    pub(super) fn check_access(&self, access: u32) -> Result<()> {
+        self.check_open()?;
+        if self.granted & access == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(()) }
+    }
+}
+
+impl Fs {
+    /// Bytes read. END_OF_FILE when the range starts at or past the end.
+    pub fn read(&self, open: &Arc<Open>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        open.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
+        if offset > OFFSET_MAX || buf.len() as u64 > OFFSET_MAX - offset {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.check_locks(open, offset, buf.len() as u64, false)?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let kept = if open.times.lock().last_access { Some(open.node.stat()?.last_access) } else { None };
+        let n = open.node.read_at(offset, buf, wait)?;
+        if kept.is_some() {
+            open.node.set_basic(&BasicUpdate { last_access: kept, ..BasicUpdate::default() })?;
+        }
+        if n == 0 { Err(NtStatus::END_OF_FILE) } else { Ok(n) }
+    }
+
+    /// Writes all. `offset` [`APPEND`] writes at the end of the file.
+    pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8], wait: Wait, now: Instant) -> Result<()> {
+        open.check_data(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        let len = data.len() as u64;
+        let offset = if offset == APPEND { open.node.stat()?.end_of_file } else { offset };
+        if offset > OFFSET_MAX || len > OFFSET_MAX - offset {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if !open.has(FILE_WRITE_DATA) && offset < open.node.stat()?.end_of_file {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        self.check_locks(open, offset, len, true)?;
+        self.contend(open, now);
+        self.delay_write_time(open, now);
+        self.keeping_times(open, || open.node.write_at(offset, data, wait))?;
+        self.modified(open, true);
+        Ok(())
+    }
+
+    /// Durable once it returns.
+    pub fn flush(&self, open: &Arc<Open>) -> Result<()> {
+        open.check_access(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        self.settle_write_time(open);
+        open.node.sync()
+    }
+
+    fn check_locks(&self, open: &Open, offset: u64, len: u64, write: bool) -> Result<()> {
+        if !open.file.has_locks() || len == 0 {
+            return Ok(());
+        }
+        let mut inner = open.file.lock();
+        if inner.at(open.stream_no).locks.blocks_io(open.id, offset, len, write) {
+            return Err(NtStatus::FILE_LOCK_CONFLICT);
+        }
+        Ok(())
+    }
+
+    /// Others lose their read caching before data, size or locks change.
+    pub(super) fn contend(&self, open: &Open, now: Instant) {
+        if !open.file.has_caching() {
+            return;
+        }
+        self.table.saw(now);
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        let caches = &mut inner.at(open.stream_no).caches;
+        caches.break_reads(&open.actor(), self.table.clock(now), &mut fx);
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(&open.file, fx);
+    }
+
+    /// The attributes that follow a change of data or size, and who has to hear of it.
+    fn modified(&self, open: &Open, data: bool) {
+        if !open.wrote.swap(true, Ordering::Relaxed)
+            && let Ok(stat) = open.node.stat()
+            && stat.attributes & ATTR_ARCHIVE == 0
+        {
+            let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
+            let _ = open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() });
+        }
+        let (kind, filter) = match &open.stream {
+            None => (ChangeKind::Modified, notify_filter::LAST_WRITE | notify_filter::SIZE),
+            Some(_) => (ChangeKind::ModifiedStream, notify_filter::STREAM_SIZE | notify_filter::STREAM_WRITE),
+        };
+        if data {
+            // Watchers and directory leases hear of written data when the open closes.
+            open.pending_filter.fetch_or(filter, Ordering::Relaxed);
+        } else {
+            self.report_open(open, kind, filter);
+        }
+    }
+
+    /// `open` is about to write: clients see the new write time later, see `table::write_time`.
+    fn delay_write_time(&self, open: &Open, now: Instant) {
+        let delay = self.table.limits().write_time_delay;
+        let held = *open.times.lock();
+        if open.stream.is_some() || delay.is_zero() || held.last_write || held.last_write_moves {
+            return;
+        }
+        let first = !open.delays_write_time.swap(true, Ordering::Relaxed);
+        let created = open.created_at.get().copied().filter(|_| first);
+        if !open.file.with_write_time(|t| t.writes(first, now, delay, created))
+            && let Ok(stat) = open.node.stat()
+        {
+            open.file.with_write_time(|t| t.writes(first, now, delay, Some(stat.last_write)));
+        }
+    }
+
+    /// The write time is now what it is.
+    pub(super) fn settle_write_time(&self, open: &Open) {
+        if !open.file.has_write_time() || open.stream.is_some() {
+            return;
+        }
+        if open.file.with_write_time(|t| t.settle())
+            && let Some(wall) = self.table.wall()
+        {
+            let _ = open.node.set_basic(&BasicUpdate { last_write: Some(wall), ..BasicUpdate::default() });
+        }
+    }
+
+    /// Puts the write time into `stat` that clients are to see.
+    pub(super) fn show_write_time(&self, open: &Open, stat: &mut crate::store::Stat) {
+        if open.file.has_write_time()
+            && let Some(clock) = self.table.latest()
+            && let Some(shown) = open.file.with_write_time(|t| t.shown(clock.now))
+        {
+            stat.last_write = shown;
+        }
+    }
+
+    /// Runs a change of data through an open that holds times, and puts that back.
+    fn keeping_times<T>(&self, open: &Open, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let held = *open.times.lock();
+        if !(held.last_write || held.last_access || held.change) {
+            return change();
+        }
+        let before = open.node.stat()?;
+        let result = change();
+        if result.is_ok() {
+            let update = BasicUpdate {
+                last_write: held.last_write.then_some(before.last_write),
+                last_access: held.last_access.then_some(before.last_access),
+                change: held.change.then_some(before.change),
+                ..BasicUpdate::default()
+            };
+            if update != BasicUpdate::default() {
+                open.node.set_basic(&update)?;
+            }
+        }
+        result
+    }
+
+    /// [MS-FSA] 2.1.5.15.5.
+    pub fn set_end_of_file(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+        self.check_resize(open, size)?;
+        self.contend(open, now);
+        self.keeping_times(open, || open.node.set_end_of_file(size))?;
+        self.settle_write_time(open);
+        self.modified(open, false);
+        Ok(())
+    }
+
+    /// [MS-FSA] 2.1.5.15.1.
+    pub fn set_allocation(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+        self.check_resize(open, size)?;
+        self.contend(open, now);
+        self.keeping_times(open, || open.node.set_allocation(size))?;
+        self.settle_write_time(open);
+        self.modified(open, false);
+        Ok(())
+    }
+
+    fn check_resize(&self, open: &Open, size: u64) -> Result<()> {
+        open.check_open()?;
+        if open.directory || size > OFFSET_MAX {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        open.check_data(FILE_WRITE_DATA)
+    }
+
+    /// [MS-FSA] 2.1.5.15.15. All data of a file is valid in every store: what was never written reads as zeros. So the
+    /// length can only be what it is.
+    pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+        open.check_access(FILE_WRITE_DATA)?;
+        if !open.who.has_privilege(privilege::MANAGE_VOLUME) {
+            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        }
+        let stat = open.node.stat()?;
+        if open.directory || stat.attributes & (ATTR_SPARSE | ATTR_COMPRESSED) != 0 || size != stat.end_of_file {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.contend(open, now);
+        Ok(())
+    }
+
+    /// All ranges or none. `Step::Wait` only for a single range: call again after `TableEvents::resume`.
+    pub fn lock(
+        &self,
+        open: &Arc<Open>,
+        ranges: &[LockRange],
+        fail_immediately: bool,
+        now: Instant,
+    ) -> Result<Step<()>> {
+        if open.is_closed() {
+            // What a lock that waited gets when its open goes.
+            return Err(NtStatus::RANGE_NOT_LOCKED);
+        }
+        if open.directory || (!fail_immediately && ranges.len() != 1) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        open.check_access(FILE_READ_DATA | FILE_WRITE_DATA | FILE_EXECUTE | FILE_APPEND_DATA)?;
+        ranges.iter().try_for_each(check_range)?;
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        let stream = inner.at(open.stream_no);
+        if !fail_immediately && let Some(wait) = stream.locks.take_granted(open.id, &ranges[0]) {
+            open.locks.fetch_add(1, Ordering::Relaxed);
+            drop(inner);
+            self.table.wait_is_over(wait);
+            return Ok(Step::Done(()));
+        }
+        if open.locks.load(Ordering::Relaxed) + ranges.len() > self.table.limits().locks_per_open_max {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        stream.caches.break_reads(&open.actor(), self.table.clock(now), &mut fx);
+        let result = self.take_ranges(open, stream, ranges, fail_immediately);
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(&open.file, fx);
+        result
+    }
+
+    fn take_ranges(
+        &self,
+        open: &Open,
+        stream: &mut crate::table::file::StreamState,
+        ranges: &[LockRange],
+        fail_immediately: bool,
+    ) -> Result<Step<()>> {
+        for (i, range) in ranges.iter().enumerate() {
+            match stream.locks.try_lock(open.id, range) {
+                Ok(()) => {}
+                Err(_) if !fail_immediately => {
+                    let place = WaitPlace::Lock { file: Arc::downgrade(&open.file), stream_no: open.stream_no };
+                    let wait = self.table.new_wait(place)?;
+                    stream.locks.wait_for(PendingLock { wait, open: open.id, range: *range });
+                    return Ok(Step::Wait(wait));
+                }
+                Err(e) => {
+                    ranges[..i].iter().for_each(|r| stream.locks.roll_back(open.id, r));
+                    return Err(e);
+                }
+            }
+        }
+        open.locks.fetch_add(ranges.len(), Ordering::Relaxed);
+        Ok(Step::Done(()))
+    }
+
+    /// In order; those before one that is not locked stay unlocked.
+    pub fn unlock(&self, open: &Arc<Open>, ranges: &[LockRange]) -> Result<()> {
+        open.check_open()?;
+        if open.directory {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        ranges.iter().try_for_each(check_range)?;
+        let mut woken = Vec::new();
+        let mut inner = open.file.lock();
+        let stream = inner.at(open.stream_no);
+        let mut result = Ok(());
+        for range in ranges {
+            result = stream.locks.unlock(open.id, range, &mut woken);
+            if result.is_err() {
+                break;
+            }
+            open.locks.fetch_sub(1, Ordering::Relaxed);
+        }
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.resume(woken);
+        result
+    }
+
+    pub fn allocated_ranges(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        open.check_access(FILE_READ_DATA)?;
+        if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        open.node.allocated_ranges(offset, len)
+    }
+
+    /// FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.39. Never makes the file longer.
+    pub fn zero_range(&self, open: &Arc<Open>, offset: u64, len: u64, now: Instant) -> Result<()> {
+        open.check_access(FILE_WRITE_DATA)?;
+        if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.check_locks(open, offset, len, true)?;
+        let end = open.node.stat()?.end_of_file.min(offset + len);
+        if len == 0 || offset >= end {
+            return Ok(());
+        }
+        self.contend(open, now);
+        self.delay_write_time(open, now);
+        self.keeping_times(open, || open.node.zero_range(offset, end - offset))?;
+        self.modified(open, true);
+        Ok(())
+    }
+
+    pub fn set_sparse(&self, open: &Arc<Open>, sparse: bool) -> Result<()> {
+        open.check_data(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES | FILE_APPEND_DATA)?;
+        open.node.set_sparse(sparse)?;
+        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        Ok(())
+    }
+
+    /// Copies between opens of this root or another. Bytes copied.
+    pub fn copy(
+        &self,
+        source: &Arc<Open>,
+        source_offset: u64,
+        target: &Arc<Open>,
+        offset: u64,
+        len: u64,
+        now: Instant,
+    ) -> Result<u64> {
+        self.check_transfer(source, source_offset, target, offset, len)?;
+        self.contend(target, now);
+        self.delay_write_time(target, now);
+        let copied =
+            self.keeping_times(target, || match target.node.copy_from(&*source.node, source_offset, offset, len) {
+                Err(NtStatus::NOT_SUPPORTED | NtStatus::NOT_SAME_DEVICE) => {
+                    copy_through(source, source_offset, target, offset, len)
+                }
+                other => other,
+            })?;
+        self.modified(target, true);
+        Ok(copied)
+    }
+
+    /// FSCTL_DUPLICATE_EXTENTS_TO_FILE, [MS-FSA] 2.1.5.10.4.
+    pub fn clone_range(
+        &self,
+        source: &Arc<Open>,
+        source_offset: u64,
+        target: &Arc<Open>,
+        offset: u64,
+        len: u64,
+        now: Instant,
+    ) -> Result<()> {
+        self.check_transfer(source, source_offset, target, offset, len)?;
+        self.contend(target, now);
+        crate::store::Node::clone_from(&*target.node, &*source.node, source_offset, offset, len)?;
+        self.modified(target, true);
+        Ok(())
+    }
+
+    fn check_transfer(&self, source: &Open, from: u64, target: &Open, to: u64, len: u64) -> Result<()> {
+        source.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
+        target.check_data(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        if from.max(to) > OFFSET_MAX || len > OFFSET_MAX - from.max(to) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.check_locks(source, from, len, false)?;
+        self.check_locks(target, to, len, true)
+    }
+}
+
+/// For stores that cannot copy between these two files.
+fn copy_through(source: &Open, mut from: u64, target: &Open, mut to: u64, len: u64) -> Result<u64> {
+    let mut buf = vec![0; len.min(1 << 20) as usize];
+    let mut left = len;
+    while left > 0 {
+        let n = left.min(buf.len() as u64) as usize;
+        let n = source.node.read_at(from, &mut buf[..n], Wait::Yes)?;
+        if n == 0 {
+            break;
+        }
+        target.node.write_at(to, &buf[..n], Wait::Yes)?;
+        (from, to, left) = (from + n as u64, to + n as u64, left - n as u64);
+    }
+    Ok(len - left)
+}

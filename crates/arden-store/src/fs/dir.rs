@@ -1,0 +1,138 @@
+//! Enumerating directories, [MS-FSA] 2.1.5.6.3, and watching them, 2.1.5.11.
+
+use std::sync::Arc;
+
+use arden_wire::{NtStatus, access::*};
+
+use super::{Change, Fs, Open, Step};
+use crate::{
+    name::Pattern,
+    store::{DirEntry, Result},
+    table::{Listing, WaitPlace, notify::Watch},
+};
+
+impl Fs {
+    /// `emit` answers false when the entry did not fit; it is given again by the next call. NO_SUCH_FILE when the
+    /// pattern never matched, NO_MORE_FILES after the last entry.
+    pub fn query_directory(
+        &self,
+        open: &Arc<Open>,
+        pattern: &str,
+        restart: bool,
+        reopen: bool,
+        single: bool,
+        emit: &mut dyn FnMut(&DirEntry) -> bool,
+    ) -> Result<()> {
+        open.check_access(FILE_LIST_DIRECTORY)?;
+        if !open.directory {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let mut slot = open.listing.lock();
+        match &mut *slot {
+            Some(l) if restart || reopen => {
+                l.cursor.rewind()?;
+                if !pattern.is_empty() {
+                    l.pattern = Pattern::new(pattern);
+                }
+                (l.dots, l.fresh) = (0, true);
+            }
+            Some(_) => {}
+            None => {
+                let cursor = open.node.list()?;
+                *slot = Some(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true });
+            }
+        }
+        let Some(l) = slot.as_mut() else { return Err(NtStatus::INTERNAL_ERROR) };
+        let mut given = 0usize;
+        loop {
+            if single && given == 1 {
+                break;
+            }
+            let dot = l.dots < 2;
+            let entry = if dot { self.dot_entry(open, l)? } else { next_entry(l)? };
+            let Some(entry) = entry else {
+                if dot {
+                    l.dots += 1;
+                    continue;
+                }
+                if given == 0 {
+                    return Err(if l.fresh { NtStatus::NO_SUCH_FILE } else { NtStatus::NO_MORE_FILES });
+                }
+                break;
+            };
+            if !emit(&entry) {
+                break;
+            }
+            given += 1;
+            l.fresh = false;
+            if dot {
+                l.dots += 1;
+            } else {
+                l.cursor.advance();
+            }
+        }
+        Ok(())
+    }
+
+    /// `.` or `..`, where the pattern takes it. The root is its own parent.
+    fn dot_entry(&self, open: &Open, l: &Listing) -> Result<Option<DirEntry>> {
+        let name = if l.dots == 0 { "." } else { ".." };
+        if !l.pattern.matches(name) {
+            return Ok(None);
+        }
+        let node = if l.dots == 0 { None } else { self.parent_of(&open.node.path()) };
+        let stat = node.as_ref().unwrap_or(&open.node).stat()?;
+        Ok(Some(DirEntry { name: name.to_owned(), stat }))
+    }
+
+    /// NOTIFY_ENUM_DIR as an error: too much happened. NOTIFY_CLEANUP: the open was closed. The filter and the depth
+    /// are those of the open's first call.
+    pub fn notify(
+        &self,
+        open: &Arc<Open>,
+        filter: u32,
+        recursive: bool,
+        max_bytes: usize,
+    ) -> Result<Step<Vec<Change>>> {
+        if open.is_closed() {
+            return Err(NtStatus::NOTIFY_CLEANUP);
+        }
+        open.check_access(FILE_LIST_DIRECTORY)?;
+        if !open.directory {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        open.fs.listen_outside();
+        let watch = open.watch.get_or_init(|| {
+            // The first call's buffer is the one that changes gather in from then on.
+            let buffer_max = self.table.limits().notify_buffer_bytes_max.min(max_bytes);
+            let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max));
+            self.watches.add(&open.node.path(), watch.clone());
+            match self.store.watch_directory(&*open.node, recursive) {
+                Ok(guard) => drop(watch.outside.set(guard)),
+                Err(e) => tracing::debug!("changes made outside are not seen here: {e}"),
+            }
+            watch
+        });
+        let mut waiting = None;
+        let changes = watch.query(max_bytes, || {
+            open.file.lock().check_not_deleted(None)?;
+            let id = self.table.new_wait(WaitPlace::Notify(Arc::downgrade(watch)))?;
+            waiting = Some(id);
+            Ok(id)
+        })?;
+        if open.is_closed() {
+            // Closed meanwhile: nobody would come to take the watch away.
+            self.watches.remove(watch);
+        }
+        match (changes, waiting) {
+            (Some(changes), _) => Ok(Step::Done(changes)),
+            (None, Some(id)) => Ok(Step::Wait(id)),
+            (None, None) => Err(NtStatus::INTERNAL_ERROR),
+        }
+    }
+}
+
+fn next_entry(l: &mut Listing) -> Result<Option<DirEntry>> {
+    let pattern = &l.pattern;
+    l.cursor.peek(&|name| pattern.matches(name))
+}

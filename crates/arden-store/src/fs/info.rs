@@ -1,0 +1,222 @@
+//! Metadata through an open: basic information, security, EAs, streams, reparse points, object ids. Each with
+//! the access it takes, [MS-FSA] 2.1.5.10, 2.1.5.12, 2.1.5.14, 2.1.5.15 and 2.1.5.17.
+
+use std::{sync::Arc, time::Instant};
+
+use arden_auth::{access_for_change, access_for_query, change_descriptor};
+use arden_wire::{FileTime, NtStatus, access::*, dtyp::SecurityDescriptor};
+
+use super::{BasicInformation, Fs, Open, OpenStat, notify_filter, security_info};
+use crate::{
+    store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
+    table::{WaitPlace, effects::Effects},
+};
+
+impl Fs {
+    /// The store's answer, and what a pending delete changes in it.
+    pub fn stat(&self, open: &Arc<Open>) -> Result<OpenStat> {
+        let mut stat = open.node.stat()?;
+        self.show_write_time(open, &mut stat);
+        let mut delete_pending = false;
+        if self.table.deletes_pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
+            let mut inner = open.file.lock();
+            delete_pending = inner.check_not_deleted(open.stream.as_deref()).is_err();
+            if inner.delete.is_some() {
+                stat.links = stat.links.saturating_sub(1);
+            }
+        }
+        Ok(OpenStat { stat, delete_pending })
+    }
+
+    /// Relative to the share's root with backslashes, the stream included.
+    pub fn path(&self, open: &Arc<Open>) -> String {
+        let mut path = crate::table::notify::join(&open.node.path());
+        if open.stream.is_some() {
+            path.push(':');
+            path.push_str(open.file.lock().at(open.stream_no).name.as_deref().unwrap_or_default());
+        }
+        path
+    }
+
+    /// FileBasicInformation, [MS-FSA] 2.1.5.15.2.
+    pub fn set_basic(&self, open: &Arc<Open>, info: &BasicInformation, now: Instant) -> Result<()> {
+        self.table.saw(now);
+        open.check_access(FILE_WRITE_ATTRIBUTES)?;
+        let times = [info.creation, info.last_access, info.last_write, info.change];
+        if times.iter().any(|t| *t < -2) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.settle_write_time(open);
+        let current = open.node.stat()?;
+        let mut update = BasicUpdate::default();
+        let mut filter = 0;
+        if info.attributes != 0 {
+            let directory = info.attributes & ATTR_DIRECTORY != 0;
+            if (directory && !current.directory) || (current.directory && info.attributes & ATTR_TEMPORARY != 0) {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            update.attributes = Some(info.attributes & ATTR_SETTABLE);
+            filter |= notify_filter::ATTRIBUTES;
+        }
+        let given = |t: i64| (t > 0).then_some(FileTime(t as u64));
+        update.creation = given(info.creation);
+        update.last_access = given(info.last_access);
+        update.last_write = given(info.last_write);
+        update.change = given(info.change);
+        filter |= if update.creation.is_some() { notify_filter::CREATION } else { 0 };
+        filter |= if update.last_access.is_some() { notify_filter::LAST_ACCESS } else { 0 };
+        filter |= if update.last_write.is_some() { notify_filter::LAST_WRITE } else { 0 };
+        {
+            let mut held = open.times.lock();
+            hold(&mut held.last_write, info.last_write);
+            held.last_write_moves |= info.last_write == -2;
+            hold(&mut held.last_access, info.last_access);
+            hold(&mut held.change, info.change);
+            if update != BasicUpdate::default() && update.change.is_none() && held.change {
+                update.change = Some(current.change);
+            }
+        }
+        if update == BasicUpdate::default() {
+            return Ok(());
+        }
+        open.node.set_basic(&update)?;
+        if update.attributes.is_some() {
+            open.wrote.store(false, std::sync::atomic::Ordering::Relaxed);
+        }
+        if filter != 0 {
+            self.report_open(open, ChangeKind::Modified, filter);
+        }
+        Ok(())
+    }
+
+    /// The parts that `info` ([`security_info`]) names; the others are None.
+    pub fn security(&self, open: &Arc<Open>, info: u32) -> Result<Arc<SecurityDescriptor>> {
+        let needs = access_for_query(info);
+        if open.granted & needs != needs {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let sd = open.node.security()?;
+        let mut out = SecurityDescriptor { control: sd.control, ..SecurityDescriptor::default() };
+        let dacl_bits = 0x0004 | 0x0008 | 0x0100 | 0x0400 | 0x1000;
+        let sacl_bits = 0x0010 | 0x0020 | 0x0200 | 0x0800 | 0x2000;
+        if info & (security_info::OWNER | security_info::BACKUP) != 0 {
+            out.owner.clone_from(&sd.owner);
+        }
+        if info & (security_info::GROUP | security_info::BACKUP) != 0 {
+            out.group.clone_from(&sd.group);
+        }
+        if info & (security_info::DACL | security_info::BACKUP) != 0 {
+            out.dacl.clone_from(&sd.dacl);
+        } else {
+            out.control &= !dacl_bits;
+        }
+        let sacl = security_info::SACL
+            | security_info::LABEL
+            | security_info::ATTRIBUTE
+            | security_info::SCOPE
+            | security_info::BACKUP;
+        if info & sacl != 0 {
+            out.sacl.clone_from(&sd.sacl);
+        } else {
+            out.control &= !sacl_bits;
+        }
+        Ok(Arc::new(out))
+    }
+
+    /// [MS-FSA] 2.1.5.17.
+    pub fn set_security(&self, open: &Arc<Open>, info: u32, sd: &SecurityDescriptor, now: Instant) -> Result<()> {
+        self.table.saw(now);
+        let needs = access_for_change(info);
+        if open.granted & needs != needs {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let changed = change_descriptor(&*open.node.security()?, sd, info, &open.who)?;
+        open.node.set_security(&changed)?;
+        self.report_open(open, ChangeKind::Modified, notify_filter::SECURITY);
+        Ok(())
+    }
+
+    pub fn eas(&self, open: &Arc<Open>) -> Result<Vec<Ea>> {
+        open.check_access(FILE_READ_EA)?;
+        open.node.eas()
+    }
+
+    pub fn set_eas(&self, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
+        open.check_access(FILE_WRITE_EA)?;
+        open.node.set_eas(eas)?;
+        self.report_open(open, ChangeKind::Modified, notify_filter::EA);
+        Ok(())
+    }
+
+    pub fn streams(&self, open: &Arc<Open>) -> Result<Vec<StreamEntry>> {
+        open.node.streams()
+    }
+
+    pub fn reparse(&self, open: &Arc<Open>) -> Result<(u32, Vec<u8>)> {
+        open.node.reparse()
+    }
+
+    /// FSCTL_SET_REPARSE_POINT, [MS-FSA] 2.1.5.10.37.
+    pub fn set_reparse(&self, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
+        open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
+        if tag <= 1 {
+            return Err(NtStatus::IO_REPARSE_TAG_INVALID);
+        }
+        if open.directory && !open.node.is_empty_directory()? {
+            return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+        }
+        if let Ok((old, _)) = open.node.reparse()
+            && old != tag
+        {
+            return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+        }
+        open.node.set_reparse(tag, data)?;
+        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        Ok(())
+    }
+
+    pub fn delete_reparse(&self, open: &Arc<Open>, tag: u32) -> Result<()> {
+        open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
+        let (old, _) = open.node.reparse()?;
+        if old != tag {
+            return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+        }
+        open.node.delete_reparse(tag)?;
+        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        Ok(())
+    }
+
+    pub fn object_id(&self, open: &Arc<Open>) -> Result<Option<u128>> {
+        open.node.object_id()
+    }
+
+    pub fn set_object_id(&self, open: &Arc<Open>, id: u128) -> Result<()> {
+        open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
+        open.node.set_object_id(id)
+    }
+
+    /// Breaks the handle caching of all but `open`'s own lease, on the file that `open` has open.
+    pub(super) fn break_handles(&self, open: &Open, oplocks: bool, now: Instant) -> Result<Option<super::WaitId>> {
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        let mut id = None;
+        if inner.break_handles(Some(&open.actor()), oplocks, self.table.clock(now), &mut fx) {
+            let wait = self.table.new_wait(WaitPlace::Break)?;
+            inner.waiters.push(wait);
+            id = Some(wait);
+        }
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(&open.file, fx);
+        Ok(id)
+    }
+}
+
+/// A time that the client gave stays, and so does one with -1; -2 lets operations change it again.
+fn hold(held: &mut bool, given: i64) {
+    match given {
+        0 => {}
+        -2 => *held = false,
+        _ => *held = true,
+    }
+}

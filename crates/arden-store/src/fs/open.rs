@@ -1,0 +1,516 @@
+//! Opening and creating, [MS-FSA] 2.1.5.1.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use arden_auth::{Token, new_descriptor};
+use arden_wire::{
+    NtStatus,
+    access::*,
+    dtyp::{Acl, SecurityDescriptor},
+};
+use parking_lot::Mutex;
+
+use super::{
+    CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,
+    WaitId, access::desired, notify_filter,
+};
+use crate::{
+    name::{NtPath, PathWants},
+    store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
+    table::{Admission, Admitted, Entered, HeldTimes},
+};
+
+type OpenResult<T> = std::result::Result<T, OpenError>;
+
+/// Options that go with FILE_DIRECTORY_FILE, [MS-FSA] 2.1.5.1.
+const DIRECTORY_OPTIONS: u32 = OPT_DIRECTORY_FILE
+    | OPT_WRITE_THROUGH
+    | OPT_SYNCHRONOUS_IO_ALERT
+    | OPT_SYNCHRONOUS_IO_NONALERT
+    | OPT_OPEN_REMOTE_INSTANCE
+    | OPT_COMPLETE_IF_OPLOCKED
+    | OPT_OPEN_FOR_BACKUP_INTENT
+    | OPT_DELETE_ON_CLOSE
+    | OPT_OPEN_FOR_FREE_SPACE_QUERY
+    | OPT_OPEN_BY_FILE_ID
+    | OPT_NO_COMPRESSION
+    | OPT_OPEN_REPARSE_POINT
+    | OPT_OPEN_REQUIRING_OPLOCK;
+const OPT_SYNCHRONOUS_IO_ALERT: u32 = 0x10;
+const OPT_SYNCHRONOUS_IO_NONALERT: u32 = 0x20;
+const OPT_OPEN_REMOTE_INSTANCE: u32 = 0x400;
+const OPT_OPEN_FOR_FREE_SPACE_QUERY: u32 = 0x80_0000;
+
+/// How often an open starts again because the name changed under it.
+const RACES_MAX: usize = 32;
+
+enum Outcome {
+    Done(Opened),
+    Wait(WaitId),
+    /// The name means something else by now.
+    Again,
+}
+
+impl Fs {
+    /// [MS-FSA] 2.1.5.1. `Step::Wait`: make the same call again after `TableEvents::resume`.
+    pub fn open(self: &Arc<Self>, r: &OpenRequest<'_>) -> OpenResult<Step<Opened>> {
+        self.table.saw(r.now);
+        validate(r)?;
+        let desired = desired(r)?;
+        for _ in 0..RACES_MAX {
+            let seen = self.table.unlinks.load(Ordering::Acquire);
+            let lookup = match r.by_id {
+                Some(id) => Lookup::Found(self.store.lookup_id(id)?),
+                None => self.store.lookup(r.path).map_err(|e| match e {
+                    // A directory by the name of its data, asked for as a directory.
+                    NtStatus::FILE_IS_A_DIRECTORY if r.options & OPT_DIRECTORY_FILE != 0 => NtStatus::NOT_A_DIRECTORY,
+                    e => e,
+                })?,
+            };
+            let outcome = match lookup {
+                Lookup::Found(node) => self.open_existing(r, desired, node, seen)?,
+                Lookup::Missing { parent, base } => self.create(r, desired, parent, base)?,
+                Lookup::Symlink { link, unparsed_components } => return Err(symlink(r, &link, unparsed_components)?),
+            };
+            match outcome {
+                Outcome::Done(opened) => return Ok(Step::Done(opened)),
+                Outcome::Wait(wait) => return Ok(Step::Wait(wait)),
+                Outcome::Again => {}
+            }
+        }
+        Err(NtStatus::SHARING_VIOLATION.into())
+    }
+
+    fn open_existing(
+        self: &Arc<Self>,
+        r: &OpenRequest<'_>,
+        desired: u32,
+        node: NodeRef,
+        seen: u64,
+    ) -> OpenResult<Outcome> {
+        let stat = node.stat()?;
+        let stream = node.stream().is_some();
+        // Before anything else: the client follows it and asks again for what it leads to.
+        if stat.attributes & ATTR_REPARSE_POINT != 0 && r.options & OPT_OPEN_REPARSE_POINT == 0 && !stream {
+            return Err(symlink(r, &node, 0)?);
+        }
+        check_kind(r, stat.directory && !stream)?;
+        let made_before = self.made_before(r, &node);
+        if r.disposition == Disposition::Create && !made_before {
+            return Err(NtStatus::OBJECT_NAME_COLLISION.into());
+        }
+        let overwrite =
+            matches!(r.disposition, Disposition::Supersede | Disposition::Overwrite | Disposition::OverwriteIf);
+        let (mut also, mut effect) = (0, 0);
+        if overwrite {
+            if stat.directory && !stream {
+                let root = node.path().is_empty();
+                return Err(if root { NtStatus::ACCESS_DENIED } else { NtStatus::OBJECT_NAME_COLLISION }.into());
+            }
+            let kept = ATTR_HIDDEN | ATTR_SYSTEM;
+            if !stream && stat.attributes & kept & !r.attributes != 0 {
+                return Err(NtStatus::ACCESS_DENIED.into());
+            }
+            effect = if r.disposition == Disposition::Supersede { DELETE } else { FILE_WRITE_DATA };
+            also = effect | if stream { 0 } else { FILE_WRITE_EA | FILE_WRITE_ATTRIBUTES };
+            if stat.attributes & ATTR_READONLY != 0 {
+                return Err(NtStatus::ACCESS_DENIED.into());
+            }
+        }
+        let granted = self.grant_existing(r, &node, &stat, desired, also)?;
+        check_delete_on_close(r, granted)?;
+        let admission = Admission {
+            node: &node,
+            who: r.who,
+            client: r.client,
+            granted,
+            effective: granted | effect,
+            share: self.effective_share(r, &node)?,
+            overwrite,
+            cache: r.cache,
+            existed: true,
+            root: self.identity(),
+            now: r.now,
+        };
+        let (cache, open) = match self.table.admit(&admission)? {
+            Admitted::Wait(wait) => return Ok(Outcome::Wait(wait)),
+            Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, true)),
+        };
+        if self.table.unlinks.load(Ordering::Acquire) != seen && r.by_id.is_none() && !self.still_there(r, &node) {
+            open.delete_on_close.store(false, Ordering::Release);
+            self.close(&open);
+            return Ok(Outcome::Again);
+        }
+        let (action, stat) = if overwrite {
+            let action = if r.disposition == Disposition::Supersede {
+                CreateAction::Superseded
+            } else {
+                CreateAction::Overwritten
+            };
+            (action, self.overwrite(r, &open).inspect_err(|_| self.abandon(&open))?)
+        } else {
+            let mut stat = stat;
+            self.show_write_time(&open, &mut stat);
+            (if made_before { CreateAction::Created } else { CreateAction::Opened }, stat)
+        };
+        Ok(Outcome::Done(Opened { open, action, cache, stat }))
+    }
+
+    /// The file was made by this very create, whose answer never arrived.
+    fn made_before(&self, r: &OpenRequest<'_>, node: &NodeRef) -> bool {
+        let Some(mark) = r.mark.filter(|m| m.replay) else { return false };
+        node.stream().is_none() && matches!(node.create_mark(), Ok(Some(id)) if id == mark.id)
+    }
+
+    fn still_there(&self, r: &OpenRequest<'_>, node: &NodeRef) -> bool {
+        matches!(self.store.lookup(r.path), Ok(Lookup::Found(n)) if n.id() == node.id())
+    }
+
+    /// Closes an open that its caller never gets to see.
+    fn abandon(&self, open: &Arc<Open>) {
+        open.delete_on_close.store(false, Ordering::Release);
+        self.close(open);
+    }
+
+    /// Empties the stream; of the unnamed one, also attributes, EAs and the named streams.
+    fn overwrite(&self, r: &OpenRequest<'_>, open: &Arc<Open>) -> Result<Stat> {
+        let node = &open.node;
+        self.settle_write_time(open);
+        node.set_end_of_file(0)?;
+        if let Some(size) = r.allocation.filter(|s| *s > 0) {
+            node.set_allocation(size)?;
+        }
+        if open.stream.is_none() {
+            let attributes = (r.attributes & ATTR_SETTABLE) | ATTR_ARCHIVE;
+            node.set_basic(&BasicUpdate { attributes: Some(attributes), ..BasicUpdate::default() })?;
+            if !r.eas.is_empty() {
+                node.set_eas(r.eas)?;
+            }
+            self.delete_streams(node);
+            let filter = notify_filter::ATTRIBUTES | notify_filter::SIZE | notify_filter::LAST_WRITE;
+            self.report_open(open, ChangeKind::Modified, filter);
+        } else {
+            let filter = notify_filter::STREAM_SIZE | notify_filter::STREAM_WRITE;
+            self.report_open(open, ChangeKind::ModifiedStream, filter);
+        }
+        node.stat()
+    }
+
+    fn delete_streams(&self, node: &NodeRef) {
+        for s in node.streams().unwrap_or_default() {
+            if s.name.is_empty() {
+                continue;
+            }
+            let path = NtPath { components: node.path(), stream: Some(s.name), wants: PathWants::Data };
+            if let Ok(Lookup::Found(stream)) = self.store.lookup(&path) {
+                let _ = stream.unlink();
+            }
+        }
+    }
+
+    /// [MS-FSA] 2.1.5.1.1, and the creation of a stream in an existing file.
+    fn create(
+        self: &Arc<Self>,
+        r: &OpenRequest<'_>,
+        desired: u32,
+        parent: NodeRef,
+        base: Option<NodeRef>,
+    ) -> OpenResult<Outcome> {
+        if matches!(r.disposition, Disposition::Open | Disposition::Overwrite) {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
+        }
+        let Some(name) = r.path.components.last() else { return Err(NtStatus::OBJECT_NAME_INVALID.into()) };
+        let directory =
+            (r.options & OPT_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Directory) && r.path.stream.is_none();
+        self.table.check_lease_unused(r.client, &r.cache)?;
+        let granted = if desired & MAXIMUM_ALLOWED != 0 {
+            (FILE_ALL_ACCESS & r.access_ceiling) | (desired & !MAXIMUM_ALLOWED)
+        } else {
+            desired
+        };
+        // Nothing may be left behind by a create that fails.
+        check_delete_on_close(r, granted)?;
+        let created_base = base.is_none();
+        let base = match base {
+            Some(base) => {
+                self.grant_existing(r, &base, &base.stat()?, desired, FILE_WRITE_DATA)?;
+                base
+            }
+            None => match self.create_file(r, &parent, name, directory) {
+                Ok(node) => node,
+                Err(NtStatus::OBJECT_NAME_COLLISION) if r.disposition != Disposition::Create => {
+                    return Ok(Outcome::Again);
+                }
+                Err(e) => return Err(e.into()),
+            },
+        };
+        let node = match &r.path.stream {
+            Some(stream) => match base.create_stream(stream) {
+                Ok(node) => node,
+                Err(NtStatus::OBJECT_NAME_COLLISION) if r.disposition != Disposition::Create => {
+                    return Ok(Outcome::Again);
+                }
+                Err(e) => return Err(e.into()),
+            },
+            None => base.clone(),
+        };
+        let admission = Admission {
+            node: &node,
+            who: r.who,
+            client: r.client,
+            granted,
+            effective: granted,
+            share: r.share_access,
+            overwrite: false,
+            cache: r.cache,
+            existed: false,
+            root: self.identity(),
+            now: r.now,
+        };
+        let (cache, open) = match self.table.admit(&admission)? {
+            // Somebody opened the new file before its creator did.
+            Admitted::Wait(wait) => {
+                self.table.cancel_wait(wait);
+                return Ok(Outcome::Again);
+            }
+            Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, false)),
+        };
+        self.report_created(r, &open, &base, created_base, directory);
+        let stat = node.stat().inspect_err(|_| self.abandon(&open))?;
+        let _ = open.created_at.set(stat.last_write);
+        Ok(Outcome::Done(Opened { open, action: CreateAction::Created, cache, stat }))
+    }
+
+    fn create_file(&self, r: &OpenRequest<'_>, parent: &NodeRef, name: &str, directory: bool) -> Result<NodeRef> {
+        if directory && r.attributes & ATTR_TEMPORARY != 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if r.attributes & ATTR_READONLY != 0 && r.options & OPT_DELETE_ON_CLOSE != 0 {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if r.access_ceiling & FILE_ADD_FILE == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        self.check_parent_lives(parent)?;
+        self.check_add(&**parent, r.who, directory, r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0)?;
+        let parent_sd = parent.security()?;
+        let sd = created_descriptor(&parent_sd, r.security, directory, r.who);
+        let mut attributes = r.attributes & ATTR_SETTABLE;
+        attributes |= if directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
+        let allocation = r.allocation.filter(|s| *s > 0 && !directory && r.path.stream.is_none());
+        let new = NewFile { directory, attributes, security: Some(&sd), eas: r.eas, allocation };
+        let node = parent.create_child(name, &new)?;
+        if let Some(mark) = r.mark.filter(|_| !directory) {
+            node.set_create_mark(mark.id)?;
+        }
+        Ok(node)
+    }
+
+    /// Nothing is created in a directory that is to be deleted.
+    pub(super) fn check_parent_lives(&self, parent: &NodeRef) -> Result<()> {
+        if self.table.deletes_pending.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        match self.table.find(parent.id()) {
+            Some(file) => file.lock().check_not_deleted(None),
+            None => Ok(()),
+        }
+    }
+
+    fn report_created(&self, r: &OpenRequest<'_>, open: &Open, base: &NodeRef, created_base: bool, directory: bool) {
+        if !self.is_anybody_watching() {
+            return;
+        }
+        let path = base.path();
+        if created_base {
+            let filter = if directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
+            self.report(&path, None, ChangeKind::Added, filter, open.parent_key);
+        }
+        if let Some(stream) = &r.path.stream {
+            self.report(&path, Some(stream), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);
+        }
+    }
+
+    fn new_open(
+        self: &Arc<Self>,
+        r: &OpenRequest<'_>,
+        entered: Entered,
+        granted: u32,
+        node: &NodeRef,
+        existed: bool,
+    ) -> Arc<Open> {
+        let parent_key = match &r.cache {
+            CacheRequest::Lease(l) => l.parent_key,
+            _ => None,
+        };
+        Arc::new(Open {
+            id: entered.id,
+            fs: self.clone(),
+            node: node.clone(),
+            file: entered.file,
+            stream_no: entered.stream_no,
+            stream: node.stream().map(str::to_owned),
+            granted,
+            share: r.share_access,
+            options: r.options,
+            mode: AtomicU32::new(r.options & super::MODE_BITS),
+            who: r.who.clone(),
+            client: r.client,
+            lease: entered.lease,
+            parent_key,
+            directory: node.is_directory() && node.stream().is_none(),
+            closed: AtomicBool::new(false),
+            delete_on_close: AtomicBool::new(r.options & OPT_DELETE_ON_CLOSE != 0),
+            wrote: AtomicBool::new(!existed),
+            delays_write_time: AtomicBool::new(false),
+            created_at: OnceLock::new(),
+            pending_filter: AtomicU32::new(0),
+            position: AtomicU64::new(0),
+            locks: AtomicUsize::new(0),
+            times: Mutex::new(HeldTimes::default()),
+            listing: Mutex::new(None),
+            watch: OnceLock::new(),
+        })
+    }
+
+    /// What the open may cache now.
+    pub fn cache(&self, open: &Arc<Open>) -> CacheGrant {
+        let mut inner = open.file.lock();
+        inner.at(open.stream_no).caches.describe(open.id, open.lease)
+    }
+
+    /// The level that the open has now, [MS-SMB2] 3.3.5.22.1.
+    pub fn ack_oplock_break(
+        &self,
+        open: &Arc<Open>,
+        to: super::OplockLevel,
+        now: Instant,
+    ) -> Result<super::OplockLevel> {
+        self.table.saw(now);
+        let mut fx = crate::table::effects::Effects::default();
+        let mut inner = open.file.lock();
+        let stream = inner.at(open.stream_no);
+        let level = stream.caches.ack_oplock(open.id, to, self.table.clock(now), &mut fx);
+        inner.wake(&mut fx);
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(&open.file, fx);
+        level
+    }
+}
+
+/// [MS-FSA] 2.1.5.1 phase 1.
+fn validate(r: &OpenRequest<'_>) -> Result<()> {
+    let o = r.options;
+    let invalid = NtStatus::INVALID_PARAMETER;
+    if r.share_access & !(FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE) != 0 {
+        return Err(invalid);
+    }
+    if o & OPT_DIRECTORY_FILE != 0 {
+        if o & OPT_NON_DIRECTORY_FILE != 0 {
+            return Err(invalid);
+        }
+        let disposed =
+            matches!(r.disposition, Disposition::Supersede | Disposition::Overwrite | Disposition::OverwriteIf);
+        if disposed || o & !DIRECTORY_OPTIONS & 0x00FF_FFFF & !(OPT_SEQUENTIAL_ONLY | OPT_RANDOM_ACCESS) != 0 {
+            return Err(invalid);
+        }
+    }
+    if o & OPT_DIRECTORY_FILE != 0 && r.path.wants == PathWants::Data {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
+    if o & OPT_NON_DIRECTORY_FILE != 0 && r.path.wants == PathWants::Directory {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    if o & OPT_NO_INTERMEDIATE_BUFFERING != 0
+        && map_generic(r.desired_access) & (FILE_APPEND_DATA | FILE_WRITE_DATA) == FILE_APPEND_DATA
+    {
+        return Err(invalid);
+    }
+    Ok(())
+}
+
+/// Directory or not, as asked for.
+fn check_kind(r: &OpenRequest<'_>, directory: bool) -> Result<()> {
+    let wants_directory = r.options & OPT_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Directory;
+    if wants_directory && !directory {
+        return Err(if r.disposition == Disposition::Create {
+            NtStatus::OBJECT_NAME_COLLISION
+        } else {
+            NtStatus::NOT_A_DIRECTORY
+        });
+    }
+    let wants_file = r.options & OPT_NON_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Data;
+    if wants_file && directory {
+        return Err(if r.disposition == Disposition::Create {
+            NtStatus::OBJECT_NAME_COLLISION
+        } else {
+            NtStatus::FILE_IS_A_DIRECTORY
+        });
+    }
+    Ok(())
+}
+
+fn check_delete_on_close(r: &OpenRequest<'_>, granted: u32) -> Result<()> {
+    if r.options & OPT_DELETE_ON_CLOSE != 0 && granted & DELETE == 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
+/// ACLs that the creator gives stand as they are, flags and order included; what the parent hands down joins them
+/// only where SE_DACL_AUTO_INHERIT_REQ (or its SACL kin) asks for it.
+fn created_descriptor(
+    parent: &SecurityDescriptor,
+    explicit: Option<&SecurityDescriptor>,
+    directory: bool,
+    who: &Token,
+) -> SecurityDescriptor {
+    const DACL_PRESENT: u16 = 0x0004;
+    const SACL_PRESENT: u16 = 0x0010;
+    const DACL_AUTO_INHERIT_REQ: u16 = 0x0100;
+    const SACL_AUTO_INHERIT_REQ: u16 = 0x0200;
+    const DACL_STATE: u16 = 0x1400;
+    const SACL_STATE: u16 = 0x2800;
+    let mut sd = new_descriptor(Some(parent), explicit, directory, who);
+    let Some(given) = explicit else { return sd };
+    if let Some(acl) = given.dacl.as_ref().filter(|_| given.control & DACL_AUTO_INHERIT_REQ == 0) {
+        sd.dacl = Some(mapped(acl));
+        sd.control = sd.control & !DACL_STATE | DACL_PRESENT | given.control & DACL_STATE;
+    }
+    if let Some(acl) = given.sacl.as_ref().filter(|_| given.control & SACL_AUTO_INHERIT_REQ == 0) {
+        sd.sacl = Some(mapped(acl));
+        sd.control = sd.control & !SACL_STATE | SACL_PRESENT | given.control & SACL_STATE;
+    }
+    sd
+}
+
+/// Generic rights become those of files, but for the children they stay.
+fn mapped(acl: &Acl) -> Acl {
+    let mut acl = acl.clone();
+    for ace in acl.aces.iter_mut().filter(|a| !a.is_inherit_only()) {
+        ace.mask = map_generic(ace.mask);
+    }
+    acl
+}
+
+const IO_REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
+
+/// The error for a reparse point in the way: a symbolic link goes to the client to follow.
+fn symlink(r: &OpenRequest<'_>, link: &NodeRef, unparsed_components: usize) -> Result<OpenError> {
+    let (tag, data) = link.reparse()?;
+    if tag != IO_REPARSE_TAG_SYMLINK {
+        return Ok(NtStatus::IO_REPARSE_TAG_NOT_HANDLED.into());
+    }
+    let first = r.path.components.len().saturating_sub(unparsed_components);
+    let units: usize = r.path.components[first..].iter().map(|c| 1 + c.encode_utf16().count()).sum();
+    let stream = r.path.stream.as_ref().map_or(0, |s| 1 + s.encode_utf16().count());
+    let error = SymlinkError { tag, data, unparsed_path_bytes: (units + stream) * 2 };
+    Ok(OpenError { status: NtStatus::STOPPED_ON_SYMLINK, symlink: Some(Box::new(error)) })
+}

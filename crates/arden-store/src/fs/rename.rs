@@ -1,0 +1,358 @@
+//! Renaming and linking, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use arden_auth::maximum_access;
+use arden_wire::{NtStatus, access::*};
+
+use super::{Fs, NameChange, Open, Step, WaitId, notify_filter};
+use crate::{
+    name::{NtPath, PathWants, eq_fold},
+    store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
+    table::{WaitPlace, effects::Effects, file::FileState},
+};
+
+/// Where a name is to be, and what is there now.
+struct Target {
+    parent: NodeRef,
+    name: String,
+    existing: Option<NodeRef>,
+}
+
+/// Either done checking, or a break to wait for.
+type Checked = Result<Option<WaitId>>;
+
+impl Fs {
+    /// `to` is the whole new path below the root, or a stream alone for the stream that is open.
+    pub fn rename(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
+        self.table.saw(now);
+        open.check_access(DELETE)?;
+        if open.stream.is_some() || to.stream.is_some() {
+            return self.rename_stream(open, to, how, now);
+        }
+        let from = open.node.path();
+        if from.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if open.file.lock().check_not_deleted(None).is_err() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let target = self.target(to)?;
+        let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
+        let stays = from.len() == target_depth(&target) && target.parent.path() == from[..from.len() - 1];
+        if stays && from.last() == Some(&target.name) {
+            return Ok(Step::Done(()));
+        }
+        if target.parent.path().starts_with(&from) && open.directory {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if let Some(wait) = self.check_rename(open, &target, same_file, stays, how, now)? {
+            return Ok(Step::Wait(wait));
+        }
+        let replaced = target.existing.is_some() && !same_file;
+        open.node.rename(&*target.parent, &target.name, how.replace)?;
+        if replaced {
+            self.table.unlinks.fetch_add(1, Ordering::AcqRel);
+        }
+        self.after_rename(open, &from, stays, replaced);
+        Ok(Step::Done(()))
+    }
+
+    fn target(&self, to: &NtPath) -> Result<Target> {
+        let name = to.components.last().ok_or(NtStatus::OBJECT_NAME_INVALID)?.clone();
+        let (parent, existing) = match self.store.lookup(to)? {
+            Lookup::Found(node) => {
+                let parent = self.parent_of(&to.components).ok_or(NtStatus::OBJECT_PATH_NOT_FOUND)?;
+                (parent, Some(node))
+            }
+            Lookup::Missing { parent, .. } => (parent, None),
+            Lookup::Symlink { .. } => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+        };
+        Ok(Target { parent, name, existing })
+    }
+
+    fn check_rename(
+        &self,
+        open: &Open,
+        target: &Target,
+        same_file: bool,
+        stays: bool,
+        how: NameChange,
+        now: Instant,
+    ) -> Checked {
+        if !stays {
+            self.check_add(&*target.parent, &open.who, open.directory, false)?;
+        }
+        if let Some(existing) = target.existing.as_ref().filter(|_| !same_file)
+            && let Some(wait) = self.check_replace(open, target, existing, how, now)?
+        {
+            return Ok(Some(wait));
+        }
+        if let Some(wait) = self.check_target_parent(open, &target.parent, now)? {
+            return Ok(Some(wait));
+        }
+        if let Some(wait) = self.break_handles(open, false, now)? {
+            return Ok(Some(wait));
+        }
+        if open.directory { self.check_nothing_open_below(open, now) } else { Ok(None) }
+    }
+
+    /// What stands at the new name has to make way.
+    fn check_replace(
+        &self,
+        open: &Open,
+        target: &Target,
+        existing: &NodeRef,
+        how: NameChange,
+        now: Instant,
+    ) -> Checked {
+        if !how.replace {
+            return Err(NtStatus::OBJECT_NAME_COLLISION);
+        }
+        let stat = existing.stat()?;
+        if stat.directory || open.directory {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if stat.attributes & ATTR_READONLY != 0 && !how.ignore_readonly {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if let Some(file) = self.table.find(existing.id()) {
+            let mut inner = file.lock();
+            inner.check_not_deleted(None)?;
+            if inner.open_count() > 0 && !how.posix {
+                let wait = self.break_all_handles(&file, inner, now)?;
+                return if wait.is_some() { Ok(wait) } else { Err(NtStatus::ACCESS_DENIED) };
+            }
+        }
+        let by_file = maximum_access(&*existing.security()?, &open.who) & DELETE != 0;
+        if !by_file && maximum_access(&*target.parent.security()?, &open.who) & FILE_DELETE_CHILD == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(None)
+    }
+
+    /// Handle caching, of batch oplocks too, ends on the file. None: there was none.
+    fn break_all_handles(
+        &self,
+        file: &Arc<FileState>,
+        mut inner: crate::table::file::FileGuard<'_>,
+        now: Instant,
+    ) -> Checked {
+        let mut fx = Effects::default();
+        let mut id = None;
+        if inner.break_handles(None, true, self.table.clock(now), &mut fx) {
+            let wait = self.table.new_wait(WaitPlace::Break)?;
+            inner.waiters.push(wait);
+            id = Some(wait);
+        }
+        file.publish(&inner);
+        drop(inner);
+        self.table.run(file, fx);
+        Ok(id)
+    }
+
+    /// A rename opens the directory that it moves to for adding. Directories share it with everyone; files keep out who
+    /// has DELETE there, as Windows has done up to Server 2022 ([MS-FSA] 2.1.5.15.12, <185>).
+    fn check_target_parent(&self, open: &Open, parent: &NodeRef, now: Instant) -> Checked {
+        let Some(file) = self.table.find(parent.id()) else { return Ok(None) };
+        let mut inner = file.lock();
+        inner.check_not_deleted(None)?;
+        let (access, share) = if open.directory {
+            (FILE_ADD_SUBDIRECTORY, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE)
+        } else {
+            (FILE_ADD_FILE, FILE_SHARE_READ | FILE_SHARE_WRITE)
+        };
+        if !inner.sharing_violation(None, access, share) {
+            return Ok(None);
+        }
+        match self.break_all_handles(&file, inner, now)? {
+            Some(wait) => Ok(Some(wait)),
+            None => Err(NtStatus::SHARING_VIOLATION),
+        }
+    }
+
+    /// [MS-FSA] 2.1.4.2: handles below a directory are cached handles that go, or forbid its rename.
+    fn check_nothing_open_below(&self, open: &Open, now: Instant) -> Checked {
+        let here = open.node.path();
+        let root = self.identity();
+        let mut waits = None;
+        let mut in_use = false;
+        for file in self.table.files() {
+            if file.id.volume != open.file.id.volume || file.id == open.file.id {
+                continue;
+            }
+            let nodes: Vec<NodeRef> = {
+                let inner = file.lock();
+                inner.streams().flat_map(|s| &s.opens).filter(|o| o.root == root).map(|o| o.node.clone()).collect()
+            };
+            let below = nodes.iter().any(|n| {
+                let path = n.path();
+                path.len() > here.len() && path.starts_with(&here)
+            });
+            if below {
+                let inner = file.lock();
+                if inner.open_count() == 0 {
+                    continue;
+                }
+                match self.break_all_handles(&file, inner, now)? {
+                    Some(wait) if waits.is_none() => waits = Some(wait),
+                    Some(wait) => self.table.cancel_wait(wait),
+                    None => in_use = true,
+                }
+            }
+        }
+        if waits.is_none() && in_use {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(waits)
+    }
+
+    /// Attributes, notifications and directory leases that follow a rename.
+    fn after_rename(&self, open: &Open, from: &[String], stays: bool, replaced: bool) {
+        let to = open.node.path();
+        if open.directory {
+            self.watches.renamed(from, &to);
+        } else {
+            self.set_archive(open);
+        }
+        if !self.is_anybody_watching() {
+            return;
+        }
+        let filter = if open.directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
+        let mut woken = Vec::new();
+        if replaced {
+            self.watches.report(filter, &[(ChangeKind::Removed, &to, None)], &mut woken);
+        }
+        if stays {
+            let both = [(ChangeKind::RenamedOld, from, None), (ChangeKind::RenamedNew, &to[..], None)];
+            self.watches.report(filter, &both, &mut woken);
+        } else {
+            self.watches.report(filter, &[(ChangeKind::Removed, from, None)], &mut woken);
+            self.watches.report(filter, &[(ChangeKind::Added, &to, None)], &mut woken);
+        }
+        if !open.directory {
+            open.pending_filter.fetch_or(notify_filter::ATTRIBUTES | notify_filter::CREATION, Ordering::Relaxed);
+        }
+        self.table.resume(woken);
+        self.break_parent(from, open.parent_key);
+        if !stays {
+            self.break_parent(&to, open.parent_key);
+        }
+    }
+
+    fn set_archive(&self, open: &Open) {
+        if let Ok(stat) = open.node.stat()
+            && stat.attributes & ATTR_ARCHIVE == 0
+        {
+            let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
+            let _ = open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() });
+        }
+    }
+
+    /// [MS-FSA] 2.1.5.15.12.1.
+    fn rename_stream(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
+        let here = open.node.path();
+        if !to.components.is_empty() && open.stream.is_some() {
+            // A whole path to a stream: its file would have to be opened as the directory to move to.
+            return Err(NtStatus::SHARING_VIOLATION);
+        }
+        let same_file = to.components.is_empty() || same_path(&to.components, &here);
+        let name = match to.stream.as_deref() {
+            Some(name) => name,
+            // To the unnamed stream: as below.
+            None if to.wants == PathWants::Data && open.stream.is_some() => return Err(NtStatus::NOT_SUPPORTED),
+            None => return Err(NtStatus::INVALID_PARAMETER),
+        };
+        if !same_file || open.directory {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if open.stream.is_none() {
+            // The data would change places under the open: stores have no call for that.
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        if open.file.lock().at(open.stream_no).name.as_deref().is_some_and(|own| eq_fold(own, name)) {
+            return Ok(Step::Done(()));
+        }
+        let path = NtPath { components: here.clone(), stream: Some(name.to_owned()), wants: PathWants::Data };
+        if let Lookup::Found(existing) = self.store.lookup(&path)?
+            && let Some(file) = self.table.find(existing.id())
+        {
+            if !how.replace {
+                return Err(NtStatus::OBJECT_NAME_COLLISION);
+            }
+            let in_use = !file.lock().stream(Some(name)).opens.is_empty();
+            if in_use || existing.stat()?.end_of_file != 0 {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+        }
+        if let Some(wait) = self.break_handles(open, false, now)? {
+            return Ok(Step::Wait(wait));
+        }
+        let base = self.base_of(&here)?;
+        open.node.rename(&*base, name, how.replace)?;
+        {
+            let mut inner = open.file.lock();
+            // Nobody has the replaced stream open: what is left of it in the table makes way.
+            inner.others.retain(|s| s.no == open.stream_no || !s.name.as_deref().is_some_and(|n| eq_fold(n, name)));
+            inner.at(open.stream_no).name = Some(name.to_owned());
+        }
+        self.report(&here, Some(name), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);
+        Ok(Step::Done(()))
+    }
+
+    fn base_of(&self, path: &[String]) -> Result<NodeRef> {
+        let path = NtPath { components: path.to_vec(), stream: None, wants: PathWants::Any };
+        match self.store.lookup(&path)? {
+            Lookup::Found(node) => Ok(node),
+            _ => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        }
+    }
+
+    /// [MS-FSA] 2.1.5.15.7.
+    pub fn link(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
+        self.table.saw(now);
+        open.check_access(u32::MAX)?;
+        if open.directory {
+            return Err(NtStatus::FILE_IS_A_DIRECTORY);
+        }
+        if open.stream.is_some() || to.stream.is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if open.file.lock().check_not_deleted(None).is_err() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let target = self.target(to)?;
+        self.check_add(&*target.parent, &open.who, false, false)?;
+        let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
+        if same_file && how.replace {
+            return Ok(Step::Done(()));
+        }
+        if let Some(existing) = &target.existing {
+            if same_file {
+                return Err(NtStatus::OBJECT_NAME_COLLISION);
+            }
+            if let Some(wait) = self.check_replace(open, &target, existing, how, now)? {
+                return Ok(Step::Wait(wait));
+            }
+        }
+        if let Some(wait) = self.break_handles(open, false, now)? {
+            return Ok(Step::Wait(wait));
+        }
+        open.node.link(&*target.parent, &target.name, how.replace)?;
+        let mut path = target.parent.path();
+        path.push(target.name);
+        self.report(&path, None, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
+        Ok(Step::Done(()))
+    }
+}
+
+fn target_depth(t: &Target) -> usize {
+    t.parent.path().len() + 1
+}
+
+fn same_path(a: &[String], b: &[String]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| eq_fold(a, b))
+}

@@ -1,0 +1,177 @@
+//! Persistent opens: what has to be kept of them, how they come back after a restart, and what happens when their client
+//! does. [MS-SMB2] 3.3.5.9.12 is one protocol's way of asking for it.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use arden_wire::NtStatus;
+use parking_lot::Mutex;
+
+use super::{Fs, LockRange, Open};
+use crate::{
+    handles::{KeptCache, KeptLease, KeptOpen},
+    name::{NtPath, PathWants},
+    store::{Lookup, NodeRef, Result},
+    table::{HeldTimes, Restored, effects::Effects},
+};
+
+/// An open as it was kept, with what it shares and holds.
+pub struct RestoreOpen<'a> {
+    pub open: &'a KeptOpen,
+    pub lease: Option<&'a KeptLease>,
+    pub locks: &'a [LockRange],
+    pub now: Instant,
+}
+
+impl Fs {
+    /// Puts a kept open back, with its share modes, locks, caching and pending deletion. OBJECT_NAME_NOT_FOUND when its
+    /// file is gone.
+    pub fn restore(self: &Arc<Self>, r: &RestoreOpen<'_>) -> Result<Arc<Open>> {
+        self.table.saw(r.now);
+        let kept = r.open;
+        let node = self.find_kept(kept)?;
+        let who = Arc::new(kept.who.clone());
+        let entered = self.table.restore(&Restored {
+            node: &node,
+            who: &who,
+            open: kept,
+            lease: r.lease,
+            locks: r.locks,
+            root: self.identity(),
+            now: r.now,
+        })?;
+        Ok(Arc::new(Open {
+            id: entered.id,
+            fs: self.clone(),
+            file: entered.file,
+            stream_no: entered.stream_no,
+            stream: node.stream().map(str::to_owned),
+            granted: kept.granted,
+            share: kept.share,
+            options: kept.options,
+            mode: AtomicU32::new(kept.options & super::MODE_BITS),
+            who,
+            client: kept.client,
+            lease: entered.lease,
+            parent_key: kept.parent_key,
+            directory: node.is_directory() && node.stream().is_none(),
+            node,
+            closed: AtomicBool::new(false),
+            delete_on_close: AtomicBool::new(kept.delete_on_close),
+            wrote: AtomicBool::new(false),
+            delays_write_time: AtomicBool::new(false),
+            created_at: OnceLock::new(),
+            pending_filter: AtomicU32::new(0),
+            position: AtomicU64::new(0),
+            locks: AtomicUsize::new(r.locks.len()),
+            times: Mutex::new(HeldTimes::default()),
+            listing: Mutex::new(None),
+            watch: OnceLock::new(),
+        }))
+    }
+
+    /// Where it stood; or, when local processes renamed it, in the same directory, or wherever the store finds its id.
+    fn find_kept(&self, kept: &KeptOpen) -> Result<NodeRef> {
+        if let Some(node) = self.at_path(&kept.path, kept) {
+            return Ok(node);
+        }
+        if let Some(parent) = self.parent_of(&kept.path) {
+            let mut entries = parent.list()?;
+            while let Some(entry) = entries.peek(&|_| true)? {
+                if entry.stat.id.file == kept.file {
+                    let mut path = parent.path();
+                    path.push(entry.name);
+                    if let Some(node) = self.at_path(&path, kept) {
+                        return Ok(node);
+                    }
+                }
+                entries.advance();
+            }
+        }
+        match (self.store.lookup_id(kept.file), &kept.stream) {
+            (Ok(node), None) if node.id().file == kept.file => Ok(node),
+            (Ok(node), Some(_)) => self.at_path(&node.path(), kept).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND),
+            _ => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        }
+    }
+
+    fn at_path(&self, path: &[String], kept: &KeptOpen) -> Option<NodeRef> {
+        let path = NtPath { components: path.to_vec(), stream: kept.stream.clone(), wants: PathWants::Any };
+        match self.store.lookup(&path) {
+            Ok(Lookup::Found(node)) if node.id().file == kept.file => Some(node),
+            _ => None,
+        }
+    }
+
+    /// What has to be kept of the open as it is now.
+    pub fn keep(&self, open: &Arc<Open>) -> KeptOpen {
+        let (delete_pending, cache) = {
+            let mut inner = open.file.lock();
+            let pending = inner.delete.as_ref().map(|d| d.posix);
+            let s = inner.at(open.stream_no);
+            let kept = s.caches.kept(open.id, open.lease);
+            let cache = match open.lease {
+                Some(lease) => KeptCache::Lease { key: lease.key },
+                None => {
+                    KeptCache::Oplock { state: kept.map_or(0, |k| k.state), breaking: kept.and_then(|k| k.breaking) }
+                }
+            };
+            (if open.stream_no == 0 { pending } else { s.delete.as_ref().map(|_| false) }, cache)
+        };
+        KeptOpen {
+            id: open.id,
+            file: open.file.id.file,
+            path: open.node.path(),
+            stream: open.stream.clone(),
+            granted: open.granted,
+            share: open.share,
+            options: open.options,
+            client: open.client,
+            who: (*open.who).clone(),
+            parent_key: open.parent_key,
+            delete_on_close: open.delete_on_close.load(Ordering::Acquire),
+            delete_pending,
+            cache,
+        }
+    }
+
+    /// What has to be kept of the open's lease.
+    pub fn keep_lease(&self, open: &Arc<Open>) -> Option<KeptLease> {
+        let lease = open.lease?;
+        let kept = open.file.lock().at(open.stream_no).caches.kept(open.id, Some(lease))?;
+        Some(KeptLease {
+            client: lease.client,
+            key: lease.key,
+            state: kept.state,
+            epoch: kept.epoch,
+            version: kept.version,
+            parent_key: kept.parent_key,
+            breaking: kept.breaking,
+        })
+    }
+
+    /// The open outlives its client's connection, and the server: its holder has longer to answer breaks.
+    pub fn make_persistent(&self, open: &Arc<Open>) {
+        open.file.lock().at(open.stream_no).caches.make_patient(open.id, open.lease);
+    }
+
+    /// The client took the open up again. `epoch` is the lease's as the client knows it.
+    pub fn catch_up(&self, open: &Arc<Open>, epoch: u16) {
+        if let Some(lease) = open.lease {
+            open.file.lock().at(open.stream_no).caches.catch_up(open.id, lease, epoch);
+        }
+    }
+
+    /// Tells the holder of a break that it may not know of, [MS-SMB2] 3.3.5.9.12.
+    pub fn tell_break_again(&self, open: &Arc<Open>, now: Instant) {
+        let mut fx = Effects::default();
+        let clock = self.table.clock(now);
+        open.file.lock().at(open.stream_no).caches.tell_again(open.id, open.lease, clock, &mut fx);
+        self.table.run(&open.file, fx);
+    }
+}

@@ -1,0 +1,36 @@
+//! Where persistent opens outlive the daemon: the `HandleStore` trait, and what an open and a lease look like in it. The
+//! store keeps bytes under keys and knows nothing of them; a file beside the state (`disk`) and memory (`memory`) are
+//! two, a volume is a third. Refuses to decide what is kept: that is the protocol's.
+
+mod disk;
+mod memory;
+mod record;
+
+pub use disk::DiskHandles;
+pub use memory::MemoryHandles;
+pub use record::{KeptBreak, KeptCache, KeptLease, KeptOpen};
+
+use crate::store::Result;
+
+/// Longest key and value that a store has to take.
+pub const KEY_BYTES_MAX: usize = 64;
+pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandleChange {
+    Put { key: Vec<u8>, value: Vec<u8> },
+    Remove { key: Vec<u8> },
+}
+
+/// Keys to bytes, changed in batches. Calls of many threads at once.
+pub trait HandleStore: Send + Sync {
+    /// Everything that was put and committed, by ascending key.
+    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+    /// Changes take their place after all that were put before; those of one call stand or fall together. Does not wait
+    /// for the disk, and is not durable before the next `commit`.
+    fn put(&self, changes: Vec<HandleChange>);
+    /// Whether `commit` would have something to do.
+    fn has_uncommitted(&self) -> bool;
+    /// All that was put before the call is on stable storage when it returns. Callers at the same time share a flush.
+    fn commit(&self) -> Result<()>;
+}

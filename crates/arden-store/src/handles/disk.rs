@@ -1,0 +1,205 @@
+//! Handles of shares that keep none themselves, in a redb file: every commit takes all that waits.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use arden_wire::NtStatus;
+use parking_lot::{Condvar, Mutex};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::{HandleChange, HandleStore};
+use crate::store::Result;
+
+const HANDLES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("handles");
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const VERSION: u64 = 1;
+/// Nobody reads while the server runs.
+const CACHE_BYTES: usize = 256 * 1024;
+
+/// A `HandleStore` in a file.
+pub struct DiskHandles {
+    db: Database,
+    state: Mutex<State>,
+    done: Condvar,
+    /// Asked for every answer: no lock for it.
+    uncommitted: AtomicBool,
+    starts: u64,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<HandleChange>,
+    /// Numbers of the batches put, and of those that are durable.
+    put: u64,
+    committed: u64,
+    committing: bool,
+}
+
+fn failed(e: impl std::fmt::Display) -> NtStatus {
+    tracing::error!("the handle store: {e}");
+    NtStatus::UNSUCCESSFUL
+}
+
+impl DiskHandles {
+    /// Opens or makes the file and counts the start.
+    pub fn open(file: &Path) -> Result<DiskHandles> {
+        let db = redb::Builder::new().set_cache_size(CACHE_BYTES).create(file).map_err(failed)?;
+        let mut tx = db.begin_write().map_err(failed)?;
+        tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
+        let starts = {
+            let mut meta = tx.open_table(META).map_err(failed)?;
+            let version = meta.get("version").map_err(failed)?.map_or(VERSION, |v| v.value());
+            if version != VERSION {
+                return Err(failed(format!("{} has version {version}, known is {VERSION}", file.display())));
+            }
+            let starts = meta.get("starts").map_err(failed)?.map_or(0, |v| v.value()) + 1;
+            meta.insert("version", VERSION).map_err(failed)?;
+            meta.insert("starts", starts).map_err(failed)?;
+            tx.open_table(HANDLES).map_err(failed)?;
+            starts
+        };
+        tx.commit().map_err(failed)?;
+        Ok(DiskHandles {
+            db,
+            state: Mutex::default(),
+            done: Condvar::new(),
+            uncommitted: AtomicBool::new(false),
+            starts,
+        })
+    }
+
+    /// How often the file was opened, this time included: never the same twice.
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    fn write(&self, changes: &[HandleChange]) -> Result<()> {
+        let mut tx = self.db.begin_write().map_err(failed)?;
+        tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
+        {
+            let mut table = tx.open_table(HANDLES).map_err(failed)?;
+            for change in changes {
+                match change {
+                    HandleChange::Put { key, value } => {
+                        table.insert(key.as_slice(), value.as_slice()).map_err(failed)?;
+                    }
+                    HandleChange::Remove { key } => {
+                        table.remove(key.as_slice()).map_err(failed)?;
+                    }
+                }
+            }
+        }
+        tx.commit().map_err(failed)
+    }
+}
+
+impl HandleStore for DiskHandles {
+    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let tx = self.db.begin_read().map_err(failed)?;
+        let table = tx.open_table(HANDLES).map_err(failed)?;
+        let mut all = Vec::new();
+        for row in table.iter().map_err(failed)? {
+            let (key, value) = row.map_err(failed)?;
+            all.push((key.value().to_vec(), value.value().to_vec()));
+        }
+        Ok(all)
+    }
+
+    fn put(&self, changes: Vec<HandleChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.waiting.extend(changes);
+        state.put += 1;
+        self.uncommitted.store(true, Ordering::Release);
+    }
+
+    fn has_uncommitted(&self) -> bool {
+        self.uncommitted.load(Ordering::Acquire)
+    }
+
+    fn commit(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let target = state.put;
+        while state.committed < target {
+            if state.committing {
+                self.done.wait(&mut state);
+                continue;
+            }
+            state.committing = true;
+            let (batch, upto) = (std::mem::take(&mut state.waiting), state.put);
+            drop(state);
+            let written = self.write(&batch);
+            state = self.state.lock();
+            state.committing = false;
+            self.done.notify_all();
+            match written {
+                Ok(()) => {
+                    state.committed = upto;
+                    self.uncommitted.store(state.put != upto, Ordering::Release);
+                }
+                Err(e) => {
+                    // It keeps its place before what came meanwhile; the next caller tries again.
+                    let later = std::mem::replace(&mut state.waiting, batch);
+                    state.waiting.extend(later);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &[u8], value: &[u8]) -> HandleChange {
+        HandleChange::Put { key: key.to_vec(), value: value.to_vec() }
+    }
+
+    #[test]
+    fn what_was_committed_is_there_again_and_starts_count() {
+        let file = std::env::temp_dir().join(format!("arden-handles-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let first = {
+            let h = DiskHandles::open(&file).unwrap();
+            h.put(vec![put(b"a", b"1"), put(b"b", b"2")]);
+            assert!(h.has_uncommitted());
+            h.commit().unwrap();
+            assert!(!h.has_uncommitted());
+            h.put(vec![HandleChange::Remove { key: b"a".to_vec() }, put(b"b", b"3")]);
+            h.commit().unwrap();
+            h.put(vec![put(b"lost", b"")]);
+            h.starts()
+        };
+        let h = DiskHandles::open(&file).unwrap();
+        assert_eq!(h.load().unwrap(), [(b"b".to_vec(), b"3".to_vec())]);
+        assert_eq!(h.starts(), first + 1);
+        drop(h);
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn many_threads_share_commits() {
+        let file = std::env::temp_dir().join(format!("arden-handles-many-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let h = DiskHandles::open(&file).unwrap();
+        std::thread::scope(|s| {
+            for t in 0..8u8 {
+                let h = &h;
+                s.spawn(move || {
+                    for i in 0..20u8 {
+                        h.put(vec![put(&[t, i], &[i])]);
+                        h.commit().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(h.load().unwrap().len(), 160);
+        std::fs::remove_file(&file).unwrap();
+    }
+}

@@ -1,0 +1,11 @@
+//! Files in NT terms, for any protocol: the `FileStore` trait, the `dir` store over a Linux
+//! directory, and the open table (share modes, byte-range locks, oplocks and leases,
+//! delete-on-close, change notification). Knows no protocol.
+#![forbid(unsafe_code)]
+
+pub mod dir;
+pub mod fs;
+pub mod handles;
+pub mod name;
+pub mod store;
+pub mod table;

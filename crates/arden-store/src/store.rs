@@ -1,0 +1,267 @@
+//! The `FileStore` trait: what a file system has to offer, in NT terms. A store knows names, data and
+//! metadata. It knows nothing of opens, sharing, locks or leases: those are in the open table (`table`),
+//! and the rules of [MS-FSA] that join both are in `fs`.
+//!
+//! All calls may block unless they say otherwise; all are safe to call from many threads.
+
+use std::sync::Arc;
+
+use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};
+
+use crate::name::NtPath;
+
+pub type Result<T> = std::result::Result<T, NtStatus>;
+pub type NodeRef = Arc<dyn Node>;
+
+/// Which file: unique on the machine, stable over renames and restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    pub volume: u64,
+    pub file: u64,
+}
+
+/// What [MS-FSCC] calls basic and standard information, of a file or of one stream of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    pub id: FileId,
+    pub directory: bool,
+    /// ATTR_*; never 0 (ATTR_NORMAL stands alone), ATTR_DIRECTORY included.
+    pub attributes: u32,
+    pub creation: FileTime,
+    pub last_access: FileTime,
+    pub last_write: FileTime,
+    pub change: FileTime,
+    pub end_of_file: u64,
+    pub allocation: u64,
+    pub links: u32,
+    pub ea_size: u32,
+    /// Meaningful with ATTR_REPARSE_POINT.
+    pub reparse_tag: u32,
+}
+
+/// None leaves a field as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BasicUpdate {
+    pub creation: Option<FileTime>,
+    pub last_access: Option<FileTime>,
+    pub last_write: Option<FileTime>,
+    pub change: Option<FileTime>,
+    /// ATTR_SETTABLE bits only; the store keeps the others.
+    pub attributes: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ea {
+    /// ASCII, case-insensitive, as the client wrote it.
+    pub name: String,
+    pub flags: u8,
+    /// Empty deletes the EA when set.
+    pub value: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamEntry {
+    /// "" for the unnamed data stream.
+    pub name: String,
+    pub size: u64,
+    pub allocation: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    pub name: String,
+    pub stat: Stat,
+}
+
+/// What a new file or directory starts with.
+#[derive(Debug, Clone)]
+pub struct NewFile<'a> {
+    pub directory: bool,
+    pub attributes: u32,
+    /// The complete descriptor, inheritance applied. None: the store keeps none and answers its default.
+    pub security: Option<&'a SecurityDescriptor>,
+    pub eas: &'a [Ea],
+    pub allocation: Option<u64>,
+}
+
+/// May the call wait for the disk?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Answer `NtStatus::PENDING` as an error rather than wait.
+    No,
+    Yes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceInfo {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// Free for this caller (reserves and quotas taken off).
+    pub available_bytes: u64,
+    pub sector_bytes: u32,
+    pub sectors_per_unit: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeInfo {
+    pub label: String,
+    pub serial: u32,
+    pub id: u128,
+    pub created: FileTime,
+    /// As FileFsAttributeInformation, e.g. "NTFS".
+    pub file_system_name: String,
+    /// FILE_* capability bits of [MS-FSCC] 2.5.1.
+    pub capabilities: u32,
+    pub name_max: u32,
+}
+
+pub enum Lookup {
+    Found(NodeRef),
+    /// All but the last component exist. `base` is set when the file exists and only its stream is missing.
+    Missing {
+        parent: NodeRef,
+        base: Option<NodeRef>,
+    },
+    /// A reparse point stands in the way (a symbolic link in the middle of the path).
+    /// `unparsed_components`: how many components follow the link.
+    Symlink {
+        link: NodeRef,
+        unparsed_components: usize,
+    },
+}
+
+pub trait FileStore: Send + Sync {
+    fn volume(&self) -> VolumeInfo;
+    fn space(&self) -> Result<SpaceInfo>;
+    fn root(&self) -> NodeRef;
+    /// Case-insensitive. Never leaves the store's root; a symbolic link is never followed, and as last
+    /// component it is `Found` as itself, with ATTR_REPARSE_POINT.
+    /// OBJECT_PATH_NOT_FOUND when a component before the last is missing or not a directory.
+    fn lookup(&self, path: &NtPath) -> Result<Lookup>;
+    /// By 64-bit id, for FILE_OPEN_BY_FILE_ID; NOT_SUPPORTED where the store cannot.
+    fn lookup_id(&self, id: u64) -> Result<NodeRef>;
+    /// Starts telling `sink` about changes anywhere below the root, made through this store or not.
+    /// `sink` is called from a thread of the store's.
+    fn watch(&self, sink: Arc<dyn ChangeSink>) -> Result<()>;
+    /// Somebody wants to know of changes in `directory` (with `recursive`, of all below) while the guard lives. A store
+    /// that hears of outside changes only where it looks needs this; one that nobody else can change does not.
+    /// INSUFFICIENT_RESOURCES when no more can be watched; Arden's own changes are reported all the same.
+    fn watch_directory(&self, _directory: &dyn Node, _recursive: bool) -> Result<WatchGuard> {
+        Ok(Box::new(()))
+    }
+    /// From now on somebody calls `commit`: a store that has to remember for it what changed begins to.
+    fn note_changes(&self) {}
+    /// Whether `commit` would have something to do. Never false while a change that was made is not on stable storage.
+    fn has_uncommitted(&self) -> bool {
+        true
+    }
+    /// Every change that was made through this store before the call is on stable storage when it returns: data, sizes,
+    /// attributes and names. Callers at the same time share the flush.
+    fn commit(&self) -> Result<()> {
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+}
+
+/// What happened to a name; [MS-FSCC] 2.7.1 actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Removed,
+    Modified,
+    RenamedOld,
+    RenamedNew,
+    AddedStream,
+    RemovedStream,
+    ModifiedStream,
+}
+
+/// Keeps a directory watched; dropping it ends that.
+pub type WatchGuard = Box<dyn Send + Sync>;
+
+pub trait ChangeSink: Send + Sync {
+    /// A change made outside Arden. `path` is relative to the root, components in their real case.
+    fn changed(&self, kind: ChangeKind, path: &[String], directory: bool);
+    /// Changes were lost; watchers have to enumerate again.
+    fn overflow(&self);
+}
+
+/// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
+/// Data calls on a directory answer INVALID_DEVICE_REQUEST; directory calls on a file NOT_A_DIRECTORY.
+pub trait Node: Send + Sync {
+    fn id(&self) -> FileId;
+    fn is_directory(&self) -> bool;
+    /// The named stream this node is; None for the file itself.
+    fn stream(&self) -> Option<&str>;
+    /// Where it stands now, real case, relative to the root; no stream in it.
+    fn path(&self) -> Vec<String>;
+    fn stat(&self) -> Result<Stat>;
+    fn set_basic(&self, update: &BasicUpdate) -> Result<()>;
+    fn security(&self) -> Result<Arc<SecurityDescriptor>>;
+    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()>;
+
+    // Data.
+    /// Bytes read; less than asked only at the end of the file, 0 at or past it.
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize>;
+    /// Writes all. PENDING only for `Wait::No`, and then nothing was written.
+    fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
+    fn set_end_of_file(&self, size: u64) -> Result<()>;
+    /// Reserves (or truncates to) `size`; sets the end of file back when smaller.
+    fn set_allocation(&self, size: u64) -> Result<()>;
+    /// Zeroes, giving space back where the file is sparse.
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()>;
+    /// Parts of `offset..offset+len` that hold data, ascending.
+    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>>;
+    fn set_sparse(&self, sparse: bool) -> Result<()>;
+    /// Copies inside the store without passing through the caller. Bytes copied.
+    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
+    /// Shares extents; NOT_SUPPORTED where the file system cannot.
+    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()>;
+    /// Durable once it returns: data, size and name.
+    fn sync(&self) -> Result<()>;
+
+    // Streams, EAs, reparse points.
+    fn streams(&self) -> Result<Vec<StreamEntry>>;
+    /// Creates the named stream of this file.
+    fn create_stream(&self, name: &str) -> Result<NodeRef>;
+    fn eas(&self) -> Result<Vec<Ea>>;
+    fn set_eas(&self, eas: &[Ea]) -> Result<()>;
+    /// The reparse data buffer without its 8-byte header, and the tag.
+    fn reparse(&self) -> Result<(u32, Vec<u8>)>;
+    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()>;
+    fn delete_reparse(&self, tag: u32) -> Result<()>;
+    fn object_id(&self) -> Result<Option<u128>>;
+    fn set_object_id(&self, id: u128) -> Result<()>;
+    /// Who created the file, for a create that is asked for again after its answer was lost. A store that keeps none
+    /// answers such a create with OBJECT_NAME_COLLISION.
+    fn create_mark(&self) -> Result<Option<u128>> {
+        Ok(None)
+    }
+    fn set_create_mark(&self, _mark: u128) -> Result<()> {
+        Ok(())
+    }
+
+    // Directories.
+    /// OBJECT_NAME_COLLISION when the name is taken in any case.
+    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef>;
+    fn list(&self) -> Result<Box<dyn DirCursor>>;
+    fn is_empty_directory(&self) -> Result<bool>;
+
+    // Names of this node. On a stream: of the stream.
+    /// `name` in `directory`. OBJECT_NAME_COLLISION unless `replace`.
+    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
+    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
+    /// Takes this name (or stream) away; the data lives on while nodes of it do. DIRECTORY_NOT_EMPTY.
+    fn unlink(&self) -> Result<()>;
+
+    /// For a store to reach its own nodes in `rename`, `copy_from` and their like.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// One enumeration: a stable order, `.` and `..` not included, each entry once.
+pub trait DirCursor: Send {
+    fn rewind(&mut self) -> Result<()>;
+    /// The next entry whose name `accept` takes; `accept` runs before the costly look at metadata.
+    /// An entry that `peek`ed is given again until `advance`.
+    fn peek(&mut self, accept: &dyn Fn(&str) -> bool) -> Result<Option<DirEntry>>;
+    fn advance(&mut self);
+}

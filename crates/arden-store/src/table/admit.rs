@@ -1,0 +1,288 @@
+//! An open enters the table and leaves it: share modes, breaks and grants in one step under the file's lock.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use arden_auth::Token;
+use arden_wire::NtStatus;
+
+use super::{
+    LeaseHome, OpenTable, WaitPlace,
+    cache::{Conflict, GrantContext, LeaseId},
+    effects::Effects,
+    file::{FileInner, FileState, OpenEntry, PendingDelete, Removal},
+    open::Open,
+    share::is_stat_open,
+};
+use crate::{
+    fs::{CacheGrant, CacheRequest, ClientId, OpenId, WaitId},
+    name::eq_fold,
+    store::{NodeRef, Result},
+};
+
+/// An open that passed all checks but those of the table.
+pub(crate) struct Admission<'a> {
+    pub node: &'a NodeRef,
+    pub who: &'a Arc<Token>,
+    pub client: ClientId,
+    /// What the open gets.
+    pub granted: u32,
+    /// What it does while opening, too: an overwrite writes.
+    pub effective: u32,
+    pub share: u32,
+    pub overwrite: bool,
+    pub cache: CacheRequest,
+    pub existed: bool,
+    pub root: usize,
+    pub now: Instant,
+}
+
+/// What an open keeps of its admission.
+pub(crate) struct Entered {
+    pub id: OpenId,
+    pub file: Arc<FileState>,
+    pub stream_no: u32,
+    pub lease: Option<LeaseId>,
+    pub cache: CacheGrant,
+}
+
+pub(crate) enum Admitted {
+    In(Entered),
+    Wait(WaitId),
+}
+
+impl OpenTable {
+    pub(crate) fn admit(&self, a: &Admission<'_>) -> Result<Admitted> {
+        if self.open_count.fetch_add(1, Ordering::Relaxed) >= self.limits.opens_max {
+            self.open_count.fetch_sub(1, Ordering::Relaxed);
+            return Err(NtStatus::TOO_MANY_OPENED_FILES);
+        }
+        let admitted = self.try_admit(a);
+        if !matches!(admitted, Ok(Admitted::In(_))) {
+            self.open_count.fetch_sub(1, Ordering::Relaxed);
+        }
+        admitted
+    }
+
+    fn try_admit(&self, a: &Admission<'_>) -> Result<Admitted> {
+        loop {
+            let file = self.find_or_add(a.node.id());
+            let mut fx = Effects::default();
+            let mut inner = file.lock();
+            if inner.dead {
+                continue;
+            }
+            let result = self.admit_locked(a, &file, &mut inner, &mut fx);
+            file.publish(&inner);
+            let idle = result.is_err() && inner.open_count() == 0;
+            drop(inner);
+            self.run(&file, fx);
+            if idle {
+                self.forget_if_idle(&file);
+            }
+            return result;
+        }
+    }
+
+    fn admit_locked(
+        &self,
+        a: &Admission<'_>,
+        file: &Arc<FileState>,
+        inner: &mut FileInner,
+        fx: &mut Effects,
+    ) -> Result<Admitted> {
+        let stream = a.node.stream();
+        let directory = a.node.is_directory() && stream.is_none();
+        inner.check_not_deleted(stream)?;
+        let lease = match &a.cache {
+            CacheRequest::Lease(l) => Some(LeaseId { client: a.client, key: l.key }),
+            _ => None,
+        };
+        if let Some(id) = lease {
+            self.check_lease_home(id, file, inner.stream(stream).no)?;
+        }
+        let stat_open = is_stat_open(a.effective);
+        let sharing_violation = inner.sharing_violation(stream, a.effective, a.share);
+        if !stat_open {
+            let conflict = Conflict { lease, access: a.effective, overwrite: a.overwrite, sharing_violation };
+            // A conflict with another stream's share mode is settled by that stream's handle caching.
+            let streams = inner.streams_mut().filter(|s| sharing_violation || same_stream(s.name.as_deref(), stream));
+            let mut wait = false;
+            for s in streams {
+                wait |= s.caches.conflict(&conflict, self.clock(a.now), fx);
+            }
+            if wait {
+                let id = self.new_wait(WaitPlace::Break)?;
+                inner.waiters.push(id);
+                return Ok(Admitted::Wait(id));
+            }
+        }
+        if sharing_violation {
+            return Err(NtStatus::SHARING_VIOLATION);
+        }
+        let id = OpenId(self.next_open.fetch_add(1, Ordering::Relaxed));
+        let s = inner.stream(stream);
+        let stream_no = s.no;
+        let new_lease = lease.is_some_and(|l| !s.caches.holds(l));
+        let cx = GrantContext {
+            open: id,
+            client: a.client,
+            directory,
+            stat_open,
+            real: !is_stat_open(a.granted),
+            existed: a.existed,
+            other_real_opens: s.real_opens,
+            has_locks: !s.locks.is_empty() && !a.overwrite,
+        };
+        let cache = s.caches.grant(&a.cache, &cx);
+        if new_lease && let Some(l) = lease {
+            let home = LeaseHome { file: file.clone(), stream_no: s.no };
+            self.lease_shard(&l).lock().insert(l, home);
+            if directory {
+                self.directory_leases.fetch_add(1, Ordering::Release);
+            }
+        }
+        let entry = OpenEntry {
+            id,
+            node: a.node.clone(),
+            who: a.who.clone(),
+            client: a.client,
+            lease,
+            access: a.granted,
+            share: a.share,
+            root: a.root,
+        };
+        inner.add_open(stream, entry);
+        Ok(Admitted::In(Entered { id, file: file.clone(), stream_no, lease, cache }))
+    }
+
+    /// INVALID_PARAMETER when the client uses the key for another file, [MS-SMB2] 3.3.5.9.8.
+    fn check_lease_home(&self, id: LeaseId, file: &Arc<FileState>, stream_no: u32) -> Result<()> {
+        match self.lease_shard(&id).lock().get(&id) {
+            Some(h) if !Arc::ptr_eq(&h.file, file) || h.stream_no != stream_no => Err(NtStatus::INVALID_PARAMETER),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same before a file is created: the key may not be in use at all.
+    pub(crate) fn check_lease_unused(&self, client: ClientId, request: &CacheRequest) -> Result<()> {
+        let CacheRequest::Lease(l) = request else { return Ok(()) };
+        let id = LeaseId { client, key: l.key };
+        if self.lease_shard(&id).lock().contains_key(&id) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        Ok(())
+    }
+
+    /// Takes a closed open out. What it answers has to be done, and then `removed` be called.
+    pub(crate) fn leave(&self, open: &Open) -> Removal {
+        let file = &open.file;
+        let mut fx = Effects::default();
+        let (mut woken, mut ended) = (Vec::new(), Vec::new());
+        let mut inner = file.lock();
+        let Some(entry) = inner.remove_open(open.stream_no, open.id) else { return Removal::Nothing };
+        let s = inner.at(open.stream_no);
+        s.locks.release(open.id, &mut woken, &mut ended);
+        let (lease_gone, wake) = s.caches.close(open.id, open.lease, is_stat_open(open.granted));
+        if open.delete_on_close.load(Ordering::Acquire) {
+            self.mark_deleted(&mut inner, open, false);
+        }
+        let removal = self.removal(&mut inner, open);
+        if wake || !inner.waiters.is_empty() {
+            inner.wake(&mut fx);
+        }
+        inner.forget_idle_streams();
+        file.publish(&inner);
+        let idle = inner.open_count() == 0 && inner.delete.is_none();
+        if let Some(id) = lease_gone {
+            self.lease_shard(&id).lock().remove(&id);
+            if open.directory {
+                self.directory_leases.fetch_sub(1, Ordering::Release);
+            }
+        }
+        drop(inner);
+        drop(entry);
+        self.open_count.fetch_sub(1, Ordering::Relaxed);
+        self.run(file, fx);
+        self.resume(woken);
+        self.end_waits(ended);
+        if idle {
+            self.forget_if_idle(file);
+        }
+        removal
+    }
+
+    /// Marks what `open` has open for deletion.
+    pub(crate) fn mark_deleted(&self, inner: &mut FileInner, open: &Open, posix: bool) {
+        let pending = match open.stream_no {
+            0 if inner.delete.is_none() && !inner.unlinked => {
+                inner.delete = Some(PendingDelete { node: open.node.clone(), posix, parent_key: open.parent_key });
+                true
+            }
+            0 => false,
+            no => inner.at(no).delete.replace(open.node.clone()).is_none(),
+        };
+        if pending {
+            self.deletes_pending.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn unmark_deleted(&self, inner: &mut FileInner, stream_no: u32) {
+        let was = match stream_no {
+            0 => inner.delete.take().is_some(),
+            no => inner.at(no).delete.take().is_some(),
+        };
+        if was {
+            self.deletes_pending.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    fn removal(&self, inner: &mut FileInner, open: &Open) -> Removal {
+        if let Some(d) = inner.delete.clone() {
+            let last = inner.open_count() == 0;
+            if !inner.unlinked && (last || (d.posix && open.stream.is_none())) {
+                inner.unlinked = true;
+                return Removal::File(d.node, d.parent_key.filter(|k| Some(*k) == open.parent_key));
+            }
+            return Removal::Nothing;
+        }
+        let s = inner.at(open.stream_no);
+        if s.opens.is_empty()
+            && let Some(node) = s.delete.clone()
+        {
+            return Removal::Stream(node);
+        }
+        Removal::Nothing
+    }
+
+    /// The name is gone from the store, or (`failed`) could not be taken away.
+    pub(crate) fn removed(&self, open: &Open, failed: bool) {
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        self.unlinks.fetch_add(1, Ordering::AcqRel);
+        self.unmark_deleted(&mut inner, open.stream_no);
+        if inner.unlinked {
+            self.unmark_deleted(&mut inner, 0);
+            let marked = inner.others.iter_mut().filter_map(|s| s.delete.take()).count();
+            self.deletes_pending.fetch_sub(marked, Ordering::Release);
+        }
+        if failed {
+            inner.unlinked = false;
+        }
+        inner.forget_idle_streams();
+        inner.wake(&mut fx);
+        drop(inner);
+        self.run(&open.file, fx);
+        self.forget_if_idle(&open.file);
+    }
+}
+
+fn same_stream(a: Option<&str>, b: Option<&str>) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => eq_fold(a, b),
+        _ => false,
+    }
+}

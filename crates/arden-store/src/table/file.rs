@@ -1,0 +1,243 @@
+//! What the table knows of one file: its streams, their opens, share modes, locks and grants, and whether
+//! it is to be deleted. Everything in here happens under the file's own lock; no I/O does.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use arden_auth::Token;
+use arden_wire::NtStatus;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{
+    cache::{Actor, Caches, Clock, LeaseId},
+    effects::Effects,
+    locks::LockSet,
+    share::{ShareCounts, is_stat_open},
+    write_time::WriteTime,
+};
+use crate::{
+    fs::{ClientId, OpenId, WaitId},
+    name::eq_fold,
+    store::{FileId, NodeRef, Result},
+};
+
+pub(crate) struct FileState {
+    pub id: FileId,
+    inner: Mutex<FileInner>,
+    /// Byte-range locks of all streams: I/O looks no further while it is 0.
+    locks: AtomicUsize,
+    /// Anybody may be caching: changes have to look.
+    caching: AtomicBool,
+    /// `FileInner::write_time` may be other than the stored one.
+    write_time: AtomicBool,
+}
+
+#[derive(Default)]
+pub(crate) struct FileInner {
+    /// The table has let go of this entry; look it up again.
+    pub dead: bool,
+    pub main: StreamState,
+    pub others: Vec<StreamState>,
+    last_stream_no: u32,
+    /// The file is deleted when its last open closes (with `posix`: when the deleting one does).
+    pub delete: Option<PendingDelete>,
+    /// Its name is being or has been taken away.
+    pub unlinked: bool,
+    /// Calls that wait for a break to end.
+    pub waiters: Vec<WaitId>,
+    pub write_time: WriteTime,
+}
+
+#[derive(Clone)]
+pub(crate) struct PendingDelete {
+    pub node: NodeRef,
+    pub posix: bool,
+    /// The parent lease key of the open that asked for it.
+    pub parent_key: Option<u128>,
+}
+
+#[derive(Default)]
+pub(crate) struct StreamState {
+    /// 0 is the unnamed stream; stays with the stream when it is renamed.
+    pub no: u32,
+    /// None for the unnamed stream and for directories.
+    pub name: Option<String>,
+    pub shares: ShareCounts,
+    pub opens: Vec<OpenEntry>,
+    /// Opens that are more than stat opens.
+    pub real_opens: u32,
+    pub caches: Caches,
+    pub locks: LockSet,
+    pub delete: Option<NodeRef>,
+}
+
+impl Default for Caches {
+    fn default() -> Caches {
+        Caches::new()
+    }
+}
+
+pub(crate) struct OpenEntry {
+    pub id: OpenId,
+    pub node: NodeRef,
+    pub who: Arc<Token>,
+    pub client: ClientId,
+    pub lease: Option<LeaseId>,
+    pub access: u32,
+    pub share: u32,
+    /// `Fs::identity` of the root it was opened through.
+    pub root: usize,
+}
+
+/// What a closed open leaves to do outside the lock.
+pub(crate) enum Removal {
+    Nothing,
+    /// With the parent lease key whose directory lease need not break: that of the asking and the last open alike.
+    File(NodeRef, Option<u128>),
+    Stream(NodeRef),
+}
+
+pub(crate) type FileGuard<'a> = MutexGuard<'a, FileInner>;
+
+impl FileState {
+    pub fn new(id: FileId) -> FileState {
+        FileState {
+            id,
+            inner: Mutex::new(FileInner::default()),
+            locks: AtomicUsize::new(0),
+            caching: AtomicBool::new(false),
+            write_time: AtomicBool::new(false),
+        }
+    }
+    pub fn lock(&self) -> FileGuard<'_> {
+        self.inner.lock()
+    }
+    pub fn has_locks(&self) -> bool {
+        self.locks.load(Ordering::Acquire) != 0
+    }
+    pub fn has_caching(&self) -> bool {
+        self.caching.load(Ordering::Acquire)
+    }
+    /// Whether clients may have to be shown another write time than the stored one.
+    pub fn has_write_time(&self) -> bool {
+        self.write_time.load(Ordering::Acquire)
+    }
+    /// Works on the write time that clients see.
+    pub fn with_write_time<T>(&self, f: impl FnOnce(&mut WriteTime) -> T) -> T {
+        let mut inner = self.lock();
+        let result = f(&mut inner.write_time);
+        self.write_time.store(inner.write_time != WriteTime::Stored, Ordering::Release);
+        result
+    }
+    /// Brings the hints up to date; before the lock is given up.
+    pub fn publish(&self, inner: &FileInner) {
+        let locks = inner.main.locks.len() + inner.others.iter().map(|s| s.locks.len()).sum::<usize>();
+        self.locks.store(locks, Ordering::Release);
+        let caching = inner.main.caches.any_caching() || inner.others.iter().any(|s| s.caches.any_caching());
+        self.caching.store(caching, Ordering::Release);
+    }
+}
+
+impl FileInner {
+    pub fn stream(&mut self, name: Option<&str>) -> &mut StreamState {
+        let Some(name) = name else { return &mut self.main };
+        let i = self.others.iter().position(|s| s.name.as_deref().is_some_and(|n| eq_fold(n, name)));
+        let i = i.unwrap_or_else(|| {
+            self.last_stream_no += 1;
+            let name = Some(name.to_owned());
+            self.others.push(StreamState { no: self.last_stream_no, name, ..StreamState::default() });
+            self.others.len() - 1
+        });
+        &mut self.others[i]
+    }
+
+    /// The stream of an open. An open that is closed by now gets one that nobody else sees.
+    pub fn at(&mut self, no: u32) -> &mut StreamState {
+        if no == 0 {
+            return &mut self.main;
+        }
+        let i = self.others.iter().position(|s| s.no == no).unwrap_or_else(|| {
+            self.others.push(StreamState { no, name: Some(String::new()), ..StreamState::default() });
+            self.others.len() - 1
+        });
+        &mut self.others[i]
+    }
+
+    pub fn streams_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
+        std::iter::once(&mut self.main).chain(&mut self.others)
+    }
+
+    pub fn streams(&self) -> impl Iterator<Item = &StreamState> {
+        std::iter::once(&self.main).chain(&self.others)
+    }
+
+    pub fn open_count(&self) -> usize {
+        self.streams().map(|s| s.opens.len()).sum()
+    }
+
+    /// DELETE_PENDING when nothing may be opened here any more.
+    pub fn check_not_deleted(&mut self, stream: Option<&str>) -> Result<()> {
+        if self.unlinked || self.delete.is_some() || (stream.is_some() && self.stream(stream).delete.is_some()) {
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        Ok(())
+    }
+
+    /// Whether an open with these rights conflicts with the share modes, [MS-FSA] 2.1.5.1.2.1 and 2.1.5.1.2.2.
+    pub fn sharing_violation(&mut self, stream: Option<&str>, access: u32, share: u32) -> bool {
+        if !self.stream(stream).shares.allows(access, share) {
+            return true;
+        }
+        if self.others.is_empty() {
+            return false;
+        }
+        let this_is_base = stream.is_none();
+        self.streams().any(|s| {
+            let same = match (&s.name, stream) {
+                (None, None) => true,
+                (Some(a), Some(b)) => eq_fold(a, b),
+                _ => false,
+            };
+            !same && !s.shares.allows_beside(access, share, this_is_base, s.name.is_none())
+        })
+    }
+
+    pub fn add_open(&mut self, stream: Option<&str>, entry: OpenEntry) {
+        let s = self.stream(stream);
+        s.shares.add(entry.access, entry.share);
+        s.real_opens += u32::from(!is_stat_open(entry.access));
+        let at = s.opens.partition_point(|o| o.id < entry.id);
+        s.opens.insert(at, entry);
+    }
+
+    pub fn remove_open(&mut self, stream_no: u32, id: OpenId) -> Option<OpenEntry> {
+        let s = self.at(stream_no);
+        let at = s.opens.binary_search_by_key(&id, |o| o.id).ok()?;
+        let entry = s.opens.remove(at);
+        s.shares.remove(entry.access, entry.share);
+        s.real_opens -= u32::from(!is_stat_open(entry.access));
+        Some(entry)
+    }
+
+    /// Takes streams without opens out again.
+    pub fn forget_idle_streams(&mut self) {
+        self.others.retain(|s| !s.opens.is_empty() || s.delete.is_some());
+    }
+
+    pub fn wake(&mut self, fx: &mut Effects) {
+        for w in self.waiters.drain(..) {
+            fx.resume(w);
+        }
+    }
+
+    /// Handle caching of all streams but the actor's own ends. True: wait.
+    pub fn break_handles(&mut self, by: Option<&Actor>, oplocks: bool, clock: Clock, fx: &mut Effects) -> bool {
+        let mut wait = false;
+        for s in self.streams_mut() {
+            wait |= s.caches.break_handles(by, oplocks, clock, fx);
+        }
+        wait
+    }
+}

@@ -1,0 +1,377 @@
+//! Byte-range locks of one stream, [MS-FSA] 2.1.4.10, 2.1.5.8 and 2.1.5.9. Pure: knows opens by id only.
+//!
+//! Locks lie in size classes (by the power of two of their length), each a map by start. A lock of a class
+//! that overlaps a range starts in a window that the class bounds, so a look-up touches few locks that do
+//! not overlap, whatever the number of locks.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use arden_wire::NtStatus;
+
+use crate::{
+    fs::{LockRange, OpenId, WaitId},
+    store::Result,
+};
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    /// Last byte; `start - 1` when the length is 0.
+    last: u64,
+    open: OpenId,
+    exclusive: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PendingLock {
+    pub wait: WaitId,
+    pub open: OpenId,
+    pub range: LockRange,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct LockSet {
+    classes: BTreeMap<u32, BTreeMap<(u64, u64), Held>>,
+    count: usize,
+    next_seq: u64,
+    pending: VecDeque<PendingLock>,
+    /// Granted after a wait, and not yet fetched by the call made again.
+    granted: Vec<PendingLock>,
+}
+
+/// INVALID_LOCK_RANGE for what reaches past 2^64.
+pub(crate) fn check_range(r: &LockRange) -> Result<()> {
+    if r.len != 0 && r.offset.checked_add(r.len - 1).is_none() {
+        return Err(NtStatus::INVALID_LOCK_RANGE);
+    }
+    Ok(())
+}
+
+fn class_of(len: u64) -> u32 {
+    64 - len.leading_zeros()
+}
+
+/// How far before a range's first byte a lock of this class may start and still overlap it.
+fn reach(class: u32) -> u64 {
+    match class {
+        0 => 0,
+        64 => u64::MAX - 1,
+        k => (1u64 << k) - 2,
+    }
+}
+
+impl LockSet {
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn count_of(&self, open: OpenId) -> usize {
+        self.classes.values().flat_map(BTreeMap::values).filter(|l| l.open == open).count()
+    }
+
+    /// Whether `pred` holds for any lock that overlaps `offset..offset+len`, zero lengths by [MS-FSA] 2.1.4.10.
+    fn any_overlap(&self, offset: u64, len: u64, mut pred: impl FnMut(&Held) -> bool) -> bool {
+        if self.count == 0 || (offset == 0 && len == 0) {
+            return false;
+        }
+        let last = if len == 0 { offset - 1 } else { offset.saturating_add(len - 1) };
+        for (class, locks) in &self.classes {
+            // A zero-length lock overlaps only ranges that reach over both its sides.
+            let first = if *class == 0 {
+                match offset.checked_add(1) {
+                    Some(f) => f,
+                    None => continue,
+                }
+            } else {
+                offset.saturating_sub(reach(*class))
+            };
+            if first > last {
+                continue;
+            }
+            for ((start, _), held) in locks.range((first, 0)..=(last, u64::MAX)) {
+                debug_assert!(*start <= last);
+                if (*class == 0 || held.last >= offset) && pred(held) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether reading (or with `write`, writing) through `open` meets a lock that forbids it.
+    pub fn blocks_io(&self, open: OpenId, offset: u64, len: u64, write: bool) -> bool {
+        len != 0 && self.any_overlap(offset, len, |l| if l.exclusive { l.open != open } else { write })
+    }
+
+    fn blocks_lock(&self, open: OpenId, r: &LockRange) -> bool {
+        self.any_overlap(r.offset, r.len, |l| if l.exclusive { l.open != open || r.exclusive } else { r.exclusive })
+    }
+
+    /// LOCK_NOT_GRANTED when another lock is in the way. The range was checked.
+    pub fn try_lock(&mut self, open: OpenId, r: &LockRange) -> Result<()> {
+        if self.blocks_lock(open, r) {
+            return Err(NtStatus::LOCK_NOT_GRANTED);
+        }
+        self.next_seq += 1;
+        let held = Held { last: r.offset.wrapping_add(r.len).wrapping_sub(1), open, exclusive: r.exclusive };
+        self.classes.entry(class_of(r.len)).or_default().insert((r.offset, self.next_seq), held);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Queues a lock that could not be had; `granted` and `release` settle it.
+    pub fn wait_for(&mut self, p: PendingLock) {
+        self.pending.push_back(p);
+    }
+
+    /// Whether a lock that waited for this very range was granted since; asked by the call made again.
+    pub fn take_granted(&mut self, open: OpenId, r: &LockRange) -> Option<WaitId> {
+        let i = self.granted.iter().position(|p| p.open == open && p.range == *r)?;
+        Some(self.granted.remove(i).wait)
+    }
+
+    /// RANGE_NOT_LOCKED unless `open` holds exactly this range. Waiters that can go on are pushed to `woken`.
+    pub fn unlock(&mut self, open: OpenId, r: &LockRange, woken: &mut Vec<WaitId>) -> Result<()> {
+        self.remove(open, r)?;
+        self.settle(woken);
+        Ok(())
+    }
+
+    fn remove(&mut self, open: OpenId, r: &LockRange) -> Result<()> {
+        let class = class_of(r.len);
+        let locks = self.classes.get_mut(&class).ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        let last = r.offset.wrapping_add(r.len).wrapping_sub(1);
+        let mut found = None;
+        for (key, held) in locks.range((r.offset, 0)..=(r.offset, u64::MAX)) {
+            if held.open == open && held.last == last {
+                found = Some(*key);
+                if held.exclusive {
+                    break;
+                }
+            }
+        }
+        let key = found.ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        locks.remove(&key);
+        if locks.is_empty() {
+            self.classes.remove(&class);
+        }
+        self.count -= 1;
+        Ok(())
+    }
+
+    /// Takes back a lock that was just granted, when a later one of the same request failed.
+    pub fn roll_back(&mut self, open: OpenId, r: &LockRange) {
+        let _ = self.remove(open, r);
+    }
+
+    /// All locks and waits of a closed open. The number of locks that went; its own waits are in `ended`,
+    /// with whether they still have to be resumed.
+    pub fn release(&mut self, open: OpenId, woken: &mut Vec<WaitId>, ended: &mut Vec<(WaitId, bool)>) -> usize {
+        let before = self.count;
+        if before > 0 {
+            self.classes.retain(|_, locks| {
+                locks.retain(|_, held| held.open != open);
+                !locks.is_empty()
+            });
+            self.count = self.classes.values().map(BTreeMap::len).sum();
+        }
+        ended.extend(self.pending.iter().filter(|p| p.open == open).map(|p| (p.wait, true)));
+        ended.extend(self.granted.iter().filter(|p| p.open == open).map(|p| (p.wait, false)));
+        self.pending.retain(|p| p.open != open);
+        self.granted.retain(|p| p.open != open);
+        let freed = before - self.count;
+        if freed > 0 {
+            self.settle(woken);
+        }
+        freed
+    }
+
+    /// The caller lost interest. A lock that was granted meanwhile is given back.
+    pub fn cancel(&mut self, wait: WaitId, woken: &mut Vec<WaitId>) {
+        self.pending.retain(|p| p.wait != wait);
+        if let Some(i) = self.granted.iter().position(|p| p.wait == wait) {
+            let p = self.granted.remove(i);
+            let _ = self.unlock(p.open, &p.range, woken);
+        }
+    }
+
+    /// Grants what waits, first come first served.
+    fn settle(&mut self, woken: &mut Vec<WaitId>) {
+        let mut i = 0;
+        while i < self.pending.len() {
+            let p = self.pending[i];
+            if self.try_lock(p.open, &p.range).is_ok() {
+                self.pending.remove(i);
+                self.granted.push(p);
+                woken.push(p.wait);
+            } else {
+                i += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(offset: u64, len: u64, exclusive: bool) -> LockRange {
+        LockRange { offset, len, exclusive }
+    }
+
+    /// The specification's loop, word for word.
+    #[derive(Default)]
+    struct Naive {
+        locks: Vec<(OpenId, LockRange)>,
+    }
+    impl Naive {
+        fn conflict(&self, open: OpenId, offset: u64, len: u64, exclusive: bool, lock: bool) -> bool {
+            if offset == 0 && len == 0 {
+                return false;
+            }
+            self.locks.iter().any(|(owner, l)| {
+                if l.offset == 0 && l.len == 0 {
+                    return false;
+                }
+                let last1 = i128::from(offset) + i128::from(len) - 1;
+                let last2 = i128::from(l.offset) + i128::from(l.len) - 1;
+                if i128::from(offset) > last2 || last1 < i128::from(l.offset) {
+                    return false;
+                }
+                if l.exclusive { *owner != open || (exclusive && lock) } else { exclusive }
+            })
+        }
+        fn unlock(&mut self, open: OpenId, r: &LockRange) -> bool {
+            let mut found = None;
+            for (i, (owner, l)) in self.locks.iter().enumerate() {
+                if *owner == open && l.offset == r.offset && l.len == r.len {
+                    found = Some(i);
+                    if l.exclusive {
+                        break;
+                    }
+                }
+            }
+            found.map(|i| self.locks.remove(i)).is_some()
+        }
+    }
+
+    struct Rng(u64);
+    impl Rng {
+        fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+        fn below(&mut self, n: u64) -> u64 {
+            self.next() % n
+        }
+        fn offset(&mut self) -> u64 {
+            match self.below(6) {
+                0 => u64::MAX - self.below(6),
+                1 => (1 << 63) - 3 + self.below(6),
+                _ => self.below(40),
+            }
+        }
+        fn len(&mut self) -> u64 {
+            match self.below(8) {
+                0 => 0,
+                1 => u64::MAX - self.below(4),
+                2 => 1 << self.below(64),
+                _ => self.below(20),
+            }
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_naive_loop() {
+        for seed in 1..200u64 {
+            let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let (mut set, mut naive) = (LockSet::default(), Naive::default());
+            for _ in 0..200 {
+                let open = OpenId(rng.below(3));
+                let r = range(rng.offset(), rng.len(), rng.below(2) == 0);
+                match rng.below(4) {
+                    0 | 1 => {
+                        if check_range(&r).is_err() {
+                            continue;
+                        }
+                        let expect = naive.conflict(open, r.offset, r.len, r.exclusive, true);
+                        assert_eq!(set.try_lock(open, &r).is_err(), expect, "seed {seed}: {open:?} {r:?}");
+                        if !expect {
+                            naive.locks.push((open, r));
+                        }
+                    }
+                    2 => {
+                        // Half of the time something that is really there.
+                        let (open, r) = match naive.locks.len() as u64 {
+                            n if n > 0 && rng.below(2) == 0 => naive.locks[rng.below(n) as usize],
+                            _ => (open, r),
+                        };
+                        let went = set.unlock(open, &r, &mut Vec::new()).is_ok();
+                        assert_eq!(went, naive.unlock(open, &r), "seed {seed}: {r:?}");
+                    }
+                    _ => {
+                        let len = rng.below(30);
+                        let write = rng.below(2) == 0;
+                        let expect = len != 0 && naive.conflict(open, r.offset.min(1 << 63), len, write, false);
+                        assert_eq!(set.blocks_io(open, r.offset.min(1 << 63), len, write), expect, "seed {seed}");
+                    }
+                }
+                assert_eq!(set.len(), naive.locks.len());
+            }
+            set.release(OpenId(1), &mut Vec::new(), &mut Vec::new());
+            naive.locks.retain(|(o, _)| *o != OpenId(1));
+            assert_eq!(set.len(), naive.locks.len());
+        }
+    }
+
+    #[test]
+    fn ranges_past_the_end_are_invalid() {
+        assert!(check_range(&range(u64::MAX, 1, true)).is_ok());
+        assert!(check_range(&range(u64::MAX, 0, true)).is_ok());
+        assert_eq!(check_range(&range(u64::MAX, 2, true)), Err(NtStatus::INVALID_LOCK_RANGE));
+        assert_eq!(check_range(&range(2, u64::MAX, true)), Err(NtStatus::INVALID_LOCK_RANGE));
+        assert!(check_range(&range(1, u64::MAX, true)).is_ok());
+    }
+
+    #[test]
+    fn waiters_come_in_order_and_cancel_gives_back() {
+        let mut set = LockSet::default();
+        let r = range(10, 10, true);
+        set.try_lock(OpenId(1), &r).unwrap();
+        for w in 2..5 {
+            set.wait_for(PendingLock { wait: WaitId(w), open: OpenId(w), range: r });
+        }
+        let mut woken = Vec::new();
+        set.unlock(OpenId(1), &r, &mut woken).unwrap();
+        assert_eq!(woken, [WaitId(2)]);
+        // Cancelled after it was granted, before it was fetched: the next one has it.
+        woken.clear();
+        set.cancel(WaitId(2), &mut woken);
+        assert_eq!(woken, [WaitId(3)]);
+        assert_eq!(set.take_granted(OpenId(3), &r), Some(WaitId(3)));
+        assert_eq!(set.take_granted(OpenId(3), &r), None);
+        woken.clear();
+        assert_eq!(set.release(OpenId(3), &mut woken, &mut Vec::new()), 1);
+        assert_eq!(woken, [WaitId(4)]);
+        set.release(OpenId(4), &mut woken, &mut Vec::new());
+        assert!(set.is_empty());
+    }
+
+    #[test]
+    fn many_locks_stay_fast() {
+        let mut set = LockSet::default();
+        let t = std::time::Instant::now();
+        for i in 0..50_000u64 {
+            set.try_lock(OpenId(1), &range(i * 10, 5, true)).unwrap();
+        }
+        for i in 0..50_000u64 {
+            assert!(set.blocks_io(OpenId(2), i * 10 + 4, 1, false));
+            assert!(!set.blocks_io(OpenId(2), i * 10 + 5, 5, true));
+        }
+        assert!(t.elapsed().as_secs() < 5, "{:?}", t.elapsed());
+    }
+}

@@ -1,0 +1,405 @@
+//! The open table: who has what open, and what that forbids others. Share modes, byte-range locks, oplocks
+//! and leases, delete-on-close, change notification. Knows no protocol, does no I/O and has no clock.
+//!
+//! Locks, in the order they are taken: a shard of the map of files (never held together with another), the
+//! file's own lock, then one of the leaves (leases, waits, deadlines). `TableEvents` are called with none held.
+
+mod admit;
+pub(crate) mod cache;
+pub(crate) mod effects;
+pub(crate) mod file;
+pub(crate) mod locks;
+pub(crate) mod notify;
+mod open;
+mod restore;
+pub(crate) mod share;
+pub(crate) mod write_time;
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_wire::{FileTime, NtStatus};
+use parking_lot::Mutex;
+
+pub(crate) use admit::{Admission, Admitted, Entered};
+use cache::{Clock, LeaseId};
+use effects::{Effect, Effects};
+use file::FileState;
+use notify::Watch;
+pub use open::Open;
+pub(crate) use open::{HeldTimes, Listing};
+pub(crate) use restore::Restored;
+
+use crate::{
+    fs::{CacheGrant, ClientId, OpenId, TableEvents, WaitId},
+    store::{FileId, Result},
+};
+
+/// Bounds of everything that clients can make the table hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableLimits {
+    pub opens_max: usize,
+    pub locks_per_open_max: usize,
+    pub waits_max: usize,
+    /// Names and headers that one open's change notification may hold between calls.
+    pub notify_buffer_bytes_max: usize,
+    pub break_timeout: Duration,
+    /// How long after an open's first write clients see the new write time; zero: at once, as Windows since Server 2022.
+    pub write_time_delay: Duration,
+    /// For holders of persistent opens, [MS-SMB2] 3.3.4.7.
+    pub patient_break_timeout: Duration,
+}
+
+impl Default for TableLimits {
+    fn default() -> TableLimits {
+        TableLimits {
+            opens_max: 1_000_000,
+            locks_per_open_max: 100_000,
+            waits_max: 100_000,
+            notify_buffer_bytes_max: 1 << 16,
+            break_timeout: Duration::from_secs(35),
+            write_time_delay: Duration::from_secs(2),
+            patient_break_timeout: Duration::from_secs(180),
+        }
+    }
+}
+
+/// For administration.
+#[derive(Debug, Clone)]
+pub struct OpenSummary {
+    pub id: OpenId,
+    pub file: FileId,
+    /// With backslashes, the stream included.
+    pub path: String,
+    pub user_name: String,
+    pub client: ClientId,
+    pub access: u32,
+    pub share: u32,
+    pub locks: usize,
+    pub cache: CacheGrant,
+}
+
+const SHARDS: usize = 64;
+
+/// Where a wait hangs, so that it can be cancelled.
+pub(crate) enum WaitPlace {
+    Break,
+    Lock { file: Weak<FileState>, stream_no: u32 },
+    Notify(Weak<Watch>),
+}
+
+type FileShard = Mutex<HashMap<FileId, Arc<FileState>>>;
+type LeaseShard = Mutex<HashMap<LeaseId, LeaseHome>>;
+
+/// The one file (and stream) that a lease is for.
+struct LeaseHome {
+    file: Arc<FileState>,
+    stream_no: u32,
+}
+
+/// All opens of the machine.
+pub struct OpenTable {
+    events: OnceLock<Arc<dyn TableEvents>>,
+    limits: TableLimits,
+    files: Box<[FileShard]>,
+    leases: Box<[LeaseShard]>,
+    hasher: RandomState,
+    waits: Mutex<HashMap<WaitId, WaitPlace>>,
+    deadlines: Mutex<Vec<(Instant, Weak<FileState>)>>,
+    next_open: AtomicU64,
+    next_wait: AtomicU64,
+    open_count: AtomicUsize,
+    start: OnceLock<Instant>,
+    latest_nanos: AtomicU64,
+    /// The time of day of the same call; 0: nobody said.
+    latest_wall: AtomicU64,
+    /// Names taken away so far: an open that looked its path up before has to look again.
+    pub(crate) unlinks: AtomicU64,
+    /// Files and streams to be deleted; while 0, nobody needs to ask whether a parent is.
+    pub(crate) deletes_pending: AtomicUsize,
+    /// Directory leases; while 0, changes of children need not look for their parent.
+    pub(crate) directory_leases: AtomicUsize,
+}
+
+impl OpenTable {
+    pub fn new(limits: TableLimits) -> Arc<OpenTable> {
+        Arc::new(OpenTable {
+            events: OnceLock::new(),
+            limits,
+            files: (0..SHARDS).map(|_| FileShard::default()).collect(),
+            leases: (0..SHARDS).map(|_| LeaseShard::default()).collect(),
+            hasher: RandomState::new(),
+            waits: Mutex::default(),
+            deadlines: Mutex::default(),
+            next_open: AtomicU64::new(1),
+            next_wait: AtomicU64::new(1),
+            open_count: AtomicUsize::new(0),
+            start: OnceLock::new(),
+            latest_nanos: AtomicU64::new(0),
+            latest_wall: AtomicU64::new(0),
+            unlinks: AtomicU64::new(0),
+            deletes_pending: AtomicUsize::new(0),
+            directory_leases: AtomicUsize::new(0),
+        })
+    }
+
+    /// The first id of an open; ids count up from here. Before anything is opened: ids that are kept over a restart must
+    /// not come again.
+    pub fn start_ids_at(&self, first: u64) {
+        self.next_open.fetch_max(first, Ordering::Relaxed);
+    }
+
+    /// Once; later calls change nothing.
+    pub fn set_events(&self, events: Arc<dyn TableEvents>) {
+        let _ = self.events.set(events);
+    }
+
+    pub fn limits(&self) -> &TableLimits {
+        &self.limits
+    }
+
+    /// How many opens there are.
+    pub fn open_count(&self) -> usize {
+        self.open_count.load(Ordering::Relaxed)
+    }
+
+    /// Ends the waits for holders that did not answer a break in time; the next deadline.
+    pub fn tick(&self, now: Instant) -> Option<Instant> {
+        self.saw(now);
+        let due: Vec<Weak<FileState>> = {
+            let mut deadlines = self.deadlines.lock();
+            let (due, later) = deadlines.drain(..).partition(|(at, _)| *at <= now);
+            *deadlines = later;
+            due.into_iter().map(|(_, file): (Instant, _)| file).collect()
+        };
+        for file in due.into_iter().filter_map(|f| f.upgrade()) {
+            let mut fx = Effects::default();
+            let mut inner = file.lock();
+            let mut ended = false;
+            for s in inner.streams_mut() {
+                ended |= s.caches.expire(now, &mut fx);
+            }
+            if ended {
+                inner.wake(&mut fx);
+            }
+            fx.deadline = inner.streams().filter_map(|s| s.caches.next_deadline()).min();
+            file.publish(&inner);
+            drop(inner);
+            self.run(&file, fx);
+        }
+        self.deadlines.lock().iter().map(|(at, _)| *at).min()
+    }
+
+    /// The state that the lease has now. UNSUCCESSFUL when it is not breaking, OBJECT_NAME_NOT_FOUND when it is
+    /// not known, REQUEST_NOT_ACCEPTED when `state` is more than was offered; [MS-SMB2] 3.3.5.22.2.
+    pub fn ack_lease_break(&self, client: ClientId, key: u128, state: u32, now: Instant) -> Result<u32> {
+        let id = LeaseId { client, key };
+        let (file, stream_no) = self.lease_home(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let mut fx = Effects::default();
+        let mut inner = file.lock();
+        let state = inner.at(stream_no).caches.ack_lease(id, state, self.clock(now), &mut fx)?;
+        inner.wake(&mut fx);
+        file.publish(&inner);
+        drop(inner);
+        self.run(&file, fx);
+        Ok(state)
+    }
+
+    /// The caller does not want `wait` any more; it will not be resumed.
+    pub fn cancel_wait(&self, wait: WaitId) {
+        let place = self.waits.lock().remove(&wait);
+        match place {
+            Some(WaitPlace::Lock { file, stream_no }) => {
+                let Some(file) = file.upgrade() else { return };
+                let mut woken = Vec::new();
+                let mut inner = file.lock();
+                inner.at(stream_no).locks.cancel(wait, &mut woken);
+                file.publish(&inner);
+                drop(inner);
+                self.resume(woken);
+            }
+            Some(WaitPlace::Notify(watch)) => {
+                if let Some(w) = watch.upgrade() {
+                    w.cancel(wait);
+                }
+            }
+            Some(WaitPlace::Break) | None => {}
+        }
+    }
+
+    pub fn opens(&self) -> Vec<OpenSummary> {
+        let mut out = Vec::new();
+        for shard in &self.files {
+            let files: Vec<Arc<FileState>> = shard.lock().values().cloned().collect();
+            for file in files {
+                let inner = file.lock();
+                for s in inner.streams() {
+                    for o in &s.opens {
+                        let mut path = o.node.path().join("\\");
+                        if let Some(name) = &s.name {
+                            path = format!("{path}:{name}");
+                        }
+                        out.push(OpenSummary {
+                            id: o.id,
+                            file: file.id,
+                            path,
+                            user_name: o.who.user_name.clone(),
+                            client: o.client,
+                            access: o.access,
+                            share: o.share,
+                            locks: s.locks.count_of(o.id),
+                            cache: s.caches.describe(o.id, o.lease),
+                        });
+                    }
+                }
+            }
+        }
+        out.sort_by_key(|o| o.id);
+        out
+    }
+
+    /// The lease as the client's other opens see it.
+    pub fn lease(&self, client: ClientId, key: u128) -> Option<CacheGrant> {
+        let id = LeaseId { client, key };
+        let (file, stream_no) = self.lease_home(id)?;
+        let mut inner = file.lock();
+        Some(inner.at(stream_no).caches.describe(OpenId(0), Some(id)))
+    }
+
+    fn lease_shard(&self, id: &LeaseId) -> &LeaseShard {
+        &self.leases[self.hasher.hash_one(id) as usize % SHARDS]
+    }
+
+    fn lease_home(&self, id: LeaseId) -> Option<(Arc<FileState>, u32)> {
+        self.lease_shard(&id).lock().get(&id).map(|h| (h.file.clone(), h.stream_no))
+    }
+
+    fn file_shard(&self, id: &FileId) -> &FileShard {
+        &self.files[self.hasher.hash_one(id) as usize % SHARDS]
+    }
+
+    /// The file's entry, if anybody has it open.
+    pub(crate) fn find(&self, id: FileId) -> Option<Arc<FileState>> {
+        self.file_shard(&id).lock().get(&id).cloned()
+    }
+
+    pub(crate) fn find_or_add(&self, id: FileId) -> Arc<FileState> {
+        self.file_shard(&id).lock().entry(id).or_insert_with(|| Arc::new(FileState::new(id))).clone()
+    }
+
+    pub(crate) fn files(&self) -> Vec<Arc<FileState>> {
+        self.files.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Lets go of the entry when nothing is in it; it must not be locked.
+    pub(crate) fn forget_if_idle(&self, file: &Arc<FileState>) {
+        let mut shard = self.file_shard(&file.id).lock();
+        let mut inner = file.lock();
+        if !inner.dead && inner.open_count() == 0 && inner.delete.is_none() {
+            inner.dead = true;
+            shard.remove(&file.id);
+        }
+    }
+
+    pub(crate) fn clock(&self, now: Instant) -> Clock {
+        Clock { now, timeout: self.limits.break_timeout, patient_timeout: self.limits.patient_break_timeout }
+    }
+
+    /// A new wait; INSUFFICIENT_RESOURCES when there are too many.
+    pub(crate) fn new_wait(&self, place: WaitPlace) -> Result<WaitId> {
+        let mut waits = self.waits.lock();
+        if waits.len() >= self.limits.waits_max {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let id = WaitId(self.next_wait.fetch_add(1, Ordering::Relaxed));
+        waits.insert(id, place);
+        Ok(id)
+    }
+
+    /// Tells the protocols; no lock may be held.
+    pub(crate) fn run(&self, file: &Arc<FileState>, fx: Effects) {
+        if let Some(at) = fx.deadline {
+            self.deadlines.lock().push((at, Arc::downgrade(file)));
+        }
+        let Some(events) = self.events.get() else { return };
+        for effect in fx.list {
+            match effect {
+                Effect::OplockBreak { open, to, ack } => events.oplock_break(open, to, ack),
+                Effect::LeaseBreak(b) => events.lease_break(&b),
+                Effect::CacheLost(opens) => events.cache_lost(&opens),
+                Effect::Resume(wait) => self.resume(vec![wait]),
+            }
+        }
+    }
+
+    pub(crate) fn resume(&self, woken: Vec<WaitId>) {
+        for wait in woken {
+            // A granted lock can still be given back until the call made again has fetched it.
+            let known = {
+                let mut waits = self.waits.lock();
+                match waits.get(&wait) {
+                    Some(WaitPlace::Lock { .. }) => true,
+                    Some(_) => waits.remove(&wait).is_some(),
+                    None => false,
+                }
+            };
+            if known && let Some(events) = self.events.get() {
+                events.resume(wait);
+            }
+        }
+    }
+
+    /// These waits are over for good, whatever they were for.
+    pub(crate) fn end_waits(&self, ended: Vec<(WaitId, bool)>) {
+        for (wait, resume) in ended {
+            let known = self.waits.lock().remove(&wait).is_some();
+            if known
+                && resume
+                && let Some(events) = self.events.get()
+            {
+                events.resume(wait);
+            }
+        }
+    }
+
+    /// Time stands where the callers last said; what has no time of its own uses that.
+    pub(crate) fn saw(&self, now: Instant) {
+        let start = *self.start.get_or_init(|| now);
+        let nanos = now.saturating_duration_since(start).as_nanos() as u64;
+        self.latest_nanos.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// It is now this late, on both clocks. What has no time of its own uses that.
+    pub fn set_time(&self, now: Instant, wall: FileTime) {
+        self.saw(now);
+        self.latest_wall.store(wall.0, Ordering::Relaxed);
+    }
+
+    /// What `set_time` said last.
+    pub fn time(&self) -> Option<(Instant, FileTime)> {
+        Some((self.latest()?.now, self.wall()?))
+    }
+
+    /// The time of day as of the latest call that brought it.
+    pub(crate) fn wall(&self) -> Option<FileTime> {
+        Some(FileTime(self.latest_wall.load(Ordering::Relaxed))).filter(|t| t.0 != 0)
+    }
+
+    /// The clock as of the latest call that brought the time.
+    pub(crate) fn latest(&self) -> Option<Clock> {
+        let start = self.start.get()?;
+        Some(self.clock(*start + Duration::from_nanos(self.latest_nanos.load(Ordering::Relaxed))))
+    }
+
+    /// The call made again has what it waited for.
+    pub(crate) fn wait_is_over(&self, wait: WaitId) {
+        self.waits.lock().remove(&wait);
+    }
+}

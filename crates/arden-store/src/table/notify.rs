@@ -1,0 +1,355 @@
+//! Watched directories and the changes below them, [MS-FSA] 2.1.4.1 and 2.1.5.11. Pure: paths come in, and the
+//! waits that are over go out.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use arden_wire::NtStatus;
+use parking_lot::Mutex;
+
+use crate::{
+    fs::{Change, OpenId, WaitId},
+    store::{ChangeKind, Result, WatchGuard},
+};
+
+/// A directory that an open watches, from its first query to its close.
+pub(crate) struct Watch {
+    open: OpenId,
+    filter: u32,
+    recursive: bool,
+    buffer_max: usize,
+    /// The store listens for changes from outside here while this is kept.
+    pub outside: OnceLock<WatchGuard>,
+    /// Where it stands in the map; changed with the map locked.
+    path: Mutex<String>,
+    state: Mutex<WatchState>,
+}
+
+#[derive(Default)]
+struct WatchState {
+    changes: VecDeque<Change>,
+    bytes: usize,
+    overflow: bool,
+    /// Queries that wait, oldest first.
+    pending: VecDeque<WaitId>,
+    /// What was there when a wait ended, for the call made again.
+    ready: VecDeque<Result<Vec<Change>>>,
+    ended: Option<NtStatus>,
+}
+
+/// Name bytes and header of one entry in a reply, [MS-FSCC] 2.7.1.
+fn wire_bytes(name: &str) -> usize {
+    (12 + name.encode_utf16().count() * 2).next_multiple_of(4)
+}
+
+impl Watch {
+    pub fn new(open: OpenId, filter: u32, recursive: bool, buffer_max: usize) -> Watch {
+        Watch {
+            open,
+            filter,
+            recursive,
+            buffer_max,
+            outside: OnceLock::new(),
+            path: Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The changes so far, or None: `wait` was queued.
+    pub fn query(&self, max_bytes: usize, wait: impl FnOnce() -> Result<WaitId>) -> Result<Option<Vec<Change>>> {
+        let mut s = self.state.lock();
+        if let Some(ready) = s.ready.pop_front() {
+            let changes = ready?;
+            return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(NtStatus::NOTIFY_ENUM_DIR) };
+        }
+        if let Some(status) = s.ended {
+            return Err(status);
+        }
+        if s.overflow || !s.changes.is_empty() {
+            let changes = s.take()?;
+            return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(NtStatus::NOTIFY_ENUM_DIR) };
+        }
+        let id = wait()?;
+        s.pending.push_back(id);
+        Ok(None)
+    }
+
+    pub fn cancel(&self, wait: WaitId) {
+        self.state.lock().pending.retain(|w| *w != wait);
+    }
+
+    /// Ends all queries, now and later, with `status`.
+    pub fn end(&self, status: NtStatus, woken: &mut Vec<WaitId>) {
+        let mut s = self.state.lock();
+        s.ended.get_or_insert(status);
+        woken.extend(s.pending.drain(..));
+    }
+
+    /// Ends the queries that wait, with `status`; later ones wait again.
+    pub fn interrupt(&self, status: NtStatus, woken: &mut Vec<WaitId>) {
+        let mut s = self.state.lock();
+        while let Some(w) = s.pending.pop_front() {
+            s.ready.push_back(Err(status));
+            woken.push(w);
+        }
+    }
+
+    fn add(&self, changes: &[(ChangeKind, &str)], woken: &mut Vec<WaitId>) {
+        let mut s = self.state.lock();
+        for (kind, name) in changes {
+            let repeated = s.changes.back().is_some_and(|c| {
+                c.kind == *kind && matches!(kind, ChangeKind::Modified | ChangeKind::ModifiedStream) && c.name == *name
+            });
+            if s.overflow || repeated {
+                continue;
+            }
+            s.bytes += wire_bytes(name);
+            if s.bytes > self.buffer_max {
+                s.lose();
+            } else {
+                s.changes.push_back(Change { kind: *kind, name: (*name).to_owned() });
+            }
+        }
+        s.deliver(woken);
+    }
+
+    fn overflow(&self, woken: &mut Vec<WaitId>) {
+        let mut s = self.state.lock();
+        s.lose();
+        s.deliver(woken);
+    }
+}
+
+fn fits(changes: &[Change], max_bytes: usize) -> bool {
+    changes.iter().map(|c| wire_bytes(&c.name)).sum::<usize>() <= max_bytes
+}
+
+impl WatchState {
+    fn lose(&mut self) {
+        self.overflow = true;
+        self.changes.clear();
+        self.bytes = 0;
+    }
+    fn take(&mut self) -> Result<Vec<Change>> {
+        self.bytes = 0;
+        if std::mem::take(&mut self.overflow) {
+            self.changes.clear();
+            return Err(NtStatus::NOTIFY_ENUM_DIR);
+        }
+        Ok(self.changes.drain(..).collect())
+    }
+    fn deliver(&mut self, woken: &mut Vec<WaitId>) {
+        if !self.overflow && self.changes.is_empty() {
+            return;
+        }
+        if let Some(w) = self.pending.pop_front() {
+            let taken = self.take();
+            self.ready.push_back(taken);
+            woken.push(w);
+        }
+    }
+}
+
+/// All watches below one root, by the path of the directory.
+#[derive(Default)]
+pub(crate) struct Watches {
+    count: AtomicUsize,
+    by_path: Mutex<HashMap<String, Vec<Arc<Watch>>>>,
+}
+
+/// With backslashes; "" is the root.
+pub(crate) fn join(path: &[String]) -> String {
+    path.join("\\")
+}
+
+impl Watches {
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub fn add(&self, directory: &[String], watch: Arc<Watch>) {
+        let mut map = self.by_path.lock();
+        *watch.path.lock() = join(directory);
+        map.entry(join(directory)).or_default().push(watch);
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn remove(&self, watch: &Arc<Watch>) {
+        let mut map = self.by_path.lock();
+        let path = watch.path.lock().clone();
+        let Some(list) = map.get_mut(&path) else { return };
+        let before = list.len();
+        list.retain(|w| !Arc::ptr_eq(w, watch));
+        if list.len() < before {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        if list.is_empty() {
+            map.remove(&path);
+        }
+    }
+
+    /// Tells whoever watches above the paths. Several changes belong together: the two of a rename.
+    pub fn report(&self, filter: u32, changes: &[(ChangeKind, &[String], Option<&str>)], woken: &mut Vec<WaitId>) {
+        if self.is_empty() {
+            return;
+        }
+        let map = self.by_path.lock();
+        let mut told: Vec<*const Watch> = Vec::new();
+        for (_, path, _) in changes {
+            for depth in 0..path.len() {
+                let Some(list) = map.get(&join(&path[..depth])) else { continue };
+                for w in list {
+                    if w.filter & filter == 0 || told.contains(&Arc::as_ptr(w)) {
+                        continue;
+                    }
+                    told.push(Arc::as_ptr(w));
+                    let names: Vec<(ChangeKind, String)> = changes
+                        .iter()
+                        .filter(|(_, p, _)| {
+                            p.len() > depth && (w.recursive || p.len() == depth + 1) && p[..depth] == path[..depth]
+                        })
+                        .map(|(kind, p, stream)| (*kind, name_below(&p[depth..], *stream)))
+                        .collect();
+                    if !names.is_empty() {
+                        let names: Vec<(ChangeKind, &str)> = names.iter().map(|(k, n)| (*k, n.as_str())).collect();
+                        w.add(&names, woken);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the queries that wait on this directory.
+    pub fn interrupt(&self, directory: &[String], status: NtStatus, woken: &mut Vec<WaitId>) {
+        if let Some(list) = self.by_path.lock().get(&join(directory)) {
+            for w in list {
+                w.interrupt(status, woken);
+            }
+        }
+    }
+
+    /// Outside changes were lost.
+    pub fn overflow(&self, woken: &mut Vec<WaitId>) {
+        for w in self.by_path.lock().values().flatten() {
+            w.overflow(woken);
+        }
+    }
+
+    /// A directory moved: watches of it and below it go along.
+    pub fn renamed(&self, from: &[String], to: &[String]) {
+        if self.is_empty() {
+            return;
+        }
+        let (from, to) = (join(from), join(to));
+        let mut map = self.by_path.lock();
+        let moved: Vec<String> = map
+            .keys()
+            .filter(|k| **k == from || k.strip_prefix(from.as_str()).is_some_and(|r| r.starts_with('\\')))
+            .cloned()
+            .collect();
+        for old in moved {
+            if let Some(list) = map.remove(&old) {
+                let new = format!("{to}{}", &old[from.len()..]);
+                for w in &list {
+                    w.path.lock().clone_from(&new);
+                }
+                map.entry(new).or_default().extend(list);
+            }
+        }
+    }
+}
+
+fn name_below(path: &[String], stream: Option<&str>) -> String {
+    let mut name = join(path);
+    if let Some(s) = stream {
+        name.push(':');
+        name.push_str(s);
+    }
+    name
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("open", &self.open).field("filter", &self.filter).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(p: &str) -> Vec<String> {
+        p.split('\\').filter(|c| !c.is_empty()).map(str::to_owned).collect()
+    }
+    fn change(kind: ChangeKind, name: &str) -> Change {
+        Change { kind, name: name.to_owned() }
+    }
+
+    #[test]
+    fn direct_and_recursive_watches() {
+        let watches = Watches::default();
+        let flat = Arc::new(Watch::new(OpenId(1), 1, false, 1000));
+        let deep = Arc::new(Watch::new(OpenId(2), 1, true, 1000));
+        watches.add(&path("a"), flat.clone());
+        watches.add(&[], deep.clone());
+        let mut woken = Vec::new();
+        assert_eq!(flat.query(1000, || Ok(WaitId(7))).unwrap(), None);
+        watches.report(1, &[(ChangeKind::Added, &path("a\\b\\c"), None)], &mut woken);
+        assert!(woken.is_empty());
+        watches.report(2, &[(ChangeKind::Added, &path("a\\d"), None)], &mut woken);
+        assert!(woken.is_empty(), "another filter");
+        watches.report(1, &[(ChangeKind::Added, &path("a\\d"), None)], &mut woken);
+        assert_eq!(woken, [WaitId(7)]);
+        // What comes after the wait ended is for the next call.
+        watches.report(1, &[(ChangeKind::Removed, &path("a\\d"), None)], &mut woken);
+        let first = flat.query(1000, || unreachable!()).unwrap().unwrap();
+        assert_eq!(first, [change(ChangeKind::Added, "d")]);
+        let second = flat.query(1000, || unreachable!()).unwrap().unwrap();
+        assert_eq!(second, [change(ChangeKind::Removed, "d")]);
+        let all = deep.query(1000, || unreachable!()).unwrap().unwrap();
+        assert_eq!(all.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["a\\b\\c", "a\\d", "a\\d"]);
+    }
+
+    #[test]
+    fn renames_stay_together_and_watches_move() {
+        let watches = Watches::default();
+        let w = Arc::new(Watch::new(OpenId(1), 1, false, 1000));
+        watches.add(&path("x"), w.clone());
+        let (old, new) = (path("x\\old"), path("x\\new"));
+        let mut woken = Vec::new();
+        watches.report(1, &[(ChangeKind::RenamedOld, &old, None), (ChangeKind::RenamedNew, &new, None)], &mut woken);
+        assert_eq!(
+            w.query(1000, || unreachable!()).unwrap().unwrap(),
+            [change(ChangeKind::RenamedOld, "old"), change(ChangeKind::RenamedNew, "new")]
+        );
+        watches.renamed(&path("x"), &path("y\\z"));
+        watches.report(1, &[(ChangeKind::Added, &path("y\\z\\q"), Some("s"))], &mut woken);
+        assert_eq!(w.query(1000, || unreachable!()).unwrap().unwrap(), [change(ChangeKind::Added, "q:s")]);
+        watches.remove(&w);
+        assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn too_much_is_an_overflow_once() {
+        let watches = Watches::default();
+        let w = Arc::new(Watch::new(OpenId(1), 1, false, 100));
+        watches.add(&[], w.clone());
+        for i in 0..20 {
+            watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i}")), None)], &mut Vec::new());
+        }
+        assert_eq!(w.query(1000, || unreachable!()), Err(NtStatus::NOTIFY_ENUM_DIR));
+        assert_eq!(w.query(1000, || Ok(WaitId(1))), Ok(None));
+        watches.report(1, &[(ChangeKind::Added, &path("a"), None)], &mut Vec::new());
+        assert_eq!(w.query(4, || unreachable!()), Err(NtStatus::NOTIFY_ENUM_DIR), "reply too small");
+        let mut woken = Vec::new();
+        assert_eq!(w.query(4, || Ok(WaitId(2))), Ok(None));
+        w.end(NtStatus::NOTIFY_CLEANUP, &mut woken);
+        assert_eq!(woken, [WaitId(2)]);
+        assert_eq!(w.query(4, || unreachable!()), Err(NtStatus::NOTIFY_CLEANUP));
+    }
+}

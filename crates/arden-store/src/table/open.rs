@@ -1,0 +1,152 @@
+//! One open: what it was granted, and what it keeps between calls.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+
+use arden_auth::Token;
+use arden_wire::FileTime;
+use parking_lot::Mutex;
+
+use super::{
+    cache::{Actor, LeaseId},
+    file::FileState,
+    notify::Watch,
+};
+use crate::{
+    fs::{ClientId, Fs, OpenId},
+    store::{DirCursor, FileId, NodeRef},
+};
+
+/// One open of a file, directory or stream. Closed by `Fs::close`, or when it is dropped.
+pub struct Open {
+    pub(crate) id: OpenId,
+    pub(crate) fs: Arc<Fs>,
+    pub(crate) node: NodeRef,
+    pub(crate) file: Arc<FileState>,
+    /// The stream's name when it was opened.
+    pub(crate) stream: Option<String>,
+    pub(crate) stream_no: u32,
+    pub(crate) granted: u32,
+    pub(crate) share: u32,
+    pub(crate) options: u32,
+    pub(crate) mode: AtomicU32,
+    pub(crate) who: Arc<Token>,
+    pub(crate) client: ClientId,
+    pub(crate) lease: Option<LeaseId>,
+    pub(crate) parent_key: Option<u128>,
+    pub(crate) directory: bool,
+    pub(crate) closed: AtomicBool,
+    pub(crate) delete_on_close: AtomicBool,
+    pub(crate) wrote: AtomicBool,
+    /// Its writes have a part in the write time that clients see.
+    pub(crate) delays_write_time: AtomicBool,
+    /// The write time that the file had when this open created it.
+    pub(crate) created_at: OnceLock<FileTime>,
+    /// What watchers and the directory's leases will hear of when this open closes.
+    pub(crate) pending_filter: AtomicU32,
+    pub(crate) position: AtomicU64,
+    pub(crate) locks: AtomicUsize,
+    pub(crate) times: Mutex<HeldTimes>,
+    pub(crate) listing: Mutex<Option<Listing>>,
+    pub(crate) watch: OnceLock<Arc<Watch>>,
+}
+
+/// Times that operations through this open leave alone: the client set them, or said so with -1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HeldTimes {
+    pub last_write: bool,
+    pub last_access: bool,
+    pub change: bool,
+    /// The client asked for updates with -2: its writes show at once.
+    pub last_write_moves: bool,
+}
+
+/// Where a directory query stands.
+pub(crate) struct Listing {
+    pub cursor: Box<dyn DirCursor>,
+    pub pattern: crate::name::Pattern,
+    /// 0 and 1: `.` and `..` are still to come.
+    pub dots: u8,
+    /// Nothing was found yet.
+    pub fresh: bool,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Open").field("id", &self.id).field("file", &self.file.id).finish_non_exhaustive()
+    }
+}
+
+impl Open {
+    pub fn id(&self) -> OpenId {
+        self.id
+    }
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+    pub fn node(&self) -> &NodeRef {
+        &self.node
+    }
+    pub fn file_id(&self) -> FileId {
+        self.file.id
+    }
+    pub fn is_directory(&self) -> bool {
+        self.directory
+    }
+    /// The named stream that was opened.
+    pub fn stream(&self) -> Option<&str> {
+        self.stream.as_deref()
+    }
+    pub fn granted_access(&self) -> u32 {
+        self.granted
+    }
+    pub fn share_access(&self) -> u32 {
+        self.share
+    }
+    /// The create options as the client gave them.
+    pub fn options(&self) -> u32 {
+        self.options
+    }
+    /// FileModeInformation, [MS-FSCC] 2.4.31.
+    pub fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+    pub fn set_mode(&self, mode: u32) {
+        self.mode.store(mode, Ordering::Relaxed);
+    }
+    /// FilePositionInformation, [MS-FSCC] 2.4.40. Reads and writes do not move it.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+    pub fn set_position(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+    pub fn who(&self) -> &Arc<Token> {
+        &self.who
+    }
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+    /// Whether the file, or with a stream the stream, goes when this open closes.
+    pub fn deletes_on_close(&self) -> bool {
+        self.delete_on_close.load(Ordering::Relaxed)
+    }
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+    pub(crate) fn actor(&self) -> Actor {
+        Actor { open: self.id, lease: self.lease }
+    }
+    pub(crate) fn has(&self, access: u32) -> bool {
+        self.granted & access != 0
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let fs = self.fs.clone();
+        fs.close_open(self);
+    }
+}

@@ -1,0 +1,140 @@
+//! An open that was kept enters the table again, as it was: it is asked nothing, because it was admitted before.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use arden_auth::Token;
+use arden_wire::NtStatus;
+
+use super::{
+    LeaseHome, OpenTable,
+    admit::Entered,
+    cache::{Kept, LeaseId},
+    effects::Effects,
+    file::{FileInner, FileState, OpenEntry, PendingDelete},
+    share::is_stat_open,
+};
+use crate::{
+    fs::LockRange,
+    handles::{KeptCache, KeptLease, KeptOpen},
+    store::{NodeRef, Result},
+};
+
+pub(crate) struct Restored<'a> {
+    pub node: &'a NodeRef,
+    pub who: &'a Arc<Token>,
+    pub open: &'a KeptOpen,
+    pub lease: Option<&'a KeptLease>,
+    pub locks: &'a [LockRange],
+    pub root: usize,
+    pub now: Instant,
+}
+
+impl OpenTable {
+    /// The caller knows that the id is not in use. OBJECT_NAME_COLLISION when the lease's key is for another file.
+    pub(crate) fn restore(&self, r: &Restored<'_>) -> Result<Entered> {
+        loop {
+            let file = self.find_or_add(r.node.id());
+            let mut inner = file.lock();
+            if inner.dead {
+                continue;
+            }
+            let entered = self.restore_locked(r, &file, &mut inner);
+            let fx = Effects {
+                deadline: inner.streams().filter_map(|s| s.caches.next_deadline()).min(),
+                ..Effects::default()
+            };
+            file.publish(&inner);
+            drop(inner);
+            self.run(&file, fx);
+            if entered.is_ok() {
+                self.open_count.fetch_add(1, Ordering::Relaxed);
+                self.next_open.fetch_max(r.open.id.0 + 1, Ordering::Relaxed);
+            } else {
+                self.forget_if_idle(&file);
+            }
+            return entered;
+        }
+    }
+
+    fn restore_locked(&self, r: &Restored<'_>, file: &Arc<FileState>, inner: &mut FileInner) -> Result<Entered> {
+        let stream = r.node.stream();
+        let (lease, kept) = kept_cache(r);
+        let s = inner.stream(stream);
+        let stream_no = s.no;
+        if let Some(id) = lease {
+            let mut homes = self.lease_shard(&id).lock();
+            let home = homes.entry(id).or_insert_with(|| LeaseHome { file: file.clone(), stream_no });
+            if !Arc::ptr_eq(&home.file, file) || home.stream_no != stream_no {
+                return Err(NtStatus::OBJECT_NAME_COLLISION);
+            }
+        }
+        if let Some(kept) = &kept {
+            let real = !is_stat_open(r.open.granted);
+            s.caches.restore(r.open.id, lease, kept, real, self.clock(r.now));
+        }
+        // An exclusive lock under one's own shared one is taken first or not at all.
+        for exclusive in [true, false] {
+            for range in r.locks.iter().filter(|l| l.exclusive == exclusive) {
+                if s.locks.try_lock(r.open.id, range).is_err() {
+                    tracing::error!(?range, "a kept byte-range lock conflicts with another");
+                }
+            }
+        }
+        let cache = s.caches.describe(r.open.id, lease);
+        let entry = OpenEntry {
+            id: r.open.id,
+            node: r.node.clone(),
+            who: r.who.clone(),
+            client: r.open.client,
+            lease,
+            access: r.open.granted,
+            share: r.open.share,
+            root: r.root,
+        };
+        inner.add_open(stream, entry);
+        if let Some(posix) = r.open.delete_pending {
+            self.restore_delete(r, inner, stream_no, posix);
+        }
+        Ok(Entered { id: r.open.id, file: file.clone(), stream_no, lease, cache })
+    }
+
+    fn restore_delete(&self, r: &Restored<'_>, inner: &mut FileInner, stream_no: u32, posix: bool) {
+        let marked = match stream_no {
+            0 if inner.delete.is_none() => {
+                inner.delete = Some(PendingDelete { node: r.node.clone(), posix, parent_key: r.open.parent_key });
+                true
+            }
+            0 => false,
+            no => inner.at(no).delete.replace(r.node.clone()).is_none(),
+        };
+        if marked {
+            self.deletes_pending.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+fn kept_cache(r: &Restored<'_>) -> (Option<LeaseId>, Option<Kept>) {
+    match r.open.cache {
+        KeptCache::Oplock { state, breaking } => {
+            (None, Some(Kept { state, epoch: 0, version: 0, parent_key: None, breaking }))
+        }
+        KeptCache::Lease { key } => {
+            let id = LeaseId { client: r.open.client, key };
+            // Without its record nothing is known to be cached, and the key is still the open's.
+            let kept = r.lease.map_or(
+                Kept { state: 0, epoch: 0, version: 2, parent_key: r.open.parent_key, breaking: None },
+                |l| Kept {
+                    state: l.state,
+                    epoch: l.epoch,
+                    version: l.version,
+                    parent_key: l.parent_key,
+                    breaking: l.breaking,
+                },
+            );
+            (Some(id), Some(kept))
+        }
+    }
+}

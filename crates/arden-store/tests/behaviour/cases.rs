@@ -1,0 +1,670 @@
+//! The cases. Each gets an empty store of its own.
+
+use std::collections::BTreeSet;
+
+use arden_store::{name::NtPath, store::*};
+use arden_wire::{
+    FileTime, NtStatus,
+    access::*,
+    dtyp::{Ace, Acl, INHERITED_ACE, SecurityDescriptor, well_known},
+};
+
+pub fn path(p: &str) -> NtPath {
+    NtPath::parse(p).unwrap()
+}
+
+pub fn find(store: &dyn FileStore, p: &str) -> Option<NodeRef> {
+    match store.lookup(&path(p)).unwrap_or_else(|e| panic!("{p}: {e}")) {
+        Lookup::Found(node) => Some(node),
+        Lookup::Missing { .. } => None,
+        Lookup::Symlink { .. } => panic!("{p}: a link in the way"),
+    }
+}
+
+pub fn get(store: &dyn FileStore, p: &str) -> NodeRef {
+    find(store, p).unwrap_or_else(|| panic!("{p} is missing"))
+}
+
+pub fn plain(directory: bool) -> NewFile<'static> {
+    NewFile {
+        directory,
+        attributes: if directory { 0 } else { ATTR_ARCHIVE },
+        security: None,
+        eas: &[],
+        allocation: None,
+    }
+}
+
+pub fn file(dir: &NodeRef, name: &str) -> NodeRef {
+    dir.create_child(name, &plain(false)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+pub fn mkdir(dir: &NodeRef, name: &str) -> NodeRef {
+    dir.create_child(name, &plain(true)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn read_all(node: &NodeRef) -> Vec<u8> {
+    let mut buf = vec![0; node.stat().unwrap().end_of_file as usize + 10];
+    let n = node.read_at(0, &mut buf, Wait::Yes).unwrap();
+    buf.truncate(n);
+    buf
+}
+
+fn names(dir: &NodeRef) -> Vec<String> {
+    let mut cursor = dir.list().unwrap();
+    let mut out = Vec::new();
+    while let Some(entry) = cursor.peek(&|_| true).unwrap() {
+        out.push(entry.name);
+        cursor.advance();
+    }
+    out.sort();
+    out
+}
+
+fn error<T>(r: Result<T>) -> NtStatus {
+    match r {
+        Ok(_) => panic!("has to fail"),
+        Err(e) => e,
+    }
+}
+
+pub fn a_new_store_is_an_empty_directory(store: &dyn FileStore) {
+    let root = store.root();
+    assert!(root.is_directory());
+    assert!(root.is_empty_directory().unwrap());
+    assert!(root.path().is_empty());
+    let stat = root.stat().unwrap();
+    assert!(stat.directory);
+    assert_eq!(stat.attributes & ATTR_DIRECTORY, ATTR_DIRECTORY);
+    assert_eq!(get(store, "").id(), root.id());
+    let space = store.space().unwrap();
+    assert!(space.total_bytes >= space.free_bytes && space.free_bytes >= space.available_bytes);
+    assert_eq!(error(root.unlink()), NtStatus::ACCESS_DENIED);
+}
+
+pub fn created_is_found_in_any_case(store: &dyn FileStore) {
+    let dir = mkdir(&store.root(), "Verzeichnis");
+    let f = file(&dir, "Größe.TXT");
+    for p in ["Verzeichnis\\Größe.TXT", "verzeichnis\\größe.txt", "VERZEICHNIS\\GRÖßE.Txt"] {
+        let found = get(store, p);
+        assert_eq!(found.id(), f.id());
+        assert_eq!(found.path(), ["Verzeichnis", "Größe.TXT"], "real case");
+    }
+    assert!(find(store, "verzeichnis\\grösse.txt").is_none());
+}
+
+pub fn short_names_lead_to_their_files(store: &dyn FileStore) {
+    let root = store.root();
+    let f = file(&root, "A long name.text");
+    let short = arden_store::name::short_name("A long name.text").unwrap();
+    assert_eq!(get(store, &short).id(), f.id());
+    assert_eq!(get(store, &short.to_lowercase()).path(), ["A long name.text"]);
+    assert!(find(store, "AAAAAA~A.TEX").is_none());
+    // Made again by its short name it has its long one back.
+    get(store, &short).unlink().unwrap();
+    assert!(find(store, &short).is_none());
+    assert_eq!(file(&root, &short).path(), ["A long name.text"]);
+    get(store, "a LONG name.text").unlink().unwrap();
+    assert!(root.is_empty_directory().unwrap());
+}
+
+pub fn a_missing_name_has_its_parent(store: &dyn FileStore) {
+    let dir = mkdir(&store.root(), "d");
+    match store.lookup(&path("D\\nothing")).unwrap() {
+        Lookup::Missing { parent, base: None } => {
+            assert_eq!(parent.id(), dir.id());
+            let made = file(&parent, "nothing");
+            assert_eq!(get(store, "d\\NOTHING").id(), made.id());
+        }
+        _ => panic!("missing expected"),
+    }
+    let f = file(&dir, "f");
+    match store.lookup(&path("d\\F:stream")).unwrap() {
+        Lookup::Missing { base: Some(base), parent } => {
+            assert_eq!((base.id(), parent.id()), (f.id(), dir.id()));
+        }
+        _ => panic!("missing stream expected"),
+    }
+}
+
+pub fn a_missing_directory_is_a_path_not_found(store: &dyn FileStore) {
+    file(&store.root(), "f");
+    for p in ["no\\f", "no\\no\\f", "f\\x", "f\\x\\y"] {
+        assert_eq!(error(store.lookup(&path(p))), NtStatus::OBJECT_PATH_NOT_FOUND, "{p}");
+    }
+}
+
+pub fn names_collide_in_any_case(store: &dyn FileStore) {
+    let root = store.root();
+    file(&root, "Name");
+    for name in ["Name", "name", "NAME"] {
+        assert_eq!(error(root.create_child(name, &plain(false))), NtStatus::OBJECT_NAME_COLLISION, "{name}");
+        assert_eq!(error(root.create_child(name, &plain(true))), NtStatus::OBJECT_NAME_COLLISION, "{name}");
+    }
+    for bad in ["", ".", "a:b", "a\\b", "a/b", "a*", "x\u{1}"] {
+        assert_eq!(error(root.create_child(bad, &plain(false))), NtStatus::OBJECT_NAME_INVALID, "{bad:?}");
+    }
+    assert!(root.create_child("..", &plain(false)).is_err());
+    assert_eq!(names(&root), ["Name"]);
+}
+
+pub fn names_of_all_planes_come_back(store: &dyn FileStore) {
+    let root = store.root();
+    let mut made = BTreeSet::new();
+    for plane in 0..=16u32 {
+        let chars: String = (0..8)
+            .filter_map(|i| char::from_u32(plane * 0x10000 + 0x1E00 + i * 0x313))
+            .filter(|c| !c.is_control())
+            .collect();
+        if chars.is_empty() {
+            continue;
+        }
+        let name = format!("p{plane}-{chars}.x");
+        let f = file(&root, &name);
+        assert_eq!(get(store, &name).id(), f.id());
+        assert_eq!(get(store, &name.replace('p', "P")).id(), f.id());
+        made.insert(name);
+    }
+    assert_eq!(names(&root).into_iter().collect::<BTreeSet<_>>(), made);
+}
+
+pub fn data_reads_back(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    f.write_at(0, b"hello", Wait::Yes).unwrap();
+    match f.write_at(10, b"world", Wait::No) {
+        Err(NtStatus::PENDING) => f.write_at(10, b"world", Wait::Yes).unwrap(),
+        other => other.unwrap(),
+    }
+    let same = get(store, "F");
+    assert_eq!(read_all(&same), b"hello\0\0\0\0\0world");
+    let mut buf = [0; 4];
+    assert_eq!(same.read_at(13, &mut buf, Wait::Yes), Ok(2));
+    assert_eq!(same.read_at(15, &mut buf, Wait::Yes), Ok(0));
+    assert_eq!(same.read_at(1 << 40, &mut buf, Wait::Yes), Ok(0));
+    match same.read_at(13, &mut buf, Wait::No) {
+        Ok(2) | Err(NtStatus::PENDING) => {}
+        other => panic!("{other:?}"),
+    }
+    f.sync().unwrap();
+    let stat = same.stat().unwrap();
+    assert_eq!(stat.end_of_file, 15);
+    assert!(stat.allocation > 0);
+    assert_eq!(same.read_at(u64::MAX - 1, &mut buf, Wait::Yes).unwrap_or(0), 0);
+}
+
+pub fn sizes_grow_and_shrink(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    f.write_at(0, b"0123456789", Wait::Yes).unwrap();
+    f.set_end_of_file(4).unwrap();
+    f.set_end_of_file(6).unwrap();
+    assert_eq!(read_all(&f), b"0123\0\0");
+    f.set_allocation(1 << 20).unwrap();
+    let stat = f.stat().unwrap();
+    assert_eq!(stat.end_of_file, 6);
+    assert!(stat.allocation >= 6);
+    f.set_allocation(2).unwrap();
+    assert_eq!(f.stat().unwrap().end_of_file, 2);
+    f.write_at(0, &[7; 100_000], Wait::Yes).unwrap();
+    f.zero_range(10, 99_000).unwrap();
+    let data = read_all(&f);
+    assert_eq!(data.len(), 100_000);
+    assert!(data[10..99_010].iter().all(|b| *b == 0) && data[9] == 7 && data[99_010] == 7);
+    f.zero_range(99_990, 1000).unwrap();
+    assert_eq!(f.stat().unwrap().end_of_file, 100_000, "zeroing extends nothing");
+}
+
+pub fn attributes_and_times_stay(store: &dyn FileStore) {
+    let root = store.root();
+    let f = root.create_child("f", &NewFile { attributes: ATTR_ARCHIVE | ATTR_HIDDEN, ..plain(false) }).unwrap();
+    let before = f.stat().unwrap();
+    assert_eq!(before.attributes, ATTR_ARCHIVE | ATTR_HIDDEN);
+    assert!(before.creation.0 > 0 && before.last_write >= before.creation);
+    let t = |n: u64| FileTime(130_000_000_000_000_000 + n * 10_000_001);
+    let update = BasicUpdate {
+        creation: Some(t(1)),
+        last_access: Some(t(2)),
+        last_write: Some(t(3)),
+        change: Some(t(4)),
+        attributes: Some(ATTR_READONLY | ATTR_SYSTEM | ATTR_DIRECTORY | ATTR_NORMAL),
+    };
+    f.set_basic(&update).unwrap();
+    let stat = get(store, "f").stat().unwrap();
+    assert_eq!((stat.creation, stat.last_access, stat.last_write, stat.change), (t(1), t(2), t(3), t(4)));
+    assert_eq!(stat.attributes, ATTR_READONLY | ATTR_SYSTEM, "only what can be set");
+    f.set_basic(&BasicUpdate { attributes: Some(ATTR_NORMAL), ..Default::default() }).unwrap();
+    let stat = f.stat().unwrap();
+    assert_eq!(stat.attributes, ATTR_NORMAL);
+    assert_eq!((stat.creation, stat.last_write), (t(1), t(3)), "the rest stays");
+    f.write_at(0, b"x", Wait::Yes).unwrap();
+    assert!(f.stat().unwrap().last_write > t(3));
+    let d = mkdir(&root, "d");
+    d.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), creation: Some(t(9)), ..Default::default() }).unwrap();
+    file(&d, "child");
+    let stat = get(store, "D").stat().unwrap();
+    assert_eq!((stat.attributes, stat.creation), (ATTR_HIDDEN | ATTR_DIRECTORY, t(9)));
+    let d2 = mkdir(&root, "d2");
+    assert_eq!(d2.stat().unwrap().attributes, ATTR_DIRECTORY);
+}
+
+pub fn descriptors_stay_and_are_inherited(store: &dyn FileStore) {
+    let root = store.root();
+    assert!(root.security().unwrap().dacl.is_some(), "a root is never without");
+    let f = file(&root, "inherits");
+    let sd = f.security().unwrap();
+    assert!(sd.dacl.as_ref().unwrap().aces.iter().all(|a| a.flags & INHERITED_ACE != 0));
+    let owner = arden_wire::dtyp::Sid::new(5, &[21, 1, 2, 3, 1001]);
+    let mine = SecurityDescriptor::with_dacl(
+        &owner,
+        &well_known::BUILTIN_USERS,
+        Acl::new(vec![Ace::allow(&owner, FILE_ALL_ACCESS, 0), Ace::deny(&well_known::EVERYONE, FILE_WRITE_DATA, 0)]),
+    );
+    f.set_security(&mine).unwrap();
+    assert_eq!(*get(store, "INHERITS").security().unwrap(), mine);
+    let g = root.create_child("given", &NewFile { security: Some(&mine), ..plain(false) }).unwrap();
+    assert_eq!(*g.security().unwrap(), mine);
+    g.write_at(0, b"data changes nothing", Wait::Yes).unwrap();
+    assert_eq!(*g.security().unwrap(), mine);
+    let d = root.create_child("d", &NewFile { security: Some(&mine), ..plain(true) }).unwrap();
+    file(&d, "x");
+    assert_eq!(*d.security().unwrap(), mine);
+    // Large ones are no different.
+    let aces = (0..40).map(|i| Ace::allow(&arden_wire::dtyp::Sid::new(5, &[21, 9, 9, 9, i]), FILE_GENERIC_READ, 0));
+    let large = SecurityDescriptor::with_dacl(&owner, &owner, Acl::new(aces.collect()));
+    g.set_security(&large).unwrap();
+    assert_eq!(*g.security().unwrap(), large);
+}
+
+pub fn a_listing_has_each_entry_once(store: &dyn FileStore) {
+    let root = store.root();
+    let mut made = BTreeSet::new();
+    for i in 0..3000 {
+        let name = format!("file with a longer name {i:05}");
+        if i % 10 == 0 {
+            mkdir(&root, &name);
+        } else {
+            file(&root, &name);
+        }
+        made.insert(name);
+    }
+    let mut cursor = root.list().unwrap();
+    let mut seen = BTreeSet::new();
+    let mut n = 0;
+    while let Some(entry) = cursor.peek(&|name| name.ends_with('5') || name.ends_with('0')).unwrap() {
+        assert_eq!(entry.stat.directory, entry.name.ends_with('0'));
+        assert!(seen.insert(entry.name.clone()), "twice: {}", entry.name);
+        cursor.advance();
+        // What happens meanwhile to others does not matter.
+        if n == 100 {
+            get(store, "file with a longer name 00001").unlink().unwrap();
+        }
+        n += 1;
+    }
+    assert_eq!(n, 600);
+    made.remove("file with a longer name 00001");
+    assert_eq!(names(&root).into_iter().collect::<BTreeSet<_>>(), made);
+}
+
+pub fn a_listing_peeks_and_rewinds(store: &dyn FileStore) {
+    let root = store.root();
+    for n in ["a", "b", "c"] {
+        file(&root, n);
+    }
+    let mut cursor = root.list().unwrap();
+    let first = cursor.peek(&|_| true).unwrap().unwrap();
+    assert_eq!(cursor.peek(&|_| true).unwrap().unwrap(), first, "peeking takes nothing");
+    cursor.advance();
+    let second = cursor.peek(&|_| true).unwrap().unwrap();
+    assert_ne!(first.name, second.name);
+    cursor.rewind().unwrap();
+    assert_eq!(cursor.peek(&|_| true).unwrap().unwrap(), first);
+    file(&root, "d");
+    cursor.rewind().unwrap();
+    let mut n = 0;
+    while cursor.peek(&|_| true).unwrap().is_some() {
+        cursor.advance();
+        n += 1;
+    }
+    assert_eq!(n, 4);
+    assert!(cursor.peek(&|_| true).unwrap().is_none());
+    cursor.advance();
+}
+
+pub fn rename_moves_and_is_seen_by_others(store: &dyn FileStore) {
+    let root = store.root();
+    let (a, b) = (mkdir(&root, "a"), mkdir(&root, "b"));
+    let f = file(&a, "f");
+    f.write_at(0, b"data", Wait::Yes).unwrap();
+    let other = get(store, "a\\F");
+    f.rename(&*b, "G", false).unwrap();
+    assert_eq!(other.path(), ["b", "G"]);
+    assert_eq!(read_all(&other), b"data");
+    assert!(find(store, "a\\f").is_none());
+    assert_eq!(get(store, "b\\g").id(), f.id());
+    other.rename(&*root, "top", false).unwrap();
+    assert_eq!(f.path(), ["top"]);
+    assert!(a.is_empty_directory().unwrap() && b.is_empty_directory().unwrap());
+    f.sync().unwrap();
+}
+
+pub fn rename_changes_case(store: &dyn FileStore) {
+    let root = store.root();
+    let f = file(&root, "name");
+    f.rename(&*root, "NAME", false).unwrap();
+    assert_eq!(names(&root), ["NAME"]);
+    f.rename(&*root, "NAME", false).unwrap();
+    assert_eq!(get(store, "name").path(), ["NAME"]);
+}
+
+pub fn rename_replaces_only_when_told(store: &dyn FileStore) {
+    let root = store.root();
+    let (a, b) = (file(&root, "a"), file(&root, "B"));
+    a.write_at(0, b"a", Wait::Yes).unwrap();
+    b.write_at(0, b"bb", Wait::Yes).unwrap();
+    assert_eq!(error(a.rename(&*root, "b", false)), NtStatus::OBJECT_NAME_COLLISION);
+    a.rename(&*root, "b", true).unwrap();
+    assert_eq!(names(&root), ["b"]);
+    assert_eq!(get(store, "B").id(), a.id());
+    assert_eq!(read_all(&b), b"bb", "the replaced file lives while it is in use");
+    assert_eq!(error(b.unlink()), NtStatus::FILE_DELETED);
+    let d = mkdir(&root, "d");
+    assert_eq!(error(a.rename(&*root, "D", true)), NtStatus::ACCESS_DENIED);
+    assert_eq!(error(a.rename(&*d, "x:y", false)), NtStatus::OBJECT_NAME_INVALID);
+    assert_eq!(error(d.rename(&*d, "inside", false)), NtStatus::ACCESS_DENIED);
+}
+
+pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
+    let root = store.root();
+    let a = mkdir(&root, "a");
+    let sub = mkdir(&a, "sub");
+    let f = file(&sub, "f");
+    assert!(find(store, "a\\sub\\f").is_some());
+    a.rename(&*root, "z", false).unwrap();
+    assert_eq!(f.path(), ["z", "sub", "f"]);
+    assert_eq!(get(store, "Z\\SUB\\F").id(), f.id());
+    assert_eq!(error(store.lookup(&path("a\\sub\\f"))), NtStatus::OBJECT_PATH_NOT_FOUND);
+    let again = mkdir(&root, "a");
+    assert_ne!(again.id(), a.id());
+    assert_eq!(error(store.lookup(&path("a\\sub\\f"))), NtStatus::OBJECT_PATH_NOT_FOUND);
+}
+
+pub fn unlinked_data_lives_on(store: &dyn FileStore) {
+    let root = store.root();
+    let f = file(&root, "f");
+    f.write_at(0, b"data", Wait::Yes).unwrap();
+    let other = get(store, "f");
+    f.unlink().unwrap();
+    assert!(find(store, "f").is_none());
+    assert_eq!(read_all(&other), b"data");
+    other.write_at(4, b"more", Wait::Yes).unwrap();
+    assert_eq!(read_all(&other), b"datamore");
+    assert_eq!(error(other.unlink()), NtStatus::FILE_DELETED);
+    let again = file(&root, "F");
+    assert_ne!(again.id(), f.id());
+    assert_eq!(get(store, "f").stat().unwrap().end_of_file, 0);
+}
+
+pub fn a_full_directory_stays(store: &dyn FileStore) {
+    let root = store.root();
+    let d = mkdir(&root, "d");
+    let f = file(&d, "f");
+    assert!(!d.is_empty_directory().unwrap());
+    assert_eq!(error(d.unlink()), NtStatus::DIRECTORY_NOT_EMPTY);
+    f.unlink().unwrap();
+    assert!(d.is_empty_directory().unwrap());
+    d.unlink().unwrap();
+    assert!(find(store, "d").is_none());
+    assert!(root.is_empty_directory().unwrap());
+    assert!(d.create_child("x", &plain(false)).is_err(), "nothing comes into a removed directory");
+}
+
+pub fn streams_have_their_own_data(store: &dyn FileStore) {
+    let root = store.root();
+    let f = file(&root, "f");
+    f.write_at(0, b"main", Wait::Yes).unwrap();
+    let s = f.create_stream("Side").unwrap();
+    assert_eq!(s.stream(), Some("Side"));
+    assert_eq!(error(f.create_stream("sIDE")), NtStatus::OBJECT_NAME_COLLISION);
+    s.write_at(0, b"side", Wait::Yes).unwrap();
+    s.write_at(6, b"x", Wait::Yes).unwrap();
+    let found = get(store, "F:SIDE:$DATA");
+    assert_eq!(read_all(&found), b"side\0\0x");
+    assert_eq!(found.stat().unwrap().end_of_file, 7);
+    assert_eq!(found.id(), f.id());
+    found.set_end_of_file(2).unwrap();
+    assert_eq!(read_all(&s), b"si");
+    assert_eq!(read_all(&f), b"main");
+    f.create_stream("empty").unwrap();
+    let mut list = f.streams().unwrap();
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    let list: Vec<_> = list.iter().map(|s| (s.name.as_str(), s.size)).collect();
+    assert_eq!(list, [("", 4), ("Side", 2), ("empty", 0)]);
+    let d = mkdir(&root, "d");
+    d.create_stream("on a directory").unwrap().write_at(0, b"!", Wait::Yes).unwrap();
+    assert_eq!(read_all(&get(store, "d:on a directory")), b"!");
+    assert_eq!(d.streams().unwrap().len(), 1, "a directory has no unnamed stream");
+    assert!(!get(store, "d:on a directory").is_directory());
+}
+
+pub fn large_streams_work(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    let s = f.create_stream("large").unwrap();
+    let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
+    for (i, chunk) in data.chunks(3000).enumerate() {
+        s.write_at(i as u64 * 3000, chunk, Wait::Yes).unwrap();
+    }
+    assert_eq!(read_all(&get(store, "f:LARGE")), data);
+    assert_eq!(f.streams().unwrap()[1].size, 300_000);
+    s.set_end_of_file(100).unwrap();
+    assert_eq!(read_all(&s), data[..100]);
+    assert_eq!(names(&store.root()), ["f"], "nothing else is seen");
+    s.rename(&*f, "renamed", false).unwrap();
+    assert_eq!(read_all(&get(store, "f:renamed")), data[..100]);
+    f.unlink().unwrap();
+    assert!(store.root().is_empty_directory().unwrap() || names(&store.root()).is_empty());
+}
+
+pub fn streams_rename_and_vanish(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    let s = f.create_stream("one").unwrap();
+    s.write_at(0, b"1", Wait::Yes).unwrap();
+    s.rename(&*f, "two", false).unwrap();
+    assert!(find(store, "f:one").is_none());
+    assert_eq!(read_all(&get(store, "f:two")), b"1");
+    f.create_stream("three").unwrap();
+    assert_eq!(error(s.rename(&*f, "THREE", false)), NtStatus::OBJECT_NAME_COLLISION);
+    s.rename(&*f, "three", true).unwrap();
+    assert_eq!(f.streams().unwrap().len(), 2);
+    assert_eq!(read_all(&s), b"1");
+    s.unlink().unwrap();
+    assert!(find(store, "f:three").is_none());
+    assert_eq!(f.streams().unwrap().len(), 1);
+    assert!(find(store, "f").is_some());
+}
+
+pub fn eas_match_in_any_case(store: &dyn FileStore) {
+    let root = store.root();
+    let ea = |name: &str, value: &[u8]| Ea { name: name.into(), flags: 0, value: value.into() };
+    let f = root.create_child("f", &NewFile { eas: &[ea("First", b"1")], ..plain(false) }).unwrap();
+    assert_eq!(f.eas().unwrap(), [ea("First", b"1")]);
+    assert!(f.stat().unwrap().ea_size > 0);
+    f.set_eas(&[ea("FIRST", b"one"), ea("second", b"2")]).unwrap();
+    let mut eas = get(store, "f").eas().unwrap();
+    eas.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(eas, [ea("First", b"one"), ea("second", b"2")]);
+    f.set_eas(&[ea("first", b""), ea("Second", b""), ea("never there", b"")]).unwrap();
+    assert!(f.eas().unwrap().is_empty());
+    assert_eq!(f.stat().unwrap().ea_size, 0);
+    f.create_stream("s").unwrap();
+    f.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    assert!(f.eas().unwrap().is_empty(), "what the store keeps for itself is no EA");
+    for bad in ["", "a=b", "DOSATTRIB", "DosStream.x:$DATA", "NTACL", "tab\t"] {
+        assert_eq!(error(f.set_eas(&[ea(bad, b"x")])), NtStatus::INVALID_EA_NAME, "{bad:?}");
+    }
+}
+
+pub fn reparse_points_are_kept(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    assert_eq!(error(f.reparse()), NtStatus::NOT_A_REPARSE_POINT);
+    f.set_reparse(0xA000_000C, b"any data").unwrap();
+    let stat = get(store, "f").stat().unwrap();
+    assert_eq!(stat.attributes & ATTR_REPARSE_POINT, ATTR_REPARSE_POINT);
+    assert_eq!(stat.reparse_tag, 0xA000_000C);
+    assert_eq!(f.reparse().unwrap(), (0xA000_000C, b"any data".to_vec()));
+    assert_eq!(error(f.set_reparse(0x8000_0014, b"other")), NtStatus::IO_REPARSE_TAG_MISMATCH);
+    assert_eq!(error(f.delete_reparse(0x8000_0014)), NtStatus::IO_REPARSE_TAG_MISMATCH);
+    match store.lookup(&path("f\\below\\it")).unwrap() {
+        Lookup::Symlink { link, unparsed_components } => {
+            assert_eq!((link.id(), unparsed_components), (f.id(), 2));
+        }
+        _ => panic!("the link stands in the way"),
+    }
+    f.delete_reparse(0xA000_000C).unwrap();
+    assert_eq!(f.stat().unwrap().reparse_tag, 0);
+    assert_eq!(f.stat().unwrap().attributes & ATTR_REPARSE_POINT, 0);
+    let d = mkdir(&store.root(), "d");
+    find(store, "d\\x");
+    d.set_reparse(0xA000_0003, b"mount point").unwrap();
+    assert!(matches!(store.lookup(&path("d\\x")).unwrap(), Lookup::Symlink { unparsed_components: 1, .. }));
+    let full = mkdir(&store.root(), "full");
+    file(&full, "x");
+    assert_eq!(error(full.set_reparse(0xA000_0003, b"")), NtStatus::DIRECTORY_NOT_EMPTY);
+}
+
+pub fn hard_links_share_data(store: &dyn FileStore) {
+    let root = store.root();
+    let d = mkdir(&root, "d");
+    let f = file(&root, "f");
+    f.link(&*d, "g", false).unwrap();
+    f.write_at(0, b"both", Wait::Yes).unwrap();
+    let g = get(store, "d\\G");
+    assert_eq!(g.id(), f.id());
+    assert_eq!(read_all(&g), b"both");
+    assert_eq!(g.stat().unwrap().links, 2);
+    assert_eq!((f.path(), g.path()), (vec!["f".into()], vec!["d".into(), "g".into()]));
+    assert_eq!(error(f.link(&*root, "F", false)), NtStatus::OBJECT_NAME_COLLISION);
+    file(&root, "victim");
+    f.link(&*root, "VICTIM", true).unwrap();
+    assert_eq!(names(&root), ["VICTIM", "d", "f"]);
+    f.unlink().unwrap();
+    assert!(find(store, "f").is_none());
+    assert_eq!(read_all(&g), b"both");
+    assert_eq!(g.stat().unwrap().links, 2);
+    assert_eq!(error(d.link(&*root, "dirlink", false)), NtStatus::FILE_IS_A_DIRECTORY);
+}
+
+pub fn sparse_ranges_are_told(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    f.write_at(0, &[1; 65_536], Wait::Yes).unwrap();
+    f.set_end_of_file(1 << 20).unwrap();
+    assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(0, 1 << 20)], "not sparse: all of it");
+    f.set_sparse(true).unwrap();
+    assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, ATTR_SPARSE);
+    f.write_at(524_288, &[2; 65_536], Wait::Yes).unwrap();
+    f.sync().unwrap();
+    assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(0, 65_536), (524_288, 65_536)]);
+    assert_eq!(f.allocated_ranges(4096, 8192).unwrap(), [(4096, 8192)]);
+    f.zero_range(0, 65_536).unwrap();
+    assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(524_288, 65_536)]);
+    assert_eq!(f.allocated_ranges(1 << 20, 10).unwrap(), []);
+    f.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, ATTR_SPARSE, "set on its own");
+    f.set_sparse(false).unwrap();
+    assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, 0);
+}
+
+pub fn copies_inside_the_store(store: &dyn FileStore) {
+    let (a, b) = (file(&store.root(), "a"), file(&store.root(), "b"));
+    let data: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+    a.write_at(0, &data, Wait::Yes).unwrap();
+    assert_eq!(b.copy_from(&*a, 1000, 500, 100_000).unwrap(), 100_000);
+    let copied = read_all(&b);
+    assert_eq!(copied.len(), 100_500);
+    assert_eq!(copied[500..], data[1000..101_000]);
+    assert_eq!(b.copy_from(&*a, 199_000, 0, 5000).unwrap(), 1000, "only what is there");
+    let s = a.create_stream("s").unwrap();
+    assert_eq!(s.copy_from(&*a, 0, 0, 2000).unwrap(), 2000);
+    assert_eq!(read_all(&s), data[..2000]);
+    assert_eq!(a.copy_from(&*a, 0, 100_000, 100_000).unwrap(), 100_000);
+    assert_eq!(read_all(&a)[100_000..], data[..100_000]);
+    match Node::clone_from(&*b, &*a, 0, 0, 65_536) {
+        Ok(()) => assert_eq!(read_all(&b)[..65_536], data[..65_536]),
+        Err(e) => assert_eq!(e, NtStatus::NOT_SUPPORTED),
+    }
+}
+
+pub fn object_ids_are_kept(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    assert_eq!(f.object_id().unwrap(), None);
+    f.set_object_id(0x1234_5678_9abc).unwrap();
+    assert_eq!(get(store, "f").object_id().unwrap(), Some(0x1234_5678_9abc));
+    assert!(f.eas().unwrap().is_empty());
+}
+
+pub fn type_and_stream_suffixes_decide(store: &dyn FileStore) {
+    let root = store.root();
+    file(&root, "f");
+    mkdir(&root, "d");
+    assert!(find(store, "f::$DATA").is_some());
+    assert!(find(store, "d::$INDEX_ALLOCATION").is_some());
+    assert!(find(store, "d\\").is_some());
+    assert_eq!(error(store.lookup(&path("f::$INDEX_ALLOCATION"))), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(error(store.lookup(&path("f\\"))), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(error(store.lookup(&path("d::$DATA"))), NtStatus::FILE_IS_A_DIRECTORY);
+}
+
+pub fn wrong_kinds_are_refused(store: &dyn FileStore) {
+    let root = store.root();
+    let (f, d) = (file(&root, "f"), mkdir(&root, "d"));
+    let mut buf = [0; 1];
+    assert_eq!(error(d.read_at(0, &mut buf, Wait::Yes)), NtStatus::INVALID_DEVICE_REQUEST);
+    assert_eq!(error(d.write_at(0, &buf, Wait::Yes)), NtStatus::INVALID_DEVICE_REQUEST);
+    assert_eq!(error(d.set_end_of_file(0)), NtStatus::INVALID_DEVICE_REQUEST);
+    assert_eq!(error(f.create_child("x", &plain(false))), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(error(f.list().map(|_| ())), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(error(f.is_empty_directory()), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(error(f.rename(&*f, "x", false)), NtStatus::NOT_A_DIRECTORY);
+}
+
+pub fn a_file_in_use_is_found_by_id(store: &dyn FileStore) {
+    let d = mkdir(&store.root(), "d");
+    let f = file(&d, "f");
+    let same = store.lookup_id(f.id().file).unwrap();
+    assert_eq!(same.path(), ["d", "f"]);
+    assert_eq!(store.lookup_id(d.id().file).unwrap().path(), ["d"]);
+    // Seen lately is as good.
+    f.rename(&*d, "G", false).unwrap();
+    let id = f.id().file;
+    drop((f, same, d));
+    assert_eq!(store.lookup_id(id).unwrap().path(), ["d", "G"]);
+    get(store, "d\\g").unlink().unwrap();
+    assert!(store.lookup_id(id).is_err());
+    assert!(store.lookup_id(u64::MAX).is_err());
+}
+
+pub fn many_threads_make_each_name_once(store: &dyn FileStore) {
+    let root = store.root();
+    let made = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for t in 0..8u32 {
+            let (root, made) = (&root, &made);
+            scope.spawn(move || {
+                for i in 0..200 {
+                    // The same names in eight spellings.
+                    let name: String = format!("abc{i}")
+                        .chars()
+                        .enumerate()
+                        .map(|(k, c)| if k < 3 && t >> k & 1 == 1 { c.to_ascii_uppercase() } else { c })
+                        .collect();
+                    match root.create_child(&name, &plain(false)) {
+                        Ok(_) => {
+                            made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        }
+                        Err(e) => assert_eq!(e, NtStatus::OBJECT_NAME_COLLISION),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(made.into_inner(), 200);
+    assert_eq!(names(&root).len(), 200);
+}

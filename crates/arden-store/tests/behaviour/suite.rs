@@ -1,0 +1,53 @@
+//! All cases over one store: `all_cases!(name: make)`, where `make` gives something to keep and the empty store. Other
+//! crates' stores take this file and `cases.rs` into tests of their own.
+
+macro_rules! suite {
+    ($store:ident: $make:expr; $($case:ident)*) => {
+        mod $store {
+            $(#[test]
+            fn $case() {
+                let (_keep, store) = $make();
+                crate::cases::$case(&*store);
+            })*
+        }
+    };
+}
+
+macro_rules! all_cases {
+    ($store:ident: $make:expr) => {
+        suite! { $store: $make;
+            a_new_store_is_an_empty_directory
+            created_is_found_in_any_case
+            short_names_lead_to_their_files
+            a_missing_name_has_its_parent
+            a_missing_directory_is_a_path_not_found
+            names_collide_in_any_case
+            names_of_all_planes_come_back
+            data_reads_back
+            sizes_grow_and_shrink
+            attributes_and_times_stay
+            descriptors_stay_and_are_inherited
+            a_listing_has_each_entry_once
+            a_listing_peeks_and_rewinds
+            rename_moves_and_is_seen_by_others
+            rename_changes_case
+            rename_replaces_only_when_told
+            a_directory_moves_with_its_content
+            unlinked_data_lives_on
+            a_full_directory_stays
+            streams_have_their_own_data
+            large_streams_work
+            streams_rename_and_vanish
+            eas_match_in_any_case
+            reparse_points_are_kept
+            hard_links_share_data
+            sparse_ranges_are_told
+            copies_inside_the_store
+            object_ids_are_kept
+            type_and_stream_suffixes_decide
+            wrong_kinds_are_refused
+            a_file_in_use_is_found_by_id
+            many_threads_make_each_name_once
+        }
+    };
+}

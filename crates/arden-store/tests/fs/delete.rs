@@ -1,0 +1,103 @@
+//! Delete on close and pending deletion.
+
+use arden_store::fs::{Disposal, Step};
+
+use crate::world::*;
+
+const DELETE_IT: Disposal = Disposal { delete: true, posix: false, ignore_readonly: false, on_close: false };
+
+#[test]
+fn the_last_close_deletes() {
+    let w = World::new();
+    let (a, b) = (w.open(want("f")), w.open(want("f")));
+    assert!(matches!(w.fs.set_disposition(&a, DELETE_IT, w.now), Ok(Step::Done(()))));
+    let stat = w.fs.stat(&b).unwrap();
+    assert!(stat.delete_pending && stat.stat.links == 0);
+    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
+    w.close(a);
+    assert!(w.dir.join("f").exists());
+    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
+    w.close(b);
+    assert!(!w.dir.join("f").exists());
+    // And taken back.
+    let a = w.open(want("f"));
+    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&a, Disposal::default(), w.now).unwrap();
+    assert!(!w.fs.stat(&a).unwrap().delete_pending);
+    w.close(a);
+    assert!(w.dir.join("f").exists());
+}
+
+#[test]
+fn delete_on_close_belongs_to_the_open() {
+    let w = World::new();
+    let a = w.open(want("f"));
+    let b = w.open(want("f").options(OPT_DELETE_ON_CLOSE));
+    // Not pending until that open closes.
+    w.close(w.open(want("f")));
+    w.close(b);
+    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
+    w.close(a);
+    assert!(!w.dir.join("f").exists());
+    assert_eq!(w.fails(want("g").access(FILE_READ_DATA).options(OPT_DELETE_ON_CLOSE)), NtStatus::ACCESS_DENIED);
+    drop(w.open(want("h").options(OPT_DELETE_ON_CLOSE)));
+    assert!(!w.dir.join("h").exists(), "dropping closes");
+}
+
+#[test]
+fn posix_deletion_takes_the_name_at_once() {
+    let w = World::new();
+    let (a, b) = (w.open(want("f")), w.open(want("f")));
+    w.write(&b, 0, b"x").unwrap();
+    w.fs.set_disposition(&a, Disposal { posix: true, ..DELETE_IT }, w.now).unwrap();
+    w.close(a);
+    assert!(!w.dir.join("f").exists());
+    let new = w.open(want("f").disposition(arden_store::fs::Disposition::Create));
+    assert_ne!(new.file_id(), b.file_id());
+    assert_eq!(w.read(&b, 0, 1).unwrap(), b"x");
+    w.close(b);
+    assert!(w.dir.join("f").exists());
+}
+
+#[test]
+fn what_cannot_be_deleted() {
+    let w = World::new();
+    let f = w.open(want("f").access(FILE_READ_DATA));
+    assert_eq!(w.fs.set_disposition(&f, DELETE_IT, w.now).unwrap_err(), NtStatus::ACCESS_DENIED);
+    let r = w.open(want("r").attributes(ATTR_READONLY));
+    assert_eq!(w.fs.set_disposition(&r, DELETE_IT, w.now).unwrap_err(), NtStatus::CANNOT_DELETE);
+    let anyway = Disposal { ignore_readonly: true, ..DELETE_IT };
+    assert!(w.fs.set_disposition(&r, anyway, w.now).is_ok());
+    let d = w.open(want("d").directory());
+    w.close(w.open(want("d\\x")));
+    assert_eq!(w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap_err(), NtStatus::DIRECTORY_NOT_EMPTY);
+    w.close(d);
+    // Delete on close of a full directory does nothing.
+    w.close(w.open(want("d").directory().options(OPT_DELETE_ON_CLOSE)));
+    assert!(w.dir.join("d").exists());
+    let root = w.open(want("").existing());
+    assert!(w.fs.set_disposition(&root, DELETE_IT, w.now).is_err());
+}
+
+#[test]
+fn nothing_is_created_in_a_dying_directory() {
+    let w = World::new();
+    let d = w.open(want("d").directory());
+    w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap();
+    assert_eq!(w.fails(want("d\\x")), NtStatus::DELETE_PENDING);
+    w.close(d);
+    assert_eq!(w.fails(want("d\\x")), NtStatus::OBJECT_PATH_NOT_FOUND);
+}
+
+#[test]
+fn streams_are_deleted_alone() {
+    let w = World::new();
+    w.close(w.open(want("f:a")));
+    w.close(w.open(want("f:b")));
+    w.unlink("f:a").unwrap();
+    assert_eq!(w.fails(want("f:a").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    let f = w.open(want("f"));
+    let names: Vec<String> = w.fs.streams(&f).unwrap().into_iter().map(|s| s.name).collect();
+    assert!(names.contains(&"b".to_owned()) && !names.contains(&"a".to_owned()), "{names:?}");
+    assert!(!w.fs.stat(&f).unwrap().delete_pending);
+}

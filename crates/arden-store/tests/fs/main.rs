@@ -1,0 +1,14 @@
+//! File operations over the dir store, scenario by scenario, as other people's suites ask for them.
+
+mod cost;
+mod delete;
+mod leases;
+mod locks;
+mod moment;
+mod more;
+mod notify;
+mod open;
+mod random;
+mod rename;
+mod times;
+mod world;

@@ -1,0 +1,186 @@
+//! Links, limits, times, copies: what the other scenarios do not touch.
+
+use arden_store::{
+    fs::*,
+    name::NtPath,
+    store::{Ea, Wait},
+    table::OpenTable,
+};
+use arden_wire::FileTime;
+
+use crate::world::*;
+
+#[test]
+fn symbolic_links_go_to_the_client() {
+    let w = World::new();
+    w.close(w.open(want("d").directory()));
+    std::os::unix::fs::symlink("d", w.dir.join("link")).unwrap();
+    let through = NtPath::parse("link\\sub\\file:s").unwrap();
+    let request = want("link\\sub\\file:s");
+    let error = w.raw_open(&request, &through).unwrap_err();
+    assert_eq!(error.status, NtStatus::STOPPED_ON_SYMLINK);
+    let link = error.symlink.unwrap();
+    assert_eq!(link.tag, 0xA000_000C);
+    // `\sub\file:s` is what is left to parse.
+    assert_eq!(link.unparsed_path_bytes, 2 * "\\sub\\file:s".len());
+    assert_eq!(w.fails(want("link").existing()), NtStatus::STOPPED_ON_SYMLINK);
+    let itself = w.opened(want("link").existing().options(OPT_OPEN_REPARSE_POINT).access(FILE_READ_ATTRIBUTES));
+    assert_ne!(itself.stat.attributes & ATTR_REPARSE_POINT, 0);
+    assert_eq!(w.fs.reparse(&itself.open).unwrap().0, 0xA000_000C);
+}
+
+#[test]
+fn limits_have_names() {
+    let limits = TableLimits { opens_max: 3, locks_per_open_max: 2, waits_max: 1, ..TableLimits::default() };
+    let w = World::with(OpenTable::new(limits));
+    let a = w.open(want("a"));
+    let b = w.open(want("b").oplock(OplockLevel::Batch));
+    let range = |offset| LockRange { offset, len: 1, exclusive: true };
+    assert!(w.fs.lock(&a, &[range(0), range(1)], true, w.now).is_ok());
+    assert_eq!(w.fs.lock(&a, &[range(2)], true, w.now).unwrap_err(), NtStatus::INSUFFICIENT_RESOURCES);
+    w.fs.unlock(&a, &[range(0)]).unwrap();
+    assert!(w.fs.lock(&a, &[range(2)], true, w.now).is_ok());
+    // One call may wait, the next one is refused, and cancelling makes room.
+    let first = w.waits(&want("b"));
+    assert_eq!(w.fails(want("b")), NtStatus::INSUFFICIENT_RESOURCES);
+    w.table.cancel_wait(first);
+    let second = w.waits(&want("b"));
+    assert_ne!(first, second);
+    w.close(b);
+    let _c = w.open(want("c"));
+    let _d = w.open(want("d"));
+    assert_eq!(w.fails(want("e").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("a")), NtStatus::TOO_MANY_OPENED_FILES);
+    assert_eq!(w.table.open_count(), 3);
+}
+
+/// [MS-FSA] 2.1.5.15.15, for a user with SeManageVolumePrivilege and one without.
+#[test]
+fn the_valid_data_length_is_the_end_of_the_file() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    w.fs.set_end_of_file(&f, 1000, w.now).unwrap();
+    assert_eq!(w.fs.set_valid_data_length(&f, 1000, w.now), Ok(()));
+    assert_eq!(w.fs.set_valid_data_length(&f, 999, w.now), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(w.fs.set_valid_data_length(&f, 1001, w.now), Err(NtStatus::INVALID_PARAMETER));
+    let mut ordinary = (*w.who).clone();
+    ordinary.privileges = 0;
+    let g = w.open(want("f").who(&std::sync::Arc::new(ordinary)));
+    assert_eq!(w.fs.set_valid_data_length(&g, 1000, w.now), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    let d = w.open(want("d").directory());
+    assert_eq!(w.fs.set_valid_data_length(&d, 0, w.now), Err(NtStatus::INVALID_PARAMETER));
+}
+
+#[test]
+fn times_that_the_client_set_stay() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let other = w.open(want("f"));
+    let times = |open| {
+        let s = w.fs.stat(open).unwrap().stat;
+        (s.creation, s.last_write)
+    };
+    let set = |open, creation, last_write| {
+        let info = BasicInformation { creation, last_write, ..BasicInformation::default() };
+        w.fs.set_basic(open, &info, w.now).unwrap();
+    };
+    let then = FileTime::from_unix(1_000_000_000, 0);
+    set(&f, then.0 as i64, then.0 as i64);
+    w.write(&f, 0, b"x").unwrap();
+    assert_eq!(times(&f), (then, then));
+    w.fs.set_end_of_file(&f, 10, w.now).unwrap();
+    assert_eq!(times(&f), (then, then));
+    // Another open's write counts, and this one's next write leaves that.
+    w.write(&other, 0, b"y").unwrap();
+    w.fs.flush(&other).unwrap();
+    let (_, moved) = times(&f);
+    assert!(moved > then);
+    w.write(&f, 0, b"z").unwrap();
+    assert_eq!(times(&f).1, moved);
+    set(&f, 0, -2);
+    std::thread::sleep(std::time::Duration::from_millis(15));
+    w.write(&f, 0, b"z").unwrap();
+    assert!(times(&f).1 > moved);
+    set(&f, 0, -1);
+    let (_, frozen) = times(&f);
+    std::thread::sleep(std::time::Duration::from_millis(15));
+    w.write(&f, 0, b"z").unwrap();
+    assert_eq!(times(&f).1, frozen);
+    let bad = BasicInformation { change: -3, ..BasicInformation::default() };
+    assert_eq!(w.fs.set_basic(&f, &bad, w.now), Err(NtStatus::INVALID_PARAMETER));
+}
+
+#[test]
+fn attributes() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let set =
+        |open, attributes| w.fs.set_basic(open, &BasicInformation { attributes, ..BasicInformation::default() }, w.now);
+    let attributes = |open| w.fs.stat(open).unwrap().stat.attributes;
+    set(&f, ATTR_NORMAL).unwrap();
+    assert_eq!(attributes(&f), ATTR_NORMAL);
+    // A write makes it one to archive.
+    w.write(&f, 0, b"x").unwrap();
+    assert_eq!(attributes(&f), ATTR_ARCHIVE);
+    assert_eq!(set(&f, ATTR_DIRECTORY), Err(NtStatus::INVALID_PARAMETER));
+    let d = w.open(want("d").directory());
+    assert_eq!(set(&d, ATTR_TEMPORARY), Err(NtStatus::INVALID_PARAMETER));
+    set(&d, ATTR_HIDDEN | ATTR_DIRECTORY).unwrap();
+    assert_eq!(attributes(&d), ATTR_HIDDEN | ATTR_DIRECTORY);
+    let weak = w.open(want("f").access(FILE_READ_DATA));
+    assert_eq!(set(&weak, ATTR_HIDDEN), Err(NtStatus::ACCESS_DENIED));
+}
+
+#[test]
+fn copies_and_holes() {
+    let w = World::new();
+    let (a, b) = (w.open(want("a")), w.open(want("b")));
+    let data: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
+    w.write(&a, 0, &data).unwrap();
+    assert_eq!(w.fs.copy(&a, 1000, &b, 5, 100_000, w.now).unwrap(), 100_000);
+    assert_eq!(w.read(&b, 5, 100_000).unwrap(), data[1000..101_000]);
+    let range = LockRange { offset: 0, len: 10, exclusive: true };
+    let c = w.open(want("a"));
+    w.fs.lock(&c, &[range], true, w.now).unwrap();
+    assert_eq!(w.fs.copy(&a, 0, &b, 0, 10, w.now), Err(NtStatus::FILE_LOCK_CONFLICT));
+    assert_eq!(w.fs.zero_range(&a, 5, 10, w.now), Err(NtStatus::FILE_LOCK_CONFLICT));
+    w.close(c);
+    w.fs.zero_range(&a, 10, 1 << 40, w.now).unwrap();
+    assert_eq!(w.fs.stat(&a).unwrap().stat.end_of_file, 200_000);
+    assert_eq!(w.read(&a, 8, 4).unwrap(), [8, 9, 0, 0]);
+    let reader = w.open(want("a").access(FILE_READ_DATA));
+    assert_eq!(w.fs.zero_range(&reader, 0, 1, w.now), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.fs.copy(&a, 0, &reader, 0, 1, w.now), Err(NtStatus::ACCESS_DENIED));
+    let d = w.open(want("d").directory());
+    assert_eq!(w.fs.read(&d, 0, &mut [0], Wait::Yes), Err(NtStatus::INVALID_DEVICE_REQUEST));
+    assert_eq!(w.fs.set_end_of_file(&d, 0, w.now), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(w.write(&a, i64::MAX as u64, b"x"), Err(NtStatus::INVALID_PARAMETER));
+}
+
+#[test]
+fn extended_attributes_take_their_rights() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let ea = Ea { name: "NAME".into(), flags: 0, value: b"value".to_vec() };
+    w.fs.set_eas(&f, std::slice::from_ref(&ea)).unwrap();
+    assert_eq!(w.fs.eas(&f).unwrap(), std::slice::from_ref(&ea));
+    let weak = w.open(want("f").access(FILE_READ_DATA));
+    assert_eq!(w.fs.eas(&weak), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.fs.set_eas(&weak, &[ea]), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.fs.security(&weak, 1).unwrap_err(), NtStatus::ACCESS_DENIED);
+}
+
+#[test]
+fn opens_for_administration() {
+    let w = World::new();
+    let f = w.open(want("d").directory());
+    let s = w.open(want("d\\f:s").client(7).lease(9, "RH"));
+    let all = w.table.opens();
+    assert_eq!(all.iter().map(|o| o.path.as_str()).collect::<Vec<_>>(), ["d", "d\\f:s"]);
+    assert_eq!((all[1].client, all[1].access), (ClientId(7), FILE_ALL_ACCESS));
+    assert!(matches!(all[1].cache, CacheGrant::Lease { key: 9, state: 3, .. }));
+    w.close(f);
+    w.close(s.clone());
+    w.close(s);
+    assert!(w.table.opens().is_empty());
+}

@@ -1,0 +1,82 @@
+//! Change notification through directory opens.
+
+use arden_store::{
+    fs::{BasicInformation, Disposal, Step, notify_filter},
+    store::ChangeKind,
+};
+
+use crate::world::*;
+
+const NAMES: u32 = notify_filter::FILE_NAME | notify_filter::DIR_NAME;
+
+impl World {
+    fn changes(&self, dir: &std::sync::Arc<arden_store::fs::Open>, filter: u32, deep: bool) -> Vec<String> {
+        match self.fs.notify(dir, filter, deep, 10_000) {
+            Ok(Step::Done(c)) => c.iter().map(|c| format!("{:?} {}", c.kind, c.name)).collect(),
+            Ok(Step::Wait(_)) => vec!["wait".into()],
+            Err(e) => vec![format!("{e}")],
+        }
+    }
+}
+
+#[test]
+fn names_come_and_go() {
+    let w = World::new();
+    let dir = w.open(want("d").directory().access(FILE_LIST_DIRECTORY));
+    let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000) else { panic!() };
+    let f = w.open(want("d\\f"));
+    assert_eq!(w.told(), [format!("resume {}", wait.0)]);
+    assert_eq!(w.changes(&dir, NAMES, false), ["Added f"]);
+    w.rename(&f, "d\\g", false).unwrap();
+    w.rename(&f, "h", false).unwrap();
+    w.rename(&f, "d\\i", false).unwrap();
+    w.close(f);
+    w.unlink("d\\i").unwrap();
+    w.close(w.open(want("d\\sub").directory()));
+    w.close(w.open(want("d\\sub\\deep")));
+    let expect = ["RenamedOld f", "RenamedNew g", "Removed g", "Added i", "Removed i", "Added sub"];
+    assert_eq!(w.changes(&dir, NAMES, false), expect);
+    assert_eq!(w.changes(&dir, NAMES, false), ["wait"]);
+    w.close(dir.clone());
+    assert_eq!(w.changes(&dir, NAMES, false), ["STATUS_NOTIFY_CLEANUP"]);
+}
+
+#[test]
+fn filters_choose() {
+    let w = World::new();
+    let root = w.open(want("").existing());
+    let filter = notify_filter::ATTRIBUTES | notify_filter::STREAM_NAME;
+    assert_eq!(w.changes(&root, filter, true), ["wait"]);
+    w.close(w.open(want("d").directory()));
+    let f = w.open(want("d\\f"));
+    w.write(&f, 0, b"x").unwrap();
+    assert!(w.told().is_empty());
+    let hide = BasicInformation { attributes: ATTR_HIDDEN, ..BasicInformation::default() };
+    w.fs.set_basic(&f, &hide, w.now).unwrap();
+    assert_eq!(w.changes(&root, filter, true), ["Modified d\\f"]);
+    w.close(w.open(want("d\\f:s")));
+    assert_eq!(w.changes(&root, filter, true), ["AddedStream d\\f:s"]);
+    assert_eq!(ChangeKind::Added, ChangeKind::Added);
+}
+
+#[test]
+fn a_directory_to_be_deleted_ends_its_queries() {
+    let w = World::new();
+    let dir = w.open(want("d").directory());
+    let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000) else { panic!() };
+    let other = w.open(want("d").directory());
+    let how = Disposal { delete: true, ..Disposal::default() };
+    w.fs.set_disposition(&other, how, w.now).unwrap();
+    assert_eq!(w.told(), [format!("resume {}", wait.0)]);
+    assert_eq!(w.changes(&dir, NAMES, false), ["STATUS_DELETE_PENDING"]);
+    assert_eq!(w.changes(&dir, NAMES, false), ["STATUS_DELETE_PENDING"]);
+}
+
+#[test]
+fn watching_takes_the_right_to_list() {
+    let w = World::new();
+    let dir = w.open(want("d").directory().access(FILE_READ_ATTRIBUTES));
+    assert_eq!(w.changes(&dir, NAMES, false), ["STATUS_ACCESS_DENIED"]);
+    let file = w.open(want("f"));
+    assert_eq!(w.changes(&file, NAMES, false), ["STATUS_INVALID_PARAMETER"]);
+}

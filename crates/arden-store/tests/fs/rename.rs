@@ -1,0 +1,179 @@
+//! Renames, links and enumeration.
+
+use arden_store::{
+    fs::{ClientId, LockRange, NameChange, Step},
+    name::NtPath,
+};
+
+use crate::world::*;
+
+#[test]
+fn renaming_needs_delete_and_a_free_name() {
+    let w = World::new();
+    let f = w.open(want("f").access(FILE_ALL_ACCESS & !DELETE));
+    assert_eq!(w.rename(&f, "g", false).unwrap_err(), NtStatus::ACCESS_DENIED);
+    w.close(f);
+    let f = w.open(want("f").share(0));
+    assert!(w.rename(&f, "g", false).is_ok());
+    assert_eq!(w.fs.path(&f), "g");
+    assert!(w.rename(&f, "G", false).is_ok());
+    assert_eq!(w.fs.path(&f), "G");
+    w.close(w.open(want("h")));
+    assert_eq!(w.rename(&f, "h", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(w.rename(&f, "no\\h", false).unwrap_err(), NtStatus::OBJECT_PATH_NOT_FOUND);
+    let open = w.open(want("h"));
+    assert_eq!(w.rename(&f, "h", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    w.close(open);
+    assert!(w.rename(&f, "h", true).is_ok());
+    w.close(w.open(want("r").attributes(ATTR_READONLY)));
+    assert_eq!(w.rename(&f, "r", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    w.close(w.open(want("d").directory()));
+    assert_eq!(w.rename(&f, "d", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+}
+
+#[test]
+fn a_cached_handle_on_the_target_goes() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let cached = w.open(want("t").lease(1, "RH").client(2));
+    assert!(matches!(w.rename(&f, "t", true), Ok(Step::Wait(_))));
+    assert_eq!(w.told(), ["lease 1 RH>R!"]);
+    w.close(cached);
+    assert!(matches!(w.rename(&f, "t", true), Ok(Step::Done(()))));
+    let cached = w.open(want("u").lease(1, "RH").client(2));
+    assert!(matches!(w.rename(&f, "u", true), Ok(Step::Wait(_))));
+    w.table.ack_lease_break(ClientId(2), 1, state("R"), w.now).unwrap();
+    assert_eq!(w.rename(&f, "u", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    w.close(cached);
+}
+
+#[test]
+fn the_parent_of_the_new_name_has_to_share() {
+    let rights = SYNCHRONIZE | READ_CONTROL | FILE_READ_ATTRIBUTES | FILE_LIST_DIRECTORY;
+    for (access, share, ok) in [
+        (rights | DELETE, RWD, false),
+        (rights | DELETE, 0, false),
+        (rights, RWD, true),
+        (rights, 0, false),
+        (SYNCHRONIZE | FILE_READ_ATTRIBUTES, 0, true),
+    ] {
+        let w = World::new();
+        w.close(w.open(want("d").directory()));
+        let _dir = w.open(want("d").directory().access(access).share(share));
+        let f = w.open(want("d\\f").share(0));
+        let result = w.rename(&f, "d\\g", false).map(|_| ());
+        assert_eq!(result, if ok { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }, "{access:x} {share}");
+    }
+}
+
+#[test]
+fn directories_move_unless_something_in_them_is_open() {
+    let w = World::new();
+    let d = w.open(want("d").directory());
+    let f = w.open(want("d\\f"));
+    assert_eq!(w.rename(&d, "e", false).unwrap_err(), NtStatus::ACCESS_DENIED);
+    w.close(f);
+    let cached = w.open(want("d\\f").lease(1, "RH").client(2));
+    assert!(matches!(w.rename(&d, "e", false), Ok(Step::Wait(_))));
+    assert_eq!(w.told(), ["lease 1 RH>R!"]);
+    w.close(cached);
+    assert_eq!(w.rename(&d, "d\\inside", false).unwrap_err(), NtStatus::INVALID_PARAMETER);
+    assert!(matches!(w.rename(&d, "e", false), Ok(Step::Done(()))));
+    assert_eq!(w.fs.path(&d), "e");
+    w.open(want("e\\f").existing());
+}
+
+#[test]
+fn links() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let to = NtPath::parse("g").unwrap();
+    let how = NameChange::default();
+    assert!(matches!(w.fs.link(&f, &to, how, w.now), Ok(Step::Done(()))));
+    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(w.fs.stat(&f).unwrap().stat.links, 2);
+    assert_eq!(w.open(want("g")).file_id(), f.file_id());
+    let d = w.open(want("d").directory());
+    assert_eq!(w.fs.link(&d, &to, how, w.now).unwrap_err(), NtStatus::FILE_IS_A_DIRECTORY);
+}
+
+#[test]
+fn enumeration() {
+    let w = World::new();
+    let d = w.open(want("d").directory());
+    for i in 0..30 {
+        w.close(w.open(want(&format!("d\\file{i}.txt"))));
+    }
+    assert_eq!(w.list(&d, "*").unwrap().len(), 32);
+    assert_eq!(w.list(&d, "FILE1?.TXT").unwrap().len(), 10);
+    assert_eq!(w.list(&d, "file7.txt").unwrap(), ["file7.txt"]);
+    assert_eq!(w.list(&d, "nothing*").unwrap_err(), NtStatus::NO_SUCH_FILE);
+    // In pieces, with entries that do not fit given again.
+    let d = w.open(want("d").directory());
+    let mut names = Vec::new();
+    loop {
+        let mut room = 3;
+        let result = w.fs.query_directory(&d, "*.txt", false, false, false, &mut |e| {
+            room -= 1;
+            if room >= 0 {
+                names.push(e.name.clone());
+            }
+            room >= 0
+        });
+        if result.is_err() {
+            assert_eq!(result, Err(NtStatus::NO_MORE_FILES));
+            break;
+        }
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 30);
+    let mut first = String::new();
+    w.fs.query_directory(&d, "", true, false, true, &mut |e| {
+        assert!(first.is_empty());
+        first.clone_from(&e.name);
+        true
+    })
+    .unwrap();
+    assert!(first.ends_with(".txt"));
+}
+
+#[test]
+fn a_rename_waits_for_the_other_lease_of_its_client() {
+    let w = World::new();
+    let first = w.open(want("f").lease(1, "RH"));
+    let second = w.open(want("f").existing().access(GENERIC_READ).lease(2, "RH"));
+    assert!(matches!(w.rename(&first, "g", true), Ok(Step::Wait(_))));
+    assert_eq!(w.told(), ["lease 2 RH>R!"]);
+    assert_eq!(w.fails(want("g").existing().lease(3, "RH")), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.table.ack_lease_break(ClientId(1), 2, state("R"), w.now), Ok(1));
+    assert!(matches!(w.rename(&first, "g", true), Ok(Step::Done(()))));
+    w.open(want("g").existing().lease(3, "RH"));
+    assert_eq!(w.lease_of(&second), "R");
+}
+
+#[test]
+fn a_renamed_stream_is_the_same_stream() {
+    let w = World::new();
+    let a = w.open(want("f:one").share(FILE_SHARE_READ | FILE_SHARE_WRITE));
+    w.write(&a, 0, b"data").unwrap();
+    let to = NtPath { stream: Some("two".into()), ..NtPath::default() };
+    assert!(matches!(w.fs.rename(&a, &to, NameChange::default(), w.now), Ok(Step::Done(()))));
+    assert_eq!(w.fs.path(&a), "f:two");
+    assert_eq!(w.fails(want("f:one").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    // Share modes and locks go by the stream, whatever its name.
+    assert_eq!(w.fails(want("f:two").existing().access(DELETE)), NtStatus::SHARING_VIOLATION);
+    let range = [LockRange { offset: 0, len: 4, exclusive: true }];
+    w.fs.lock(&a, &range, true, w.now).unwrap();
+    let b = w.open(want("f:two").existing().access(FILE_READ_DATA));
+    assert_eq!(w.read(&b, 0, 4), Err(NtStatus::FILE_LOCK_CONFLICT));
+    w.fs.unlock(&a, &range).unwrap();
+    assert_eq!(w.read(&b, 0, 4).unwrap(), b"data");
+    // The old name is free for another stream.
+    let c = w.open(want("f:one").disposition(arden_store::fs::Disposition::Create).share(0));
+    assert_eq!(w.rename(&a, "f:three", false).unwrap_err(), NtStatus::SHARING_VIOLATION);
+    w.close(a);
+    w.close(b);
+    w.close(c);
+    assert!(w.table.opens().is_empty());
+}

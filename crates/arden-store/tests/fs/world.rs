@@ -1,0 +1,274 @@
+//! A directory, two clients, and what the table told them.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use arden_auth::Token;
+use arden_store::{
+    dir::{DirOptions, DirStore},
+    fs::*,
+    name::NtPath,
+    table::OpenTable,
+};
+use arden_wire::dtyp::SecurityDescriptor;
+pub use arden_wire::{NtStatus, access::*};
+use parking_lot::Mutex;
+
+#[derive(Default)]
+pub struct Log(Mutex<Vec<String>>);
+
+impl TableEvents for Log {
+    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
+        self.0.lock().push(format!("oplock {} {to:?}{}", open.0, if ack { "!" } else { "" }));
+    }
+    fn lease_break(&self, b: &LeaseBreak) {
+        let ack = if b.ack { "!" } else { "" };
+        self.0.lock().push(format!("lease {} {}>{}{ack}", b.key, text(b.from), text(b.to)));
+    }
+    fn resume(&self, wait: WaitId) {
+        self.0.lock().push(format!("resume {}", wait.0));
+    }
+}
+
+pub fn text(state: u32) -> String {
+    [(1, 'R'), (4, 'W'), (2, 'H')].iter().filter(|(b, _)| state & b != 0).map(|(_, c)| *c).collect()
+}
+
+pub fn state(text: &str) -> u32 {
+    text.chars()
+        .map(|c| {
+            if c == 'R' {
+                1
+            } else if c == 'W' {
+                4
+            } else {
+                2
+            }
+        })
+        .sum()
+}
+
+pub struct World {
+    pub fs: Arc<Fs>,
+    pub table: Arc<OpenTable>,
+    pub log: Arc<Log>,
+    pub who: Arc<Token>,
+    pub dir: PathBuf,
+    pub now: Instant,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// What a create asks for; built up from [`want`].
+#[derive(Clone)]
+pub struct Want {
+    pub path: String,
+    pub access: u32,
+    pub share: u32,
+    pub disposition: Disposition,
+    pub options: u32,
+    pub attributes: u32,
+    pub cache: CacheRequest,
+    pub client: ClientId,
+    pub security: Option<SecurityDescriptor>,
+    pub who: Option<Arc<Token>>,
+}
+
+pub const RWD: u32 = 7;
+
+/// Open or create with full access, everything shared.
+pub fn want(path: &str) -> Want {
+    Want {
+        path: path.to_owned(),
+        access: FILE_ALL_ACCESS,
+        share: RWD,
+        disposition: Disposition::OpenIf,
+        options: 0,
+        attributes: 0,
+        cache: CacheRequest::None,
+        client: ClientId(1),
+        security: None,
+        who: None,
+    }
+}
+
+impl Want {
+    pub fn access(mut self, access: u32) -> Want {
+        self.access = access;
+        self
+    }
+    pub fn share(mut self, share: u32) -> Want {
+        self.share = share;
+        self
+    }
+    pub fn disposition(mut self, d: Disposition) -> Want {
+        self.disposition = d;
+        self
+    }
+    pub fn existing(self) -> Want {
+        self.disposition(Disposition::Open)
+    }
+    pub fn options(mut self, options: u32) -> Want {
+        self.options |= options;
+        self
+    }
+    pub fn directory(self) -> Want {
+        self.options(OPT_DIRECTORY_FILE)
+    }
+    pub fn attributes(mut self, a: u32) -> Want {
+        self.attributes = a;
+        self
+    }
+    pub fn lease(mut self, key: u128, s: &str) -> Want {
+        let l = LeaseRequest { key, state: state(s), parent_key: None, epoch: 0, version: 2 };
+        self.cache = CacheRequest::Lease(l);
+        self
+    }
+    pub fn parent_lease(mut self, parent: u128) -> Want {
+        if let CacheRequest::Lease(l) = &mut self.cache {
+            l.parent_key = Some(parent);
+        }
+        self
+    }
+    pub fn oplock(mut self, level: OplockLevel) -> Want {
+        self.cache = CacheRequest::Oplock(level);
+        self
+    }
+    pub fn security(mut self, sd: &SecurityDescriptor) -> Want {
+        self.security = Some(sd.clone());
+        self
+    }
+    pub fn who(mut self, who: &Arc<Token>) -> Want {
+        self.who = Some(who.clone());
+        self
+    }
+    pub fn client(mut self, c: u128) -> Want {
+        self.client = ClientId(c);
+        self
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with(OpenTable::new(TableLimits::default()))
+    }
+
+    pub fn with(table: Arc<OpenTable>) -> World {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("arden-fs-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let store = DirStore::open(&dir, DirOptions::default()).unwrap();
+        let log = Arc::new(Log::default());
+        table.set_events(log.clone());
+        let fs = Fs::new(store, table.clone());
+        World { fs, table, log, who: Arc::new(Token::system()), dir, now: Instant::now() }
+    }
+
+    pub fn try_open(&self, w: &Want) -> Result<Step<Opened>, NtStatus> {
+        self.raw_open(w, &NtPath::parse(&w.path)?).map_err(|e| e.status)
+    }
+
+    pub fn raw_open(&self, w: &Want, path: &NtPath) -> Result<Step<Opened>, OpenError> {
+        let request = OpenRequest {
+            path,
+            by_id: None,
+            desired_access: w.access,
+            share_access: w.share,
+            disposition: w.disposition,
+            options: w.options,
+            attributes: w.attributes,
+            allocation: None,
+            security: w.security.as_ref(),
+            eas: &[],
+            cache: w.cache,
+            client: w.client,
+            mark: None,
+            who: w.who.as_ref().unwrap_or(&self.who),
+            access_ceiling: FILE_ALL_ACCESS,
+            now: self.now,
+        };
+        self.fs.open(&request)
+    }
+
+    #[track_caller]
+    pub fn opened(&self, w: Want) -> Opened {
+        match self.try_open(&w) {
+            Ok(Step::Done(o)) => o,
+            other => panic!("{}: {other:?}", w.path),
+        }
+    }
+    #[track_caller]
+    pub fn open(&self, w: Want) -> Arc<Open> {
+        self.opened(w).open
+    }
+    #[track_caller]
+    pub fn fails(&self, w: Want) -> NtStatus {
+        match self.try_open(&w) {
+            Err(e) => e,
+            other => panic!("{}: {other:?}", w.path),
+        }
+    }
+    #[track_caller]
+    pub fn waits(&self, w: &Want) -> WaitId {
+        match self.try_open(w) {
+            Ok(Step::Wait(id)) => id,
+            other => panic!("{}: {other:?}", w.path),
+        }
+    }
+    /// What was told since the last call.
+    pub fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.log.0.lock())
+    }
+    pub fn lease_of(&self, open: &Arc<Open>) -> String {
+        match self.fs.cache(open) {
+            CacheGrant::Lease { state, breaking, .. } => format!("{}{}", text(state), if breaking { "?" } else { "" }),
+            CacheGrant::Oplock(level) => format!("{level:?}"),
+        }
+    }
+    pub fn close(&self, open: Arc<Open>) {
+        self.fs.close(&open);
+    }
+    /// Deletes by opening for it.
+    pub fn unlink(&self, path: &str) -> Result<(), NtStatus> {
+        let w = want(path).existing().access(DELETE).options(OPT_DELETE_ON_CLOSE);
+        match self.try_open(&w)? {
+            Step::Done(o) => self.fs.close(&o.open),
+            Step::Wait(_) => panic!("has to wait"),
+        }
+        Ok(())
+    }
+    pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8]) -> Result<(), NtStatus> {
+        self.fs.write(open, offset, data, arden_store::store::Wait::Yes, self.now)
+    }
+    pub fn read(&self, open: &Arc<Open>, offset: u64, len: usize) -> Result<Vec<u8>, NtStatus> {
+        let mut buf = vec![0; len];
+        let n = self.fs.read(open, offset, &mut buf, arden_store::store::Wait::Yes)?;
+        buf.truncate(n);
+        Ok(buf)
+    }
+    pub fn rename(&self, open: &Arc<Open>, to: &str, replace: bool) -> Result<Step<()>, NtStatus> {
+        let how = NameChange { replace, ..NameChange::default() };
+        self.fs.rename(open, &NtPath::parse(to).unwrap(), how, self.now)
+    }
+    pub fn list(&self, open: &Arc<Open>, pattern: &str) -> Result<Vec<String>, NtStatus> {
+        let mut names = Vec::new();
+        self.fs.query_directory(open, pattern, true, false, false, &mut |e| {
+            names.push(e.name.clone());
+            true
+        })?;
+        names.sort();
+        Ok(names)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

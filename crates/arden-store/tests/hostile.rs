@@ -1,0 +1,498 @@
+//! The dir store among local processes that change everything under it: links, races, odd files, other spellings,
+//! a kill in the middle. Nothing outside the root is reached and nothing stale is believed.
+
+use std::{
+    collections::BTreeSet,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_store::{
+    dir::{DirOptions, DirStore, SPILL_DIRECTORY},
+    name::NtPath,
+    store::*,
+};
+use arden_wire::{
+    NtStatus,
+    access::*,
+    dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
+};
+
+/// `share` is served; `outside` is not.
+struct Place {
+    base: PathBuf,
+    store: Arc<DirStore>,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place::with(DirOptions::default())
+    }
+
+    fn with(options: DirOptions) -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let base = std::env::temp_dir().join(format!("arden-hostile-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(base.join("share")).unwrap();
+        std::fs::create_dir(base.join("outside")).unwrap();
+        std::fs::write(base.join("outside/secret"), "secret").unwrap();
+        let store = DirStore::open(&base.join("share"), options).unwrap();
+        Place { base, store }
+    }
+
+    fn share(&self, p: &str) -> PathBuf {
+        self.base.join("share").join(p)
+    }
+
+    fn outside(&self) -> PathBuf {
+        self.base.join("outside")
+    }
+
+    fn lookup(&self, p: &str) -> Result<Lookup> {
+        self.store.lookup(&NtPath::parse(p).unwrap())
+    }
+
+    fn find(&self, p: &str) -> Option<NodeRef> {
+        match self.lookup(p) {
+            Ok(Lookup::Found(node)) => Some(node),
+            Ok(Lookup::Missing { .. }) => None,
+            Ok(Lookup::Symlink { .. }) => panic!("{p}: link"),
+            Err(e) => panic!("{p}: {e}"),
+        }
+    }
+
+    fn names(&self, dir: &NodeRef) -> BTreeSet<String> {
+        let mut cursor = dir.list().unwrap();
+        let mut out = BTreeSet::new();
+        while let Some(entry) = cursor.peek(&|_| true).unwrap() {
+            out.insert(entry.name);
+            cursor.advance();
+        }
+        out
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.base);
+    }
+}
+
+fn plain(directory: bool) -> NewFile<'static> {
+    NewFile { directory, attributes: 0, security: None, eas: &[], allocation: None }
+}
+
+#[test]
+fn links_are_shown_and_never_followed() {
+    let p = Place::new();
+    for (name, target) in [
+        ("absolute", "/etc/passwd"),
+        ("up", "../outside/secret"),
+        ("dir", "../outside"),
+        ("loop", "loop"),
+        ("dangling", "nowhere"),
+        ("proc", "/proc/self/root"),
+    ] {
+        symlink(target, p.share(name)).unwrap();
+        let link = p.find(name).unwrap();
+        let stat = link.stat().unwrap();
+        assert_eq!(
+            (stat.attributes & ATTR_REPARSE_POINT, stat.reparse_tag),
+            (ATTR_REPARSE_POINT, 0xA000_000C),
+            "{name}"
+        );
+        assert!(!stat.directory);
+        let mut buf = [0; 10];
+        assert_eq!(link.read_at(0, &mut buf, Wait::Yes), Err(NtStatus::INVALID_DEVICE_REQUEST));
+        assert!(link.write_at(0, b"x", Wait::Yes).is_err());
+        assert!(link.set_end_of_file(0).is_err());
+        assert!(link.streams().unwrap().is_empty() && link.eas().unwrap().is_empty());
+        assert!(link.security().unwrap().dacl.is_some());
+        let (tag, data) = link.reparse().unwrap();
+        assert_eq!(tag, 0xA000_000C);
+        let text = target.replace('/', "\\").encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        assert!(data.ends_with(&text));
+        assert_eq!(data[8], u8::from(!target.starts_with('/')), "the relative flag");
+        match p.lookup(&format!("{name}\\a\\b")).unwrap() {
+            Lookup::Symlink { link: l, unparsed_components } => {
+                assert_eq!((l.id(), unparsed_components), (link.id(), 2), "{name}");
+            }
+            _ => panic!("{name}: walked through"),
+        }
+        assert!(link.create_child("x", &plain(false)).is_err());
+        assert!(p.store.root().create_child(&name.to_uppercase(), &plain(false)).is_err(), "the name is taken");
+    }
+    let entries = p.names(&p.store.root());
+    assert_eq!(entries.len(), 6);
+    // Moving, linking and removing act on the link.
+    p.find("absolute").unwrap().rename(&*p.store.root(), "moved", false).unwrap();
+    p.find("moved").unwrap().unlink().unwrap();
+    assert!(std::fs::metadata("/etc/passwd").is_ok());
+}
+
+#[test]
+fn devices_pipes_and_sockets_do_not_exist() {
+    let p = Place::new();
+    assert!(Command::new("mkfifo").arg(p.share("pipe")).status().unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(p.share("socket")).unwrap();
+    let started = Instant::now();
+    for name in ["pipe", "socket", "PIPE"] {
+        assert_eq!(p.lookup(name).map(|_| ()), Err(NtStatus::ACCESS_DENIED), "{name}");
+        assert_eq!(
+            p.store.root().create_child(name, &plain(false)).map(|_| ()),
+            Err(NtStatus::OBJECT_NAME_COLLISION),
+            "{name}"
+        );
+    }
+    assert!(p.names(&p.store.root()).is_empty());
+    let f = p.store.root().create_child("f", &plain(false)).unwrap();
+    assert_eq!(f.rename(&*p.store.root(), "pipe", true), Err(NtStatus::ACCESS_DENIED));
+    assert!(started.elapsed() < Duration::from_secs(5), "nobody waits for the other end");
+}
+
+#[test]
+fn names_that_no_client_could_say_are_left_out() {
+    use std::os::unix::ffi::OsStrExt;
+    let p = Place::new();
+    for name in [&b"a:b"[..], b"a\\b", b"ctrl\x01", b"\xff\xfe", b"qu?stion", b"good"] {
+        std::fs::write(p.share("").join(std::ffi::OsStr::from_bytes(name)), "").unwrap();
+    }
+    assert_eq!(p.names(&p.store.root()), BTreeSet::from(["good".to_owned()]));
+    assert_eq!(p.store.unpresentable_names(), 5);
+    assert!(!p.store.root().is_empty_directory().unwrap());
+}
+
+#[test]
+fn what_the_store_keeps_for_itself_cannot_be_named() {
+    let p = Place::new();
+    let f = p.store.root().create_child("f", &plain(false)).unwrap();
+    f.create_stream("s").unwrap().write_at(100_000, b"x", Wait::Yes).unwrap();
+    assert!(p.share(SPILL_DIRECTORY).exists());
+    for name in [SPILL_DIRECTORY.to_owned(), SPILL_DIRECTORY.to_uppercase()] {
+        assert!(p.find(&name).is_none());
+        assert_eq!(p.lookup(&format!("{name}\\x")).map(|_| ()), Err(NtStatus::OBJECT_PATH_NOT_FOUND));
+        assert_eq!(p.store.root().create_child(&name, &plain(true)).map(|_| ()), Err(NtStatus::ACCESS_DENIED));
+        assert_eq!(f.rename(&*p.store.root(), &name, true), Err(NtStatus::ACCESS_DENIED));
+        assert_eq!(f.link(&*p.store.root(), &name, true), Err(NtStatus::ACCESS_DENIED));
+    }
+    // An attribute that was tampered with leads nowhere.
+    let set = |value: &str| {
+        let done =
+            Command::new("setfattr").args(["-n", "user.ArdenStream.evil", "-v", value]).arg(p.share("f")).status();
+        done.is_ok_and(|s| s.success())
+    };
+    if set("../../outside/secret") {
+        assert!(p.find("f:evil").is_none_or(|s| s.read_at(0, &mut [0; 10], Wait::Yes).is_err()));
+        assert!(set("/etc/passwd"));
+        assert!(p.find("f:evil").is_none_or(|s| s.read_at(0, &mut [0; 10], Wait::Yes).is_err()));
+    }
+    // The spilled streams go with the file, also when it is replaced.
+    let g = p.store.root().create_child("g", &plain(false)).unwrap();
+    g.rename(&*p.store.root(), "f", true).unwrap();
+    assert_eq!(std::fs::read_dir(p.share(SPILL_DIRECTORY)).unwrap().count(), 0);
+}
+
+/// A local process swaps a directory and a link to the outside as fast as it can.
+#[test]
+fn no_race_leads_outside() {
+    let p = Place::new();
+    std::fs::create_dir(p.share("swap")).unwrap();
+    std::fs::write(p.share("swap/inner"), "inner").unwrap();
+    symlink(p.outside(), p.share("link")).unwrap();
+    let secret = std::fs::metadata(p.outside().join("secret")).unwrap().ino();
+    let stop = AtomicBool::new(false);
+    let (found, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (swap, link, aside) = (p.share("swap"), p.share("link"), p.share("aside"));
+            while !stop.load(Ordering::Relaxed) {
+                for (a, b) in [(&swap, &aside), (&link, &swap), (&swap, &link), (&aside, &swap)] {
+                    std::fs::rename(a, b).unwrap();
+                }
+            }
+        });
+        for t in 0..2 {
+            let (p, found, refused, stop) = (&p, &found, &refused, &stop);
+            scope.spawn(move || {
+                let mut i = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    i += 1;
+                    match p.lookup("swap\\secret") {
+                        Ok(Lookup::Found(node)) => assert_ne!(node.id().file, secret, "reached the outside"),
+                        Ok(Lookup::Missing { parent, .. }) => {
+                            if let Ok(f) = parent.create_child(&format!("made-{t}-{i}"), &plain(false)) {
+                                f.write_at(0, b"x", Wait::Yes).unwrap();
+                                let _ = f.rename(&*parent, &format!("renamed-{t}-{i}"), true);
+                                let _ = f.unlink();
+                            }
+                        }
+                        _ => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    if let Ok(Lookup::Found(node)) = p.lookup("SWAP\\inner") {
+                        let mut buf = [0; 16];
+                        let n = node.read_at(0, &mut buf, Wait::Yes).unwrap();
+                        assert_eq!(&buf[..n], b"inner");
+                        found.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if let Ok(Lookup::Found(dir)) = p.lookup("swap")
+                        && dir.is_directory()
+                        && let Ok(mut cursor) = dir.list()
+                    {
+                        while let Ok(Some(entry)) = cursor.peek(&|_| true) {
+                            assert_ne!(entry.stat.id.file, secret);
+                            cursor.advance();
+                        }
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(3));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let names: Vec<_> = std::fs::read_dir(p.outside()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["secret"], "nothing was made outside");
+    assert_eq!(std::fs::read(p.outside().join("secret")).unwrap(), b"secret");
+    assert!(found.into_inner() > 100 && refused.into_inner() > 100, "both sides of the swap were met");
+}
+
+#[test]
+fn a_directory_moved_out_is_not_followed() {
+    let p = Place::new();
+    std::fs::create_dir_all(p.share("a/b")).unwrap();
+    std::fs::write(p.share("a/b/f"), "x").unwrap();
+    assert!(p.find("a\\b\\f").is_some());
+    std::fs::rename(p.share("a"), p.outside().join("a")).unwrap();
+    assert_eq!(p.lookup("a\\b\\f").map(|_| ()), Err(NtStatus::OBJECT_PATH_NOT_FOUND));
+    symlink(p.outside().join("a"), p.share("a")).unwrap();
+    assert!(matches!(p.lookup("a\\b\\f"), Ok(Lookup::Symlink { unparsed_components: 2, .. })));
+}
+
+#[test]
+fn what_others_do_is_seen_at_once() {
+    let p = Place::new();
+    let root = p.store.root();
+    for i in 0..300 {
+        // The directory's names were just looked at, and just changed by Arden itself.
+        assert!(p.find("nothing").is_none());
+        root.create_child(&format!("own{i}"), &plain(false)).unwrap();
+        assert!(p.find(&format!("OTHER{i}")).is_none());
+        std::fs::write(p.share(&format!("Other{i}")), "x").unwrap();
+        let found = p.find(&format!("OTHER{i}")).unwrap_or_else(|| panic!("round {i}"));
+        assert_eq!(found.path(), [format!("Other{i}")]);
+        assert_eq!(
+            root.create_child(&format!("oTHER{i}"), &plain(false)).map(|_| ()),
+            Err(NtStatus::OBJECT_NAME_COLLISION)
+        );
+        std::fs::rename(p.share(&format!("Other{i}")), p.share(&format!("Moved{i}"))).unwrap();
+        assert!(p.find(&format!("OTHER{i}")).is_none());
+        assert!(p.find(&format!("MOVED{i}")).is_some());
+        std::fs::remove_file(p.share(&format!("Moved{i}"))).unwrap();
+        assert!(p.find(&format!("moved{i}")).is_none());
+        assert_eq!(found.unlink(), Err(NtStatus::OBJECT_NAME_NOT_FOUND), "the name leads elsewhere by now");
+    }
+    // Attributes that somebody else sets, too.
+    let f = root.create_child("f", &plain(false)).unwrap();
+    for i in 0..50u32 {
+        let value = format!("\"0x{:x}\"", if i % 2 == 0 { ATTR_HIDDEN } else { ATTR_SYSTEM });
+        let set = Command::new("setfattr").args(["-n", "user.DOSATTRIB", "-v", &value]).arg(p.share("f")).status();
+        if !set.is_ok_and(|s| s.success()) {
+            return;
+        }
+        assert_eq!(f.stat().unwrap().attributes, if i % 2 == 0 { ATTR_HIDDEN } else { ATTR_SYSTEM });
+    }
+}
+
+#[test]
+fn two_spellings_on_disk_stay_two_files() {
+    let p = Place::new();
+    for name in ["name", "NAME", "Name"] {
+        std::fs::write(p.share(name), name).unwrap();
+    }
+    let read = |asked: &str| {
+        let mut buf = [0; 8];
+        let n = p.find(asked).unwrap().read_at(0, &mut buf, Wait::Yes).unwrap();
+        String::from_utf8_lossy(&buf[..n]).into_owned()
+    };
+    for name in ["name", "NAME", "Name"] {
+        assert_eq!(read(name), name, "the exact one goes first");
+    }
+    assert_eq!(read("nAmE"), read("nAME"), "else always the same");
+    assert_eq!(p.names(&p.store.root()).len(), 3);
+}
+
+/// Names of a directory that is larger than the memory for names.
+#[test]
+fn without_memory_for_names_it_is_only_slower() {
+    let p = Place::with(DirOptions { name_cache_bytes_max: 2000, directories_cached_max: 1, ..DirOptions::default() });
+    for d in 0..5 {
+        std::fs::create_dir(p.share(&format!("Dir{d}"))).unwrap();
+        for i in 0..200 {
+            std::fs::write(p.share(&format!("Dir{d}/File number {i}")), "").unwrap();
+        }
+    }
+    for i in 0..200 {
+        for d in 0..5 {
+            assert!(p.find(&format!("dir{d}\\FILE NUMBER {i}")).is_some());
+            assert!(p.find(&format!("dir{d}\\no number {i}")).is_none());
+        }
+    }
+    assert!(p.store.name_cache_bytes() <= 2000);
+    let d = p.find("DIR0").unwrap();
+    assert!(d.create_child("FILE number 7", &plain(false)).is_err());
+    d.create_child("new", &plain(false)).unwrap();
+    assert!(p.find("dir0\\NEW").is_some());
+}
+
+#[test]
+fn names_of_directories_that_are_forgotten_take_no_memory() {
+    let p = Place::with(DirOptions { directories_cached_max: 4, ..DirOptions::default() });
+    for d in 0..50 {
+        let dir = p.store.root().create_child(&format!("d{d}"), &plain(true)).unwrap();
+        for i in 0..200 {
+            dir.create_child(&format!("file number {i}"), &plain(false)).unwrap();
+        }
+        assert!(p.find(&format!("D{d}\\FILE NUMBER 0")).is_some());
+    }
+    let one = 200 * 200;
+    assert!(p.store.name_cache_bytes() < 8 * one, "{}", p.store.name_cache_bytes());
+}
+
+#[test]
+fn a_hundred_thousand_names() {
+    let p = Place::new();
+    std::fs::create_dir(p.share("big")).unwrap();
+    let big = p.find("big").unwrap();
+    let n = 100_000;
+    let started = Instant::now();
+    for i in 0..n {
+        std::fs::File::create(p.share(&format!("big/File-{i}.data"))).unwrap();
+    }
+    let made = started.elapsed();
+    let timed = |what: &str, f: &dyn Fn(usize)| {
+        let started = Instant::now();
+        (0..20_000).for_each(|i| f(i * 7 % n));
+        let each = started.elapsed() / 20_000;
+        println!("{what}: {each:?} each");
+        // Reading the names each time would take tens of milliseconds.
+        assert!(each < Duration::from_millis(2), "{what}: {each:?} each, {made:?} for making them");
+    };
+    timed("another case", &|i| assert!(p.find(&format!("BIG\\file-{i}.DATA")).is_some()));
+    timed("the same case", &|i| assert!(p.find(&format!("big\\File-{i}.data")).is_some()));
+    timed("a miss", &|i| assert!(p.find(&format!("big\\File-{i}.none")).is_none()));
+    timed("create", &|i| {
+        big.create_child(&format!("new {i}"), &plain(false)).unwrap();
+    });
+    timed("rename and delete", &|i| {
+        let f = p.find(&format!("big\\NEW {i}")).unwrap();
+        f.rename(&*big, &format!("newer {i}"), false).unwrap();
+        f.unlink().unwrap();
+    });
+}
+
+#[test]
+fn descriptors_are_given_back() {
+    let p = Place::with(DirOptions { directories_cached_max: 16, ..DirOptions::default() });
+    let open_fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // Other tests run beside this one; what counts is that thousands do not stay.
+    let before = open_fds();
+    for i in 0..1000 {
+        let d = p.store.root().create_child(&format!("d{i}"), &plain(true)).unwrap();
+        let f = d.create_child("f", &plain(false)).unwrap();
+        f.write_at(0, b"x", Wait::Yes).unwrap();
+        assert!(p.find(&format!("D{i}\\F")).is_some());
+    }
+    assert!(open_fds() < before + 300, "{} then {}", before, open_fds());
+}
+
+fn private_descriptor() -> SecurityDescriptor {
+    let owner = Sid::new(5, &[21, 1, 2, 3, 1000]);
+    SecurityDescriptor::with_dacl(&owner, &owner, Acl::new(vec![Ace::allow(&owner, FILE_ALL_ACCESS, 0)]))
+}
+
+/// The part of the next test that is killed: creates files with a descriptor, as fast as it can, for ever.
+#[test]
+fn creating_until_killed() {
+    let Some(dir) = std::env::var_os("ARDEN_TEST_KILLED_IN") else { return };
+    let store = DirStore::open(&PathBuf::from(dir), DirOptions::default()).unwrap();
+    let sd = private_descriptor();
+    for i in 0.. {
+        let new = NewFile { directory: i % 3 == 0, security: Some(&sd), ..plain(false) };
+        let f = store.root().create_child(&format!("{}-{i}", std::process::id()), &new).unwrap();
+        if i % 3 != 0 {
+            f.write_at(0, b"private", Wait::Yes).unwrap();
+        }
+        if i % 5 == 0 {
+            f.rename(&*store.root(), &format!("{}-moved-{i}", std::process::id()), false).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_kill_leaves_nothing_wide_open() {
+    let p = Place::new();
+    // What the directory passes on is far less than the descriptors that its files get.
+    let admins = Ace::allow(&well_known::BUILTIN_ADMINISTRATORS, FILE_ALL_ACCESS, 3);
+    let root_sd =
+        SecurityDescriptor::with_dacl(&well_known::SYSTEM, &well_known::SYSTEM, Acl::new(vec![admins.clone()]));
+    p.store.root().set_security(&root_sd).unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let mut interrupted = 0;
+    for round in 0..12 {
+        let mut child = Command::new(&exe)
+            .args(["--exact", "creating_until_killed", "--test-threads=1"])
+            .env("ARDEN_TEST_KILLED_IN", p.share(""))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(60 + round * 7));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let store = DirStore::open(&p.share(""), DirOptions::default()).unwrap();
+    let mut n = 0;
+    for entry in std::fs::read_dir(p.share("")).unwrap() {
+        let entry = entry.unwrap();
+        let meta = entry.metadata().unwrap();
+        assert_eq!(meta.permissions().mode() & 0o077, 0, "closed to others on this machine");
+        let name = entry.file_name().into_string().unwrap();
+        let Lookup::Found(node) = store.lookup(&NtPath::parse(&name).unwrap()).unwrap() else { panic!("{name}") };
+        let sd = node.security().unwrap();
+        if *sd != private_descriptor() {
+            interrupted += 1;
+            let aces = &sd.dacl.as_ref().unwrap().aces;
+            assert!(aces.iter().all(|a| a.sid == *well_known::BUILTIN_ADMINISTRATORS), "{}", sd.to_sddl());
+            assert_eq!(node.stat().unwrap().end_of_file, 0, "no data before the descriptor");
+        }
+        n += 1;
+    }
+    println!("{n} files, {interrupted} without their descriptor");
+    assert!(n > 100);
+}
+
+#[test]
+fn files_of_others_stay_as_private_as_they_are() {
+    let p = Place::new();
+    if std::fs::metadata(p.share("")).unwrap().uid() != 0 {
+        return;
+    }
+    std::fs::create_dir(p.share("home")).unwrap();
+    std::os::unix::fs::chown(p.share("home"), Some(1234), Some(1234)).unwrap();
+    std::fs::set_permissions(p.share("home"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::create_dir(p.share("open")).unwrap();
+    std::os::unix::fs::chown(p.share("open"), Some(1234), Some(1234)).unwrap();
+    let sids = |name: &str| {
+        let sd = p.find(name).unwrap().security().unwrap();
+        assert_eq!(sd.owner, Some(Sid::new(22, &[1, 1234])));
+        sd.dacl.as_ref().unwrap().aces.iter().map(|a| a.sid.clone()).collect::<Vec<_>>()
+    };
+    assert!(!sids("home").contains(&well_known::AUTHENTICATED_USERS));
+    assert!(sids("open").contains(&well_known::AUTHENTICATED_USERS));
+}

@@ -1,0 +1,343 @@
+//! Which blocks are free. Two bitmaps: `data`, what the operations so far have given to files (kept in the tree at
+//! each checkpoint), and `taken`, what must not be given out now: that, the journal, the tree's nodes, what is being
+//! written and not yet entered, and what was freed by operations that a crash could still undo.
+
+use std::collections::BTreeSet;
+
+use crate::error::{VolError, VolResult};
+
+/// Blocks that one page of a bitmap tells of.
+pub const PAGE_BLOCKS: u64 = 32_768;
+pub const PAGE_BYTES: usize = PAGE_BLOCKS as usize / 8;
+const WORDS: usize = PAGE_BYTES / 8;
+
+/// A run of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Run {
+    pub start: u64,
+    pub len: u64,
+}
+
+#[derive(Default)]
+pub struct Bitmap {
+    pages: Vec<Option<Box<[u64; WORDS]>>>,
+    /// Bits set in each page.
+    counts: Vec<u32>,
+    blocks: u64,
+}
+
+impl Bitmap {
+    pub fn new(blocks: u64) -> Bitmap {
+        let pages = blocks.div_ceil(PAGE_BLOCKS) as usize;
+        Bitmap { pages: (0..pages).map(|_| None).collect(), counts: vec![0; pages], blocks }
+    }
+
+    pub fn get(&self, block: u64) -> bool {
+        let (page, word, bit) = place(block);
+        self.pages.get(page).and_then(|p| p.as_ref()).is_some_and(|p| p[word] >> bit & 1 == 1)
+    }
+
+    /// Whether the bit changed.
+    fn set_one(&mut self, block: u64, on: bool) -> bool {
+        let (page, word, bit) = place(block);
+        if block >= self.blocks {
+            return false;
+        }
+        let p = self.pages[page].get_or_insert_with(|| Box::new([0; WORDS]));
+        let was = p[word] >> bit & 1 == 1;
+        if was == on {
+            return false;
+        }
+        p[word] ^= 1 << bit;
+        if on {
+            self.counts[page] += 1
+        } else {
+            self.counts[page] -= 1
+        }
+        if self.counts[page] == 0 {
+            self.pages[page] = None;
+        }
+        true
+    }
+
+    /// How many bits changed; all of them, unless something is wrong.
+    pub fn set(&mut self, run: Run, on: bool) -> u64 {
+        (run.start..run.start.saturating_add(run.len)).filter(|b| self.set_one(*b, on)).count() as u64
+    }
+
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(|c| u64::from(*c)).sum()
+    }
+
+    /// None when nothing is set there.
+    pub fn page_bytes(&self, page: usize) -> Option<Vec<u8>> {
+        self.pages[page].as_ref().map(|p| p.iter().flat_map(|w| w.to_le_bytes()).collect())
+    }
+
+    pub fn load_page(&mut self, page: usize, bytes: &[u8]) -> VolResult<()> {
+        if page >= self.pages.len() || bytes.len() != PAGE_BYTES {
+            return Err(VolError::Corrupt("page of the block map"));
+        }
+        let mut words = Box::new([0u64; WORDS]);
+        for (w, b) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *w = u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
+        }
+        self.counts[page] = words.iter().map(|w| w.count_ones()).sum();
+        self.pages[page] = Some(words);
+        let first = page as u64 * PAGE_BLOCKS;
+        if first + PAGE_BLOCKS > self.blocks && (self.blocks..first + PAGE_BLOCKS).any(|b| self.get(b)) {
+            return Err(VolError::Corrupt("page of the block map"));
+        }
+        Ok(())
+    }
+
+    /// The next block at or after `from` whose bit is `on`.
+    fn next(&self, from: u64, on: bool) -> Option<u64> {
+        let mut at = from;
+        while at < self.blocks {
+            let (page, word, bit) = place(at);
+            let Some(p) = &self.pages[page] else {
+                if !on {
+                    return Some(at);
+                }
+                at = (page as u64 + 1) * PAGE_BLOCKS;
+                continue;
+            };
+            if !on && u64::from(self.counts[page]) == PAGE_BLOCKS {
+                at = (page as u64 + 1) * PAGE_BLOCKS;
+                continue;
+            }
+            let w = (if on { p[word] } else { !p[word] }) >> bit;
+            if w != 0 {
+                let found = at + u64::from(w.trailing_zeros());
+                return (found < self.blocks).then_some(found);
+            }
+            at += 64 - bit as u64;
+        }
+        None
+    }
+
+    fn runs_of_page(&self, page: usize) -> Vec<Run> {
+        let (mut at, end) = (page as u64 * PAGE_BLOCKS, ((page as u64 + 1) * PAGE_BLOCKS).min(self.blocks));
+        let mut out = Vec::new();
+        while let Some(start) = self.next(at, true).filter(|s| *s < end) {
+            let stop = self.next(start, false).unwrap_or(end).min(end);
+            out.push(Run { start, len: stop - start });
+            at = stop;
+        }
+        out
+    }
+
+    /// All runs of set bits.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        (0..self.pages.len()).flat_map(|p| self.runs_of_page(p))
+    }
+}
+
+fn place(block: u64) -> (usize, usize, u32) {
+    ((block / PAGE_BLOCKS) as usize, (block % PAGE_BLOCKS / 64) as usize, (block % 64) as u32)
+}
+
+pub struct Alloc {
+    pub data: Bitmap,
+    taken: Bitmap,
+    blocks: u64,
+    hint: u64,
+    /// Freed, by the operation that freed it, and not to be used before that is durable.
+    pending: Vec<(u64, Run)>,
+    pending_blocks: u64,
+    /// Pages of `data` that differ from the last checkpoint's.
+    dirty: BTreeSet<usize>,
+    /// Kept back for the tree.
+    pub reserve: u64,
+}
+
+impl Alloc {
+    pub fn new(blocks: u64) -> Alloc {
+        Alloc {
+            data: Bitmap::new(blocks),
+            taken: Bitmap::new(blocks),
+            blocks,
+            hint: 0,
+            pending: Vec::new(),
+            pending_blocks: 0,
+            dirty: BTreeSet::new(),
+            reserve: (blocks / 32).clamp(512, 65_536),
+        }
+    }
+
+    /// At opening: this run is in use. False when it was in use already, or does not exist.
+    pub fn occupy(&mut self, run: Run) -> bool {
+        run.start.checked_add(run.len).is_some_and(|e| e <= self.blocks) && self.taken.set(run, true) == run.len
+    }
+
+    pub fn load_page(&mut self, page: usize, bytes: &[u8]) -> VolResult<()> {
+        self.data.load_page(page, bytes)?;
+        for run in self.data.runs_of_page(page) {
+            if !self.occupy(run) {
+                return Err(VolError::Corrupt("a block has two owners"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks that nothing lies in, those that wait to be reusable included.
+    pub fn free_blocks(&self) -> u64 {
+        self.blocks - self.taken.count() + self.pending_blocks
+    }
+
+    pub fn total_blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn find(&self, from: u64, to: u64, want: u64, whole: bool) -> Option<Run> {
+        let mut at = from;
+        while let Some(start) = self.taken.next(at, false).filter(|s| *s < to) {
+            let end = self.taken.next(start, true).unwrap_or(self.blocks);
+            let len = (end - start).min(want);
+            if len == want || !whole {
+                return Some(Run { start, len });
+            }
+            at = end;
+        }
+        None
+    }
+
+    fn take(&mut self, want: u64, whole: bool) -> Option<Run> {
+        let run = self.find(self.hint, self.blocks, want, whole).or_else(|| self.find(0, self.hint, want, whole))?;
+        self.taken.set(run, true);
+        self.hint = run.start + run.len;
+        Some(run)
+    }
+
+    /// Room for data, in as few runs of at most `run_max` as there are. `Full` leaves nothing taken.
+    pub fn reserve_data(&mut self, blocks: u64, run_max: u64) -> VolResult<Vec<Run>> {
+        if self.blocks - self.taken.count() < blocks + self.reserve {
+            return Err(VolError::Full);
+        }
+        let (mut left, mut out) = (blocks, Vec::new());
+        while left > 0 {
+            // Half of a piece is looked for as a whole, so that holes of single blocks are used last.
+            let want = left.min(run_max);
+            let run = self.take(want, want > 1 && want <= 16).or_else(|| self.take(want, false));
+            let Some(run) = run else {
+                out.into_iter().for_each(|r| self.cancel(r));
+                return Err(VolError::Full);
+            };
+            left -= run.len;
+            out.push(run);
+        }
+        Ok(out)
+    }
+
+    /// Room for a node of the tree; may use what is kept back.
+    pub fn reserve_node(&mut self, blocks: u64) -> VolResult<u64> {
+        self.take(blocks, true).map(|r| r.start).ok_or(VolError::Full)
+    }
+
+    /// What was reserved is not needed, or a node is no longer in use.
+    pub fn cancel(&mut self, run: Run) {
+        self.taken.set(run, false);
+    }
+
+    fn mark_dirty(&mut self, run: Run) {
+        let (first, last) = (run.start / PAGE_BLOCKS, (run.start + run.len.max(1) - 1) / PAGE_BLOCKS);
+        self.dirty.extend(first as usize..=last as usize);
+    }
+
+    /// An operation gave these reserved blocks to a file.
+    pub fn enter(&mut self, run: Run) {
+        self.data.set(run, true);
+        self.taken.set(run, true);
+        self.mark_dirty(run);
+    }
+
+    /// Operation `seq` took them away from the last file.
+    pub fn free(&mut self, seq: u64, run: Run) {
+        self.data.set(run, false);
+        self.mark_dirty(run);
+        self.pending.push((seq, run));
+        self.pending_blocks += run.len;
+    }
+
+    /// What operations up to `seq` freed: they are durable. The caller gives it back with [`Alloc::release`].
+    pub fn take_pending(&mut self, seq: u64) -> Vec<Run> {
+        let mut out = Vec::new();
+        self.pending.retain(|(s, run)| {
+            if *s <= seq {
+                out.push(*run);
+            }
+            *s > seq
+        });
+        out
+    }
+
+    pub fn release(&mut self, runs: &[Run]) {
+        for run in runs {
+            self.taken.set(*run, false);
+            self.pending_blocks -= run.len;
+        }
+    }
+
+    /// The pages of the block map that changed since this was asked last; None for one that is empty.
+    pub fn take_dirty(&mut self) -> Vec<(usize, Option<Vec<u8>>)> {
+        std::mem::take(&mut self.dirty).into_iter().map(|p| (p, self.data.page_bytes(p))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arden_block::rng::Rng;
+
+    #[test]
+    fn agrees_with_a_plain_list_of_blocks() {
+        let mut rng = Rng::new(3);
+        let blocks = PAGE_BLOCKS + 1000;
+        let mut a = Alloc::new(blocks);
+        a.reserve = 0;
+        let mut plain = vec![false; blocks as usize];
+        let mut held: Vec<Run> = Vec::new();
+        for step in 0..400 {
+            if rng.one_in(2) && !held.is_empty() {
+                let run = held.swap_remove(rng.below(held.len() as u64) as usize);
+                a.free(step, run);
+                let runs = a.take_pending(step);
+                a.release(&runs);
+                (run.start..run.start + run.len).for_each(|b| plain[b as usize] = false);
+            } else if let Ok(runs) = a.reserve_data(1 + rng.below(300), 256) {
+                for run in runs {
+                    for b in run.start..run.start + run.len {
+                        assert!(!std::mem::replace(&mut plain[b as usize], true), "given twice");
+                    }
+                    a.enter(run);
+                    held.push(run);
+                }
+            }
+            let used = plain.iter().filter(|b| **b).count() as u64;
+            assert_eq!((a.data.count(), a.free_blocks()), (used, blocks - used));
+        }
+        assert_eq!(a.data.runs().map(|r| r.len).sum::<u64>(), a.data.count());
+        let mut b = Alloc::new(blocks);
+        for (page, bytes) in a.take_dirty() {
+            if let Some(bytes) = bytes {
+                b.load_page(page, &bytes).unwrap();
+            }
+        }
+        assert!((0..blocks).all(|i| a.data.get(i) == b.data.get(i)));
+    }
+
+    #[test]
+    fn freed_blocks_wait_until_the_freeing_is_durable() {
+        let mut a = Alloc::new(200);
+        a.reserve = 0;
+        let runs = a.reserve_data(200, 256).unwrap();
+        runs.iter().for_each(|r| a.enter(*r));
+        a.free(7, Run { start: 10, len: 5 });
+        assert_eq!(a.reserve_data(1, 1), Err(VolError::Full));
+        assert!(a.take_pending(6).is_empty());
+        let runs = a.take_pending(7);
+        a.release(&runs);
+        assert_eq!(a.reserve_data(5, 8).unwrap(), [Run { start: 10, len: 5 }]);
+    }
+}

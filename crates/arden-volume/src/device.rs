@@ -1,0 +1,165 @@
+//! The narrow synchronous device that a volume stands on, so that it can lie on a space, on a file, or in memory.
+//! A device promises what `arden-block` does: a write is durable after a flush that started after it returned; until
+//! then each 512-byte sector of it may be old or new after a crash, in any order. Refuses to know what lies on it.
+
+use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc};
+
+use arden_block::{BLOCK_BYTES, IoError, IoResult, check_range};
+use parking_lot::RwLock;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+pub const BLOCK: usize = BLOCK_BYTES as usize;
+/// What a block with a trailer holds besides it.
+pub const TRAILED: usize = BLOCK - 8;
+
+/// How to tell whether single blocks are what was written: a device with several copies tries another one.
+#[derive(Debug, Clone)]
+pub enum BlockCheck {
+    /// The checksum of each block.
+    Sums(Arc<[u64]>),
+    /// Each block ends in its own checksum, seeded so that what was here earlier does not pass.
+    Trailer { seed: u64 },
+}
+
+impl BlockCheck {
+    pub fn accepts(&self, index: usize, block: &[u8]) -> bool {
+        match self {
+            BlockCheck::Sums(sums) => sums.get(index).is_some_and(|s| *s == xxh3_64(block)),
+            BlockCheck::Trailer { seed } => {
+                let Some((body, sum)) = block.split_at_checked(TRAILED) else { return false };
+                xxh3_64_with_seed(body, seed.wrapping_add(index as u64)).to_le_bytes() == *sum
+            }
+        }
+    }
+
+    /// Writes the trailers that [`BlockCheck::Trailer`] looks for.
+    pub fn seal(seed: u64, blocks: &mut [u8]) {
+        for (i, block) in blocks.chunks_exact_mut(BLOCK).enumerate() {
+            let (body, sum) = block.split_at_mut(TRAILED);
+            sum.copy_from_slice(&xxh3_64_with_seed(body, seed.wrapping_add(i as u64)).to_le_bytes());
+        }
+    }
+}
+
+pub trait Device: Send + Sync {
+    fn size_bytes(&self) -> u64;
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()>;
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()>;
+    fn flush(&self) -> IoResult<()>;
+    /// The range may be given back; what it reads as is undefined afterwards.
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()>;
+    /// Reads blocks that pass `check`, from whichever copy; `Media` when no copy passes.
+    fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
+        self.read(offset, buf)?;
+        if buf.chunks_exact(BLOCK).enumerate().all(|(i, b)| check.accepts(i, b)) { Ok(()) } else { Err(IoError::Media) }
+    }
+}
+
+/// A regular file or a block device of the operating system.
+pub struct FileDevice {
+    file: File,
+    size_bytes: u64,
+}
+
+impl FileDevice {
+    pub fn open(path: &Path, writable: bool) -> std::io::Result<FileDevice> {
+        use std::io::{Seek, SeekFrom};
+        let mut file = File::options().read(true).write(writable).open(path)?;
+        lock(&file)?;
+        let size = file.seek(SeekFrom::End(0))?;
+        Ok(FileDevice { file, size_bytes: size / BLOCK_BYTES * BLOCK_BYTES })
+    }
+
+    /// Makes a sparse file of `size_bytes`.
+    pub fn create(path: &Path, size_bytes: u64) -> std::io::Result<FileDevice> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        lock(&file)?;
+        file.set_len(size_bytes)?;
+        Ok(FileDevice { file, size_bytes: size_bytes / BLOCK_BYTES * BLOCK_BYTES })
+    }
+}
+
+/// A volume has one owner.
+fn lock(file: &File) -> std::io::Result<()> {
+    let how = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(file, how).map_err(|e| match e {
+        rustix::io::Errno::WOULDBLOCK => {
+            std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another process has this volume open")
+        }
+        e => e.into(),
+    })
+}
+
+fn io_error(e: std::io::Error) -> IoError {
+    match e.kind() {
+        std::io::ErrorKind::StorageFull => IoError::NoSpace,
+        std::io::ErrorKind::UnexpectedEof => IoError::OutOfRange,
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => IoError::ReadOnly,
+        _ => IoError::Media,
+    }
+}
+
+impl Device for FileDevice {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        check_range(self.size_bytes, offset, buf.len() as u64)?;
+        self.file.read_exact_at(buf, offset).map_err(io_error)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        check_range(self.size_bytes, offset, data.len() as u64)?;
+        self.file.write_all_at(data, offset).map_err(io_error)
+    }
+    fn flush(&self) -> IoResult<()> {
+        self.file.sync_data().map_err(io_error)
+    }
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        check_range(self.size_bytes, offset, len)?;
+        // A wish: what cannot punch holes keeps the blocks.
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
+        Ok(())
+    }
+}
+
+/// Memory, for tests and small things.
+pub struct MemDevice {
+    bytes: RwLock<Vec<u8>>,
+}
+
+impl MemDevice {
+    pub fn new(size_bytes: usize) -> MemDevice {
+        MemDevice::holding(vec![0; size_bytes / BLOCK * BLOCK])
+    }
+    pub fn holding(bytes: Vec<u8>) -> MemDevice {
+        MemDevice { bytes: RwLock::new(bytes) }
+    }
+    pub fn content(&self) -> Vec<u8> {
+        self.bytes.read().clone()
+    }
+}
+
+impl Device for MemDevice {
+    fn size_bytes(&self) -> u64 {
+        self.bytes.read().len() as u64
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        check_range(self.size_bytes(), offset, buf.len() as u64)?;
+        buf.copy_from_slice(&self.bytes.read()[offset as usize..offset as usize + buf.len()]);
+        Ok(())
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        check_range(self.size_bytes(), offset, data.len() as u64)?;
+        self.bytes.write()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+    fn flush(&self) -> IoResult<()> {
+        Ok(())
+    }
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        check_range(self.size_bytes(), offset, len)?;
+        self.bytes.write()[offset as usize..(offset + len) as usize].fill(0xDD);
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! What goes wrong in a volume, by blame. Becomes an `NtStatus` once, where a caller of the store sees it.
+
+use std::fmt;
+
+use arden_block::IoError;
+use arden_wire::{Malformed, NtStatus};
+
+pub type VolResult<T> = Result<T, VolError>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolError {
+    /// The device failed.
+    Io(IoError),
+    /// What lies on the device is not what was written there.
+    Corrupt(&'static str),
+    /// No room left.
+    Full,
+    /// An earlier write failed: what is in memory is ahead of the device, so nothing more is changed.
+    Failed,
+    /// Not a volume, or of a version that this program does not know.
+    Unknown(&'static str),
+    /// The caller asked for what a volume cannot hold.
+    Refused(&'static str),
+}
+
+impl fmt::Display for VolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VolError::Io(e) => write!(f, "{e}"),
+            VolError::Corrupt(what) => write!(f, "damaged: {what}"),
+            VolError::Full => f.write_str("no room left on the volume"),
+            VolError::Failed => f.write_str("the volume stopped after a failed write; open it again"),
+            VolError::Unknown(what) | VolError::Refused(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for VolError {}
+
+impl From<IoError> for VolError {
+    fn from(e: IoError) -> VolError {
+        VolError::Io(e)
+    }
+}
+
+impl From<Malformed> for VolError {
+    fn from(e: Malformed) -> VolError {
+        VolError::Corrupt(e.0)
+    }
+}
+
+impl From<VolError> for NtStatus {
+    fn from(e: VolError) -> NtStatus {
+        match e {
+            VolError::Full | VolError::Io(IoError::NoSpace) => NtStatus::DISK_FULL,
+            VolError::Io(IoError::Media) => NtStatus::DATA_ERROR,
+            VolError::Corrupt(what) => {
+                tracing::error!("volume: {what}");
+                NtStatus::CRC_ERROR
+            }
+            VolError::Io(IoError::ReadOnly) => NtStatus::MEDIA_WRITE_PROTECTED,
+            VolError::Refused(_) => NtStatus::INVALID_PARAMETER,
+            VolError::Io(_) | VolError::Failed | VolError::Unknown(_) => NtStatus::INVALID_DEVICE_STATE,
+        }
+    }
+}

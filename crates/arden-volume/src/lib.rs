@@ -1,0 +1,40 @@
+//! The native file system: NT semantics on a block device. Owns what lies on the device: a journal, a copy-on-write tree
+//! of all metadata, and data in extents with a checksum for every block. docs/on-disk-volume.md is the format. Refuses to
+//! know of protocols and of disks: it stands on the narrow [`device::Device`].
+//!
+//! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
+//! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `extents` and `data`
+//! (bytes of files), `ns` (names), `node` and `store` (the `FileStore`), `check`.
+#![forbid(unsafe_code)]
+
+mod alloc;
+mod check;
+mod data;
+pub mod device;
+mod ea;
+mod error;
+mod extents;
+mod files;
+mod handles;
+mod inode;
+mod journal;
+mod keys;
+mod kv;
+mod list;
+mod node;
+mod ns;
+mod security;
+mod store;
+mod subject;
+mod superblock;
+mod tree;
+mod treenode;
+mod volume;
+
+pub use check::{CheckReport, check_device};
+pub use device::{Device, FileDevice, MemDevice};
+pub use error::{VolError, VolResult};
+pub use handles::{HANDLE_BYTES_MAX, VolumeHandles};
+pub use store::{Durability, VolumeStore};
+pub use superblock::Superblock;
+pub use volume::{Volume, VolumeOptions};

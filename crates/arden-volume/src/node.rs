@@ -1,0 +1,400 @@
+//! One file, directory or stream as the store's users see it: which part of the volume answers a call, and which calls
+//! do not fit the kind of file. Waits for the journal where the share asks for it.
+
+use std::{any::Any, sync::Arc};
+
+use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
+use arden_wire::{NtStatus, access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
+
+use crate::{
+    data::Target,
+    ea,
+    files::{Link, OpenFile, StreamRef},
+    inode::{Data, Inode, ROOT_INO, Stream},
+    keys,
+    kv::{Txn, View},
+    list::Cursor,
+    ns,
+    subject::{load_inode, load_stream, now},
+    volume::Volume,
+};
+
+/// [MS-FSCC] 2.1.2.2: MAXIMUM_REPARSE_DATA_BUFFER_SIZE, without its header.
+const REPARSE_BYTES_MAX: usize = 16_384 - 8;
+/// Copies inside the volume pass through a buffer of this size.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What all nodes of one share of a volume have in common.
+pub struct Shared {
+    pub vol: Arc<Volume>,
+    /// The directory that is the share's root.
+    pub root: u64,
+    pub volume_id: u64,
+    /// Every operation is durable when it returns.
+    pub durable: bool,
+}
+
+impl Shared {
+    /// `stream`: of a named stream.
+    pub fn stat(&self, ino: u64, inode: &Inode, stream: Option<&Data>) -> Stat {
+        let data = stream.unwrap_or(&inode.data);
+        let sizes = !inode.directory || stream.is_some();
+        Stat {
+            id: FileId { volume: self.volume_id, file: ino },
+            directory: inode.directory,
+            attributes: inode.shown_attributes(data.sparse && sizes),
+            creation: inode.creation,
+            last_access: inode.last_access,
+            last_write: inode.last_write,
+            change: inode.change,
+            end_of_file: if sizes { data.eof } else { 0 },
+            allocation: if sizes { data.allocation() } else { 0 },
+            links: if inode.directory { 1 } else { inode.links },
+            ea_size: inode.ea_size,
+            reparse_tag: inode.reparse_tag,
+        }
+    }
+
+    pub fn done(&self, seq: u64) -> Result<()> {
+        if self.durable {
+            self.vol.commit_to(seq)?;
+        }
+        Ok(())
+    }
+}
+
+pub struct VolNode {
+    pub shared: Arc<Shared>,
+    pub file: Arc<OpenFile>,
+    pub link: Arc<Link>,
+    pub stream: Option<Arc<StreamRef>>,
+}
+
+pub fn own(node: &dyn Node) -> Result<&VolNode> {
+    node.as_any().downcast_ref::<VolNode>().ok_or(NtStatus::NOT_SAME_DEVICE)
+}
+
+impl VolNode {
+    fn vol(&self) -> &Arc<Volume> {
+        &self.shared.vol
+    }
+
+    fn target(&self) -> Result<Target<'_>> {
+        if self.file.directory && self.stream.is_none() {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        Ok(Target { file: &self.file, stream: self.stream.as_deref() })
+    }
+
+    fn directory(&self) -> Result<u64> {
+        if self.is_directory() { Ok(self.file.ino) } else { Err(NtStatus::NOT_A_DIRECTORY) }
+    }
+
+    fn stream_name(stream: &StreamRef) -> Result<String> {
+        let state = stream.state.lock();
+        if state.gone { Err(NtStatus::FILE_DELETED) } else { Ok(state.name.clone()) }
+    }
+
+    /// The name that it stands under.
+    fn place(&self) -> Result<(u64, String)> {
+        if self.file.ino == self.shared.root || self.file.ino == ROOT_INO {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let p = self.link.place.lock();
+        if p.gone { Err(NtStatus::FILE_DELETED) } else { Ok((p.parent, p.name.clone())) }
+    }
+
+    fn same_volume(&self, other: &VolNode) -> Result<()> {
+        if Arc::ptr_eq(self.vol(), other.vol()) { Ok(()) } else { Err(NtStatus::NOT_SAME_DEVICE) }
+    }
+
+    /// Changes the inode in one operation.
+    fn change(&self, change: impl FnOnce(&mut Txn<'_>, &mut Inode) -> Result<()>) -> Result<()> {
+        self.vol().make_room()?;
+        let mut t = self.vol().begin();
+        let mut inode = load_inode(&t, self.file.ino)?;
+        change(&mut t, &mut inode)?;
+        t.put_inode(self.file.ino, &inode);
+        let seq = t.commit()?;
+        self.shared.done(seq)
+    }
+}
+
+impl Node for VolNode {
+    fn id(&self) -> FileId {
+        FileId { volume: self.shared.volume_id, file: self.file.ino }
+    }
+
+    fn is_directory(&self) -> bool {
+        self.file.directory && self.stream.is_none()
+    }
+
+    fn stream(&self) -> Option<&str> {
+        self.stream.as_ref().map(|s| s.opened_as.as_str())
+    }
+
+    fn path(&self) -> Vec<String> {
+        if self.file.ino == self.shared.root {
+            return Vec::new();
+        }
+        let view = self.vol().reading();
+        let p = self.link.place.lock().clone();
+        ns::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        let view = self.vol().reading();
+        let inode = load_inode(&view, self.file.ino)?;
+        let Some(s) = &self.stream else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
+        let name = VolNode::stream_name(s)?;
+        let (_, stream) = load_stream(&view, self.file.ino, &name)?.ok_or(NtStatus::FILE_DELETED)?;
+        Ok(self.shared.stat(self.file.ino, &inode, Some(&stream.data)))
+    }
+
+    fn set_basic(&self, update: &BasicUpdate) -> Result<()> {
+        self.change(|_, inode| {
+            let quiet = BasicUpdate { last_access: update.last_access, ..BasicUpdate::default() };
+            if update.change.is_none() && *update != quiet {
+                inode.change = now();
+            }
+            inode.creation = update.creation.unwrap_or(inode.creation);
+            inode.last_access = update.last_access.unwrap_or(inode.last_access);
+            inode.last_write = update.last_write.unwrap_or(inode.last_write);
+            inode.change = update.change.unwrap_or(inode.change);
+            if let Some(a) = update.attributes {
+                inode.attributes = a & ATTR_SETTABLE;
+            }
+            Ok(())
+        })
+    }
+
+    fn security(&self) -> Result<Arc<SecurityDescriptor>> {
+        let view = self.vol().reading();
+        let inode = load_inode(&view, self.file.ino)?;
+        Ok(self.vol().descriptor(&view, inode.sd)?)
+    }
+
+    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()> {
+        self.change(|t, inode| {
+            let old = inode.sd;
+            inode.sd = t.intern_descriptor(sd)?;
+            t.drop_descriptor(old)?;
+            inode.change = now();
+            Ok(())
+        })
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        self.target()?.read(offset, buf, wait)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
+        let target = self.target()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        if wait == Wait::No && self.shared.durable {
+            return Err(NtStatus::PENDING);
+        }
+        self.shared.done(target.write(offset, data, wait)?)
+    }
+
+    fn set_end_of_file(&self, size: u64) -> Result<()> {
+        self.shared.done(self.target()?.set_end_of_file(size)?)
+    }
+
+    fn set_allocation(&self, size: u64) -> Result<()> {
+        self.shared.done(self.target()?.set_allocation(size)?)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.shared.done(self.target()?.zero(offset, len)?)
+    }
+
+    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        self.target()?.allocated_ranges(offset, len)
+    }
+
+    fn set_sparse(&self, sparse: bool) -> Result<()> {
+        self.shared.done(self.target()?.set_sparse(sparse)?)
+    }
+
+    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        let (source, target) = (own(source)?, self.target()?);
+        let from = source.target()?;
+        let mut buf = vec![0; len.min(COPY_BYTES as u64) as usize];
+        let (mut done, mut seq) = (0, 0);
+        while done < len {
+            let n = buf.len().min((len - done) as usize);
+            let got = from.read(source_offset + done, &mut buf[..n], Wait::Yes)?;
+            if got == 0 {
+                break;
+            }
+            seq = target.write(offset + done, &buf[..got], Wait::Yes)?;
+            done += got as u64;
+        }
+        self.shared.done(seq)?;
+        Ok(done)
+    }
+
+    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let source = own(source)?;
+        self.same_volume(source)?;
+        let (target, from) = (self.target()?, source.target()?);
+        if len == 0 {
+            return Ok(());
+        }
+        self.shared.done(target.clone_from(&from, source_offset, offset, len)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.vol().sync()?)
+    }
+
+    fn streams(&self) -> Result<Vec<StreamEntry>> {
+        let view = self.vol().reading();
+        let inode = load_inode(&view, self.file.ino)?;
+        let entry = |name: String, d: &Data| StreamEntry { name, size: d.eof, allocation: d.allocation() };
+        let mut out = Vec::new();
+        if !inode.directory {
+            out.push(entry(String::new(), &inode.data));
+        }
+        let ino = self.file.ino;
+        for (_, v) in view.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), usize::MAX)? {
+            let s = Stream::decode(&v)?;
+            out.push(entry(s.name, &s.data));
+        }
+        Ok(out)
+    }
+
+    fn create_stream(&self, name: &str) -> Result<NodeRef> {
+        let seq = self.vol().create_stream(self.file.ino, name)?;
+        self.shared.done(seq)?;
+        let stream = Some(self.file.stream_ref(name));
+        let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
+        Ok(Arc::new(VolNode { shared, file, link, stream }))
+    }
+
+    fn eas(&self) -> Result<Vec<Ea>> {
+        Ok(ea::load(&self.vol().reading(), self.file.ino)?)
+    }
+
+    fn set_eas(&self, eas: &[Ea]) -> Result<()> {
+        ea::check(eas)?;
+        self.change(|t, inode| {
+            let present = ea::load(t, self.file.ino)?;
+            inode.ea_size = ea::store(t, self.file.ino, &ea::merge(present, eas))?;
+            inode.change = now();
+            Ok(())
+        })
+    }
+
+    fn reparse(&self) -> Result<(u32, Vec<u8>)> {
+        let view = self.vol().reading();
+        match load_inode(&view, self.file.ino)?.reparse_tag {
+            0 => Err(NtStatus::NOT_A_REPARSE_POINT),
+            tag => Ok((tag, view.pieces(keys::REPARSE, self.file.ino)?.unwrap_or_default())),
+        }
+    }
+
+    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()> {
+        if tag == 0 {
+            return Err(NtStatus::IO_REPARSE_TAG_INVALID);
+        }
+        if data.len() > REPARSE_BYTES_MAX {
+            return Err(NtStatus::IO_REPARSE_DATA_INVALID);
+        }
+        self.change(|t, inode| {
+            if inode.reparse_tag != 0 && inode.reparse_tag != tag {
+                return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+            }
+            if inode.directory && !ns::is_empty(t, self.file.ino)? {
+                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            }
+            inode.reparse_tag = tag;
+            inode.change = now();
+            t.put_pieces(keys::REPARSE, self.file.ino, data)?;
+            Ok(())
+        })
+    }
+
+    fn delete_reparse(&self, tag: u32) -> Result<()> {
+        self.change(|t, inode| {
+            match inode.reparse_tag {
+                0 => return Err(NtStatus::NOT_A_REPARSE_POINT),
+                t if t != tag => return Err(NtStatus::IO_REPARSE_TAG_MISMATCH),
+                _ => {}
+            }
+            inode.reparse_tag = 0;
+            inode.change = now();
+            t.delete_pieces(keys::REPARSE, self.file.ino)?;
+            Ok(())
+        })
+    }
+
+    fn object_id(&self) -> Result<Option<u128>> {
+        Ok(load_inode(&self.vol().reading(), self.file.ino)?.object_id)
+    }
+
+    fn set_object_id(&self, id: u128) -> Result<()> {
+        self.change(|_, inode| {
+            inode.object_id = Some(id);
+            inode.change = now();
+            Ok(())
+        })
+    }
+
+    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
+        let parent = self.directory()?;
+        let (ino, name, seq) = self.vol().create_child(parent, name, new)?;
+        let file = self.vol().file(ino, new.directory);
+        let link = file.link(parent, &name);
+        self.shared.done(seq)?;
+        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: None }))
+    }
+
+    fn list(&self) -> Result<Box<dyn DirCursor>> {
+        self.directory()?;
+        Ok(Box::new(Cursor::new(self.shared.clone(), self.file.clone())))
+    }
+
+    fn is_empty_directory(&self) -> Result<bool> {
+        Ok(ns::is_empty(&self.vol().reading(), self.directory()?)?)
+    }
+
+    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        let directory = own(directory)?;
+        self.same_volume(directory)?;
+        if let Some(stream) = &self.stream {
+            let now = VolNode::stream_name(stream)?;
+            return self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?);
+        }
+        let to = directory.directory()?;
+        let (from, old) = self.place()?;
+        self.shared.done(self.vol().rename(&self.file, (from, &old), (to, name), replace)?)
+    }
+
+    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        let directory = own(directory)?;
+        self.same_volume(directory)?;
+        if self.stream.is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.place()?;
+        let to = directory.directory()?;
+        self.shared.done(self.vol().link(&self.file, to, name, replace)?)
+    }
+
+    fn unlink(&self) -> Result<()> {
+        if let Some(stream) = &self.stream {
+            let name = VolNode::stream_name(stream)?;
+            return self.shared.done(self.vol().delete_stream(&self.file, &name)?);
+        }
+        let (parent, name) = self.place()?;
+        self.shared.done(self.vol().unlink(&self.file, parent, &name)?)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,215 @@
+//! The superblock: where the tree, the journal and the counters of the last checkpoint are. Two slots take turns, each
+//! with a copy at the end of the device; the valid one with the highest generation counts.
+
+use arden_block::BLOCK_BYTES;
+use arden_wire::{
+    FileTime,
+    cursor::{Put, Reader},
+};
+
+use crate::{
+    device::{BLOCK, BlockCheck, Device},
+    error::{VolError, VolResult},
+    treenode::Ptr,
+};
+
+const MAGIC: &[u8; 8] = b"ARDENVOL";
+const SEED: u64 = 0x5355_5045_5242_4C4B;
+pub const LABEL_BYTES_MAX: usize = 128;
+/// Blocks kept at each end of the device.
+pub const SLOTS: u64 = 2;
+/// The smallest device that a volume can lie on.
+pub const SIZE_BYTES_MIN: u64 = 8 << 20;
+
+/// What the bytes mean; one line for each change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Version {
+    /// The first.
+    V1 = 1,
+}
+
+/// Where replay begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JournalStart {
+    /// Block within the journal's region.
+    pub block: u64,
+    /// Sequence number of the batch expected there.
+    pub batch: u64,
+    /// Checksum of the batch before it.
+    pub previous_sum: u64,
+}
+
+/// Sums that are kept up to date by every operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Blocks promised to files that have no place yet.
+    pub promised: i64,
+    /// Blocks of data that lie in the tree.
+    pub resident: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    pub id: u128,
+    pub label: String,
+    pub created: FileTime,
+    pub size_blocks: u64,
+    pub journal_block: u64,
+    pub journal_blocks: u64,
+    /// Counts checkpoints.
+    pub generation: u64,
+    /// None while the tree is empty; the level of the root beside it.
+    pub root: Option<(Ptr, u8)>,
+    pub start: JournalStart,
+    /// The last operation that the tree holds.
+    pub seq: u64,
+    pub next_id: u64,
+    pub counters: Counters,
+    /// Counts snapshots made.
+    pub epoch: u32,
+}
+
+impl Superblock {
+    /// How a device of this size is divided.
+    pub fn plan(size_bytes: u64, id: u128, label: &str, created: FileTime) -> VolResult<Superblock> {
+        if size_bytes < SIZE_BYTES_MIN {
+            return Err(VolError::Refused("a volume needs at least 8 MiB"));
+        }
+        if label.len() > LABEL_BYTES_MAX {
+            return Err(VolError::Refused("a label has at most 128 bytes"));
+        }
+        let size_blocks = size_bytes / BLOCK_BYTES;
+        let journal_bytes = (size_bytes / 16).clamp(1 << 20, 256 << 20);
+        Ok(Superblock {
+            id,
+            label: label.to_owned(),
+            created,
+            size_blocks,
+            journal_block: SLOTS,
+            journal_blocks: journal_bytes / BLOCK_BYTES,
+            generation: 1,
+            root: None,
+            start: JournalStart { block: 0, batch: 1, previous_sum: id as u64 },
+            seq: 0,
+            next_id: 16,
+            counters: Counters::default(),
+            epoch: 1,
+        })
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut b = Vec::with_capacity(BLOCK);
+        b.extend_from_slice(MAGIC);
+        b.put_u32(Version::V1 as u32);
+        b.put_u32(self.epoch);
+        b.put_u128(self.id);
+        b.put_u64(self.size_blocks);
+        b.put_u64(self.journal_block);
+        b.put_u64(self.journal_blocks);
+        b.put_u64(self.generation);
+        let (ptr, level) = self.root.unwrap_or((Ptr::default(), 0xFF));
+        ptr.encode(&mut b);
+        b.put_u32(u32::from(level));
+        b.put_u32(0);
+        b.put_u64(self.start.block);
+        b.put_u64(self.start.batch);
+        b.put_u64(self.start.previous_sum);
+        b.put_u64(self.seq);
+        b.put_u64(self.next_id);
+        b.put_u64(self.counters.promised as u64);
+        b.put_u64(self.counters.resident as u64);
+        b.put_u64(self.created.0);
+        b.put_u16(self.label.len() as u16);
+        b.extend_from_slice(self.label.as_bytes());
+        b.resize(BLOCK, 0);
+        BlockCheck::seal(SEED, &mut b);
+        b
+    }
+
+    pub fn decode(block: &[u8]) -> VolResult<Superblock> {
+        let mut r = Reader::new(block);
+        if r.bytes(8)? != MAGIC {
+            return Err(VolError::Unknown("there is no volume here"));
+        }
+        if !(BlockCheck::Trailer { seed: SEED }).accepts(0, block) {
+            return Err(VolError::Corrupt("superblock"));
+        }
+        if r.u32()? != Version::V1 as u32 {
+            return Err(VolError::Unknown("a volume of a later version"));
+        }
+        let epoch = r.u32()?;
+        let id = r.u128()?;
+        let (size_blocks, journal_block, journal_blocks, generation) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let ptr = Ptr::decode(&mut r)?;
+        let level = r.u32()?;
+        r.skip(4)?;
+        let start = JournalStart { block: r.u64()?, batch: r.u64()?, previous_sum: r.u64()? };
+        let (seq, next_id) = (r.u64()?, r.u64()?);
+        let counters = Counters { promised: r.u64()? as i64, resident: r.u64()? as i64 };
+        let created = FileTime(r.u64()?);
+        let label_bytes = r.u16()? as usize;
+        let label = String::from_utf8_lossy(r.bytes(label_bytes)?).into_owned();
+        let sb = Superblock {
+            id,
+            label,
+            created,
+            size_blocks,
+            journal_block,
+            journal_blocks,
+            generation,
+            root: u8::try_from(level).ok().filter(|l| *l != 0xFF).map(|l| (ptr, l)),
+            start,
+            seq,
+            next_id,
+            counters,
+            epoch,
+        };
+        let plausible = sb.journal_block >= SLOTS
+            && sb.journal_blocks >= 64
+            && sb.journal_blocks < sb.size_blocks
+            && sb.journal_block < sb.size_blocks - sb.journal_blocks
+            && sb.start.block <= sb.journal_blocks
+            && sb.size_blocks <= u64::MAX / BLOCK_BYTES
+            && level <= 0xFF;
+        if plausible { Ok(sb) } else { Err(VolError::Corrupt("superblock")) }
+    }
+
+    /// The newest one on the device.
+    pub fn read(device: &dyn Device) -> VolResult<Superblock> {
+        let blocks = device.size_bytes() / BLOCK_BYTES;
+        if blocks < SIZE_BYTES_MIN / BLOCK_BYTES {
+            return Err(VolError::Unknown("there is no volume here"));
+        }
+        let mut best: Option<Superblock> = None;
+        let mut error = VolError::Unknown("there is no volume here");
+        for at in [0, 1, blocks - 2, blocks - 1] {
+            let mut buf = vec![0; BLOCK];
+            // A copy that does not pass is tried as it is: what it says of itself is the better message.
+            let check = BlockCheck::Trailer { seed: SEED };
+            if device.read_checked(at * BLOCK_BYTES, &mut buf, &check).is_err() {
+                if let Err(e) = device.read(at * BLOCK_BYTES, &mut buf) {
+                    error = e.into();
+                    continue;
+                }
+            }
+            match Superblock::decode(&buf) {
+                Ok(sb) if sb.size_blocks > blocks => error = VolError::Corrupt("the device is smaller than the volume"),
+                Ok(sb) if best.as_ref().is_none_or(|b| b.generation < sb.generation) => best = Some(sb),
+                Ok(_) => {}
+                Err(e @ VolError::Corrupt(_)) => error = e,
+                Err(_) => {}
+            }
+        }
+        best.ok_or(error)
+    }
+
+    /// Writes this generation's slot. Not durable before a flush.
+    pub fn write(&self, device: &dyn Device) -> VolResult<()> {
+        let bytes = self.encode();
+        let slot = self.generation % SLOTS;
+        device.write(slot * BLOCK_BYTES, &bytes)?;
+        device.write((self.size_blocks - SLOTS + slot) * BLOCK_BYTES, &bytes)?;
+        Ok(())
+    }
+}

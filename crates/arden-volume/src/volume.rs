@@ -1,0 +1,539 @@
+//! The volume: formatting, opening with replay, group commit, checkpoints, and the table of files in use. Owns the
+//! order in which things become durable:
+//!
+//! - data is flushed before the batch of the journal that speaks of it is written;
+//! - a batch is flushed before an operation in it is acknowledged as durable;
+//! - the nodes of a new tree are flushed before the superblock that leads to them, that before old nodes are reused;
+//! - blocks that an operation freed are reused only when that operation is durable.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arden_block::BLOCK_BYTES;
+use arden_wire::{FileTime, dtyp::SecurityDescriptor};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::{
+    alloc::{Alloc, Run},
+    device::Device,
+    error::{VolError, VolResult},
+    files::OpenFile,
+    inode::{Inode, ROOT_INO},
+    journal::Journal,
+    keys,
+    kv::{self, Core, MapOp, Reading, Txn, View},
+    ns::Tunnel,
+    superblock::{JournalStart, SLOTS, Superblock},
+    tree::{Root, Tree},
+    treenode::NODE_BLOCKS,
+};
+
+/// Limits and habits of an open volume.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// Memory for nodes of the tree.
+    pub cache_bytes: usize,
+    /// Changes in memory; a checkpoint is made when they are more.
+    pub overlay_bytes_max: usize,
+    /// A thread of the volume's own commits and makes checkpoints. Without it, callers do when they have to.
+    pub background: bool,
+    /// How long a change that nobody waits for may stay in memory.
+    pub commit_interval: Duration,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        VolumeOptions {
+            cache_bytes: 64 << 20,
+            overlay_bytes_max: 64 << 20,
+            background: true,
+            commit_interval: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Thousandths of the journal from which on a checkpoint is made, and from which on operations wait for it.
+const JOURNAL_FULL_SOFT: u64 = 400;
+const JOURNAL_FULL_HARD: u64 = 650;
+/// The list of streams with blocks in the tree, as of a checkpoint.
+const DIRTY_KEY: &[u8] = b"W";
+const DIRTY_LISTED_MAX: usize = 250;
+const DESCRIPTORS_CACHED_MAX: usize = 4096;
+/// A discard of fewer blocks is not worth its call.
+const DISCARD_BLOCKS_MIN: u64 = 64;
+
+/// A checkpoint that is being made.
+struct Freeze {
+    seq: u64,
+    next_id: u64,
+    counters: crate::superblock::Counters,
+    start: JournalStart,
+    used: u64,
+}
+
+#[derive(Default)]
+struct Wakeup {
+    stop: bool,
+    checkpoint: bool,
+}
+
+pub struct Volume {
+    me: Weak<Volume>,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) core: RwLock<Core>,
+    pub(crate) alloc: Mutex<Alloc>,
+    pub(crate) journal: Journal,
+    pub(crate) tree: Tree,
+    superblock: Mutex<Superblock>,
+    commit: Mutex<()>,
+    durable_seq: AtomicU64,
+    checkpoint: Mutex<Option<Freeze>>,
+    failed: AtomicBool,
+    pub(crate) options: VolumeOptions,
+    pub(crate) files: Mutex<HashMap<u64, Weak<OpenFile>>>,
+    /// Files without a name whose last user went.
+    reap: Mutex<Vec<u64>>,
+    pub(crate) descriptors: Mutex<HashMap<u64, Arc<SecurityDescriptor>>>,
+    pub(crate) descriptor_ids: Mutex<HashMap<Vec<u8>, u64>>,
+    pub(crate) tunnel: Tunnel,
+    wakeup: Arc<(Mutex<Wakeup>, Condvar)>,
+}
+
+impl Volume {
+    /// Makes an empty volume on the device; what was there is lost.
+    pub fn format(device: &dyn Device, label: &str, id: u128, now: FileTime) -> VolResult<()> {
+        let sb = Superblock::plan(device.size_bytes(), id, label, now)?;
+        // Nothing that an earlier volume left may look like the beginning of this journal.
+        device.write(sb.journal_block * BLOCK_BYTES, &[0; BLOCK_BYTES as usize])?;
+        let blank = vec![0; BLOCK_BYTES as usize];
+        for slot in 0..SLOTS {
+            device.write(slot * BLOCK_BYTES, &blank)?;
+            device.write((sb.size_blocks - SLOTS + slot) * BLOCK_BYTES, &blank)?;
+        }
+        device.flush()?;
+        sb.write(device)?;
+        device.flush()?;
+        Ok(())
+    }
+
+    pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> VolResult<Arc<Volume>> {
+        let sb = Superblock::read(&*device)?;
+        let parts = load(&device, &sb, &options)?;
+        let volume = Volume::from_parts(device, sb, parts, options);
+        volume.make_root()?;
+        let orphans = volume.reading().collect(&[keys::ORPHAN], &[keys::ORPHAN + 1], usize::MAX)?;
+        volume.reap.lock().extend(orphans.iter().map(|(k, _)| keys::first(k)));
+        volume.reap_now();
+        if volume.options.background {
+            start_background(&volume)?;
+        }
+        Ok(volume)
+    }
+
+    pub(crate) fn from_parts(
+        device: Arc<dyn Device>,
+        sb: Superblock,
+        parts: (Core, Alloc, Journal, Tree),
+        options: VolumeOptions,
+    ) -> Arc<Volume> {
+        let (core, alloc, journal, tree) = parts;
+        let seq = core.seq;
+        Arc::new_cyclic(|me| Volume {
+            me: me.clone(),
+            device,
+            core: RwLock::new(core),
+            alloc: Mutex::new(alloc),
+            journal,
+            tree,
+            superblock: Mutex::new(sb),
+            commit: Mutex::new(()),
+            durable_seq: AtomicU64::new(seq),
+            checkpoint: Mutex::new(None),
+            failed: AtomicBool::new(false),
+            files: Mutex::default(),
+            reap: Mutex::default(),
+            descriptors: Mutex::default(),
+            descriptor_ids: Mutex::default(),
+            tunnel: Tunnel::default(),
+            wakeup: Arc::default(),
+            options,
+        })
+    }
+
+    /// The first opening of a new volume.
+    fn make_root(&self) -> VolResult<()> {
+        if self.reading().get(&keys::one(keys::INODE, ROOT_INO))?.is_some() {
+            return Ok(());
+        }
+        let created = self.superblock.lock().created;
+        let mut t = self.begin();
+        let sd = t.intern_descriptor(&crate::security::default_root())?;
+        let root = Inode {
+            directory: true,
+            creation: created,
+            last_access: created,
+            last_write: created,
+            change: created,
+            links: 1,
+            sd,
+            ..Inode::default()
+        };
+        t.put(keys::one(keys::INODE, ROOT_INO), root.encode());
+        let seq = t.commit()?;
+        self.commit_to(seq)
+    }
+
+    /// None while the volume goes away.
+    pub(crate) fn file_for_settling(&self, ino: u64) -> Option<Arc<OpenFile>> {
+        self.me.upgrade().map(|me| me.file(ino, false))
+    }
+
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        Reading { tree: &self.tree, core: self.core.read() }
+    }
+
+    pub(crate) fn begin(&self) -> Txn<'_> {
+        Txn::new(self, self.core.write())
+    }
+
+    pub(crate) fn check_alive(&self) -> VolResult<()> {
+        if self.failed.load(Ordering::Acquire) { Err(VolError::Failed) } else { Ok(()) }
+    }
+
+    fn fail(&self, e: VolError) -> VolError {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            tracing::error!("the volume stops: {e}");
+        }
+        e
+    }
+
+    /// Returns when operation `seq`, and all before it, are durable. Whoever comes first writes for all who wait.
+    pub fn commit_to(&self, seq: u64) -> VolResult<()> {
+        if self.durable_seq.load(Ordering::Acquire) >= seq {
+            return Ok(());
+        }
+        let _leader = self.commit.lock();
+        if self.durable_seq.load(Ordering::Acquire) >= seq {
+            return Ok(());
+        }
+        self.check_alive()?;
+        let Some(sealed) = self.journal.seal().map_err(|e| self.fail(e))? else { return Ok(()) };
+        let written = || -> VolResult<()> {
+            if sealed.data {
+                self.device.flush()?;
+            }
+            for (at, bytes) in &sealed.writes {
+                self.device.write(*at, bytes)?;
+            }
+            self.device.flush()?;
+            Ok(())
+        };
+        written().map_err(|e| self.fail(e))?;
+        self.now_durable(sealed.last_seq);
+        Ok(())
+    }
+
+    fn now_durable(&self, seq: u64) {
+        self.durable_seq.fetch_max(seq, Ordering::AcqRel);
+        let runs = self.alloc.lock().take_pending(seq);
+        for run in runs.iter().filter(|r| r.len >= DISCARD_BLOCKS_MIN) {
+            if let Err(e) = self.device.discard(run.start * BLOCK_BYTES, run.len * BLOCK_BYTES) {
+                tracing::debug!("discard: {e}");
+            }
+        }
+        self.alloc.lock().release(&runs);
+    }
+
+    /// Makes everything done so far durable.
+    pub fn sync(&self) -> VolResult<()> {
+        let seq = self.core.read().seq;
+        self.commit_to(seq)
+    }
+
+    /// The number of the last operation, and of the last durable one.
+    pub fn progress(&self) -> (u64, u64) {
+        // The durable one first, so that it is never ahead.
+        let durable = self.durable_seq.load(Ordering::Acquire);
+        (self.core.read().seq, durable)
+    }
+
+    /// Before an operation, without locks: makes room in the journal and in memory.
+    pub(crate) fn make_room(&self) -> VolResult<()> {
+        self.check_alive()?;
+        self.reap_now();
+        if self.is_over(JOURNAL_FULL_HARD, 2) || (!self.options.background && self.is_over(JOURNAL_FULL_SOFT, 1)) {
+            let mut unfinished = self.checkpoint.lock();
+            // Somebody else may have just made one.
+            if self.is_over(JOURNAL_FULL_SOFT, 1) {
+                return self.checkpoint_locked(&mut unfinished);
+            }
+        } else if self.is_over(JOURNAL_FULL_SOFT, 1) {
+            let mut w = self.wakeup.0.lock();
+            if !w.checkpoint {
+                w.checkpoint = true;
+                self.wakeup.1.notify_all();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, journal: u64, overlays: usize) -> bool {
+        self.journal.fullness() >= journal
+            || self.core.read().overlay_bytes >= self.options.overlay_bytes_max.saturating_mul(overlays)
+    }
+
+    /// Brings the tree on the device up to date and lets the journal begin anew.
+    pub fn checkpoint(&self) -> VolResult<()> {
+        self.checkpoint_locked(&mut self.checkpoint.lock())
+    }
+
+    fn checkpoint_locked(&self, unfinished: &mut Option<Freeze>) -> VolResult<()> {
+        self.check_alive()?;
+        if unfinished.is_none() {
+            self.settle_blocks()?;
+            *unfinished = self.freeze();
+        }
+        let Some(freeze) = unfinished.as_ref() else { return Ok(()) };
+        let (frozen, root) = {
+            let core = self.core.read();
+            (core.frozen.clone(), core.root)
+        };
+        let Some(frozen) = frozen else { return Ok(()) };
+        let mut sb = self.superblock.lock().clone();
+        sb.generation += 1;
+        let applied = match self.tree.apply(&root, &frozen, sb.generation, &self.alloc) {
+            Ok(a) => a,
+            // No room: tried again later, with what is frozen.
+            Err(VolError::Full) => return Err(VolError::Full),
+            Err(e) => return Err(self.fail(e)),
+        };
+        sb.root = applied.root;
+        sb.start = freeze.start;
+        sb.seq = freeze.seq;
+        sb.next_id = freeze.next_id;
+        sb.counters = freeze.counters;
+        let written = || -> VolResult<()> {
+            self.device.flush()?;
+            sb.write(&*self.device)?;
+            self.device.flush()?;
+            Ok(())
+        };
+        written().map_err(|e| self.fail(e))?;
+        let (seq, used) = (freeze.seq, freeze.used);
+        {
+            let mut core = self.core.write();
+            core.root = sb.root;
+            core.frozen = None;
+            let mut alloc = self.alloc.lock();
+            for block in applied.freed {
+                self.tree.forget(block);
+                alloc.cancel(Run { start: block, len: NODE_BLOCKS });
+            }
+        }
+        *self.superblock.lock() = sb;
+        self.journal.trim(used);
+        *unfinished = None;
+        self.now_durable(seq);
+        Ok(())
+    }
+
+    /// Takes all changes so far as the next checkpoint's. None when there are none.
+    fn freeze(&self) -> Option<Freeze> {
+        let mut core = self.core.write();
+        if core.overlay.is_empty() {
+            return None;
+        }
+        let mut layer = std::mem::take(&mut core.overlay);
+        core.overlay_bytes = 0;
+        for (page, bytes) in self.alloc.lock().take_dirty() {
+            layer.insert(keys::one(keys::MAP, page as u64), bytes.map(Into::into));
+        }
+        let listed: Vec<u8> = core
+            .dirty
+            .iter()
+            .take(DIRTY_LISTED_MAX)
+            .flat_map(|(sid, ino)| [sid.to_le_bytes(), ino.to_le_bytes()].concat())
+            .collect();
+        layer.insert(DIRTY_KEY.to_vec(), (!listed.is_empty()).then(|| listed.into()));
+        core.frozen = Some(Arc::new(layer));
+        let (start, used) = self.journal.position();
+        Some(Freeze { seq: core.seq, next_id: core.next_id, counters: core.counters, start, used })
+    }
+
+    /// A file without a name has no user any more.
+    pub(crate) fn reap_later(&self, ino: u64) {
+        self.reap.lock().push(ino);
+    }
+
+    pub(crate) fn reap_now(&self) {
+        loop {
+            let Some(ino) = self.reap.lock().pop() else { return };
+            if let Err(e) = self.delete_orphan(ino) {
+                tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}");
+            }
+        }
+    }
+
+    /// Everything durable, tree up to date: the next opening has nothing to replay.
+    pub fn close(&self) -> VolResult<()> {
+        self.stop_background();
+        self.reap_now();
+        self.sync()?;
+        self.checkpoint()
+    }
+
+    fn stop_background(&self) {
+        self.wakeup.0.lock().stop = true;
+        self.wakeup.1.notify_all();
+    }
+
+    pub(crate) fn remember_descriptor(&self, id: u64, sd: &Arc<SecurityDescriptor>) {
+        let mut cache = self.descriptors.lock();
+        if cache.len() >= DESCRIPTORS_CACHED_MAX {
+            cache.clear();
+        }
+        cache.insert(id, sd.clone());
+    }
+
+    /// Total, free, and promised bytes.
+    pub fn room(&self) -> (u64, u64, u64) {
+        self.reap_now();
+        let promised = {
+            let core = self.core.read();
+            (core.counters.promised + core.counters.resident).max(0) as u64
+        };
+        let alloc = self.alloc.lock();
+        let free = alloc.free_blocks().saturating_sub(alloc.reserve).saturating_sub(promised);
+        (alloc.total_blocks() * BLOCK_BYTES, free * BLOCK_BYTES, promised * BLOCK_BYTES)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.stop_background();
+        if self.options.background && self.sync().is_err() {
+            tracing::warn!("the last changes of a volume may be lost");
+        }
+    }
+}
+
+fn start_background(volume: &Arc<Volume>) -> VolResult<()> {
+    let weak = Arc::downgrade(volume);
+    let wakeup = volume.wakeup.clone();
+    let interval = volume.options.commit_interval;
+    let run = move || loop {
+        let checkpoint = {
+            let mut w = wakeup.0.lock();
+            if !w.stop && !w.checkpoint {
+                wakeup.1.wait_for(&mut w, interval);
+            }
+            if w.stop {
+                return;
+            }
+            std::mem::take(&mut w.checkpoint)
+        };
+        let Some(volume) = weak.upgrade() else { return };
+        volume.reap_now();
+        let done = if checkpoint { volume.checkpoint() } else { volume.sync() };
+        match done {
+            Ok(()) => {}
+            Err(VolError::Failed) => return,
+            Err(e) => tracing::warn!("volume: {e}"),
+        }
+    };
+    let spawned = std::thread::Builder::new().name("arden-volume".into()).spawn(run);
+    spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
+}
+
+/// Everything in memory, from what lies on the device.
+pub(crate) fn load(
+    device: &Arc<dyn Device>,
+    sb: &Superblock,
+    options: &VolumeOptions,
+) -> VolResult<(Core, Alloc, Journal, Tree)> {
+    let tree = Tree::new(device.clone(), options.cache_bytes);
+    let mut alloc = Alloc::new(sb.size_blocks);
+    let fixed = [
+        Run { start: 0, len: SLOTS },
+        Run { start: sb.journal_block, len: sb.journal_blocks },
+        Run { start: sb.size_blocks - SLOTS, len: SLOTS },
+    ];
+    let twice = VolError::Corrupt("a block has two owners");
+    for run in fixed {
+        if !alloc.occupy(run) {
+            return Err(twice);
+        }
+    }
+    let root: Root = sb.root;
+    tree.walk(&root, false, &mut |ptr, _| {
+        if alloc.occupy(Run { start: ptr.block, len: NODE_BLOCKS }) { Ok(()) } else { Err(twice) }
+    })?;
+    let mut core = Core {
+        root,
+        next_id: sb.next_id,
+        seq: sb.seq,
+        counters: sb.counters,
+        epoch: sb.epoch,
+        dirty: BTreeMap::new(),
+        ..Core::default()
+    };
+    load_map(&core, &tree, &mut alloc)?;
+    if let Some(list) = core.get(&tree, DIRTY_KEY)? {
+        for pair in list.chunks_exact(16) {
+            let mut r = arden_wire::cursor::Reader::new(pair);
+            core.dirty.insert(r.u64()?, r.u64()?);
+        }
+    }
+    let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, sb.start, 0);
+    let (next, used) = journal.replay(&**device, sb.start, &mut |seq, record| {
+        if seq <= sb.seq {
+            return Ok(());
+        }
+        if seq != core.seq + 1 {
+            return Err(VolError::Corrupt("the journal skips an operation"));
+        }
+        core.seq = seq;
+        kv::replay(&mut core, &tree, record, &mut |op| replay_map(&mut alloc, seq, op))
+    })?;
+    let runs = alloc.take_pending(core.seq);
+    alloc.release(&runs);
+    let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, next, used);
+    Ok((core, alloc, journal, tree))
+}
+
+fn load_map(core: &Core, tree: &Tree, alloc: &mut Alloc) -> VolResult<()> {
+    let mut result = Ok(());
+    core.scan(tree, &[keys::MAP], &[keys::MAP + 1], &mut |k, v| {
+        result = alloc.load_page(usize::try_from(keys::first(k)).unwrap_or(usize::MAX), v);
+        result.is_ok()
+    })?;
+    result
+}
+
+fn replay_map(alloc: &mut Alloc, seq: u64, op: MapOp) -> VolResult<()> {
+    let in_range = |run: &Run| run.start.checked_add(run.len).is_some_and(|e| e <= alloc.total_blocks());
+    match op {
+        MapOp::Enter(run) if in_range(&run) => {
+            // What was freed before in the journal is free here: order is kept.
+            let runs = alloc.take_pending(seq - 1);
+            alloc.release(&runs);
+            alloc.enter(run);
+            Ok(())
+        }
+        MapOp::Free(run) if in_range(&run) => {
+            alloc.free(seq, run);
+            Ok(())
+        }
+        _ => Err(VolError::Corrupt("journal")),
+    }
+}

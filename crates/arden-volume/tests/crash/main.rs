@@ -1,0 +1,172 @@
+//! Random operations of every kind on a volume and on a naive model, a crash at any write, the volume opened again and
+//! compared: it has to be as the model was after some operation, not before the last one that was durable; and `check`
+//! has to find nothing. `ARDEN_VOLUME_SEEDS=from..to` and `ARDEN_VOLUME_SECONDS` run other seeds, and longer.
+
+mod device;
+mod model;
+mod ops;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arden_block::rng::Rng;
+use arden_volume::{Durability, Volume, VolumeOptions, VolumeStore};
+use arden_wire::FileTime;
+
+use device::CrashDevice;
+use model::{Dump, Model};
+
+struct Run {
+    rng: Rng,
+    seed: u64,
+    options: VolumeOptions,
+    durability: Durability,
+    /// What the volume may be after a crash, with the number of the last operation that each needs.
+    candidates: Vec<(u64, Model)>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut rng = Rng::new(seed);
+        let options = VolumeOptions {
+            cache_bytes: 64 << 10,
+            overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
+            background: false,
+            commit_interval: Duration::from_secs(60),
+        };
+        let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
+        Run { rng, seed, options, durability, candidates: vec![(0, Model::new())] }
+    }
+
+    /// Opens after a crash, several times when it crashes on the way, and finds out which candidate it is.
+    fn open(&mut self, mut media: Vec<u8>) -> (Arc<CrashDevice>, Arc<Volume>) {
+        loop {
+            let left = if self.rng.one_in(4) { Some(self.rng.below(20)) } else { None };
+            let device = Arc::new(CrashDevice::new(media, left));
+            let opened = Volume::open(device.clone(), self.options.clone());
+            let vol = match opened {
+                Ok(vol) => vol,
+                Err(_) if device.is_dead() => {
+                    media = device.crash(&mut self.rng);
+                    continue;
+                }
+                Err(e) => panic!("seed {}: {e}", self.seed),
+            };
+            device.die_after(None);
+            if device.is_dead() {
+                drop(vol);
+                media = device.crash(&mut self.rng);
+                continue;
+            }
+            self.compare(&vol);
+            return (device, vol);
+        }
+    }
+
+    fn compare(&mut self, vol: &Arc<Volume>) {
+        let seed = self.seed;
+        let report = vol.check(true).unwrap();
+        assert!(report.is_clean(), "seed {seed}: {:#?}", report.errors);
+        assert_eq!(report.unaccounted_blocks, 0, "seed {seed}");
+        let store = VolumeStore::new(vol.clone(), Durability::Plain);
+        let dump = Dump::of(vol, &*store);
+        let found = self.candidates.iter().rposition(|(_, m)| m.dump() == dump);
+        let Some(found) = found else {
+            let last = &self.candidates.last().unwrap().1;
+            let first = &self.candidates[0].1;
+            panic!(
+                "seed {seed}: none of {} states. From the last: {}\nFrom the first: {}",
+                self.candidates.len(),
+                last.dump().difference(&dump),
+                first.dump().difference(&dump)
+            );
+        };
+        let model = self.candidates.swap_remove(found).1;
+        self.candidates = vec![(0, model)];
+    }
+
+    fn run(&mut self) {
+        let size = [8usize, 12, 24, 40][self.rng.below(4) as usize] << 20;
+        let device = CrashDevice::new(vec![0; size], None);
+        Volume::format(&device, "crash", u128::from(self.seed) << 64 | 77, FileTime(1)).unwrap();
+        let mut media = device.crash(&mut self.rng);
+        for _ in 0..1 + self.rng.below(4) {
+            let (device, vol) = self.open(media);
+            self.candidates[0].0 = vol.progress().0;
+            let steps = 20 + self.rng.below(160);
+            if self.rng.one_in(5) {
+                device.die_after(None);
+            } else {
+                device.die_after(Some(self.rng.below(steps * 2)));
+            }
+            let store = VolumeStore::new(vol.clone(), self.durability);
+            for _ in 0..steps {
+                let mut model = self.candidates.last().unwrap().1.clone();
+                let outcome = ops::step(&mut self.rng, &vol, &*store, &mut model, self.seed);
+                let (seq, durable) = vol.progress();
+                match outcome {
+                    // Some operations change nothing, and then nothing has to be durable.
+                    ops::Outcome::Done if self.candidates.last().is_some_and(|(_, m)| *m == model) => {}
+                    ops::Outcome::Done => self.candidates.push((seq, model)),
+                    ops::Outcome::Unknown => self.candidates.push((u64::MAX, model)),
+                    ops::Outcome::Refused => {}
+                }
+                // All before the last one that is durable cannot be any more.
+                let keep = self.candidates.iter().rposition(|(s, _)| *s <= durable).unwrap_or(0);
+                self.candidates.drain(..keep);
+                if device.is_dead() {
+                    break;
+                }
+                if self.durability == Durability::WriteThrough && outcome == ops::Outcome::Done {
+                    assert_eq!(self.candidates.len(), 1, "seed {}: acknowledged and not durable", self.seed);
+                }
+            }
+            if !device.is_dead() && self.rng.one_in(2) {
+                // In memory it has to be the last one.
+                let last = self.candidates.pop().unwrap();
+                let (before, durable) = (std::mem::take(&mut self.candidates), last.1.clone());
+                self.candidates = vec![last];
+                self.compare(&vol);
+                self.candidates = before;
+                self.candidates.push((vol.progress().0, durable));
+            }
+            drop(store);
+            drop(vol);
+            media = device.crash(&mut self.rng);
+        }
+        self.open(media);
+    }
+}
+
+fn seeds() -> (u64, u64, Duration) {
+    let seconds = std::env::var("ARDEN_VOLUME_SECONDS").ok().and_then(|s| s.parse().ok());
+    let range = std::env::var("ARDEN_VOLUME_SEEDS").ok();
+    let parsed =
+        range.as_deref().and_then(|s| s.split_once("..")).map(|(a, b)| (a.parse().unwrap(), b.parse().unwrap()));
+    let (from, to) = parsed.unwrap_or((0, u64::MAX));
+    let limit = if range.is_some() && seconds.is_none() { 1_000_000 } else { seconds.unwrap_or(10) };
+    (from, to, Duration::from_secs(limit))
+}
+
+#[test]
+fn a_crash_at_any_write_loses_nothing_durable_and_leaves_nothing_half_done() {
+    let (from, to, limit) = seeds();
+    let (started, mut n) = (Instant::now(), 0);
+    for seed in from..to {
+        if started.elapsed() > limit {
+            break;
+        }
+        if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
+            eprintln!("seed {seed}");
+        }
+        let run = std::panic::catch_unwind(|| Run::new(seed).run());
+        if let Err(e) = run {
+            eprintln!("seed {seed} fails: ARDEN_VOLUME_SEEDS={seed}..{}", seed + 1);
+            std::panic::resume_unwind(e);
+        }
+        n += 1;
+    }
+    println!("{n} seeds from {from}");
+}

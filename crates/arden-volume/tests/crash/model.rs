@@ -1,0 +1,207 @@
+//! The naive oracle: files as plain maps and vectors, and the operations on them with their outcomes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
+
+use arden_store::{
+    name::fold,
+    store::{FileStore, NodeRef, Wait},
+};
+use arden_volume::Volume;
+use arden_wire::access::*;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct File {
+    pub directory: bool,
+    pub attributes: u32,
+    pub data: Rc<Vec<u8>>,
+    pub sparse: bool,
+    /// By folded name.
+    pub streams: BTreeMap<String, (String, Rc<Vec<u8>>)>,
+    pub eas: BTreeMap<String, Vec<u8>>,
+    pub reparse: Option<(u32, Vec<u8>)>,
+    pub object_id: Option<u128>,
+    pub descriptor: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Model {
+    pub files: BTreeMap<u64, Rc<File>>,
+    /// By directory and folded name.
+    pub names: BTreeMap<(u64, String), (String, u64)>,
+    pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub next: u64,
+}
+
+pub const ROOT: u64 = 0;
+
+impl Model {
+    pub fn new() -> Model {
+        let root = File { directory: true, descriptor: 0xFF, ..File::default() };
+        Model { files: BTreeMap::from([(ROOT, Rc::new(root))]), next: 1, ..Model::default() }
+    }
+
+    pub fn find(&self, directory: u64, name: &str) -> Option<u64> {
+        self.names.get(&(directory, fold(name).into_owned())).map(|(_, id)| *id)
+    }
+
+    pub fn file(&mut self, id: u64) -> &mut File {
+        Rc::make_mut(self.files.get_mut(&id).unwrap())
+    }
+
+    pub fn add(&mut self, directory: u64, name: &str, file: File) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.files.insert(id, Rc::new(file));
+        self.names.insert((directory, fold(name).into_owned()), (name.to_owned(), id));
+        id
+    }
+
+    pub fn links(&self, id: u64) -> usize {
+        self.names.values().filter(|(_, i)| *i == id).count()
+    }
+
+    pub fn remove_name(&mut self, directory: u64, name: &str) {
+        if let Some((_, id)) = self.names.remove(&(directory, fold(name).into_owned()))
+            && self.links(id) == 0
+        {
+            self.files.remove(&id);
+        }
+    }
+
+    pub fn is_empty(&self, directory: u64) -> bool {
+        !self.names.keys().any(|(d, _)| *d == directory)
+    }
+
+    pub fn is_below(&self, mut at: u64, top: u64) -> bool {
+        loop {
+            if at == top {
+                return true;
+            }
+            match self.names.iter().find(|(_, (_, id))| *id == at) {
+                Some(((parent, _), _)) => at = *parent,
+                None => return false,
+            }
+        }
+    }
+
+    /// What can be seen of it: by path; hard links by the first path.
+    pub fn dump(&self) -> Dump {
+        let mut out = Dump { handles: self.handles.clone(), ..Dump::default() };
+        let mut first = HashMap::new();
+        self.dump_directory(ROOT, "", &mut out, &mut first);
+        out
+    }
+
+    fn dump_directory(&self, id: u64, path: &str, out: &mut Dump, first: &mut HashMap<u64, String>) {
+        for ((_, _), (name, child)) in self.names.range((id, String::new())..(id + 1, String::new())) {
+            let path = format!("{path}/{name}");
+            let same = first.entry(*child).or_insert_with(|| path.clone()).clone();
+            out.files.insert(path.clone(), (same, self.links(*child) as u32, self.files[child].clone()));
+            if self.files[child].directory {
+                self.dump_directory(*child, &path, out, first);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dump {
+    pub files: BTreeMap<String, (String, u32, Rc<File>)>,
+    pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Dump {
+    /// What the volume shows.
+    pub fn of(vol: &Volume, store: &dyn FileStore) -> Dump {
+        let mut out = Dump { handles: vol.load_handles().unwrap().into_iter().collect(), ..Dump::default() };
+        let mut first = HashMap::new();
+        directory(&store.root(), "", &mut out, &mut first, store);
+        out
+    }
+
+    /// The first difference, for people.
+    pub fn difference(&self, other: &Dump) -> String {
+        for (path, a) in &self.files {
+            match other.files.get(path) {
+                None => return format!("{path} is missing"),
+                Some(b) if a != b => {
+                    let at = a.2.data.iter().zip(b.2.data.iter()).position(|(x, y)| x != y);
+                    let (mut x, mut y) = (a.clone(), b.clone());
+                    let lens = (x.2.data.len(), y.2.data.len());
+                    Rc::make_mut(&mut x.2).data = Rc::default();
+                    Rc::make_mut(&mut y.2).data = Rc::default();
+                    let short = |f: &(String, u32, Rc<File>)| {
+                        let mut f = f.clone();
+                        for s in Rc::make_mut(&mut f.2).streams.values_mut() {
+                            s.1 = Rc::new(vec![s.1.len() as u8]);
+                        }
+                        format!("{f:?}")
+                    };
+                    return format!("{path}: data differs at {at:?}, {lens:?}\n{}\n{}", short(&x), short(&y));
+                }
+                Some(_) => {}
+            }
+        }
+        other.files.keys().find(|p| !self.files.contains_key(*p)).map_or_else(
+            || format!("handles {:?} and {:?}", self.handles, other.handles),
+            |p| format!("{p} should not be there"),
+        )
+    }
+}
+
+pub fn read_all(node: &NodeRef) -> Vec<u8> {
+    let mut buf = vec![0xEE; node.stat().unwrap().end_of_file as usize + 7];
+    let n = node.read_at(0, &mut buf, Wait::Yes).unwrap();
+    buf.truncate(n);
+    buf
+}
+
+fn directory(dir: &NodeRef, path: &str, out: &mut Dump, first: &mut HashMap<u64, String>, store: &dyn FileStore) {
+    let mut cursor = dir.list().unwrap();
+    while let Some(entry) = cursor.peek(&|_| true).unwrap() {
+        cursor.advance();
+        let path = format!("{path}/{}", entry.name);
+        let parsed = arden_store::name::NtPath::parse(path.trim_start_matches('/')).unwrap();
+        let node = match store.lookup(&parsed).unwrap() {
+            arden_store::store::Lookup::Found(node) => node,
+            _ => panic!("{path} is listed and not found"),
+        };
+        let stat = node.stat().unwrap();
+        assert_eq!(stat, entry.stat, "{path}");
+        assert_eq!(node.path().join("/"), path.trim_start_matches('/'));
+        let file = File {
+            directory: stat.directory,
+            attributes: stat.attributes & ATTR_SETTABLE,
+            data: Rc::new(if stat.directory { Vec::new() } else { read_all(&node) }),
+            sparse: stat.attributes & ATTR_SPARSE != 0,
+            streams: streams(&node, &path, store),
+            eas: node.eas().unwrap().into_iter().map(|e| (e.name.to_ascii_uppercase(), e.value)).collect(),
+            reparse: node.reparse().ok(),
+            object_id: node.object_id().unwrap(),
+            descriptor: node.security().unwrap().dacl.as_ref().map_or(0, |d| d.aces.len() as u8),
+        };
+        let same = first.entry(stat.id.file).or_insert_with(|| path.clone()).clone();
+        let is_directory = file.directory;
+        out.files.insert(path.clone(), (same, stat.links, Rc::new(file)));
+        if is_directory {
+            directory(&node, &path, out, first, store);
+        }
+    }
+}
+
+fn streams(node: &NodeRef, path: &str, store: &dyn FileStore) -> BTreeMap<String, (String, Rc<Vec<u8>>)> {
+    let mut out = BTreeMap::new();
+    for s in node.streams().unwrap().into_iter().filter(|s| !s.name.is_empty()) {
+        let full = format!("{}:{}", path.trim_start_matches('/'), s.name);
+        match store.lookup(&arden_store::name::NtPath::parse(&full).unwrap()).unwrap() {
+            arden_store::store::Lookup::Found(stream) => {
+                out.insert(fold(&s.name).into_owned(), (s.name.clone(), Rc::new(read_all(&stream))));
+            }
+            _ => panic!("{full} is listed and not found"),
+        }
+    }
+    out
+}

@@ -1,0 +1,489 @@
+//! One random operation on both the volume and the model.
+
+use std::rc::Rc;
+
+use arden_block::rng::Rng;
+use arden_store::{
+    name::{NtPath, fold},
+    store::*,
+};
+use arden_volume::Volume;
+use arden_wire::{
+    NtStatus,
+    access::*,
+    dtyp::{Ace, Acl, SecurityDescriptor, well_known},
+};
+
+use crate::model::{File, Model, ROOT, read_all};
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// Did not happen, and changed nothing.
+    Refused,
+    /// The device died: it happened or it did not.
+    Unknown,
+}
+
+const NAMES: [&str; 14] =
+    ["a", "B", "b", "Cc", "ünï", "ÜNÏ", "d.txt", "E", "f with a longer name.text", "g", "h", "i", "J", "k"];
+const FILE_MAX: u64 = 700_000;
+
+fn descriptor(n: u8) -> SecurityDescriptor {
+    let aces = (0..n).map(|i| Ace::allow(&well_known::EVERYONE, FILE_GENERIC_READ | u32::from(i) << 1, 0));
+    SecurityDescriptor::with_dacl(&well_known::BUILTIN_USERS, &well_known::BUILTIN_USERS, Acl::new(aces.collect()))
+}
+
+struct At {
+    node: NodeRef,
+    id: u64,
+    /// Where its name is.
+    parent: u64,
+    name: String,
+}
+
+struct World<'a> {
+    rng: &'a mut Rng,
+    vol: &'a Volume,
+    store: &'a dyn FileStore,
+    model: &'a mut Model,
+}
+
+fn path_of(model: &Model, directory: u64) -> Option<String> {
+    if directory == ROOT {
+        return Some(String::new());
+    }
+    let ((parent, _), (name, _)) = model.names.iter().find(|(_, (_, id))| *id == directory)?;
+    Some(format!("{}{name}\\", path_of(model, *parent)?))
+}
+
+impl World<'_> {
+    fn pick(&mut self, directory: bool) -> Option<At> {
+        let all: Vec<_> = self
+            .model
+            .names
+            .iter()
+            .filter(|(_, (_, id))| self.model.files[id].directory == directory)
+            .map(|((p, _), (n, id))| (*p, n.clone(), *id))
+            .collect();
+        if all.is_empty() {
+            return None;
+        }
+        let (parent, name, id) = all[self.rng.below(all.len() as u64) as usize].clone();
+        let path = path_of(self.model, parent)? + &name;
+        match self.store.lookup(&NtPath::parse(&path).unwrap()) {
+            Ok(Lookup::Found(node)) => Some(At { node, id, parent, name }),
+            Ok(_) => panic!("{path:?} is missing"),
+            Err(e) => panic!("{path:?}: {e}"),
+        }
+    }
+
+    fn any(&mut self) -> Option<At> {
+        let directory = self.rng.one_in(4);
+        self.pick(directory)
+    }
+
+    fn directory(&mut self) -> (NodeRef, u64) {
+        if self.rng.one_in(2) {
+            return (self.store.root(), ROOT);
+        }
+        match self.pick(true) {
+            Some(at) if self.model.files[&at.id].reparse.is_none() => (at.node, at.id),
+            _ => (self.store.root(), ROOT),
+        }
+    }
+
+    fn name(&mut self) -> &'static str {
+        NAMES[self.rng.below(NAMES.len() as u64) as usize]
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = match self.rng.below(10) {
+            0..=3 => self.rng.below(300),
+            4..=6 => self.rng.below(9000),
+            7 => 4096 * (1 + self.rng.below(8)),
+            8 => 60_000 + self.rng.below(12_000),
+            _ => 65_536 + self.rng.below(200_000),
+        };
+        let tag = self.rng.next_u64();
+        (0..len).map(|i| (tag >> (i % 7)) as u8 ^ (i >> 8) as u8 ^ i as u8).collect()
+    }
+
+    fn offset(&mut self, len: u64) -> u64 {
+        match self.rng.below(5) {
+            0 => len,
+            1 => 4096 * self.rng.below(FILE_MAX / 2 / 4096),
+            2 => 0,
+            3 => self.rng.below(len + 1),
+            _ => self.rng.below(FILE_MAX / 2),
+        }
+    }
+
+    /// The data that an operation is for: a file's or a stream's. `change` of the model runs when it succeeds.
+    fn data(&mut self) -> Option<(NodeRef, u64, Option<String>)> {
+        let at = self.pick(false)?;
+        let streams: Vec<String> = self.model.files[&at.id].streams.keys().cloned().collect();
+        if streams.is_empty() || self.rng.one_in(2) {
+            return Some((at.node, at.id, None));
+        }
+        let key = streams[self.rng.below(streams.len() as u64) as usize].clone();
+        let path = at.node.path().join("\\") + ":" + &self.model.files[&at.id].streams[&key].0;
+        match self.store.lookup(&NtPath::parse(&path).unwrap()).unwrap() {
+            Lookup::Found(node) => Some((node, at.id, Some(key))),
+            _ => panic!("{path} is missing"),
+        }
+    }
+
+    fn content(&mut self, id: u64, stream: &Option<String>) -> &mut Vec<u8> {
+        let file = self.model.file(id);
+        Rc::make_mut(match stream {
+            None => &mut file.data,
+            Some(key) => &mut file.streams.get_mut(key).unwrap().1,
+        })
+    }
+}
+
+fn put(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if data.len() < offset + bytes.len() {
+        data.resize(offset + bytes.len(), 0);
+    }
+    data[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Makes one operation; the model is changed as if it had succeeded.
+pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
+    let before = model.clone();
+    let kind = rng.below(100);
+    let mut w = World { rng, vol, store, model };
+    let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
+    if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
+        eprintln!("  {kind}: {result:?}, operations and durable {:?}", vol.progress());
+    }
+    match (&result, &expected) {
+        (Ok(()), Ok(())) => Outcome::Done,
+        (Err(NtStatus::INVALID_DEVICE_STATE), _) => Outcome::Unknown,
+        (Err(NtStatus::DISK_FULL), Ok(())) => {
+            *model = before;
+            Outcome::Refused
+        }
+        (Err(a), Err(b)) if a == b => {
+            *model = before;
+            Outcome::Refused
+        }
+        _ => panic!("seed {seed}: operation {kind}: {result:?}, expected {expected:?}"),
+    }
+}
+
+type Both = Option<(Result<()>, Result<()>)>;
+
+impl World<'_> {
+    fn operation(&mut self, kind: u64) -> Both {
+        match kind {
+            0..=11 => self.create(),
+            12..=37 => self.write(),
+            38..=42 => self.resize(),
+            43..=46 => self.zero(),
+            47..=54 => self.rename(),
+            55..=58 => self.link(),
+            59..=65 => self.unlink(),
+            66..=72 => self.streams(),
+            73..=79 => self.attributes(),
+            80..=83 => self.copy(),
+            84..=86 => self.handle(),
+            87..=89 => self.verify_one(),
+            90..=92 => self.unlink_in_use(),
+            93..=96 => Some((self.vol.sync().map_err(Into::into), Ok(()))),
+            _ => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
+        }
+    }
+
+    fn create(&mut self) -> Both {
+        let (dir, id) = self.directory();
+        let name = self.name();
+        let directory = self.rng.one_in(4);
+        let descriptor_kind = 1 + self.rng.below(3) as u8;
+        let sd = descriptor(descriptor_kind);
+        let eas =
+            if self.rng.one_in(5) { vec![Ea { name: "Made".into(), flags: 0, value: vec![7; 9] }] } else { vec![] };
+        let attributes = if self.rng.one_in(2) { ATTR_HIDDEN } else { 0 };
+        let allocation = self.rng.one_in(6).then(|| self.rng.below(100_000));
+        let new = NewFile { directory, attributes, security: Some(&sd), eas: &eas, allocation };
+        let result = dir.create_child(name, &new).map(|_| ());
+        if self.model.find(id, name).is_some() {
+            return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+        }
+        let eas = eas.into_iter().map(|e| (e.name.to_ascii_uppercase(), e.value)).collect();
+        let file = File { directory, attributes, eas, descriptor: descriptor_kind, ..File::default() };
+        self.model.add(id, name, file);
+        Some((result, Ok(())))
+    }
+
+    fn write(&mut self) -> Both {
+        let (node, id, stream) = self.data()?;
+        let bytes = self.bytes();
+        let len = self.content(id, &stream).len() as u64;
+        let offset = self.offset(len);
+        if offset + bytes.len() as u64 > FILE_MAX || bytes.is_empty() {
+            return None;
+        }
+        let result = node.write_at(offset, &bytes, Wait::Yes);
+        put(self.content(id, &stream), offset as usize, &bytes);
+        Some((result, Ok(())))
+    }
+
+    fn resize(&mut self) -> Both {
+        let (node, id, stream) = self.data()?;
+        let len = self.content(id, &stream).len() as u64;
+        let size = if self.rng.one_in(4) { 0 } else { self.rng.below(len * 3 / 2 + 5000) };
+        if size > FILE_MAX {
+            return None;
+        }
+        if self.rng.one_in(3) {
+            let result = node.set_allocation(size);
+            if size < len {
+                self.content(id, &stream).truncate(size as usize);
+            }
+            return Some((result, Ok(())));
+        }
+        let result = node.set_end_of_file(size);
+        self.content(id, &stream).resize(size as usize, 0);
+        Some((result, Ok(())))
+    }
+
+    fn zero(&mut self) -> Both {
+        let (node, id, stream) = self.data()?;
+        if self.rng.one_in(4) && stream.is_none() {
+            let sparse = self.rng.one_in(2);
+            self.model.file(id).sparse = sparse;
+            return Some((node.set_sparse(sparse), Ok(())));
+        }
+        let len = self.content(id, &stream).len() as u64;
+        let from = self.rng.below(len + 1);
+        let n = self.rng.below(len + 9000);
+        let result = node.zero_range(from, n);
+        let to = (from + n).min(len) as usize;
+        self.content(id, &stream)[from as usize..to].fill(0);
+        Some((result, Ok(())))
+    }
+
+    fn rename(&mut self) -> Both {
+        let at = self.any()?;
+        let (dir, to) = self.directory();
+        let (name, replace) = (self.name(), self.rng.one_in(2));
+        let result = at.node.rename(&*dir, name, replace);
+        let is_directory = self.model.files[&at.id].directory;
+        if is_directory && self.model.is_below(to, at.id) {
+            return Some((result, Err(NtStatus::ACCESS_DENIED)));
+        }
+        let same = at.parent == to && fold(&at.name) == fold(name);
+        if !same && let Some(target) = self.model.find(to, name) {
+            if !replace {
+                return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+            }
+            if self.model.files[&target].directory {
+                return Some((result, Err(NtStatus::ACCESS_DENIED)));
+            }
+            self.model.remove_name(to, name);
+        }
+        self.model.names.remove(&(at.parent, fold(&at.name).into_owned()));
+        self.model.names.insert((to, fold(name).into_owned()), (name.to_owned(), at.id));
+        Some((result, Ok(())))
+    }
+
+    fn link(&mut self) -> Both {
+        let at = self.pick(false)?;
+        let (dir, to) = self.directory();
+        let (name, replace) = (self.name(), self.rng.one_in(2));
+        let result = at.node.link(&*dir, name, replace);
+        if let Some(target) = self.model.find(to, name) {
+            if !replace {
+                return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+            }
+            if target == at.id {
+                return Some((result, Ok(())));
+            }
+            if self.model.files[&target].directory {
+                return Some((result, Err(NtStatus::ACCESS_DENIED)));
+            }
+            self.model.remove_name(to, name);
+        }
+        self.model.names.insert((to, fold(name).into_owned()), (name.to_owned(), at.id));
+        Some((result, Ok(())))
+    }
+
+    fn unlink(&mut self) -> Both {
+        let at = self.any()?;
+        let result = at.node.unlink();
+        if !self.model.is_empty(at.id) && self.model.files[&at.id].directory {
+            return Some((result, Err(NtStatus::DIRECTORY_NOT_EMPTY)));
+        }
+        self.model.remove_name(at.parent, &at.name);
+        Some((result, Ok(())))
+    }
+
+    /// The data lives on while somebody uses it, and a write then changes nothing that can be found.
+    fn unlink_in_use(&mut self) -> Both {
+        let at = self.pick(false)?;
+        let content = self.model.files[&at.id].data.clone();
+        if let Err(e) = at.node.unlink() {
+            self.model.remove_name(at.parent, &at.name);
+            return Some((Err(e), Ok(())));
+        }
+        let last = self.model.links(at.id) == 1;
+        self.model.remove_name(at.parent, &at.name);
+        if last && at.node.write_at(10, b"more", Wait::Yes).is_ok() {
+            let mut want = (*content).clone();
+            put(&mut want, 10, b"more");
+            assert_eq!(read_all(&at.node), want);
+        }
+        Some((Ok(()), Ok(())))
+    }
+
+    fn streams(&mut self) -> Both {
+        let at = self.any()?;
+        let name = self.name();
+        let key = fold(name).into_owned();
+        let existing = self.model.files[&at.id].streams.contains_key(&key);
+        let open = |w: &Self, real: &str| {
+            let path = at.node.path().join("\\") + ":" + real;
+            match w.store.lookup(&NtPath::parse(&path).unwrap()).unwrap() {
+                Lookup::Found(node) => node,
+                _ => panic!("{path} is missing"),
+            }
+        };
+        match self.rng.below(3) {
+            0 if existing => {
+                let real = self.model.files[&at.id].streams[&key].0.clone();
+                let node = open(self, &real);
+                self.model.file(at.id).streams.remove(&key);
+                Some((node.unlink(), Ok(())))
+            }
+            1 if existing => {
+                let (real, data) = self.model.files[&at.id].streams[&key].clone();
+                let (new, replace) = (self.name(), self.rng.one_in(2));
+                let new_key = fold(new).into_owned();
+                let node = open(self, &real);
+                let result = node.rename(&*at.node, new, replace);
+                let streams = &mut self.model.file(at.id).streams;
+                if new_key != key && streams.contains_key(&new_key) && !replace {
+                    return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                }
+                streams.remove(&key);
+                streams.insert(new_key, (new.to_owned(), data));
+                Some((result, Ok(())))
+            }
+            _ => {
+                let result = at.node.create_stream(name).map(|_| ());
+                if existing {
+                    return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                }
+                self.model.file(at.id).streams.insert(key, (name.to_owned(), Rc::default()));
+                Some((result, Ok(())))
+            }
+        }
+    }
+
+    fn attributes(&mut self) -> Both {
+        let at = self.any()?;
+        let n = self.rng.below(1000);
+        let model = self.model.file(at.id);
+        let result = match n % 5 {
+            0 => {
+                model.attributes = [0, ATTR_READONLY, ATTR_HIDDEN | ATTR_SYSTEM][n as usize / 5 % 3];
+                at.node.set_basic(&BasicUpdate { attributes: Some(model.attributes), ..Default::default() })
+            }
+            1 => {
+                let name = ["One", "TWO", "Three"][n as usize / 5 % 3];
+                let value = vec![n as u8; (n as usize * 9) % 3000];
+                let ea = Ea { name: name.into(), flags: 0, value: value.clone() };
+                model.eas.remove(&name.to_ascii_uppercase());
+                if !value.is_empty() {
+                    model.eas.insert(name.to_ascii_uppercase(), value);
+                }
+                at.node.set_eas(&[ea])
+            }
+            2 if !model.directory => match model.reparse.take() {
+                Some((tag, _)) => at.node.delete_reparse(tag),
+                None => {
+                    let data = vec![n as u8; n as usize * 12];
+                    model.reparse = Some((0xA000_000C, data.clone()));
+                    at.node.set_reparse(0xA000_000C, &data)
+                }
+            },
+            3 => {
+                model.object_id = Some(u128::from(n) << 70);
+                at.node.set_object_id(u128::from(n) << 70)
+            }
+            _ => {
+                model.descriptor = 1 + (n % 7) as u8;
+                at.node.set_security(&descriptor(model.descriptor))
+            }
+        };
+        Some((result, Ok(())))
+    }
+
+    fn copy(&mut self) -> Both {
+        let (from, from_id, from_stream) = self.data()?;
+        let (to, to_id, to_stream) = self.data()?;
+        let source = self.content(from_id, &from_stream).clone();
+        if (from_id, &from_stream) == (to_id, &to_stream) || source.is_empty() {
+            return None;
+        }
+        let clone = self.rng.one_in(2);
+        let mut start = self.rng.below(source.len() as u64);
+        let mut offset = self.rng.below(FILE_MAX / 4);
+        let mut len = 1 + self.rng.below(source.len() as u64 - start);
+        if clone {
+            start = start / 4096 * 4096;
+            offset = offset / 4096 * 4096;
+            let whole = len / 4096 * 4096;
+            len = if whole == 0 || self.rng.one_in(2) { source.len() as u64 - start } else { whole };
+            if offset + len < self.content(to_id, &to_stream).len() as u64 {
+                len = len / 4096 * 4096;
+            }
+            if len == 0 {
+                return None;
+            }
+        }
+        if offset + len > FILE_MAX {
+            return None;
+        }
+        let result = if clone {
+            Node::clone_from(&*to, &*from, start, offset, len)
+        } else {
+            to.copy_from(&*from, start, offset, len).map(|n| assert_eq!(n, len))
+        };
+        let sparse = |w: &Self, id: u64, stream: &Option<String>| stream.is_none() && w.model.files[&id].sparse;
+        if clone && sparse(self, from_id, &from_stream) && !sparse(self, to_id, &to_stream) {
+            return Some((result, Err(NtStatus::NOT_SUPPORTED)));
+        }
+        let part = &source[start as usize..(start + len) as usize];
+        put(self.content(to_id, &to_stream), offset as usize, part);
+        Some((result, Ok(())))
+    }
+
+    fn handle(&mut self) -> Both {
+        let key = vec![self.rng.below(6) as u8; 1 + self.rng.below(4) as usize];
+        let result = if self.rng.one_in(3) {
+            self.model.handles.remove(&key);
+            self.vol.remove_handle(&key)
+        } else {
+            let value = vec![self.rng.below(256) as u8; self.rng.below(10_000) as usize];
+            self.model.handles.insert(key.clone(), value.clone());
+            self.vol.put_handle(&key, &value)
+        };
+        Some((result.map_err(Into::into), Ok(())))
+    }
+
+    fn verify_one(&mut self) -> Both {
+        let (node, id, stream) = self.data()?;
+        let want = self.content(id, &stream).clone();
+        assert_eq!(node.stat().unwrap().end_of_file, want.len() as u64);
+        assert!(read_all(&node) == want, "data differs");
+        let mut part = vec![0xEE; 5000];
+        let at = self.rng.below(want.len() as u64 + 10) as usize;
+        let n = node.read_at(at as u64, &mut part, Wait::Yes).unwrap();
+        assert!(part[..n] == want[at.min(want.len())..(at + 5000).min(want.len())], "a part of the data differs");
+        None
+    }
+}

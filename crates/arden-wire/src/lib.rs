@@ -1,0 +1,30 @@
+//! Bytes of the protocols that Arden speaks: codecs only. No I/O, no clock, no state.
+//! Nothing here panics on hostile input; every parser returns `Malformed`.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod cursor;
+mod der;
+pub mod dtyp;
+pub mod fscc;
+pub mod ndr;
+pub mod ntlm;
+pub mod rpc;
+pub mod smb2;
+pub mod spnego;
+pub mod status;
+pub mod time;
+
+pub use status::NtStatus;
+pub use time::FileTime;
+
+/// The input is not what its specification says it has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "malformed: {}", self.0)
+    }
+}
+impl std::error::Error for Malformed {}

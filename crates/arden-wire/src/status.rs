@@ -1,0 +1,152 @@
+//! NTSTATUS, [MS-ERREF] 2.3.1: the values that Arden sends or understands.
+
+/// A 32-bit NT status; its two top bits are the severity.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NtStatus(pub u32);
+
+macro_rules! statuses {
+    ($($name:ident = $value:literal;)*) => {
+        impl NtStatus {
+            $(pub const $name: NtStatus = NtStatus($value);)*
+            /// The name in the specification, without `STATUS_`.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 { $($value => Some(stringify!($name)),)* _ => None }
+            }
+        }
+    };
+}
+
+statuses! {
+    SUCCESS = 0x0000_0000;
+    PENDING = 0x0000_0103;
+    NOTIFY_CLEANUP = 0x0000_010B;
+    NOTIFY_ENUM_DIR = 0x0000_010C;
+    BUFFER_OVERFLOW = 0x8000_0005;
+    NO_MORE_FILES = 0x8000_0006;
+    EA_LIST_INCONSISTENT = 0x8000_0014;
+    INVALID_EA_NAME = 0x8000_0013;
+    NO_MORE_ENTRIES = 0x8000_001A;
+    STOPPED_ON_SYMLINK = 0x8000_002D;
+    UNSUCCESSFUL = 0xC000_0001;
+    NOT_IMPLEMENTED = 0xC000_0002;
+    INVALID_INFO_CLASS = 0xC000_0003;
+    INFO_LENGTH_MISMATCH = 0xC000_0004;
+    INVALID_HANDLE = 0xC000_0008;
+    INVALID_PARAMETER = 0xC000_000D;
+    NO_SUCH_DEVICE = 0xC000_000E;
+    NO_SUCH_FILE = 0xC000_000F;
+    INVALID_DEVICE_REQUEST = 0xC000_0010;
+    END_OF_FILE = 0xC000_0011;
+    MORE_PROCESSING_REQUIRED = 0xC000_0016;
+    NO_MEMORY = 0xC000_0017;
+    ACCESS_DENIED = 0xC000_0022;
+    BUFFER_TOO_SMALL = 0xC000_0023;
+    OBJECT_TYPE_MISMATCH = 0xC000_0024;
+    OBJECT_NAME_INVALID = 0xC000_0033;
+    OBJECT_NAME_NOT_FOUND = 0xC000_0034;
+    OBJECT_NAME_COLLISION = 0xC000_0035;
+    OBJECT_PATH_INVALID = 0xC000_0039;
+    OBJECT_PATH_NOT_FOUND = 0xC000_003A;
+    OBJECT_PATH_SYNTAX_BAD = 0xC000_003B;
+    DATA_ERROR = 0xC000_003E;
+    CRC_ERROR = 0xC000_003F;
+    SHARING_VIOLATION = 0xC000_0043;
+    QUOTA_EXCEEDED = 0xC000_0044;
+    EA_TOO_LARGE = 0xC000_0050;
+    NONEXISTENT_EA_ENTRY = 0xC000_0051;
+    NO_EAS_ON_FILE = 0xC000_0052;
+    EA_CORRUPT_ERROR = 0xC000_0053;
+    FILE_LOCK_CONFLICT = 0xC000_0054;
+    LOCK_NOT_GRANTED = 0xC000_0055;
+    DELETE_PENDING = 0xC000_0056;
+    UNKNOWN_REVISION = 0xC000_0058;
+    INVALID_OWNER = 0xC000_005A;
+    NO_SUCH_USER = 0xC000_0064;
+    WRONG_PASSWORD = 0xC000_006A;
+    LOGON_FAILURE = 0xC000_006D;
+    ACCOUNT_RESTRICTION = 0xC000_006E;
+    PASSWORD_EXPIRED = 0xC000_0071;
+    ACCOUNT_DISABLED = 0xC000_0072;
+    NONE_MAPPED = 0xC000_0073;
+    INVALID_ACL = 0xC000_0077;
+    INVALID_SID = 0xC000_0078;
+    INVALID_SECURITY_DESCR = 0xC000_0079;
+    RANGE_NOT_LOCKED = 0xC000_007E;
+    DISK_FULL = 0xC000_007F;
+    INSUFFICIENT_RESOURCES = 0xC000_009A;
+    MEDIA_WRITE_PROTECTED = 0xC000_00A2;
+    IO_TIMEOUT = 0xC000_00B5;
+    FILE_IS_A_DIRECTORY = 0xC000_00BA;
+    NOT_SUPPORTED = 0xC000_00BB;
+    NETWORK_NAME_DELETED = 0xC000_00C9;
+    BAD_NETWORK_NAME = 0xC000_00CC;
+    REQUEST_NOT_ACCEPTED = 0xC000_00D0;
+    NOT_SAME_DEVICE = 0xC000_00D4;
+    FILE_RENAMED = 0xC000_00D5;
+    INVALID_OPLOCK_PROTOCOL = 0xC000_00E3;
+    INTERNAL_ERROR = 0xC000_00E5;
+    PIPE_NOT_AVAILABLE = 0xC000_00AC;
+    PIPE_BUSY = 0xC000_00AE;
+    PIPE_DISCONNECTED = 0xC000_00B0;
+    PIPE_EMPTY = 0xC000_00D9;
+    DIRECTORY_NOT_EMPTY = 0xC000_0101;
+    NOT_A_DIRECTORY = 0xC000_0103;
+    NAME_TOO_LONG = 0xC000_0106;
+    CANNOT_DELETE = 0xC000_0121;
+    FILE_DELETED = 0xC000_0123;
+    FILE_CLOSED = 0xC000_0128;
+    CANCELLED = 0xC000_0120;
+    INVALID_LOCK_RANGE = 0xC000_01A1;
+    USER_SESSION_DELETED = 0xC000_0203;
+    NOT_FOUND = 0xC000_0225;
+    DUPLICATE_OBJECTID = 0xC000_022A;
+    CONNECTION_DISCONNECTED = 0xC000_020C;
+    CONNECTION_RESET = 0xC000_020D;
+    NOT_A_REPARSE_POINT = 0xC000_0275;
+    IO_REPARSE_TAG_INVALID = 0xC000_0276;
+    IO_REPARSE_TAG_MISMATCH = 0xC000_0277;
+    IO_REPARSE_DATA_INVALID = 0xC000_0278;
+    IO_REPARSE_TAG_NOT_HANDLED = 0xC000_0279;
+    FS_DRIVER_REQUIRED = 0xC000_019C;
+    PATH_NOT_COVERED = 0xC000_0257;
+    NETWORK_SESSION_EXPIRED = 0xC000_035C;
+    TOO_MANY_OPENED_FILES = 0xC000_011F;
+    TOO_MANY_LINKS = 0xC000_0265;
+    SMB_BAD_CLUSTER_DIALECT = 0xC05D_0001;
+    SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP = 0xC05D_0000;
+    FILE_NOT_AVAILABLE = 0xC000_0467;
+    HASH_NOT_SUPPORTED = 0xC000_A100;
+    OPLOCK_NOT_GRANTED = 0xC000_00E2;
+    CANNOT_BREAK_OPLOCK = 0xC000_0909;
+    NOT_CAPABLE_OFFLOAD = 0xC000_A2A1;
+    LOGON_TYPE_NOT_GRANTED = 0xC000_015B;
+    DRIVER_INTERNAL_ERROR = 0xC000_0183;
+    PRIVILEGE_NOT_HELD = 0xC000_0061;
+    ILLEGAL_FUNCTION = 0xC000_00AF;
+    INVALID_DEVICE_STATE = 0xC000_0184;
+}
+
+impl NtStatus {
+    /// Severity "error": the operation did not happen.
+    pub fn is_error(self) -> bool {
+        self.0 >> 30 == 3
+    }
+    pub fn is_success(self) -> bool {
+        self.0 >> 30 == 0
+    }
+}
+
+impl std::fmt::Debug for NtStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "STATUS_{name}"),
+            None => write!(f, "STATUS_{:#010x}", self.0),
+        }
+    }
+}
+impl std::fmt::Display for NtStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+impl std::error::Error for NtStatus {}

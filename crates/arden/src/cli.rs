@@ -1,0 +1,419 @@
+//! The command line's grammar: noun then verb, each with an example. Refuses to do anything.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use arden_admin::model::{Grant, Rights};
+use clap::{Args, Parser, Subcommand};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed: the daemon or its disk could not do it
+  2  the command line or a value in it is wrong
+  3  no daemon answers in the state directory
+  4  there is no such user, group, share, session or open
+  5  it exists already
+  6  the present state forbids it
+
+Example:
+  arden serve --listen 0.0.0.0:445 &
+  arden user add alice
+  arden share add docs --dir /srv/docs --allow alice:change";
+
+/// A file server for SMB 2 and 3.
+#[derive(Debug, Parser)]
+#[command(name = "arden", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// State directory [default: /var/lib/arden for root, else ~/.local/state/arden]
+    #[arg(long, global = true, env = "ARDEN_STATE", value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Answer in JSON, errors too (on stderr)
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub noun: Noun,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Noun {
+    /// Run the daemon until Ctrl-C or SIGTERM
+    #[command(
+        after_help = "Example:\n  arden --state /var/lib/arden serve --listen 0.0.0.0:445\n  arden serve --demo /tmp/demo"
+    )]
+    Serve(Serve),
+    /// Users that may log on
+    #[command(subcommand, after_help = "Example:\n  arden user add alice")]
+    User(User),
+    /// Groups, for use in share access lists and in the files' own ACLs
+    #[command(subcommand, after_help = "Example:\n  arden group add staff\n  arden group member add staff alice")]
+    Group(Group),
+    /// Directories that clients can connect to
+    #[command(subcommand, after_help = "Example:\n  arden share add docs --dir /srv/docs")]
+    Share(Share),
+    /// Who is connected
+    #[command(subcommand, after_help = "Example:\n  arden session list")]
+    Session(Live),
+    /// Which files are open
+    #[command(subcommand, after_help = "Example:\n  arden open list")]
+    Open(Live),
+    /// What holds for the whole server
+    #[command(subcommand, after_help = "Example:\n  arden settings set --encryption-required")]
+    Settings(Settings),
+    /// Files and block devices
+    #[command(subcommand, after_help = "Example:\n  arden disk list /dev/sdb /srv/disk1.img")]
+    Disk(crate::storage::Disk),
+    /// Disks joined, with room for spaces
+    #[command(subcommand, after_help = "Example:\n  arden pool create tank /dev/sdb /dev/sdc /dev/sdd")]
+    Pool(crate::storage::PoolVerb),
+    /// Resilient disks cut from a pool
+    #[command(
+        subcommand,
+        after_help = "Example:\n  arden space create vm --pool tank --layout parity --size 1t\n  arden space export vm --nbd unix:/run/vm.sock"
+    )]
+    Space(crate::storage::SpaceVerb),
+    /// Arden's own file system, on a space or a file
+    #[command(
+        subcommand,
+        after_help = "Example:\n  arden volume create docs --space vm\n  arden share add docs --volume docs --ca"
+    )]
+    Volume(crate::volumes::VolumeVerb),
+    /// Long work on pools: scrub, repair, rebalance, emptying a disk
+    #[command(subcommand, after_help = "Example:\n  arden job list")]
+    Job(crate::storage::JobVerb),
+    /// Measure files, disks, spaces and the shares of any SMB server, and what safety costs there
+    #[command(
+        subcommand,
+        after_help = "Example:\n  arden lab run database --target /srv/test --outstanding 1,8..64\n  arden lab run streaming --target smb://alice@files/docs"
+    )]
+    Lab(arden_lab::cli::Lab),
+    /// The daemon at a glance
+    #[command(after_help = "Example:\n  arden status --json")]
+    Status,
+    /// Counters as Prometheus text
+    #[command(after_help = "Example:\n  arden metrics | grep requests")]
+    Metrics,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Where clients connect; may be given several times
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:445")]
+    pub listen: Vec<SocketAddr>,
+    /// What to log: error, warn, info, debug, trace, or for parts: info,arden_smb=debug
+    #[arg(long, env = "ARDEN_LOG", value_name = "LEVEL", default_value = "info")]
+    pub log: String,
+    /// Share DIR as `demo`, with a user of the same name and a new password, and print how to connect
+    #[arg(long, value_name = "DIR")]
+    pub demo: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Password {
+    /// The password; other users of this machine may see it while the command runs
+    #[arg(long, value_name = "PW")]
+    pub password: Option<String>,
+    /// Read the password from the first line of standard input (as is done when that is no terminal)
+    #[arg(long, conflicts_with = "password")]
+    pub password_stdin: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum User {
+    /// Add a user; asks for the password when none is given
+    #[command(
+        after_help = "Example:\n  arden user add alice --full-name 'Alice Example' --group staff\n  echo secret | arden user add bob"
+    )]
+    Add {
+        name: String,
+        #[command(flatten)]
+        password: Password,
+        /// For people
+        #[arg(long, default_value = "")]
+        full_name: String,
+        /// Make the user a member; may be given several times
+        #[arg(long)]
+        group: Vec<String>,
+        /// Add the user without the right to log on
+        #[arg(long)]
+        disabled: bool,
+    },
+    /// List users
+    #[command(after_help = "Example:\n  arden user list --json")]
+    List,
+    /// Remove a user and end his sessions
+    #[command(after_help = "Example:\n  arden user remove bob")]
+    Remove { name: String },
+    /// Change a user's password and end his sessions
+    #[command(after_help = "Example:\n  arden user passwd alice")]
+    Passwd {
+        name: String,
+        #[command(flatten)]
+        password: Password,
+    },
+    /// Change a user's full name, or whether he may log on
+    #[command(after_help = "Example:\n  arden user set bob --disabled=true")]
+    Set {
+        name: String,
+        /// For people
+        #[arg(long)]
+        full_name: Option<String>,
+        /// May not log on; ends his sessions
+        #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        disabled: Option<bool>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Group {
+    /// Add a group
+    #[command(after_help = "Example:\n  arden group add staff --comment 'Everybody on the payroll'")]
+    Add {
+        name: String,
+        #[arg(long, default_value = "")]
+        comment: String,
+    },
+    /// List groups and their members
+    #[command(after_help = "Example:\n  arden group list")]
+    List,
+    /// Remove a group
+    #[command(after_help = "Example:\n  arden group remove staff")]
+    Remove { name: String },
+    /// Members of a group
+    #[command(subcommand, after_help = "Example:\n  arden group member add staff alice")]
+    Member(Member),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Member {
+    /// Make a user a member; holds from his next logon
+    #[command(after_help = "Example:\n  arden group member add staff alice")]
+    Add { group: String, user: String },
+    /// Take a member out; holds from his next logon
+    #[command(after_help = "Example:\n  arden group member remove staff alice")]
+    Remove { group: String, user: String },
+}
+
+/// `who:rights` of --allow and --deny.
+fn grant(text: &str) -> Result<Grant, String> {
+    let (who, rights) = text.rsplit_once(':').ok_or("write it as user:rights, for example alice:change")?;
+    let rights: Rights = rights.parse()?;
+    if who.is_empty() {
+        return Err("the user or group in front of the colon is missing".to_string());
+    }
+    Ok(Grant { who: who.to_string(), rights })
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Share {
+    /// Share a directory
+    #[command(
+        after_help = "Example:\n  arden share add docs --dir /srv/docs --encrypt --allow staff:change --allow boss:full --deny guest:read"
+    )]
+    Add {
+        name: String,
+        #[command(flatten)]
+        options: Box<AddShare>,
+    },
+    /// List shares
+    #[command(after_help = "Example:\n  arden share list --json")]
+    List,
+    /// Change a share; what is not named stays. Lists (--allow, --deny) are replaced as a whole
+    #[command(
+        after_help = "Example:\n  arden share set docs --read-only\n  arden share set docs --encrypt=false --allow staff:change"
+    )]
+    Set {
+        name: String,
+        #[command(flatten)]
+        options: Box<SetShare>,
+    },
+    /// Remove a share and disconnect its users; the files stay
+    #[command(after_help = "Example:\n  arden share remove docs")]
+    Remove { name: String },
+}
+
+#[derive(Debug, Args)]
+pub struct AddShare {
+    /// The directory to share
+    #[arg(long, value_name = "PATH", required_unless_present = "volume")]
+    pub dir: Option<PathBuf>,
+    /// Share a volume instead
+    #[arg(long, value_name = "VOLUME", conflicts_with = "dir")]
+    pub volume: Option<String>,
+    /// Which directory of the volume
+    #[arg(long, value_name = "PATH", requires = "volume", default_value = "/")]
+    pub path: PathBuf,
+    /// Shown in share lists
+    #[arg(long, default_value = "")]
+    pub comment: String,
+    /// Nobody may write
+    #[arg(long)]
+    pub read_only: bool,
+    /// Requests have to be encrypted
+    #[arg(long)]
+    pub encrypt: bool,
+    /// Changes are on stable storage before they are acknowledged
+    #[arg(long)]
+    pub write_through: bool,
+    /// Continuously available: that, and open handles outlive the daemon
+    #[arg(long)]
+    pub ca: bool,
+    /// Leave the share out of share lists
+    #[arg(long)]
+    pub hidden: bool,
+    /// Listings leave out what the caller may not read
+    #[arg(long)]
+    pub access_based_enumeration: bool,
+    /// Who may do what: read, change or full. Without any: every user, full
+    #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
+    pub allow: Vec<Grant>,
+    /// Who may not do what; stronger than --allow
+    #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
+    pub deny: Vec<Grant>,
+    /// How many users at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub users_max: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct SetShare {
+    /// The directory to share
+    #[arg(long, value_name = "PATH")]
+    pub dir: Option<PathBuf>,
+    /// Shown in share lists
+    #[arg(long)]
+    pub comment: Option<String>,
+    /// Nobody may write
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub read_only: Option<bool>,
+    /// Requests have to be encrypted
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub encrypt: Option<bool>,
+    /// Changes are on stable storage before they are acknowledged
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub write_through: Option<bool>,
+    /// Continuously available: that, and open handles outlive the daemon
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub ca: Option<bool>,
+    /// Leave the share out of share lists
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub hidden: Option<bool>,
+    /// Listings leave out what the caller may not read
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub access_based_enumeration: Option<bool>,
+    /// Who may do what: read, change or full
+    #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
+    pub allow: Vec<Grant>,
+    /// Who may not do what; stronger than --allow
+    #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
+    pub deny: Vec<Grant>,
+    /// Empty the list of --allow: every user, full
+    #[arg(long, conflicts_with = "allow")]
+    pub clear_allow: bool,
+    /// Empty the list of --deny
+    #[arg(long, conflicts_with = "deny")]
+    pub clear_deny: bool,
+    /// How many users at once; 0 for no limit
+    #[arg(long, value_name = "N")]
+    pub users_max: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Live {
+    /// List them
+    #[command(after_help = "Example:\n  arden session list\n  arden open list --json")]
+    List,
+    /// Close one; what it held is released
+    #[command(after_help = "Example:\n  arden session close 4f00000001\n  arden open close 1a")]
+    Close {
+        /// As `list` shows it
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Settings {
+    /// Show them
+    #[command(after_help = "Example:\n  arden settings show --json")]
+    Show,
+    /// Change some; what is not named stays
+    #[command(after_help = "Example:\n  arden settings set --server-name FILES --encryption-required=false")]
+    Set(SetSettings),
+}
+
+#[derive(Debug, Args)]
+pub struct SetSettings {
+    /// NetBIOS name, at most 15 characters; empty: the host's name
+    #[arg(long)]
+    pub server_name: Option<String>,
+    /// Shown in server lists
+    #[arg(long)]
+    pub comment: Option<String>,
+    /// Clients have to sign
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub signing_required: Option<bool>,
+    /// Clients have to encrypt, which SMB before 3.0 cannot
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub encryption_required: Option<bool>,
+    /// Several connections for one session
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub multichannel: Option<bool>,
+    /// TCP connections
+    #[arg(long, value_name = "N")]
+    pub connections_max: Option<u32>,
+    /// Sessions
+    #[arg(long, value_name = "N")]
+    pub sessions_max: Option<u32>,
+    /// Open files and directories
+    #[arg(long, value_name = "N")]
+    pub opens_max: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn walk(command: &clap::Command, path: &str, seen: &mut Vec<String>) {
+        let path = format!("{path} {}", command.get_name());
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.contains("Example:"), "{path} has no example");
+        assert!(command.get_about().is_some(), "{path} does not say what it does");
+        for example in help.lines().filter(|l| l.trim().starts_with("arden")) {
+            let line = example.trim().trim_end_matches('&').split('|').next().unwrap();
+            let words = words(line);
+            if let Err(e) = Cli::try_parse_from(&words) {
+                panic!("the example {line:?} of {path} does not parse: {e}");
+            }
+        }
+        seen.push(path.clone());
+        for sub in command.get_subcommands() {
+            walk(sub, &path, seen);
+        }
+    }
+
+    /// As a shell splits, single quotes included.
+    fn words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate();
+        parts
+            .flat_map(|(i, part)| {
+                let whole = vec![part.to_string()];
+                if i % 2 == 1 { whole } else { part.split_whitespace().map(String::from).collect() }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_parses() {
+        Cli::command().debug_assert();
+        let mut seen = Vec::new();
+        walk(&Cli::command(), "", &mut seen);
+        assert!(seen.len() > 25, "{seen:?}");
+    }
+
+    #[test]
+    fn grants_are_user_and_rights() {
+        assert_eq!(grant("a:b:read").unwrap(), Grant { who: "a:b".into(), rights: Rights::Read });
+        assert!(grant("alice").is_err() && grant("alice:write").is_err() && grant(":read").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! The addresses of this machine that clients may open further channels to
+//! (FSCTL_QUERY_NETWORK_INTERFACE_INFO). Read from /proc, which names what the kernel answers to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use arden_smb::Interface;
+
+/// What a link of unknown speed counts as.
+const SPEED_BITS: u64 = 10_000_000_000;
+
+/// The addresses behind what is listened on. Loopback only when there is nothing else: another machine must
+/// not be sent to itself.
+pub fn listening(addresses: &[SocketAddr]) -> Vec<Interface> {
+    let fib = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
+    let v6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let mut ips = Vec::new();
+    for address in addresses {
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => ips.extend(local_v4(&fib)),
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                ips.extend(local_v4(&fib));
+                ips.extend(local_v6(&v6));
+            }
+            ip => ips.push(ip),
+        }
+    }
+    ips.sort();
+    ips.dedup();
+    if ips.iter().any(|ip| !ip.is_loopback()) {
+        ips.retain(|ip| !ip.is_loopback());
+    }
+    (1..).zip(ips).map(|(index, address)| Interface { index, address, speed_bits: SPEED_BITS, rss: true }).collect()
+}
+
+/// An address stands in the line before its `/32 host LOCAL`.
+fn local_v4(fib_trie: &str) -> Vec<IpAddr> {
+    let lines: Vec<&str> = fib_trie.lines().map(str::trim).collect();
+    lines
+        .windows(2)
+        .filter(|pair| pair[1] == "/32 host LOCAL")
+        .filter_map(|pair| pair[0].strip_prefix("|-- ")?.parse::<Ipv4Addr>().ok())
+        .map(IpAddr::V4)
+        .collect()
+}
+
+/// 32 digits, interface, prefix length, scope (00: global).
+fn local_v6(if_inet6: &str) -> Vec<IpAddr> {
+    if_inet6
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [digits, _, _, "00", ..] = fields[..] else { return None };
+            u128::from_str_radix(digits, 16).ok().map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_addresses_are_found_where_the_kernel_lists_them() {
+        let fib = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n  \
+                   |-- 192.0.2.2\n     /32 host LOCAL\n  |-- 192.0.2.255\n     /32 link BROADCAST\n  |-- 127.0.0.1\n     /32 host LOCAL\n";
+        assert_eq!(local_v4(fib), ["192.0.2.2".parse::<IpAddr>().unwrap(), "127.0.0.1".parse().unwrap()]);
+        let v6 = "fd000000000000000000000000000002 04 40 00 80     eth0\nfe8000000000000000fc00fffe000001 04 40 20 80 eth0\n";
+        assert_eq!(local_v6(v6), ["fd00::2".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn loopback_is_named_only_when_it_is_all_there_is() {
+        let ips = |listen: &[&str]| -> Vec<String> {
+            let listen: Vec<SocketAddr> = listen.iter().map(|a| a.parse().unwrap()).collect();
+            listening(&listen).iter().map(|i| i.address.to_string()).collect()
+        };
+        assert_eq!(ips(&["127.0.0.1:445"]), ["127.0.0.1"]);
+        assert_eq!(ips(&["127.0.0.1:445", "192.0.2.9:445"]), ["192.0.2.9"]);
+        assert!(!ips(&["0.0.0.0:445"]).is_empty());
+    }
+}

@@ -1,0 +1,40 @@
+//! The `arden` program: the daemon (`arden serve`) and the command line that talks to a running one.
+//! Owns assembly and exit codes; refuses everything else.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod demo;
+mod interfaces;
+mod logging;
+mod password;
+mod pools;
+mod serve;
+mod server;
+mod storage;
+mod table;
+mod users;
+mod volumes;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let json = cli.json;
+    match commands::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if json {
+                eprintln!("{}", serde_json::to_string(&error).unwrap_or_default());
+            } else {
+                eprintln!("arden: {}", error.error);
+                if !error.hint.is_empty() {
+                    eprintln!("       {}", error.hint);
+                }
+            }
+            ExitCode::from(error.kind.exit_code())
+        }
+    }
+}

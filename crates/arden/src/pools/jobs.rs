@@ -1,0 +1,274 @@
+//! Long work on a pool: one job at a time for each, with progress, pause and cancel. What is not finished is
+//! in the state store and goes on after a restart. Refuses a second job on a pool.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arden_admin::{
+    AdminError, ErrorKind,
+    error::Result,
+    names::key,
+    storage::{JobInfo, JobKind, JobRecord, JobState, NewJob},
+};
+use arden_space::{Pool, SpaceError, SpaceResult};
+
+use super::{OpenPool, Pools};
+
+/// Finished jobs that are still shown.
+const FINISHED_MAX: usize = 20;
+
+pub struct Job {
+    pub pool: String,
+    pub record: JobRecord,
+    pub state: JobState,
+    pub result: String,
+    /// Where the disk that is to leave lies.
+    pub path: String,
+}
+
+/// What a pool's thread tells the watcher.
+pub struct Finished {
+    pub id: u64,
+    pub result: SpaceResult<String>,
+}
+
+/// The part of a pool's progress that belongs to a kind of job.
+fn parts(kind: JobKind) -> &'static [&'static str] {
+    match kind {
+        JobKind::Scrub => &["scrub", "resync"],
+        JobKind::Repair => &["repair", "resync"],
+        JobKind::Rebalance => &["rebalance"],
+        JobKind::RemoveDisk => &["drain"],
+    }
+}
+
+async fn work(pool: &Pool, job: &JobRecord) -> SpaceResult<String> {
+    match job.kind {
+        JobKind::Scrub => {
+            let r = pool.scrub_from(job.scrub_at.0, job.scrub_at.1 as usize).await?;
+            Ok(format!("{} bytes read, {} healed, {} undecided, {} lost", r.bytes, r.healed, r.undecided, r.lost))
+        }
+        JobKind::Repair => {
+            let r = pool.repair().await?;
+            if r.left > 0 {
+                let rule = "columns have no room on other disks; add a disk, then repair again";
+                return Err(SpaceError::Refused(format!("{} columns rebuilt, {} {rule}", r.moved, r.left)));
+            }
+            Ok(format!("{} columns rebuilt", r.moved))
+        }
+        JobKind::Rebalance => pool.rebalance().await.map(|r| format!("{} columns moved", r.moved)),
+        JobKind::RemoveDisk => {
+            let disk = job.disk.unwrap_or(u16::MAX);
+            let gone = format!("disk {disk} is empty and no longer in the pool");
+            if !pool.status().disks.iter().any(|d| d.index == disk) {
+                // The daemon ended between the last step and the book-keeping.
+                return Ok(gone);
+            }
+            match pool.remove_disk(disk).await {
+                Ok(()) => Ok(gone),
+                Err(e) => {
+                    if e != SpaceError::Closed {
+                        pool.keep_disk(disk).await?;
+                    }
+                    Err(e)
+                }
+            }
+        }
+    }
+}
+
+impl Pools {
+    pub(super) fn new_job(self: &Arc<Pools>, name: &str, new: &NewJob) -> Result<JobInfo> {
+        let open = self.opened(name)?;
+        if (new.kind == JobKind::RemoveDisk) != new.disk.is_some() {
+            return Err(AdminError::invalid("remove-disk takes the number of a disk, other jobs none", "see the API"));
+        }
+        if let Some(disk) = new.disk {
+            let known = open.ask(move |p| async move { Ok(p.status().disks.iter().any(|d| d.index == disk)) })?;
+            if !known {
+                let hint = format!("`arden pool show {name}` shows its disks");
+                return Err(AdminError::new(ErrorKind::NotFound, format!("pool {name:?} has no disk {disk}"), hint));
+            }
+        }
+        self.check_no_job(name)?;
+        let id = self.next_job.fetch_add(1, Ordering::SeqCst);
+        let record = JobRecord { id, kind: new.kind, disk: new.disk, paused: false, scrub_at: (0, 0) };
+        self.change_record(name, |r| r.jobs.push(record.clone()))?;
+        self.run_job(name, &open, record)?;
+        self.job_info(id)
+    }
+
+    fn check_no_job(&self, name: &str) -> Result<()> {
+        let jobs = self.jobs.lock();
+        let active = |j: &&Job| matches!(j.state, JobState::Running | JobState::Paused);
+        match jobs.values().filter(active).find(|j| key(&j.pool) == key(name)) {
+            Some(j) => Err(AdminError::new(
+                ErrorKind::Conflict,
+                format!("job {} ({}) works on pool {name:?}", j.record.id, j.record.kind),
+                format!("wait for it, or stop it with `arden job cancel {}`", j.record.id),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a job that the state store has.
+    pub(super) fn run_job(self: &Arc<Pools>, name: &str, open: &OpenPool, record: JobRecord) -> Result<()> {
+        let (disk, paused) = (record.disk, record.paused);
+        let path = open.ask(move |p| async move {
+            p.set_cancelled(false);
+            p.set_paused(paused);
+            let status = p.status();
+            Ok(status.disks.into_iter().find(|d| Some(d.index) == disk).map_or_else(String::new, |d| d.name))
+        })?;
+        let state = if paused { JobState::Paused } else { JobState::Running };
+        let job = Job { pool: name.to_string(), record: record.clone(), state, result: String::new(), path };
+        {
+            let mut jobs = self.jobs.lock();
+            jobs.insert(record.id, job);
+            let done: Vec<u64> =
+                jobs.iter().filter(|j| !j.1.record_is_open()).map(|(&id, _)| id).rev().skip(FINISHED_MAX).collect();
+            done.iter().for_each(|id| drop(jobs.remove(id)));
+        }
+        let (id, tell) = (record.id, self.finished.lock().clone());
+        let run = move |pool: Pool| async move { work(&pool, &record).await };
+        let done = move |result| {
+            let _ = tell.send(Finished { id, result });
+        };
+        open.caller.submit(run, done).map_err(super::refusal)
+    }
+
+    /// A job has ended on its pool's thread.
+    pub(super) fn job_finished(&self, f: Finished) {
+        if self.stopping.load(Ordering::SeqCst) || f.result == Err(SpaceError::Closed) {
+            return;
+        }
+        let (pool, kind, path, text) = {
+            let mut jobs = self.jobs.lock();
+            let Some(job) = jobs.get_mut(&f.id) else { return };
+            (job.state, job.result) = match f.result {
+                Ok(text) => (JobState::Done, text),
+                Err(SpaceError::Cancelled) => (JobState::Cancelled, "stopped on request".to_string()),
+                Err(e) => (JobState::Failed, e.to_string()),
+            };
+            let left = job.state == JobState::Done && job.record.kind == JobKind::RemoveDisk;
+            let path = left.then(|| job.path.clone());
+            (job.pool.clone(), job.record.kind, path, format!("{}: {}", job.state, job.result))
+        };
+        tracing::info!(job = f.id, pool, %kind, "job {text}");
+        if let Ok(open) = self.opened(&pool) {
+            let reset = open.ask(|p| async move {
+                p.set_cancelled(false);
+                p.set_paused(false);
+                Ok(())
+            });
+            if let Err(e) = reset {
+                tracing::error!(pool, "{e}");
+            }
+        }
+        let changed = self.change_record(&pool, |r| {
+            r.jobs.retain(|j| j.id != f.id);
+            r.devices.retain(|d| path.as_deref().is_none_or(|p| d.as_path() != std::path::Path::new(p)));
+        });
+        if let Err(e) = changed {
+            tracing::error!(job = f.id, "{e}");
+        }
+    }
+
+    /// Remembers how far scrubs are, so that a restart does not begin again.
+    pub(super) fn remember_scrubs(&self) {
+        let running: Vec<(u64, String, (u32, u64))> = {
+            let jobs = self.jobs.lock();
+            let scrubs = jobs.values().filter(|j| j.record.kind == JobKind::Scrub && j.record_is_open());
+            scrubs.map(|j| (j.record.id, j.pool.clone(), j.record.scrub_at)).collect()
+        };
+        for (id, pool, before) in running {
+            let Ok(open) = self.opened(&pool) else { continue };
+            let Ok(at) = open.ask(|p| async move { Ok(p.scrub_at()) }) else { continue };
+            let at = (at.0, at.1 as u64);
+            if at > before {
+                if let Some(j) = self.jobs.lock().get_mut(&id) {
+                    j.record.scrub_at = at;
+                }
+                let set = |r: &mut arden_admin::storage::PoolRecord| {
+                    r.jobs.iter_mut().filter(|j| j.id == id).for_each(|j| j.scrub_at = at);
+                };
+                if let Err(e) = self.change_record(&pool, set) {
+                    tracing::error!(job = id, "{e}");
+                }
+            }
+        }
+    }
+
+    pub(super) fn job_info(&self, id: u64) -> Result<JobInfo> {
+        let (mut info, active) = {
+            let jobs = self.jobs.lock();
+            let job = jobs.get(&id).ok_or_else(|| AdminError::not_found("job", &id.to_string()))?;
+            (job.info(), job.record_is_open())
+        };
+        if active && let Ok(open) = self.opened(&info.pool) {
+            let kind = info.kind;
+            let progress = open.ask(move |p| async move {
+                let all = p.status().progress;
+                Ok(parts(kind).iter().find_map(|w| all.iter().find(|x| x.0 == *w).map(|x| (x.1, x.2))))
+            })?;
+            (info.done, info.total) = progress.unwrap_or((0, 0));
+        }
+        Ok(info)
+    }
+
+    pub(super) fn all_jobs(&self) -> Result<Vec<JobInfo>> {
+        let ids: Vec<u64> = self.jobs.lock().keys().copied().collect();
+        ids.into_iter().map(|id| self.job_info(id)).collect()
+    }
+
+    fn active_job(&self, id: u64) -> Result<String> {
+        let jobs = self.jobs.lock();
+        let job = jobs.get(&id).ok_or_else(|| AdminError::not_found("job", &id.to_string()))?;
+        if !job.record_is_open() {
+            let error = format!("job {id} is {}", job.state);
+            return Err(AdminError::new(ErrorKind::Conflict, error, "start another one"));
+        }
+        Ok(job.pool.clone())
+    }
+
+    pub(super) fn pause_job(&self, id: u64, paused: bool) -> Result<JobInfo> {
+        let pool = self.active_job(id)?;
+        self.change_record(&pool, |r| r.jobs.iter_mut().filter(|j| j.id == id).for_each(|j| j.paused = paused))?;
+        self.opened(&pool)?.ask(move |p| async move {
+            p.set_paused(paused);
+            Ok(())
+        })?;
+        if let Some(j) = self.jobs.lock().get_mut(&id).filter(|j| j.record_is_open()) {
+            j.state = if paused { JobState::Paused } else { JobState::Running };
+        }
+        self.job_info(id)
+    }
+
+    pub(super) fn stop_job(&self, id: u64) -> Result<()> {
+        let pool = self.active_job(id)?;
+        self.opened(&pool)?.ask(|p| async move {
+            p.set_cancelled(true);
+            p.set_paused(false);
+            Ok(())
+        })
+    }
+}
+
+impl Job {
+    pub fn record_is_open(&self) -> bool {
+        matches!(self.state, JobState::Running | JobState::Paused)
+    }
+
+    fn info(&self) -> JobInfo {
+        JobInfo {
+            id: self.record.id,
+            pool: self.pool.clone(),
+            kind: self.record.kind,
+            disk: self.record.disk,
+            state: self.state,
+            done: 0,
+            total: 0,
+            result: self.result.clone(),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The pools that this daemon owns: opens those that the state store knows, keeps each on its thread, serves
+//! exports, lends spaces, and looks after disks that come back. Refuses rules of its own: the pool has them.
+
+mod admin;
+mod devices;
+mod jobs;
+mod show;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arden_admin::{AdminError, ErrorKind, State, error::Result, names::key, storage::PoolRecord};
+use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, SpaceError, SpaceResult, nbd};
+use parking_lot::Mutex;
+
+pub use admin::PoolAdmin;
+use jobs::{Finished, Job};
+
+/// A pool that does not answer a question for this long has a disk that hangs.
+const ANSWER_WAIT: Duration = Duration::from_secs(120);
+
+pub struct Pools {
+    state: Arc<State>,
+    pools: Mutex<BTreeMap<String, Slot>>,
+    /// Held over a change of the set of pools, disks or spaces: one after another.
+    changing: Mutex<()>,
+    jobs: Mutex<BTreeMap<u64, Job>>,
+    next_job: AtomicU64,
+    finished: Mutex<Sender<Finished>>,
+    stopping: AtomicBool,
+    watcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A pool by name: open, or why not.
+#[derive(Clone)]
+struct Slot {
+    open: Option<Arc<OpenPool>>,
+    reason: String,
+}
+
+struct OpenPool {
+    host: Mutex<Option<PoolHost>>,
+    caller: Caller,
+    exports: Mutex<BTreeMap<String, nbd::Export>>,
+    /// Spaces that something in this daemon has, and what.
+    uses: Mutex<BTreeMap<String, String>>,
+}
+
+impl OpenPool {
+    /// Runs `f` on the pool's thread. An error when it takes too long.
+    fn ask<T, F, Fut>(&self, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Pool) -> Fut + Send + 'static,
+        Fut: Future<Output = SpaceResult<T>> + 'static,
+    {
+        let (tx, rx) = sync_channel(1);
+        let done = move |r: SpaceResult<T>| {
+            let _ = tx.send(r);
+        };
+        self.caller.submit(f, done).map_err(refusal)?;
+        match rx.recv_timeout(ANSWER_WAIT) {
+            Ok(r) => r.map_err(refusal),
+            Err(RecvTimeoutError::Disconnected) => Err(refusal(SpaceError::Closed)),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(AdminError::failed("the pool does not answer", "a disk may hang: see the kernel's log"))
+            }
+        }
+    }
+
+    /// Ends exports and closes the pool.
+    fn close(&self) -> Result<()> {
+        std::mem::take(&mut *self.exports.lock()).into_values().for_each(nbd::Export::stop);
+        match self.host.lock().take() {
+            Some(host) => host.stop().map_err(refusal),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A space that something in this daemon uses; until it is dropped nobody else gets it.
+pub struct SpaceUse {
+    pool: Arc<OpenPool>,
+    space: String,
+}
+
+impl SpaceUse {
+    /// Reaches the pool; [`Caller::device`] gives the space as a block device.
+    pub fn caller(&self) -> Caller {
+        self.pool.caller.clone()
+    }
+
+    pub fn space(&self) -> &str {
+        &self.space
+    }
+}
+
+impl Drop for SpaceUse {
+    fn drop(&mut self) {
+        self.pool.uses.lock().remove(&self.space);
+    }
+}
+
+/// What a pool says, in the words of administration.
+fn refusal(e: SpaceError) -> AdminError {
+    match e {
+        SpaceError::Refused(s) => AdminError::new(ErrorKind::Conflict, s, ""),
+        SpaceError::NotFound(s) => AdminError::new(ErrorKind::NotFound, s, "`arden pool show` shows what there is"),
+        SpaceError::Diverged(s) => AdminError::new(
+            ErrorKind::Conflict,
+            s,
+            "decide which side counts: `arden pool import --discard DISK` throws away what the named disk has",
+        ),
+        SpaceError::OutOfSpace => {
+            AdminError::new(ErrorKind::Conflict, e.to_string(), "add a disk with `pool add-disk`")
+        }
+        SpaceError::Offline => AdminError::new(ErrorKind::Conflict, e.to_string(), "bring back a missing disk"),
+        other => AdminError::failed(other.to_string(), "see the daemon's log"),
+    }
+}
+
+impl Pools {
+    /// Opens every known pool; one that cannot be opened is tried again from time to time.
+    pub fn start(state: &Arc<State>) -> Result<Arc<Pools>> {
+        let (finished, receiver) = channel();
+        let snapshot = state.snapshot();
+        let last_job = snapshot.pools.values().flat_map(|p| &p.jobs).map(|j| j.id).max().unwrap_or(0);
+        let pools = Arc::new(Pools {
+            state: state.clone(),
+            pools: Mutex::default(),
+            changing: Mutex::default(),
+            jobs: Mutex::default(),
+            next_job: AtomicU64::new(last_job + 1),
+            finished: Mutex::new(finished),
+            stopping: AtomicBool::new(false),
+            watcher: Mutex::default(),
+        });
+        pools.adopt_old_list()?;
+        for record in state.snapshot().pools.values() {
+            pools.open_known(record);
+        }
+        let weak: Weak<Pools> = Arc::downgrade(&pools);
+        let watcher = std::thread::Builder::new()
+            .name("arden-pools".into())
+            .spawn(move || watch::run(&weak, &receiver))
+            .map_err(|e| AdminError::failed(format!("no thread: {e}"), "check the limits of this user"))?;
+        *pools.watcher.lock() = Some(watcher);
+        Ok(pools)
+    }
+
+    /// Closes every pool. Jobs go on at the next start.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        if let Some(t) = self.watcher.lock().take() {
+            t.thread().unpark();
+            let _ = t.join();
+        }
+        let _one = self.changing.lock();
+        for (name, slot) in std::mem::take(&mut *self.pools.lock()) {
+            if let Some(Err(e)) = slot.open.map(|p| p.close()) {
+                tracing::error!(pool = name, "not closed cleanly: {e}");
+            }
+        }
+    }
+
+    /// A space for the use of `who`, in whichever pool it lies.
+    pub fn take_space(&self, space: &str, who: &str) -> Result<SpaceUse> {
+        let _one = self.changing.lock();
+        for (_, pool) in self.open_pools() {
+            let name = space.to_string();
+            if pool.ask(move |p| async move { Ok(p.space_named(&name).is_ok()) })? {
+                check_unused(&pool, space)?;
+                pool.uses.lock().insert(space.to_string(), who.to_string());
+                return Ok(SpaceUse { pool, space: space.to_string() });
+            }
+        }
+        Err(AdminError::not_found("space", space))
+    }
+
+    fn record(&self, name: &str) -> Result<PoolRecord> {
+        self.state.snapshot().pools.get(&key(name)).cloned().ok_or_else(|| AdminError::not_found("pool", name))
+    }
+
+    fn change_record<T>(&self, name: &str, edit: impl FnOnce(&mut PoolRecord) -> T) -> Result<T> {
+        self.state.change(|s| {
+            let record = s.pools.get_mut(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
+            Ok(edit(record))
+        })
+    }
+
+    fn open_pools(&self) -> Vec<(String, Arc<OpenPool>)> {
+        self.pools.lock().iter().filter_map(|(k, s)| Some((k.clone(), s.open.clone()?))).collect()
+    }
+
+    /// The open pool `name`, or why it is not open.
+    fn opened(&self, name: &str) -> Result<Arc<OpenPool>> {
+        self.record(name)?;
+        let slot = self.pools.lock().get(&key(name)).cloned();
+        let (open, reason) = slot.map_or((None, String::new()), |s| (s.open, s.reason));
+        open.ok_or_else(|| {
+            let hint = "it is tried again every few seconds; `arden pool show` says what is missing";
+            AdminError::new(ErrorKind::Conflict, format!("pool {name:?} is closed: {reason}"), hint)
+        })
+    }
+
+    /// Opens a pool of the state store, with its exports and jobs.
+    fn open_known(self: &Arc<Pools>, record: &PoolRecord) {
+        match self.open(record, Vec::new()) {
+            Ok(pool) => {
+                tracing::info!(pool = record.name, "pool open");
+                self.keep(record, pool);
+            }
+            Err(e) => {
+                let mut pools = self.pools.lock();
+                let reason = e.to_string();
+                if pools.get(&key(&record.name)).is_none_or(|s| s.reason != reason) {
+                    tracing::error!(pool = record.name, "pool stays closed: {reason}");
+                }
+                pools.insert(key(&record.name), Slot { open: None, reason });
+            }
+        }
+    }
+
+    /// Makes an opened pool known to all, then starts what goes on in it.
+    fn keep(self: &Arc<Pools>, record: &PoolRecord, pool: Arc<OpenPool>) {
+        let slot = Slot { open: Some(pool.clone()), reason: String::new() };
+        self.pools.lock().insert(key(&record.name), slot);
+        for e in &record.exports {
+            if let Err(error) = start_export(&pool, &e.space, &e.nbd) {
+                tracing::error!(pool = record.name, space = e.space, nbd = e.nbd, "not exported: {error}");
+            }
+        }
+        for job in &record.jobs {
+            if let Err(error) = self.run_job(&record.name, &pool, job.clone()) {
+                tracing::error!(pool = record.name, job = job.id, "not resumed: {error}");
+            }
+        }
+    }
+
+    fn labels(&self) -> devices::Labels {
+        self.state.snapshot().disks.clone()
+    }
+
+    /// Opens what is there of a pool: by its known paths, and by labels when those are not all.
+    fn open(&self, record: &PoolRecord, discard: Vec<u128>) -> Result<Arc<OpenPool>> {
+        let id = pool_id(record)?;
+        let mut found = devices::scan(&record.devices);
+        found.retain(|f| f.pool_id == id);
+        if found.len() < record.devices.len() {
+            let mut others = devices::candidates(&[]);
+            others.retain(|p| !record.devices.contains(p));
+            found.extend(devices::scan(&others).into_iter().filter(|f| f.pool_id == id));
+        }
+        let paths: Vec<PathBuf> = found.into_iter().map(|f| f.path).collect();
+        let labels = self.labels();
+        let config = PoolConfig { grace_ms: record.grace_seconds.saturating_mul(1000), ..PoolConfig::default() };
+        let host = PoolHost::start(move |rt| {
+            Box::pin(async move {
+                let mut devices = Vec::new();
+                for p in &paths {
+                    devices.push(devices::open_soon(&rt, p, &labels).await?);
+                }
+                Pool::open(&rt, devices, Some(id), OpenOptions { config, discard }).await
+            })
+        });
+        Ok(hosted(host.map_err(refusal)?))
+    }
+
+    /// A list of pools that an earlier version kept in a file.
+    fn adopt_old_list(&self) -> Result<()> {
+        let path = self.state.dir().join("pools.json");
+        let Ok(bytes) = std::fs::read(&path) else { return Ok(()) };
+        let old: BTreeMap<String, Vec<PathBuf>> = serde_json::from_slice(&bytes)
+            .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "remove it, then import the pools"))?;
+        for (name, devices) in old {
+            let Some(found) = devices::scan(&devices).into_iter().next() else { continue };
+            let record = new_record(name, found.pool_id, devices);
+            self.state.change(|s| {
+                s.pools.entry(key(&record.name)).or_insert(record);
+                Ok(())
+            })?;
+        }
+        std::fs::rename(&path, path.with_extension("json.imported"))
+            .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "check the directory's permissions"))
+    }
+}
+
+fn pool_id(record: &PoolRecord) -> Result<u128> {
+    u128::from_str_radix(&record.id, 16)
+        .map_err(|e| AdminError::failed(format!("pool {:?} has a wrong id: {e}", record.name), "import it again"))
+}
+
+fn new_record(name: String, id: u128, devices: Vec<PathBuf>) -> PoolRecord {
+    let grace_seconds = PoolConfig::default().grace_ms / 1000;
+    PoolRecord { name, id: format!("{id:032x}"), devices, grace_seconds, exports: Vec::new(), jobs: Vec::new() }
+}
+
+fn hosted(host: PoolHost) -> Arc<OpenPool> {
+    let caller = host.caller();
+    Arc::new(OpenPool { host: Mutex::new(Some(host)), caller, exports: Mutex::default(), uses: Mutex::default() })
+}
+
+fn start_export(pool: &OpenPool, space: &str, place: &str) -> Result<()> {
+    let export = nbd::Export::start(place, pool.caller.clone(), space).map_err(|e| {
+        AdminError::invalid(format!("{place}: {e}"), "name unix:PATH or ADDR:PORT that nobody listens on")
+    })?;
+    pool.exports.lock().insert(space.to_string(), export);
+    Ok(())
+}
+
+/// Refuses a space that is exported or used by something here.
+fn check_unused(pool: &OpenPool, space: &str) -> Result<()> {
+    if let Some(e) = pool.exports.lock().get(space) {
+        let error = format!("space {space:?} is exported at {}", e.place());
+        return Err(AdminError::new(ErrorKind::Conflict, error, format!("end it with `arden space unexport {space}`")));
+    }
+    if let Some(who) = pool.uses.lock().get(space) {
+        let error = format!("space {space:?} is used by {who}");
+        return Err(AdminError::new(ErrorKind::Conflict, error, "end that use first"));
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The daemon: state, servers, API, and a clean end. Assembly only.
+
+use std::{path::Path, sync::Arc};
+
+use arden_admin::{
+    AdminError, Control, State,
+    api::{self, Api},
+    error::Result,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use crate::{
+    cli::Serve,
+    demo, logging,
+    pools::{PoolAdmin, Pools},
+    server::SmbControl,
+    volumes::Volumes,
+};
+
+pub fn run(state_dir: &Path, options: Serve) -> Result<()> {
+    logging::init(&options.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(worker_threads())
+        .enable_all()
+        .build()
+        .map_err(|e| AdminError::failed(format!("no threads: {e}"), "check the limits of this user"))?;
+    runtime.block_on(daemon(state_dir, options))
+}
+
+/// More workers than cores: metadata system calls run on them inline, because handing one to another thread
+/// costs more than most of them take. Those that do wait for the disk must not stop all the others.
+fn worker_threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |n| n.get() * 2).max(4)
+}
+
+async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
+    let no_signals = |e: std::io::Error| AdminError::failed(format!("signals: {e}"), "");
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+
+    let state = Arc::new(State::open(state_dir)?);
+    let password = options.demo.as_deref().map(|dir| demo::prepare(&state, dir)).transpose()?;
+    let (stop, stopped) = watch::channel(false);
+    let owner = state.clone();
+    let opening = tokio::task::spawn_blocking(move || Pools::start(&owner));
+    let pools = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
+    let volumes = Volumes::new(&state, &pools);
+    let control = SmbControl::start(&state, &volumes, &options.listen, stopped.clone()).await?;
+    let listener = api::bind(&state.socket())?;
+    tracing::info!(
+        state = %state.dir().display(),
+        listen = control.listen().join(", "),
+        shares = state.snapshot().shares.len(),
+        "ready"
+    );
+    if let (Some(password), Some(address)) = (password, control.addresses().first()) {
+        print!("{}", demo::how_to_connect(state.dir(), *address, &password));
+    }
+
+    let api = Api::new(state.clone(), control.clone(), Arc::new(PoolAdmin(pools.clone())), volumes.clone());
+    let api = tokio::spawn(api::serve(listener, api, until(stopped)));
+    let why = tokio::select! {
+        _ = interrupt.recv() => "interrupted",
+        _ = terminate.recv() => "terminated",
+    };
+    tracing::info!("{why}, stopping");
+    let _ = stop.send(true);
+    control.stopped().await;
+    let _ = api.await;
+    let end = move || {
+        volumes.stop();
+        pools.stop();
+    };
+    let _ = tokio::task::spawn_blocking(end).await;
+    let _ = std::fs::remove_file(state.socket());
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Resolves when the daemon is to end.
+pub async fn until(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,381 @@
+//! Joins the SMB server to the state: shares, users and settings into it, sessions and opens out of it.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arden_admin::{
+    AdminError, Control, State,
+    error::Result,
+    model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Settings, Share},
+    state::Snapshot,
+};
+use arden_auth::{AuthPolicy, ServerIdentity};
+use arden_smb::{Limits, Policy, Server, ServerConfig, ShareAce, metrics::CommandCount};
+use arden_store::{
+    dir::{DirOptions, DirStore},
+    fs::Fs,
+    handles::DiskHandles,
+    table::{OpenTable, TableLimits},
+};
+use arden_wire::{
+    access,
+    smb2::{
+        Dialect,
+        negotiate::{Cipher, SigningAlgorithm},
+    },
+};
+use parking_lot::Mutex;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use crate::interfaces;
+use crate::users::{LiveUsers, sid};
+use crate::volumes::Volumes;
+
+/// Addresses come and go with links and leases.
+const INTERFACES_EVERY: Duration = Duration::from_secs(30);
+
+/// Where a share's files are: on a volume or not, and the path there.
+type Place = (Option<String>, PathBuf);
+
+fn place(share: &Share) -> Place {
+    (share.volume.clone(), share.path.clone())
+}
+
+pub struct SmbControl {
+    server: Arc<Server>,
+    table: Arc<OpenTable>,
+    /// Persistent handles of shares over directories.
+    handles: Arc<DiskHandles>,
+    /// Stores that are open, by volume and path: shares of one directory share it.
+    stores: Mutex<HashMap<Place, Arc<Fs>>>,
+    volumes: Arc<Volumes>,
+    addresses: Vec<SocketAddr>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl SmbControl {
+    pub async fn start(
+        state: &Arc<State>,
+        volumes: &Arc<Volumes>,
+        listen: &[SocketAddr],
+        stopped: watch::Receiver<bool>,
+    ) -> Result<Arc<SmbControl>> {
+        let snapshot = state.snapshot();
+        let table =
+            OpenTable::new(TableLimits { opens_max: snapshot.settings.opens_max as usize, ..TableLimits::default() });
+        let name = snapshot.server_name();
+        let handles = open_handles(state)?;
+        // Ids of handles are never given twice, over restarts too: 2^36 for each start.
+        table.start_ids_at(handles.starts() << 36 | 1);
+        let users = Arc::new(LiveUsers::new(state.clone()));
+        let server = Server::new(config(&snapshot, &name, users), table.clone(), arden_smb::time::Time::read());
+        let (listeners, addresses) = bind(listen).await?;
+        *server.interfaces.write() = interfaces::listening(&addresses);
+        let control = Arc::new(SmbControl {
+            server,
+            table,
+            handles,
+            stores: Mutex::new(HashMap::new()),
+            volumes: volumes.clone(),
+            addresses,
+            tasks: Mutex::new(Vec::new()),
+        });
+        // What clients held before comes first: nobody connects before it is there again.
+        let shares: Vec<Share> = snapshot.shares.values().cloned().collect();
+        control.shares_changed(&shares);
+        control.listen_on(listeners, &stopped);
+        let (server, addresses) = (control.server.clone(), control.addresses.clone());
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(INTERFACES_EVERY).await;
+                *server.interfaces.write() = interfaces::listening(&addresses);
+            }
+        });
+        Ok(control)
+    }
+
+    fn listen_on(&self, listeners: Vec<TcpListener>, stopped: &watch::Receiver<bool>) {
+        let serve = |listener| {
+            let (server, stopped) = (self.server.clone(), stopped.clone());
+            tokio::spawn(async move {
+                if let Err(e) = server.serve(listener, crate::serve::until(stopped)).await {
+                    tracing::error!("the SMB server stopped: {e}");
+                }
+            })
+        };
+        *self.tasks.lock() = listeners.into_iter().map(serve).collect();
+    }
+
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns when nothing new is accepted and every session is closed.
+    pub async fn stopped(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            let _ = task.await;
+        }
+        let server = self.server.clone();
+        let closing = tokio::task::spawn_blocking(move || server.stop(std::time::Instant::now()));
+        let _ = closing.await;
+    }
+
+    /// The store of a share's directory, opened once.
+    fn store(&self, share: &Share) -> Result<Arc<Fs>> {
+        if let Some(fs) = self.stores.lock().get(&place(share)) {
+            return Ok(fs.clone());
+        }
+        let fs = match &share.volume {
+            Some(volume) => {
+                let (store, handles) = self.volumes.store(volume, &share.path)?;
+                Fs::with_handles(store, self.table.clone(), Some(handles))
+            }
+            None => self.directory_store(&share.path, &share.name)?,
+        };
+        self.stores.lock().insert(place(share), fs.clone());
+        Ok(fs)
+    }
+
+    fn directory_store(&self, path: &Path, label: &str) -> Result<Arc<Fs>> {
+        let options = DirOptions { label: label.to_string(), ..DirOptions::default() };
+        let store = DirStore::open(path, options).map_err(|status| {
+            AdminError::invalid(
+                format!("{}: {status}", path.display()),
+                "the directory has to exist, and the daemon's user has to be able to open it",
+            )
+        })?;
+        Ok(Fs::with_handles(store, self.table.clone(), Some(self.handles.clone())))
+    }
+}
+
+fn open_handles(state: &State) -> Result<Arc<DiskHandles>> {
+    let file = state.dir().join("handles.redb");
+    DiskHandles::open(&file).map(Arc::new).map_err(|status| {
+        AdminError::failed(
+            format!("{}: {status}", file.display()),
+            "it keeps open handles over restarts; without it only those are lost: move it away to start",
+        )
+    })
+}
+
+fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfig {
+    let s = &snapshot.settings;
+    let policy = Policy::default();
+    policy.set(s.signing_required, s.encryption_required, s.multichannel);
+    ServerConfig {
+        guid: snapshot.server_guid,
+        name: name.to_string(),
+        comment: s.comment.clone(),
+        policy,
+        limits: Limits {
+            connections_max: s.connections_max as usize,
+            sessions_max: s.sessions_max as usize,
+            ..Limits::default()
+        },
+        users,
+        identity: Arc::new(ServerIdentity::stand_alone(name)),
+        auth: AuthPolicy::default(),
+    }
+}
+
+async fn bind(listen: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for address in listen {
+        let listener = TcpListener::bind(address).await.map_err(|e| {
+            let hint = match e.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "another server has this port: stop it or choose another with --listen"
+                }
+                std::io::ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE",
+                _ => "check the address given with --listen",
+            };
+            AdminError::failed(format!("cannot listen on {address}: {e}"), hint)
+        })?;
+        addresses.push(listener.local_addr().unwrap_or(*address));
+        listeners.push(listener);
+    }
+    Ok((listeners, addresses))
+}
+
+const READ: u32 = access::FILE_GENERIC_READ | access::FILE_GENERIC_EXECUTE;
+const CHANGE: u32 = READ | access::FILE_GENERIC_WRITE | access::DELETE | access::FILE_DELETE_CHILD;
+
+fn ace(grant: &Grant, allow: bool) -> ShareAce {
+    // What is denied is what the right adds, so that denying change leaves reading.
+    let mask = match (grant.rights, allow) {
+        (Rights::Read, true) => READ,
+        (Rights::Change, true) => CHANGE,
+        (Rights::Full, true) => access::FILE_ALL_ACCESS,
+        (Rights::Read, false) => access::FILE_ALL_ACCESS,
+        (Rights::Change, false) => access::FILE_ALL_ACCESS & !READ,
+        (Rights::Full, false) => access::FILE_ALL_ACCESS & !CHANGE,
+    };
+    ShareAce { sid: sid(&grant.who), allow, mask }
+}
+
+impl Control for SmbControl {
+    fn check_share(&self, share: &Share) -> Result<()> {
+        if share.volume.is_some() {
+            return self.store(share).map(|_| ());
+        }
+        let path = share.path.display();
+        let error = match std::fs::metadata(&share.path) {
+            Ok(m) if m.is_dir() => return self.store(share).map(|_| ()),
+            Ok(_) => AdminError::invalid(format!("{path} is not a directory"), "share the directory that holds it"),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                AdminError::invalid(format!("{path} does not exist"), format!("make it first: mkdir -p {path}"))
+            }
+            Err(e) => AdminError::invalid(format!("{path}: {e}"), "the daemon's user has to be able to open it"),
+        };
+        Err(error)
+    }
+
+    fn shares_changed(&self, shares: &[Share]) {
+        self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
+        let mut ready = Vec::new();
+        for share in shares {
+            match self.store(share) {
+                Ok(fs) => ready.push(arden_smb::Share {
+                    name: share.name.clone(),
+                    comment: share.comment.clone(),
+                    path: share.path.display().to_string(),
+                    fs: Some(fs),
+                    read_only: share.read_only,
+                    encrypt: share.encrypt,
+                    write_through: share.write_through,
+                    continuously_available: share.continuously_available,
+                    hidden: share.hidden,
+                    access_based_enumeration: share.access_based_enumeration,
+                    users_max: share.users_max,
+                    access: share
+                        .allow
+                        .iter()
+                        .map(|g| ace(g, true))
+                        .chain(share.deny.iter().map(|g| ace(g, false)))
+                        .collect(),
+                }),
+                Err(e) => tracing::error!(share = %share.name, "not served: {e}"),
+            }
+        }
+        self.server.set_time(arden_smb::time::Time::read());
+        self.server.set_shares(ready);
+    }
+
+    fn users_changed(&self, names: &[String]) {
+        for session in self.server.sessions() {
+            let user = session.token().user_name.to_lowercase();
+            if names.iter().any(|n| n.to_lowercase() == user) {
+                self.server.close_session(session.id);
+            }
+        }
+    }
+
+    fn settings_changed(&self, s: &Settings) {
+        self.server.config.policy.set(s.signing_required, s.encryption_required, s.multichannel);
+    }
+
+    fn sessions(&self) -> Vec<SessionInfo> {
+        self.server.sessions().iter().map(|s| session_info(s)).collect()
+    }
+
+    fn close_session(&self, id: Id) -> bool {
+        self.server.close_session(id.0)
+    }
+
+    fn opens(&self) -> Vec<OpenInfo> {
+        let table: HashMap<u64, _> = self.table.opens().into_iter().map(|o| (o.id.0, o)).collect();
+        self.server
+            .opens()
+            .iter()
+            .map(|open| {
+                let summary = table.get(&open.id.persistent);
+                OpenInfo {
+                    id: Id(open.id.persistent),
+                    session: open.session().map(|s| Id(s.id)),
+                    user: open.owner.user_name.clone(),
+                    share: open.share.name.clone(),
+                    path: summary.map_or_else(|| open.name.clone(), |s| s.path.clone()),
+                    access: summary.map_or(open.desired_access, |s| s.access),
+                    cache: summary.map_or_else(String::new, |s| arden_smb::cache_name(s.cache)),
+                    durable: open.state.lock().durability.timeout().is_some(),
+                    locks: summary.map_or(0, |s| s.locks as u32),
+                }
+            })
+            .collect()
+    }
+
+    fn close_open(&self, id: Id) -> bool {
+        self.server.close_open_by_id(id.0)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let gauge =
+            |name, help, value: usize| Metric { name, help, counter: false, labels: Vec::new(), value: value as f64 };
+        let m = &self.server.metrics;
+        let read = |c: &AtomicU64| c.load(Ordering::Relaxed) as f64;
+        let counter = |name, help, labels, value| Metric { name, help, counter: true, labels, value };
+        let mut all = vec![
+            gauge("connections", "Transport connections", self.server.peers().len()),
+            gauge("persistent_handles", "Handles that outlive the daemon", self.server.persistent_opens()),
+            counter("connections_total", "Transport connections accepted", Vec::new(), read(&m.connections)),
+            counter("logons_total", "Successful logons", Vec::new(), read(&m.logons)),
+            counter("logon_failures_total", "Failed logons", Vec::new(), read(&m.logon_failures)),
+            counter("read_bytes_total", "Bytes that clients read", Vec::new(), read(&m.bytes_read)),
+            counter("written_bytes_total", "Bytes that clients wrote", Vec::new(), read(&m.bytes_written)),
+            counter("breaks_total", "Oplock and lease breaks", Vec::new(), read(&m.breaks)),
+        ];
+        let label = |c: &CommandCount| vec![("command", c.command.to_string())];
+        let help = "Requests answered, by command";
+        all.extend(m.commands().map(|c| counter("requests_total", help, label(&c), c.requests as f64)));
+        let help = "Requests answered with an error, by command";
+        all.extend(m.commands().map(|c| counter("request_errors_total", help, label(&c), c.errors as f64)));
+        all
+    }
+
+    fn listen(&self) -> Vec<String> {
+        self.addresses.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn session_info(s: &arden_smb::model::Session) -> SessionInfo {
+    let signing = match s.signing_algorithm {
+        SigningAlgorithm::HmacSha256 => "HMAC-SHA256",
+        SigningAlgorithm::AesCmac => "AES-CMAC",
+        SigningAlgorithm::AesGmac => "AES-GMAC",
+    };
+    let cipher = match s.cipher {
+        Some(Cipher::Aes128Ccm) => "AES-128-CCM",
+        Some(Cipher::Aes128Gcm) => "AES-128-GCM",
+        Some(Cipher::Aes256Ccm) => "AES-256-CCM",
+        Some(Cipher::Aes256Gcm) => "AES-256-GCM",
+        None => "",
+    };
+    let dialect = match s.dialect {
+        Dialect::Smb202 => "2.0.2",
+        Dialect::Smb210 => "2.1",
+        Dialect::Smb300 => "3.0",
+        Dialect::Smb302 => "3.0.2",
+        Dialect::Smb311 => "3.1.1",
+    };
+    SessionInfo {
+        id: Id(s.id),
+        user: s.token().user_name.clone(),
+        client: s.live_peer().map_or_else(String::new, |p| p.address.clone()),
+        dialect: dialect.into(),
+        signing: if s.anonymous { String::new() } else { signing.into() },
+        encryption: if s.encrypt_data { cipher.into() } else { String::new() },
+        channels: s.channels.lock().len() as u32,
+        opens: s.opens.read().len() as u32,
+        age_seconds: s.created.elapsed().as_secs(),
+        idle_seconds: s.idle(std::time::Instant::now()).as_secs(),
+    }
+}

@@ -1,0 +1,678 @@
+//! Disks, pools, spaces and jobs on the command line: the grammar, what is sent to the daemon, and how its
+//! answers look. Refuses to open a disk itself: only the daemon does.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use arden_admin::{
+    AdminError, ErrorKind,
+    client::segment,
+    error::Result,
+    storage::{
+        AddDisk, DiskInfo, DiskLabel, DiskQuery, DiskWipe, GroupMap, JobChange, JobInfo, JobKind, JobState, NewExport,
+        NewJob, NewPool, NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceInfo,
+    },
+};
+use clap::{Args, Subcommand};
+
+use crate::commands::{Out, absolute};
+use crate::table::{Table, yes};
+
+#[derive(Debug, Subcommand)]
+pub enum Disk {
+    /// What is known of files or block devices; without any, of those of this machine and of known pools
+    #[command(after_help = "Example:\n  arden disk list\n  arden disk list /dev/sdb /srv/disk1.img")]
+    List { disks: Vec<PathBuf> },
+    /// Set by hand what the system does not know of a disk; an empty text takes it back
+    #[command(after_help = "Example:\n  arden disk label /srv/disk1.img --media ssd --model 'Shelf 2' --serial B7")]
+    Label {
+        disk: PathBuf,
+        #[arg(long)]
+        model: Option<String>,
+        #[arg(long)]
+        serial: Option<String>,
+        /// Counts when the disk joins a pool: the journal goes to the fastest
+        #[arg(long, value_parser = ["unknown", "rotating", "ssd", "nvme", ""])]
+        media: Option<String>,
+    },
+    /// Overwrite a disk's label, so that it belongs to no pool
+    #[command(after_help = "Example:\n  arden disk wipe /dev/sdb --force")]
+    Wipe {
+        disk: PathBuf,
+        /// Also when something is recognisably on it
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// For work that takes long.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// Return at once; `arden job list` shows how it goes
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PoolVerb {
+    /// Make a pool of disks
+    #[command(after_help = "Example:\n  arden pool create tank /dev/sdb /dev/sdc /dev/sdd --hot-spare /dev/sde")]
+    Create {
+        name: String,
+        #[arg(required = true)]
+        disks: Vec<PathBuf>,
+        /// Stands by until another disk fails; may be given several times
+        #[arg(long)]
+        hot_spare: Vec<PathBuf>,
+        /// Also when something is recognisably on a disk
+        #[arg(long)]
+        force: bool,
+    },
+    /// Find a pool by the labels of its disks, and open it
+    #[command(
+        after_help = "Example:\n  arden pool import\n  arden pool import /srv/disks\n  arden pool import --name tank --discard /dev/sdc /dev/sdb /dev/sdc"
+    )]
+    Import {
+        /// Disks, or directories of disk files; without any: every block device
+        disks: Vec<PathBuf>,
+        /// Which, when disks of several pools are found
+        #[arg(long)]
+        name: Option<String>,
+        /// A disk of two that were used apart: what only it holds is thrown away
+        #[arg(long, value_name = "DISK")]
+        discard: Vec<PathBuf>,
+    },
+    /// Close a pool and forget it; its disks stay as they are, `pool import` finds it again
+    #[command(after_help = "Example:\n  arden pool close tank")]
+    Close { name: String },
+    /// Pools known here
+    #[command(after_help = "Example:\n  arden pool list --json")]
+    List,
+    /// Disks, spaces, health and what goes on
+    #[command(after_help = "Example:\n  arden pool show tank")]
+    Show { name: String },
+    /// Give a pool another name
+    #[command(after_help = "Example:\n  arden pool rename tank lake")]
+    Rename { name: String, to: String },
+    /// Change when a pool warns, and how long it waits for a missing disk
+    #[command(after_help = "Example:\n  arden pool set tank --grace 60 --warn 70,80,90")]
+    Set {
+        name: String,
+        /// Seconds that a missing disk is waited for before spares and free slabs take its place
+        #[arg(long, value_name = "SECONDS")]
+        grace: Option<u64>,
+        /// Three fill levels in percent
+        #[arg(long, value_name = "A,B,C", value_delimiter = ',', num_args = 1)]
+        warn: Option<Vec<u8>>,
+    },
+    /// Add a disk
+    #[command(after_help = "Example:\n  arden pool add-disk tank /dev/sdf --hot-spare")]
+    AddDisk {
+        name: String,
+        disk: PathBuf,
+        /// Stands by until another disk fails
+        #[arg(long)]
+        hot_spare: bool,
+        /// Also when something is recognisably on it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Empty a disk and take it out
+    #[command(after_help = "Example:\n  arden pool remove-disk tank 2")]
+    RemoveDisk {
+        name: String,
+        /// Its number, as `arden pool show` has it
+        disk: u16,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Add a disk, then empty another one and take it out
+    #[command(after_help = "Example:\n  arden pool replace tank 2 /dev/sdg")]
+    Replace {
+        name: String,
+        /// The number of the old one
+        disk: u16,
+        new: PathBuf,
+        /// Also when something is recognisably on the new one
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Have a disk emptied in the background; nothing new goes to it
+    #[command(after_help = "Example:\n  arden pool retire tank 2\n  arden pool retire tank 2 --undo")]
+    Retire {
+        name: String,
+        disk: u16,
+        /// It stays after all
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Read and compare everything, heal what can be healed
+    #[command(after_help = "Example:\n  arden pool scrub tank --no-wait")]
+    Scrub {
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Rebuild now what missing disks held
+    #[command(after_help = "Example:\n  arden pool repair tank")]
+    Repair {
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Make all disks about equally full
+    #[command(after_help = "Example:\n  arden pool rebalance tank")]
+    Rebalance {
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct CreateSpace {
+    pub name: String,
+    #[arg(long)]
+    pub pool: String,
+    /// How it survives lost disks
+    #[arg(long, value_parser = ["simple", "mirror2", "mirror3", "parity", "dual-parity"])]
+    pub layout: String,
+    /// Of a stripe, parity included [default: by the number of disks]
+    #[arg(long)]
+    pub columns: Option<u16>,
+    /// Of one column, 64k to 1m [default: 256k]
+    #[arg(long, value_parser = bytes)]
+    pub interleave: Option<u64>,
+    /// As a disk, for example 100g [default: all the room that there is]
+    #[arg(long, value_parser = bytes)]
+    pub size: Option<u64>,
+    /// When its slabs are taken
+    #[arg(long, value_parser = ["thin", "fixed"], default_value = "thin")]
+    pub provision: String,
+}
+
+/// A space by its name, which is unique unless pools were imported.
+#[derive(Debug, Args)]
+pub struct Which {
+    pub name: String,
+    /// Only needed when several pools have a space of that name
+    #[arg(long)]
+    pub pool: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SpaceVerb {
+    /// Cut a space from a pool
+    #[command(after_help = "Example:\n  arden space create vm --pool tank --layout mirror2 --size 100g")]
+    Create(CreateSpace),
+    /// Spaces of all pools, or of one
+    #[command(after_help = "Example:\n  arden space list\n  arden space list --pool tank --json")]
+    List {
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Health of a space, what is missing, and where it lies
+    #[command(after_help = "Example:\n  arden space show vm --map")]
+    Show {
+        #[command(flatten)]
+        which: Which,
+        /// Each group's disks and slabs
+        #[arg(long)]
+        map: bool,
+    },
+    /// Make a space larger, while it is in use
+    #[command(after_help = "Example:\n  arden space grow vm --size 200g")]
+    Grow {
+        #[command(flatten)]
+        which: Which,
+        #[arg(long, value_parser = bytes)]
+        size: u64,
+    },
+    /// Delete a space and what is on it
+    #[command(after_help = "Example:\n  arden space delete vm")]
+    Delete {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Serve a space as an NBD disk, after restarts of the daemon too
+    #[command(
+        after_help = "Example:\n  arden space export vm --nbd unix:/run/vm.sock\n  arden space export vm --nbd 127.0.0.1:10809"
+    )]
+    Export {
+        #[command(flatten)]
+        which: Which,
+        /// unix:PATH or ADDR:PORT
+        #[arg(long)]
+        nbd: String,
+    },
+    /// End an export and hang up on its clients
+    #[command(after_help = "Example:\n  arden space unexport vm")]
+    Unexport {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum JobVerb {
+    /// Long work, and what came of the last
+    #[command(after_help = "Example:\n  arden job list")]
+    List,
+    /// One job
+    #[command(after_help = "Example:\n  arden job show 3 --json")]
+    Show { id: u64 },
+    /// Wait for a job's end, showing how it goes
+    #[command(after_help = "Example:\n  arden job wait 3")]
+    Wait { id: u64 },
+    /// Stop for a while; holds for all background work of its pool
+    #[command(after_help = "Example:\n  arden job pause 3")]
+    Pause { id: u64 },
+    /// Go on
+    #[command(after_help = "Example:\n  arden job resume 3")]
+    Resume { id: u64 },
+    /// Stop for good
+    #[command(after_help = "Example:\n  arden job cancel 3")]
+    Cancel { id: u64 },
+}
+
+/// `64k`, `1m`, `20g`, `2t`, or bytes.
+pub fn bytes(s: &str) -> std::result::Result<u64, String> {
+    let lower = s.to_lowercase();
+    let (digits, shift) = match lower.chars().last() {
+        Some('k') => (&lower[..lower.len() - 1], 10),
+        Some('m') => (&lower[..lower.len() - 1], 20),
+        Some('g') => (&lower[..lower.len() - 1], 30),
+        Some('t') => (&lower[..lower.len() - 1], 40),
+        _ => (lower.as_str(), 0),
+    };
+    let n: u64 = digits.parse().map_err(|_| format!("{s} is not a size: write 4096, 64k, 20g"))?;
+    n.checked_mul(1 << shift).ok_or_else(|| format!("{s} is too large"))
+}
+
+/// For people: `1.5 GiB`.
+pub fn size(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut value, mut unit) = (n as f64, 0);
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || value.fract() == 0.0 {
+        format!("{value:.0} {}", units[unit])
+    } else {
+        format!("{value:.1} {}", units[unit])
+    }
+}
+
+fn all_absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    paths.iter().map(|p| absolute(p)).collect()
+}
+
+pub fn disk(out: &Out, verb: Disk) -> Result<()> {
+    match verb {
+        Disk::List { disks } => {
+            let disks: Vec<DiskInfo> = if disks.is_empty() {
+                out.client.get("/v1/disks")?
+            } else {
+                out.client.post("/v1/disks/look", &DiskQuery { disks: all_absolute(&disks)? })?
+            };
+            out.show(&disks, |disks| disk_table(disks));
+        }
+        Disk::Label { disk, model, serial, media } => {
+            let label = DiskLabel { disk: absolute(&disk)?, model, serial, media };
+            let disk: DiskInfo = out.client.patch("/v1/disks", &label)?;
+            out.show(&disk, |d| disk_table(std::slice::from_ref(d)));
+        }
+        Disk::Wipe { disk, force } => {
+            let wipe = DiskWipe { disk: absolute(&disk)?, force };
+            out.client.send_only("POST", "/v1/disks/wipe", &wipe)?;
+            out.done(format!("{} carries no label any more", disk.display()));
+        }
+    }
+    Ok(())
+}
+
+fn disk_table(disks: &[DiskInfo]) -> String {
+    let mut t = Table::new(&["DISK", "SIZE", "MEDIA", "MODEL", "SERIAL", "POOL", "CONTENT", "IN USE"]);
+    for d in disks {
+        t.row([
+            d.path.display().to_string(),
+            size(d.size_bytes),
+            d.media.clone(),
+            d.model.clone(),
+            d.serial.clone(),
+            d.pool.clone(),
+            d.content.clone(),
+            d.in_use.clone(),
+        ]);
+    }
+    t.text("no disks")
+}
+
+pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
+    let path = |name: &str| format!("/v1/pools/{}", segment(name));
+    let shown = |pool: PoolInfo| out.show(&pool, pool_text);
+    match verb {
+        PoolVerb::Create { name, disks, hot_spare, force } => {
+            let (disks, hot_spares) = (all_absolute(&disks)?, all_absolute(&hot_spare)?);
+            shown(out.client.post("/v1/pools", &NewPool { name, disks, hot_spares, force })?);
+        }
+        PoolVerb::Import { disks, name, discard } => {
+            let import = PoolImport { disks: all_absolute(&disks)?, name, discard: all_absolute(&discard)? };
+            shown(out.client.put_body("/v1/pools", &import)?);
+        }
+        PoolVerb::Close { name } => {
+            out.client.delete(&path(&name))?;
+            out.done(format!("pool {name} closed; `arden pool import` opens it again"));
+        }
+        PoolVerb::List => {
+            let pools: Vec<PoolInfo> = out.client.get("/v1/pools")?;
+            out.show(&pools, |pools| pool_table(pools));
+        }
+        PoolVerb::Show { name } => shown(out.client.get(&path(&name))?),
+        PoolVerb::Rename { name, to } => {
+            shown(out.client.patch(&path(&name), &PoolChange { name: Some(to), ..PoolChange::default() })?);
+        }
+        PoolVerb::Set { name, grace, warn } => {
+            let levels = |w: Vec<u8>| {
+                w.try_into()
+                    .map_err(|_| AdminError::invalid("--warn takes three levels", "for example --warn 70,80,90"))
+            };
+            let change = PoolChange { name: None, grace_seconds: grace, warn_percent: warn.map(levels).transpose()? };
+            if change == PoolChange::default() {
+                return Err(AdminError::invalid("nothing to change", "see `arden pool set --help`"));
+            }
+            shown(out.client.patch(&path(&name), &change)?);
+        }
+        PoolVerb::AddDisk { name, disk, hot_spare, force } => {
+            let add = AddDisk { disk: absolute(&disk)?, hot_spare, force };
+            shown(out.client.post(&format!("{}/disks", path(&name)), &add)?);
+        }
+        PoolVerb::RemoveDisk { name, disk, wait } => start(out, &name, JobKind::RemoveDisk, Some(disk), &wait)?,
+        PoolVerb::Replace { name, disk, new, force, wait } => {
+            let present: PoolInfo = out.client.get(&path(&name))?;
+            if !present.disks.iter().any(|d| d.index == disk) {
+                let hint = format!("`arden pool show {name}` shows its disks");
+                return Err(AdminError::new(ErrorKind::NotFound, format!("pool {name:?} has no disk {disk}"), hint));
+            }
+            let add = AddDisk { disk: absolute(&new)?, hot_spare: false, force };
+            let _: PoolInfo = out.client.post(&format!("{}/disks", path(&name)), &add)?;
+            start(out, &name, JobKind::RemoveDisk, Some(disk), &wait)?;
+        }
+        PoolVerb::Retire { name, disk, undo } => {
+            let change = PoolDiskChange { retire: !undo };
+            shown(out.client.patch(&format!("{}/disks/{disk}", path(&name)), &change)?);
+        }
+        PoolVerb::Scrub { name, wait } => start(out, &name, JobKind::Scrub, None, &wait)?,
+        PoolVerb::Repair { name, wait } => start(out, &name, JobKind::Repair, None, &wait)?,
+        PoolVerb::Rebalance { name, wait } => start(out, &name, JobKind::Rebalance, None, &wait)?,
+    }
+    Ok(())
+}
+
+fn pool_table(pools: &[PoolInfo]) -> String {
+    let mut t = Table::new(&["POOL", "STATE", "HEALTH", "DISKS", "SPACES", "SIZE", "FREE", "WARNING"]);
+    for p in pools {
+        let warning =
+            if p.warning_percent > 0 { format!("over {} % used", p.warning_percent) } else { p.reason.clone() };
+        t.row([
+            p.name.clone(),
+            p.state.clone(),
+            p.health.clone(),
+            p.disks.len().to_string(),
+            p.spaces.len().to_string(),
+            size(p.total_bytes),
+            size(p.free_bytes),
+            warning,
+        ]);
+    }
+    t.text("no pools; `arden pool create NAME DISK...` makes one")
+}
+
+fn pool_text(p: &PoolInfo) -> String {
+    if p.state == "closed" {
+        return format!("{}: closed: {}\n", p.name, p.reason);
+    }
+    let mut out = format!("{}: {}, {} of {} free\n", p.name, p.health, size(p.free_bytes), size(p.total_bytes));
+    if p.warning_percent > 0 {
+        out += &format!("more than {} % is used\n", p.warning_percent);
+    }
+    let mut disks = Table::new(&["DISK", "STATE", "SIZE", "SLABS", "FREE", "ERRORS", "NOTE", "PATH"]);
+    for d in &p.disks {
+        let errors = d.read_errors + d.write_errors;
+        disks.row([
+            d.index.to_string(),
+            d.state.clone(),
+            size(d.size_bytes),
+            d.slabs.to_string(),
+            d.slabs_free.to_string(),
+            errors.to_string(),
+            if d.slow { "slow".to_string() } else { String::new() },
+            d.path.clone(),
+        ]);
+    }
+    out += &disks.text("no disks");
+    out += &space_table(&p.spaces);
+    for w in &p.work {
+        out += &format!("{}: {}\n", w.what, progress(w.done, w.total));
+    }
+    let newest = p.events.len().saturating_sub(5);
+    p.events[newest..].iter().for_each(|e| out += &format!("event: {e}\n"));
+    out
+}
+
+fn space_table(spaces: &[SpaceInfo]) -> String {
+    let mut t = Table::new(&["SPACE", "POOL", "LAYOUT", "COLUMNS", "SIZE", "HELD", "HEALTH", "USE"]);
+    for s in spaces {
+        let health =
+            if s.health == "whole" { s.health.clone() } else { format!("{} ({} %)", s.health, s.up_to_date_percent) };
+        t.row([
+            s.name.clone(),
+            s.pool.clone(),
+            s.layout.clone(),
+            s.columns.to_string(),
+            size(s.size_bytes),
+            size(s.allocated_bytes),
+            health,
+            if s.nbd.is_empty() { s.used_by.clone() } else { format!("nbd {}", s.nbd) },
+        ]);
+    }
+    t.text("no spaces; `arden space create` cuts one")
+}
+
+fn space_text(s: &SpaceInfo, map: Option<&[GroupMap]>) -> String {
+    let mut out = space_table(std::slice::from_ref(s));
+    out += &format!(
+        "{} provisioned, interleave {}, {} of {} groups have slabs, {} degraded, {} offline\n",
+        s.provision,
+        size(s.interleave_bytes),
+        s.groups_allocated,
+        s.groups,
+        s.groups_degraded,
+        s.groups_offline
+    );
+    if !s.missing.is_empty() {
+        let list: Vec<String> = s.missing.iter().map(ToString::to_string).collect();
+        out +=
+            &format!("missing: disk {}; {} % of its columns are up to date\n", list.join(", "), s.up_to_date_percent);
+    }
+    if let Some(map) = map {
+        let mut t = Table::new(&["GROUP", "COLUMNS (disk:slab)"]);
+        for g in map {
+            let columns: Vec<String> = g
+                .columns
+                .iter()
+                .map(|c| {
+                    let moving = c.moving_to.map_or_else(String::new, |d| format!("->{d}"));
+                    let state = if c.state == "whole" { "" } else { &format!("({})", c.state) };
+                    format!("{}:{}{moving}{state}", c.disk, c.slab)
+                })
+                .collect();
+            t.row([g.group.to_string(), columns.join(" ")]);
+        }
+        out += &t.text("nothing is allocated");
+    }
+    out
+}
+
+impl Which {
+    /// The space, and the path of it in the API.
+    fn find(&self, out: &Out) -> Result<(SpaceInfo, String)> {
+        let spaces: Vec<SpaceInfo> = out.client.get("/v1/spaces")?;
+        let fits = |s: &&SpaceInfo| s.name == self.name && self.pool.as_ref().is_none_or(|p| *p == s.pool);
+        let mut found: Vec<SpaceInfo> = spaces.iter().filter(fits).cloned().collect();
+        if found.len() > 1 {
+            let error = format!("several pools have a space {:?}", self.name);
+            return Err(AdminError::new(ErrorKind::Conflict, error, "say which with --pool"));
+        }
+        let space = found.pop().ok_or_else(|| AdminError::not_found("space", &self.name))?;
+        let path = format!("/v1/pools/{}/spaces/{}", segment(&space.pool), segment(&space.name));
+        Ok((space, path))
+    }
+}
+
+pub fn space(out: &Out, verb: SpaceVerb) -> Result<()> {
+    let shown = |space: SpaceInfo| out.show(&space, |s| space_text(s, None));
+    match verb {
+        SpaceVerb::Create(n) => {
+            let new = NewSpace {
+                name: n.name,
+                layout: n.layout,
+                columns: n.columns,
+                interleave_bytes: n.interleave,
+                size_bytes: n.size,
+                fixed: n.provision == "fixed",
+            };
+            shown(out.client.post(&format!("/v1/pools/{}/spaces", segment(&n.pool)), &new)?);
+        }
+        SpaceVerb::List { pool } => {
+            let mut spaces: Vec<SpaceInfo> = out.client.get("/v1/spaces")?;
+            if let Some(pool) = &pool {
+                let known: PoolInfo = out.client.get(&format!("/v1/pools/{}", segment(pool)))?;
+                spaces.retain(|s| s.pool == known.name);
+            }
+            out.show(&spaces, |s| space_table(s));
+        }
+        SpaceVerb::Show { which, map } => {
+            let (space, path) = which.find(out)?;
+            if map {
+                let groups: Vec<GroupMap> = out.client.get(&format!("{path}/map"))?;
+                out.show(&serde_json::json!({"space": space, "map": groups}), |_| space_text(&space, Some(&groups)));
+            } else {
+                shown(space);
+            }
+        }
+        SpaceVerb::Grow { which, size } => {
+            let (_, path) = which.find(out)?;
+            shown(out.client.patch(&path, &SpaceChange { size_bytes: size })?);
+        }
+        SpaceVerb::Delete { which } => {
+            let (space, path) = which.find(out)?;
+            out.client.delete(&path)?;
+            out.done(format!("space {} deleted", space.name));
+        }
+        SpaceVerb::Export { which, nbd } => {
+            let (_, path) = which.find(out)?;
+            let nbd = match nbd.strip_prefix("unix:") {
+                Some(p) => format!("unix:{}", absolute(p.as_ref())?.display()),
+                None => nbd,
+            };
+            let space: SpaceInfo = out.client.put_body(&format!("{path}/export"), &NewExport { nbd })?;
+            out.show(&space, |s| format!("space {} is served at {}\n", s.name, s.nbd));
+        }
+        SpaceVerb::Unexport { which } => {
+            let (_, path) = which.find(out)?;
+            let space: SpaceInfo = out.client.delete_answered(&format!("{path}/export"))?;
+            out.show(&space, |s| format!("space {} is not served any more\n", s.name));
+        }
+    }
+    Ok(())
+}
+
+fn progress(done: u64, total: u64) -> String {
+    match (done * 100).checked_div(total) {
+        Some(percent) => format!("{percent} % ({done} of {total})"),
+        None => "under way".to_string(),
+    }
+}
+
+fn start(out: &Out, pool: &str, kind: JobKind, disk: Option<u16>, wait: &Wait) -> Result<()> {
+    let job: JobInfo = out.client.post(&format!("/v1/pools/{}/jobs", segment(pool)), &NewJob { kind, disk })?;
+    if wait.no_wait {
+        out.show(&job, |j| format!("job {} ({}) started\n", j.id, j.kind));
+        return Ok(());
+    }
+    wait_for(out, job.id)
+}
+
+/// Until a job ends, or is paused; its progress goes to a terminal only.
+fn wait_for(out: &Out, id: u64) -> Result<()> {
+    let terminal = std::io::stderr().is_terminal();
+    let mut wait = Duration::from_millis(20);
+    loop {
+        let job: JobInfo = out.client.get(&format!("/v1/jobs/{id}"))?;
+        if terminal {
+            eprint!("\r\x1b[K{} {}: {}", job.kind, job.pool, progress(job.done, job.total));
+            let _ = std::io::stderr().flush();
+        }
+        if job.state != JobState::Running {
+            if terminal {
+                eprint!("\r\x1b[K");
+            }
+            return match job.state {
+                JobState::Failed => Err(AdminError::failed(job.result, "`arden pool show` shows the pool")),
+                JobState::Cancelled => Err(AdminError::failed(format!("job {id} was cancelled"), "start it again")),
+                JobState::Paused => {
+                    out.show(&job, |j| format!("job {} is paused; `arden job resume {}` goes on\n", j.id, j.id));
+                    Ok(())
+                }
+                JobState::Done | JobState::Running => {
+                    out.show(&job, |j| format!("{}\n", j.result));
+                    Ok(())
+                }
+            };
+        }
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(Duration::from_millis(500));
+    }
+}
+
+pub fn job(out: &Out, verb: JobVerb) -> Result<()> {
+    let path = |id: u64| format!("/v1/jobs/{id}");
+    let shown = |job: JobInfo| out.show(&job, |j| job_table(std::slice::from_ref(j)));
+    match verb {
+        JobVerb::List => {
+            let jobs: Vec<JobInfo> = out.client.get("/v1/jobs")?;
+            out.show(&jobs, |j| job_table(j));
+        }
+        JobVerb::Show { id } => shown(out.client.get(&path(id))?),
+        JobVerb::Wait { id } => wait_for(out, id)?,
+        JobVerb::Pause { id } => shown(out.client.patch(&path(id), &JobChange { paused: true })?),
+        JobVerb::Resume { id } => shown(out.client.patch(&path(id), &JobChange { paused: false })?),
+        JobVerb::Cancel { id } => {
+            out.client.delete(&path(id))?;
+            out.done(format!("job {id} is being stopped"));
+        }
+    }
+    Ok(())
+}
+
+fn job_table(jobs: &[JobInfo]) -> String {
+    let mut t = Table::new(&["JOB", "POOL", "KIND", "DISK", "STATE", "PROGRESS", "RESULT"]);
+    for j in jobs {
+        let open = matches!(j.state, JobState::Running | JobState::Paused);
+        t.row([
+            j.id.to_string(),
+            j.pool.clone(),
+            j.kind.to_string(),
+            j.disk.map_or_else(String::new, |d| d.to_string()),
+            j.state.to_string(),
+            if open { progress(j.done, j.total) } else { yes(false) },
+            j.result.clone(),
+        ]);
+    }
+    t.text("no jobs")
+}

@@ -1,0 +1,271 @@
+//! Volumes on the command line: the grammar, what is sent to the daemon, how its answers look; and `ls`, `get` and `put`,
+//! which reach into a volume on a file while no daemon has it open.
+
+use std::{
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use arden_admin::{
+    AdminError, ErrorKind,
+    client::segment,
+    error::Result,
+    volume::{NewCheck, NewVolume, VolumeCheck, VolumeInfo, VolumeRecord},
+};
+use arden_store::{
+    name::NtPath,
+    store::{FileStore, Lookup, NewFile, NodeRef, Wait},
+};
+use arden_volume::{Durability, FileDevice, Volume, VolumeOptions, VolumeStore};
+use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
+use clap::Subcommand;
+
+use super::{no_file, refusal};
+use crate::{
+    commands::{Out, absolute},
+    storage::{bytes, size},
+    table::Table,
+};
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeVerb {
+    /// Format a space, a file or a block device
+    #[command(
+        after_help = "Example:\n  arden volume create docs --space vm\n  arden volume create docs --file /srv/docs.img --size 10g"
+    )]
+    Create {
+        name: String,
+        /// The whole of a space that nothing else uses
+        #[arg(long, required_unless_present = "file", conflicts_with = "file")]
+        space: Option<String>,
+        /// A file or block device
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        /// Make the file, of this size
+        #[arg(long, value_parser = bytes, requires = "file")]
+        size: Option<u64>,
+        /// Also where something lies already, which is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Open a volume that exists
+    #[command(after_help = "Example:\n  arden volume attach docs --file /srv/docs.img")]
+    Attach {
+        name: String,
+        #[arg(long, required_unless_present = "file", conflicts_with = "file")]
+        space: Option<String>,
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Close a volume and forget it; what is on it stays
+    #[command(after_help = "Example:\n  arden volume close docs")]
+    Close { name: String },
+    /// Volumes known here
+    #[command(after_help = "Example:\n  arden volume list --json")]
+    List,
+    /// What a volume lies on, its room, its shares
+    #[command(after_help = "Example:\n  arden volume show docs")]
+    Show { name: String },
+    /// Look at every structure, reference and count, while it is in use
+    #[command(after_help = "Example:\n  arden volume check docs --data")]
+    Check {
+        name: String,
+        /// Also read all data against its checksums
+        #[arg(long)]
+        data: bool,
+    },
+    /// List a directory of a volume on a file, with no daemon running
+    #[command(after_help = "Example:\n  arden volume ls /srv/docs.img 'Reports/2026'")]
+    Ls {
+        file: PathBuf,
+        #[arg(default_value = "")]
+        path: String,
+    },
+    /// Copy a file out of a volume on a file, with no daemon running
+    #[command(after_help = "Example:\n  arden volume get /srv/docs.img Reports/May.txt May.txt")]
+    Get { file: PathBuf, path: String, to: PathBuf },
+    /// Copy a file into a volume on a file, with no daemon running
+    #[command(after_help = "Example:\n  arden volume put /srv/docs.img May.txt Reports/May.txt")]
+    Put { file: PathBuf, from: PathBuf, path: String },
+}
+
+fn volume_text(v: &VolumeInfo) -> String {
+    let mut out = format!("volume {} on {}\n", v.name, v.device);
+    if v.closed_because.is_empty() {
+        out += &format!("  {} of {} free, id {}\n", size(v.free_bytes), size(v.total_bytes), v.id);
+    } else {
+        out += &format!("  closed: {}\n", v.closed_because);
+    }
+    if !v.shares.is_empty() {
+        out += &format!("  shares: {}\n", v.shares.join(", "));
+    }
+    out
+}
+
+fn check_text(c: &VolumeCheck) -> String {
+    let mut out = format!(
+        "{} files, {} directories, {} streams, {} extents; data {}, of it shared {}, metadata {}\n",
+        c.files,
+        c.directories,
+        c.streams,
+        c.extents,
+        size(c.data_bytes),
+        size(c.shared_bytes),
+        size(c.tree_bytes)
+    );
+    for e in &c.errors {
+        out += &format!("  {e}\n");
+    }
+    if c.errors.is_empty() {
+        out += "everything is as it should be\n";
+    }
+    out
+}
+
+pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
+    let path = |name: &str| format!("/v1/volumes/{}", segment(name));
+    match verb {
+        VolumeVerb::Create { name, space, file, size, force } => {
+            let file = file.as_deref().map(absolute).transpose()?;
+            let new = NewVolume { name, space, file, size_bytes: size, force };
+            let v: VolumeInfo = out.client.post("/v1/volumes", &new)?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Attach { name, space, file } => {
+            let file = file.as_deref().map(absolute).transpose()?;
+            let v: VolumeInfo = out.client.put_body("/v1/volumes", &VolumeRecord { name, space, file })?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Close { name } => {
+            out.client.delete(&path(&name))?;
+            out.done(format!("volume {name} closed; what is on it stays"));
+        }
+        VolumeVerb::List => {
+            let all: Vec<VolumeInfo> = out.client.get("/v1/volumes")?;
+            out.show(&all, |all| {
+                let mut t = Table::new(&["NAME", "DEVICE", "SIZE", "FREE", "SHARES", "STATE"]);
+                for v in all {
+                    let state = if v.closed_because.is_empty() { "open" } else { v.closed_because.as_str() };
+                    t.row([
+                        v.name.clone(),
+                        v.device.clone(),
+                        size(v.total_bytes),
+                        size(v.free_bytes),
+                        v.shares.join(","),
+                        state.to_string(),
+                    ]);
+                }
+                t.text("no volumes; `arden volume create NAME --space SPACE` makes one")
+            });
+        }
+        VolumeVerb::Show { name } => {
+            let v: VolumeInfo = out.client.get(&path(&name))?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Check { name, data } => {
+            let c: VolumeCheck = out.client.put_body(&format!("{}/check", path(&name)), &NewCheck { data })?;
+            out.show(&c, check_text);
+            if !c.errors.is_empty() {
+                return Err(AdminError::failed(
+                    format!("volume {name} is damaged"),
+                    "restore what is named from elsewhere",
+                ));
+            }
+        }
+        VolumeVerb::Ls { file, path } => list(out, &file, &path)?,
+        VolumeVerb::Get { file, path, to } => get(&file, &path, &to)?,
+        VolumeVerb::Put { file, from, path } => put(&file, &from, &path)?,
+    }
+    Ok(())
+}
+
+fn status(path: &str) -> impl Fn(NtStatus) -> AdminError + '_ {
+    move |e| AdminError::failed(format!("{path}: {e}"), "")
+}
+
+fn open(file: &Path) -> Result<(Arc<Volume>, Arc<VolumeStore>)> {
+    let device = FileDevice::open(file, true).map_err(|e| no_file(file, e))?;
+    let options = VolumeOptions { background: false, ..VolumeOptions::default() };
+    let volume = Volume::open(Arc::new(device), options).map_err(|e| refusal(&file.display().to_string(), e))?;
+    let store = VolumeStore::new(volume.clone(), Durability::Plain);
+    Ok((volume, store))
+}
+
+fn find(store: &VolumeStore, path: &str) -> Result<NodeRef> {
+    let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
+    match store.lookup(&parsed).map_err(status(path))? {
+        Lookup::Found(node) => Ok(node),
+        _ => Err(AdminError::new(ErrorKind::NotFound, format!("there is no {path:?}"), "")),
+    }
+}
+
+fn list(out: &Out, file: &Path, path: &str) -> Result<()> {
+    let (_volume, store) = open(file)?;
+    let mut cursor = find(&store, path)?.list().map_err(status(path))?;
+    let mut entries = Vec::new();
+    while let Some(e) = cursor.peek(&|_| true).map_err(status(path))? {
+        entries.push(serde_json::json!({
+            "name": e.name, "directory": e.stat.directory, "size_bytes": e.stat.end_of_file,
+        }));
+        cursor.advance();
+    }
+    out.show(&entries, |entries| {
+        let mut text = String::new();
+        for e in entries {
+            let mark = if e["directory"] == true { "/" } else { "" };
+            text += &format!("{:>14}  {}{mark}\n", e["size_bytes"], e["name"].as_str().unwrap_or(""));
+        }
+        text
+    });
+    Ok(())
+}
+
+const COPY_BYTES: usize = 1 << 20;
+
+fn get(file: &Path, path: &str, to: &Path) -> Result<()> {
+    let (_volume, store) = open(file)?;
+    let node = find(&store, path)?;
+    let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", to.display()), "");
+    let mut target = std::fs::File::create(to).map_err(failed)?;
+    let (mut buf, mut at) = (vec![0; COPY_BYTES], 0);
+    loop {
+        let n = node.read_at(at, &mut buf, Wait::Yes).map_err(status(path))?;
+        if n == 0 {
+            return target.sync_all().map_err(failed);
+        }
+        target.write_all(&buf[..n]).map_err(failed)?;
+        at += n as u64;
+    }
+}
+
+fn put(file: &Path, from: &Path, path: &str) -> Result<()> {
+    let (volume, store) = open(file)?;
+    let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", from.display()), "");
+    let mut source = std::fs::File::open(from).map_err(failed)?;
+    let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
+    let node = match store.lookup(&parsed).map_err(status(path))? {
+        Lookup::Found(node) => {
+            node.set_end_of_file(0).map_err(status(path))?;
+            node
+        }
+        Lookup::Missing { parent, base: None } => {
+            let name = parsed.components.last().cloned().unwrap_or_default();
+            let new =
+                NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
+            parent.create_child(&name, &new).map_err(status(path))?
+        }
+        _ => return Err(AdminError::new(ErrorKind::NotFound, format!("{path:?} cannot be made"), "")),
+    };
+    let (mut buf, mut at) = (vec![0; COPY_BYTES], 0);
+    loop {
+        let n = source.read(&mut buf).map_err(failed)?;
+        if n == 0 {
+            break;
+        }
+        node.write_at(at, &buf[..n], Wait::Yes).map_err(status(path))?;
+        at += n as u64;
+    }
+    drop((node, store));
+    volume.close().map_err(|e| refusal(&file.display().to_string(), e))
+}

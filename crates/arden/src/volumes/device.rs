@@ -1,0 +1,99 @@
+//! A space of a pool as the device of a volume: every call travels to the pool's thread and its answer back. Blocks that
+//! fail their check are read from another copy, and healed, by the space.
+
+use std::rc::Rc;
+
+use arden_block::{Buf, IoError, IoResult};
+use arden_space::{Caller, Pool, Space, SpaceError, SpaceResult};
+use arden_volume::{
+    Device,
+    device::{BLOCK, BlockCheck},
+};
+
+use crate::pools::SpaceUse;
+
+/// What one call carries at most.
+const CALL_BYTES_MAX: usize = 1 << 20;
+
+pub struct SpaceDevice {
+    caller: Caller,
+    space: u32,
+    size_bytes: u64,
+    _use: SpaceUse,
+}
+
+impl SpaceDevice {
+    pub fn new(taken: SpaceUse) -> SpaceResult<SpaceDevice> {
+        let caller = taken.caller();
+        let name = taken.space().to_string();
+        let (space, size_bytes) = caller.call(move |pool: Pool| async move {
+            let s = pool.space_named(&name)?;
+            Ok((s.id(), s.size_bytes()))
+        })?;
+        Ok(SpaceDevice { caller, space, size_bytes, _use: taken })
+    }
+
+    fn run<T, F, Fut>(&self, work: F) -> IoResult<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Space) -> Fut + Send + 'static,
+        Fut: Future<Output = SpaceResult<T>> + 'static,
+    {
+        let space = self.space;
+        self.caller.call(move |pool: Pool| async move { work(pool.space(space)?).await }).map_err(io_error)
+    }
+}
+
+fn io_error(e: SpaceError) -> IoError {
+    match e {
+        SpaceError::Device(e) => e,
+        SpaceError::OutOfSpace => IoError::NoSpace,
+        SpaceError::Closed | SpaceError::Offline => IoError::Gone,
+        _ => IoError::Media,
+    }
+}
+
+impl Device for SpaceDevice {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
+            let (at, len) = (offset + (i * CALL_BYTES_MAX) as u64, part.len());
+            let got = self.run(move |s| async move { s.read(at, len).await })?;
+            part.copy_from_slice(&got);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        for (i, part) in data.chunks(CALL_BYTES_MAX).enumerate() {
+            let at = offset + (i * CALL_BYTES_MAX) as u64;
+            let shared = Buf::copy_of(part).share();
+            self.run(move |s| async move { s.write(at, shared, false).await })?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> IoResult<()> {
+        self.run(|s| async move { s.flush().await })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.run(move |s| async move { s.discard(offset, len).await })
+    }
+
+    fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
+        for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
+            let (at, len, check) = (offset + (i * CALL_BYTES_MAX) as u64, part.len(), check.clone());
+            let got = self.run(move |s| async move {
+                let verify =
+                    move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block);
+                s.read_verified(at, len, Rc::new(verify)).await
+            })?;
+            part.copy_from_slice(&got);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! A daemon of the test's own, in a directory of its own, with disk files and the command line to drive it.
+#![allow(dead_code)]
+
+pub mod nbd;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+pub struct Daemon {
+    pub dir: PathBuf,
+    child: Option<Child>,
+}
+
+pub fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+impl Daemon {
+    /// A directory with `disks` files of `mib` MiB, named d0, d1 ..., and a running daemon.
+    pub fn start(name: &str, disks: usize, mib: u64) -> Daemon {
+        let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+        let dir = std::env::temp_dir().join(format!("arden-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        for i in 0..disks {
+            let f = std::fs::File::create(dir.join(format!("d{i}"))).expect("a disk");
+            f.set_len(mib << 20).expect("room");
+        }
+        let mut d = Daemon { dir, child: None };
+        d.launch();
+        d
+    }
+
+    pub fn launch(&mut self) {
+        let log = std::fs::File::options().create(true).append(true).open(self.dir.join("log")).expect("a log");
+        let mut c = self.command(&["serve", "--listen", "127.0.0.1:0"]);
+        c.stdout(log.try_clone().expect("a log")).stderr(log);
+        self.child = Some(c.spawn().expect("arden starts"));
+        let begun = Instant::now();
+        while !self.ok(&["status"]) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no answer: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_arden"));
+        c.current_dir(&self.dir).args(["--state", "state"]).args(args).stdin(Stdio::null());
+        c
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("arden runs")
+    }
+
+    pub fn ok(&self, args: &[&str]) -> bool {
+        self.run(args).status.success()
+    }
+
+    /// Its output; the test fails when the command does.
+    pub fn done(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{args:?}: {text}{}\n{}", String::from_utf8_lossy(&out.stderr), self.log());
+        text
+    }
+
+    /// What a refused command says; the test fails when it is not refused with this exit code.
+    pub fn refused(&self, code: i32, args: &[&str]) -> String {
+        let out = self.run(args);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {text}");
+        text
+    }
+
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        let all: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.done(&all)).expect("JSON")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut c) = self.child.take() {
+            c.kill().expect("SIGKILL");
+            c.wait().expect("it ends");
+        }
+    }
+
+    /// SIGTERM; the daemon has to end well.
+    pub fn stop(&mut self) {
+        if let Some(mut c) = self.child.take() {
+            let pid = c.id().to_string();
+            assert!(Command::new("kill").arg(&pid).status().is_ok_and(|s| s.success()));
+            assert!(c.wait().is_ok_and(|s| s.success()), "{}", self.log());
+        }
+    }
+
+    /// qemu-io commands on the export behind the socket `s`; what it said.
+    pub fn qemu_io_output(&self, commands: &[String]) -> String {
+        let mut c = Command::new("qemu-io");
+        c.current_dir(&self.dir).args(["-f", "raw", "nbd+unix:///?socket=s"]);
+        commands.iter().for_each(|x| {
+            c.args(["-c", x]);
+        });
+        let out = c.output().expect("qemu-io runs");
+        let text = String::from_utf8_lossy(&out.stdout).to_string() + &String::from_utf8_lossy(&out.stderr);
+        if out.status.success() { text } else { format!("{text}failed") }
+    }
+
+    pub fn qemu_io(&self, commands: &[String]) {
+        let text = self.qemu_io_output(commands);
+        assert!(!text.contains("failed") && !text.contains("error"), "{commands:?}: {text}\n{}", self.log());
+    }
+
+    /// Until `what` holds.
+    pub fn wait(&self, seconds: u64, what: &str, mut holds: impl FnMut(&Daemon) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) {
+            assert!(begun.elapsed() < Duration::from_secs(seconds), "not within {seconds} s: {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub fn disk(&self, i: usize) -> PathBuf {
+        self.dir.join(format!("d{i}"))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut c) = self.child.take() {
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+        if !std::thread::panicking() {
+            assert!(!self.log().contains("panicked at"), "{}", self.log());
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+pub fn exists(path: &Path) -> bool {
+    path.exists()
+}

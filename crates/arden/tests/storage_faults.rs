@@ -1,0 +1,176 @@
+//! What may happen to a disk file while writes run: cut short, deleted, overwritten with noise, swapped. The
+//! writers go on, and everything that they were told is durable is read back; then the pool is made whole.
+
+mod daemon;
+
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use daemon::{
+    Daemon,
+    nbd::{Nbd, Oracle, Random},
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Writers on several spaces, while `fault` happens in the middle.
+fn under_load(d: &Daemon, spaces: &mut [(&str, Oracle)], seed: u64, fault: impl FnOnce()) {
+    std::thread::scope(|s| {
+        let running: Vec<_> = spaces
+            .iter_mut()
+            .enumerate()
+            .map(|(i, (name, o))| {
+                let path = d.dir.join(*name);
+                s.spawn(move || {
+                    let mut nbd = Nbd::connect(&path).expect("the export answers");
+                    o.load(&mut nbd, &mut Random(seed + i as u64), Duration::from_millis(1500))
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(500));
+        fault();
+        for r in running {
+            assert!(r.join().expect("a writer") > 10, "writes went on");
+        }
+    });
+}
+
+fn verify(d: &Daemon, spaces: &mut [(&str, Oracle)], when: &str) {
+    for (name, o) in spaces {
+        let mut nbd = Nbd::connect(&d.dir.join(*name)).expect("the export answers");
+        assert_eq!(o.verify(&mut nbd), Ok(true), "{name} {when}\n{}", d.log());
+    }
+}
+
+fn make<'a>(d: &Daemon, layouts: &[&'a str]) -> Vec<(&'a str, Oracle)> {
+    let make = |&l: &&'a str| {
+        d.done(&["space", "create", l, "--pool", "tank", "--layout", l, "--size", "16m"]);
+        d.done(&["space", "export", l, "--nbd", &format!("unix:{l}")]);
+        (l, Oracle::new(16 * MIB))
+    };
+    layouts.iter().map(make).collect()
+}
+
+fn disk_state(d: &Daemon, i: usize) -> String {
+    d.json(&["pool", "show", "tank"])["disks"][i]["state"].as_str().expect("a state").to_string()
+}
+
+fn whole(d: &Daemon) -> bool {
+    d.json(&["space", "list"]).as_array().expect("spaces").iter().all(|s| s["health"] == "whole")
+}
+
+/// Past the page cache, as the daemon writes: pages that its direct writes cannot push out would make its next flush
+/// fail, and a disk that cannot flush leaves the pool.
+fn noise(path: &Path, from: u64) {
+    const O_DIRECT: i32 = 0o40000;
+    let open = |flags| std::fs::File::options().write(true).custom_flags(flags).open(path);
+    let f = open(O_DIRECT).or_else(|_| open(0)).expect("the disk");
+    let len = f.metadata().expect("its size").len();
+    let mut r = Random(99);
+    let mut memory = vec![0u8; MIB as usize + 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    let block = &mut memory[start..][..MIB as usize];
+    for at in (from..len).step_by(MIB as usize) {
+        block.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&r.next().to_le_bytes()));
+        let n = MIB.min(len - at) as usize;
+        f.write_all_at(&block[..n], at).expect("noise");
+    }
+    f.sync_all().expect("synced");
+}
+
+#[test]
+fn a_disk_file_is_cut_short_and_another_deleted_while_writes_run() {
+    let mut d = Daemon::start("cut", 6, 96);
+    d.done(&["pool", "create", "tank", "d0", "d1", "d2", "d3", "d4"]);
+    let mut spaces = make(&d, &["mirror2", "parity", "dual-parity"]);
+    let cut = d.disk(1);
+    under_load(&d, &mut spaces, 1, || {
+        std::fs::File::options().write(true).open(&cut).and_then(|f| f.set_len(3 * MIB)).expect("cut short");
+    });
+    d.wait(10, "the cut disk is out", |d| disk_state(d, 1) == "missing");
+    verify(&d, &mut spaces, "without the cut disk");
+    // Full length again, with a label and zeros: nothing on it counts.
+    std::fs::File::options().write(true).open(&cut).and_then(|f| f.set_len(96 * MIB)).expect("long again");
+    d.wait(60, "it is back and up to date", |d| disk_state(d, 1) == "active" && whole(d));
+    verify(&d, &mut spaces, "with the disk that was cut");
+
+    let deleted = d.disk(2);
+    under_load(&d, &mut spaces, 2, || std::fs::remove_file(&deleted).expect("deleted"));
+    d.wait(10, "the deleted disk is out", |d| disk_state(d, 2) == "missing");
+    verify(&d, &mut spaces, "without the deleted disk");
+    d.done(&["pool", "add-disk", "tank", "d5"]);
+    d.done(&["pool", "repair", "tank"]);
+    d.wait(60, "every space is whole", whole);
+    d.kill();
+    d.launch();
+    verify(&d, &mut spaces, "after the repair and a restart");
+    d.done(&["pool", "remove-disk", "tank", "2"]);
+    d.stop();
+}
+
+#[test]
+fn noise_over_a_disk_is_healed_by_majority_and_a_lost_label_takes_the_disk_out() {
+    let mut d = Daemon::start("noise", 6, 96);
+    d.done(&["pool", "create", "tank", "d0", "d1", "d2", "d3", "d4"]);
+    let mut spaces = make(&d, &["mirror3"]);
+    // Labels and map are written anew while writes run; only the copies' majority can tell. Three copies, no
+    // checksums from above.
+    let victim = d.disk(3);
+    under_load(&d, &mut spaces, 3, || noise(&victim, 0));
+    let said = d.done(&["pool", "scrub", "tank"]);
+    assert!(said.contains("0 undecided, 0 lost"), "{said}");
+    verify(&d, &mut spaces, "after the scrub");
+    // While nobody writes the label shows it, and the disk leaves.
+    std::thread::sleep(Duration::from_secs(4));
+    noise(&d.disk(4), 0);
+    d.wait(30, "the disk of noise is out", |d| disk_state(d, 4) == "missing");
+    under_load(&d, &mut spaces, 4, || ());
+    verify(&d, &mut spaces, "without the disk of noise");
+    d.kill();
+    d.launch();
+    verify(&d, &mut spaces, "after a restart");
+    assert!(d.refused(6, &["pool", "add-disk", "tank", "d4"]).contains("--force"));
+    d.done(&["pool", "replace", "tank", "4", "d5"]);
+    d.wait(60, "every space is whole", whole);
+    verify(&d, &mut spaces, "on the new disk");
+    d.stop();
+}
+
+#[test]
+fn disks_that_change_places_are_known_by_their_labels() {
+    let mut d = Daemon::start("swap", 6, 96);
+    d.done(&["pool", "create", "tank", "d0", "d1", "d2", "d3", "d4"]);
+    let mut spaces = make(&d, &["mirror2", "parity", "dual-parity"]);
+    let (a, b, c) = (d.disk(0), d.disk(3), d.dir.join("between"));
+    under_load(&d, &mut spaces, 5, || {
+        std::fs::rename(&a, &c)
+            .and_then(|()| std::fs::rename(&b, &a))
+            .and_then(|()| std::fs::rename(&c, &b))
+            .expect("swap");
+    });
+    verify(&d, &mut spaces, "with swapped names");
+    d.kill();
+    d.launch();
+    d.wait(60, "every space is whole", whole);
+    verify(&d, &mut spaces, "after a restart with swapped names");
+    // A foreign file in the place of a disk.
+    let (foreign, place) = (d.disk(5), d.disk(2));
+    under_load(&d, &mut spaces, 6, || std::fs::rename(&foreign, &place).expect("replaced"));
+    d.wait(10, "the replaced disk is out", |d| disk_state(d, 2) == "missing");
+    verify(&d, &mut spaces, "with a foreign file in a disk's place");
+    d.done(&["pool", "replace", "tank", "2", "d2"]);
+    d.wait(60, "every space is whole", whole);
+    verify(&d, &mut spaces, "after the foreign file has taken its place");
+    d.stop();
+}
+
+#[test]
+fn an_idle_disk_that_goes_is_noticed() {
+    let d = Daemon::start("idle", 3, 64);
+    d.done(&["pool", "create", "tank", "d0", "d1", "d2"]);
+    d.done(&["space", "create", "v", "--pool", "tank", "--layout", "mirror2", "--columns", "1", "--size", "8m"]);
+    std::fs::remove_file(d.disk(1)).expect("deleted");
+    d.wait(10, "the deleted disk is out", |d| disk_state(d, 1) == "missing");
+    d.wait(5, "the log says why", |d| d.log().contains("disk 1 failed: gone"));
+}

@@ -1,0 +1,79 @@
+# `arden lab`: the generator beside fio, loads on files and shares with data compared, what is refused, a tiny run of every
+# experiment on Arden and on Samba, reports.
+# limit: 600
+. "$(dirname "$0")/../lib.sh"
+start
+export ARDEN_LAB_PASSWORD=pw
+cd "$WORK/tmp"
+lab() { "$ARDEN" lab "$@"; }
+share="smb://tester@$ADDR:$PORT/test"
+short=(--warm-up 50ms --duration 300ms)
+field() { python3 -c "import json,sys; d=json.load(open('$1')); print($2)"; }
+
+note "a target that costs nothing"
+lab run database --target null --block 4k --outstanding 32 --warm-up 100ms --duration 1s --out null.json
+rate=$(field null.json "int(d['points'][0]['rounds'][0]['io_s'])")
+((rate >= 150000)) || fail "$rate operations a second against nothing"
+
+note "files and shares, data compared, nothing left behind"
+lab run all --target "$WORK/tmp" --outstanding 1,8 --file-size 8m --verify "${short[@]}" --out file.json
+[[ $(field file.json "all(r['verified'] for p in d['points'] for r in p['rounds'] if p['group'].startswith('file-'))") == True ]] || fail "nothing was compared"
+for how in "" --sign --seal "--clients 3" "--channels 2 --sign" "--channels 2 --seal" --write-through; do
+  # shellcheck disable=SC2086
+  lab run database --target "$share" --outstanding 8 --file-size 8m --verify $how "${short[@]}" --out share.json | sed -n 2p
+done
+lab run file-server --target "$share" --rate 500 --outstanding 64 --file-size 8m "${short[@]}" --out rate.json
+[[ $(find "$DIR" "$WORK/tmp" -name 'arden-lab-*.tmp' | wc -l) == 0 ]] || fail "test files are left"
+
+note "profiles of one's own"
+printf '[mail]\naccess = "random"\nread = 60\nblock = "32k"\n' >mail.toml
+lab run mail --profiles-from mail.toml --target null --outstanding 4 "${short[@]}" --out mail.json
+
+note "what is refused"
+head -c 2M /dev/zero >precious
+expect 1 "writing to a file that exists" lab run restore --target precious --out x.json
+grep -q -- --force "$WORK/tmp/out" || fail "it does not say how"
+expect 1 "a file that is too small" lab run streaming --target precious --file-size 1g --out x.json
+expect 1 "a server that is not there" lab run database --target "smb://tester@$ADDR:1/test" --out x.json
+expect 1 "a share that is not there" lab run database --target "smb://tester@$ADDR:$PORT/nothing" --out x.json
+grep -q 'no such share' "$WORK/tmp/out" || fail "it does not say what is wrong"
+ARDEN_LAB_PASSWORD=wrong expect 1 "a wrong password" lab run database --target "$share" --out x.json
+expect 1 "no room" lab run restore --target "$WORK/tmp" --file-size 900t --out x.json
+[[ ! -e x.json && $(tr -d '\0' <precious | wc -c) == 0 ]] || fail "something was written"
+mkdir full && mount -t tmpfs -o size=4m none full 2>/dev/null && {
+  expect 1 "a full disk" lab run restore --target full/x --file-size 8m --out x.json
+  umount full
+} || true
+
+note "the server goes away: what was measured is kept, and marked"
+lab run database --target "$share" --outstanding 1..64 --file-size 8m --warm-up 0s --duration 1s --out gone.json >gone.out 2>&1 &
+run=$!
+sleep 4; kill_hard
+status=0; wait $run || status=$?
+[[ $status == 1 ]] || { cat gone.out; fail "exit $status"; }
+[[ $(field gone.json "(d['complete'], len(d['points']) > 0, bool(d['problem']))") == "(False, True, True)" ]] || fail "no partial result"
+launch
+
+note "the experiments, tiny"
+"$ROOT/tests/peers/samba.sh" up "$WORK" "$(free_port)" plain probe="$WORK/probe" >/dev/null 2>&1 && peer=(--samba "$ROOT/tests/peers/samba.sh") || peer=()
+"$ROOT/tests/peers/samba.sh" down "$WORK" || true
+for e in e1 e2 e3 e6; do
+  lab experiment $e --quick --scale 512 --limit 10s --dir "$WORK" "${peer[@]}" --out $e.json >$e.out 2>&1 || { cat $e.out; [[ $e == e3 ]] && grep -q 'time limit' $e.out || fail "$e"; }
+  head -n 12 $e.out
+done
+lab advise --target "$WORK" --duration 50ms --rounds 2 --out advise.json
+if [[ ${#peer[@]} -gt 0 ]]; then
+  [[ $(field e1.json "sorted({r['config'] for r in d['ratios']})") == "['Arden', 'Samba']" ]] || fail "E1 has not both servers"
+fi
+
+note "reports"
+lab report e1.json e2.json e3.json e6.json advise.json file.json --html all.html --csv all.csv
+grep -q '<svg' all.html && ! grep -qE 'NaN|(src|href)=' all.html || fail "the page is not whole"
+[[ $(wc -l <all.csv) -gt 20 ]] || fail "few figures"
+lab compare file.json file.json >compare.out; grep -q 'no difference shown' compare.out || fail "a result differs from itself"
+
+note "beside fio"
+if command -v fio >/dev/null; then
+  # Other work has the processors too: rough here, `tests/bench/lab-fio` alone shows more.
+  "$ROOT/tests/bench/lab-fio" --arden "$ARDEN" --dir "$WORK" --rounds 3 --seconds 0.5 --tolerance 3
+fi

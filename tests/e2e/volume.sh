@@ -1,0 +1,70 @@
+# Volumes: on a file and on a mirrored space, served, killed and opened again, checked, and reached with no server.
+source "$(dirname "$0")/../lib.sh"
+[[ $SERVER == arden ]] || skip "only Arden has volumes"
+
+fill() {
+  mkdir -p "$WORK/tree/sub dir/deep"
+  for i in 1 2 3 4 5 6 7 8; do head -c $((i * i * 7001)) /dev/urandom >"$WORK/tree/sub dir/file $i"; done
+  head -c 9000000 /dev/urandom >"$WORK/tree/large"; : >"$WORK/tree/sub dir/deep/empty"
+}
+put_tree() { client -c "lcd $WORK/tree; recurse; prompt; mput *"; }
+same_tree() {
+  rm -rf "$WORK/back"; mkdir "$WORK/back"
+  client -c "lcd $WORK/back; recurse; prompt; mget *" >"$WORK/tmp/out" 2>&1 || { cat "$WORK/tmp/out"; return 1; }
+  diff -r "$WORK/tree" "$WORK/back"
+}
+
+start; fill
+note "a volume on a file"
+expect 2 "no device" arden volume create v1
+expect 0 "create" arden volume create v1 --file "$WORK/v1.img" --size 300m
+expect 5 "again" arden volume create v1 --file "$WORK/other.img" --size 300m
+expect 2 "a directory that is not there" arden share add nowhere --volume v1 --path /nowhere
+expect 4 "a volume that is not there" arden share add nowhere --volume nothing
+expect 0 "share" arden share add vol1 --volume v1
+says 'shares: vol1' arden volume show v1 || fail "the share is not shown"
+SHARE=vol1
+put_tree >"$WORK/tmp/out" 2>&1 || fail "$(cat "$WORK/tmp/out")"
+same_tree || fail "what comes back is not what went in"
+says 'as it should be' arden volume check v1 --data || fail "check"
+client -c 'rename large LARGE; del "sub dir/file 1"; mkdir new; rename LARGE new\large' >"$WORK/tmp/out" 2>&1
+mkdir "$WORK/tree/new"; mv "$WORK/tree/large" "$WORK/tree/new/"; rm "$WORK/tree/sub dir/file 1"
+same_tree || fail "after renames"
+expect 6 "closing under a share" arden volume close v1
+
+note "stopped and started again"
+stop; launch
+same_tree || fail "after a restart"
+
+note "with no server"
+stop
+says 'large' "$ARDEN" volume ls "$WORK/v1.img" new || fail "ls"
+expect 0 "get" "$ARDEN" volume get "$WORK/v1.img" new/large "$WORK/tmp/large"
+cmp "$WORK/tmp/large" "$WORK/tree/new/large" || fail "get gives something else"
+expect 0 "put" "$ARDEN" volume put "$WORK/v1.img" "$WORK/tree/sub dir/file 8" 'put there'
+cp "$WORK/tree/sub dir/file 8" "$WORK/tree/put there"
+launch
+same_tree || fail "after a put with no server"
+expect 6 "while the daemon has it" "$ARDEN" volume ls "$WORK/v1.img"
+
+note "a write-through share, killed"
+expect 0 "share" arden share add wt --volume v1 --path /new --write-through
+SHARE=wt client -c "put $ROOT/Cargo.lock lock" >/dev/null
+kill_hard; launch
+SHARE=wt client -c "get lock $WORK/tmp/lock" >/dev/null
+cmp "$WORK/tmp/lock" "$ROOT/Cargo.lock" || fail "what was acknowledged is gone"
+says 'as it should be' arden volume check v1 --data || fail "check after the kill"
+
+note "a volume on a mirrored space, continuously available"
+truncate -s 400m "$WORK/d1" "$WORK/d2" "$WORK/d3"
+arden pool create tank "$WORK"/d1 "$WORK"/d2 "$WORK"/d3 >/dev/null
+arden space create vm --pool tank --layout mirror2 --size 300m >/dev/null
+expect 0 "create" arden volume create v2 --space vm
+expect 0 "share" arden share add vol2 --volume v2 --ca
+SHARE=vol2
+put_tree >"$WORK/tmp/out" 2>&1 || fail "$(cat "$WORK/tmp/out")"
+same_tree || fail "on a space"
+kill_hard; launch
+until_true 10 same_tree || fail "on a space, after a kill"
+says 'as it should be' arden volume check v2 --data || fail "check on a space"
+note "passed"
