@@ -4,7 +4,9 @@
 #   restart, kill_hard, stop
 # Sets ADDR, PORT, LOGIN (user%password). The server ends with the test, whatever happens.
 # SERVER=samba runs the same test against Samba, to tell a fault of the test from one of the server.
-set -euo pipefail
+set -Eeuo pipefail
+# A command that fails on its own says which it was: `set -e` says nothing.
+trap 'echo "FAILED: exit $? of line $LINENO of ${BASH_SOURCE[0]##*/}: $BASH_COMMAND" >&2' ERR
 ROOT=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 ARDEN=${ARDEN:-$ROOT/target/release/arden}
 SERVER=${SERVER:-arden}
