@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
+use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
 use arden_space::{
     CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, read_header,
@@ -319,4 +320,75 @@ fn a_disk_that_leaves_while_a_group_is_made_does_not_bring_back_what_its_slab_he
         })
         .unwrap();
     }
+}
+
+#[test]
+fn a_block_rewritten_while_its_batch_is_written_keeps_what_was_acknowledged() {
+    for step in 0..24u64 {
+        let d = disks(4, 3000 + step);
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let (pool, space) = create(&rt, &all, Layout::Parity, 3).await;
+                fill(&space, 1).await;
+                // It is put in its place, and nothing keeps the start of the log back.
+                rt.sleep_ns(50_000_000).await;
+                let (clock, second) = (rt.clone(), space.clone());
+                rt.spawn(async move {
+                    clock.sleep_ns(step * 20_000).await;
+                    second.write(0, block(3), false).await.unwrap();
+                });
+                space.write(0, block(2), true).await.unwrap();
+                // A commit of the map moves the start of the log past what nobody needs.
+                pool.rename("q").await.unwrap();
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[]).await.unwrap();
+                let b = pool.space_named("s").unwrap().read(0, BLOCK_BYTES as usize).await.unwrap();
+                let newest = b.iter().all(|&x| x == 2) || b.iter().all(|&x| x == 3);
+                assert!(newest, "rewritten {} us after: holds {}", step * 20, b[0]);
+            })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_stripe_written_whole_leaves_whole_however_little_memory_there_is() {
+    let d = disks(5, 4000);
+    let all = d.clone();
+    life(&d, None, |rt| {
+        Box::pin(async move {
+            let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+            let config = PoolConfig { gather_bytes_max: 16 << 10, ..config() };
+            let options = CreateOptions { slab_bytes: Some(128 << 10), config };
+            let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+            let made = pool.create_space("s", Layout::Parity, Some(5), 8192, 256 << 12, Provision::Thin);
+            let space = made.await.unwrap();
+            // A stripe has 32 KiB, twice what memory holds.
+            let stripe = |byte: u8| {
+                let mut b = Buf::new(32 << 10);
+                b.fill(byte);
+                b.share()
+            };
+            let reads = || all.iter().map(|d| d.counters().reads).sum::<u64>();
+            for round in 1..4u8 {
+                let before = reads();
+                let writes = (0..6u64).map(|i| -> LocalFuture<_> {
+                    let (space, data) = (space.clone(), stripe(round));
+                    Box::pin(async move { space.write(i * (32 << 10), data, i % 2 == 0).await })
+                });
+                assert!(join_all(writes.collect()).await.iter().all(Result::is_ok));
+                space.flush().await.unwrap();
+                rt.sleep_ns(50_000_000).await;
+                assert_eq!(reads(), before, "round {round}: the old stripe is of no interest");
+            }
+            pool.close().await.unwrap();
+        })
+    })
+    .unwrap();
 }

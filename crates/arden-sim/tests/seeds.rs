@@ -115,3 +115,24 @@ fn mirror_opening_cut_short_is_not_a_history() {
 fn journal_counts_as_whole_when_it_is_durable() {
     run(Layout::Mirror2, [5012792].into_iter());
 }
+
+/// A disk that was about to leave was asked for a write that nobody waited for: it happened after
+/// the disk had returned.
+#[test]
+fn mirror_write_asked_of_a_hung_disk_happens_after_its_return() {
+    run(Layout::Mirror2, [885633605787].into_iter());
+}
+
+/// A block was written anew while the batch with its acknowledged content was on its way: the
+/// next map let go of the batch.
+#[test]
+fn parity_block_rewritten_while_its_batch_is_written() {
+    run(Layout::DualParity, [246488975921].into_iter());
+}
+
+/// Stripes larger than a quarter of the memory for gathering were written in parts, the rest
+/// read from a damaged disk.
+#[test]
+fn parity_whole_stripes_larger_than_memory() {
+    run(Layout::DualParity, [70007999, 925711508023].into_iter());
+}

@@ -66,8 +66,8 @@ impl DiskRt {
         }
     }
 
-    async fn within<T: 'static>(&self, times: u64, op: LocalFuture<IoResult<T>>) -> IoResult<T> {
-        self.watch.run(&self.rt, self.limit_ns, times, op).await
+    async fn within<T: 'static>(&self, times: u64, ask: impl FnOnce() -> LocalFuture<IoResult<T>>) -> IoResult<T> {
+        self.watch.run(&self.rt, self.limit_ns, times, ask).await
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> IoResult<Buf> {
@@ -76,12 +76,12 @@ impl DiskRt {
         }
         self.reading.set(self.reading.get() + 1);
         let start = self.rt.now_ns();
-        let mut result = self.within(1, self.dev.read(offset, len)).await;
+        let mut result = self.within(1, || self.dev.read(offset, len)).await;
         for _ in 0..RETRIES {
             if !matches!(result, Err(IoError::Media)) {
                 break;
             }
-            result = self.within(1, self.dev.read(offset, len)).await;
+            result = self.within(1, || self.dev.read(offset, len)).await;
         }
         self.reading.set(self.reading.get() - 1);
         let took = self.rt.now_ns() - start;
@@ -102,7 +102,7 @@ impl DiskRt {
             // Counted before it starts: a flush that begins now must not call us clean.
             let counted = u64::from(!durable);
             self.writes.set(self.writes.get() + counted);
-            result = self.within(1, self.dev.write(offset, data.clone(), durable)).await;
+            result = self.within(1, || self.dev.write(offset, data.clone(), durable)).await;
             self.writes.set(self.writes.get() + counted);
             if !matches!(result, Err(IoError::Media)) {
                 break;
@@ -118,7 +118,7 @@ impl DiskRt {
         if !self.online.get() {
             return Err(IoError::Gone);
         }
-        let result = self.within(LONG, self.dev.write_zeroes(offset, len)).await;
+        let result = self.within(LONG, || self.dev.write_zeroes(offset, len)).await;
         self.writes.set(self.writes.get() + 1);
         result
     }
@@ -143,7 +143,7 @@ impl DiskRt {
             if !self.online.get() {
                 return Err(IoError::Gone);
             }
-            match self.within(LONG, self.dev.flush()).await {
+            match self.within(LONG, || self.dev.flush()).await {
                 Ok(()) => {
                     self.flushed.set(self.flushed.get().max(upto));
                     return Ok(());

@@ -43,12 +43,16 @@ impl Overlay {
         self.entries.get(&block)
     }
 
+    /// The batch at `at` holds this version. Where a newer one came while the batch was written
+    /// the batch is needed all the same: what it holds is acknowledged, the newer is not logged.
     pub(crate) fn set_logged(&mut self, block: u64, version: u64, at: (u64, u64)) {
         if let Some(e) = self.entries.get_mut(&block)
-            && e.version == version
+            && e.version >= version
         {
-            e.logged = Some(at);
             e.needed = Some(at);
+            if e.version == version {
+                e.logged = Some(at);
+            }
         }
     }
 
@@ -81,5 +85,25 @@ impl Overlay {
     /// The oldest journal batch that is still needed.
     pub(crate) fn oldest_needed(&self) -> Option<(u64, u64)> {
         self.entries.values().filter_map(|e| e.needed).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arden_block::Buf;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_is_needed_until_the_newer_version_of_its_block_is_logged_too() {
+        let mut o = Overlay::default();
+        let block = Buf::zeroed(BLOCK_BYTES as usize).share();
+        o.put(3, &block, 1);
+        // A newer version comes while the batch with the first is written.
+        o.put(3, &block, 2);
+        o.set_logged(3, 1, (7, 4096));
+        assert_eq!((o.oldest_needed(), o.unlogged()), (Some((7, 4096)), vec![3]));
+        o.set_logged(3, 2, (8, 12288));
+        assert_eq!((o.oldest_needed(), o.unlogged()), (Some((8, 12288)), vec![]));
     }
 }

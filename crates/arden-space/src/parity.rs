@@ -241,9 +241,12 @@ impl Space {
         let step = shape.stripe_bytes.min((self.pool.0.cfg.gather_bytes_max / 4).max(BLOCK_BYTES)) as usize;
         let mut at = 0;
         while at < data.len() {
-            let stripe_left = shape.stripe_bytes - (offset + at as u64) % shape.group_bytes % shape.stripe_bytes;
-            let n = step.min(data.len() - at).min(stripe_left as usize);
             let pos = offset + at as u64;
+            let stripe_left = shape.stripe_bytes - pos % shape.group_bytes % shape.stripe_bytes;
+            // A whole stripe enters as one, however little memory there is: in parts it would
+            // leave in parts, and each would read and write the rest of it again.
+            let whole = stripe_left == shape.stripe_bytes && (data.len() - at) as u64 >= stripe_left;
+            let n = if whole { stripe_left as usize } else { step.min(data.len() - at).min(stripe_left as usize) };
             let group = (pos / shape.group_bytes) as usize;
             {
                 let map = self.pool.0.map.borrow();

@@ -60,17 +60,20 @@ impl Watch {
     }
 
     /// The operation's answer, or `Gone` when the disk as a whole was given up: when any of its
-    /// operations took longer than its limit (`times` the usual one).
+    /// operations took longer than its limit (`times` the usual one). A device may begin with an
+    /// operation as soon as it is asked, so one that was given up is asked no more: nobody would
+    /// wait for that answer, and the disk could return before the write has happened.
     pub(crate) async fn run<T: 'static>(
         self: &Rc<Self>,
         rt: &Rt,
         limit_ns: u64,
         times: u64,
-        mut op: LocalFuture<IoResult<T>>,
+        ask: impl FnOnce() -> LocalFuture<IoResult<T>>,
     ) -> IoResult<T> {
         if self.hung.get() {
             return Err(IoError::Gone);
         }
+        let mut op = ask();
         let guard = self.enter(rt.now_ns().saturating_add(limit_ns.saturating_mul(times)));
         self.look(rt, limit_ns);
         let answer = std::future::poll_fn(|cx| {
@@ -123,5 +126,38 @@ impl Watch {
         self.hung.set(true);
         let wakers: Vec<Waker> = self.slots.borrow_mut().iter_mut().flatten().filter_map(|s| s.waker.take()).collect();
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arden_block::sync::Oneshot;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_was_given_up_is_asked_nothing_more() {
+        let rt = Rt::virtual_clock(1);
+        let clock = rt.clone();
+        rt.block_on(async move {
+            let (watch, limit_ns) = (Rc::new(Watch::default()), 1_000_000);
+            let never: Oneshot<IoResult<()>> = Oneshot::new();
+            let waits = never.clone();
+            let hung = watch.run(&clock, limit_ns, 1, move || Box::pin(waits)).await;
+            assert_eq!(hung, Err(IoError::Gone));
+            let asked = Rc::new(Cell::new(false));
+            let told = asked.clone();
+            let more = watch.run(&clock, limit_ns, 1, move || {
+                told.set(true);
+                Box::pin(std::future::ready(Ok(())))
+            });
+            assert_eq!(more.await, Err(IoError::Gone));
+            assert!(!asked.get(), "nobody would wait for what the disk does with it");
+            assert_eq!(watch.in_flight(), 1, "the first may still happen");
+            never.set(Ok(()));
+            clock.sleep_ns(1).await;
+            assert_eq!(watch.in_flight(), 0);
+        })
+        .unwrap();
     }
 }
