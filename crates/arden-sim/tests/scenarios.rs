@@ -392,3 +392,48 @@ fn a_stripe_written_whole_leaves_whole_however_little_memory_there_is() {
     })
     .unwrap();
 }
+
+#[test]
+fn the_log_moves_to_another_disk_while_one_block_is_written_again_and_again() {
+    for layout in [Layout::Mirror2, Layout::Parity] {
+        let d = disks(4, 5000);
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let (pool, space) = create(&rt, &all, layout, if layout == Layout::Parity { 3 } else { 1 }).await;
+                fill(&space, 1).await;
+                let stop = Rc::new(std::cell::Cell::new(false));
+                for i in 0..5u8 {
+                    let (space, stop) = (space.clone(), stop.clone());
+                    rt.spawn(async move {
+                        while !stop.get() {
+                            space.write(0, block(10 + i), true).await.unwrap();
+                        }
+                    });
+                }
+                rt.sleep_ns(5_000_000).await;
+                let lost = usize::from(pool.journal_disks()[0]);
+                all[lost].kill();
+                for _ in 0..400 {
+                    rt.sleep_ns(1_000_000).await;
+                    if pool.journal_disks().len() == 2 && !pool.journal_disks().contains(&(lost as u16)) {
+                        break;
+                    }
+                }
+                assert_eq!(pool.journal_disks().len(), 2, "{layout:?}: the log has a second copy again");
+                stop.set(true);
+                rt.sleep_ns(10_000_000).await;
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[]).await.unwrap();
+                let b = pool.space_named("s").unwrap().read(0, BLOCK_BYTES as usize).await.unwrap();
+                assert!((10..15).contains(&b[0]), "{layout:?}: holds {}", b[0]);
+            })
+        })
+        .unwrap();
+    }
+}

@@ -75,6 +75,9 @@ pub(crate) struct Journal {
     pub(crate) batches: Cell<u64>,
     /// Rung when the log should be put in its place soon.
     pub(crate) filling: Notify,
+    /// Nothing new may be gathered now; rung when it may again.
+    pub(crate) stopped: Cell<bool>,
+    pub(crate) goes_on: Notify,
 }
 
 impl Journal {
@@ -115,13 +118,28 @@ impl Pool {
             if j.done.get() >= ticket {
                 break;
             }
-            self.alive()?;
-            if let Err(e) = self.write_batch().await {
-                self.give_up_queue();
-                return Err(e);
-            }
+            self.write_some().await?;
         }
         if j.failures.get() == failures { Ok(()) } else { Err(SpaceError::Offline) }
+    }
+
+    /// Writes everything that is queued by now. The caller holds the lock.
+    pub(crate) async fn write_queue(&self) -> SpaceResult<()> {
+        let j = &self.0.journal;
+        let ticket = j.asked.get();
+        while j.done.get() < ticket {
+            self.write_some().await?;
+        }
+        Ok(())
+    }
+
+    async fn write_some(&self) -> SpaceResult<()> {
+        self.alive()?;
+        let result = self.write_batch().await;
+        if result.is_err() {
+            self.give_up_queue();
+        }
+        result
     }
 
     async fn write_batch(&self) -> SpaceResult<()> {

@@ -26,6 +26,7 @@ mod open;
 mod overlay;
 mod parity;
 mod pool;
+mod reform;
 mod remote;
 mod resync;
 mod scrub;

@@ -406,7 +406,7 @@ impl Space {
             let o = self.rt.overlay.borrow();
             let opening = self.pool.0.opening.get();
             for (b, e) in o.snapshot(0, u64::MAX) {
-                if (e.logged.is_none() && !opening) || n * BLOCK_BYTES >= bytes_max {
+                if (!e.is_logged() && !opening) || n * BLOCK_BYTES >= bytes_max {
                     continue;
                 }
                 n += 1;
@@ -436,7 +436,7 @@ impl Space {
         let opening = self.pool.0.opening.get();
         // What was replaced while we waited is taken as it is now, if it is in the log.
         let now: Vec<(u64, crate::overlay::Entry)> = self.rt.overlay.borrow().snapshot(first, end);
-        let now: Vec<_> = now.into_iter().filter(|(_, e)| e.logged.is_some() || opening).collect();
+        let now: Vec<_> = now.into_iter().filter(|(_, e)| e.is_logged() || opening).collect();
         let mut i = 0;
         while i < now.len() {
             let mut j = i + 1;

@@ -9,11 +9,23 @@ use arden_block::{BLOCK_BYTES, SharedBuf};
 pub(crate) struct Entry {
     pub(crate) version: u64,
     pub(crate) data: SharedBuf,
-    /// Sequence and position of the journal batch that holds this version.
-    pub(crate) logged: Option<(u64, u64)>,
-    /// The oldest batch that must be kept for this block: it may hold an earlier version that
-    /// was acknowledged, while this one is not logged yet.
-    pub(crate) needed: Option<(u64, u64)>,
+    /// The newest version of the block that the journal holds, where that is not in its place
+    /// yet. It may be an earlier one, which was acknowledged, while this one is not logged.
+    logged: Option<Logged>,
+}
+
+/// A version of a block, and sequence and position of the batch that holds it.
+#[derive(Clone, Copy)]
+struct Logged {
+    version: u64,
+    at: (u64, u64),
+}
+
+impl Entry {
+    /// The journal holds this version.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.logged.is_some_and(|l| l.version == self.version)
+    }
 }
 
 /// Keyed by block number within the space.
@@ -34,8 +46,8 @@ impl Overlay {
     pub(crate) fn put(&mut self, first_block: u64, data: &SharedBuf, version: u64) {
         for i in 0..data.len() as u64 / BLOCK_BYTES {
             let piece = data.slice((i * BLOCK_BYTES) as usize, BLOCK_BYTES as usize);
-            let needed = self.entries.get(&(first_block + i)).and_then(|e| e.needed);
-            self.entries.insert(first_block + i, Entry { version, data: piece, logged: None, needed });
+            let logged = self.entries.get(&(first_block + i)).and_then(|e| e.logged);
+            self.entries.insert(first_block + i, Entry { version, data: piece, logged });
         }
     }
 
@@ -49,10 +61,7 @@ impl Overlay {
         if let Some(e) = self.entries.get_mut(&block)
             && e.version >= version
         {
-            e.needed = Some(at);
-            if e.version == version {
-                e.logged = Some(at);
-            }
+            e.logged = Some(Logged { version, at });
         }
     }
 
@@ -65,10 +74,17 @@ impl Overlay {
         self.entries.range(first..end).count()
     }
 
-    /// Removes what is not newer than `version`.
+    /// What is not newer than `version` is in its place: it goes, and what is newer needs no
+    /// batch that holds it.
     pub(crate) fn remove_upto(&mut self, first: u64, end: u64, version: u64) {
-        let gone: Vec<u64> =
-            self.entries.range(first..end).filter(|(_, e)| e.version <= version).map(|(&b, _)| b).collect();
+        let mut gone = Vec::new();
+        for (&b, e) in self.entries.range_mut(first..end) {
+            if e.version <= version {
+                gone.push(b);
+            } else if e.logged.is_some_and(|l| l.version <= version) {
+                e.logged = None;
+            }
+        }
         for b in gone {
             self.entries.remove(&b);
         }
@@ -79,12 +95,12 @@ impl Overlay {
     }
 
     pub(crate) fn unlogged(&self) -> Vec<u64> {
-        self.entries.iter().filter(|(_, e)| e.logged.is_none()).map(|(&b, _)| b).collect()
+        self.entries.iter().filter(|(_, e)| !e.is_logged()).map(|(&b, _)| b).collect()
     }
 
     /// The oldest journal batch that is still needed.
     pub(crate) fn oldest_needed(&self) -> Option<(u64, u64)> {
-        self.entries.values().filter_map(|e| e.needed).min()
+        self.entries.values().filter_map(|e| e.logged).map(|l| l.at).min()
     }
 }
 
@@ -105,5 +121,17 @@ mod tests {
         assert_eq!((o.oldest_needed(), o.unlogged()), (Some((7, 4096)), vec![3]));
         o.set_logged(3, 2, (8, 12288));
         assert_eq!((o.oldest_needed(), o.unlogged()), (Some((8, 12288)), vec![]));
+    }
+
+    #[test]
+    fn a_block_put_in_its_place_holds_no_batch_back_whatever_came_meanwhile() {
+        let mut o = Overlay::default();
+        let block = Buf::zeroed(BLOCK_BYTES as usize).share();
+        o.put(3, &block, 1);
+        o.set_logged(3, 1, (7, 4096));
+        o.put(3, &block, 2);
+        assert_eq!(o.oldest_needed(), Some((7, 4096)));
+        o.remove_upto(3, 4, 1);
+        assert_eq!((o.oldest_needed(), o.unlogged()), (None, vec![3]));
     }
 }

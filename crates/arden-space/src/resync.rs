@@ -9,7 +9,7 @@ use arden_block::{Buf, LocalFuture};
 
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
-use crate::map::{DiskState, UNWRITTEN};
+use crate::map::UNWRITTEN;
 use crate::pool::{GroupRt, Pool};
 use crate::space::{Part, Space};
 
@@ -380,40 +380,5 @@ impl Space {
             }));
         }
         join_all(all).await.into_iter().find_map(Result::err).map_or(Ok(()), Err)
-    }
-}
-
-impl Pool {
-    /// Replaces journal disks that have gone, when others could serve.
-    pub(crate) async fn reform_journal_if_short(&self) -> SpaceResult<()> {
-        let (have, want, can) = {
-            let map = self.0.map.borrow();
-            let active = |d: &DiskState| matches!(d, DiskState::Active | DiskState::Retiring);
-            let can = map.disks.iter().filter(|(i, d)| active(&d.state) && self.online(**i)).count();
-            (map.journal.disks.len(), map.tolerance() + 1, can)
-        };
-        if have >= want.min(can) {
-            return Ok(());
-        }
-        self.reform_journal().await
-    }
-
-    /// Starts a new log on other disks. The old one must hold nothing that is still needed;
-    /// nothing is appended meanwhile.
-    async fn reform_journal(&self) -> SpaceResult<()> {
-        let _guard = self.0.journal.lock.lock().await;
-        for _ in 0..4 {
-            self.checkpoint().await?;
-            let pinned = self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some());
-            if !pinned {
-                self.switch_journal();
-                self.0.moved.borrow_mut().clear();
-                self.commit().await?;
-                // Sequence numbers of the old log mean nothing in the new one.
-                self.0.spaces.borrow().values().for_each(|s| s.logged.borrow_mut().clear());
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 }

@@ -451,11 +451,14 @@ impl Space {
         self.pool.journal_append((first..first + n).map(|block| Item::Block { space, block })).await
     }
 
-    /// Waits until the gathered writes leave room in memory.
+    /// Waits until more may be gathered, and the gathered writes leave room in memory.
     pub(crate) async fn make_room(&self, bytes: u64) -> SpaceResult<()> {
         let max = self.pool.0.cfg.gather_bytes_max;
         let mut idle = 0;
         loop {
+            while self.pool.0.journal.stopped.get() {
+                self.pool.0.journal.goes_on.wait().await;
+            }
             let before = self.pool.gathered_bytes();
             if before + bytes <= max || before == 0 {
                 break;

@@ -1,0 +1,67 @@
+//! Moving the log to other disks, when some of its own have gone or more copies are wanted. The
+//! log begins anew there, so nothing in the old one may be needed any more. Owns the stop of
+//! the writers that this takes at its end.
+
+use crate::error::SpaceResult;
+use crate::map::DiskState;
+use crate::pool::Pool;
+
+/// While it lives nothing new is gathered in memory.
+struct Stop(Pool);
+
+impl Stop {
+    fn new(pool: &Pool) -> Stop {
+        pool.0.journal.stopped.set(true);
+        Stop(pool.clone())
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let j = &self.0.0.journal;
+        j.stopped.set(false);
+        j.goes_on.notify_all();
+    }
+}
+
+impl Pool {
+    /// Replaces journal disks that have gone, when others could serve.
+    pub(crate) async fn reform_journal_if_short(&self) -> SpaceResult<()> {
+        let (have, want, can) = {
+            let map = self.0.map.borrow();
+            let active = |d: &DiskState| matches!(d, DiskState::Active | DiskState::Retiring);
+            let can = map.disks.iter().filter(|(i, d)| active(&d.state) && self.online(**i)).count();
+            (map.journal.disks.len(), map.tolerance() + 1, can)
+        };
+        if have >= want.min(can) {
+            return Ok(());
+        }
+        self.reform_journal().await
+    }
+
+    /// Starts a new log on other disks. The old one must hold nothing that is still needed;
+    /// nothing is appended meanwhile. Most of it is put in its place beside the writers. Those
+    /// who write one block again and again would keep the rest needed for ever, so they wait
+    /// for the end: one more batch and what it holds.
+    async fn reform_journal(&self) -> SpaceResult<()> {
+        let _guard = self.0.journal.lock.lock().await;
+        let applied = self.apply_all().await;
+        self.commit().await?;
+        if applied.is_err() {
+            // A group without enough disks: only the old log has what belongs there.
+            return Ok(());
+        }
+        let _stop = Stop::new(self);
+        self.write_queue().await?;
+        self.checkpoint().await?;
+        if self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some()) {
+            return Ok(());
+        }
+        self.switch_journal();
+        self.0.moved.borrow_mut().clear();
+        self.commit().await?;
+        // Sequence numbers of the old log mean nothing in the new one.
+        self.0.spaces.borrow().values().for_each(|s| s.logged.borrow_mut().clear());
+        Ok(())
+    }
+}
