@@ -15,7 +15,7 @@ use arden_store::{
     store::{Ea, Stat},
 };
 use arden_wire::{
-    NtStatus, access,
+    FileTime, NtStatus, access,
     cursor::{Put, Reader},
     dtyp::SecurityDescriptor,
     fscc,
@@ -56,6 +56,8 @@ pub(crate) struct Asked<'a> {
     allocation: Option<u64>,
     max_access: bool,
     disk_id: bool,
+    /// [MS-SMB2] 2.2.13.2.7.
+    past: Option<FileTime>,
 }
 
 pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
@@ -72,7 +74,7 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     }
     let name = asked.request.name.clone().map_err(|_| NtStatus::OBJECT_NAME_INVALID);
     let by_id = by_file_id(&asked.request)?;
-    let path = match by_id {
+    let mut path = match by_id {
         Some(_) => NtPath::default(),
         None => {
             let name = name.clone()?;
@@ -81,6 +83,11 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             }
             NtPath::parse(&name)?
         }
+    };
+    // [MS-SMB2] 3.3.5.9.4.
+    let fs = match path.take_gmt_token().or(asked.past) {
+        Some(time) => fs.as_of(time)?,
+        None => fs,
     };
     let name = if by_id.is_some() { String::new() } else { name? };
     if let Some(instance) = asked.app_instance {
@@ -119,6 +126,7 @@ fn parse<'a>(request: &Request<'a>) -> Result<Asked<'a>, Fail> {
         allocation: None,
         max_access: false,
         disk_id: false,
+        past: None,
         request: parsed,
     };
     contexts(request, &mut asked)?;
@@ -157,10 +165,7 @@ fn contexts(request: &Request<'_>, asked: &mut Asked<'_>) -> Result<(), Fail> {
             tag::MAXIMAL_ACCESS if context.data.is_empty() || context.data.len() == 8 => asked.max_access = true,
             tag::MAXIMAL_ACCESS => return Err(NtStatus::INVALID_PARAMETER.into()),
             tag::QUERY_ON_DISK_ID => asked.disk_id = true,
-            // No store here keeps previous versions: a time in the past has none of this file.
-            tag::TIMEWARP if Reader::new(context.data).u64()? != 0 => {
-                return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
-            }
+            tag::TIMEWARP => asked.past = Some(FileTime(Reader::new(context.data).u64()?)).filter(|t| t.0 != 0),
             tag::LEASE
                 if dialect >= Dialect::Smb210
                     && (asked.request.oplock_level == oplock::LEASE || asked.wanted.is_reconnect()) =>

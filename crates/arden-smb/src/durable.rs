@@ -89,7 +89,9 @@ pub(crate) fn grant(request: &Request<'_>, tree: &Tree, wanted: &Wanted, opened:
     if opened.stat.directory && opened.open.stream().is_none() {
         return Durability::None;
     }
-    let persistent = matches!(wanted, Wanted::V2(v2) if may_persist(request, tree, v2.persistent));
+    // What is kept of a persistent open leads to the present.
+    let lasts = !opened.open.fs().is_read_only();
+    let persistent = lasts && matches!(wanted, Wanted::V2(v2) if may_persist(request, tree, v2.persistent));
     if !persistent && !caches_handle(opened.cache) {
         return Durability::None;
     }

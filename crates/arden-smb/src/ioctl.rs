@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use arden_store::table::Open;
+use arden_store::{name::gmt_token, table::Open};
 use arden_wire::{
     NtStatus, access,
     cursor::{Put, Reader},
@@ -71,13 +71,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         fsctl::SRV_REQUEST_RESUME_KEY => copy::resume_key(open, ioctl),
         fsctl::SRV_COPYCHUNK | fsctl::SRV_COPYCHUNK_WRITE => copy::copy_chunk(request, file, ioctl),
         fsctl::DUPLICATE_EXTENTS_TO_FILE => copy::duplicate_extents(request, open, file, ioctl),
-        fsctl::SRV_ENUMERATE_SNAPSHOTS => {
-            // NumberOfSnapShots, NumberOfSnapShotsReturned, SnapShotArraySize: this store keeps none.
-            if ioctl.max_output_response < 16 {
-                return Err(NtStatus::INVALID_PARAMETER.into());
-            }
-            Ok((NtStatus::SUCCESS, vec![0; 16]))
-        }
+        fsctl::SRV_ENUMERATE_SNAPSHOTS => snapshots(file, ioctl),
         fsctl::SET_SPARSE => {
             if file.is_directory() {
                 return Err(NtStatus::INVALID_PARAMETER.into());
@@ -133,6 +127,32 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         // [MS-FSA] 2.1.5.10: what the object store does not implement, integrity streams among it.
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
     }
+}
+
+/// SRV_SNAPSHOT_ARRAY, [MS-SMB2] 2.2.32.2 and 3.3.5.15.1: NumberOfSnapShots, NumberOfSnapShotsReturned,
+/// SnapShotArraySize, and the names where there is room for all.
+fn snapshots(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    if ioctl.max_output_response < 16 {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let times = file.fs().previous_versions(file);
+    let mut names = Vec::new();
+    for time in &times {
+        names.put_utf16(&gmt_token(*time));
+        names.put_u16(0);
+    }
+    names.put_u16(0);
+    let fits = !times.is_empty() && 12 + names.len() <= ioctl.max_output_response as usize;
+    let mut out = Vec::with_capacity(12 + names.len());
+    out.put_u32(times.len() as u32);
+    out.put_u32(if fits { times.len() as u32 } else { 0 });
+    out.put_u32(names.len() as u32);
+    if fits {
+        out.extend_from_slice(&names);
+    } else {
+        out.put_u32(0);
+    }
+    Ok((NtStatus::SUCCESS, out))
 }
 
 /// [MS-SMB2] 3.3.5.15.12: a difference means that somebody changed the negotiation; the connection ends.

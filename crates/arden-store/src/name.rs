@@ -2,12 +2,14 @@
 //! Refuses to know where a name is stored.
 
 mod fold;
+mod gmt;
 mod pattern;
 mod short;
 
-use arden_wire::NtStatus;
+use arden_wire::{FileTime, NtStatus};
 
 pub use fold::{eq_fold, fold, fold_char, is_folded_ascii};
+pub use gmt::{gmt_token, parse_gmt_token};
 pub use pattern::Pattern;
 pub use short::{is_short, may_be_made_short, short_name};
 
@@ -103,6 +105,13 @@ impl NtPath {
             out.wants = PathWants::Directory;
         }
         Ok(out)
+    }
+
+    /// Takes the name of a state of the past out of the path, wherever it stands, [MS-SMB2] 1.1, "@GMT token".
+    pub fn take_gmt_token(&mut self) -> Option<FileTime> {
+        let (at, time) = self.components.iter().enumerate().find_map(|(i, c)| Some((i, parse_gmt_token(c)?)))?;
+        self.components.remove(at);
+        Some(time)
     }
 
     fn go_up(&mut self) -> Result<(), NtStatus> {

@@ -149,6 +149,15 @@ pub trait FileStore: Send + Sync {
     fn watch_directory(&self, _directory: &dyn Node, _recursive: bool) -> Result<WatchGuard> {
         Ok(Box::new(()))
     }
+    /// The times of the states of the past that are kept, whole seconds, oldest first.
+    fn snapshots(&self) -> Vec<FileTime> {
+        Vec::new()
+    }
+    /// The store as it was at one of those times; FILE_READ_ONLY_VOLUME is among its capabilities, and every change is
+    /// refused with MEDIA_WRITE_PROTECTED. OBJECT_NAME_NOT_FOUND when there is none of this second.
+    fn snapshot(&self, _at: FileTime) -> Result<Arc<dyn FileStore>> {
+        Err(NtStatus::OBJECT_NAME_NOT_FOUND)
+    }
     /// From now on somebody calls `commit`: a store that has to remember for it what changed begins to.
     fn note_changes(&self) {}
     /// Whether `commit` would have something to do. Never false while a change that was made is not on stable storage.

@@ -11,6 +11,7 @@ use arden_store::name::fold;
 
 use crate::{
     alloc::Run,
+    check_past::{Blocks, fingerprint},
     device::{BLOCK, BlockCheck, Device},
     ea,
     error::VolResult,
@@ -19,6 +20,7 @@ use crate::{
     keys,
     kv::{Reading, View},
     ns::DEPTH_MAX,
+    snapshot::{Dead, visit_nodes},
     superblock::{Counters, Superblock},
     treenode::NODE_BLOCKS,
     volume::{Volume, VolumeOptions, load},
@@ -40,6 +42,9 @@ pub struct CheckReport {
     pub tree_nodes: u64,
     pub orphans: u64,
     pub handles: u64,
+    pub snapshots: u64,
+    /// Blocks of data that only snapshots hold.
+    pub held_blocks: u64,
     /// Blocks in use that nothing accounts for: being written just now, or lost until the next opening.
     pub unaccounted_blocks: u64,
 }
@@ -71,6 +76,7 @@ struct Check {
     promised: i64,
     /// Uses of blocks of the device.
     uses: Vec<Run>,
+    blocks: Blocks,
     refs: BTreeMap<u64, (u64, u32)>,
     sd_uses: HashMap<u64, u64>,
     sd_counts: HashMap<u64, u64>,
@@ -152,6 +158,15 @@ impl Check {
                 self.reparse.insert(n);
             }
             keys::HANDLE => self.report.handles += 1,
+            keys::SNAPSHOT => self.report.snapshots += 1,
+            keys::DEAD => match Dead::decode(key, value) {
+                Ok(d) => {
+                    self.report.held_blocks += d.run.len;
+                    self.uses.push(d.run);
+                    self.blocks.dead.push(d);
+                }
+                Err(e) => self.error(format!("dead block {}: {e}", keys::second(key))),
+            },
             keys::MAP | b'W' => {}
             other => self.error(format!("a key of unknown kind {other:#x}")),
         }
@@ -161,7 +176,8 @@ impl Check {
         match Extent::decode(block, value) {
             Ok(e) => {
                 self.report.extents += 1;
-                self.uses.push(Run { start: e.dev_block, len: e.len() });
+                self.uses.push(e.run());
+                self.blocks.live.push((e.run(), e.birth));
                 let held = self.held.entry(sid).or_default();
                 let before = held.blocks.len();
                 held.blocks.extend(e.file_block..e.end());
@@ -264,6 +280,15 @@ impl Check {
         }
     }
 
+    fn snapshots(&mut self, vol: &Volume, view: &Reading<'_>, verify_data: bool) {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        blocks.check(vol, &view.core.snapshots, &mut |text| self.error(text), &mut |sid, e, error| {
+            if verify_data {
+                verify_extent(vol, sid, e, error);
+            }
+        });
+    }
+
     /// Users of each block against the counts and the block map.
     fn blocks(&mut self, vol: &State<'_>) {
         let mut edges: BTreeMap<u64, i64> = BTreeMap::new();
@@ -347,7 +372,7 @@ fn run(vol: &Volume, verify_data: bool) -> VolResult<CheckReport> {
         }
     };
     let mut c = Check::default();
-    let walked = vol.tree.walk(&state.view.core.root, true, &mut |_, _| {
+    let walked = visit_nodes(&state.view.core, &vol.tree, &mut |_| {
         c.report.tree_nodes += 1;
         Ok(())
     });
@@ -361,6 +386,7 @@ fn run(vol: &Volume, verify_data: bool) -> VolResult<CheckReport> {
         return Ok(c.report);
     }
     verify(vol, &state.view, &mut c, verify_data)?;
+    c.snapshots(vol, &state.view, verify_data);
     c.files();
     c.blocks(&state);
     let counted = Counters { promised: c.promised, resident: c.resident };
@@ -386,17 +412,21 @@ fn verify(vol: &Volume, view: &Reading<'_>, c: &mut Check, data: bool) -> VolRes
     if !data {
         return Ok(());
     }
-    let mut buf = Vec::new();
     view.scan(&[keys::EXTENT], &[keys::EXTENT + 1], &mut |k, v| {
         if let Ok(e) = Extent::decode(keys::second(k), v) {
-            buf.resize(e.sums.len() * BLOCK, 0);
-            let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
-            if let Err(err) = vol.device.read_checked(e.dev_block * BLOCK_BYTES, &mut buf, &check) {
-                c.error(format!("stream {}: data of block {} on: {err}", keys::first(k), e.file_block));
-            }
+            verify_extent(vol, keys::first(k), &e, &mut |text| c.error(text));
+            c.blocks.verified.insert(fingerprint(&e));
         }
         true
     })
+}
+
+fn verify_extent(vol: &Volume, sid: u64, e: &Extent, error: &mut dyn FnMut(String)) {
+    let mut buf = vec![0; e.sums.len() * BLOCK];
+    let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
+    if let Err(err) = vol.device.read_checked(e.dev_block * BLOCK_BYTES, &mut buf, &check) {
+        error(format!("stream {sid}: data of block {} on: {err}", e.file_block));
+    }
 }
 
 impl Volume {

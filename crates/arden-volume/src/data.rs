@@ -17,6 +17,7 @@ use crate::{
     inode::{EXTENT_BLOCKS_MAX, Extent},
     keys,
     kv::{Txn, View},
+    read::Parts,
     subject::Subject,
     tree::Val,
     volume::Volume,
@@ -69,20 +70,14 @@ impl Volume {
         Ok(Reserved { vol: self, runs })
     }
 
-    fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
+    pub(crate) fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
         let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
         self.device.read_checked(e.dev_block * B, out, &check)?;
         Ok(())
     }
 
     /// Writes whole blocks to reserved places; `data` is padded with zeros.
-    fn write_blocks(
-        &self,
-        reserved: &Reserved<'_>,
-        file_block: u64,
-        data: &[u8],
-        epoch: u32,
-    ) -> VolResult<Vec<Extent>> {
+    fn write_blocks(&self, reserved: &Reserved<'_>, file_block: u64, data: &[u8]) -> VolResult<Vec<Extent>> {
         let mut out = Vec::with_capacity(reserved.runs.len());
         let (mut at, mut block) = (0, file_block);
         for run in &reserved.runs {
@@ -99,7 +94,7 @@ impl Volume {
             };
             let sums: Vec<u64> = bytes.chunks_exact(BLOCK).map(xxh3_64).collect();
             self.device.write(run.start * B, bytes)?;
-            out.push(Extent { file_block: block, dev_block: run.start, birth: epoch, sums });
+            out.push(Extent { file_block: block, dev_block: run.start, birth: 0, sums });
             at = end;
             block += run.len;
         }
@@ -121,57 +116,11 @@ impl<'a> Target<'a> {
             Wait::Yes => self.file.data.read(),
             Wait::No => self.file.data.try_read().ok_or(NtStatus::PENDING)?,
         };
-        let view = self.vol().reading();
-        let s = self.load(&view)?;
-        let data = s.data();
-        let n = data.eof.saturating_sub(offset).min(buf.len() as u64) as usize;
-        if n == 0 {
-            return Ok(0);
-        }
-        let buf = &mut buf[..n];
-        let (from, to) = (offset / B, (offset + n as u64).div_ceil(B));
-        let mapped = extents(&view, data.sid, from, to)?;
-        let mut in_tree: Vec<(u64, Val)> = Vec::new();
-        view.scan(&keys::two(keys::BLOCK, data.sid, from), &keys::two(keys::BLOCK, data.sid, to), &mut |k, v| {
-            in_tree.push((keys::second(k), v.into()));
-            true
-        })?;
-        drop(view);
-        if wait == Wait::No && !mapped.is_empty() {
-            return Err(NtStatus::PENDING);
-        }
-        if mapped.iter().map(|e| e.end().min(to) - e.file_block.max(from)).sum::<u64>() < to - from {
-            buf.fill(0);
-        }
-        for e in &mapped {
-            self.read_mapped(&e.part(e.file_block.max(from), e.end().min(to)), offset, buf)?;
-        }
-        for (block, value) in &in_tree {
-            let start = (block * B).max(offset);
-            let end = ((block + 1) * B).min(offset + n as u64);
-            let out = &mut buf[(start - offset) as usize..(end - offset) as usize];
-            let skip = ((start - block * B) as usize).min(value.len());
-            let have = (value.len() - skip).min(out.len());
-            out[..have].copy_from_slice(&value[skip..skip + have]);
-            out[have..].fill(0);
-        }
-        Ok(n)
-    }
-
-    /// Copies what is both in `e` and in the buffer's range of the file.
-    fn read_mapped(&self, e: &Extent, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = offset + buf.len() as u64;
-        let (from, to) = ((e.file_block * B).max(offset), (e.end() * B).min(end));
-        let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
-        if from == e.file_block * B && to == e.end() * B {
-            self.vol().read_extent(e, out)?;
-            return Ok(());
-        }
-        let mut whole = vec![0; e.sums.len() * BLOCK];
-        self.vol().read_extent(e, &mut whole)?;
-        let skip = (from - e.file_block * B) as usize;
-        out.copy_from_slice(&whole[skip..skip + out.len()]);
-        Ok(())
+        let parts = {
+            let view = self.vol().reading();
+            Parts::find(&view, self.load(&view)?.data(), offset, buf.len())?
+        };
+        parts.read(self.vol(), buf, wait)
     }
 
     /// What a block holds now up to `valid` bytes, from the device; None for a hole.
@@ -244,10 +193,9 @@ impl<'a> Target<'a> {
 
     fn write_part(&self, offset: u64, data: &[u8]) -> Result<u64> {
         let vol = self.vol();
-        let (sid, eof, epoch) = {
-            let view = vol.reading();
-            let s = self.load(&view)?;
-            (s.data().sid, s.data().eof, view.core.epoch)
+        let (sid, eof) = {
+            let s = self.load(&vol.reading())?;
+            (s.data().sid, s.data().eof)
         };
         let end = offset + data.len() as u64;
         let (first, last) = (offset / B, end.div_ceil(B));
@@ -267,7 +215,7 @@ impl<'a> Target<'a> {
         if mid_from < mid_to {
             let from = (mid_from * B - offset) as usize;
             let to = ((mid_to * B).min(end) - offset) as usize;
-            fresh = vol.write_blocks(&reserved, mid_from, &data[from..to], epoch)?;
+            fresh = vol.write_blocks(&reserved, mid_from, &data[from..to])?;
         }
         let mut t = vol.begin();
         let mut s = self.load(&t)?;
@@ -278,7 +226,7 @@ impl<'a> Target<'a> {
         if !fresh.is_empty() {
             more += (mid_to - mid_from) as i64 - t.unmap(sid, mid_from, mid_to)? as i64;
             t.data = true;
-            fresh.iter().for_each(|e| t.map(sid, e));
+            fresh.iter().for_each(|e| t.map_fresh(sid, e));
             reserved.runs.iter().for_each(|r| t.enter(*r));
         }
         let d = s.data_mut();
@@ -441,34 +389,6 @@ impl<'a> Target<'a> {
         Ok(t.commit()?)
     }
 
-    pub fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        let view = self.vol().reading();
-        let s = self.load(&view)?;
-        let d = s.data();
-        let end = offset.saturating_add(len).min(d.eof);
-        if offset >= end {
-            return Ok(Vec::new());
-        }
-        if !d.sparse {
-            return Ok(vec![(offset, end - offset)]);
-        }
-        let (from, to) = (offset / B, end.div_ceil(B));
-        let mut parts: Vec<(u64, u64)> =
-            extents(&view, d.sid, from, to)?.iter().map(|e| (e.file_block, e.end())).collect();
-        parts.extend(resident(&view, d.sid, from, to)?.into_iter().map(|b| (b, b + 1)));
-        parts.sort_unstable();
-        let mut out: Vec<(u64, u64)> = Vec::new();
-        for (a, b) in parts {
-            let (a, b) = ((a * B).max(offset), (b * B).min(end));
-            match out.last_mut() {
-                Some((start, n)) if *start + *n >= a => *n = (*n).max(b.saturating_sub(*start)),
-                _ if a < b => out.push((a, b - a)),
-                _ => {}
-            }
-        }
-        Ok(out)
-    }
-
     pub fn set_sparse(&self, sparse: bool) -> Result<u64> {
         self.vol().make_room()?;
         let mut t = self.vol().begin();
@@ -525,7 +445,7 @@ impl<'a> Target<'a> {
             let mut more = 0;
             for e in parts.iter().filter(|e| e.file_block < to) {
                 let mut part = e.part(e.file_block.max(at), e.end().min(to));
-                t.share(Run { start: part.dev_block, len: part.len() })?;
+                t.share(&part)?;
                 more += part.len();
                 part.file_block = place(part.file_block);
                 t.map(sid, &part);
@@ -600,7 +520,6 @@ impl Volume {
 
     /// False when something took the blocks away meanwhile.
     fn settle_some(&self, sid: u64, found: &[(Vec<u8>, Val)], last: bool) -> VolResult<bool> {
-        let epoch = self.core.read().epoch;
         let mut groups: Vec<(u64, Vec<u8>)> = Vec::new();
         for (key, value) in found {
             let block = keys::second(key);
@@ -620,7 +539,7 @@ impl Volume {
         let mut fresh = Vec::new();
         for (start, bytes) in &groups {
             let reserved = self.reserve(bytes.len() as u64 / B)?;
-            fresh.extend(self.write_blocks(&reserved, *start, bytes, epoch)?);
+            fresh.extend(self.write_blocks(&reserved, *start, bytes)?);
             held.push(reserved);
         }
         let mut t = self.begin();
@@ -633,7 +552,7 @@ impl Volume {
         t.counters.resident -= found.len() as i64;
         for e in &fresh {
             t.unmap_device(sid, e.file_block, e.end())?;
-            t.map(sid, e);
+            t.map_fresh(sid, e);
         }
         held.iter().flat_map(|h| &h.runs).for_each(|r| t.enter(*r));
         t.data = !fresh.is_empty();
@@ -714,8 +633,7 @@ impl Txn<'_> {
                 if kind == keys::BLOCK {
                     self.counters.resident -= 1;
                 } else {
-                    let e = Extent::decode(keys::second(key), value)?;
-                    self.release(Run { start: e.dev_block, len: e.len() })?;
+                    self.release(&Extent::decode(keys::second(key), value)?)?;
                 }
             }
             *room -= n;

@@ -66,8 +66,9 @@ impl Txn<'_> {
         }
     }
 
-    /// One user more, or one fewer, of each block of `run`. What has no user any more is freed.
-    fn change_refs(&mut self, run: Run, more: bool) -> VolResult<()> {
+    /// One user more, or one fewer, of each block of `run`, written in epoch `birth`. What has no user any more is freed,
+    /// or only snapshots hold it from now on.
+    fn change_refs(&mut self, run: Run, birth: u32, more: bool) -> VolResult<()> {
         let end = run.start + run.len;
         let mut at = run.start;
         for (old, refs) in shared(self, run)? {
@@ -75,29 +76,35 @@ impl Txn<'_> {
             let (a, b) = (old.start.max(run.start), (old.start + old.len).min(end));
             self.put_refs(Run { start: old.start, len: a - old.start }, refs);
             self.put_refs(Run { start: b, len: old.start + old.len - b }, refs);
-            self.change_single(Run { start: at, len: a - at }, more);
+            self.change_single(Run { start: at, len: a - at }, birth, more);
             self.put_refs(Run { start: a, len: b - a }, if more { refs.saturating_add(1) } else { refs - 1 });
             at = b;
         }
-        self.change_single(Run { start: at, len: end - at }, more);
+        self.change_single(Run { start: at, len: end - at }, birth, more);
         Ok(())
     }
 
     /// Blocks that had one user.
-    fn change_single(&mut self, run: Run, more: bool) {
+    fn change_single(&mut self, run: Run, birth: u32, more: bool) {
         match (run.len, more) {
             (0, _) => {}
             (_, true) => self.put_refs(run, 2),
-            (_, false) => self.free(run),
+            (_, false) => self.bury(run, birth),
         }
     }
 
-    pub fn share(&mut self, run: Run) -> VolResult<()> {
-        self.change_refs(run, true)
+    pub fn share(&mut self, extent: &Extent) -> VolResult<()> {
+        self.change_refs(extent.run(), extent.birth, true)
     }
 
-    pub fn release(&mut self, run: Run) -> VolResult<()> {
-        self.change_refs(run, false)
+    pub fn release(&mut self, extent: &Extent) -> VolResult<()> {
+        self.change_refs(extent.run(), extent.birth, false)
+    }
+
+    /// Maps blocks that this operation enters: they are born in its epoch.
+    pub fn map_fresh(&mut self, sid: u64, extent: &Extent) {
+        let birth = self.core.epoch;
+        self.map(sid, &Extent { birth, ..extent.clone() });
     }
 
     pub fn map(&mut self, sid: u64, extent: &Extent) {
@@ -131,7 +138,7 @@ impl Txn<'_> {
             if b < e.end() {
                 self.map(sid, &e.part(b, e.end()));
             }
-            self.release(Run { start: e.dev_block + (a - e.file_block), len: b - a })?;
+            self.release(&e.part(a, b))?;
             removed.push((a, b));
         }
         Ok(removed)

@@ -50,6 +50,23 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
+    /// A file as a snapshot has it. Nothing happens to it, so its users have nothing to share.
+    pub fn of_the_past(vol: &Arc<Volume>, ino: u64, directory: bool) -> Arc<OpenFile> {
+        Arc::new(OpenFile::new(vol, ino, directory))
+    }
+
+    fn new(vol: &Arc<Volume>, ino: u64, directory: bool) -> OpenFile {
+        OpenFile {
+            vol: vol.clone(),
+            ino,
+            directory,
+            data: RwLock::new(()),
+            links: Mutex::default(),
+            streams: Mutex::default(),
+            orphan: AtomicBool::new(false),
+        }
+    }
+
     /// The node's name object for this name; the caller holds the volume's state, so no rename happens meanwhile.
     pub fn link(&self, parent: u64, name: &str) -> Arc<Link> {
         let mut links = self.links.lock();
@@ -127,15 +144,7 @@ impl Volume {
         if let Some(f) = files.get(&ino).and_then(Weak::upgrade) {
             return f;
         }
-        let f = Arc::new(OpenFile {
-            vol: self.clone(),
-            ino,
-            directory,
-            data: RwLock::new(()),
-            links: Mutex::default(),
-            streams: Mutex::default(),
-            orphan: AtomicBool::new(false),
-        });
+        let f = Arc::new(OpenFile::new(self, ino, directory));
         files.insert(ino, Arc::downgrade(&f));
         f
     }

@@ -7,6 +7,7 @@ use arden_wire::{
 };
 
 use crate::{
+    alloc::Run,
     device::BLOCK,
     error::{VolError, VolResult},
 };
@@ -209,6 +210,10 @@ impl Extent {
     }
     pub fn end(&self) -> u64 {
         self.file_block + self.len()
+    }
+    /// Where it is on the device.
+    pub fn run(&self) -> Run {
+        Run { start: self.dev_block, len: self.len() }
     }
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(12 + self.sums.len() * 8);

@@ -7,8 +7,12 @@ use crate::tree::Key;
 pub const BLOCK: u8 = b'B';
 /// Pages of the block map.
 pub const MAP: u8 = b'A';
+/// Blocks that only snapshots hold: the youngest of these, first block.
+pub const DEAD: u8 = b'D';
 /// Extents: stream, first block.
 pub const EXTENT: u8 = b'E';
+/// Snapshots, by their epoch.
+pub const SNAPSHOT: u8 = b'G';
 /// Descriptors by their hash: hash, id.
 pub const SD_HASH: u8 = b'H';
 /// Inodes.

@@ -14,6 +14,7 @@ use crate::{
     alloc::Run,
     error::{VolError, VolResult},
     keys,
+    snapshot::Snapshot,
     superblock::Counters,
     tree::{Key, Layer, Root, Tree, Val},
     treenode::{CAPACITY, ENTRY_MAX},
@@ -37,7 +38,10 @@ pub struct Core {
     pub counters: Counters,
     /// Streams with blocks in the tree that should get a place, and the files that they are of.
     pub dirty: BTreeMap<u64, u64>,
+    /// Counts snapshots: what is written now is in none of those that there are.
     pub epoch: u32,
+    /// Oldest first.
+    pub snapshots: Vec<Arc<Snapshot>>,
 }
 
 impl Core {
@@ -180,6 +184,7 @@ pub struct Txn<'a> {
     /// Data was written to the device that has to be durable first.
     pub data: bool,
     new_ids: bool,
+    new_epoch: bool,
     /// Streams that have, or no longer have, blocks to be given a place.
     pub dirty: Vec<(u64, Option<u64>)>,
 }
@@ -206,6 +211,7 @@ const OP_FREE: u8 = 5;
 const OP_COUNTERS: u8 = 6;
 const OP_DIRTY: u8 = 7;
 const OP_NEXT_ID: u8 = 8;
+const OP_EPOCH: u8 = 9;
 
 impl<'a> Txn<'a> {
     pub fn new(vol: &'a Volume, core: RwLockWriteGuard<'a, Core>) -> Txn<'a> {
@@ -219,6 +225,7 @@ impl<'a> Txn<'a> {
             counters: Counters::default(),
             data: false,
             new_ids: false,
+            new_epoch: false,
             dirty: Vec::new(),
         }
     }
@@ -265,6 +272,11 @@ impl<'a> Txn<'a> {
         self.new_ids = true;
         self.core.next_id += 1;
         self.core.next_id
+    }
+
+    /// What comes after this operation is not in the snapshot that is being made.
+    pub fn next_epoch(&mut self) {
+        self.new_epoch = true;
     }
 
     /// These reserved blocks belong to a file now.
@@ -327,6 +339,10 @@ impl<'a> Txn<'a> {
             out.put_u8(OP_NEXT_ID);
             out.put_u64(self.core.next_id);
         }
+        if self.new_epoch {
+            out.put_u8(OP_EPOCH);
+            out.put_u32(self.core.epoch + 1);
+        }
         for (sid, ino) in &self.dirty {
             out.put_u8(OP_DIRTY);
             out.put_u64(*sid);
@@ -337,7 +353,12 @@ impl<'a> Txn<'a> {
 
     /// Makes the changes visible and appends them to the journal; they are durable when its number is.
     pub fn commit(mut self) -> VolResult<u64> {
-        if self.map.is_empty() && self.enters.is_empty() && self.frees.is_empty() {
+        self.finish()
+    }
+
+    /// The same while the state stays locked; nothing may be added after it.
+    pub fn finish(&mut self) -> VolResult<u64> {
+        if self.map.is_empty() && self.enters.is_empty() && self.frees.is_empty() && !self.new_epoch {
             return Ok(self.core.seq);
         }
         self.vol.check_alive()?;
@@ -353,12 +374,13 @@ impl<'a> Txn<'a> {
         core.seq += 1;
         let seq = core.seq;
         self.vol.journal.append(seq, &record, self.data);
-        for (key, value) in self.map {
+        core.epoch += u32::from(self.new_epoch);
+        for (key, value) in std::mem::take(&mut self.map) {
             core.set(key, value);
         }
         core.counters.promised += self.counters.promised;
         core.counters.resident += self.counters.resident;
-        for (sid, ino) in self.dirty {
+        for (sid, ino) in self.dirty.drain(..) {
             match ino {
                 Some(ino) => core.dirty.insert(sid, ino),
                 None => core.dirty.remove(&sid),
@@ -446,6 +468,7 @@ pub fn replay(
                 };
             }
             OP_NEXT_ID => core.next_id = core.next_id.max(r.u64()?),
+            OP_EPOCH => core.epoch = core.epoch.max(r.u32()?),
             _ => return Err(VolError::Corrupt("journal")),
         }
     }

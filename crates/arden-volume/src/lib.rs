@@ -3,12 +3,13 @@
 //! know of protocols and of disks: it stands on the narrow [`device::Device`].
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
-//! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `extents` and `data`
-//! (bytes of files), `ns` (names), `node` and `store` (the `FileStore`), `check`.
+//! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `extents`, `data` and `read`
+//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `check`.
 #![forbid(unsafe_code)]
 
 mod alloc;
 mod check;
+mod check_past;
 mod data;
 pub mod device;
 mod ea;
@@ -23,7 +24,9 @@ mod kv;
 mod list;
 mod node;
 mod ns;
+mod read;
 mod security;
+mod snapshot;
 mod store;
 mod subject;
 mod superblock;
@@ -35,6 +38,7 @@ pub use check::{CheckReport, check_device};
 pub use device::{Device, FileDevice, MemDevice};
 pub use error::{VolError, VolResult};
 pub use handles::{HANDLE_BYTES_MAX, VolumeHandles};
+pub use snapshot::{SNAPSHOT_LABEL_BYTES_MAX, SnapshotInfo};
 pub use store::{Durability, VolumeStore};
 pub use superblock::Superblock;
 pub use volume::{Volume, VolumeOptions};

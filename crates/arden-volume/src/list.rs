@@ -33,7 +33,7 @@ impl Cursor {
 
     fn fill(&mut self) -> Result<()> {
         let end = keys::end_of(keys::NAME, self.directory.ino);
-        let found = self.shared.vol.reading().collect(&self.next, &end, BATCH)?;
+        let found = self.shared.view()?.collect(&self.next, &end, BATCH)?;
         self.finished = found.len() < BATCH;
         if let Some((last, _)) = found.last() {
             self.next.clone_from(last);
@@ -47,7 +47,7 @@ impl Cursor {
 
     /// None when it is gone by now.
     fn stat(&self, entry: &NameEntry) -> Result<Option<DirEntry>> {
-        let Some(value) = self.shared.vol.reading().get(&keys::one(keys::INODE, entry.ino))? else { return Ok(None) };
+        let Some(value) = self.shared.view()?.get(&keys::one(keys::INODE, entry.ino))? else { return Ok(None) };
         let inode = Inode::decode(&value)?;
         let stat = self.shared.stat(entry.ino, &inode, None);
         Ok(Some(DirEntry { name: entry.name.clone(), stat }))

@@ -15,7 +15,9 @@ use crate::{
     kv::{Txn, View},
     list::Cursor,
     ns,
-    subject::{load_inode, load_stream, now},
+    read::{Parts, allocated_ranges},
+    snapshot::{Moment, Snapshot},
+    subject::{Subject, load_inode, load_stream, now},
     volume::Volume,
 };
 
@@ -32,9 +34,32 @@ pub struct Shared {
     pub volume_id: u64,
     /// Every operation is durable when it returns.
     pub durable: bool,
+    /// None: as it is now.
+    pub past: Option<Arc<Snapshot>>,
 }
 
 impl Shared {
+    /// The state that is looked at.
+    pub fn view(&self) -> Result<Moment<'_>> {
+        self.vol.reading_at(self.past.as_deref()).ok_or(NtStatus::VOLUME_DISMOUNTED)
+    }
+
+    /// [MS-FSA] Volume.IsReadOnly: the past is.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.past.is_some() { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
+    }
+
+    fn is_same_moment(&self, other: &Shared) -> bool {
+        self.past.as_ref().map(|s| s.epoch) == other.past.as_ref().map(|s| s.epoch)
+    }
+
+    pub fn open_file(&self, ino: u64, directory: bool) -> Arc<OpenFile> {
+        match self.past {
+            Some(_) => OpenFile::of_the_past(&self.vol, ino, directory),
+            None => self.vol.file(ino, directory),
+        }
+    }
+
     /// `stream`: of a named stream.
     pub fn stat(&self, ino: u64, inode: &Inode, stream: Option<&Data>) -> Stat {
         let data = stream.unwrap_or(&inode.data);
@@ -79,15 +104,28 @@ impl VolNode {
         &self.shared.vol
     }
 
+    fn subject(&self, view: &dyn View) -> Result<Subject> {
+        Subject::load(view, &self.file, self.stream.as_deref())
+    }
+
+    /// Data that is there to be changed.
     fn target(&self) -> Result<Target<'_>> {
+        self.shared.check_writable()?;
         if self.file.directory && self.stream.is_none() {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
         }
         Ok(Target { file: &self.file, stream: self.stream.as_deref() })
     }
 
+    /// A directory that is there to be changed.
     fn directory(&self) -> Result<u64> {
-        if self.is_directory() { Ok(self.file.ino) } else { Err(NtStatus::NOT_A_DIRECTORY) }
+        self.shared.check_writable()?;
+        self.check_directory()?;
+        Ok(self.file.ino)
+    }
+
+    fn check_directory(&self) -> Result<()> {
+        if self.is_directory() { Ok(()) } else { Err(NtStatus::NOT_A_DIRECTORY) }
     }
 
     fn stream_name(stream: &StreamRef) -> Result<String> {
@@ -97,6 +135,7 @@ impl VolNode {
 
     /// The name that it stands under.
     fn place(&self) -> Result<(u64, String)> {
+        self.shared.check_writable()?;
         if self.file.ino == self.shared.root || self.file.ino == ROOT_INO {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -105,11 +144,13 @@ impl VolNode {
     }
 
     fn same_volume(&self, other: &VolNode) -> Result<()> {
-        if Arc::ptr_eq(self.vol(), other.vol()) { Ok(()) } else { Err(NtStatus::NOT_SAME_DEVICE) }
+        let same = Arc::ptr_eq(self.vol(), other.vol()) && self.shared.is_same_moment(&other.shared);
+        if same { Ok(()) } else { Err(NtStatus::NOT_SAME_DEVICE) }
     }
 
     /// Changes the inode in one operation.
     fn change(&self, change: impl FnOnce(&mut Txn<'_>, &mut Inode) -> Result<()>) -> Result<()> {
+        self.shared.check_writable()?;
         self.vol().make_room()?;
         let mut t = self.vol().begin();
         let mut inode = load_inode(&t, self.file.ino)?;
@@ -137,13 +178,13 @@ impl Node for VolNode {
         if self.file.ino == self.shared.root {
             return Vec::new();
         }
-        let view = self.vol().reading();
         let p = self.link.place.lock().clone();
+        let Ok(view) = self.shared.view() else { return vec![p.name] };
         ns::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
     }
 
     fn stat(&self) -> Result<Stat> {
-        let view = self.vol().reading();
+        let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;
         let Some(s) = &self.stream else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
         let name = VolNode::stream_name(s)?;
@@ -169,7 +210,7 @@ impl Node for VolNode {
     }
 
     fn security(&self) -> Result<Arc<SecurityDescriptor>> {
-        let view = self.vol().reading();
+        let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;
         Ok(self.vol().descriptor(&view, inode.sd)?)
     }
@@ -185,7 +226,12 @@ impl Node for VolNode {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
-        self.target()?.read(offset, buf, wait)
+        if self.shared.past.is_none() {
+            return self.target()?.read(offset, buf, wait);
+        }
+        // What the past holds stays where it is while the view lives.
+        let view = self.shared.view()?;
+        Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read(self.vol(), buf, wait)
     }
 
     fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
@@ -212,7 +258,8 @@ impl Node for VolNode {
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        self.target()?.allocated_ranges(offset, len)
+        let view = self.shared.view()?;
+        Ok(allocated_ranges(&view, self.subject(&view)?.data(), offset, len)?)
     }
 
     fn set_sparse(&self, sparse: bool) -> Result<()> {
@@ -221,12 +268,11 @@ impl Node for VolNode {
 
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         let (source, target) = (own(source)?, self.target()?);
-        let from = source.target()?;
         let mut buf = vec![0; len.min(COPY_BYTES as u64) as usize];
         let (mut done, mut seq) = (0, 0);
         while done < len {
             let n = buf.len().min((len - done) as usize);
-            let got = from.read(source_offset + done, &mut buf[..n], Wait::Yes)?;
+            let got = source.read_at(source_offset + done, &mut buf[..n], Wait::Yes)?;
             if got == 0 {
                 break;
             }
@@ -239,8 +285,9 @@ impl Node for VolNode {
 
     fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
         let source = own(source)?;
+        let target = self.target()?;
         self.same_volume(source)?;
-        let (target, from) = (self.target()?, source.target()?);
+        let from = source.target()?;
         if len == 0 {
             return Ok(());
         }
@@ -252,7 +299,7 @@ impl Node for VolNode {
     }
 
     fn streams(&self) -> Result<Vec<StreamEntry>> {
-        let view = self.vol().reading();
+        let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;
         let entry = |name: String, d: &Data| StreamEntry { name, size: d.eof, allocation: d.allocation() };
         let mut out = Vec::new();
@@ -268,6 +315,7 @@ impl Node for VolNode {
     }
 
     fn create_stream(&self, name: &str) -> Result<NodeRef> {
+        self.shared.check_writable()?;
         let seq = self.vol().create_stream(self.file.ino, name)?;
         self.shared.done(seq)?;
         let stream = Some(self.file.stream_ref(name));
@@ -276,10 +324,11 @@ impl Node for VolNode {
     }
 
     fn eas(&self) -> Result<Vec<Ea>> {
-        Ok(ea::load(&self.vol().reading(), self.file.ino)?)
+        Ok(ea::load(&self.shared.view()?, self.file.ino)?)
     }
 
     fn set_eas(&self, eas: &[Ea]) -> Result<()> {
+        self.shared.check_writable()?;
         ea::check(eas)?;
         self.change(|t, inode| {
             let present = ea::load(t, self.file.ino)?;
@@ -290,7 +339,7 @@ impl Node for VolNode {
     }
 
     fn reparse(&self) -> Result<(u32, Vec<u8>)> {
-        let view = self.vol().reading();
+        let view = self.shared.view()?;
         match load_inode(&view, self.file.ino)?.reparse_tag {
             0 => Err(NtStatus::NOT_A_REPARSE_POINT),
             tag => Ok((tag, view.pieces(keys::REPARSE, self.file.ino)?.unwrap_or_default())),
@@ -333,7 +382,7 @@ impl Node for VolNode {
     }
 
     fn object_id(&self) -> Result<Option<u128>> {
-        Ok(load_inode(&self.vol().reading(), self.file.ino)?.object_id)
+        Ok(load_inode(&self.shared.view()?, self.file.ino)?.object_id)
     }
 
     fn set_object_id(&self, id: u128) -> Result<()> {
@@ -354,15 +403,17 @@ impl Node for VolNode {
     }
 
     fn list(&self) -> Result<Box<dyn DirCursor>> {
-        self.directory()?;
+        self.check_directory()?;
         Ok(Box::new(Cursor::new(self.shared.clone(), self.file.clone())))
     }
 
     fn is_empty_directory(&self) -> Result<bool> {
-        Ok(ns::is_empty(&self.vol().reading(), self.directory()?)?)
+        self.check_directory()?;
+        Ok(ns::is_empty(&self.shared.view()?, self.file.ino)?)
     }
 
     fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
         if let Some(stream) = &self.stream {
@@ -375,6 +426,7 @@ impl Node for VolNode {
     }
 
     fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
         if self.stream.is_some() {
@@ -386,6 +438,7 @@ impl Node for VolNode {
     }
 
     fn unlink(&self) -> Result<()> {
+        self.shared.check_writable()?;
         if let Some(stream) = &self.stream {
             let name = VolNode::stream_name(stream)?;
             return self.shared.done(self.vol().delete_stream(&self.file, &name)?);

@@ -6,12 +6,12 @@ use arden_store::{
     name::{NtPath, PathWants},
     store::{ChangeSink, FileStore, Lookup, NodeRef, Result, SpaceInfo, VolumeInfo},
 };
-use arden_wire::NtStatus;
+use arden_wire::{FileTime, NtStatus, fscc::FILE_READ_ONLY_VOLUME};
 
 use crate::{
     inode::{Inode, ROOT_INO},
     keys,
-    kv::{Reading, View},
+    kv::View,
     node::{Shared, VolNode},
     ns,
     subject::{load_inode, load_stream},
@@ -42,7 +42,7 @@ impl VolumeStore {
         let id = vol.superblock().id;
         let volume_id = (id as u64 ^ (id >> 64) as u64).max(1);
         let durable = durability == Durability::WriteThrough;
-        Arc::new(VolumeStore { shared: Arc::new(Shared { vol, root, volume_id, durable }) })
+        Arc::new(VolumeStore { shared: Arc::new(Shared { vol, root, volume_id, durable, past: None }) })
     }
 
     /// A directory of the volume, which has to exist.
@@ -60,12 +60,12 @@ impl VolumeStore {
     }
 
     fn node(&self, ino: u64, directory: bool, parent: u64, name: &str) -> VolNode {
-        let file = self.shared.vol.file(ino, directory);
+        let file = self.shared.open_file(ino, directory);
         let link = file.link(parent, name);
         VolNode { shared: self.shared.clone(), file, link, stream: None }
     }
 
-    fn found(&self, view: &Reading<'_>, path: &NtPath, at: &Step) -> Result<Lookup> {
+    fn found(&self, view: &dyn View, path: &NtPath, at: &Step) -> Result<Lookup> {
         let mut node = self.node(at.ino, at.inode.directory, at.parent, &at.name);
         if let Some(stream) = &path.stream {
             return Ok(match load_stream(view, at.ino, stream)? {
@@ -106,7 +106,7 @@ impl FileStore for VolumeStore {
             id: sb.id,
             created: sb.created,
             file_system_name: "NTFS".into(),
-            capabilities: CAPABILITIES,
+            capabilities: CAPABILITIES | if self.shared.past.is_some() { FILE_READ_ONLY_VOLUME } else { 0 },
             name_max: 255,
         }
     }
@@ -118,13 +118,13 @@ impl FileStore for VolumeStore {
     }
 
     fn root(&self) -> NodeRef {
-        let view = self.shared.vol.reading();
-        let (parent, name) = load_inode(&view, self.shared.root).map_or((0, String::new()), |i| (i.parent, i.name));
+        let inode = self.shared.view().ok().and_then(|view| load_inode(&view, self.shared.root).ok());
+        let (parent, name) = inode.map_or((0, String::new()), |i| (i.parent, i.name));
         Arc::new(self.node(self.shared.root, true, parent, &name))
     }
 
     fn lookup(&self, path: &NtPath) -> Result<Lookup> {
-        let view = self.shared.vol.reading();
+        let view = self.shared.view()?;
         let inode = load_inode(&view, self.shared.root)?;
         let mut at = Step { ino: self.shared.root, parent: inode.parent, name: inode.name.clone(), inode };
         let count = path.components.len();
@@ -152,7 +152,7 @@ impl FileStore for VolumeStore {
     }
 
     fn lookup_id(&self, id: u64) -> Result<NodeRef> {
-        let view = self.shared.vol.reading();
+        let view = self.shared.view()?;
         let value = view.get(&keys::one(keys::INODE, id))?.ok_or(NtStatus::INVALID_PARAMETER)?;
         let inode = Inode::decode(&value)?;
         if id == self.shared.root {
@@ -164,7 +164,33 @@ impl FileStore for VolumeStore {
         Ok(Arc::new(self.node(id, inode.directory, inode.parent, &inode.name)))
     }
 
+    fn snapshots(&self) -> Vec<FileTime> {
+        self.shared.vol.snapshot_times()
+    }
+
+    fn snapshot(&self, at: FileTime) -> Result<Arc<dyn FileStore>> {
+        let now = &self.shared;
+        let snapshot = now.vol.snapshot_at(at).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let shared = Shared {
+            vol: now.vol.clone(),
+            root: now.root,
+            // Another volume to whoever looks at the ids of files.
+            volume_id: now.volume_id.wrapping_add(u64::from(snapshot.epoch).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            durable: now.durable,
+            past: Some(snapshot),
+        };
+        // The share's root may not have been there.
+        let root = load_inode(&shared.view()?, shared.root);
+        if !root.is_ok_and(|r| r.directory && r.links > 0) {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+        Ok(Arc::new(VolumeStore { shared: Arc::new(shared) }))
+    }
+
     fn has_uncommitted(&self) -> bool {
+        if self.shared.past.is_some() {
+            return false;
+        }
         let (seq, durable) = self.shared.vol.progress();
         seq > durable
     }

@@ -15,6 +15,8 @@ use crate::{
 
 const MAGIC: &[u8; 8] = b"ARDENVOL";
 const SEED: u64 = 0x5355_5045_5242_4C4B;
+/// Of a volume that never had a snapshot.
+pub const FIRST_EPOCH: u32 = 1;
 pub const LABEL_BYTES_MAX: usize = 128;
 /// Blocks kept at each end of the device.
 pub const SLOTS: u64 = 2;
@@ -27,6 +29,20 @@ pub const SIZE_BYTES_MIN: u64 = 8 << 20;
 pub enum Version {
     /// The first.
     V1 = 1,
+    /// Says which features are in use ([`feature`]), so that a program that does not know one keeps away. Written only
+    /// while one is.
+    V2 = 2,
+}
+
+/// What a volume holds beyond files, as bits: who does not know one would leave it wrong behind.
+pub mod feature {
+    /// What users and folders have is counted.
+    pub const QUOTAS: u32 = 1;
+    /// Changes are recorded.
+    pub const CHANGE_JOURNAL: u32 = 2;
+    /// Blocks may belong to snapshots alone.
+    pub const SNAPSHOTS: u32 = 4;
+    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS;
 }
 
 /// Where replay begins.
@@ -68,6 +84,8 @@ pub struct Superblock {
     pub counters: Counters,
     /// Counts snapshots made.
     pub epoch: u32,
+    /// [`feature`] bits.
+    pub features: u32,
 }
 
 impl Superblock {
@@ -94,14 +112,15 @@ impl Superblock {
             seq: 0,
             next_id: 16,
             counters: Counters::default(),
-            epoch: 1,
+            epoch: FIRST_EPOCH,
+            features: 0,
         })
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::with_capacity(BLOCK);
         b.extend_from_slice(MAGIC);
-        b.put_u32(Version::V1 as u32);
+        b.put_u32(if self.features == 0 { Version::V1 } else { Version::V2 } as u32);
         b.put_u32(self.epoch);
         b.put_u128(self.id);
         b.put_u64(self.size_blocks);
@@ -111,7 +130,7 @@ impl Superblock {
         let (ptr, level) = self.root.unwrap_or((Ptr::default(), 0xFF));
         ptr.encode(&mut b);
         b.put_u32(u32::from(level));
-        b.put_u32(0);
+        b.put_u32(self.features);
         b.put_u64(self.start.block);
         b.put_u64(self.start.batch);
         b.put_u64(self.start.previous_sum);
@@ -135,7 +154,8 @@ impl Superblock {
         if !(BlockCheck::Trailer { seed: SEED }).accepts(0, block) {
             return Err(VolError::Corrupt("superblock"));
         }
-        if r.u32()? != Version::V1 as u32 {
+        let version = r.u32()?;
+        if version != Version::V1 as u32 && version != Version::V2 as u32 {
             return Err(VolError::Unknown("a volume of a later version"));
         }
         let epoch = r.u32()?;
@@ -143,7 +163,10 @@ impl Superblock {
         let (size_blocks, journal_block, journal_blocks, generation) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let ptr = Ptr::decode(&mut r)?;
         let level = r.u32()?;
-        r.skip(4)?;
+        let features = r.u32()?;
+        if features & !feature::KNOWN != 0 {
+            return Err(VolError::Unknown("a volume with features of a later version"));
+        }
         let start = JournalStart { block: r.u64()?, batch: r.u64()?, previous_sum: r.u64()? };
         let (seq, next_id) = (r.u64()?, r.u64()?);
         let counters = Counters { promised: r.u64()? as i64, resident: r.u64()? as i64 };
@@ -164,6 +187,7 @@ impl Superblock {
             next_id,
             counters,
             epoch,
+            features,
         };
         let plausible = sb.journal_block >= SLOTS
             && sb.journal_blocks >= 64

@@ -163,35 +163,23 @@ impl Tree {
         Ok(true)
     }
 
-    /// Every node's pointer and level, without reading leaves unless `leaves`.
-    pub fn walk(&self, root: &Root, leaves: bool, f: &mut dyn FnMut(&Ptr, u8) -> VolResult<()>) -> VolResult<()> {
+    /// Every node's pointer and level, from the root down; what is below a node only where `f` answers true. Leaves are
+    /// not read.
+    pub fn visit(&self, root: &Root, f: &mut dyn FnMut(&Ptr, u8) -> VolResult<bool>) -> VolResult<()> {
         match root {
             Some((_, level)) if *level > LEVEL_MAX => Err(VolError::Corrupt("the tree is too deep")),
-            Some((ptr, level)) => {
-                f(ptr, *level)?;
-                self.walk_node(ptr, *level, leaves, f)
-            }
+            Some((ptr, level)) => self.visit_node(ptr, *level, f),
             None => Ok(()),
         }
     }
 
-    fn walk_node(
-        &self,
-        ptr: &Ptr,
-        level: u8,
-        leaves: bool,
-        f: &mut dyn FnMut(&Ptr, u8) -> VolResult<()>,
-    ) -> VolResult<()> {
-        if level == 0 && !leaves {
+    fn visit_node(&self, ptr: &Ptr, level: u8, f: &mut dyn FnMut(&Ptr, u8) -> VolResult<bool>) -> VolResult<()> {
+        if !f(ptr, level)? || level == 0 {
             return Ok(());
         }
         let node = self.load(ptr, level)?;
-        if level > 0 {
-            for i in 0..node.len() {
-                let child = node.ptr(i)?;
-                f(&child, level - 1)?;
-                self.walk_node(&child, level - 1, leaves, f)?;
-            }
+        for i in 0..node.len() {
+            self.visit_node(&node.ptr(i)?, level - 1, f)?;
         }
         Ok(())
     }
@@ -215,8 +203,8 @@ impl Tree {
 
 pub struct Applied {
     pub root: Root,
-    /// First blocks of nodes that the new tree does not use.
-    pub freed: Vec<u64>,
+    /// Nodes that the new tree does not use.
+    pub freed: Vec<Ptr>,
 }
 
 /// A child of a node under construction.
@@ -231,7 +219,7 @@ struct Work<'a> {
     tree: &'a Tree,
     birth: u64,
     alloc: &'a Mutex<Alloc>,
-    freed: Vec<u64>,
+    freed: Vec<Ptr>,
     made: Vec<u64>,
     writes: Vec<(u64, Vec<u8>)>,
 }
@@ -271,14 +259,14 @@ impl Work<'_> {
                 break;
             }
             root = Some((node.ptr(0)?, level - 1));
-            self.freed.push(ptr.block);
+            self.freed.push(ptr);
         }
         Ok(root)
     }
 
     fn change(&mut self, ptr: &Ptr, level: u8, changes: &[Change<'_>]) -> VolResult<Vec<Item>> {
         let node = self.tree.load(ptr, level)?;
-        self.freed.push(ptr.block);
+        self.freed.push(*ptr);
         if level == 0 {
             return Ok(merge_leaf(&node, changes));
         }
@@ -336,7 +324,7 @@ impl Work<'_> {
         match item {
             Item::New(key, node) => Ok((key, node)),
             Item::Old(key, ptr) => {
-                self.freed.push(ptr.block);
+                self.freed.push(ptr);
                 Ok((key, Node::clone(&*self.tree.load(&ptr, level)?)))
             }
         }
@@ -484,7 +472,7 @@ mod tests {
                     batch.insert(key, value.map(Into::into));
                 }
                 let done = tree.apply(&root, &batch, birth, &alloc).unwrap();
-                for block in done.freed {
+                for Ptr { block, .. } in done.freed {
                     tree.forget(block);
                     alloc.lock().cancel(Run { start: block, len: NODE_BLOCKS });
                 }
@@ -497,9 +485,9 @@ mod tests {
                     assert_eq!(cold.get(&root, k).unwrap().as_deref(), Some(v.as_slice()));
                 }
                 let mut nodes = 0;
-                cold.walk(&root, false, &mut |_, _| {
+                cold.visit(&root, &mut |_, _| {
                     nodes += 1;
-                    Ok(())
+                    Ok(true)
                 })
                 .unwrap();
                 let a = alloc.lock();

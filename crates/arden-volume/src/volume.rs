@@ -17,7 +17,7 @@ use std::{
 
 use arden_block::BLOCK_BYTES;
 use arden_wire::{FileTime, dtyp::SecurityDescriptor};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::{
     alloc::{Alloc, Run},
@@ -29,8 +29,9 @@ use crate::{
     keys,
     kv::{self, Core, MapOp, Reading, Txn, View},
     ns::Tunnel,
-    superblock::{JournalStart, SLOTS, Superblock},
-    tree::{Root, Tree},
+    snapshot,
+    superblock::{FIRST_EPOCH, JournalStart, SLOTS, Superblock, feature},
+    tree::Tree,
     treenode::NODE_BLOCKS,
 };
 
@@ -69,10 +70,11 @@ const DESCRIPTORS_CACHED_MAX: usize = 4096;
 const DISCARD_BLOCKS_MIN: u64 = 64;
 
 /// A checkpoint that is being made.
-struct Freeze {
+pub(crate) struct Freeze {
     seq: u64,
     next_id: u64,
     counters: crate::superblock::Counters,
+    epoch: u32,
     start: JournalStart,
     used: u64,
 }
@@ -91,6 +93,8 @@ pub struct Volume {
     pub(crate) journal: Journal,
     pub(crate) tree: Tree,
     superblock: Mutex<Superblock>,
+    /// Held by whoever finishes the deletion of snapshots.
+    pub(crate) deletions: Mutex<()>,
     commit: Mutex<()>,
     durable_seq: AtomicU64,
     checkpoint: Mutex<Option<Freeze>>,
@@ -130,6 +134,9 @@ impl Volume {
         let orphans = volume.reading().collect(&[keys::ORPHAN], &[keys::ORPHAN + 1], usize::MAX)?;
         volume.reap.lock().extend(orphans.iter().map(|(k, _)| keys::first(k)));
         volume.reap_now();
+        if let Err(e) = volume.finish_deletions() {
+            tracing::warn!("a deleted snapshot keeps some room until the volume is opened again: {e}");
+        }
         if volume.options.background {
             start_background(&volume)?;
         }
@@ -152,6 +159,7 @@ impl Volume {
             journal,
             tree,
             superblock: Mutex::new(sb),
+            deletions: Mutex::default(),
             commit: Mutex::new(()),
             durable_seq: AtomicU64::new(seq),
             checkpoint: Mutex::new(None),
@@ -297,11 +305,37 @@ impl Volume {
         self.checkpoint_locked(&mut self.checkpoint.lock())
     }
 
+    /// While it is held, no checkpoint is made: the trees stay as they are.
+    pub(crate) fn lock_checkpoint(&self) -> MutexGuard<'_, Option<Freeze>> {
+        self.checkpoint.lock()
+    }
+
+    /// A checkpoint that ends an epoch: no operation of this epoch is missing in it, and none of the next is in it. The
+    /// epoch that it ended.
+    pub(crate) fn checkpoint_epoch(&self, unfinished: &mut Option<Freeze>) -> VolResult<u32> {
+        if unfinished.is_some() {
+            self.checkpoint_locked(unfinished)?;
+        }
+        self.settle_blocks()?;
+        let mut t = self.begin();
+        let epoch = t.core.epoch;
+        t.next_epoch();
+        t.finish()?;
+        *unfinished = Some(self.freeze(&mut t.core));
+        drop(t);
+        self.checkpoint_locked(unfinished)?;
+        Ok(epoch)
+    }
+
     fn checkpoint_locked(&self, unfinished: &mut Option<Freeze>) -> VolResult<()> {
         self.check_alive()?;
         if unfinished.is_none() {
             self.settle_blocks()?;
-            *unfinished = self.freeze();
+            let mut core = self.core.write();
+            if core.overlay.is_empty() {
+                return Ok(());
+            }
+            *unfinished = Some(self.freeze(&mut core));
         }
         let Some(freeze) = unfinished.as_ref() else { return Ok(()) };
         let (frozen, root) = {
@@ -322,6 +356,10 @@ impl Volume {
         sb.seq = freeze.seq;
         sb.next_id = freeze.next_id;
         sb.counters = freeze.counters;
+        sb.epoch = freeze.epoch;
+        if sb.epoch > FIRST_EPOCH {
+            sb.features |= feature::SNAPSHOTS;
+        }
         let written = || -> VolResult<()> {
             self.device.flush()?;
             sb.write(&*self.device)?;
@@ -334,10 +372,11 @@ impl Volume {
             let mut core = self.core.write();
             core.root = sb.root;
             core.frozen = None;
+            let kept = core.snapshots.last().map_or(0, |s| s.generation);
             let mut alloc = self.alloc.lock();
-            for block in applied.freed {
-                self.tree.forget(block);
-                alloc.cancel(Run { start: block, len: NODE_BLOCKS });
+            for ptr in applied.freed.iter().filter(|p| p.birth > kept) {
+                self.tree.forget(ptr.block);
+                alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
             }
         }
         *self.superblock.lock() = sb;
@@ -347,12 +386,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes all changes so far as the next checkpoint's. None when there are none.
-    fn freeze(&self) -> Option<Freeze> {
-        let mut core = self.core.write();
-        if core.overlay.is_empty() {
-            return None;
-        }
+    /// Takes all changes so far as the next checkpoint's.
+    fn freeze(&self, core: &mut Core) -> Freeze {
         let mut layer = std::mem::take(&mut core.overlay);
         core.overlay_bytes = 0;
         for (page, bytes) in self.alloc.lock().take_dirty() {
@@ -367,7 +402,8 @@ impl Volume {
         layer.insert(DIRTY_KEY.to_vec(), (!listed.is_empty()).then(|| listed.into()));
         core.frozen = Some(Arc::new(layer));
         let (start, used) = self.journal.position();
-        Some(Freeze { seq: core.seq, next_id: core.next_id, counters: core.counters, start, used })
+        let (seq, next_id, counters, epoch) = (core.seq, core.next_id, core.counters, core.epoch);
+        Freeze { seq, next_id, counters, epoch, start, used }
     }
 
     /// A file without a name has no user any more.
@@ -474,12 +510,8 @@ pub(crate) fn load(
             return Err(twice);
         }
     }
-    let root: Root = sb.root;
-    tree.walk(&root, false, &mut |ptr, _| {
-        if alloc.occupy(Run { start: ptr.block, len: NODE_BLOCKS }) { Ok(()) } else { Err(twice) }
-    })?;
     let mut core = Core {
-        root,
+        root: sb.root,
         next_id: sb.next_id,
         seq: sb.seq,
         counters: sb.counters,
@@ -507,6 +539,7 @@ pub(crate) fn load(
     })?;
     let runs = alloc.take_pending(core.seq);
     alloc.release(&runs);
+    snapshot::load(&mut core, &tree, &mut alloc)?;
     let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, next, used);
     Ok((core, alloc, journal, tree))
 }

@@ -406,6 +406,9 @@ pub fn put_fs_volume(out: &mut Vec<u8>, created: FileTime, serial: u32, label: &
     out.patch_u32(len_at, len);
 }
 
+/// FileSystemAttributes bit, [MS-FSCC] 2.5.1: nothing on the volume can be changed.
+pub const FILE_READ_ONLY_VOLUME: u32 = 0x0008_0000;
+
 /// FileFsAttributeInformation, [MS-FSCC] 2.5.1.
 pub fn put_fs_attribute(out: &mut Vec<u8>, capabilities: u32, name_max: u32, file_system: &str) {
     out.put_u32(capabilities);

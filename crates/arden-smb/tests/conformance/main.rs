@@ -32,6 +32,7 @@ mod replay;
 mod resilient;
 mod sessions;
 mod signing;
+mod snapshots;
 mod streams;
 mod times;
 mod transport;

@@ -42,7 +42,7 @@ impl Fs {
         if !stat.directory && readonly && (desired | also) & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if readonly && r.options & OPT_DELETE_ON_CLOSE != 0 {
+        if (readonly || self.read_only) && r.options & OPT_DELETE_ON_CLOSE != 0 {
             return Err(NtStatus::CANNOT_DELETE);
         }
         if also & !r.access_ceiling != 0 {
@@ -52,7 +52,7 @@ impl Fs {
         let backup = r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0;
         let mut granted = self.check_with_parent(&sd, node, r.who, desired | also, backup)?;
         if desired & MAXIMUM_ALLOWED != 0 {
-            if readonly {
+            if readonly || self.read_only {
                 granted &= !NOT_ON_READONLY;
             }
             granted &= r.access_ceiling | ACCESS_SYSTEM_SECURITY;

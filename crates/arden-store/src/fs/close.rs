@@ -101,6 +101,7 @@ impl Fs {
 
     /// FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3 and 2.1.5.15.4.
     pub fn set_disposition(&self, open: &Arc<Open>, how: Disposal, now: std::time::Instant) -> Result<Step<()>> {
+        self.check_writable()?;
         self.table.saw(now);
         if !open.has(DELETE) {
             return Err(NtStatus::ACCESS_DENIED);

@@ -64,6 +64,7 @@ impl Fs {
 
     /// Writes all. `offset` [`APPEND`] writes at the end of the file.
     pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8], wait: Wait, now: Instant) -> Result<()> {
+        self.check_writable()?;
         open.check_data(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
         let len = data.len() as u64;
         let offset = if offset == APPEND { open.node.stat()?.end_of_file } else { offset };
@@ -87,6 +88,7 @@ impl Fs {
     /// Durable once it returns.
     pub fn flush(&self, open: &Arc<Open>) -> Result<()> {
         open.check_access(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        self.check_writable()?;
         self.settle_write_time(open);
         open.node.sync()
     }
@@ -219,6 +221,7 @@ impl Fs {
     }
 
     fn check_resize(&self, open: &Open, size: u64) -> Result<()> {
+        self.check_writable()?;
         open.check_open()?;
         if open.directory || size > OFFSET_MAX {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -229,6 +232,7 @@ impl Fs {
     /// [MS-FSA] 2.1.5.15.15. All data of a file is valid in every store: what was never written reads as zeros. So the
     /// length can only be what it is.
     pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+        self.check_writable()?;
         open.check_access(FILE_WRITE_DATA)?;
         if !open.who.has_privilege(privilege::MANAGE_VOLUME) {
             return Err(NtStatus::PRIVILEGE_NOT_HELD);
@@ -338,6 +342,7 @@ impl Fs {
 
     /// FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.39. Never makes the file longer.
     pub fn zero_range(&self, open: &Arc<Open>, offset: u64, len: u64, now: Instant) -> Result<()> {
+        self.check_writable()?;
         open.check_access(FILE_WRITE_DATA)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -355,6 +360,7 @@ impl Fs {
     }
 
     pub fn set_sparse(&self, open: &Arc<Open>, sparse: bool) -> Result<()> {
+        self.check_writable()?;
         open.check_data(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES | FILE_APPEND_DATA)?;
         open.node.set_sparse(sparse)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
@@ -405,6 +411,7 @@ impl Fs {
     fn check_transfer(&self, source: &Open, from: u64, target: &Open, to: u64, len: u64) -> Result<()> {
         source.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
         target.check_data(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        target.fs.check_writable()?;
         if from.max(to) > OFFSET_MAX || len > OFFSET_MAX - from.max(to) {
             return Err(NtStatus::INVALID_PARAMETER);
         }

@@ -40,6 +40,7 @@ impl Fs {
 
     /// FileBasicInformation, [MS-FSA] 2.1.5.15.2.
     pub fn set_basic(&self, open: &Arc<Open>, info: &BasicInformation, now: Instant) -> Result<()> {
+        self.check_writable()?;
         self.table.saw(now);
         open.check_access(FILE_WRITE_ATTRIBUTES)?;
         let times = [info.creation, info.last_access, info.last_write, info.change];
@@ -125,6 +126,7 @@ impl Fs {
 
     /// [MS-FSA] 2.1.5.17.
     pub fn set_security(&self, open: &Arc<Open>, info: u32, sd: &SecurityDescriptor, now: Instant) -> Result<()> {
+        self.check_writable()?;
         self.table.saw(now);
         let needs = access_for_change(info);
         if open.granted & needs != needs {
@@ -142,6 +144,7 @@ impl Fs {
     }
 
     pub fn set_eas(&self, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
+        self.check_writable()?;
         open.check_access(FILE_WRITE_EA)?;
         open.node.set_eas(eas)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::EA);
@@ -158,6 +161,7 @@ impl Fs {
 
     /// FSCTL_SET_REPARSE_POINT, [MS-FSA] 2.1.5.10.37.
     pub fn set_reparse(&self, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
         open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
         if tag <= 1 {
             return Err(NtStatus::IO_REPARSE_TAG_INVALID);
@@ -176,6 +180,7 @@ impl Fs {
     }
 
     pub fn delete_reparse(&self, open: &Arc<Open>, tag: u32) -> Result<()> {
+        self.check_writable()?;
         open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
         let (old, _) = open.node.reparse()?;
         if old != tag {
@@ -191,6 +196,7 @@ impl Fs {
     }
 
     pub fn set_object_id(&self, open: &Arc<Open>, id: u128) -> Result<()> {
+        self.check_writable()?;
         open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
         open.node.set_object_id(id)
     }

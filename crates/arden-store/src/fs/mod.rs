@@ -17,6 +17,7 @@ use arden_wire::{
     NtStatus,
     access::{OPT_DELETE_ON_CLOSE, OPT_NO_INTERMEDIATE_BUFFERING, OPT_SEQUENTIAL_ONLY, OPT_WRITE_THROUGH},
     dtyp::SecurityDescriptor,
+    fscc::FILE_READ_ONLY_VOLUME,
 };
 
 use crate::{
@@ -33,6 +34,7 @@ mod dir;
 mod info;
 mod open;
 mod outside;
+mod past;
 mod rename;
 mod restore;
 
@@ -291,6 +293,9 @@ pub struct Fs {
     available: AtomicBool,
     watches: Watches,
     outside: outside::Outside,
+    past: past::Past,
+    /// [MS-FSA] Volume.IsReadOnly.
+    read_only: bool,
 }
 
 /// Create options that FileModeInformation shows, [MS-FSCC] 2.4.31.
@@ -307,6 +312,7 @@ impl Fs {
         table: Arc<OpenTable>,
         handles: Option<Arc<dyn HandleStore>>,
     ) -> Arc<Fs> {
+        let read_only = store.volume().capabilities & FILE_READ_ONLY_VOLUME != 0;
         Arc::new(Fs {
             store,
             table,
@@ -314,6 +320,8 @@ impl Fs {
             available: AtomicBool::new(false),
             watches: Watches::default(),
             outside: outside::Outside::default(),
+            past: past::Past::default(),
+            read_only,
         })
     }
     /// From now on there are persistent opens, which others' opens may break, whatever way those come.

@@ -62,6 +62,10 @@ impl Fs {
     pub fn open(self: &Arc<Self>, r: &OpenRequest<'_>) -> OpenResult<Step<Opened>> {
         self.table.saw(r.now);
         validate(r)?;
+        // Phase 2.
+        if !matches!(r.disposition, Disposition::Open | Disposition::OpenIf) {
+            self.check_writable()?;
+        }
         let desired = desired(r)?;
         for _ in 0..RACES_MAX {
             let seen = self.table.unlinks.load(Ordering::Acquire);
@@ -225,6 +229,7 @@ impl Fs {
         if matches!(r.disposition, Disposition::Open | Disposition::Overwrite) {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
         }
+        self.check_writable()?;
         let Some(name) = r.path.components.last() else { return Err(NtStatus::OBJECT_NAME_INVALID.into()) };
         let directory =
             (r.options & OPT_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Directory) && r.path.stream.is_none();

@@ -28,6 +28,7 @@ type Checked = Result<Option<WaitId>>;
 impl Fs {
     /// `to` is the whole new path below the root, or a stream alone for the stream that is open.
     pub fn rename(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
+        self.check_writable()?;
         self.table.saw(now);
         open.check_access(DELETE)?;
         if open.stream.is_some() || to.stream.is_some() {
@@ -313,6 +314,7 @@ impl Fs {
 
     /// [MS-FSA] 2.1.5.15.7.
     pub fn link(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
+        self.check_writable()?;
         self.table.saw(now);
         open.check_access(u32::MAX)?;
         if open.directory {

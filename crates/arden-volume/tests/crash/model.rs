@@ -32,6 +32,8 @@ pub struct Model {
     /// By directory and folded name.
     pub names: BTreeMap<(u64, String), (String, u64)>,
     pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// By time.
+    pub snapshots: BTreeMap<u64, Rc<Model>>,
     pub next: u64,
 }
 
@@ -89,7 +91,8 @@ impl Model {
 
     /// What can be seen of it: by path; hard links by the first path.
     pub fn dump(&self) -> Dump {
-        let mut out = Dump { handles: self.handles.clone(), ..Dump::default() };
+        let snapshots = self.snapshots.iter().map(|(t, m)| (*t, m.dump())).collect();
+        let mut out = Dump { handles: self.handles.clone(), snapshots, ..Dump::default() };
         let mut first = HashMap::new();
         self.dump_directory(ROOT, "", &mut out, &mut first);
         out
@@ -111,14 +114,23 @@ impl Model {
 pub struct Dump {
     pub files: BTreeMap<String, (String, u32, Rc<File>)>,
     pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub snapshots: BTreeMap<u64, Dump>,
 }
 
 impl Dump {
     /// What the volume shows.
     pub fn of(vol: &Volume, store: &dyn FileStore) -> Dump {
-        let mut out = Dump { handles: vol.load_handles().unwrap().into_iter().collect(), ..Dump::default() };
-        let mut first = HashMap::new();
-        directory(&store.root(), "", &mut out, &mut first, store);
+        let mut out = Dump::of_store(store);
+        out.handles = vol.load_handles().unwrap().into_iter().collect();
+        for time in store.snapshots() {
+            out.snapshots.insert(time.0, Dump::of_store(&*store.snapshot(time).unwrap()));
+        }
+        out
+    }
+
+    fn of_store(store: &dyn FileStore) -> Dump {
+        let mut out = Dump::default();
+        directory(&store.root(), "", &mut out, &mut HashMap::new(), store);
         out
     }
 
@@ -145,8 +157,14 @@ impl Dump {
                 Some(_) => {}
             }
         }
+        if let Some((time, a)) = self.snapshots.iter().find(|(t, a)| other.snapshots.get(t) != Some(a)) {
+            return match other.snapshots.get(time) {
+                Some(b) => format!("snapshot {time}: {}", a.difference(b)),
+                None => format!("snapshot {time} is missing"),
+            };
+        }
         other.files.keys().find(|p| !self.files.contains_key(*p)).map_or_else(
-            || format!("handles {:?} and {:?}", self.handles, other.handles),
+            || format!("handles {:?} and {:?}, snapshots {:?}", self.handles, other.handles, other.snapshots.keys()),
             |p| format!("{p} should not be there"),
         )
     }

@@ -9,7 +9,7 @@ use arden_store::{
 };
 use arden_volume::Volume;
 use arden_wire::{
-    NtStatus,
+    FileTime, NtStatus,
     access::*,
     dtyp::{Ace, Acl, SecurityDescriptor, well_known},
 };
@@ -28,6 +28,8 @@ pub enum Outcome {
 const NAMES: [&str; 14] =
     ["a", "B", "b", "Cc", "ünï", "ÜNÏ", "d.txt", "E", "f with a longer name.text", "g", "h", "i", "J", "k"];
 const FILE_MAX: u64 = 700_000;
+const SNAPSHOTS_MAX: usize = 5;
+const SECOND: u64 = 10_000_000;
 
 fn descriptor(n: u8) -> SecurityDescriptor {
     let aces = (0..n).map(|i| Ace::allow(&well_known::EVERYONE, FILE_GENERIC_READ | u32::from(i) << 1, 0));
@@ -153,7 +155,7 @@ fn put(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 /// Makes one operation; the model is changed as if it had succeeded.
 pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
     let before = model.clone();
-    let kind = rng.below(100);
+    let kind = rng.below(108);
     let mut w = World { rng, vol, store, model };
     let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
     if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
@@ -193,8 +195,62 @@ impl World<'_> {
             87..=89 => self.verify_one(),
             90..=92 => self.unlink_in_use(),
             93..=96 => Some((self.vol.sync().map_err(Into::into), Ok(()))),
-            _ => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
+            97..=99 => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
+            100..=102 => self.create_snapshot(),
+            103..=104 => self.delete_snapshot(),
+            _ => self.restore(),
         }
+    }
+
+    fn create_snapshot(&mut self) -> Both {
+        let last = self.model.snapshots.keys().next_back().copied().unwrap_or(0);
+        if self.model.snapshots.len() >= SNAPSHOTS_MAX {
+            return None;
+        }
+        let now = FileTime(last.max(9 * SECOND) + SECOND * self.rng.below(3) + self.rng.below(SECOND));
+        let result = self.vol.create_snapshot(now, "made");
+        let time = (now.0 / SECOND * SECOND).max(if last == 0 { 0 } else { last + SECOND });
+        if let Ok(made) = &result {
+            assert_eq!(made.time.0, time);
+        }
+        let past = Model { handles: Default::default(), snapshots: Default::default(), ..self.model.clone() };
+        self.model.snapshots.insert(time, Rc::new(past));
+        Some((result.map(|_| ()).map_err(Into::into), Ok(())))
+    }
+
+    fn a_snapshot(&mut self) -> Option<u64> {
+        let all: Vec<u64> = self.model.snapshots.keys().copied().collect();
+        (!all.is_empty()).then(|| all[self.rng.below(all.len() as u64) as usize])
+    }
+
+    fn delete_snapshot(&mut self) -> Both {
+        let time = self.a_snapshot()?;
+        let past = self.store.snapshot(FileTime(time)).unwrap();
+        let result = self.vol.delete_snapshot(FileTime(time)).map(|there| assert!(there));
+        if result.is_ok() {
+            assert_eq!(past.root().stat().unwrap_err(), NtStatus::VOLUME_DISMOUNTED);
+        }
+        self.model.snapshots.remove(&time);
+        Some((result.map_err(Into::into), Ok(())))
+    }
+
+    /// A file of the past is read, and written over one of the present.
+    fn restore(&mut self) -> Both {
+        let time = self.a_snapshot()?;
+        let past = self.store.snapshot(FileTime(time)).unwrap();
+        let mut then = (*self.model.snapshots[&time]).clone();
+        let mut w = World { rng: self.rng, vol: self.vol, store: &*past, model: &mut then };
+        let (from, id, stream) = w.data()?;
+        let content = w.content(id, &stream).clone();
+        assert!(read_all(&from) == content, "the past has changed");
+        assert_eq!(from.write_at(0, b"new", Wait::Yes), Err(NtStatus::MEDIA_WRITE_PROTECTED));
+        let (to, to_id, to_stream) = self.data()?;
+        if content.is_empty() {
+            return None;
+        }
+        let result = to.copy_from(&*from, 0, 0, content.len() as u64).map(|n| assert_eq!(n, content.len() as u64));
+        put(self.content(to_id, &to_stream), 0, &content);
+        Some((result, Ok(())))
     }
 
     fn create(&mut self) -> Both {
