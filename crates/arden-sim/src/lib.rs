@@ -26,10 +26,18 @@
 //!   crashes and other faults, and reads carry a verifier; parity is then written by whole
 //!   stripes. Without checksums from above, a crash that makes copies equal, or a partial
 //!   stripe that reads the rest of it, would take damage for data.
+//!
+//! # Two kinds of runs
+//! [`run_seed`] has one space and disks that die and return. [`run_pool_seed`] has two or three
+//! spaces of mixed layouts in one pool, whose disks are exchanged meanwhile: spares take over,
+//! disks join, are emptied and leave for good. There the space that bears the least says how many
+//! disks may be away; with a simple space among them none is.
 #![forbid(unsafe_code)]
 
+mod client;
 pub mod oracle;
 pub mod run;
 pub mod trace;
+mod trouble;
 
-pub use run::{Failure, Profile, Stats, run_seed};
+pub use run::{Failure, Profile, Stats, run_pool_seed, run_seed};

@@ -4,27 +4,30 @@
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use arden_sim::{Stats, run_seed};
+use arden_sim::{Stats, run_pool_seed, run_seed};
 use arden_space::Layout;
 
+#[derive(Default)]
 struct Args {
     seeds: Option<u64>,
     start: u64,
     one: Option<u64>,
     seconds: Option<u64>,
     layout: Option<Layout>,
+    pool: bool,
     verbose: bool,
     keep_going: bool,
 }
 
 fn usage() -> ! {
-    eprintln!("arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L] [--verbose] [--keep-going]");
+    eprintln!(
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--verbose] [--keep-going]"
+    );
     std::process::exit(2)
 }
 
 fn parse() -> Args {
-    let mut a =
-        Args { seeds: None, start: 0, one: None, seconds: None, layout: None, verbose: false, keep_going: false };
+    let mut a = Args::default();
     let mut it = std::env::args().skip(1);
     while let Some(x) = it.next() {
         let mut number = || it.next().and_then(|v| v.parse().ok()).unwrap_or_else(|| usage());
@@ -34,6 +37,7 @@ fn parse() -> Args {
             "--seed" => a.one = Some(number()),
             "--seconds" => a.seconds = Some(number()),
             "--layout" => a.layout = it.next().and_then(|v| Layout::parse(&v)).or_else(|| usage()),
+            "--pool" => a.pool = true,
             "--verbose" => a.verbose = true,
             "--keep-going" => a.keep_going = true,
             _ => usage(),
@@ -42,8 +46,9 @@ fn parse() -> Args {
     a
 }
 
-fn attempt(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stats, String> {
-    match std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed, layout, verbose))) {
+fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
+    let run = || if a.pool { run_pool_seed(seed, a.verbose) } else { run_seed(seed, a.layout, a.verbose) };
+    match std::panic::catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(s)) => Ok(s),
         Ok(Err(f)) => Err(f.what),
         Err(p) => {
@@ -58,7 +63,8 @@ fn main() {
     if a.verbose {
         arden_sim::trace::print();
     }
-    let layout_arg = a.layout.map_or(String::new(), |l| format!(" --layout {}", l.name()));
+    let kind =
+        if a.pool { " --pool".into() } else { a.layout.map_or(String::new(), |l| format!(" --layout {}", l.name())) };
     let (from, to) = match a.one {
         Some(s) => (s, s + 1),
         None => (a.start, a.start + a.seeds.unwrap_or(if a.seconds.is_some() { u64::MAX / 2 } else { 1000 })),
@@ -70,7 +76,7 @@ fn main() {
             break;
         }
         ran += 1;
-        match attempt(seed, a.layout, a.verbose) {
+        match attempt(seed, &a) {
             Ok(s) => {
                 sum.operations += s.operations;
                 sum.crashes += s.crashes;
@@ -78,11 +84,13 @@ fn main() {
                 sum.kills += s.kills;
                 sum.returns += s.returns;
                 sum.heals += s.heals;
+                sum.joins += s.joins;
+                sum.removals += s.removals;
             }
             Err(what) => {
                 failures += 1;
                 println!("seed {seed}: {what}");
-                println!("replay: cargo run --release -p arden-sim -- --seed {seed}{layout_arg} --verbose");
+                println!("replay: cargo run --release -p arden-sim -- --seed {seed}{kind} --verbose");
                 if !a.keep_going {
                     std::process::exit(1);
                 }
@@ -90,14 +98,16 @@ fn main() {
         }
     }
     println!(
-        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged",
+        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
         sum.openings,
         sum.kills,
         sum.returns,
-        sum.heals
+        sum.heals,
+        sum.joins,
+        sum.removals
     );
     if failures > 0 {
         std::process::exit(1);

@@ -1,14 +1,16 @@
 //! One run: a pool on simulated disks, clients, faults, crashes, and openings in between.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arden_block::rng::Rng;
 use arden_block::sim::{Faults, SimDisk};
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
-use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError};
+use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
+use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision};
 
-use crate::oracle::{Oracle, fill};
+use crate::client::{verify_all, workload};
+use crate::oracle::Oracle;
 
 /// What goes wrong in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,9 @@ pub struct Stats {
     pub kills: u64,
     pub returns: u64,
     pub heals: u64,
+    /// Disks that joined, and that were emptied and left.
+    pub joins: u64,
+    pub removals: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -35,17 +40,55 @@ pub struct Failure {
     pub what: String,
 }
 
-struct World {
+/// One space of the pool, and what its users may read back.
+pub(crate) struct Share {
+    pub(crate) name: String,
+    pub(crate) layout: Layout,
+    columns: usize,
+    interleave: u64,
+    pub(crate) blocks: u64,
+    pub(crate) stripe_blocks: u64,
+    pub(crate) oracle: RefCell<Oracle>,
+    /// It was made, and that was acknowledged: it has to be there.
+    made: Cell<bool>,
+}
+
+impl Share {
+    fn draw(rng: &mut Rng, name: &str, layout: Layout, disks: usize) -> Share {
+        let columns = match layout {
+            Layout::Parity => 3 + rng.below(disks as u64 - 2) as usize,
+            Layout::DualParity => 4 + rng.below(disks as u64 - 3) as usize,
+            l => 1 + rng.below((disks / l.copies()) as u64) as usize,
+        };
+        let interleave = 4096 << rng.below(3);
+        let blocks = rng.range(64, 300);
+        Share {
+            name: name.into(),
+            layout,
+            columns,
+            interleave,
+            blocks,
+            stripe_blocks: interleave * (columns - layout.parity()) as u64 / BLOCK_BYTES,
+            oracle: RefCell::new(Oracle::new(blocks)),
+            made: Cell::new(false),
+        }
+    }
+}
+
+pub(crate) struct World {
     seed: u64,
-    rng: RefCell<Rng>,
-    layout: Layout,
-    profile: Profile,
-    disks: Vec<SimDisk>,
-    oracle: RefCell<Oracle>,
-    blocks: u64,
-    stripe_blocks: u64,
+    pub(crate) rng: RefCell<Rng>,
+    pub(crate) profile: Profile,
+    /// Those that make the pool, then its spares, then those that may join.
+    pub(crate) disks: Vec<SimDisk>,
+    spares_from: usize,
+    others_from: usize,
+    /// Disks join and leave for good.
+    pub(crate) changing: bool,
+    pub(crate) leaving: Cell<bool>,
+    pub(crate) shares: Vec<Share>,
     problem: RefCell<Option<String>>,
-    stats: RefCell<Stats>,
+    pub(crate) stats: RefCell<Stats>,
     /// Disks (by place) that are dead or left out now.
     away: RefCell<Vec<usize>>,
     /// Where the journal was when the last life ended.
@@ -60,22 +103,39 @@ struct World {
 const LIMIT_NS: u64 = 3_600_000_000_000;
 
 impl World {
-    fn fail(&self, what: String) {
+    pub(crate) fn fail(&self, what: String) {
         let mut p = self.problem.borrow_mut();
         if p.is_none() {
             *p = Some(what);
         }
     }
 
+    /// How many disks may be away, for the space that bears the least.
+    pub(crate) fn tolerance(&self) -> usize {
+        self.shares.iter().map(|s| s.layout.tolerance()).min().unwrap_or(0)
+    }
+
+    /// The pool's disks by place: index and state.
+    pub(crate) fn members(&self, pool: &Pool) -> BTreeMap<usize, (u16, DiskState)> {
+        let place = |name: &str| name.strip_prefix('d').and_then(|n| n.parse().ok());
+        pool.status().disks.iter().filter_map(|d| Some((place(&d.name)?, (d.index, d.state)))).collect()
+    }
+
+    /// Where the disks of these indices are.
+    pub(crate) fn places(&self, pool: &Pool, indices: &[u16]) -> Vec<usize> {
+        self.members(pool).into_iter().filter(|(_, m)| indices.contains(&m.0)).map(|(place, _)| place).collect()
+    }
+
     /// The disk that damages silently, in runs where one does.
-    fn damaged(&self) -> usize {
+    pub(crate) fn damaged(&self) -> usize {
         self.seed as usize % self.disks.len()
     }
 
     /// Disks that count as away now, by what the pool knows and by what we did to them.
-    fn away_now(&self, pool: &Pool) -> Vec<usize> {
-        let mut away: Vec<usize> = pool.out_of_date().into_iter().map(usize::from).collect();
-        away.extend((0..self.disks.len()).filter(|&i| self.disks[i].is_dead() || self.disks[i].is_hung()));
+    pub(crate) fn away_now(&self, pool: &Pool) -> Vec<usize> {
+        let mut away = self.places(pool, &pool.out_of_date());
+        let out = |i: &usize| self.disks[*i].is_dead() || self.disks[*i].is_hung();
+        away.extend(self.members(pool).into_keys().filter(out));
         away.extend(self.flaky);
         away.sort_unstable();
         away.dedup();
@@ -83,15 +143,15 @@ impl World {
     }
 
     /// With these disks out of reach, is the journal still on one that can be relied on?
-    fn journal_stays(&self, journal: &[usize], out: impl Fn(usize) -> bool) -> bool {
+    pub(crate) fn journal_stays(&self, journal: &[usize], out: impl Fn(usize) -> bool) -> bool {
         journal.iter().any(|&d| !out(d) && self.flaky != Some(d))
     }
 
-    fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.problem.borrow().is_some()
     }
 
-    fn say(&self, rt: &Rt, what: impl FnOnce() -> String) {
+    pub(crate) fn say(&self, rt: &Rt, what: impl FnOnce() -> String) {
         if self.verbose {
             eprintln!("{:>12} {}", rt.now_ns() / 1000, what());
         }
@@ -116,27 +176,21 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
     let silent = layout.tolerance() > 0 && rng.one_in(6);
     let profile = if silent { Profile::Silent } else { Profile::Loud };
     let n = layout.disks_min() + rng.below(3) as usize;
-    let disks: Vec<SimDisk> =
-        (0..n).map(|i| SimDisk::new(&format!("d{i}"), (4 << 20) + rng.below(3) * (1 << 20), rng.next_u64())).collect();
-    let columns = match layout {
-        Layout::Parity => 3 + rng.below(n as u64 - 2) as usize,
-        Layout::DualParity => 4 + rng.below(n as u64 - 3) as usize,
-        l => 1 + rng.below((n / l.copies()) as u64) as usize,
-    };
-    let interleave = 4096 << rng.below(3);
-    let data = (columns - layout.parity()) as u64;
-    let blocks = rng.range(64, 300);
+    let disks = draw_disks(&mut rng, n);
+    let share = Share::draw(&mut rng, "s", layout, n);
     let flaky = (layout.tolerance() > 0 && !silent && rng.one_in(4)).then(|| rng.below(n as u64) as usize);
     let mut silent_ppm = || if silent && rng.one_in(2) { 500 << rng.below(5) } else { 0 };
     let (lost_ppm, astray_ppm) = (silent_ppm(), silent_ppm());
-    let world = Rc::new(World {
+    let world = World {
         seed,
-        layout,
+        rng: RefCell::new(rng),
         profile,
         disks,
-        oracle: RefCell::new(Oracle::new(blocks)),
-        blocks,
-        stripe_blocks: interleave * data / BLOCK_BYTES,
+        spares_from: n,
+        others_from: n,
+        changing: false,
+        leaving: Cell::new(false),
+        shares: vec![share],
         problem: RefCell::default(),
         stats: RefCell::default(),
         away: RefCell::default(),
@@ -145,28 +199,85 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         lost_ppm,
         astray_ppm,
         verbose,
+    };
+    lives(world)
+}
+
+/// Runs one seed of a pool with several spaces, whose disks are exchanged while it is in use:
+/// spares stand by, disks join, are emptied and leave.
+pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
+    let mut rng = Rng::new(seed ^ 0x5EED_0F90_0150_0000);
+    let n = 5 + rng.below(3) as usize;
+    let (spares, others) = (rng.below(2) as usize, 1 + rng.below(2) as usize);
+    let disks = draw_disks(&mut rng, n + spares + others);
+    // A space that bears no loss is among them at times: then no disk fails.
+    let from = if rng.one_in(6) { 0 } else { 1 };
+    let count = rng.range(2, 3);
+    let draw = |i: u64, rng: &mut Rng| {
+        let layout = Layout::ALL[rng.range(from, 4) as usize];
+        Share::draw(rng, &format!("s{i}"), layout, n)
+    };
+    let shares: Vec<Share> = (0..count).map(|i| draw(i, &mut rng)).collect();
+    let bears = shares.iter().all(|s| s.layout.tolerance() > 0);
+    let flaky = (bears && rng.one_in(4)).then(|| rng.below(n as u64) as usize);
+    let world = World {
+        seed,
         rng: RefCell::new(rng),
-    });
-    if verbose {
+        profile: Profile::Loud,
+        disks,
+        spares_from: n,
+        others_from: n + spares,
+        changing: true,
+        leaving: Cell::new(false),
+        shares,
+        problem: RefCell::default(),
+        stats: RefCell::default(),
+        away: RefCell::default(),
+        journal: RefCell::default(),
+        flaky,
+        lost_ppm: 0,
+        astray_ppm: 0,
+        verbose,
+    };
+    lives(world)
+}
+
+fn draw_disks(rng: &mut Rng, n: usize) -> Vec<SimDisk> {
+    (0..n).map(|i| SimDisk::new(&format!("d{i}"), (4 << 20) + rng.below(3) * (1 << 20), rng.next_u64())).collect()
+}
+
+fn lives(world: World) -> Result<Stats, Failure> {
+    let world = Rc::new(world);
+    if world.verbose {
+        let spares = world.others_from - world.spares_from;
         eprintln!(
-            "seed {seed}: {layout:?}, {n} disks, {columns} columns, interleave {interleave}, {blocks} blocks, {profile:?}, flaky {flaky:?}"
+            "seed {}: {} disks, {spares} of them spares, {} may join, {:?}, flaky {:?}",
+            world.seed,
+            world.others_from,
+            world.disks.len() - world.others_from,
+            world.profile,
+            world.flaky
         );
+        for s in &world.shares {
+            let (name, layout, columns, interleave, blocks) = (&s.name, s.layout, s.columns, s.interleave, s.blocks);
+            eprintln!("  {name}: {layout:?}, {columns} columns, interleave {interleave}, {blocks} blocks");
+        }
     }
     let rounds = world.rng.borrow_mut().range(2, 5);
-    session(&world, Some((columns, interleave)))?;
+    session(&world, true)?;
     for _ in 1..rounds {
-        session(&world, None)?;
+        session(&world, false)?;
     }
     Ok(world.stats.borrow().clone())
 }
 
 /// One life of the process, from opening to crash or orderly end.
-fn session(world: &Rc<World>, create: Option<(usize, u64)>) -> Result<(), Failure> {
+fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let fail = |what: String| Failure { seed: world.seed, what };
     let rt = Rt::virtual_clock(world.rng.borrow_mut().next_u64());
     let crash = world.rng.borrow_mut().below(3) > 0 && world.profile == Profile::Loud;
     // Anywhere: while opening, while creating, under load, or late in recovery.
-    let crash_at = if create.is_some() {
+    let crash_at = if create {
         20_000_000 + world.rng.borrow_mut().below(60_000_000)
     } else {
         let mut rng = world.rng.borrow_mut();
@@ -176,12 +287,9 @@ fn session(world: &Rc<World>, create: Option<(usize, u64)>) -> Result<(), Failur
     let done = Rc::new(Cell::new(false));
     let held: Rc<RefCell<Option<Pool>>> = Rc::default();
     let (w, d, h, r) = (world.clone(), done.clone(), held.clone(), rt.clone());
-    set_faults(world, create.is_none());
+    set_faults(world, !create);
     rt.spawn(async move {
-        let result = match create {
-            Some(shape) => live_new(&w, &r, shape, &h).await,
-            None => live_again(&w, &r, &h).await,
-        };
+        let result = if create { live_new(&w, &r, &h).await } else { live_again(&w, &r, &h).await };
         if let Err(e) = result {
             w.fail(e);
         }
@@ -206,7 +314,8 @@ fn session(world: &Rc<World>, create: Option<(usize, u64)>) -> Result<(), Failur
     held.borrow_mut().take();
     rt.shutdown();
     world.disks.iter().for_each(SimDisk::crash);
-    world.oracle.borrow_mut().crash();
+    world.shares.iter().for_each(|s| s.oracle.borrow_mut().crash());
+    world.leaving.set(false);
     if crash {
         world.stats.borrow_mut().crashes += 1;
     }
@@ -222,7 +331,7 @@ fn set_faults(world: &World, armed: bool) {
         if world.profile == Profile::Silent && armed && i == world.damaged() {
             (f.lost_ppm, f.misdirect_ppm) = (world.lost_ppm, world.astray_ppm);
         }
-        if world.profile == Profile::Loud && world.layout.tolerance() > 0 {
+        if world.profile == Profile::Loud && world.tolerance() > 0 {
             f.read_error_ppm = 2_000;
         }
         if armed && world.flaky == Some(i) {
@@ -236,29 +345,26 @@ fn set_faults(world: &World, armed: bool) {
 /// Which disks the next opening has to count as away: those that missed something.
 fn remember_away(world: &World, pool: Option<&Pool>) {
     let Some(pool) = pool else { return };
-    let mut away: Vec<usize> = pool.out_of_date().into_iter().map(usize::from).collect();
-    away.retain(|&d| d < world.disks.len());
-    *world.journal.borrow_mut() = pool.journal_disks().into_iter().map(usize::from).collect();
-    *world.away.borrow_mut() = away;
+    *world.journal.borrow_mut() = world.places(pool, &pool.journal_disks());
+    *world.away.borrow_mut() = world.places(pool, &pool.out_of_date());
 }
 
-async fn live_new(
-    world: &Rc<World>,
-    rt: &Rt,
-    shape: (usize, u64),
-    held: &Rc<RefCell<Option<Pool>>>,
-) -> Result<(), String> {
-    let devices: Vec<Rc<dyn BlockDevice>> = world.disks.iter().map(|d| d.attach(rt)).collect();
+async fn live_new(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) -> Result<(), String> {
+    let attach = |d: &[SimDisk]| -> Vec<Rc<dyn BlockDevice>> { d.iter().map(|d| d.attach(rt)).collect() };
+    let devices = attach(&world.disks[..world.spares_from]);
+    let spares = attach(&world.disks[world.spares_from..world.others_from]);
     let cfg = config(&mut world.rng.borrow_mut());
     let options = CreateOptions { slab_bytes: Some(128 << 10), config: cfg };
-    let pool = Pool::create(rt, "sim", devices, Vec::new(), options).await.map_err(|e| format!("create: {e}"))?;
-    let size = world.blocks * BLOCK_BYTES;
-    let space = pool
-        .create_space("s", world.layout, Some(shape.0), shape.1, size, Provision::Thin)
-        .await
-        .map_err(|e| format!("create space: {e}"))?;
+    let pool = Pool::create(rt, "sim", devices, spares, options).await.map_err(|e| format!("create: {e}"))?;
+    let mut spaces = Vec::new();
+    for s in &world.shares {
+        let size = s.blocks * BLOCK_BYTES;
+        let made = pool.create_space(&s.name, s.layout, Some(s.columns), s.interleave, size, Provision::Thin).await;
+        spaces.push(made.map_err(|e| format!("create space: {e}"))?);
+        s.made.set(true);
+    }
     *held.borrow_mut() = Some(pool);
-    workload(world, rt, space).await
+    workload(world, rt, spaces).await
 }
 
 async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) -> Result<(), String> {
@@ -285,18 +391,24 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     }
     let pool = Pool::open(rt, devices, None, options).await.map_err(|e| format!("open: {e}"))?;
     *held.borrow_mut() = Some(pool.clone());
-    let space = match pool.space_named("s") {
-        Ok(s) => s,
-        // The crash came before the space was made: nothing was promised.
-        Err(_) => return Ok(()),
-    };
-    verify_all(world, rt, &space).await?;
-    workload(world, rt, space).await
+    let mut spaces = Vec::new();
+    for s in &world.shares {
+        match pool.space_named(&s.name) {
+            Ok(s) => spaces.push(s),
+            Err(e) if s.made.get() => return Err(format!("after opening: {e}")),
+            // The crash came before the spaces were made: nothing was promised.
+            Err(_) => return Ok(()),
+        }
+    }
+    for (n, space) in spaces.iter().enumerate() {
+        verify_all(world, rt, n, space).await?;
+    }
+    workload(world, rt, spaces).await
 }
 
 fn choose_absent(world: &World) -> Vec<usize> {
     let mut rng = world.rng.borrow_mut();
-    let budget = world.layout.tolerance();
+    let budget = world.tolerance();
     if world.profile == Profile::Silent || budget == 0 || rng.one_in(2) {
         return Vec::new();
     }
@@ -318,215 +430,4 @@ fn choose_absent(world: &World) -> Vec<usize> {
         }
     }
     out
-}
-
-async fn verify_all(world: &Rc<World>, rt: &Rt, space: &Space) -> Result<(), String> {
-    let mut at = 0;
-    while at < world.blocks {
-        let n = 32.min(world.blocks - at);
-        let data = read(world, space, at, n).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
-        world.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
-        at += n;
-    }
-    world.say(rt, || "everything read back".into());
-    Ok(())
-}
-
-async fn read(world: &Rc<World>, space: &Space, first: u64, n: u64) -> Result<Buf, SpaceError> {
-    let (offset, len) = (first * BLOCK_BYTES, (n * BLOCK_BYTES) as usize);
-    if world.profile == Profile::Loud {
-        return space.read(offset, len).await;
-    }
-    let w = world.clone();
-    let verify = Rc::new(move |at: u64, data: &[u8]| w.oracle.borrow().accepts(at / BLOCK_BYTES, data));
-    space.read_verified(offset, len, verify).await
-}
-
-async fn workload(world: &Rc<World>, rt: &Rt, space: Space) -> Result<(), String> {
-    let clients = world.rng.borrow_mut().range(1, 4);
-    let running = Rc::new(Cell::new(clients));
-    for _ in 0..clients {
-        let (w, r, s, n) = (world.clone(), rt.clone(), space.clone(), running.clone());
-        let steps = world.rng.borrow_mut().range(10, 60);
-        rt.spawn(async move {
-            for _ in 0..steps {
-                if w.failed() {
-                    break;
-                }
-                if let Err(e) = step(&w, &r, &s).await {
-                    w.fail(e);
-                }
-            }
-            n.set(n.get() - 1);
-        });
-    }
-    while running.get() > 0 {
-        rt.sleep_ns(1_000_000).await;
-        trouble(world, rt, &space).await?;
-    }
-    // At rest everything is as the oracle says, and stays so through a second look.
-    let mut at = 0;
-    while at < world.blocks {
-        let n = 32.min(world.blocks - at);
-        let mark = world.oracle.borrow().read_begin(at, n);
-        let data = read(world, &space, at, n).await.map_err(|e| format!("at rest, block {at}: {e}"))?;
-        world.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
-        at += n;
-    }
-    if world.profile == Profile::Silent {
-        space.pool().close().await.map_err(|e| format!("close: {e}"))?;
-    }
-    Ok(())
-}
-
-async fn step(world: &Rc<World>, rt: &Rt, space: &Space) -> Result<(), String> {
-    world.stats.borrow_mut().operations += 1;
-    let (kind, first, n, pause) = {
-        let mut rng = world.rng.borrow_mut();
-        let n = match rng.below(8) {
-            0 => world.stripe_blocks.min(world.blocks),
-            1 => rng.range(1, 40.min(world.blocks)),
-            _ => rng.range(1, 8.min(world.blocks)),
-        };
-        // Parity and silent damage: rewriting part of a stripe reads the rest of it, and who
-        // reads without a checksum takes damage for data.
-        let whole = world.profile == Profile::Silent && world.layout.parity() > 0;
-        let n = if whole { world.stripe_blocks.min(world.blocks) } else { n };
-        let mut first = rng.below(world.blocks - n + 1);
-        if n == world.stripe_blocks {
-            first = first / n * n;
-        }
-        (rng.below(20), first, n, rng.below(400_000))
-    };
-    if kind == 0 {
-        rt.sleep_ns(pause).await;
-    }
-    match kind {
-        0..=10 => write(world, rt, space, first, n, kind > 6).await,
-        11 | 12 => {
-            let mark = world.oracle.borrow().flush_begin();
-            space.flush().await.map_err(|e| format!("flush: {e}"))?;
-            world.oracle.borrow_mut().flush_end(mark);
-            Ok(())
-        }
-        13 => {
-            if world.oracle.borrow().busy(first, n) {
-                return Ok(());
-            }
-            let zeros = world.oracle.borrow_mut().new_zeros();
-            world.oracle.borrow_mut().write_begin(first, n, zeros);
-            world.say(rt, || format!("discard {first}+{n}"));
-            space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await.map_err(|e| format!("discard: {e}"))?;
-            world.oracle.borrow_mut().write_end(first, n, zeros, true, false);
-            Ok(())
-        }
-        _ => {
-            let mark = world.oracle.borrow().read_begin(first, n);
-            let data = read(world, space, first, n).await.map_err(|e| format!("read {first}+{n}: {e}"))?;
-            world.oracle.borrow_mut().check(first, &data, &mark)
-        }
-    }
-}
-
-async fn write(world: &Rc<World>, rt: &Rt, space: &Space, first: u64, n: u64, durable: bool) -> Result<(), String> {
-    // Overlapping writes in flight are allowed and rare.
-    if world.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(5) {
-        return Ok(());
-    }
-    let version = world.oracle.borrow_mut().new_version();
-    let mut buf = Buf::new((n * BLOCK_BYTES) as usize);
-    for (i, b) in buf.chunks_mut(BLOCK_BYTES as usize).enumerate() {
-        fill(first + i as u64, version, b);
-    }
-    world.oracle.borrow_mut().write_begin(first, n, version);
-    world.say(rt, || format!("write {first}+{n} v{version} durable {durable}"));
-    let result = space.write(first * BLOCK_BYTES, buf.share(), durable).await;
-    world.say(rt, || format!("wrote {first}+{n} v{version} {result:?}"));
-    world.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
-    match result {
-        Ok(()) | Err(SpaceError::OutOfSpace) => Ok(()),
-        Err(e) => Err(format!("write {first}+{n}: {e}")),
-    }
-}
-
-/// A disk that was dead, hung or given up comes back.
-async fn give_back(world: &Rc<World>, rt: &Rt, pool: &Pool, pick: usize) -> Result<(), String> {
-    let is_missing =
-        |i: usize| pool.status().disks.iter().any(|d| usize::from(d.index) == i && d.state == DiskState::Missing);
-    let gone: Vec<usize> = (0..world.disks.len()).filter(|&i| world.disks[i].is_dead() || is_missing(i)).collect();
-    let Some(&i) = gone.get(pick % gone.len().max(1)) else { return Ok(()) };
-    world.disks[i].revive();
-    if !is_missing(i) {
-        // Nobody noticed: what its cache lost is gone. Make the pool notice.
-        pool.report_failure(i as u16).await.map_err(|e| format!("report: {e}"))?;
-    }
-    world.say(rt, || format!("return {i}"));
-    match pool.return_disk(world.disks[i].attach(rt)).await {
-        Ok(_) => world.stats.borrow_mut().returns += 1,
-        Err(SpaceError::NotFound(_) | SpaceError::Refused(_)) => {}
-        Err(e) => return Err(format!("return of disk {i}: {e}")),
-    }
-    Ok(())
-}
-
-/// Disks die, return, rot, and are repaired, within what is permitted.
-async fn trouble(world: &Rc<World>, rt: &Rt, space: &Space) -> Result<(), String> {
-    let pool = space.pool().clone();
-    let (what, pick) = {
-        let mut rng = world.rng.borrow_mut();
-        (rng.below(24), rng.below(world.disks.len() as u64) as usize)
-    };
-    if world.profile == Profile::Silent {
-        if what < 4 {
-            let disk = &world.disks[world.damaged()];
-            let at = world.rng.borrow_mut().below(disk.info().size_bytes / 512) * 512;
-            // The areas of map and journal have their own checksums and copies.
-            disk.rot(at);
-            world.stats.borrow_mut().heals += 1;
-        }
-        return Ok(());
-    }
-    let tolerance = world.layout.tolerance();
-    if tolerance == 0 {
-        return Ok(());
-    }
-    match what {
-        0 | 1 | 8 => {
-            let away = world.away_now(&pool);
-            let too_many = !away.contains(&pick) && away.len() >= tolerance;
-            let journal: Vec<usize> = pool.journal_disks().into_iter().map(usize::from).collect();
-            let out = |d: usize| d == pick || world.disks[d].is_dead() || world.disks[d].is_hung();
-            if world.disks[pick].is_dead() || too_many || !world.journal_stays(&journal, out) {
-                return Ok(());
-            }
-            world.stats.borrow_mut().kills += 1;
-            if what == 8 {
-                world.say(rt, || format!("hang {pick}"));
-                world.disks[pick].hang();
-            } else {
-                world.say(rt, || format!("kill {pick}"));
-                world.disks[pick].kill();
-            }
-        }
-        2..=4 => give_back(world, rt, &pool, pick).await?,
-        9 | 10 => {
-            world.say(rt, || format!("resume {pick}"));
-            world.disks[pick].resume();
-        }
-        5 => {
-            let r = pool.repair().await.map_err(|e| format!("repair: {e}"))?;
-            world.say(rt, || format!("repair {r:?}"));
-        }
-        6 => {
-            let r = pool.scrub().await.map_err(|e| format!("scrub: {e}"))?;
-            if r.undecided > 0 || r.lost > 0 {
-                return Err(format!("scrub: {r:?}"));
-            }
-        }
-        7 => {
-            pool.rebalance().await.map_err(|e| format!("rebalance: {e}"))?;
-        }
-        _ => {}
-    }
-    Ok(())
 }

@@ -437,3 +437,40 @@ fn the_log_moves_to_another_disk_while_one_block_is_written_again_and_again() {
         .unwrap();
     }
 }
+
+#[test]
+fn a_disk_that_is_kept_while_it_is_removed_is_a_member_or_holds_nothing() {
+    let mut removed = 0;
+    for step in 0..40u64 {
+        let d = disks(4, 6000 + step);
+        let all = d.clone();
+        removed += life(&d, None, |rt| {
+            Box::pin(async move {
+                let (pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+                fill(&space, 1).await;
+                let (clock, p, s) = (rt.clone(), pool.clone(), space.clone());
+                rt.spawn(async move {
+                    clock.sleep_ns(step * 100_000).await;
+                    if p.keep_disk(0).await.is_ok() {
+                        for i in 3..8 {
+                            s.write(i * 32 * BLOCK_BYTES, block(2), true).await.unwrap();
+                        }
+                    }
+                });
+                let gone = pool.remove_disk(0).await.is_ok();
+                rt.sleep_ns(30_000_000).await;
+                let members: Vec<u16> = pool.status().disks.iter().map(|d| d.index).collect();
+                assert_eq!(members.contains(&0), !gone, "kept {} us after", step * 100);
+                for (group, columns) in pool.space_map(space.id()).unwrap() {
+                    let lost = columns.iter().find(|c| !members.contains(&c.disk));
+                    assert!(lost.is_none(), "kept {} us after: group {group} lies on {lost:?}", step * 100);
+                }
+                assert!(pool.journal_disks().iter().all(|d| members.contains(d)) && pool.journal_disks().len() == 2);
+                expect(&space, 1, "after the removal").await;
+                u64::from(gone)
+            })
+        })
+        .unwrap();
+    }
+    assert!(0 < removed && removed < 40, "{removed} removals");
+}

@@ -1,12 +1,12 @@
 //! Seeds of this commit for a fixed time, and named seeds that once failed.
 //!
-//! `ARDEN_SIM_SECONDS` sets the time (10 by default), `ARDEN_SIM_COMMIT` the commit when there is
+//! `ARDEN_SIM_SECONDS` sets the time (30 by default), `ARDEN_SIM_COMMIT` the commit when there is
 //! no git. A seed that fails prints the command that runs it again.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use arden_sim::{Stats, run_seed};
+use arden_sim::{Stats, run_pool_seed, run_seed};
 use arden_space::Layout;
 
 fn run(layout: Layout, seeds: impl Iterator<Item = u64>) {
@@ -34,7 +34,7 @@ fn commit() -> String {
 fn seeds_of_this_commit() {
     let commit = commit();
     let first = u64::from_str_radix(&commit[..commit.len().min(10)], 16).unwrap_or(0);
-    let seconds = std::env::var("ARDEN_SIM_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
+    let seconds = std::env::var("ARDEN_SIM_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(30);
     println!("commit {commit}: seeds from {first}, for {seconds} s");
     let begun = Instant::now();
     let (mut seed, mut sum) = (first, Stats::default());
@@ -52,6 +52,25 @@ fn seeds_of_this_commit() {
     }
     println!("{} seeds clean: {} operations, {} crashes", seed - first, sum.operations, sum.crashes);
     assert!(sum.operations > 0 && sum.crashes > 0, "the seeds did nothing");
+}
+
+/// Several spaces in one pool, and disks that join, are emptied and leave.
+#[test]
+fn pools_whose_disks_are_exchanged() {
+    let mut sum = Stats::default();
+    for seed in 0..40 {
+        match run_pool_seed(seed, false) {
+            Ok(s) => {
+                sum.joins += s.joins;
+                sum.removals += s.removals;
+            }
+            Err(f) => panic!(
+                "seed {seed}: {}\nreplay: cargo run --release -p arden-sim -- --pool --seed {seed} --verbose",
+                f.what
+            ),
+        }
+    }
+    assert!(sum.joins > 5 && sum.removals > 5, "{} joined, {} left", sum.joins, sum.removals);
 }
 
 /// A write that a crash left on one copy only was read, and lost with the next crash.

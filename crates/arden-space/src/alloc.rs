@@ -17,7 +17,7 @@ impl Allocator {
         for (&i, d) in &map.disks {
             a.add_disk(i, d.slabs);
         }
-        for c in map.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns) {
+        for c in map.columns() {
             a.take(c.disk, c.slab);
         }
         a

@@ -189,6 +189,15 @@ impl PoolMap {
         self.group_mut(space, group as usize).filter(|g| g.incarnation == incarnation)
     }
 
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &Column> {
+        self.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns)
+    }
+
+    /// A column lies on the disk, or is on its way there.
+    pub(crate) fn holds_columns(&self, disk: u16) -> bool {
+        self.columns().any(|c| c.disk == disk || c.target.is_some_and(|t| t.0 == disk))
+    }
+
     pub(crate) fn nonce(&self) -> u64 {
         self.lineage.last().map_or(0, |l| l.1)
     }

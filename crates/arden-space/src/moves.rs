@@ -103,6 +103,13 @@ impl Pool {
         }
         let gone = {
             let mut map = self.0.map.borrow_mut();
+            // Since we looked it may have been kept and given slabs, and the log may have come back.
+            let empty = map.disks.get(&disk).is_some_and(|d| d.retire) && !map.holds_columns(disk);
+            if !empty || map.journal.disks == [disk] {
+                return Err(SpaceError::Refused(format!("disk {disk} was taken into use again; remove it again")));
+            }
+            map.journal.disks.retain(|&d| d != disk);
+            self.0.journal.forget_disk(disk);
             map.disks.remove(&disk);
             self.0.alloc.borrow_mut().remove_disk(disk);
             self.0.missing_since.borrow_mut().remove(&disk);
@@ -190,13 +197,11 @@ impl Pool {
     }
 
     pub(crate) fn holds_columns(&self, disk: u16) -> bool {
-        self.columns_on(disk) > 0
+        self.0.map.borrow().holds_columns(disk)
     }
 
     fn columns_on(&self, disk: u16) -> usize {
-        let map = self.0.map.borrow();
-        let columns = map.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns);
-        columns.filter(|c| c.disk == disk).count()
+        self.0.map.borrow().columns().filter(|c| c.disk == disk).count()
     }
 
     async fn activate_spare(&self) -> SpaceResult<()> {

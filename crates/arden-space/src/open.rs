@@ -493,10 +493,12 @@ impl Pool {
         let apart;
         {
             let map = self.0.map.borrow();
-            let ours = map.disks.get(&index).is_some_and(|d| d.id == h.disk_id);
+            if map.disks.get(&index).is_none_or(|d| d.id != h.disk_id) {
+                return Err(SpaceError::NotFound(format!("disk {index} is no member of this pool any more")));
+            }
             let ancestor = map.lineage.contains(&(h.label.epoch, h.label.nonce));
             apart = !ancestor && map.knows_served(&h.map);
-            if !ours || !(ancestor || apart) {
+            if !(ancestor || apart) {
                 return Err(SpaceError::Diverged(format!("disk {index} has a history of its own")));
             }
             if map.disks.get(&index).is_some_and(|d| dev.info().size_bytes < d.size_bytes) {

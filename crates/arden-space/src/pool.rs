@@ -528,8 +528,7 @@ impl Pool {
             .filter(|(i, d)| d.state == DiskState::Missing || !self.online(**i))
             .map(|(&i, _)| i)
             .collect();
-        let columns = map.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns);
-        out.extend(columns.filter(|c| c.stale).map(|c| c.disk));
+        out.extend(map.columns().filter(|c| c.stale).map(|c| c.disk));
         out.sort_unstable();
         out.dedup();
         out

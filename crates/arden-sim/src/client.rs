@@ -1,0 +1,158 @@
+//! Clients of the spaces of a run: they write, flush, discard and read, and compare what they
+//! read with what the oracle allows.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use arden_block::{BLOCK_BYTES, Buf, Rt};
+use arden_space::{Space, SpaceError};
+
+use crate::oracle::fill;
+use crate::run::{Profile, World};
+use crate::trouble::trouble;
+
+pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
+    let share = &world.shares[n];
+    let mut at = 0;
+    while at < share.blocks {
+        let n_blocks = 32.min(share.blocks - at);
+        let data = read(world, n, space, at, n_blocks).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
+        share.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
+        at += n_blocks;
+    }
+    world.say(rt, || format!("everything of {} read back", share.name));
+    Ok(())
+}
+
+async fn read(world: &Rc<World>, share: usize, space: &Space, first: u64, n: u64) -> Result<Buf, SpaceError> {
+    let (offset, len) = (first * BLOCK_BYTES, (n * BLOCK_BYTES) as usize);
+    if world.profile == Profile::Loud {
+        return space.read(offset, len).await;
+    }
+    let w = world.clone();
+    let verify = Rc::new(move |at: u64, data: &[u8]| w.shares[share].oracle.borrow().accepts(at / BLOCK_BYTES, data));
+    space.read_verified(offset, len, verify).await
+}
+
+pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> Result<(), String> {
+    let spaces = Rc::new(spaces);
+    let clients = world.rng.borrow_mut().range(1, 4);
+    let running = Rc::new(Cell::new(clients));
+    for _ in 0..clients {
+        let (w, r, s, n) = (world.clone(), rt.clone(), spaces.clone(), running.clone());
+        let steps = world.rng.borrow_mut().range(10, 60);
+        rt.spawn(async move {
+            for _ in 0..steps {
+                if w.failed() {
+                    break;
+                }
+                if let Err(e) = step(&w, &r, &s).await {
+                    w.fail(e);
+                }
+            }
+            n.set(n.get() - 1);
+        });
+    }
+    while running.get() > 0 {
+        rt.sleep_ns(1_000_000).await;
+        trouble(world, rt, spaces[0].pool()).await?;
+    }
+    // At rest everything is as the oracle says, and stays so through a second look.
+    for (i, space) in spaces.iter().enumerate() {
+        let share = &world.shares[i];
+        let mut at = 0;
+        while at < share.blocks {
+            let n = 32.min(share.blocks - at);
+            let mark = share.oracle.borrow().read_begin(at, n);
+            let data = read(world, i, space, at, n).await.map_err(|e| format!("at rest, block {at}: {e}"))?;
+            share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
+            at += n;
+        }
+    }
+    if world.profile == Profile::Silent {
+        spaces[0].pool().close().await.map_err(|e| format!("close: {e}"))?;
+    }
+    Ok(())
+}
+
+async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String> {
+    world.stats.borrow_mut().operations += 1;
+    let i = if spaces.len() > 1 { world.rng.borrow_mut().below(spaces.len() as u64) as usize } else { 0 };
+    let (share, space) = (&world.shares[i], &spaces[i]);
+    let (kind, first, n, pause) = {
+        let mut rng = world.rng.borrow_mut();
+        let n = match rng.below(8) {
+            0 => share.stripe_blocks.min(share.blocks),
+            1 => rng.range(1, 40.min(share.blocks)),
+            _ => rng.range(1, 8.min(share.blocks)),
+        };
+        // Parity and silent damage: rewriting part of a stripe reads the rest of it, and who
+        // reads without a checksum takes damage for data.
+        let whole = world.profile == Profile::Silent && share.layout.parity() > 0;
+        let n = if whole { share.stripe_blocks.min(share.blocks) } else { n };
+        let mut first = rng.below(share.blocks - n + 1);
+        if n == share.stripe_blocks {
+            first = first / n * n;
+        }
+        (rng.below(20), first, n, rng.below(400_000))
+    };
+    if kind == 0 {
+        rt.sleep_ns(pause).await;
+    }
+    match kind {
+        0..=10 => write(world, rt, i, space, first, n, kind > 6).await,
+        11 | 12 => {
+            // A flush is the whole pool's.
+            let marks: Vec<_> = world.shares.iter().map(|s| s.oracle.borrow().flush_begin()).collect();
+            space.flush().await.map_err(|e| format!("flush: {e}"))?;
+            world.shares.iter().zip(marks).for_each(|(s, m)| s.oracle.borrow_mut().flush_end(m));
+            Ok(())
+        }
+        13 => {
+            if share.oracle.borrow().busy(first, n) {
+                return Ok(());
+            }
+            let zeros = share.oracle.borrow_mut().new_zeros();
+            share.oracle.borrow_mut().write_begin(first, n, zeros);
+            world.say(rt, || format!("discard {} {first}+{n}", share.name));
+            space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await.map_err(|e| format!("discard: {e}"))?;
+            share.oracle.borrow_mut().write_end(first, n, zeros, true, false);
+            Ok(())
+        }
+        _ => {
+            let mark = share.oracle.borrow().read_begin(first, n);
+            let data = read(world, i, space, first, n).await.map_err(|e| format!("read {first}+{n}: {e}"))?;
+            share.oracle.borrow_mut().check(first, &data, &mark)
+        }
+    }
+}
+
+async fn write(
+    world: &Rc<World>,
+    rt: &Rt,
+    share: usize,
+    space: &Space,
+    first: u64,
+    n: u64,
+    durable: bool,
+) -> Result<(), String> {
+    let share = &world.shares[share];
+    // Overlapping writes in flight are allowed and rare.
+    if share.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(5) {
+        return Ok(());
+    }
+    let version = share.oracle.borrow_mut().new_version();
+    let mut buf = Buf::new((n * BLOCK_BYTES) as usize);
+    for (i, b) in buf.chunks_mut(BLOCK_BYTES as usize).enumerate() {
+        fill(first + i as u64, version, b);
+    }
+    share.oracle.borrow_mut().write_begin(first, n, version);
+    world.say(rt, || format!("write {} {first}+{n} v{version} durable {durable}", share.name));
+    let result = space.write(first * BLOCK_BYTES, buf.share(), durable).await;
+    world.say(rt, || format!("wrote {} {first}+{n} v{version} {result:?}", share.name));
+    share.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
+    match result {
+        Ok(()) | Err(SpaceError::OutOfSpace) => Ok(()),
+        Err(e) => Err(format!("write {first}+{n}: {e}")),
+    }
+}

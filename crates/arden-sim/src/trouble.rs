@@ -1,0 +1,134 @@
+//! What happens to the disks of a run while clients are at work: they die, hang, rot, return,
+//! join and leave, within what the layouts bear.
+
+use std::rc::Rc;
+
+use arden_block::Rt;
+use arden_space::{DiskState, Pool, SpaceError};
+
+use crate::run::{Profile, World};
+
+/// A disk that was dead, hung or given up comes back.
+async fn give_back(world: &Rc<World>, rt: &Rt, pool: &Pool, pick: usize) -> Result<(), String> {
+    let members = world.members(pool);
+    let is_missing = |i: usize| members.get(&i).is_some_and(|m| m.1 == DiskState::Missing);
+    let gone: Vec<usize> = (0..world.disks.len()).filter(|&i| world.disks[i].is_dead() || is_missing(i)).collect();
+    let Some(&i) = gone.get(pick % gone.len().max(1)) else { return Ok(()) };
+    world.disks[i].revive();
+    let Some(&(index, _)) = members.get(&i) else { return Ok(()) };
+    if !is_missing(i) {
+        // Nobody noticed: what its cache lost is gone. Make the pool notice.
+        pool.report_failure(index).await.map_err(|e| format!("report: {e}"))?;
+    }
+    world.say(rt, || format!("return {i}"));
+    match pool.return_disk(world.disks[i].attach(rt)).await {
+        Ok(_) => world.stats.borrow_mut().returns += 1,
+        Err(SpaceError::NotFound(_) | SpaceError::Refused(_)) => {}
+        Err(e) => return Err(format!("return of disk {i}: {e}")),
+    }
+    Ok(())
+}
+
+/// Disks die, return, rot, and are repaired, within what is permitted.
+pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(), String> {
+    let (what, pick) = {
+        let mut rng = world.rng.borrow_mut();
+        (rng.below(24), rng.below(world.disks.len() as u64) as usize)
+    };
+    if world.profile == Profile::Silent {
+        if what < 4 {
+            let disk = &world.disks[world.damaged()];
+            let at = world.rng.borrow_mut().below(disk.info().size_bytes / 512) * 512;
+            // The areas of map and journal have their own checksums and copies.
+            disk.rot(at);
+            world.stats.borrow_mut().heals += 1;
+        }
+        return Ok(());
+    }
+    if world.changing && what > 10 {
+        return exchange(world, rt, pool, what, pick).await;
+    }
+    let tolerance = world.tolerance();
+    if tolerance == 0 {
+        return Ok(());
+    }
+    match what {
+        0 | 1 | 8 => {
+            let away = world.away_now(pool);
+            let too_many = !away.contains(&pick) && away.len() >= tolerance;
+            let journal = world.places(pool, &pool.journal_disks());
+            let out = |d: usize| d == pick || world.disks[d].is_dead() || world.disks[d].is_hung();
+            if world.disks[pick].is_dead() || too_many || !world.journal_stays(&journal, out) {
+                return Ok(());
+            }
+            world.stats.borrow_mut().kills += 1;
+            if what == 8 {
+                world.say(rt, || format!("hang {pick}"));
+                world.disks[pick].hang();
+            } else {
+                world.say(rt, || format!("kill {pick}"));
+                world.disks[pick].kill();
+            }
+        }
+        2..=4 => give_back(world, rt, pool, pick).await?,
+        9 | 10 => {
+            world.say(rt, || format!("resume {pick}"));
+            world.disks[pick].resume();
+        }
+        5 => {
+            let r = pool.repair().await.map_err(|e| format!("repair: {e}"))?;
+            world.say(rt, || format!("repair {r:?}"));
+        }
+        6 => {
+            let r = pool.scrub().await.map_err(|e| format!("scrub: {e}"))?;
+            if r.undecided > 0 || r.lost > 0 {
+                return Err(format!("scrub: {r:?}"));
+            }
+        }
+        7 => {
+            pool.rebalance().await.map_err(|e| format!("rebalance: {e}"))?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Disks join the pool, are emptied, leave it, or stay after all.
+async fn exchange(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -> Result<(), String> {
+    let members = world.members(pool);
+    match (what, members.get(&pick)) {
+        (11 | 12, None) => {
+            let disk = &world.disks[pick];
+            if disk.is_dead() || disk.is_hung() {
+                return Ok(());
+            }
+            let r = pool.add_disk(disk.attach(rt), what == 12).await;
+            world.say(rt, || format!("join of {pick}, spare {}: {r:?}", what == 12));
+            match r {
+                Ok(_) => {
+                    world.stats.borrow_mut().joins += 1;
+                    Ok(())
+                }
+                Err(SpaceError::Device(_)) => Ok(()),
+                Err(e) => Err(format!("join of disk {pick}: {e}")),
+            }
+        }
+        (13 | 14, Some(&(index, _))) if !world.leaving.replace(true) => {
+            world.say(rt, || format!("removal of {pick}"));
+            let (w, r, p) = (world.clone(), rt.clone(), pool.clone());
+            // Beside everything else that happens.
+            rt.spawn(async move {
+                let result = p.remove_disk(index).await;
+                w.say(&r, || format!("removal of {pick}: {result:?}"));
+                w.stats.borrow_mut().removals += u64::from(result.is_ok());
+                w.leaving.set(false);
+            });
+            Ok(())
+        }
+        (15, Some(&(index, DiskState::Retiring))) => {
+            world.say(rt, || format!("{pick} stays"));
+            pool.keep_disk(index).await.map_err(|e| format!("disk {pick} stays: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
