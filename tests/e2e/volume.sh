@@ -67,4 +67,24 @@ same_tree || fail "on a space"
 kill_hard; launch
 until_true 10 same_tree || fail "on a space, after a kill"
 says 'as it should be' arden volume check v2 --data || fail "check on a space"
+note "scrub and repair"
+dd if=/dev/urandom of="$WORK/d1" bs=1M seek=100 count=150 conv=notrunc status=none
+says ' 0 lost' arden volume scrub v2 --rate 0 || fail "a scrub over noise on one disk"
+says ' 0 blocks healed, 0 lost' arden volume scrub v2 --rate 0 || fail "a scrub after a scrub"
+same_tree || fail "after noise on one disk"
+says 'nothing to mend' arden volume repair v2 --dry-run || fail "repair"
+
+note "grow"
+expect 0 "space grow" arden space grow vm --size 400m
+expect 0 "volume grow" arden volume grow v2
+says '400 MiB' arden volume show v2 || fail "not larger"
+expect 0 "file grow" arden volume grow v1 --size 400m
+says 'as it should be' arden volume check v1 --data || fail "check after growing"
+
+note "delete"
+expect 6 "deleting under a share" arden volume delete v2
+expect 0 "deleting by force" arden volume delete v2 --force
+says 'vol2' arden share list && fail "the share of a deleted volume is still there"
+expect 6 "nothing is left to open" arden volume attach v2 --space vm
+expect 0 "made again" arden volume create v2 --space vm
 note "passed"

@@ -21,6 +21,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     all.extend(space_schemas());
     all.extend(job_schemas());
     all.extend(volume_schemas());
+    all.extend(upkeep_schemas());
     all
 }
 
@@ -233,5 +234,39 @@ fn volume_schemas() -> Vec<(&'static str, Value)> {
         ("NewVolume", object(&new)),
         ("NewCheck", object(&[("data?", flag(), "Also read all data")])),
         ("VolumeCheck", check),
+    ]
+}
+
+fn upkeep_schemas() -> Vec<(&'static str, Value)> {
+    let change = object(&[
+        ("grow?", flag(), "Take in what the device has become larger by"),
+        ("size_bytes?", count(), "With grow, on a regular file: make that longer first"),
+    ]);
+    let repair = object(&[
+        ("done", list(text()), "What was wrong and what was done, or would be"),
+        ("left", list(text()), "What is not safe to do anything about"),
+    ]);
+    let damage = object(&[
+        ("path", text(), "From the volume's root, the stream behind a colon; empty: metadata"),
+        ("offset", count(), "In bytes"),
+        ("len", count(), "In bytes"),
+    ]);
+    let scrub = object(&[
+        ("state", one_of(&["never", "running", "done", "stopped", "failed"]), "Of the present one, or the last"),
+        ("done_bytes", count(), "Read"),
+        ("total_bytes", count(), "To be read"),
+        ("healed_blocks", count(), "Written anew from another copy"),
+        ("damaged_blocks", count(), "That no copy holds"),
+        ("damage", list(reference("Damage")), "Where they are"),
+        ("error", text(), "Why it failed"),
+    ]);
+    vec![
+        ("VolumeChange", change),
+        ("VolumeDelete", object(&[("force?", flag(), "Also while shares are on it: they are removed")])),
+        ("NewRepair", object(&[("dry_run?", flag(), "Only say what would be done")])),
+        ("VolumeRepair", repair),
+        ("NewScrub", object(&[("bytes_per_second?", count(), "0: as fast as it goes")])),
+        ("VolumeScrub", scrub),
+        ("Damage", damage),
     ]
 }

@@ -78,12 +78,97 @@ pub struct VolumeCheck {
     pub tree_bytes: u64,
 }
 
+/// Absent fields stay.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeChange {
+    /// Take in what its device has become larger by.
+    #[serde(default)]
+    pub grow: bool,
+    /// With `grow`, on a regular file: make that longer first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeDelete {
+    /// Also while shares are on it: they are removed.
+    #[serde(default)]
+    pub force: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewRepair {
+    /// Say what would be done, and do nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRepair {
+    pub done: Vec<String>,
+    /// What is not safe to do anything about.
+    pub left: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewScrub {
+    /// 0: as fast as it goes.
+    #[serde(default)]
+    pub bytes_per_second: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubState {
+    Never,
+    Running,
+    Done,
+    Stopped,
+    Failed,
+}
+
+/// A scrub of a volume, the present one or the last since the daemon started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeScrub {
+    pub state: ScrubState,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    /// Written anew from another copy.
+    pub healed_blocks: u64,
+    /// Lost: no copy holds them.
+    pub damaged_blocks: u64,
+    pub damage: Vec<DamageInfo>,
+    /// Why it failed.
+    pub error: String,
+}
+
+/// A part of a file that is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageInfo {
+    /// Empty: in the metadata.
+    pub path: String,
+    pub offset: u64,
+    pub len: u64,
+}
+
 /// Calls may come from any thread and block until the device has answered.
 pub trait VolumeAdmin: Send + Sync {
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;
     fn volume(&self, name: &str) -> Result<VolumeInfo>;
     fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo>;
     fn check_volume(&self, name: &str, check: &NewCheck) -> Result<VolumeCheck>;
+    fn change_volume(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo>;
+    fn repair_volume(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair>;
+    /// Starts to read everything; one at a time for each volume.
+    fn start_scrub(&self, name: &str, scrub: &NewScrub) -> Result<VolumeScrub>;
+    fn scrub(&self, name: &str) -> Result<VolumeScrub>;
+    fn stop_scrub(&self, name: &str) -> Result<()>;
+    /// Forgets it, and overwrites what leads to its content. No share is on it any more.
+    fn delete_volume(&self, name: &str) -> Result<()>;
     /// Closes a volume and forgets it; what it lies on stays as it is.
     fn forget_volume(&self, name: &str) -> Result<()>;
     /// Knows a volume again that was forgotten, without formatting.

@@ -9,6 +9,7 @@ mod alloc;
 mod bitmap;
 mod codec;
 mod commit;
+mod copies;
 mod disk;
 mod error;
 mod gf;

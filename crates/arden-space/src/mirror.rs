@@ -368,8 +368,9 @@ impl Space {
         Ok(buf)
     }
 
-    /// Looks for a copy of one block that the verifier accepts and puts it over the others.
-    pub(crate) async fn heal_mirror(&self, offset: u64, verify: &Verifier) -> SpaceResult<Buf> {
+    /// Looks for a copy of one block that the verifier accepts and puts it over the others; unless `always`, only where
+    /// the one that reads get does not pass.
+    pub(crate) async fn heal_mirror(&self, offset: u64, verify: &Verifier, always: bool) -> SpaceResult<Buf> {
         let shape = self.rt.shape;
         let Some(part) = parts(&shape, offset, BLOCK_BYTES).into_iter().next() else {
             return Err(SpaceError::BadRange);
@@ -381,7 +382,8 @@ impl Space {
             self.pool.mark_dirty(&self.rt, part.group, &bits, false).await?;
         }
         let _guard = self.rt.locks.lock(offset, offset + BLOCK_BYTES).await;
-        if let Ok(b) = self.read_at(offset, BLOCK_BYTES as usize).await
+        if !always
+            && let Ok(b) = self.read_at(offset, BLOCK_BYTES as usize).await
             && verify(offset, &b)
         {
             return Ok(b);

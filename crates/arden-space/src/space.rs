@@ -299,7 +299,7 @@ impl Space {
         self.pool.finish_create(self.rt.id, provision).await
     }
 
-    fn check(&self, offset: u64, len: u64) -> SpaceResult<()> {
+    pub(crate) fn check(&self, offset: u64, len: u64) -> SpaceResult<()> {
         self.pool.alive()?;
         self.pool.0.last_use_ns.set(self.pool.0.rt.now_ns());
         if !offset.is_multiple_of(BLOCK_BYTES) || !len.is_multiple_of(BLOCK_BYTES) {
@@ -340,7 +340,7 @@ impl Space {
             let b = if self.rt.shape.is_parity() {
                 self.heal_parity(pos, &verify).await?
             } else {
-                self.heal_mirror(pos, &verify).await?
+                self.heal_mirror(pos, &verify, false).await?
             };
             block.copy_from_slice(&b);
         }

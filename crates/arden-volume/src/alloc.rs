@@ -32,6 +32,13 @@ impl Bitmap {
         Bitmap { pages: (0..pages).map(|_| None).collect(), counts: vec![0; pages], blocks }
     }
 
+    fn grow(&mut self, blocks: u64) {
+        let pages = blocks.div_ceil(PAGE_BLOCKS) as usize;
+        self.pages.resize_with(pages, || None);
+        self.counts.resize(pages, 0);
+        self.blocks = blocks;
+    }
+
     pub fn get(&self, block: u64) -> bool {
         let (page, word, bit) = place(block);
         self.pages.get(page).and_then(|p| p.as_ref()).is_some_and(|p| p[word] >> bit & 1 == 1)
@@ -152,6 +159,11 @@ pub struct Alloc {
     pub reserve: u64,
 }
 
+/// Blocks that data leaves to the tree.
+fn kept_back(blocks: u64) -> u64 {
+    (blocks / 32).clamp(512, 65_536)
+}
+
 impl Alloc {
     pub fn new(blocks: u64) -> Alloc {
         Alloc {
@@ -162,8 +174,22 @@ impl Alloc {
             pending: Vec::new(),
             pending_blocks: 0,
             dirty: BTreeSet::new(),
-            reserve: (blocks / 32).clamp(512, 65_536),
+            reserve: kept_back(blocks),
         }
+    }
+
+    /// The device has more blocks now.
+    pub fn grow(&mut self, blocks: u64) {
+        self.data.grow(blocks);
+        self.taken.grow(blocks);
+        self.blocks = blocks;
+        self.reserve = kept_back(blocks);
+    }
+
+    /// Takes a run that nobody holds. False, and nothing taken, when somebody does.
+    pub fn claim(&mut self, run: Run) -> bool {
+        let free = (run.start..run.start.saturating_add(run.len)).all(|b| b < self.blocks && !self.taken.get(b));
+        free && self.taken.set(run, true) == run.len
     }
 
     /// At opening: this run is in use. False when it was in use already, or does not exist.

@@ -621,7 +621,7 @@ impl Volume {
 
 impl Txn<'_> {
     /// Takes up to `room` extents and blocks of a stream away; true when none is left.
-    fn unmap_some(&mut self, sid: u64, room: &mut usize) -> VolResult<bool> {
+    pub(crate) fn unmap_some(&mut self, sid: u64, room: &mut usize) -> VolResult<bool> {
         if sid == 0 {
             return Ok(true);
         }

@@ -2,7 +2,15 @@
 //! A device promises what `arden-block` does: a write is durable after a flush that started after it returned; until
 //! then each 512-byte sector of it may be old or new after a crash, in any order. Refuses to know what lies on it.
 
-use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use arden_block::{BLOCK_BYTES, IoError, IoResult, check_range};
 use parking_lot::RwLock;
@@ -48,6 +56,20 @@ pub trait Device: Send + Sync {
     fn flush(&self) -> IoResult<()>;
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;
+    /// Looks how large it is by now: a device that was made larger says so from then on.
+    fn look_again(&self) -> IoResult<u64> {
+        Ok(self.size_bytes())
+    }
+    /// Whether every copy of these blocks can be read and passes. Writes nothing.
+    fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
+        let mut buf = vec![0; len];
+        self.read(offset, &mut buf).is_ok() && buf.chunks_exact(BLOCK).enumerate().all(|(i, b)| check.accepts(i, b))
+    }
+    /// Writes copies that do not pass anew from one that does. How many blocks were healed; `Media` when there is one
+    /// of which no copy passes.
+    fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
+        self.read_checked(offset, &mut vec![0; len], check).map(|()| 0)
+    }
     /// Reads blocks that pass `check`, from whichever copy; `Media` when no copy passes.
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
         self.read(offset, buf)?;
@@ -58,16 +80,15 @@ pub trait Device: Send + Sync {
 /// A regular file or a block device of the operating system.
 pub struct FileDevice {
     file: File,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
 }
 
 impl FileDevice {
     pub fn open(path: &Path, writable: bool) -> std::io::Result<FileDevice> {
-        use std::io::{Seek, SeekFrom};
-        let mut file = File::options().read(true).write(writable).open(path)?;
+        let file = File::options().read(true).write(writable).open(path)?;
         lock(&file)?;
-        let size = file.seek(SeekFrom::End(0))?;
-        Ok(FileDevice { file, size_bytes: size / BLOCK_BYTES * BLOCK_BYTES })
+        let size_bytes = AtomicU64::new(whole_blocks(&file)?);
+        Ok(FileDevice { file, size_bytes })
     }
 
     /// Makes a sparse file of `size_bytes`.
@@ -75,8 +96,24 @@ impl FileDevice {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         lock(&file)?;
         file.set_len(size_bytes)?;
-        Ok(FileDevice { file, size_bytes: size_bytes / BLOCK_BYTES * BLOCK_BYTES })
+        Ok(FileDevice { file, size_bytes: AtomicU64::new(size_bytes / BLOCK_BYTES * BLOCK_BYTES) })
     }
+
+    /// Makes a regular file longer, also one that is open; never shorter. A block device is as long as it is.
+    pub fn lengthen(path: &Path, size_bytes: u64) -> std::io::Result<()> {
+        let file = File::options().write(true).open(path)?;
+        let now = file.metadata()?;
+        if now.is_file() && size_bytes > now.len() {
+            file.set_len(size_bytes)?;
+            file.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+fn whole_blocks(mut file: &File) -> std::io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    Ok(file.seek(SeekFrom::End(0))? / BLOCK_BYTES * BLOCK_BYTES)
 }
 
 /// A volume has one owner.
@@ -101,21 +138,25 @@ fn io_error(e: std::io::Error) -> IoError {
 
 impl Device for FileDevice {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
+    }
+    fn look_again(&self) -> IoResult<u64> {
+        let now = whole_blocks(&self.file).map_err(io_error)?;
+        Ok(self.size_bytes.fetch_max(now, Ordering::AcqRel).max(now))
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
-        check_range(self.size_bytes, offset, buf.len() as u64)?;
+        check_range(self.size_bytes(), offset, buf.len() as u64)?;
         self.file.read_exact_at(buf, offset).map_err(io_error)
     }
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-        check_range(self.size_bytes, offset, data.len() as u64)?;
+        check_range(self.size_bytes(), offset, data.len() as u64)?;
         self.file.write_all_at(data, offset).map_err(io_error)
     }
     fn flush(&self) -> IoResult<()> {
         self.file.sync_data().map_err(io_error)
     }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
-        check_range(self.size_bytes, offset, len)?;
+        check_range(self.size_bytes(), offset, len)?;
         // A wish: what cannot punch holes keeps the blocks.
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
@@ -137,6 +178,12 @@ impl MemDevice {
     }
     pub fn content(&self) -> Vec<u8> {
         self.bytes.read().clone()
+    }
+    /// Makes it longer; zeros follow.
+    pub fn extend(&self, size_bytes: usize) {
+        let mut bytes = self.bytes.write();
+        let size = (size_bytes / BLOCK * BLOCK).max(bytes.len());
+        bytes.resize(size, 0);
     }
 }
 

@@ -70,9 +70,18 @@ pub fn load(view: &dyn View, ino: u64) -> VolResult<Vec<Ea>> {
     Ok(out)
 }
 
+fn sum(eas: &[Ea]) -> usize {
+    eas.iter().map(|e| 4 + e.name.len() + 1 + e.value.len()).sum()
+}
+
+/// What FileEaInformation says of them.
+pub fn size(eas: &[Ea]) -> u32 {
+    if eas.is_empty() { 0 } else { 4 + sum(eas) as u32 }
+}
+
 /// What FileEaInformation says of them afterwards.
 pub fn store(t: &mut Txn<'_>, ino: u64, eas: &[Ea]) -> Result<u32> {
-    let sum: usize = eas.iter().map(|e| 4 + e.name.len() + 1 + e.value.len()).sum();
+    let sum = sum(eas);
     if sum + 4 > ALL_BYTES_MAX {
         return Err(NtStatus::EA_TOO_LARGE);
     }
@@ -89,5 +98,5 @@ pub fn store(t: &mut Txn<'_>, ino: u64, eas: &[Ea]) -> Result<u32> {
         out.extend_from_slice(&ea.value);
     }
     t.put_pieces(keys::EAS, ino, &out)?;
-    Ok(4 + sum as u32)
+    Ok(size(eas))
 }

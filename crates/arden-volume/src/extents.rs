@@ -59,7 +59,7 @@ pub fn decode_refs(v: &[u8]) -> Option<(u64, u32)> {
 }
 
 impl Txn<'_> {
-    fn put_refs(&mut self, run: Run, refs: u32) {
+    pub(crate) fn put_refs(&mut self, run: Run, refs: u32) {
         if run.len > 0 && refs > 1 {
             let v = [(run.len as u32).to_le_bytes(), refs.to_le_bytes()].concat();
             self.put(keys::one(keys::REFS, run.start), v);

@@ -185,6 +185,7 @@ pub struct Txn<'a> {
     pub data: bool,
     new_ids: bool,
     new_epoch: bool,
+    mended: bool,
     /// Streams that have, or no longer have, blocks to be given a place.
     pub dirty: Vec<(u64, Option<u64>)>,
 }
@@ -226,6 +227,7 @@ impl<'a> Txn<'a> {
             data: false,
             new_ids: false,
             new_epoch: false,
+            mended: false,
             dirty: Vec::new(),
         }
     }
@@ -287,6 +289,20 @@ impl<'a> Txn<'a> {
     /// These blocks have no user any more.
     pub fn free(&mut self, run: Run) {
         self.frees.push(run);
+    }
+
+    /// The same for blocks that the map alone says somebody has.
+    pub fn free_mapped(&mut self, run: Run) {
+        // The journal's field for it has 32 bits.
+        for start in (run.start..run.start + run.len).step_by(1 << 20) {
+            self.free(Run { start, len: (run.start + run.len - start).min(1 << 20) });
+        }
+    }
+
+    /// Commits what repair did: sums alone count as a change here, and room is not asked for.
+    pub fn commit_mended(mut self) -> VolResult<u64> {
+        self.mended = true;
+        self.commit()
     }
 
     /// Whether what this adds fits beside all that is promised already.
@@ -358,11 +374,14 @@ impl<'a> Txn<'a> {
 
     /// The same while the state stays locked; nothing may be added after it.
     pub fn finish(&mut self) -> VolResult<u64> {
-        if self.map.is_empty() && self.enters.is_empty() && self.frees.is_empty() && !self.new_epoch {
+        let nothing = self.map.is_empty() && self.enters.is_empty() && self.frees.is_empty();
+        if nothing && !self.new_epoch && !self.mended {
             return Ok(self.core.seq);
         }
         self.vol.check_alive()?;
-        self.check_room()?;
+        if !self.mended {
+            self.check_room()?;
+        }
         if self.map.iter().any(|(k, v)| 4 + k.len() + v.as_ref().map_or(0, |v| v.len()) > ENTRY_MAX.min(CAPACITY)) {
             return Err(VolError::Refused("an entry is too large"));
         }

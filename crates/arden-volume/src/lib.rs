@@ -4,7 +4,7 @@
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `extents`, `data` and `read`
-//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `check`.
+//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -16,6 +16,7 @@ mod ea;
 mod error;
 mod extents;
 mod files;
+mod grow;
 mod handles;
 mod inode;
 mod journal;
@@ -25,11 +26,15 @@ mod list;
 mod node;
 mod ns;
 mod read;
+mod repair;
+mod scrub;
 mod security;
 mod snapshot;
 mod store;
 mod subject;
 mod superblock;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod treenode;
 mod volume;
@@ -38,6 +43,8 @@ pub use check::{CheckReport, check_device};
 pub use device::{Device, FileDevice, MemDevice};
 pub use error::{VolError, VolResult};
 pub use handles::{HANDLE_BYTES_MAX, VolumeHandles};
+pub use repair::RepairReport;
+pub use scrub::{Damage, ScrubReport, ScrubSettings};
 pub use snapshot::{SNAPSHOT_LABEL_BYTES_MAX, SnapshotInfo};
 pub use store::{Durability, VolumeStore};
 pub use superblock::Superblock;

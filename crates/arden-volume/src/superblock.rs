@@ -207,7 +207,10 @@ impl Superblock {
         }
         let mut best: Option<Superblock> = None;
         let mut error = VolError::Unknown("there is no volume here");
-        for at in [0, 1, blocks - 2, blocks - 1] {
+        let mut places = vec![0, 1, blocks - 2, blocks - 1];
+        let mut tried = 0;
+        while let Some(at) = places.get(tried).copied() {
+            tried += 1;
             let mut buf = vec![0; BLOCK];
             // A copy that does not pass is tried as it is: what it says of itself is the better message.
             let check = BlockCheck::Trailer { seed: SEED };
@@ -217,7 +220,14 @@ impl Superblock {
                     continue;
                 }
             }
-            match Superblock::decode(&buf) {
+            let found = Superblock::decode(&buf);
+            // The device may have become larger than the volume, whose copies lie where it ends.
+            if let Some(end) = found.as_ref().ok().map(|sb| sb.size_blocks).filter(|e| *e < blocks && *e >= SLOTS)
+                && places.len() < 8
+            {
+                places.extend([end - 2, end - 1]);
+            }
+            match found {
                 Ok(sb) if sb.size_blocks > blocks => error = VolError::Corrupt("the device is smaller than the volume"),
                 Ok(sb) if best.as_ref().is_none_or(|b| b.generation < sb.generation) => best = Some(sb),
                 Ok(_) => {}
@@ -228,12 +238,33 @@ impl Superblock {
         best.ok_or(error)
     }
 
+    /// Overwrites all that leads to a volume here.
+    pub fn wipe(device: &dyn Device) -> VolResult<()> {
+        let blocks = device.size_bytes() / BLOCK_BYTES;
+        let mut at = vec![0, 1, blocks.saturating_sub(2), blocks.saturating_sub(1)];
+        // Those of a volume that is smaller than its device lie elsewhere.
+        if let Ok(sb) = Superblock::read(device) {
+            at.extend([sb.size_blocks - 2, sb.size_blocks - 1]);
+        }
+        for block in at {
+            device.write(block * BLOCK_BYTES, &[0; BLOCK])?;
+        }
+        device.flush()?;
+        Ok(())
+    }
+
     /// Writes this generation's slot. Not durable before a flush.
     pub fn write(&self, device: &dyn Device) -> VolResult<()> {
         let bytes = self.encode();
-        let slot = self.generation % SLOTS;
-        device.write(slot * BLOCK_BYTES, &bytes)?;
-        device.write((self.size_blocks - SLOTS + slot) * BLOCK_BYTES, &bytes)?;
+        for block in self.places() {
+            device.write(block * BLOCK_BYTES, &bytes)?;
+        }
         Ok(())
+    }
+
+    /// The blocks that this generation lies in: its slot, and the slot's copy.
+    pub fn places(&self) -> impl Iterator<Item = u64> + use<> {
+        let slot = self.generation % SLOTS;
+        [slot, self.size_blocks - SLOTS + slot].into_iter()
     }
 }

@@ -131,9 +131,7 @@ impl Volume {
         let parts = load(&device, &sb, &options)?;
         let volume = Volume::from_parts(device, sb, parts, options);
         volume.make_root()?;
-        let orphans = volume.reading().collect(&[keys::ORPHAN], &[keys::ORPHAN + 1], usize::MAX)?;
-        volume.reap.lock().extend(orphans.iter().map(|(k, _)| keys::first(k)));
-        volume.reap_now();
+        volume.collect_orphans()?;
         if let Err(e) = volume.finish_deletions() {
             tracing::warn!("a deleted snapshot keeps some room until the volume is opened again: {e}");
         }
@@ -195,6 +193,15 @@ impl Volume {
         t.put(keys::one(keys::INODE, ROOT_INO), root.encode());
         let seq = t.commit()?;
         self.commit_to(seq)
+    }
+
+    /// Takes away what has no name and no user any more.
+    pub(crate) fn collect_orphans(&self) -> VolResult<()> {
+        let orphans = self.reading().collect(&[keys::ORPHAN], &[keys::ORPHAN + 1], usize::MAX)?;
+        let unused = orphans.iter().map(|(k, _)| keys::first(k)).filter(|ino| self.file_in_use(*ino).is_none());
+        self.reap.lock().extend(unused);
+        self.reap_now();
+        Ok(())
     }
 
     /// None while the volume goes away.
@@ -327,6 +334,26 @@ impl Volume {
         Ok(epoch)
     }
 
+    /// Writes the superblock of the last checkpoint with a change, durably.
+    pub(crate) fn change_superblock(
+        &self,
+        _guard: &MutexGuard<'_, Option<Freeze>>,
+        change: impl FnOnce(&mut Superblock),
+    ) -> VolResult<()> {
+        self.check_alive()?;
+        let mut sb = self.superblock();
+        sb.generation += 1;
+        change(&mut sb);
+        let written = || -> VolResult<()> {
+            sb.write(&*self.device)?;
+            self.device.flush()?;
+            Ok(())
+        };
+        written().map_err(|e| self.fail(e))?;
+        *self.superblock.lock() = sb;
+        Ok(())
+    }
+
     fn checkpoint_locked(&self, unfinished: &mut Option<Freeze>) -> VolResult<()> {
         self.check_alive()?;
         if unfinished.is_none() {
@@ -426,6 +453,15 @@ impl Volume {
         self.reap_now();
         self.sync()?;
         self.checkpoint()
+    }
+
+    /// Ends the volume for good: nothing is changed any more, and what leads to its content is overwritten.
+    pub fn destroy(&self) -> VolResult<()> {
+        self.stop_background();
+        let _guard = self.lock_checkpoint();
+        let _commit = self.commit.lock();
+        self.failed.store(true, Ordering::Release);
+        Superblock::wipe(&*self.device)
     }
 
     fn stop_background(&self) {

@@ -205,7 +205,7 @@ async fn share_is_stored(api: &Arc<Api>, share: &Share, what: &str) -> Result<Sh
 }
 
 /// Opening a new share's directory waits for the disk.
-async fn tell_shares(api: &Arc<Api>) -> Result<()> {
+pub(super) async fn tell_shares(api: &Arc<Api>) -> Result<()> {
     api.blocking(|api| {
         let shares: Vec<Share> = api.state.snapshot().shares.values().cloned().collect();
         api.control.shares_changed(&shares);

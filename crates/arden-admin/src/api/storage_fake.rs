@@ -190,6 +190,26 @@ impl VolumeAdmin for FakeStorage {
     fn forget_volume(&self, _: &str) -> Result<()> {
         Ok(())
     }
+    fn change_volume(&self, _: &str, _: &VolumeChange) -> Result<VolumeInfo> {
+        Ok(volume())
+    }
+    fn repair_volume(&self, _: &str, _: &NewRepair) -> Result<VolumeRepair> {
+        Ok(VolumeRepair { done: vec!["one".into()], left: vec!["two".into()] })
+    }
+    fn start_scrub(&self, name: &str, _: &NewScrub) -> Result<VolumeScrub> {
+        self.scrub(name)
+    }
+    fn scrub(&self, _: &str) -> Result<VolumeScrub> {
+        let damage = vec![DamageInfo { path: "a".into(), offset: 0, len: 4096 }];
+        let (state, error) = (ScrubState::Done, String::new());
+        Ok(VolumeScrub { state, done_bytes: 1, total_bytes: 2, healed_blocks: 3, damaged_blocks: 1, damage, error })
+    }
+    fn stop_scrub(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+    fn delete_volume(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
     fn attach_volume(&self, _: &VolumeRecord) -> Result<VolumeInfo> {
         Ok(volume())
     }

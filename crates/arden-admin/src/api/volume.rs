@@ -10,10 +10,17 @@ use axum::{
     routing::{MethodFilter, MethodRouter, on},
 };
 
-use super::{Api, Body, handlers::created};
+use super::{
+    Api, Body,
+    handlers::{created, tell_shares},
+};
 use crate::{
     error::Result,
-    volume::{NewCheck, NewVolume, VolumeCheck, VolumeInfo, VolumeRecord},
+    names::key,
+    volume::{
+        NewCheck, NewRepair, NewScrub, NewVolume, VolumeChange, VolumeCheck, VolumeDelete, VolumeInfo, VolumeRecord,
+        VolumeRepair, VolumeScrub,
+    },
 };
 
 type Ctx = State<Arc<Api>>;
@@ -27,6 +34,12 @@ pub(super) fn for_operation(operation: &str, method: MethodFilter) -> Option<Met
         "volume" => on(method, volume),
         "forgetVolume" => on(method, forget_volume),
         "checkVolume" => on(method, check_volume),
+        "changeVolume" => on(method, change_volume),
+        "deleteVolume" => on(method, delete_volume),
+        "repairVolume" => on(method, repair_volume),
+        "startVolumeScrub" => on(method, start_scrub),
+        "volumeScrub" => on(method, scrub),
+        "stopVolumeScrub" => on(method, stop_scrub),
         _ => return None,
     })
 }
@@ -60,4 +73,65 @@ async fn forget_volume(State(api): Ctx, Path(name): Path<String>) -> Result<Stat
 
 async fn check_volume(State(api): Ctx, Path(name): Path<String>, Body(check): Body<NewCheck>) -> Answer<VolumeCheck> {
     api.blocking(move |api| api.volumes.check_volume(&name, &check)).await.map(Json)
+}
+
+async fn change_volume(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(change): Body<VolumeChange>,
+) -> Answer<VolumeInfo> {
+    let volume = api.blocking(move |api| api.volumes.change_volume(&name, &change)).await?;
+    tracing::info!(volume = volume.name, bytes = volume.total_bytes, "volume changed");
+    Ok(Json(volume))
+}
+
+async fn delete_volume(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(delete): Body<VolumeDelete>,
+) -> Result<StatusCode> {
+    if delete.force {
+        // Its shares go first, and with them whoever is connected.
+        let on_it = name.clone();
+        api.blocking(move |api| {
+            api.volumes.volume(&on_it)?;
+            api.state.change(|s| {
+                s.shares.retain(|_, share| share.volume.as_ref().is_none_or(|v| key(v) != key(&on_it)));
+                Ok(())
+            })
+        })
+        .await?;
+        tell_shares(&api).await?;
+    }
+    let volume = name.clone();
+    api.blocking(move |api| api.volumes.delete_volume(&name)).await?;
+    tracing::warn!(volume, "volume deleted");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn repair_volume(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(repair): Body<NewRepair>,
+) -> Answer<VolumeRepair> {
+    let volume = name.clone();
+    let dry_run = repair.dry_run;
+    let report = api.blocking(move |api| api.volumes.repair_volume(&name, &repair)).await?;
+    if !dry_run {
+        report.done.iter().for_each(|what| tracing::warn!(volume, "repaired: {what}"));
+    }
+    Ok(Json(report))
+}
+
+async fn start_scrub(State(api): Ctx, Path(name): Path<String>, Body(scrub): Body<NewScrub>) -> Answer<VolumeScrub> {
+    api.blocking(move |api| api.volumes.start_scrub(&name, &scrub)).await.map(Json)
+}
+
+async fn scrub(State(api): Ctx, Path(name): Path<String>) -> Answer<VolumeScrub> {
+    api.volumes.scrub(&name).map(Json)
+}
+
+async fn stop_scrub(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+    api.blocking(move |api| api.volumes.stop_scrub(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

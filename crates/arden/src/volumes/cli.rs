@@ -2,7 +2,7 @@
 //! which reach into a volume on a file while no daemon has it open.
 
 use std::{
-    io::{Read, Write},
+    io::{IsTerminal, Read, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -11,7 +11,10 @@ use arden_admin::{
     AdminError, ErrorKind,
     client::segment,
     error::Result,
-    volume::{NewCheck, NewVolume, VolumeCheck, VolumeInfo, VolumeRecord},
+    volume::{
+        NewCheck, NewRepair, NewScrub, NewVolume, ScrubState, VolumeChange, VolumeCheck, VolumeDelete, VolumeInfo,
+        VolumeRecord, VolumeRepair, VolumeScrub,
+    },
 };
 use arden_store::{
     name::NtPath,
@@ -75,6 +78,49 @@ pub enum VolumeVerb {
         #[arg(long)]
         data: bool,
     },
+    /// Take in what the space, file or device has become larger by, in use
+    #[command(
+        after_help = "Example:\n  arden space grow vm --size 2t && arden volume grow docs\n  arden volume grow docs --size 20g"
+    )]
+    Grow {
+        name: String,
+        /// Make the volume's file this large first
+        #[arg(long, value_parser = bytes)]
+        size: Option<u64>,
+    },
+    /// Mend what is provably safe to mend, in use, and say what else is wrong
+    #[command(after_help = "Example:\n  arden volume repair docs --dry-run\n  arden volume repair docs")]
+    Repair {
+        name: String,
+        /// Only say what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Read every copy of everything, heal what is damaged, and name the files that are lost in part
+    #[command(after_help = "Example:\n  arden volume scrub docs --rate 200m\n  arden volume scrub docs --show")]
+    Scrub {
+        name: String,
+        /// At most so many bytes a second; 0 for as fast as it goes
+        #[arg(long, value_parser = bytes, default_value = "64m")]
+        rate: u64,
+        /// Return at once; `--show` tells how it goes
+        #[arg(long)]
+        no_wait: bool,
+        /// How far it is, or what the last one found
+        #[arg(long, conflicts_with = "stop")]
+        show: bool,
+        /// End it
+        #[arg(long)]
+        stop: bool,
+    },
+    /// Delete a volume: what leads to its content is overwritten
+    #[command(after_help = "Example:\n  arden volume delete docs --force")]
+    Delete {
+        name: String,
+        /// Also while shares are on it: they are removed, and whoever is connected is disconnected
+        #[arg(long)]
+        force: bool,
+    },
     /// List a directory of a volume on a file, with no daemon running
     #[command(after_help = "Example:\n  arden volume ls /srv/docs.img 'Reports/2026'")]
     Ls {
@@ -119,6 +165,69 @@ fn check_text(c: &VolumeCheck) -> String {
     }
     if c.errors.is_empty() {
         out += "everything is as it should be\n";
+    }
+    out
+}
+
+fn repair_text(r: &VolumeRepair, dry_run: bool) -> String {
+    let mut out = String::new();
+    if !r.done.is_empty() {
+        out += if dry_run { "would be mended:\n" } else { "mended:\n" };
+        r.done.iter().for_each(|what| out += &format!("  {what}\n"));
+    }
+    if !r.left.is_empty() {
+        out += "left as it is:\n";
+        r.left.iter().for_each(|what| out += &format!("  {what}\n"));
+    }
+    if out.is_empty() { "nothing to mend\n".into() } else { out }
+}
+
+/// How often a scrub that is waited for is looked at.
+const SCRUB_SHOWN_EVERY: std::time::Duration = std::time::Duration::from_millis(300);
+
+fn follow_scrub(out: &Out, name: &str, at: &str, wait: bool) -> Result<()> {
+    let shows = std::io::stderr().is_terminal();
+    let scrub = loop {
+        let s: VolumeScrub = out.client.get(at)?;
+        if s.state != ScrubState::Running || !wait {
+            break s;
+        }
+        if shows {
+            eprint!("\r{} of {} ", size(s.done_bytes), size(s.total_bytes));
+        }
+        std::thread::sleep(SCRUB_SHOWN_EVERY);
+    };
+    if shows && wait {
+        eprintln!();
+    }
+    out.show(&scrub, scrub_text);
+    match scrub.state {
+        ScrubState::Failed => {
+            Err(AdminError::failed(format!("scrub of {name}: {}", scrub.error), "see the daemon's log"))
+        }
+        _ if scrub.damaged_blocks > 0 => Err(AdminError::failed(
+            format!("volume {name} has lost data"),
+            "restore what is named from elsewhere; writing it anew mends it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn scrub_text(s: &VolumeScrub) -> String {
+    let read = format!("{} of {} read", size(s.done_bytes), size(s.total_bytes));
+    let mut out = match s.state {
+        ScrubState::Never => return "not scrubbed since the daemon started\n".into(),
+        ScrubState::Running => format!("running: {read}\n"),
+        ScrubState::Stopped => format!("stopped: {read}\n"),
+        ScrubState::Failed => format!("failed: {read}\n"),
+        ScrubState::Done => format!("done: {read}\n"),
+    };
+    if s.state != ScrubState::Running {
+        out += &format!("  {} blocks healed, {} lost\n", s.healed_blocks, s.damaged_blocks);
+    }
+    for d in &s.damage {
+        let what = if d.path.is_empty() { "(metadata)" } else { d.path.as_str() };
+        out += &format!("  {what}: {} bytes from {} on\n", d.len, d.offset);
     }
     out
 }
@@ -172,6 +281,33 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
                     "restore what is named from elsewhere",
                 ));
             }
+        }
+        VolumeVerb::Grow { name, size } => {
+            let v: VolumeInfo = out.client.patch(&path(&name), &VolumeChange { grow: true, size_bytes: size })?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Repair { name, dry_run } => {
+            let r: VolumeRepair = out.client.put_body(&format!("{}/repair", path(&name)), &NewRepair { dry_run })?;
+            out.show(&r, |r| repair_text(r, dry_run));
+            if !r.left.is_empty() {
+                return Err(AdminError::failed(
+                    format!("volume {name} stays damaged where repair is not safe"),
+                    "restore what is named from elsewhere",
+                ));
+            }
+        }
+        VolumeVerb::Scrub { name, rate, no_wait, show, stop } => {
+            let at = format!("{}/scrub", path(&name));
+            if stop {
+                out.client.delete(&at)?;
+            } else if !show {
+                let _: VolumeScrub = out.client.put_body(&at, &NewScrub { bytes_per_second: rate })?;
+            }
+            follow_scrub(out, &name, &at, !no_wait && !show)?;
+        }
+        VolumeVerb::Delete { name, force } => {
+            out.client.send_only("POST", &format!("{}/delete", path(&name)), &VolumeDelete { force })?;
+            out.done(format!("volume {name} deleted"));
         }
         VolumeVerb::Ls { file, path } => list(out, &file, &path)?,
         VolumeVerb::Get { file, path, to } => get(&file, &path, &to)?,

@@ -1,10 +1,13 @@
 //! A space of a pool as the device of a volume: every call travels to the pool's thread and its answer back. Blocks that
 //! fail their check are read from another copy, and healed, by the space.
 
-use std::rc::Rc;
+use std::{
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use arden_block::{Buf, IoError, IoResult};
-use arden_space::{Caller, Pool, Space, SpaceError, SpaceResult};
+use arden_space::{Caller, Pool, Space, SpaceError, SpaceResult, Verifier};
 use arden_volume::{
     Device,
     device::{BLOCK, BlockCheck},
@@ -18,7 +21,7 @@ const CALL_BYTES_MAX: usize = 1 << 20;
 pub struct SpaceDevice {
     caller: Caller,
     space: u32,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     _use: SpaceUse,
 }
 
@@ -28,7 +31,7 @@ impl SpaceDevice {
         let name = taken.space().to_string();
         let (space, size_bytes) = caller.call(move |pool: Pool| async move {
             let s = pool.space_named(&name)?;
-            Ok((s.id(), s.size_bytes()))
+            Ok((s.id(), AtomicU64::new(s.size_bytes())))
         })?;
         Ok(SpaceDevice { caller, space, size_bytes, _use: taken })
     }
@@ -44,6 +47,12 @@ impl SpaceDevice {
     }
 }
 
+/// What [`Space`] asks of single blocks.
+fn verifier(offset: u64, check: &BlockCheck) -> Verifier {
+    let check = check.clone();
+    Rc::new(move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block))
+}
+
 fn io_error(e: SpaceError) -> IoError {
     match e {
         SpaceError::Device(e) => e,
@@ -55,7 +64,23 @@ fn io_error(e: SpaceError) -> IoError {
 
 impl Device for SpaceDevice {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn look_again(&self) -> IoResult<u64> {
+        let now = self.run(|s| async move { Ok(s.size_bytes()) })?;
+        Ok(self.size_bytes.fetch_max(now, Ordering::AcqRel).max(now))
+    }
+
+    fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
+        let check = check.clone();
+        let looked = self.run(move |s| async move { s.copies_pass(offset, len, &verifier(offset, &check)).await });
+        looked.unwrap_or(false)
+    }
+
+    fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
+        let check = check.clone();
+        self.run(move |s| async move { s.heal_copies(offset, len, &verifier(offset, &check)).await })
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
@@ -87,11 +112,7 @@ impl Device for SpaceDevice {
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
         for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
             let (at, len, check) = (offset + (i * CALL_BYTES_MAX) as u64, part.len(), check.clone());
-            let got = self.run(move |s| async move {
-                let verify =
-                    move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block);
-                s.read_verified(at, len, Rc::new(verify)).await
-            })?;
+            let got = self.run(move |s| async move { s.read_verified(at, len, verifier(offset, &check)).await })?;
             part.copy_from_slice(&got);
         }
         Ok(())

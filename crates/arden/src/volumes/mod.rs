@@ -3,6 +3,8 @@
 
 mod cli;
 mod device;
+mod scrub;
+mod upkeep;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::SystemTime};
 
@@ -10,7 +12,10 @@ use arden_admin::{
     AdminError, ErrorKind, State,
     error::Result,
     names::key,
-    volume::{NewCheck, NewVolume, VolumeAdmin, VolumeCheck, VolumeInfo, VolumeRecord},
+    volume::{
+        NewCheck, NewRepair, NewScrub, NewVolume, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord,
+        VolumeRepair, VolumeScrub,
+    },
 };
 use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
 use arden_volume::{
@@ -21,6 +26,7 @@ use parking_lot::Mutex;
 
 pub use cli::{VolumeVerb, run};
 use device::SpaceDevice;
+use scrub::Scrubbing;
 
 use crate::pools::Pools;
 
@@ -34,6 +40,8 @@ pub struct Volumes {
     pools: Arc<Pools>,
     /// By the key of their names. Held while one is opened, so that nobody opens it twice.
     open: Mutex<BTreeMap<String, Open>>,
+    /// The present or last scrub of each.
+    scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>>,
 }
 
 fn refusal(device: &str, e: VolError) -> AdminError {
@@ -60,7 +68,12 @@ fn no_file(path: &Path, e: std::io::Error) -> AdminError {
 
 impl Volumes {
     pub fn new(state: &Arc<State>, pools: &Arc<Pools>) -> Arc<Volumes> {
-        Arc::new(Volumes { state: state.clone(), pools: pools.clone(), open: Mutex::default() })
+        Arc::new(Volumes {
+            state: state.clone(),
+            pools: pools.clone(),
+            open: Mutex::default(),
+            scrubs: Mutex::default(),
+        })
     }
 
     fn record(&self, name: &str) -> Result<VolumeRecord> {
@@ -119,6 +132,7 @@ impl Volumes {
 
     /// Closes all: nothing is left to replay.
     pub fn stop(&self) {
+        std::mem::take(&mut *self.scrubs.lock()).values().for_each(|s| s.end());
         for (name, open) in std::mem::take(&mut *self.open.lock()) {
             if let Err(e) = open.volume.close() {
                 tracing::error!(volume = name, "not closed cleanly: {e}");
@@ -217,13 +231,8 @@ impl VolumeAdmin for Volumes {
 
     fn forget_volume(&self, name: &str) -> Result<()> {
         self.record(name)?;
-        if let Some(share) = self.shares_of(name).first() {
-            return Err(AdminError::new(
-                ErrorKind::Conflict,
-                format!("share {share:?} is on volume {name:?}"),
-                format!("`arden share remove {share}` first"),
-            ));
-        }
+        self.check_unshared(name)?;
+        self.end_scrub(name);
         if let Some(open) = self.open.lock().remove(&key(name)) {
             open.volume.close().map_err(|e| refusal(name, e))?;
         }
@@ -231,6 +240,32 @@ impl VolumeAdmin for Volumes {
             s.volumes.remove(&key(name));
             Ok(())
         })
+    }
+
+    fn change_volume(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo> {
+        self.change(name, change)
+    }
+
+    fn repair_volume(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair> {
+        self.repair(name, repair)
+    }
+
+    fn start_scrub(&self, name: &str, scrub: &NewScrub) -> Result<VolumeScrub> {
+        self.begin_scrub(name, scrub)
+    }
+
+    fn scrub(&self, name: &str) -> Result<VolumeScrub> {
+        self.show_scrub(name)
+    }
+
+    fn stop_scrub(&self, name: &str) -> Result<()> {
+        self.record(name)?;
+        self.end_scrub(name);
+        Ok(())
+    }
+
+    fn delete_volume(&self, name: &str) -> Result<()> {
+        self.delete(name)
     }
 
     fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo> {

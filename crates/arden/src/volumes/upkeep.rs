@@ -1,0 +1,71 @@
+//! What is done to a volume as a whole: growing, repairing, deleting.
+
+use arden_admin::{
+    AdminError, ErrorKind,
+    error::Result,
+    names::key,
+    volume::{NewRepair, VolumeChange, VolumeInfo, VolumeRepair},
+};
+use arden_volume::{FileDevice, Superblock};
+
+use super::{Volumes, no_file, refusal};
+
+impl Volumes {
+    pub(super) fn check_unshared(&self, name: &str) -> Result<()> {
+        match self.shares_of(name).first() {
+            None => Ok(()),
+            Some(share) => Err(AdminError::new(
+                ErrorKind::Conflict,
+                format!("share {share:?} is on volume {name:?}"),
+                format!("`arden share remove {share}` first"),
+            )),
+        }
+    }
+
+    pub(super) fn change(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo> {
+        let record = self.record(name)?;
+        let (volume, _) = Volumes::volume(self, name)?;
+        if change.size_bytes.is_some() && (!change.grow || record.file.is_none()) {
+            return Err(AdminError::invalid(
+                "a size is for growing a volume on a file",
+                "`arden space grow` makes a space larger; then `arden volume grow` without --size",
+            ));
+        }
+        if change.grow {
+            if let (Some(size), Some(path)) = (change.size_bytes, &record.file) {
+                if size < volume.superblock().size_blocks * arden_block::BLOCK_BYTES {
+                    return Err(AdminError::invalid(
+                        format!("volume {name:?} is larger than that already"),
+                        "a volume is never made smaller",
+                    ));
+                }
+                FileDevice::lengthen(path, size).map_err(|e| no_file(path, e))?;
+            }
+            volume.grow().map_err(|e| refusal(&record.device(), e))?;
+        }
+        Ok(self.info(&record))
+    }
+
+    pub(super) fn repair(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair> {
+        let (volume, _) = Volumes::volume(self, name)?;
+        let report = volume.repair(repair.dry_run).map_err(|e| refusal(name, e))?;
+        Ok(VolumeRepair { done: report.done, left: report.left })
+    }
+
+    /// One that cannot be opened any more can be deleted all the same.
+    pub(super) fn delete(&self, name: &str) -> Result<()> {
+        let record = self.record(name)?;
+        self.check_unshared(name)?;
+        self.end_scrub(name);
+        let opened = self.open.lock().remove(&key(name));
+        match opened {
+            Some(open) => open.volume.destroy(),
+            None => Superblock::wipe(&*self.device(&record, None)?),
+        }
+        .map_err(|e| refusal(&record.device(), e))?;
+        self.state.change(|s| {
+            s.volumes.remove(&key(name));
+            Ok(())
+        })
+    }
+}
