@@ -91,5 +91,5 @@ sums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 -r sha256sum); 
 # Python with the client libraries.
 python_client() {
   local venv; venv=$("$ROOT/tests/downloads" python) || return 1
-  "$venv/bin/python" "$@"
+  "$venv/bin/python" -B "$@"
 }

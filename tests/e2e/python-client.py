@@ -3,6 +3,7 @@ streams, EAs, security descriptors, compounds, sparse files, multi-credit I/O.  
 import hashlib, os, random, sys, threading, time, uuid
 
 import smbclient, smbclient.path, smbclient.shutil
+from checks import check, finish
 from smbprotocol.connection import Connection, Dialects, Ciphers, SigningAlgorithms
 from smbprotocol.session import Session
 from smbprotocol.tree import TreeConnect
@@ -17,21 +18,7 @@ from smbprotocol.create_contexts import (
 
 ADDR, PORT, USER, PASSWORD = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 SHARE = f"\\\\{ADDR}\\test"
-failures = []
 
-
-def check(name):
-    def wrap(f):
-        started = time.time()
-        try:
-            f()
-            print(f"ok   {name} ({time.time() - started:.1f} s)", flush=True)
-        except Exception as e:
-            import traceback
-            failures.append(name)
-            print(f"FAIL {name}: {type(e).__name__}: {e}", flush=True)
-            traceback.print_exc()
-    return wrap
 
 
 class Client:
@@ -336,5 +323,4 @@ def _():
     assert not errors, errors[:3]
 
 
-print(f"{len(failures)} of smbprotocol's checks failed{': ' + ', '.join(failures) if failures else ''}")
-os._exit(1 if failures else 0)
+finish("smbprotocol")

@@ -237,6 +237,10 @@ impl Connection {
             }
             let charge =
                 if self.peer.negotiated.get().is_some_and(|n| n.multi_credit()) { header.credit_charge } else { 1 };
+            if self.wildcard && header.message_id == 1 {
+                // [MS-SMB2] 3.2.5.2: this client counts the SMB 1 exchange as message 0, which will never come.
+                let _ = self.window.take(0, 1);
+            }
             if !self.window.take(header.message_id, charge) {
                 return Handled(Verdict::Close("message id outside the window"));
             }

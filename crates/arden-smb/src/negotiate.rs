@@ -160,12 +160,12 @@ impl Connection {
             capabilities |= capability::LEASING | capability::LARGE_MTU;
         }
         if dialect.is_smb3() {
-            capabilities |= capability::DIRECTORY_LEASING;
+            // [MS-SMB2] 3.3.5.4: for clients that say that they know them.
+            let mut offered = capability::DIRECTORY_LEASING | capability::PERSISTENT_HANDLES;
             if self.server.config.policy.allows_multichannel() {
-                capabilities |= capability::MULTI_CHANNEL;
+                offered |= capability::MULTI_CHANNEL;
             }
-            // [MS-SMB2] 3.3.5.4: for clients that know them.
-            capabilities |= request.capabilities & capability::PERSISTENT_HANDLES;
+            capabilities |= request.capabilities & offered;
             // [MS-SMB2] 3.3.5.4: with 3.1.1 the encryption context says it.
             if dialect != Dialect::Smb311 && contexts.cipher.is_some() {
                 capabilities |= capability::ENCRYPTION;

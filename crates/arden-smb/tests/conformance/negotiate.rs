@@ -40,6 +40,26 @@ fn bvt_negotiate_compatible_wildcard() {
     c.connect(SHARE);
 }
 
+/// [MS-SMB2] 3.2.5.2: after the wildcard the client goes on with MessageId 1, and may ask for no credits; 3.3.1.2: it has one
+/// all the same.
+#[test]
+fn a_client_that_asks_for_no_credits_goes_on_after_the_wildcard() {
+    for first in [0, 1] {
+        let lab = Lab::new();
+        let mut c = lab.connect();
+        c.send_bytes(smb1(&["SMB 2.002", "SMB 2.???"]));
+        assert_eq!(answer(&mut c).dialect, 0x02FF);
+        c.next_id = first;
+        let reply = c.call(&Offer::up_to(Dialect::Smb302).req(7).credits(0));
+        assert!(first == 0 || reply.ok().header.credits >= 1);
+        c.next_id = first + 1;
+        let mut next = Req::empty(Command::Echo).credits(0);
+        next.sign = Some(false);
+        let _ = c.call(&next);
+        assert!(!c.is_closed(), "a request is answered, and not hung up on");
+    }
+}
+
 /// `BVT_Negotiate_Compatible_2002`
 #[test]
 fn bvt_negotiate_compatible_2002() {
@@ -76,6 +96,18 @@ fn bvt_negotiate_signing_enabled() {
     let lab = Lab::with(|s| s.signing_required = false);
     let n = lab.connect().negotiate(&Offer { mode: 1, ..Offer::up_to(Dialect::Smb302) });
     assert_eq!(n.mode, 1);
+}
+
+/// [MS-SMB2] 3.3.5.4: these are told to clients that name them.
+#[test]
+fn capabilities_that_a_client_does_not_know_are_not_named() {
+    let asked = capability::MULTI_CHANNEL | capability::DIRECTORY_LEASING | capability::PERSISTENT_HANDLES;
+    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
+        for some in [0, capability::MULTI_CHANNEL, capability::DIRECTORY_LEASING, asked] {
+            let offer = Offer { capabilities: some, ..Offer::up_to(dialect) };
+            assert_eq!(Lab::new().connect().negotiate(&offer).capabilities & asked, some);
+        }
+    }
 }
 
 /// What the server may say it can, by dialect.
