@@ -23,6 +23,13 @@ users = {u["name"]: u for u in json.load(sys.stdin)}
 assert users["alice"]["groups"] == ["staff"] and users["alice"]["full_name"] == "Alice Example", users
 assert not any("hash" in k or "password" in k for u in users.values() for k in u), "secrets are shown"'
 
+note "settings"
+expect 0 "session lifetime" arden settings set --session-lifetime-seconds 28800
+says '"session_lifetime_seconds": 28800' arden settings show --json || fail "the lifetime is not kept"
+says 'machine sid *S-1-5-21-' arden settings show || fail "the machine's SID is not shown"
+expect 2 "a SID that is none" arden settings set --machine-sid S-1-5-32-544
+expect 6 "another SID once there are accounts" arden settings set --machine-sid S-1-5-21-1-2-3
+
 note "shares"
 expect 2 "a directory that is not there" arden share add x --dir "$WORK/nowhere"
 grep -q 'mkdir' "$WORK/tmp/out" || fail "the error does not say what to do"

@@ -249,9 +249,15 @@ pub struct Settings {
     /// Every session has to encrypt: clients before SMB 3.0 cannot connect.
     pub encryption_required: bool,
     pub multichannel: bool,
+    /// Sessions have to authenticate again after this time, those that exist too; 0: never.
+    pub session_lifetime_seconds: u32,
+    /// Needs a restart, as the two below.
     pub connections_max: u32,
     pub sessions_max: u32,
     pub opens_max: u32,
+    /// SID that local accounts start with. Only shown here: the snapshot keeps it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub machine_sid: String,
 }
 
 impl Default for Settings {
@@ -265,6 +271,8 @@ impl Default for Settings {
             connections_max: 4096,
             sessions_max: 8192,
             opens_max: 262_144,
+            session_lifetime_seconds: 0,
+            machine_sid: String::new(),
         }
     }
 }
@@ -289,6 +297,11 @@ pub struct SettingsChange {
     pub sessions_max: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_max: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_lifetime_seconds: Option<u32>,
+    /// Refused once there are accounts whose SIDs begin with the old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_sid: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -55,6 +55,19 @@ pub fn check_server(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A machine's SID, S-1-5-21-x-y-z, as another server or a domain calls it: [MS-DTYP] 2.4.2.1.
+pub fn check_machine_sid(sid: &str) -> Result<()> {
+    let parts: Vec<&str> = sid.strip_prefix("S-1-5-21-").unwrap_or_default().split('-').collect();
+    let number = |p: &&str| p.parse::<u32>().is_ok_and(|n| n.to_string() == **p);
+    if parts.len() != 3 || !parts.iter().all(number) {
+        return Err(AdminError::invalid(
+            format!("{sid:?} is no machine's SID"),
+            "it looks like S-1-5-21-1004336348-1177238915-682003330; Samba shows its own with `net getlocalsid`",
+        ));
+    }
+    Ok(())
+}
+
 /// The host's name as a NetBIOS name.
 pub fn host_server_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

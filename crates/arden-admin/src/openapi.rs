@@ -73,7 +73,7 @@ use Answer::{Document, List, Nothing, One, Text};
 pub const ROUTES: &[Route] = &[
     get("/v1/status", "status", "The daemon and its server at a glance", One("Status"), &[]),
     get("/v1/settings", "settings", "What holds for the whole server", One("Settings"), &[]),
-    change("PATCH", "/v1/settings", "changeSettings", "Change settings; absent fields stay", Some("SettingsChange"), One("Settings"), &[400]),
+    change("PATCH", "/v1/settings", "changeSettings", "Change settings; absent fields stay", Some("SettingsChange"), One("Settings"), &[400, 409]),
     get("/v1/users", "users", "All users", List("User"), &[]),
     change("POST", "/v1/users", "addUser", "Add a user", Some("NewUser"), One("User"), &[400, 404, 409]),
     get("/v1/users/{name}", "user", "One user", One("User"), &[404]),
@@ -355,9 +355,11 @@ fn share_schemas() -> Vec<(&'static str, Value)> {
         ("signing_required", flag(), "Clients have to sign"),
         ("encryption_required", flag(), "Clients have to encrypt, which SMB before 3.0 cannot"),
         ("multichannel", flag(), "Several connections for one session"),
+        ("session_lifetime_seconds", count(), "After this time sessions have to authenticate again; 0: never"),
         ("connections_max", count(), "TCP connections"),
         ("sessions_max", count(), "Sessions"),
         ("opens_max", count(), "Open files and directories"),
+        ("machine_sid", text(), "SID that local accounts start with; it can be set while there are none"),
     ];
     let settings_change: Vec<_> = settings.iter().map(|(n, s, d)| (format!("{n}?"), s.clone(), *d)).collect();
     let settings_change: Vec<_> = settings_change.iter().map(|(n, s, d)| (n.as_str(), s.clone(), *d)).collect();

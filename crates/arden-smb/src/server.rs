@@ -44,8 +44,6 @@ pub struct Limits {
     /// Longest time a disconnected durable handle is kept.
     pub durable_timeout_max: Duration,
     pub durable_timeout_default: Duration,
-    /// Sessions have to authenticate again after this time; None: never.
-    pub session_lifetime: Option<Duration>,
     pub resilient_timeout_max: Duration,
     /// Largest read, write and transaction, [MS-SMB2] 3.3.5.4.
     pub io_bytes_max: u32,
@@ -65,7 +63,6 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(30),
             durable_timeout_max: Duration::from_secs(300),
             durable_timeout_default: Duration::from_secs(60),
-            session_lifetime: None,
             resilient_timeout_max: Duration::from_secs(300),
             io_bytes_max: 8 << 20,
         }
@@ -86,7 +83,7 @@ pub struct Interface {
     pub rss: bool,
 }
 
-/// What may be changed while the server runs; it holds for sessions and connections that come after.
+/// What may be changed while the server runs; it holds for sessions and connections that come after, the lifetime for all.
 #[derive(Debug, Default)]
 pub struct Policy {
     pub signing_required: AtomicBool,
@@ -94,9 +91,18 @@ pub struct Policy {
     pub encryption_required: AtomicBool,
     /// Sessions may have several connections.
     pub multichannel: AtomicBool,
+    /// Sessions have to authenticate again after so many seconds; 0: never.
+    pub session_lifetime_seconds: AtomicU64,
 }
 
 impl Policy {
+    pub fn set_session_lifetime(&self, seconds: u64) {
+        self.session_lifetime_seconds.store(seconds, Ordering::Relaxed);
+    }
+    pub fn session_lifetime(&self) -> Option<Duration> {
+        let seconds = self.session_lifetime_seconds.load(Ordering::Relaxed);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
     pub fn set(&self, signing_required: bool, encryption_required: bool, multichannel: bool) {
         self.signing_required.store(signing_required, Ordering::Relaxed);
         self.encryption_required.store(encryption_required, Ordering::Relaxed);
@@ -671,7 +677,7 @@ impl Server {
         self.set_time(time);
         let now = time.now;
         let mut next = self.table.tick(now);
-        if let Some(lifetime) = self.config.limits.session_lifetime {
+        if let Some(lifetime) = self.config.policy.session_lifetime() {
             for session in self.sessions.read().values() {
                 session.expire(now, lifetime);
             }

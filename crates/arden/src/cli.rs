@@ -336,7 +336,9 @@ pub enum Settings {
     #[command(after_help = "Example:\n  arden settings show --json")]
     Show,
     /// Change some; what is not named stays
-    #[command(after_help = "Example:\n  arden settings set --server-name FILES --encryption-required=false")]
+    #[command(after_help = "Example:\n  arden settings set --server-name FILES --encryption-required=false\n  \
+        arden settings set --session-lifetime-seconds 28800\n  \
+        arden settings set --machine-sid S-1-5-21-1004336348-1177238915-682003330")]
     Set(SetSettings),
 }
 
@@ -357,6 +359,12 @@ pub struct SetSettings {
     /// Several connections for one session
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub multichannel: Option<bool>,
+    /// After this time sessions have to authenticate again, which clients do by themselves; 0: never
+    #[arg(long, value_name = "SECONDS")]
+    pub session_lifetime_seconds: Option<u32>,
+    /// The SID of the server whose place this one takes; only while there are no users and no groups but the built-in ones
+    #[arg(long, value_name = "SID")]
+    pub machine_sid: Option<String>,
     /// TCP connections
     #[arg(long, value_name = "N")]
     pub connections_max: Option<u32>,

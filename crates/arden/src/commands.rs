@@ -336,6 +336,8 @@ fn settings(out: &Out, verb: cli::Settings) -> Result<()> {
                 connections_max: o.connections_max,
                 sessions_max: o.sessions_max,
                 opens_max: o.opens_max,
+                session_lifetime_seconds: o.session_lifetime_seconds,
+                machine_sid: o.machine_sid,
             };
             if change == SettingsChange::default() {
                 return Err(AdminError::invalid("nothing to change", "see `arden settings set --help`"));

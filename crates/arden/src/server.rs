@@ -171,6 +171,7 @@ fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfi
     let s = &snapshot.settings;
     let policy = Policy::default();
     policy.set(s.signing_required, s.encryption_required, s.multichannel);
+    policy.set_session_lifetime(u64::from(s.session_lifetime_seconds));
     ServerConfig {
         guid: snapshot.server_guid,
         name: name.to_string(),
@@ -280,7 +281,9 @@ impl Control for SmbControl {
     }
 
     fn settings_changed(&self, s: &Settings) {
-        self.server.config.policy.set(s.signing_required, s.encryption_required, s.multichannel);
+        let policy = &self.server.config.policy;
+        policy.set(s.signing_required, s.encryption_required, s.multichannel);
+        policy.set_session_lifetime(u64::from(s.session_lifetime_seconds));
     }
 
     fn sessions(&self) -> Vec<SessionInfo> {

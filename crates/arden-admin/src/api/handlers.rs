@@ -84,7 +84,7 @@ async fn status(State(api): Ctx) -> Json<StatusInfo> {
 }
 
 async fn settings(State(api): Ctx) -> Json<Settings> {
-    Json(api.state.snapshot().settings.clone())
+    Json(api.state.snapshot().settings_shown())
 }
 
 async fn change_settings(State(api): Ctx, Body(change): Body<SettingsChange>) -> Answer<Settings> {

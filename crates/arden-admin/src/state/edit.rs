@@ -259,6 +259,9 @@ impl Snapshot {
                 return Err(AdminError::invalid(format!("{what} cannot be 0"), "give a number of at least 1"));
             }
         }
+        if let Some(sid) = c.machine_sid.filter(|sid| *sid != self.machine_sid) {
+            self.import_machine_sid(sid)?;
+        }
         let s = &mut self.settings;
         s.server_name = c.server_name.unwrap_or_else(|| s.server_name.clone());
         s.comment = c.comment.unwrap_or_else(|| s.comment.clone());
@@ -268,7 +271,31 @@ impl Snapshot {
         s.connections_max = c.connections_max.unwrap_or(s.connections_max);
         s.sessions_max = c.sessions_max.unwrap_or(s.sessions_max);
         s.opens_max = c.opens_max.unwrap_or(s.opens_max);
-        Ok(s.clone())
+        s.session_lifetime_seconds = c.session_lifetime_seconds.unwrap_or(s.session_lifetime_seconds);
+        Ok(self.settings_shown())
+    }
+
+    /// With what is kept elsewhere.
+    pub fn settings_shown(&self) -> Settings {
+        Settings { machine_sid: self.machine_sid.clone(), ..self.settings.clone() }
+    }
+
+    /// Takes another server's place: accounts that are added now get SIDs that its files may name already.
+    fn import_machine_sid(&mut self, sid: String) -> Result<()> {
+        names::check_machine_sid(&sid)?;
+        let own_groups = self.groups.values().filter(|g| g.sid.starts_with(&self.machine_sid)).count();
+        let accounts = self.users.len() + own_groups;
+        if accounts > 0 {
+            return Err(AdminError::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{accounts} users and groups have SIDs of this machine: files and shares would not know them any more"
+                ),
+                "import the SID on a new server, before any account is added",
+            ));
+        }
+        self.machine_sid = sid;
+        Ok(())
     }
 }
 

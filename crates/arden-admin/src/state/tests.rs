@@ -152,3 +152,28 @@ fn a_state_of_the_future_is_refused() {
     drop(db);
     assert!(State::open(&t.0).unwrap_err().error.contains("schema 99"));
 }
+
+#[test]
+fn another_servers_place_is_taken_before_there_are_accounts() {
+    use crate::model::SettingsChange;
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    let import = |sid: &str| {
+        let change = SettingsChange { machine_sid: Some(sid.into()), ..SettingsChange::default() };
+        state.change(|s| s.change_settings(&change))
+    };
+    for bad in ["", "S-1-5-21-1-2", "S-1-5-21-1-2-3-4", "S-1-5-32-1-2-3", "S-1-5-21-01-2-3", "S-1-5-21-1-2-4294967296"]
+    {
+        assert_eq!(import(bad).unwrap_err().kind, ErrorKind::Invalid, "{bad}");
+    }
+    let sid = "S-1-5-21-11-22-4294967295";
+    assert_eq!(import(sid).unwrap().machine_sid, sid);
+    assert_eq!(state.snapshot().settings.machine_sid, "", "it is kept once");
+    state.change(|s| s.add_user(&user("alice"))).unwrap();
+    let alice = state.snapshot();
+    assert_eq!(alice.user_info(alice.user("alice").unwrap()).sid, format!("{sid}-1000"));
+    assert_eq!(import("S-1-5-21-1-2-3").unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(import(sid).unwrap().machine_sid, sid, "the same again changes nothing");
+    drop(state);
+    assert_eq!(State::open(&t.0).unwrap().snapshot().settings_shown().machine_sid, sid);
+}

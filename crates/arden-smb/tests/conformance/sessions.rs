@@ -48,6 +48,27 @@ fn bvt_session_mgmt_reauthentication() {
     }
 }
 
+/// [MS-SMB2] 3.3.6.3 and 3.3.5.2.9: an expired session answers nothing but what ends things, until it is renewed.
+#[test]
+fn a_session_past_its_lifetime_has_to_authenticate_again() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let (kept, closed) = (c.open(want("kept")), c.open(want("closed")));
+    lab.pass(Duration::from_secs(100_000));
+    c.write(kept.id, 0, b"there is no lifetime");
+    lab.server.config.policy.set_session_lifetime(3600);
+    c.logon(&logon(USER).again());
+    lab.pass(Duration::from_secs(3000));
+    c.write(kept.id, 0, b"not yet");
+    lab.pass(Duration::from_secs(1000));
+    assert_eq!(c.try_write(kept.id, 0, b"too late"), Err(NtStatus::NETWORK_SESSION_EXPIRED));
+    c.close(closed.id);
+    c.logon(&logon(USER).again());
+    c.write(kept.id, 0, b"still mine");
+    lab.pass(Duration::from_secs(3000));
+    c.write(kept.id, 0, b"the renewal counts");
+}
+
 #[test]
 fn reauthentication_over_an_encrypted_session() {
     let lab = Lab::new();
