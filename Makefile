@@ -1,5 +1,5 @@
 # Everything a contributor runs; the same in CI (.ci/run calls `make test`).
-.PHONY: run test check unit e2e bench bench-space sim build
+.PHONY: run test check unit e2e bench bench-space reports sim build
 SHELL := /bin/bash
 DEMO := target/demo
 ADDRESS ?= 127.0.0.1:4450
@@ -29,7 +29,7 @@ check:
 unit:
 	cargo test --workspace
 
-e2e: build ## End to end: smbclient, smbprotocol, the kernel's client, smbtorture, kill -9, Samba's directories
+e2e: build ## End to end: smbclient, smbprotocol, impacket, the kernel's client, smbtorture, kill -9, Samba's directories
 	tests/e2e/run
 
 bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--quick for one short round
@@ -39,6 +39,10 @@ bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--qui
 bench: ## Arden against Samba, same client, same disk, same run
 	@scripts/packages test
 	tests/bench/run
+
+reports: ## docs/reports anew, on a machine that does nothing else; ARGS="--quick", ARGS="--limit 10m e1 e2"
+	@scripts/packages test
+	tests/bench/reports $(ARGS)
 
 sim: ## Storage under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --seeds $(SEEDS)

@@ -27,9 +27,10 @@ rate=$(field null.json "int(1e6 / min(r['client_cpu_us'] for r in d['points'][0]
 
 note "files and shares, data compared, nothing left behind"
 measure run all --target "$WORK/tmp" --outstanding 1,8 --file-size 8m --verify "${short[@]}" --out file.json
+measure run all --target "$WORK/tmp" --clients 3 --outstanding 4 --file-size 8m --verify "${short[@]}" --out files.json
 cat "$WORK/tmp/said"
 # Each profile as a whole: one window may see nothing while the disk is busy with somebody else's.
-for profile in file-copy file-server; do
+for profile in file-copy file-server database streaming; do
   compared=$(field file.json "sum(r['verified'] for p in d['points'] for r in p['rounds'] if p['group'] == '$profile')")
   ((compared > 0)) || fail "$profile: nothing was compared"
 done
@@ -40,6 +41,33 @@ for how in "" --sign --seal "--clients 3" "--channels 2 --sign" "--channels 2 --
 done
 measure run file-server --target "$share" --rate 500 --outstanding 64 --file-size 8m "${short[@]}" --out rate.json
 [[ $(find "$DIR" "$WORK/tmp" -name 'arden-lab-*.tmp' | wc -l) == 0 ]] || fail "test files are left"
+
+note "a space and a volume, with and without their daemon, and simulated disks"
+export ARDEN_STATE=$STATE
+truncate -s 512M "$WORK"/disk{1,2}
+arden pool create tank "$WORK"/disk[12] >/dev/null
+arden space create vm --pool tank --layout mirror2 --size 128m >/dev/null
+arden volume create docs --file "$WORK/docs.img" --size 300m >/dev/null
+expect 1 "writing to a space that exists" lab run database --target space:vm "${short[@]}" --out x.json
+grep -q -- --force "$WORK/tmp/out" || fail "it does not say how"
+for target in space:nothing volume:nothing volume:docs/not/there sim:raid7,4,sas sim:mirror3,2,sas; do
+  expect 1 "$target" lab run streaming --target $target "${short[@]}" --out x.json
+done
+own_things() {
+  measure run database --target space:vm --force --verify --outstanding 8 --file-size 32m "${short[@]}" --out own.json
+  sed -n 2p "$WORK/tmp/said"
+  measure run all --target volume:docs --verify --clients 2 --outstanding 8 --file-size 8m "${short[@]}" --out own.json
+  sed -n 2,6p "$WORK/tmp/said"
+}
+own_things
+says '"nbd": ""' arden space show vm --json || fail "the space is still exported"
+! { arden share list; arden user list; } | grep arden-lab || fail "a user or a share is left"
+stop
+own_things
+expect 3 "a daemon is left" arden status
+launch
+measure run all --target sim:parity,5,sas --outstanding 8 --file-size 256m "${short[@]}" --out sim.json
+sed -n 2,6p "$WORK/tmp/said"
 
 note "profiles of one's own"
 printf '[mail]\naccess = "random"\nread = 60\nblock = "32k"\n' >mail.toml
@@ -82,7 +110,7 @@ for e in e1 e2 e3 e6; do
   lab experiment $e --quick --scale 512 --limit 10s --dir "$WORK" "${peer[@]}" --out $e.json >$e.out 2>&1 || { cat $e.out; [[ $e == e3 ]] && grep -q 'time limit' $e.out || fail "$e"; }
   head -n 12 $e.out
 done
-measure advise --target "$WORK" --duration 50ms --rounds 2 --out advise.json
+measure advise --target "$WORK" --duration 50ms --rounds 1 --out advise.json
 cat "$WORK/tmp/said"
 if [[ ${#peer[@]} -gt 0 ]]; then
   [[ $(field e1.json "sorted({r['config'] for r in d['ratios']})") == "['Arden', 'Samba']" ]] || fail "E1 has not both servers"

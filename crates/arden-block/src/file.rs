@@ -95,7 +95,6 @@ impl FileDevice {
     /// Opens `path`. For writing it is locked: a second opener in any process is refused with
     /// `ResourceBusy`, as is a block device that is mounted or part of something else.
     pub fn open(rt: &Rt, path: &Path, writable: bool) -> io::Result<FileDevice> {
-        let driver = rt.driver().ok_or_else(|| io::Error::other("a virtual clock cannot drive real devices"))?;
         let meta = fs::metadata(path)?;
         let block = meta.file_type().is_block_device();
         if !block && !meta.is_file() {
@@ -118,6 +117,19 @@ impl FileDevice {
                 other => other?,
             }
         }
+        FileDevice::open_again(rt, path, writable, Arc::new(fd))
+    }
+
+    /// The descriptor, and with it the lock, for [`FileDevice::open_again`].
+    pub fn descriptor(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
+    }
+
+    /// The same file on another thread's runtime, under the lock that the first opener took.
+    pub fn open_again(rt: &Rt, path: &Path, writable: bool, fd: Arc<OwnedFd>) -> io::Result<FileDevice> {
+        let driver = rt.driver().ok_or_else(|| io::Error::other("a virtual clock cannot drive real devices"))?;
+        let meta = fs::metadata(path)?;
+        let block = meta.file_type().is_block_device();
         let size = if block { crate::identify::block_size_bytes(path)? } else { meta.len() };
         let id = crate::identify::identity(path, meta.rdev());
         let info = DeviceInfo {
@@ -127,7 +139,7 @@ impl FileDevice {
             model: id.model,
             serial: id.serial,
         };
-        Ok(FileDevice { info, fd: Arc::new(fd), driver, writable, regular: !block, cut_short: Rc::default() })
+        Ok(FileDevice { info, fd, driver, writable, regular: !block, cut_short: Rc::default() })
     }
 
     /// What a person says of the disk, in place of what the system says.

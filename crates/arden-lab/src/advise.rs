@@ -30,17 +30,35 @@ const POOL_FILE_BYTES: u64 = 320 << 20;
 const POOL_FILES: usize = 5;
 const LAYOUTS: [&str; 5] = ["simple", "mirror2", "mirror3", "parity", "dual-parity"];
 
-/// How long each measurement is, and how often.
+/// Intervals wider than this part of their value ask for more rounds.
+const WIDE: f64 = 0.2;
+/// So many times the rounds that were asked for, at the most.
+const ROUNDS_FACTOR: usize = 3;
+
+/// How long each measurement is, and how often: at least.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     pub rounds: usize,
     pub measure: Duration,
 }
 
+/// Rates by way and profile, of each round.
+type Rates = Vec<Vec<Vec<f64>>>;
+
 impl Effort {
     fn window(&self) -> Window {
         let measure_ns = self.measure.as_nanos() as u64;
         Window { warm_up_ns: measure_ns / 5, measure_ns }
+    }
+
+    /// Whether one more round is worth its time.
+    fn goes_on(&self, round: usize, rates: &Rates) -> bool {
+        let wide = || {
+            let (first, others) = (&rates[0], &rates[1..]);
+            let width = |(a, b): (&Vec<f64>, &Vec<f64>)| stats::paired_ratio(a, b).width();
+            others.iter().any(|w| w.iter().zip(first).map(width).any(|w| w.is_nan() || w > WIDE))
+        };
+        round < self.rounds || round < ROUNDS_FACTOR * self.rounds && wide()
     }
 }
 
@@ -104,12 +122,16 @@ fn shares(ways: &[Way], effort: Effort, live: &Live, view: &mut View, outcome: &
         sources.push(s);
     }
     let profiles = profiles();
-    let mut rates = vec![vec![Vec::new(); profiles.len()]; ways.len()];
-    for _ in 0..effort.rounds {
-        for (w, way) in ways.iter().enumerate() {
+    let mut rates: Rates = vec![vec![Vec::new(); profiles.len()]; ways.len()];
+    let mut round = 0;
+    while result.is_ok() && effort.goes_on(round, &rates) {
+        for k in 0..ways.len() {
             if result.is_err() {
                 break;
             }
+            // Nobody is always first.
+            let w = (k + round) % ways.len();
+            let way = &ways[w];
             let step = |p: &Profile| Step {
                 title: format!("{}, {}", way.name, p.name),
                 load: load_of(p, OUTSTANDING, None, FILE_BYTES, way.write_through),
@@ -122,6 +144,7 @@ fn shares(ways: &[Way], effort: Effort, live: &Live, view: &mut View, outcome: &
                 Ok(())
             });
         }
+        round += 1;
     }
     for s in &mut sources {
         let _ = s.remove();
@@ -148,9 +171,12 @@ fn layouts(dir: &Path, effort: Effort, live: &Live, view: &mut View, outcome: &m
         files.push(path);
     }
     let profiles: Vec<Profile> = profiles();
-    let mut rates = vec![vec![Vec::new(); profiles.len()]; LAYOUTS.len()];
-    for _ in 0..effort.rounds.min(2) {
-        for (l, name) in LAYOUTS.iter().enumerate() {
+    let mut rates: Rates = vec![vec![Vec::new(); profiles.len()]; LAYOUTS.len()];
+    let mut round = 0;
+    while effort.goes_on(round, &rates) {
+        for k in 0..LAYOUTS.len() {
+            let l = (k + round) % LAYOUTS.len();
+            let name = LAYOUTS[l];
             let Some(layout) = Layout::parse(name) else { fail!("no layout {name}") };
             let setup = Setup { layout, disks: POOL_FILES, cache: true, interleave_bytes: 256 << 10 };
             view.say(&format!("a pool with a {name} space"));
@@ -170,6 +196,7 @@ fn layouts(dir: &Path, effort: Effort, live: &Live, view: &mut View, outcome: &m
                 rates[l][i].push(measured.recorder.figures().io_s);
             }
         }
+        round += 1;
     }
     for (l, name) in LAYOUTS.iter().enumerate().skip(1) {
         for (i, p) in profiles.iter().enumerate() {
@@ -247,11 +274,12 @@ pub fn verdict(outcome: &mut Outcome) {
     let say = |r: &Ratio| {
         let slower = (r.ratio.value - 1.0) * 100.0;
         let sure = r.ratio.low > 1.0 || r.ratio.high < 1.0;
+        let between = format!("{:+.0} to {:+.0} %", (r.ratio.low - 1.0) * 100.0, (r.ratio.high - 1.0) * 100.0);
         match (sure, slower) {
-            (false, s) if r.ratio.width() > 1.0 => format!("too noisy to say ({s:+.0} %)"),
-            (false, s) => format!("no difference shown ({s:+.0} %)"),
-            (true, s) if s < 100.0 => format!("{s:+.0} % time"),
-            (true, _) => format!("{:.1} times the time", r.ratio.value),
+            (false, s) if r.ratio.width().is_nan() || r.ratio.width() > 1.0 => format!("too noisy to say ({s:+.0} %)"),
+            (false, _) => format!("no difference shown ({between})"),
+            (true, s) if s < 100.0 => format!("{s:+.0} % time ({between})"),
+            (true, _) => format!("{:.1} times the time ({:.1} to {:.1})", r.ratio.value, r.ratio.low, r.ratio.high),
         }
     };
     let mut kinds: Vec<&str> = Vec::new();

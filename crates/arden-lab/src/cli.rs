@@ -7,7 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::{
     Result,
     client::Protection,
-    compare, experiment_cli, fail,
+    compare,
+    daemon::Home,
+    experiment_cli, fail,
     load::{Access, Live, profile},
     outcome::Outcome,
     page, password,
@@ -21,10 +23,14 @@ pub enum Lab {
     /// Load a file, a disk or a share of any SMB server, and measure it
     #[command(
         after_help = "Profiles: file-copy, file-server, database, streaming, restore, all, and those of --profiles FILE.\n\
-        TARGET: a file, a directory (a file is made in it and removed), a block device, smb://user@host[:port]/share[/path], null.\n\n\
+        TARGET: a file, a directory (a file is made in it and removed), a block device, smb://user@host[:port]/share[/path],\n\
+        space:NAME (its blocks) and volume:NAME[/file] of the daemon of --state (one is started while none runs),\n\
+        sim:LAYOUT,DISKS,KIND[,interleave=SIZE][,columns=N] (disks of KIND sas, sas-uncached or ssd in virtual time), null.\n\n\
         Example:\n  arden lab run database --target /srv/test --outstanding 1,8..64 --file-size 4g\n  \
         arden lab run all --target smb://alice@files/docs --clients 4 --seal\n  \
         arden lab run streaming --target /dev/sdb --duration 30s\n  \
+        arden lab run database --target volume:docs --outstanding 8 --file-size 1g\n  \
+        arden lab run all --target sim:parity,5,sas --outstanding 8,64\n  \
         arden lab run file-server --target smb://alice@127.0.0.1:4450/docs --rate 2000 --out rate.json"
     )]
     Run(Box<RunArgs>),
@@ -122,7 +128,7 @@ pub struct AdviseArgs {
     /// Of each measurement
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     pub duration: String,
-    /// Measurements of each kind
+    /// Measurements of each kind at least; up to three times as many while intervals are wider than a fifth
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// The program to start in a directory [default: this one]
@@ -250,10 +256,10 @@ impl WireArgs {
     }
 }
 
-/// Does what a verb says. `json`: the result on standard output too.
-pub fn run(verb: &Lab, json: bool) -> Result<()> {
+/// Does what a verb says. `json`: the result on standard output too. `home`: of the daemon that targets may mean.
+pub fn run(verb: &Lab, home: &Home, json: bool) -> Result<()> {
     match verb {
-        Lab::Run(args) => load(args, json),
+        Lab::Run(args) => load(args, home, json),
         Lab::Experiment(args) => experiment_cli::run(args, json),
         Lab::Advise(args) => experiment_cli::advise(args, json),
         Lab::Report(args) => report(args),
@@ -289,7 +295,7 @@ fn report(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-fn plan(args: &RunArgs) -> Result<Plan> {
+fn plan(args: &RunArgs, home: &Home) -> Result<Plan> {
     let access = match (args.random, args.sequential) {
         (true, _) => Some(Access::Random),
         (_, true) => Some(Access::Sequential),
@@ -325,11 +331,12 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         verify: args.verify,
         force: args.force,
         wire: args.wire.wire(&args.target)?,
+        home: home.clone(),
     })
 }
 
-fn load(args: &RunArgs, json: bool) -> Result<()> {
-    let plan = plan(args)?;
+fn load(args: &RunArgs, home: &Home, json: bool) -> Result<()> {
+    let plan = plan(args, home)?;
     let live = Arc::new(Live::default());
     stop_on_signal(&live);
     let outcome = run::run(&plan, &live, &mut View::default());

@@ -11,7 +11,7 @@ use arden_lab::{
     Result,
     bench::{self, Guard, Results, Row},
     client::Target,
-    memory, report, servers,
+    daemon, memory, report, servers,
     work::{Amount, Bench, Sample, Work},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -263,7 +263,7 @@ fn write_pages(
     }
     fs::write(page, text)?;
     if let Ok(readme) = fs::read_to_string("README.md")
-        && let Some(new) = report::replace_section(&readme, &format!("{main}\n{memory}"))
+        && let Some(new) = report::replace_section(&readme, "bench", &format!("{main}\n{memory}"))
     {
         fs::write("README.md", new)?;
     }
@@ -305,7 +305,7 @@ fn bench_space(args: &SpacesArgs) -> Result<()> {
         (whole.then(|| PathBuf::from("README.md")), &page::summary(&lines)),
     ] {
         let Some(path) = path else { continue };
-        if let Some(new) = page::replace_section(&fs::read_to_string(&path)?, table) {
+        if let Some(new) = report::replace_section(&fs::read_to_string(&path)?, "bench-space", table) {
             fs::write(path, new)?;
         }
     }
@@ -317,7 +317,7 @@ fn main() {
         Verb::Bench(args) => compare(&args),
         Verb::BenchSpace(args) => bench_space(&args),
         Verb::Work(args) => run(&args),
-        Verb::Lab(verb) => arden_lab::cli::run(&verb, false),
+        Verb::Lab(verb) => arden_lab::cli::run(&verb, &daemon::default_home(), false),
     };
     if let Err(e) = result {
         eprintln!("arden-lab: {e}");

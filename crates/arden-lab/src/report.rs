@@ -109,14 +109,12 @@ pub fn memory_table(results: &Results) -> String {
     out
 }
 
-const BEGIN: &str = "<!-- bench: begin -->";
-const END: &str = "<!-- bench: end -->";
-
-/// Puts `table` between the markers of a page; None: it has none.
-pub fn replace_section(page: &str, table: &str) -> Option<String> {
-    let (head, rest) = page.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}\n{table}{END}{tail}"))
+/// Puts `table` between a page's markers `<!-- NAME: begin -->` and `end`; None: it has none.
+pub fn replace_section(page: &str, name: &str, table: &str) -> Option<String> {
+    let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
+    let (head, rest) = page.split_once(&begin)?;
+    let (_, tail) = rest.split_once(&end)?;
+    Some(format!("{head}{begin}\n{table}{end}{tail}"))
 }
 
 #[cfg(test)]
@@ -152,8 +150,8 @@ mod tests {
 
     #[test]
     fn sections_are_replaced() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(replace_section(&page, "new\n").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
-        assert_eq!(replace_section("nothing", "new"), None);
+        let page = |table: &str| format!("a\n<!-- bench: begin -->\n{table}<!-- bench: end -->\nb\n");
+        assert_eq!(replace_section(&page("old\n"), "bench", "new\n").unwrap(), page("new\n"));
+        assert_eq!(replace_section(&page("old\n"), "bench-space", "new"), None);
     }
 }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use crate::{
-    Result, fail,
+    Result,
+    daemon::Home,
+    fail,
     load::{Access, Figures, Live, Load, Profile, Window, profile::size},
     outcome::{Outcome, Point},
     source::{self, Need, Wire},
@@ -33,6 +35,8 @@ pub struct Plan {
     pub verify: bool,
     pub force: bool,
     pub wire: Wire,
+    /// Of the daemon whose spaces and volumes are meant.
+    pub home: Home,
 }
 
 /// `1,3,8..512`: numbers, and ranges that double.
@@ -100,7 +104,7 @@ fn settings(outcome: &mut Outcome, plan: &Plan) {
     outcome.set("clients", plan.clients);
     outcome.set("write-through", plan.write_through);
     outcome.set("verify", plan.verify);
-    if plan.target.starts_with("smb://") {
+    if plan.target.starts_with("smb://") || plan.target.starts_with("volume:") {
         outcome.set("channels", plan.wire.channels);
         outcome.set("protection", format!("{:?}", plan.wire.protection));
     }
@@ -125,7 +129,7 @@ pub fn run(plan: &Plan, live: &Live, view: &mut View) -> Outcome {
 fn measure(plan: &Plan, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let writes = plan.profiles.iter().any(|p| p.read_percent < 100);
     let verify = plan.verify.then_some(0x00C0_FFEE);
-    let mut source = source::parse(&plan.target, &plan.wire)?;
+    let mut source = source::parse(&plan.target, &plan.wire, &plan.home)?;
     let need = Need { writes, force: plan.force, verify, file_bytes: plan.file_bytes };
     view.say("making and filling the test file");
     let result = source.prepare(&need, live).and_then(|prepared| {
@@ -306,6 +310,7 @@ mod tests {
             verify: true,
             force: false,
             wire: Wire { protection: crate::client::Protection::Plain, channels: 1, password: None },
+            home: Home::default(),
         };
         let outcome = run(&plan, &Live::default(), &mut View::quiet());
         assert_eq!(outcome.problem, None);

@@ -12,6 +12,8 @@ use crate::{Result, client::Target, cpu, fail};
 
 pub const USER: &str = "tester";
 pub const PASSWORD: &str = "pw";
+/// How long a daemon may take until it answers, on a machine that has other work.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Running {
     pub name: String,
@@ -77,28 +79,40 @@ pub fn arden(program: &Path, work: &Path) -> Result<Running> {
     arden_with(program, work, &[("test", "share", None)])
 }
 
-/// Starts `program` with shares: name, directory under `work`, and an option of `arden share add`.
-pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&str>)]) -> Result<Running> {
-    let (state, port) = (work.join("state"), free_port()?);
-    fs::create_dir_all(&state)?;
-    let log = fs::File::create(work.join("log"))?;
+/// Starts `program` on a state directory; what it says goes to `log`. It has answered when this returns.
+pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
+    let port = free_port()?;
+    let out = fs::File::create(log)?;
     let child = Command::new(program)
         .arg("--state")
-        .arg(&state)
+        .arg(state)
         .args(["serve", "--log", "warn", "--listen", &format!("127.0.0.1:{port}")])
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()?;
-    let running =
+        .stdout(out.try_clone()?)
+        .stderr(out)
+        .spawn()
+        .map_err(|e| crate::LabError(format!("{}: {e}", program.display())))?;
+    let mut running =
         Running { name: "arden".to_string(), target: target(port), pid: child.id(), stop: Stop::Child(child) };
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while run(Command::new(program).arg("--state").arg(&state).arg("status")).is_err() {
-        if Instant::now() > deadline {
-            fail!("{} does not start: {}", program.display(), fs::read_to_string(work.join("log"))?);
+    let deadline = Instant::now() + START_TIMEOUT;
+    while run(Command::new(program).arg("--state").arg(state).arg("status")).is_err() {
+        let ended = match &mut running.stop {
+            Stop::Child(child) => child.try_wait()?.is_some(),
+            Stop::Script { .. } => false,
+        };
+        if ended || Instant::now() > deadline {
+            fail!("{} does not start: {}", program.display(), fs::read_to_string(log)?.trim());
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+    Ok(running)
+}
+
+/// Starts `program` with shares: name, directory under `work`, and an option of `arden share add`.
+pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&str>)]) -> Result<Running> {
+    let state = work.join("state");
+    fs::create_dir_all(&state)?;
+    let running = daemon(program, &state, &work.join("log"))?;
     run(Command::new(program).arg("--state").arg(&state).args(["user", "add", USER, "--password", PASSWORD]))?;
     for (name, dir, option) in shares {
         let dir = work.join(dir);

@@ -4,9 +4,10 @@
 use std::{
     fs,
     net::ToSocketAddrs,
-    os::unix::fs::FileTypeExt,
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use arden_block::{BLOCK_BYTES, BlockDevice, Rt, file::FileDevice, identify};
@@ -14,12 +15,15 @@ use arden_block::{BLOCK_BYTES, BlockDevice, Rt, file::FileDevice, identify};
 use crate::{
     Result,
     client::{self, Protection, requests as r},
-    cpu, fail,
+    cpu,
+    daemon::{Home, SpaceSource, VolumeSource},
+    fail,
     load::{
         BlockTarget, Content, Live, NullTarget, Target, fill,
         profile::size,
         smb::{How, SmbFile, SmbTarget},
     },
+    simulated::Simulated,
 };
 
 /// The size of a test file that nobody gave one.
@@ -73,10 +77,20 @@ pub struct Wire {
     pub password: Option<String>,
 }
 
-/// A source by its name: `null`, `smb://user@host[:port]/share[/path]`, or a path.
-pub fn parse(text: &str, wire: &Wire) -> Result<Box<dyn Source>> {
+/// A source by its name: `null`, `smb://user@host[:port]/share[/path]`, `space:NAME`, `volume:NAME[/path]`, `sim:...`, or a
+/// path.
+pub fn parse(text: &str, wire: &Wire, home: &Home) -> Result<Box<dyn Source>> {
     if text == "null" {
         return Ok(Box::new(Null));
+    }
+    if let Some(name) = text.strip_prefix("space:") {
+        return Ok(Box::new(SpaceSource::new(name, home)?));
+    }
+    if let Some(name) = text.strip_prefix("volume:") {
+        return Ok(Box::new(VolumeSource::new(name, home, wire)?));
+    }
+    if let Some(setup) = text.strip_prefix("sim:") {
+        return Ok(Box::new(Simulated::parse(setup)?));
     }
     if let Some(rest) = text.strip_prefix("smb://") {
         return Ok(Box::new(Share { file: share(rest, wire)?, created: false, server: None }));
@@ -84,7 +98,7 @@ pub fn parse(text: &str, wire: &Wire) -> Result<Box<dyn Source>> {
     if text.contains("://") {
         fail!("{text}: only smb:// is known");
     }
-    Ok(Box::new(Disk { path: PathBuf::from(text), created: false }))
+    Ok(Box::new(Disk { path: PathBuf::from(text), created: false, locked: Mutex::default() }))
 }
 
 /// A file on a share, or a directory to make one in.
@@ -132,13 +146,13 @@ pub fn own_name() -> String {
 
 fn contents(need: &Need) -> Content {
     match need.verify {
-        Some(seed) => Content::verified(seed, 0, true),
+        Some(seed) => Content::verified(seed, 0, BLOCK_BYTES as u32, true),
         None => Content::plain(1),
     }
 }
 
 /// Refuses to use what is there, unless that does no harm or is allowed.
-fn existing(what: &str, has_bytes: u64, need: &Need) -> Result<Prepared> {
+pub fn existing(what: &str, has_bytes: u64, need: &Need) -> Result<Prepared> {
     if need.writes && !need.force {
         fail!("{what} exists and this load writes to it: name a new file, or give --force to overwrite it");
     }
@@ -175,6 +189,8 @@ impl Source for Null {
 struct Disk {
     path: PathBuf,
     created: bool,
+    /// The first client's descriptor. It holds the lock against other processes; further clients share it.
+    locked: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 fn device(rt: &Rt, path: &Path, writes: bool) -> Result<Rc<dyn BlockDevice>> {
@@ -238,15 +254,18 @@ impl Source for Disk {
 
     fn open(&self, writes: bool, _: bool) -> Result<Box<dyn Target>> {
         let rt = Rt::real();
-        let device = device(&rt, &self.path, writes)?;
-        Ok(Box::new(BlockTarget::new(&rt, device)))
-    }
-
-    fn many(&self) -> bool {
-        false
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = match &*locked {
+            Some(fd) => FileDevice::open_again(&rt, &self.path, writes, fd.clone()),
+            None => FileDevice::open(&rt, &self.path, writes),
+        };
+        let device = opened.map_err(|e| crate::LabError(format!("{}: {e}", self.path.display())))?;
+        *locked = Some(device.descriptor());
+        Ok(Box::new(BlockTarget::new(&rt, Rc::new(device))))
     }
 
     fn remove(&mut self) -> Result<()> {
+        *self.locked.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         if std::mem::take(&mut self.created) {
             fs::remove_file(&self.path)?;
         }
@@ -356,7 +375,9 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("precious");
         fs::write(&path, vec![7; 2 << 20]).unwrap();
-        let prepare = |need: Need| parse(path.to_str().unwrap(), &wire()).unwrap().prepare(&need, &Live::default());
+        let prepare = |need: Need| {
+            parse(path.to_str().unwrap(), &wire(), &Home::default()).unwrap().prepare(&need, &Live::default())
+        };
         let refused = prepare(Need { writes: true, ..Need::default() }).unwrap_err().to_string();
         assert!(refused.contains("--force"), "{refused}");
         let small = prepare(Need { file_bytes: Some(4 << 20), ..Need::default() }).unwrap_err().to_string();
@@ -366,14 +387,14 @@ mod tests {
         assert!(fs::read(&path).unwrap().iter().all(|b| *b == 7));
 
         // What is made is filled, and goes.
-        let mut made = parse(dir.to_str().unwrap(), &wire()).unwrap();
+        let mut made = parse(dir.to_str().unwrap(), &wire(), &Home::default()).unwrap();
         let need = Need { writes: true, file_bytes: Some(3 << 20), ..Need::default() };
         assert_eq!(made.prepare(&need, &Live::default()).unwrap().file_bytes, 3 << 20);
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
         made.remove().unwrap();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
         let huge = Need { file_bytes: Some(1 << 60), ..need };
-        let mut made = parse(dir.join("huge").to_str().unwrap(), &wire()).unwrap();
+        let mut made = parse(dir.join("huge").to_str().unwrap(), &wire(), &Home::default()).unwrap();
         assert!(made.prepare(&huge, &Live::default()).unwrap_err().to_string().contains("are free"));
         made.remove().unwrap();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
@@ -383,9 +404,9 @@ mod tests {
     #[test]
     fn a_target_that_cannot_be_reached_is_named() {
         let port = crate::servers::free_port().unwrap();
-        let mut s = parse(&format!("smb://a@127.0.0.1:{port}/s"), &wire()).unwrap();
+        let mut s = parse(&format!("smb://a@127.0.0.1:{port}/s"), &wire(), &Home::default()).unwrap();
         let e = s.prepare(&Need::default(), &Live::default()).unwrap_err().to_string();
         assert!(e.contains(&port.to_string()) && e.contains("cannot be reached"), "{e}");
-        assert!(parse("ftp://x", &wire()).is_err());
+        assert!(parse("ftp://x", &wire(), &Home::default()).is_err());
     }
 }

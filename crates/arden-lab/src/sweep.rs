@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Result, cpu, fail,
-    load::{Content, Figures, Live, Load, Measured, Recorder, Window, drive},
+    load::{Content, Figures, Live, Load, Measured, Recorder, Window, content::UNIT_BYTES, drive, profile::size},
     source::{Prepared, Source},
     view::View,
 };
@@ -33,27 +33,55 @@ pub struct Clients {
     pub verify: Option<u64>,
 }
 
-/// Cuts the file into as many parts as there are clients.
-fn part(load: &Load, clients: usize, i: usize) -> Load {
-    let whole = u64::from(load.block_bytes).max(1 << 20);
-    let each = (load.file_bytes / clients as u64) / whole * whole;
-    if clients == 1 || each == 0 {
-        return Load { seed: load.seed + i as u64, ..load.clone() };
+/// How the file is cut into as many parts as there are clients: the same for all loads, so that nobody ever writes into
+/// what another one knows.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    clients: usize,
+    /// Parts begin at multiples of this; every block of every load fits.
+    whole_bytes: u64,
+    /// What divides all offsets and lengths.
+    grain_bytes: u32,
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+impl Parts {
+    fn of(steps: &[Step], clients: usize) -> Parts {
+        let blocks = || steps.iter().map(|s| u64::from(s.load.block_bytes).max(1));
+        let grain_bytes = blocks().fold(0, common_divisor).max(1);
+        let whole_bytes = blocks().max().unwrap_or(1).max(1 << 20).next_multiple_of(grain_bytes);
+        Parts { clients, whole_bytes, grain_bytes: grain_bytes as u32 }
     }
-    Load {
-        base_bytes: load.base_bytes + each * i as u64,
-        file_bytes: each,
-        rate: load.rate.map(|r| r / clients as f64),
-        seed: load.seed.wrapping_add(1000 * i as u64),
-        ..load.clone()
+
+    fn load(&self, load: &Load, i: usize) -> Result<Load> {
+        if self.clients == 1 {
+            return Ok(load.clone());
+        }
+        let each = (load.file_bytes / self.clients as u64) / self.whole_bytes * self.whole_bytes;
+        if each == 0 {
+            let least = size(self.whole_bytes * self.clients as u64);
+            fail!("the file is too small for {} clients: {} of at least {least}", self.clients, size(load.file_bytes));
+        }
+        Ok(Load {
+            base_bytes: load.base_bytes + each * i as u64,
+            file_bytes: each,
+            rate: load.rate.map(|r| r / self.clients as f64),
+            seed: load.seed.wrapping_add(1000 * i as u64),
+            ..load.clone()
+        })
     }
 }
 
 /// One client's life: a target, then loads until there are none.
+#[allow(clippy::too_many_arguments)]
 fn client(
     source: &dyn Source,
     how: Clients,
     prepared: Prepared,
+    grain_bytes: u32,
     loads: mpsc::Receiver<(Load, Window)>,
     opened: mpsc::Sender<Result<bool>>,
     answers: mpsc::Sender<Measured>,
@@ -65,26 +93,21 @@ fn client(
     };
     let _ = opened.send(Ok(target.is_real()));
     drop(opened);
-    let mut plain = Content::plain(1);
-    let mut verified: Option<(u32, Content)> = None;
-    // Versions are counted by blocks of one size: when it changes, what was written is not known any more.
-    let mut known = prepared.filled;
+    let mut content = match how.verify {
+        None => Content::plain(1),
+        Some(seed) => Content::verified(seed, prepared.file_bytes, grain_bytes, prepared.filled),
+    };
+    let mut failed = false;
     for (load, window) in loads {
-        let content = match how.verify {
-            None => &mut plain,
-            Some(seed) => {
-                let blocks = load.file_bytes / u64::from(load.block_bytes.max(1));
-                let same = verified.take().filter(|v| v.0 == load.block_bytes);
-                let fresh = || (load.block_bytes, Content::verified(seed, blocks, known));
-                let content = same.unwrap_or_else(fresh);
-                known &= !how.writes;
-                &mut verified.insert(content).1
-            }
-        };
-        let measured = drive(target.as_mut(), &load, window, content, live);
+        let measured = drive(target.as_mut(), &load, window, &mut content, live);
+        failed = measured.problem.is_some();
         if answers.send(measured).is_err() {
-            return;
+            break;
         }
+    }
+    // After a problem something may be under way still, and nobody may answer.
+    if !failed {
+        let _ = target.close();
     }
 }
 
@@ -101,6 +124,10 @@ pub fn run(
     if how.count == 0 || how.count > 1 && !source.many() {
         fail!("{} takes one client at a time; --outstanding says how much it is asked at once", source.name());
     }
+    let parts = Parts::of(steps, how.count);
+    if how.verify.is_some() && parts.grain_bytes as usize % UNIT_BYTES != 0 {
+        fail!("only blocks that are multiples of {UNIT_BYTES} bytes can be verified");
+    }
     std::thread::scope(|scope| {
         let (answer, answers) = mpsc::channel();
         let (opened, opens) = mpsc::channel();
@@ -108,7 +135,7 @@ pub fn run(
         for _ in 0..how.count {
             let (send, loads) = mpsc::channel();
             let (opened, answer) = (opened.clone(), answer.clone());
-            scope.spawn(move || client(source, how, prepared, loads, opened, answer, live));
+            scope.spawn(move || client(source, how, prepared, parts.grain_bytes, loads, opened, answer, live));
             clients.push(send);
         }
         drop((opened, answer));
@@ -121,7 +148,7 @@ pub fn run(
         }
         for (i, step) in steps.iter().enumerate() {
             for (c, client) in clients.iter().enumerate() {
-                let _ = client.send((part(&step.load, how.count, c), step.window));
+                let _ = client.send((parts.load(&step.load, c)?, step.window));
             }
             let (figures, problem) = collect(source, how.count, step, &answers, live, view, real)?;
             each(i, figures, problem.as_deref())?;

@@ -153,7 +153,7 @@ fn verification_finds_what_a_disk_did_wrong() {
     let mut small = load(16);
     small.file_bytes = 8 << 20;
     let live = Live::default();
-    let mut content = Content::verified(3, small.file_bytes / 8192, true);
+    let mut content = Content::verified(3, small.file_bytes, 8192, true);
     fill(&mut target, small.file_bytes, &mut content, &live).unwrap();
     let window = Window { warm_up_ns: 0, measure_ns: SECOND / 20 };
     let good = drive(&mut target, &small, window, &mut content, &live);

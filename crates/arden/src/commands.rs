@@ -29,7 +29,10 @@ pub fn run(cli: Cli) -> Result<()> {
     let out = Out { client: Client::new(&state), json: cli.json };
     match cli.noun {
         Noun::Serve(_) => Ok(()),
-        Noun::Lab(verb) => arden_lab::cli::run(&verb, out.json).map_err(|e| AdminError::failed(e.to_string(), "")),
+        Noun::Lab(verb) => {
+            let home = arden_lab::daemon::Home { state, program: std::env::current_exe().ok() };
+            arden_lab::cli::run(&verb, &home, out.json).map_err(|e| AdminError::failed(e.to_string(), ""))
+        }
         Noun::Disk(verb) => storage::disk(&out, verb),
         Noun::Pool(verb) => storage::pool(&out, verb),
         Noun::Space(verb) => storage::space(&out, verb),

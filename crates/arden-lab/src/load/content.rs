@@ -5,7 +5,8 @@ use arden_block::{Buf, SharedBuf, rng::Rng};
 
 use crate::{Result, fail};
 
-const UNIT_BYTES: usize = 512;
+/// What is made and compared at once.
+pub const UNIT_BYTES: usize = 512;
 const POOL_BYTES: usize = 4 << 20;
 /// A block whose content is not ours.
 pub const UNKNOWN: u32 = u32::MAX;
@@ -15,9 +16,23 @@ pub struct Content {
     seed: u64,
     pool: SharedBuf,
     turn: usize,
-    /// The version that each block has, when data is verified; by blocks of `block_bytes`.
-    versions: Option<Vec<u32>>,
+    versions: Option<Versions>,
+    /// Offsets of requests under way, when data is verified.
     busy: std::collections::HashSet<u64>,
+}
+
+/// Which write put each grain there. Every block of every load is a whole number of grains, so that what is known outlasts
+/// a change of the block size.
+struct Versions {
+    grain_bytes: u32,
+    of: Vec<u32>,
+}
+
+impl Versions {
+    fn at(&mut self, offset: u64, bytes: u32) -> &mut [u32] {
+        let from = (offset / u64::from(self.grain_bytes)) as usize;
+        &mut self.of[from..from + (bytes / self.grain_bytes) as usize]
+    }
 }
 
 fn splitmix(mut x: u64) -> u64 {
@@ -54,10 +69,12 @@ impl Content {
         Content { seed, pool: pool.share(), turn: 0, versions: None, busy: Default::default() }
     }
 
-    /// Contents that are compared when they are read; `known`: everything was filled with version 0.
-    pub fn verified(seed: u64, blocks: u64, known: bool) -> Content {
+    /// Contents that are compared when they are read; `known`: everything was filled with version 0. All offsets and
+    /// lengths are multiples of `grain_bytes`.
+    pub fn verified(seed: u64, file_bytes: u64, grain_bytes: u32, known: bool) -> Content {
         let first = if known { 0 } else { UNKNOWN };
-        Content { versions: Some(vec![first; blocks as usize]), ..Content::plain(seed) }
+        let of = vec![first; (file_bytes / u64::from(grain_bytes.max(1))) as usize];
+        Content { versions: Some(Versions { grain_bytes, of }), ..Content::plain(seed) }
     }
 
     pub fn verifies(&self) -> bool {
@@ -85,61 +102,75 @@ impl Content {
 
     fn made(&self, offset: u64, bytes: u32, version: u32) -> SharedBuf {
         let mut buf = Buf::new(bytes as usize);
-        for (i, part) in buf.chunks_mut(UNIT_BYTES).enumerate() {
-            unit(self.seed, offset + (i * UNIT_BYTES) as u64, version, part);
-        }
+        self.make(offset, version, &mut buf);
         buf.share()
     }
 
-    /// May a request for this block be sent now? With verification no two meet on one block.
-    pub fn reserve(&mut self, block: u64) -> bool {
-        !self.verifies() || self.busy.insert(block)
-    }
-
-    pub fn release(&mut self, block: u64) {
-        if self.verifies() {
-            self.busy.remove(&block);
+    fn make(&self, offset: u64, version: u32, out: &mut [u8]) {
+        for (i, part) in out.chunks_mut(UNIT_BYTES).enumerate() {
+            unit(self.seed, offset + (i * UNIT_BYTES) as u64, version, part);
         }
     }
 
-    /// The bytes of the next write to a block.
-    pub fn next(&mut self, block: u64, offset: u64, bytes: u32) -> SharedBuf {
-        let Some(versions) = &mut self.versions else { return self.random(bytes) };
-        let version = &mut versions[block as usize];
-        *version = version.wrapping_add(1) % UNKNOWN;
-        let version = *version;
-        self.made(offset, bytes, version)
+    /// May a request at this place be sent now? With verification no two meet there; all of one load have one size.
+    pub fn reserve(&mut self, offset: u64) -> bool {
+        !self.verifies() || self.busy.insert(offset)
     }
 
-    /// A write failed: what the block holds is not known any more.
-    pub fn forget(&mut self, block: u64) {
+    pub fn release(&mut self, offset: u64) {
+        if self.verifies() {
+            self.busy.remove(&offset);
+        }
+    }
+
+    /// The bytes of the next write at this place.
+    pub fn next(&mut self, offset: u64, bytes: u32) -> SharedBuf {
+        let Some(mut versions) = self.versions.take() else { return self.random(bytes) };
+        let mut buf = Buf::new(bytes as usize);
+        let grain_bytes = versions.grain_bytes as usize;
+        for (i, version) in versions.at(offset, bytes).iter_mut().enumerate() {
+            *version = version.wrapping_add(1) % UNKNOWN;
+            let from = i * grain_bytes;
+            self.make(offset + from as u64, *version, &mut buf[from..from + grain_bytes]);
+        }
+        self.versions = Some(versions);
+        buf.share()
+    }
+
+    /// A write failed: what is there is not known any more.
+    pub fn forget(&mut self, offset: u64, bytes: u32) {
         if let Some(versions) = &mut self.versions {
-            versions[block as usize] = UNKNOWN;
+            versions.at(offset, bytes).fill(UNKNOWN);
         }
     }
 
     /// Compares what was read; false: there was nothing to compare with.
-    pub fn check(&self, block: u64, offset: u64, data: &[u8]) -> Result<bool> {
-        let Some(versions) = &self.versions else { return Ok(false) };
-        let version = versions[block as usize];
-        if version == UNKNOWN {
-            return Ok(false);
-        }
-        let mut want = [0; UNIT_BYTES];
-        for (i, part) in data.chunks(UNIT_BYTES).enumerate() {
-            let at = offset + (i * UNIT_BYTES) as u64;
-            unit(self.seed, at, version, &mut want[..part.len()]);
-            if part != &want[..part.len()] {
-                let word =
-                    |n: usize| part.get(n..n + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight")));
-                fail!(
-                    "wrong data at byte {at}: written was version {version} for {at}, read is version {} for {}",
-                    word(8),
-                    word(0)
-                );
+    pub fn check(&mut self, offset: u64, data: &[u8]) -> Result<bool> {
+        let seed = self.seed;
+        let Some(versions) = &mut self.versions else { return Ok(false) };
+        let grain_bytes = versions.grain_bytes as usize;
+        let (mut want, mut compared) = ([0; UNIT_BYTES], false);
+        let known = versions.at(offset, data.len() as u32).iter().copied();
+        for (g, (grain, version)) in data.chunks(grain_bytes).zip(known).enumerate() {
+            if version == UNKNOWN {
+                continue;
+            }
+            compared = true;
+            for (i, part) in grain.chunks(UNIT_BYTES).enumerate() {
+                let at = offset + (g * grain_bytes + i * UNIT_BYTES) as u64;
+                unit(seed, at, version, &mut want[..part.len()]);
+                if part != &want[..part.len()] {
+                    let word =
+                        |n: usize| part.get(n..n + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight")));
+                    fail!(
+                        "wrong data at byte {at}: written was version {version} for {at}, read is version {} for {}",
+                        word(8),
+                        word(0)
+                    );
+                }
             }
         }
-        Ok(true)
+        Ok(compared)
     }
 }
 
@@ -149,26 +180,46 @@ mod tests {
 
     #[test]
     fn old_moved_and_damaged_bytes_are_found() {
-        let mut c = Content::verified(7, 16, true);
+        let mut c = Content::verified(7, 16 * 4096, 4096, true);
         let first = c.first(4096, 4096);
-        assert!(c.check(1, 4096, &first).unwrap());
-        let second = c.next(1, 4096, 4096);
-        assert!(c.check(1, 4096, &second).unwrap());
-        assert!(c.check(1, 4096, &first).unwrap_err().to_string().contains("version 0"));
-        assert!(c.check(2, 8192, &first).is_err(), "another block's bytes");
+        assert!(c.check(4096, &first).unwrap());
+        let second = c.next(4096, 4096);
+        assert!(c.check(4096, &second).unwrap());
+        assert!(c.check(4096, &first).unwrap_err().to_string().contains("version 0"));
+        assert!(c.check(8192, &first).is_err(), "another block's bytes");
         let mut flipped = second.to_vec();
         flipped[4000] ^= 1;
-        assert!(c.check(1, 4096, &flipped).is_err());
-        c.forget(1);
-        assert!(!c.check(1, 4096, &flipped).unwrap());
+        assert!(c.check(4096, &flipped).is_err());
+        c.forget(4096, 4096);
+        assert!(!c.check(4096, &flipped).unwrap());
+    }
+
+    #[test]
+    fn what_is_known_outlasts_a_change_of_the_block_size() {
+        let mut c = Content::verified(7, 1 << 20, 4096, true);
+        let large = c.first(0, 64 << 10);
+        let small = c.next(8192, 8192);
+        let mut now = large.to_vec();
+        assert!(c.check(0, &now).is_err(), "a part of it was overwritten");
+        now[8192..16384].copy_from_slice(&small);
+        assert!(c.check(0, &now).unwrap());
+        let large = c.next(0, 64 << 10);
+        assert!(c.check(8192, &large[8192..16384]).unwrap() && c.check(0, &now).is_err());
+        // Where nothing is known the rest is compared all the same.
+        c.forget(8192, 8192);
+        let mut other = large.to_vec();
+        other[9000] ^= 1;
+        assert!(c.check(0, &other).unwrap());
+        other[0] ^= 1;
+        assert!(c.check(0, &other).is_err());
     }
 
     #[test]
     fn two_requests_do_not_meet_on_a_verified_block() {
-        let mut c = Content::verified(7, 16, true);
-        assert!(c.reserve(3) && !c.reserve(3));
-        c.release(3);
-        assert!(c.reserve(3));
+        let mut c = Content::verified(7, 16 * 4096, 4096, true);
+        assert!(c.reserve(4096) && !c.reserve(4096));
+        c.release(4096);
+        assert!(c.reserve(4096));
     }
 
     #[test]
@@ -176,7 +227,7 @@ mod tests {
         let mut c = Content::plain(1);
         for bytes in [512u32, 4096, 65536, 1 << 20, 8 << 20] {
             for _ in 0..20 {
-                assert_eq!(c.next(0, 0, bytes).len(), bytes as usize);
+                assert_eq!(c.next(0, bytes).len(), bytes as usize);
             }
         }
     }

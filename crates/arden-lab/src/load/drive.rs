@@ -63,7 +63,7 @@ pub struct Measured {
 #[derive(Clone, Copy, Default)]
 struct Slot {
     due_ns: u64,
-    block: u64,
+    offset: u64,
     read: bool,
 }
 
@@ -95,14 +95,17 @@ impl Drive<'_> {
 
     /// Sends one request that was due at `due_ns`; false: every block is busy.
     fn send(&mut self, due_ns: u64) -> Result<bool> {
-        let mut block = self.pick();
+        let bytes = self.load.block_bytes;
+        let base = self.load.base_bytes;
+        let place = |block: u64| base + block * u64::from(bytes);
+        let mut offset = place(self.pick());
         let mut tries = 0;
-        while !self.content.reserve(block) {
+        while !self.content.reserve(offset) {
             tries += 1;
             if tries > 1000 {
                 return Ok(false);
             }
-            block = self.pick();
+            offset = place(self.pick());
         }
         let Some(tag) = self.free.pop() else { return Ok(false) };
         let read = match self.load.read_percent {
@@ -110,12 +113,11 @@ impl Drive<'_> {
             0 => false,
             percent => self.rng.below(100) < u64::from(percent),
         };
-        self.slots[tag as usize] = Slot { due_ns, block, read };
-        let (offset, bytes) = (self.load.base_bytes + block * u64::from(self.load.block_bytes), self.load.block_bytes);
+        self.slots[tag as usize] = Slot { due_ns, offset, read };
         let kind = if read { Kind::Read } else { Kind::Write };
         let op =
             Op { kind, offset, bytes, durable: self.load.durable, tag, want_data: read && self.content.verifies() };
-        let data = (!read).then(|| self.content.next(block, offset, bytes));
+        let data = (!read).then(|| self.content.next(offset, bytes));
         self.target.start(op, data.as_ref())?;
         Ok(true)
     }
@@ -124,22 +126,18 @@ impl Drive<'_> {
     fn take(&mut self, done: Done) -> Result<()> {
         let slot = self.slots[done.tag as usize];
         self.free.push(done.tag);
-        let offset = self.load.base_bytes + slot.block * u64::from(self.load.block_bytes);
+        let (offset, bytes) = (slot.offset, self.load.block_bytes);
         if let Some(error) = done.error {
-            self.content.forget(slot.block);
-            self.content.release(slot.block);
-            fail!(
-                "{} of {} bytes at {offset}: {error}",
-                if slot.read { "read" } else { "write" },
-                self.load.block_bytes
-            );
+            self.content.forget(offset, bytes);
+            self.content.release(offset);
+            fail!("{} of {bytes} bytes at {offset}: {error}", if slot.read { "read" } else { "write" });
         }
         if let Some(data) = &done.data
-            && self.content.check(slot.block, offset, data)?
+            && self.content.check(offset, data)?
         {
             self.recorder.verified += 1;
         }
-        self.content.release(slot.block);
+        self.content.release(offset);
         if (self.begin_ns..self.end_ns).contains(&slot.due_ns) {
             self.recorder.latency(done.at_ns.saturating_sub(slot.due_ns));
         }

@@ -150,11 +150,6 @@ impl SmbTarget {
         &mut self.channels[0].client
     }
 
-    pub fn close(mut self) -> Result<()> {
-        let id = self.id;
-        self.client().close(id)
-    }
-
     /// Sends what credits allow.
     fn send(&mut self) -> Result<()> {
         while let Some((op, _)) = self.waiting.front() {
@@ -255,6 +250,12 @@ impl Target for SmbTarget {
         self.wanted.insert(op.tag, (op.kind, op.bytes, op.want_data));
         self.waiting.push_back((op, data.cloned()));
         Ok(())
+    }
+
+    /// A persistent open that is only hung up on keeps everyone from the file until its time is over.
+    fn close(&mut self) -> Result<()> {
+        let id = self.id;
+        self.client().close(id)
     }
 
     fn wait(&mut self, until_ns: Option<u64>, done: &mut Vec<Done>) -> Result<()> {

@@ -45,6 +45,10 @@ pub trait Target {
     fn start(&mut self, op: Op, data: Option<&SharedBuf>) -> Result<()>;
     /// Sends what was taken, and waits until something is done or the clock says `until_ns`. Adds answers to `done`.
     fn wait(&mut self, until_ns: Option<u64>, done: &mut Vec<Done>) -> Result<()>;
+    /// Gives back what it holds elsewhere. Nothing may be under way.
+    fn close(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Blocks have to be multiples of this.
     fn granule_bytes(&self) -> u32 {
         1

@@ -4,9 +4,6 @@ use std::fmt::Write;
 
 use super::Line;
 
-const BEGIN: &str = "<!-- bench-space: begin -->";
-const END: &str = "<!-- bench-space: end -->";
-
 /// Every line, by section; what meets its aim is bold.
 pub fn tables(lines: &[Line]) -> String {
     let mut out = String::new();
@@ -47,13 +44,6 @@ pub fn summary(lines: &[Line]) -> String {
     out
 }
 
-/// Puts `table` between the markers of a page; None: it has none.
-pub fn replace_section(page: &str, table: &str) -> Option<String> {
-    let (head, rest) = page.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}\n{table}{END}{tail}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +65,5 @@ mod tests {
         assert!(t.contains("| 0.50 | ≥ 0.9 |") && t.contains("**-1.0 us** | ≤ 6 us |"), "{t}");
         let s = summary(&lines);
         assert!(s.contains("| a | 0.50 to 0.95 | 2 of 3 |") && s.contains("| b | 2.00 to 2.00 | 1 of 1 |"), "{s}");
-        let page = format!("x{BEGIN}\nold\n{END}y");
-        assert_eq!(replace_section(&page, "new\n").unwrap(), format!("x{BEGIN}\nnew\n{END}y"));
     }
 }
