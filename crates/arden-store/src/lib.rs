@@ -7,5 +7,6 @@ pub mod dir;
 pub mod fs;
 pub mod handles;
 pub mod name;
+pub mod root;
 pub mod store;
 pub mod table;

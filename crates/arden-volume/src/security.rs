@@ -3,13 +3,7 @@
 use std::sync::Arc;
 
 use arden_auth::{Token, new_descriptor};
-use arden_wire::{
-    access::FILE_ALL_ACCESS,
-    dtyp::{
-        Ace, Acl, CONTAINER_INHERIT_ACE as CI, INHERIT_ONLY_ACE as IO, OBJECT_INHERIT_ACE as OI,
-        SE_DACL_AUTO_INHERITED, SecurityDescriptor, well_known as wk,
-    },
-};
+use arden_wire::dtyp::{SecurityDescriptor, well_known as wk};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -19,24 +13,8 @@ use crate::{
     volume::Volume,
 };
 
-/// Read, write, execute and delete, without changing permissions.
-const MODIFY: u32 = 0x0013_01BF;
 /// Ids known by content.
 const IDS_CACHED_MAX: usize = 4096;
-
-/// A new volume's root: administrators and the system may do everything, everyone who logged on may work, and who makes
-/// something may do everything with it.
-pub fn default_root() -> SecurityDescriptor {
-    let aces = vec![
-        Ace::allow(&wk::BUILTIN_ADMINISTRATORS, FILE_ALL_ACCESS, OI | CI),
-        Ace::allow(&wk::SYSTEM, FILE_ALL_ACCESS, OI | CI),
-        Ace::allow(&wk::CREATOR_OWNER, FILE_ALL_ACCESS, OI | CI | IO),
-        Ace::allow(&wk::AUTHENTICATED_USERS, MODIFY, OI | CI),
-    ];
-    let mut sd = SecurityDescriptor::with_dacl(&wk::BUILTIN_ADMINISTRATORS, &wk::SYSTEM, Acl::new(aces));
-    sd.control |= SE_DACL_AUTO_INHERITED;
-    sd
-}
 
 /// What a file made without a descriptor in a directory with `parent` gets.
 pub fn inherited(parent: &SecurityDescriptor, directory: bool) -> SecurityDescriptor {

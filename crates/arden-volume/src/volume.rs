@@ -179,7 +179,7 @@ impl Volume {
         }
         let created = self.superblock.lock().created;
         let mut t = self.begin();
-        let sd = t.intern_descriptor(&crate::security::default_root())?;
+        let sd = t.intern_descriptor(&arden_store::root::default_descriptor())?;
         let root = Inode {
             directory: true,
             creation: created,

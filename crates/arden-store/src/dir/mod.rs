@@ -187,7 +187,7 @@ impl DirStore {
             unpresentable: AtomicU64::new(0),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            default_root: Arc::new(security::default_root()),
+            default_root: Arc::new(crate::root::default_descriptor()),
             watcher: OnceLock::new(),
             uncommitted: commit::Uncommitted::default(),
             in_memory,
