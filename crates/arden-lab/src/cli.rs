@@ -22,7 +22,7 @@ use crate::{
 pub enum Lab {
     /// Load a file, a disk or a share of any SMB server, and measure it
     #[command(
-        after_help = "Profiles: file-copy, file-server, database, streaming, restore, all, and those of --profiles FILE.\n\
+        after_help = "Profiles: file-copy, file-server, database, streaming, restore, all, and those of --profiles-from FILE.\n\
         TARGET: a file, a directory (a file is made in it and removed), a block device, smb://user@host[:port]/share[/path],\n\
         space:NAME (its blocks) and volume:NAME[/file] of the daemon of --state (one is started while none runs),\n\
         sim:LAYOUT,DISKS,KIND[,interleave=SIZE][,columns=N] (disks of KIND sas, sas-uncached or ssd in virtual time), null.\n\n\
