@@ -474,3 +474,82 @@ fn a_disk_that_is_kept_while_it_is_removed_is_a_member_or_holds_nothing() {
     }
     assert!(0 < removed && removed < 40, "{removed} removals");
 }
+
+#[test]
+fn a_space_without_its_disks_waits_for_them_and_keeps_nobody_from_the_others() {
+    for (layout, columns) in [(Layout::Mirror2, 1), (Layout::Parity, 3)] {
+        for crash_ns in [None, Some(600_000), Some(1_500_000), Some(2_500_000), Some(3_500_000), Some(5_000_000)] {
+            let d = disks(6, 7000);
+            let all = d.clone();
+            let without = life(&d, None, |rt| {
+                Box::pin(async move {
+                    let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+                    let config = PoolConfig { tick_ms: 1000, ..config() };
+                    let options = CreateOptions { slab_bytes: Some(128 << 10), config };
+                    let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+                    let size = 256 << 12;
+                    let a = pool.create_space("a", layout, Some(columns), 4096, size, Provision::Thin).await.unwrap();
+                    let b =
+                        pool.create_space("b", Layout::Mirror3, Some(1), 4096, size, Provision::Thin).await.unwrap();
+                    fill(&a, 1).await;
+                    fill(&b, 1).await;
+                    let places = pool.space_map(a.id()).unwrap();
+                    places[0].1[..2].iter().map(|c| usize::from(c.disk)).collect::<Vec<_>>()
+                })
+            })
+            .unwrap();
+            if crash_ns.is_some() {
+                let (all, away) = (d.clone(), without.clone());
+                life(&d, crash_ns, |rt| {
+                    Box::pin(async move {
+                        let _pool = open(&rt, &all, &away).await;
+                        rt.sleep_ns(1_000_000_000).await;
+                    })
+                });
+            }
+            let all = d.clone();
+            life(&d, None, |rt| {
+                Box::pin(async move {
+                    let pool = open(&rt, &all, &without).await.unwrap();
+                    let (a, b) = (pool.space_named("a").unwrap(), pool.space_named("b").unwrap());
+                    expect(&b, 1, "the other space").await;
+                    if layout == Layout::Mirror2 {
+                        // A stripe that was never put in its place reads as zeros; a copy does not.
+                        let read = a.read(BLOCK_BYTES, BLOCK_BYTES as usize).await;
+                        assert_eq!(read.unwrap_err(), SpaceError::Offline);
+                    }
+                    assert_eq!(a.write(0, block(3), true).await.unwrap_err(), SpaceError::Offline);
+                    assert!(pool.status().events.iter().any(|e| e.starts_with("space a has more disks away")));
+                    // The log turns over several times.
+                    for _ in 0..60 {
+                        fill(&b, 2).await;
+                    }
+                    b.flush().await.unwrap();
+                    if crash_ns.is_none() {
+                        for &i in &without {
+                            pool.return_disk(all[i].attach(&rt)).await.unwrap();
+                        }
+                        expect(&a, 1, "its disks are back").await;
+                        rt.sleep_ns(100_000_000).await;
+                        a.write(30 * BLOCK_BYTES, block(3), true).await.unwrap();
+                    }
+                })
+            })
+            .unwrap();
+            let all = d.clone();
+            life(&d, None, |rt| {
+                Box::pin(async move {
+                    let what = format!("{layout:?}, crash at {crash_ns:?}, all disks are back");
+                    let pool = open(&rt, &all, &[]).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+                    expect(&pool.space_named("a").unwrap(), 1, &what).await;
+                    expect(&pool.space_named("b").unwrap(), 2, &what).await;
+                    pool.resync().await.unwrap();
+                    let scrub = pool.scrub().await.unwrap();
+                    assert_eq!((scrub.undecided, scrub.lost), (0, 0), "{what}");
+                    pool.close().await.unwrap();
+                })
+            })
+            .unwrap();
+        }
+    }
+}

@@ -73,7 +73,11 @@ impl Pool {
             (j.seq, j.head)
         };
         let oldest = p.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
-        let start = oldest.map_or(head, |o| o.min(head));
+        let start = match p.opening.get() {
+            // The log of the last opening counts whole until the map names another.
+            true => (map.journal.start_seq, map.journal.start_pos),
+            false => oldest.map_or(head, |o| o.min(head)),
+        };
         (map.journal.start_seq, map.journal.start_pos) = start;
         map.flip_floor = p.next_flip.get();
         p.moved.borrow_mut().retain(|_, m| m.2 >= start.0);

@@ -68,6 +68,8 @@ pub(crate) struct Journal {
     queue: RefCell<VecDeque<Item>>,
     asked: Cell<u64>,
     done: Cell<u64>,
+    /// What was queued to be kept is in the log when so much is done.
+    kept: Cell<u64>,
     /// Blocks asked for that had left memory when their batch was built.
     skipped: Cell<u64>,
     /// Raised when what was queued had to be given up.
@@ -94,6 +96,20 @@ impl Journal {
 
     pub(crate) fn forget_disk(&self, disk: u16) {
         self.state.borrow_mut().disks.retain(|&d| d != disk);
+    }
+
+    /// Blocks that are to be kept are in the queue already.
+    pub(crate) fn keeps(&self) -> bool {
+        self.done.get() < self.kept.get()
+    }
+
+    /// Queues blocks that nobody waits for, behind all others.
+    pub(crate) fn keep(&self, items: impl IntoIterator<Item = Item>) {
+        let mut queue = self.queue.borrow_mut();
+        let before = queue.len();
+        queue.extend(items);
+        self.asked.set(self.asked.get() + (queue.len() - before) as u64);
+        self.kept.set(self.asked.get());
     }
 
     pub(crate) fn skipped(&self) -> u64 {
@@ -153,6 +169,9 @@ impl Pool {
         // on is what frees it. Only a log with no room at all is an error.
         if used > size / 2 {
             self.checkpoint().await?;
+            if j.state.borrow().used() > size / 2 {
+                self.queue_stuck();
+            }
         }
         self.departures_settled().await?;
         let (records, blocks, marks, taken) = self.build_batch(cap);
@@ -283,8 +302,9 @@ impl Pool {
     }
 }
 
-/// Reads the log from where the map says it begins. `disks` are those whose copies are up to date.
-pub(crate) async fn read_log(rec: &JournalRec, disks: &[Rc<DiskRt>]) -> SpaceResult<Vec<log::Batch>> {
+/// Reads the log from where the map says it begins, and says where it ends. `disks` are those
+/// whose copies are up to date.
+pub(crate) async fn read_log(rec: &JournalRec, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<log::Batch>, u64)> {
     let mut out = Vec::new();
     let (mut pos, mut seq) = (rec.start_pos, rec.start_seq);
     'next: loop {
@@ -312,7 +332,7 @@ pub(crate) async fn read_log(rec: &JournalRec, disks: &[Rc<DiskRt>]) -> SpaceRes
         }
         return match unread {
             Some(e) if !ended => Err(e),
-            _ => Ok(out),
+            _ => Ok((out, pos)),
         };
     }
 }

@@ -33,6 +33,7 @@ mod resync;
 mod scrub;
 mod slab;
 mod space;
+mod stuck;
 mod watch;
 
 pub use admin::ColumnPlace;

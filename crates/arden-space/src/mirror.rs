@@ -403,11 +403,21 @@ impl Space {
     /// Puts logged blocks in their place: every run of neighbours is one write.
     pub(crate) async fn apply_mirror(&self, bytes_max: u64) -> SpaceResult<u64> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut n = 0;
+        let (mut n, mut error) = (0, None);
         {
             let o = self.rt.overlay.borrow();
             let opening = self.pool.0.opening.get();
+            let per = self.rt.shape.group_bytes / BLOCK_BYTES;
+            let mut at = (u64::MAX, true);
             for (b, e) in o.snapshot(0, u64::MAX) {
+                if at.0 != b / per {
+                    at = (b / per, self.group_serves((b / per) as usize));
+                }
+                if !at.1 {
+                    // It waits for its disks, and nobody else for it.
+                    error = Some(SpaceError::Offline);
+                    continue;
+                }
                 if (!e.is_logged() && !opening) || n * BLOCK_BYTES >= bytes_max {
                     continue;
                 }
@@ -419,7 +429,6 @@ impl Space {
             }
         }
         let mut all: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
-        let mut error = None;
         for (a, b) in runs {
             let me = self.clone();
             all.push(Box::pin(async move { me.apply_run(a, b).await }));

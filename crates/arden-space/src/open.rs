@@ -197,20 +197,20 @@ impl Pool {
             map.outline(),
             old_journal.disks
         );
-        let log = read_log(&old_journal, &copies).await?;
+        let (log, end) = read_log(&old_journal, &copies).await?;
         let pool = Pool::assemble(rt, map, disks, options.config);
         pool.replay(log)?;
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
         pool.settle_members(&forget, &apart);
         pool.rebuild_runtime();
-        pool.put_log_in_place(&old_journal).await?;
+        pool.put_log_in_place(&old_journal, end).await?;
         pool.start_background();
         Ok(pool)
     }
 
-    /// What the log held goes to its place before the map forgets the old log; a crash until
-    /// then replays the old log once more.
-    async fn put_log_in_place(&self, old: &JournalRec) -> SpaceResult<()> {
+    /// What the log held goes to its place, or to the new log, before the map forgets the old
+    /// one; a crash until then replays the old log once more.
+    async fn put_log_in_place(&self, old: &JournalRec, end: u64) -> SpaceResult<()> {
         self.0.journal.reset(old);
         self.0.opening.set(true);
         // Nothing is written before every disk that is here knows of this opening and of what
@@ -219,9 +219,9 @@ impl Pool {
         // call equal what we leave half done.
         self.mark_logged();
         self.commit().await?;
-        self.apply_all().await?;
+        let applied = self.apply_all().await;
+        self.carry_over(old, end, applied).await?;
         self.0.opening.set(false);
-        self.switch_journal();
         self.0.moved.borrow_mut().clear();
         {
             let mut map = self.0.map.borrow_mut();
@@ -310,7 +310,13 @@ impl Pool {
 
     /// A fresh log on the fastest disks, as many copies as failures are to be survived and one.
     pub(crate) fn switch_journal(&self) {
-        let mut map = self.0.map.borrow_mut();
+        let new = self.choose_journal();
+        self.0.journal.reset(&new);
+        self.0.map.borrow_mut().journal = new;
+    }
+
+    pub(crate) fn choose_journal(&self) -> JournalRec {
+        let map = self.0.map.borrow();
         let want = map.tolerance() + 1;
         let disks = self.0.disks.borrow();
         let mut candidates: Vec<(u8, u16)> = map
@@ -325,9 +331,7 @@ impl Pool {
         candidates.sort_unstable();
         let chosen: Vec<u16> = candidates.iter().take(want).map(|c| c.1).collect();
         let size = chosen.iter().filter_map(|d| disks.get(d)).map(|d| d.areas.journal_bytes).min().unwrap_or(0);
-        map.journal =
-            JournalRec { log_id: self.0.rt.random_u64(), disks: chosen, size_bytes: size, start_pos: 0, start_seq: 1 };
-        self.0.journal.reset(&map.journal);
+        JournalRec { log_id: self.0.rt.random_u64(), disks: chosen, size_bytes: size, start_pos: 0, start_seq: 1 }
     }
 
     /// Marks who is away, and takes back who returned.

@@ -94,6 +94,10 @@ impl Overlay {
         self.entries.range(block..).next().map(|(&b, _)| b)
     }
 
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.entries.keys().copied()
+    }
+
     pub(crate) fn unlogged(&self) -> Vec<u64> {
         self.entries.iter().filter(|(_, e)| !e.is_logged()).map(|(&b, _)| b).collect()
     }

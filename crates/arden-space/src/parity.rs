@@ -487,12 +487,18 @@ impl Space {
     /// Puts gathered stripes in their place, complete ones first.
     pub(crate) async fn apply_parity(&self, bytes_max: u64) -> SpaceResult<u64> {
         let shape = self.rt.shape;
-        let mut list = Vec::new();
+        let (mut list, mut offline) = (Vec::new(), None);
         {
             let o = self.rt.overlay.borrow();
             let mut at = 0;
             while let Some(b) = o.first_at_or_after(at) {
                 let group = (b * BLOCK_BYTES / shape.group_bytes) as usize;
+                if !self.group_serves(group) {
+                    // It waits for its disks, and nobody else for it.
+                    offline = Some(SpaceError::Offline);
+                    at = (group as u64 + 1) * shape.group_bytes / BLOCK_BYTES;
+                    continue;
+                }
                 let stripe = (b * BLOCK_BYTES % shape.group_bytes / shape.stripe_bytes) as usize;
                 let (first, end) = self.stripe_blocks(group, stripe);
                 list.push((o.count(first, end), group, stripe));
@@ -524,7 +530,7 @@ impl Space {
                 error.map_or(Ok(()), Err)
             }));
         }
-        let error = join_all(all).await.into_iter().find_map(Result::err);
+        let error = join_all(all).await.into_iter().find_map(Result::err).or(offline);
         error.map_or(Ok(done), Err)
     }
 

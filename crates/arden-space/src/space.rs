@@ -391,7 +391,11 @@ impl Space {
         if self.pool.0.map.borrow().group(self.rt.id, part.group).is_none() {
             return Ok(Buf::zeroed(part.len as usize));
         }
-        if self.rt.shape.is_parity() { self.read_parity(part).await } else { self.read_mirror(part).await }
+        let read = if self.rt.shape.is_parity() { self.read_parity(part).await } else { self.read_mirror(part).await };
+        match read {
+            Err(SpaceError::Unreadable) if !self.group_serves(part.group) => Err(SpaceError::Offline),
+            other => other,
+        }
     }
 
     /// Writes; with `durable` it returns only when the write survives a crash.
@@ -459,7 +463,11 @@ impl Space {
             while self.pool.0.journal.stopped.get() {
                 self.pool.0.journal.goes_on.wait().await;
             }
-            let before = self.pool.gathered_bytes();
+            let mut before = self.pool.gathered_bytes();
+            if before + bytes <= max || before == 0 {
+                break;
+            }
+            before -= self.pool.stuck_bytes();
             if before + bytes <= max || before == 0 {
                 break;
             }
@@ -475,7 +483,7 @@ impl Space {
             self.pool.apply_some(max / 2).await?;
             drop(guard);
             p.room.notify_all();
-            if self.pool.gathered_bytes() < before {
+            if self.pool.gathered_bytes() - self.pool.stuck_bytes() < before {
                 idle = 0;
                 continue;
             }
