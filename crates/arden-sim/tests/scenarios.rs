@@ -553,3 +553,48 @@ fn a_space_without_its_disks_waits_for_them_and_keeps_nobody_from_the_others() {
         }
     }
 }
+
+#[test]
+fn the_last_two_disks_of_a_group_return_one_after_the_other() {
+    for first in 0..2 {
+        let d = disks(6, 8000);
+        let all = d.clone();
+        let pair = life(&d, None, |rt| {
+            Box::pin(async move {
+                let (pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+                // For more copies of the log.
+                pool.create_space("b", Layout::Mirror3, Some(1), 4096, 4096, Provision::Thin).await.unwrap();
+                fill(&space, 1).await;
+                let places = pool.space_map(space.id()).unwrap();
+                pool.close().await.unwrap();
+                places[0].1.iter().map(|c| usize::from(c.disk)).collect::<Vec<_>>()
+            })
+        })
+        .unwrap();
+        let (all, away) = (d.clone(), pair.clone());
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &away).await.unwrap();
+                let space = pool.space_named("s").unwrap();
+                assert_eq!(space.write(0, block(3), true).await.unwrap_err(), SpaceError::Offline);
+                pool.return_disk(all[away[first]].attach(&rt)).await.unwrap();
+                fill(&space, 4).await;
+                rt.sleep_ns(100_000_000).await;
+                pool.return_disk(all[away[1 - first]].attach(&rt)).await.unwrap();
+                expect(&space, 4, "both are back").await;
+                pool.resync().await.unwrap();
+                let scrub = pool.scrub().await.unwrap();
+                assert_eq!((scrub.undecided, scrub.lost), (0, 0));
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[pair[first]]).await.unwrap();
+                expect(&pool.space_named("s").unwrap(), 4, "on the one that returned last").await;
+            })
+        })
+        .unwrap();
+    }
+}

@@ -193,6 +193,10 @@ impl PoolMap {
         self.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns)
     }
 
+    pub(crate) fn columns_mut(&mut self) -> impl Iterator<Item = &mut Column> {
+        self.spaces.values_mut().flat_map(|s| s.groups.iter_mut().flatten()).flat_map(|g| &mut g.columns)
+    }
+
     /// A column lies on the disk, or is on its way there.
     pub(crate) fn holds_columns(&self, disk: u16) -> bool {
         self.columns().any(|c| c.disk == disk || c.target.is_some_and(|t| t.0 == disk))

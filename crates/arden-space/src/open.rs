@@ -356,6 +356,7 @@ impl Pool {
         }
         forget.iter().for_each(|&i| self.distrust(i, false));
         apart.iter().for_each(|&i| self.distrust(i, true));
+        self.outdate_absent();
     }
 
     /// Everything on the disk is out of date; with `keep_last` what it alone has is not: then
@@ -518,6 +519,7 @@ impl Pool {
         if apart {
             self.distrust(index, true);
         }
+        self.outdate_absent();
         self.event(format!("disk {index} is back"));
         self.commit().await?;
         self.0.work.notify_all();

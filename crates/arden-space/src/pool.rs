@@ -364,21 +364,36 @@ impl Pool {
             d.state = DiskState::Missing;
         }
         let mut released = Vec::new();
+        for c in map.columns_mut() {
+            if let Some((d, s)) = c.target
+                && d == index
+            {
+                c.target = None;
+                released.push((d, s));
+            }
+        }
+        self.outdate(&mut map, |d| d == index);
+        drop(map);
+        for (d, s) in released {
+            self.release_slab(d, s);
+        }
+    }
+
+    /// Disks are back, others are not: what lies on those is out of date wherever a group can do
+    /// without it again, because from now on it is written.
+    pub(crate) fn outdate_absent(&self) {
+        self.0.departures.set(self.0.departures.get() + 1);
+        self.outdate(&mut self.0.map.borrow_mut(), |d| !self.online(d));
+    }
+
+    fn outdate(&self, map: &mut PoolMap, gone: impl Fn(u16) -> bool) {
         for space in self.0.spaces.borrow().values() {
             let shape = space.shape;
             let Some(rec) = map.spaces.get_mut(&space.id) else { continue };
             for (gi, group) in rec.groups.iter_mut().enumerate() {
                 let Some(group) = group else { continue };
-                for c in &mut group.columns {
-                    if let Some((d, s)) = c.target
-                        && d == index
-                    {
-                        c.target = None;
-                        released.push((d, s));
-                    }
-                }
                 let held: Vec<usize> = (0..group.columns.len())
-                    .filter(|&i| group.columns[i].disk == index && !group.columns[i].stale)
+                    .filter(|&i| gone(group.columns[i].disk) && !group.columns[i].stale)
                     .collect();
                 if held.is_empty() || shape.layout.tolerance() == 0 {
                     continue;
@@ -392,10 +407,6 @@ impl Pool {
                 }
                 self.mark_unflushed(space, gi, group);
             }
-        }
-        drop(map);
-        for (d, s) in released {
-            self.release_slab(d, s);
         }
     }
 
