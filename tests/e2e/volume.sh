@@ -67,9 +67,20 @@ same_tree || fail "on a space"
 kill_hard; launch
 until_true 10 same_tree || fail "on a space, after a kill"
 says 'as it should be' arden volume check v2 --data || fail "check on a space"
+note "a volume on a space, with no server, and with its disks late"
+stop
+says 'large' "$ARDEN" --state "$STATE" volume ls v2 new || fail "ls by name"
+expect 0 "get" "$ARDEN" --state "$STATE" volume get v2 new/large "$WORK/tmp/large2"
+cmp "$WORK/tmp/large2" "$WORK/tree/new/large" || fail "get by name gives something else"
+for d in d1 d2 d3; do mv "$WORK/$d" "$WORK/late-$d"; done
+launch
+client -c ls >/dev/null 2>&1 && fail "a share without its disks is served"
+for d in d1 d2 d3; do mv "$WORK/late-$d" "$WORK/$d"; done
+until_true 30 same_tree || fail "a share whose disks came late is not served"
+
 note "scrub and repair"
-dd if=/dev/urandom of="$WORK/d1" bs=1M seek=100 count=150 conv=notrunc status=none
-says ' 0 lost' arden volume scrub v2 --rate 0 || fail "a scrub over noise on one disk"
+dd if=/dev/urandom of="$WORK/d1" bs=1M seek=30 count=330 conv=notrunc status=none
+says ' [1-9][0-9]* blocks healed, 0 lost' arden volume scrub v2 --rate 0 || fail "a scrub over noise on one disk"
 says ' 0 blocks healed, 0 lost' arden volume scrub v2 --rate 0 || fail "a scrub after a scrub"
 same_tree || fail "after noise on one disk"
 says 'nothing to mend' arden volume repair v2 --dry-run || fail "repair"
@@ -80,6 +91,16 @@ expect 0 "volume grow" arden volume grow v2
 says '400 MiB' arden volume show v2 || fail "not larger"
 expect 0 "file grow" arden volume grow v1 --size 400m
 says 'as it should be' arden volume check v1 --data || fail "check after growing"
+
+note "quotas"
+expect 0 "quota" arden quota set v2 --folder / --hard 60m
+says '60 MiB' arden quota list v2 || fail "the quota is not shown"
+truncate -s 70m "$WORK/tmp/too large"
+client -c "put \"$WORK/tmp/too large\" x" >"$WORK/tmp/out" 2>&1 && fail "a limit was passed"
+grep -q DISK_FULL "$WORK/tmp/out" || fail "$(cat "$WORK/tmp/out")"
+client -c "del x" >/dev/null 2>&1
+expect 0 "quota removed" arden quota remove v2 --folder /
+says 'as it should be' arden volume check v2 || fail "check of quotas"
 
 note "delete"
 expect 6 "deleting under a share" arden volume delete v2

@@ -260,7 +260,20 @@ fn upkeep_schemas() -> Vec<(&'static str, Value)> {
         ("damage", list(reference("Damage")), "Where they are"),
         ("error", text(), "Why it failed"),
     ]);
+    let subject = [("user?", text(), "A user, group or SID"), ("folder?", text(), "Path from the volume's root")];
+    let limits = [("soft_bytes?", count(), "Logged when passed"), ("hard_bytes?", count(), "Never passed")];
+    let limit = || json!({"type": ["integer", "null"], "minimum": 0});
+    let quota = object(&[
+        ("kind", one_of(&["default", "user", "folder"]), "Whose"),
+        ("name", text(), "The user's name, or the folder's path"),
+        ("used_bytes", count(), "Allocated"),
+        ("soft_bytes", limit(), "Logged when passed"),
+        ("hard_bytes", limit(), "Never passed"),
+    ]);
     vec![
+        ("Quota", quota),
+        ("NewQuota", object(&[&subject[..], &limits[..]].concat())),
+        ("QuotaSubject", object(&subject)),
         ("VolumeChange", change),
         ("VolumeDelete", object(&[("force?", flag(), "Also while shares are on it: they are removed")])),
         ("NewRepair", object(&[("dry_run?", flag(), "Only say what would be done")])),

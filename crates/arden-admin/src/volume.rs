@@ -155,6 +155,50 @@ pub struct DamageInfo {
     pub len: u64,
 }
 
+/// Whose quota: a user's (or group's, or SID's), a folder's, or without both what users without one have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaSubject {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// From the volume's root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewQuota {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Logged when it is passed; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft_bytes: Option<u64>,
+    /// Never passed; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hard_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuotaKind {
+    Default,
+    User,
+    Folder,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaInfo {
+    pub kind: QuotaKind,
+    /// The user's name, or the folder's path.
+    pub name: String,
+    pub used_bytes: u64,
+    pub soft_bytes: Option<u64>,
+    pub hard_bytes: Option<u64>,
+}
+
 /// Calls may come from any thread and block until the device has answered.
 pub trait VolumeAdmin: Send + Sync {
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;
@@ -167,6 +211,10 @@ pub trait VolumeAdmin: Send + Sync {
     fn start_scrub(&self, name: &str, scrub: &NewScrub) -> Result<VolumeScrub>;
     fn scrub(&self, name: &str) -> Result<VolumeScrub>;
     fn stop_scrub(&self, name: &str) -> Result<()>;
+    /// The defaults first; none when nothing is counted.
+    fn quotas(&self, name: &str) -> Result<Vec<QuotaInfo>>;
+    fn set_quota(&self, name: &str, quota: &NewQuota) -> Result<QuotaInfo>;
+    fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()>;
     /// Forgets it, and overwrites what leads to its content. No share is on it any more.
     fn delete_volume(&self, name: &str) -> Result<()>;
     /// Closes a volume and forgets it; what it lies on stays as it is.

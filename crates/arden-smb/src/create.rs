@@ -361,6 +361,7 @@ fn finish(
         desired_access: asked.request.desired_access,
         state: Mutex::new(state),
         position: AtomicU64::new(0),
+        quota_index: AtomicU64::new(0),
         mode: AtomicU32::new(
             (asked.request.options | if tree.share.continuously_available { access::OPT_WRITE_THROUGH } else { 0 })
                 & (access::OPT_WRITE_THROUGH | access::OPT_SEQUENTIAL_ONLY | access::OPT_NO_INTERMEDIATE_BUFFERING),

@@ -22,6 +22,7 @@ mod negotiate;
 mod persist;
 mod pipes;
 mod query;
+mod quota;
 pub mod server;
 mod set;
 mod setup;

@@ -339,6 +339,8 @@ pub struct SmbOpen {
     pub state: Mutex<OpenState>,
     /// FilePositionInformation and FileModeInformation, which the protocol keeps for its client.
     pub position: AtomicU64,
+    /// Open.CurrentQuotaIndex, from 0.
+    pub quota_index: AtomicU64,
     pub mode: AtomicU32,
     /// Byte-range locks of a persistent open, as they are kept. Held while the table is asked.
     pub(crate) kept_locks: Mutex<crate::persist::KeptLocks>,

@@ -432,6 +432,7 @@ impl Server {
             desired_access: kept.desired_access,
             state: Mutex::new(state),
             position: AtomicU64::new(0),
+            quota_index: AtomicU64::new(0),
             mode: AtomicU32::new(kept.mode),
             kept_locks: Mutex::new(locks),
             work: Work::default(),

@@ -34,8 +34,7 @@ pub fn query_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         }
         (Object::File(file), info_type::FILE_SYSTEM) => fs_info(file, query.class, max, out)?,
         (Object::File(file), info_type::SECURITY) => security(request, file, &query, out)?,
-        // A plain directory keeps no quotas.
-        (Object::File(_), info_type::QUOTA) => return Err(NtStatus::NOT_SUPPORTED.into()),
+        (Object::File(file), info_type::QUOTA) => crate::quota::query(&open, file, &query, out)?,
         (Object::Pipe(_), info_type::FILE) => pipe_info(query.class, max, out)?,
         (Object::Pipe(_), info_type::SECURITY) => return Err(NtStatus::NOT_SUPPORTED.into()),
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
@@ -240,7 +239,7 @@ fn fs_info(file: &Arc<Open>, class: u8, max: usize, out: &mut Vec<u8>) -> Handle
             16
         }
         fs_class::SIZE | fs_class::FULL_SIZE => {
-            let s = store.space()?;
+            let s = file.fs().space(file)?;
             let unit = u64::from(s.sector_bytes) * u64::from(s.sectors_per_unit);
             out.put_u64(s.total_bytes / unit);
             out.put_u64(s.available_bytes / unit);
@@ -275,11 +274,10 @@ fn fs_info(file: &Arc<Open>, class: u8, max: usize, out: &mut Vec<u8>) -> Handle
             28
         }
         fs_class::CONTROL => {
-            // No quotas, no content indexing; [MS-FSCC] 2.5.2.
-            out.put_zeros(24);
-            out.put_u64(u64::MAX);
-            out.put_u64(u64::MAX);
-            out.put_u64(0);
+            if max < 48 {
+                return Err(NtStatus::INFO_LENGTH_MISMATCH.into());
+            }
+            crate::quota::put_control(store.quotas(), out)?;
             48
         }
         _ => return Err(NtStatus::INVALID_INFO_CLASS.into()),

@@ -59,11 +59,13 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             let sd = SecurityDescriptor::parse(set.buffer).map_err(|_| NtStatus::INVALID_SECURITY_DESCR)?;
             file.fs().set_security(file, set.additional, &sd, request.now)?;
         }
-        // A plain directory keeps neither a label to change nor quotas.
-        info_type::FILE_SYSTEM if !matches!(set.class, fs_class::LABEL | fs_class::CONTROL | fs_class::OBJECT_ID) => {
+        info_type::FILE_SYSTEM if set.class == fs_class::CONTROL => crate::quota::set_control(file, set.buffer)?,
+        info_type::QUOTA => crate::quota::set(file, set.buffer)?,
+        // A plain directory keeps no label to change.
+        info_type::FILE_SYSTEM if !matches!(set.class, fs_class::LABEL | fs_class::OBJECT_ID) => {
             return Err(NtStatus::INVALID_INFO_CLASS.into());
         }
-        info_type::FILE_SYSTEM | info_type::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
+        info_type::FILE_SYSTEM => return Err(NtStatus::NOT_SUPPORTED.into()),
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     }
     out.put_u16(2);

@@ -7,6 +7,7 @@ pub mod dir;
 pub mod fs;
 pub mod handles;
 pub mod name;
+pub mod quota;
 pub mod root;
 pub mod store;
 pub mod table;

@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
-use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};
+use arden_wire::{
+    FileTime, NtStatus,
+    dtyp::{SecurityDescriptor, Sid},
+};
 
-use crate::name::NtPath;
+use crate::{name::NtPath, quota::QuotaStore};
 
 pub type Result<T> = std::result::Result<T, NtStatus>;
 pub type NodeRef = Arc<dyn Node>;
@@ -133,6 +136,14 @@ pub enum Lookup {
 pub trait FileStore: Send + Sync {
     fn volume(&self) -> VolumeInfo;
     fn space(&self) -> Result<SpaceInfo>;
+    /// The same as `who` sees it at `at`: quotas make it less, [MS-FSA] 2.1.5.13.7 and 2.1.5.13.11.
+    fn space_for(&self, _who: &Sid, _at: &dyn Node) -> Result<SpaceInfo> {
+        self.space()
+    }
+    /// None where the store keeps none: IsQuotasSupported of [MS-FSA] 2.1.1.1.
+    fn quotas(&self) -> Option<&dyn QuotaStore> {
+        None
+    }
     fn root(&self) -> NodeRef;
     /// Case-insensitive. Never leaves the store's root; a symbolic link is never followed, and as last
     /// component it is `Found` as itself, with ATTR_REPARSE_POINT.

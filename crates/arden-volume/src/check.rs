@@ -20,6 +20,7 @@ use crate::{
     keys,
     kv::{Core, View},
     ns::DEPTH_MAX,
+    quota,
     repair::Fix,
     snapshot::{Dead, visit_nodes},
     superblock::{Counters, Superblock},
@@ -199,7 +200,7 @@ impl Check {
                 }
                 Err(e) => self.unreadable(format!("dead block {}: {e}", keys::second(key))),
             },
-            keys::MAP | b'W' => {}
+            keys::MAP | keys::QUOTA | b'W' => {}
             other => self.unreadable(format!("a key of unknown kind {other:#x}")),
         }
     }
@@ -502,6 +503,12 @@ pub(crate) fn look(vol: &Volume, view: &dyn View, core: &Core, verify_data: bool
     c.snapshots(vol, core, verify_data);
     c.files();
     c.blocks(&state);
+    match quota::differences(vol, state.view) {
+        Ok(wrong) => wrong.into_iter().for_each(|(key, what, quota)| {
+            c.find(format!("{}: {what}", quota::name_of(&key)), Some(Fix::Quota(key, quota)));
+        }),
+        Err(e) => c.error(format!("quotas: {e}")),
+    }
     let counted = Counters { promised: c.promised, resident: c.resident };
     let text = || format!("{counted:?} is kept as {:?}", state.counters);
     c.expect_or(counted == state.counters, text, || Some(Fix::Counters(counted)));

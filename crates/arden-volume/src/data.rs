@@ -27,10 +27,15 @@ use crate::{
 pub const FILE_BYTES_MAX: u64 = 1 << 46;
 /// Writes of at least this much go to the device at once; smaller ones through the journal.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
-/// Writes are cut into operations of this size.
-const WRITE_BYTES_MAX: usize = 16 << 20;
-/// Extents that one operation takes away.
+/// A write of up to this many bytes is one operation on every volume; how much more is, the journal decides.
+const WRITE_BYTES_MIN: usize = 16 << 20;
+const WRITE_BYTES_MAX: usize = 1 << 30;
+/// Extents that one operation takes away on every volume.
 const EXTENTS_AN_OPERATION: usize = 1500;
+/// What a record of the journal holds at most for a block that is written and may be an extent of its own, and for an
+/// extent that is taken away and may be shared.
+const RECORD_BYTES_A_BLOCK: u64 = 64;
+const RECORD_BYTES_AN_EXTENT: u64 = 160;
 /// Blocks of a file taken away at once where they lie in more extents than that.
 const BLOCKS_A_STEP: u64 = 1024;
 const B: u64 = BLOCK_BYTES;
@@ -65,6 +70,18 @@ impl Drop for Reserved<'_> {
 }
 
 impl Volume {
+    /// How much of a write is all or nothing.
+    pub(crate) fn write_bytes_max(&self) -> usize {
+        let blocks = self.journal.record_bytes_max() / RECORD_BYTES_A_BLOCK;
+        ((blocks * B) as usize).clamp(WRITE_BYTES_MIN, WRITE_BYTES_MAX)
+    }
+
+    /// How many extents go in one operation: where a file has more to lose, it loses them in several, from its end, and
+    /// a crash between them leaves it at a length between the old one and the new one.
+    pub(crate) fn extents_max(&self) -> usize {
+        ((self.journal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
+    }
+
     fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
         let runs = self.alloc.lock().reserve_data(blocks, EXTENT_BLOCKS_MAX)?;
         Ok(Reserved { vol: self, runs })
@@ -177,7 +194,7 @@ impl<'a> Target<'a> {
         let mut at = 0;
         loop {
             // Cut where blocks end.
-            let n = (WRITE_BYTES_MAX - (offset + at as u64) as usize % BLOCK).min(data.len() - at);
+            let n = (self.vol().write_bytes_max() - (offset + at as u64) as usize % BLOCK).min(data.len() - at);
             self.vol().make_room()?;
             let _lock = match wait {
                 Wait::Yes => self.file.data.write(),
@@ -260,7 +277,7 @@ impl<'a> Target<'a> {
         let mut eof = eof;
         // A file in very many pieces loses them in several operations, from the end.
         while size < eof
-            && extents(&self.vol().reading(), sid, size.div_ceil(B), eof.div_ceil(B))?.len() > EXTENTS_AN_OPERATION
+            && extents(&self.vol().reading(), sid, size.div_ceil(B), eof.div_ceil(B))?.len() > self.vol().extents_max()
         {
             let step = (eof.div_ceil(B).saturating_sub(BLOCKS_A_STEP) * B).max(size);
             self.resize_step(sid, eof, step, None)?;
@@ -352,7 +369,7 @@ impl<'a> Target<'a> {
         }
         let (from, to) = (offset.div_ceil(B), if end == eof { end.div_ceil(B) } else { end / B });
         let mut at = from;
-        while extents(&self.vol().reading(), sid, at, to.max(at))?.len() > EXTENTS_AN_OPERATION {
+        while extents(&self.vol().reading(), sid, at, to.max(at))?.len() > self.vol().extents_max() {
             self.punch(sid, at, (at + BLOCKS_A_STEP).min(to), Vec::new())?;
             at += BLOCKS_A_STEP;
         }
@@ -573,6 +590,7 @@ impl Volume {
     pub(crate) fn delete_orphan(&self, ino: u64) -> VolResult<()> {
         loop {
             let mut t = self.begin();
+            t.unlimited = true;
             if t.get(&keys::one(keys::ORPHAN, ino))?.is_none() {
                 return Ok(());
             }

@@ -19,6 +19,10 @@ pub enum VolError {
     Failed,
     /// Not a volume, or of a version that this program does not know.
     Unknown(&'static str),
+    /// A quota leaves no room.
+    OverQuota,
+    /// Too much would have to be moved at once between folders with quotas.
+    TooFar,
     /// The caller asked for what a volume cannot hold.
     Refused(&'static str),
 }
@@ -29,6 +33,8 @@ impl fmt::Display for VolError {
             VolError::Io(e) => write!(f, "{e}"),
             VolError::Corrupt(what) => write!(f, "damaged: {what}"),
             VolError::Full => f.write_str("no room left on the volume"),
+            VolError::OverQuota => f.write_str("a quota leaves no room"),
+            VolError::TooFar => f.write_str("too much lies below to be moved between folders with quotas; copy it"),
             VolError::Failed => f.write_str("the volume stopped after a failed write; open it again"),
             VolError::Unknown(what) | VolError::Refused(what) => f.write_str(what),
         }
@@ -52,7 +58,8 @@ impl From<Malformed> for VolError {
 impl From<VolError> for NtStatus {
     fn from(e: VolError) -> NtStatus {
         match e {
-            VolError::Full | VolError::Io(IoError::NoSpace) => NtStatus::DISK_FULL,
+            VolError::Full | VolError::OverQuota | VolError::Io(IoError::NoSpace) => NtStatus::DISK_FULL,
+            VolError::TooFar => NtStatus::NOT_SAME_DEVICE,
             VolError::Io(IoError::Media) => NtStatus::DATA_ERROR,
             VolError::Corrupt(what) => {
                 tracing::error!("volume: {what}");

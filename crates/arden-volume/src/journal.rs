@@ -69,8 +69,9 @@ impl Journal {
         (s.used + s.pending.len() as u64 / BLOCK_BYTES) * 1000 / self.blocks
     }
 
-    pub fn capacity_bytes(&self) -> u64 {
-        self.blocks * BLOCK_BYTES
+    /// One operation.
+    pub fn record_bytes_max(&self) -> u64 {
+        self.blocks * BLOCK_BYTES / 4
     }
 
     /// Where a checkpoint of everything appended so far lets replay begin: batches from there on may begin with

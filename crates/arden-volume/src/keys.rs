@@ -25,6 +25,8 @@ pub const LINK: u8 = b'L';
 pub const NAME: u8 = b'N';
 /// Inodes without a name, to be taken away.
 pub const ORPHAN: u8 = b'O';
+/// Quotas: settings, users, folders.
+pub const QUOTA: u8 = b'Q';
 /// Reparse data, in pieces.
 pub const REPARSE: u8 = b'P';
 /// Blocks with more than one user: first block.

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, btree_map},
     iter::Peekable,
+    ops::Bound::{Excluded, Included},
     sync::Arc,
 };
 
@@ -14,6 +15,7 @@ use crate::{
     alloc::Run,
     error::{VolError, VolResult},
     keys,
+    quota::Counting,
     snapshot::Snapshot,
     superblock::Counters,
     tree::{Key, Layer, Root, Tree, Val},
@@ -42,6 +44,22 @@ pub struct Core {
     pub epoch: u32,
     /// Oldest first.
     pub snapshots: Vec<Arc<Snapshot>>,
+    pub quotas: Counting,
+}
+
+/// A state for reading, by whoever holds it.
+pub struct CoreView<'a> {
+    pub core: &'a Core,
+    pub tree: &'a Tree,
+}
+
+impl View for CoreView<'_> {
+    fn get(&self, key: &[u8]) -> VolResult<Option<Val>> {
+        self.core.get(self.tree, key)
+    }
+    fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
+        self.core.scan(self.tree, start, end, take)
+    }
 }
 
 impl Core {
@@ -99,7 +117,7 @@ fn scan(layers: &[&Layer], tree: &Tree, root: &Root, start: &[u8], end: &[u8], t
     if start >= end {
         return Ok(());
     }
-    let bounds = (std::ops::Bound::Included(start), std::ops::Bound::Excluded(end));
+    let bounds = (Included(start), Excluded(end));
     let mut merged = Merged { layers: layers.iter().map(|l| l.range::<[u8], _>(bounds).peekable()).collect() };
     let mut go_on = true;
     tree.scan(root, start, end, &mut |key, value| {
@@ -186,6 +204,9 @@ pub struct Txn<'a> {
     new_ids: bool,
     new_epoch: bool,
     mended: bool,
+    charged: bool,
+    /// No quota stands against it.
+    pub unlimited: bool,
     /// Streams that have, or no longer have, blocks to be given a place.
     pub dirty: Vec<(u64, Option<u64>)>,
 }
@@ -228,6 +249,8 @@ impl<'a> Txn<'a> {
             new_ids: false,
             new_epoch: false,
             mended: false,
+            charged: false,
+            unlimited: false,
             dirty: Vec::new(),
         }
     }
@@ -302,7 +325,30 @@ impl<'a> Txn<'a> {
     /// Commits what repair did: sums alone count as a change here, and room is not asked for.
     pub fn commit_mended(mut self) -> VolResult<u64> {
         self.mended = true;
+        self.unlimited = true;
         self.commit()
+    }
+
+    /// Enters into the quotas what this changes, once: what comes after it must not change sizes, owners or places.
+    /// Called early where a refusal has to come before something else is told.
+    pub fn charge_quotas(&mut self) -> VolResult<()> {
+        if !self.core.quotas.on || std::mem::replace(&mut self.charged, true) {
+            return Ok(());
+        }
+        self.count_quotas()
+    }
+
+    /// Files whose inode or streams change, and whether streams do.
+    pub fn changed_files(&self) -> BTreeMap<u64, bool> {
+        let mut out = BTreeMap::new();
+        let of = |kind: u8| self.map.range::<[u8], _>((Included(&[kind][..]), Excluded(&[kind + 1][..])));
+        for (key, _) in of(keys::INODE) {
+            out.insert(keys::first(key), false);
+        }
+        for (key, _) in of(keys::STREAM) {
+            out.insert(keys::first(key), true);
+        }
+        out
     }
 
     /// Whether what this adds fits beside all that is promised already.
@@ -379,6 +425,7 @@ impl<'a> Txn<'a> {
             return Ok(self.core.seq);
         }
         self.vol.check_alive()?;
+        self.charge_quotas()?;
         if !self.mended {
             self.check_room()?;
         }
@@ -386,7 +433,7 @@ impl<'a> Txn<'a> {
             return Err(VolError::Refused("an entry is too large"));
         }
         let record = self.encode();
-        if record.len() as u64 > self.vol.journal.capacity_bytes() / 4 {
+        if record.len() as u64 > self.vol.journal.record_bytes_max() {
             return Err(VolError::Refused("an operation is too large for the journal"));
         }
         let core = &mut *self.core;
@@ -395,6 +442,9 @@ impl<'a> Txn<'a> {
         self.vol.journal.append(seq, &record, self.data);
         core.epoch += u32::from(self.new_epoch);
         for (key, value) in std::mem::take(&mut self.map) {
+            if key[0] == keys::QUOTA {
+                core.quotas.changed(&key, value.is_some());
+            }
             core.set(key, value);
         }
         core.counters.promised += self.counters.promised;

@@ -4,7 +4,7 @@
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `extents`, `data` and `read`
-//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `check`, `repair`, `scrub`.
+//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `quota`, `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -25,6 +25,7 @@ mod kv;
 mod list;
 mod node;
 mod ns;
+mod quota;
 mod read;
 mod repair;
 mod scrub;

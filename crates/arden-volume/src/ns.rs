@@ -241,6 +241,8 @@ impl Volume {
     pub(crate) fn unlink(self: &Arc<Self>, file: &OpenFile, parent: u64, name: &str) -> Result<u64> {
         self.make_room()?;
         let mut t = self.begin();
+        // Another name may become the first one, in a folder that is full.
+        t.unlimited = true;
         let entry = find(&t, parent, name)?.filter(|e| e.ino == file.ino).ok_or(NtStatus::FILE_DELETED)?;
         if file.directory && !is_empty(&t, file.ino)? {
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);
@@ -302,6 +304,7 @@ impl Volume {
             let inode = load_inode(&t, directory)?;
             t.touch_directory(directory, inode);
         }
+        t.charge_quotas()?;
         // Under the lock of the state, so that nobody finds the new name by an old node.
         if let Some((_, target)) = &replaced {
             self.tell_moved(target.ino, (to, &target.name), |p| p.gone = true);
@@ -329,7 +332,7 @@ impl Volume {
         if load_inode(&t, file.ino)?.links == 0 {
             return Err(NtStatus::FILE_DELETED);
         }
-        let mut last = None;
+        let (mut last, mut replaced) = (None, None);
         if let Some(target) = find(&t, to, new)? {
             if !replace {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
@@ -341,13 +344,17 @@ impl Volume {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             last = t.unname(to, &target)?;
-            self.tell_moved(target.ino, (to, &target.name), |p| p.gone = true);
+            replaced = Some(target);
         }
         let mut inode = load_inode(&t, file.ino)?;
         t.add_name(file.ino, &mut inode, to, new);
         inode.change = now();
         t.put_inode(file.ino, &inode);
         t.touch_directory(to, directory);
+        t.charge_quotas()?;
+        if let Some(target) = replaced {
+            self.tell_moved(target.ino, (to, &target.name), |p| p.gone = true);
+        }
         let seq = t.commit()?;
         self.after_last_name(last);
         Ok(seq)

@@ -3,7 +3,7 @@
 //! lead somewhere, descriptors and damaged nodes stay as they are, and are reported. When anything could not be read,
 //! nothing is taken away at all: what seems to have no owner may have had one there.
 
-use arden_store::name::fold;
+use arden_store::{name::fold, quota::Quota};
 
 use crate::{
     alloc::Run,
@@ -57,6 +57,8 @@ pub enum Fix {
     DropAttributes(u64),
     /// How much EAs take.
     EaSize(u64),
+    /// How much somebody, or a folder, has.
+    Quota(Key, Quota),
 }
 
 impl Fix {
@@ -81,6 +83,7 @@ impl Fix {
             Fix::Descriptor(id, n) => format!("descriptor {id}: {n} files have it"),
             Fix::DropEas(ino) => format!("file {ino}: EAs that cannot be read are taken away"),
             Fix::DropAttributes(ino) => format!("attributes of file {ino}, which does not exist, are taken away"),
+            Fix::Quota(_, q) => format!("{} bytes are counted", q.used_bytes),
             Fix::EaSize(ino) => format!("file {ino}: the size of its EAs is counted"),
         }
     }
@@ -177,6 +180,7 @@ impl Txn<'_> {
                 self.delete_pieces(keys::EAS, *ino)?;
                 self.delete_pieces(keys::REPARSE, *ino)?;
             }
+            Fix::Quota(key, q) => self.put_quota(key.clone(), q),
             Fix::EaSize(ino) => {
                 let mut inode = load_inode(self, *ino)?;
                 inode.ea_size = ea::size(&ea::load(self, *ino)?);
@@ -357,6 +361,19 @@ mod tests {
         mends("too many users of blocks", |vol| {
             let all = vol.reading().collect(&[keys::REFS], &[keys::REFS + 1], 1).unwrap();
             change(vol, |t| t.put(all[0].0.clone(), [1u32.to_le_bytes(), 7u32.to_le_bytes()].concat()));
+        });
+    }
+
+    #[test]
+    fn wrong_quotas_are_counted_again() {
+        mends("quotas", |vol| {
+            let sid = &arden_wire::dtyp::well_known::BUILTIN_ADMINISTRATORS;
+            vol.set_user_quota(sid, 5, u64::MAX).unwrap();
+            vol.set_folder_quota(1, 5, 20 << 20).unwrap();
+            let keys = [crate::quota::user_key(&sid.encode()), crate::quota::folder_key(1)];
+            change(vol, |t| {
+                keys.iter().for_each(|k| t.put_quota(k.clone(), &Quota { used_bytes: 77, ..Quota::default() }))
+            });
         });
     }
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use arden_store::{
     name::{NtPath, PathWants},
-    store::{ChangeSink, FileStore, Lookup, NodeRef, Result, SpaceInfo, VolumeInfo},
+    quota::{Quota, QuotaControl, QuotaStore},
+    store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo},
 };
-use arden_wire::{FileTime, NtStatus, fscc::FILE_READ_ONLY_VOLUME};
+use arden_wire::{FileTime, NtStatus, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
 
 use crate::{
     inode::{Inode, ROOT_INO},
     keys,
     kv::View,
-    node::{Shared, VolNode},
+    node::{Shared, VolNode, own},
     ns,
     subject::{load_inode, load_stream},
     volume::Volume,
@@ -117,6 +118,19 @@ impl FileStore for VolumeStore {
         Ok(SpaceInfo { total_bytes, free_bytes, available_bytes, sector_bytes: 512, sectors_per_unit: 8 })
     }
 
+    fn space_for(&self, who: &Sid, at: &dyn Node) -> Result<SpaceInfo> {
+        let mut space = self.space()?;
+        let (limit, left) = self.shared.vol.quota_room(who, own(at)?.id().file)?;
+        space.total_bytes = space.total_bytes.min(limit);
+        space.available_bytes = space.available_bytes.min(left);
+        Ok(space)
+    }
+
+    fn quotas(&self) -> Option<&dyn QuotaStore> {
+        // The past is read-only, its limits too.
+        if self.shared.past.is_none() { Some(self) } else { None }
+    }
+
     fn root(&self) -> NodeRef {
         let inode = self.shared.view().ok().and_then(|view| load_inode(&view, self.shared.root).ok());
         let (parent, name) = inode.map_or((0, String::new()), |i| (i.parent, i.name));
@@ -205,8 +219,34 @@ impl FileStore for VolumeStore {
     }
 }
 
+impl QuotaStore for VolumeStore {
+    fn control(&self) -> Result<QuotaControl> {
+        Ok(self.shared.vol.quota_control()?)
+    }
+
+    fn set_control(&self, control: &QuotaControl) -> Result<()> {
+        Ok(self.shared.vol.set_quota_control(control)?)
+    }
+
+    fn users(&self) -> Result<Vec<(Sid, Quota)>> {
+        Ok(self.shared.vol.user_quotas()?)
+    }
+
+    fn user(&self, sid: &Sid) -> Result<Option<Quota>> {
+        Ok(self.shared.vol.user_quota(sid)?)
+    }
+
+    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<()> {
+        Ok(self.shared.vol.set_user_quota(sid, threshold, limit)?)
+    }
+
+    fn remove_user(&self, sid: &Sid) -> Result<()> {
+        if self.shared.vol.remove_user_quota(sid)? { Ok(()) } else { Err(NtStatus::NO_MATCH) }
+    }
+}
+
 /// FILE_* capability bits, [MS-FSCC] 2.5.1: case-sensitive search is not among them; case-preserved names, Unicode,
-/// persistent ACLs, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and block
+/// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and block
 /// reference counts are.
 const CAPABILITIES: u32 =
-    0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x1_0000 | 0x4_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000 | 0x800_0000;
+    0x2 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80 | 0x1_0000 | 0x4_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000 | 0x800_0000;

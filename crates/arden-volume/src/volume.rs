@@ -27,8 +27,9 @@ use crate::{
     inode::{Inode, ROOT_INO},
     journal::Journal,
     keys,
-    kv::{self, Core, MapOp, Reading, Txn, View},
+    kv::{self, Core, CoreView, MapOp, Reading, Txn, View},
     ns::Tunnel,
+    quota::Counting,
     snapshot,
     superblock::{FIRST_EPOCH, JournalStart, SLOTS, Superblock, feature},
     tree::Tree,
@@ -573,6 +574,8 @@ pub(crate) fn load(
         core.seq = seq;
         kv::replay(&mut core, &tree, record, &mut |op| replay_map(&mut alloc, seq, op))
     })?;
+    let quotas = Counting::load(&CoreView { core: &core, tree: &tree })?;
+    core.quotas = quotas;
     let runs = alloc.take_pending(core.seq);
     alloc.release(&runs);
     snapshot::load(&mut core, &tree, &mut alloc)?;

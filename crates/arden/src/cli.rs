@@ -77,6 +77,9 @@ pub enum Noun {
         after_help = "Example:\n  arden volume create docs --space vm\n  arden share add docs --volume docs --ca"
     )]
     Volume(crate::volumes::VolumeVerb),
+    /// How much users and folders of a volume may take
+    #[command(subcommand, after_help = "Example:\n  arden quota set docs --user alice --hard 10g")]
+    Quota(crate::volumes::QuotaVerb),
     /// Long work on pools: scrub, repair, rebalance, emptying a disk
     #[command(subcommand, after_help = "Example:\n  arden job list")]
     Job(crate::storage::JobVerb),

@@ -1,5 +1,5 @@
 //! What each command sends to the daemon and how it shows the answer. Refuses to open the state itself:
-//! only the daemon does.
+//! only the daemon does, and `volumes::offline` while there is none.
 
 use std::path::{Path, PathBuf};
 
@@ -26,11 +26,11 @@ pub fn run(cli: Cli) -> Result<()> {
     if let Noun::Serve(options) = cli.noun {
         return serve::run(&state, options);
     }
-    let out = Out { client: Client::new(&state), json: cli.json };
+    let out = Out { client: Client::new(&state), state, json: cli.json };
     match cli.noun {
         Noun::Serve(_) => Ok(()),
         Noun::Lab(verb) => {
-            let home = arden_lab::daemon::Home { state, program: std::env::current_exe().ok() };
+            let home = arden_lab::daemon::Home { state: out.state.clone(), program: std::env::current_exe().ok() };
             arden_lab::cli::run(&verb, &home, out.json).map_err(|e| AdminError::failed(e.to_string(), ""))
         }
         Noun::Disk(verb) => storage::disk(&out, verb),
@@ -38,6 +38,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Space(verb) => storage::space(&out, verb),
         Noun::Job(verb) => storage::job(&out, verb),
         Noun::Volume(verb) => volumes::run(&out, verb),
+        Noun::Quota(verb) => volumes::run_quota(&out, verb),
         Noun::User(verb) => user(&out, verb),
         Noun::Group(verb) => group(&out, verb),
         Noun::Share(verb) => share(&out, verb),
@@ -65,6 +66,8 @@ fn default_state() -> Result<PathBuf> {
 
 pub struct Out {
     pub client: Client,
+    /// The daemon's directory, for what is done while there is none.
+    pub state: PathBuf,
     json: bool,
 }
 

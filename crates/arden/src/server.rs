@@ -1,7 +1,7 @@
 //! Joins the SMB server to the state: shares, users and settings into it, sessions and opens out of it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
@@ -42,6 +42,9 @@ use crate::volumes::Volumes;
 /// Addresses come and go with links and leases.
 const INTERFACES_EVERY: Duration = Duration::from_secs(30);
 
+/// Disks of a volume may appear after the daemon started.
+const UNSERVED_TRIED_EVERY: Duration = Duration::from_secs(5);
+
 /// Where a share's files are: on a volume or not, and the path there.
 type Place = (Option<String>, PathBuf);
 
@@ -57,6 +60,9 @@ pub struct SmbControl {
     /// Stores that are open, by volume and path: shares of one directory share it.
     stores: Mutex<HashMap<Place, Arc<Fs>>>,
     volumes: Arc<Volumes>,
+    state: Arc<State>,
+    /// Shares that could not be served.
+    unserved: Mutex<BTreeSet<String>>,
     addresses: Vec<SocketAddr>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -85,6 +91,8 @@ impl SmbControl {
             handles,
             stores: Mutex::new(HashMap::new()),
             volumes: volumes.clone(),
+            state: state.clone(),
+            unserved: Mutex::default(),
             addresses,
             tasks: Mutex::new(Vec::new()),
         });
@@ -99,7 +107,25 @@ impl SmbControl {
                 *server.interfaces.write() = interfaces::listening(&addresses);
             }
         });
+        let late = Arc::downgrade(&control);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(UNSERVED_TRIED_EVERY).await;
+                let Some(control) = late.upgrade() else { return };
+                let _ = tokio::task::spawn_blocking(move || control.try_unserved()).await;
+            }
+        });
         Ok(control)
+    }
+
+    /// Serves what could not be served before and can be by now.
+    fn try_unserved(&self) {
+        let waiting: Vec<String> = self.unserved.lock().iter().cloned().collect();
+        let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
+        let can_be = |s: &Share| waiting.contains(&s.name) && self.store(s).is_ok();
+        if !waiting.is_empty() && shares.iter().any(can_be) {
+            self.shares_changed(&shares);
+        }
     }
 
     fn listen_on(&self, listeners: Vec<TcpListener>, stopped: &watch::Receiver<bool>) {
@@ -242,7 +268,7 @@ impl Control for SmbControl {
 
     fn shares_changed(&self, shares: &[Share]) {
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
-        let mut ready = Vec::new();
+        let (mut ready, mut unserved) = (Vec::new(), BTreeSet::new());
         for share in shares {
             match self.store(share) {
                 Ok(fs) => ready.push(arden_smb::Share {
@@ -264,8 +290,15 @@ impl Control for SmbControl {
                         .chain(share.deny.iter().map(|g| ace(g, false)))
                         .collect(),
                 }),
-                Err(e) => tracing::error!(share = %share.name, "not served: {e}"),
+                Err(e) => {
+                    tracing::error!(share = %share.name, "not served: {e}");
+                    unserved.insert(share.name.clone());
+                }
             }
+        }
+        let before = std::mem::replace(&mut *self.unserved.lock(), unserved);
+        for share in ready.iter().filter(|s| before.contains(&s.name)) {
+            tracing::info!(share = share.name, "served by now");
         }
         self.server.set_time(arden_smb::time::Time::read());
         self.server.set_shares(ready);

@@ -204,6 +204,16 @@ impl VolumeAdmin for FakeStorage {
         let (state, error) = (ScrubState::Done, String::new());
         Ok(VolumeScrub { state, done_bytes: 1, total_bytes: 2, healed_blocks: 3, damaged_blocks: 1, damage, error })
     }
+    fn quotas(&self, _: &str) -> Result<Vec<QuotaInfo>> {
+        let (kind, name) = (QuotaKind::User, "alice".to_string());
+        Ok(vec![QuotaInfo { kind, name, used_bytes: 5, soft_bytes: Some(1), hard_bytes: None }])
+    }
+    fn set_quota(&self, name: &str, _: &NewQuota) -> Result<QuotaInfo> {
+        self.quotas(name).map(|mut all| all.remove(0))
+    }
+    fn remove_quota(&self, _: &str, _: &QuotaSubject) -> Result<()> {
+        Ok(())
+    }
     fn stop_scrub(&self, _: &str) -> Result<()> {
         Ok(())
     }

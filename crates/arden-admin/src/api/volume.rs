@@ -18,8 +18,8 @@ use crate::{
     error::Result,
     names::key,
     volume::{
-        NewCheck, NewRepair, NewScrub, NewVolume, VolumeChange, VolumeCheck, VolumeDelete, VolumeInfo, VolumeRecord,
-        VolumeRepair, VolumeScrub,
+        NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeChange, VolumeCheck,
+        VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 
@@ -35,6 +35,9 @@ pub(super) fn for_operation(operation: &str, method: MethodFilter) -> Option<Met
         "forgetVolume" => on(method, forget_volume),
         "checkVolume" => on(method, check_volume),
         "changeVolume" => on(method, change_volume),
+        "quotas" => on(method, quotas),
+        "setQuota" => on(method, set_quota),
+        "removeQuota" => on(method, remove_quota),
         "deleteVolume" => on(method, delete_volume),
         "repairVolume" => on(method, repair_volume),
         "startVolumeScrub" => on(method, start_scrub),
@@ -133,5 +136,24 @@ async fn scrub(State(api): Ctx, Path(name): Path<String>) -> Answer<VolumeScrub>
 
 async fn stop_scrub(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     api.blocking(move |api| api.volumes.stop_scrub(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn quotas(State(api): Ctx, Path(name): Path<String>) -> Answer<Vec<QuotaInfo>> {
+    api.blocking(move |api| api.volumes.quotas(&name)).await.map(Json)
+}
+
+async fn set_quota(State(api): Ctx, Path(name): Path<String>, Body(quota): Body<NewQuota>) -> Answer<QuotaInfo> {
+    let volume = name.clone();
+    let set = api.blocking(move |api| api.volumes.set_quota(&name, &quota)).await?;
+    tracing::info!(volume, of = set.name, soft = ?set.soft_bytes, hard = ?set.hard_bytes, "quota set");
+    Ok(Json(set))
+}
+
+async fn remove_quota(State(api): Ctx, Path(name): Path<String>, Body(of): Body<QuotaSubject>) -> Result<StatusCode> {
+    let volume = name.clone();
+    let what = of.clone();
+    api.blocking(move |api| api.volumes.remove_quota(&name, &of)).await?;
+    tracing::info!(volume, user = ?what.user, folder = ?what.folder, "quota removed");
     Ok(StatusCode::NO_CONTENT)
 }

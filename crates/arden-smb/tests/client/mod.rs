@@ -102,7 +102,7 @@ impl Default for Setup {
     }
 }
 
-fn share(name: &str, fs: &Arc<Fs>) -> Share {
+pub fn share(name: &str, fs: &Arc<Fs>) -> Share {
     Share { name: name.into(), comment: String::new(), path: "C:\\".into(), fs: Some(fs.clone()), ..Share::ipc() }
 }
 

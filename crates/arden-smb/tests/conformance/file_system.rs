@@ -126,3 +126,16 @@ fn quota_info_is_not_supported() {
         assert_eq!(c.status(&set_info(id, info_type::QUOTA, 0, 0, &[0; 56])), NtStatus::NOT_SUPPORTED);
     });
 }
+
+/// [MS-FSA] 2.1.5.13.6 and 2.1.5.16.6: IsQuotasSupported is FALSE for a directory. The length comes first.
+#[test]
+fn fs_control_of_a_volume_without_quotas_is_not_upgraded() {
+    both(|c, id| {
+        assert_eq!(c.try_query_fs(id, fs_class::CONTROL, 40).unwrap_err(), NtStatus::INFO_LENGTH_MISMATCH);
+        assert_eq!(c.try_query_fs(id, fs_class::CONTROL, 48).unwrap_err(), NtStatus::VOLUME_NOT_UPGRADED);
+        let short = set_info(id, info_type::FILE_SYSTEM, fs_class::CONTROL, 0, &[0; 40]);
+        assert_eq!(c.status(&short), NtStatus::INFO_LENGTH_MISMATCH);
+        let whole = set_info(id, info_type::FILE_SYSTEM, fs_class::CONTROL, 0, &[0; 48]);
+        assert_eq!(c.status(&whole), NtStatus::VOLUME_NOT_UPGRADED);
+    });
+}

@@ -28,6 +28,7 @@ mod persistent;
 mod persistent_breaks;
 mod persistent_random;
 mod pipes;
+mod quotas;
 mod replay;
 mod resilient;
 mod sessions;

@@ -28,6 +28,11 @@ impl Fs {
         Ok(OpenStat { stat, delete_pending })
     }
 
+    /// Room as the opener sees it, [MS-FSA] 2.1.5.13.7.
+    pub fn space(&self, open: &Arc<Open>) -> Result<crate::store::SpaceInfo> {
+        self.store.space_for(&open.who.user, &*open.node)
+    }
+
     /// Relative to the share's root with backslashes, the stream included.
     pub fn path(&self, open: &Arc<Open>) -> String {
         let mut path = crate::table::notify::join(&open.node.path());

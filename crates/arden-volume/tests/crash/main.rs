@@ -3,6 +3,7 @@
 //! has to find nothing. `ARDEN_VOLUME_SEEDS=from..to` and `ARDEN_VOLUME_SECONDS` run other seeds, and longer.
 
 mod device;
+mod large;
 mod model;
 mod ops;
 

@@ -11,7 +11,7 @@ use arden_volume::Volume;
 use arden_wire::{
     FileTime, NtStatus,
     access::*,
-    dtyp::{Ace, Acl, SecurityDescriptor, well_known},
+    dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
 
 use crate::model::{File, Model, ROOT, read_all};
@@ -33,7 +33,12 @@ const SECOND: u64 = 10_000_000;
 
 fn descriptor(n: u8) -> SecurityDescriptor {
     let aces = (0..n).map(|i| Ace::allow(&well_known::EVERYONE, FILE_GENERIC_READ | u32::from(i) << 1, 0));
-    SecurityDescriptor::with_dacl(&well_known::BUILTIN_USERS, &well_known::BUILTIN_USERS, Acl::new(aces.collect()))
+    SecurityDescriptor::with_dacl(owner(n), &well_known::BUILTIN_USERS, Acl::new(aces.collect()))
+}
+
+/// Whose files with this descriptor are.
+fn owner(n: u8) -> &'static Sid {
+    if n % 2 == 0 { &well_known::BUILTIN_USERS } else { &well_known::AUTHENTICATED_USERS }
 }
 
 struct At {
@@ -191,8 +196,9 @@ impl World<'_> {
             66..=72 => self.streams(),
             73..=79 => self.attributes(),
             80..=83 => self.copy(),
-            84..=86 => self.handle(),
-            87..=89 => self.verify_one(),
+            84..=85 => self.handle(),
+            86..=87 => self.quota(),
+            88..=89 => self.verify_one(),
             90..=92 => self.unlink_in_use(),
             93..=96 => Some((self.vol.sync().map_err(Into::into), Ok(()))),
             97..=99 => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
@@ -527,6 +533,23 @@ impl World<'_> {
             let value = vec![self.rng.below(256) as u8; self.rng.below(10_000) as usize];
             self.model.handles.insert(key.clone(), value.clone());
             self.vol.put_handle(&key, &value)
+        };
+        Some((result.map_err(Into::into), Ok(())))
+    }
+
+    /// Changes nothing but what others may do: `check` counts everything again after each crash.
+    fn quota(&mut self) -> Both {
+        let limit = [u64::MAX, 3 << 20, 600_000][self.rng.below(3) as usize];
+        let result = match self.rng.below(6) {
+            0..=2 => self.vol.set_user_quota(owner(self.rng.below(2) as u8), limit / 2, limit),
+            3 => self.vol.remove_user_quota(owner(self.rng.below(2) as u8)).map(|_| ()),
+            n => {
+                let (dir, _) = self.directory();
+                match n {
+                    4 => self.vol.set_folder_quota(dir.id().file, limit / 2, limit),
+                    _ => self.vol.remove_folder_quota(dir.id().file).map(|_| ()),
+                }
+            }
         };
         Some((result.map_err(Into::into), Ok(())))
     }

@@ -1,14 +1,9 @@
-//! Volumes on the command line: the grammar, what is sent to the daemon, how its answers look; and `ls`, `get` and `put`,
-//! which reach into a volume on a file while no daemon has it open.
+//! Volumes on the command line: the grammar, what is sent to the daemon, and how its answers look.
 
-use std::{
-    io::{IsTerminal, Read, Write},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{io::IsTerminal, path::PathBuf};
 
 use arden_admin::{
-    AdminError, ErrorKind,
+    AdminError,
     client::segment,
     error::Result,
     volume::{
@@ -16,15 +11,9 @@ use arden_admin::{
         VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
-use arden_store::{
-    name::NtPath,
-    store::{FileStore, Lookup, NewFile, NodeRef, Wait},
-};
-use arden_volume::{Durability, FileDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
 use clap::Subcommand;
 
-use super::{no_file, refusal};
+use super::offline;
 use crate::{
     commands::{Out, absolute},
     storage::{bytes, size},
@@ -121,19 +110,30 @@ pub enum VolumeVerb {
         #[arg(long)]
         force: bool,
     },
-    /// List a directory of a volume on a file, with no daemon running
-    #[command(after_help = "Example:\n  arden volume ls /srv/docs.img 'Reports/2026'")]
+    /// List a directory of a volume, with no daemon running
+    #[command(after_help = "Example:\n  arden volume ls docs 'Reports/2026'\n  arden volume ls /srv/docs.img")]
     Ls {
-        file: PathBuf,
+        /// Its name, or the path of its file or block device
+        volume: PathBuf,
         #[arg(default_value = "")]
         path: String,
     },
-    /// Copy a file out of a volume on a file, with no daemon running
-    #[command(after_help = "Example:\n  arden volume get /srv/docs.img Reports/May.txt May.txt")]
-    Get { file: PathBuf, path: String, to: PathBuf },
-    /// Copy a file into a volume on a file, with no daemon running
-    #[command(after_help = "Example:\n  arden volume put /srv/docs.img May.txt Reports/May.txt")]
-    Put { file: PathBuf, from: PathBuf, path: String },
+    /// Copy a file out of a volume, with no daemon running
+    #[command(after_help = "Example:\n  arden volume get docs Reports/May.txt May.txt")]
+    Get {
+        /// Its name, or the path of its file or block device
+        volume: PathBuf,
+        path: String,
+        to: PathBuf,
+    },
+    /// Copy a file into a volume, with no daemon running
+    #[command(after_help = "Example:\n  arden volume put docs May.txt Reports/May.txt")]
+    Put {
+        /// Its name, or the path of its file or block device
+        volume: PathBuf,
+        from: PathBuf,
+        path: String,
+    },
 }
 
 fn volume_text(v: &VolumeInfo) -> String {
@@ -309,99 +309,9 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
             out.client.send_only("POST", &format!("{}/delete", path(&name)), &VolumeDelete { force })?;
             out.done(format!("volume {name} deleted"));
         }
-        VolumeVerb::Ls { file, path } => list(out, &file, &path)?,
-        VolumeVerb::Get { file, path, to } => get(&file, &path, &to)?,
-        VolumeVerb::Put { file, from, path } => put(&file, &from, &path)?,
+        VolumeVerb::Ls { volume, path } => offline::list(out, &volume, &path)?,
+        VolumeVerb::Get { volume, path, to } => offline::get(out, &volume, &path, &to)?,
+        VolumeVerb::Put { volume, from, path } => offline::put(out, &volume, &from, &path)?,
     }
     Ok(())
-}
-
-fn status(path: &str) -> impl Fn(NtStatus) -> AdminError + '_ {
-    move |e| AdminError::failed(format!("{path}: {e}"), "")
-}
-
-fn open(file: &Path) -> Result<(Arc<Volume>, Arc<VolumeStore>)> {
-    let device = FileDevice::open(file, true).map_err(|e| no_file(file, e))?;
-    let options = VolumeOptions { background: false, ..VolumeOptions::default() };
-    let volume = Volume::open(Arc::new(device), options).map_err(|e| refusal(&file.display().to_string(), e))?;
-    let store = VolumeStore::new(volume.clone(), Durability::Plain);
-    Ok((volume, store))
-}
-
-fn find(store: &VolumeStore, path: &str) -> Result<NodeRef> {
-    let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
-    match store.lookup(&parsed).map_err(status(path))? {
-        Lookup::Found(node) => Ok(node),
-        _ => Err(AdminError::new(ErrorKind::NotFound, format!("there is no {path:?}"), "")),
-    }
-}
-
-fn list(out: &Out, file: &Path, path: &str) -> Result<()> {
-    let (_volume, store) = open(file)?;
-    let mut cursor = find(&store, path)?.list().map_err(status(path))?;
-    let mut entries = Vec::new();
-    while let Some(e) = cursor.peek(&|_| true).map_err(status(path))? {
-        entries.push(serde_json::json!({
-            "name": e.name, "directory": e.stat.directory, "size_bytes": e.stat.end_of_file,
-        }));
-        cursor.advance();
-    }
-    out.show(&entries, |entries| {
-        let mut text = String::new();
-        for e in entries {
-            let mark = if e["directory"] == true { "/" } else { "" };
-            text += &format!("{:>14}  {}{mark}\n", e["size_bytes"], e["name"].as_str().unwrap_or(""));
-        }
-        text
-    });
-    Ok(())
-}
-
-const COPY_BYTES: usize = 1 << 20;
-
-fn get(file: &Path, path: &str, to: &Path) -> Result<()> {
-    let (_volume, store) = open(file)?;
-    let node = find(&store, path)?;
-    let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", to.display()), "");
-    let mut target = std::fs::File::create(to).map_err(failed)?;
-    let (mut buf, mut at) = (vec![0; COPY_BYTES], 0);
-    loop {
-        let n = node.read_at(at, &mut buf, Wait::Yes).map_err(status(path))?;
-        if n == 0 {
-            return target.sync_all().map_err(failed);
-        }
-        target.write_all(&buf[..n]).map_err(failed)?;
-        at += n as u64;
-    }
-}
-
-fn put(file: &Path, from: &Path, path: &str) -> Result<()> {
-    let (volume, store) = open(file)?;
-    let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", from.display()), "");
-    let mut source = std::fs::File::open(from).map_err(failed)?;
-    let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
-    let node = match store.lookup(&parsed).map_err(status(path))? {
-        Lookup::Found(node) => {
-            node.set_end_of_file(0).map_err(status(path))?;
-            node
-        }
-        Lookup::Missing { parent, base: None } => {
-            let name = parsed.components.last().cloned().unwrap_or_default();
-            let new =
-                NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-            parent.create_child(&name, &new).map_err(status(path))?
-        }
-        _ => return Err(AdminError::new(ErrorKind::NotFound, format!("{path:?} cannot be made"), "")),
-    };
-    let (mut buf, mut at) = (vec![0; COPY_BYTES], 0);
-    loop {
-        let n = source.read(&mut buf).map_err(failed)?;
-        if n == 0 {
-            break;
-        }
-        node.write_at(at, &buf[..n], Wait::Yes).map_err(status(path))?;
-        at += n as u64;
-    }
-    drop((node, store));
-    volume.close().map_err(|e| refusal(&file.display().to_string(), e))
 }

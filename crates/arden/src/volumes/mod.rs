@@ -3,6 +3,8 @@
 
 mod cli;
 mod device;
+mod offline;
+mod quota;
 mod scrub;
 mod upkeep;
 
@@ -13,8 +15,8 @@ use arden_admin::{
     error::Result,
     names::key,
     volume::{
-        NewCheck, NewRepair, NewScrub, NewVolume, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord,
-        VolumeRepair, VolumeScrub,
+        NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeAdmin, VolumeChange,
+        VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
@@ -26,6 +28,7 @@ use parking_lot::Mutex;
 
 pub use cli::{VolumeVerb, run};
 use device::SpaceDevice;
+pub use quota::{QuotaVerb, run as run_quota};
 use scrub::Scrubbing;
 
 use crate::pools::Pools;
@@ -262,6 +265,18 @@ impl VolumeAdmin for Volumes {
         self.record(name)?;
         self.end_scrub(name);
         Ok(())
+    }
+
+    fn quotas(&self, name: &str) -> Result<Vec<QuotaInfo>> {
+        self.show_quotas(name)
+    }
+
+    fn set_quota(&self, name: &str, quota: &NewQuota) -> Result<QuotaInfo> {
+        self.limit(name, quota)
+    }
+
+    fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()> {
+        self.unlimit(name, of)
     }
 
     fn delete_volume(&self, name: &str) -> Result<()> {

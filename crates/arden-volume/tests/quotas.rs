@@ -1,0 +1,225 @@
+//! Quotas by user and by folder: what is counted, what is refused, and that both stay right over crashes, renames and
+//! deletions. Each test ends with `check`, which counts everything again.
+
+use std::sync::Arc;
+
+use arden_store::{
+    name::NtPath,
+    quota::{NONE, QuotaStore, control},
+    store::*,
+};
+use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_wire::{
+    FileTime, NtStatus,
+    access::FILE_ALL_ACCESS,
+    dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
+};
+
+const MB: u64 = 1 << 20;
+
+struct Lab {
+    device: Arc<MemDevice>,
+    vol: Arc<Volume>,
+    store: Arc<VolumeStore>,
+}
+
+fn user(n: u32) -> Sid {
+    Sid::new(5, &[21, 7, 7, 7, 1000 + n])
+}
+
+fn open(device: &Arc<MemDevice>) -> Arc<Volume> {
+    Volume::open(device.clone(), VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap()
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let device = Arc::new(MemDevice::new(64 << 20));
+        Volume::format(&*device, "q", 9, FileTime(1)).unwrap();
+        let vol = open(&device);
+        let store = VolumeStore::new(vol.clone(), Durability::Plain);
+        Lab { device, vol, store }
+    }
+
+    /// Power is lost after everything so far was made durable.
+    fn crash(self) -> Lab {
+        self.vol.sync().unwrap();
+        let device = Arc::new(MemDevice::holding(self.device.content()));
+        let vol = open(&device);
+        let store = VolumeStore::new(vol.clone(), Durability::Plain);
+        Lab { device, vol, store }
+    }
+
+    fn find(&self, path: &str) -> NodeRef {
+        match self.store.lookup(&NtPath::parse(path).unwrap()).unwrap() {
+            Lookup::Found(node) => node,
+            _ => panic!("there is no {path}"),
+        }
+    }
+
+    fn make(&self, path: &str, owner: &Sid, directory: bool) -> Result<NodeRef> {
+        let (parent, name) = path.rsplit_once('\\').unwrap_or(("", path));
+        let aces = vec![Ace::allow(&well_known::EVERYONE, FILE_ALL_ACCESS, 0)];
+        let sd = SecurityDescriptor::with_dacl(owner, &well_known::SYSTEM, Acl::new(aces));
+        let new = NewFile { directory, attributes: 0, security: Some(&sd), eas: &[], allocation: None };
+        self.find(parent).create_child(name, &new)
+    }
+
+    fn write(&self, path: &str, owner: &Sid, bytes: u64) -> Result<NodeRef> {
+        let node = self.make(path, owner, false)?;
+        node.write_at(0, &vec![7; bytes as usize], Wait::Yes)?;
+        Ok(node)
+    }
+
+    fn used(&self, n: u32) -> u64 {
+        self.vol.user_quota(&user(n)).unwrap().map_or(0, |q| q.used_bytes)
+    }
+
+    fn below(&self, path: &str) -> u64 {
+        let ino = self.find(path).id().file;
+        self.vol.folder_quotas().unwrap().iter().find(|(i, _)| *i == ino).unwrap().1.used_bytes
+    }
+
+    fn limit_folder(&self, path: &str, limit: u64) {
+        self.vol.set_folder_quota(self.find(path).id().file, NONE, limit).unwrap();
+    }
+
+    fn is_right(&self) {
+        let report = self.vol.check(true).unwrap();
+        assert!(report.is_clean(), "{:?}", report.errors);
+    }
+}
+
+#[test]
+fn every_owner_is_counted_with_streams_from_files_that_were_there_before() {
+    let lab = Lab::new();
+    let a = lab.write("a", &user(1), MB).unwrap();
+    lab.write("b", &user(2), 5000).unwrap();
+    lab.vol.set_user_quota(&user(1), NONE, 10 * MB).unwrap();
+    assert_eq!((lab.used(1), lab.used(2)), (MB, 8192));
+    a.create_stream("s").unwrap().write_at(0, &[1; 100], Wait::Yes).unwrap();
+    assert_eq!(lab.used(1), MB + 4096);
+    a.set_allocation(3 * MB).unwrap();
+    assert_eq!(lab.used(1), 3 * MB + 4096);
+    a.set_end_of_file(0).unwrap();
+    a.set_allocation(0).unwrap();
+    assert_eq!(lab.used(1), 4096);
+    let lab = lab.crash();
+    assert_eq!((lab.used(1), lab.used(2)), (4096, 8192));
+    // The whole file goes to another owner, its stream too.
+    let a = lab.find("a");
+    let mut sd = (*a.security().unwrap()).clone();
+    sd.owner = Some(user(2));
+    a.set_security(&sd).unwrap();
+    assert_eq!((lab.used(1), lab.used(2)), (0, 8192 + 4096));
+    a.unlink().unwrap();
+    drop(a);
+    lab.vol.sync().unwrap();
+    lab.vol.room();
+    assert_eq!(lab.used(2), 8192);
+    lab.is_right();
+    lab.vol.close().unwrap();
+    assert_eq!(lab.crash().used(2), 8192);
+}
+
+#[test]
+fn a_limit_is_disk_full_and_a_threshold_is_not() {
+    let lab = Lab::new();
+    lab.vol.set_user_quota(&user(1), MB, 2 * MB).unwrap();
+    let a = lab.write("a", &user(1), MB + MB / 2).unwrap();
+    assert_eq!(a.write_at(0, &vec![1; 3 * MB as usize], Wait::Yes), Err(NtStatus::DISK_FULL));
+    assert_eq!(a.set_allocation(4 * MB), Err(NtStatus::DISK_FULL));
+    assert_eq!(a.set_end_of_file(4 * MB), Err(NtStatus::DISK_FULL));
+    assert_eq!(a.stat().unwrap().end_of_file, MB + MB / 2, "a refused change leaves nothing");
+    // Overwriting takes nothing more; others have no limit, and neither do administrators.
+    a.write_at(0, &vec![2; MB as usize], Wait::Yes).unwrap();
+    lab.write("b", &user(2), 4 * MB).unwrap();
+    lab.write("c", &well_known::BUILTIN_ADMINISTRATORS, 4 * MB).unwrap();
+    assert_eq!(lab.used(1), MB + MB / 2);
+    // What is left is what the user sees as free.
+    let space = lab.store.space_for(&user(1), &*lab.store.root()).unwrap();
+    assert_eq!((space.total_bytes, space.available_bytes), (2 * MB, MB / 2));
+    assert!(space.free_bytes > 30 * MB);
+    let other = lab.store.space_for(&user(2), &*lab.store.root()).unwrap();
+    assert_eq!(other.available_bytes, other.free_bytes);
+    a.unlink().unwrap();
+    drop(a);
+    lab.write("d", &user(1), 2 * MB).unwrap();
+    // Only counted, not enforced.
+    let all = lab.store.control().unwrap();
+    assert_eq!(all.flags & (control::TRACK | control::ENFORCE), control::ENFORCE);
+    lab.store.set_control(&arden_store::quota::QuotaControl { flags: control::TRACK, ..all }).unwrap();
+    lab.write("e", &user(1), 2 * MB).unwrap();
+    assert_eq!(lab.used(1), 4 * MB);
+    lab.is_right();
+}
+
+#[test]
+fn who_has_no_entry_gets_the_defaults() {
+    let lab = Lab::new();
+    let flags = control::ENFORCE | 0x300;
+    let defaults = arden_store::quota::QuotaControl { threshold: MB, limit: 2 * MB, flags };
+    lab.store.set_control(&defaults).unwrap();
+    assert_eq!(lab.store.control().unwrap().flags, control::ENFORCE, "flags that say how far counting is are not set");
+    assert_eq!(lab.store.space_for(&user(5), &*lab.store.root()).unwrap().total_bytes, 2 * MB);
+    lab.write("a", &user(5), MB).unwrap();
+    assert_eq!(lab.write("b", &user(5), 2 * MB).err(), Some(NtStatus::DISK_FULL));
+    let all = lab.store.users().unwrap();
+    assert_eq!((all[0].0.clone(), all[0].1.limit, all[0].1.used_bytes), (user(5), 2 * MB, MB));
+    assert_eq!(lab.store.remove_user(&user(6)), Err(NtStatus::NO_MATCH));
+    lab.store.remove_user(&user(5)).unwrap();
+    assert_eq!(lab.store.user(&user(5)).unwrap().unwrap().limit, NONE, "he still owns something");
+    lab.write("c", &user(5), 2 * MB).unwrap();
+    lab.is_right();
+}
+
+#[test]
+fn folders_count_what_is_below_them_wherever_it_moves() {
+    let lab = Lab::new();
+    let me = user(1);
+    for d in ["x", "x\\in", "x\\in\\deep", "y"] {
+        lab.make(d, &me, true).unwrap();
+    }
+    // With two names in one directory it still counts once.
+    let f = lab.write("x\\in\\deep\\f", &me, MB).unwrap();
+    f.link(&*lab.find("x\\in\\deep"), "f too", false).unwrap();
+    lab.limit_folder("x", 8 * MB);
+    lab.limit_folder("x\\in", 4 * MB);
+    lab.limit_folder("y", 2 * MB);
+    let sizes = |lab: &Lab| (lab.below("x"), lab.below("x\\in"), lab.below("y"));
+    assert_eq!(sizes(&lab), (MB, MB, 0));
+    lab.write("x\\g", &me, MB).unwrap();
+    assert_eq!(sizes(&lab), (2 * MB, MB, 0));
+    assert_eq!(lab.write("x\\in\\h", &me, 4 * MB).err(), Some(NtStatus::DISK_FULL), "the inner one is full first");
+    lab.find("x\\in\\h").unlink().unwrap();
+    // A directory moves with all that is below it, or not at all.
+    let deep = lab.find("x\\in\\deep");
+    deep.rename(&*lab.find("y"), "moved", false).unwrap();
+    assert_eq!(sizes(&lab), (MB, 0, MB));
+    lab.write("x\\in\\big", &me, 2 * MB).unwrap();
+    let big = lab.find("x\\in\\big");
+    assert_eq!(big.rename(&*lab.find("y"), "big", false), Err(NtStatus::DISK_FULL));
+    assert_eq!(big.path(), ["x", "in", "big"], "a refused move is told to nobody");
+    let lab = lab.crash();
+    assert_eq!(sizes(&lab), (3 * MB, 2 * MB, MB));
+    // The smallest of all limits on the way is what is seen as free.
+    let space = lab.store.space_for(&me, &*lab.find("x\\in")).unwrap();
+    assert_eq!((space.total_bytes, space.available_bytes), (4 * MB, 2 * MB));
+    // A second name elsewhere counts nothing until it is the only one.
+    lab.find("x\\g").link(&*lab.find("y"), "second", false).unwrap();
+    assert_eq!(sizes(&lab), (3 * MB, 2 * MB, MB));
+    lab.find("x\\g").unlink().unwrap();
+    assert_eq!(sizes(&lab), (2 * MB, 2 * MB, 2 * MB));
+    lab.is_right();
+    lab.vol.close().unwrap();
+    let lab = lab.crash();
+    assert_eq!(sizes(&lab), (2 * MB, 2 * MB, 2 * MB));
+    // With the folder goes its record.
+    lab.find("y\\second").unlink().unwrap();
+    lab.find("y\\moved\\f").unlink().unwrap();
+    lab.find("y\\moved\\f too").unlink().unwrap();
+    lab.find("y\\moved").unlink().unwrap();
+    lab.find("y").unlink().unwrap();
+    lab.vol.room();
+    assert_eq!(lab.vol.folder_quotas().unwrap().len(), 2);
+    lab.is_right();
+}
