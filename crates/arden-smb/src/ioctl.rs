@@ -125,6 +125,12 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
         fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
         // [MS-FSA] 2.1.5.10: what the object store does not implement, integrity streams among it.
+        fsctl::CREATE_USN_JOURNAL
+        | fsctl::DELETE_USN_JOURNAL
+        | fsctl::QUERY_USN_JOURNAL
+        | fsctl::READ_USN_JOURNAL
+        | fsctl::READ_FILE_USN_DATA
+        | fsctl::WRITE_USN_CLOSE_RECORD => crate::usn::ioctl(file, ioctl),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
     }
 }

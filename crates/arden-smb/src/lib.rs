@@ -30,6 +30,7 @@ pub mod share;
 mod shell;
 pub mod time;
 mod tree;
+mod usn;
 mod view;
 mod window;
 

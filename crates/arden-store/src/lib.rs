@@ -11,3 +11,4 @@ pub mod quota;
 pub mod root;
 pub mod store;
 pub mod table;
+pub mod usn;

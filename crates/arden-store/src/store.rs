@@ -11,7 +11,7 @@ use arden_wire::{
     dtyp::{SecurityDescriptor, Sid},
 };
 
-use crate::{name::NtPath, quota::QuotaStore};
+use crate::{name::NtPath, quota::QuotaStore, usn::ChangeJournal};
 
 pub type Result<T> = std::result::Result<T, NtStatus>;
 pub type NodeRef = Arc<dyn Node>;
@@ -142,6 +142,10 @@ pub trait FileStore: Send + Sync {
     }
     /// None where the store keeps none: IsQuotasSupported of [MS-FSA] 2.1.1.1.
     fn quotas(&self) -> Option<&dyn QuotaStore> {
+        None
+    }
+    /// None where the store keeps none.
+    fn change_journal(&self) -> Option<&dyn ChangeJournal> {
         None
     }
     fn root(&self) -> NodeRef;

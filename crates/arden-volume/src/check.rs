@@ -26,6 +26,7 @@ use crate::{
     superblock::{Counters, Superblock},
     tree::Key,
     treenode::NODE_BLOCKS,
+    usn,
     volume::{Volume, VolumeOptions, load},
 };
 
@@ -200,7 +201,7 @@ impl Check {
                 }
                 Err(e) => self.unreadable(format!("dead block {}: {e}", keys::second(key))),
             },
-            keys::MAP | keys::QUOTA | b'W' => {}
+            keys::MAP | keys::QUOTA | keys::JOURNAL | b'W' => {}
             other => self.unreadable(format!("a key of unknown kind {other:#x}")),
         }
     }
@@ -503,6 +504,7 @@ pub(crate) fn look(vol: &Volume, view: &dyn View, core: &Core, verify_data: bool
     c.snapshots(vol, core, verify_data);
     c.files();
     c.blocks(&state);
+    usn::faults(state.view)?.into_iter().for_each(|fault| c.error(fault));
     match quota::differences(vol, state.view) {
         Ok(wrong) => wrong.into_iter().for_each(|(key, what, quota)| {
             c.find(format!("{}: {what}", quota::name_of(&key)), Some(Fix::Quota(key, quota)));

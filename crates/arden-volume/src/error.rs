@@ -19,6 +19,10 @@ pub enum VolError {
     Failed,
     /// Not a volume, or of a version that this program does not know.
     Unknown(&'static str),
+    /// There is no change journal.
+    NoJournal,
+    /// The change journal does not have this any more.
+    NoRecord,
     /// A quota leaves no room.
     OverQuota,
     /// Too much would have to be moved at once between folders with quotas.
@@ -33,6 +37,8 @@ impl fmt::Display for VolError {
             VolError::Io(e) => write!(f, "{e}"),
             VolError::Corrupt(what) => write!(f, "damaged: {what}"),
             VolError::Full => f.write_str("no room left on the volume"),
+            VolError::NoJournal => f.write_str("the volume has no change journal"),
+            VolError::NoRecord => f.write_str("the change journal does not reach back that far"),
             VolError::OverQuota => f.write_str("a quota leaves no room"),
             VolError::TooFar => f.write_str("too much lies below to be moved between folders with quotas; copy it"),
             VolError::Failed => f.write_str("the volume stopped after a failed write; open it again"),
@@ -59,6 +65,8 @@ impl From<VolError> for NtStatus {
     fn from(e: VolError) -> NtStatus {
         match e {
             VolError::Full | VolError::OverQuota | VolError::Io(IoError::NoSpace) => NtStatus::DISK_FULL,
+            VolError::NoJournal => NtStatus::JOURNAL_NOT_ACTIVE,
+            VolError::NoRecord => NtStatus::JOURNAL_ENTRY_DELETED,
             VolError::TooFar => NtStatus::NOT_SAME_DEVICE,
             VolError::Io(IoError::Media) => NtStatus::DATA_ERROR,
             VolError::Corrupt(what) => {

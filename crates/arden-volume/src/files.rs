@@ -132,6 +132,7 @@ impl Drop for OpenFile {
             files.remove(&self.ino);
         }
         drop(files);
+        self.vol.unclosed.closed(self.ino);
         if self.orphan.load(Ordering::Acquire) {
             self.vol.reap_later(self.ino);
         }

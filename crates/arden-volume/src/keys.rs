@@ -17,6 +17,8 @@ pub const SNAPSHOT: u8 = b'G';
 pub const SD_HASH: u8 = b'H';
 /// Inodes.
 pub const INODE: u8 = b'I';
+/// The change journal: settings, records, the last one of each file.
+pub const JOURNAL: u8 = b'J';
 /// Opaque values of the store's user, by the user's key.
 pub const HANDLE: u8 = b'K';
 /// Names of a file besides its first: inode, directory, folded name.

@@ -19,6 +19,7 @@ use crate::{
     snapshot::Snapshot,
     superblock::Counters,
     tree::{Key, Layer, Root, Tree, Val},
+    usn,
     treenode::{CAPACITY, ENTRY_MAX},
     volume::Volume,
 };
@@ -45,6 +46,8 @@ pub struct Core {
     /// Oldest first.
     pub snapshots: Vec<Arc<Snapshot>>,
     pub quotas: Counting,
+    /// Changes are recorded.
+    pub journal: bool,
 }
 
 /// A state for reading, by whoever holds it.
@@ -205,6 +208,9 @@ pub struct Txn<'a> {
     new_epoch: bool,
     mended: bool,
     charged: bool,
+    /// For the change journal: reasons that add up, and files whose reasons are told.
+    pub reasons: BTreeMap<u64, u32>,
+    pub forgets: Vec<u64>,
     /// No quota stands against it.
     pub unlimited: bool,
     /// Streams that have, or no longer have, blocks to be given a place.
@@ -250,6 +256,8 @@ impl<'a> Txn<'a> {
             new_epoch: false,
             mended: false,
             charged: false,
+            reasons: BTreeMap::new(),
+            forgets: Vec::new(),
             unlimited: false,
             dirty: Vec::new(),
         }
@@ -351,6 +359,24 @@ impl<'a> Txn<'a> {
         out
     }
 
+    fn changed(&self, kind: u8, n: u64) -> btree_map::Range<'_, Key, Option<Val>> {
+        self.map.range((Included(keys::one(kind, n)), Excluded(keys::end_of(kind, n))))
+    }
+
+    pub fn changes_any(&self, kind: u8, n: u64) -> bool {
+        self.changed(kind, n).next().is_some()
+    }
+
+    pub fn changed_streams(&self, ino: u64) -> Vec<Key> {
+        self.changed(keys::STREAM, ino).map(|(k, _)| k.clone()).collect()
+    }
+
+    /// The first block of a stream that is written.
+    pub fn lowest_written(&self, sid: u64) -> Option<u64> {
+        let first = |kind| self.changed(kind, sid).find(|(_, v)| v.is_some()).map(|(k, _)| keys::second(k));
+        first(keys::BLOCK).into_iter().chain(first(keys::EXTENT)).min()
+    }
+
     /// Whether what this adds fits beside all that is promised already.
     fn check_room(&self) -> VolResult<()> {
         let entered: u64 = self.enters.iter().map(|r| r.len).sum();
@@ -426,6 +452,7 @@ impl<'a> Txn<'a> {
         }
         self.vol.check_alive()?;
         self.charge_quotas()?;
+        self.journal_changes()?;
         if !self.mended {
             self.check_room()?;
         }
@@ -444,6 +471,8 @@ impl<'a> Txn<'a> {
         for (key, value) in std::mem::take(&mut self.map) {
             if key[0] == keys::QUOTA {
                 core.quotas.changed(&key, value.is_some());
+            } else if usn::is_settings(&key) {
+                core.journal = value.is_some();
             }
             core.set(key, value);
         }
@@ -460,6 +489,7 @@ impl<'a> Txn<'a> {
             self.enters.iter().for_each(|r| alloc.enter(*r));
             self.frees.iter().for_each(|r| alloc.free(seq, *r));
         }
+        self.vol.reasons_noted(std::mem::take(&mut self.reasons), &self.forgets);
         Ok(seq)
     }
 }

@@ -3,8 +3,8 @@
 //! know of protocols and of disks: it stands on the narrow [`device::Device`].
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
-//! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `extents`, `data` and `read`
-//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `quota`, `check`, `repair`, `scrub`.
+//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `quota`, `usn` (the change journal), `check`,
+//! `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -38,6 +38,7 @@ mod superblock;
 mod testing;
 mod tree;
 mod treenode;
+mod usn;
 mod volume;
 
 pub use check::{CheckReport, check_device};

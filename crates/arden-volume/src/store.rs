@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arden_store::{
     name::{NtPath, PathWants},
     quota::{Quota, QuotaControl, QuotaStore},
+    usn::{ChangeJournal, JournalInfo, Record},
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo},
 };
 use arden_wire::{FileTime, NtStatus, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
@@ -126,6 +127,10 @@ impl FileStore for VolumeStore {
         Ok(space)
     }
 
+    fn change_journal(&self) -> Option<&dyn ChangeJournal> {
+        Some(self)
+    }
+
     fn quotas(&self) -> Option<&dyn QuotaStore> {
         // The past is read-only, its limits too.
         if self.shared.past.is_none() { Some(self) } else { None }
@@ -219,6 +224,32 @@ impl FileStore for VolumeStore {
     }
 }
 
+impl ChangeJournal for VolumeStore {
+    fn info(&self) -> Result<JournalInfo> {
+        Ok(self.shared.vol.journal_info()?)
+    }
+
+    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<()> {
+        Ok(self.shared.vol.create_journal(max_bytes, delta_bytes)?)
+    }
+
+    fn delete(&self, id: u64) -> Result<()> {
+        Ok(self.shared.vol.delete_journal(id)?)
+    }
+
+    fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
+        Ok(self.shared.vol.read_journal(from, take)?)
+    }
+
+    fn of_file(&self, node: &dyn Node) -> Result<Record> {
+        Ok(self.shared.vol.journal_of(own(node)?.id().file)?)
+    }
+
+    fn close_record(&self, node: &dyn Node) -> Result<u64> {
+        Ok(self.shared.vol.write_close_record(own(node)?.id().file)?)
+    }
+}
+
 impl QuotaStore for VolumeStore {
     fn control(&self) -> Result<QuotaControl> {
         Ok(self.shared.vol.quota_control()?)
@@ -246,7 +277,7 @@ impl QuotaStore for VolumeStore {
 }
 
 /// FILE_* capability bits, [MS-FSCC] 2.5.1: case-sensitive search is not among them; case-preserved names, Unicode,
-/// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and block
-/// reference counts are.
+/// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and a
+/// change journal, and block reference counts are.
 const CAPABILITIES: u32 =
-    0x2 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80 | 0x1_0000 | 0x4_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000 | 0x800_0000;
+    0x2 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80 | 0x1_0000 | 0x4_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000 | 0x200_0000 | 0x800_0000;

@@ -34,6 +34,7 @@ use crate::{
     superblock::{FIRST_EPOCH, JournalStart, SLOTS, Superblock, feature},
     tree::Tree,
     treenode::NODE_BLOCKS,
+    usn::{self, Unclosed},
 };
 
 /// Limits and habits of an open volume.
@@ -107,6 +108,7 @@ pub struct Volume {
     pub(crate) descriptors: Mutex<HashMap<u64, Arc<SecurityDescriptor>>>,
     pub(crate) descriptor_ids: Mutex<HashMap<Vec<u8>, u64>>,
     pub(crate) tunnel: Tunnel,
+    pub(crate) unclosed: Unclosed,
     wakeup: Arc<(Mutex<Wakeup>, Condvar)>,
 }
 
@@ -168,6 +170,7 @@ impl Volume {
             descriptors: Mutex::default(),
             descriptor_ids: Mutex::default(),
             tunnel: Tunnel::default(),
+            unclosed: Unclosed::default(),
             wakeup: Arc::default(),
             options,
         })
@@ -287,6 +290,7 @@ impl Volume {
     pub(crate) fn make_room(&self) -> VolResult<()> {
         self.check_alive()?;
         self.reap_now();
+        self.write_close_records()?;
         if self.is_over(JOURNAL_FULL_HARD, 2) || (!self.options.background && self.is_over(JOURNAL_FULL_SOFT, 1)) {
             let mut unfinished = self.checkpoint.lock();
             // Somebody else may have just made one.
@@ -576,6 +580,7 @@ pub(crate) fn load(
     })?;
     let quotas = Counting::load(&CoreView { core: &core, tree: &tree })?;
     core.quotas = quotas;
+    core.journal = usn::info_of(&CoreView { core: &core, tree: &tree })?.is_some();
     let runs = alloc.take_pending(core.seq);
     alloc.release(&runs);
     snapshot::load(&mut core, &tree, &mut alloc)?;

@@ -430,6 +430,12 @@ pub const SYMLINK_FLAG_RELATIVE: u32 = 1;
 pub mod fsctl {
     pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
     pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01B0;
+    pub const READ_USN_JOURNAL: u32 = 0x0009_00BB;
+    pub const CREATE_USN_JOURNAL: u32 = 0x0009_00E7;
+    pub const READ_FILE_USN_DATA: u32 = 0x0009_00EB;
+    pub const WRITE_USN_CLOSE_RECORD: u32 = 0x0009_00EF;
+    pub const QUERY_USN_JOURNAL: u32 = 0x0009_00F4;
+    pub const DELETE_USN_JOURNAL: u32 = 0x0009_00F8;
     pub const SET_REPARSE_POINT: u32 = 0x0009_00A4;
     pub const GET_REPARSE_POINT: u32 = 0x0009_00A8;
     pub const DELETE_REPARSE_POINT: u32 = 0x0009_00AC;

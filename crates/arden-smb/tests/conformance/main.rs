@@ -38,6 +38,7 @@ mod streams;
 mod times;
 mod transport;
 mod trees;
+mod usn;
 mod validate_negotiate;
 
 /// The table of the cases names tests that are there.

@@ -15,7 +15,7 @@ use crate::client::*;
 const MB: u64 = 1 << 20;
 
 /// A lab whose share `volume` lies on a volume.
-fn lab() -> (Lab, Arc<Volume>) {
+pub fn lab() -> (Lab, Arc<Volume>) {
     let lab = Lab::new();
     let device = Arc::new(MemDevice::new(64 << 20));
     Volume::format(&*device, "q", 3, FileTime(1)).unwrap();
@@ -25,7 +25,7 @@ fn lab() -> (Lab, Arc<Volume>) {
     (lab, vol)
 }
 
-fn client(lab: &Lab, user: &str) -> Client {
+pub fn client(lab: &Lab, user: &str) -> Client {
     let mut c = lab.connect();
     c.negotiate(&Offer::up_to(Dialect::Smb311));
     c.logon(&logon(user));

@@ -13,7 +13,7 @@ use std::{
 };
 
 use arden_block::rng::Rng;
-use arden_volume::{Durability, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 use device::CrashDevice;
@@ -26,6 +26,8 @@ struct Run {
     durability: Durability,
     /// What the volume may be after a crash, with the number of the last operation that each needs.
     candidates: Vec<(u64, Model)>,
+    /// The highest USN that anybody was told of.
+    told: u64,
 }
 
 impl Run {
@@ -38,7 +40,7 @@ impl Run {
             commit_interval: Duration::from_secs(60),
         };
         let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
-        Run { rng, seed, options, durability, candidates: vec![(0, Model::new())] }
+        Run { rng, seed, options, durability, candidates: vec![(0, Model::new())], told: 0 }
     }
 
     /// Opens after a crash, several times when it crashes on the way, and finds out which candidate it is.
@@ -60,6 +62,11 @@ impl Run {
                 drop(vol);
                 media = device.crash(&mut self.rng);
                 continue;
+            }
+            if self.told > 0 {
+                let next = vol.journal_info().unwrap().next;
+                let (seed, told) = (self.seed, self.told);
+                assert!(next >= told, "seed {seed}: the change journal went back from {told} to {next}");
             }
             self.compare(&vol);
             return (device, vol);
@@ -88,6 +95,16 @@ impl Run {
         self.candidates = vec![(0, model)];
     }
 
+    /// Somebody asks where the change journal is, and begins one when there is none.
+    fn tell(&mut self, vol: &Volume) {
+        let info = match vol.journal_info() {
+            Err(VolError::NoJournal) => vol.create_journal(64 << 10, 8 << 10).and_then(|()| vol.journal_info()),
+            info => info,
+        };
+        // A device that died told nothing.
+        self.told = info.map_or(self.told, |j| j.next.max(self.told));
+    }
+
     fn run(&mut self) {
         let size = [8usize, 12, 24, 40][self.rng.below(4) as usize] << 20;
         let device = CrashDevice::new(vec![0; size], None);
@@ -104,6 +121,9 @@ impl Run {
             }
             let store = VolumeStore::new(vol.clone(), self.durability);
             for _ in 0..steps {
+                if self.rng.one_in(20) {
+                    self.tell(&vol);
+                }
                 let mut model = self.candidates.last().unwrap().1.clone();
                 let outcome = ops::step(&mut self.rng, &vol, &*store, &mut model, self.seed);
                 let (seq, durable) = vol.progress();
