@@ -92,6 +92,9 @@ says '400 MiB' arden volume show v2 || fail "not larger"
 expect 0 "file grow" arden volume grow v1 --size 400m
 says 'as it should be' arden volume check v1 --data || fail "check after growing"
 
+expect 0 "policy" arden volume set v2 --last-access relative
+says 'last access: relative' arden volume show v2 || fail "the policy is not shown"
+
 note "quotas"
 expect 0 "quota" arden quota set v2 --folder / --hard 60m
 says '60 MiB' arden quota list v2 || fail "the quota is not shown"

@@ -125,7 +125,7 @@ pub const ROUTES: &[Route] = &[
     get("/v1/volumes/{name}", "volume", "One volume", One("Volume"), &[404]),
     change("DELETE", "/v1/volumes/{name}", "forgetVolume", "Close a volume and forget it; what is on it stays", None, Nothing, &[404, 409]),
     change("PUT", "/v1/volumes/{name}/check", "checkVolume", "Look at every structure and count", Some("NewCheck"), One("VolumeCheck"), &[400, 404, 409]),
-    change("PATCH", "/v1/volumes/{name}", "changeVolume", "Grow to the device's new size, in use", Some("VolumeChange"), One("Volume"), &[400, 404, 409]),
+    change("PATCH", "/v1/volumes/{name}", "changeVolume", "Grow to the device's new size in use, or say when reading moves times", Some("VolumeChange"), One("Volume"), &[400, 404, 409]),
     change("POST", "/v1/volumes/{name}/delete", "deleteVolume", "Forget a volume and overwrite what leads to its content", Some("VolumeDelete"), Nothing, &[400, 404, 409]),
     change("PUT", "/v1/volumes/{name}/repair", "repairVolume", "Mend what is safe to mend, or say what that would be", Some("NewRepair"), One("VolumeRepair"), &[400, 404, 409]),
     change("PUT", "/v1/volumes/{name}/scrub", "startVolumeScrub", "Begin to read every copy of everything and heal it", Some("NewScrub"), One("VolumeScrub"), &[400, 404, 409]),

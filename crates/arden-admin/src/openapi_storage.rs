@@ -209,6 +209,7 @@ fn volume_schemas() -> Vec<(&'static str, Value)> {
         ("id", text(), "Given when it was made"),
         ("total_bytes", count(), "Of the device"),
         ("free_bytes", count(), "Not promised to any file"),
+        ("last_access", one_of(&["never", "relative", "always"]), "When reading moves a file's last access"),
         ("shares", list(text()), "That are on it"),
     ]);
     let place =
@@ -241,6 +242,7 @@ fn upkeep_schemas() -> Vec<(&'static str, Value)> {
     let change = object(&[
         ("grow?", flag(), "Take in what the device has become larger by"),
         ("size_bytes?", count(), "With grow, on a regular file: make that longer first"),
+        ("last_access?", one_of(&["never", "relative", "always"]), "When reading moves a file's last access"),
     ]);
     let repair = object(&[
         ("done", list(text()), "What was wrong and what was done, or would be"),

@@ -54,6 +54,7 @@ pub struct VolumeInfo {
     pub id: String,
     pub total_bytes: u64,
     pub free_bytes: u64,
+    pub last_access: AccessPolicy,
     pub shares: Vec<String>,
 }
 
@@ -88,6 +89,19 @@ pub struct VolumeChange {
     /// With `grow`, on a regular file: make that longer first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_access: Option<AccessPolicy>,
+}
+
+/// When reading a file moves its time of last access.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessPolicy {
+    #[default]
+    Never,
+    /// Where it is not behind the last change already, and once a day.
+    Relative,
+    Always,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,8 +19,8 @@ use crate::{
     snapshot::Snapshot,
     superblock::Counters,
     tree::{Key, Layer, Root, Tree, Val},
-    usn,
     treenode::{CAPACITY, ENTRY_MAX},
+    usn,
     volume::Volume,
 };
 

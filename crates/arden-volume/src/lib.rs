@@ -7,6 +7,7 @@
 //! `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
+mod access;
 mod alloc;
 mod check;
 mod check_past;
@@ -41,6 +42,7 @@ mod treenode;
 mod usn;
 mod volume;
 
+pub use access::LastAccess;
 pub use check::{CheckReport, check_device};
 pub use device::{Device, FileDevice, MemDevice};
 pub use error::{VolError, VolResult};

@@ -227,7 +227,11 @@ impl Node for VolNode {
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
         if self.shared.past.is_none() {
-            return self.target()?.read(offset, buf, wait);
+            let n = self.target()?.read(offset, buf, wait)?;
+            if n > 0 {
+                self.vol().accessed(self.file.ino);
+            }
+            return Ok(n);
         }
         // What the past holds stays where it is while the view lives.
         let view = self.shared.view()?;
@@ -404,6 +408,9 @@ impl Node for VolNode {
 
     fn list(&self) -> Result<Box<dyn DirCursor>> {
         self.check_directory()?;
+        if self.shared.past.is_none() {
+            self.vol().accessed(self.file.ino);
+        }
         Ok(Box::new(Cursor::new(self.shared.clone(), self.file.clone())))
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arden_store::{
     name::{NtPath, PathWants},
     quota::{Quota, QuotaControl, QuotaStore},
-    usn::{ChangeJournal, JournalInfo, Record},
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo},
+    usn::{ChangeJournal, JournalInfo, Record},
 };
 use arden_wire::{FileTime, NtStatus, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
 
@@ -128,7 +128,7 @@ impl FileStore for VolumeStore {
     }
 
     fn change_journal(&self) -> Option<&dyn ChangeJournal> {
-        Some(self)
+        if self.shared.past.is_none() { Some(self) } else { None }
     }
 
     fn quotas(&self) -> Option<&dyn QuotaStore> {
@@ -279,5 +279,16 @@ impl QuotaStore for VolumeStore {
 /// FILE_* capability bits, [MS-FSCC] 2.5.1: case-sensitive search is not among them; case-preserved names, Unicode,
 /// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and a
 /// change journal, and block reference counts are.
-const CAPABILITIES: u32 =
-    0x2 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80 | 0x1_0000 | 0x4_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000 | 0x200_0000 | 0x800_0000;
+const CAPABILITIES: u32 = 0x2
+    | 0x4
+    | 0x8
+    | 0x20
+    | 0x40
+    | 0x80
+    | 0x1_0000
+    | 0x4_0000
+    | 0x40_0000
+    | 0x80_0000
+    | 0x100_0000
+    | 0x200_0000
+    | 0x800_0000;

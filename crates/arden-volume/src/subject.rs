@@ -7,6 +7,7 @@ use arden_store::name::fold;
 use arden_wire::{FileTime, NtStatus};
 
 use crate::{
+    access::LastAccess,
     error::{VolError, VolResult},
     files::{OpenFile, StreamRef},
     inode::{Data, Inode, Stream},
@@ -38,6 +39,7 @@ pub struct Subject {
     pub inode: Inode,
     pub stream: Option<(Key, Stream)>,
     promised_before: i64,
+    touched: bool,
 }
 
 impl Subject {
@@ -54,7 +56,7 @@ impl Subject {
                 Some(load_stream(view, file.ino, &state.name)?.ok_or(NtStatus::FILE_DELETED)?)
             }
         };
-        let mut s = Subject { ino: file.ino, inode, stream, promised_before: 0 };
+        let mut s = Subject { ino: file.ino, inode, stream, promised_before: 0, touched: false };
         s.promised_before = s.data().promised();
         Ok(s)
     }
@@ -75,10 +77,14 @@ impl Subject {
         let now = now();
         self.inode.last_write = now;
         self.inode.change = now;
+        self.touched = true;
     }
 
-    pub fn save(self, t: &mut Txn<'_>) {
+    pub fn save(mut self, t: &mut Txn<'_>) {
         t.counters.promised += self.data().promised() - self.promised_before;
+        if self.touched && t.vol.last_access() == LastAccess::Always {
+            self.inode.last_access = self.inode.last_write;
+        }
         t.put(keys::one(keys::INODE, self.ino), self.inode.encode());
         if let Some((key, stream)) = self.stream {
             t.put(key, stream.encode());

@@ -42,7 +42,10 @@ pub mod feature {
     pub const CHANGE_JOURNAL: u32 = 2;
     /// Blocks may belong to snapshots alone.
     pub const SNAPSHOTS: u32 = 4;
-    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS;
+    /// Reading a file moves its last access, sometimes or always; neither: never.
+    pub const ACCESS_RELATIVE: u32 = 8;
+    pub const ACCESS_ALWAYS: u32 = 16;
+    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS;
 }
 
 /// Where replay begins.

@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -109,6 +109,8 @@ pub struct Volume {
     pub(crate) descriptor_ids: Mutex<HashMap<Vec<u8>, u64>>,
     pub(crate) tunnel: Tunnel,
     pub(crate) unclosed: Unclosed,
+    /// How reading moves LastAccessTime.
+    pub(crate) access_bits: AtomicU32,
     wakeup: Arc<(Mutex<Wakeup>, Condvar)>,
 }
 
@@ -152,6 +154,7 @@ impl Volume {
     ) -> Arc<Volume> {
         let (core, alloc, journal, tree) = parts;
         let seq = core.seq;
+        let features = sb.features;
         Arc::new_cyclic(|me| Volume {
             me: me.clone(),
             device,
@@ -171,6 +174,7 @@ impl Volume {
             descriptor_ids: Mutex::default(),
             tunnel: Tunnel::default(),
             unclosed: Unclosed::default(),
+            access_bits: AtomicU32::new(features),
             wakeup: Arc::default(),
             options,
         })

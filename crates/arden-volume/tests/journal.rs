@@ -50,11 +50,12 @@ impl Lab {
 
     fn all(&self, from: u64) -> Vec<Record> {
         let mut out = Vec::new();
-        self.store.read(from, &mut |r| {
-            out.push(r.clone());
-            true
-        })
-        .unwrap();
+        self.store
+            .read(from, &mut |r| {
+                out.push(r.clone());
+                true
+            })
+            .unwrap();
         out
     }
 

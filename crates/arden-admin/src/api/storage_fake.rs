@@ -168,6 +168,7 @@ fn volume() -> VolumeInfo {
         id: "1".into(),
         total_bytes: 2,
         free_bytes: 1,
+        last_access: AccessPolicy::Relative,
         shares: vec!["s".into()],
     }
 }

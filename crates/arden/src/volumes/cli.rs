@@ -7,8 +7,8 @@ use arden_admin::{
     client::segment,
     error::Result,
     volume::{
-        NewCheck, NewRepair, NewScrub, NewVolume, ScrubState, VolumeChange, VolumeCheck, VolumeDelete, VolumeInfo,
-        VolumeRecord, VolumeRepair, VolumeScrub,
+        AccessPolicy, NewCheck, NewRepair, NewScrub, NewVolume, ScrubState, VolumeChange, VolumeCheck, VolumeDelete,
+        VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 use clap::Subcommand;
@@ -77,6 +77,15 @@ pub enum VolumeVerb {
         #[arg(long, value_parser = bytes)]
         size: Option<u64>,
     },
+    /// Change what holds for the whole volume
+    #[command(after_help = "Example:\n  arden volume set docs --last-access relative")]
+    Set {
+        name: String,
+        /// When reading a file moves its time of last access: relative is where it is not behind the last change
+        /// already, and once a day
+        #[arg(long, value_parser = ["never", "relative", "always"])]
+        last_access: String,
+    },
     /// Mend what is provably safe to mend, in use, and say what else is wrong
     #[command(after_help = "Example:\n  arden volume repair docs --dry-run\n  arden volume repair docs")]
     Repair {
@@ -140,6 +149,9 @@ fn volume_text(v: &VolumeInfo) -> String {
     let mut out = format!("volume {} on {}\n", v.name, v.device);
     if v.closed_because.is_empty() {
         out += &format!("  {} of {} free, id {}\n", size(v.free_bytes), size(v.total_bytes), v.id);
+        if v.last_access != AccessPolicy::Never {
+            out += &format!("  reading moves the last access: {:?}\n", v.last_access).to_lowercase();
+        }
     } else {
         out += &format!("  closed: {}\n", v.closed_because);
     }
@@ -283,7 +295,19 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
             }
         }
         VolumeVerb::Grow { name, size } => {
-            let v: VolumeInfo = out.client.patch(&path(&name), &VolumeChange { grow: true, size_bytes: size })?;
+            let v: VolumeInfo = out
+                .client
+                .patch(&path(&name), &VolumeChange { grow: true, size_bytes: size, ..VolumeChange::default() })?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Set { name, last_access } => {
+            let last_access = Some(match last_access.as_str() {
+                "always" => AccessPolicy::Always,
+                "relative" => AccessPolicy::Relative,
+                _ => AccessPolicy::Never,
+            });
+            let change = VolumeChange { last_access, ..VolumeChange::default() };
+            let v: VolumeInfo = out.client.patch(&path(&name), &change)?;
             out.show(&v, volume_text);
         }
         VolumeVerb::Repair { name, dry_run } => {

@@ -15,8 +15,8 @@ use arden_admin::{
     error::Result,
     names::key,
     volume::{
-        NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeAdmin, VolumeChange,
-        VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+        AccessPolicy, NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeAdmin,
+        VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
@@ -157,12 +157,14 @@ impl Volumes {
             id: String::new(),
             total_bytes: 0,
             free_bytes: 0,
+            last_access: AccessPolicy::default(),
             shares: self.shares_of(&record.name),
         };
         match self.volume(&record.name) {
             Ok((volume, _)) => {
                 info.id = format!("{:032x}", volume.superblock().id);
                 (info.total_bytes, info.free_bytes, _) = volume.room();
+                info.last_access = upkeep::policy(volume.last_access());
             }
             Err(e) => info.closed_because = e.error,
         }

@@ -4,11 +4,19 @@ use arden_admin::{
     AdminError, ErrorKind,
     error::Result,
     names::key,
-    volume::{NewRepair, VolumeChange, VolumeInfo, VolumeRepair},
+    volume::{AccessPolicy, NewRepair, VolumeChange, VolumeInfo, VolumeRepair},
 };
-use arden_volume::{FileDevice, Superblock};
+use arden_volume::{FileDevice, LastAccess, Superblock};
 
 use super::{Volumes, no_file, refusal};
+
+pub(super) fn policy(of: LastAccess) -> AccessPolicy {
+    match of {
+        LastAccess::Never => AccessPolicy::Never,
+        LastAccess::Relative => AccessPolicy::Relative,
+        LastAccess::Always => AccessPolicy::Always,
+    }
+}
 
 impl Volumes {
     pub(super) fn check_unshared(&self, name: &str) -> Result<()> {
@@ -42,6 +50,14 @@ impl Volumes {
                 FileDevice::lengthen(path, size).map_err(|e| no_file(path, e))?;
             }
             volume.grow().map_err(|e| refusal(&record.device(), e))?;
+        }
+        let wanted = change.last_access.map(|p| match p {
+            AccessPolicy::Never => LastAccess::Never,
+            AccessPolicy::Relative => LastAccess::Relative,
+            AccessPolicy::Always => LastAccess::Always,
+        });
+        if let Some(wanted) = wanted {
+            volume.set_last_access(wanted).map_err(|e| refusal(&record.device(), e))?;
         }
         Ok(self.info(&record))
     }
