@@ -20,6 +20,8 @@ pub const FIRST_EPOCH: u32 = 1;
 pub const LABEL_BYTES_MAX: usize = 128;
 /// Blocks kept at each end of the device.
 pub const SLOTS: u64 = 2;
+/// What is overwritten at the beginning of a device whose volume is deleted.
+const WIPED_BLOCKS: u64 = 16;
 /// The smallest device that a volume can lie on.
 pub const SIZE_BYTES_MIN: u64 = 8 << 20;
 
@@ -244,7 +246,9 @@ impl Superblock {
     /// Overwrites all that leads to a volume here.
     pub fn wipe(device: &dyn Device) -> VolResult<()> {
         let blocks = device.size_bytes() / BLOCK_BYTES;
-        let mut at = vec![0, 1, blocks.saturating_sub(2), blocks.saturating_sub(1)];
+        // As far as whoever looks for something at the beginning of a device may look.
+        let mut at: Vec<u64> = (0..WIPED_BLOCKS.min(blocks)).collect();
+        at.extend([blocks.saturating_sub(2), blocks.saturating_sub(1)]);
         // Those of a volume that is smaller than its device lie elsewhere.
         if let Ok(sb) = Superblock::read(device) {
             at.extend([sb.size_blocks - 2, sb.size_blocks - 1]);

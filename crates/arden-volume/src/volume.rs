@@ -502,7 +502,8 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         self.stop_background();
-        if self.options.background && self.sync().is_err() {
+        // One that stopped has said so.
+        if self.options.background && self.check_alive().is_ok() && self.sync().is_err() {
             tracing::warn!("the last changes of a volume may be lost");
         }
     }

@@ -117,7 +117,7 @@ fn quotas_are_set_listed_kept_and_deleted() {
     let answer = entries(&ask(&mut admin, root, (false, true), &asking_for(&unknown), 4096).unwrap());
     assert_eq!(answer, [(unknown.clone(), 0, 0, 0)]);
     // One who does not manage the volume sees himself and changes nothing.
-    let root = other.open(want("").directory()).id;
+    let root = other.open(want("").directory().access(FILE_READ_DATA | FILE_READ_ATTRIBUTES)).id;
     assert_eq!(entries(&ask(&mut other, root, (false, true), &[], 4096).unwrap()).len(), 1);
     assert_eq!(ask(&mut other, root, (false, true), &asking_for(&unknown), 4096), Err(NtStatus::ACCESS_DENIED));
     assert_eq!(set_quota(&mut other, root, &quota(&me, NONE, NONE)), NtStatus::ACCESS_DENIED);

@@ -89,7 +89,7 @@ fn the_journal_is_made_read_and_deleted_by_who_manages_the_volume() {
     assert!(le_u64(&usn, 0) >= le_u64(&all, 0));
     // Others may not.
     let mut other = client(&lab, OTHER);
-    let its = other.open(want("").directory()).id;
+    let its = other.open(want("").directory().access(FILE_READ_DATA | FILE_READ_ATTRIBUTES)).id;
     for code in [fsctl::QUERY_USN_JOURNAL, fsctl::CREATE_USN_JOURNAL, fsctl::READ_USN_JOURNAL] {
         assert_eq!(other.try_fsctl(its, code, &size, 4096), Err(NtStatus::ACCESS_DENIED));
     }
