@@ -46,3 +46,4 @@ reports: ## docs/reports anew, on a machine that does nothing else; ARGS="--quic
 
 sim: ## Storage under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --seeds $(SEEDS)
+	cargo run --release -p arden-sim -- --pool --seeds $(SEEDS)
