@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::buf::{Buf, SharedBuf};
 use crate::rt::Rt;
-use crate::sync::Oneshot;
+use crate::sync::{Notify, Oneshot};
 use crate::threads::Threads;
 use crate::uring::Uring;
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, check_range};
@@ -80,11 +80,55 @@ impl Driver {
     }
 }
 
+/// Flushes of one descriptor. Whoever asks while one runs shares the next: it starts after
+/// everything that they wait for has been written.
+struct Syncer {
+    fd: Arc<OwnedFd>,
+    driver: Rc<Driver>,
+    asked: Cell<u64>,
+    /// The requests that flushes have covered.
+    covered: Cell<u64>,
+    /// Stays: after a failed flush, of which the kernel tells once, nobody knows what was lost.
+    failed: Cell<Option<IoError>>,
+    running: Cell<bool>,
+    ended: Notify,
+}
+
+struct Running<'a>(&'a Syncer);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.set(false);
+        self.0.ended.notify_all();
+    }
+}
+
+impl Syncer {
+    async fn sync(&self) -> IoResult<()> {
+        let ticket = self.asked.get() + 1;
+        self.asked.set(ticket);
+        while self.covered.get() < ticket {
+            if self.running.replace(true) {
+                self.ended.wait().await;
+                continue;
+            }
+            // Whoever gives up in the middle leaves the flush to the others.
+            let _running = Running(self);
+            let upto = self.asked.get();
+            let answer = self.driver.submit(self.fd.clone(), Op::Flush).await;
+            self.failed.set(self.failed.get().or(answer.map_err(error_of).err()));
+            self.covered.set(upto);
+        }
+        self.failed.get().map_or(Ok(()), Err)
+    }
+}
+
 /// A file or block device opened for direct I/O.
 pub struct FileDevice {
     info: DeviceInfo,
     fd: Arc<OwnedFd>,
     driver: Rc<Driver>,
+    syncer: Rc<Syncer>,
     writable: bool,
     /// A regular file can be cut short or deleted under us.
     regular: bool,
@@ -139,7 +183,16 @@ impl FileDevice {
             model: id.model,
             serial: id.serial,
         };
-        Ok(FileDevice { info, fd, driver, writable, regular: !block, cut_short: Rc::default() })
+        let syncer = Rc::new(Syncer {
+            fd: fd.clone(),
+            driver: driver.clone(),
+            asked: Cell::new(0),
+            covered: Cell::new(0),
+            failed: Cell::new(None),
+            running: Cell::new(false),
+            ended: Notify::new(),
+        });
+        Ok(FileDevice { info, fd, driver, syncer, writable, regular: !block, cut_short: Rc::default() })
     }
 
     /// What a person says of the disk, in place of what the system says.
@@ -214,10 +267,18 @@ impl BlockDevice for FileDevice {
         if let Err(e) = self.check(offset, data.len() as u64, true) {
             return fail(e);
         }
-        let out = self.driver.submit(self.fd.clone(), Op::Write { offset, data, durable });
+        // A block device makes a single write durable by itself. A file system does so by a flush
+        // for each, from a thread of its own: one flush for all that wait is cheaper.
+        let after = (durable && self.regular).then(|| self.syncer.clone());
+        let durable_by_itself = durable && !self.regular;
+        let op = Op::Write { offset, data, durable: durable_by_itself };
+        let out = self.driver.submit(self.fd.clone(), op);
         let whole = self.whole();
         Box::pin(async move {
             out.await.map_err(error_of)?;
+            if let Some(s) = after {
+                s.sync().await?;
+            }
             if durable { whole() } else { Ok(()) }
         })
     }
@@ -264,9 +325,9 @@ impl BlockDevice for FileDevice {
         if !self.writable {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let (run, whole) = (self.run(Op::Flush), self.whole());
+        let (syncer, whole) = (self.syncer.clone(), self.whole());
         Box::pin(async move {
-            run.await?;
+            syncer.sync().await?;
             whole()
         })
     }
