@@ -8,6 +8,7 @@ pub mod client;
 pub mod control;
 pub mod error;
 pub mod metrics;
+mod metrics_pools;
 pub mod model;
 pub mod names;
 pub mod openapi;

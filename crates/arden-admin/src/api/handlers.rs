@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{Api, Body};
 use crate::{
     error::{AdminError, Result},
-    metrics,
+    metrics, metrics_pools,
     model::{
         GroupInfo, Id, NewGroup, NewUser, OpenInfo, SessionInfo, Settings, SettingsChange, Share, ShareChange,
         StatusInfo, UserChange, UserInfo,
@@ -251,8 +251,16 @@ async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCod
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// What the pools have to say is left out when it takes longer.
+const POOLS_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
+
 async fn metrics_text(State(api): Ctx) -> Response {
-    let text = metrics::text(&metrics::all(&api));
+    // A disk that hangs must not keep everything else from being seen.
+    let asked = tokio::time::timeout(POOLS_WAIT, api.blocking(|api| api.storage.pools())).await;
+    let pools = asked.ok().and_then(std::result::Result::ok);
+    let mut all = metrics::all(&api);
+    all.extend(metrics_pools::samples(pools.as_deref()));
+    let text = metrics::text(&all);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

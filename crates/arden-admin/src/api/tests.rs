@@ -358,3 +358,26 @@ async fn the_socket_is_private_and_replaces_a_dead_one() {
     stop.send(()).unwrap();
     server.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn metrics_name_pools_disks_spaces_and_long_work() {
+    let f = Fixture::new();
+    let (status, text) = f.call("GET", "/metrics", None).await;
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(status, 200);
+    for line in [
+        "arden_pools_answer 1",
+        "arden_pool_open{pool=\"tank\"} 1",
+        "arden_pool_health{pool=\"tank\"} 1",
+        "arden_pool_free_bytes{pool=\"tank\"} 536870912",
+        "arden_disk_used_bytes{pool=\"tank\",disk=\"0\",path=\"/d\"} 4194304",
+        "arden_disk_read_seconds{pool=\"tank\",disk=\"0\",path=\"/d\"} 0.00008",
+        "arden_disk_write_errors_total{pool=\"tank\",disk=\"0\",path=\"/d\"} 0",
+        "arden_space_health{pool=\"tank\",space=\"vm\",layout=\"parity\"} 1",
+        "arden_space_up_to_date_ratio{pool=\"tank\",space=\"vm\",layout=\"parity\"} 0.66",
+        "arden_pool_work_done{pool=\"tank\",work=\"repair\"} 1",
+        "arden_pool_work_total{pool=\"tank\",work=\"repair\"} 2",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}

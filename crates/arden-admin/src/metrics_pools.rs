@@ -1,0 +1,69 @@
+//! What `/metrics` says of pools, their disks, spaces and long work.
+
+use crate::{model::Metric, storage::PoolInfo};
+
+type Labels = Vec<(&'static str, String)>;
+
+/// One sample of a gauge for each thing that has labels.
+fn gauge(out: &mut Vec<Metric>, name: &'static str, help: &'static str, labels: &Labels, value: f64) {
+    out.push(Metric { name, help, counter: false, labels: labels.clone(), value });
+}
+
+fn counter(out: &mut Vec<Metric>, name: &'static str, help: &'static str, labels: &Labels, value: u64) {
+    out.push(Metric { name, help, counter: true, labels: labels.clone(), value: value as f64 });
+}
+
+/// 0 whole, 1 degraded, 2 offline.
+fn health(text: &str) -> f64 {
+    match text {
+        "whole" => 0.0,
+        "degraded" => 1.0,
+        _ => 2.0,
+    }
+}
+
+/// `None`: the pools did not answer in time; then there is only that to say.
+pub fn samples(pools: Option<&[PoolInfo]>) -> Vec<Metric> {
+    let mut out = Vec::new();
+    gauge(&mut out, "pools_answer", "1 when the pools answered in time", &Vec::new(), f64::from(pools.is_some()));
+    for p in pools.unwrap_or_default() {
+        let labels = vec![("pool", p.name.clone())];
+        gauge(&mut out, "pool_open", "1 when the pool is open", &labels, f64::from(p.state == "open"));
+        gauge(&mut out, "pool_health", "0 whole, 1 degraded, 2 offline", &labels, health(&p.health));
+        gauge(&mut out, "pool_size_bytes", "Raw bytes of the disks in use", &labels, p.total_bytes as f64);
+        gauge(&mut out, "pool_free_bytes", "Raw bytes that no space holds", &labels, p.free_bytes as f64);
+        disks(&mut out, p);
+        spaces(&mut out, p);
+        for w in &p.work {
+            let labels = vec![("pool", p.name.clone()), ("work", w.what.clone())];
+            gauge(&mut out, "pool_work_done", "Steps done of long work, as a repair", &labels, w.done as f64);
+            gauge(&mut out, "pool_work_total", "Steps of long work; 0: not known", &labels, w.total as f64);
+        }
+    }
+    out
+}
+
+fn disks(out: &mut Vec<Metric>, p: &PoolInfo) {
+    for d in &p.disks {
+        let labels = vec![("pool", p.name.clone()), ("disk", d.index.to_string()), ("path", d.path.clone())];
+        let used = u64::from(d.slabs - d.slabs_free.min(d.slabs)) * p.slab_bytes;
+        gauge(out, "disk_size_bytes", "Size of the disk", &labels, d.size_bytes as f64);
+        gauge(out, "disk_used_bytes", "Bytes of the disk that spaces hold", &labels, used as f64);
+        gauge(out, "disk_missing", "1 when the disk is away", &labels, f64::from(d.state == "missing"));
+        gauge(out, "disk_slow", "1 when it answers far slower than its peers", &labels, f64::from(d.slow));
+        gauge(out, "disk_read_seconds", "Smoothed latency of reads", &labels, d.latency_us as f64 / 1e6);
+        counter(out, "disk_read_errors_total", "Reads that failed since the disk joined", &labels, d.read_errors);
+        counter(out, "disk_write_errors_total", "Writes that failed since the disk joined", &labels, d.write_errors);
+    }
+}
+
+fn spaces(out: &mut Vec<Metric>, p: &PoolInfo) {
+    for s in &p.spaces {
+        let labels = vec![("pool", p.name.clone()), ("space", s.name.clone()), ("layout", s.layout.clone())];
+        let current = f64::from(s.up_to_date_percent) / 100.0;
+        gauge(out, "space_size_bytes", "Size of the space", &labels, s.size_bytes as f64);
+        gauge(out, "space_allocated_bytes", "Raw bytes that the space holds", &labels, s.allocated_bytes as f64);
+        gauge(out, "space_health", "0 whole, 1 degraded, 2 offline", &labels, health(&s.health));
+        gauge(out, "space_up_to_date_ratio", "Part of its columns that is here and current", &labels, current);
+    }
+}
