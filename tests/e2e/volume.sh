@@ -55,6 +55,43 @@ SHARE=wt client -c "get lock $WORK/tmp/lock" >/dev/null
 cmp "$WORK/tmp/lock" "$ROOT/Cargo.lock" || fail "what was acknowledged is gone"
 says 'as it should be' arden volume check v1 --data || fail "check after the kill"
 
+note "snapshots: previous versions, schedules, and their end"
+# A client names a version by its time; smbtorture asks for the same by context.
+mkdir -p "$WORK/past/subdir"; echo before >"$WORK/past/file"; echo link >"$WORK/past/subdir/hardlink"
+on_v1() { SHARE=vol1 client -c "$1"; }
+on_v1 "lcd $WORK/past; recurse; prompt; mput *" >/dev/null
+expect 4 "of no volume" arden snapshot create nothing
+expect 0 "create" arden snapshot create v1 --label 'before the change'
+time1=$(arden snapshot list v1 --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[-1]["time"])')
+echo after >"$WORK/past/file"; on_v1 "put $WORK/past/file file; del subdir\\hardlink" >/dev/null
+says "$time1" on_v1 "allinfo file" || fail "allinfo lists no snapshot"
+version() { on_v1 "get $1 $WORK/tmp/version" >/dev/null; cat "$WORK/tmp/version"; }
+[[ $(version file) == after ]] || fail "the present is not the present"
+[[ $(version "$time1\\file") == before ]] || fail "the past is not the past"
+[[ $(version "$time1\\subdir\\hardlink") == link ]] || fail "a deleted file is not in the past"
+says 'MEDIA_WRITE_PROTECTED' on_v1 "put $WORK/past/file $time1\\file" || fail "the past was written"
+on_v1 "put $WORK/past/subdir/hardlink subdir\\hardlink" >/dev/null
+for t in twrp.write twrp.openroot twrp.listdir; do
+  smbtorture "//$ADDR/vol1" -p "$PORT" -U "$LOGIN" --target=samba3 --option=torture:twrp_file=file \
+    "--option=torture:twrp_snapshot=$time1" "smb2.$t" >"$WORK/tmp/out" 2>&1 || { cat "$WORK/tmp/out"; fail "smb2.$t"; }
+  grep -q '^success: ' "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "smb2.$t did not run"; }
+done
+expect 2 "a label of a schedule" arden snapshot create v1 --label @mine
+expect 0 "schedule" arden snapshot schedule v1 often --every 1s --keep 2
+two_made() { [[ $(arden snapshot list v1 | grep -c @often) == 2 ]]; }
+until_true 20 two_made || fail "no snapshots by schedule"
+kill_hard; launch
+says 'often  *1s  *2' arden snapshot schedule v1 || fail "the schedule is forgotten"
+until_true 20 two_made || fail "no snapshots after a restart"
+expect 0 "no more" arden snapshot schedule v1 often --remove
+expect 4 "delete one that is not there" arden snapshot delete v1 @GMT-2001.01.01-00.00.00
+[[ $(version "$time1\\file") == before ]] || fail "the past after a kill"
+for t in $(arden snapshot list v1 --json | python3 -c 'import json, sys; print(*(s["time"] for s in json.load(sys.stdin)))'); do
+  expect 0 "delete $t" arden snapshot delete v1 "$t"
+done
+says 'no snapshots' arden snapshot list v1 || fail "some are left"
+says 'as it should be' arden volume check v1 --data || fail "check after snapshots"
+
 note "a volume on a mirrored space, continuously available"
 truncate -s 400m "$WORK/d1" "$WORK/d2" "$WORK/d3"
 arden pool create tank "$WORK"/d1 "$WORK"/d2 "$WORK"/d3 >/dev/null

@@ -14,12 +14,14 @@ pub mod names;
 pub mod openapi;
 mod openapi_storage;
 pub mod secret;
+pub mod snapshot;
 pub mod state;
 pub mod storage;
 pub mod volume;
 
 pub use control::Control;
 pub use error::{AdminError, ErrorKind};
+pub use snapshot::SnapshotAdmin;
 pub use state::State;
 pub use storage::Storage;
 pub use volume::VolumeAdmin;

@@ -22,6 +22,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     all.extend(job_schemas());
     all.extend(volume_schemas());
     all.extend(upkeep_schemas());
+    all.extend(snapshot_schemas());
     all
 }
 
@@ -283,5 +284,23 @@ fn upkeep_schemas() -> Vec<(&'static str, Value)> {
         ("NewScrub", object(&[("bytes_per_second?", count(), "0: as fast as it goes")])),
         ("VolumeScrub", scrub),
         ("Damage", damage),
+    ]
+}
+
+fn snapshot_schemas() -> Vec<(&'static str, Value)> {
+    let snapshot = object(&[
+        ("time", text(), "As clients see it: @GMT-YYYY.MM.DD-HH.MM.SS"),
+        ("label", text(), "Given when it was made; @ and a schedule's name for those that it made"),
+        ("only_bytes", count(), "Data that would become free if it went"),
+    ]);
+    let schedule = object(&[
+        ("name", text(), "Of its own"),
+        ("every_seconds", count(), "One snapshot in each interval of this length"),
+        ("keep", count(), "How many of its snapshots stay"),
+    ]);
+    vec![
+        ("Snapshot", snapshot),
+        ("NewSnapshot", object(&[("label?", text(), "For people")])),
+        ("SnapshotSchedule", schedule),
     ]
 }

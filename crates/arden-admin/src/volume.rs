@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::{
+    error::Result,
+    snapshot::{SnapshotAdmin, SnapshotSchedule},
+};
 
 /// A volume that the daemon opens: on a space of its pools, or on a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +18,8 @@ pub struct VolumeRecord {
     pub space: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<SnapshotSchedule>,
 }
 
 impl VolumeRecord {
@@ -214,7 +219,7 @@ pub struct QuotaInfo {
 }
 
 /// Calls may come from any thread and block until the device has answered.
-pub trait VolumeAdmin: Send + Sync {
+pub trait VolumeAdmin: SnapshotAdmin {
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;
     fn volume(&self, name: &str) -> Result<VolumeInfo>;
     fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo>;

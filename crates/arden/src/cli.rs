@@ -80,6 +80,12 @@ pub enum Noun {
     /// How much users and folders of a volume may take
     #[command(subcommand, after_help = "Example:\n  arden quota set docs --user alice --hard 10g")]
     Quota(crate::volumes::QuotaVerb),
+    /// States of a volume that are kept, and seen as previous versions
+    #[command(
+        subcommand,
+        after_help = "Example:\n  arden snapshot create docs\n  arden snapshot schedule docs hourly --every 1h --keep 24"
+    )]
+    Snapshot(crate::volumes::SnapshotVerb),
     /// Long work on pools: scrub, repair, rebalance, emptying a disk
     #[command(subcommand, after_help = "Example:\n  arden job list")]
     Job(crate::storage::JobVerb),

@@ -39,6 +39,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Job(verb) => storage::job(&out, verb),
         Noun::Volume(verb) => volumes::run(&out, verb),
         Noun::Quota(verb) => volumes::run_quota(&out, verb),
+        Noun::Snapshot(verb) => volumes::run_snapshot(&out, verb),
         Noun::User(verb) => user(&out, verb),
         Noun::Group(verb) => group(&out, verb),
         Noun::Share(verb) => share(&out, verb),

@@ -56,6 +56,7 @@ pub(super) fn for_route(route: &Route) -> MethodRouter<Arc<Api>> {
         "openapi" => on(method, document),
         other => super::storage::for_operation(other, method)
             .or_else(|| super::volume::for_operation(other, method))
+            .or_else(|| super::snapshot::for_operation(other, method))
             .unwrap_or_else(|| unreachable!("route {other} has no handler")),
     }
 }

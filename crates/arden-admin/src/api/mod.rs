@@ -3,6 +3,7 @@
 //! `state` says what may be stored, `Control` what the servers do with it.
 
 mod handlers;
+mod snapshot;
 mod storage;
 mod volume;
 

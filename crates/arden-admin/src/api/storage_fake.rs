@@ -2,6 +2,7 @@
 
 use crate::{
     error::{AdminError, Result},
+    snapshot::*,
     storage::*,
     volume::*,
 };
@@ -170,6 +171,31 @@ fn volume() -> VolumeInfo {
         free_bytes: 1,
         last_access: AccessPolicy::Relative,
         shares: vec!["s".into()],
+    }
+}
+
+fn snapshot() -> SnapshotInfo {
+    SnapshotInfo { time: "@GMT-2026.05.31-12.00.00".into(), label: "x".into(), only_bytes: 4096 }
+}
+
+impl SnapshotAdmin for FakeStorage {
+    fn snapshots(&self, _: &str) -> Result<Vec<SnapshotInfo>> {
+        Ok(vec![snapshot()])
+    }
+    fn create_snapshot(&self, _: &str, _: &NewSnapshot) -> Result<SnapshotInfo> {
+        Ok(snapshot())
+    }
+    fn delete_snapshot(&self, _: &str, time: &str) -> Result<()> {
+        if time == snapshot().time { Ok(()) } else { Err(AdminError::not_found("snapshot", time)) }
+    }
+    fn schedules(&self, _: &str) -> Result<Vec<SnapshotSchedule>> {
+        Ok(vec![SnapshotSchedule { name: "hourly".into(), every_seconds: 3600, keep: 24 }])
+    }
+    fn set_schedule(&self, _: &str, schedule: &SnapshotSchedule) -> Result<SnapshotSchedule> {
+        Ok(schedule.clone())
+    }
+    fn remove_schedule(&self, _: &str, _: &str) -> Result<()> {
+        Ok(())
     }
 }
 

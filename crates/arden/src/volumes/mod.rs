@@ -6,9 +6,19 @@ mod device;
 mod offline;
 mod quota;
 mod scrub;
+mod snapshot_cli;
+mod snapshots;
 mod upkeep;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
+};
 
 use arden_admin::{
     AdminError, ErrorKind, State,
@@ -30,6 +40,7 @@ pub use cli::{VolumeVerb, run};
 use device::SpaceDevice;
 pub use quota::{QuotaVerb, run as run_quota};
 use scrub::Scrubbing;
+pub use snapshot_cli::{SnapshotVerb, run as run_snapshot};
 
 use crate::pools::Pools;
 
@@ -45,6 +56,7 @@ pub struct Volumes {
     open: Mutex<BTreeMap<String, Open>>,
     /// The present or last scrub of each.
     scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>>,
+    stopped: AtomicBool,
 }
 
 fn refusal(device: &str, e: VolError) -> AdminError {
@@ -71,12 +83,20 @@ fn no_file(path: &Path, e: std::io::Error) -> AdminError {
 
 impl Volumes {
     pub fn new(state: &Arc<State>, pools: &Arc<Pools>) -> Arc<Volumes> {
-        Arc::new(Volumes {
-            state: state.clone(),
-            pools: pools.clone(),
+        let (state, pools) = (state.clone(), pools.clone());
+        let volumes = Arc::new(Volumes {
+            state,
+            pools,
             open: Mutex::default(),
             scrubs: Mutex::default(),
-        })
+            stopped: AtomicBool::new(false),
+        });
+        snapshots::start(&volumes);
+        volumes
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 
     fn record(&self, name: &str) -> Result<VolumeRecord> {
@@ -109,6 +129,9 @@ impl Volumes {
     fn volume(&self, name: &str) -> Result<(Arc<Volume>, Arc<VolumeHandles>)> {
         let record = self.record(name)?;
         let mut open = self.open.lock();
+        if self.is_stopped() {
+            return Err(AdminError::failed("the daemon is stopping", ""));
+        }
         if let Some(o) = open.get(&key(name)) {
             return Ok((o.volume.clone(), o.handles.clone()));
         }
@@ -136,7 +159,12 @@ impl Volumes {
     /// Closes all: nothing is left to replay.
     pub fn stop(&self) {
         std::mem::take(&mut *self.scrubs.lock()).values().for_each(|s| s.end());
-        for (name, open) in std::mem::take(&mut *self.open.lock()) {
+        let open = {
+            let mut open = self.open.lock();
+            self.stopped.store(true, Ordering::Release);
+            std::mem::take(&mut *open)
+        };
+        for (name, open) in open {
             if let Err(e) = open.volume.close() {
                 tracing::error!(volume = name, "not closed cleanly: {e}");
             }
@@ -198,7 +226,8 @@ impl VolumeAdmin for Volumes {
 
     fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo> {
         self.check_new(&new.name)?;
-        let record = VolumeRecord { name: new.name.clone(), space: new.space.clone(), file: new.file.clone() };
+        let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
+        let record = VolumeRecord { name, space, file, schedules: Vec::new() };
         {
             let device = self.device(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
             let blank = new.size_bytes.is_some() && new.file.is_some() || is_blank(&*device);
