@@ -6,7 +6,7 @@ use arden_store::table::Open;
 use arden_wire::{
     NtStatus, access,
     cursor::{Put, Reader},
-    fscc::fsctl,
+    fscc::{FILE_SUPPORTS_BLOCK_REFCOUNTING, fsctl},
     smb2::io::IoctlRequest,
 };
 
@@ -105,14 +105,31 @@ fn copy_all(request: &Request<'_>, source: &Arc<Open>, target: &Arc<Open>, chunk
     Ok((NtStatus::SUCCESS, response(chunks.len() as u32, 0, total)))
 }
 
-/// DUPLICATE_EXTENTS_DATA, [MS-FSCC] 2.3.7.
-pub fn duplicate_extents(
-    request: &mut Request<'_>,
-    open: &Arc<SmbOpen>,
-    target: &Arc<Open>,
-    ioctl: &IoctlRequest<'_>,
-) -> Output {
-    let mut r = Reader::new(ioctl.input);
+/// DUPLICATE_EXTENTS_DATA_EX, [MS-FSCC] 2.3.9 and [MS-FSA] 2.1.5.10.5. Stores never leave part of a range behind that they
+/// refuse, so the flag for that changes nothing.
+pub fn duplicate_extents_ex(request: &mut Request<'_>, target: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    // What StructureSize has to say is less than what the structure has.
+    const BYTES: usize = 56;
+    const STRUCTURE_SIZE: u64 = 0x30;
+    if target.fs().store().volume().capabilities & FILE_SUPPORTS_BLOCK_REFCOUNTING == 0 {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
+    }
+    if ioctl.input.len() < BYTES {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    if Reader::new(ioctl.input).u64()? != STRUCTURE_SIZE {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
+    duplicate(request, target, &ioctl.input[8..])
+}
+
+/// DUPLICATE_EXTENTS_DATA, [MS-FSCC] 2.3.7 and [MS-FSA] 2.1.5.10.4.
+pub fn duplicate_extents(request: &mut Request<'_>, target: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    duplicate(request, target, ioctl.input)
+}
+
+fn duplicate(request: &mut Request<'_>, target: &Arc<Open>, input: &[u8]) -> Output {
+    let mut r = Reader::new(input);
     let source_open = match source(request, &mut r) {
         Err(Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND)) => return Err(NtStatus::INVALID_HANDLE.into()),
         other => other?,
@@ -121,12 +138,13 @@ pub fn duplicate_extents(
     let source = source_open.file().ok_or(NtStatus::INVALID_HANDLE)?;
     need(source, READ)?;
     need(target, WRITE)?;
-    if source_open.share.name != open.share.name {
-        return Err(NtStatus::NOT_SAME_DEVICE.into());
-    }
     if !request.may_block {
         return Err(Fail::Block);
     }
-    target.fs().clone_range(source, from, target, to, len, request.now)?;
-    Ok((NtStatus::SUCCESS, Vec::new()))
+    match target.fs().clone_range(source, from, target, to, len, request.now) {
+        Ok(()) => Ok((NtStatus::SUCCESS, Vec::new())),
+        // Another volume.
+        Err(NtStatus::NOT_SAME_DEVICE) => Err(NtStatus::INVALID_PARAMETER.into()),
+        Err(e) => Err(e.into()),
+    }
 }

@@ -17,6 +17,7 @@ use crate::{
     chain::{Fail, Handled, Request},
     copy,
     model::{Durability, Object, SmbOpen},
+    offload,
 };
 
 pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
@@ -70,7 +71,10 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
     match ioctl.ctl_code {
         fsctl::SRV_REQUEST_RESUME_KEY => copy::resume_key(open, ioctl),
         fsctl::SRV_COPYCHUNK | fsctl::SRV_COPYCHUNK_WRITE => copy::copy_chunk(request, file, ioctl),
-        fsctl::DUPLICATE_EXTENTS_TO_FILE => copy::duplicate_extents(request, open, file, ioctl),
+        fsctl::DUPLICATE_EXTENTS_TO_FILE => copy::duplicate_extents(request, file, ioctl),
+        fsctl::DUPLICATE_EXTENTS_TO_FILE_EX => copy::duplicate_extents_ex(request, file, ioctl),
+        fsctl::OFFLOAD_READ => offload::read(request, file, ioctl),
+        fsctl::OFFLOAD_WRITE => offload::write(request, file, ioctl),
         fsctl::SRV_ENUMERATE_SNAPSHOTS => snapshots(file, ioctl),
         fsctl::SET_SPARSE => {
             if file.is_directory() {

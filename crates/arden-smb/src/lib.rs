@@ -19,6 +19,7 @@ mod mac;
 pub mod metrics;
 pub mod model;
 mod negotiate;
+mod offload;
 mod persist;
 mod pipes;
 mod query;

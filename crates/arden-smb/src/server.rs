@@ -157,6 +157,7 @@ pub struct Server {
     /// Until when writes are kept off the reactor, in milliseconds since the start.
     pub(crate) slow_disk_until_ms: AtomicU64,
     pub(crate) persistence: crate::persist::Persistence,
+    pub(crate) tokens: crate::offload::Tokens,
     next_id: AtomicU64,
 }
 
@@ -220,6 +221,7 @@ impl Server {
             random: SystemRandom::new(),
             slow_disk_until_ms: AtomicU64::new(0),
             persistence: crate::persist::Persistence::default(),
+            tokens: crate::offload::Tokens::default(),
             next_id: AtomicU64::new(1),
         });
         server.set_time(time);
@@ -677,6 +679,7 @@ impl Server {
         self.set_time(time);
         let now = time.now;
         let mut next = self.table.tick(now);
+        self.tokens.expire(now);
         if let Some(lifetime) = self.config.policy.session_lifetime() {
             for session in self.sessions.read().values() {
                 session.expire(now, lifetime);

@@ -240,6 +240,11 @@ pub trait Node: Send + Sync {
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
     /// Shares extents; NOT_SUPPORTED where the file system cannot.
     fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()>;
+    /// The bytes of a range as they are now, in a file without a name that shares them; where in it they begin. It goes with
+    /// its last user. NOT_SUPPORTED where files cannot share, FILE_SUPPORTS_BLOCK_REFCOUNTING.
+    fn freeze(&self, _offset: u64, _len: u64) -> Result<(NodeRef, u64)> {
+        Err(NtStatus::NOT_SUPPORTED)
+    }
     /// Durable once it returns: data, size and name.
     fn sync(&self) -> Result<()>;
 

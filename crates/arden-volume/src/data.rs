@@ -469,7 +469,8 @@ impl<'a> Target<'a> {
             }
             let d = s.data_mut();
             d.blocks = (d.blocks + more).saturating_sub(removed);
-            d.eof = d.eof.max((offset + (to * B - from).min(len)).min(FILE_BYTES_MAX));
+            // All of it at once, so that what it promises is promised by the first operation or by none.
+            d.eof = d.eof.max(offset + len);
             s.touch();
             s.save(&mut t);
             seq = t.commit()?.max(seq);

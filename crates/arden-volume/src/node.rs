@@ -3,6 +3,7 @@
 
 use std::{any::Any, sync::Arc};
 
+use arden_block::BLOCK_BYTES;
 use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
 use arden_wire::{NtStatus, access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
 
@@ -25,6 +26,8 @@ use crate::{
 const REPARSE_BYTES_MAX: usize = 16_384 - 8;
 /// Copies inside the volume pass through a buffer of this size.
 const COPY_BYTES: usize = 1 << 20;
+/// Less is copied rather than shared: an extent more costs more than the bytes.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
 
 /// What all nodes of one share of a volume have in common.
 pub struct Shared {
@@ -93,6 +96,22 @@ pub struct VolNode {
     pub file: Arc<OpenFile>,
     pub link: Arc<Link>,
     pub stream: Option<Arc<StreamRef>>,
+}
+
+/// Copies through memory; fewer bytes only at the end of the source.
+fn copy_bytes(source: &VolNode, from: u64, target: &Target<'_>, to: u64, len: u64, seq: &mut u64) -> Result<u64> {
+    let mut buf = vec![0; len.min(COPY_BYTES as u64) as usize];
+    let mut done = 0;
+    while done < len {
+        let n = buf.len().min((len - done) as usize);
+        let got = source.read_at(from + done, &mut buf[..n], Wait::Yes)?;
+        if got == 0 {
+            break;
+        }
+        *seq = target.write(to + done, &buf[..got], Wait::Yes)?.max(*seq);
+        done += got as u64;
+    }
+    Ok(done)
 }
 
 pub fn own(node: &dyn Node) -> Result<&VolNode> {
@@ -272,19 +291,48 @@ impl Node for VolNode {
 
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         let (source, target) = (own(source)?, self.target()?);
-        let mut buf = vec![0; len.min(COPY_BYTES as u64) as usize];
-        let (mut done, mut seq) = (0, 0);
-        while done < len {
-            let n = buf.len().min((len - done) as usize);
-            let got = source.read_at(source_offset + done, &mut buf[..n], Wait::Yes)?;
-            if got == 0 {
-                break;
+        let len = source.stat()?.end_of_file.saturating_sub(source_offset).min(len);
+        // The ends of blocks are copied, what lies between them is shared where that is possible.
+        let head = source_offset.next_multiple_of(BLOCK_BYTES).saturating_sub(source_offset).min(len);
+        let whole = (len - head) / BLOCK_BYTES * BLOCK_BYTES;
+        let mut seq = 0;
+        if whole >= SHARE_BYTES_MIN
+            && (offset + head).is_multiple_of(BLOCK_BYTES)
+            && source.shared.past.is_none()
+            && self.same_volume(source).is_ok()
+        {
+            let mut done = copy_bytes(source, source_offset, &target, offset, head, &mut seq)?;
+            if done == head {
+                match target.clone_from(&source.target()?, source_offset + head, offset + head, whole) {
+                    Ok(s) => (seq, done) = (s.max(seq), head + whole),
+                    Err(NtStatus::NOT_SUPPORTED | NtStatus::INVALID_PARAMETER) => {}
+                    Err(e) => return Err(e),
+                }
+                done += copy_bytes(source, source_offset + done, &target, offset + done, len - done, &mut seq)?;
             }
-            seq = target.write(offset + done, &buf[..got], Wait::Yes)?;
-            done += got as u64;
+            self.shared.done(seq)?;
+            return Ok(done);
         }
+        let done = copy_bytes(source, source_offset, &target, offset, len, &mut seq)?;
         self.shared.done(seq)?;
         Ok(done)
+    }
+
+    fn freeze(&self, offset: u64, len: u64) -> Result<(NodeRef, u64)> {
+        if self.shared.past.is_some() {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let source = self.target()?;
+        let eof = self.stat()?.end_of_file;
+        let from = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let end = offset.saturating_add(len).min(eof).next_multiple_of(BLOCK_BYTES).min(eof);
+        let file = self.vol().create_nameless()?;
+        let link = file.link(0, "");
+        let frozen = VolNode { shared: self.shared.clone(), file, link, stream: None };
+        if from < end {
+            frozen.target()?.clone_from(&source, from, 0, end - from)?;
+        }
+        Ok((Arc::new(frozen), offset - from))
     }
 
     fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {

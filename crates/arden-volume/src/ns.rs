@@ -237,6 +237,22 @@ impl Volume {
         Ok((ino, name.to_owned(), seq))
     }
 
+    /// A file that nobody can find, and that goes with its last user.
+    pub(crate) fn create_nameless(self: &Arc<Self>) -> Result<Arc<OpenFile>> {
+        self.make_room()?;
+        let mut t = self.begin();
+        let (ino, now) = (t.new_id(), now());
+        // Sparse, so that it promises nothing and may share what any file has.
+        let data = Data { sid: t.new_id(), sparse: true, ..Data::default() };
+        let inode = Inode { creation: now, last_access: now, last_write: now, change: now, data, ..Inode::default() };
+        t.put_inode(ino, &inode);
+        t.put(keys::one(keys::ORPHAN, ino), []);
+        t.commit()?;
+        let file = self.file(ino, false);
+        file.orphan.store(true, Ordering::Release);
+        Ok(file)
+    }
+
     /// Takes one name of a file away.
     pub(crate) fn unlink(self: &Arc<Self>, file: &OpenFile, parent: u64, name: &str) -> Result<u64> {
         self.make_room()?;

@@ -406,6 +406,8 @@ pub fn put_fs_volume(out: &mut Vec<u8>, created: FileTime, serial: u32, label: &
     out.patch_u32(len_at, len);
 }
 
+/// FileSystemAttributes bit, [MS-FSCC] 2.5.1: files can share the same blocks.
+pub const FILE_SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
 /// FileSystemAttributes bit, [MS-FSCC] 2.5.1: nothing on the volume can be changed.
 pub const FILE_READ_ONLY_VOLUME: u32 = 0x0008_0000;
 
@@ -451,6 +453,9 @@ pub mod fsctl {
     pub const GET_INTEGRITY_INFORMATION: u32 = 0x0009_027C;
     pub const SET_INTEGRITY_INFORMATION: u32 = 0x0009_C280;
     pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
+    pub const DUPLICATE_EXTENTS_TO_FILE_EX: u32 = 0x0009_83E8;
+    pub const OFFLOAD_READ: u32 = 0x0009_4264;
+    pub const OFFLOAD_WRITE: u32 = 0x0009_8268;
     pub const PIPE_PEEK: u32 = 0x0011_400C;
     pub const PIPE_WAIT: u32 = 0x0011_0018;
     pub const PIPE_TRANSCEIVE: u32 = 0x0011_C017;

@@ -22,6 +22,7 @@ mod limits;
 mod locks;
 mod negotiate;
 mod notify;
+mod offload;
 mod open_rules;
 mod oplocks;
 mod persistent;

@@ -10,7 +10,7 @@ use arden_wire::{NtStatus, access::*};
 
 use super::{Fs, LockRange, Open, Step, notify_filter};
 use crate::{
-    store::{BasicUpdate, ChangeKind, Result, Wait},
+    store::{BasicUpdate, ChangeKind, Node, Result, Wait},
     table::{
         WaitPlace,
         effects::Effects,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-const OFFSET_MAX: u64 = i64::MAX as u64;
+pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Write here means at the end of the file, [MS-FSA] 2.1.5.4.
 pub const APPEND: u64 = u64::MAX;
 
@@ -93,7 +93,7 @@ impl Fs {
         open.node.sync()
     }
 
-    fn check_locks(&self, open: &Open, offset: u64, len: u64, write: bool) -> Result<()> {
+    pub(super) fn check_locks(&self, open: &Open, offset: u64, len: u64, write: bool) -> Result<()> {
         if !open.file.has_locks() || len == 0 {
             return Ok(());
         }
@@ -378,10 +378,23 @@ impl Fs {
         now: Instant,
     ) -> Result<u64> {
         self.check_transfer(source, source_offset, target, offset, len)?;
+        self.copy_from(&*source.node, source_offset, target, offset, len, now)
+    }
+
+    /// The same from what is not open; everything is checked.
+    pub(super) fn copy_from(
+        &self,
+        source: &dyn Node,
+        source_offset: u64,
+        target: &Arc<Open>,
+        offset: u64,
+        len: u64,
+        now: Instant,
+    ) -> Result<u64> {
         self.contend(target, now);
         self.delay_write_time(target, now);
         let copied =
-            self.keeping_times(target, || match target.node.copy_from(&*source.node, source_offset, offset, len) {
+            self.keeping_times(target, || match target.node.copy_from(source, source_offset, offset, len) {
                 Err(NtStatus::NOT_SUPPORTED | NtStatus::NOT_SAME_DEVICE) => {
                     copy_through(source, source_offset, target, offset, len)
                 }
@@ -403,7 +416,7 @@ impl Fs {
     ) -> Result<()> {
         self.check_transfer(source, source_offset, target, offset, len)?;
         self.contend(target, now);
-        crate::store::Node::clone_from(&*target.node, &*source.node, source_offset, offset, len)?;
+        Node::clone_from(&*target.node, &*source.node, source_offset, offset, len)?;
         self.modified(target, true);
         Ok(())
     }
@@ -421,12 +434,12 @@ impl Fs {
 }
 
 /// For stores that cannot copy between these two files.
-fn copy_through(source: &Open, mut from: u64, target: &Open, mut to: u64, len: u64) -> Result<u64> {
+fn copy_through(source: &dyn Node, mut from: u64, target: &Open, mut to: u64, len: u64) -> Result<u64> {
     let mut buf = vec![0; len.min(1 << 20) as usize];
     let mut left = len;
     while left > 0 {
         let n = left.min(buf.len() as u64) as usize;
-        let n = source.node.read_at(from, &mut buf[..n], Wait::Yes)?;
+        let n = source.read_at(from, &mut buf[..n], Wait::Yes)?;
         if n == 0 {
             break;
         }

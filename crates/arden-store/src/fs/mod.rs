@@ -32,6 +32,7 @@ mod close;
 mod data;
 mod dir;
 mod info;
+mod offload;
 mod open;
 mod outside;
 mod past;
@@ -39,6 +40,7 @@ mod rename;
 mod restore;
 
 pub use data::APPEND;
+pub use offload::{Frozen, Offloaded};
 pub use restore::RestoreOpen;
 
 pub use crate::table::{Open, OpenSummary, TableLimits};

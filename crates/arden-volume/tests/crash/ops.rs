@@ -507,10 +507,21 @@ impl World<'_> {
                 return None;
             }
         }
+        // Whole blocks are shared, in one operation. Beside them their ends would be copied by others, which is not atomic.
+        if !clone
+            && (self.rng.one_in(2) || start % 4096 == offset % 4096)
+            && source.len() as u64 - start / 4096 * 4096 >= 4096
+        {
+            (start, offset) = (start / 4096 * 4096, offset / 4096 * 4096);
+            len = len.max(4096).min(source.len() as u64 - start) / 4096 * 4096;
+        }
         if offset + len > FILE_MAX {
             return None;
         }
-        let result = if clone {
+        let frozen = if !clone && self.rng.one_in(3) { from.freeze(start, len).ok() } else { None };
+        let result = if let Some((frozen, base)) = frozen {
+            to.copy_from(&*frozen, base, offset, len).map(|n| assert_eq!(n, len))
+        } else if clone {
             Node::clone_from(&*to, &*from, start, offset, len)
         } else {
             to.copy_from(&*from, start, offset, len).map(|n| assert_eq!(n, len))

@@ -1,0 +1,131 @@
+//! Copy offload, [MS-FSA] 2.1.5.10.20 and .21: what a range holds at one moment is kept by reference, and written elsewhere
+//! later. Tokens, and how long they last, are the protocol's affair.
+
+use std::{sync::Arc, time::Instant};
+
+use arden_wire::{NtStatus, access::*, fscc::FILE_SUPPORTS_BLOCK_REFCOUNTING};
+
+use super::{Fs, Open, data::OFFSET_MAX};
+use crate::store::{Node, NodeRef, Result};
+
+/// One token stands for at most this much.
+const OFFLOAD_BYTES_MAX: u64 = 256 << 20;
+const OFFLOAD_READ_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A3);
+const OFFLOAD_WRITE_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A4);
+
+/// Bytes of one moment.
+#[derive(Clone)]
+pub struct Frozen {
+    node: NodeRef,
+    base: u64,
+    /// Up to the end that the file had.
+    len: u64,
+}
+
+/// What an offload read gives.
+pub struct Offloaded {
+    pub frozen: Frozen,
+    /// In whole sectors: the last one may reach past the end of the file, and holds zeros there.
+    pub transferred: u64,
+    /// Nothing but zeros would follow.
+    pub to_the_end: bool,
+}
+
+impl Fs {
+    /// INVALID_DEVICE_REQUEST where files cannot share blocks; of the past, NOT_SUPPORTED.
+    pub fn check_offload(&self) -> Result<()> {
+        if self.store.volume().capabilities & FILE_SUPPORTS_BLOCK_REFCOUNTING == 0 {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        Ok(())
+    }
+
+    fn check_sectors(&self, values: &[u64]) -> Result<u64> {
+        let sector = u64::from(self.store.space()?.sector_bytes);
+        let whole = values.iter().all(|v| v.is_multiple_of(sector));
+        if whole { Ok(sector) } else { Err(NtStatus::INVALID_PARAMETER) }
+    }
+
+    /// None for nothing.
+    pub fn offload_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Option<Offloaded>> {
+        if self.is_read_only() {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let sector = self.check_sectors(&[offset, len])?;
+        let end = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        if open.is_directory() {
+            return Err(OFFLOAD_READ_FILE_NOT_SUPPORTED);
+        }
+        open.check_data(FILE_READ_DATA)?;
+        let stat = open.node.stat()?;
+        if stat.attributes & ATTR_SPARSE != 0 {
+            return Err(OFFLOAD_READ_FILE_NOT_SUPPORTED);
+        }
+        self.check_locks(open, offset, len, false)?;
+        if offset >= stat.end_of_file {
+            return Err(NtStatus::END_OF_FILE);
+        }
+        let there = stat.end_of_file.min(end) - offset;
+        let kept = there.min(OFFLOAD_BYTES_MAX);
+        let (node, base) = open.node.freeze(offset, kept)?;
+        Ok(Some(Offloaded {
+            frozen: Frozen { node, base, len: kept },
+            transferred: kept.next_multiple_of(sector),
+            to_the_end: kept == there && end >= stat.end_of_file,
+        }))
+    }
+
+    /// Bytes written, in whole sectors. `source` None: zeros. Never makes the file longer.
+    pub fn offload_write(
+        &self,
+        source: Option<&Frozen>,
+        source_offset: u64,
+        open: &Arc<Open>,
+        offset: u64,
+        len: u64,
+        now: Instant,
+    ) -> Result<u64> {
+        self.check_writable()?;
+        let sector = self.check_sectors(&[offset, len, source_offset])?;
+        let end = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        if open.is_directory() {
+            return Err(OFFLOAD_WRITE_FILE_NOT_SUPPORTED);
+        }
+        open.check_data(FILE_WRITE_DATA)?;
+        let stat = open.node.stat()?;
+        if stat.attributes & ATTR_SPARSE != 0 {
+            return Err(OFFLOAD_WRITE_FILE_NOT_SUPPORTED);
+        }
+        if end > OFFSET_MAX {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.check_locks(open, offset, len, true)?;
+        if offset >= stat.end_of_file {
+            return Err(NtStatus::END_OF_FILE);
+        }
+        let held = source.map_or(u64::MAX, |s| s.len.next_multiple_of(sector));
+        if source_offset >= held {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let wanted = len.min(held - source_offset);
+        let room = wanted.min(stat.end_of_file - offset);
+        let mut done = 0;
+        if let Some(s) = source {
+            let bytes = room.min(s.len.saturating_sub(source_offset));
+            if bytes > 0 {
+                done = self.copy_from(&*s.node as &dyn Node, s.base + source_offset, open, offset, bytes, now)?;
+            }
+        }
+        if done < room {
+            self.zero_range(open, offset + done, room - done, now)?;
+        }
+        // A sector that the file's end cuts counts as a whole one.
+        Ok(room.next_multiple_of(sector).min(wanted))
+    }
+}
