@@ -56,7 +56,7 @@ struct SpacesArgs {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Length of one run
-    #[arg(long, default_value_t = 2.5)]
+    #[arg(long, default_value_t = 1.2)]
     seconds: f64,
     /// Page whose tables are written anew; only when given, or when nothing is left out
     #[arg(long)]
