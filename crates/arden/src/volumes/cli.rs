@@ -69,7 +69,7 @@ pub enum VolumeVerb {
     },
     /// Take in what the space, file or device has become larger by, in use
     #[command(
-        after_help = "Example:\n  arden space grow vm --size 2t && arden volume grow docs\n  arden volume grow docs --size 20g"
+        after_help = "Example:\n  arden space grow vm --size 2t\n  arden volume grow docs\n  arden volume grow docs --size 20g"
     )]
     Grow {
         name: String,
