@@ -5,11 +5,11 @@ DEMO := target/demo
 ADDRESS ?= 127.0.0.1:4450
 SEEDS ?= 10000
 
-run: ## Serve a demo share on 127.0.0.1:4450 and print how to connect
+run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and print how to connect
 	@scripts/packages build
 	cargo build --release -p arden
 	@mkdir -p $(DEMO)
-	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/files
+	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/disks
 
 build:
 	cargo build --release -p arden
@@ -47,3 +47,4 @@ reports: ## docs/reports anew, on a machine that does nothing else; ARGS="--quic
 sim: ## Storage under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --pool --seeds $(SEEDS)
+	cargo run --release -p arden-sim -- --volume --seeds $(SEEDS)

@@ -39,5 +39,7 @@ pub mod oracle;
 pub mod run;
 pub mod trace;
 mod trouble;
+pub mod volume;
 
 pub use run::{Failure, Profile, Stats, run_pool_seed, run_seed};
+pub use volume::run_volume_seed;

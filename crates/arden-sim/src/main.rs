@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use arden_sim::{Stats, run_pool_seed, run_seed};
+use arden_sim::{Stats, run_pool_seed, run_seed, run_volume_seed};
 use arden_space::Layout;
 
 #[derive(Default)]
@@ -15,13 +15,14 @@ struct Args {
     seconds: Option<u64>,
     layout: Option<Layout>,
     pool: bool,
+    volume: bool,
     verbose: bool,
     keep_going: bool,
 }
 
 fn usage() -> ! {
     eprintln!(
-        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--verbose] [--keep-going]"
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume] [--verbose] [--keep-going]"
     );
     std::process::exit(2)
 }
@@ -38,6 +39,7 @@ fn parse() -> Args {
             "--seconds" => a.seconds = Some(number()),
             "--layout" => a.layout = it.next().and_then(|v| Layout::parse(&v)).or_else(|| usage()),
             "--pool" => a.pool = true,
+            "--volume" => a.volume = true,
             "--verbose" => a.verbose = true,
             "--keep-going" => a.keep_going = true,
             _ => usage(),
@@ -47,7 +49,11 @@ fn parse() -> Args {
 }
 
 fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
-    let run = || if a.pool { run_pool_seed(seed, a.verbose) } else { run_seed(seed, a.layout, a.verbose) };
+    let run = || match (a.volume, a.pool) {
+        (true, _) => run_volume_seed(seed, a.layout, a.verbose),
+        (false, true) => run_pool_seed(seed, a.verbose),
+        (false, false) => run_seed(seed, a.layout, a.verbose),
+    };
     match std::panic::catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(s)) => Ok(s),
         Ok(Err(f)) => Err(f.what),
@@ -63,8 +69,12 @@ fn main() {
     if a.verbose {
         arden_sim::trace::print();
     }
-    let kind =
-        if a.pool { " --pool".into() } else { a.layout.map_or(String::new(), |l| format!(" --layout {}", l.name())) };
+    let mut kind = if a.volume { " --volume".to_string() } else { String::new() };
+    match a.layout {
+        Some(l) => kind += &format!(" --layout {}", l.name()),
+        None if a.pool => kind += " --pool",
+        None => {}
+    }
     let (from, to) = match a.one {
         Some(s) => (s, s + 1),
         None => (a.start, a.start + a.seeds.unwrap_or(if a.seconds.is_some() { u64::MAX / 2 } else { 1000 })),

@@ -403,6 +403,11 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
     }
     if !may_block && state.commits.is_due() {
         let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
+        if let Some((fs, changes)) = state.commits.later() {
+            // The connection goes on meanwhile.
+            fs.commit_later(changes, Box::new(move |committed| state.finish_later(out, committed)));
+            return Outcome::Done;
+        }
         return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
     }
     state.commit(out);
@@ -545,10 +550,25 @@ impl State {
         }
     }
 
-    /// Brings what was changed to stable storage; where that fails, what was answered since becomes an error.
+    /// Brings what was changed to stable storage before what speaks of it leaves.
     fn commit(&mut self, out: &mut Vec<u8>) {
+        let committed = self.commits.run();
+        self.committed(out, committed);
+    }
+
+    /// Sends what was answered, now that it is known whether it is durable.
+    fn finish_later(mut self, mut out: Vec<u8>, committed: Result<(), NtStatus>) {
+        self.committed(&mut out, committed);
+        self.finish_frame(&mut out);
+        if !out.is_empty() {
+            self.peer.send(out);
+        }
+    }
+
+    /// Where it could not be made durable, what was answered since the first change becomes an error.
+    fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), NtStatus>) {
         let commits = std::mem::take(&mut self.commits);
-        let Some((status, response, element)) = commits.run() else { return };
+        let (Err(status), Some((response, element))) = (committed, commits.first()) else { return };
         tracing::error!(client = %self.peer.address, %status, "a change could not be made durable");
         let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };
         let next = std::mem::replace(&mut self.next, element);

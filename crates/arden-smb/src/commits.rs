@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use arden_store::fs::Fs;
-use arden_wire::{NtStatus, smb2::Command};
+use arden_store::{fs::Fs, store::Result};
+use arden_wire::smb2::Command;
 
 use crate::share::Share;
 
@@ -30,10 +30,20 @@ impl Commits {
             None => self.roots.push((fs.clone(), share.is_durable())),
         }
     }
-    /// Waits for stable storage. What went wrong, and the first response and request that it concerns.
-    pub fn run(&self) -> Option<(NtStatus, usize, usize)> {
-        let failed = self.roots.iter().find_map(|(fs, changes)| fs.commit(*changes).err())?;
-        self.first.map(|(response, element)| (failed, response, element))
+    /// Waits for stable storage.
+    pub fn run(&self) -> Result<()> {
+        self.roots.iter().try_for_each(|(fs, changes)| fs.commit(*changes))
+    }
+    /// The one root, and whether its files count, where it can be committed without waiting.
+    pub fn later(&self) -> Option<(Arc<Fs>, bool)> {
+        match &self.roots[..] {
+            [(fs, changes)] if fs.commits_later() => Some((fs.clone(), *changes)),
+            _ => None,
+        }
+    }
+    /// The first response and request that a failure concerns.
+    pub fn first(&self) -> Option<(usize, usize)> {
+        self.first
     }
     /// Whether `run` would wait.
     pub fn is_due(&self) -> bool {

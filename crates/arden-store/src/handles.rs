@@ -10,6 +10,8 @@ pub use disk::DiskHandles;
 pub use memory::MemoryHandles;
 pub use record::{KeptBreak, KeptCache, KeptLease, KeptOpen};
 
+use arden_wire::NtStatus;
+
 use crate::store::Result;
 
 /// Longest key and value that a store has to take.
@@ -22,6 +24,9 @@ pub enum HandleChange {
     Remove { key: Vec<u8> },
 }
 
+/// Told how a commit went, on whichever thread made it.
+pub type Committed = Box<dyn FnOnce(Result<()>) + Send>;
+
 /// Keys to bytes, changed in batches. Calls of many threads at once.
 pub trait HandleStore: Send + Sync {
     /// Everything that was put and committed, by ascending key.
@@ -33,4 +38,13 @@ pub trait HandleStore: Send + Sync {
     fn has_uncommitted(&self) -> bool;
     /// All that was put before the call is on stable storage when it returns. Callers at the same time share a flush.
     fn commit(&self) -> Result<()>;
+    /// Whether there is `commit_later`: where handles and files lie together, and one flush makes both durable.
+    fn commits_later(&self) -> bool {
+        false
+    }
+    /// Does not wait: `done` is called when all that was put before the call, and with `files` every change of a file,
+    /// is on stable storage.
+    fn commit_later(&self, _files: bool, done: Committed) {
+        done(Err(NtStatus::NOT_SUPPORTED));
+    }
 }

@@ -1,8 +1,6 @@
 //! Reading and changing the data of files and streams. Small writes put whole blocks into the tree, by way of the
 //! journal; large ones go to fresh blocks of the device. Nothing that has a checksum is ever overwritten in place.
 
-use std::sync::Arc;
-
 use arden_block::BLOCK_BYTES;
 use arden_store::store::{Result, Wait};
 use arden_wire::NtStatus;
@@ -10,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     alloc::Run,
-    device::{BLOCK, BlockCheck},
+    device::BLOCK,
     error::{VolError, VolResult},
     extents::{extents, resident},
     files::{OpenFile, StreamRef},
@@ -88,8 +86,7 @@ impl Volume {
     }
 
     pub(crate) fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
-        let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
-        self.device.read_checked(e.dev_block * B, out, &check)?;
+        self.device.read_checked(e.dev_block * B, out, &e.check())?;
         Ok(())
     }
 

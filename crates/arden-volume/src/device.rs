@@ -54,6 +54,11 @@ pub trait Device: Send + Sync {
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()>;
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()>;
     fn flush(&self) -> IoResult<()>;
+    /// These, and everything written before, are durable when it returns.
+    fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
+        writes.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
+        self.flush()
+    }
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;
     /// Looks how large it is by now: a device that was made larger says so from then on.

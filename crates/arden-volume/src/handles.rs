@@ -3,11 +3,11 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use arden_store::{
-    handles::{HandleChange, HandleStore, VALUE_BYTES_MAX},
+    handles::{Committed, HandleChange, HandleStore, VALUE_BYTES_MAX},
     store::Result,
 };
 use arden_wire::NtStatus;
@@ -84,13 +84,21 @@ impl Volume {
 /// The handles of a volume as the store of persistent opens.
 pub struct VolumeHandles {
     vol: Arc<Volume>,
-    /// Something could not be put: nothing is committed any more.
+    /// The last operation that changed something here.
+    last: AtomicU64,
+    /// Something could not be put: the next commit fails.
     failed: AtomicBool,
 }
 
 impl VolumeHandles {
     pub fn new(vol: Arc<Volume>) -> Arc<VolumeHandles> {
-        Arc::new(VolumeHandles { vol, failed: AtomicBool::new(false) })
+        Arc::new(VolumeHandles { vol, last: AtomicU64::new(0), failed: AtomicBool::new(false) })
+    }
+}
+
+impl VolumeHandles {
+    fn check_kept(&self) -> Result<()> {
+        if self.failed.swap(false, Ordering::AcqRel) { Err(NtStatus::INSUFFICIENT_RESOURCES) } else { Ok(()) }
     }
 }
 
@@ -107,21 +115,35 @@ impl HandleStore for VolumeHandles {
             HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
             HandleChange::Remove { key } => (key.as_slice(), None),
         }));
-        if let Err(e) = done {
-            tracing::error!("the state of open handles is not kept: {e}");
-            self.failed.store(true, Ordering::Release);
+        match done {
+            Ok(seq) => {
+                self.last.fetch_max(seq, Ordering::AcqRel);
+            }
+            Err(e) => {
+                tracing::error!("the state of open handles is not kept: {e}");
+                self.failed.store(true, Ordering::Release);
+            }
         }
     }
 
     fn has_uncommitted(&self) -> bool {
-        let (seq, durable) = self.vol.progress();
-        seq > durable || self.failed.load(Ordering::Acquire)
+        self.last.load(Ordering::Acquire) > self.vol.progress().1 || self.failed.load(Ordering::Acquire)
     }
 
     fn commit(&self) -> Result<()> {
-        if self.failed.swap(false, Ordering::AcqRel) {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        self.check_kept()?;
+        Ok(self.vol.commit_to(self.last.load(Ordering::Acquire))?)
+    }
+
+    fn commits_later(&self) -> bool {
+        self.vol.commits_later()
+    }
+
+    fn commit_later(&self, files: bool, done: Committed) {
+        if let Err(e) = self.check_kept() {
+            return done(Err(e));
         }
-        Ok(self.vol.sync()?)
+        let seq = if files { self.vol.progress().0 } else { self.last.load(Ordering::Acquire) };
+        self.vol.commit_later(seq, Box::new(move |r| done(r.map_err(NtStatus::from))));
     }
 }

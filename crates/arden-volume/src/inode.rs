@@ -1,5 +1,7 @@
 //! What the values of inodes, names, streams and extents look like. docs/on-disk-volume.md has the byte diagrams.
 
+use std::sync::Arc;
+
 use arden_wire::{
     FileTime,
     access::{ATTR_DIRECTORY, ATTR_NORMAL, ATTR_REPARSE_POINT, ATTR_SETTABLE, ATTR_SPARSE},
@@ -8,7 +10,7 @@ use arden_wire::{
 
 use crate::{
     alloc::Run,
-    device::BLOCK,
+    device::{BLOCK, BlockCheck},
     error::{VolError, VolResult},
 };
 
@@ -236,6 +238,9 @@ impl Extent {
         }
         let sums = (0..n).map(|_| r.u64()).collect::<Result<_, _>>()?;
         Ok(Extent { file_block, dev_block, birth, sums })
+    }
+    pub fn check(&self) -> BlockCheck {
+        BlockCheck::Sums(Arc::from(self.sums.as_slice()))
     }
     /// The blocks from `from` to `to` of the file, which are in it.
     pub fn part(&self, from: u64, to: u64) -> Extent {

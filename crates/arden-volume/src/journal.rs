@@ -1,6 +1,7 @@
 //! The journal: a ring of batches of operations on the device. An operation is durable once its batch is. A batch is
 //! believed when its own checksum holds and it names the checksum of the batch before it, so that nothing left over from
-//! an earlier turn of the ring, or from an opening that ended in a crash, is ever taken for a continuation.
+//! an earlier turn of the ring, or from an opening that ended in a crash, is ever taken for a continuation. Batches that
+//! speak of data share their flush with it: the last ones are believed only when their data is there.
 
 use arden_block::BLOCK_BYTES;
 use arden_wire::cursor::{Put, Reader};
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    device::{BLOCK, Device},
+    device::{BLOCK, BlockCheck, Device, TRAILED},
     error::{VolError, VolResult},
     superblock::JournalStart,
 };
@@ -42,8 +43,15 @@ pub struct Journal {
 pub struct Sealed {
     pub writes: Vec<(u64, Vec<u8>)>,
     pub last_seq: u64,
-    /// Data has to be flushed first.
-    pub data: bool,
+}
+
+/// A batch as it was found.
+struct Found {
+    payload: Vec<u8>,
+    blocks: u64,
+    sum: u64,
+    /// Not 0: it was flushed together with its data and with other batches of the same group.
+    group: u64,
 }
 
 impl Journal {
@@ -86,27 +94,28 @@ impl Journal {
         self.state.lock().used -= used;
     }
 
-    /// Turns what waits into batches with places. None when nothing waits.
+    /// Turns what waits into batches with places, all of which are flushed together, with the data that they speak of.
+    /// None when nothing waits.
     pub fn seal(&self) -> VolResult<Option<Sealed>> {
         let mut s = self.state.lock();
         let Some(&(_, last_seq)) = s.ends.last() else { return Ok(None) };
         let pending = std::mem::take(&mut s.pending);
         let ends = std::mem::take(&mut s.ends);
-        let data = std::mem::take(&mut s.data);
+        let group = if std::mem::take(&mut s.data) { s.next.batch + 1 } else { 0 };
         let mut writes = Vec::new();
         let mut from = 0;
         for (i, (end, _)) in ends.iter().enumerate() {
             let next_end = ends.get(i + 1).map_or(usize::MAX, |(e, _)| *e);
             if next_end.saturating_sub(from) > BATCH_BYTES_MAX {
-                writes.push(self.batch(&mut s, &pending[from..*end])?);
+                writes.push(self.batch(&mut s, &pending[from..*end], group)?);
                 from = *end;
             }
         }
-        Ok(Some(Sealed { writes, last_seq, data }))
+        Ok(Some(Sealed { writes, last_seq }))
     }
 
-    fn batch(&self, s: &mut State, payload: &[u8]) -> VolResult<(u64, Vec<u8>)> {
-        let blocks = ((HEADER + payload.len()) as u64).div_ceil(BLOCK_BYTES);
+    fn batch(&self, s: &mut State, payload: &[u8], group: u64) -> VolResult<(u64, Vec<u8>)> {
+        let blocks = batch_blocks(payload.len());
         let wraps = s.next.block + blocks > self.blocks;
         let skip = if wraps { self.blocks - s.next.block } else { 0 };
         if s.used + skip + blocks > self.blocks {
@@ -115,91 +124,142 @@ impl Journal {
         if wraps {
             s.next.block = 0;
         }
-        let mut out = Vec::with_capacity(blocks as usize * BLOCK);
+        let seed = self.seed(&s.next);
+        let mut out = Vec::with_capacity(HEADER + payload.len());
         out.put_u32(MAGIC);
         out.put_u32(payload.len() as u32);
         out.put_u64(self.id);
         out.put_u64(s.next.batch);
         out.put_u64(s.next.previous_sum);
-        out.put_u64(0);
+        out.put_u64(group);
         out.put_u64(0);
         out.extend_from_slice(payload);
         let sum = xxh3_64(&out);
         out[40..48].copy_from_slice(&sum.to_le_bytes());
-        out.resize(blocks as usize * BLOCK, 0);
+        let mut sealed = Vec::with_capacity(blocks as usize * BLOCK);
+        for part in out.chunks(TRAILED) {
+            sealed.extend_from_slice(part);
+            sealed.resize(sealed.len().next_multiple_of(BLOCK), 0);
+        }
+        BlockCheck::seal(seed, &mut sealed);
         let at = (self.first_block + s.next.block) * BLOCK_BYTES;
         s.next = JournalStart { block: s.next.block + blocks, batch: s.next.batch + 1, previous_sum: sum };
         s.used += skip + blocks;
-        Ok((at, out))
+        Ok((at, sealed))
+    }
+
+    /// What the checksums of a batch's blocks start from: none of another batch passes, whichever copy it is read from.
+    fn seed(&self, at: &JournalStart) -> u64 {
+        self.id.wrapping_add(at.batch.wrapping_mul(0x9E37_79B9_7F4A_7C15)) ^ at.previous_sum
     }
 
     /// Reads the batches from `start` on, gives each operation to `f`, and answers where the next one goes, and the
-    /// blocks from `start` to there.
+    /// blocks from `start` to there. `is_there` says whether all data that batches speak of can be read.
     pub fn replay(
         &self,
         device: &dyn Device,
         start: JournalStart,
+        is_there: &dyn Fn(&[Vec<u8>]) -> VolResult<bool>,
         f: &mut dyn FnMut(u64, &[u8]) -> VolResult<()>,
     ) -> VolResult<(JournalStart, u64)> {
         let (mut at, mut used) = (start, 0);
+        // Batches of one group, and where the first of them is: they are durable when a later batch is there.
+        let mut held: Vec<Vec<u8>> = Vec::new();
+        let (mut group, mut held_at) = (0, (start, 0));
         loop {
-            let here = self.read_batch(device, &at)?;
-            let (payload, blocks, sum) = match here {
-                Some(found) => found,
-                None if at.block > 0 => {
-                    // The ring may have begun anew.
-                    let wrapped = JournalStart { block: 0, ..at };
-                    match self.read_batch(device, &wrapped)? {
-                        Some(found) => {
-                            used += self.blocks - at.block;
-                            at = wrapped;
-                            found
-                        }
-                        None => return Ok((at, used)),
-                    }
+            let before = (at, used);
+            let found = self.next_batch(device, &mut at, &mut used)?;
+            if !held.is_empty() && found.as_ref().is_none_or(|b| b.group != group) {
+                if found.is_none() && !is_there(&held)? {
+                    return Ok(held_at);
                 }
-                None => return Ok((at, used)),
-            };
-            if used + blocks > self.blocks {
-                return Err(VolError::Corrupt("the journal runs into itself"));
+                held.drain(..).try_for_each(|batch| each(&batch, &mut *f))?;
             }
-            let mut r = Reader::new(&payload);
-            while r.remaining() > 0 {
-                let n = r.u32()? as usize;
-                let seq = r.u64()?;
-                f(seq, r.bytes(n)?)?;
+            let Some(found) = found else { return Ok((at, used)) };
+            if found.group == 0 {
+                each(&found.payload, &mut *f)?;
+                continue;
             }
-            at = JournalStart { block: at.block + blocks, batch: at.batch + 1, previous_sum: sum };
-            used += blocks;
+            if held.is_empty() {
+                (group, held_at) = (found.group, before);
+            }
+            held.push(found.payload);
         }
     }
 
-    /// The payload, the blocks that the batch takes, and its checksum. None when there is no such batch.
-    fn read_batch(&self, device: &dyn Device, at: &JournalStart) -> VolResult<Option<(Vec<u8>, u64, u64)>> {
+    /// The batch at `at`, or at the ring's beginning, and moves behind it. None: the journal ends here.
+    fn next_batch(&self, device: &dyn Device, at: &mut JournalStart, used: &mut u64) -> VolResult<Option<Found>> {
+        let mut found = self.read_batch(device, at)?;
+        if found.is_none() && at.block > 0 {
+            // The ring may have begun anew.
+            let wrapped = JournalStart { block: 0, ..*at };
+            found = self.read_batch(device, &wrapped)?;
+            if found.is_some() {
+                *used += self.blocks - at.block;
+                *at = wrapped;
+            }
+        }
+        let Some(batch) = &found else { return Ok(None) };
+        if *used + batch.blocks > self.blocks {
+            return Err(VolError::Corrupt("the journal runs into itself"));
+        }
+        *at = JournalStart { block: at.block + batch.blocks, batch: at.batch + 1, previous_sum: batch.sum };
+        *used += batch.blocks;
+        Ok(found)
+    }
+
+    /// None when there is no such batch.
+    fn read_batch(&self, device: &dyn Device, at: &JournalStart) -> VolResult<Option<Found>> {
         if at.block >= self.blocks {
             return Ok(None);
         }
-        let mut first = vec![0; BLOCK];
-        device.read((self.first_block + at.block) * BLOCK_BYTES, &mut first)?;
+        let check = BlockCheck::Trailer { seed: self.seed(at) };
+        let offset = (self.first_block + at.block) * BLOCK_BYTES;
+        let Some(first) = read_sealed(device, offset, BLOCK, &check)? else { return Ok(None) };
         let mut r = Reader::new(&first);
         let (magic, len) = (r.u32()?, r.u32()? as usize);
         if magic != MAGIC || r.u64()? != self.id || r.u64()? != at.batch || r.u64()? != at.previous_sum {
             return Ok(None);
         }
-        r.skip(8)?;
+        let group = r.u64()?;
         let sum = r.u64()?;
-        let blocks = ((HEADER + len) as u64).div_ceil(BLOCK_BYTES);
+        let blocks = batch_blocks(len);
         if at.block + blocks > self.blocks {
             return Ok(None);
         }
-        let mut bytes = vec![0; blocks as usize * BLOCK];
-        device.read((self.first_block + at.block) * BLOCK_BYTES, &mut bytes)?;
+        let Some(sealed) = read_sealed(device, offset, blocks as usize * BLOCK, &check)? else { return Ok(None) };
+        let mut bytes: Vec<u8> = sealed.chunks_exact(BLOCK).flat_map(|b| b[..TRAILED].iter().copied()).collect();
         bytes.truncate(HEADER + len);
         bytes[40..48].fill(0);
         if xxh3_64(&bytes) != sum {
             return Ok(None);
         }
         bytes.drain(..HEADER);
-        Ok(Some((bytes, blocks, sum)))
+        Ok(Some(Found { payload: bytes, blocks, sum, group }))
     }
+}
+
+fn batch_blocks(payload_bytes: usize) -> u64 {
+    (HEADER + payload_bytes).div_ceil(TRAILED) as u64
+}
+
+/// Blocks that pass, from whichever copy. None when no copy does; what cannot be read at all is an error, because an
+/// operation that was acknowledged may lie there.
+fn read_sealed(device: &dyn Device, offset: u64, len: usize, check: &BlockCheck) -> VolResult<Option<Vec<u8>>> {
+    let mut buf = vec![0; len];
+    match device.read_checked(offset, &mut buf, check) {
+        Ok(()) => Ok(Some(buf)),
+        Err(_) => Ok(device.read(offset, &mut buf).map(|()| None)?),
+    }
+}
+
+/// Gives each operation of a batch to `f`.
+pub fn each(payload: &[u8], f: &mut dyn FnMut(u64, &[u8]) -> VolResult<()>) -> VolResult<()> {
+    let mut r = Reader::new(payload);
+    while r.remaining() > 0 {
+        let n = r.u32()? as usize;
+        let seq = r.u64()?;
+        f(seq, r.bytes(n)?)?;
+    }
+    Ok(())
 }

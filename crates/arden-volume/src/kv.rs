@@ -14,6 +14,7 @@ use parking_lot::RwLockWriteGuard;
 use crate::{
     alloc::Run,
     error::{VolError, VolResult},
+    inode::Extent,
     keys,
     quota::Counting,
     snapshot::Snapshot,
@@ -517,6 +518,56 @@ pub enum MapOp {
     Free(Run),
 }
 
+/// One change of a record of the journal.
+enum Change<'a> {
+    Put { key: &'a [u8], value: &'a [u8] },
+    Delete { key: &'a [u8] },
+    Patch { key: &'a [u8], at: usize, bytes: &'a [u8] },
+    Map(MapOp),
+    Counters { promised: i64, resident: i64 },
+    Dirty { sid: u64, ino: u64 },
+    NextId(u64),
+    Epoch(u32),
+}
+
+impl<'a> Change<'a> {
+    fn read(r: &mut Reader<'a>) -> VolResult<Change<'a>> {
+        Ok(match r.u8()? {
+            OP_PUT => Change::Put { key: take_bytes(r)?, value: take_bytes(r)? },
+            OP_DELETE => Change::Delete { key: take_bytes(r)? },
+            OP_PATCH => Change::Patch { key: take_bytes(r)?, at: r.u16()? as usize, bytes: take_bytes(r)? },
+            op @ (OP_ENTER | OP_FREE) => {
+                let run = Run { start: r.u64()?, len: u64::from(r.u32()?) };
+                Change::Map(if op == OP_ENTER { MapOp::Enter(run) } else { MapOp::Free(run) })
+            }
+            OP_COUNTERS => Change::Counters { promised: r.u64()? as i64, resident: r.u64()? as i64 },
+            OP_DIRTY => Change::Dirty { sid: r.u64()?, ino: r.u64()? },
+            OP_NEXT_ID => Change::NextId(r.u64()?),
+            OP_EPOCH => Change::Epoch(r.u32()?),
+            _ => return Err(VolError::Corrupt("journal")),
+        })
+    }
+}
+
+/// Blocks of the device that records of the journal, one after the other, put into files and leave there, and their
+/// checksums. What a later one frees may have other data by now.
+pub fn note_data(record: &[u8], blocks: &mut BTreeMap<u64, u64>) -> VolResult<()> {
+    let mut r = Reader::new(record);
+    while r.remaining() > 0 {
+        match Change::read(&mut r)? {
+            Change::Put { key, value } if key.first() == Some(&keys::EXTENT) => {
+                let e = Extent::decode(keys::second(key), value)?;
+                blocks.extend((e.dev_block..).zip(e.sums));
+            }
+            Change::Map(MapOp::Free(run)) => (run.start..run.start.saturating_add(run.len)).for_each(|b| {
+                blocks.remove(&b);
+            }),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Makes the changes of one record of the journal again.
 pub fn replay(
     core: &mut Core,
@@ -526,49 +577,32 @@ pub fn replay(
 ) -> VolResult<()> {
     let mut r = Reader::new(record);
     while r.remaining() > 0 {
-        match r.u8()? {
-            OP_PUT => {
-                let (key, value) = (take_bytes(&mut r)?.to_vec(), take_bytes(&mut r)?);
+        match Change::read(&mut r)? {
+            Change::Put { key, value } => {
                 if 4 + key.len() + value.len() > ENTRY_MAX {
                     return Err(VolError::Corrupt("journal"));
                 }
-                core.set(key, Some(value.into()));
+                core.set(key.to_vec(), Some(value.into()));
             }
-            OP_DELETE => {
-                let key = take_bytes(&mut r)?.to_vec();
-                core.set(key, None);
-            }
-            OP_PATCH => {
-                let key = take_bytes(&mut r)?.to_vec();
-                let at = r.u16()? as usize;
-                let bytes = take_bytes(&mut r)?;
-                let old = core.get(tree, &key)?.ok_or(VolError::Corrupt("journal"))?;
+            Change::Delete { key } => core.set(key.to_vec(), None),
+            Change::Patch { key, at, bytes } => {
+                let old = core.get(tree, key)?.ok_or(VolError::Corrupt("journal"))?;
                 let mut value = old.to_vec();
                 if at > PIECE_BYTES || bytes.len() > PIECE_BYTES {
                     return Err(VolError::Corrupt("journal"));
                 }
                 overwrite(&mut value, at, bytes);
-                core.set(key, Some(value.into()));
+                core.set(key.to_vec(), Some(value.into()));
             }
-            op @ (OP_ENTER | OP_FREE) => {
-                let run = Run { start: r.u64()?, len: u64::from(r.u32()?) };
-                map(if op == OP_ENTER { MapOp::Enter(run) } else { MapOp::Free(run) })?;
+            Change::Map(op) => map(op)?,
+            Change::Counters { promised, resident } => {
+                core.counters.promised = core.counters.promised.wrapping_add(promised);
+                core.counters.resident = core.counters.resident.wrapping_add(resident);
             }
-            OP_COUNTERS => {
-                core.counters.promised = core.counters.promised.wrapping_add(r.u64()? as i64);
-                core.counters.resident = core.counters.resident.wrapping_add(r.u64()? as i64);
-            }
-            OP_DIRTY => {
-                let (sid, ino) = (r.u64()?, r.u64()?);
-                if ino == 0 {
-                    core.dirty.remove(&sid)
-                } else {
-                    core.dirty.insert(sid, ino)
-                };
-            }
-            OP_NEXT_ID => core.next_id = core.next_id.max(r.u64()?),
-            OP_EPOCH => core.epoch = core.epoch.max(r.u32()?),
-            _ => return Err(VolError::Corrupt("journal")),
+            Change::Dirty { sid, ino: 0 } => drop(core.dirty.remove(&sid)),
+            Change::Dirty { sid, ino } => drop(core.dirty.insert(sid, ino)),
+            Change::NextId(id) => core.next_id = core.next_id.max(id),
+            Change::Epoch(epoch) => core.epoch = core.epoch.max(epoch),
         }
     }
     Ok(())

@@ -3,8 +3,9 @@
 //! know of protocols and of disks: it stands on the narrow [`device::Device`].
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
-//! (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the `FileStore`), `quota`, `usn` (the change journal), `check`,
-//! `repair`, `scrub`.
+//! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
+//! nobody waits for), `extents`, `data` and `read` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
+//! `FileStore`), `quota`, `usn` (the change journal), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -23,6 +24,7 @@ mod inode;
 mod journal;
 mod keys;
 mod kv;
+mod later;
 mod list;
 mod node;
 mod ns;

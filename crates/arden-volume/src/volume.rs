@@ -1,8 +1,8 @@
 //! The volume: formatting, opening with replay, group commit, checkpoints, and the table of files in use. Owns the
 //! order in which things become durable:
 //!
-//! - data is flushed before the batch of the journal that speaks of it is written;
-//! - a batch is flushed before an operation in it is acknowledged as durable;
+//! - a batch of the journal and the data that it speaks of are flushed before an operation in it is acknowledged as
+//!   durable, and before the next batch is written: only the data of the last batches may be missing after a crash;
 //! - the nodes of a new tree are flushed before the superblock that leads to them, that before old nodes are reused;
 //! - blocks that an operation freed are reused only when that operation is durable.
 
@@ -21,13 +21,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::{
     alloc::{Alloc, Run},
-    device::Device,
+    device::{BLOCK, BlockCheck, Device},
     error::{VolError, VolResult},
     files::OpenFile,
-    inode::{Inode, ROOT_INO},
-    journal::Journal,
+    inode::{EXTENT_BLOCKS_MAX, Inode, ROOT_INO},
+    journal::{self, Journal},
     keys,
     kv::{self, Core, CoreView, MapOp, Reading, Txn, View},
+    later::{self, Later},
     ns::Tunnel,
     quota::Counting,
     snapshot,
@@ -112,6 +113,7 @@ pub struct Volume {
     /// How reading moves LastAccessTime.
     pub(crate) access_bits: AtomicU32,
     wakeup: Arc<(Mutex<Wakeup>, Condvar)>,
+    pub(crate) later: Arc<Later>,
 }
 
 impl Volume {
@@ -142,6 +144,7 @@ impl Volume {
         }
         if volume.options.background {
             start_background(&volume)?;
+            later::start(&volume)?;
         }
         Ok(volume)
     }
@@ -176,6 +179,7 @@ impl Volume {
             unclosed: Unclosed::default(),
             access_bits: AtomicU32::new(features),
             wakeup: Arc::default(),
+            later: Arc::default(),
             options,
         })
     }
@@ -251,17 +255,7 @@ impl Volume {
         }
         self.check_alive()?;
         let Some(sealed) = self.journal.seal().map_err(|e| self.fail(e))? else { return Ok(()) };
-        let written = || -> VolResult<()> {
-            if sealed.data {
-                self.device.flush()?;
-            }
-            for (at, bytes) in &sealed.writes {
-                self.device.write(*at, bytes)?;
-            }
-            self.device.flush()?;
-            Ok(())
-        };
-        written().map_err(|e| self.fail(e))?;
+        self.device.write_durably(&sealed.writes).map_err(|e| self.fail(e.into()))?;
         self.now_durable(sealed.last_seq);
         Ok(())
     }
@@ -476,6 +470,7 @@ impl Volume {
     fn stop_background(&self) {
         self.wakeup.0.lock().stop = true;
         self.wakeup.1.notify_all();
+        self.later.stop();
     }
 
     pub(crate) fn remember_descriptor(&self, id: u64, sd: &Arc<SecurityDescriptor>) {
@@ -573,7 +568,14 @@ pub(crate) fn load(
         }
     }
     let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, sb.start, 0);
-    let (next, used) = journal.replay(&**device, sb.start, &mut |seq, record| {
+    let is_there = |group: &[Vec<u8>]| {
+        let mut blocks = BTreeMap::new();
+        // Older operations are in the tree: their data may have made room for others' since.
+        let mut note = |seq, record: &[u8]| if seq > sb.seq { kv::note_data(record, &mut blocks) } else { Ok(()) };
+        group.iter().try_for_each(|batch| journal::each(batch, &mut note))?;
+        Ok(holds(&**device, &blocks))
+    };
+    let (next, used) = journal.replay(&**device, sb.start, &is_there, &mut |seq, record| {
         if seq <= sb.seq {
             return Ok(());
         }
@@ -591,6 +593,16 @@ pub(crate) fn load(
     snapshot::load(&mut core, &tree, &mut alloc)?;
     let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, next, used);
     Ok((core, alloc, journal, tree))
+}
+
+/// Whether every block, by its place, has this checksum.
+fn holds(device: &dyn Device, blocks: &BTreeMap<u64, u64>) -> bool {
+    let list: Vec<(u64, u64)> = blocks.iter().map(|(block, sum)| (*block, *sum)).collect();
+    let mut buf = vec![0; EXTENT_BLOCKS_MAX as usize * BLOCK];
+    list.chunk_by(|a, b| a.0 + 1 == b.0).flat_map(|run| run.chunks(EXTENT_BLOCKS_MAX as usize)).all(|run| {
+        let check = BlockCheck::Sums(run.iter().map(|(_, sum)| *sum).collect());
+        device.read_checked(run[0].0 * BLOCK_BYTES, &mut buf[..run.len() * BLOCK], &check).is_ok()
+    })
 }
 
 fn load_map(core: &Core, tree: &Tree, alloc: &mut Alloc) -> VolResult<()> {

@@ -111,7 +111,9 @@ pub struct Serve {
     /// What to log: error, warn, info, debug, trace, or for parts: info,arden_smb=debug
     #[arg(long, env = "ARDEN_LOG", value_name = "LEVEL", default_value = "info")]
     pub log: String,
-    /// Share DIR as `demo`, with a user of the same name and a new password, and print how to connect
+    /// Keep a mirrored volume on disk files in DIR, share it as `demo`, continuously available, with a user of the same
+    /// name, and print how to connect. Without this, a daemon started at a terminal that has nothing to serve yet does
+    /// it in `demo` of its state directory
     #[arg(long, value_name = "DIR")]
     pub demo: Option<PathBuf>,
 }

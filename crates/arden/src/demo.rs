@@ -1,47 +1,79 @@
-//! The demonstration of `arden serve --demo DIR`: a share and a user, both `demo`, and how to connect.
+//! Something to serve at once: a continuously available share `demo` on a mirrored volume over disk files in one directory,
+//! a user of that name, and how to connect. Makes what is missing and opens what is there; refuses directories of others.
 
 use std::{
+    io::Write,
     net::{IpAddr, SocketAddr},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use arden_admin::{
-    AdminError, State,
+    AdminError, ErrorKind, State, Storage,
     error::Result,
-    model::{NewUser, Share, ShareChange, UserChange},
+    model::{NewUser, Share, UserChange},
     secret,
+    storage::{NewPool, NewSpace, PoolImport},
+    volume::{NewVolume, VolumeAdmin, VolumeRecord},
+};
+use arden_store::{
+    name::NtPath,
+    store::{FileStore, Lookup, NewFile, Wait},
+};
+use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
+
+use crate::{
+    pools::{PoolAdmin, Pools},
+    volumes::Volumes,
 };
 
 const NAME: &str = "demo";
+/// Two hold each block; the third takes the place of one that is lost.
+const DISKS: u64 = 3;
+/// What disk files may grow to: sparse, and never more than the file system under them has now.
+const DISK_BYTES_MAX: u64 = 256 << 30;
+const DISK_BYTES_MIN: u64 = 256 << 20;
+const GREETING: &[u8] = b"This file comes from Arden.\r\n";
 
-/// Makes directory, share and user where they are missing. The password is new each time, because only
-/// its hash is kept; it is returned to be printed.
-pub fn prepare(state: &State, dir: &Path) -> Result<String> {
-    let failed =
-        |e: std::io::Error| AdminError::failed(format!("{}: {e}", dir.display()), "choose another --demo directory");
-    std::fs::create_dir_all(dir).map_err(failed)?;
-    let dir = std::fs::canonicalize(dir).map_err(failed)?;
-    let readme = dir.join("Welcome.txt");
-    if !readme.exists() {
-        std::fs::write(&readme, "This file comes from Arden.\r\n").map_err(failed)?;
+/// The directory of the demonstration: the one that was asked for. Else, for a person at a terminal, one beside the state
+/// when there is nothing to serve yet, or when it was made that way before.
+pub fn place(state: &State, asked: Option<PathBuf>, at_terminal: bool) -> Option<PathBuf> {
+    let beside = state.dir().join(NAME);
+    let s = state.snapshot();
+    let blank = s.users.is_empty() && s.shares.is_empty() && s.pools.is_empty() && s.volumes.is_empty();
+    let made = s.shares.contains_key(NAME) && Keeper::at(&beside).password().exists();
+    asked.or_else(|| Some(beside).filter(|_| at_terminal && (blank || made)))
+}
+
+/// Makes disks, pool, space, volume, share and user where they are missing. Answers the password, which stays what it
+/// was: clients that hold files open come back with it after a restart.
+pub fn prepare(state: &State, pools: &Arc<Pools>, volumes: &Volumes, dir: &Path) -> Result<String> {
+    let keeper = Keeper::make(dir)?;
+    let password = keeper.keep_password()?;
+    if state.snapshot().share(NAME).is_err() {
+        keeper.pool(state, &PoolAdmin(pools.clone()))?;
+        keeper.volume(state, volumes)?;
     }
-    let password = secret::random_password()?;
     state.change(|s| {
-        if s.user(NAME).is_ok() {
-            let change =
-                UserChange { password: Some(password.clone()), disabled: Some(false), ..UserChange::default() };
-            s.change_user(NAME, &change)?;
-        } else {
-            let full_name = "Demonstration".to_string();
-            let (name, password) = (NAME.to_string(), password.clone());
-            s.add_user(&NewUser { name, password, full_name, groups: Vec::new(), disabled: false })?;
+        match s.user(NAME).map(|u| u.nt_hash == secret::hex(&secret::nt_hash(&password)) && !u.disabled) {
+            Ok(true) => {}
+            Ok(false) => {
+                let change =
+                    UserChange { password: Some(password.clone()), disabled: Some(false), ..UserChange::default() };
+                s.change_user(NAME, &change)?;
+            }
+            Err(_) => {
+                let (name, password, full_name) = (NAME.to_string(), password.clone(), "Demonstration".to_string());
+                s.add_user(&NewUser { name, password, full_name, groups: Vec::new(), disabled: false })?;
+            }
         }
-        if s.share(NAME).is_ok() {
-            s.change_share(NAME, &ShareChange { path: Some(dir.clone()), ..ShareChange::default() })?;
-        } else {
-            let share = serde_json::json!({"name": NAME, "path": dir, "comment": "Demonstration"});
-            let share: Share = serde_json::from_value(share)
-                .map_err(|e| AdminError::invalid(format!("{}: {e}", dir.display()), "use a path in UTF-8"))?;
+        if s.share(NAME).is_err() {
+            let share = serde_json::json!({
+                "name": NAME, "kind": "volume", "volume": NAME, "path": "/", "comment": "Demonstration",
+                "continuously_available": true,
+            });
+            let share: Share = serde_json::from_value(share).map_err(|e| AdminError::failed(e.to_string(), ""))?;
             s.add_share(&share)?;
         }
         Ok(())
@@ -49,8 +81,119 @@ pub fn prepare(state: &State, dir: &Path) -> Result<String> {
     Ok(password)
 }
 
+/// The directory that keeps disk files and password.
+struct Keeper {
+    dir: PathBuf,
+}
+
+impl Keeper {
+    fn at(dir: &Path) -> Keeper {
+        Keeper { dir: dir.to_path_buf() }
+    }
+
+    /// The directory, made when it is missing. One that holds other things is left alone.
+    fn make(dir: &Path) -> Result<Keeper> {
+        let failed = failed(dir);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(&failed)?;
+        let keeper = Keeper { dir: std::fs::canonicalize(dir).map_err(&failed)? };
+        let foreign = !keeper.password().exists() && std::fs::read_dir(&keeper.dir).map_err(&failed)?.next().is_some();
+        if foreign {
+            let error = format!("{} holds files that are not the demonstration's", dir.display());
+            return Err(AdminError::new(ErrorKind::Conflict, error, "name an empty directory, or one to be made"));
+        }
+        Ok(keeper)
+    }
+
+    fn password(&self) -> PathBuf {
+        self.dir.join("password")
+    }
+
+    fn disks(&self) -> Vec<PathBuf> {
+        (1..=DISKS).map(|i| self.dir.join(format!("disk{i}"))).collect()
+    }
+
+    /// The first file of the directory: who finds it knows whose the others are.
+    fn keep_password(&self) -> Result<String> {
+        let path = self.password();
+        match std::fs::read_to_string(&path) {
+            Ok(kept) if kept.trim().len() >= 8 => return Ok(kept.trim().to_string()),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&path)(e)),
+            _ => {}
+        }
+        let password = secret::random_password()?;
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            writeln!(file, "{password}")?;
+            file.sync_all()
+        };
+        write().map_err(failed(&path))?;
+        Ok(password)
+    }
+
+    /// A pool on the disk files: known, found on them, or new; and the mirrored space.
+    fn pool(&self, state: &State, pools: &PoolAdmin) -> Result<()> {
+        let disks = self.disks();
+        if !state.snapshot().pools.contains_key(NAME) {
+            let import = PoolImport { disks: vec![self.dir.clone()], name: Some(NAME.into()), discard: Vec::new() };
+            match pools.import_pool(&import) {
+                Err(e) if e.kind == ErrorKind::NotFound => {
+                    self.make_disks(&disks)?;
+                    let new = NewPool { name: NAME.into(), disks, hot_spares: Vec::new(), force: true };
+                    pools.create_pool(&new)?;
+                }
+                other => other.map(|_| ())?,
+            }
+        }
+        if pools.space(NAME, NAME).is_err() {
+            let (name, layout) = (NAME.to_string(), "mirror2".to_string());
+            let new = NewSpace { name, layout, columns: None, interleave_bytes: None, size_bytes: None, fixed: false };
+            pools.create_space(NAME, &new)?;
+        }
+        Ok(())
+    }
+
+    /// Empty, and as large as the file system could hold them all when they are full.
+    fn make_disks(&self, disks: &[PathBuf]) -> Result<()> {
+        let failed = failed(&self.dir);
+        let room = rustix::fs::statvfs(&self.dir).map_err(|e| failed(e.into()))?;
+        let size = (room.f_bavail * room.f_frsize / DISKS).clamp(DISK_BYTES_MIN, DISK_BYTES_MAX) >> 20 << 20;
+        for disk in disks {
+            let file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(disk);
+            file.and_then(|f| f.set_len(size)).map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    /// The volume on the space: known, found on it, or new with a greeting.
+    fn volume(&self, state: &State, volumes: &Volumes) -> Result<()> {
+        if state.snapshot().volumes.contains_key(NAME) {
+            return Ok(());
+        }
+        let (name, space) = (NAME.to_string(), Some(NAME.to_string()));
+        if volumes.attach_volume(&VolumeRecord { name: name.clone(), space: space.clone(), file: None }).is_ok() {
+            return Ok(());
+        }
+        volumes.create_volume(&NewVolume { name, space, ..NewVolume::default() })?;
+        let (store, _) = volumes.store(NAME, Path::new("/"))?;
+        greet(&*store).map_err(|e| AdminError::failed(format!("Welcome.txt: {e}"), "see the daemon's log"))
+    }
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> AdminError + '_ {
+    move |e| AdminError::failed(format!("{}: {e}", path.display()), "choose another --demo directory")
+}
+
+fn greet(store: &dyn FileStore) -> std::result::Result<(), NtStatus> {
+    let path = NtPath::parse("Welcome.txt")?;
+    if let Lookup::Missing { parent, base: None } = store.lookup(&path)? {
+        let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
+        parent.create_child("Welcome.txt", &new)?.write_at(0, GREETING, Wait::Yes)?;
+    }
+    store.commit()
+}
+
 /// Ready lines for each kind of client.
-pub fn how_to_connect(state: &Path, address: SocketAddr, password: &str) -> String {
+pub fn how_to_connect(state: &Path, dir: &Path, address: SocketAddr, password: &str) -> String {
     let port = address.port();
     let host = match address.ip() {
         ip if ip.is_unspecified() => "127.0.0.1".to_string(),
@@ -63,10 +206,11 @@ pub fn how_to_connect(state: &Path, address: SocketAddr, password: &str) -> Stri
     } else {
         ""
     };
-    let state = state.display();
+    let (state, dir) = (state.display(), dir.display());
     format!(
         "
-Arden serves \\\\{host}\\{NAME} on port {port}.
+Arden serves \\\\{host}\\{NAME} on port {port}: mirrored on disk files in {dir},
+continuously available. Kill it in the middle of a copy and start it again: the copy goes on.
 
   user      {NAME}
   password  {password}
@@ -74,7 +218,7 @@ Arden serves \\\\{host}\\{NAME} on port {port}.
 smbclient:
   smbclient //{host}/{NAME} -p {port} -U {NAME}%{password}
 Linux:
-  mount -t cifs //{host}/{NAME} /mnt -o port={port},username={NAME},password={password},vers=3.1.1
+  mount -t cifs //{host}/{NAME} /mnt -o port={port},username={NAME},password={password},vers=3.1.1,persistenthandles,hard
 Windows 11 24H2 or Server 2025 (PowerShell; older ones know only port 445):
   New-SmbMapping -RemotePath \\\\{host}\\{NAME} -TcpPort {port} -UserName {NAME} -Password {password}{other}
 Administration:
@@ -89,18 +233,79 @@ Ctrl-C stops the daemon.
 mod tests {
     use super::*;
 
+    fn temporary() -> PathBuf {
+        std::env::temp_dir().join(format!("arden-demo-{}", secret::hex(&secret::random::<8>().unwrap())))
+    }
+
+    /// One run of the daemon, without its servers.
+    fn run(dir: &Path, work: impl FnOnce(&State, &Volumes, &str)) {
+        let state = Arc::new(State::open(&dir.join("state")).unwrap());
+        let pools = Pools::start(&state).unwrap();
+        let volumes = Volumes::new(&state, &pools);
+        let password = prepare(&state, &pools, &volumes, &dir.join("disks")).unwrap();
+        work(&state, &volumes, &password);
+        volumes.stop();
+        pools.stop();
+    }
+
+    fn welcome(volumes: &Volumes) -> Vec<u8> {
+        let (store, _) = volumes.store(NAME, Path::new("/")).unwrap();
+        let Lookup::Found(node) = store.lookup(&NtPath::parse("Welcome.txt").unwrap()).unwrap() else {
+            panic!("no greeting")
+        };
+        let mut text = vec![0; 100];
+        let n = node.read_at(0, &mut text, Wait::Yes).unwrap();
+        text.truncate(n);
+        text
+    }
+
     #[test]
-    fn the_demo_can_be_prepared_again_and_again() {
-        let dir = std::env::temp_dir().join(format!("arden-demo-{}", secret::hex(&secret::random::<8>().unwrap())));
-        let state = State::open(&dir.join("state")).unwrap();
-        let first = prepare(&state, &dir.join("files")).unwrap();
-        let second = prepare(&state, &dir.join("files")).unwrap();
-        assert_ne!(first, second);
-        let s = state.snapshot();
-        assert_eq!(s.user(NAME).unwrap().nt_hash, secret::hex(&secret::nt_hash(&second)));
-        assert_eq!(s.shares.len(), 1);
-        let text = how_to_connect(&dir, "127.0.0.1:4450".parse().unwrap(), &second);
-        assert!(text.contains(&format!("smbclient //127.0.0.1/demo -p 4450 -U demo%{second}")));
+    fn what_the_demo_made_is_there_again_even_when_the_state_is_lost() {
+        let dir = temporary();
+        let mut first = String::new();
+        run(&dir, |state, volumes, password| {
+            first = password.to_string();
+            let s = state.snapshot();
+            assert_eq!(s.user(NAME).unwrap().nt_hash, secret::hex(&secret::nt_hash(password)));
+            assert!(s.share(NAME).unwrap().continuously_available);
+            assert_eq!(welcome(volumes), GREETING);
+        });
+        run(&dir, |state, volumes, password| {
+            assert_eq!((password, state.snapshot().shares.len()), (first.as_str(), 1));
+            assert_eq!(welcome(volumes), GREETING);
+        });
+        std::fs::remove_dir_all(dir.join("state")).unwrap();
+        run(&dir, |_, volumes, password| assert_eq!((welcome(volumes), password), (GREETING.to_vec(), first.as_str())));
+        let text = how_to_connect(&dir, &dir, "127.0.0.1:4450".parse().unwrap(), &first);
+        assert!(text.contains(&format!("smbclient //127.0.0.1/demo -p 4450 -U demo%{first}")));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_directory_with_other_things_is_left_alone() {
+        let dir = temporary();
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("disk1"), "somebody's").unwrap();
+        assert!(Keeper::make(&dir).is_err());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn only_a_person_with_nothing_to_serve_gets_it_unasked() {
+        let dir = temporary();
+        let state = State::open(&dir).unwrap();
+        assert_eq!(place(&state, None, true), Some(state.dir().join(NAME)));
+        assert_eq!(place(&state, None, false), None);
+        assert_eq!(place(&state, Some("/x".into()), false), Some("/x".into()));
+        let user = NewUser {
+            name: "alice".into(),
+            password: "secret-secret".into(),
+            full_name: String::new(),
+            groups: Vec::new(),
+            disabled: false,
+        };
+        state.change(|s| s.add_user(&user).map(|_| ())).unwrap();
+        assert_eq!(place(&state, None, true), None);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The daemon: state, servers, API, and a clean end. Assembly only.
 
-use std::{path::Path, sync::Arc};
+use std::{io::IsTerminal, path::Path, sync::Arc};
 
 use arden_admin::{
     AdminError, Control, State,
@@ -42,12 +42,17 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
 
     let state = Arc::new(State::open(state_dir)?);
-    let password = options.demo.as_deref().map(|dir| demo::prepare(&state, dir)).transpose()?;
     let (stop, stopped) = watch::channel(false);
     let owner = state.clone();
-    let opening = tokio::task::spawn_blocking(move || Pools::start(&owner));
-    let pools = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
-    let volumes = Volumes::new(&state, &pools);
+    let demo_dir = demo::place(&state, options.demo, std::io::stdout().is_terminal());
+    let wanted = demo_dir.clone();
+    let opening = tokio::task::spawn_blocking(move || {
+        let pools = Pools::start(&owner)?;
+        let volumes = Volumes::new(&owner, &pools);
+        let password = wanted.map(|dir| demo::prepare(&owner, &pools, &volumes, &dir)).transpose()?;
+        Ok::<_, AdminError>((pools, volumes, password))
+    });
+    let (pools, volumes, password) = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
     let control = SmbControl::start(&state, &volumes, &options.listen, stopped.clone()).await?;
     let listener = api::bind(&state.socket())?;
     tracing::info!(
@@ -56,8 +61,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         shares = state.snapshot().shares.len(),
         "ready"
     );
-    if let (Some(password), Some(address)) = (password, control.addresses().first()) {
-        print!("{}", demo::how_to_connect(state.dir(), *address, &password));
+    if let (Some(password), Some(dir), Some(address)) = (password, demo_dir, control.addresses().first()) {
+        print!("{}", demo::how_to_connect(state.dir(), &dir, *address, &password));
     }
 
     let api = Api::new(state.clone(), control.clone(), Arc::new(PoolAdmin(pools.clone())), volumes.clone());

@@ -3,13 +3,12 @@
 
 mod daemon;
 
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
 use std::time::Duration;
 
 use daemon::{
     Daemon,
     nbd::{Nbd, Oracle, Random},
+    noise,
 };
 
 const MIB: u64 = 1 << 20;
@@ -58,25 +57,6 @@ fn disk_state(d: &Daemon, i: usize) -> String {
 
 fn whole(d: &Daemon) -> bool {
     d.json(&["space", "list"]).as_array().expect("spaces").iter().all(|s| s["health"] == "whole")
-}
-
-/// Past the page cache, as the daemon writes: pages that its direct writes cannot push out would make its next flush
-/// fail, and a disk that cannot flush leaves the pool.
-fn noise(path: &Path, from: u64) {
-    const O_DIRECT: i32 = 0o40000;
-    let open = |flags| std::fs::File::options().write(true).custom_flags(flags).open(path);
-    let f = open(O_DIRECT).or_else(|_| open(0)).expect("the disk");
-    let len = f.metadata().expect("its size").len();
-    let mut r = Random(99);
-    let mut memory = vec![0u8; MIB as usize + 4096];
-    let start = memory.as_ptr().align_offset(4096);
-    let block = &mut memory[start..][..MIB as usize];
-    for at in (from..len).step_by(MIB as usize) {
-        block.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&r.next().to_le_bytes()));
-        let n = MIB.min(len - at) as usize;
-        f.write_all_at(&block[..n], at).expect("noise");
-    }
-    f.sync_all().expect("synced");
 }
 
 #[test]

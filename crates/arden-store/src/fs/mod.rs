@@ -21,7 +21,7 @@ use arden_wire::{
 };
 
 use crate::{
-    handles::HandleStore,
+    handles::{Committed, HandleStore},
     name::NtPath,
     store::{ChangeKind, Ea, FileStore, Result, Stat},
     table::{OpenTable, notify::Watches},
@@ -347,6 +347,17 @@ impl Fs {
             handles.commit()?;
         }
         if changes { self.store.commit() } else { Ok(()) }
+    }
+    /// Whether `commit_later` is there.
+    pub fn commits_later(&self) -> bool {
+        self.handles.as_ref().is_some_and(|h| h.commits_later())
+    }
+    /// `commit` without waiting: `done` is called on another thread.
+    pub fn commit_later(&self, changes: bool, done: Committed) {
+        match &self.handles {
+            Some(handles) => handles.commit_later(changes, done),
+            None => done(self.commit(changes)),
+        }
     }
     /// Tells opens of this root from those of others; good while the root lives.
     pub(crate) fn identity(&self) -> usize {

@@ -3,6 +3,7 @@
 //! has to find nothing. `ARDEN_VOLUME_SEEDS=from..to` and `ARDEN_VOLUME_SECONDS` run other seeds, and longer.
 
 mod device;
+mod history;
 mod large;
 mod model;
 mod ops;
@@ -17,15 +18,14 @@ use arden_volume::{Durability, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 use device::CrashDevice;
-use model::{Dump, Model};
+use history::History;
 
 struct Run {
     rng: Rng,
     seed: u64,
     options: VolumeOptions,
     durability: Durability,
-    /// What the volume may be after a crash, with the number of the last operation that each needs.
-    candidates: Vec<(u64, Model)>,
+    history: History,
     /// The highest USN that anybody was told of.
     told: u64,
 }
@@ -40,7 +40,7 @@ impl Run {
             commit_interval: Duration::from_secs(60),
         };
         let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
-        Run { rng, seed, options, durability, candidates: vec![(0, Model::new())], told: 0 }
+        Run { rng, seed, options, durability, history: History::new(seed), told: 0 }
     }
 
     /// Opens after a crash, several times when it crashes on the way, and finds out which candidate it is.
@@ -68,31 +68,9 @@ impl Run {
                 let (seed, told) = (self.seed, self.told);
                 assert!(next >= told, "seed {seed}: the change journal went back from {told} to {next}");
             }
-            self.compare(&vol);
+            self.history.check_opened(&vol);
             return (device, vol);
         }
-    }
-
-    fn compare(&mut self, vol: &Arc<Volume>) {
-        let seed = self.seed;
-        let report = vol.check(true).unwrap();
-        assert!(report.is_clean(), "seed {seed}: {:#?}", report.errors);
-        assert_eq!(report.unaccounted_blocks, 0, "seed {seed}");
-        let store = VolumeStore::new(vol.clone(), Durability::Plain);
-        let dump = Dump::of(vol, &*store);
-        let found = self.candidates.iter().rposition(|(_, m)| m.dump() == dump);
-        let Some(found) = found else {
-            let last = &self.candidates.last().unwrap().1;
-            let first = &self.candidates[0].1;
-            panic!(
-                "seed {seed}: none of {} states. From the last: {}\nFrom the first: {}",
-                self.candidates.len(),
-                last.dump().difference(&dump),
-                first.dump().difference(&dump)
-            );
-        };
-        let model = self.candidates.swap_remove(found).1;
-        self.candidates = vec![(0, model)];
     }
 
     /// Somebody asks where the change journal is, and begins one when there is none.
@@ -112,7 +90,7 @@ impl Run {
         let mut media = device.crash(&mut self.rng);
         for _ in 0..1 + self.rng.below(4) {
             let (device, vol) = self.open(media);
-            self.candidates[0].0 = vol.progress().0;
+            self.history.opened(&vol);
             let steps = 20 + self.rng.below(160);
             if self.rng.one_in(5) {
                 device.die_after(None);
@@ -124,34 +102,18 @@ impl Run {
                 if self.rng.one_in(20) {
                     self.tell(&vol);
                 }
-                let mut model = self.candidates.last().unwrap().1.clone();
+                let mut model = self.history.next();
                 let outcome = ops::step(&mut self.rng, &vol, &*store, &mut model, self.seed);
-                let (seq, durable) = vol.progress();
-                match outcome {
-                    // Some operations change nothing, and then nothing has to be durable.
-                    ops::Outcome::Done if self.candidates.last().is_some_and(|(_, m)| *m == model) => {}
-                    ops::Outcome::Done => self.candidates.push((seq, model)),
-                    ops::Outcome::Unknown => self.candidates.push((u64::MAX, model)),
-                    ops::Outcome::Refused => {}
-                }
-                // All before the last one that is durable cannot be any more.
-                let keep = self.candidates.iter().rposition(|(s, _)| *s <= durable).unwrap_or(0);
-                self.candidates.drain(..keep);
+                self.history.note(&vol, &outcome, model);
                 if device.is_dead() {
                     break;
                 }
                 if self.durability == Durability::WriteThrough && outcome == ops::Outcome::Done {
-                    assert_eq!(self.candidates.len(), 1, "seed {}: acknowledged and not durable", self.seed);
+                    assert!(self.history.is_settled(), "seed {}: acknowledged and not durable", self.seed);
                 }
             }
             if !device.is_dead() && self.rng.one_in(2) {
-                // In memory it has to be the last one.
-                let last = self.candidates.pop().unwrap();
-                let (before, durable) = (std::mem::take(&mut self.candidates), last.1.clone());
-                self.candidates = vec![last];
-                self.compare(&vol);
-                self.candidates = before;
-                self.candidates.push((vol.progress().0, durable));
+                self.history.check_now(&vol);
             }
             drop(store);
             drop(vol);

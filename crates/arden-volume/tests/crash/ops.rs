@@ -14,7 +14,7 @@ use arden_wire::{
     dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
 
-use crate::model::{File, Model, ROOT, read_all};
+use super::model::{File, Model, ROOT, read_all};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use arden_block::{Buf, IoError, IoResult};
+use arden_block::{Buf, IoError, IoResult, LocalFuture, sync::join_all};
 use arden_space::{Caller, Pool, Space, SpaceError, SpaceResult, Verifier};
 use arden_volume::{
     Device,
@@ -103,6 +103,26 @@ impl Device for SpaceDevice {
 
     fn flush(&self) -> IoResult<()> {
         self.run(|s| async move { s.flush().await })
+    }
+
+    /// In one call: the writes side by side, then the flush.
+    fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
+        let parts: Vec<_> = writes
+            .iter()
+            .flat_map(|(at, bytes)| bytes.chunks(CALL_BYTES_MAX).zip((*at..).step_by(CALL_BYTES_MAX)))
+            .map(|(part, at)| (at, Buf::copy_of(part).share()))
+            .collect();
+        self.run(move |s| async move {
+            let all: Vec<LocalFuture<_>> = parts
+                .into_iter()
+                .map(|(at, part)| {
+                    let s = s.clone();
+                    Box::pin(async move { s.write(at, part, false).await }) as LocalFuture<_>
+                })
+                .collect();
+            join_all(all).await.into_iter().collect::<SpaceResult<()>>()?;
+            s.flush().await
+        })
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {

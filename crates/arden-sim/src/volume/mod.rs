@@ -1,0 +1,284 @@
+//! One run of a volume on a space on simulated disks: random operations of every kind beside the naive model, faults
+//! that the layout permits, a crash at any write, and openings in between, each compared and checked. The model, the
+//! operations and what may be there after a crash are those of the volume's own crash test.
+//!
+//! A disk that is away counts as in the rest of the simulator; there is one at a time. Silent damage strikes one disk of
+//! a mirror in runs without crashes: every block of a volume has a checksum, and none may come back wrong.
+
+#[path = "../../../arden-volume/tests/crash/history.rs"]
+mod history;
+#[path = "../../../arden-volume/tests/crash/model.rs"]
+mod model;
+#[path = "../../../arden-volume/tests/crash/ops.rs"]
+mod ops;
+mod under;
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use arden_block::{
+    BlockDevice, Rt,
+    rng::Rng,
+    sim::{Faults, SimDisk},
+};
+use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
+use arden_volume::{Durability, Volume, VolumeOptions, VolumeStore};
+use arden_wire::FileTime;
+
+use crate::run::{Failure, Stats};
+use history::History;
+use under::OnSpace;
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    layout: Layout,
+    silent: bool,
+    disks: Vec<SimDisk>,
+    space_bytes: u64,
+    options: VolumeOptions,
+    durability: Durability,
+    history: History,
+    stats: Stats,
+    /// Disks that missed something when the last life ended, and where the journal was.
+    away: Vec<usize>,
+    journal: Vec<usize>,
+    verbose: bool,
+}
+
+/// Runs one seed to its end. Panics where the volume is not what it has to be.
+pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stats, Failure> {
+    let mut rng = Rng::new(seed ^ 0x0000_766f_6c75_6d65);
+    let layout = layout.unwrap_or(Layout::ALL[rng.below(5) as usize]);
+    let silent = layout.copies() > 1 && rng.one_in(5);
+    let n = layout.disks_min() + rng.below(2) as usize;
+    let disks = (0..n).map(|i| SimDisk::new(&format!("d{i}"), 40 << 20, rng.next_u64())).collect();
+    let options = VolumeOptions {
+        cache_bytes: 64 << 10,
+        overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
+        background: false,
+        commit_interval: Duration::from_secs(60),
+    };
+    let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
+    let mut world = World {
+        seed,
+        layout,
+        silent,
+        disks,
+        space_bytes: (8 + 4 * rng.below(3)) << 20,
+        options,
+        durability,
+        history: History::new(seed),
+        stats: Stats::default(),
+        away: Vec::new(),
+        journal: Vec::new(),
+        verbose,
+        rng,
+    };
+    world.say(|| format!("{layout:?} on {n} disks, silent damage: {silent}"));
+    let lives = world.rng.range(2, 4);
+    for life in 0..=lives {
+        world.life(life == 0, life == lives).map_err(|what| Failure { seed, what })?;
+    }
+    Ok(world.stats)
+}
+
+impl World {
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{}", what());
+        }
+    }
+
+    /// From opening to crash or orderly end. The first makes pool and volume, the last only looks.
+    fn life(&mut self, first: bool, last: bool) -> Result<(), String> {
+        let rt = Rt::virtual_clock(self.rng.next_u64());
+        let pool = if first { self.create(&rt)? } else { self.open(&rt)? };
+        let space = pool.space_named("s").map_err(|e| e.to_string())?;
+        let device = OnSpace::begin(&rt, space, self.rng.below(400_000));
+        if first {
+            Volume::format(&device, "sim", u128::from(self.seed) << 64 | 77, FileTime(1)).map_err(|e| e.to_string())?;
+        }
+        let crashes = !self.silent && !last;
+        let opening = (crashes && self.rng.one_in(6)).then(|| self.rng.below(20));
+        OnSpace::die_after(opening);
+        let opened = Volume::open(Arc::new(device), self.options.clone());
+        if OnSpace::is_dead() {
+            self.say(|| "crash while opening".into());
+        } else {
+            OnSpace::die_after(None);
+            let vol = opened.map_err(|e| format!("opening: {e}"))?;
+            self.history.check_opened(&vol);
+            self.history.opened(&vol);
+            if !last {
+                self.work(&rt, &pool, &vol, crashes)?;
+            }
+        }
+        self.stats.crashes += u64::from(OnSpace::is_dead());
+        OnSpace::end();
+        self.away = pool.out_of_date().into_iter().map(usize::from).collect();
+        self.journal = pool.journal_disks().into_iter().map(usize::from).collect();
+        drop(pool);
+        rt.shutdown();
+        self.disks.iter().for_each(SimDisk::crash);
+        Ok(())
+    }
+
+    fn config(&mut self) -> PoolConfig {
+        PoolConfig {
+            gather_bytes_max: 256 << 10,
+            journal_write_max: 32 << 10,
+            tick_ms: self.rng.range(2, 40),
+            grace_ms: [5, 1_000_000][self.rng.below(2) as usize],
+            io_timeout_ms: self.rng.range(8, 30),
+            busy_ms: 0,
+        }
+    }
+
+    fn create(&mut self, rt: &Rt) -> Result<Pool, String> {
+        self.set_faults(false);
+        let devices: Vec<Rc<dyn BlockDevice>> = self.disks.iter().map(|d| d.attach(rt)).collect();
+        let options = CreateOptions { slab_bytes: Some(256 << 10), config: self.config() };
+        let (layout, bytes, rt2) = (self.layout, self.space_bytes, rt.clone());
+        let made = rt.block_on(async move {
+            let pool = Pool::create(&rt2, "sim", devices, Vec::new(), options).await?;
+            pool.create_space("s", layout, None, 64 << 10, bytes, Provision::Thin).await?;
+            Ok::<_, SpaceError>(pool)
+        });
+        let pool = made.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("create: {e}"))?;
+        self.set_faults(true);
+        Ok(pool)
+    }
+
+    fn open(&mut self, rt: &Rt) -> Result<Pool, String> {
+        self.stats.openings += 1;
+        self.disks.iter().for_each(|d| {
+            d.revive();
+            d.resume();
+        });
+        let pick = self.rng.below(self.disks.len() as u64) as usize;
+        let may = self.away.iter().all(|a| *a == pick) && self.journal.iter().any(|j| *j != pick);
+        let absent = (self.layout.tolerance() > 0 && !self.silent && may && self.rng.one_in(3)).then_some(pick);
+        self.say(|| format!("opening without {absent:?}"));
+        if let Some(i) = absent {
+            self.disks[i].kill();
+        }
+        let present = self.disks.iter().enumerate().filter(|(i, _)| Some(*i) != absent);
+        let devices: Vec<Rc<dyn BlockDevice>> = present.map(|(_, d)| d.attach(rt)).collect();
+        let (options, rt2) = (OpenOptions { config: self.config(), discard: Vec::new() }, rt.clone());
+        let opened = rt.block_on(async move { Pool::open(&rt2, devices, None, options).await });
+        opened.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("opening the pool: {e}"))
+    }
+
+    fn set_faults(&self, armed: bool) {
+        for (i, d) in self.disks.iter().enumerate() {
+            let mut f = Faults { latency_max_ns: 300_000, stall_ppm: 500, stall_ns: 3_000_000, ..Faults::default() };
+            if armed && self.silent && i == self.damaged() {
+                (f.lost_ppm, f.misdirect_ppm) = (2_000, 1_000);
+            }
+            if armed && !self.silent && self.layout.tolerance() > 0 {
+                f.read_error_ppm = 2_000;
+            }
+            d.set_faults(f);
+        }
+    }
+
+    fn damaged(&self) -> usize {
+        self.seed as usize % self.disks.len()
+    }
+
+    fn work(&mut self, rt: &Rt, pool: &Pool, vol: &Arc<Volume>, crashes: bool) -> Result<(), String> {
+        let steps = 10 + self.rng.below(80);
+        if crashes && !self.rng.one_in(5) {
+            OnSpace::die_after(Some(self.rng.below(steps * 2)));
+        }
+        let store = VolumeStore::new(vol.clone(), self.durability);
+        for _ in 0..steps {
+            self.trouble(rt, pool)?;
+            let mut model = self.history.next();
+            let outcome = ops::step(&mut self.rng, vol, &*store, &mut model, self.seed);
+            self.stats.operations += 1;
+            self.history.note(vol, &outcome, model);
+            if OnSpace::is_dead() {
+                self.say(|| "crash".into());
+                return Ok(());
+            }
+            if outcome == ops::Outcome::Unknown {
+                return Err(format!("the volume stopped: {:?}", pool.status().events));
+            }
+            if self.durability == Durability::WriteThrough && outcome == ops::Outcome::Done {
+                assert!(self.history.is_settled(), "seed {}: acknowledged and not durable", self.seed);
+            }
+        }
+        if self.rng.one_in(2) {
+            self.history.check_now(vol);
+        }
+        if self.rng.one_in(3) {
+            let closed = vol.close();
+            self.history.note(vol, &ops::Outcome::Refused, self.history.next());
+            if OnSpace::is_dead() {
+                self.say(|| "crash while closing".into());
+                return Ok(());
+            }
+            closed.map_err(|e| format!("closing: {e}"))?;
+            let pool = pool.clone();
+            let closed = rt.block_on(async move { pool.close().await });
+            closed.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("closing the pool: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Time passes; disks die, return and rot, and the pool is repaired, within what is permitted.
+    fn trouble(&mut self, rt: &Rt, pool: &Pool) -> Result<(), String> {
+        let pick = self.rng.below(self.disks.len() as u64) as usize;
+        let what = self.rng.below(24);
+        if what >= 20 {
+            rt.run_until_ns(rt.now_ns() + self.rng.below(20_000_000));
+        }
+        if self.silent {
+            if what < 4 {
+                let disk = &self.disks[self.damaged()];
+                disk.rot(self.rng.below(disk.info().size_bytes / 512) * 512);
+                self.stats.heals += 1;
+            }
+            return Ok(());
+        }
+        if self.layout.tolerance() == 0 {
+            return Ok(());
+        }
+        let missing =
+            |i: usize| pool.status().disks.iter().any(|d| usize::from(d.index) == i && d.state == DiskState::Missing);
+        let dead = (0..self.disks.len()).find(|&i| self.disks[i].is_dead() || missing(i));
+        match (what, dead) {
+            (0 | 1, None)
+                if pool.out_of_date().is_empty() && pool.journal_disks().iter().any(|j| usize::from(*j) != pick) =>
+            {
+                self.say(|| format!("kill {pick}"));
+                self.stats.kills += 1;
+                self.disks[pick].kill();
+            }
+            (2..=4, Some(i)) => {
+                self.disks[i].revive();
+                let (noticed, pool, disk) = (missing(i), pool.clone(), self.disks[i].attach(rt));
+                self.say(|| format!("return {i}"));
+                let returned = rt.block_on(async move {
+                    if !noticed {
+                        pool.report_failure(i as u16).await?;
+                    }
+                    match pool.return_disk(disk).await {
+                        Ok(_) | Err(SpaceError::NotFound(_) | SpaceError::Refused(_)) => Ok(()),
+                        Err(e) => Err(e),
+                    }
+                });
+                returned.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("return of disk {i}: {e}"))?;
+                self.stats.returns += 1;
+            }
+            (5, _) => {
+                let pool = pool.clone();
+                let repaired = rt.block_on(async move { pool.repair().await.map(|_| ()) });
+                repaired.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("repair: {e}"))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! The space of a run as the device of its volume: each call runs the simulation until it is answered. Power is lost in
+//! the middle of a write, a flush or a discard.
+
+use std::{cell::RefCell, rc::Rc};
+
+use arden_block::{Buf, IoError, IoResult, Rt};
+use arden_space::{Space, SpaceError, SpaceResult};
+use arden_volume::{
+    Device,
+    device::{BLOCK, BlockCheck},
+};
+
+struct Life {
+    rt: Rt,
+    space: Space,
+    /// Writes and flushes until power is lost.
+    left: Option<u64>,
+    /// How long the last one goes on.
+    last_ns: u64,
+    dead: bool,
+}
+
+thread_local! {
+    // A volume's devices may be used by any thread; a simulation stays on its own.
+    static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
+}
+
+pub struct OnSpace {
+    size_bytes: u64,
+}
+
+impl OnSpace {
+    pub fn begin(rt: &Rt, space: Space, last_ns: u64) -> OnSpace {
+        let size_bytes = space.size_bytes();
+        let life = Life { rt: rt.clone(), space, left: None, last_ns, dead: false };
+        LIFE.with(|l| *l.borrow_mut() = Some(life));
+        OnSpace { size_bytes }
+    }
+
+    pub fn end() {
+        LIFE.with(|l| l.borrow_mut().take());
+    }
+
+    pub fn die_after(left: Option<u64>) {
+        LIFE.with(|l| {
+            if let Some(life) = l.borrow_mut().as_mut() {
+                life.left = left;
+            }
+        });
+    }
+
+    pub fn is_dead() -> bool {
+        LIFE.with(|l| l.borrow().as_ref().is_none_or(|life| life.dead))
+    }
+
+    fn run<T, F, Fut>(&self, changes: bool, work: F) -> IoResult<T>
+    where
+        T: 'static,
+        F: FnOnce(Space) -> Fut + 'static,
+        Fut: Future<Output = SpaceResult<T>> + 'static,
+    {
+        let (rt, space, cut) = LIFE.with(|l| {
+            let mut l = l.borrow_mut();
+            let life = l.as_mut().filter(|life| !life.dead).ok_or(IoError::Gone)?;
+            if changes {
+                life.dead = life.left == Some(0);
+                life.left = life.left.map(|n| n.saturating_sub(1));
+            }
+            Ok::<_, IoError>((life.rt.clone(), life.space.clone(), life.dead.then_some(life.last_ns)))
+        })?;
+        if let Some(ns) = cut {
+            rt.spawn(async move { drop(work(space).await) });
+            rt.run_until_ns(rt.now_ns() + ns);
+            return Err(IoError::Gone);
+        }
+        rt.block_on(work(space)).unwrap_or(Err(SpaceError::Closed)).map_err(io_error)
+    }
+}
+
+fn io_error(e: SpaceError) -> IoError {
+    match e {
+        SpaceError::Device(e) => e,
+        SpaceError::OutOfSpace => IoError::NoSpace,
+        SpaceError::Closed | SpaceError::Offline => IoError::Gone,
+        _ => IoError::Media,
+    }
+}
+
+impl Device for OnSpace {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        let len = buf.len();
+        let got = self.run(false, move |s| async move { s.read(offset, len).await })?;
+        buf.copy_from_slice(&got);
+        Ok(())
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        let shared = Buf::copy_of(data).share();
+        self.run(true, move |s| async move { s.write(offset, shared, false).await })
+    }
+    fn flush(&self) -> IoResult<()> {
+        self.run(true, |s| async move { s.flush().await })
+    }
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.run(true, move |s| async move { s.discard(offset, len).await })
+    }
+    fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
+        let (len, check) = (buf.len(), check.clone());
+        let verify = move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block);
+        let got = self.run(false, move |s| async move { s.read_verified(offset, len, Rc::new(verify)).await })?;
+        buf.copy_from_slice(&got);
+        Ok(())
+    }
+}
