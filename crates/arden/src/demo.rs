@@ -32,7 +32,7 @@ const NAME: &str = "demo";
 /// Two hold each block; the third takes the place of one that is lost.
 const DISKS: u64 = 3;
 /// What disk files may grow to: sparse, and never more than the file system under them has now.
-const DISK_BYTES_MAX: u64 = 256 << 30;
+const DISK_BYTES_MAX: u64 = 64 << 30;
 const DISK_BYTES_MIN: u64 = 256 << 20;
 const GREETING: &[u8] = b"This file comes from Arden.\r\n";
 
