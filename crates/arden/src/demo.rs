@@ -170,7 +170,15 @@ impl Keeper {
             return Ok(());
         }
         let (name, space) = (NAME.to_string(), Some(NAME.to_string()));
-        if volumes.attach_volume(&VolumeRecord { name: name.clone(), space: space.clone(), file: None }).is_ok() {
+        if volumes
+            .attach_volume(&VolumeRecord {
+                name: name.clone(),
+                space: space.clone(),
+                file: None,
+                schedules: Vec::new(),
+            })
+            .is_ok()
+        {
             return Ok(());
         }
         volumes.create_volume(&NewVolume { name, space, ..NewVolume::default() })?;
