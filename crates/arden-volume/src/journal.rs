@@ -14,7 +14,9 @@ use crate::{
     superblock::JournalStart,
 };
 
-const MAGIC: u32 = 0x4C4E_524A;
+const MAGIC: u32 = 0x324E_524A;
+/// Of batches without checksums in their blocks, as earlier programs wrote them: only read.
+const MAGIC_OLD: u32 = 0x4C4E_524A;
 const HEADER: usize = 48;
 /// One batch; more that waits goes into the next.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -189,11 +191,11 @@ impl Journal {
 
     /// The batch at `at`, or at the ring's beginning, and moves behind it. None: the journal ends here.
     fn next_batch(&self, device: &dyn Device, at: &mut JournalStart, used: &mut u64) -> VolResult<Option<Found>> {
-        let mut found = self.read_batch(device, at)?;
+        let mut found = self.read_any(device, at)?;
         if found.is_none() && at.block > 0 {
             // The ring may have begun anew.
             let wrapped = JournalStart { block: 0, ..*at };
-            found = self.read_batch(device, &wrapped)?;
+            found = self.read_any(device, &wrapped)?;
             if found.is_some() {
                 *used += self.blocks - at.block;
                 *at = wrapped;
@@ -206,6 +208,41 @@ impl Journal {
         *at = JournalStart { block: at.block + batch.blocks, batch: at.batch + 1, previous_sum: batch.sum };
         *used += batch.blocks;
         Ok(found)
+    }
+
+    fn read_any(&self, device: &dyn Device, at: &JournalStart) -> VolResult<Option<Found>> {
+        let found = self.read_batch(device, at)?;
+        if found.is_some() { Ok(found) } else { self.read_old(device, at) }
+    }
+
+    /// The same of an earlier program, whose data was flushed before its batch.
+    fn read_old(&self, device: &dyn Device, at: &JournalStart) -> VolResult<Option<Found>> {
+        if at.block >= self.blocks {
+            return Ok(None);
+        }
+        let offset = (self.first_block + at.block) * BLOCK_BYTES;
+        let mut first = vec![0; BLOCK];
+        device.read(offset, &mut first)?;
+        let mut r = Reader::new(&first);
+        let (magic, len) = (r.u32()?, r.u32()? as usize);
+        if magic != MAGIC_OLD || r.u64()? != self.id || r.u64()? != at.batch || r.u64()? != at.previous_sum {
+            return Ok(None);
+        }
+        r.skip(8)?;
+        let sum = r.u64()?;
+        let blocks = ((HEADER + len) as u64).div_ceil(BLOCK_BYTES);
+        if at.block + blocks > self.blocks {
+            return Ok(None);
+        }
+        let mut payload = vec![0; blocks as usize * BLOCK];
+        device.read(offset, &mut payload)?;
+        payload.truncate(HEADER + len);
+        payload[40..48].fill(0);
+        if xxh3_64(&payload) != sum {
+            return Ok(None);
+        }
+        payload.drain(..HEADER);
+        Ok(Some(Found { payload, blocks, sum, group: 0 }))
     }
 
     /// None when there is no such batch.
