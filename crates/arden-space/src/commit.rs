@@ -11,7 +11,7 @@ use crate::codec::checksum;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::Item;
-use crate::label::{LABEL_AT, Label};
+use crate::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_PATCHES, Label};
 use crate::pool::{Pool, Slot};
 
 /// What a commit makes durable besides the map's own content.
@@ -73,6 +73,7 @@ impl Pool {
             (j.seq, j.head)
         };
         let oldest = p.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
+        let oldest = oldest.into_iter().chain(p.log_pins.oldest()).min();
         let start = match p.opening.get() {
             // The log of the last opening counts whole until the map names another.
             true => (map.journal.start_seq, map.journal.start_pos),
@@ -99,6 +100,7 @@ impl Pool {
         tracing::trace!("{}", map.outline());
         let data = map.encode();
         let sum = checksum(&data);
+        let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
         let mut labels = Vec::new();
         for d in disks {
             if data.len() as u64 > d.areas.map_slot_bytes {
@@ -110,6 +112,7 @@ impl Pool {
                 )));
             }
             labels.push(Label {
+                version: if parity { LABEL_VERSION_PATCHES } else { LABEL_VERSION },
                 pool_id: map.pool_id,
                 disk_id: map.disks.get(&d.index).map_or(0, |r| r.id),
                 index: d.index,
@@ -163,6 +166,7 @@ impl Pool {
         // While the old log is being put in its place its sequence numbers mean nothing here.
         for s in p.spaces.borrow().values().filter(|_| !p.opening.get()) {
             s.logged.borrow_mut().retain(|_, seq| *seq >= c.start.0);
+            s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().retain(|_, seq| *seq >= c.start.0));
         }
         for (space, group, cleaned, bits) in c.dirty {
             if let Some(g) = self.space_rt(space).and_then(|s| s.group_rt(group))

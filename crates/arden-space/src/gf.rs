@@ -41,6 +41,11 @@ pub(crate) fn xor_into(dst: &mut [u8], src: &[u8]) {
     }
 }
 
+/// What a change of data column `i` means for Q.
+pub(crate) fn weigh(change: &mut [u8], i: usize) {
+    scale(change, pow2(i));
+}
+
 /// P of the data columns.
 pub fn parity_p(data: &[&[u8]], p: &mut [u8]) {
     p.fill(0);

@@ -13,11 +13,15 @@ use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::log::{self, Record};
 use crate::map::JournalRec;
+use crate::patch::{self, Patch};
 use crate::pool::Pool;
 
 /// The most records and data of one batch.
 const BATCH_RECORDS_MAX: usize = 2048;
 const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// How often, and each time how long, a writer waits for a crowded log.
+const EMPTYINGS_MAX: usize = 4;
+const EMPTYING_NS: u64 = 250_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Item {
@@ -36,6 +40,31 @@ pub(crate) enum Item {
         incarnation: u64,
         bit: u32,
     },
+    /// What is registered of a slot, with the data that the log does not hold yet.
+    Patch {
+        space: u32,
+        group: usize,
+        slot: u16,
+    },
+}
+
+/// What is noted once a batch is durable.
+#[derive(Default)]
+struct Marks {
+    /// Space, block, version: this content is in the log.
+    blocks: Vec<(u32, u64, u64)>,
+    /// Space, group, slot, blocks: changed in place by this batch.
+    patches: Vec<(u32, usize, u16, Vec<u64>)>,
+}
+
+/// A batch before it has bytes.
+#[derive(Default)]
+struct Draft {
+    records: Vec<Record>,
+    blocks: Vec<SharedBuf>,
+    marks: Marks,
+    /// Requests that it answers.
+    taken: u64,
 }
 
 #[derive(Default, Clone)]
@@ -59,6 +88,11 @@ impl JournalState {
     pub(crate) fn is_filling(&self) -> bool {
         self.used() > self.size / 4
     }
+
+    /// Durable writers wait for those who empty it: at a half everything would wait.
+    fn is_crowded(&self) -> bool {
+        self.used() > self.size / 8 * 3
+    }
 }
 
 #[derive(Default)]
@@ -77,6 +111,8 @@ pub(crate) struct Journal {
     pub(crate) batches: Cell<u64>,
     /// Rung when the log should be put in its place soon.
     pub(crate) filling: Notify,
+    /// Rung when that has been done.
+    pub(crate) emptied: Notify,
     /// Nothing new may be gathered now; rung when it may again.
     pub(crate) stopped: Cell<bool>,
     pub(crate) goes_on: Notify,
@@ -118,6 +154,20 @@ impl Journal {
 }
 
 impl Pool {
+    /// Called by durable writers before they append. Not for ever: what cannot be emptied (a
+    /// disk is away that nothing can replace) does not stop them before the log is full.
+    pub(crate) async fn wait_for_log(&self) {
+        let j = &self.0.journal;
+        for _ in 0..EMPTYINGS_MAX {
+            if !j.state.borrow().is_crowded() || self.0.opening.get() || self.0.dead.get() {
+                return;
+            }
+            let emptied = j.emptied.wait();
+            j.filling.notify_all();
+            let _ = self.0.rt.timeout_ns(EMPTYING_NS, emptied).await;
+        }
+    }
+
     /// Appends and waits until it is durable on every disk of the journal.
     pub(crate) async fn journal_append(&self, items: impl IntoIterator<Item = Item>) -> SpaceResult<()> {
         let j = &self.0.journal;
@@ -168,13 +218,13 @@ impl Pool {
         // What a checkpoint cannot free is needed by blocks that wait in the queue: writing
         // on is what frees it. Only a log with no room at all is an error.
         if used > size / 2 {
-            self.checkpoint().await?;
+            self.checkpoint_alone().await?;
             if j.state.borrow().used() > size / 2 {
                 self.queue_stuck();
             }
         }
         self.departures_settled().await?;
-        let (records, blocks, marks, taken) = self.build_batch(cap);
+        let Draft { records, blocks, marks, taken } = self.build_batch(cap);
         if records.is_empty() {
             j.done.set(j.done.get() + taken);
             return Ok(());
@@ -205,10 +255,18 @@ impl Pool {
             }
         }
         j.batches.set(j.batches.get() + 1);
-        for (space, block, version) in marks {
+        for (space, block, version) in marks.blocks {
             if let Some(s) = self.space_rt(space) {
                 s.overlay.borrow_mut().set_logged(block, version, (seq, pos));
                 s.logged.borrow_mut().insert(block, seq);
+            }
+        }
+        for (space, group, slot, blocks) in marks.patches {
+            let Some(s) = self.space_rt(space) else { continue };
+            // A move of the stripe has to say that this batch is void, too.
+            blocks.into_iter().for_each(|b| _ = s.logged.borrow_mut().insert(b, seq));
+            if let Some(g) = s.group_rt(group) {
+                g.patched.borrow_mut().insert(slot, seq);
             }
         }
         j.done.set(j.done.get() + taken);
@@ -223,35 +281,41 @@ impl Pool {
         j.failures.set(j.failures.get() + 1);
     }
 
-    #[allow(clippy::type_complexity)]
-    fn build_batch(&self, cap: u64) -> (Vec<Record>, Vec<SharedBuf>, Vec<(u32, u64, u64)>, u64) {
+    /// Blocks of payload that an item adds to its batch.
+    fn item_blocks(&self, item: &Item) -> usize {
+        match *item {
+            Item::Block { .. } => 1,
+            Item::Patch { space, group, slot } => self.registered(space, group, slot).map_or(0, |p| {
+                let parity = self.space_rt(space).map_or(0, |s| s.shape.layout.parity());
+                p.unlogged.len() + p.rows.len() * parity
+            }),
+            Item::Flip { .. } | Item::Dirty { .. } => 0,
+        }
+    }
+
+    fn registered(&self, space: u32, group: usize, slot: u16) -> Option<Rc<Patch>> {
+        self.space_rt(space)?.group_rt(group)?.patches.borrow().get(&slot).cloned()
+    }
+
+    fn build_batch(&self, cap: u64) -> Draft {
         let j = &self.0.journal;
         let mut queue = j.queue.borrow_mut();
-        let (mut records, mut blocks, mut marks, mut taken) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let mut d = Draft::default();
         while let Some(&item) = queue.front() {
-            if records.len() >= BATCH_RECORDS_MAX || (blocks.len() as u64 + 2) * BLOCK_BYTES > cap {
+            let blocks = (d.blocks.len() + self.item_blocks(&item)) as u64;
+            let full = d.records.len() >= BATCH_RECORDS_MAX || (blocks + 1) * BLOCK_BYTES > cap;
+            if full && !d.records.is_empty() {
                 break;
             }
             queue.pop_front();
-            taken += 1;
+            d.taken += 1;
             match item {
                 Item::Block { space, block } => {
                     let entry = self.space_rt(space).and_then(|s| s.overlay.borrow().get(block).cloned());
-                    let place = self.space_rt(space).and_then(|s| s.locate_group(&self.0, block));
-                    let (Some(e), Some((group, incarnation, in_group))) = (entry, place) else {
+                    let known = entry.is_some_and(|e| self.draft_data(&mut d, space, block, e.version, &e.data));
+                    if !known {
                         j.skipped.set(j.skipped.get() + 1);
-                        continue;
-                    };
-                    marks.push((space, block, e.version));
-                    blocks.push(e.data);
-                    if let Some(Record::Data { space: s, group: g, version, block: b, count, .. }) = records.last_mut()
-                        && (*s, *g, *version, *b + u64::from(*count)) == (space, group, e.version, in_group)
-                    {
-                        *count += 1;
-                        continue;
                     }
-                    let version = e.version;
-                    records.push(Record::Data { space, group, incarnation, version, block: in_group, count: 1 });
                 }
                 Item::Flip { id } => {
                     // Gone from the list: a map that holds it became durable meanwhile.
@@ -260,7 +324,7 @@ impl Pool {
                     let mut map = self.0.map.borrow_mut();
                     let degraded =
                         map.group_of(f.space, f.group, f.incarnation).is_some_and(|g| g.dirty.get(usize::from(f.slot)));
-                    records.push(Record::Flip {
+                    d.records.push(Record::Flip {
                         space: f.space,
                         group: f.group,
                         incarnation: f.incarnation,
@@ -272,11 +336,56 @@ impl Pool {
                     });
                 }
                 Item::Dirty { space, group, incarnation, bit } => {
-                    records.push(Record::Dirty { space, group, incarnation, bit });
+                    d.records.push(Record::Dirty { space, group, incarnation, bit });
                 }
+                Item::Patch { space, group, slot } => self.draft_patch(&mut d, space, group, slot),
             }
         }
-        (records, blocks, marks, taken)
+        d
+    }
+
+    /// False when the block belongs to nothing any more.
+    fn draft_data(&self, d: &mut Draft, space: u32, block: u64, version: u64, data: &SharedBuf) -> bool {
+        let place = self.space_rt(space).and_then(|s| s.locate_group(&self.0, block));
+        let Some((group, incarnation, in_group)) = place else { return false };
+        d.marks.blocks.push((space, block, version));
+        d.blocks.push(data.clone());
+        if let Some(Record::Data { space: s, group: g, version: v, block: b, count, .. }) = d.records.last_mut()
+            && (*s, *g, *v, *b + u64::from(*count)) == (space, group, version, in_group)
+        {
+            *count += 1;
+            return true;
+        }
+        d.records.push(Record::Data { space, group, incarnation, version, block: in_group, count: 1 });
+        true
+    }
+
+    fn draft_patch(&self, d: &mut Draft, space: u32, group: usize, slot: u16) {
+        let Some(patch) = self.registered(space, group, slot) else { return };
+        let Some(shape) = self.space_rt(space).map(|s| s.shape) else { return };
+        let incarnation = self.0.map.borrow().group(space, group).map(|g| g.incarnation);
+        let Some(incarnation) = incarnation else { return };
+        for (block, version, data) in &patch.unlogged {
+            self.draft_data(d, space, *block, *version, data);
+        }
+        let (data, parities) = (shape.data_columns(), shape.layout.parity());
+        for (row, rows) in patch::runs(&patch.rows) {
+            for i in data..data + parities {
+                d.blocks.extend((row..row + rows).filter_map(|r| patch.blocks.get(&(i, r)).cloned()));
+            }
+            d.records.push(Record::Patch {
+                space,
+                group: group as u32,
+                incarnation,
+                upto: patch.upto,
+                stripe: patch.stripe,
+                slot,
+                row,
+                rows,
+                parities: parities as u8,
+            });
+        }
+        d.marks.patches.push((space, group, slot, patch.covered.clone()));
     }
 
     /// Writes a batch to all journal disks; those that fail leave the pool first.

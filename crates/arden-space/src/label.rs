@@ -10,6 +10,9 @@ use crate::map::PoolMap;
 pub(crate) const LABEL_MAGIC: &[u8; 8] = b"ARDNDISK";
 /// Version 1: the first.
 pub(crate) const LABEL_VERSION: u32 = 1;
+/// Version 2: the pool has parity spaces, whose log may hold patch records. A program that does
+/// not know them would take them for the end of the log.
+pub(crate) const LABEL_VERSION_PATCHES: u32 = 2;
 pub(crate) const LABEL_BYTES: usize = 4096;
 pub(crate) const LABEL_AT: [u64; 2] = [0, 64 << 10];
 const MAP_AT: u64 = 128 << 10;
@@ -49,6 +52,7 @@ impl Areas {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Label {
+    pub(crate) version: u32,
     pub(crate) pool_id: u128,
     pub(crate) disk_id: u128,
     pub(crate) index: u16,
@@ -67,7 +71,7 @@ impl Label {
     pub(crate) fn encode(&self) -> Buf {
         let mut w = Writer::default();
         w.0.extend_from_slice(LABEL_MAGIC);
-        w.u32(LABEL_VERSION);
+        w.u32(self.version);
         w.u16(self.index);
         w.u8(self.map_slot);
         w.u8(0);
@@ -103,13 +107,14 @@ impl Label {
         }
         let r = &mut Reader::new(&body[8..], "a disk label");
         let version = r.u32()?;
-        if version != LABEL_VERSION {
+        if !(LABEL_VERSION..=LABEL_VERSION_PATCHES).contains(&version) {
             return Err(SpaceError::Corrupt(format!(
-                "disk label of version {version}; this program knows {LABEL_VERSION}"
+                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_PATCHES}"
             )));
         }
         let (index, map_slot, _) = (r.u16()?, r.u8()?, r.u8()?);
         Ok(Some(Label {
+            version,
             index,
             map_slot,
             pool_id: r.u128()?,

@@ -26,6 +26,7 @@ pub mod nbd;
 mod open;
 mod overlay;
 mod parity;
+mod patch;
 mod pool;
 mod reform;
 mod remote;

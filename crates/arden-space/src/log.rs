@@ -9,6 +9,8 @@ use crate::error::SpaceResult;
 const MAGIC: &[u8; 8] = b"ARDNJRNL";
 /// Version 1: the first.
 const VERSION: u32 = 1;
+/// Version 2: a batch with patch records; all others stay version 1.
+const VERSION_PATCH: u32 = 2;
 const CHECKSUM_AT: usize = 40;
 
 /// One change, in the order in which it happened.
@@ -20,6 +22,30 @@ pub(crate) enum Record {
     Flip { space: u32, group: u32, incarnation: u64, stripe: u32, slot: u16, upto: u64, id: u64, degraded: bool },
     /// Mirrors: the region may differ between its copies.
     Dirty { space: u32, group: u32, incarnation: u64, bit: u32 },
+    /// Parity: blocks `row..row + rows` of every unit of the stripe in `slot`, of which the data up
+    /// to `upto` is in the log, have the parity that follows in the payload: all of P, then Q.
+    Patch {
+        space: u32,
+        group: u32,
+        incarnation: u64,
+        upto: u64,
+        stripe: u32,
+        slot: u16,
+        row: u32,
+        rows: u32,
+        parities: u8,
+    },
+}
+
+impl Record {
+    /// How many blocks of the payload are this record's.
+    fn blocks(&self) -> usize {
+        match *self {
+            Record::Data { count, .. } => count as usize,
+            Record::Patch { rows, parities, .. } => rows as usize * usize::from(parities),
+            Record::Flip { .. } | Record::Dirty { .. } => 0,
+        }
+    }
 }
 
 pub(crate) struct Batch {
@@ -38,7 +64,8 @@ pub(crate) fn batch_bytes(records: usize, blocks: usize) -> u64 {
 pub(crate) fn encode(log_id: u64, seq: u64, records: &[Record], blocks: &[SharedBuf]) -> SharedBuf {
     let mut w = Writer::default();
     w.0.extend_from_slice(MAGIC);
-    w.u32(VERSION);
+    let patches = records.iter().any(|r| matches!(r, Record::Patch { .. }));
+    w.u32(if patches { VERSION_PATCH } else { VERSION });
     w.u32(records.len() as u32);
     w.u64(log_id);
     w.u64(seq);
@@ -92,6 +119,18 @@ fn encode_record(w: &mut Writer, r: &Record) {
             w.u64(incarnation);
             w.u32(bit);
         }
+        Record::Patch { space, group, incarnation, upto, stripe, slot, row, rows, parities } => {
+            w.u8(4);
+            w.u32(space);
+            w.u32(group);
+            w.u64(incarnation);
+            w.u64(upto);
+            w.u32(stripe);
+            w.u16(slot);
+            w.u32(row);
+            w.u32(rows);
+            w.u8(parities);
+        }
     }
     w.0.resize(start + 48, 0);
 }
@@ -106,6 +145,9 @@ pub(crate) fn outline(records: &[Record]) -> String {
             format!("move {id} {space}/{group} stripe {stripe} to {slot} up to v{upto} degraded {degraded}")
         }
         Record::Dirty { space, group, bit, .. } => format!("dirty {space}/{group} region {bit}"),
+        Record::Patch { space, group, stripe, slot, upto, row, rows, .. } => {
+            format!("patch {space}/{group} stripe {stripe} in {slot} row {row}+{rows} up to v{upto}")
+        }
     };
     records.iter().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -118,7 +160,7 @@ pub(crate) fn peek(header: &[u8], log_id: u64, seq: u64) -> Option<u64> {
     let r = &mut Reader::new(&header[8..], "journal");
     let (version, _, id, s, len) = (r.u32().ok()?, r.u32().ok()?, r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
     let fits = u64::from(len).is_multiple_of(BLOCK_BYTES) && len > 0 && len <= 64 << 20;
-    (version == VERSION && id == log_id && s == seq && fits).then_some(u64::from(len))
+    ((VERSION..=VERSION_PATCH).contains(&version) && id == log_id && s == seq && fits).then_some(u64::from(len))
 }
 
 /// `None` when the checksum does not hold.
@@ -144,7 +186,6 @@ pub(crate) fn decode(mut data: Buf) -> SpaceResult<Option<Batch>> {
         records.push(match kind {
             1 => {
                 let (version, block, count) = (r.u64()?, r.u64()?, r.u32()?);
-                named += count as usize;
                 Record::Data { space, group, incarnation, version, block, count }
             }
             2 => {
@@ -152,8 +193,14 @@ pub(crate) fn decode(mut data: Buf) -> SpaceResult<Option<Batch>> {
                 Record::Flip { space, group, incarnation, stripe, slot, upto, id, degraded }
             }
             3 => Record::Dirty { space, group, incarnation, bit: r.u32()? },
+            4 => {
+                let (upto, stripe, slot) = (r.u64()?, r.u32()?, r.u16()?);
+                let (row, rows, parities) = (r.u32()?, r.u32()?, r.u8()?);
+                Record::Patch { space, group, incarnation, upto, stripe, slot, row, rows, parities }
+            }
             _ => return r.bad(),
         });
+        named += records.last().map_or(0, Record::blocks);
     }
     if named != blocks {
         return r.bad();
@@ -175,12 +222,24 @@ mod tests {
             Record::Data { space: 1, group: 2, incarnation: 3, version: 4, block: 5, count: 2 },
             Record::Flip { space: 1, group: 2, incarnation: 3, stripe: 7, slot: 8, upto: 9, id: 3, degraded: true },
             Record::Dirty { space: 1, group: 2, incarnation: 3, bit: 11 },
+            Record::Patch {
+                space: 1,
+                group: 2,
+                incarnation: 3,
+                upto: 9,
+                stripe: 7,
+                slot: 8,
+                row: 5,
+                rows: 1,
+                parities: 2,
+            },
         ];
-        let bytes = encode(77, 5, &records, &[b.slice(0, 4096), b.slice(4096, 4096)]);
+        let block = |i: usize| b.slice(i * 4096, 4096);
+        let bytes = encode(77, 5, &records, &[block(0), block(1), block(0), block(1)]);
         assert_eq!(peek(&bytes, 77, 5), Some(bytes.len() as u64));
         assert_eq!(peek(&bytes, 77, 6), None);
         let back = decode(Buf::copy_of(&bytes)).unwrap().unwrap();
-        assert_eq!((back.records, back.payload.len()), (records, 8192));
+        assert_eq!((back.records, back.payload.len()), (records, 16384));
         for at in [60, 4096, 9000] {
             let mut bad = Buf::copy_of(&bytes);
             bad[at] ^= 1;

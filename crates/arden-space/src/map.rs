@@ -11,6 +11,8 @@ use crate::layout::{Layout, Provision};
 
 /// The slot number of a stripe that was never written: it reads as zeros.
 pub(crate) const UNWRITTEN: u16 = u16::MAX;
+/// The code of disks that have an arm.
+pub(crate) const ROTATING: u8 = 1;
 /// How many epochs the lineage remembers.
 pub(crate) const LINEAGE_MAX: usize = 1024;
 

@@ -9,7 +9,7 @@ use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::Item;
-use crate::map::{Group, Shape};
+use crate::map::{Group, ROTATING, Shape};
 use crate::pool::{GroupRt, Pool, SpaceRt};
 use crate::slab::SlabUse;
 use crate::space::{Part, Space, Verifier, parts};
@@ -77,6 +77,13 @@ impl Drop for Touch {
     }
 }
 
+/// Marks that go to the log with a write.
+pub(crate) struct WarmRegions {
+    group: usize,
+    pub(crate) items: Vec<Item>,
+    touch: Touch,
+}
+
 fn regions(shape: &Shape, part: &Part) -> Vec<u32> {
     (part.at / shape.region_bytes..(part.at + part.len).div_ceil(shape.region_bytes)).map(|r| r as u32).collect()
 }
@@ -90,20 +97,7 @@ impl Pool {
 
     /// Records, durably, that the copies of these regions may differ.
     async fn mark_dirty(&self, space: &SpaceRt, group: usize, bits: &[u32], by_commit: bool) -> SpaceResult<()> {
-        let Some(rt) = space.group_rt(group) else { return Err(SpaceError::Closed) };
-        let mut items = Vec::new();
-        {
-            let mut map = self.0.map.borrow_mut();
-            let Some(g) = map.group_mut(space.id, group) else { return Err(SpaceError::Closed) };
-            let durable = rt.durable.borrow();
-            for &bit in bits {
-                g.dirty.set(bit as usize);
-                if !durable.get(bit as usize) {
-                    let incarnation = g.incarnation;
-                    items.push(Item::Dirty { space: space.id, group: group as u32, incarnation, bit });
-                }
-            }
-        }
+        let items = self.mark_items(space, group, bits)?;
         if items.is_empty() || self.0.opening.get() {
             return Ok(());
         }
@@ -111,12 +105,33 @@ impl Pool {
             return self.commit().await;
         }
         self.journal_append(items).await?;
+        self.marks_are_durable(space, group, bits);
+        Ok(())
+    }
+
+    /// Marks in memory, and what the log has to say of it.
+    pub(crate) fn mark_items(&self, space: &SpaceRt, group: usize, bits: &[u32]) -> SpaceResult<Vec<Item>> {
+        let Some(rt) = space.group_rt(group) else { return Err(SpaceError::Closed) };
+        let mut items = Vec::new();
+        let mut map = self.0.map.borrow_mut();
+        let Some(g) = map.group_mut(space.id, group) else { return Err(SpaceError::Closed) };
+        let durable = rt.durable.borrow();
+        for &bit in bits {
+            g.dirty.set(bit as usize);
+            if !durable.get(bit as usize) {
+                let incarnation = g.incarnation;
+                items.push(Item::Dirty { space: space.id, group: group as u32, incarnation, bit });
+            }
+        }
+        Ok(items)
+    }
+
+    pub(crate) fn marks_are_durable(&self, space: &SpaceRt, group: usize, bits: &[u32]) {
         let map = self.0.map.borrow();
-        if let Some(g) = map.group(space.id, group) {
+        if let (Some(g), Some(rt)) = (map.group(space.id, group), space.group_rt(group)) {
             let mut durable = rt.durable.borrow_mut();
             bits.iter().filter(|&&b| g.dirty.get(b as usize)).for_each(|&b| durable.set(b as usize));
         }
-        Ok(())
     }
 }
 
@@ -147,13 +162,47 @@ impl Space {
             }
             return Ok(());
         }
-        let through = durable && shape.layout.copies() == 1;
         for p in list {
-            self.write_part_through(p, &data.slice(p.from, p.len as usize), through).await?;
+            self.write_part_through(p, &data.slice(p.from, p.len as usize), durable).await?;
         }
         drop(guard);
         drop(touches);
-        if durable && !through { self.pool.flush_disks().await } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Would a small durable write in place cost one step only? The log knows already that the
+    /// copies of its regions may differ, holds nothing of it, and no arm has to move.
+    pub(crate) fn is_marked(&self, offset: u64, len: u64) -> bool {
+        let shape = &self.rt.shape;
+        parts(shape, offset, len).iter().all(|p| {
+            let Some(rt) = self.rt.group_rt(p.group).filter(|_| !self.has_arms(p.group)) else { return false };
+            let durable = rt.durable.borrow();
+            regions(shape, p).iter().all(|&b| durable.get(b as usize))
+        }) && !self.newer_elsewhere(offset, len)
+    }
+
+    /// Random writes of the group cost an arm its time: the log spares it that.
+    pub(crate) fn has_arms(&self, group: usize) -> bool {
+        let map = self.pool.0.map.borrow();
+        let rotating = |d: u16| map.disks.get(&d).is_none_or(|d| d.media == ROTATING);
+        map.group(self.rt.id, group).is_none_or(|g| g.columns.iter().any(|c| rotating(c.disk)))
+    }
+
+    /// Regions that small durable writes come to again and again are marked with the second, in
+    /// the same batch: those that follow go to their place at once. Gives the marks, to be kept
+    /// until the batch is durable.
+    pub(crate) fn warm_up(&self, part: &Part) -> SpaceResult<WarmRegions> {
+        let Some(rt) = self.rt.group_rt(part.group) else { return Err(SpaceError::Closed) };
+        let mut bits = regions(&self.rt.shape, part);
+        let arms = self.has_arms(part.group);
+        bits.retain(|&b| !arms && !rt.warm.borrow_mut().insert(b));
+        let touch = Touch::new(&rt, bits.clone());
+        let items = if bits.is_empty() { Vec::new() } else { self.pool.mark_items(&self.rt, part.group, &bits)? };
+        Ok(WarmRegions { group: part.group, items, touch })
+    }
+
+    pub(crate) fn warmed_up(&self, w: &WarmRegions) {
+        self.pool.marks_are_durable(&self.rt, w.group, &w.touch.bits);
     }
 
     fn newer_elsewhere(&self, offset: u64, len: u64) -> bool {

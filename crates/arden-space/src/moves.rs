@@ -186,7 +186,7 @@ impl Pool {
 
     async fn leave_journal(&self, disk: u16) -> SpaceResult<()> {
         let _guard = self.0.journal.lock.lock().await;
-        self.checkpoint().await?;
+        self.checkpoint_alone().await?;
         let others = self.0.map.borrow().journal.disks.iter().any(|&d| d != disk);
         if others {
             self.0.journal.forget_disk(disk);

@@ -15,7 +15,8 @@ use crate::error::{SpaceError, SpaceResult};
 use crate::journal::{Journal, read_log};
 use crate::label::{Areas, DiskHeader, LABEL_AT, LABEL_BYTES, read_header};
 use crate::log::Record;
-use crate::map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
+use crate::map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, ROTATING, UNWRITTEN};
+use crate::patch::Patches;
 use crate::pool::{GroupRt, Inner, Pool, PoolConfig, SpaceRt};
 
 /// How a new pool is laid out.
@@ -45,7 +46,7 @@ fn slab_for(sizes: &[u64]) -> u64 {
 fn media_code(m: Media) -> u8 {
     match m {
         Media::Unknown => 0,
-        Media::Rotating => 1,
+        Media::Rotating => ROTATING,
         Media::Ssd => 2,
         Media::Nvme => 3,
     }
@@ -199,10 +200,12 @@ impl Pool {
         );
         let (log, end) = read_log(&old_journal, &copies).await?;
         let pool = Pool::assemble(rt, map, disks, options.config);
-        pool.replay(log)?;
+        let patches = pool.replay(log)?;
+        pool.register_patches(&patches);
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
         pool.settle_members(&forget, &apart);
         pool.rebuild_runtime();
+        pool.register_patches(&patches);
         pool.put_log_in_place(&old_journal, end).await?;
         pool.start_background();
         Ok(pool)
@@ -220,6 +223,7 @@ impl Pool {
         self.mark_logged();
         self.commit().await?;
         let applied = self.apply_all().await;
+        self.forget_patches()?;
         self.carry_over(old, end, applied).await?;
         self.0.opening.set(false);
         self.0.moved.borrow_mut().clear();
@@ -274,6 +278,10 @@ impl Pool {
             room_lock: Default::default(),
             room: Default::default(),
             destages: Default::default(),
+            patching: Cell::new(0),
+            log_pins: Default::default(),
+            patches_off: Cell::new(0),
+            patches_done: Cell::new(0),
             last_use_ns: Cell::new(0),
             departures: Cell::new(0),
             departures_durable: Cell::new(0),
@@ -381,7 +389,8 @@ impl Pool {
     }
 
     /// Applies log records: changes of the map to the map, data to the overlay.
-    fn replay(&self, log: Vec<crate::log::Batch>) -> SpaceResult<()> {
+    fn replay(&self, log: Vec<crate::log::Batch>) -> SpaceResult<Patches> {
+        let mut patches = Patches::default();
         let mut map = self.0.map.borrow_mut();
         let mut upto: BTreeMap<(u32, u32, u32), u64> = map.moved.iter().map(|m| ((m.0, m.1, m.3), m.4)).collect();
         let floor = map.flip_floor;
@@ -405,6 +414,22 @@ impl Pool {
                         self.replay_flip(&mut map, (space, group, incarnation), (stripe, slot, v), degraded);
                         upto.insert((space, group, stripe), v);
                         version = version.max(v);
+                        patches.stripe_moved((space, group, stripe), v);
+                    }
+                    Record::Patch { space, group, incarnation, upto: v, stripe, slot, row, rows, parities } => {
+                        let at = next * BLOCK_BYTES as usize;
+                        next += rows as usize * usize::from(parities);
+                        let Some(rt) = self.space_rt(space) else { continue };
+                        let Some(g) = map.group_of(space, group, incarnation) else { continue };
+                        let here = g.stripes.get(stripe as usize) == Some(&slot) && slot != UNWRITTEN;
+                        let unit = (rt.shape.interleave / BLOCK_BYTES) as u32;
+                        let sane = row.checked_add(rows).is_some_and(|end| end <= unit);
+                        let void = upto.get(&(space, group, stripe)).is_some_and(|&u| v <= u);
+                        if here && sane && !void && usize::from(parities) == rt.shape.layout.parity() {
+                            let payload =
+                                |i: usize| batch.payload.slice(at + i * BLOCK_BYTES as usize, BLOCK_BYTES as usize);
+                            patches.add(&rt.shape, (space, group, stripe), slot, v, row..row + rows, payload);
+                        }
                     }
                     Record::Data { space, group, incarnation, version: v, block, count } => {
                         let at = next * BLOCK_BYTES as usize;
@@ -422,9 +447,15 @@ impl Pool {
                                 continue;
                             }
                             let data = batch.payload.slice(at + (i * BLOCK_BYTES) as usize, BLOCK_BYTES as usize);
+                            if rt.shape.is_parity() {
+                                patches.note((space, group, stripe), (block + i) % stripe_blocks, v, &data);
+                            }
                             let at = u64::from(group) * per + block + i;
-                            rt.overlay.borrow_mut().put(at, &data, v);
                             rt.logged.borrow_mut().insert(at, 0);
+                            // A patch logs what it covers, though newer may have come to the log before.
+                            if rt.overlay.borrow().get(at).is_none_or(|e| e.version <= v) {
+                                rt.overlay.borrow_mut().put(at, &data, v);
+                            }
                         }
                     }
                 }
@@ -439,7 +470,7 @@ impl Pool {
             let incarnation = map.group(space, group as usize).map_or(0, |g| g.incarnation);
             moved.insert((space, group, stripe), (incarnation, v, u64::MAX));
         }
-        Ok(())
+        Ok(patches)
     }
 
     fn replay_flip(&self, map: &mut PoolMap, g: (u32, u32, u64), f: (u32, u16, u64), degraded: bool) {

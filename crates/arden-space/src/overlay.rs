@@ -26,6 +26,11 @@ impl Entry {
     pub(crate) fn is_logged(&self) -> bool {
         self.logged.is_some_and(|l| l.version == self.version)
     }
+
+    /// The batch that is needed for this block.
+    pub(crate) fn logged_at(&self) -> Option<(u64, u64)> {
+        self.logged.map(|l| l.at)
+    }
 }
 
 /// Keyed by block number within the space.
@@ -60,6 +65,8 @@ impl Overlay {
     pub(crate) fn set_logged(&mut self, block: u64, version: u64, at: (u64, u64)) {
         if let Some(e) = self.entries.get_mut(&block)
             && e.version >= version
+            // A patch logs what it covers, though newer may have come to the log before.
+            && e.logged.is_none_or(|l| l.version <= version)
         {
             e.logged = Some(Logged { version, at });
         }

@@ -1,8 +1,9 @@
-//! Parity layouts. A stripe is never written where it lies: small writes gather in memory and
-//! in the log, and a stripe leaves for a free slot of its group as a whole; then one record
-//! turns the stripe over to it. A crash finds the old stripe or the new one, each whole, and
-//! a disk lost at the same moment changes nothing: there is no write hole.
+//! Parity layouts. Small writes gather in memory and in the log. A stripe leaves for a free slot
+//! of its group as a whole; then one record turns the stripe over to it. A crash finds the old
+//! stripe or the new one, each whole, and a disk lost at the same moment changes nothing: there
+//! is no write hole. A few blocks of it are changed in place under the log instead (`patch`).
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
@@ -12,6 +13,7 @@ use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::gf;
 use crate::map::{Group, UNWRITTEN};
+use crate::patch::Patch;
 use crate::pool::{Flip, Pool, Slot, SpaceRt};
 use crate::slab::SlabUse;
 use crate::space::{Part, Space, Verifier};
@@ -21,6 +23,10 @@ const REWRITES_MAX: usize = 8;
 /// How often a destage looks for a free slot (0.1 ms each when nothing moves).
 const SLOT_WAITS_MAX: usize = 300_000;
 
+/// Changes in place under way at once. They share batches of the log: where its arm has to go
+/// to and fro between log and stripes, batches should be large.
+const PATCH_LANES: usize = 64;
+const PATCH_LANES_OF_ARMS: usize = 256;
 /// Memory for stripes that are made whole at once.
 const DESTAGE_BYTES_MAX: u64 = 16 << 20;
 
@@ -38,29 +44,14 @@ pub(crate) fn column_of(i: usize, slot: u16, columns: usize) -> usize {
     (i + usize::from(slot)) % columns
 }
 
-/// Keeps a slot from being written while somebody reads it.
-pub(crate) struct Pin {
-    group: Rc<crate::pool::GroupRt>,
-    slot: u16,
-}
-
-impl Pin {
-    pub(crate) fn new(group: Rc<crate::pool::GroupRt>, slot: u16) -> Pin {
-        *group.pins.borrow_mut().entry(slot).or_default() += 1;
-        Pin { group, slot }
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let mut pins = self.group.pins.borrow_mut();
-        if let Some(n) = pins.get_mut(&self.slot) {
-            *n -= 1;
-            if *n == 0 {
-                pins.remove(&self.slot);
-            }
-        }
-    }
+/// What a destage may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Only when all of the stripe is in memory.
+    Full,
+    /// Only by a change in place.
+    InPlace,
+    Any,
 }
 
 /// For the trace: blocks and their versions.
@@ -96,9 +87,8 @@ impl Pool {
     fn hold_slot(&self, space: &SpaceRt, group: usize, stripe: usize) -> Option<u16> {
         let rt = space.group_rt(group)?;
         let mut slots = rt.slots.borrow_mut();
-        let pins = rt.pins.borrow();
         let n = slots.len();
-        let free = |i: usize, slots: &[Slot]| slots[i] == Slot::Free && !pins.contains_key(&(i as u16));
+        let free = |i: usize, slots: &[Slot]| slots[i] == Slot::Free && !rt.pins.is_held(i as u16);
         let found = if free(stripe, &slots) {
             stripe
         } else {
@@ -114,6 +104,20 @@ impl Pool {
 impl Space {
     /// Bytes `from..from + len` of part `i` of the stripe in `slot`.
     pub(crate) async fn read_unit(&self, group: usize, slot: u16, i: usize, from: u64, len: usize) -> SpaceResult<Buf> {
+        let patch = self.patch_of(group, slot);
+        let mut b = self.read_placed(group, slot, i, from, len).await?;
+        if let Some(p) = patch {
+            p.lay_over(i, from, &mut b);
+        }
+        Ok(b)
+    }
+
+    /// What is being changed in the slot now.
+    fn patch_of(&self, group: usize, slot: u16) -> Option<Rc<Patch>> {
+        self.rt.group_rt(group)?.patches.borrow().get(&slot).cloned()
+    }
+
+    async fn read_placed(&self, group: usize, slot: u16, i: usize, from: u64, len: usize) -> SpaceResult<Buf> {
         let shape = &self.rt.shape;
         let (disk, at, _slab) = {
             let map = self.pool.0.map.borrow();
@@ -149,15 +153,23 @@ impl Space {
         avoid: &[usize],
     ) -> SpaceResult<Buf> {
         let shape = &self.rt.shape;
+        let Some(rt) = self.rt.group_rt(group) else { return Err(SpaceError::Closed) };
+        // All columns as of this moment: a change in place that begins now waits for us.
+        let _hold = rt.rebuilds.hold(slot);
+        let patch = self.patch_of(group, slot);
         let mut all: Vec<LocalFuture<Option<Vec<u8>>>> = Vec::new();
         for k in 0..shape.columns {
-            let me = self.clone();
+            let (me, patch) = (self.clone(), patch.clone());
             let skip = k == i || avoid.contains(&k);
             all.push(Box::pin(async move {
                 if skip {
                     return None;
                 }
-                me.read_unit(group, slot, k, from, len).await.ok().map(|b| b.to_vec())
+                let mut b = me.read_placed(group, slot, k, from, len).await.ok()?;
+                if let Some(p) = patch {
+                    p.lay_over(k, from, &mut b);
+                }
+                Some(b.to_vec())
             }));
         }
         let mut columns = join_all(all).await;
@@ -186,7 +198,7 @@ impl Space {
             spans.push(((at - part.at) as usize, n as usize));
             let me = self.clone();
             let Some(rt) = self.rt.group_rt(part.group) else { return Err(SpaceError::Closed) };
-            let pin = (slot != UNWRITTEN).then(|| Pin::new(rt, slot));
+            let pin = (slot != UNWRITTEN).then(|| rt.pins.hold(slot));
             all.push(Box::pin(async move {
                 let _pin = pin;
                 if slot == UNWRITTEN {
@@ -196,6 +208,8 @@ impl Space {
                     Ok(b) => return Ok(b),
                     Err(e) => e == SpaceError::Device(IoError::Media),
                 };
+                // Held until what was computed is written: it must not go over anything newer.
+                let _hold = rt.rebuilds.hold(slot);
                 let b = me.rebuild_unit(part.group, slot, i, from, n as usize, &[]).await?;
                 if media {
                     // Written anew, the stripe leaves the bad sectors behind.
@@ -263,7 +277,7 @@ impl Space {
             if self.rt.overlay.borrow().count(a, b) as u64 == b - a {
                 let me = self.clone();
                 self.pool.0.rt.spawn(async move {
-                    let _ = me.destage(group, stripe, true).await;
+                    let _ = me.destage(group, stripe, Leave::Full).await;
                 });
             }
             at += n;
@@ -277,22 +291,35 @@ impl Space {
         (first, first + shape.stripe_bytes / BLOCK_BYTES)
     }
 
-    /// Writes a stripe as a whole to a free slot. `full_only`: nothing happens when it is not
-    /// complete in memory any more.
-    pub(crate) async fn destage(&self, group: usize, stripe: usize, full_only: bool) -> SpaceResult<()> {
+    /// Puts what is newer of a stripe in its place: by a change in place or, when that is not
+    /// possible or costs more, by writing all of it to a free slot. False: `how` forbids it.
+    pub(crate) async fn destage(&self, group: usize, stripe: usize, how: Leave) -> SpaceResult<bool> {
         let shape = self.rt.shape;
         let (first, end) = self.stripe_blocks(group, stripe);
+        if self.pool.0.patches_off.get() > 0 && self.rt.patching.borrow().contains(&(group, stripe)) {
+            // Who patches it waits for the log, whose holder we are or work for.
+            return Ok(true);
+        }
         let _guard = self.rt.stripe_locks.lock(first, end).await;
         let _leaving = Leaving::new(&self.pool);
         let newer = self.rt.overlay.borrow().snapshot(first, end);
-        if newer.is_empty() || (full_only && newer.len() as u64 != end - first) {
-            return Ok(());
+        if newer.is_empty() {
+            return Ok(true);
+        }
+        if how == Leave::Full && newer.len() as u64 != end - first {
+            return Ok(false);
         }
         let old = {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             g.stripes.get(stripe).copied().unwrap_or(UNWRITTEN)
         };
+        if how != Leave::Full && old != UNWRITTEN && self.patch(group, stripe, &newer, old).await? {
+            return Ok(true);
+        }
+        if how == Leave::InPlace {
+            return Ok(false);
+        }
         let upto = newer.iter().map(|(_, e)| e.version).max().unwrap_or(0);
         let unit = (shape.interleave / BLOCK_BYTES) as usize;
         let data_columns = shape.data_columns();
@@ -327,29 +354,41 @@ impl Space {
         }
         let slot = self.get_slot(group, stripe).await?;
         tracing::trace!("stripe {stripe} of group {group} from slot {old} to {slot}, newer {:?}", versions(&newer));
-        let units = self.with_parity(data);
-        let mut result = Err(SpaceError::Offline);
-        for _ in 0..REWRITES_MAX {
-            result = self.write_stripe(group, slot, &units).await;
-            let Ok(written) = &result else { break };
-            if self.all_written(group, written) {
-                self.flip(group, stripe, slot, upto);
-                return Ok(());
-            }
-            result = Err(SpaceError::Offline);
-        }
-        if let Some(rt) = self.rt.group_rt(group) {
+        let units: Vec<_> = self.with_parity(data).into_iter().enumerate().map(|(i, b)| (i, 0, b)).collect();
+        let result = self.write_placed(group, slot, &units).await;
+        if result.is_ok() {
+            self.flip(group, stripe, slot, upto);
+        } else if let Some(rt) = self.rt.group_rt(group) {
             rt.slots.borrow_mut()[usize::from(slot)] = Slot::Free;
         }
-        result.map(|_| ())
+        result.map(|()| true)
     }
 
-    /// Is the stripe in every place where it is now looked for? A disk may have returned and
+    /// Writes pieces (part, offset in the unit, content) of the stripe in `slot` until they are
+    /// wherever they are now looked for.
+    pub(crate) async fn write_placed(
+        &self,
+        group: usize,
+        slot: u16,
+        pieces: &[(usize, u64, SharedBuf)],
+    ) -> SpaceResult<()> {
+        for _ in 0..REWRITES_MAX {
+            let written = self.write_stripe(group, slot, pieces).await?;
+            let columns: Vec<usize> = pieces.iter().map(|p| column_of(p.0, slot, self.rt.shape.columns)).collect();
+            if self.all_written(group, &columns, &written) {
+                return Ok(());
+            }
+        }
+        Err(SpaceError::Offline)
+    }
+
+    /// Is everything in every place where it is now looked for? A disk may have returned and
     /// been brought up to date, or a column may have begun to move, while we wrote.
-    fn all_written(&self, group: usize, written: &[Place]) -> bool {
+    fn all_written(&self, group: usize, columns: &[usize], written: &[Place]) -> bool {
         let map = self.pool.0.map.borrow();
         let Some(g) = map.group(self.rt.id, group) else { return false };
-        g.columns.iter().enumerate().all(|(column, c)| {
+        columns.iter().all(|&column| {
+            let c = &g.columns[column];
             // A stale column counts too: a resync that is under way no longer looks back.
             [Some((c.disk, c.slab)), c.target].into_iter().flatten().all(|(d, s)| {
                 match self.pool.disk(d).filter(|d| d.online.get()) {
@@ -398,8 +437,13 @@ impl Space {
         Err(SpaceError::Offline)
     }
 
-    /// Every column at once; gives the places where it is now.
-    async fn write_stripe(&self, group: usize, slot: u16, units: &[SharedBuf]) -> SpaceResult<Vec<Place>> {
+    /// Every piece at once; gives the places where it is now.
+    async fn write_stripe(
+        &self,
+        group: usize,
+        slot: u16,
+        pieces: &[(usize, u64, SharedBuf)],
+    ) -> SpaceResult<Vec<Place>> {
         let shape = self.rt.shape;
         let mut places: Vec<Place> = Vec::new();
         let mut writes: Vec<LocalFuture<Result<(), IoError>>> = Vec::new();
@@ -409,13 +453,13 @@ impl Space {
             if !self.pool.group_usable(&shape, g) {
                 return Err(SpaceError::Offline);
             }
-            for (i, b) in units.iter().enumerate() {
-                let column = column_of(i, slot, shape.columns);
+            for (i, from, b) in pieces {
+                let column = column_of(*i, slot, shape.columns);
                 let c = &g.columns[column];
                 for (d, s) in [Some((c.disk, c.slab)), c.target].into_iter().flatten() {
                     let Some(disk) = self.pool.disk(d).filter(|d| d.online.get()) else { continue };
                     let at = disk.areas.data_at + u64::from(s) * shape.slab_bytes + u64::from(slot) * shape.interleave;
-                    let b = b.clone();
+                    let (at, b) = (at + from, b.clone());
                     let _hold = self.pool.use_slab(d, s);
                     places.push(Place { column, disk: disk.clone(), slab: s, _hold });
                     writes.push(Box::pin(async move { disk.write(at, b, false).await }));
@@ -461,6 +505,8 @@ impl Space {
             }
             if old != UNWRITTEN {
                 slots[usize::from(old)] = Slot::Held;
+                // A patch that could not be finished is part of what was moved.
+                rt.patches.borrow_mut().remove(&old);
             }
         }
         let in_log = self.rt.logged.borrow().range(first..end).next().is_some() || p.journal.lock.is_locked();
@@ -514,24 +560,50 @@ impl Space {
             done += if wanted { l.0 as u64 * BLOCK_BYTES } else { 0 };
             wanted
         });
+        // Few blocks first, in place where that may be, in the order in which they lie there.
+        let small = shape.stripe_bytes / BLOCK_BYTES / 2;
+        let (mut few, mut many): (Vec<_>, Vec<_>) = list.into_iter().partition(|l| l.0 as u64 <= small);
+        few.sort_unstable_by_key(|l| (l.1, l.2));
+        let arms = few.first().is_some_and(|l| self.has_arms(l.1));
+        let lanes = if arms { PATCH_LANES_OF_ARMS } else { PATCH_LANES };
+        let (refused, first) = self.destage_all(few, Leave::InPlace, lanes).await;
+        many.extend(refused);
         // So many at once as memory allows, and each place is taken again at once.
-        let list = Rc::new(std::cell::RefCell::new(list.into_iter()));
         let lanes = (DESTAGE_BYTES_MAX / (shape.interleave * shape.columns as u64)).clamp(2, 16);
+        let (_, second) = self.destage_all(many, Leave::Any, lanes as usize).await;
+        first.and(second)?;
+        offline.map_or(Ok(done), Err)
+    }
+
+    /// Destages stripes (each with the number of its blocks); gives those that `how` forbids.
+    async fn destage_all(
+        &self,
+        list: Vec<(usize, usize, usize)>,
+        how: Leave,
+        lanes: usize,
+    ) -> (Vec<(usize, usize, usize)>, SpaceResult<()>) {
+        let lanes = lanes.min(list.len());
+        let list = Rc::new(RefCell::new(list.into_iter()));
+        let refused: Rc<RefCell<Vec<(usize, usize, usize)>>> = Rc::default();
         let mut all: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
         for _ in 0..lanes {
-            let (me, list) = (self.clone(), list.clone());
+            let (me, list, refused) = (self.clone(), list.clone(), refused.clone());
             all.push(Box::pin(async move {
                 let mut error = None;
                 loop {
                     let next = list.borrow_mut().next();
-                    let Some((_, group, stripe)) = next else { break };
-                    error = me.destage(group, stripe, false).await.err().or(error);
+                    let Some(l) = next else { break };
+                    match me.destage(l.1, l.2, how).await {
+                        Ok(true) => {}
+                        Ok(false) => refused.borrow_mut().push(l),
+                        Err(e) => error = Some(e),
+                    }
                 }
                 error.map_or(Ok(()), Err)
             }));
         }
-        let error = join_all(all).await.into_iter().find_map(Result::err).or(offline);
-        error.map_or(Ok(done), Err)
+        let result = join_all(all).await.into_iter().find_map(Result::err).map_or(Ok(()), Err);
+        (refused.take(), result)
     }
 
     pub(crate) async fn discard_parity(&self, start: u64, part: Part) -> SpaceResult<()> {

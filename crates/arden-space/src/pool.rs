@@ -17,6 +17,7 @@ use crate::layout::{Layout, Provision};
 use crate::lock::RangeLocks;
 use crate::map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
 use crate::overlay::Overlay;
+use crate::patch::{LogPins, Patch, Pins};
 use crate::slab::SlabUsers;
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
@@ -67,8 +68,15 @@ pub(crate) struct GroupRt {
     /// Mirrors: writes in flight to a region, and whether any came since the last cleaning.
     pub(crate) touched: RefCell<BTreeMap<u32, (u32, bool)>>,
     pub(crate) slots: RefCell<Vec<Slot>>,
-    /// Parity: readers of a slot.
-    pub(crate) pins: RefCell<BTreeMap<u16, u32>>,
+    /// Mirrors: regions that small durable writes came to lately.
+    pub(crate) warm: RefCell<BTreeSet<u32>>,
+    /// Parity: readers of a slot, and those among them who reconstruct.
+    pub(crate) pins: Rc<Pins>,
+    pub(crate) rebuilds: Rc<Pins>,
+    /// Parity: changes in place, by slot.
+    pub(crate) patches: RefCell<BTreeMap<u16, Rc<Patch>>>,
+    /// Parity: slots changed in place by a batch in the live part of the log.
+    pub(crate) patched: RefCell<BTreeMap<u16, u64>>,
     pub(crate) next_slot: Cell<usize>,
     /// How often dirty marks were forgotten.
     pub(crate) cleaned: Cell<u64>,
@@ -93,7 +101,11 @@ impl GroupRt {
             suspect: RefCell::new(suspect),
             touched: RefCell::default(),
             slots: RefCell::new(slots),
-            pins: RefCell::default(),
+            warm: RefCell::default(),
+            pins: Rc::default(),
+            rebuilds: Rc::default(),
+            patches: RefCell::default(),
+            patched: RefCell::default(),
             next_slot: Cell::new(0),
             cleaned: Cell::new(0),
             mapped: Cell::new(opened),
@@ -112,6 +124,8 @@ pub(crate) struct SpaceRt {
     /// Blocks with a record in the live part of the log: they may not be written past it.
     pub(crate) logged: RefCell<BTreeMap<u64, u64>>,
     pub(crate) groups: RefCell<BTreeMap<usize, Rc<GroupRt>>>,
+    /// Parity: stripes (with their group) that are being changed in place.
+    pub(crate) patching: RefCell<BTreeSet<(usize, usize)>>,
 }
 
 impl SpaceRt {
@@ -124,6 +138,7 @@ impl SpaceRt {
             overlay: RefCell::default(),
             logged: RefCell::default(),
             groups: RefCell::default(),
+            patching: RefCell::default(),
         }
     }
 
@@ -185,6 +200,12 @@ pub(crate) struct Inner {
     pub(crate) room: Notify,
     /// Stripes on their way out of memory.
     pub(crate) destages: Cell<u32>,
+    /// Changes in place: how many are under way, who keeps the log, who forbids them, how many
+    /// there were.
+    pub(crate) patching: Cell<u32>,
+    pub(crate) log_pins: Rc<LogPins>,
+    pub(crate) patches_off: Cell<u32>,
+    pub(crate) patches_done: Cell<u64>,
     /// When a client last asked for anything.
     pub(crate) last_use_ns: Cell<u64>,
     /// Who is missing or behind according to the newest durable map.
@@ -263,6 +284,8 @@ pub struct PoolStatus {
     pub spaces: Vec<SpaceStatus>,
     /// Long work: name, done, total.
     pub progress: Vec<(String, u64, u64)>,
+    /// Parity stripes changed in place since the pool was opened.
+    pub stripes_patched: u64,
     pub events: Vec<String>,
 }
 
@@ -419,6 +442,9 @@ impl Pool {
                     group.dirty.set(usize::from(f.slot));
                 }
             }
+            if let Some(rt) = space.group_rt(gi) {
+                rt.patched.borrow().keys().for_each(|&slot| group.dirty.set(usize::from(slot)));
+            }
         } else {
             if !space.group_rt(gi).is_some_and(|g| g.mapped.get()) {
                 // The zeros that a new slab was filled with are flushed by the commit that maps
@@ -479,6 +505,7 @@ impl Pool {
             disks,
             spaces: map.spaces.values().map(|s| self.space_status(&map, s)).collect(),
             progress: self.0.progress.borrow().iter().map(|(k, v)| (k.clone(), v.0, v.1)).collect(),
+            stripes_patched: self.0.patches_done.get(),
             events: self.0.events.borrow().clone(),
         }
     }

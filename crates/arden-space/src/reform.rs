@@ -4,7 +4,11 @@
 
 use crate::error::SpaceResult;
 use crate::map::DiskState;
+use crate::patch::PatchesOff;
 use crate::pool::Pool;
+
+/// How often it is looked whether the last patch has ended.
+const PATCHES_END_NS: u64 = 100_000;
 
 /// While it lives nothing new is gathered in memory.
 struct Stop(Pool);
@@ -44,6 +48,12 @@ impl Pool {
     /// who write one block again and again would keep the rest needed for ever, so they wait
     /// for the end: one more batch and what it holds.
     async fn reform_journal(&self) -> SpaceResult<()> {
+        let _off = PatchesOff::new(self);
+        while self.0.patching.get() > 0 {
+            // They wait for the log, and it for them.
+            self.alive()?;
+            self.0.rt.sleep_ns(PATCHES_END_NS).await;
+        }
         let _guard = self.0.journal.lock.lock().await;
         let applied = self.apply_all().await;
         self.commit().await?;
@@ -54,14 +64,18 @@ impl Pool {
         let _stop = Stop::new(self);
         self.write_queue().await?;
         self.checkpoint().await?;
-        if self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some()) {
+        let gathered = self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some());
+        if gathered || self.0.log_pins.oldest().is_some() {
             return Ok(());
         }
         self.switch_journal();
         self.0.moved.borrow_mut().clear();
         self.commit().await?;
         // Sequence numbers of the old log mean nothing in the new one.
-        self.0.spaces.borrow().values().for_each(|s| s.logged.borrow_mut().clear());
+        for s in self.0.spaces.borrow().values() {
+            s.logged.borrow_mut().clear();
+            s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().clear());
+        }
         Ok(())
     }
 }

@@ -78,6 +78,7 @@ impl Pool {
                 if filling && !me.0.dead.get() && !me.0.opening.get() {
                     let _ = me.checkpoint().await;
                 }
+                me.0.journal.emptied.notify_all();
             }
         });
     }
@@ -185,6 +186,7 @@ impl Pool {
                         e.1 = false;
                     }
                 }
+                rt.warm.borrow_mut().clear();
             }
         }
         if found.is_empty() {

@@ -413,13 +413,18 @@ impl Space {
         // Without copies there is nothing that a crash could leave different: the log would only
         // write everything twice.
         if durable && self.rt.shape.layout.copies() > 1 && data.len() <= self.pool.0.cfg.journal_write_max {
-            return self.write_journalled(offset, &data).await;
+            if !self.is_marked(offset, data.len() as u64) {
+                return self.write_journalled(offset, &data).await;
+            }
         }
         self.write_direct(offset, data, durable).await
     }
 
     /// Parity: into memory, and when it is to be durable, into the log.
     async fn write_parity(&self, offset: u64, data: &SharedBuf, durable: bool) -> SpaceResult<()> {
+        if durable {
+            self.pool.wait_for_log().await;
+        }
         let skipped = self.pool.0.journal.skipped();
         self.write_gathered(offset, data).await?;
         if !durable {
@@ -446,13 +451,21 @@ impl Space {
                 return Err(SpaceError::Offline);
             }
         }
+        self.pool.wait_for_log().await;
         self.make_room(data.len() as u64).await?;
         let version = self.pool.next_version();
         let first = offset / BLOCK_BYTES;
         self.rt.overlay.borrow_mut().put(first, data, version);
         let n = data.len() as u64 / BLOCK_BYTES;
         let space = self.rt.id;
-        self.pool.journal_append((first..first + n).map(|block| Item::Block { space, block })).await
+        let mut warm = Vec::new();
+        for p in parts(&self.rt.shape, offset, data.len() as u64) {
+            warm.push(self.warm_up(&p)?);
+        }
+        let marks = warm.iter().flat_map(|w| w.items.clone());
+        self.pool.journal_append(marks.chain((first..first + n).map(|block| Item::Block { space, block }))).await?;
+        warm.iter().for_each(|w| self.warmed_up(w));
+        Ok(())
     }
 
     /// Waits until more may be gathered, and the gathered writes leave room in memory.
