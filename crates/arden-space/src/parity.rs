@@ -4,6 +4,7 @@
 //! is no write hole. A few blocks of it are changed in place under the log instead (`patch`).
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
@@ -468,7 +469,10 @@ impl Space {
         }
         let results = join_all(writes).await;
         let (good, failed): (Vec<_>, Vec<_>) = places.into_iter().zip(results).partition(|(_, r)| r.is_ok());
-        if failed.iter().filter(|(p, _)| p.disk.online.get()).count() > shape.layout.parity() {
+        // Several pieces may go to one disk.
+        let bad: BTreeSet<u16> =
+            failed.iter().filter(|(p, _)| p.disk.online.get()).map(|(p, _)| p.disk.index).collect();
+        if bad.len() > shape.layout.parity() {
             return Err(SpaceError::Device(IoError::Media));
         }
         let places: Vec<Place> = good.into_iter().map(|(p, _)| p).collect();
