@@ -20,6 +20,8 @@ const SECTORS_A_BLOCK: usize = (BLOCK_BYTES / SECTOR_BYTES) as usize;
 #[derive(Debug, Clone)]
 pub struct Faults {
     pub read_error_ppm: u32,
+    /// So often in a row a read of one place fails by chance: then it succeeds.
+    pub read_errors_in_a_row: u32,
     pub write_error_ppm: u32,
     pub misdirect_ppm: u32,
     /// A write that is acknowledged and never happens.
@@ -35,6 +37,7 @@ impl Default for Faults {
     fn default() -> Faults {
         Faults {
             read_error_ppm: 0,
+            read_errors_in_a_row: u32::MAX,
             write_error_ppm: 0,
             misdirect_ppm: 0,
             lost_ppm: 0,
@@ -81,6 +84,8 @@ struct State {
     /// Counts deaths: what was in flight across one has failed.
     deaths: u64,
     faults: Faults,
+    /// Reads that failed by chance since the last that did not, by place.
+    failed_reads: HashMap<u64, u32>,
     rng: Rng,
     counters: Counters,
     /// Ranges damaged silently (misdirected or lost writes), for the oracle.
@@ -130,6 +135,7 @@ impl SimDisk {
             hung: None,
             deaths: 0,
             faults: Faults::default(),
+            failed_reads: HashMap::new(),
             rng: Rng::new(seed),
             counters: Counters::default(),
             silent: Vec::new(),
@@ -297,6 +303,16 @@ impl State {
             }
         }
         buf
+    }
+
+    /// Does a read at `offset` fail by chance?
+    fn read_fails(&mut self, offset: u64) -> bool {
+        let failed = self.failed_reads.remove(&offset).unwrap_or(0);
+        let fails = self.rng.ppm(self.faults.read_error_ppm) && failed < self.faults.read_errors_in_a_row;
+        if fails {
+            self.failed_reads.insert(offset, failed + 1);
+        }
+        fails
     }
 
     fn keeps(&self, offset: u64) -> bool {
@@ -580,9 +596,8 @@ impl BlockDevice for SimDevice {
             }
             s.counters.reads += 1;
             s.counters.read_bytes += len as u64;
-            let ppm = s.faults.read_error_ppm;
             let blocks = offset / BLOCK_BYTES..(offset + len as u64) / BLOCK_BYTES;
-            if s.rng.ppm(ppm) || s.bad_blocks.range(blocks).next().is_some() {
+            if s.read_fails(offset) || s.bad_blocks.range(blocks).next().is_some() {
                 return Err(IoError::Media);
             }
             Ok(s.read(offset, len))

@@ -155,3 +155,16 @@ fn parity_block_rewritten_while_its_batch_is_written() {
 fn parity_whole_stripes_larger_than_memory() {
     run(Layout::DualParity, [70007999, 925711508023].into_iter());
 }
+
+/// A disk was brought up to date and another one left while a part was read: it was computed
+/// without the first, which was asked too early, and the second, which was asked too late.
+#[test]
+fn parity_disks_change_places_while_a_part_is_read() {
+    run(Layout::Parity, [130141].into_iter());
+}
+
+/// The simulated disk failed a read three times by chance while another disk was away.
+#[test]
+fn parity_read_errors_stay_within_what_the_layout_bears() {
+    run(Layout::Parity, [124817].into_iter());
+}

@@ -415,11 +415,4 @@ impl Space {
         self.write_missing(group, slot, true).await?;
         Ok(true)
     }
-
-    pub(crate) async fn unit_or_rebuilt(&self, group: usize, slot: u16, i: usize, len: usize) -> SpaceResult<Buf> {
-        match self.read_unit(group, slot, i, 0, len).await {
-            Ok(b) => Ok(b),
-            Err(_) => self.rebuild_unit(group, slot, i, 0, len, &[]).await,
-        }
-    }
 }

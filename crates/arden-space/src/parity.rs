@@ -21,6 +21,8 @@ use crate::space::{Part, Space, Verifier};
 
 /// How often a stripe is written again because its disks changed meanwhile.
 const REWRITES_MAX: usize = 8;
+/// How often a part is looked for again because its disks changed meanwhile.
+const LOOKS_MAX: usize = 8;
 /// How often a destage looks for a free slot (0.1 ms each when nothing moves).
 const SLOT_WAITS_MAX: usize = 300_000;
 
@@ -180,6 +182,37 @@ impl Space {
         columns[i].take().map(|v| Buf::copy_of(&v)).ok_or(SpaceError::Unreadable)
     }
 
+    /// The same, read or else computed, and whether its own sectors could not be read. A disk may
+    /// leave after another was brought up to date, all while we read: one is asked too early and
+    /// the other too late, though there were enough of them at any moment. So whoever finds too
+    /// few, and others than before, looks again.
+    pub(crate) async fn unit_or_rebuilt(
+        &self,
+        group: usize,
+        slot: u16,
+        i: usize,
+        from: u64,
+        len: usize,
+    ) -> SpaceResult<(Buf, bool)> {
+        let mut result = Err(SpaceError::Unreadable);
+        for _ in 0..LOOKS_MAX {
+            let before = self.readable_disks(group, slot);
+            let media = match self.read_unit(group, slot, i, from, len).await {
+                Ok(b) => return Ok((b, false)),
+                Err(e) => e == SpaceError::Device(IoError::Media),
+            };
+            result = self.rebuild_unit(group, slot, i, from, len, &[]).await.map(|b| (b, media));
+            let same = |(a, b): (&Option<Rc<DiskRt>>, &Option<Rc<DiskRt>>)| match (a, b) {
+                (Some(a), Some(b)) => Rc::ptr_eq(a, b),
+                (a, b) => a.is_none() && b.is_none(),
+            };
+            if result.is_ok() || before.iter().zip(&self.readable_disks(group, slot)).all(same) {
+                break;
+            }
+        }
+        result
+    }
+
     pub(crate) async fn read_parity(&self, part: Part) -> SpaceResult<Buf> {
         let shape = self.rt.shape;
         let mut all: Vec<LocalFuture<SpaceResult<Buf>>> = Vec::new();
@@ -205,17 +238,15 @@ impl Space {
                 if slot == UNWRITTEN {
                     return Ok(Buf::zeroed(n as usize));
                 }
-                let media = match me.read_unit(part.group, slot, i, from, n as usize).await {
-                    Ok(b) => return Ok(b),
-                    Err(e) => e == SpaceError::Device(IoError::Media),
-                };
-                // Held until what was computed is written: it must not go over anything newer.
-                let _hold = rt.rebuilds.hold(slot);
-                let b = me.rebuild_unit(part.group, slot, i, from, n as usize, &[]).await?;
+                let (b, media) = me.unit_or_rebuilt(part.group, slot, i, from, n as usize).await?;
                 if media {
                     // Written anew, the stripe leaves the bad sectors behind.
                     me.pool.event(format!("unreadable sectors in slot {slot} of space {}", me.rt.id));
-                    me.refresh_unit(part.group, slot, i, from, &b).await;
+                    // Computed again, and held until it is written: it must not go over anything newer.
+                    let _hold = rt.rebuilds.hold(slot);
+                    if let Ok(now) = me.rebuild_unit(part.group, slot, i, from, n as usize, &[]).await {
+                        me.refresh_unit(part.group, slot, i, from, &now).await;
+                    }
                 }
                 Ok(b)
             }));
@@ -339,10 +370,7 @@ impl Space {
                     });
                 }
                 let len = unit * BLOCK_BYTES as usize;
-                match me.read_unit(group, old, i, 0, len).await {
-                    Ok(b) => Ok(b),
-                    Err(_) => me.rebuild_unit(group, old, i, 0, len, &[]).await,
-                }
+                me.unit_or_rebuilt(group, old, i, 0, len).await.map(|(b, _)| b)
             }));
         }
         for r in join_all(reads).await {
@@ -679,5 +707,13 @@ impl Space {
     pub(crate) fn slot_validity(&self, group: usize, slot: u16) -> Vec<bool> {
         let map = self.pool.0.map.borrow();
         map.group(self.rt.id, group).map_or_else(Vec::new, |g| self.pool.valid_columns(g, slot))
+    }
+
+    /// The disks of those columns, each as it is attached now.
+    fn readable_disks(&self, group: usize, slot: u16) -> Vec<Option<Rc<DiskRt>>> {
+        let valid = self.slot_validity(group, slot);
+        let map = self.pool.0.map.borrow();
+        let columns = map.group(self.rt.id, group).map_or(&[][..], |g| &g.columns[..]);
+        columns.iter().zip(valid).map(|(c, ok)| self.pool.disk(c.disk).filter(|_| ok)).collect()
     }
 }

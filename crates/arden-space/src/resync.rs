@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use arden_block::LocalFuture;
 use arden_block::sync::join_all;
-use arden_block::{Buf, LocalFuture};
 
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
@@ -371,7 +371,7 @@ impl Space {
             all.push(Box::pin(async move {
                 let _hold = hold;
                 let len = shape.interleave as usize;
-                let b: Buf = me.unit_or_rebuilt(group, slot, i, len).await?;
+                let (b, _) = me.unit_or_rebuilt(group, slot, i, 0, len).await?;
                 let Some(disk) = me.pool.disk(d) else { return Err(SpaceError::Offline) };
                 let at = disk.areas.data_at + u64::from(slab) * shape.slab_bytes + u64::from(slot) * shape.interleave;
                 if disk.write(at, b.share(), false).await.is_err() {
