@@ -4,19 +4,25 @@
 #   samba.sh up WORK PORT MODE SHARE=DIR...    MODE: plain (its fastest fair settings),
 #                                              nt (and NT ACLs and streams), durable (and stable before acknowledged)
 #   samba.sh down WORK
-# User `tester`, password `pw`. Everything it writes, but the shares, lies in WORK/samba.
-set -euo pipefail
+# User `tester`, password `pw`. Everything it writes, but the shares, lies in WORK/samba; its sockets lie where the
+# link WORK/samba/short points to, because the path of a socket has at most 107 bytes.
+set -Eeuo pipefail
+trap 'echo "exit $? of line $LINENO of ${BASH_SOURCE[0]##*/}: $BASH_COMMAND" >&2' ERR
 verb=$1 home=$(realpath -m "$2")/samba
 if [[ $verb == down ]]; then
   # smbd, and the RPC daemons that it starts, which have their own process groups.
   for file in "$home"/run/*.pid; do [[ ! -e $file ]] || kill "$(cat "$file")" 2>/dev/null || true; done
+  [[ ! -L $home/short ]] || { rm -rf "$(readlink "$home/short")"; rm -f "$home/short"; }
   exit 0
 fi
 port=$3 mode=$4; shift 4
 if ! command -v smbd >/dev/null || ! command -v smbclient >/dev/null; then
   apt-get install -y -q samba samba-vfs-modules smbclient >/dev/null
 fi
-mkdir -p "$home"/{private,lock,state,cache,run,rpc,log}
+mkdir -p "$home"/{lock,state,cache,run,log}
+[[ -e $home/short ]] || ln -sfn "$(mktemp -d /tmp/arden-samba.XXXXXX)" "$home/short"
+short=$(readlink "$home/short")
+mkdir -p "$short"/{private,rpc}
 modules=io_uring sync=no
 [[ $mode == plain ]] || modules='acl_xattr streams_xattr io_uring'
 [[ $mode != durable ]] || modules='acl_xattr streams_xattr' sync=yes
@@ -25,12 +31,12 @@ modules=io_uring sync=no
 [global]
   server role = standalone server
   smb ports = $port
-  private dir = $home/private
+  private dir = $short/private
   lock directory = $home/lock
   state directory = $home/state
   cache directory = $home/cache
   pid directory = $home/run
-  ncalrpc dir = $home/rpc
+  ncalrpc dir = $short/rpc
   log file = $home/log/%m.log
   log level = ${SAMBA_LOG:-0}
   passdb backend = tdbsam
