@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl Driver {
         }
     }
 
-    fn submit(&self, fd: Arc<OwnedFd>, op: Op) -> Oneshot<Outcome> {
+    fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
         match self {
             Driver::Uring(u) => u.submit(fd, op),
             Driver::Threads(t) => t.submit(fd, op),
@@ -80,10 +80,51 @@ impl Driver {
     }
 }
 
+/// An open file or disk, and the lock on it. Operations under way hold it too, so the lock ends after the last of
+/// them. It is given back by name: a ring may keep the file open for a while after we have closed it.
+pub struct Descriptor {
+    fd: OwnedFd,
+    locked: bool,
+}
+
+impl Descriptor {
+    /// What a killed process had open is let go of a moment after its end, so a lock is asked for more than once.
+    fn lock(fd: OwnedFd) -> io::Result<Descriptor> {
+        for _ in 0..20 {
+            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(5)),
+                Err(e) => return Err(e.into()),
+                Ok(()) => return Ok(Descriptor { fd, locked: true }),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another process"))
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.locked {
+            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+        }
+    }
+}
+
 /// Flushes of one descriptor. Whoever asks while one runs shares the next: it starts after
 /// everything that they wait for has been written.
 struct Syncer {
-    fd: Arc<OwnedFd>,
+    fd: Arc<Descriptor>,
     driver: Rc<Driver>,
     asked: Cell<u64>,
     /// The requests that flushes have covered.
@@ -126,7 +167,7 @@ impl Syncer {
 /// A file or block device opened for direct I/O.
 pub struct FileDevice {
     info: DeviceInfo,
-    fd: Arc<OwnedFd>,
+    fd: Arc<Descriptor>,
     driver: Rc<Driver>,
     syncer: Rc<Syncer>,
     writable: bool,
@@ -153,24 +194,17 @@ impl FileDevice {
             Err(Errno::INVAL) => rustix::fs::open(path, flags, Mode::empty())?,
             other => other?,
         };
-        if writable {
-            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => {
-                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another process"));
-                }
-                other => other?,
-            }
-        }
+        let fd = if writable { Descriptor::lock(fd)? } else { Descriptor { fd, locked: false } };
         FileDevice::open_again(rt, path, writable, Arc::new(fd))
     }
 
     /// The descriptor, and with it the lock, for [`FileDevice::open_again`].
-    pub fn descriptor(&self) -> Arc<OwnedFd> {
+    pub fn descriptor(&self) -> Arc<Descriptor> {
         self.fd.clone()
     }
 
     /// The same file on another thread's runtime, under the lock that the first opener took.
-    pub fn open_again(rt: &Rt, path: &Path, writable: bool, fd: Arc<OwnedFd>) -> io::Result<FileDevice> {
+    pub fn open_again(rt: &Rt, path: &Path, writable: bool, fd: Arc<Descriptor>) -> io::Result<FileDevice> {
         let driver = rt.driver().ok_or_else(|| io::Error::other("a virtual clock cannot drive real devices"))?;
         let meta = fs::metadata(path)?;
         let block = meta.file_type().is_block_device();
@@ -382,6 +416,19 @@ mod tests {
             assert_eq!(dev.flush().await.unwrap_err(), IoError::Gone);
         })
         .unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// A ring lets go of its files some time after its end: that must not look like another process.
+    #[test]
+    fn a_file_may_be_opened_as_soon_as_it_is_closed() {
+        let path = temp("again", 1 << 20);
+        for _ in 0..200 {
+            let rt = Rt::real();
+            let dev = FileDevice::open(&rt, &path, true).unwrap();
+            rt.block_on(async move { dev.write(0, Buf::zeroed(65536).share(), false).await.unwrap() }).unwrap();
+            rt.shutdown();
+        }
         fs::remove_file(&path).unwrap();
     }
 

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::buf::Buf;
-use crate::file::{Op, Outcome};
+use crate::file::{Descriptor, Op, Outcome};
 use crate::sync::Oneshot;
 
 /// Threads that serve one runtime.
@@ -20,7 +19,7 @@ const THREADS: usize = 8;
 
 struct Work {
     id: u64,
-    fd: Arc<OwnedFd>,
+    fd: Arc<Descriptor>,
     op: Op,
 }
 
@@ -64,7 +63,7 @@ impl Threads {
         Threads { queues, next: Cell::new(0), waiting: RefCell::default(), state }
     }
 
-    pub(crate) fn submit(&self, fd: Arc<OwnedFd>, op: Op) -> Oneshot<Outcome> {
+    pub(crate) fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
         let id = self.next.get();
         self.next.set(id + 1);
         let out = Oneshot::new();
@@ -108,7 +107,7 @@ impl Threads {
     }
 }
 
-fn run(fd: &OwnedFd, op: Op) -> Outcome {
+fn run(fd: &Descriptor, op: Op) -> Outcome {
     match op {
         Op::Read { offset, len } => {
             let mut buf = Buf::new(len);

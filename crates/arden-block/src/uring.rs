@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::buf::Buf;
-use crate::file::{Op, Outcome};
+use crate::file::{Descriptor, Op, Outcome};
 use crate::sync::Oneshot;
 
 const ENTRIES: u32 = 512;
@@ -27,7 +27,7 @@ const RWF_DSYNC: i32 = 2;
 const ENTER_GETEVENTS: u32 = 1;
 
 struct Slot {
-    fd: Arc<OwnedFd>,
+    fd: Arc<Descriptor>,
     op: Op,
     /// The target of a read, owned here while the kernel writes to it.
     buf: Option<Buf>,
@@ -76,7 +76,7 @@ impl Uring {
         quiet.build(ENTRIES).or_else(|_| IoUring::builder().setup_cqsize(ENTRIES * 8).build(ENTRIES)).ok()
     }
 
-    pub(crate) fn submit(&self, fd: Arc<OwnedFd>, op: Op) -> Oneshot<Outcome> {
+    pub(crate) fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
         let out = Oneshot::new();
         let buf = match &op {
             Op::Read { len, .. } => Some(Buf::new(*len)),

@@ -4,13 +4,17 @@
 use std::{
     fs,
     net::ToSocketAddrs,
-    os::{fd::OwnedFd, unix::fs::FileTypeExt},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use arden_block::{BLOCK_BYTES, BlockDevice, Rt, file::FileDevice, identify};
+use arden_block::{
+    BLOCK_BYTES, BlockDevice, Rt,
+    file::{Descriptor, FileDevice},
+    identify,
+};
 
 use crate::{
     Result,
@@ -190,7 +194,7 @@ struct Disk {
     path: PathBuf,
     created: bool,
     /// The first client's descriptor. It holds the lock against other processes; further clients share it.
-    locked: Mutex<Option<Arc<OwnedFd>>>,
+    locked: Mutex<Option<Arc<Descriptor>>>,
 }
 
 fn device(rt: &Rt, path: &Path, writes: bool) -> Result<Rc<dyn BlockDevice>> {
