@@ -61,7 +61,6 @@ start() {
 stop() {
   if [[ $SERVER == samba ]]; then
     "$ROOT/tests/peers/samba.sh" down "$WORK"
-    until_true 10 test ! -e "$WORK/samba/run/smbd.pid" || true
   elif [[ -n $server_pid ]]; then
     kill "$server_pid" 2>/dev/null || true
     local status=0; wait "$server_pid" || status=$?

@@ -3,7 +3,7 @@ source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "starts both servers itself"
 samba_port=$(free_port)
 "$ROOT/tests/peers/samba.sh" up "$WORK" "$samba_port" nt test="$DIR"
-samba_down() { "$ROOT/tests/peers/samba.sh" down "$WORK"; until_true 10 test ! -e "$WORK/samba/run/smbd.pid" || true; }
+samba_down() { "$ROOT/tests/peers/samba.sh" down "$WORK"; }
 echo content >"$WORK/tmp/file"; head -c 1500 /dev/urandom >"$WORK/tmp/stream"
 acl() { python_client "$ROOT/tests/e2e/acl.py" "$ADDR" "$@"; } # PORT PATH [add KIND MASK SID]
 report() { # of one server: attributes, times, streams and ACL of the file

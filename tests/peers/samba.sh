@@ -4,25 +4,30 @@
 #   samba.sh up WORK PORT MODE SHARE=DIR...    MODE: plain (its fastest fair settings),
 #                                              nt (and NT ACLs and streams), durable (and stable before acknowledged)
 #   samba.sh down WORK
-# User `tester`, password `pw`. Everything it writes, but the shares, lies in WORK/samba; its sockets lie where the
-# link WORK/samba/short points to, because the path of a socket has at most 107 bytes.
+# User `tester`, password `pw`. Everything it writes, but the shares, lies in WORK/samba. While it runs that is a link to
+# a directory with a short path: smbd does not start in a long one, as the path of a socket has at most 107 bytes.
 set -Eeuo pipefail
 trap 'echo "exit $? of line $LINENO of ${BASH_SOURCE[0]##*/}: $BASH_COMMAND" >&2' ERR
-verb=$1 home=$(realpath -m "$2")/samba
+verb=$1 link=$(realpath -m "$2")/samba
 if [[ $verb == down ]]; then
   # smbd, and the RPC daemons that it starts, which have their own process groups.
-  for file in "$home"/run/*.pid; do [[ ! -e $file ]] || kill "$(cat "$file")" 2>/dev/null || true; done
-  [[ ! -L $home/short ]] || { rm -rf "$(readlink "$home/short")"; rm -f "$home/short"; }
+  for file in "$link"/run/*.pid; do [[ ! -e $file ]] || kill "$(cat "$file")" 2>/dev/null || true; done
+  for _ in $(seq 100); do [[ -e $link/run/smbd.pid ]] || break; sleep 0.05; done
+  if [[ -L $link ]]; then home=$(readlink "$link"); rm "$link"; mv "$home" "$link"; fi
   exit 0
 fi
 port=$3 mode=$4; shift 4
 if ! command -v smbd >/dev/null || ! command -v smbclient >/dev/null; then
   apt-get install -y -q samba samba-vfs-modules smbclient >/dev/null
 fi
-mkdir -p "$home"/{lock,state,cache,run,log}
-[[ -e $home/short ]] || ln -sfn "$(mktemp -d /tmp/arden-samba.XXXXXX)" "$home/short"
-short=$(readlink "$home/short")
-mkdir -p "$short"/{private,rpc}
+mkdir -p "${link%/*}"
+if [[ ! -L $link ]]; then
+  home=$(mktemp -d /tmp/arden-samba.XXXXXX)
+  [[ ! -e $link ]] || { rmdir "$home"; mv "$link" "$home"; }
+  ln -s "$home" "$link"
+fi
+home=$(readlink "$link")
+mkdir -p "$home"/{private,lock,state,cache,run,rpc,log}
 modules=io_uring sync=no
 [[ $mode == plain ]] || modules='acl_xattr streams_xattr io_uring'
 [[ $mode != durable ]] || modules='acl_xattr streams_xattr' sync=yes
@@ -31,12 +36,12 @@ modules=io_uring sync=no
 [global]
   server role = standalone server
   smb ports = $port
-  private dir = $short/private
+  private dir = $home/private
   lock directory = $home/lock
   state directory = $home/state
   cache directory = $home/cache
   pid directory = $home/run
-  ncalrpc dir = $short/rpc
+  ncalrpc dir = $home/rpc
   log file = $home/log/%m.log
   log level = ${SAMBA_LOG:-0}
   passdb backend = tdbsam
