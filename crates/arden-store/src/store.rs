@@ -153,6 +153,11 @@ pub trait FileStore: Send + Sync {
     /// component it is `Found` as itself, with ATTR_REPARSE_POINT.
     /// OBJECT_PATH_NOT_FOUND when a component before the last is missing or not a directory.
     fn lookup(&self, path: &NtPath) -> Result<Lookup>;
+    /// The same for somebody who is about to read the data, if it is a file: a store that has to open something for that
+    /// may do so here.
+    fn lookup_to_read(&self, path: &NtPath) -> Result<Lookup> {
+        self.lookup(path)
+    }
     /// By 64-bit id, for FILE_OPEN_BY_FILE_ID; NOT_SUPPORTED where the store cannot.
     fn lookup_id(&self, id: u64) -> Result<NodeRef>;
     /// Starts telling `sink` about changes anywhere below the root, made through this store or not.

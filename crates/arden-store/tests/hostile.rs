@@ -156,6 +156,36 @@ fn devices_pipes_and_sockets_do_not_exist() {
     assert!(started.elapsed() < Duration::from_secs(5), "nobody waits for the other end");
 }
 
+/// Somebody who will read gets a file opened at once, by what its directory's listing said it was.
+#[test]
+fn a_file_that_is_something_else_by_now_is_not_read() {
+    let p = Place::new();
+    let read = |name: &str| p.store.lookup_to_read(&NtPath::parse(name).unwrap());
+    for name in ["pipe", "link", "dir", "file"] {
+        let node = p.store.root().create_child(name, &plain(false)).unwrap();
+        node.write_at(0, b"old", Wait::Yes).unwrap();
+        drop(node);
+        assert!(matches!(read(name), Ok(Lookup::Found(_))), "{name}");
+        std::fs::remove_file(p.share(name)).unwrap();
+    }
+    assert!(Command::new("mkfifo").arg(p.share("pipe")).status().unwrap().success());
+    symlink(p.outside().join("secret"), p.share("link")).unwrap();
+    std::fs::create_dir(p.share("dir")).unwrap();
+    std::fs::write(p.share("file"), "new").unwrap();
+    assert_eq!(read("pipe").map(|_| ()), Err(NtStatus::ACCESS_DENIED));
+    let Ok(Lookup::Found(link)) = read("link") else { panic!("the link is there") };
+    assert_ne!(link.stat().unwrap().attributes & ATTR_REPARSE_POINT, 0);
+    let Ok(Lookup::Found(dir)) = read("dir") else { panic!("the directory is there") };
+    assert!(dir.is_directory() && dir.create_child("inside", &plain(false)).is_ok());
+    let Ok(Lookup::Found(file)) = read("FILE") else { panic!("the file is there") };
+    let mut buf = [0; 8];
+    assert_eq!(file.read_at(0, &mut buf, Wait::Yes), Ok(3));
+    assert_eq!(&buf[..3], b"new");
+    // Who came to read may write too.
+    file.write_at(0, b"NEW", Wait::Yes).unwrap();
+    assert_eq!(std::fs::read(p.share("file")).unwrap(), b"NEW");
+}
+
 #[test]
 fn names_that_no_client_could_say_are_left_out() {
     use std::os::unix::ffi::OsStrExt;

@@ -50,6 +50,11 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Default> Generations<K, V,
         self.young.insert(key, value);
     }
 
+    pub fn remove(&mut self, key: &K) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()

@@ -19,7 +19,7 @@ use super::{
     meta::Meta,
     moment::Moment,
     names::Listing,
-    sys::{self, InodeBuild, InodeKey, Kind, RawStat},
+    sys::{self, InodeBuild, InodeKey, Kind, RawStat, Stamp},
 };
 
 /// What the first descriptor of an inode can do.
@@ -27,7 +27,7 @@ use super::{
 pub enum PinMode {
     /// O_PATH: names the file, opens nothing.
     Path,
-    /// Open for reading: a directory just made.
+    /// Open for reading: a directory just made, or a file that is about to be read.
     Read,
     /// Open for reading and writing: the file was created by this descriptor.
     ReadWrite,
@@ -42,7 +42,7 @@ pub struct Inode {
     write: OnceLock<OwnedFd>,
     pub known: Mutex<Known>,
     /// What statx said, and in which moment.
-    seen: Mutex<Option<(u64, RawStat)>>,
+    seen: Mutex<Option<Seen>>,
     links: Mutex<Vec<Weak<Link>>>,
     pub dir: Option<Box<DirPart>>,
     /// Held over read-modify-write of streams and EAs.
@@ -52,6 +52,18 @@ pub struct Inode {
     /// When the last change of data was noted for the watcher.
     pub noted_ms: AtomicU64,
     table: Arc<InodeTable>,
+}
+
+/// A look at the file.
+struct Seen {
+    moment: u64,
+    stat: RawStat,
+    /// Arden changed data or names since, which moves the change time and nothing that attributes say.
+    outdated: bool,
+    /// The change time before such changes, where this look is from after them.
+    before: Option<Stamp>,
+    /// It was found by its name in this moment.
+    found: bool,
 }
 
 /// Metadata as last read, each with the change time that it belongs to.
@@ -168,8 +180,8 @@ impl Inode {
     /// As it was when this moment's first call looked. Not for those who are changing the file.
     pub fn seen(&self) -> rustix::io::Result<RawStat> {
         let Some(moment) = Moment::current() else { return self.stat() };
-        if let Some((_, stat)) = self.seen.lock().filter(|(at, _)| *at == moment) {
-            return Ok(stat);
+        if let Some(seen) = self.seen.lock().as_ref().filter(|s| s.moment == moment && !s.outdated) {
+            return Ok(seen.stat);
         }
         let stat = self.stat()?;
         self.note_seen(&stat);
@@ -178,14 +190,65 @@ impl Inode {
 
     /// `stat` is fresh.
     pub fn note_seen(&self, stat: &RawStat) {
-        if let Some(moment) = Moment::current() {
-            *self.seen.lock() = Some((moment, *stat));
-        }
+        self.note(stat, false);
+    }
+
+    /// `stat` is fresh, and was found by the name that the file's link has.
+    pub fn note_found(&self, stat: &RawStat) {
+        self.note(stat, true);
+    }
+
+    fn note(&self, stat: &RawStat, found: bool) {
+        let Some(moment) = Moment::current() else { return };
+        let mut seen = self.seen.lock();
+        let last = seen.take().filter(|s| s.moment == moment);
+        let before = last.as_ref().filter(|s| s.outdated).map(|s| s.before.unwrap_or(s.stat.ctime));
+        let found = found || last.is_some_and(|s| s.found);
+        *seen = Some(Seen { moment, stat: *stat, outdated: false, before, found });
+    }
+
+    /// Whether this moment has found it by its name already.
+    pub fn is_found(&self) -> bool {
+        let moment = Moment::current();
+        self.seen.lock().as_ref().is_some_and(|s| s.found && moment == Some(s.moment))
     }
 
     /// Something about the file changes.
     pub fn forget_seen(&self) {
         *self.seen.lock() = None;
+    }
+
+    /// Arden changes the file's data, or a name of it or in it, and no attribute.
+    pub fn outdate_seen(&self) {
+        let mut seen = self.seen.lock();
+        let moment = Moment::current();
+        match seen.as_mut().filter(|s| moment == Some(s.moment)) {
+            Some(seen) => seen.outdated = true,
+            None => *seen = None,
+        }
+    }
+
+    /// Whether `outdate_seen` was called in this moment, after a look that found the change time `at`.
+    pub fn is_outdated_from(&self, at: Stamp) -> bool {
+        let moment = Moment::current();
+        self.seen
+            .lock()
+            .as_ref()
+            .is_some_and(|s| s.outdated && moment == Some(s.moment) && s.before.unwrap_or(s.stat.ctime) == at)
+    }
+
+    /// The change time before what Arden did to data and names in this moment, where `stat` is the look after that.
+    pub fn before_own_changes(&self, stat: &RawStat) -> Option<Stamp> {
+        let moment = Moment::current();
+        let seen = self.seen.lock();
+        seen.as_ref().filter(|s| moment == Some(s.moment) && s.stat.ctime == stat.ctime)?.before
+    }
+
+    /// What was known before those changes is known after them now.
+    pub fn note_carried_over(&self) {
+        if let Some(seen) = self.seen.lock().as_mut() {
+            seen.before = None;
+        }
     }
 
     /// The name `name` in `parent`, shared with everyone who uses it.
@@ -324,6 +387,9 @@ impl InodeTable {
         let mut shard = self.shard(key).lock();
         if let Some(inode) = shard.get(&key).and_then(Weak::upgrade) {
             drop(shard);
+            if pin_mode == PinMode::Read && inode.pin_mode == PinMode::Path {
+                let _ = inode.read.set(pin);
+            }
             let link = match place {
                 Some((parent, name)) => inode.link(parent, name),
                 None => Arc::new(Link::new(None, "")),

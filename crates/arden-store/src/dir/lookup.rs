@@ -16,7 +16,7 @@ use super::{
     SPILL_DIRECTORY, Shared,
     inode::{DirNames, DirPart, Inode, Link, PinMode},
     names::{self, Found, Listing, ReadError},
-    sys::{self, Kind, RawStat},
+    sys::{self, InodeKey, Kind, RawStat},
 };
 use crate::{
     name::{NtPath, PathWants, eq_fold, may_be_made_short},
@@ -38,7 +38,8 @@ enum Step {
 }
 
 impl Shared {
-    pub fn lookup(self: &Arc<Self>, path: &NtPath) -> Result<Lookup> {
+    /// `reads`: whoever asks will read the data of the file.
+    pub fn lookup(self: &Arc<Self>, path: &NtPath, reads: bool) -> Result<Lookup> {
         let mut here = self.root.clone();
         let Some((last, parents)) = path.components.split_last() else {
             return self.finish(path, here, self.root_link.clone());
@@ -55,7 +56,7 @@ impl Shared {
                 }
             }
         }
-        match self.child(&here, last)? {
+        match self.child(&here, last, reads && path.stream.is_none())? {
             Some((inode, link)) => self.finish(path, inode, link),
             None => {
                 let link = dir_part(&here)?.link.clone();
@@ -92,7 +93,7 @@ impl Shared {
         if let Some(known) = self.known_subdirectory(dir, part, name) {
             return Ok(Step::Into(known));
         }
-        let Some((inode, link)) = self.child(dir, name)? else { return Ok(Step::Missing) };
+        let Some((inode, link)) = self.child(dir, name, false)? else { return Ok(Step::Missing) };
         let stat = inode.seen().map_err(sys::status)?;
         if inode.kind == Kind::Symlink || self.meta(&inode, &stat)?.reparse_tag != 0 {
             return Ok(Step::Symlink(inode, link));
@@ -121,13 +122,14 @@ impl Shared {
         let (parent, real) = inode.dir.as_ref()?.link.standing()?;
         let still = Arc::ptr_eq(&parent, dir)
             && eq_fold(&real, name)
-            && match sys::stat_child(dir.pin(), &real) {
-                Ok(stat) if stat.key == inode.key => {
-                    inode.note_seen(&stat);
-                    true
-                }
-                _ => false,
-            };
+            && (inode.is_found()
+                || match sys::stat_child(dir.pin(), &real) {
+                    Ok(stat) if stat.key == inode.key => {
+                        inode.note_found(&stat);
+                        true
+                    }
+                    _ => false,
+                });
         if !still {
             part.subdirs.write().remove(name);
             return None;
@@ -143,22 +145,24 @@ impl Shared {
         }
     }
 
-    /// The file `name` in `dir`, in any case.
-    pub fn child(&self, dir: &Arc<Inode>, name: &str) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
+    /// The file `name` in `dir`, in any case. With `reads` it is opened for that, where it is known to be a regular file.
+    pub fn child(&self, dir: &Arc<Inode>, name: &str, reads: bool) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
         let part = dir_part(dir)?;
         if self.is_reserved(dir, name) {
             return Ok(None);
         }
         // What the listing says saves a look-up that would fail; only its "absent" has to be checked to be believed.
-        let hint = part.names.try_lock().and_then(|n| n.listing.as_ref().map(|l| l.find(name)));
-        match hint {
+        let hint = part.names.try_lock().and_then(|n| n.listing.as_ref().map(|l| l.find_kind(name)));
+        let how =
+            if reads && hint.as_ref().is_some_and(|(_, regular)| *regular) { PinMode::Read } else { PinMode::Path };
+        match hint.map(|(found, _)| found) {
             Some(Found::Absent) if self.listing_is_current(dir, part)? => {
                 return self.child_by_short_name(dir, part, name);
             }
             Some(Found::As(real)) => {
-                if let Some(found) = self.open_exact(dir, part, &real)? {
+                if let Some(found) = self.open_exact(dir, part, &real, how)? {
                     // A file with the very name that was asked for goes first.
-                    return match self.open_exact(dir, part, name)? {
+                    return match self.open_exact(dir, part, name, PinMode::Path)? {
                         Some(exact) => Ok(Some(exact)),
                         None => Ok(Some(found)),
                     };
@@ -166,7 +170,7 @@ impl Shared {
             }
             _ => {}
         }
-        if let Some(found) = self.open_exact(dir, part, name)? {
+        if let Some(found) = self.open_exact(dir, part, name, how)? {
             return Ok(Some(found));
         }
         // Only another spelling is left.
@@ -178,13 +182,13 @@ impl Shared {
             match found {
                 Found::Absent => return self.child_by_short_name(dir, part, name),
                 Found::As(real) => {
-                    if let Some(found) = self.open_exact(dir, part, &real)? {
+                    if let Some(found) = self.open_exact(dir, part, &real, PinMode::Path)? {
                         return Ok(Some(found));
                     }
                 }
                 // It appeared between the two looks.
                 Found::Exact => {
-                    if let Some(found) = self.open_exact(dir, part, name)? {
+                    if let Some(found) = self.open_exact(dir, part, name, PinMode::Path)? {
                         return Ok(Some(found));
                     }
                 }
@@ -203,7 +207,7 @@ impl Shared {
             return Ok(None);
         }
         let real = part.names.lock().listing.as_ref().and_then(|l| l.find_short(name));
-        real.map_or(Ok(None), |real| self.open_exact(dir, part, &real))
+        real.map_or(Ok(None), |real| self.open_exact(dir, part, &real, PinMode::Path))
     }
 
     /// Clients cannot name what Arden keeps for itself in the root.
@@ -211,8 +215,18 @@ impl Shared {
         name.starts_with('.') && dir.key == self.root.key && eq_fold(name, SPILL_DIRECTORY)
     }
 
-    fn open_exact(&self, dir: &Arc<Inode>, part: &DirPart, name: &str) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
-        let pin = match sys::pin_child(dir.pin(), name) {
+    /// `how`: for reading only what was a regular file a moment ago. What it is now is checked before anybody reads.
+    fn open_exact(
+        &self,
+        dir: &Arc<Inode>,
+        part: &DirPart,
+        name: &str,
+        how: PinMode,
+    ) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
+        let opened = if how == PinMode::Read { sys::open_child(dir.pin(), name, false).ok() } else { None };
+        // The server may lack the right to read it, or it is something else by now.
+        let how = if opened.is_some() { how } else { PinMode::Path };
+        let pin = match opened.map_or_else(|| sys::pin_child(dir.pin(), name), Ok) {
             Ok(pin) => pin,
             Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::ILSEQ) => return Ok(None),
             Err(e) => return Err(sys::status(e)),
@@ -222,7 +236,7 @@ impl Shared {
             drop(part.names.lock());
         }
         let stat = sys::stat_fd(sys::fd(&pin)).map_err(sys::status)?;
-        self.enter(dir, name, pin, PinMode::Path, &stat).map(Some)
+        self.enter(dir, name, pin, how, &stat).map(Some)
     }
 
     /// Devices, sockets and pipes are refused.
@@ -236,22 +250,27 @@ impl Shared {
     ) -> Result<(Arc<Inode>, Arc<Link>)> {
         let kind = stat.kind.ok_or(NtStatus::ACCESS_DENIED)?;
         let (inode, link) = self.table.enter(stat.key, kind, pin, mode, Some((dir, name)));
-        inode.note_seen(stat);
-        let name = link.place.lock().name.clone();
-        self.places.lock().insert(stat.key.ino, (dir.key, name));
+        inode.note_found(stat);
+        self.note_place(stat.key.ino, dir.key, &link.place.lock().name);
         Ok((inode, link))
     }
 
+    pub fn note_place(&self, ino: u64, dir: InodeKey, name: &Arc<str>) {
+        let mut places = self.places.lock();
+        if places.with(&ino, |(d, n)| *d == dir && **n == **name) != Some(true) {
+            places.insert(ino, (dir, name.clone()));
+        }
+    }
+
     fn listing_is_current(&self, dir: &Arc<Inode>, part: &DirPart) -> Result<bool> {
-        let stat = dir.stat().map_err(sys::status)?;
-        dir.note_seen(&stat);
+        let stat = dir.seen().map_err(sys::status)?;
         let names = part.names.lock();
         Ok(names.listing.as_ref().is_some_and(|l| l.is_current(stat.ctime)))
     }
 
     /// Which spelling of `name` is in `dir`, and the directory's statx from before. `names` is the directory's, locked.
     pub fn find_name(&self, dir: &Arc<Inode>, names: &mut DirNames, name: &str) -> Result<(Found, RawStat)> {
-        let stat = dir.stat().map_err(sys::status)?;
+        let stat = dir.seen().map_err(sys::status)?;
         names.used = self.clock.fetch_add(1, Ordering::Relaxed);
         if let Some(listing) = names.listing.as_ref().filter(|l| l.is_current(stat.ctime)) {
             return Ok((listing.find(name), stat));
@@ -318,8 +337,8 @@ impl Shared {
         before: &RawStat,
         change: impl FnOnce(&mut Listing),
     ) -> Result<()> {
-        dir.forget_seen();
-        let after = dir.stat().map_err(sys::status)?;
+        dir.outdate_seen();
+        let after = dir.seen().map_err(sys::status)?;
         self.restamp(dir, before.ctime, &after);
         if let Some(listing) = names.listing.as_mut() {
             change(listing);
@@ -354,7 +373,7 @@ impl Shared {
             },
         };
         let Some(part) = &parent.dir else { return Ok(None) };
-        Ok(self.open_exact(&parent, part, &name)?.filter(|(inode, _)| inode.key.ino == ino))
+        Ok(self.open_exact(&parent, part, &name, PinMode::Path)?.filter(|(inode, _)| inode.key.ino == ino))
     }
 }
 

@@ -79,6 +79,9 @@ impl Shared {
         if let Some(meta) = inode.known.lock().meta.as_ref().filter(|m| m.at == stat.ctime) {
             return Ok(meta.clone());
         }
+        if let Some(meta) = self.carry_over(inode, stat) {
+            return Ok(meta);
+        }
         if let Some(meta) = self.cached_meta(stat) {
             inode.known.lock().meta = Some(meta.clone());
             return Ok(meta);
@@ -95,6 +98,43 @@ impl Shared {
         };
         self.remember(inode, stat, meta.clone());
         Ok(meta)
+    }
+
+    /// What was known before Arden changed the file's data or name in this moment: its attributes are what they were.
+    /// Who changes attributes meanwhile either remembers the new ones afterwards or forgets all (`forget_meta`).
+    fn carry_over(&self, inode: &Inode, stat: &RawStat) -> Option<Meta> {
+        let before = inode.before_own_changes(stat)?;
+        if !self.may_remember(stat.ctime) {
+            return None;
+        }
+        let mut known = inode.known.lock();
+        let meta = known.meta.as_mut().filter(|m| m.at == before)?;
+        meta.at = stat.ctime;
+        meta.change = None;
+        // Under the lock, so that nobody's forgetting comes between the two.
+        self.cache_meta(stat, meta.clone());
+        inode.note_carried_over();
+        Some(meta.clone())
+    }
+
+    /// The last user of a file in this moment goes, who wrote to it: what is known outlives that for who opens it next.
+    pub fn keep_known(&self, inode: &Inode) {
+        let at = match inode.known.lock().meta.as_ref() {
+            Some(meta) => meta.at,
+            None => return,
+        };
+        if inode.is_outdated_from(at)
+            && let Ok(stat) = inode.seen()
+        {
+            self.carry_over(inode, &stat);
+        }
+    }
+
+    /// Attributes of `inode` were changed by somebody who does not say to what.
+    pub fn forget_meta(&self, inode: &Inode) {
+        let mut known = inode.known.lock();
+        known.meta = None;
+        self.metas[inode.key.ino as usize % META_SHARDS].lock().remove(&inode.key);
     }
 
     /// What is remembered of the file that `stat` describes, if it is still true.

@@ -292,7 +292,11 @@ impl FileStore for DirStore {
     }
 
     fn lookup(&self, path: &NtPath) -> Result<Lookup> {
-        self.shared.lookup(path)
+        self.shared.lookup(path, false)
+    }
+
+    fn lookup_to_read(&self, path: &NtPath) -> Result<Lookup> {
+        self.shared.lookup(path, true)
     }
 
     fn lookup_id(&self, id: u64) -> Result<NodeRef> {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::RawDir;
+use rustix::fs::{FileType, RawDir};
 
 use super::sys::{self, Stamp};
 use crate::name::{eq_fold, fold_char, short_name};
@@ -68,6 +68,8 @@ const NONE: u32 = u32::MAX;
 struct Slot {
     offset: u32,
     len: u16,
+    /// It was a regular file when it was entered here.
+    regular: bool,
     next: u32,
 }
 
@@ -122,8 +124,8 @@ impl Listing {
             read_took: Duration::ZERO,
         };
         let mut over = false;
-        each_name(dir, |name| {
-            listing.insert(name);
+        each_name(dir, |name, kind| {
+            listing.insert(name, kind == FileType::RegularFile);
             over = listing.bytes() > bytes_max;
             !over
         })
@@ -163,21 +165,26 @@ impl Listing {
     }
 
     pub fn find(&self, name: &str) -> Found {
-        let mut best: Option<&str> = None;
+        self.find_kind(name).0
+    }
+
+    /// The same, and whether it was a regular file.
+    pub fn find_kind(&self, name: &str) -> (Found, bool) {
+        let mut best: Option<(&str, bool)> = None;
         let mut at = self.first.get(&fold_hash(name)).copied().unwrap_or(NONE);
         while at != NONE {
             let slot = self.slots[at as usize];
             let here = self.name(slot);
             if here == name {
-                return Found::Exact;
+                return (Found::Exact, slot.regular);
             }
             // Of several spellings always the same one wins.
-            if eq_fold(here, name) && best.is_none_or(|b| here < b) {
-                best = Some(here);
+            if eq_fold(here, name) && best.is_none_or(|(b, _)| here < b) {
+                best = Some((here, slot.regular));
             }
             at = slot.next;
         }
-        best.map_or(Found::Absent, |n| Found::As(n.to_owned()))
+        best.map_or((Found::Absent, false), |(name, regular)| (Found::As(name.to_owned()), regular))
     }
 
     /// The only name whose 8.3 name this is.
@@ -203,7 +210,7 @@ impl Listing {
         found.map(str::to_owned)
     }
 
-    pub fn insert(&mut self, name: &str) {
+    pub fn insert(&mut self, name: &str, regular: bool) {
         if self.find(name) == Found::Exact || name.len() > usize::from(u16::MAX) {
             return;
         }
@@ -211,7 +218,7 @@ impl Listing {
             self.compact();
         }
         let head = self.first.entry(fold_hash(name)).or_insert(NONE);
-        let slot = Slot { offset: self.text.len() as u32, len: name.len() as u16, next: *head };
+        let slot = Slot { offset: self.text.len() as u32, len: name.len() as u16, regular, next: *head };
         let at = if self.free == NONE {
             self.slots.push(slot);
             self.slots.len() as u32 - 1
@@ -240,7 +247,7 @@ impl Listing {
                 } else {
                     self.first.insert(hash, slot.next);
                 }
-                self.slots[at as usize] = Slot { offset: 0, len: 0, next: self.free };
+                self.slots[at as usize] = Slot { offset: 0, len: 0, regular: false, next: self.free };
                 self.free = at;
                 self.dead_bytes += slot.len as usize;
                 self.count -= 1;
@@ -279,14 +286,14 @@ fn is_older_than(stamp: Stamp, age: Duration) -> bool {
     stamp + age < now
 }
 
-/// Calls `f` for each name in `dir` that is UTF-8, `.` and `..` left out, until it answers false.
-pub fn each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&str) -> bool) -> rustix::io::Result<()> {
+/// Calls `f` for each name in `dir` that is UTF-8 and what it is, `.` and `..` left out, until it answers false.
+pub fn each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&str, FileType) -> bool) -> rustix::io::Result<()> {
     let mut buf = vec![MaybeUninit::uninit(); 32 * 1024];
     let mut entries = RawDir::new(dir, &mut buf);
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { continue };
-        if name != "." && name != ".." && !f(name) {
+        if name != "." && name != ".." && !f(name, entry.file_type()) {
             break;
         }
     }
@@ -296,7 +303,7 @@ pub fn each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&str) -> bool) -> rustix
 /// Looks for a spelling of `name` without keeping anything: for directories too large for a listing.
 pub fn scan(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<Found> {
     let mut found = Found::Absent;
-    each_name(dir, |here| {
+    each_name(dir, |here, _| {
         if here == name {
             found = Found::Exact;
             return false;
@@ -342,7 +349,7 @@ mod tests {
             let n = state >> 33;
             let name = format!("{}{}", ["file", "File", "FILE", "fäle", "FÄLE"][(n % 5) as usize], n / 5 % 300);
             if n % 7 < 4 {
-                listing.insert(&name);
+                listing.insert(&name, n % 2 == 0);
                 if !plain.contains(&name) {
                     plain.push(name.clone());
                 }

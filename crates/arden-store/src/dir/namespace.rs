@@ -108,7 +108,7 @@ impl Shared {
                 return Err(e);
             }
         };
-        self.names_changed(dir, &mut names, &before, |l| l.insert(name))?;
+        self.names_changed(dir, &mut names, &before, |l| l.insert(name, !new.directory))?;
         drop(creating);
         drop(names);
         let mode = if new.directory { PinMode::Read } else { PinMode::ReadWrite };
@@ -162,7 +162,7 @@ impl Shared {
     pub fn unlink(&self, inode: &Arc<Inode>, link: &Arc<Link>) -> Result<()> {
         let (dir, name) = self.standing(inode, link)?;
         let mut names = dir_part(&dir)?.names.lock();
-        let before = dir.stat().map_err(sys::status)?;
+        let before = dir.seen().map_err(sys::status)?;
         let stat = self.verify(&dir, &name, inode)?;
         let flags = if inode.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let _changing = self.changing([&dir]);
@@ -171,7 +171,7 @@ impl Shared {
             Errno::NOTEMPTY | Errno::EXIST => NtStatus::DIRECTORY_NOT_EMPTY,
             e => sys::status(e),
         })?;
-        inode.forget_seen();
+        inode.outdate_seen();
         inode.forget_name(&dir, &name);
         self.tunnel.remember(dir.key, &name);
         self.names_changed(&dir, &mut names, &before, |l| l.remove(&name))?;
@@ -212,10 +212,10 @@ impl Shared {
         }
         let (from, old) = self.standing(inode, link)?;
         let mut locks = self.lock_two(&from, to)?;
-        let from_before = from.stat().map_err(sys::status)?;
+        let from_before = from.seen().map_err(sys::status)?;
         let before = match Arc::ptr_eq(&from, to) {
             true => (from_before, from_before),
-            false => (from_before, to.stat().map_err(sys::status)?),
+            false => (from_before, to.seen().map_err(sys::status)?),
         };
         self.verify(&from, &old, inode)?;
         let target = match self.find_name(to, locks.to(), name)?.0 {
@@ -236,22 +236,23 @@ impl Shared {
             Some(target) => self.rename_over(&from, &old, to, &target, name, &mut locks)?,
             None => rename_new(&from, &old, to, name)?,
         }
-        inode.forget_seen();
+        inode.outdate_seen();
+        let regular = inode.kind == Kind::File;
         {
             let mut place = link.place.lock();
             place.parent = Some(to.clone());
             place.name = name.into();
             place.unsynced = true;
         }
-        self.places.lock().insert(inode.key.ino, (to.key, name.into()));
+        self.note_place(inode.key.ino, to.key, &link.place.lock().name);
         if locks.to.is_none() {
             return self.names_changed(&from, &mut locks.from, &before.0, |l| {
                 l.remove(&old);
-                l.insert(name);
+                l.insert(name, regular);
             });
         }
         self.names_changed(&from, &mut locks.from, &before.0, |l| l.remove(&old))?;
-        self.names_changed(to, locks.to(), &before.1, |l| l.insert(name))
+        self.names_changed(to, locks.to(), &before.1, |l| l.insert(name, regular))
     }
 
     /// Replaces `target`, another spelling of `name`, in one step; then corrects the spelling.
@@ -340,7 +341,7 @@ impl Shared {
                 l.remove(target);
             }
             if linked.is_ok() {
-                l.insert(name);
+                l.insert(name, inode.kind == Kind::File);
             }
         })?;
         linked.map_err(sys::status)

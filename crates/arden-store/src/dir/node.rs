@@ -54,6 +54,12 @@ impl DirNode {
     }
 }
 
+impl Drop for DirNode {
+    fn drop(&mut self) {
+        self.store.keep_known(&self.inode);
+    }
+}
+
 pub fn own(node: &dyn Node) -> Result<&DirNode> {
     node.as_any().downcast_ref::<DirNode>().ok_or(NtStatus::NOT_SAME_DEVICE)
 }
@@ -108,12 +114,12 @@ impl Node for DirNode {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], _wait: Wait) -> Result<()> {
-        let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = &self.stream {
+            let mut changing = self.store.note_change(&self.inode, &self.link);
             changing.everything();
             return self.store.write_stream(&self.inode, &DirNode::stream_name(stream)?, offset, bytes);
         }
-        let _changing = changing.data_only();
+        let _changing = self.store.note_data_change(&self.inode, &self.link);
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::status)?;
         data::write_at(fd, offset, bytes)
     }
@@ -223,7 +229,9 @@ impl Node for DirNode {
 
     fn create_stream(&self, name: &str) -> Result<NodeRef> {
         let _changing = self.store.note_change(&self.inode, &self.link);
-        self.store.create_stream(&self.inode, name)?;
+        let created = self.store.create_stream(&self.inode, name);
+        self.store.forget_meta(&self.inode);
+        created?;
         Ok(self.store.stream_node(self.inode.clone(), self.link.clone(), name.to_owned()))
     }
 
@@ -237,7 +245,9 @@ impl Node for DirNode {
     fn set_eas(&self, eas: &[Ea]) -> Result<()> {
         let _changing = self.store.note_change(&self.inode, &self.link);
         let _lock = self.inode.streams.lock();
-        ea::write(self.reading()?, eas)
+        let written = ea::write(self.reading()?, eas);
+        self.store.forget_meta(&self.inode);
+        written
     }
 
     fn reparse(&self) -> Result<(u32, Vec<u8>)> {
@@ -321,7 +331,9 @@ impl Node for DirNode {
             changing.everything();
             let mut state = stream.current.lock();
             if !std::mem::replace(&mut state.gone, true) {
-                self.store.delete_stream(&self.inode, &state.name)?;
+                let deleted = self.store.delete_stream(&self.inode, &state.name);
+                self.store.forget_meta(&self.inode);
+                return deleted;
             }
             return Ok(());
         }

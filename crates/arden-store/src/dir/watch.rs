@@ -151,6 +151,13 @@ impl Shared {
     }
 
     /// Arden is about to change data or attributes of the file that `link` names.
+    /// Nothing but the data of the file or its size is about to change.
+    pub fn note_data_change(&self, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
+        inode.outdate_seen();
+        self.note_for_watchers(inode, link);
+        self.changing([inode]).data_only()
+    }
+
     pub fn note_change(&self, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
         inode.forget_seen();
         self.note_for_watchers(inode, link);
@@ -327,7 +334,7 @@ impl Watcher {
                 if !directory {
                     continue;
                 }
-                let Ok(Some((sub, _))) = store.child(&dir, &name) else { continue };
+                let Ok(Some((sub, _))) = store.child(&dir, &name, false) else { continue };
                 match self.add(&sub, guards) {
                     Ok(_) => todo.push(sub),
                     Err(NtStatus::INSUFFICIENT_RESOURCES) => return,
@@ -461,7 +468,7 @@ impl Watcher {
         }
         if directory
             && !recursive.is_empty()
-            && let Ok(Some((sub, _))) = store.child(dir, name)
+            && let Ok(Some((sub, _))) = store.child(dir, name, false)
             && self.add(&sub, recursive) == Ok(true)
         {
             self.watch_below(store, &sub, recursive, flags.contains(ReadFlags::CREATE));
@@ -503,7 +510,7 @@ struct Moved {
 fn child_names(store: &Shared, dir: &Arc<Inode>) -> Vec<String> {
     let mut out = Vec::new();
     if let Ok(fd) = names::open_for_reading(dir.pin()) {
-        let _ = names::each_name(sys::fd(&fd), |name| {
+        let _ = names::each_name(sys::fd(&fd), |name, _| {
             if is_presentable(name) && !store.is_reserved(dir, name) {
                 out.push(name.to_owned());
             }

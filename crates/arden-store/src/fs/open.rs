@@ -67,11 +67,16 @@ impl Fs {
             self.check_writable()?;
         }
         let desired = desired(r)?;
+        let reads = desired & (FILE_READ_DATA | FILE_EXECUTE) != 0 && r.options & OPT_DIRECTORY_FILE == 0;
         for _ in 0..RACES_MAX {
             let seen = self.table.unlinks.load(Ordering::Acquire);
             let lookup = match r.by_id {
                 Some(id) => Lookup::Found(self.store.lookup_id(id)?),
-                None => self.store.lookup(r.path).map_err(|e| match e {
+                None => match reads {
+                    true => self.store.lookup_to_read(r.path),
+                    false => self.store.lookup(r.path),
+                }
+                .map_err(|e| match e {
                     // A directory by the name of its data, asked for as a directory.
                     NtStatus::FILE_IS_A_DIRECTORY if r.options & OPT_DIRECTORY_FILE != 0 => NtStatus::NOT_A_DIRECTORY,
                     e => e,

@@ -37,3 +37,42 @@ fn own_changes_are_seen_at_once() {
         assert_eq!(w.list(&d, "*").unwrap().iter().filter(|n| n.ends_with(&i.to_string())).count(), 2);
     }
 }
+
+/// Writing and renaming move the change time and nothing else: what was known of the attributes holds on, and only that.
+#[test]
+fn attributes_are_known_over_own_changes_and_read_again_after_others() {
+    let w = World::new();
+    let attributes = |path: &str| {
+        let f = w.open(want(path).existing().access(FILE_READ_ATTRIBUTES));
+        let stat = w.fs.stat(&f).unwrap().stat;
+        w.close(f);
+        (stat.attributes, stat.ea_size != 0, stat.end_of_file)
+    };
+    let ea = |value: &[u8]| [arden_store::store::Ea { name: "E".into(), flags: 0, value: value.to_vec() }];
+    w.close(w.open(want("f").attributes(ATTR_HIDDEN)));
+    for round in 0..3u64 {
+        {
+            let _moment = Moment::begin();
+            let f = w.open(want("f").existing());
+            for i in 0..3 {
+                w.write(&f, round * 300 + i * 100, &[1; 100]).unwrap();
+                assert_eq!(w.fs.stat(&f).unwrap().stat.end_of_file, round * 300 + (i + 1) * 100);
+            }
+            // In the middle of it somebody gives the file an attribute, and takes it away again in the next round.
+            w.fs.set_eas(&f, &ea(if round % 2 == 0 { &[1] } else { &[] })).unwrap();
+            w.write(&f, 0, &[2; 100]).unwrap();
+            w.rename(&f, "g", false).unwrap();
+            w.rename(&f, "f", false).unwrap();
+            w.close(f);
+        }
+        let _moment = Moment::begin();
+        assert_eq!(attributes("f"), (ATTR_HIDDEN | ATTR_ARCHIVE, round % 2 == 0, (round + 1) * 300), "round {round}");
+    }
+    // Outside of Arden, between two messages.
+    let path = w.dir.join("f");
+    rustix::fs::setxattr(&path, "user.E2", b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    std::fs::write(&path, "short").unwrap();
+    assert_eq!(attributes("f"), (ATTR_HIDDEN | ATTR_ARCHIVE, true, 5));
+    rustix::fs::removexattr(&path, "user.DOSATTRIB").unwrap();
+    assert_eq!(attributes("f").0 & ATTR_HIDDEN, 0);
+}
