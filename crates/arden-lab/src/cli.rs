@@ -9,6 +9,7 @@ use crate::{
     client::Protection,
     compare,
     daemon::Home,
+    experiment::systems::Store,
     experiment_cli, fail,
     load::{Access, Live, profile},
     outcome::Outcome,
@@ -94,6 +95,9 @@ pub struct ExperimentArgs {
     /// The program to start when no target is named [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub arden: Option<PathBuf>,
+    /// What the shares of an Arden that is started lie on
+    #[arg(long, value_enum, default_value_t)]
+    pub store: Store,
     /// Script that starts and stops Samba (tests/peers/samba.sh of the sources), to compare with
     #[arg(long, value_name = "SCRIPT")]
     pub samba: Option<PathBuf>,

@@ -12,7 +12,7 @@ use crate::{
     cli::{self, AdviseArgs, ExperimentArgs, Which},
     experiment::{
         Options, e1, e2, e3, e6,
-        systems::{self, Kinds, System, Wanted},
+        systems::{self, Kinds, Store, System, Wanted},
     },
     fail,
     load::Live,
@@ -91,7 +91,9 @@ pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
         against: args.against.clone(),
         against_safe: args.against_safe.clone(),
         arden: args.arden.clone().or_else(own_program),
+        store: args.store,
         samba: args.samba.clone(),
+        scale,
     };
     view.say("starting what is measured");
     // E3 has disks, not servers.
@@ -104,6 +106,13 @@ pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
     outcome.set("time limit", format!("{limit:?}"));
     if servers {
         outcome.set("seed", options.seed);
+        if args.target.is_none() {
+            let store = match args.store {
+                Store::Volume => "a volume on a mirror of two disk files",
+                Store::Dir => "a directory",
+            };
+            outcome.set("Arden's shares", store);
+        }
         outcome.set("protection", format!("{:?}, more where the server demands it", wire.protection));
     }
     describe(&mut outcome, &systems);

@@ -124,6 +124,35 @@ pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&st
     Ok(running)
 }
 
+/// Starts `program` with a volume on a mirror of two disk files of `disk_bytes`, and shares of it: name, and an option of
+/// `arden share add`.
+pub fn arden_on_volume(
+    program: &Path,
+    work: &Path,
+    disk_bytes: u64,
+    shares: &[(&str, Option<&str>)],
+) -> Result<Running> {
+    let running = arden_with(program, work, &[])?;
+    let disks: Vec<PathBuf> = ["disk0", "disk1"].iter().map(|d| work.join(d)).collect();
+    for disk in &disks {
+        fs::File::create(disk)?.set_len(disk_bytes)?;
+    }
+    let state = work.join("state");
+    let arden = || {
+        let mut command = Command::new(program);
+        command.arg("--state").arg(&state);
+        command
+    };
+    let size = (disk_bytes / 10 * 9 / (1 << 20) * (1 << 20)).to_string();
+    run(arden().args(["pool", "create", "tank"]).args(&disks))?;
+    run(arden().args(["space", "create", "mirror", "--pool", "tank", "--layout", "mirror2", "--size", &size]))?;
+    run(arden().args(["volume", "create", "files", "--space", "mirror"]))?;
+    for (name, option) in shares {
+        run(arden().args(["share", "add", name, "--volume", "files"]).args(option))?;
+    }
+    Ok(running)
+}
+
 /// Starts Samba in one of the modes of `script`.
 pub fn samba(script: &Path, mode: &str, work: &Path) -> Result<Running> {
     let port = free_port()?;

@@ -202,6 +202,15 @@ impl<'a> Writer<'a> {
         self.client.make_directory(path)
     }
 
+    /// After a failure: as much of the tree as there is.
+    pub fn remove_what_is_there(&mut self, root: &str, tree: &Tree) {
+        let files = tree.files.iter().flat_map(|(name, _)| [name.clone(), format!("{name}.tmp")]);
+        for name in files.chain(tree.folders.iter().rev().cloned()) {
+            let _ = self.client.delete(&format!("{root}\\{name}"));
+        }
+        let _ = self.client.delete(root);
+    }
+
     /// Removes a tree: files, then folders from the deepest.
     pub fn remove(&mut self, root: &str, tree: &Tree) -> Result<()> {
         for (name, _) in &tree.files {

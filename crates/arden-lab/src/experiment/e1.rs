@@ -1,14 +1,18 @@
 //! What continuous availability costs information workers: the same work on a share without it and on one with it.
 
-use std::time::Instant;
+use std::{
+    rc::Rc,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Instant,
+};
 
 use super::{
     Options, Pair, System, Variant,
     data::{Tree, Writer},
-    interleave, ratios,
+    interleave, ratios, safe_over_plain,
 };
 use crate::{
-    Result,
+    Result, fail,
     load::{Live, profile::size},
     outcome::Outcome,
     source::own_name,
@@ -22,10 +26,14 @@ const EXTEND_BYTES: usize = 64 << 10;
 enum Work {
     Create(u64),
     Copy(u64),
-    CopyTree(Tree),
-    Synchronise(Tree),
+    /// Files of a tree, so many at once.
+    CopyTree(Rc<Tree>, usize),
+    Synchronise(Rc<Tree>, usize),
     Extend(u64),
 }
+
+/// How many files robocopy copies at once with /MT, each of its threads on its own.
+const FILES_AT_ONCE: usize = 8;
 
 struct Test {
     name: String,
@@ -38,18 +46,20 @@ fn tests(o: &Options) -> Vec<Test> {
     let tree = |seed, files: usize, folders: usize, bytes: u64| {
         Tree::new(o.seed + seed, (files / part as usize).max(8), (folders / part as usize).max(4), bytes / part)
     };
-    let (user, redirected) = (tree(1, 1238, 96, 2 * GIB), tree(2, 4609, 143, 5 * GIB));
+    let (user, redirected) = (Rc::new(tree(1, 1238, 96, 2 * GIB)), Rc::new(tree(2, 4609, 143, 5 * GIB)));
     let test = |name: String, published, work| Test { name, published, work };
     let described = |t: &Tree| format!("{} files in {} folders, {}", t.files.len(), t.folders.len(), size(t.bytes()));
     vec![
         test(format!("create a file of {}", size(GIB / part)), 1.475, Work::Create(GIB / part)),
         test(format!("copy a file of {}", size(GIB / part)), 1.38, Work::Copy(GIB / part)),
-        test(format!("copy a user's tree: {}", described(&user)), 1.465, Work::CopyTree(user)),
+        test(format!("copy a user's tree: {}", described(&user)), 1.465, Work::CopyTree(user.clone(), 1)),
+        test(format!("the same, {FILES_AT_ONCE} files at once"), 1.465, Work::CopyTree(user, FILES_AT_ONCE)),
         test(
             format!("first sync of a redirected folder: {}", described(&redirected)),
             1.26,
-            Work::Synchronise(redirected),
+            Work::Synchronise(redirected.clone(), 1),
         ),
+        test(format!("this sync, {FILES_AT_ONCE} files at once"), 1.26, Work::Synchronise(redirected, FILES_AT_ONCE)),
         test("a program that extends its file as it writes".into(), 8.6, Work::Extend((2048 / part).max(16))),
     ]
 }
@@ -59,50 +69,73 @@ fn once(work: &Work, variant: &Variant, live: &Live) -> Result<f64> {
     let mut w = Writer::new(variant.file.connect()?, variant.mark, live);
     let base = &variant.file.path;
     let root = if base.is_empty() { own_name() } else { format!("{base}\\{}", own_name()) };
+    let mut helpers = Vec::new();
+    if let Work::CopyTree(_, n) | Work::Synchronise(_, n) = work {
+        for _ in 1..*n {
+            helpers.push(Writer::new(variant.file.connect()?, variant.mark, live));
+        }
+    }
     let began = Instant::now();
-    let mut only = Tree { folders: Vec::new(), files: Vec::new() };
-    let result = (|| match work {
-        Work::Create(bytes) => {
+    let result = match work {
+        Work::Create(bytes) => (|| {
             let id = w.create(&root)?;
             w.push(id, *bytes, 256 << 10)?;
             w.client.close(id)
-        }
+        })(),
         Work::Copy(bytes) => w.copy(&root, *bytes),
-        Work::Extend(steps) => {
+        Work::Extend(steps) => (|| {
             let id = w.create(&root)?;
             for i in 0..*steps {
                 w.set_end(id, (i + 1) * EXTEND_BYTES as u64)?;
                 w.write_at(id, i * EXTEND_BYTES as u64, EXTEND_BYTES)?;
             }
             w.client.close(id)
-        }
-        Work::CopyTree(tree) | Work::Synchronise(tree) => {
-            let sync = matches!(work, Work::Synchronise(_));
-            w.folder(&root)?;
-            for folder in &tree.folders {
-                w.folder(&format!("{root}\\{folder}"))?;
-                only.folders.push(folder.clone());
-            }
-            for (name, bytes) in &tree.files {
-                let path = format!("{root}\\{name}");
-                if sync {
-                    w.synchronise(&path, *bytes)?
-                } else {
-                    w.copy(&path, *bytes)?
-                }
-                only.files.push((name.clone(), *bytes));
-            }
-            Ok(())
-        }
-    })();
+        })(),
+        Work::CopyTree(tree, _) => put_tree(&mut w, &mut helpers, &root, tree, Writer::copy),
+        Work::Synchronise(tree, _) => put_tree(&mut w, &mut helpers, &root, tree, Writer::synchronise),
+    };
     let took = began.elapsed().as_secs_f64();
     let removed = match work {
-        Work::CopyTree(_) | Work::Synchronise(_) => w.remove(&root, &only),
+        // What is missing after a failure is no other failure.
+        Work::CopyTree(tree, _) | Work::Synchronise(tree, _) => match &result {
+            Ok(()) => w.remove(&root, tree),
+            Err(_) => {
+                w.remove_what_is_there(&root, tree);
+                Ok(())
+            }
+        },
         _ => w.client.delete(&root),
     };
     result?;
     removed?;
     Ok(took)
+}
+
+/// The folders, then the files: each writer takes the next that nobody has.
+fn put_tree<'a>(
+    first: &mut Writer<'a>,
+    others: &mut [Writer<'a>],
+    root: &str,
+    tree: &Tree,
+    put: impl Fn(&mut Writer<'a>, &str, u64) -> Result<()> + Sync,
+) -> Result<()> {
+    first.folder(root)?;
+    for folder in &tree.folders {
+        first.folder(&format!("{root}\\{folder}"))?;
+    }
+    let next = AtomicUsize::new(0);
+    let work = |w: &mut Writer<'a>| -> Result<()> {
+        while let Some((name, bytes)) = tree.files.get(next.fetch_add(1, Relaxed)) {
+            put(w, &format!("{root}\\{name}"), *bytes)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = others.iter_mut().map(|w| scope.spawn(|| work(w))).collect();
+        let mine = work(first);
+        let theirs = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| fail!("a writer stopped")));
+        theirs.fold(mine, Result::and)
+    })
 }
 
 pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
@@ -114,6 +147,7 @@ pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcom
         let left = o.limit.saturating_sub(began.elapsed()) / (n - i as u32);
         let seen = interleave(systems, &test.name, &pairs, left, live, view, |_, v| once(&test.work, v, live))?;
         outcome.ratios.extend(ratios(systems, &pairs, &seen, "s"));
+        outcome.ratios.extend(safe_over_plain(systems, &test.name, &seen, "s"));
         verdict(outcome);
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{Options, Pair, System, Variant, data::Writer, interleave, ratios};
+use super::{Options, Pair, System, Variant, data::Writer, interleave, ratios, safe_over_plain};
 use crate::{
     Result,
     load::{Live, profile::size},
@@ -42,6 +42,7 @@ pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcom
     let title = format!("copy {}", size(bytes));
     let seen = interleave(systems, &title, &pairs, o.limit, live, view, |_, v| once(bytes, v, live))?;
     outcome.ratios.extend(ratios(systems, &pairs, &seen, "s"));
+    outcome.ratios.extend(safe_over_plain(systems, "forced by the share, over cached", &seen, "s"));
     for system in systems {
         let of = |name: &str| outcome.ratios.iter().find(|r| r.config == system.name && r.name.starts_with(name));
         if let Some(marked) = of("every write") {

@@ -113,25 +113,47 @@ pub fn ratios(systems: &[System], pairs: &[Pair], seen: &Rounds, unit: &str) -> 
     let mut out = Vec::new();
     for (system, seen) in systems.iter().zip(seen) {
         for pair in pairs {
-            let ratio = of(seen, pair);
-            let short = (ratio.width() > WIDTH_MAX)
-                .then(|| format!("the time was over before the interval was under {:.0} %", WIDTH_MAX * 100.0));
-            out.push(Ratio {
-                config: system.name.clone(),
-                name: pair.name.clone(),
-                ratio,
-                published: pair.published,
-                rounds: seen[pair.a].len().min(seen[pair.b].len()),
-                a: seen[pair.a].clone(),
-                b: seen[pair.b].clone(),
-                a_name: system.variants[pair.a].name.clone(),
-                b_name: system.variants[pair.b].name.clone(),
-                unit: unit.to_string(),
-                short,
-            });
+            let (a, b) =
+                ((&*system.variants[pair.a].name, &seen[pair.a]), (&*system.variants[pair.b].name, &seen[pair.b]));
+            out.push(ratio(&system.name, &pair.name, pair.published, a, b, unit));
         }
     }
     out
+}
+
+/// The last variant of the first system, which is its safe one, over the first of the second: what safety costs beside
+/// somebody else's speed.
+pub fn safe_over_plain(systems: &[System], name: &str, seen: &Rounds, unit: &str) -> Option<Ratio> {
+    let ([ours, theirs], [seen_ours, seen_theirs]) = (systems, &seen[..]) else { return None };
+    let (a, b) = (ours.variants.last()?, theirs.variants.first()?);
+    let config = format!("{} {} over {} {}", ours.name, a.name, theirs.name, b.name);
+    Some(ratio(&config, name, None, (&a.name, seen_ours.last()?), (&b.name, seen_theirs.first()?), unit))
+}
+
+fn ratio(
+    config: &str,
+    name: &str,
+    published: Option<f64>,
+    (a_name, a): (&str, &Vec<f64>),
+    (b_name, b): (&str, &Vec<f64>),
+    unit: &str,
+) -> Ratio {
+    let ratio = stats::paired_ratio(a, b);
+    let short = (ratio.width() > WIDTH_MAX)
+        .then(|| format!("the time was over before the interval was under {:.0} %", WIDTH_MAX * 100.0));
+    Ratio {
+        config: config.to_string(),
+        name: name.to_string(),
+        ratio,
+        published,
+        rounds: a.len().min(b.len()),
+        a: a.clone(),
+        b: b.clone(),
+        a_name: a_name.to_string(),
+        b_name: b_name.to_string(),
+        unit: unit.to_string(),
+        short,
+    }
 }
 
 #[cfg(test)]

@@ -38,8 +38,26 @@ pub struct Wanted {
     pub against_safe: Option<String>,
     /// Started here when no target is named.
     pub arden: Option<PathBuf>,
+    /// What its shares lie on.
+    pub store: Store,
     pub samba: Option<PathBuf>,
+    /// How much smaller the data is than published.
+    pub scale: u64,
 }
+
+/// What the shares of an Arden lie on that is started here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Store {
+    /// A volume on a mirror of two disk files
+    #[default]
+    Volume,
+    /// A directory
+    Dir,
+}
+
+/// Room for what an experiment writes, twice, and for what was deleted and waits.
+const DISK_BYTES: u64 = 48 << 30;
+const DISK_BYTES_MIN: u64 = 2 << 30;
 
 /// Which variants an experiment needs, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,13 +110,23 @@ fn named(name: &str, url: &str, safe: Option<&str>, kinds: Kinds, wire: &Wire) -
 }
 
 /// Arden, started under `dir` with a plain and a safe share.
-fn own_arden(program: &Path, dir: &Path, kinds: Kinds, wire: &Wire) -> Result<System> {
+fn own_arden(program: &Path, dir: &Path, wanted: &Wanted, kinds: Kinds, wire: &Wire) -> Result<System> {
     let safe = if kinds == Kinds::Through { "--write-through" } else { "--ca" };
-    let mut shares = vec![("plain", "plain", None)];
+    let mut shares = vec![("plain", None)];
     if kinds != Kinds::Plain {
-        shares.push(("safe", "safe", Some(safe)));
+        shares.push(("safe", Some(safe)));
     }
-    let running = servers::arden_with(program, &dir.join("arden"), &shares)?;
+    let work = dir.join("arden");
+    let running = match wanted.store {
+        Store::Volume => {
+            let disk_bytes = (DISK_BYTES / wanted.scale.max(1)).max(DISK_BYTES_MIN);
+            servers::arden_on_volume(program, &work, disk_bytes, &shares)?
+        }
+        Store::Dir => {
+            let shares: Vec<_> = shares.iter().map(|(name, option)| (*name, *name, *option)).collect();
+            servers::arden_with(program, &work, &shares)?
+        }
+    };
     let safe = (share_of(&running, "safe", wire), if kinds == Kinds::Through { "write-through" } else { "CA" });
     let variants = variants(kinds, share_of(&running, "plain", wire), Some(safe));
     Ok(System { name: "Arden".to_string(), variants, server: Some(running.pid), owns: vec![running] })
@@ -125,7 +153,7 @@ pub fn open(wanted: &Wanted, kinds: Kinds, dir: &Path, wire: &Wire) -> Result<Ve
     let mut all = Vec::new();
     match (&wanted.target, &wanted.arden) {
         (Some(url), _) => all.push(named("the target", url, wanted.safe.as_deref(), kinds, wire)?),
-        (None, Some(program)) => all.push(own_arden(program, dir, kinds, wire)?),
+        (None, Some(program)) => all.push(own_arden(program, dir, wanted, kinds, wire)?),
         (None, None) => fail!("no server: --target smb://user@host/share, or --arden PROGRAM to start one"),
     }
     if let Some(url) = &wanted.against {
