@@ -1,6 +1,8 @@
 //! Reading and changing the data of files and streams. Small writes put whole blocks into the tree, by way of the
 //! journal; large ones go to fresh blocks of the device. Nothing that has a checksum is ever overwritten in place.
 
+use std::ops::Range;
+
 use arden_block::BLOCK_BYTES;
 use arden_store::store::{Result, Wait};
 use arden_wire::NtStatus;
@@ -43,6 +45,14 @@ const B: u64 = BLOCK_BYTES;
 pub struct Target<'a> {
     pub file: &'a OpenFile,
     pub stream: Option<&'a StreamRef>,
+}
+
+/// Whole blocks of a write that are on the device already, and that no file knows of yet.
+struct Ahead<'a> {
+    /// Blocks of the file.
+    blocks: Range<u64>,
+    reserved: Reserved<'a>,
+    extents: Vec<Extent>,
 }
 
 /// A change of one block that lies, or will lie, in the tree.
@@ -114,6 +124,12 @@ impl Volume {
         }
         Ok(out)
     }
+}
+
+/// Which blocks a large write of a file that ends at `eof` fills: its last one too where nothing comes after it.
+fn fresh_blocks(offset: u64, len: usize, eof: u64) -> Range<u64> {
+    let end = offset + len as u64;
+    offset.div_ceil(B)..if end >= eof { end.div_ceil(B) } else { end / B }
 }
 
 impl<'a> Target<'a> {
@@ -193,11 +209,14 @@ impl<'a> Target<'a> {
             // Cut where blocks end.
             let n = (self.vol().write_bytes_max() - (offset + at as u64) as usize % BLOCK).min(data.len() - at);
             self.vol().make_room()?;
+            let (from, part) = (offset + at as u64, &data[at..at + n]);
+            // Blocks that are nobody's yet need no lock: writes of one file go to the device side by side.
+            let ahead = if n < DIRECT_BYTES_MIN { None } else { Some(self.write_ahead(from, part)?) };
             let _lock = match wait {
                 Wait::Yes => self.file.data.write(),
                 Wait::No => self.file.data.try_write().ok_or(NtStatus::PENDING)?,
             };
-            seq = self.write_part(offset + at as u64, &data[at..at + n])?.max(seq);
+            seq = self.write_part(from, part, ahead)?.max(seq);
             at += n;
             if at == data.len() {
                 return Ok(seq);
@@ -205,7 +224,21 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn write_part(&self, offset: u64, data: &[u8]) -> Result<u64> {
+    /// Writes what fills whole blocks to fresh ones.
+    fn write_ahead(&self, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
+        let vol = self.vol();
+        let eof = self.load(&vol.reading())?.data().eof;
+        let blocks = fresh_blocks(offset, data.len(), eof);
+        let end = offset + data.len() as u64;
+        let reserved = vol.reserve(blocks.end - blocks.start)?;
+        let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
+        let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+        let extents = vol.write_blocks(&reserved, blocks.start, bytes)?;
+        Ok(Ahead { blocks, reserved, extents })
+    }
+
+    /// The file's data is locked.
+    fn write_part(&self, offset: u64, data: &[u8], ahead: Option<Ahead<'a>>) -> Result<u64> {
         let vol = self.vol();
         let (sid, eof) = {
             let s = self.load(&vol.reading())?;
@@ -213,23 +246,20 @@ impl<'a> Target<'a> {
         };
         let end = offset + data.len() as u64;
         let (first, last) = (offset / B, end.div_ceil(B));
-        let (mid_from, mid_to) = if data.len() < DIRECT_BYTES_MIN {
-            (last, last)
-        } else {
-            (offset.div_ceil(B), if end >= eof { last } else { end / B })
+        let ahead = match ahead {
+            // The file grew over the end of this write meanwhile.
+            Some(a) if a.blocks != fresh_blocks(offset, data.len(), eof) => {
+                drop(a);
+                Some(self.write_ahead(offset, data)?)
+            }
+            other => other,
         };
+        let (mid_from, mid_to) = ahead.as_ref().map_or((last, last), |a| (a.blocks.start, a.blocks.end));
         let mut edits = Vec::new();
         for block in (first..mid_from).chain(mid_to..last) {
             let (from, to) = ((block * B).max(offset), ((block + 1) * B).min(end));
             let bytes = &data[(from - offset) as usize..(to - offset) as usize];
             edits.push((block, self.edit(sid, eof, block, (from - block * B) as usize, bytes)?));
-        }
-        let mut reserved = vol.reserve(mid_to - mid_from)?;
-        let mut fresh = Vec::new();
-        if mid_from < mid_to {
-            let from = (mid_from * B - offset) as usize;
-            let to = ((mid_to * B).min(end) - offset) as usize;
-            fresh = vol.write_blocks(&reserved, mid_from, &data[from..to])?;
         }
         let mut t = vol.begin();
         let mut s = self.load(&t)?;
@@ -237,11 +267,11 @@ impl<'a> Target<'a> {
         for (block, edit) in edits {
             more += self.apply(&mut t, sid, block, edit)? as i64;
         }
-        if !fresh.is_empty() {
+        if let Some(a) = &ahead {
             more += (mid_to - mid_from) as i64 - t.unmap(sid, mid_from, mid_to)? as i64;
             t.data = true;
-            fresh.iter().for_each(|e| t.map_fresh(sid, e));
-            reserved.runs.iter().for_each(|r| t.enter(*r));
+            a.extents.iter().for_each(|e| t.map_fresh(sid, e));
+            a.reserved.runs.iter().for_each(|r| t.enter(*r));
         }
         let d = s.data_mut();
         d.blocks = d.blocks.saturating_add_signed(more);
@@ -249,7 +279,7 @@ impl<'a> Target<'a> {
         s.touch();
         s.save(&mut t);
         let seq = t.commit()?;
-        reserved.runs.clear();
+        ahead.into_iter().for_each(|mut a| a.reserved.runs.clear());
         Ok(seq)
     }
 
