@@ -8,7 +8,8 @@ use arden_block::sim::SimDisk;
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
 use arden_space::{
-    CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, read_header,
+    CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, Verifier,
+    read_header,
 };
 
 fn disks(n: usize, seed: u64) -> Vec<SimDisk> {
@@ -593,6 +594,68 @@ fn the_last_two_disks_of_a_group_return_one_after_the_other() {
             Box::pin(async move {
                 let pool = open(&rt, &all, &[pair[first]]).await.unwrap();
                 expect(&pool.space_named("s").unwrap(), 4, "on the one that returned last").await;
+            })
+        })
+        .unwrap();
+    }
+}
+
+/// Wherever a disk holds blocks full of `byte` they rot.
+async fn rot_blocks(rt: &Rt, disk: &SimDisk, byte: u8) -> usize {
+    let device = disk.attach(rt);
+    let mut found = 0;
+    for at in (0..device.info().size_bytes).step_by(BLOCK_BYTES as usize) {
+        if device.read(at, BLOCK_BYTES as usize).await.is_ok_and(|b| b.iter().all(|&x| x == byte)) {
+            disk.rot(at);
+            found += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn after_a_crash_no_copy_goes_over_another_where_checksums_tell_which_is_right() {
+    for bad in 0..2 {
+        let d = disks(2, 77 + bad as u64);
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let (_pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+                for i in 0..8 {
+                    space.write(i * 9 * BLOCK_BYTES, block(1), false).await.unwrap();
+                }
+                space.flush().await.unwrap();
+            })
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                assert_eq!(rot_blocks(&rt, &all[bad], 1).await, 8);
+                let pool = open(&rt, &all, &[]).await.unwrap();
+                let space = pool.space_named("s").unwrap();
+                assert!(space.begin_verifying(), "the crash left regions that may differ");
+                pool.resync().await.unwrap();
+                // The background has had its time too.
+                rt.sleep_ns(100_000_000).await;
+                let verify: Verifier = Rc::new(|_, b: &[u8]| b.iter().all(|&x| x == 1));
+                for i in 0..8 {
+                    let at = i * 9 * BLOCK_BYTES;
+                    space.heal_copies(at, BLOCK_BYTES as usize, &verify).await.unwrap();
+                    assert!(space.copies_pass(at, BLOCK_BYTES as usize, &verify).await.unwrap());
+                }
+                space.settle().await.unwrap();
+                assert!(!space.begin_verifying());
+                pool.close().await.unwrap();
+            })
+        })
+        .unwrap();
+        // Each disk alone holds it now.
+        let all = d.clone();
+        life(&d, None, |rt| {
+            Box::pin(async move {
+                let pool = open(&rt, &all, &[1 - bad]).await.unwrap();
+                expect(&pool.space_named("s").unwrap(), 1, "what was healed").await;
             })
         })
         .unwrap();

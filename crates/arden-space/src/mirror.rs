@@ -1,16 +1,18 @@
 //! Simple and mirrored layouts: writes in place to every copy, with the region marked in the
 //! log before the copies may differ; reads from the copy that answers soonest.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 
+use crate::bitmap::Bitmap;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::Item;
 use crate::map::{Group, ROTATING, Shape};
-use crate::pool::{GroupRt, Pool, SpaceRt};
+use crate::pool::{GroupRt, Pool, SpaceRt, User};
 use crate::slab::SlabUse;
 use crate::space::{Part, Space, Verifier, parts};
 
@@ -38,6 +40,21 @@ pub(crate) fn pieces(shape: &Shape, at: u64, len: u64) -> Vec<Piece> {
         pos += n;
     }
     out
+}
+
+/// How many regions are marked at most before anybody writes to them.
+const REGIONS_AHEAD_MAX: u32 = 32;
+
+/// Writes that run on from region to region would wait for the log at each: the longer the run of marked regions before
+/// `bits`, the more after them are marked in the same batch. None when nothing has to be marked.
+fn regions_ahead(durable: &Bitmap, bits: &[u32], count: u32) -> Range<u32> {
+    let (Some(&first), Some(&last)) = (bits.first(), bits.last()) else { return 0..0 };
+    let from = last + 1;
+    if bits.iter().all(|&b| durable.get(b as usize)) {
+        return from..from;
+    }
+    let run = (first.saturating_sub(REGIONS_AHEAD_MAX)..first).rev().take_while(|&b| durable.get(b as usize)).count();
+    from..(from + run as u32).min(count).max(from)
 }
 
 /// A copy of a piece, and the hold on its slab.
@@ -144,7 +161,11 @@ impl Space {
         if shape.layout.copies() > 1 {
             for p in &list {
                 let Some(g) = self.rt.group_rt(p.group) else { return Err(SpaceError::Closed) };
-                let bits = regions(&shape, p);
+                let mut bits = regions(&shape, p);
+                if self.is_whole(p.group) {
+                    let ahead = regions_ahead(&g.durable.borrow(), &bits, shape.dirty_bits() as u32);
+                    bits.extend(ahead);
+                }
                 touches.push(Touch::new(&g, bits.clone()));
                 self.pool.mark_dirty(&self.rt, p.group, &bits, false).await?;
             }
@@ -179,6 +200,12 @@ impl Space {
             let durable = rt.durable.borrow();
             regions(shape, p).iter().all(|&b| durable.get(b as usize))
         }) && !self.newer_elsewhere(offset, len)
+    }
+
+    /// No copy misses anything: what is marked needlessly is only forgotten again, never copied to a disk that returns.
+    fn is_whole(&self, group: usize) -> bool {
+        let map = self.pool.0.map.borrow();
+        map.group(self.rt.id, group).is_some_and(|g| g.columns.iter().all(|c| !c.stale && self.pool.online(c.disk)))
     }
 
     /// Random writes of the group cost an arm its time: the log spares it that.
@@ -305,6 +332,7 @@ impl Space {
     pub(crate) async fn read_mirror(&self, part: Part) -> SpaceResult<Buf> {
         let shape = &self.rt.shape;
         if shape.layout.copies() > 1
+            && self.rt.user.get() != User::Verifying
             && let Some(g) = self.rt.group_rt(part.group)
             && g.suspect.borrow().any()
         {
@@ -547,5 +575,26 @@ impl Space {
             at += n;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_run_the_fewer_batches() {
+        let mut durable = Bitmap::new(128);
+        let mut batches = Vec::new();
+        for bit in 0..128 {
+            let ahead = regions_ahead(&durable, &[bit], 128);
+            if !durable.get(bit as usize) {
+                batches.push(bit);
+                (bit..ahead.end).for_each(|b| durable.set(b as usize));
+            }
+            assert!(ahead.end <= 128 && ahead.start == bit + 1);
+        }
+        assert_eq!(batches, [0, 1, 3, 7, 15, 31, 63, 96]);
+        assert_eq!(regions_ahead(&Bitmap::new(128), &[70], 128), 71..71, "a write on its own marks nothing else");
     }
 }

@@ -113,9 +113,21 @@ impl GroupRt {
     }
 }
 
+/// Who uses a space decides what becomes of copies that a crash left different.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum User {
+    /// Nobody yet: they stay as they are.
+    Nobody,
+    /// Somebody who takes every block as it comes: one copy goes over the others.
+    Trusting,
+    /// Somebody who knows the checksum of every block that counts, and says when the copies of those are equal.
+    Verifying,
+}
+
 pub(crate) struct SpaceRt {
     pub(crate) id: u32,
     pub(crate) shape: Shape,
+    pub(crate) user: Cell<User>,
     /// Writers in place, applying and resync exclude each other by range.
     pub(crate) locks: Rc<RangeLocks>,
     /// Parity: one destage of a stripe at a time.
@@ -131,6 +143,7 @@ pub(crate) struct SpaceRt {
 impl SpaceRt {
     pub(crate) fn new(id: u32, shape: Shape) -> SpaceRt {
         SpaceRt {
+            user: Cell::new(User::Nobody),
             id,
             shape,
             locks: Rc::default(),

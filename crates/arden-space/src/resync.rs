@@ -10,7 +10,7 @@ use arden_block::sync::join_all;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::map::UNWRITTEN;
-use crate::pool::{GroupRt, Pool};
+use crate::pool::{GroupRt, Pool, User};
 use crate::space::{Part, Space};
 
 /// Parts of a repair that are under way at once, and the memory that they may take.
@@ -150,8 +150,8 @@ impl Pool {
         self.0.paused.set(paused);
     }
 
-    /// Brings every stale column whose disk is back up to date, and every region that a crash
-    /// may have left different.
+    /// Brings every stale column whose disk is back up to date, and every region that a crash may have left different
+    /// where whoever uses the space cannot tell a good copy from another.
     pub async fn resync(&self) -> SpaceResult<()> {
         for s in self.open_spaces() {
             let groups: Vec<usize> = s.rt.groups.borrow().keys().copied().collect();
@@ -228,7 +228,8 @@ impl Space {
             }
             (returned, g.incarnation)
         };
-        if returned.is_empty() && !rt.suspect.borrow().any() {
+        let suspicious = self.rt.user.get() == User::Trusting && rt.suspect.borrow().any();
+        if returned.is_empty() && !suspicious {
             return Ok(());
         }
         let bits = {

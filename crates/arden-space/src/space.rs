@@ -13,7 +13,7 @@ use crate::error::{SpaceError, SpaceResult};
 use crate::journal::Item;
 use crate::layout::{Layout, Provision};
 use crate::map::{Column, DiskState, Group, Shape, SpaceRec, UNWRITTEN};
-use crate::pool::{GroupRt, Pool, SpaceRt};
+use crate::pool::{GroupRt, Pool, SpaceRt, User};
 
 /// How often a writer looks for room in memory while nothing moves (0.2 ms each).
 const ROOM_WAITS_MAX: u32 = 150_000;
@@ -311,9 +311,31 @@ impl Space {
         }
     }
 
+    /// From now on whoever uses the space verifies every block that counts: none of a mirror's copies is written over
+    /// another after a crash, because a disk that lies may hold the first of them. Whether there are copies that may
+    /// differ; [`Space::settle`] ends that.
+    pub fn begin_verifying(&self) -> bool {
+        self.rt.user.set(User::Verifying);
+        self.rt.groups.borrow().values().any(|g| g.suspect.borrow().any())
+    }
+
+    /// The copies of all blocks that count are equal, as far as the disks are there.
+    pub async fn settle(&self) -> SpaceResult<()> {
+        self.pool.flush_disks().await?;
+        self.rt.groups.borrow().values().for_each(|g| g.suspect.borrow_mut().clear_all());
+        Ok(())
+    }
+
+    fn used(&self) {
+        if self.rt.user.get() == User::Nobody {
+            self.rt.user.set(User::Trusting);
+        }
+    }
+
     /// Reads; parts never written are zeros.
     pub async fn read(&self, offset: u64, len: usize) -> SpaceResult<Buf> {
         self.check(offset, len as u64)?;
+        self.used();
         self.read_at(offset, len).await
     }
 

@@ -157,6 +157,9 @@ pub struct Alloc {
     dirty: BTreeSet<usize>,
     /// Kept back for the tree.
     pub reserve: u64,
+    /// Pieces of the device, by `piece_blocks`, in which something became free: perhaps nothing lies in them any more.
+    emptied: BTreeSet<u64>,
+    piece_blocks: u64,
 }
 
 /// Blocks that data leaves to the tree.
@@ -175,7 +178,25 @@ impl Alloc {
             pending_blocks: 0,
             dirty: BTreeSet::new(),
             reserve: kept_back(blocks),
+            emptied: BTreeSet::new(),
+            piece_blocks: 0,
         }
+    }
+
+    /// From now on pieces of so many blocks that are empty are handed out by [`Alloc::take_empty`].
+    pub fn note_empty(&mut self, piece_blocks: u64) {
+        self.piece_blocks = piece_blocks;
+    }
+
+    /// A piece that became empty, taken so that nobody else gets it before [`Alloc::cancel`].
+    pub fn take_empty(&mut self) -> Option<Run> {
+        while let Some(piece) = self.emptied.pop_first() {
+            let run = Run { start: piece * self.piece_blocks, len: self.piece_blocks };
+            if run.start + run.len <= self.blocks && self.claim(run) {
+                return Some(run);
+            }
+        }
+        None
     }
 
     /// The device has more blocks now.
@@ -302,6 +323,10 @@ impl Alloc {
         for run in runs {
             self.taken.set(*run, false);
             self.pending_blocks -= run.len;
+            let piece_of = |block: u64| block.checked_div(self.piece_blocks);
+            if let (Some(first), Some(last)) = (piece_of(run.start), piece_of(run.start + run.len - 1)) {
+                self.emptied.extend(first..=last);
+            }
         }
     }
 

@@ -574,7 +574,7 @@ impl Volume {
 /// Checks a volume that is not open. Nothing is written: what is in the journal is applied in memory.
 pub fn check_device(device: Arc<dyn Device>, options: VolumeOptions, verify_data: bool) -> VolResult<CheckReport> {
     let sb = Superblock::read(&*device)?;
-    let parts = load(&device, &sb, &options)?;
+    let parts = load(&device, &sb, &options, false)?;
     let vol = Volume::from_parts(device, sb, parts, VolumeOptions { background: false, ..options });
     run(&vol, verify_data)
 }

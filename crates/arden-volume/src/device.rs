@@ -61,6 +61,10 @@ pub trait Device: Send + Sync {
     }
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;
+    /// In pieces of how many bytes it takes back what nothing lies in. None: it has no use for that.
+    fn piece_bytes(&self) -> Option<u64> {
+        Some(1 << 20)
+    }
     /// Looks how large it is by now: a device that was made larger says so from then on.
     fn look_again(&self) -> IoResult<u64> {
         Ok(self.size_bytes())
@@ -75,10 +79,50 @@ pub trait Device: Send + Sync {
     fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
         self.read_checked(offset, &mut vec![0; len], check).map(|()| 0)
     }
+    /// Whether a crash may have left copies of blocks different. None was written over another: only checksums tell which
+    /// is right, and those are not the device's.
+    fn may_differ(&self) -> bool {
+        false
+    }
+    /// The copies of every block that counts are equal now.
+    fn settle(&self) -> IoResult<()> {
+        Ok(())
+    }
     /// Reads blocks that pass `check`, from whichever copy; `Media` when no copy passes.
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
         self.read(offset, buf)?;
         if buf.chunks_exact(BLOCK).enumerate().all(|(i, b)| check.accepts(i, b)) { Ok(()) } else { Err(IoError::Media) }
+    }
+}
+
+/// A device whose copies may differ since a crash: what is read of it and passes is equal in all of them afterwards.
+pub struct Settling<'a>(pub &'a dyn Device);
+
+impl Device for Settling<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        self.0.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        self.0.write(offset, data)
+    }
+    fn flush(&self) -> IoResult<()> {
+        self.0.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.0.discard(offset, len)
+    }
+    fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
+        self.0.read_checked(offset, buf, check)?;
+        if !self.0.copies_pass(offset, buf.len(), check) {
+            if let Err(e) = self.0.heal(offset, buf.len(), check) {
+                // What was read is right; a disk that takes no writes leaves its pool.
+                tracing::warn!(offset, "a copy stays as a crash left it: {e}");
+            }
+        }
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::{
     alloc::{Alloc, Run},
-    device::{BLOCK, BlockCheck, Device},
+    device::{BLOCK, BlockCheck, Device, Settling},
     error::{VolError, VolResult},
     files::OpenFile,
     inode::{EXTENT_BLOCKS_MAX, Inode, ROOT_INO},
@@ -69,8 +69,8 @@ const JOURNAL_FULL_HARD: u64 = 650;
 const DIRTY_KEY: &[u8] = b"W";
 const DIRTY_LISTED_MAX: usize = 250;
 const DESCRIPTORS_CACHED_MAX: usize = 4096;
-/// A discard of fewer blocks is not worth its call.
-const DISCARD_BLOCKS_MIN: u64 = 64;
+/// Pieces that go back to the device at one time.
+const PIECES_GIVEN_BACK: usize = 64;
 
 /// A checkpoint that is being made.
 pub(crate) struct Freeze {
@@ -135,7 +135,13 @@ impl Volume {
 
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> VolResult<Arc<Volume>> {
         let sb = Superblock::read(&*device)?;
-        let parts = load(&device, &sb, &options)?;
+        let parts = load(&device, &sb, &options, device.may_differ())?;
+        if device.may_differ() {
+            // All else that counts was flushed before anything spoke of it.
+            sb.write(&*device)?;
+            device.flush()?;
+            device.settle()?;
+        }
         let volume = Volume::from_parts(device, sb, parts, options);
         volume.make_root()?;
         volume.collect_orphans()?;
@@ -262,13 +268,23 @@ impl Volume {
 
     fn now_durable(&self, seq: u64) {
         self.durable_seq.fetch_max(seq, Ordering::AcqRel);
-        let runs = self.alloc.lock().take_pending(seq);
-        for run in runs.iter().filter(|r| r.len >= DISCARD_BLOCKS_MIN) {
-            if let Err(e) = self.device.discard(run.start * BLOCK_BYTES, run.len * BLOCK_BYTES) {
+        let mut alloc = self.alloc.lock();
+        let runs = alloc.take_pending(seq);
+        alloc.release(&runs);
+    }
+
+    /// Gives what nothing lies in any more back to the device: not when it becomes free, as most of it is soon written
+    /// again and nobody who waits for a commit should wait for this too.
+    fn give_back(&self) {
+        for _ in 0..PIECES_GIVEN_BACK {
+            let Some(run) = self.alloc.lock().take_empty() else { return };
+            let given = self.device.discard(run.start * BLOCK_BYTES, run.len * BLOCK_BYTES);
+            self.alloc.lock().cancel(run);
+            if let Err(e) = given {
                 tracing::debug!("discard: {e}");
+                return;
             }
         }
-        self.alloc.lock().release(&runs);
     }
 
     /// Makes everything done so far durable.
@@ -413,6 +429,9 @@ impl Volume {
         self.journal.trim(used);
         *unfinished = None;
         self.now_durable(seq);
+        if !self.options.background {
+            self.give_back();
+        }
         Ok(())
     }
 
@@ -522,6 +541,9 @@ fn start_background(volume: &Arc<Volume>) -> VolResult<()> {
         let Some(volume) = weak.upgrade() else { return };
         volume.reap_now();
         let done = if checkpoint { volume.checkpoint() } else { volume.sync() };
+        if !checkpoint {
+            volume.give_back();
+        }
         match done {
             Ok(()) => {}
             Err(VolError::Failed) => return,
@@ -532,14 +554,17 @@ fn start_background(volume: &Arc<Volume>) -> VolResult<()> {
     spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
 }
 
-/// Everything in memory, from what lies on the device.
+/// Everything in memory, from what lies on the device. `settle`: what the last crash interrupted is made equal in all
+/// copies.
 pub(crate) fn load(
     device: &Arc<dyn Device>,
     sb: &Superblock,
     options: &VolumeOptions,
+    settle: bool,
 ) -> VolResult<(Core, Alloc, Journal, Tree)> {
     let tree = Tree::new(device.clone(), options.cache_bytes);
     let mut alloc = Alloc::new(sb.size_blocks);
+    alloc.note_empty(device.piece_bytes().unwrap_or(0) / BLOCK_BYTES);
     let fixed = [
         Run { start: 0, len: SLOTS },
         Run { start: sb.journal_block, len: sb.journal_blocks },
@@ -568,14 +593,16 @@ pub(crate) fn load(
         }
     }
     let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, sb.start, 0);
+    let settling = Settling(&**device);
+    let reader: &dyn Device = if settle { &settling } else { &**device };
     let is_there = |group: &[Vec<u8>]| {
         let mut blocks = BTreeMap::new();
         // Older operations are in the tree: their data may have made room for others' since.
         let mut note = |seq, record: &[u8]| if seq > sb.seq { kv::note_data(record, &mut blocks) } else { Ok(()) };
         group.iter().try_for_each(|batch| journal::each(batch, &mut note))?;
-        Ok(holds(&**device, &blocks))
+        Ok(holds(reader, &blocks))
     };
-    let (next, used) = journal.replay(&**device, sb.start, &is_there, &mut |seq, record| {
+    let (next, used) = journal.replay(reader, sb.start, &is_there, &mut |seq, record| {
         if seq <= sb.seq {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 //! operations and what may be there after a crash are those of the volume's own crash test.
 //!
 //! A disk that is away counts as in the rest of the simulator; there is one at a time. Silent damage strikes one disk of
-//! a mirror in runs without crashes: every block of a volume has a checksum, and none may come back wrong.
+//! a mirror, of which then none leaves: every block of a volume has a checksum, and none may come back wrong.
 
 #[path = "../../../arden-volume/tests/crash/history.rs"]
 mod history;
@@ -98,7 +98,7 @@ impl World {
         if first {
             Volume::format(&device, "sim", u128::from(self.seed) << 64 | 77, FileTime(1)).map_err(|e| e.to_string())?;
         }
-        let crashes = !self.silent && !last;
+        let crashes = !last;
         let opening = (crashes && self.rng.one_in(6)).then(|| self.rng.below(20));
         OnSpace::die_after(opening);
         let opened = Volume::open(Arc::new(device), self.options.clone());

@@ -4,7 +4,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use arden_block::{Buf, IoError, IoResult, Rt};
-use arden_space::{Space, SpaceError, SpaceResult};
+use arden_space::{Space, SpaceError, SpaceResult, Verifier};
 use arden_volume::{
     Device,
     device::{BLOCK, BlockCheck},
@@ -27,14 +27,15 @@ thread_local! {
 
 pub struct OnSpace {
     size_bytes: u64,
+    may_differ: bool,
 }
 
 impl OnSpace {
     pub fn begin(rt: &Rt, space: Space, last_ns: u64) -> OnSpace {
-        let size_bytes = space.size_bytes();
+        let (size_bytes, may_differ) = (space.size_bytes(), space.begin_verifying());
         let life = Life { rt: rt.clone(), space, left: None, last_ns, dead: false };
         LIFE.with(|l| *l.borrow_mut() = Some(life));
-        OnSpace { size_bytes }
+        OnSpace { size_bytes, may_differ }
     }
 
     pub fn end() {
@@ -86,6 +87,11 @@ fn io_error(e: SpaceError) -> IoError {
     }
 }
 
+fn verifier(offset: u64, check: &BlockCheck) -> Verifier {
+    let check = check.clone();
+    Rc::new(move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block))
+}
+
 impl Device for OnSpace {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -106,10 +112,26 @@ impl Device for OnSpace {
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
         self.run(true, move |s| async move { s.discard(offset, len).await })
     }
+    fn piece_bytes(&self) -> Option<u64> {
+        Some(256 << 10)
+    }
+    fn may_differ(&self) -> bool {
+        self.may_differ
+    }
+    fn settle(&self) -> IoResult<()> {
+        self.run(false, |s| async move { s.settle().await })
+    }
+    fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
+        let verify = verifier(offset, check);
+        self.run(false, move |s| async move { s.copies_pass(offset, len, &verify).await }).unwrap_or(false)
+    }
+    fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
+        let verify = verifier(offset, check);
+        self.run(true, move |s| async move { s.heal_copies(offset, len, &verify).await })
+    }
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
-        let (len, check) = (buf.len(), check.clone());
-        let verify = move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block);
-        let got = self.run(false, move |s| async move { s.read_verified(offset, len, Rc::new(verify)).await })?;
+        let (len, verify) = (buf.len(), verifier(offset, check));
+        let got = self.run(false, move |s| async move { s.read_verified(offset, len, verify).await })?;
         buf.copy_from_slice(&got);
         Ok(())
     }

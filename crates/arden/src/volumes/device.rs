@@ -22,6 +22,7 @@ pub struct SpaceDevice {
     caller: Caller,
     space: u32,
     size_bytes: AtomicU64,
+    may_differ: bool,
     _use: SpaceUse,
 }
 
@@ -29,11 +30,11 @@ impl SpaceDevice {
     pub fn new(taken: SpaceUse) -> SpaceResult<SpaceDevice> {
         let caller = taken.caller();
         let name = taken.space().to_string();
-        let (space, size_bytes) = caller.call(move |pool: Pool| async move {
+        let (space, size_bytes, may_differ) = caller.call(move |pool: Pool| async move {
             let s = pool.space_named(&name)?;
-            Ok((s.id(), AtomicU64::new(s.size_bytes())))
+            Ok((s.id(), AtomicU64::new(s.size_bytes()), s.begin_verifying()))
         })?;
-        Ok(SpaceDevice { caller, space, size_bytes, _use: taken })
+        Ok(SpaceDevice { caller, space, size_bytes, may_differ, _use: taken })
     }
 
     fn run<T, F, Fut>(&self, work: F) -> IoResult<T>
@@ -70,6 +71,19 @@ impl Device for SpaceDevice {
     fn look_again(&self) -> IoResult<u64> {
         let now = self.run(|s| async move { Ok(s.size_bytes()) })?;
         Ok(self.size_bytes.fetch_max(now, Ordering::AcqRel).max(now))
+    }
+
+    fn may_differ(&self) -> bool {
+        self.may_differ
+    }
+
+    fn settle(&self) -> IoResult<()> {
+        self.run(|s| async move { s.settle().await })
+    }
+
+    /// A space keeps the slabs that it has.
+    fn piece_bytes(&self) -> Option<u64> {
+        None
     }
 
     fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
