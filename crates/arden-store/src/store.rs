@@ -280,6 +280,11 @@ pub trait Node: Send + Sync {
     fn list(&self) -> Result<Box<dyn DirCursor>>;
     fn is_empty_directory(&self) -> Result<bool>;
 
+    /// Makes this data stream of its file, unnamed or not, the one that is called `name`; this node goes with it. A stream
+    /// of that name makes way, OBJECT_NAME_COLLISION unless `replace`. None is the unnamed one, which has to be empty;
+    /// where it goes away, an empty one stays. NOT_SUPPORTED where a store can do that only between names.
+    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()>;
+
     // Names of this node. On a stream: of the stream.
     /// `name` in `directory`. OBJECT_NAME_COLLISION unless `replace`.
     fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;

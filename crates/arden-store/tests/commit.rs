@@ -73,7 +73,7 @@ fn every_change_is_known_until_it_is_committed() {
     changed("write of a stream");
     s.write_at(0, &[1; 200_000], Wait::Yes).unwrap();
     changed("write of a large stream");
-    s.rename(&*f, "t", false).unwrap();
+    s.rename_stream(Some("t"), false).unwrap();
     changed("rename of a stream");
     s.unlink().unwrap();
     changed("unlink of a stream");

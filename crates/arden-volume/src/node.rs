@@ -467,13 +467,25 @@ impl Node for VolNode {
         Ok(ns::is_empty(&self.shared.view()?, self.file.ino)?)
     }
 
+    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
+        self.shared.check_writable()?;
+        match (&self.stream, name) {
+            (Some(stream), Some(name)) => {
+                let now = VolNode::stream_name(stream)?;
+                self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?)
+            }
+            (None, None) => Ok(()),
+            // The data would change places under the node, which is of the file or of a stream for good.
+            _ => Err(NtStatus::NOT_SUPPORTED),
+        }
+    }
+
     fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
-        if let Some(stream) = &self.stream {
-            let now = VolNode::stream_name(stream)?;
-            return self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?);
+        if self.stream.is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
         }
         let to = directory.directory()?;
         let (from, old) = self.place()?;

@@ -76,6 +76,29 @@ fn bvt_alternate_data_stream_rename_stream() {
         assert_eq!(c.read(f.id, 0, 2000), [2; 1000]);
     });
 }
+/// Samba's torture suite, `smb2.streams.rename2`; and the way back, [MS-FSA] 2.1.5.15.12.1.
+#[test]
+fn rename_to_and_from_the_unnamed_stream() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.put("f:one", &[]);
+    c.put("f:two", &[]);
+    let f = c.open(want("f:one").existing());
+    assert_eq!(c.rename(f.id, ":one:$DATA", true), NtStatus::SUCCESS);
+    assert_eq!(c.rename(f.id, ":two:$DATA", true), NtStatus::SUCCESS);
+    assert_eq!(c.rename(f.id, "f:one", true), NtStatus::SHARING_VIOLATION);
+    c.write(f.id, 0, &[1; 700]);
+    assert_eq!(c.rename(f.id, "::$DATA", false), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(c.rename(f.id, "::$DATA", true), NtStatus::SUCCESS);
+    assert_eq!(list(&mut c, "f"), [("::$DATA".to_string(), 700)]);
+    assert_eq!(c.read(f.id, 690, 100), [1; 10], "the handle goes with the data");
+    assert_eq!(c.rename(f.id, ":three", false), NtStatus::SUCCESS);
+    assert_eq!(list(&mut c, "f"), [("::$DATA".to_string(), 0), (":three:$DATA".to_string(), 700)]);
+    c.close(f.id);
+    let f = c.open(want("f:three").existing());
+    assert_eq!(c.read(f.id, 0, 1000), [1; 700]);
+}
+
 /// `BVT_AlternateDataStream_WriteAndRead_File`, `BVT_AlternateDataStream_WriteAndRead_Dir`
 #[test]
 fn bvt_alternate_data_stream_write_and_read() {

@@ -210,6 +210,15 @@ impl Shared {
     }
 }
 
+/// Everything that `from` has, to the beginning of `to`.
+pub fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<()> {
+    let size = sys::stat_fd(from).map_err(sys::status)?.size;
+    match copy_by_buffer(from, to, 0, 0, size)? {
+        n if n == size => Ok(()),
+        _ => Err(NtStatus::DATA_ERROR),
+    }
+}
+
 fn copy_by_buffer(from: BorrowedFd<'_>, to: BorrowedFd<'_>, source: u64, target: u64, len: u64) -> Result<u64> {
     let mut buf = vec![0; COPY_BYTES.min(len as usize)];
     let mut done = 0;

@@ -257,7 +257,7 @@ impl Shared {
     }
 
     fn node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>) -> NodeRef {
-        Arc::new(DirNode { store: self.clone(), inode, link, stream: None })
+        Arc::new(DirNode { store: self.clone(), inode, link, stream: OnceLock::new() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! One node: an inode by one of its names, or a stream of it. Decides which part of the store answers a call, and
 //! refuses calls that do not fit the kind of file.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arden_wire::{NtStatus, dtyp::SecurityDescriptor};
 
@@ -19,10 +19,16 @@ pub struct DirNode {
     pub store: Arc<Shared>,
     pub inode: Arc<Inode>,
     pub link: Arc<Link>,
-    pub stream: Option<StreamRef>,
+    /// Which stream it was opened as, or its data has become since.
+    pub stream: OnceLock<StreamRef>,
 }
 
 impl DirNode {
+    /// The named stream that this is now.
+    fn named(&self) -> Option<&StreamRef> {
+        self.stream.get().filter(|s| !s.is_unnamed())
+    }
+
     fn name(&self) -> Arc<str> {
         self.link.place.lock().name.clone()
     }
@@ -33,7 +39,7 @@ impl DirNode {
     }
 
     pub fn directory(&self) -> Result<&Arc<Inode>> {
-        if self.inode.kind == Kind::Directory && self.stream.is_none() {
+        if self.inode.kind == Kind::Directory && self.named().is_none() {
             Ok(&self.inode)
         } else {
             Err(NtStatus::NOT_A_DIRECTORY)
@@ -44,6 +50,19 @@ impl DirNode {
     fn stream_name(stream: &StreamRef) -> Result<String> {
         let state = stream.current.lock();
         if state.gone { Err(NtStatus::FILE_DELETED) } else { Ok(state.name.clone()) }
+    }
+
+    /// The file's data becomes a stream, and this node one of that stream.
+    fn data_to_stream(&self, name: &str, replace: bool) -> Result<()> {
+        match self.stream.get() {
+            // It was a stream before.
+            Some(stream) => stream.moves(name, |_| self.store.data_to_stream(&self.inode, name, replace)),
+            None => {
+                self.store.data_to_stream(&self.inode, name, replace)?;
+                self.stream.get_or_init(|| StreamRef::new(name));
+                Ok(())
+            }
+        }
     }
 
     fn reading(&self) -> Result<std::os::fd::BorrowedFd<'_>> {
@@ -70,11 +89,11 @@ impl Node for DirNode {
     }
 
     fn is_directory(&self) -> bool {
-        self.inode.kind == Kind::Directory && self.stream.is_none()
+        self.inode.kind == Kind::Directory && self.named().is_none()
     }
 
     fn stream(&self) -> Option<&str> {
-        self.stream.as_ref().map(|s| s.opened_as.as_str())
+        self.named().map(|s| s.opened_as.as_str())
     }
 
     fn path(&self) -> Vec<String> {
@@ -83,7 +102,7 @@ impl Node for DirNode {
 
     fn stat(&self) -> Result<Stat> {
         let mut stat = self.store.stat(&self.inode, &self.name())?;
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             (stat.end_of_file, stat.allocation) =
                 self.store.stream_size(&self.inode, &DirNode::stream_name(stream)?)?;
         }
@@ -105,7 +124,7 @@ impl Node for DirNode {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             return self.store.read_stream(&self.inode, &DirNode::stream_name(stream)?, offset, buf);
         }
         let fd = self.file()?.for_reading(self.store.proc_fds()).map_err(sys::status)?;
@@ -114,7 +133,7 @@ impl Node for DirNode {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], _wait: Wait) -> Result<()> {
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             let mut changing = self.store.note_change(&self.inode, &self.link);
             changing.everything();
             return self.store.write_stream(&self.inode, &DirNode::stream_name(stream)?, offset, bytes);
@@ -126,7 +145,7 @@ impl Node for DirNode {
 
     fn set_end_of_file(&self, size: u64) -> Result<()> {
         let mut changing = self.store.note_change(&self.inode, &self.link);
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             changing.everything();
             return self.store.set_stream_size(&self.inode, &DirNode::stream_name(stream)?, size);
         }
@@ -139,7 +158,7 @@ impl Node for DirNode {
 
     fn set_allocation(&self, size: u64) -> Result<()> {
         let mut changing = self.store.note_change(&self.inode, &self.link);
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             changing.everything();
             let name = DirNode::stream_name(stream)?;
             let (now, _) = self.store.stream_size(&self.inode, &name)?;
@@ -150,7 +169,7 @@ impl Node for DirNode {
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         let mut changing = self.store.note_change(&self.inode, &self.link);
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             changing.everything();
             let name = DirNode::stream_name(stream)?;
             let (size, _) = self.store.stream_size(&self.inode, &name)?;
@@ -171,7 +190,7 @@ impl Node for DirNode {
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        if self.stream.is_some() {
+        if self.named().is_some() {
             let end = offset.saturating_add(len).min(self.stat()?.end_of_file);
             return Ok(if offset < end { vec![(offset, end - offset)] } else { Vec::new() });
         }
@@ -181,7 +200,7 @@ impl Node for DirNode {
     fn set_sparse(&self, sparse: bool) -> Result<()> {
         let _changing = self.store.note_change(&self.inode, &self.link);
         // [MS-FSA] 2.1.5.10.37: a property of the stream; Linux has it for the file alone.
-        if self.stream.is_some() {
+        if self.named().is_some() {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         self.store.set_sparse(self.file()?, &self.name(), sparse)
@@ -190,7 +209,7 @@ impl Node for DirNode {
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         let _changing = self.store.note_change(&self.inode, &self.link);
         let source = own(source)?;
-        if self.stream.is_none() && source.stream.is_none() {
+        if self.named().is_none() && source.named().is_none() {
             return self.store.copy(source.file()?, self.file()?, source_offset, offset, len);
         }
         let mut buf = vec![0; len.min(1 << 20) as usize];
@@ -210,7 +229,7 @@ impl Node for DirNode {
     fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
         let _changing = self.store.note_change(&self.inode, &self.link);
         let source = own(source)?;
-        if self.stream.is_some() || source.stream.is_some() || !self.store.shares_extents(&self.inode) {
+        if self.named().is_some() || source.named().is_some() || !self.store.shares_extents(&self.inode) {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         match self.store.copy(source.file()?, self.file()?, source_offset, offset, len)? {
@@ -303,30 +322,39 @@ impl Node for DirNode {
         self.store.is_empty(self.directory()?)
     }
 
-    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
-        if let Some(stream) = &self.stream {
-            let mut changing = self.store.note_change(&self.inode, &self.link);
-            changing.everything();
-            let mut state = stream.current.lock();
-            if state.gone {
-                return Err(NtStatus::FILE_DELETED);
+    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
+        let file = self.inode.kind == Kind::File;
+        let mut changing = self.store.note_change(&self.inode, &self.link);
+        changing.everything();
+        let renamed = match (self.named(), name) {
+            (None, None) if file => Ok(()),
+            (None, Some(name)) if file => self.data_to_stream(name, replace),
+            (Some(stream), Some(name)) => {
+                stream.moves(name, |old| self.store.rename_stream(&self.inode, old, name, replace))
             }
-            self.store.rename_stream(&self.inode, &state.name, name, replace)?;
-            state.name = name.to_owned();
-            return Ok(());
+            (Some(stream), None) if file => stream.moves("", |old| self.store.stream_to_data(&self.inode, old)),
+            _ => Err(NtStatus::INVALID_PARAMETER),
+        };
+        self.store.forget_meta(&self.inode);
+        renamed
+    }
+
+    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        if self.named().is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
         }
         self.store.rename(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }
 
     fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
-        if self.stream.is_some() {
+        if self.named().is_some() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         self.store.link(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }
 
     fn unlink(&self) -> Result<()> {
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             let mut changing = self.store.note_change(&self.inode, &self.link);
             changing.everything();
             let mut state = stream.current.lock();

@@ -4,7 +4,7 @@
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use arden_wire::NtStatus;
@@ -40,8 +40,33 @@ pub struct StreamRef {
 }
 
 pub struct StreamState {
+    /// "" once it is the file's own data.
     pub name: String,
     pub gone: bool,
+}
+
+impl StreamRef {
+    pub fn new(name: &str) -> StreamRef {
+        StreamRef {
+            opened_as: name.to_owned(),
+            current: Mutex::new(StreamState { name: name.to_owned(), gone: false }),
+        }
+    }
+
+    pub fn is_unnamed(&self) -> bool {
+        self.current.lock().name.is_empty()
+    }
+
+    /// It is called `to` once `rename`, which gets the name until then, has done that.
+    pub fn moves(&self, to: &str, rename: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+        let mut state = self.current.lock();
+        if state.gone {
+            return Err(NtStatus::FILE_DELETED);
+        }
+        rename(&state.name)?;
+        state.name = to.to_owned();
+        Ok(())
+    }
 }
 
 pub fn is_stream_attribute(name: &str) -> bool {
@@ -84,8 +109,7 @@ impl Shared {
     }
 
     pub fn stream_node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>, name: String) -> NodeRef {
-        let current = Mutex::new(StreamState { name: name.clone(), gone: false });
-        let stream = Some(StreamRef { opened_as: name, current });
+        let stream = OnceLock::from(StreamRef::new(&name));
         Arc::new(DirNode { store: self.clone(), inode, link, stream })
     }
 
@@ -259,6 +283,11 @@ impl Shared {
 
     pub fn delete_stream(&self, inode: &Inode, name: &str) -> Result<()> {
         let _lock = inode.streams.lock();
+        self.drop_stream(inode, name)
+    }
+
+    /// `inode.streams` is held.
+    fn drop_stream(&self, inode: &Inode, name: &str) -> Result<()> {
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
         if let Some(id) = spill_id(fd, name)? {
             sys::remove_xattr(fd, &spilled_name(name)).map_err(sys::status)?;
@@ -298,6 +327,53 @@ impl Shared {
             }
             other => other.and_then(|()| sys::remove_xattr(fd, &from).map_err(sys::status)),
         }
+    }
+
+    /// The stream's bytes become the data of the file, which has none. A crash on the way leaves both.
+    pub fn stream_to_data(&self, inode: &Inode, name: &str) -> Result<()> {
+        let _lock = inode.streams.lock();
+        let data = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
+        if inode.stat().map_err(sys::status)?.size != 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let copied = match self.place(inode, name, false)? {
+            Place::Inline(bytes) => data::write_at(data, 0, &bytes),
+            Place::Spilled(file) => data::copy_all(sys::fd(&file), data),
+        };
+        if let Err(e) = copied {
+            let _ = rustix::fs::ftruncate(data, 0);
+            return Err(e);
+        }
+        self.drop_stream(inode, name)
+    }
+
+    /// The data of the file becomes the stream `name`, and the file has none. A crash on the way leaves both.
+    pub fn data_to_stream(&self, inode: &Inode, name: &str, replace: bool) -> Result<()> {
+        check_stream_name(name)?;
+        let _lock = inode.streams.lock();
+        if let Some(there) = self.find_stream(inode, name)? {
+            if !replace {
+                return Err(NtStatus::OBJECT_NAME_COLLISION);
+            }
+            self.drop_stream(inode, &there)?;
+        }
+        let data = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
+        let size = inode.stat().map_err(sys::status)?.size;
+        let moved = match usize::try_from(size) {
+            Ok(size) if size < INLINE_BYTES_MAX => {
+                let mut bytes = vec![0; size];
+                data::read_at(data, 0, &mut bytes, Wait::Yes).and_then(|n| {
+                    bytes.truncate(n);
+                    self.store_inline(inode, name, bytes)
+                })
+            }
+            _ => self.spill(inode, name, &[]).and_then(|file| data::copy_all(data, sys::fd(&file))),
+        };
+        if let Err(e) = moved {
+            let _ = self.drop_stream(inode, name);
+            return Err(e);
+        }
+        rustix::fs::ftruncate(data, 0).map_err(sys::status)
     }
 
     /// The last name of a file went: its spilled streams go too.

@@ -37,7 +37,7 @@ impl Fs {
         }
         let filter = open.pending_filter.load(Ordering::Acquire);
         if filter != 0 && self.is_anybody_watching() {
-            let kind = if open.stream.is_some() { ChangeKind::ModifiedStream } else { ChangeKind::Modified };
+            let kind = if open.stream().is_some() { ChangeKind::ModifiedStream } else { ChangeKind::Modified };
             self.report_open(open, kind, filter);
         }
         match self.table.leave(open) {
@@ -126,9 +126,9 @@ impl Fs {
         let mut inner = open.file.lock();
         let by = open.actor();
         let clock = self.table.clock(now);
-        let wait = match open.stream_no {
-            0 => inner.break_handles(Some(&by), false, clock, &mut fx),
-            no => inner.at(no).caches.break_handles(Some(&by), false, clock, &mut fx),
+        let wait = match inner.is_main(open.stream_no) {
+            true => inner.break_handles(Some(&by), false, clock, &mut fx),
+            false => inner.at(open.stream_no).caches.break_handles(Some(&by), false, clock, &mut fx),
         };
         let step = if wait {
             let id = self.table.new_wait(WaitPlace::Break)?;
@@ -183,7 +183,7 @@ impl Fs {
     /// A change of what `open` has open.
     pub(super) fn report_open(&self, open: &Open, kind: ChangeKind, filter: u32) {
         if self.is_anybody_watching() {
-            self.report(&open.node.path(), open.stream.as_deref(), kind, filter, open.parent_key);
+            self.report(&open.node.path(), open.stream(), kind, filter, open.parent_key);
         }
     }
 

@@ -128,7 +128,7 @@ impl Fs {
             let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
             let _ = open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() });
         }
-        let (kind, filter) = match &open.stream {
+        let (kind, filter) = match open.stream() {
             None => (ChangeKind::Modified, notify_filter::LAST_WRITE | notify_filter::SIZE),
             Some(_) => (ChangeKind::ModifiedStream, notify_filter::STREAM_SIZE | notify_filter::STREAM_WRITE),
         };
@@ -144,7 +144,7 @@ impl Fs {
     fn delay_write_time(&self, open: &Open, now: Instant) {
         let delay = self.table.limits().write_time_delay;
         let held = *open.times.lock();
-        if open.stream.is_some() || delay.is_zero() || held.last_write || held.last_write_moves {
+        if open.stream().is_some() || delay.is_zero() || held.last_write || held.last_write_moves {
             return;
         }
         let first = !open.delays_write_time.swap(true, Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl Fs {
 
     /// The write time is now what it is.
     pub(super) fn settle_write_time(&self, open: &Open) {
-        if !open.file.has_write_time() || open.stream.is_some() {
+        if !open.file.has_write_time() || open.stream().is_some() {
             return;
         }
         if open.file.with_write_time(|t| t.settle())

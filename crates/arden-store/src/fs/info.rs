@@ -20,7 +20,7 @@ impl Fs {
         let mut delete_pending = false;
         if self.table.deletes_pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
             let mut inner = open.file.lock();
-            delete_pending = inner.check_not_deleted(open.stream.as_deref()).is_err();
+            delete_pending = inner.check_not_deleted(open.stream()).is_err();
             if inner.delete.is_some() {
                 stat.links = stat.links.saturating_sub(1);
             }
@@ -36,7 +36,7 @@ impl Fs {
     /// Relative to the share's root with backslashes, the stream included.
     pub fn path(&self, open: &Arc<Open>) -> String {
         let mut path = crate::table::notify::join(&open.node.path());
-        if open.stream.is_some() {
+        if open.stream().is_some() {
             path.push(':');
             path.push_str(open.file.lock().at(open.stream_no).name.as_deref().unwrap_or_default());
         }

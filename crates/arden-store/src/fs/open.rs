@@ -195,7 +195,7 @@ impl Fs {
         if let Some(size) = r.allocation.filter(|s| *s > 0) {
             node.set_allocation(size)?;
         }
-        if open.stream.is_none() {
+        if open.stream().is_none() {
             let attributes = (r.attributes & ATTR_SETTABLE) | ATTR_ARCHIVE;
             node.set_basic(&BasicUpdate { attributes: Some(attributes), ..BasicUpdate::default() })?;
             if !r.eas.is_empty() {
@@ -365,7 +365,6 @@ impl Fs {
             node: node.clone(),
             file: entered.file,
             stream_no: entered.stream_no,
-            stream: node.stream().map(str::to_owned),
             granted,
             share: r.share_access,
             options: r.options,

@@ -31,7 +31,7 @@ impl Fs {
         self.check_writable()?;
         self.table.saw(now);
         open.check_access(DELETE)?;
-        if open.stream.is_some() || to.stream.is_some() {
+        if open.stream().is_some() || to.stream.is_some() || is_data_alone(to) {
             return self.rename_stream(open, to, how, now);
         }
         let from = open.node.path();
@@ -253,63 +253,60 @@ impl Fs {
         }
     }
 
-    /// [MS-FSA] 2.1.5.15.12.1.
+    /// [MS-FSA] 2.1.5.15.12.1. `to` without a name is the unnamed stream.
     fn rename_stream(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
         let here = open.node.path();
-        if !to.components.is_empty() && open.stream.is_some() {
+        if !to.components.is_empty() && open.stream().is_some() {
             // A whole path to a stream: its file would have to be opened as the directory to move to.
             return Err(NtStatus::SHARING_VIOLATION);
         }
         let same_file = to.components.is_empty() || same_path(&to.components, &here);
-        let name = match to.stream.as_deref() {
-            Some(name) => name,
-            // To the unnamed stream: as below.
-            None if to.wants == PathWants::Data && open.stream.is_some() => return Err(NtStatus::NOT_SUPPORTED),
-            None => return Err(NtStatus::INVALID_PARAMETER),
-        };
-        if !same_file || open.directory {
+        let name = to.stream.as_deref();
+        let named_as_data = name.is_some() || to.wants == PathWants::Data;
+        // A directory has no unnamed stream, neither to give nor to take.
+        let directory = open.directory || name.is_none() && open.node.stat()?.directory;
+        if !same_file || !named_as_data || directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if open.stream.is_none() {
-            // The data would change places under the open: stores have no call for that.
-            return Err(NtStatus::NOT_SUPPORTED);
+        match (name, open.file.lock().at(open.stream_no).name.as_deref()) {
+            (None, None) => return Ok(Step::Done(())),
+            (Some(new), Some(own)) if eq_fold(own, new) => return Ok(Step::Done(())),
+            _ => {}
         }
-        if open.file.lock().at(open.stream_no).name.as_deref().is_some_and(|own| eq_fold(own, name)) {
-            return Ok(Step::Done(()));
+        self.check_stream_target(open, &here, name, how)?;
+        if let Some(wait) = self.break_handles(open, false, now)? {
+            return Ok(Step::Wait(wait));
         }
-        let path = NtPath { components: here.clone(), stream: Some(name.to_owned()), wants: PathWants::Data };
-        if let Lookup::Found(existing) = self.store.lookup(&path)?
-            && let Some(file) = self.table.find(existing.id())
-        {
+        open.node.rename_stream(name, how.replace)?;
+        open.file.lock().rename_stream(open.stream_no, name);
+        match name {
+            Some(name) => {
+                self.report(&here, Some(name), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);
+            }
+            None => self.report_open(open, ChangeKind::Modified, notify_filter::SIZE | notify_filter::LAST_WRITE),
+        }
+        Ok(Step::Done(()))
+    }
+
+    /// What has the new name makes way: nobody may have it open, and it has to be empty. Other opens of data that becomes
+    /// a named stream would have to follow it, which no store lets them.
+    fn check_stream_target(&self, open: &Open, here: &[String], name: Option<&str>, how: NameChange) -> Result<()> {
+        let wants = PathWants::Data;
+        let path = NtPath { components: here.to_vec(), stream: name.map(str::to_owned), wants };
+        if let Lookup::Found(existing) = self.store.lookup(&path)? {
             if !how.replace {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
             }
-            let in_use = !file.lock().stream(Some(name)).opens.is_empty();
+            let in_use = !open.file.lock().stream(name).opens.is_empty();
             if in_use || existing.stat()?.end_of_file != 0 {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
         }
-        if let Some(wait) = self.break_handles(open, false, now)? {
-            return Ok(Step::Wait(wait));
+        let inner = open.file.lock();
+        if inner.is_main(open.stream_no) && inner.main.opens.len() > 1 {
+            return Err(NtStatus::SHARING_VIOLATION);
         }
-        let base = self.base_of(&here)?;
-        open.node.rename(&*base, name, how.replace)?;
-        {
-            let mut inner = open.file.lock();
-            // Nobody has the replaced stream open: what is left of it in the table makes way.
-            inner.others.retain(|s| s.no == open.stream_no || !s.name.as_deref().is_some_and(|n| eq_fold(n, name)));
-            inner.at(open.stream_no).name = Some(name.to_owned());
-        }
-        self.report(&here, Some(name), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);
-        Ok(Step::Done(()))
-    }
-
-    fn base_of(&self, path: &[String]) -> Result<NodeRef> {
-        let path = NtPath { components: path.to_vec(), stream: None, wants: PathWants::Any };
-        match self.store.lookup(&path)? {
-            Lookup::Found(node) => Ok(node),
-            _ => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-        }
+        Ok(())
     }
 
     /// [MS-FSA] 2.1.5.15.7.
@@ -320,7 +317,7 @@ impl Fs {
         if open.directory {
             return Err(NtStatus::FILE_IS_A_DIRECTORY);
         }
-        if open.stream.is_some() || to.stream.is_some() {
+        if open.stream().is_some() || to.stream.is_some() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         if open.file.lock().check_not_deleted(None).is_err() {
@@ -349,6 +346,11 @@ impl Fs {
         self.report(&path, None, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
         Ok(Step::Done(()))
     }
+}
+
+/// `::$DATA`: the unnamed stream of the file that is open.
+fn is_data_alone(to: &NtPath) -> bool {
+    to.components.is_empty() && to.wants == PathWants::Data
 }
 
 fn target_depth(t: &Target) -> usize {

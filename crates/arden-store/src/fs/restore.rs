@@ -50,7 +50,6 @@ impl Fs {
             fs: self.clone(),
             file: entered.file,
             stream_no: entered.stream_no,
-            stream: node.stream().map(str::to_owned),
             granted: kept.granted,
             share: kept.share,
             options: kept.options,
@@ -113,6 +112,7 @@ impl Fs {
         let (delete_pending, cache) = {
             let mut inner = open.file.lock();
             let pending = inner.delete.as_ref().map(|d| d.posix);
+            let main = inner.is_main(open.stream_no);
             let s = inner.at(open.stream_no);
             let kept = s.caches.kept(open.id, open.lease);
             let cache = match open.lease {
@@ -121,13 +121,13 @@ impl Fs {
                     KeptCache::Oplock { state: kept.map_or(0, |k| k.state), breaking: kept.and_then(|k| k.breaking) }
                 }
             };
-            (if open.stream_no == 0 { pending } else { s.delete.as_ref().map(|_| false) }, cache)
+            (if main { pending } else { s.delete.as_ref().map(|_| false) }, cache)
         };
         KeptOpen {
             id: open.id,
             file: open.file.id.file,
             path: open.node.path(),
-            stream: open.stream.clone(),
+            stream: open.stream().map(str::to_owned),
             granted: open.granted,
             share: open.share,
             options: open.options,

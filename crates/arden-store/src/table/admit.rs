@@ -216,13 +216,13 @@ impl OpenTable {
 
     /// Marks what `open` has open for deletion.
     pub(crate) fn mark_deleted(&self, inner: &mut FileInner, open: &Open, posix: bool) {
-        let pending = match open.stream_no {
-            0 if inner.delete.is_none() && !inner.unlinked => {
-                inner.delete = Some(PendingDelete { node: open.node.clone(), posix, parent_key: open.parent_key });
-                true
-            }
-            0 => false,
-            no => inner.at(no).delete.replace(open.node.clone()).is_none(),
+        let pending = if !inner.is_main(open.stream_no) {
+            inner.at(open.stream_no).delete.replace(open.node.clone()).is_none()
+        } else if inner.delete.is_none() && !inner.unlinked {
+            inner.delete = Some(PendingDelete { node: open.node.clone(), posix, parent_key: open.parent_key });
+            true
+        } else {
+            false
         };
         if pending {
             self.deletes_pending.fetch_add(1, Ordering::Release);
@@ -230,9 +230,9 @@ impl OpenTable {
     }
 
     pub(crate) fn unmark_deleted(&self, inner: &mut FileInner, stream_no: u32) {
-        let was = match stream_no {
-            0 => inner.delete.take().is_some(),
-            no => inner.at(no).delete.take().is_some(),
+        let was = match inner.is_main(stream_no) {
+            true => inner.delete.take().is_some(),
+            false => inner.at(stream_no).delete.take().is_some(),
         };
         if was {
             self.deletes_pending.fetch_sub(1, Ordering::Release);
@@ -242,7 +242,7 @@ impl OpenTable {
     fn removal(&self, inner: &mut FileInner, open: &Open) -> Removal {
         if let Some(d) = inner.delete.clone() {
             let last = inner.open_count() == 0;
-            if !inner.unlinked && (last || (d.posix && open.stream.is_none())) {
+            if !inner.unlinked && (last || (d.posix && open.stream().is_none())) {
                 inner.unlinked = true;
                 return Removal::File(d.node, d.parent_key.filter(|k| Some(*k) == open.parent_key));
             }
@@ -264,7 +264,8 @@ impl OpenTable {
         self.unlinks.fetch_add(1, Ordering::AcqRel);
         self.unmark_deleted(&mut inner, open.stream_no);
         if inner.unlinked {
-            self.unmark_deleted(&mut inner, 0);
+            let main = inner.main.no;
+            self.unmark_deleted(&mut inner, main);
             let marked = inner.others.iter_mut().filter_map(|s| s.delete.take()).count();
             self.deletes_pending.fetch_sub(marked, Ordering::Release);
         }

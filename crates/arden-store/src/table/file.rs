@@ -60,7 +60,7 @@ pub(crate) struct PendingDelete {
 
 #[derive(Default)]
 pub(crate) struct StreamState {
-    /// 0 is the unnamed stream; stays with the stream when it is renamed.
+    /// Stays with the stream when it is renamed.
     pub no: u32,
     /// None for the unnamed stream and for directories.
     pub name: Option<String>,
@@ -153,9 +153,35 @@ impl FileInner {
         &mut self.others[i]
     }
 
+    /// Whether this is the number of the unnamed stream.
+    pub fn is_main(&self, no: u32) -> bool {
+        self.main.no == no
+    }
+
+    /// A stream, with its opens, takes the place of the one that is called `name`, which nobody has open. Where the
+    /// unnamed stream was, an empty one is.
+    pub fn rename_stream(&mut self, no: u32, name: Option<&str>) {
+        let mut moved = if self.is_main(no) {
+            self.last_stream_no += 1;
+            let empty = StreamState { no: self.last_stream_no, ..StreamState::default() };
+            std::mem::replace(&mut self.main, empty)
+        } else {
+            let Some(i) = self.others.iter().position(|s| s.no == no) else { return };
+            self.others.remove(i)
+        };
+        moved.name = name.map(str::to_owned);
+        match name {
+            None => self.main = moved,
+            Some(name) => {
+                self.others.retain(|s| !s.name.as_deref().is_some_and(|n| eq_fold(n, name)));
+                self.others.push(moved);
+            }
+        }
+    }
+
     /// The stream of an open. An open that is closed by now gets one that nobody else sees.
     pub fn at(&mut self, no: u32) -> &mut StreamState {
-        if no == 0 {
+        if self.is_main(no) {
             return &mut self.main;
         }
         let i = self.others.iter().position(|s| s.no == no).unwrap_or_else(|| {

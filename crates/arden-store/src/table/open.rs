@@ -25,8 +25,6 @@ pub struct Open {
     pub(crate) fs: Arc<Fs>,
     pub(crate) node: NodeRef,
     pub(crate) file: Arc<FileState>,
-    /// The stream's name when it was opened.
-    pub(crate) stream: Option<String>,
     pub(crate) stream_no: u32,
     pub(crate) granted: u32,
     pub(crate) share: u32,
@@ -95,9 +93,9 @@ impl Open {
     pub fn is_directory(&self) -> bool {
         self.directory
     }
-    /// The named stream that was opened.
+    /// The named stream that was opened, or that what was opened has become.
     pub fn stream(&self) -> Option<&str> {
-        self.stream.as_deref()
+        self.node.stream()
     }
     pub fn granted_access(&self) -> u32 {
         self.granted

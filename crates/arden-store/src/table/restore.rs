@@ -102,13 +102,13 @@ impl OpenTable {
     }
 
     fn restore_delete(&self, r: &Restored<'_>, inner: &mut FileInner, stream_no: u32, posix: bool) {
-        let marked = match stream_no {
-            0 if inner.delete.is_none() => {
-                inner.delete = Some(PendingDelete { node: r.node.clone(), posix, parent_key: r.open.parent_key });
-                true
-            }
-            0 => false,
-            no => inner.at(no).delete.replace(r.node.clone()).is_none(),
+        let marked = if !inner.is_main(stream_no) {
+            inner.at(stream_no).delete.replace(r.node.clone()).is_none()
+        } else if inner.delete.is_none() {
+            inner.delete = Some(PendingDelete { node: r.node.clone(), posix, parent_key: r.open.parent_key });
+            true
+        } else {
+            false
         };
         if marked {
             self.deletes_pending.fetch_add(1, Ordering::Release);

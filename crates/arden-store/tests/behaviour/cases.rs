@@ -457,7 +457,7 @@ pub fn large_streams_work(store: &dyn FileStore) {
     s.set_end_of_file(100).unwrap();
     assert_eq!(read_all(&s), data[..100]);
     assert_eq!(names(&store.root()), ["f"], "nothing else is seen");
-    s.rename(&*f, "renamed", false).unwrap();
+    s.rename_stream(Some("renamed"), false).unwrap();
     assert_eq!(read_all(&get(store, "f:renamed")), data[..100]);
     f.unlink().unwrap();
     assert!(store.root().is_empty_directory().unwrap() || names(&store.root()).is_empty());
@@ -467,12 +467,12 @@ pub fn streams_rename_and_vanish(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     let s = f.create_stream("one").unwrap();
     s.write_at(0, b"1", Wait::Yes).unwrap();
-    s.rename(&*f, "two", false).unwrap();
+    s.rename_stream(Some("two"), false).unwrap();
     assert!(find(store, "f:one").is_none());
     assert_eq!(read_all(&get(store, "f:two")), b"1");
     f.create_stream("three").unwrap();
-    assert_eq!(error(s.rename(&*f, "THREE", false)), NtStatus::OBJECT_NAME_COLLISION);
-    s.rename(&*f, "three", true).unwrap();
+    assert_eq!(error(s.rename_stream(Some("THREE"), false)), NtStatus::OBJECT_NAME_COLLISION);
+    s.rename_stream(Some("three"), true).unwrap();
     assert_eq!(f.streams().unwrap().len(), 2);
     assert_eq!(read_all(&s), b"1");
     s.unlink().unwrap();

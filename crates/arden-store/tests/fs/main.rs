@@ -10,5 +10,6 @@ mod notify;
 mod open;
 mod random;
 mod rename;
+mod streams;
 mod times;
 mod world;

@@ -1,0 +1,100 @@
+//! Renames between named streams and the file's own data, [MS-FSA] 2.1.5.15.12.1.
+
+use crate::world::*;
+
+fn size(w: &World, path: &str) -> u64 {
+    let f = w.open(want(path).existing().access(FILE_READ_ATTRIBUTES));
+    let size = w.fs.stat(&f).unwrap().stat.end_of_file;
+    w.close(f);
+    size
+}
+
+fn streams(w: &World, path: &str) -> Vec<(String, u64)> {
+    let f = w.open(want(path).existing().access(FILE_READ_ATTRIBUTES));
+    let all = w.fs.streams(&f).unwrap().into_iter().map(|s| (s.name, s.size)).collect();
+    w.close(f);
+    all
+}
+
+#[test]
+fn a_stream_becomes_the_data() {
+    // In an attribute, and in a file of its own.
+    for len in [300, 200_000] {
+        let w = World::new();
+        let s = w.open(want("f:one").lease(7, "RWH"));
+        w.write(&s, 0, &vec![1; len]).unwrap();
+        assert_eq!(w.rename(&s, "::$DATA", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+        w.rename(&s, "::$DATA", true).unwrap();
+        assert_eq!(streams(&w, "f"), [(String::new(), len as u64)]);
+        assert_eq!(w.fails(want("f:one").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+        assert_eq!(w.fs.path(&s), "f");
+        // The open went along, with what it holds.
+        assert_eq!(w.lease_of(&s), "RWH");
+        w.write(&s, 0, b"new").unwrap();
+        assert_eq!(w.read(&s, 0, 5).unwrap(), [b'n', b'e', b'w', 1, 1]);
+        assert_eq!(std::fs::read(w.dir.join("f")).unwrap().len(), len);
+        w.rename(&s, "::$DATA", false).unwrap();
+        let reader = want("f").existing().access(FILE_READ_DATA).client(2);
+        let wait = w.waits(&reader);
+        assert_eq!(w.told(), ["lease 7 RWH>RH!"]);
+        w.table.ack_lease_break(arden_store::fs::ClientId(1), 7, state("RH"), w.now).unwrap();
+        assert_eq!(w.told(), [format!("resume {}", wait.0)]);
+        let other = w.open(reader);
+        assert_eq!(w.read(&other, 0, 3).unwrap(), b"new");
+        w.close(other);
+        w.close(s);
+        assert_eq!(w.unlink("f"), Ok(()));
+        assert!(!w.dir.join("f").exists());
+    }
+}
+
+#[test]
+fn the_data_becomes_a_stream() {
+    for len in [300, 200_000] {
+        let w = World::new();
+        let f = w.open(want("f"));
+        w.write(&f, 0, &vec![1; len]).unwrap();
+        w.rename(&f, ":one", false).unwrap();
+        assert_eq!(streams(&w, "f"), [(String::new(), 0), ("one".into(), len as u64)]);
+        assert_eq!(w.fs.path(&f), "f:one");
+        w.write(&f, 0, b"new").unwrap();
+        assert_eq!(w.read(&f, 0, 4).unwrap(), [b'n', b'e', b'w', 1]);
+        assert_eq!((size(&w, "f"), size(&w, "f:ONE")), (0, len as u64));
+        // Two different streams now: what one keeps to itself does not concern the other.
+        let data = w.open(want("f").existing().share(0).access(FILE_WRITE_DATA));
+        w.write(&data, 0, b"x").unwrap();
+        w.close(data);
+        assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), NtStatus::INVALID_PARAMETER, "the data is not empty");
+        w.rename(&f, ":two", false).unwrap();
+        assert_eq!(streams(&w, "f"), [(String::new(), 1), ("two".into(), len as u64)]);
+        // And back, with what was written.
+        let data = w.open(want("f").existing());
+        w.fs.set_end_of_file(&data, 0, w.now).unwrap();
+        assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), NtStatus::INVALID_PARAMETER, "it is in use");
+        w.close(data);
+        w.rename(&f, "::$DATA", true).unwrap();
+        assert_eq!(streams(&w, "f"), [(String::new(), len as u64)]);
+        w.rename(&f, ":three", false).unwrap();
+        assert_eq!(streams(&w, "f"), [(String::new(), 0), ("three".into(), len as u64)]);
+        assert_eq!(w.read(&f, 0, 4).unwrap(), [b'n', b'e', b'w', 1]);
+        w.close(f);
+    }
+}
+
+#[test]
+fn what_cannot_be_renamed_stays() {
+    let w = World::new();
+    let d = w.open(want("d").directory());
+    assert_eq!(w.rename(&d, ":one", false).unwrap_err(), NtStatus::INVALID_PARAMETER);
+    let s = w.open(want("d:one"));
+    assert_eq!(w.rename(&s, "::$DATA", true).unwrap_err(), NtStatus::INVALID_PARAMETER, "a directory has no data");
+    let f = w.open(want("f"));
+    w.write(&f, 0, b"data").unwrap();
+    let other = w.open(want("f").existing());
+    assert_eq!(w.rename(&f, ":one", false).unwrap_err(), NtStatus::SHARING_VIOLATION, "somebody else has it open");
+    w.close(other);
+    w.close(w.open(want("f:one")));
+    assert_eq!(w.rename(&f, ":ONE", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+    w.rename(&f, ":ONE", true).unwrap();
+    assert_eq!(streams(&w, "f"), [(String::new(), 0), ("ONE".into(), 4)]);
+}
