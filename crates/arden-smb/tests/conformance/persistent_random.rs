@@ -3,22 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use arden_block::rng::Rng;
+
 use crate::client::*;
 
 const CLIENTS: usize = 3;
 const FILES: u64 = 3;
 const SLOTS: u64 = 6;
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
-    }
-}
 
 struct Handle {
     client: usize,
@@ -148,7 +139,7 @@ impl World {
 fn what_was_answered_holds_over_any_loss() {
     for seed in 1..=12u64 {
         println!("seed {seed}");
-        let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut rng = Rng::new(seed);
         let mut w = World::new();
         for _ in 0..80 {
             match rng.below(12) {

@@ -323,6 +323,8 @@ pub fn open_for_reading(dir: BorrowedFd<'_>) -> rustix::io::Result<std::os::fd::
 
 #[cfg(test)]
 mod tests {
+    use arden_block::rng::Rng;
+
     use super::*;
 
     fn empty() -> Listing {
@@ -343,10 +345,9 @@ mod tests {
     fn agrees_with_a_plain_list() {
         let mut listing = empty();
         let mut plain: Vec<String> = Vec::new();
-        let mut state = 1u64;
+        let mut rng = Rng::new(1);
         for _ in 0..20_000 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let n = state >> 33;
+            let n = rng.below(1 << 31);
             let name = format!("{}{}", ["file", "File", "FILE", "fäle", "FÄLE"][(n % 5) as usize], n / 5 % 300);
             if n % 7 < 4 {
                 listing.insert(&name, n % 2 == 0);

@@ -215,6 +215,8 @@ impl LockSet {
 
 #[cfg(test)]
 mod tests {
+    use arden_block::rng::Rng;
+
     use super::*;
 
     fn range(offset: u64, len: u64, exclusive: bool) -> LockRange {
@@ -257,42 +259,31 @@ mod tests {
         }
     }
 
-    struct Rng(u64);
-    impl Rng {
-        fn next(&mut self) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0
+    fn offset(rng: &mut Rng) -> u64 {
+        match rng.below(6) {
+            0 => u64::MAX - rng.below(6),
+            1 => (1 << 63) - 3 + rng.below(6),
+            _ => rng.below(40),
         }
-        fn below(&mut self, n: u64) -> u64 {
-            self.next() % n
-        }
-        fn offset(&mut self) -> u64 {
-            match self.below(6) {
-                0 => u64::MAX - self.below(6),
-                1 => (1 << 63) - 3 + self.below(6),
-                _ => self.below(40),
-            }
-        }
-        fn len(&mut self) -> u64 {
-            match self.below(8) {
-                0 => 0,
-                1 => u64::MAX - self.below(4),
-                2 => 1 << self.below(64),
-                _ => self.below(20),
-            }
+    }
+
+    fn len(rng: &mut Rng) -> u64 {
+        match rng.below(8) {
+            0 => 0,
+            1 => u64::MAX - rng.below(4),
+            2 => 1 << rng.below(64),
+            _ => rng.below(20),
         }
     }
 
     #[test]
     fn agrees_with_the_naive_loop() {
         for seed in 1..200u64 {
-            let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut rng = Rng::new(seed);
             let (mut set, mut naive) = (LockSet::default(), Naive::default());
             for _ in 0..200 {
                 let open = OpenId(rng.below(3));
-                let r = range(rng.offset(), rng.len(), rng.below(2) == 0);
+                let r = range(offset(&mut rng), len(&mut rng), rng.below(2) == 0);
                 match rng.below(4) {
                     0 | 1 => {
                         if check_range(&r).is_err() {

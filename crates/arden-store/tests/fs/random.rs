@@ -2,21 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use arden_block::rng::Rng;
 use arden_store::fs::*;
 
 use crate::world::*;
 
-struct Rng(u64);
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
-    }
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
+fn pick<'a, T>(rng: &mut Rng, of: &'a [T]) -> &'a T {
+    &of[rng.below(of.len() as u64) as usize]
 }
 
 const NAMES: [&str; 5] = ["a", "b", "a:s", "d\\x", "d"];
@@ -32,11 +24,11 @@ const ACCESS: [u32; 7] = [
 
 fn request(rng: &mut Rng) -> Want {
     use Disposition::*;
-    let name = *rng.pick(&NAMES);
+    let name = *pick(rng, &NAMES);
     let client = 1 + rng.below(3) as u128;
     let mut w =
-        want(name).access(*rng.pick(&ACCESS)).share(rng.below(8) as u32 | if rng.below(3) == 0 { 0 } else { 7 });
-    w = w.disposition(*rng.pick(&[OpenIf, OpenIf, OpenIf, Open, Create, Overwrite, OverwriteIf, Supersede]));
+        want(name).access(*pick(rng, &ACCESS)).share(rng.below(8) as u32 | if rng.below(3) == 0 { 0 } else { 7 });
+    w = w.disposition(*pick(rng, &[OpenIf, OpenIf, OpenIf, Open, Create, Overwrite, OverwriteIf, Supersede]));
     if name == "d" {
         w = w.directory().disposition(OpenIf);
     }
@@ -46,11 +38,11 @@ fn request(rng: &mut Rng) -> Want {
     }
     w = match rng.below(4) {
         0 => w,
-        1 => w.oplock(*rng.pick(&[OplockLevel::LevelII, OplockLevel::Exclusive, OplockLevel::Batch])),
+        1 => w.oplock(*pick(rng, &[OplockLevel::LevelII, OplockLevel::Exclusive, OplockLevel::Batch])),
         // A key belongs to one name and client.
         _ => {
             let key = NAMES.iter().position(|n| *n == name).unwrap() as u128 * 4 + rng.below(2) as u128;
-            w.lease(key, ["R", "RH", "RW", "RWH", ""][rng.below(5)])
+            w.lease(key, ["R", "RH", "RW", "RWH", ""][rng.below(5) as usize])
         }
     };
     w.client(client)
@@ -102,7 +94,7 @@ fn answer(w: &World, rng: &mut Rng, open: &[Arc<Open>]) {
                 let _ = w.table.ack_lease_break(o.client(), key, rng.below(8) as u32, w.now);
             }
             CacheGrant::Oplock(level) if level > OplockLevel::LevelII => {
-                let to = *rng.pick(&[OplockLevel::None, OplockLevel::LevelII]);
+                let to = *pick(rng, &[OplockLevel::None, OplockLevel::LevelII]);
                 let _ = w.fs.ack_oplock_break(o, to, w.now);
             }
             _ => {}
@@ -113,7 +105,7 @@ fn answer(w: &World, rng: &mut Rng, open: &[Arc<Open>]) {
 #[test]
 fn rules_hold_after_every_step() {
     for seed in 1..=40u64 {
-        let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut rng = Rng::new(seed);
         let mut w = World::new();
         w.close(w.open(want("d").directory()));
         let mut open: Vec<Arc<Open>> = Vec::new();
@@ -129,18 +121,18 @@ fn rules_hold_after_every_step() {
                     }
                 }
                 4 | 5 if !open.is_empty() => {
-                    let o = open.swap_remove(rng.below(open.len()));
+                    let o = open.swap_remove(rng.below(open.len() as u64) as usize);
                     w.close(o);
                 }
                 6 if !open.is_empty() => {
-                    let o = rng.pick(&open).clone();
+                    let o = pick(&mut rng, &open).clone();
                     let _ = w.write(&o, 0, b"x");
                     let how = Disposal { delete: rng.below(3) == 0, posix: rng.below(4) == 0, ..Disposal::default() };
                     let _ = w.fs.set_disposition(&o, how, w.now);
                 }
                 7 if !open.is_empty() => {
-                    let o = rng.pick(&open).clone();
-                    let to = *rng.pick(&["a", "b", "d\\x", "c"]);
+                    let o = pick(&mut rng, &open).clone();
+                    let to = *pick(&mut rng, &["a", "b", "d\\x", "c", ":s", ":t", "::$DATA"]);
                     let _ = w.rename(&o, to, rng.below(2) == 0);
                 }
                 8 => answer(&w, &mut rng, &open),
