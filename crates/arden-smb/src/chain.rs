@@ -1,14 +1,14 @@
 //! Runs the requests of one transport message in order and builds the answer: compounds ([MS-SMB2] 3.3.5.2.7),
 //! interim responses ([MS-SMB2] 3.3.4.2), signing and encryption of what leaves. Knows requests only by command.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use arden_store::fs::WaitId;
 use arden_wire::{
-    Malformed, NtStatus,
+    NtStatus,
     cursor::Put,
     smb2::{
-        Command, FileId, HEADER_BYTES, Header, flags,
+        Command, HEADER_BYTES, Header, flags,
         header::offset,
         transform::{TRANSFORM_BYTES, TransformHeader},
     },
@@ -17,51 +17,10 @@ use arden_wire::{
 use crate::{
     commits::{Commits, changes},
     model::{Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree},
-    server::{PendingCreate, Server},
+    request::{Fail, Handled, Related, Request},
+    server::Server,
+    waits::PendingCreate,
 };
-
-/// Why a request has no ordinary response now.
-#[derive(Debug)]
-pub enum Fail {
-    Status(NtStatus),
-    /// An error with ErrorData and the number of error contexts in it, [MS-SMB2] 2.2.2.
-    Data(NtStatus, Vec<u8>, u8),
-    /// Run it again where it may block.
-    Block,
-    /// Run it again when the wait is over.
-    Wait(WaitId),
-    /// The client is not to be trusted any more: the connection ends without an answer.
-    Close(&'static str),
-}
-
-impl Fail {
-    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1.
-    pub fn with_data(status: NtStatus, data: &[u8], dialect: arden_wire::smb2::Dialect) -> Fail {
-        if dialect != arden_wire::smb2::Dialect::Smb311 {
-            return Fail::Data(status, data.to_vec(), 0);
-        }
-        let mut wrapped = Vec::with_capacity(8 + data.len());
-        wrapped.put_u32(data.len() as u32);
-        wrapped.put_u32(0);
-        wrapped.extend_from_slice(data);
-        Fail::Data(status, wrapped, 1)
-    }
-}
-
-impl From<NtStatus> for Fail {
-    fn from(status: NtStatus) -> Fail {
-        // A store says PENDING when it would have to wait for the disk.
-        if status == NtStatus::PENDING { Fail::Block } else { Fail::Status(status) }
-    }
-}
-impl From<Malformed> for Fail {
-    fn from(_: Malformed) -> Fail {
-        Fail::Status(NtStatus::INVALID_PARAMETER)
-    }
-}
-
-/// Handlers append the response body and answer its status.
-pub type Handled = Result<NtStatus, Fail>;
 
 /// One request of the message, accepted: its ids are in the window, its signature is good.
 #[derive(Clone)]
@@ -74,15 +33,6 @@ pub struct Element {
     pub channel: Option<Arc<Channel>>,
     /// The acceptance already failed; this is the answer.
     pub refused: Option<NtStatus>,
-}
-
-/// What related requests inherit, [MS-SMB2] 3.3.5.2.7.2.
-#[derive(Default, Clone)]
-pub struct Related {
-    pub file: Option<FileId>,
-    pub tree_id: u32,
-    /// Set when the request that should have given the file failed.
-    pub failed: Option<NtStatus>,
 }
 
 /// The bytes of a message: borrowed while it runs at once, owned once it has to be kept.
@@ -174,114 +124,6 @@ impl Job {
         if !out.is_empty() {
             peer.send(out);
         }
-    }
-}
-
-/// Everything a handler sees.
-pub struct Request<'a> {
-    pub server: &'a Arc<Server>,
-    pub peer: &'a Arc<Peer>,
-    pub header: &'a Header,
-    /// From the header on.
-    pub message: &'a [u8],
-    pub session: &'a Arc<Session>,
-    pub tree: Option<Arc<Tree>>,
-    pub related: &'a mut Related,
-    /// Where the response's header starts in the output.
-    pub base: usize,
-    pub now: Instant,
-    pub may_block: bool,
-    /// It ran before and waited.
-    pub resumed: bool,
-    pub encrypted: bool,
-    counted: &'a mut Option<Arc<SmbOpen>>,
-    used: &'a mut Option<Arc<SmbOpen>>,
-    /// Kept while a create with a CreateGuid waits.
-    pub pending_create: &'a mut Option<PendingCreate>,
-}
-
-impl Request<'_> {
-    /// The file that the request names, directly or by relation, [MS-SMB2] 3.3.5.2.7.2 and 3.3.5.2.10.
-    pub fn open(&mut self, id: FileId) -> Result<Arc<SmbOpen>, Fail> {
-        let related = self.header.is(flags::RELATED_OPERATIONS);
-        let id = match (related, self.related.file) {
-            (true, Some(file)) => file,
-            (true, None) => match self.related.failed {
-                Some(status) => return Err(Fail::Status(status)),
-                None if id == FileId::RELATED => return Err(NtStatus::FILE_CLOSED.into()),
-                None => id,
-            },
-            (false, _) => id,
-        };
-        let open = self.session.opens.read().get(&id.volatile).cloned();
-        let open = open.filter(|o| o.id == id).ok_or(NtStatus::FILE_CLOSED)?;
-        let tree_id = self.tree.as_ref().map_or(0, |t| t.id);
-        {
-            let mut state = open.state.lock();
-            if state.tree_id != tree_id {
-                return Err(NtStatus::FILE_CLOSED.into());
-            }
-            state.replay_eligible = false;
-        }
-        self.related.file = Some(id);
-        if self.used.is_none() {
-            *self.used = Some(open.clone());
-        }
-        if self.counted.is_none() && !self.resumed {
-            self.check_channel_sequence(&open)?;
-        }
-        Ok(open)
-    }
-
-    /// [MS-SMB2] 3.3.5.2.10.
-    fn check_channel_sequence(&mut self, open: &Arc<SmbOpen>) -> Result<(), Fail> {
-        if !self.peer.dialect().is_smb3() {
-            return Ok(());
-        }
-        let sequence = self.header.channel_sequence();
-        let modifies =
-            matches!(Command::from_u16(self.header.command), Some(Command::Write | Command::SetInfo | Command::Ioctl));
-        let refused = Err(Fail::Status(NtStatus::FILE_NOT_AVAILABLE));
-        let mut s = open.state.lock();
-        let ahead = sequence.wrapping_sub(s.channel_sequence);
-        if ahead > 0x7FFF {
-            return if modifies { refused } else { Ok(()) };
-        }
-        if self.header.is(flags::REPLAY_OPERATION) {
-            if ahead != 0 {
-                s.outstanding_before += s.outstanding;
-                s.channel_sequence = sequence;
-                s.outstanding = 0;
-            }
-            if s.outstanding_before != 0 {
-                return if modifies { refused } else { Ok(()) };
-            }
-            s.outstanding += 1;
-        } else {
-            if ahead != 0 {
-                s.outstanding_before += s.outstanding;
-                s.outstanding = 0;
-                s.channel_sequence = sequence;
-            }
-            s.outstanding += 1;
-        }
-        drop(s);
-        *self.counted = Some(open.clone());
-        Ok(())
-    }
-
-    pub fn tree(&self) -> Result<&Arc<Tree>, Fail> {
-        self.tree.as_ref().ok_or(Fail::Status(NtStatus::NETWORK_NAME_DELETED))
-    }
-
-    /// [MS-SMB2] 3.3.5.2.5: the charge has to cover the larger of what is sent and what may come back.
-    pub fn check_charge(&self, bytes: usize) -> Result<(), Fail> {
-        let Some(n) = self.peer.negotiated.get() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
-        if !n.multi_credit() {
-            return if bytes > 65536 { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) };
-        }
-        let charge = usize::from(self.header.credit_charge.max(1));
-        if bytes > 0 && (bytes - 1) / 65536 + 1 > charge { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) }
     }
 }
 

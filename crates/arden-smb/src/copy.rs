@@ -11,9 +11,9 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Request},
     ioctl::{READ, WRITE, file_id, need},
     model::SmbOpen,
+    request::{Fail, Request},
 };
 
 /// [MS-SMB2] 3.3.3: ServerSideCopyMaxNumberofChunks, MaxChunkSize, MaxDataSize.

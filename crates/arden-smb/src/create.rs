@@ -30,9 +30,9 @@ use arden_wire::{
 use parking_lot::Mutex;
 
 use crate::{
-    chain::{Fail, Handled, Request},
     durable::{self, Wanted},
     model::{Durability, Object, OpenState, SmbOpen, Tree, Work},
+    request::{Fail, Handled, Request},
     server::Server,
 };
 

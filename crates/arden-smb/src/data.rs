@@ -14,9 +14,9 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled, Request},
     metrics,
     model::{Object, PipeState, SmbOpen},
+    request::{Fail, Handled, Request},
 };
 
 /// Transfers above this run off the reactor, beside the connection's other requests. Up to it the hop to another

@@ -16,7 +16,7 @@ use arden_wire::{
     smb2::info::{ChangeNotifyRequest, QueryDirectoryRequest, WATCH_TREE, directory_flags, put_buffer_response},
 };
 
-use crate::chain::{Fail, Handled, Request};
+use crate::request::{Fail, Handled, Request};
 
 /// Larger answers are made off the reactor.
 const INLINE_LISTING_BYTES_MAX: u32 = 64 * 1024;

@@ -2,7 +2,7 @@
 
 use arden_wire::{NtStatus, smb2::Command};
 
-use crate::chain::{Fail, Handled, Request};
+use crate::request::{Fail, Handled, Request};
 
 pub fn handle(command: Command, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     match command {

@@ -15,10 +15,10 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Request},
     create::{Asked, caches_handle},
     model::{Durability, Negotiated, OpenState, SmbOpen, Tree},
     persist::is_named,
+    request::{Fail, Request},
 };
 
 const CONTEXT_MISMATCH: NtStatus = NtStatus(0xC000_0719);

@@ -14,10 +14,10 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled, Request},
     copy,
     model::{Durability, Object, SmbOpen},
     offload,
+    request::{Fail, Handled, Request},
 };
 
 pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {

@@ -9,8 +9,8 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled, Request},
     model::{Durability, SmbOpen},
+    request::{Fail, Handled, Request},
 };
 
 pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {

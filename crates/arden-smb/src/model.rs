@@ -385,3 +385,38 @@ impl SmbOpen {
         self.state.lock().session.as_ref().and_then(Weak::upgrade)
     }
 }
+
+impl OpenState {
+    pub fn new(session: &Arc<Session>, tree_id: u32, channel_sequence: u16) -> OpenState {
+        OpenState {
+            session: Some(Arc::downgrade(session)),
+            tree_id,
+            durability: Durability::None,
+            expires: None,
+            channel_sequence,
+            outstanding: 0,
+            outstanding_before: 0,
+            breaking: false,
+            lock_sequence: None,
+            replay_eligible: false,
+            resume_key: false,
+        }
+    }
+
+    /// Of an open that waits for its client since `now`.
+    pub fn disconnected(durability: Durability, now: Instant) -> OpenState {
+        OpenState {
+            session: None,
+            tree_id: 0,
+            durability,
+            expires: durability.timeout().map(|t| now + t),
+            channel_sequence: 0,
+            outstanding: 0,
+            outstanding_before: 0,
+            breaking: false,
+            lock_sequence: None,
+            replay_eligible: true,
+            resume_key: false,
+        }
+    }
+}

@@ -16,7 +16,7 @@ use arden_wire::{
 };
 use parking_lot::Mutex;
 
-use crate::chain::{Fail, Request};
+use crate::request::{Fail, Request};
 
 const READ_INPUT_BYTES: usize = 32;
 const READ_OUTPUT_BYTES: usize = 16 + TOKEN_BYTES;

@@ -19,9 +19,9 @@ use arden_wire::{
 use parking_lot::Mutex;
 
 use crate::{
-    chain::{Fail, Handled, Request},
     create::register,
     model::{Conversation, Object, OpenState, PipeState, SmbOpen, Tree, Work},
+    request::{Fail, Handled, Request},
     view::View,
 };
 

@@ -12,9 +12,9 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled, Request},
     directory::meta,
     model::{Object, SmbOpen},
+    request::{Fail, Handled, Request},
 };
 
 pub fn query_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {

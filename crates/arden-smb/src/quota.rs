@@ -17,8 +17,8 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled},
     model::SmbOpen,
+    request::{Fail, Handled},
 };
 
 /// FILE_QUOTA_INFORMATION without its SID, [MS-FSCC] 2.4.41.

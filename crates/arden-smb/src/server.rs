@@ -1,17 +1,16 @@
-//! The server's global tables, [MS-SMB2] 3.3.1.5: shares, sessions, opens, and the requests that wait.
+//! The server's global tables, [MS-SMB2] 3.3.1.5: shares, sessions, opens and connections, and what time does to them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use arden_auth::UserDb;
 use arden_store::{
-    fs::{CacheGrant, ClientId, LeaseBreak, OpenId, OplockLevel, TableEvents, WaitId},
+    fs::{CacheGrant, OpenId},
     table::OpenTable,
 };
 use arden_wire::{FileTime, NtStatus};
@@ -19,117 +18,20 @@ use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::{
-    chain::Chain,
-    metrics::{Metrics, count},
-    model::{Durability, Object, OpenState, Peer, Session, SessionState, SmbOpen},
+    breaks::{EarlyBreaks, Events},
+    config::{Interface, ServerConfig},
+    deferred::DeferredWork,
+    metrics::Metrics,
+    model::{Durability, Object, Peer, Session, SessionState, SmbOpen},
     share::Share,
     time::Time,
+    waits::Waits,
 };
-
-/// Bounds of what clients can make the server hold. Each is logged when it is met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    pub connections_max: usize,
-    pub sessions_max: usize,
-    pub sessions_per_connection_max: usize,
-    pub trees_per_session_max: usize,
-    pub opens_per_session_max: usize,
-    /// Requests answered with STATUS_PENDING on one connection.
-    pub pending_per_connection_max: usize,
-    /// Channels bound to one session, [MS-SMB2] 3.3.5.5.
-    pub channels_per_session_max: usize,
-    pub chain_max: usize,
-    /// A connection without a session is closed after this time.
-    pub handshake_timeout: Duration,
-    /// Longest time a disconnected durable handle is kept.
-    pub durable_timeout_max: Duration,
-    pub durable_timeout_default: Duration,
-    pub resilient_timeout_max: Duration,
-    /// Largest read, write and transaction, [MS-SMB2] 3.3.5.4.
-    pub io_bytes_max: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections_max: 16_384,
-            sessions_max: 65_536,
-            sessions_per_connection_max: 4_096,
-            trees_per_session_max: 4_096,
-            opens_per_session_max: 65_536,
-            pending_per_connection_max: 4_096,
-            channels_per_session_max: 32,
-            chain_max: 64,
-            handshake_timeout: Duration::from_secs(30),
-            durable_timeout_max: Duration::from_secs(300),
-            durable_timeout_default: Duration::from_secs(60),
-            resilient_timeout_max: Duration::from_secs(300),
-            io_bytes_max: 8 << 20,
-        }
-    }
-}
 
 /// A message that took so long waited for the disk.
 const SLOW_WRITE: Duration = Duration::from_millis(20);
 /// How long the disk then counts as slow.
 const SLOW_DISK: Duration = Duration::from_secs(5);
-
-/// A network interface that clients may use for more channels, [MS-SMB2] 2.2.32.5.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
-    pub index: u32,
-    pub address: std::net::IpAddr,
-    pub speed_bits: u64,
-    pub rss: bool,
-}
-
-/// What may be changed while the server runs; it holds for sessions and connections that come after, the lifetime for all.
-#[derive(Debug, Default)]
-pub struct Policy {
-    pub signing_required: AtomicBool,
-    /// Sessions have to be encrypted; clients that cannot are refused.
-    pub encryption_required: AtomicBool,
-    /// Sessions may have several connections.
-    pub multichannel: AtomicBool,
-    /// Sessions have to authenticate again after so many seconds; 0: never.
-    pub session_lifetime_seconds: AtomicU64,
-}
-
-impl Policy {
-    pub fn set_session_lifetime(&self, seconds: u64) {
-        self.session_lifetime_seconds.store(seconds, Ordering::Relaxed);
-    }
-    pub fn session_lifetime(&self) -> Option<Duration> {
-        let seconds = self.session_lifetime_seconds.load(Ordering::Relaxed);
-        (seconds > 0).then(|| Duration::from_secs(seconds))
-    }
-    pub fn set(&self, signing_required: bool, encryption_required: bool, multichannel: bool) {
-        self.signing_required.store(signing_required, Ordering::Relaxed);
-        self.encryption_required.store(encryption_required, Ordering::Relaxed);
-        self.multichannel.store(multichannel, Ordering::Relaxed);
-    }
-    pub fn requires_signing(&self) -> bool {
-        self.signing_required.load(Ordering::Relaxed)
-    }
-    pub fn requires_encryption(&self) -> bool {
-        self.encryption_required.load(Ordering::Relaxed)
-    }
-    pub fn allows_multichannel(&self) -> bool {
-        self.multichannel.load(Ordering::Relaxed)
-    }
-}
-
-pub struct ServerConfig {
-    pub guid: u128,
-    /// NetBIOS form, upper case.
-    pub name: String,
-    pub comment: String,
-    pub policy: Policy,
-    pub limits: Limits,
-    pub users: Arc<dyn UserDb>,
-    pub identity: Arc<arden_auth::ServerIdentity>,
-    pub auth: arden_auth::AuthPolicy,
-}
 
 pub struct Server {
     pub config: ServerConfig,
@@ -145,13 +47,9 @@ pub struct Server {
     opens: RwLock<HashMap<u64, Arc<SmbOpen>>>,
     /// Opens with a CreateGuid, for replay and DH2C: (client, guid) to open.
     by_create_guid: Mutex<HashMap<(u128, u128), u64>>,
-    /// Creates with a CreateGuid that wait for somebody's oplock: their replays have to come later.
-    pending_creates: Mutex<HashSet<(u128, u128)>>,
-    waits: Mutex<HashMap<WaitId, Waiting>>,
-    /// Breaks of opens that are still being registered.
-    early_breaks: Mutex<HashMap<u64, EarlyBreak>>,
-    deferred: Mutex<Vec<Deferred>>,
-    wake_deferred: RwLock<Box<dyn Fn() + Send + Sync>>,
+    pub(crate) waits: Waits,
+    pub(crate) early_breaks: EarlyBreaks,
+    pub(crate) deferred: DeferredWork,
     peers: Mutex<HashMap<u64, Weak<Peer>>>,
     random: SystemRandom,
     /// Until when writes are kept off the reactor, in milliseconds since the start.
@@ -159,42 +57,6 @@ pub struct Server {
     pub(crate) persistence: crate::persist::Persistence,
     pub(crate) tokens: crate::offload::Tokens,
     next_id: AtomicU64,
-}
-
-/// A create that waits; the note goes with it.
-pub struct PendingCreate {
-    server: Arc<Server>,
-    key: (u128, u128),
-}
-
-impl Drop for PendingCreate {
-    fn drop(&mut self) {
-        self.server.pending_creates.lock().remove(&self.key);
-    }
-}
-
-enum Waiting {
-    /// The wait was over before its request was put aside.
-    Resumed,
-    Parked(Box<Chain>),
-}
-
-/// The table knows an open before the server does; what it says of it meanwhile is kept.
-enum EarlyBreak {
-    Oplock(OplockLevel, bool),
-    Lease(LeaseBreak),
-}
-
-/// Opens that are being registered at one time; a break for an open that is gone may lie here until others push it out.
-const EARLY_BREAKS_MAX: usize = 4096;
-
-/// Work that a table event asks for and that may block.
-enum Deferred {
-    Close(Arc<SmbOpen>),
-    /// The client came back to an open whose break it may not know of.
-    TellBreak(Arc<SmbOpen>),
-    /// A request whose connection is gone.
-    Run(Box<Chain>),
 }
 
 impl Server {
@@ -212,11 +74,9 @@ impl Server {
             sessions: RwLock::new(HashMap::new()),
             opens: RwLock::new(HashMap::new()),
             by_create_guid: Mutex::new(HashMap::new()),
-            pending_creates: Mutex::new(HashSet::new()),
-            waits: Mutex::new(HashMap::new()),
-            early_breaks: Mutex::new(HashMap::new()),
-            deferred: Mutex::new(Vec::new()),
-            wake_deferred: RwLock::new(Box::new(|| {})),
+            waits: Waits::default(),
+            early_breaks: EarlyBreaks::default(),
+            deferred: DeferredWork::default(),
             peers: Mutex::new(HashMap::new()),
             random: SystemRandom::new(),
             slow_disk_until_ms: AtomicU64::new(0),
@@ -402,83 +262,12 @@ impl Server {
             self.by_create_guid.lock().insert((open.client_guid, guid), open.id.persistent);
         }
         self.opens.write().insert(open.id.persistent, open.clone());
-        let early = self.early_breaks.lock().remove(&open.id.persistent);
-        match early {
-            Some(EarlyBreak::Oplock(to, ack)) => self.break_oplock(OpenId(open.id.persistent), to, ack),
-            Some(EarlyBreak::Lease(b)) => self.break_lease(&b),
-            None => {}
-        }
-    }
-
-    fn note_early(&self, open: OpenId, early: EarlyBreak) {
-        let mut breaks = self.early_breaks.lock();
-        if breaks.len() >= EARLY_BREAKS_MAX {
-            breaks.clear();
-        }
-        breaks.insert(open.0, early);
-    }
-
-    fn break_oplock(&self, id: OpenId, to: OplockLevel, ack: bool) {
-        count(&self.metrics.breaks, 1);
-        self.keep_open(id.0);
-        let Some(open) = self.open(id.0) else { return self.note_early(id, EarlyBreak::Oplock(to, ack)) };
-        match open.session().and_then(|s| s.live_peer().map(|p| (s, p))) {
-            Some((session, peer)) => {
-                open.state.lock().breaking = ack;
-                crate::breaks::send_oplock_break(&session, &peer, &open, to);
-            }
-            // Its client is told when it comes back.
-            None if open.is_persistent() => {}
-            // [MS-SMB2] 3.3.4.6: nobody to tell. A disconnected open that loses its oplock loses its durability.
-            None => self.defer(Deferred::Close(open)),
-        }
-    }
-
-    /// [MS-SMB2] 3.3.4.7: breaks of leases go to the client's first connection that is there.
-    fn first_connection_of(&self, client: ClientId) -> Option<(Arc<Session>, Arc<Peer>)> {
-        let mut peers = self.peers();
-        peers.retain(|p| !p.is_closed() && p.client_guid() == client.0);
-        peers.sort_by_key(|p| p.id);
-        peers.into_iter().find_map(|p| {
-            let session = p.channels.read().values().next().map(|c| c.session.clone())?;
-            Some((session, p))
-        })
-    }
-
-    fn break_lease(&self, b: &LeaseBreak) {
-        count(&self.metrics.breaks, 1);
-        self.keep_lease(b.client, b.key);
-        let opens: Vec<_> = b.opens.iter().filter_map(|id| self.open(id.0)).collect();
-        let connected = opens.iter().any(|o| o.session().is_some());
-        let live = if connected { self.first_connection_of(b.client) } else { None };
-        if let Some((session, peer)) = live {
-            crate::breaks::send_lease_break(&session, &peer, b);
-        } else if let Some(unknown) = b.opens.iter().find(|id| self.open(id.0).is_none()) {
-            self.note_early(*unknown, EarlyBreak::Lease(b.clone()));
-        } else {
-            // [MS-SMB2] 3.3.4.7: nobody can answer, so the opens that wait for their client are given up; but the client
-            // of a persistent one is told when it comes back.
-            for open in opens.into_iter().filter(|o| !o.is_persistent()) {
-                self.defer(Deferred::Close(open));
-            }
-        }
-    }
-    /// After the answer to a reconnect is on its way.
-    pub(crate) fn tell_break_later(&self, open: &Arc<SmbOpen>) {
-        self.defer(Deferred::TellBreak(open.clone()));
+        self.tell_early_break(OpenId(open.id.persistent));
     }
 
     pub fn open_by_create_guid(&self, client: u128, guid: u128) -> Option<Arc<SmbOpen>> {
         let id = *self.by_create_guid.lock().get(&(client, guid))?;
         self.open(id)
-    }
-
-    pub fn create_is_pending(&self, client: u128, guid: u128) -> bool {
-        self.pending_creates.lock().contains(&(client, guid))
-    }
-    pub fn note_pending_create(self: &Arc<Server>, client: u128, guid: u128) -> PendingCreate {
-        self.pending_creates.lock().insert((client, guid));
-        PendingCreate { server: self.clone(), key: (client, guid) }
     }
 
     /// Takes the open out of every table and closes what it holds.
@@ -534,59 +323,6 @@ impl Server {
         keep
     }
 
-    // Waiting requests.
-
-    /// Puts a request aside until its wait is over.
-    pub fn park(&self, wait: WaitId, chain: Chain) {
-        let peer = chain.peer().clone();
-        {
-            let mut waits = self.waits.lock();
-            match waits.remove(&wait) {
-                Some(Waiting::Resumed) => {}
-                _ => {
-                    waits.insert(wait, Waiting::Parked(Box::new(chain)));
-                    return;
-                }
-            }
-        }
-        self.go_on(peer, chain);
-    }
-
-    fn go_on(&self, peer: Arc<Peer>, chain: Chain) {
-        if peer.is_closed() { self.defer(Deferred::Run(Box::new(chain))) } else { peer.resume(chain) }
-    }
-
-    /// A wait of the server's own, from the upper half of the numbers; the table counts from below.
-    pub fn new_wait(&self) -> WaitId {
-        WaitId(1 << 63 | self.next_id())
-    }
-
-    /// The wait is over: its request goes on.
-    pub fn resume(&self, wait: WaitId) {
-        let parked = {
-            let mut waits = self.waits.lock();
-            match waits.remove(&wait) {
-                Some(Waiting::Parked(chain)) => chain,
-                _ => {
-                    waits.insert(wait, Waiting::Resumed);
-                    return;
-                }
-            }
-        };
-        let peer = parked.peer().clone();
-        self.go_on(peer, *parked);
-    }
-
-    /// Takes a waiting request back; it will not be resumed.
-    pub fn unpark(&self, wait: WaitId) -> Option<Chain> {
-        let chain = match self.waits.lock().remove(&wait) {
-            Some(Waiting::Parked(chain)) => Some(*chain),
-            _ => None,
-        };
-        self.table.cancel_wait(wait);
-        chain
-    }
-
     // Connections.
 
     pub fn add_peer(&self, peer: &Arc<Peer>) {
@@ -603,11 +339,7 @@ impl Server {
         let pending: Vec<_> = peer.pending.lock().drain().map(|(_, p)| p.wait).collect();
         for wait in pending {
             // A session with another channel keeps what it asked for: the client may replay it there.
-            let keeps = match self.waits.lock().get(&wait) {
-                Some(Waiting::Parked(chain)) => chain.survives(peer.id),
-                _ => false,
-            };
-            if !keeps {
+            if !self.waits.survives(wait, peer.id) {
                 self.unpark(wait);
             }
         }
@@ -642,38 +374,6 @@ impl Server {
         }
     }
 
-    /// Whom to call when deferred work turns up.
-    pub fn on_deferred(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        *self.wake_deferred.write() = wake;
-    }
-
-    fn defer(&self, work: Deferred) {
-        self.deferred.lock().push(work);
-        (self.wake_deferred.read())();
-    }
-
-    /// Does what table events left to do. May block.
-    pub fn run_deferred(&self) {
-        loop {
-            let work = std::mem::take(&mut *self.deferred.lock());
-            if work.is_empty() {
-                return;
-            }
-            for item in work {
-                match item {
-                    Deferred::Close(open) => self.close_open(&open),
-                    Deferred::TellBreak(open) => {
-                        if let Some(file) = open.file() {
-                            file.fs().tell_break_again(file, self.time().now);
-                        }
-                    }
-                    // Nobody hears the answer, but what was asked for happens.
-                    Deferred::Run(chain) => drop(chain.run(&mut Vec::new(), true)),
-                }
-            }
-        }
-    }
-
     /// Time-outs of breaks and of disconnected handles. May block. Returns when to call again at the latest.
     pub fn tick(&self, time: Time) -> Option<Instant> {
         self.set_time(time);
@@ -700,69 +400,5 @@ impl Server {
             self.close_open(&open);
         }
         next
-    }
-}
-
-/// How the open table reaches the server.
-struct Events(Weak<Server>);
-
-impl TableEvents for Events {
-    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
-        if let Some(server) = self.0.upgrade() {
-            server.break_oplock(open, to, ack);
-        }
-    }
-
-    fn lease_break(&self, b: &LeaseBreak) {
-        if let Some(server) = self.0.upgrade() {
-            server.break_lease(b);
-        }
-    }
-
-    fn cache_lost(&self, opens: &[OpenId]) {
-        if let Some(server) = self.0.upgrade() {
-            server.keep_lost(opens);
-        }
-    }
-
-    fn resume(&self, wait: WaitId) {
-        if let Some(server) = self.0.upgrade() {
-            server.resume(wait);
-        }
-    }
-}
-
-impl OpenState {
-    pub fn new(session: &Arc<Session>, tree_id: u32, channel_sequence: u16) -> OpenState {
-        OpenState {
-            session: Some(Arc::downgrade(session)),
-            tree_id,
-            durability: Durability::None,
-            expires: None,
-            channel_sequence,
-            outstanding: 0,
-            outstanding_before: 0,
-            breaking: false,
-            lock_sequence: None,
-            replay_eligible: false,
-            resume_key: false,
-        }
-    }
-
-    /// Of an open that waits for its client since `now`.
-    pub fn disconnected(durability: Durability, now: Instant) -> OpenState {
-        OpenState {
-            session: None,
-            tree_id: 0,
-            durability,
-            expires: durability.timeout().map(|t| now + t),
-            channel_sequence: 0,
-            outstanding: 0,
-            outstanding_before: 0,
-            breaking: false,
-            lock_sequence: None,
-            replay_eligible: true,
-            resume_key: false,
-        }
     }
 }

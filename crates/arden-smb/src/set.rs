@@ -17,8 +17,8 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled, Request},
     model::SmbOpen,
+    request::{Fail, Handled, Request},
 };
 
 /// FILE_RENAME_* flags of the Ex class, [MS-FSCC] 2.4.43.

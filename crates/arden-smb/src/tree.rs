@@ -12,8 +12,8 @@ use arden_wire::{
 };
 
 use crate::{
-    chain::{Fail, Handled, Request},
     model::Tree,
+    request::{Fail, Handled, Request},
 };
 
 pub fn echo(message: &[u8], out: &mut Vec<u8>) -> Handled {

@@ -18,7 +18,7 @@ use arden_wire::{
     smb2::io::IoctlRequest,
 };
 
-use crate::chain::Fail;
+use crate::request::Fail;
 
 type Output = Result<(NtStatus, Vec<u8>), Fail>;
 

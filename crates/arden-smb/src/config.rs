@@ -1,0 +1,111 @@
+//! How the server is set up: limits, interfaces, policy, and who it is.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arden_auth::UserDb;
+
+/// Bounds of what clients can make the server hold. Each is logged when it is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub connections_max: usize,
+    pub sessions_max: usize,
+    pub sessions_per_connection_max: usize,
+    pub trees_per_session_max: usize,
+    pub opens_per_session_max: usize,
+    /// Requests answered with STATUS_PENDING on one connection.
+    pub pending_per_connection_max: usize,
+    /// Channels bound to one session, [MS-SMB2] 3.3.5.5.
+    pub channels_per_session_max: usize,
+    pub chain_max: usize,
+    /// A connection without a session is closed after this time.
+    pub handshake_timeout: Duration,
+    /// Longest time a disconnected durable handle is kept.
+    pub durable_timeout_max: Duration,
+    pub durable_timeout_default: Duration,
+    pub resilient_timeout_max: Duration,
+    /// Largest read, write and transaction, [MS-SMB2] 3.3.5.4.
+    pub io_bytes_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 16_384,
+            sessions_max: 65_536,
+            sessions_per_connection_max: 4_096,
+            trees_per_session_max: 4_096,
+            opens_per_session_max: 65_536,
+            pending_per_connection_max: 4_096,
+            channels_per_session_max: 32,
+            chain_max: 64,
+            handshake_timeout: Duration::from_secs(30),
+            durable_timeout_max: Duration::from_secs(300),
+            durable_timeout_default: Duration::from_secs(60),
+            resilient_timeout_max: Duration::from_secs(300),
+            io_bytes_max: 8 << 20,
+        }
+    }
+}
+
+/// A network interface that clients may use for more channels, [MS-SMB2] 2.2.32.5.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    pub index: u32,
+    pub address: std::net::IpAddr,
+    pub speed_bits: u64,
+    pub rss: bool,
+}
+
+/// What may be changed while the server runs; it holds for sessions and connections that come after, the lifetime for all.
+#[derive(Debug, Default)]
+pub struct Policy {
+    pub signing_required: AtomicBool,
+    /// Sessions have to be encrypted; clients that cannot are refused.
+    pub encryption_required: AtomicBool,
+    /// Sessions may have several connections.
+    pub multichannel: AtomicBool,
+    /// Sessions have to authenticate again after so many seconds; 0: never.
+    pub session_lifetime_seconds: AtomicU64,
+}
+
+impl Policy {
+    pub fn set_session_lifetime(&self, seconds: u64) {
+        self.session_lifetime_seconds.store(seconds, Ordering::Relaxed);
+    }
+    pub fn session_lifetime(&self) -> Option<Duration> {
+        let seconds = self.session_lifetime_seconds.load(Ordering::Relaxed);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+    pub fn set(&self, signing_required: bool, encryption_required: bool, multichannel: bool) {
+        self.signing_required.store(signing_required, Ordering::Relaxed);
+        self.encryption_required.store(encryption_required, Ordering::Relaxed);
+        self.multichannel.store(multichannel, Ordering::Relaxed);
+    }
+    pub fn requires_signing(&self) -> bool {
+        self.signing_required.load(Ordering::Relaxed)
+    }
+    pub fn requires_encryption(&self) -> bool {
+        self.encryption_required.load(Ordering::Relaxed)
+    }
+    pub fn allows_multichannel(&self) -> bool {
+        self.multichannel.load(Ordering::Relaxed)
+    }
+}
+
+pub struct ServerConfig {
+    pub guid: u128,
+    /// NetBIOS form, upper case.
+    pub name: String,
+    pub comment: String,
+    pub policy: Policy,
+    pub limits: Limits,
+    pub users: Arc<dyn UserDb>,
+    pub identity: Arc<arden_auth::ServerIdentity>,
+    pub auth: arden_auth::AuthPolicy,
+}

@@ -1,0 +1,108 @@
+//! Requests that wait for somebody else: put aside under the number of their wait, and made again when it is over.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use arden_store::fs::WaitId;
+use parking_lot::Mutex;
+
+use crate::{chain::Chain, deferred::Deferred, model::Peer, server::Server};
+
+enum Waiting {
+    /// The wait was over before its request was put aside.
+    Resumed,
+    Parked(Box<Chain>),
+}
+
+/// Who waits for what.
+#[derive(Default)]
+pub(crate) struct Waits {
+    parked: Mutex<HashMap<WaitId, Waiting>>,
+    /// Creates with a CreateGuid that wait for somebody's oplock: their replays have to come later.
+    creates: Mutex<HashSet<(u128, u128)>>,
+}
+
+impl Waits {
+    /// Whether the request of this wait goes on without the connection `peer_id`.
+    pub fn survives(&self, wait: WaitId, peer_id: u64) -> bool {
+        match self.parked.lock().get(&wait) {
+            Some(Waiting::Parked(chain)) => chain.survives(peer_id),
+            _ => false,
+        }
+    }
+}
+
+/// A create that waits; the note goes with it.
+pub struct PendingCreate {
+    server: Arc<Server>,
+    key: (u128, u128),
+}
+
+impl Drop for PendingCreate {
+    fn drop(&mut self) {
+        self.server.waits.creates.lock().remove(&self.key);
+    }
+}
+
+impl Server {
+    /// Puts a request aside until its wait is over.
+    pub fn park(&self, wait: WaitId, chain: Chain) {
+        let peer = chain.peer().clone();
+        {
+            let mut waits = self.waits.parked.lock();
+            match waits.remove(&wait) {
+                Some(Waiting::Resumed) => {}
+                _ => {
+                    waits.insert(wait, Waiting::Parked(Box::new(chain)));
+                    return;
+                }
+            }
+        }
+        self.go_on(peer, chain);
+    }
+
+    fn go_on(&self, peer: Arc<Peer>, chain: Chain) {
+        if peer.is_closed() { self.defer(Deferred::Run(Box::new(chain))) } else { peer.resume(chain) }
+    }
+
+    /// A wait of the server's own, from the upper half of the numbers; the table counts from below.
+    pub fn new_wait(&self) -> WaitId {
+        WaitId(1 << 63 | self.next_id())
+    }
+
+    /// The wait is over: its request goes on.
+    pub fn resume(&self, wait: WaitId) {
+        let parked = {
+            let mut waits = self.waits.parked.lock();
+            match waits.remove(&wait) {
+                Some(Waiting::Parked(chain)) => chain,
+                _ => {
+                    waits.insert(wait, Waiting::Resumed);
+                    return;
+                }
+            }
+        };
+        let peer = parked.peer().clone();
+        self.go_on(peer, *parked);
+    }
+
+    /// Takes a waiting request back; it will not be resumed.
+    pub fn unpark(&self, wait: WaitId) -> Option<Chain> {
+        let chain = match self.waits.parked.lock().remove(&wait) {
+            Some(Waiting::Parked(chain)) => Some(*chain),
+            _ => None,
+        };
+        self.table.cancel_wait(wait);
+        chain
+    }
+
+    pub fn create_is_pending(&self, client: u128, guid: u128) -> bool {
+        self.waits.creates.lock().contains(&(client, guid))
+    }
+    pub fn note_pending_create(self: &Arc<Server>, client: u128, guid: u128) -> PendingCreate {
+        self.waits.creates.lock().insert((client, guid));
+        PendingCreate { server: self.clone(), key: (client, guid) }
+    }
+}
