@@ -47,6 +47,8 @@ pub struct Inode {
     pub dir: Option<Box<DirPart>>,
     /// Held over read-modify-write of streams and EAs.
     pub streams: Mutex<()>,
+    /// Held by who reads or writes data; alone by who gives the data of one stream to another.
+    pub places: RwLock<()>,
     /// Metadata changed since the last sync.
     pub metadata_unsynced: AtomicBool,
     /// When the last change of data was noted for the watcher.
@@ -410,6 +412,7 @@ impl InodeTable {
             links: Mutex::new(vec![Arc::downgrade(&link)]),
             dir,
             streams: Mutex::new(()),
+            places: RwLock::new(()),
             metadata_unsynced: AtomicBool::new(false),
             noted_ms: AtomicU64::new(0),
             table: self.clone(),

@@ -124,6 +124,7 @@ impl Node for DirNode {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        let _stays = self.inode.places.read_recursive();
         if let Some(stream) = self.named() {
             return self.store.read_stream(&self.inode, &DirNode::stream_name(stream)?, offset, buf);
         }
@@ -133,6 +134,7 @@ impl Node for DirNode {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8], _wait: Wait) -> Result<()> {
+        let _stays = self.inode.places.read_recursive();
         if let Some(stream) = self.named() {
             let mut changing = self.store.note_change(&self.inode, &self.link);
             changing.everything();
@@ -144,6 +146,7 @@ impl Node for DirNode {
     }
 
     fn set_end_of_file(&self, size: u64) -> Result<()> {
+        let _stays = self.inode.places.read_recursive();
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
@@ -157,6 +160,7 @@ impl Node for DirNode {
     }
 
     fn set_allocation(&self, size: u64) -> Result<()> {
+        let _stays = self.inode.places.read_recursive();
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
@@ -168,6 +172,7 @@ impl Node for DirNode {
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        let _stays = self.inode.places.read_recursive();
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
@@ -207,6 +212,7 @@ impl Node for DirNode {
     }
 
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        let _stays = self.inode.places.read_recursive();
         let _changing = self.store.note_change(&self.inode, &self.link);
         let source = own(source)?;
         if self.named().is_none() && source.named().is_none() {
@@ -324,6 +330,7 @@ impl Node for DirNode {
 
     fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
         let file = self.inode.kind == Kind::File;
+        let _alone = self.inode.places.write();
         let mut changing = self.store.note_change(&self.inode, &self.link);
         changing.everything();
         let renamed = match (self.named(), name) {

@@ -158,8 +158,8 @@ impl FileInner {
         self.main.no == no
     }
 
-    /// A stream, with its opens, takes the place of the one that is called `name`, which nobody has open. Where the
-    /// unnamed stream was, an empty one is.
+    /// A stream, with its opens, takes the place of the one that is called `name`. Nobody had that open; who opened it
+    /// since is alone with what is gone. Where the unnamed stream was, an empty one is.
     pub fn rename_stream(&mut self, no: u32, name: Option<&str>) {
         let mut moved = if self.is_main(no) {
             self.last_stream_no += 1;
@@ -170,12 +170,18 @@ impl FileInner {
             self.others.remove(i)
         };
         moved.name = name.map(str::to_owned);
-        match name {
-            None => self.main = moved,
+        let gone = match name {
+            None => Some(std::mem::replace(&mut self.main, moved)),
             Some(name) => {
-                self.others.retain(|s| !s.name.as_deref().is_some_and(|n| eq_fold(n, name)));
+                let same = |s: &StreamState| s.name.as_deref().is_some_and(|n| eq_fold(n, name));
+                let gone = self.others.iter().position(same).map(|i| self.others.remove(i));
                 self.others.push(moved);
+                gone
             }
+        };
+        if let Some(mut gone) = gone.filter(|s| !s.opens.is_empty()) {
+            gone.name = Some(String::new());
+            self.others.push(gone);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Renames between named streams and the file's own data, [MS-FSA] 2.1.5.15.12.1.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::world::*;
 
 fn size(w: &World, path: &str) -> u64 {
@@ -97,4 +99,59 @@ fn what_cannot_be_renamed_stays() {
     assert_eq!(w.rename(&f, ":ONE", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
     w.rename(&f, ":ONE", true).unwrap();
     assert_eq!(streams(&w, "f"), [(String::new(), 0), ("ONE".into(), 4)]);
+}
+
+/// What was written through a handle while its stream went back and forth is there.
+#[test]
+fn writes_beside_renames_are_kept() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let done = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut n = 0;
+            while !done.load(Ordering::Relaxed) && n < 50_000 {
+                w.write(&f, n, &[(n % 251) as u8]).unwrap();
+                n += 1;
+            }
+            n
+        });
+        for _ in 0..100 {
+            w.rename(&f, ":away", false).unwrap();
+            w.rename(&f, "::$DATA", true).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    let data = std::fs::read(w.dir.join("f")).unwrap();
+    assert_eq!(data, (0..written).map(|n| (n % 251) as u8).collect::<Vec<_>>());
+}
+
+/// Opens of the name that a stream is about to take.
+#[test]
+fn who_opens_the_target_meanwhile_can_close_it() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut i = 0;
+            while !done.load(Ordering::Relaxed) {
+                i += 1;
+                let name = if i % 2 == 0 { "f" } else { "f:away" };
+                if let Ok(arden_store::fs::Step::Done(o)) = w.try_open(&want(name).lease(9 + i, "RW").client(2)) {
+                    w.close(o.open);
+                }
+            }
+        });
+        for _ in 0..200 {
+            let _ = w.rename(&f, ":away", true);
+            let _ = w.rename(&f, "::$DATA", true);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    w.close(f);
+    assert_eq!(w.table.open_count(), 0);
+    assert!(w.table.opens().is_empty());
+    w.close(w.open(want("f").share(0)));
 }
