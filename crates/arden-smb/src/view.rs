@@ -184,8 +184,7 @@ pub fn cache_name(cache: CacheGrant) -> String {
         CacheGrant::Oplock(OplockLevel::Exclusive) => "exclusive".into(),
         CacheGrant::Oplock(OplockLevel::Batch) => "batch".into(),
         CacheGrant::Lease { state, .. } => {
-            let letters = [(lease_state::READ, 'r'), (lease_state::WRITE, 'w'), (lease_state::HANDLE, 'h')];
-            let set: String = letters.iter().filter(|(bit, _)| state & bit != 0).map(|(_, c)| *c).collect();
+            let set = lease_state::letters(state).to_lowercase();
             if set.is_empty() { String::new() } else { format!("lease {set}") }
         }
     }

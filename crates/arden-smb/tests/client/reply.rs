@@ -1,5 +1,6 @@
 //! What the server said, and how tests look into it.
 
+pub use arden_store::fs::lease_state::{letters as state_text, of_letters as state_bits};
 use arden_wire::{
     FileTime, NtStatus,
     cursor::Reader,
@@ -131,13 +132,6 @@ impl Created {
     pub fn durable_v2(&self) -> Option<u32> {
         self.context(tag::DURABLE_REQUEST_V2).map(|d| u32::from_le_bytes(d[..4].try_into().unwrap()))
     }
-}
-
-pub fn state_text(state: u32) -> String {
-    [(1, 'R'), (4, 'W'), (2, 'H')].iter().filter(|(b, _)| state & b != 0).map(|(_, c)| *c).collect()
-}
-pub fn state_bits(text: &str) -> u32 {
-    text.chars().map(|c| if c == 'R' { 1 } else { if c == 'W' { 4 } else { 2 } }).sum()
 }
 
 /// A break notification.

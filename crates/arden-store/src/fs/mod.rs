@@ -91,6 +91,18 @@ pub mod lease_state {
     pub const READ: u32 = 1;
     pub const HANDLE: u32 = 2;
     pub const WRITE: u32 = 4;
+
+    const LETTERS: [(u32, char); 3] = [(READ, 'R'), (WRITE, 'W'), (HANDLE, 'H')];
+
+    /// As people write a state: `RWH`, or nothing.
+    pub fn letters(state: u32) -> String {
+        LETTERS.iter().filter(|(bit, _)| state & bit != 0).map(|(_, letter)| *letter).collect()
+    }
+
+    /// The state of these letters; others count for nothing.
+    pub fn of_letters(text: &str) -> u32 {
+        LETTERS.iter().filter(|(_, letter)| text.contains(*letter)).map(|(bit, _)| bit).sum()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

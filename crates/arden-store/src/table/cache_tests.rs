@@ -3,7 +3,10 @@
 use arden_wire::access::{FILE_GENERIC_READ, FILE_READ_ATTRIBUTES, READ_CONTROL};
 
 use super::*;
-use crate::table::share::is_stat_open;
+use crate::{
+    fs::lease_state::{letters as text, of_letters as state},
+    table::share::is_stat_open,
+};
 
 /// One file with its opens; breaks are collected as text.
 struct World {
@@ -12,24 +15,6 @@ struct World {
     next: u64,
     opens: Vec<(OpenId, Option<LeaseId>, u32)>,
     log: Vec<String>,
-}
-
-fn text(state: u32) -> String {
-    [(R, 'R'), (W, 'W'), (H, 'H')].iter().filter(|(b, _)| state & b != 0).map(|(_, c)| *c).collect()
-}
-
-fn state(text: &str) -> u32 {
-    text.chars()
-        .map(|c| {
-            if c == 'R' {
-                R
-            } else if c == 'W' {
-                W
-            } else {
-                H
-            }
-        })
-        .sum()
 }
 
 fn lease_id(key: u128) -> LeaseId {

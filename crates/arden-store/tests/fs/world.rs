@@ -10,6 +10,7 @@ use std::{
 };
 
 use arden_auth::Token;
+pub use arden_store::fs::lease_state::{letters as text, of_letters as state};
 use arden_store::{
     dir::{DirOptions, DirStore},
     fs::*,
@@ -34,24 +35,6 @@ impl TableEvents for Log {
     fn resume(&self, wait: WaitId) {
         self.0.lock().push(format!("resume {}", wait.0));
     }
-}
-
-pub fn text(state: u32) -> String {
-    [(1, 'R'), (4, 'W'), (2, 'H')].iter().filter(|(b, _)| state & b != 0).map(|(_, c)| *c).collect()
-}
-
-pub fn state(text: &str) -> u32 {
-    text.chars()
-        .map(|c| {
-            if c == 'R' {
-                1
-            } else if c == 'W' {
-                4
-            } else {
-                2
-            }
-        })
-        .sum()
 }
 
 pub struct World {
