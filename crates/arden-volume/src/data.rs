@@ -96,8 +96,19 @@ impl Volume {
     }
 
     pub(crate) fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
+        if self.read_cached(e, out) {
+            return Ok(());
+        }
         self.device.read_checked(e.dev_block * B, out, &e.check())?;
+        if let Some(cache) = &self.options.blocks {
+            cache.keep(self.serial, e, out);
+        }
         Ok(())
+    }
+
+    /// From memory. False where not all of it is there; then `out` is undefined.
+    pub(crate) fn read_cached(&self, e: &Extent, out: &mut [u8]) -> bool {
+        self.options.blocks.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
     }
 
     /// Writes whole blocks to reserved places; `data` is padded with zeros.

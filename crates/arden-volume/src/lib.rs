@@ -4,12 +4,13 @@
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
-//! nobody waits for), `extents`, `data` and `read` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
+//! nobody waits for), `extents`, `cache`, `data` and `read` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
 //! `FileStore`), `quota`, `usn` (the change journal), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
 mod access;
 mod alloc;
+mod cache;
 mod check;
 mod check_past;
 mod data;
@@ -45,6 +46,7 @@ mod usn;
 mod volume;
 
 pub use access::LastAccess;
+pub use cache::BlockCache;
 pub use check::{CheckReport, check_device};
 pub use device::{Device, FileDevice, MemDevice};
 pub use error::{VolError, VolResult};

@@ -49,16 +49,13 @@ impl Parts {
         if n == 0 {
             return Ok(0);
         }
-        if wait == Wait::No && !self.mapped.is_empty() {
-            return Err(NtStatus::PENDING);
-        }
         let buf = &mut buf[..n];
         let (from, to) = (offset / B, (offset + n as u64).div_ceil(B));
         if self.mapped.iter().map(|e| e.end().min(to) - e.file_block.max(from)).sum::<u64>() < to - from {
             buf.fill(0);
         }
         for e in &self.mapped {
-            read_mapped(vol, &e.part(e.file_block.max(from), e.end().min(to)), offset, buf)?;
+            read_mapped(vol, &e.part(e.file_block.max(from), e.end().min(to)), offset, buf, wait)?;
         }
         for (block, value) in &self.in_tree {
             let start = (block * B).max(offset);
@@ -74,16 +71,22 @@ impl Parts {
 }
 
 /// Copies what is both in `e` and in the buffer's range of the file.
-fn read_mapped(vol: &Volume, e: &Extent, offset: u64, buf: &mut [u8]) -> Result<()> {
+fn read_mapped(vol: &Volume, e: &Extent, offset: u64, buf: &mut [u8], wait: Wait) -> Result<()> {
+    let read = |out: &mut [u8]| -> Result<()> {
+        match wait {
+            Wait::Yes => Ok(vol.read_extent(e, out)?),
+            Wait::No if vol.read_cached(e, out) => Ok(()),
+            Wait::No => Err(NtStatus::PENDING),
+        }
+    };
     let end = offset + buf.len() as u64;
     let (from, to) = ((e.file_block * B).max(offset), (e.end() * B).min(end));
     let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
     if from == e.file_block * B && to == e.end() * B {
-        vol.read_extent(e, out)?;
-        return Ok(());
+        return read(out);
     }
     let mut whole = vec![0; e.sums.len() * BLOCK];
-    vol.read_extent(e, &mut whole)?;
+    read(&mut whole)?;
     let skip = (from - e.file_block * B) as usize;
     out.copy_from_slice(&whole[skip..skip + out.len()]);
     Ok(())

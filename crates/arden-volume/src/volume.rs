@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::{
     alloc::{Alloc, Run},
+    cache::BlockCache,
     device::{BLOCK, BlockCheck, Device, Settling},
     error::{VolError, VolResult},
     files::OpenFile,
@@ -43,6 +44,8 @@ use crate::{
 pub struct VolumeOptions {
     /// Memory for nodes of the tree.
     pub cache_bytes: usize,
+    /// For blocks of files that were read.
+    pub blocks: Option<Arc<BlockCache>>,
     /// Changes in memory; a checkpoint is made when they are more.
     pub overlay_bytes_max: usize,
     /// A thread of the volume's own commits and makes checkpoints. Without it, callers do when they have to.
@@ -55,6 +58,7 @@ impl Default for VolumeOptions {
     fn default() -> Self {
         VolumeOptions {
             cache_bytes: 64 << 20,
+            blocks: None,
             overlay_bytes_max: 64 << 20,
             background: true,
             commit_interval: Duration::from_secs(2),
@@ -95,6 +99,8 @@ pub struct Volume {
     pub(crate) alloc: Mutex<Alloc>,
     pub(crate) journal: Journal,
     pub(crate) tree: Tree,
+    /// The volume's number in a cache that it shares.
+    pub(crate) serial: u64,
     superblock: Mutex<Superblock>,
     /// Held by whoever finishes the deletion of snapshots.
     pub(crate) deletions: Mutex<()>,
@@ -164,6 +170,7 @@ impl Volume {
         let (core, alloc, journal, tree) = parts;
         let seq = core.seq;
         let features = sb.features;
+        let serial = sb.id as u64 ^ (sb.id >> 64) as u64;
         Arc::new_cyclic(|me| Volume {
             me: me.clone(),
             device,
@@ -171,6 +178,7 @@ impl Volume {
             alloc: Mutex::new(alloc),
             journal,
             tree,
+            serial,
             superblock: Mutex::new(sb),
             deletions: Mutex::default(),
             commit: Mutex::new(()),

@@ -17,7 +17,7 @@ use std::{
 };
 
 use arden_store::store::FileStore;
-use arden_volume::{Device, Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{BlockCache, Device, Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 fn make(device: Arc<dyn Device>, options: VolumeOptions, durability: Durability) -> Arc<dyn FileStore> {
@@ -32,6 +32,7 @@ fn in_memory() -> ((), Arc<dyn FileStore>) {
 fn small() -> ((), Arc<dyn FileStore>) {
     let options = VolumeOptions {
         cache_bytes: 1 << 20,
+        blocks: Some(BlockCache::new(1 << 20)),
         overlay_bytes_max: 30_000,
         background: false,
         ..VolumeOptions::default()

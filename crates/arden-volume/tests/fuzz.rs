@@ -11,6 +11,7 @@ use arden_wire::FileTime;
 fn options() -> VolumeOptions {
     VolumeOptions {
         cache_bytes: 1 << 20,
+        blocks: None,
         overlay_bytes_max: 1 << 20,
         background: false,
         commit_interval: Duration::from_secs(60),

@@ -21,7 +21,7 @@ use arden_block::{
     sim::{Faults, SimDisk},
 };
 use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
-use arden_volume::{Durability, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{BlockCache, Durability, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 use crate::run::{Failure, Stats};
@@ -54,6 +54,7 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
     let disks = (0..n).map(|i| SimDisk::new(&format!("d{i}"), 40 << 20, rng.next_u64())).collect();
     let options = VolumeOptions {
         cache_bytes: 64 << 10,
+        blocks: rng.one_in(2).then(|| BlockCache::new(300_000)),
         overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
         background: false,
         commit_interval: Duration::from_secs(60),

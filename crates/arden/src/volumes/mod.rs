@@ -31,7 +31,7 @@ use arden_admin::{
 };
 use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
 use arden_volume::{
-    Device, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
+    BlockCache, Device, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
 };
 use arden_wire::FileTime;
 use parking_lot::Mutex;
@@ -56,8 +56,20 @@ pub struct Volumes {
     open: Mutex<BTreeMap<String, Open>>,
     /// The present or last scrub of each.
     scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>>,
+    /// What was read of any of them.
+    blocks: Arc<BlockCache>,
     stopped: AtomicBool,
 }
+
+/// For blocks of files: as much as is useful without being in the way of others.
+fn cache_bytes() -> u64 {
+    let memory = rustix::system::sysinfo();
+    let bytes = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
+    (bytes / CACHE_PART_OF_MEMORY).max(CACHE_BYTES_MIN)
+}
+
+const CACHE_PART_OF_MEMORY: u64 = 8;
+const CACHE_BYTES_MIN: u64 = 32 << 20;
 
 fn refusal(device: &str, e: VolError) -> AdminError {
     match e {
@@ -89,6 +101,7 @@ impl Volumes {
             pools,
             open: Mutex::default(),
             scrubs: Mutex::default(),
+            blocks: BlockCache::new(cache_bytes()),
             stopped: AtomicBool::new(false),
         });
         snapshots::start(&volumes);
@@ -136,7 +149,8 @@ impl Volumes {
             return Ok((o.volume.clone(), o.handles.clone()));
         }
         let device = self.device(&record, None)?;
-        let volume = Volume::open(device, VolumeOptions::default()).map_err(|e| refusal(&record.device(), e))?;
+        let options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
+        let volume = Volume::open(device, options).map_err(|e| refusal(&record.device(), e))?;
         let handles = VolumeHandles::new(volume.clone());
         tracing::info!(volume = record.name, device = record.device(), "volume open");
         open.insert(key(name), Open { volume: volume.clone(), handles: handles.clone() });
