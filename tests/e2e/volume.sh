@@ -115,6 +115,21 @@ client -c ls >/dev/null 2>&1 && fail "a share without its disks is served"
 for d in d1 d2 d3; do mv "$WORK/late-$d" "$WORK/$d"; done
 until_true 30 same_tree || fail "a share whose disks came late is not served"
 
+note "noise over one disk while a client reads and writes"
+ARDEN_LAB_PASSWORD=pw "$ARDEN" lab run file-server --target "smb://tester@$ADDR:$PORT/${SHARE:-test}" --verify --outstanding 8 \
+  --file-size 48m --warm-up 0s --duration 4s --out "$WORK/noise.json" >"$WORK/noise.out" 2>&1 &
+load=$!
+while kill -0 "$load" 2>/dev/null; do
+  dd if=/dev/urandom of="$WORK/d1" bs=1M seek=$((30 + RANDOM % 200)) count=60 conv=notrunc status=none
+  sleep 0.2
+done
+wait "$load" || { cat "$WORK/noise.out"; fail "a wrong byte, or none"; }
+compared=$(python3 -c "import json; d = json.load(open('$WORK/noise.json')); print(sum(r['verified'] for p in d['points'] for r in p['rounds']))")
+((compared > 1000)) || fail "$compared blocks compared"
+# And with nothing in memory: no copy of the noise went over a good one.
+kill_hard; launch
+until_true 10 same_tree || fail "after noise under load and a kill"
+
 note "scrub and repair"
 dd if=/dev/urandom of="$WORK/d1" bs=1M seek=30 count=330 conv=notrunc status=none
 says ' [1-9][0-9]* blocks healed, 0 lost' arden volume scrub v2 --rate 0 || fail "a scrub over noise on one disk"
