@@ -9,6 +9,7 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use arden_wire::dtyp::SecurityDescriptor;
@@ -56,16 +57,29 @@ pub struct Inode {
     table: Arc<InodeTable>,
 }
 
+/// How long a look is believed: a message may wait for its disk, and what others do meanwhile is not to be missed.
+const LOOK_TIME: Duration = Duration::from_millis(10);
+
 /// A look at the file.
 struct Seen {
     moment: u64,
+    at: Instant,
     stat: RawStat,
     /// Arden changed data or names since, which moves the change time and nothing that attributes say.
     outdated: bool,
-    /// The change time before such changes, where this look is from after them.
-    before: Option<Stamp>,
+    /// The change time before such changes and when that was seen, where this look is from after them.
+    before: Option<(Stamp, Instant)>,
     /// It was found by its name in this moment.
     found: bool,
+}
+
+impl Seen {
+    /// The change time before Arden's own changes of this moment, if others can hardly have changed anything since.
+    fn before_changes(&self) -> Option<Stamp> {
+        let this = self.outdated.then_some((self.stat.ctime, self.at));
+        let (stamp, at) = self.before.or(this)?;
+        (at.elapsed() < LOOK_TIME).then_some(stamp)
+    }
 }
 
 /// Metadata as last read, each with the change time that it belongs to.
@@ -182,7 +196,8 @@ impl Inode {
     /// As it was when this moment's first call looked. Not for those who are changing the file.
     pub fn seen(&self) -> rustix::io::Result<RawStat> {
         let Some(moment) = Moment::current() else { return self.stat() };
-        if let Some(seen) = self.seen.lock().as_ref().filter(|s| s.moment == moment && !s.outdated) {
+        let good = |s: &&Seen| s.moment == moment && !s.outdated && s.at.elapsed() < LOOK_TIME;
+        if let Some(seen) = self.seen.lock().as_ref().filter(good) {
             return Ok(seen.stat);
         }
         let stat = self.stat()?;
@@ -204,15 +219,15 @@ impl Inode {
         let Some(moment) = Moment::current() else { return };
         let mut seen = self.seen.lock();
         let last = seen.take().filter(|s| s.moment == moment);
-        let before = last.as_ref().filter(|s| s.outdated).map(|s| s.before.unwrap_or(s.stat.ctime));
+        let before = last.as_ref().filter(|s| s.outdated).map(|s| s.before.unwrap_or((s.stat.ctime, s.at)));
         let found = found || last.is_some_and(|s| s.found);
-        *seen = Some(Seen { moment, stat: *stat, outdated: false, before, found });
+        *seen = Some(Seen { moment, at: Instant::now(), stat: *stat, outdated: false, before, found });
     }
 
     /// Whether this moment has found it by its name already.
     pub fn is_found(&self) -> bool {
         let moment = Moment::current();
-        self.seen.lock().as_ref().is_some_and(|s| s.found && moment == Some(s.moment))
+        self.seen.lock().as_ref().is_some_and(|s| s.found && moment == Some(s.moment) && s.at.elapsed() < LOOK_TIME)
     }
 
     /// Something about the file changes.
@@ -233,17 +248,15 @@ impl Inode {
     /// Whether `outdate_seen` was called in this moment, after a look that found the change time `at`.
     pub fn is_outdated_from(&self, at: Stamp) -> bool {
         let moment = Moment::current();
-        self.seen
-            .lock()
-            .as_ref()
-            .is_some_and(|s| s.outdated && moment == Some(s.moment) && s.before.unwrap_or(s.stat.ctime) == at)
+        let seen = self.seen.lock();
+        seen.as_ref().is_some_and(|s| s.outdated && moment == Some(s.moment) && s.before_changes() == Some(at))
     }
 
     /// The change time before what Arden did to data and names in this moment, where `stat` is the look after that.
     pub fn before_own_changes(&self, stat: &RawStat) -> Option<Stamp> {
         let moment = Moment::current();
         let seen = self.seen.lock();
-        seen.as_ref().filter(|s| moment == Some(s.moment) && s.stat.ctime == stat.ctime)?.before
+        seen.as_ref().filter(|s| moment == Some(s.moment) && s.stat.ctime == stat.ctime)?.before_changes()
     }
 
     /// What was known before those changes is known after them now.

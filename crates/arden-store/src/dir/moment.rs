@@ -1,7 +1,8 @@
-//! What was seen of a file stays good for a moment: while one thread answers one message. A compound that opens, asks and
-//! closes looks at its file once. Changes that others make meanwhile happened at the same time as the message, and
-//! those of the thread itself end what was seen (`Inode::forget_seen`). Where they touched only data and names, the
-//! attributes that were known before are still known after (`Inode::outdate_seen`). Outside a moment nothing is kept.
+//! What was seen of a file stays good for a moment: while one thread answers one message, and for ten milliseconds at
+//! most. A compound that opens, asks and closes looks at its file once. Changes that others make meanwhile happened at
+//! the same time as the message, and those of the thread itself end what was seen (`Inode::forget_seen`). Where they
+//! touched only data and names, the attributes that were known before are still known after (`Inode::outdate_seen`).
+//! Outside a moment nothing is kept.
 
 use std::{
     cell::Cell,

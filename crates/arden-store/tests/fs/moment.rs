@@ -76,3 +76,23 @@ fn attributes_are_known_over_own_changes_and_read_again_after_others() {
     rustix::fs::removexattr(&path, "user.DOSATTRIB").unwrap();
     assert_eq!(attributes("f").0 & ATTR_HIDDEN, 0);
 }
+
+/// A message that waits for its disk takes long, and others go on meanwhile.
+#[test]
+fn a_long_moment_sees_what_others_do() {
+    let w = World::new();
+    w.close(w.open(want("f").attributes(ATTR_HIDDEN)));
+    let path = w.dir.join("f");
+    let _moment = Moment::begin();
+    let f = w.open(want("f").existing());
+    assert_eq!(w.fs.stat(&f).unwrap().stat.attributes, ATTR_HIDDEN | ATTR_ARCHIVE);
+    rustix::fs::removexattr(&path, "user.DOSATTRIB").unwrap();
+    std::fs::write(&path, "short").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    assert_eq!(w.fs.stat(&f).unwrap().stat.end_of_file, 5);
+    rustix::fs::setxattr(&path, "user.E", b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    w.write(&f, 5, b"er").unwrap();
+    let stat = w.fs.stat(&f).unwrap().stat;
+    assert_eq!((stat.end_of_file, stat.attributes & ATTR_HIDDEN, stat.ea_size != 0), (7, 0, true));
+}
