@@ -1,25 +1,65 @@
 //! Page-aligned buffers without unsafe code: a vector one page too long, and the aligned part
 //! of it. `Buf` has one owner; `SharedBuf` is a cheap slice that several copies of a write can
-//! hold at once. Freed memory of common sizes is kept in a bounded list per thread.
+//! hold at once. Freed memory of common sizes is kept in bounded lists: small pieces per thread, large ones for all threads,
+//! because who fills them and who writes them out are different threads.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 const ALIGN: usize = 4096;
 /// Sizes up to this are recycled.
 const RECYCLE_BYTES_MAX: usize = 1 << 20;
-/// At most this much lies in one thread's list.
-const POOL_BYTES_MAX: usize = 8 << 20;
+/// Of at least this much the system takes longer to make a new one than threads to agree.
+const SHARED_BYTES_MIN: usize = 64 << 10;
+/// At most this much lies in one thread's list, and this much in the shared one.
+const THREAD_LIST_BYTES_MAX: usize = 8 << 20;
+const SHARED_LIST_BYTES_MAX: usize = 16 << 20;
 
-#[derive(Default)]
 struct FreeList {
     bytes: usize,
+    bytes_max: usize,
     classes: Vec<Vec<Vec<u8>>>,
 }
 
+impl FreeList {
+    const fn new(bytes_max: usize) -> FreeList {
+        FreeList { bytes: 0, bytes_max, classes: Vec::new() }
+    }
+
+    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
+        let mem = self.classes.get_mut(class)?.pop()?;
+        self.bytes -= mem.len();
+        Some(mem)
+    }
+
+    fn put(&mut self, class: usize, mem: Vec<u8>) {
+        if self.bytes + mem.len() > self.bytes_max {
+            return;
+        }
+        if self.classes.len() <= class {
+            self.classes.resize_with(class + 1, Vec::new);
+        }
+        self.bytes += mem.len();
+        self.classes[class].push(mem);
+    }
+}
+
 thread_local! {
-    static FREE: RefCell<FreeList> = RefCell::new(FreeList::default());
+    static FREE: RefCell<FreeList> = const { RefCell::new(FreeList::new(THREAD_LIST_BYTES_MAX)) };
+}
+
+static SHARED: Mutex<FreeList> = Mutex::new(FreeList::new(SHARED_LIST_BYTES_MAX));
+
+/// Does `work` with the list of what has `bytes`. None in a thread that ends.
+fn with_list<T>(bytes: usize, work: impl FnOnce(&mut FreeList) -> T) -> Option<T> {
+    if bytes >= SHARED_BYTES_MIN {
+        Some(work(&mut SHARED.lock()))
+    } else {
+        FREE.try_with(|f| work(&mut f.borrow_mut())).ok()
+    }
 }
 
 fn class_of(len: usize) -> usize {
@@ -37,22 +77,10 @@ impl Buf {
     /// A buffer of `len` bytes with unspecified (but initialised) content.
     pub fn new(len: usize) -> Buf {
         let class = class_of(len);
-        let mem = if len <= RECYCLE_BYTES_MAX {
-            FREE.try_with(|f| {
-                let mut f = f.borrow_mut();
-                let m = f.classes.get_mut(class).and_then(Vec::pop);
-                if let Some(m) = &m {
-                    f.bytes -= m.len();
-                }
-                m
-            })
-            .ok()
-            .flatten()
-        } else {
-            None
-        };
+        let recycled = len <= RECYCLE_BYTES_MAX;
+        let mem = recycled.then(|| with_list(1 << class, |list| list.take(class))).flatten().flatten();
         let mem = mem.unwrap_or_else(|| {
-            let want = if len <= RECYCLE_BYTES_MAX { 1 << class } else { len };
+            let want = if recycled { 1 << class } else { len };
             vec![0; want + ALIGN]
         });
         let start = mem.as_ptr().align_offset(ALIGN);
@@ -90,18 +118,8 @@ impl Drop for Buf {
         if !cap.is_power_of_two() || cap > RECYCLE_BYTES_MAX {
             return;
         }
-        let _ = FREE.try_with(|f| {
-            let mut f = f.borrow_mut();
-            if f.bytes + mem.len() > POOL_BYTES_MAX {
-                return;
-            }
-            let class = class_of(cap);
-            if f.classes.len() <= class {
-                f.classes.resize_with(class + 1, Vec::new);
-            }
-            f.bytes += mem.len();
-            f.classes[class].push(mem);
-        });
+        let class = class_of(cap);
+        with_list(cap, |list| list.put(class, mem));
     }
 }
 
