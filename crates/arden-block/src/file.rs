@@ -19,6 +19,7 @@ use crate::rt::Rt;
 use crate::sync::{Notify, Oneshot};
 use crate::threads::Threads;
 use crate::uring::Uring;
+use crate::whole::Whole;
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, check_range};
 
 /// What a driver can be asked to do with a descriptor.
@@ -170,10 +171,9 @@ pub struct FileDevice {
     fd: Arc<Descriptor>,
     driver: Rc<Driver>,
     syncer: Rc<Syncer>,
+    whole: Rc<Whole>,
     writable: bool,
-    /// A regular file can be cut short or deleted under us.
     regular: bool,
-    cut_short: Rc<Cell<bool>>,
 }
 
 impl FileDevice {
@@ -226,7 +226,8 @@ impl FileDevice {
             running: Cell::new(false),
             ended: Notify::new(),
         });
-        Ok(FileDevice { info, fd, driver, syncer, writable, regular: !block, cut_short: Rc::default() })
+        let whole = Rc::new(Whole::new(fd.clone(), !block, info.size_bytes));
+        Ok(FileDevice { info, fd, driver, syncer, whole, writable, regular: !block })
     }
 
     /// What a person says of the disk, in place of what the system says.
@@ -234,21 +235,6 @@ impl FileDevice {
         self.info.media = media.unwrap_or(self.info.media);
         self.info.model = model.unwrap_or_else(|| std::mem::take(&mut self.info.model));
         self.info.serial = serial.unwrap_or_else(|| std::mem::take(&mut self.info.serial));
-    }
-
-    /// Asked after an operation: a file that was cut short would read as zeros where it grew
-    /// again, and one that was deleted is lost when we end.
-    fn whole(&self) -> impl Fn() -> IoResult<()> + 'static {
-        let (fd, regular, size) = (self.fd.clone(), self.regular, self.info.size_bytes);
-        let cut_short = self.cut_short.clone();
-        move || {
-            if !regular {
-                return Ok(());
-            }
-            let Ok(s) = rustix::fs::fstat(&*fd) else { return Err(IoError::Gone) };
-            cut_short.set(cut_short.get() || (s.st_size as u64) < size);
-            if s.st_nlink > 0 && !cut_short.get() { Ok(()) } else { Err(IoError::Gone) }
-        }
     }
 
     fn run(&self, op: Op) -> LocalFuture<IoResult<Option<Buf>>> {
@@ -289,10 +275,10 @@ impl BlockDevice for FileDevice {
             return fail(e);
         }
         let out = self.driver.submit(self.fd.clone(), Op::Read { offset, len });
-        let whole = self.whole();
+        let whole = self.whole.clone();
         Box::pin(async move {
             let answer = out.await;
-            whole()?;
+            whole.check_read(answer.as_ref().map_or(None, Option::as_ref))?;
             answer.map_err(error_of)?.ok_or(IoError::Media)
         })
     }
@@ -307,13 +293,13 @@ impl BlockDevice for FileDevice {
         let durable_by_itself = durable && !self.regular;
         let op = Op::Write { offset, data, durable: durable_by_itself };
         let out = self.driver.submit(self.fd.clone(), op);
-        let whole = self.whole();
+        let whole = self.whole.clone();
         Box::pin(async move {
             out.await.map_err(error_of)?;
             if let Some(s) = after {
                 s.sync().await?;
             }
-            if durable { whole() } else { Ok(()) }
+            if durable { whole.check() } else { Ok(()) }
         })
     }
 
@@ -359,15 +345,15 @@ impl BlockDevice for FileDevice {
         if !self.writable {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let (syncer, whole) = (self.syncer.clone(), self.whole());
+        let (syncer, whole) = (self.syncer.clone(), self.whole.clone());
         Box::pin(async move {
             syncer.sync().await?;
-            whole()
+            whole.check()
         })
     }
 
     fn lost_content(&self) -> bool {
-        self.cut_short.get()
+        self.whole.was_cut_short()
     }
 }
 
@@ -382,15 +368,20 @@ mod tests {
         p
     }
 
+    fn full(len: usize) -> SharedBuf {
+        let mut b = Buf::new(len);
+        b.fill(0xA5);
+        b.share()
+    }
+
     fn round_trip(rt: &Rt, name: &str) {
         let path = temp(name, 1 << 20);
         let dev = Rc::new(FileDevice::open(rt, &path, true).unwrap());
         assert!(FileDevice::open(rt, &path, true).is_err(), "a second writer is refused");
         let d = dev.clone();
         rt.block_on(async move {
-            let mut b = Buf::new(8192);
-            b.fill(0xA5);
-            let b = b.share();
+            let b = full(8192);
+            d.write(73728, full(4096), false).await.unwrap();
             d.write(4096, b.clone(), true).await.unwrap();
             d.write(65536, b, false).await.unwrap();
             d.flush().await.unwrap();
@@ -407,13 +398,17 @@ mod tests {
             assert!(crate::sync::join_all(many).await.iter().all(Result::is_ok));
         })
         .unwrap();
-        // A file cut short under us is gone, even where it grows again: never other bytes.
-        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(8192).unwrap();
+        // A file cut short under us is gone, even where it grows again: never other bytes. What lies before the cut
+        // tells nothing of it, and our own write makes the file longer.
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(75_000).unwrap();
         rt.block_on(async move {
-            assert_eq!(dev.read(65536, 4096).await.unwrap_err(), IoError::Gone);
-            dev.write(131_072, Buf::zeroed(4096).share(), false).await.unwrap();
-            assert_eq!(dev.read(65536, 4096).await.unwrap_err(), IoError::Gone);
+            assert!(dev.read(69632, 4096).await.unwrap().iter().all(|&x| x == 0xA5));
+            assert!(!dev.lost_content());
+            dev.write(131_072, full(4096), false).await.unwrap();
+            assert_eq!(dev.read(73728, 4096).await.unwrap_err(), IoError::Gone);
+            assert_eq!(dev.read(69632, 4096).await.unwrap_err(), IoError::Gone);
             assert_eq!(dev.flush().await.unwrap_err(), IoError::Gone);
+            assert!(dev.lost_content());
         })
         .unwrap();
         fs::remove_file(&path).unwrap();

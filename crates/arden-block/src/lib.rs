@@ -30,6 +30,7 @@ pub mod sync;
 mod threads;
 pub mod timing;
 mod uring;
+mod whole;
 
 use std::fmt;
 use std::future::Future;

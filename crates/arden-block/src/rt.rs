@@ -323,6 +323,7 @@ impl Rt {
             }
             Clock::Real(_) => {
                 let wait = if idle {
+                    let next = next.into_iter().chain(until_ns).min();
                     next.map(|at| Duration::from_nanos(at.saturating_sub(self.now_ns())))
                 } else {
                     Some(Duration::ZERO)
@@ -365,6 +366,21 @@ impl Rt {
                 return result.borrow_mut().take();
             }
         }
+    }
+
+    /// Runs tasks while `busy` says so, up to `until_ns`. Costs no task of its own, as
+    /// [`Rt::block_on`] does. False when a virtual world came to rest before either.
+    pub fn run_while(&self, until_ns: Option<u64>, busy: &dyn Fn() -> bool) -> bool {
+        while busy() {
+            if !self.turn(until_ns, &|| !busy()) {
+                let (Clock::Virtual(t), Some(at)) = (&self.0.clock, until_ns) else { return false };
+                t.set(t.get().max(at));
+            }
+            if until_ns.is_some_and(|at| self.now_ns() >= at) {
+                break;
+            }
+        }
+        true
     }
 
     /// Virtual clock: runs everything that happens up to `at`, and sets the clock there.
