@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arden_block::sync::Mutex;
-use arden_block::{BlockDevice, Buf, IoError, IoResult, LocalFuture, Rt, SharedBuf};
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, IoError, IoResult, LocalFuture, Rt, SharedBuf};
 
 use crate::label::Areas;
 use crate::watch::Watch;
@@ -91,6 +91,15 @@ impl DiskRt {
             self.read_errors.set(self.read_errors.get() + 1);
         }
         result
+    }
+
+    /// How long does it take to read a block there now? One good answer counts for much: a disk that is spared reads
+    /// gives no others.
+    pub(crate) async fn ask(&self, offset: u64) {
+        let start = self.rt.now_ns();
+        if self.within(1, || self.dev.read(offset, BLOCK_BYTES as usize)).await.is_ok() {
+            self.latency_ns.set(self.latency_ns.get().midpoint(self.rt.now_ns() - start));
+        }
     }
 
     pub(crate) async fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> IoResult<()> {

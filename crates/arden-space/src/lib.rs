@@ -33,6 +33,7 @@ mod remote;
 mod resync;
 mod scrub;
 mod slab;
+mod slow;
 mod space;
 mod stuck;
 mod watch;

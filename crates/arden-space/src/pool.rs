@@ -548,17 +548,6 @@ impl Pool {
             allocated_bytes: groups.len() as u64 * shape.width() as u64 * map.slab_bytes,
         }
     }
-
-    /// Disks whose smoothed read latency is eight times that of the median of their peers.
-    pub(crate) fn slow_disks(&self) -> Vec<u16> {
-        let disks = self.0.disks.borrow();
-        let mut all: Vec<u64> = disks.values().filter(|d| d.online.get()).map(|d| d.latency_ns.get()).collect();
-        all.retain(|&l| l > 0);
-        all.sort_unstable();
-        let Some(&median) = all.get(all.len().saturating_sub(1) / 2) else { return Vec::new() };
-        let limit = median.saturating_mul(8).max(5_000_000);
-        disks.values().filter(|d| d.latency_ns.get() > limit).map(|d| d.index).collect()
-    }
 }
 
 impl Pool {

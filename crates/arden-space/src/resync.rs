@@ -42,6 +42,7 @@ impl Pool {
 
     pub(crate) fn start_background(&self) {
         self.start_log_keeper();
+        self.start_asking_slow_disks();
         let me = self.clone();
         self.0.rt.spawn(async move {
             while !me.0.dead.get() {

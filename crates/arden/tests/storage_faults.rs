@@ -1,9 +1,9 @@
-//! What may happen to a disk file while writes run: cut short, deleted, overwritten with noise, swapped. The
+//! What may happen to a disk file while writes run: cut short, deleted, overwritten with noise, swapped, slow. The
 //! writers go on, and everything that they were told is durable is read back; then the pool is made whole.
 
 mod daemon;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use daemon::{
     Daemon,
@@ -153,4 +153,36 @@ fn an_idle_disk_that_goes_is_noticed() {
     std::fs::remove_file(d.disk(1)).expect("deleted");
     d.wait(10, "the deleted disk is out", |d| disk_state(d, 1) == "missing");
     d.wait(5, "the log says why", |d| d.log().contains("disk 1 failed: gone"));
+}
+
+#[test]
+fn a_disk_that_answers_slowly_is_reported_spared_and_read_again_when_it_recovers() {
+    let d = Daemon::start("slow", 2, 64);
+    std::fs::create_dir(d.delays()).expect("a place for delays");
+    d.done(&["pool", "create", "tank", "d0", "d1"]);
+    let mut spaces = make(&d, &["mirror2"]);
+    under_load(&d, &mut spaces, 7, || ());
+    verify(&d, &mut spaces, "before");
+    let slow = |d: &Daemon| d.json(&["pool", "show", "tank"])["disks"][0]["slow"] == true;
+    let mut nbd = Nbd::connect(&d.dir.join("mirror2")).expect("the export answers");
+    let mut r = Random(8);
+    let mut read = || {
+        let begun = Instant::now();
+        nbd.read(r.below(16 * MIB / 4096) * 4096, 4096).expect("a read");
+        begun.elapsed()
+    };
+    // The first copy of everything lies on this disk.
+    let (said, delay) = (d.delays().join("d0"), Duration::from_millis(200));
+    std::fs::write(&said, "200").expect("a delay");
+    d.wait(20, "the slow disk is known", |d| {
+        read();
+        slow(d)
+    });
+    d.wait(5, "the log names it", |d| d.log().contains("far slower than its peers"));
+    let late = (0..100).filter(|_| read() >= delay).count();
+    assert!(late < 10, "{late} of 100 reads waited for the slow disk");
+    verify(&d, &mut spaces, "beside a slow disk");
+    std::fs::remove_file(&said).expect("no delay");
+    d.wait(30, "it has recovered", |d| !slow(d));
+    verify(&d, &mut spaces, "after it recovered");
 }

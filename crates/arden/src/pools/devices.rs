@@ -13,6 +13,8 @@ use arden_admin::{
 use arden_block::{BlockDevice, Buf, IoError, Media, Rt, file::FileDevice, identify};
 use arden_space::{SpaceError, read_header};
 
+use super::delay;
+
 /// How often a disk that is in use is tried again, 20 ms apart.
 const BUSY_TRIES: u32 = 100;
 
@@ -55,7 +57,7 @@ pub fn open_device(rt: &Rt, path: &Path, labels: &Labels) -> std::result::Result
         return Err(SpaceError::Refused(format!("{} is in use: {by}", path.display())));
     }
     match FileDevice::open(rt, path, true) {
-        Ok(d) => Ok(Rc::new(described(d, path, labels))),
+        Ok(d) => Ok(delay::wrap(rt, path, Rc::new(described(d, path, labels)))),
         Err(e) => Err(SpaceError::Refused(format!("{}: {e}", path.display()))),
     }
 }

@@ -38,6 +38,7 @@ impl Daemon {
     pub fn launch(&mut self) {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.join("log")).expect("a log");
         let mut c = self.command(&["serve", "--listen", "127.0.0.1:0"]);
+        c.env("ARDEN_TEST_DELAYS", self.delays());
         c.stdout(log.try_clone().expect("a log")).stderr(log);
         self.child = Some(c.spawn().expect("arden starts"));
         let begun = Instant::now();
@@ -126,6 +127,11 @@ impl Daemon {
             assert!(begun.elapsed() < Duration::from_secs(seconds), "not within {seconds} s: {what}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Where a test says how long disks take to read, before the disks are opened: `ARDEN_TEST_DELAYS`.
+    pub fn delays(&self) -> PathBuf {
+        self.dir.join("delays")
     }
 
     pub fn disk(&self, i: usize) -> PathBuf {
