@@ -59,3 +59,16 @@ impl From<IoError> for SpaceError {
         }
     }
 }
+
+/// What a space answers where it stands for a device.
+impl From<SpaceError> for IoError {
+    fn from(e: SpaceError) -> IoError {
+        match e {
+            SpaceError::BadRange => IoError::OutOfRange,
+            SpaceError::OutOfSpace => IoError::NoSpace,
+            SpaceError::Device(e) => e,
+            SpaceError::Closed | SpaceError::Offline | SpaceError::NotFound(_) => IoError::Gone,
+            _ => IoError::Media,
+        }
+    }
+}

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::error::SpaceResult;
 use crate::host::Caller;
 use crate::pool::Pool;
-use crate::space::{Space, io_error};
+use crate::space::Space;
 
 /// A space that lives on another thread.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ impl RemoteSpace {
             if sent.is_err() {
                 return Err(IoError::Gone);
             }
-            answer.await.map_err(io_error)
+            answer.await.map_err(IoError::from)
         })
     }
 }

@@ -587,37 +587,27 @@ impl Space {
     }
 }
 
-pub(crate) fn io_error(e: SpaceError) -> IoError {
-    match e {
-        SpaceError::BadRange => IoError::OutOfRange,
-        SpaceError::OutOfSpace => IoError::NoSpace,
-        SpaceError::Device(e) => e,
-        SpaceError::Closed | SpaceError::Offline | SpaceError::NotFound(_) => IoError::Gone,
-        _ => IoError::Media,
-    }
-}
-
 impl BlockDevice for SpaceDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
     fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
         let s = self.space.clone();
-        Box::pin(async move { s.read(offset, len).await.map_err(io_error) })
+        Box::pin(async move { s.read(offset, len).await.map_err(IoError::from) })
     }
     fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
         let s = self.space.clone();
-        Box::pin(async move { s.write(offset, data, durable).await.map_err(io_error) })
+        Box::pin(async move { s.write(offset, data, durable).await.map_err(IoError::from) })
     }
     fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
         let s = self.space.clone();
-        Box::pin(async move { s.discard(offset, len).await.map_err(io_error) })
+        Box::pin(async move { s.discard(offset, len).await.map_err(IoError::from) })
     }
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
         self.write_zeroes(offset, len)
     }
     fn flush(&self) -> LocalFuture<IoResult<()>> {
         let s = self.space.clone();
-        Box::pin(async move { s.flush().await.map_err(io_error) })
+        Box::pin(async move { s.flush().await.map_err(IoError::from) })
     }
 }

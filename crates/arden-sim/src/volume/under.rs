@@ -74,16 +74,7 @@ impl OnSpace {
             rt.run_until_ns(rt.now_ns() + ns);
             return Err(IoError::Gone);
         }
-        rt.block_on(work(space)).unwrap_or(Err(SpaceError::Closed)).map_err(io_error)
-    }
-}
-
-fn io_error(e: SpaceError) -> IoError {
-    match e {
-        SpaceError::Device(e) => e,
-        SpaceError::OutOfSpace => IoError::NoSpace,
-        SpaceError::Closed | SpaceError::Offline => IoError::Gone,
-        _ => IoError::Media,
+        rt.block_on(work(space)).unwrap_or(Err(SpaceError::Closed)).map_err(IoError::from)
     }
 }
 

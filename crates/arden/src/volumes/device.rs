@@ -7,7 +7,7 @@ use std::{
 };
 
 use arden_block::{Buf, IoError, IoResult, LocalFuture, sync::join_all};
-use arden_space::{Caller, Pool, Space, SpaceError, SpaceResult, Verifier};
+use arden_space::{Caller, Pool, Space, SpaceResult, Verifier};
 use arden_volume::{
     Device,
     device::{BLOCK, BlockCheck},
@@ -44,7 +44,7 @@ impl SpaceDevice {
         Fut: Future<Output = SpaceResult<T>> + 'static,
     {
         let space = self.space;
-        self.caller.call(move |pool: Pool| async move { work(pool.space(space)?).await }).map_err(io_error)
+        self.caller.call(move |pool: Pool| async move { work(pool.space(space)?).await }).map_err(IoError::from)
     }
 }
 
@@ -52,15 +52,6 @@ impl SpaceDevice {
 fn verifier(offset: u64, check: &BlockCheck) -> Verifier {
     let check = check.clone();
     Rc::new(move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block))
-}
-
-fn io_error(e: SpaceError) -> IoError {
-    match e {
-        SpaceError::Device(e) => e,
-        SpaceError::OutOfSpace => IoError::NoSpace,
-        SpaceError::Closed | SpaceError::Offline => IoError::Gone,
-        _ => IoError::Media,
-    }
 }
 
 impl Device for SpaceDevice {
