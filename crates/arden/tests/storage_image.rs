@@ -1,4 +1,4 @@
-//! Images of format version 1, made by `images/make` and kept: what an earlier program wrote is found by its
+//! Images of each format version, made by `images/make` and kept: what an earlier program wrote is found by its
 //! labels, read, written to and read again.
 
 mod daemon;
@@ -10,6 +10,9 @@ use daemon::{Daemon, nbd::Nbd};
 /// `(pattern, offset, length)` as `images/make` wrote them, later ones over earlier ones.
 const CLEAN: [(u8, usize, usize); 3] = [(17, 0, 1 << 20), (34, 64 << 10, 192 << 10), (51, 1536 << 10, 4 << 10)];
 const KILLED: [(u8, usize, usize); 2] = [(68, 4 << 10, 8 << 10), (85, 1 << 20, 12 << 10)];
+/// Version 2: the first two were put in their place by records of stripes changed there, the last was still in the journal.
+const PATCHED: [(u8, usize, usize); 3] =
+    [(102, 128 << 10, 4 << 10), (119, 896 << 10, 8 << 10), (136, 960 << 10, 4 << 10)];
 
 fn expected(writes: &[(u8, usize, usize)]) -> Vec<u8> {
     let mut all = vec![0; 2 << 20];
@@ -50,4 +53,14 @@ fn a_pool_of_format_1_that_was_closed_opens() {
 #[test]
 fn a_pool_of_format_1_that_was_killed_replays_its_journal() {
     open("v1-killed", &expected(&[&CLEAN[..], &KILLED[..]].concat()));
+}
+
+#[test]
+fn a_pool_of_format_2_that_was_closed_opens() {
+    open("v2-clean", &expected(&CLEAN));
+}
+
+#[test]
+fn a_pool_of_format_2_that_was_killed_replays_the_stripes_changed_in_place() {
+    open("v2-patched", &expected(&[&CLEAN[..], &KILLED[..], &PATCHED[..]].concat()));
 }
