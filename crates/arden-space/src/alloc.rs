@@ -48,8 +48,7 @@ impl Allocator {
     }
 
     fn first_free(&self, disk: u16) -> Option<u32> {
-        let b = self.used.get(&disk)?;
-        (0..b.len()).find(|&i| !b.get(i)).map(|i| i as u32)
+        self.used.get(&disk)?.first_clear().map(|i| i as u32)
     }
 
     /// A slab on `disk`, taken.

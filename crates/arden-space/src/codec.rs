@@ -35,11 +35,20 @@ impl Writer {
 pub(crate) struct Reader<'a> {
     data: &'a [u8],
     what: &'static str,
+    /// Bytes that will follow.
+    more: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(data: &'a [u8], what: &'static str) -> Reader<'a> {
-        Reader { data, what }
+        Reader::of_more(data, what, 0)
+    }
+    /// Of the beginning of something; `more` bytes follow.
+    pub(crate) fn of_more(data: &'a [u8], what: &'static str, more: usize) -> Reader<'a> {
+        Reader { data, what, more }
+    }
+    pub(crate) fn left(&self) -> usize {
+        self.data.len()
     }
     pub(crate) fn bad<T>(&self) -> SpaceResult<T> {
         Err(SpaceError::Corrupt(format!("{} is damaged", self.what)))
@@ -82,7 +91,7 @@ impl<'a> Reader<'a> {
     /// A count that cannot be larger than what is left, so that damage cannot ask for memory.
     pub(crate) fn count(&mut self) -> SpaceResult<usize> {
         let n = self.u32()? as usize;
-        if n > self.data.len() * 8 {
+        if n > (self.data.len() + self.more) * 8 {
             return self.bad();
         }
         Ok(n)

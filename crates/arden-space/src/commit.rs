@@ -5,14 +5,15 @@
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
-use arden_block::{Buf, LocalFuture, SharedBuf};
+use arden_block::{BLOCK_BYTES, Buf, LocalFuture};
 
-use crate::codec::checksum;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::Item;
 use crate::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_PATCHES, Label};
-use crate::pool::{Pool, Slot};
+use crate::map::Group;
+use crate::mapcode::Encoder;
+use crate::pool::Pool;
 
 /// What a commit makes durable besides the map's own content.
 struct Captured {
@@ -63,7 +64,7 @@ impl Pool {
         }
     }
 
-    fn encode_map(&self, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<Label>, SharedBuf, Captured)> {
+    fn encode_map(&self, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<Label>, Encoder, Captured)> {
         let p = &self.0;
         let away = self.away_in_memory();
         let mut map = p.map.borrow_mut();
@@ -98,17 +99,14 @@ impl Pool {
         let captured =
             Captured { flip: p.next_flip.get(), departures: p.departures.get(), away, journal, start, dirty };
         tracing::trace!("{}", map.outline());
-        let data = map.encode();
-        let sum = checksum(&data);
+        let (len, sum) = Encoder::measure(&map);
         let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
         let mut labels = Vec::new();
         for d in disks {
-            if data.len() as u64 > d.areas.map_slot_bytes {
+            if len > d.areas.map_slot_bytes {
                 return Err(SpaceError::Refused(format!(
-                    "the pool map needs {} bytes and disk {} has room for {}",
-                    data.len(),
-                    d.index,
-                    d.areas.map_slot_bytes
+                    "the pool map needs {len} bytes and disk {} has room for {}",
+                    d.index, d.areas.map_slot_bytes
                 )));
             }
             labels.push(Label {
@@ -124,27 +122,36 @@ impl Pool {
                 // Never over the map that this disk's label names now, whatever became of
                 // attempts in between.
                 map_slot: 1 - d.copy.get(),
-                map_len: data.len() as u64,
+                map_len: len,
                 map_checksum: sum,
                 pool_name: map.name.clone(),
             });
         }
-        let mut buf = Buf::zeroed(data.len().next_multiple_of(4096));
-        buf[..data.len()].copy_from_slice(&data);
-        Ok((labels, buf.share(), captured))
+        Ok((labels, Encoder::new(&map), captured))
     }
 
     /// Both phases; gives the disks that failed.
-    async fn commit_round(&self, disks: &[Rc<DiskRt>], labels: Vec<Label>, bytes: SharedBuf) -> Vec<Rc<DiskRt>> {
-        let mut first: Vec<LocalFuture<bool>> = Vec::new();
-        for (d, l) in disks.iter().zip(&labels) {
-            let (d, bytes, at) = (d.clone(), bytes.clone(), d.areas.map_slot_at(usize::from(l.map_slot)));
-            first.push(Box::pin(async move { d.write(at, bytes, false).await.is_ok() && d.flush().await.is_ok() }));
-        }
-        let ok = join_all(first).await;
-        let failed: Vec<Rc<DiskRt>> = disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect();
-        if !failed.is_empty() {
-            return failed;
+    async fn commit_round(&self, disks: &[Rc<DiskRt>], labels: Vec<Label>, mut bytes: Encoder) -> Vec<Rc<DiskRt>> {
+        let (mut at, mut part) = (0, bytes.part());
+        while let Some(data) = part {
+            part = bytes.part();
+            let is_last = part.is_none();
+            let mut buf = Buf::zeroed(data.len().next_multiple_of(BLOCK_BYTES as usize));
+            buf[..data.len()].copy_from_slice(&data);
+            let buf = buf.share();
+            let mut first: Vec<LocalFuture<bool>> = Vec::new();
+            for (d, l) in disks.iter().zip(&labels) {
+                let (d, buf, at) = (d.clone(), buf.clone(), d.areas.map_slot_at(usize::from(l.map_slot)) + at);
+                first.push(Box::pin(async move {
+                    d.write(at, buf, false).await.is_ok() && (!is_last || d.flush().await.is_ok())
+                }));
+            }
+            at += data.len() as u64;
+            let ok = join_all(first).await;
+            let failed: Vec<_> = disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect();
+            if !failed.is_empty() {
+                return failed;
+            }
         }
         let mut second: Vec<LocalFuture<bool>> = Vec::new();
         for (d, l) in disks.iter().zip(&labels) {
@@ -188,10 +195,8 @@ impl Pool {
             let Some(s) = self.space_rt(f.space) else { continue };
             let same =
                 self.0.map.borrow().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
-            if let Some(g) = s.group_rt(f.group as usize).filter(|_| same)
-                && let Some(slot) = g.slots.borrow_mut().get_mut(usize::from(f.old))
-            {
-                *slot = Slot::Free;
+            if let Some(g) = s.group_rt(f.group as usize).filter(|_| same) {
+                g.taken.borrow_mut().clear(usize::from(f.old));
             }
         }
     }
@@ -264,7 +269,7 @@ impl Pool {
                 if !g.columns.iter().any(|c| c.disk == disk && !c.stale) {
                     return false;
                 }
-                let mut without = g.clone();
+                let mut without = Group::clone(g);
                 without.columns.iter_mut().filter(|c| c.disk == disk).for_each(|c| c.stale = true);
                 !self.group_usable(&shape, &without)
             })

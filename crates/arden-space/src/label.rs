@@ -1,11 +1,12 @@
 //! The label of a disk: two copies at fixed places, written in turn, each with a checksum.
 //! It says whose disk this is, where its areas lie and which copy of the map is the newest.
 
-use arden_block::{BlockDevice, Buf, IoError};
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, IoError};
 
 use crate::codec::{Reader, Writer, checksum};
 use crate::error::{SpaceError, SpaceResult};
 use crate::map::PoolMap;
+use crate::mapcode::{Decoder, PART_BYTES};
 
 pub(crate) const LABEL_MAGIC: &[u8; 8] = b"ARDNDISK";
 /// Version 1: the first.
@@ -139,7 +140,9 @@ pub struct DiskHeader {
     pub disk_id: u128,
     pub epoch: u64,
     pub(crate) label: Label,
+    /// Without its spaces when it is large.
     pub(crate) map: PoolMap,
+    pub(crate) whole: bool,
 }
 
 /// Much hangs on these few sectors: a label taken for unreadable makes its disk out of date.
@@ -164,17 +167,8 @@ pub async fn read_header(dev: &dyn BlockDevice) -> SpaceResult<Option<DiskHeader
     }
     found.sort_by_key(|l| std::cmp::Reverse((l.epoch, l.seq)));
     for label in found {
-        if label.map_slot > 1 || label.map_len > label.areas.map_slot_bytes {
-            continue;
-        }
-        let len = label.map_len.next_multiple_of(4096) as usize;
-        let at = label.areas.map_slot_at(usize::from(label.map_slot));
-        let Some(data) = read_retried(dev, at, len).await else { continue };
-        let data = &data[..label.map_len as usize];
-        if checksum(data) != label.map_checksum {
-            continue;
-        }
-        let map = PoolMap::decode(data)?;
+        let whole = label.map_len <= PART_BYTES as u64;
+        let Some(map) = read_map(dev, &label, !whole).await? else { continue };
         if map.pool_id == label.pool_id && map.seq == label.seq {
             return Ok(Some(DiskHeader {
                 pool_id: label.pool_id,
@@ -183,8 +177,29 @@ pub async fn read_header(dev: &dyn BlockDevice) -> SpaceResult<Option<DiskHeader
                 epoch: label.epoch,
                 label,
                 map,
+                whole,
             }));
         }
     }
     Ok(None)
+}
+
+/// The map that a label names, or what comes before its spaces. `None` when it is not there as it was written.
+pub(crate) async fn read_map(dev: &dyn BlockDevice, label: &Label, head_only: bool) -> SpaceResult<Option<PoolMap>> {
+    if label.map_slot > 1 || label.map_len > label.areas.map_slot_bytes {
+        return Ok(None);
+    }
+    let mut map = Decoder::new(label.map_len, head_only);
+    let (start, mut at) = (label.areas.map_slot_at(usize::from(label.map_slot)), 0);
+    while at < label.map_len {
+        let n = (label.map_len - at).min(PART_BYTES as u64);
+        let len = n.next_multiple_of(BLOCK_BYTES) as usize;
+        let Some(data) = read_retried(dev, start + at, len).await else { return Ok(None) };
+        map.push(&data[..n as usize]);
+        at += n;
+    }
+    if map.checksum() != label.map_checksum {
+        return Ok(None);
+    }
+    map.finish().map(Some)
 }

@@ -20,6 +20,7 @@ mod layout;
 mod lock;
 mod log;
 mod map;
+mod mapcode;
 mod mirror;
 mod moves;
 pub mod nbd;
@@ -35,6 +36,7 @@ mod scrub;
 mod slab;
 mod slow;
 mod space;
+mod stripes;
 mod stuck;
 mod watch;
 

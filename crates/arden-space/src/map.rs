@@ -1,13 +1,13 @@
 //! The pool map: every disk, every space, every slab group, and where the journal begins.
 //! One value in memory, written whole to every disk at each commit; log records change it in
-//! between. Owns its encoding. See `docs/on-disk-space.md`.
+//! between. Its bytes are `mapcode`. See `docs/on-disk-space.md`.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::bitmap::Bitmap;
-use crate::codec::{Reader, Writer};
-use crate::error::SpaceResult;
 use crate::layout::{Layout, Provision};
+use crate::stripes::Stripes;
 
 /// The slot number of a stripe that was never written: it reads as zeros.
 pub(crate) const UNWRITTEN: u16 = u16::MAX;
@@ -50,7 +50,7 @@ pub(crate) struct Column {
     pub(crate) target: Option<(u16, u32)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Group {
     /// Tells this group from an earlier one at the same place, for log records.
     pub(crate) incarnation: u64,
@@ -58,10 +58,10 @@ pub(crate) struct Group {
     /// Mirrors: regions being written. Parity: slots that a stale column misses.
     pub(crate) dirty: Bitmap,
     /// Parity: the slot of each stripe.
-    pub(crate) stripes: Vec<u16>,
+    pub(crate) stripes: Stripes,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct SpaceRec {
     pub(crate) id: u32,
     pub(crate) name: String,
@@ -70,7 +70,8 @@ pub(crate) struct SpaceRec {
     pub(crate) interleave: u64,
     pub(crate) size_bytes: u64,
     pub(crate) provision: Provision,
-    pub(crate) groups: Vec<Option<Group>>,
+    /// Shared with a map that is on its way to the disks.
+    pub(crate) groups: Vec<Option<Rc<Group>>>,
 }
 
 /// Sizes that follow from a space's layout and the pool's slab.
@@ -128,6 +129,11 @@ impl Shape {
         self.columns - self.layout.parity()
     }
 
+    /// The stripes of a new group.
+    pub(crate) fn no_stripes(&self) -> Stripes {
+        if self.is_parity() { Stripes::new(self.stripes, self.slots) } else { Stripes::new(0, 0) }
+    }
+
     pub(crate) fn dirty_bits(&self) -> usize {
         if self.is_parity() { self.slots } else { self.group_bytes.div_ceil(self.region_bytes) as usize }
     }
@@ -148,7 +154,7 @@ pub(crate) struct JournalRec {
     pub(crate) start_seq: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct PoolMap {
     pub(crate) pool_id: u128,
     pub(crate) name: String,
@@ -179,11 +185,11 @@ pub(crate) struct PoolMap {
 
 impl PoolMap {
     pub(crate) fn group(&self, space: u32, group: usize) -> Option<&Group> {
-        self.spaces.get(&space)?.groups.get(group)?.as_ref()
+        self.spaces.get(&space)?.groups.get(group)?.as_deref()
     }
 
     pub(crate) fn group_mut(&mut self, space: u32, group: usize) -> Option<&mut Group> {
-        self.spaces.get_mut(&space)?.groups.get_mut(group)?.as_mut()
+        self.spaces.get_mut(&space)?.groups.get_mut(group)?.as_mut().map(Rc::make_mut)
     }
 
     /// As `group_mut`, but only the incarnation that a log record speaks of.
@@ -195,8 +201,17 @@ impl PoolMap {
         self.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns)
     }
 
-    pub(crate) fn columns_mut(&mut self) -> impl Iterator<Item = &mut Column> {
-        self.spaces.values_mut().flat_map(|s| s.groups.iter_mut().flatten()).flat_map(|g| &mut g.columns)
+    /// Gives up every move to the disk; the slabs there.
+    pub(crate) fn drop_targets(&mut self, disk: u16) -> Vec<(u16, u32)> {
+        let mut out = Vec::new();
+        let is_target = |c: &Column| c.target.is_some_and(|t| t.0 == disk);
+        for g in self.spaces.values_mut().flat_map(|s| s.groups.iter_mut().flatten()) {
+            if g.columns.iter().any(is_target) {
+                let columns = Rc::make_mut(g).columns.iter_mut().filter(|c| is_target(c));
+                out.extend(columns.filter_map(|c| c.target.take()));
+            }
+        }
+        out
     }
 
     /// A column lies on the disk, or is on its way there.
@@ -246,196 +261,4 @@ impl PoolMap {
         }
         text
     }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u128(self.pool_id);
-        w.text(&self.name);
-        w.u64(self.epoch);
-        w.u64(self.seq);
-        w.u64(self.slab_bytes);
-        w.u64(self.next_incarnation);
-        w.u32(self.next_space);
-        w.u16(self.next_disk);
-        w.0.extend_from_slice(&self.warn_percent);
-        w.u64(self.settled_seq);
-        w.u64(self.served_epoch);
-        w.u64(self.flip_floor);
-        w.u32(self.moved.len() as u32);
-        for &(space, group, incarnation, stripe, version) in &self.moved {
-            w.u32(space);
-            w.u32(group);
-            w.u64(incarnation);
-            w.u32(stripe);
-            w.u64(version);
-        }
-        w.u32(self.lineage.len() as u32);
-        for &(e, n) in &self.lineage {
-            w.u64(e);
-            w.u64(n);
-        }
-        let j = &self.journal;
-        w.u64(j.log_id);
-        w.u64(j.size_bytes);
-        w.u64(j.start_pos);
-        w.u64(j.start_seq);
-        w.u32(j.disks.len() as u32);
-        j.disks.iter().for_each(|&d| w.u16(d));
-        w.u32(self.disks.len() as u32);
-        for (&index, d) in &self.disks {
-            w.u16(index);
-            w.u128(d.id);
-            w.u64(d.size_bytes);
-            w.u32(d.slabs);
-            w.u8(d.state as u8);
-            w.u8(u8::from(d.retire));
-            w.u8(d.media);
-            w.text(&d.name);
-        }
-        w.u32(self.spaces.len() as u32);
-        for s in self.spaces.values() {
-            encode_space(&mut w, s);
-        }
-        w.0
-    }
-
-    pub(crate) fn decode(data: &[u8]) -> SpaceResult<PoolMap> {
-        let r = &mut Reader::new(data, "the pool map");
-        let mut map = PoolMap {
-            pool_id: r.u128()?,
-            name: r.text()?,
-            epoch: r.u64()?,
-            seq: r.u64()?,
-            slab_bytes: r.u64()?,
-            next_incarnation: r.u64()?,
-            next_space: r.u32()?,
-            next_disk: r.u16()?,
-            warn_percent: [r.u8()?, r.u8()?, r.u8()?],
-            settled_seq: r.u64()?,
-            served_epoch: r.u64()?,
-            flip_floor: r.u64()?,
-            moved: Vec::new(),
-            lineage: Vec::new(),
-            journal: JournalRec::default(),
-            disks: BTreeMap::new(),
-            spaces: BTreeMap::new(),
-        };
-        if !map.slab_bytes.is_power_of_two() || !(1 << 16..=1 << 40).contains(&map.slab_bytes) {
-            return r.bad();
-        }
-        for _ in 0..r.count()? {
-            map.moved.push((r.u32()?, r.u32()?, r.u64()?, r.u32()?, r.u64()?));
-        }
-        for _ in 0..r.count()? {
-            map.lineage.push((r.u64()?, r.u64()?));
-        }
-        map.journal.log_id = r.u64()?;
-        map.journal.size_bytes = r.u64()?;
-        map.journal.start_pos = r.u64()?;
-        map.journal.start_seq = r.u64()?;
-        for _ in 0..r.count()? {
-            map.journal.disks.push(r.u16()?);
-        }
-        for _ in 0..r.count()? {
-            let index = r.u16()?;
-            let (id, size_bytes, slabs) = (r.u128()?, r.u64()?, r.u32()?);
-            let state = match r.u8()? {
-                0 => DiskState::Active,
-                1 => DiskState::Spare,
-                2 => DiskState::Retiring,
-                3 => DiskState::Missing,
-                _ => return r.bad(),
-            };
-            let (retire, media, name) = (r.u8()? != 0, r.u8()?, r.text()?);
-            map.disks.insert(index, DiskRec { id, size_bytes, slabs, state, retire, media, name });
-        }
-        for _ in 0..r.count()? {
-            let s = decode_space(r, map.slab_bytes)?;
-            map.spaces.insert(s.id, s);
-        }
-        Ok(map)
-    }
-}
-
-fn encode_space(w: &mut Writer, s: &SpaceRec) {
-    w.u32(s.id);
-    w.text(&s.name);
-    w.u8(s.layout.code());
-    w.u16(s.columns);
-    w.u64(s.interleave);
-    w.u64(s.size_bytes);
-    w.u8(u8::from(s.provision == Provision::Fixed));
-    w.u32(s.groups.len() as u32);
-    for g in &s.groups {
-        let Some(g) = g else {
-            w.u8(0);
-            continue;
-        };
-        w.u8(1);
-        w.u64(g.incarnation);
-        for c in &g.columns {
-            w.u16(c.disk);
-            w.u32(c.slab);
-            w.u8(u8::from(c.stale));
-        }
-        if g.dirty.any() {
-            w.u8(1);
-            g.dirty.words().iter().for_each(|&x| w.u64(x));
-        } else {
-            w.u8(0);
-        }
-        g.stripes.iter().for_each(|&x| w.u16(x));
-    }
-}
-
-fn decode_space(r: &mut Reader<'_>, slab_bytes: u64) -> SpaceResult<SpaceRec> {
-    let (id, name) = (r.u32()?, r.text()?);
-    let Some(layout) = Layout::from_code(r.u8()?) else { return r.bad() };
-    let (columns, interleave, size_bytes) = (r.u16()?, r.u64()?, r.u64()?);
-    let provision = if r.u8()? == 0 { Provision::Thin } else { Provision::Fixed };
-    let sane = (1..=crate::layout::COLUMNS_MAX).contains(&columns)
-        && usize::from(columns) > layout.parity()
-        && interleave.is_power_of_two()
-        && interleave >= arden_block::BLOCK_BYTES
-        && interleave <= slab_bytes;
-    if !sane {
-        return r.bad();
-    }
-    let mut s = SpaceRec { id, name, layout, columns, interleave, size_bytes, provision, groups: Vec::new() };
-    let shape = s.shape(slab_bytes);
-    for _ in 0..r.count()? {
-        if r.u8()? == 0 {
-            s.groups.push(None);
-            continue;
-        }
-        let incarnation = r.u64()?;
-        let mut list = Vec::new();
-        for _ in 0..shape.width() {
-            list.push(Column { disk: r.u16()?, slab: r.u32()?, stale: r.u8()? != 0, target: None });
-        }
-        let bits = shape.dirty_bits();
-        let mut dirty = Bitmap::new(bits);
-        if r.u8()? != 0 {
-            let mut words = Vec::new();
-            for _ in 0..bits.div_ceil(64) {
-                words.push(r.u64()?);
-            }
-            dirty = match Bitmap::from_words(bits, words) {
-                Some(b) => b,
-                None => return r.bad(),
-            };
-        }
-        let mut stripes = Vec::new();
-        if shape.is_parity() {
-            for _ in 0..shape.stripes {
-                let slot = r.u16()?;
-                if slot != UNWRITTEN && usize::from(slot) >= shape.slots {
-                    return r.bad();
-                }
-                stripes.push(slot);
-            }
-        }
-        s.groups.push(Some(Group { incarnation, columns: list, dirty, stripes }));
-    }
-    Ok(s)
 }

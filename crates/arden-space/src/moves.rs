@@ -399,7 +399,7 @@ impl Space {
         let stripe = {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
-            g.stripes.iter().position(|&s| s == slot)
+            g.stripes.find(slot)
         };
         let Some(stripe) = stripe else { return Ok(false) };
         let (first, end) = self.stripe_blocks(group, stripe);
@@ -408,7 +408,7 @@ impl Space {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             // Moved meanwhile: the move wrote to the target too.
-            if g.stripes.get(stripe) != Some(&slot) || slot == UNWRITTEN {
+            if g.stripes.get(stripe) != Some(slot) || slot == UNWRITTEN {
                 return Ok(false);
             }
         }

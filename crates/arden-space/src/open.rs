@@ -13,7 +13,7 @@ use crate::alloc::Allocator;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::{Journal, read_log};
-use crate::label::{Areas, DiskHeader, LABEL_AT, LABEL_BYTES, read_header};
+use crate::label::{Areas, DiskHeader, LABEL_AT, LABEL_BYTES, Label, read_header, read_map};
 use crate::log::Record;
 use crate::map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, ROTATING, UNWRITTEN};
 use crate::patch::Patches;
@@ -135,6 +135,9 @@ impl Pool {
             return Err(SpaceError::NotFound("every disk found is to be discarded".into()));
         };
         let mut map = best.1.map.clone();
+        if !best.1.whole {
+            map = whole_map(rt, &found, &best.1.label, timeout_ms).await?;
+        }
         if found.iter().any(|f| f.1.pool_id != map.pool_id) {
             return Err(SpaceError::Refused("disks of several pools were found; say which pool to open".into()));
         }
@@ -377,13 +380,15 @@ impl Pool {
             let shape = s.shape(slab_bytes);
             for g in s.groups.iter_mut().flatten() {
                 let held: Vec<usize> = (0..g.columns.len()).filter(|&c| g.columns[c].disk == index).collect();
+                if held.is_empty() {
+                    continue;
+                }
+                let g = Rc::make_mut(g);
                 for &c in &held {
                     let was = std::mem::replace(&mut g.columns[c].stale, true);
                     g.columns[c].stale = was || !keep_last || self.group_usable(&shape, g);
                 }
-                if !held.is_empty() {
-                    g.dirty.set_all();
-                }
+                g.dirty.set_all();
             }
         }
     }
@@ -421,7 +426,7 @@ impl Pool {
                         next += rows as usize * usize::from(parities);
                         let Some(rt) = self.space_rt(space) else { continue };
                         let Some(g) = map.group_of(space, group, incarnation) else { continue };
-                        let here = g.stripes.get(stripe as usize) == Some(&slot) && slot != UNWRITTEN;
+                        let here = g.stripes.get(stripe as usize) == Some(slot) && slot != UNWRITTEN;
                         let unit = (rt.shape.interleave / BLOCK_BYTES) as u32;
                         let sane = row.checked_add(rows).is_some_and(|end| end <= unit);
                         let void = upto.get(&(space, group, stripe)).is_some_and(|&u| v <= u);
@@ -478,11 +483,11 @@ impl Pool {
         let (stripe, slot, version) = f;
         let Some(rt) = self.space_rt(space) else { return };
         let Some(group_rec) = map.group_of(space, group, incarnation) else { return };
-        let Some(s) = group_rec.stripes.get_mut(stripe as usize) else { return };
-        if slot != UNWRITTEN && usize::from(slot) >= rt.shape.slots {
+        let known = (stripe as usize) < group_rec.stripes.len();
+        if !known || slot != UNWRITTEN && usize::from(slot) >= rt.shape.slots {
             return;
         }
-        *s = slot;
+        group_rec.stripes.set(stripe as usize, slot);
         if slot != UNWRITTEN {
             if degraded { group_rec.dirty.set(usize::from(slot)) } else { group_rec.dirty.clear(usize::from(slot)) }
         }
@@ -565,6 +570,23 @@ fn header_within(rt: &Rt, dev: Rc<dyn BlockDevice>, timeout_ms: u64) -> LocalFut
         let limit_ns = timeout_ms.saturating_mul(1_000_000);
         rt.timeout_ns(limit_ns, read_header(&*dev)).await.unwrap_or(Ok(None))
     })
+}
+
+/// The map of which `label` speaks, from any disk that has the same.
+async fn whole_map(
+    rt: &Rt,
+    found: &[(Rc<dyn BlockDevice>, DiskHeader)],
+    label: &Label,
+    timeout_ms: u64,
+) -> SpaceResult<PoolMap> {
+    let same = |l: &Label| (l.epoch, l.seq, l.map_checksum) == (label.epoch, label.seq, label.map_checksum);
+    for (dev, h) in found.iter().filter(|f| same(&f.1.label)) {
+        let read = read_map(&**dev, &h.label, false);
+        if let Some(Ok(Some(map))) = rt.timeout_ns(timeout_ms.saturating_mul(1_000_000), read).await {
+            return Ok(map);
+        }
+    }
+    Err(SpaceError::NotFound("the newest map of the pool could not be read from any disk".into()))
 }
 
 fn areas_for(dev: &dyn BlockDevice, slab_bytes: u64) -> SpaceResult<(Areas, u32)> {

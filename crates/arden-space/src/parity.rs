@@ -10,12 +10,13 @@ use std::rc::Rc;
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 
+use crate::bitmap::Bitmap;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::gf;
 use crate::map::{Group, UNWRITTEN};
 use crate::patch::Patch;
-use crate::pool::{Flip, Pool, Slot, SpaceRt};
+use crate::pool::{Flip, Pool, SpaceRt};
 use crate::slab::SlabUse;
 use crate::space::{Part, Space, Verifier};
 
@@ -89,17 +90,17 @@ impl Pool {
     /// A free slot, held. The one that keeps the stripe in order comes first.
     fn hold_slot(&self, space: &SpaceRt, group: usize, stripe: usize) -> Option<u16> {
         let rt = space.group_rt(group)?;
-        let mut slots = rt.slots.borrow_mut();
-        let n = slots.len();
-        let free = |i: usize, slots: &[Slot]| slots[i] == Slot::Free && !rt.pins.is_held(i as u16);
-        let found = if free(stripe, &slots) {
+        let mut taken = rt.taken.borrow_mut();
+        let n = taken.len();
+        let free = |i: usize, taken: &Bitmap| !taken.get(i) && !rt.pins.is_held(i as u16);
+        let found = if free(stripe, &taken) {
             stripe
         } else {
             let from = rt.next_slot.get();
-            (0..n).map(|k| (from + k) % n).find(|&i| free(i, &slots))?
+            (0..n).map(|k| (from + k) % n).find(|&i| free(i, &taken))?
         };
         rt.next_slot.set((found + 1) % n);
-        slots[found] = Slot::Held;
+        taken.set(found);
         Some(found as u16)
     }
 }
@@ -227,7 +228,7 @@ impl Space {
             let slot = {
                 let map = self.pool.0.map.borrow();
                 let Some(g) = map.group(self.rt.id, part.group) else { return Err(SpaceError::Closed) };
-                g.stripes.get(stripe).copied().unwrap_or(UNWRITTEN)
+                g.stripes.get(stripe).unwrap_or(UNWRITTEN)
             };
             spans.push(((at - part.at) as usize, n as usize));
             let me = self.clone();
@@ -344,7 +345,7 @@ impl Space {
         let old = {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
-            g.stripes.get(stripe).copied().unwrap_or(UNWRITTEN)
+            g.stripes.get(stripe).unwrap_or(UNWRITTEN)
         };
         if how != Leave::Full && old != UNWRITTEN && self.patch(group, stripe, &newer, old).await? {
             return Ok(true);
@@ -388,7 +389,7 @@ impl Space {
         if result.is_ok() {
             self.flip(group, stripe, slot, upto);
         } else if let Some(rt) = self.rt.group_rt(group) {
-            rt.slots.borrow_mut()[usize::from(slot)] = Slot::Free;
+            rt.taken.borrow_mut().clear(usize::from(slot));
         }
         result.map(|()| true)
     }
@@ -519,7 +520,7 @@ impl Space {
         let mut map = p.map.borrow_mut();
         let Some(g) = map.group_mut(self.rt.id, group) else { return };
         let incarnation = g.incarnation;
-        let old = std::mem::replace(&mut g.stripes[stripe], slot);
+        let old = g.stripes.set(stripe, slot);
         if slot != UNWRITTEN {
             // A target that is away is the place that the durable map may still name.
             let away = |d: u16| !self.pool.online(d);
@@ -531,12 +532,8 @@ impl Space {
         }
         drop(map);
         if let Some(rt) = self.rt.group_rt(group) {
-            let mut slots = rt.slots.borrow_mut();
-            if slot != UNWRITTEN {
-                slots[usize::from(slot)] = Slot::Used;
-            }
+            // The slot that it left is free when the move is durable.
             if old != UNWRITTEN {
-                slots[usize::from(old)] = Slot::Held;
                 // A patch that could not be finished is part of what was moved.
                 rt.patches.borrow_mut().remove(&old);
             }
@@ -654,7 +651,7 @@ impl Space {
                     .map
                     .borrow()
                     .group(self.rt.id, part.group)
-                    .and_then(|g| g.stripes.get(stripe).copied())
+                    .and_then(|g| g.stripes.get(stripe))
                     .unwrap_or(UNWRITTEN);
                 let gathered = self.rt.overlay.borrow().count(first, end) > 0;
                 if slot != UNWRITTEN || gathered {
@@ -687,7 +684,7 @@ impl Space {
         }
         let i = (at % shape.stripe_bytes / shape.interleave) as usize;
         let from = at % shape.interleave;
-        let slot = self.pool.0.map.borrow().group(self.rt.id, group).and_then(|g| g.stripes.get(stripe).copied());
+        let slot = self.pool.0.map.borrow().group(self.rt.id, group).and_then(|g| g.stripes.get(stripe));
         let Some(slot) = slot.filter(|&s| s != UNWRITTEN) else {
             return self.gathered(offset, verify).ok_or(SpaceError::Unreadable);
         };

@@ -3,7 +3,7 @@
 //! puts all of them in place again, so that a disk lost at the same moment changes nothing.
 //! Only whole groups are changed in this way; what else happens to a stripe is `parity`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -29,31 +29,35 @@ const LOOK_NS: u64 = 20_000;
 
 /// Keeps slots as they are for somebody who reads them.
 #[derive(Default)]
-pub(crate) struct Pins(RefCell<BTreeMap<u16, u32>>);
+pub(crate) struct Pins(OnceCell<Rc<Held>>);
+
+/// How often each is held.
+type Held = RefCell<BTreeMap<u16, u32>>;
 
 pub(crate) struct Pin {
-    pins: Rc<Pins>,
+    held: Rc<Held>,
     slot: u16,
 }
 
 impl Pins {
-    pub(crate) fn hold(self: &Rc<Self>, slot: u16) -> Pin {
-        *self.0.borrow_mut().entry(slot).or_default() += 1;
-        Pin { pins: self.clone(), slot }
+    pub(crate) fn hold(&self, slot: u16) -> Pin {
+        let held = self.0.get_or_init(Rc::default).clone();
+        *held.borrow_mut().entry(slot).or_default() += 1;
+        Pin { held, slot }
     }
 
     pub(crate) fn is_held(&self, slot: u16) -> bool {
-        self.0.borrow().contains_key(&slot)
+        self.0.get().is_some_and(|h| h.borrow().contains_key(&slot))
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut pins = self.pins.0.borrow_mut();
-        if let Some(n) = pins.get_mut(&self.slot) {
+        let mut held = self.held.borrow_mut();
+        if let Some(n) = held.get_mut(&self.slot) {
             *n -= 1;
             if *n == 0 {
-                pins.remove(&self.slot);
+                held.remove(&self.slot);
             }
         }
     }

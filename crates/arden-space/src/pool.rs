@@ -51,14 +51,6 @@ impl Default for PoolConfig {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
-    Free,
-    Used,
-    /// Being written, or left but not yet durably.
-    Held,
-}
-
 /// What is known of a group only while the pool is open.
 pub(crate) struct GroupRt {
     /// Dirty bits that are on disk.
@@ -67,12 +59,13 @@ pub(crate) struct GroupRt {
     pub(crate) suspect: RefCell<Bitmap>,
     /// Mirrors: writes in flight to a region, and whether any came since the last cleaning.
     pub(crate) touched: RefCell<BTreeMap<u32, (u32, bool)>>,
-    pub(crate) slots: RefCell<Vec<Slot>>,
+    /// Parity: slots that hold a stripe, are being written, or were left but not yet durably.
+    pub(crate) taken: RefCell<Bitmap>,
     /// Mirrors: regions that small durable writes came to lately.
     pub(crate) warm: RefCell<BTreeSet<u32>>,
     /// Parity: readers of a slot, and those among them who reconstruct.
-    pub(crate) pins: Rc<Pins>,
-    pub(crate) rebuilds: Rc<Pins>,
+    pub(crate) pins: Pins,
+    pub(crate) rebuilds: Pins,
     /// Parity: changes in place, by slot.
     pub(crate) patches: RefCell<BTreeMap<u16, Rc<Patch>>>,
     /// Parity: slots changed in place by a batch in the live part of the log.
@@ -86,13 +79,11 @@ pub(crate) struct GroupRt {
 
 impl GroupRt {
     pub(crate) fn new(shape: &Shape, group: &Group, opened: bool) -> GroupRt {
-        let mut slots = Vec::new();
+        let mut taken = Bitmap::new(0);
         let mut suspect = Bitmap::new(shape.dirty_bits());
         if shape.is_parity() {
-            slots = vec![Slot::Free; shape.slots];
-            for &s in group.stripes.iter().filter(|&&s| s != UNWRITTEN) {
-                slots[usize::from(s)] = Slot::Used;
-            }
+            taken = Bitmap::new(shape.slots);
+            group.stripes.iter().filter(|&s| s != UNWRITTEN).for_each(|s| taken.set(usize::from(s)));
         } else if opened && shape.layout.copies() > 1 {
             suspect = group.dirty.clone();
         }
@@ -100,10 +91,10 @@ impl GroupRt {
             durable: RefCell::new(group.dirty.clone()),
             suspect: RefCell::new(suspect),
             touched: RefCell::default(),
-            slots: RefCell::new(slots),
+            taken: RefCell::new(taken),
             warm: RefCell::default(),
-            pins: Rc::default(),
-            rebuilds: Rc::default(),
+            pins: Pins::default(),
+            rebuilds: Pins::default(),
             patches: RefCell::default(),
             patched: RefCell::default(),
             next_slot: Cell::new(0),
@@ -399,15 +390,7 @@ impl Pool {
             d.retire |= d.state == DiskState::Retiring;
             d.state = DiskState::Missing;
         }
-        let mut released = Vec::new();
-        for c in map.columns_mut() {
-            if let Some((d, s)) = c.target
-                && d == index
-            {
-                c.target = None;
-                released.push((d, s));
-            }
-        }
+        let released = map.drop_targets(index);
         self.outdate(&mut map, |d| d == index);
         drop(map);
         for (d, s) in released {
@@ -434,6 +417,7 @@ impl Pool {
                 if held.is_empty() || shape.layout.tolerance() == 0 {
                     continue;
                 }
+                let group = Rc::make_mut(group);
                 for i in held {
                     group.columns[i].stale = true;
                     if !self.group_usable(&shape, group) {
@@ -525,9 +509,9 @@ impl Pool {
 
     fn space_status(&self, map: &PoolMap, s: &crate::map::SpaceRec) -> SpaceStatus {
         let shape = s.shape(map.slab_bytes);
-        let groups: Vec<&Group> = s.groups.iter().flatten().collect();
+        let groups: Vec<&Rc<Group>> = s.groups.iter().flatten().collect();
         let away = |c: &crate::map::Column| c.stale || !self.online(c.disk);
-        let degraded = |g: &&&Group| g.columns.iter().any(away);
+        let degraded = |g: &&&Rc<Group>| g.columns.iter().any(away);
         let columns = groups.iter().flat_map(|g| &g.columns);
         let missing: BTreeSet<u16> = columns.map(|c| c.disk).filter(|&d| !self.online(d)).collect();
         SpaceStatus {

@@ -332,7 +332,7 @@ impl Space {
         let stripe = {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
-            g.stripes.iter().position(|&s| s == slot)
+            g.stripes.find(slot)
         };
         let Some(stripe) = stripe else { return Ok(()) };
         let (first, end) = self.stripe_blocks(group, stripe);
@@ -340,7 +340,7 @@ impl Space {
         {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
-            if g.stripes.get(stripe) != Some(&slot) || slot == UNWRITTEN {
+            if g.stripes.get(stripe) != Some(slot) || slot == UNWRITTEN {
                 return Ok(());
             }
         }

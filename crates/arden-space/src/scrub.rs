@@ -128,7 +128,7 @@ impl Space {
                 let _guard = self.rt.stripe_locks.lock(first, end).await;
                 let slot = {
                     let map = self.pool.0.map.borrow();
-                    map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe).copied()).unwrap_or(UNWRITTEN)
+                    map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe)).unwrap_or(UNWRITTEN)
                 };
                 if slot == UNWRITTEN {
                     continue;

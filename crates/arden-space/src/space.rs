@@ -1,6 +1,7 @@
 //! A space as its users see it: create, grow, delete, read, write, flush, discard. Decides
 //! which way a write goes; the ways themselves are `mirror` and `parity`.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
@@ -12,7 +13,7 @@ use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::Item;
 use crate::layout::{Layout, Provision};
-use crate::map::{Column, DiskState, Group, Shape, SpaceRec, UNWRITTEN};
+use crate::map::{Column, DiskState, Group, Shape, SpaceRec};
 use crate::pool::{GroupRt, Pool, SpaceRt, User};
 
 /// How often a writer looks for room in memory while nothing moves (0.2 ms each).
@@ -20,6 +21,9 @@ const ROOM_WAITS_MAX: u32 = 150_000;
 
 /// How long a writer waits to be told of room before it looks by itself.
 const ROOM_WAIT_NS: u64 = 2_000_000;
+
+/// So many groups of a new space of fixed size are made with the first writing of the map.
+const FIRST_GROUPS: usize = 16;
 
 /// Says whether bytes at an offset of the space are what the caller expects.
 pub type Verifier = Rc<dyn Fn(u64, &[u8]) -> bool>;
@@ -116,8 +120,12 @@ impl Pool {
         self.commit().await?;
         if provision == Provision::Fixed {
             let n = self.0.map.borrow().spaces.get(&id).map_or(0, |s| s.groups.len());
-            for g in 0..n {
-                self.ensure_group(id, g).await?;
+            // The map is written whole each time: ever more groups share one writing of it.
+            let mut done = 0;
+            while done < n {
+                let upto = (done * 2).max(FIRST_GROUPS).min(n);
+                self.ensure_groups(id, done..upto).await?;
+                done = upto;
             }
         }
         Ok(())
@@ -153,12 +161,16 @@ impl Pool {
 
     /// Gives the group its slabs, if it has none.
     pub(crate) async fn ensure_group(&self, space: u32, group: usize) -> SpaceResult<()> {
+        self.ensure_groups(space, group..group + 1).await
+    }
+
+    async fn ensure_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
         // A disk that fails while its slab is made ready is no reason to fail the writer.
         for _ in 0..4 {
-            if self.group_mapped(space, group) {
+            if groups.clone().all(|g| self.group_mapped(space, g)) {
                 return Ok(());
             }
-            match self.make_group(space, group).await {
+            match self.make_groups(space, groups.clone()).await {
                 Err(SpaceError::Device(_)) => {}
                 other => return other,
             }
@@ -197,16 +209,29 @@ impl Pool {
         Err(SpaceError::OutOfSpace)
     }
 
-    async fn make_group(&self, space: u32, group: usize) -> SpaceResult<()> {
+    async fn make_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
         let _guard = self.0.alloc_lock.lock().await;
-        if self.group_mapped(space, group) {
-            return Ok(());
+        let mut made = Vec::new();
+        for group in groups {
+            if self.group_mapped(space, group) {
+                continue;
+            }
+            self.alive()?;
+            // One that is there was not brought onto the disks by whoever made it.
+            if self.0.map.borrow().group(space, group).is_none() {
+                self.place_group(space, group).await?;
+            }
+            made.extend(self.space_rt(space).and_then(|s| s.group_rt(group)));
         }
-        self.alive()?;
-        if self.0.map.borrow().group(space, group).is_some() {
-            // Whoever made it did not get it onto the disks.
-            return self.commit_group(space, group).await;
+        if !made.is_empty() {
+            self.commit().await?;
+            made.iter().for_each(|g| g.mapped.set(true));
         }
+        Ok(())
+    }
+
+    /// Puts a new group into the map.
+    async fn place_group(&self, space: u32, group: usize) -> SpaceResult<()> {
         let (shape, slabs, away) = self.choose_slabs(space)?;
         if !shape.is_parity() {
             // New slabs hold what an earlier owner left; a mirror has no other way to tell.
@@ -237,37 +262,27 @@ impl Pool {
             map.next_incarnation += 1;
             let column = |(disk, slab)| Column { disk, slab, stale: away.contains(&disk), target: None };
             let columns: Vec<Column> = slabs.into_iter().map(column).collect();
-            let stripes = if shape.is_parity() { vec![UNWRITTEN; shape.stripes] } else { Vec::new() };
             let mut dirty = Bitmap::new(shape.dirty_bits());
             if columns.iter().any(|c| c.stale) && !shape.is_parity() {
                 // Its slab is not zeroed: when the disk returns it gets all of the group.
                 dirty.set_all();
             }
-            let rec = Group { incarnation, columns, dirty, stripes };
+            let rec = Group { incarnation, columns, dirty, stripes: shape.no_stripes() };
             let rt = GroupRt::new(&shape, &rec, false);
             let Some(space_rec) = map.spaces.get_mut(&space) else { return Err(SpaceError::Closed) };
             let Some(slot) = space_rec.groups.get_mut(group) else { return Err(SpaceError::BadRange) };
-            *slot = Some(rec);
+            *slot = Some(Rc::new(rec));
             if let Some(s) = self.space_rt(space) {
                 s.groups.borrow_mut().insert(group, Rc::new(rt));
             }
         }
-        self.commit_group(space, group).await
+        Ok(())
     }
 
     /// True when a writer may go on: a group that is only in memory would be gone after a crash,
     /// with what was acknowledged of it.
     fn group_mapped(&self, space: u32, group: usize) -> bool {
         self.space_rt(space).and_then(|s| s.group_rt(group)).is_some_and(|g| g.mapped.get())
-    }
-
-    async fn commit_group(&self, space: u32, group: usize) -> SpaceResult<()> {
-        let rt = self.space_rt(space).and_then(|s| s.group_rt(group));
-        self.commit().await?;
-        if let Some(g) = rt {
-            g.mapped.set(true);
-        }
-        Ok(())
     }
 }
 
