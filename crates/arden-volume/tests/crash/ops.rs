@@ -425,7 +425,7 @@ impl World<'_> {
                 let (new, replace) = (self.name(), self.rng.one_in(2));
                 let new_key = fold(new).into_owned();
                 let node = open(self, &real);
-                let result = node.rename(&*at.node, new, replace);
+                let result = node.rename_stream(Some(new), replace);
                 let streams = &mut self.model.file(at.id).streams;
                 if new_key != key && streams.contains_key(&new_key) && !replace {
                     return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
