@@ -287,6 +287,12 @@ impl BlockDevice for FileDevice {
         if let Err(e) = self.check(offset, data.len() as u64, true) {
             return fail(e);
         }
+        // Only this would give a file that was cut short its old length again, and zeros in between.
+        if offset + data.len() as u64 == self.info.size_bytes
+            && let Err(e) = self.whole.check()
+        {
+            return fail(e);
+        }
         // A block device makes a single write durable by itself. A file system does so by a flush
         // for each, from a thread of its own: one flush for all that wait is cheaper.
         let after = (durable && self.regular).then(|| self.syncer.clone());
@@ -405,6 +411,7 @@ mod tests {
             assert!(dev.read(69632, 4096).await.unwrap().iter().all(|&x| x == 0xA5));
             assert!(!dev.lost_content());
             dev.write(131_072, full(4096), false).await.unwrap();
+            assert_eq!(dev.write((1 << 20) - 4096, full(4096), false).await.unwrap_err(), IoError::Gone);
             assert_eq!(dev.read(73728, 4096).await.unwrap_err(), IoError::Gone);
             assert_eq!(dev.read(69632, 4096).await.unwrap_err(), IoError::Gone);
             assert_eq!(dev.flush().await.unwrap_err(), IoError::Gone);
