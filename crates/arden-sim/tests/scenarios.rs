@@ -579,3 +579,37 @@ fn after_a_crash_no_copy_goes_over_another_where_checksums_tell_which_is_right()
         .unwrap();
     }
 }
+
+#[test]
+fn what_a_disk_answers_after_it_was_given_up_is_not_believed() {
+    for step in 0..12u64 {
+        let d = disks(3, 4000 + step);
+        life(&d, None, async move |rt, all| {
+            let (pool, space) = create(&rt, &all, Layout::Parity, 3).await;
+            for i in 0..8 {
+                space.write(i * 9 * BLOCK_BYTES, block(1), false).await.unwrap();
+            }
+            // All of it is in its place, and no disk was flushed since.
+            rt.sleep_ns(50_000_000).await;
+            let (victim, index) = (&all[step as usize % 3], (step % 3) as u16);
+            // It loses what its cache held, and answers again before anybody has noticed.
+            victim.kill();
+            victim.revive();
+            let (clock, reporter) = (rt.clone(), pool.clone());
+            rt.spawn(async move {
+                // Sooner than any disk answers.
+                clock.sleep_ns(10_000).await;
+                reporter.report_failure(index).await.unwrap();
+            });
+            let mut reads: Vec<LocalFuture<_>> = Vec::new();
+            for i in 0..8 {
+                let space = space.clone();
+                reads.push(Box::pin(async move { space.read(i * 9 * BLOCK_BYTES, BLOCK_BYTES as usize).await }));
+            }
+            for (i, b) in join_all(reads).await.into_iter().enumerate() {
+                assert!(b.unwrap().iter().all(|&x| x == 1), "disk {index} gone: block {} is what it lost", i * 9);
+            }
+        })
+        .unwrap();
+    }
+}

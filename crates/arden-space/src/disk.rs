@@ -66,8 +66,10 @@ impl DiskRt {
         }
     }
 
+    /// What a disk answers after it has left says nothing: its cache may have lost what it reads or is to flush.
     async fn within<T: 'static>(&self, times: u64, ask: impl FnOnce() -> LocalFuture<IoResult<T>>) -> IoResult<T> {
-        self.watch.run(&self.rt, self.limit_ns, times, ask).await
+        let answer = self.watch.run(&self.rt, self.limit_ns, times, ask).await;
+        if self.online.get() { answer } else { Err(IoError::Gone) }
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> IoResult<Buf> {
