@@ -269,9 +269,83 @@ impl Superblock {
         Ok(())
     }
 
+    /// After a crash this generation is all there is: in its slot first, then in the others. There one of several disks may
+    /// hold the next one, complete, and the blocks of its tree are about to be used again.
+    pub fn settle(&self, device: &dyn Device) -> VolResult<()> {
+        let (bytes, end) = (self.encode(), device.size_bytes() / BLOCK_BYTES);
+        for slot in (self.generation..self.generation + SLOTS).map(|g| g % SLOTS) {
+            // The next one may have been the first of a larger volume.
+            let larger = (end > self.size_blocks).then_some(end - SLOTS + slot);
+            for block in self.blocks_of(slot).chain(larger) {
+                device.write(block * BLOCK_BYTES, &bytes)?;
+            }
+            device.flush()?;
+        }
+        Ok(())
+    }
+
     /// The blocks that this generation lies in: its slot, and the slot's copy.
     pub fn places(&self) -> impl Iterator<Item = u64> + use<> {
-        let slot = self.generation % SLOTS;
+        self.blocks_of(self.generation % SLOTS)
+    }
+
+    fn blocks_of(&self, slot: u64) -> impl Iterator<Item = u64> + use<> {
         [slot, self.size_blocks - SLOTS + slot].into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arden_block::IoResult;
+
+    use super::*;
+    use crate::{
+        device::MemDevice,
+        testing::{Files, volume_on},
+        volume::Volume,
+    };
+
+    /// Two disks that hold the same; the first is read.
+    struct Pair([MemDevice; 2]);
+
+    impl Device for Pair {
+        fn size_bytes(&self) -> u64 {
+            self.0[0].size_bytes()
+        }
+        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+            self.0[0].read(offset, buf)
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+            self.0.iter().try_for_each(|d| d.write(offset, data))
+        }
+        fn flush(&self) -> IoResult<()> {
+            Ok(())
+        }
+        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+            self.0.iter().try_for_each(|d| d.discard(offset, len))
+        }
+        fn may_differ(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_generation_that_only_one_disk_got_before_a_crash_is_gone_from_it_after_the_opening() {
+        let pair = Arc::new(Pair([MemDevice::new(8 << 20), MemDevice::new(8 << 20)]));
+        Volume::format(&*pair, "two", 0x77, FileTime(1)).unwrap();
+        let vol = volume_on(pair.clone());
+        Files::new(&vol).write("f", b"content");
+        vol.sync().unwrap();
+        drop(vol);
+        let mut next = Superblock::read(&*pair).unwrap();
+        let chosen = next.generation;
+        next.generation += 1;
+        next.write(&pair.0[1]).unwrap();
+        assert_eq!(Files::new(&volume_on(pair.clone())).read("f"), b"content");
+        for disk in &pair.0 {
+            assert_eq!(Superblock::read(disk).unwrap().generation, chosen);
+        }
     }
 }

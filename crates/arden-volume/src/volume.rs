@@ -144,8 +144,7 @@ impl Volume {
         let parts = load(&device, &sb, &options, device.may_differ())?;
         if device.may_differ() {
             // All else that counts was flushed before anything spoke of it.
-            sb.write(&*device)?;
-            device.flush()?;
+            sb.settle(&*device)?;
             device.settle()?;
         }
         let volume = Volume::from_parts(device, sb, parts, options);
