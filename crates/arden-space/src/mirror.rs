@@ -162,8 +162,8 @@ impl Space {
             for p in &list {
                 let Some(g) = self.rt.group_rt(p.group) else { return Err(SpaceError::Closed) };
                 let mut bits = regions(&shape, p);
-                if self.is_whole(p.group) {
-                    let ahead = regions_ahead(&g.durable.borrow(), &bits, shape.dirty_bits() as u32);
+                let ahead = regions_ahead(&g.durable.borrow(), &bits, shape.dirty_bits() as u32);
+                if !ahead.is_empty() && self.misses_nothing(p.group) {
                     bits.extend(ahead);
                 }
                 touches.push(Touch::new(&g, bits.clone()));
@@ -203,9 +203,9 @@ impl Space {
     }
 
     /// No copy misses anything: what is marked needlessly is only forgotten again, never copied to a disk that returns.
-    fn is_whole(&self, group: usize) -> bool {
+    fn misses_nothing(&self, group: usize) -> bool {
         let map = self.pool.0.map.borrow();
-        map.group(self.rt.id, group).is_some_and(|g| g.columns.iter().all(|c| !c.stale && self.pool.online(c.disk)))
+        map.group(self.rt.id, group).is_some_and(|g| self.pool.is_whole(g))
     }
 
     /// Random writes of the group cost an arm its time: the log spares it that.

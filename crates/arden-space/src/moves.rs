@@ -335,8 +335,7 @@ impl Space {
             g.columns[column].target = None;
             self.pool.release_slab(old.0, old.1);
         }
-        let whole = g.columns.iter().all(|c| !c.stale && c.target.is_none() && self.pool.online(c.disk));
-        if self.rt.shape.is_parity() && whole {
+        if self.rt.shape.is_parity() && self.pool.is_settled(g) {
             g.dirty.clear_all();
         }
         Ok(())

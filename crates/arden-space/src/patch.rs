@@ -13,7 +13,7 @@ use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 use crate::error::{SpaceError, SpaceResult};
 use crate::gf;
 use crate::journal::Item;
-use crate::map::{Group, Shape};
+use crate::map::Shape;
 use crate::overlay::Entry;
 use crate::pool::{GroupRt, Pool, SpaceRt};
 use crate::space::Space;
@@ -320,11 +320,6 @@ impl Plan {
 }
 
 impl Pool {
-    /// Every column of the group is there, up to date, and where it stays.
-    fn is_whole(&self, g: &Group) -> bool {
-        g.columns.iter().all(|c| !c.stale && c.target.is_none() && self.online(c.disk))
-    }
-
     /// The largest patch that fits into a batch with others.
     fn patch_blocks_max(&self) -> usize {
         let size = self.0.journal.state.borrow().size;
@@ -352,7 +347,7 @@ impl Space {
             return None;
         }
         let map = p.map.borrow();
-        let g = map.group(self.rt.id, group).filter(|g| self.pool.is_whole(g))?;
+        let g = map.group(self.rt.id, group).filter(|g| self.pool.is_settled(g))?;
         // A record of this slot means nothing before the log knows that the stripe lies here.
         let me = (self.rt.id, group as u32, g.incarnation, stripe as u32);
         if p.flips.borrow().iter().any(|f| (f.space, f.group, f.incarnation, f.stripe) == me) {
@@ -416,7 +411,7 @@ impl Space {
     fn end_patch(&self, group: usize, slot: u16, rt: &GroupRt, patch: &Patch) {
         let (first, end) = self.stripe_blocks(group, patch.stripe as usize);
         if let Some(g) = self.pool.0.map.borrow_mut().group_mut(self.rt.id, group)
-            && !self.pool.is_whole(g)
+            && !self.pool.is_settled(g)
         {
             g.dirty.set(usize::from(slot));
         }

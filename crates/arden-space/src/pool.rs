@@ -574,6 +574,16 @@ impl Pool {
         }
     }
 
+    /// No column of the group misses anything.
+    pub(crate) fn is_whole(&self, group: &Group) -> bool {
+        group.columns.iter().all(|c| !c.stale && self.online(c.disk))
+    }
+
+    /// Nor is one of them on its way to another disk.
+    pub(crate) fn is_settled(&self, group: &Group) -> bool {
+        self.is_whole(group) && group.columns.iter().all(|c| c.target.is_none())
+    }
+
     /// Everything is in place and durable: no copy can differ from another.
     fn forget_dirty(&self) {
         let mut map = self.0.map.borrow_mut();
@@ -581,7 +591,7 @@ impl Pool {
             for (&gi, rt) in space.groups.borrow().iter() {
                 let Some(g) = map.group_mut(space.id, gi) else { continue };
                 let quiet = rt.touched.borrow().values().all(|t| t.0 == 0) && !rt.suspect.borrow().any();
-                if quiet && g.columns.iter().all(|c| !c.stale && self.online(c.disk)) {
+                if quiet && self.is_whole(g) {
                     g.dirty.clear_all();
                     rt.durable.borrow_mut().clear_all();
                     rt.cleaned.set(rt.cleaned.get() + 1);

@@ -174,7 +174,7 @@ impl Pool {
             for (&gi, rt) in s.rt.groups.borrow().iter() {
                 let map = self.0.map.borrow();
                 let Some(g) = map.group(s.rt.id, gi) else { continue };
-                let whole = g.columns.iter().all(|c| !c.stale && self.online(c.disk));
+                let whole = self.is_whole(g);
                 if !whole || !g.dirty.any() || rt.suspect.borrow().any() {
                     continue;
                 }
@@ -198,7 +198,7 @@ impl Pool {
             let Some(rt) = self.space_rt(space).and_then(|s| s.group_rt(gi)) else { continue };
             let mut map = self.0.map.borrow_mut();
             let Some(g) = map.group_mut(space, gi) else { continue };
-            let whole = g.columns.iter().all(|c| !c.stale && self.online(c.disk));
+            let whole = self.is_whole(g);
             if whole && rt.touched.borrow().get(&(bit as u32)).is_some_and(|e| *e == (0, false)) {
                 g.dirty.clear(bit);
                 rt.durable.borrow_mut().clear(bit);
@@ -269,7 +269,7 @@ impl Space {
                     c.stale = false;
                 }
             }
-            if shape.is_parity() && g.columns.iter().all(|c| !c.stale && self.pool.online(c.disk)) {
+            if shape.is_parity() && self.pool.is_whole(g) {
                 g.dirty.clear_all();
             }
         }

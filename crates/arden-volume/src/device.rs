@@ -40,6 +40,12 @@ impl BlockCheck {
         }
     }
 
+    /// The same for blocks at their offsets on the device, where the first of them lies at `offset`.
+    pub fn placed(&self, offset: u64) -> impl Fn(u64, &[u8]) -> bool + use<> {
+        let check = self.clone();
+        move |at, block| check.accepts(((at - offset) / BLOCK_BYTES) as usize, block)
+    }
+
     /// Writes the trailers that [`BlockCheck::Trailer`] looks for.
     pub fn seal(seed: u64, blocks: &mut [u8]) {
         for (i, block) in blocks.chunks_exact_mut(BLOCK).enumerate() {

@@ -5,10 +5,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use arden_block::{Buf, IoError, IoResult, Rt};
 use arden_space::{Space, SpaceError, SpaceResult, Verifier};
-use arden_volume::{
-    Device,
-    device::{BLOCK, BlockCheck},
-};
+use arden_volume::{Device, device::BlockCheck};
 
 struct Life {
     rt: Rt,
@@ -78,11 +75,6 @@ impl OnSpace {
     }
 }
 
-fn verifier(offset: u64, check: &BlockCheck) -> Verifier {
-    let check = check.clone();
-    Rc::new(move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block))
-}
-
 impl Device for OnSpace {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -113,15 +105,16 @@ impl Device for OnSpace {
         self.run(false, |s| async move { s.settle().await })
     }
     fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
-        let verify = verifier(offset, check);
+        let verify: Verifier = Rc::new(check.placed(offset));
         self.run(false, move |s| async move { s.copies_pass(offset, len, &verify).await }).unwrap_or(false)
     }
     fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
-        let verify = verifier(offset, check);
+        let verify: Verifier = Rc::new(check.placed(offset));
         self.run(true, move |s| async move { s.heal_copies(offset, len, &verify).await })
     }
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
-        let (len, verify) = (buf.len(), verifier(offset, check));
+        let len = buf.len();
+        let verify: Verifier = Rc::new(check.placed(offset));
         let got = self.run(false, move |s| async move { s.read_verified(offset, len, verify).await })?;
         buf.copy_from_slice(&got);
         Ok(())

@@ -8,10 +8,7 @@ use std::{
 
 use arden_block::{Buf, IoError, IoResult, LocalFuture, sync::join_all};
 use arden_space::{Caller, Pool, Space, SpaceResult, Verifier};
-use arden_volume::{
-    Device,
-    device::{BLOCK, BlockCheck},
-};
+use arden_volume::{Device, device::BlockCheck};
 
 use crate::pools::SpaceUse;
 
@@ -48,10 +45,8 @@ impl SpaceDevice {
     }
 }
 
-/// What [`Space`] asks of single blocks.
-fn verifier(offset: u64, check: &BlockCheck) -> Verifier {
-    let check = check.clone();
-    Rc::new(move |pos: u64, block: &[u8]| check.accepts(((pos - offset) / BLOCK as u64) as usize, block))
+fn verifier(accepts: impl Fn(u64, &[u8]) -> bool + 'static) -> Verifier {
+    Rc::new(accepts)
 }
 
 impl Device for SpaceDevice {
@@ -78,14 +73,14 @@ impl Device for SpaceDevice {
     }
 
     fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
-        let check = check.clone();
-        let looked = self.run(move |s| async move { s.copies_pass(offset, len, &verifier(offset, &check)).await });
+        let accepts = check.placed(offset);
+        let looked = self.run(move |s| async move { s.copies_pass(offset, len, &verifier(accepts)).await });
         looked.unwrap_or(false)
     }
 
     fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
-        let check = check.clone();
-        self.run(move |s| async move { s.heal_copies(offset, len, &verifier(offset, &check)).await })
+        let accepts = check.placed(offset);
+        self.run(move |s| async move { s.heal_copies(offset, len, &verifier(accepts)).await })
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
@@ -136,8 +131,8 @@ impl Device for SpaceDevice {
 
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
         for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
-            let (at, len, check) = (offset + (i * CALL_BYTES_MAX) as u64, part.len(), check.clone());
-            let got = self.run(move |s| async move { s.read_verified(at, len, verifier(offset, &check)).await })?;
+            let (at, len, accepts) = (offset + (i * CALL_BYTES_MAX) as u64, part.len(), check.placed(offset));
+            let got = self.run(move |s| async move { s.read_verified(at, len, verifier(accepts)).await })?;
             part.copy_from_slice(&got);
         }
         Ok(())
