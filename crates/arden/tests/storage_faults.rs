@@ -35,10 +35,13 @@ fn under_load(d: &Daemon, spaces: &mut [(&str, Oracle)], seed: u64, fault: impl 
     });
 }
 
+/// Reads everything, what no flush has made durable yet too; then one flush, so that all that was read outlives a
+/// kill (a write without one may be lost with the process).
 fn verify(d: &Daemon, spaces: &mut [(&str, Oracle)], when: &str) {
     for (name, o) in spaces {
         let mut nbd = Nbd::connect(&d.dir.join(*name)).expect("the export answers");
         assert_eq!(o.verify(&mut nbd), Ok(true), "{name} {when}\n{}", d.log());
+        nbd.flush().expect("a flush");
     }
 }
 

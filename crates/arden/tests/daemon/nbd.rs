@@ -182,7 +182,7 @@ impl Oracle {
     }
 
     /// Reads everything and says what is wrong; false when the server went before the end. What was read
-    /// has to stay.
+    /// has to stay: through a kill only when a flush came after it.
     pub fn verify(&mut self, nbd: &mut Nbd) -> Result<bool, String> {
         let step = 1 << 20;
         for at in (0..nbd.size as usize).step_by(step) {
