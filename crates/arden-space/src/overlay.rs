@@ -1,7 +1,7 @@
 //! Blocks of a space that are newer than what lies in their place: gathered small writes,
 //! some of them already in the journal. Reads look here first.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use arden_block::{BLOCK_BYTES, SharedBuf};
 
@@ -101,8 +101,8 @@ impl Overlay {
         self.entries.range(block..).next().map(|(&b, _)| b)
     }
 
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
-        self.entries.keys().copied()
+    pub(crate) fn blocks_in(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
+        self.entries.range(range).map(|(&b, _)| b)
     }
 
     pub(crate) fn unlogged(&self) -> Vec<u64> {

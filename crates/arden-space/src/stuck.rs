@@ -17,17 +17,16 @@ impl Pool {
         let mut out = Vec::new();
         for s in self.0.spaces.borrow().values() {
             let per = s.shape.group_bytes / BLOCK_BYTES;
-            let mut last = None;
-            for block in s.overlay.borrow().blocks() {
-                let group = (block / per) as usize;
-                let stuck = match last {
-                    Some((g, stuck)) if g == group => stuck,
-                    _ => map.group(s.id, group).is_some_and(|g| !self.group_usable(&s.shape, g)),
-                };
-                last = Some((group, stuck));
-                if stuck {
-                    out.push((s.id, block));
+            let overlay = s.overlay.borrow();
+            // Writers that wait for room ask this often: a group is looked at once, whatever it has in memory.
+            let mut next = overlay.first_at_or_after(0);
+            while let Some(block) = next {
+                let group = block / per;
+                let end = (group + 1) * per;
+                if map.group(s.id, group as usize).is_some_and(|g| !self.group_usable(&s.shape, g)) {
+                    out.extend(overlay.blocks_in(block..end).map(|b| (s.id, b)));
                 }
+                next = overlay.first_at_or_after(end);
             }
         }
         out
