@@ -173,7 +173,8 @@ fn share(out: &Out, verb: cli::Share) -> Result<()> {
             let new = Share {
                 name,
                 kind: if o.volume.is_some() { ShareKind::Volume } else { ShareKind::Dir },
-                path: o.dir.as_deref().map_or(Ok(o.path), absolute)?,
+                // In a volume there is one root to start from.
+                path: o.dir.as_deref().map_or(Ok(Path::new("/").join(o.path)), absolute)?,
                 volume: o.volume,
                 comment: o.comment,
                 read_only: o.read_only,

@@ -309,6 +309,9 @@ fn check_path(share: &Share) -> Result<()> {
     if share.path.is_absolute() {
         return Ok(());
     }
-    let hint = "the daemon does not know your working directory: give the full path";
+    let hint = match share.kind {
+        ShareKind::Volume => "the path starts at the volume's root: put a / before it",
+        ShareKind::Dir => "the daemon does not know your working directory: give the full path",
+    };
     Err(AdminError::invalid(format!("{} is not an absolute path", share.path.display()), hint))
 }

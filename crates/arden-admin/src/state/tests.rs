@@ -177,3 +177,16 @@ fn another_servers_place_is_taken_before_there_are_accounts() {
     drop(state);
     assert_eq!(State::open(&t.0).unwrap().snapshot().settings_shown().machine_sid, sid);
 }
+
+#[test]
+fn a_path_that_is_not_absolute_is_refused_with_what_to_do() {
+    let t = Temp::new();
+    let state = State::open(&t.0).unwrap();
+    let mut docs = share("docs");
+    docs.path = "here".into();
+    let said = |share: &Share| state.change(|s| s.add_share(share)).unwrap_err().to_string();
+    assert!(said(&docs).contains("give the full path"));
+    docs.kind = ShareKind::Volume;
+    docs.volume = Some("v".into());
+    assert!(said(&docs).contains("put a / before it"));
+}
