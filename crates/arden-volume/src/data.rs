@@ -1,7 +1,10 @@
 //! Reading and changing the data of files and streams. Small writes put whole blocks into the tree, by way of the
 //! journal; large ones go to fresh blocks of the device. Nothing that has a checksum is ever overwritten in place.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use arden_block::BLOCK_BYTES;
 use arden_store::store::{Result, Wait};
@@ -44,7 +47,7 @@ const B: u64 = BLOCK_BYTES;
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub file: &'a OpenFile,
-    pub stream: Option<&'a StreamRef>,
+    pub stream: &'a OnceLock<Arc<StreamRef>>,
 }
 
 /// Whole blocks of a write that are on the device already, and that no file knows of yet.
@@ -149,7 +152,7 @@ impl<'a> Target<'a> {
     }
 
     pub fn load(&self, view: &dyn View) -> Result<Subject> {
-        Subject::load(view, self.file, self.stream)
+        Subject::load(view, self.file, self.stream.get().map(|s| &**s))
     }
 
     pub fn read(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {

@@ -33,8 +33,15 @@ pub struct StreamRef {
 
 #[derive(Debug, Clone)]
 pub struct StreamState {
+    /// "" once it is the file's own data.
     pub name: String,
     pub gone: bool,
+}
+
+impl StreamRef {
+    pub fn is_unnamed(&self) -> bool {
+        self.state.lock().name.is_empty()
+    }
 }
 
 pub struct OpenFile {

@@ -1,7 +1,10 @@
 //! One file, directory or stream as the store's users see it: which part of the volume answers a call, and which calls
 //! do not fit the kind of file. Waits for the journal where the share asks for it.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+};
 
 use arden_block::BLOCK_BYTES;
 use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
@@ -95,7 +98,8 @@ pub struct VolNode {
     pub shared: Arc<Shared>,
     pub file: Arc<OpenFile>,
     pub link: Arc<Link>,
-    pub stream: Option<Arc<StreamRef>>,
+    /// Which stream it was opened as, or its data has become since.
+    pub stream: OnceLock<Arc<StreamRef>>,
 }
 
 /// Copies through memory; fewer bytes only at the end of the source.
@@ -123,17 +127,22 @@ impl VolNode {
         &self.shared.vol
     }
 
+    /// The named stream that this is now.
+    fn named(&self) -> Option<&StreamRef> {
+        self.stream.get().map(|s| &**s).filter(|s| !s.is_unnamed())
+    }
+
     fn subject(&self, view: &dyn View) -> Result<Subject> {
-        Subject::load(view, &self.file, self.stream.as_deref())
+        Subject::load(view, &self.file, self.stream.get().map(|s| &**s))
     }
 
     /// Data that is there to be changed.
     fn target(&self) -> Result<Target<'_>> {
         self.shared.check_writable()?;
-        if self.file.directory && self.stream.is_none() {
+        if self.file.directory && self.named().is_none() {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
         }
-        Ok(Target { file: &self.file, stream: self.stream.as_deref() })
+        Ok(Target { file: &self.file, stream: &self.stream })
     }
 
     /// A directory that is there to be changed.
@@ -186,11 +195,11 @@ impl Node for VolNode {
     }
 
     fn is_directory(&self) -> bool {
-        self.file.directory && self.stream.is_none()
+        self.file.directory && self.named().is_none()
     }
 
     fn stream(&self) -> Option<&str> {
-        self.stream.as_ref().map(|s| s.opened_as.as_str())
+        self.named().map(|s| s.opened_as.as_str())
     }
 
     fn path(&self) -> Vec<String> {
@@ -205,7 +214,7 @@ impl Node for VolNode {
     fn stat(&self) -> Result<Stat> {
         let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;
-        let Some(s) = &self.stream else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
+        let Some(s) = self.named() else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
         let name = VolNode::stream_name(s)?;
         let (_, stream) = load_stream(&view, self.file.ino, &name)?.ok_or(NtStatus::FILE_DELETED)?;
         Ok(self.shared.stat(self.file.ino, &inode, Some(&stream.data)))
@@ -328,7 +337,7 @@ impl Node for VolNode {
         let end = offset.saturating_add(len).min(eof).next_multiple_of(BLOCK_BYTES).min(eof);
         let file = self.vol().create_nameless()?;
         let link = file.link(0, "");
-        let frozen = VolNode { shared: self.shared.clone(), file, link, stream: None };
+        let frozen = VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() };
         if from < end {
             frozen.target()?.clone_from(&source, from, 0, end - from)?;
         }
@@ -370,7 +379,7 @@ impl Node for VolNode {
         self.shared.check_writable()?;
         let seq = self.vol().create_stream(self.file.ino, name)?;
         self.shared.done(seq)?;
-        let stream = Some(self.file.stream_ref(name));
+        let stream = OnceLock::from(self.file.stream_ref(name));
         let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
         Ok(Arc::new(VolNode { shared, file, link, stream }))
     }
@@ -451,7 +460,7 @@ impl Node for VolNode {
         let file = self.vol().file(ino, new.directory);
         let link = file.link(parent, &name);
         self.shared.done(seq)?;
-        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: None }))
+        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
     }
 
     fn list(&self) -> Result<Box<dyn DirCursor>> {
@@ -469,14 +478,20 @@ impl Node for VolNode {
 
     fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
         self.shared.check_writable()?;
-        match (&self.stream, name) {
+        match (self.named(), name) {
             (Some(stream), Some(name)) => {
                 let now = VolNode::stream_name(stream)?;
                 self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?)
             }
             (None, None) => Ok(()),
-            // The data would change places under the node, which is of the file or of a stream for good.
-            _ => Err(NtStatus::NOT_SUPPORTED),
+            _ if self.file.directory => Err(NtStatus::INVALID_PARAMETER),
+            (Some(stream), None) => {
+                let now = VolNode::stream_name(stream)?;
+                self.shared.done(self.vol().stream_to_data(&self.file, &now)?)
+            }
+            (None, Some(name)) => {
+                self.shared.done(self.vol().data_to_stream(&self.file, &self.stream, name, replace)?)
+            }
         }
     }
 
@@ -484,7 +499,7 @@ impl Node for VolNode {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
-        if self.stream.is_some() {
+        if self.named().is_some() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let to = directory.directory()?;
@@ -496,7 +511,7 @@ impl Node for VolNode {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
-        if self.stream.is_some() {
+        if self.named().is_some() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         self.place()?;
@@ -506,7 +521,7 @@ impl Node for VolNode {
 
     fn unlink(&self) -> Result<()> {
         self.shared.check_writable()?;
-        if let Some(stream) = &self.stream {
+        if let Some(stream) = self.named() {
             let name = VolNode::stream_name(stream)?;
             return self.shared.done(self.vol().delete_stream(&self.file, &name)?);
         }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use crate::{
     device::BLOCK,
     ea,
     error::{VolError, VolResult},
-    files::OpenFile,
+    files::{OpenFile, StreamRef},
     inode::{Data, Inode, NameEntry, ROOT_INO, Stream},
     keys,
     kv::{Txn, View},
@@ -413,33 +413,87 @@ impl Volume {
         let _lock = file.data.write();
         let mut t = self.begin();
         let (key, mut stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
-        let mut orphan = None;
         let new_key = keys::named(keys::STREAM, file.ino, &fold(new));
-        let mut gone = None;
-        if new_key != key
-            && let Some((_, target)) = load_stream(&t, file.ino, new)?
-        {
-            if !replace {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
-            }
-            orphan = Some(t.orphan_data(&target.data));
-            gone = Some(target.name);
-        }
+        let replaced = if new_key == key { None } else { t.make_way(file, new, replace)? };
         let old = std::mem::replace(&mut stream.name, new.to_owned());
         t.delete(key);
         t.put(new_key, stream.encode());
-        let mut inode = load_inode(&t, file.ino)?;
-        inode.change = now();
-        t.put_inode(file.ino, &inode);
-        if let Some(gone) = gone {
-            file.stream_moved(&gone, None);
-        }
+        t.touch_change(file.ino)?;
         file.stream_moved(&old, Some(new));
         let seq = t.commit()?;
-        if let Some(orphan) = orphan {
-            self.reap_later(orphan);
-        }
+        self.reap_all_later(replaced);
         Ok(seq)
+    }
+
+    /// The stream's data becomes the file's own, which has to be empty: [MS-FSA] 2.1.5.15.12.1.
+    pub(crate) fn stream_to_data(&self, file: &OpenFile, name: &str) -> Result<u64> {
+        self.make_room()?;
+        let _lock = file.data.write();
+        let mut t = self.begin();
+        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
+        let mut inode = load_inode(&t, file.ino)?;
+        if inode.data.eof != 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let orphan = t.orphan_data(&inode.data);
+        t.delete(key);
+        inode.data = stream.data;
+        inode.change = now();
+        t.put_inode(file.ino, &inode);
+        file.stream_moved(&stream.name, Some(""));
+        let seq = t.commit()?;
+        self.reap_later(orphan);
+        Ok(seq)
+    }
+
+    /// The file's own data becomes the stream `name`, `node` one of that stream, and the file has none.
+    pub(crate) fn data_to_stream(
+        &self,
+        file: &OpenFile,
+        node: &OnceLock<Arc<StreamRef>>,
+        name: &str,
+        replace: bool,
+    ) -> Result<u64> {
+        check_stream_name(name)?;
+        self.make_room()?;
+        let _lock = file.data.write();
+        let mut t = self.begin();
+        let replaced = t.make_way(file, name, replace)?;
+        let mut inode = load_inode(&t, file.ino)?;
+        let none = Data { sid: t.new_id(), sparse: inode.data.sparse, ..Data::default() };
+        let stream = Stream { data: std::mem::replace(&mut inode.data, none), name: name.to_owned() };
+        t.put(keys::named(keys::STREAM, file.ino, &fold(name)), stream.encode());
+        inode.change = now();
+        t.put_inode(file.ino, &inode);
+        file.stream_moved("", Some(name));
+        node.get_or_init(|| file.stream_ref(name));
+        let seq = t.commit()?;
+        self.reap_all_later(replaced);
+        Ok(seq)
+    }
+
+    fn reap_all_later(&self, ids: impl IntoIterator<Item = u64>) {
+        ids.into_iter().for_each(|id| self.reap_later(id));
+    }
+}
+
+impl Txn<'_> {
+    /// Nothing is called `name` any more; answers what is to be reaped once that is so.
+    fn make_way(&mut self, file: &OpenFile, name: &str, replace: bool) -> Result<Option<u64>> {
+        let Some((key, target)) = load_stream(self, file.ino, name)? else { return Ok(None) };
+        if !replace {
+            return Err(NtStatus::OBJECT_NAME_COLLISION);
+        }
+        self.delete(key);
+        file.stream_moved(&target.name, None);
+        Ok(Some(self.orphan_data(&target.data)))
+    }
+
+    fn touch_change(&mut self, ino: u64) -> Result<()> {
+        let mut inode = load_inode(self, ino)?;
+        inode.change = now();
+        self.put_inode(ino, &inode);
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! A volume, or a directory of it, as a `FileStore`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arden_store::{
     name::{NtPath, PathWants},
@@ -64,16 +64,16 @@ impl VolumeStore {
     fn node(&self, ino: u64, directory: bool, parent: u64, name: &str) -> VolNode {
         let file = self.shared.open_file(ino, directory);
         let link = file.link(parent, name);
-        VolNode { shared: self.shared.clone(), file, link, stream: None }
+        VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }
     }
 
     fn found(&self, view: &dyn View, path: &NtPath, at: &Step) -> Result<Lookup> {
-        let mut node = self.node(at.ino, at.inode.directory, at.parent, &at.name);
+        let node = self.node(at.ino, at.inode.directory, at.parent, &at.name);
         if let Some(stream) = &path.stream {
             return Ok(match load_stream(view, at.ino, stream)? {
                 Some((_, s)) => {
-                    node.stream = Some(node.file.stream_ref(&s.name));
-                    Lookup::Found(Arc::new(node))
+                    let stream = OnceLock::from(node.file.stream_ref(&s.name));
+                    Lookup::Found(Arc::new(VolNode { stream, ..node }))
                 }
                 None => {
                     let parent = if at.ino == self.shared.root { at.ino } else { at.parent };

@@ -45,7 +45,7 @@ pub struct Subject {
 impl Subject {
     pub fn load(view: &dyn View, file: &OpenFile, stream: Option<&StreamRef>) -> Result<Subject, NtStatus> {
         let inode = load_inode(view, file.ino)?;
-        let stream = match stream {
+        let stream = match stream.filter(|s| !s.is_unnamed()) {
             None if inode.directory => return Err(NtStatus::INVALID_DEVICE_REQUEST),
             None => None,
             Some(s) => {

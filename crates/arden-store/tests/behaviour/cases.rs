@@ -1,6 +1,9 @@
 //! The cases. Each gets an empty store of its own.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use arden_store::{name::NtPath, store::*};
 use arden_wire::{
@@ -479,6 +482,66 @@ pub fn streams_rename_and_vanish(store: &dyn FileStore) {
     assert!(find(store, "f:three").is_none());
     assert_eq!(f.streams().unwrap().len(), 1);
     assert!(find(store, "f").is_some());
+}
+
+/// [MS-FSA] 2.1.5.15.12.1: the file's own data is a stream too, and its nodes go along.
+pub fn streams_and_the_data_change_places(store: &dyn FileStore) {
+    for len in [0, 5, 70_000] {
+        let data: Vec<u8> = (0..len).map(|i: u32| ((i * 7) >> 3) as u8).collect();
+        let f = file(&store.root(), "f");
+        f.write_at(0, &data, Wait::Yes).unwrap();
+        f.rename_stream(Some("away"), false).unwrap();
+        assert_eq!(f.stream(), Some("away"));
+        assert_eq!(get(store, "f").stat().unwrap().end_of_file, 0);
+        assert_eq!(read_all(&get(store, "f:AWAY")), data);
+        f.write_at(1, b"!", Wait::Yes).unwrap();
+        let changed = read_all(&f);
+        assert_eq!((changed.len(), changed[1]), (data.len().max(2), b'!'));
+        assert_eq!(read_all(&get(store, "f:away")), changed);
+        f.rename_stream(Some("there"), false).unwrap();
+        let other = get(store, "f");
+        other.write_at(0, b"x", Wait::Yes).unwrap();
+        assert_eq!(error(f.rename_stream(None, true)), NtStatus::INVALID_PARAMETER, "there is data already");
+        other.set_end_of_file(0).unwrap();
+        f.rename_stream(None, true).unwrap();
+        assert_eq!((f.stream(), f.is_directory()), (None, false));
+        assert_eq!(f.streams().unwrap().len(), 1);
+        assert_eq!(read_all(&get(store, "f")), changed);
+        f.create_stream("taken").unwrap().write_at(0, b"old", Wait::Yes).unwrap();
+        assert_eq!(error(f.rename_stream(Some("TAKEN"), false)), NtStatus::OBJECT_NAME_COLLISION);
+        f.rename_stream(Some("TAKEN"), true).unwrap();
+        assert_eq!(read_all(&get(store, "f:taken")), changed);
+        f.unlink().unwrap();
+        assert_eq!(error(f.write_at(0, b"gone", Wait::Yes)), NtStatus::FILE_DELETED);
+        get(store, "f").unlink().unwrap();
+    }
+    let d = mkdir(&store.root(), "d");
+    assert_eq!(error(d.rename_stream(Some("s"), false)), NtStatus::INVALID_PARAMETER);
+    let s = d.create_stream("s").unwrap();
+    assert_eq!(error(s.rename_stream(None, true)), NtStatus::INVALID_PARAMETER, "a directory has no data");
+}
+
+/// What is written through a node while its stream goes back and forth is there.
+pub fn writes_beside_stream_renames_are_kept(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    let renamed = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut n = 0;
+            while !renamed.load(Ordering::Relaxed) && n < 20_000 {
+                f.write_at(n, &[(n % 251) as u8], Wait::Yes).unwrap();
+                n += 1;
+            }
+            n
+        });
+        for _ in 0..100 {
+            f.rename_stream(Some("away"), false).unwrap();
+            f.rename_stream(None, true).unwrap();
+        }
+        renamed.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert_eq!(read_all(&get(store, "f")), (0..written).map(|n| (n % 251) as u8).collect::<Vec<_>>());
 }
 
 pub fn eas_match_in_any_case(store: &dyn FileStore) {

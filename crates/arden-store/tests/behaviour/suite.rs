@@ -38,6 +38,8 @@ macro_rules! all_cases {
             streams_have_their_own_data
             large_streams_work
             streams_rename_and_vanish
+            streams_and_the_data_change_places
+            writes_beside_stream_renames_are_kept
             eas_match_in_any_case
             reparse_points_are_kept
             hard_links_share_data

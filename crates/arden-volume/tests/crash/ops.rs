@@ -413,7 +413,33 @@ impl World<'_> {
                 _ => panic!("{path} is missing"),
             }
         };
-        match self.rng.below(3) {
+        let file = &self.model.files[&at.id];
+        let (directory, sparse) = (file.directory, file.sparse);
+        match self.rng.below(5) {
+            // [MS-FSA] 2.1.5.15.12.1: to and from the file's own data. Whether it is sparse goes along; the model
+            // knows that of a file only.
+            3 if existing && !directory => {
+                let real = self.model.files[&at.id].streams[&key].0.clone();
+                let result = open(self, &real).rename_stream(None, true);
+                let file = self.model.file(at.id);
+                if !file.data.is_empty() {
+                    return Some((result, Err(NtStatus::INVALID_PARAMETER)));
+                }
+                file.data = file.streams.remove(&key).unwrap().1;
+                file.sparse = false;
+                Some((result, Ok(())))
+            }
+            4 if !directory && !sparse => {
+                let replace = self.rng.one_in(2);
+                let result = at.node.rename_stream(Some(name), replace);
+                if existing && !replace {
+                    return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                }
+                let file = self.model.file(at.id);
+                let data = std::mem::take(&mut file.data);
+                file.streams.insert(key, (name.to_owned(), data));
+                Some((result, Ok(())))
+            }
             0 if existing => {
                 let real = self.model.files[&at.id].streams[&key].0.clone();
                 let node = open(self, &real);
