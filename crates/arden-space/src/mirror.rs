@@ -338,7 +338,7 @@ impl Space {
         {
             for bit in regions(shape, &part) {
                 if g.suspect.borrow().get(bit as usize) {
-                    self.sync_region(part.group, bit as usize).await?;
+                    self.sync_region(part.group, bit as usize, true).await?;
                 }
             }
         }

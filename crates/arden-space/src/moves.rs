@@ -5,7 +5,7 @@
 use crate::error::{SpaceError, SpaceResult};
 use crate::map::{DiskState, UNWRITTEN};
 use crate::mirror::pieces;
-use crate::pool::Pool;
+use crate::pool::{Pool, User};
 use crate::space::{Part, Space};
 use arden_block::sync::join_all;
 use arden_block::{Buf, LocalFuture};
@@ -362,7 +362,7 @@ impl Space {
         let at = bit as u64 * shape.region_bytes;
         let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
         if self.rt.group_rt(group).is_some_and(|g| g.suspect.borrow().get(bit)) {
-            self.sync_region(group, bit).await?;
+            self.sync_region(group, bit, self.rt.user.get() == User::Trusting).await?;
         }
         let start = group as u64 * shape.group_bytes + at;
         let _guard = self.rt.locks.lock(start, start + part.len).await;

@@ -4,12 +4,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use arden_block::LocalFuture;
 use arden_block::sync::join_all;
+use arden_block::{BLOCK_BYTES, LocalFuture, SharedBuf};
 
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::map::UNWRITTEN;
+use crate::mirror::pieces;
 use crate::pool::{GroupRt, Pool, User};
 use crate::space::{Part, Space};
 
@@ -247,7 +248,7 @@ impl Space {
                 if shape.is_parity() {
                     me.sync_slot(group, bit as u16).await?;
                 } else {
-                    me.sync_region(group, bit).await?;
+                    me.sync_region(group, bit, me.rt.user.get() == User::Trusting).await?;
                 }
                 Ok(true)
             })
@@ -276,50 +277,76 @@ impl Space {
         self.pool.commit().await
     }
 
-    /// Makes the copies of a region equal: the first good one goes over all others.
-    pub(crate) async fn sync_region(&self, group: usize, bit: usize) -> SpaceResult<()> {
+    /// Brings the copies of a region that missed it up to date, from the first that did not. With `equalize`, because
+    /// nobody can tell which is right, the first goes over all others where a crash may have left them different.
+    pub(crate) async fn sync_region(&self, group: usize, bit: usize, equalize: bool) -> SpaceResult<()> {
         let shape = self.rt.shape;
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         let at = bit as u64 * shape.region_bytes;
         let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
         let start = group as u64 * shape.group_bytes + at;
         let _guard = self.rt.locks.lock(start, start + part.len).await;
-        if !rt.suspect.borrow().get(bit) && !self.needs_sync(group) {
+        let equalize = equalize && rt.suspect.borrow().get(bit);
+        if !equalize && !self.needs_sync(group) {
             return Ok(());
         }
-        for copy in 0..shape.layout.copies() {
-            let Ok(b) = self.read_choice(part, copy).await else { continue };
-            self.write_part(part, &b.share()).await?;
-            return self.end_suspicion(&rt, bit).await;
+        if !self.sync_part(part, equalize).await? {
+            // No copy is whole: piece by piece, from wherever each can be read.
+            for at in (0..part.len).step_by(BLOCK_BYTES as usize) {
+                self.sync_part(Part { at: part.at + at, len: BLOCK_BYTES, ..part }, equalize).await?;
+            }
         }
-        // No copy is whole: piece by piece, from wherever each can be read.
-        self.sync_blocks(part).await?;
-        self.end_suspicion(&rt, bit).await
+        if equalize { self.end_suspicion(&rt, bit).await } else { Ok(()) }
     }
 
     /// What is read from now on has to be there after the next crash too, whichever disk that
     /// takes away: the copies are durable before the region counts as equal.
     async fn end_suspicion(&self, rt: &GroupRt, bit: usize) -> SpaceResult<()> {
-        if rt.suspect.borrow().get(bit) {
-            self.pool.flush_disks().await?;
-            rt.suspect.borrow_mut().clear(bit);
-        }
+        self.pool.flush_disks().await?;
+        rt.suspect.borrow_mut().clear(bit);
         Ok(())
     }
 
-    async fn sync_blocks(&self, part: Part) -> SpaceResult<()> {
-        let mut at = 0;
-        while at < part.len {
-            let block = Part { at: part.at + at, len: 4096, ..part };
-            for copy in 0..self.rt.shape.layout.copies() {
-                if let Ok(b) = self.read_choice(block, copy).await {
-                    self.write_part(block, &b.share()).await?;
-                    break;
+    /// False: no copy of all of it can be read.
+    async fn sync_part(&self, part: Part, equalize: bool) -> SpaceResult<bool> {
+        for copy in 0..self.rt.shape.layout.copies() {
+            let Ok(b) = self.read_choice(part, copy).await else { continue };
+            if equalize {
+                self.write_part(part, &b.share()).await?;
+            } else {
+                self.write_stale(part, &b.share()).await?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Writes the copies of a part that are out of date and whose disks are here, and no other.
+    async fn write_stale(&self, part: Part, data: &SharedBuf) -> SpaceResult<()> {
+        let shape = self.rt.shape;
+        let copies = shape.layout.copies();
+        let mut writes: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
+        {
+            let map = self.pool.0.map.borrow();
+            let Some(g) = map.group(self.rt.id, part.group) else { return Ok(()) };
+            for p in pieces(&shape, part.at, part.len) {
+                let bytes = data.slice((p.at - part.at) as usize, p.len as usize);
+                for c in g.columns[p.column * copies..][..copies].iter().filter(|c| c.stale) {
+                    let Some(disk) = self.pool.disk(c.disk).filter(|d| d.online.get()) else { continue };
+                    let at = disk.areas.data_at + u64::from(c.slab) * shape.slab_bytes + p.slab_at;
+                    let (me, bytes, hold) = (self.clone(), bytes.clone(), self.pool.use_slab(c.disk, c.slab));
+                    writes.push(Box::pin(async move {
+                        let _hold = hold;
+                        if disk.write(at, bytes, false).await.is_err() {
+                            me.pool.fail_disk(&disk, "write failed").await?;
+                            return Err(SpaceError::Offline);
+                        }
+                        Ok(())
+                    }));
                 }
             }
-            at += 4096;
         }
-        Ok(())
+        join_all(writes).await.into_iter().find_map(Result::err).map_or(Ok(()), Err)
     }
 
     fn needs_sync(&self, group: usize) -> bool {
