@@ -159,11 +159,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the group its slabs, if it has none.
-    pub(crate) async fn ensure_group(&self, space: u32, group: usize) -> SpaceResult<()> {
-        self.ensure_groups(space, group..group + 1).await
-    }
-
+    /// Gives the groups their slabs, if they have none.
     async fn ensure_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
         // A disk that fails while its slab is made ready is no reason to fail the writer.
         for _ in 0..4 {
@@ -210,7 +206,7 @@ impl Pool {
     }
 
     async fn make_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
-        let _guard = self.0.alloc_lock.lock().await;
+        let guard = self.0.alloc_lock.lock().await;
         let mut made = Vec::new();
         for group in groups {
             if self.group_mapped(space, group) {
@@ -223,6 +219,8 @@ impl Pool {
             }
             made.extend(self.space_rt(space).and_then(|s| s.group_rt(group)));
         }
+        // The map is written whole: groups that others make meanwhile share its next writing.
+        drop(guard);
         if !made.is_empty() {
             self.commit().await?;
             made.iter().for_each(|g| g.mapped.set(true));
@@ -441,9 +439,8 @@ impl Space {
         if data.is_empty() {
             return Ok(());
         }
-        for p in parts(&self.rt.shape, offset, data.len() as u64) {
-            self.pool.ensure_group(self.rt.id, p.group).await?;
-        }
+        let group = |at: u64| (at / self.rt.shape.group_bytes) as usize;
+        self.pool.ensure_groups(self.rt.id, group(offset)..group(offset + data.len() as u64 - 1) + 1).await?;
         if self.rt.shape.is_parity() {
             return self.write_parity(offset, &data, durable).await;
         }
