@@ -16,8 +16,12 @@ pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Spa
     let mut at = 0;
     while at < share.blocks {
         let n_blocks = 32.min(share.blocks - at);
-        let data = read(world, n, space, at, n_blocks).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
-        share.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
+        let suffered = world.suffers(space.pool(), n);
+        let data = read(world, n, space, at, n_blocks).await;
+        let data = world.excuse(space.pool(), n, suffered, data);
+        if let Some(data) = data.map_err(|e| format!("after opening, block {at}: {e}"))? {
+            share.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
+        }
         at += n_blocks;
     }
     world.say(rt, || format!("everything of {} read back", share.name));
@@ -64,8 +68,11 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
         while at < share.blocks {
             let n = 32.min(share.blocks - at);
             let mark = share.oracle.borrow().read_begin(at, n);
-            let data = read(world, i, space, at, n).await.map_err(|e| format!("at rest, block {at}: {e}"))?;
-            share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
+            let suffered = world.suffers(space.pool(), i);
+            let data = world.excuse(space.pool(), i, suffered, read(world, i, space, at, n).await);
+            if let Some(data) = data.map_err(|e| format!("at rest, block {at}: {e}"))? {
+                share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
+            }
             at += n;
         }
     }
@@ -115,14 +122,21 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
             let zeros = share.oracle.borrow_mut().new_zeros();
             share.oracle.borrow_mut().write_begin(first, n, zeros);
             world.say(rt, || format!("discard {} {first}+{n}", share.name));
-            space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await.map_err(|e| format!("discard: {e}"))?;
-            share.oracle.borrow_mut().write_end(first, n, zeros, true, false);
+            let suffered = world.suffers(space.pool(), i);
+            let result = space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await;
+            share.oracle.borrow_mut().write_end(first, n, zeros, result.is_ok(), false);
+            let done = world.excuse(space.pool(), i, suffered, result).map_err(|e| format!("discard: {e}"))?;
+            world.say(rt, || format!("discarded {} {first}+{n}: {done:?}", share.name));
             Ok(())
         }
         _ => {
             let mark = share.oracle.borrow().read_begin(first, n);
-            let data = read(world, i, space, first, n).await.map_err(|e| format!("read {first}+{n}: {e}"))?;
-            share.oracle.borrow_mut().check(first, &data, &mark)
+            let suffered = world.suffers(space.pool(), i);
+            let data = world.excuse(space.pool(), i, suffered, read(world, i, space, first, n).await);
+            match data.map_err(|e| format!("read {first}+{n}: {e}"))? {
+                Some(data) => share.oracle.borrow_mut().check(first, &data, &mark),
+                None => Ok(()),
+            }
         }
     }
 }
@@ -130,13 +144,13 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
 async fn write(
     world: &Rc<World>,
     rt: &Rt,
-    share: usize,
+    at: usize,
     space: &Space,
     first: u64,
     n: u64,
     durable: bool,
 ) -> Result<(), String> {
-    let share = &world.shares[share];
+    let share = &world.shares[at];
     // Overlapping writes in flight are allowed and rare.
     if share.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(5) {
         return Ok(());
@@ -148,11 +162,12 @@ async fn write(
     }
     share.oracle.borrow_mut().write_begin(first, n, version);
     world.say(rt, || format!("write {} {first}+{n} v{version} durable {durable}", share.name));
+    let suffered = world.suffers(space.pool(), at);
     let result = space.write(first * BLOCK_BYTES, buf.share(), durable).await;
     world.say(rt, || format!("wrote {} {first}+{n} v{version} {result:?}", share.name));
     share.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
-    match result {
-        Ok(()) | Err(SpaceError::OutOfSpace) => Ok(()),
+    match world.excuse(space.pool(), at, suffered, result) {
+        Ok(_) | Err(SpaceError::OutOfSpace) => Ok(()),
         Err(e) => Err(format!("write {first}+{n}: {e}")),
     }
 }

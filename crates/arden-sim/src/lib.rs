@@ -31,7 +31,11 @@
 //! [`run_seed`] has one space and disks that die and return. [`run_pool_seed`] has two or three
 //! spaces of mixed layouts in one pool, whose disks are exchanged meanwhile: spares take over,
 //! disks join, are emptied and leave for good. There the space that bears the least says how many
-//! disks may be away; with a simple space among them none is.
+//! disks may be away; with a simple space among them none is. In every second of these runs
+//! openings may be without any disks as long as a copy of the log is there: spaces that bear less may
+//! answer [`arden_space::SpaceError::Offline`] until the disks are back, all others go on, and at the
+//! end, with all disks, everything acknowledged is there. While a pool is in use no more disks fail
+//! than the spaces bear: with more of them the content of their caches would be lost.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -96,6 +96,8 @@ fn main() {
                 sum.heals += s.heals;
                 sum.joins += s.joins;
                 sum.removals += s.removals;
+                sum.waits += s.waits;
+                sum.refusals += s.refusals;
             }
             Err(what) => {
                 failures += 1;
@@ -108,7 +110,7 @@ fn main() {
         }
     }
     println!(
-        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed",
+        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -117,7 +119,9 @@ fn main() {
         sum.returns,
         sum.heals,
         sum.joins,
-        sum.removals
+        sum.removals,
+        sum.waits,
+        sum.refusals
     );
     if failures > 0 {
         std::process::exit(1);

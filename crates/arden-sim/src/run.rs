@@ -7,7 +7,7 @@ use std::rc::Rc;
 use arden_block::rng::Rng;
 use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
-use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision};
+use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
 
 use crate::client::{verify_all, workload};
 use crate::oracle::Oracle;
@@ -32,6 +32,9 @@ pub struct Stats {
     /// Disks that joined, and that were emptied and left.
     pub joins: u64,
     pub removals: u64,
+    /// Operations that a space without enough disks did not do, and openings that its log had no room for.
+    pub waits: u64,
+    pub refusals: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -85,12 +88,18 @@ pub(crate) struct World {
     others_from: usize,
     /// Disks join and leave for good.
     pub(crate) changing: bool,
+    /// Openings may have to do without more disks than some spaces bear.
+    beyond: bool,
+    /// The last life, with all disks: whatever waited for them is there.
+    last: Cell<bool>,
     pub(crate) leaving: Cell<bool>,
     pub(crate) shares: Vec<Share>,
     problem: RefCell<Option<String>>,
     pub(crate) stats: RefCell<Stats>,
     /// Disks (by place) that are dead or left out now.
     away: RefCell<Vec<usize>>,
+    /// Those that an opening was without which was cut short.
+    tried_without: RefCell<Option<Vec<usize>>>,
     /// Where the journal was when the last life ended.
     journal: RefCell<Vec<usize>>,
     flaky: Option<usize>,
@@ -142,6 +151,28 @@ impl World {
         away
     }
 
+    /// More disks are away than the space bears: it may refuse to do anything until they are back.
+    pub(crate) fn suffers(&self, pool: &Pool, share: usize) -> bool {
+        self.beyond && !self.last.get() && self.away_now(pool).len() > self.shares[share].layout.tolerance()
+    }
+
+    /// What a space answers that had too few disks before or has now: nothing. Anything else is the run's end.
+    pub(crate) fn excuse<T>(
+        &self,
+        pool: &Pool,
+        share: usize,
+        suffered: bool,
+        result: Result<T, SpaceError>,
+    ) -> Result<Option<T>, SpaceError> {
+        match result {
+            Err(SpaceError::Offline) if suffered || self.suffers(pool, share) => {
+                self.stats.borrow_mut().waits += 1;
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
     /// With these disks out of reach, is the journal still on one that can be relied on?
     pub(crate) fn journal_stays(&self, journal: &[usize], out: impl Fn(usize) -> bool) -> bool {
         journal.iter().any(|&d| !out(d) && self.flaky != Some(d))
@@ -189,11 +220,14 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         spares_from: n,
         others_from: n,
         changing: false,
+        beyond: false,
+        last: Cell::new(false),
         leaving: Cell::new(false),
         shares: vec![share],
         problem: RefCell::default(),
         stats: RefCell::default(),
         away: RefCell::default(),
+        tried_without: RefCell::default(),
         journal: RefCell::default(),
         flaky,
         lost_ppm,
@@ -219,7 +253,8 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
     };
     let shares: Vec<Share> = (0..count).map(|i| draw(i, &mut rng)).collect();
     let bears = shares.iter().all(|s| s.layout.tolerance() > 0);
-    let flaky = (bears && rng.one_in(4)).then(|| rng.below(n as u64) as usize);
+    let beyond = rng.one_in(2);
+    let flaky = (bears && !beyond && rng.one_in(4)).then(|| rng.below(n as u64) as usize);
     let world = World {
         seed,
         rng: RefCell::new(rng),
@@ -228,11 +263,14 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         spares_from: n,
         others_from: n + spares,
         changing: true,
+        beyond,
+        last: Cell::new(false),
         leaving: Cell::new(false),
         shares,
         problem: RefCell::default(),
         stats: RefCell::default(),
         away: RefCell::default(),
+        tried_without: RefCell::default(),
         journal: RefCell::default(),
         flaky,
         lost_ppm: 0,
@@ -268,6 +306,10 @@ fn lives(world: World) -> Result<Stats, Failure> {
     for _ in 1..rounds {
         session(&world, false)?;
     }
+    if world.beyond {
+        world.last.set(true);
+        session(&world, false)?;
+    }
     Ok(world.stats.borrow().clone())
 }
 
@@ -275,7 +317,7 @@ fn lives(world: World) -> Result<Stats, Failure> {
 fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let fail = |what: String| Failure { seed: world.seed, what };
     let rt = Rt::virtual_clock(world.rng.borrow_mut().next_u64());
-    let crash = world.rng.borrow_mut().below(3) > 0 && world.profile == Profile::Loud;
+    let crash = world.rng.borrow_mut().below(3) > 0 && world.profile == Profile::Loud && !world.last.get();
     // Anywhere: while opening, while creating, under load, or late in recovery.
     let crash_at = if create {
         20_000_000 + world.rng.borrow_mut().below(60_000_000)
@@ -375,8 +417,9 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     world.stats.borrow_mut().openings += 1;
     world.disks.iter().for_each(SimDisk::revive);
     world.disks.iter().for_each(SimDisk::resume);
-    let leave_out = choose_absent(world);
+    let leave_out = if world.beyond { choose_beyond(world) } else { choose_absent(world) };
     world.say(rt, || format!("opening without {leave_out:?}"));
+    *world.tried_without.borrow_mut() = Some(leave_out.clone());
     let devices: Vec<Rc<dyn BlockDevice>> =
         world.disks.iter().enumerate().filter(|(i, _)| !leave_out.contains(i)).map(|(_, d)| d.attach(rt)).collect();
     for i in &leave_out {
@@ -393,7 +436,16 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
             }
         }
     }
-    let pool = Pool::open(rt, devices, None, options).await.map_err(|e| format!("open: {e}"))?;
+    let beyond = world.beyond && world.away.borrow().len() > world.tolerance();
+    let pool = match Pool::open(rt, devices, None, options).await {
+        // The log has no room for what would have to wait: it says which disks to bring back.
+        Err(SpaceError::Refused(what)) if beyond && !world.last.get() && what.contains("bring back disks") => {
+            world.stats.borrow_mut().refusals += 1;
+            return Ok(());
+        }
+        other => other.map_err(|e| format!("open: {e}"))?,
+    };
+    *world.tried_without.borrow_mut() = None;
     *held.borrow_mut() = Some(pool.clone());
     let mut spaces = Vec::new();
     for s in &world.shares {
@@ -408,6 +460,22 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
         verify_all(world, rt, n, space).await?;
     }
     workload(world, rt, spaces).await
+}
+
+/// Any disks, as long as the log is within reach. Where an opening was cut short nobody knows which of two logs
+/// counts: then the next one has all disks that it had.
+fn choose_beyond(world: &World) -> Vec<usize> {
+    let mut rng = world.rng.borrow_mut();
+    let mut out = Vec::new();
+    for _ in 0..rng.below(5) {
+        let i = rng.below(world.disks.len() as u64) as usize;
+        let known = world.tried_without.borrow().as_ref().is_none_or(|t| t.contains(&i));
+        let stays = world.journal_stays(&world.journal.borrow(), |d| d == i || out.contains(&d));
+        if !world.last.get() && !out.contains(&i) && known && stays {
+            out.push(i);
+        }
+    }
+    out
 }
 
 fn choose_absent(world: &World) -> Vec<usize> {

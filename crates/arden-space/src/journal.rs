@@ -13,7 +13,7 @@ use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::log::{self, Record};
 use crate::map::JournalRec;
-use crate::patch::{self, Patch};
+use crate::patch::Patch;
 use crate::pool::Pool;
 
 /// The most records and data of one batch.
@@ -53,8 +53,8 @@ pub(crate) enum Item {
 struct Marks {
     /// Space, block, version: this content is in the log.
     blocks: Vec<(u32, u64, u64)>,
-    /// Space, group, slot, blocks: changed in place by this batch.
-    patches: Vec<(u32, usize, u16, Vec<u64>)>,
+    /// Space, group, slot: changed in place by this batch.
+    patches: Vec<(u32, usize, u16, Rc<Patch>)>,
 }
 
 /// A batch before it has bytes.
@@ -217,7 +217,7 @@ impl Pool {
         let cap = BATCH_BYTES_MAX.min(size / 8);
         // What a checkpoint cannot free is needed by blocks that wait in the queue: writing
         // on is what frees it. Only a log with no room at all is an error.
-        if used > size / 2 {
+        if used > size / 2 && !self.0.opening.get() {
             self.checkpoint_alone().await?;
             if j.state.borrow().used() > size / 2 {
                 self.queue_stuck();
@@ -261,10 +261,11 @@ impl Pool {
                 s.logged.borrow_mut().insert(block, seq);
             }
         }
-        for (space, group, slot, blocks) in marks.patches {
+        for (space, group, slot, patch) in marks.patches {
             let Some(s) = self.space_rt(space) else { continue };
             // A move of the stripe has to say that this batch is void, too.
-            blocks.into_iter().for_each(|b| _ = s.logged.borrow_mut().insert(b, seq));
+            patch.covered().for_each(|b| _ = s.logged.borrow_mut().insert(b, seq));
+            patch.logged(&self.0.log_pins, (seq, pos));
             if let Some(g) = s.group_rt(group) {
                 g.patched.borrow_mut().insert(slot, seq);
             }
@@ -287,7 +288,7 @@ impl Pool {
             Item::Block { .. } => 1,
             Item::Patch { space, group, slot } => self.registered(space, group, slot).map_or(0, |p| {
                 let parity = self.space_rt(space).map_or(0, |s| s.shape.layout.parity());
-                p.unlogged.len() + p.rows.len() * parity
+                p.log_blocks(parity)
             }),
             Item::Flip { .. } | Item::Dirty { .. } => 0,
         }
@@ -365,11 +366,11 @@ impl Pool {
         let Some(shape) = self.space_rt(space).map(|s| s.shape) else { return };
         let incarnation = self.0.map.borrow().group(space, group).map(|g| g.incarnation);
         let Some(incarnation) = incarnation else { return };
-        for (block, version, data) in &patch.unlogged {
-            self.draft_data(d, space, *block, *version, data);
+        for c in patch.to_log() {
+            self.draft_data(d, space, c.block, c.version, &c.data);
         }
         let (data, parities) = (shape.data_columns(), shape.layout.parity());
-        for (row, rows) in patch::runs(&patch.rows) {
+        for (row, rows, upto) in patch.spans() {
             for i in data..data + parities {
                 d.blocks.extend((row..row + rows).filter_map(|r| patch.blocks.get(&(i, r)).cloned()));
             }
@@ -377,7 +378,7 @@ impl Pool {
                 space,
                 group: group as u32,
                 incarnation,
-                upto: patch.upto,
+                upto,
                 stripe: patch.stripe,
                 slot,
                 row,
@@ -385,7 +386,7 @@ impl Pool {
                 parities: parities as u8,
             });
         }
-        d.marks.patches.push((space, group, slot, patch.covered.clone()));
+        d.marks.patches.push((space, group, slot, patch));
     }
 
     /// Writes a batch to all journal disks; those that fail leave the pool first.

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use arden_block::BLOCK_BYTES;
+
 use crate::bitmap::Bitmap;
 use crate::layout::{Layout, Provision};
 use crate::stripes::Stripes;
@@ -132,6 +134,12 @@ impl Shape {
     /// The stripes of a new group.
     pub(crate) fn no_stripes(&self) -> Stripes {
         if self.is_parity() { Stripes::new(self.stripes, self.slots) } else { Stripes::new(0, 0) }
+    }
+
+    /// Blocks of the space that a stripe holds: the first, and the one behind the last.
+    pub(crate) fn stripe_blocks(&self, group: usize, stripe: usize) -> (u64, u64) {
+        let first = (group as u64 * self.group_bytes + stripe as u64 * self.stripe_bytes) / BLOCK_BYTES;
+        (first, first + self.stripe_bytes / BLOCK_BYTES)
     }
 
     pub(crate) fn dirty_bits(&self) -> usize {

@@ -226,7 +226,7 @@ impl Pool {
         self.mark_logged();
         self.commit().await?;
         let applied = self.apply_all().await;
-        self.forget_patches()?;
+        self.forget_patches();
         self.carry_over(old, end, applied).await?;
         self.0.opening.set(false);
         self.0.moved.borrow_mut().clear();
@@ -424,6 +424,8 @@ impl Pool {
                     Record::Patch { space, group, incarnation, upto: v, stripe, slot, row, rows, parities } => {
                         let at = next * BLOCK_BYTES as usize;
                         next += rows as usize * usize::from(parities);
+                        // What is written from now on is newer, also where the log has no data of it.
+                        version = version.max(v);
                         let Some(rt) = self.space_rt(space) else { continue };
                         let Some(g) = map.group_of(space, group, incarnation) else { continue };
                         let here = g.stripes.get(stripe as usize) == Some(slot) && slot != UNWRITTEN;

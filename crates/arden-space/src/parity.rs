@@ -319,9 +319,7 @@ impl Space {
     }
 
     pub(crate) fn stripe_blocks(&self, group: usize, stripe: usize) -> (u64, u64) {
-        let shape = &self.rt.shape;
-        let first = (group as u64 * shape.group_bytes + stripe as u64 * shape.stripe_bytes) / BLOCK_BYTES;
-        (first, first + shape.stripe_bytes / BLOCK_BYTES)
+        self.rt.shape.stripe_blocks(group, stripe)
     }
 
     /// Puts what is newer of a stripe in its place: by a change in place or, when that is not
@@ -353,7 +351,9 @@ impl Space {
         if how == Leave::InPlace {
             return Ok(false);
         }
-        let upto = newer.iter().map(|(_, e)| e.version).max().unwrap_or(0);
+        // What the log says of the old slot is void, too, also where it has no data of it any more.
+        let patched = self.patch_of(group, old).map_or(0, |p| p.upto());
+        let upto = newer.iter().map(|(_, e)| e.version).fold(patched, u64::max);
         let unit = (shape.interleave / BLOCK_BYTES) as usize;
         let data_columns = shape.data_columns();
         let mut data: Vec<Buf> = Vec::with_capacity(shape.columns);

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 
-use crate::error::{SpaceError, SpaceResult};
+use crate::error::SpaceResult;
 use crate::gf;
 use crate::journal::Item;
 use crate::map::Shape;
@@ -94,27 +94,91 @@ impl Drop for LogPin {
     }
 }
 
+/// A block of the space that a patch changes, and whether the log held it before.
+pub(crate) struct Changed {
+    pub(crate) block: u64,
+    pub(crate) version: u64,
+    pub(crate) data: SharedBuf,
+    logged: bool,
+}
+
 /// A change of a stripe in its slot. Registered in its group from before its record is written
 /// until all of it is in place: whoever reads the slot meanwhile takes these blocks from here.
 pub(crate) struct Patch {
-    pub(crate) upto: u64,
     pub(crate) stripe: u32,
-    /// Blocks of a unit whose parity changes, ascending.
-    pub(crate) rows: Vec<u32>,
-    /// Data that the log does not hold: block of the space, version, content.
-    pub(crate) unlogged: Vec<(u64, u64, SharedBuf)>,
-    /// Every block of the space that changes.
-    pub(crate) covered: Vec<u64>,
+    /// Blocks of a unit whose parity changes, and the version up to which data is in that parity.
+    rows: BTreeMap<u32, u64>,
+    changed: Vec<Changed>,
     /// New content, by part of the stripe (data, then P, then Q) and block of the unit.
     pub(crate) blocks: BTreeMap<(usize, u32), SharedBuf>,
-    _log: Option<LogPin>,
+    /// Its record has all of its data with it: no older batch is needed.
+    kept: Cell<bool>,
+    log: RefCell<Option<LogPin>>,
 }
 
 impl Patch {
-    /// What the log said: registered again until the stripe has been moved.
-    pub(crate) fn replayed(stripe: u32, blocks: BTreeMap<(usize, u32), SharedBuf>) -> Patch {
-        let (rows, unlogged, covered) = (Vec::new(), Vec::new(), Vec::new());
-        Patch { upto: 0, stripe, rows, unlogged, covered, blocks, _log: None }
+    /// What the log said of a stripe whose first block is `first`: registered again until the stripe has been moved.
+    fn replayed(shape: &Shape, stripe: u32, first: u64, r: &Replayed) -> Patch {
+        let unit = shape.interleave / BLOCK_BYTES;
+        let data = r.blocks.iter().filter(|((i, _), _)| *i < shape.data_columns());
+        let changed = data.map(|(&(i, row), (version, data))| Changed {
+            block: first + i as u64 * unit + u64::from(row),
+            version: *version,
+            data: data.clone(),
+            logged: false,
+        });
+        Patch {
+            stripe,
+            rows: r.rows.clone(),
+            changed: changed.collect(),
+            blocks: r.blocks.iter().map(|(&at, b)| (at, b.1.clone())).collect(),
+            kept: Cell::new(true),
+            log: RefCell::default(),
+        }
+    }
+
+    /// The newest version that is in its parity.
+    pub(crate) fn upto(&self) -> u64 {
+        self.rows.values().copied().max().unwrap_or(0)
+    }
+
+    /// Data that goes to the log with its record.
+    pub(crate) fn to_log(&self) -> impl Iterator<Item = &Changed> {
+        self.changed.iter().filter(|c| self.kept.get() || !c.logged)
+    }
+
+    /// Every block of the space that changes.
+    pub(crate) fn covered(&self) -> impl Iterator<Item = u64> {
+        self.changed.iter().map(|c| c.block)
+    }
+
+    /// Blocks of payload that it takes in the log.
+    pub(crate) fn log_blocks(&self, parities: usize) -> usize {
+        self.to_log().count() + self.rows.len() * parities
+    }
+
+    /// Neighbouring rows of one version: first, count, version.
+    pub(crate) fn spans(&self) -> Vec<(u32, u32, u64)> {
+        let mut out: Vec<(u32, u32, u64)> = Vec::new();
+        for (&row, &upto) in &self.rows {
+            match out.last_mut() {
+                Some(l) if l.0 + l.1 == row && l.2 == upto => l.1 += 1,
+                _ => out.push((row, 1, upto)),
+            }
+        }
+        out
+    }
+
+    /// Its disks are away: from now on its record takes all of its data along.
+    pub(crate) fn keep(&self) {
+        self.kept.set(true);
+    }
+
+    /// The batch at `at` has its record.
+    pub(crate) fn logged(&self, pins: &Rc<LogPins>, at: (u64, u64)) {
+        if self.kept.get() {
+            *self.log.borrow_mut() = Some(pins.hold(at));
+        }
     }
 
     /// Puts what is newer here over what was read of part `i` from byte `from` on.
@@ -137,7 +201,15 @@ type Versions = Vec<(u64, SharedBuf)>;
 pub(crate) struct Patches {
     /// By block within the stripe: the versions that the log holds.
     data: BTreeMap<StripeId, BTreeMap<u64, Versions>>,
-    slots: BTreeMap<StripeId, (u16, BTreeMap<(usize, u32), SharedBuf>)>,
+    slots: BTreeMap<StripeId, Replayed>,
+}
+
+/// What all patch records of a stripe say together.
+struct Replayed {
+    slot: u16,
+    rows: BTreeMap<u32, u64>,
+    /// Version (of data) and content, as in [`Patch::blocks`].
+    blocks: BTreeMap<(usize, u32), (u64, SharedBuf)>,
 }
 
 impl Patches {
@@ -167,59 +239,62 @@ impl Patches {
         payload: impl Fn(usize) -> SharedBuf,
     ) {
         let unit = shape.interleave / BLOCK_BYTES;
-        let blocks = &mut self.slots.entry(stripe).or_insert((slot, BTreeMap::new())).1;
+        let new = || Replayed { slot, rows: BTreeMap::new(), blocks: BTreeMap::new() };
+        let Replayed { rows: upto_of, blocks, .. } = self.slots.entry(stripe).or_insert_with(new);
         let data = self.data.get(&stripe);
         let count = rows.len();
         for (n, row) in rows.enumerate() {
+            upto_of.insert(row, upto);
             for i in 0..shape.data_columns() {
                 let list = data.and_then(|d| d.get(&(i as u64 * unit + u64::from(row))));
                 if let Some(v) = list.and_then(|l| l.iter().rev().find(|v| v.0 <= upto)) {
-                    blocks.insert((i, row), v.1.clone());
+                    blocks.insert((i, row), v.clone());
                 }
             }
             for k in 0..shape.layout.parity() {
-                blocks.insert((shape.data_columns() + k, row), payload(k * count + n));
+                blocks.insert((shape.data_columns() + k, row), (upto, payload(k * count + n)));
             }
         }
     }
 }
 
 impl Pool {
-    /// After an opening has moved the stripes of all patches: what is left of them was in place
-    /// before the crash, for the log has no data of theirs. A group that does not serve could not
-    /// move its stripes, and the new log would not know their parity: then the opening waits for
-    /// its disks.
-    pub(crate) fn forget_patches(&self) -> SpaceResult<()> {
+    /// After an opening has moved the stripes of all patches that it could. A stripe of which the log has no data
+    /// was in place before the crash, for what a patch needs leaves the log as one; the others wait for their disks.
+    pub(crate) fn forget_patches(&self) {
         let map = self.0.map.borrow();
         for s in self.0.spaces.borrow().values() {
+            let overlay = s.overlay.borrow();
             for (&gi, rt) in s.groups.borrow().iter() {
                 let usable = map.group(s.id, gi).is_none_or(|g| self.group_usable(&s.shape, g));
-                if !usable && !rt.patches.borrow().is_empty() {
-                    return Err(SpaceError::Offline);
-                }
-                rt.patches.borrow_mut().clear();
+                rt.patches.borrow_mut().retain(|_, p| {
+                    let (first, end) = s.shape.stripe_blocks(gi, p.stripe as usize);
+                    !usable && overlay.count(first, end) > 0
+                });
             }
         }
-        Ok(())
     }
 
     /// Until its stripe has moved, what is read of a slot is what the log says of it.
     pub(crate) fn register_patches(&self, list: &Patches) {
         let mut map = self.0.map.borrow_mut();
-        for (&(space, group, stripe), (slot, blocks)) in &list.slots {
-            let rt = self.space_rt(space).and_then(|s| s.group_rt(group as usize));
-            let (Some(rt), Some(g)) = (rt, map.group_mut(space, group as usize)) else { continue };
+        for (&(space, group, stripe), said) in &list.slots {
+            let Some(s) = self.space_rt(space) else { continue };
+            let (Some(rt), Some(g)) = (s.group_rt(group as usize), map.group_mut(space, group as usize)) else {
+                continue;
+            };
             if g.columns.iter().any(|c| c.stale) {
-                g.dirty.set(usize::from(*slot));
+                g.dirty.set(usize::from(said.slot));
             }
-            rt.patched.borrow_mut().insert(*slot, 0);
-            rt.patches.borrow_mut().insert(*slot, Rc::new(Patch::replayed(stripe, blocks.clone())));
+            let (first, _) = s.shape.stripe_blocks(group as usize, stripe as usize);
+            rt.patched.borrow_mut().insert(said.slot, 0);
+            rt.patches.borrow_mut().insert(said.slot, Rc::new(Patch::replayed(&s.shape, stripe, first, said)));
         }
     }
 }
 
 /// Neighbours as `(first, count)`.
-pub(crate) fn runs(rows: &[u32]) -> Vec<(u32, u32)> {
+fn runs(rows: &[u32]) -> Vec<(u32, u32)> {
     let mut out: Vec<(u32, u32)> = Vec::new();
     for &r in rows {
         match out.last_mut() {
@@ -380,15 +455,20 @@ impl Space {
             rt.patched.borrow_mut().insert(slot, p.journal.state.borrow().seq);
             return Ok(false);
         };
-        let unlogged = newer.iter().filter(|(_, e)| !e.is_logged());
+        let upto = newer.iter().map(|(_, e)| e.version).max().unwrap_or(0);
+        let changed = |(block, e): &(u64, Entry)| Changed {
+            block: *block,
+            version: e.version,
+            data: e.data.clone(),
+            logged: e.is_logged(),
+        };
         let patch = Rc::new(Patch {
-            upto: newer.iter().map(|(_, e)| e.version).max().unwrap_or(0),
             stripe: stripe as u32,
-            rows: plan.rows,
-            unlogged: unlogged.map(|(b, e)| (*b, e.version, e.data.clone())).collect(),
-            covered: newer.iter().map(|(b, _)| *b).collect(),
+            rows: plan.rows.iter().map(|&r| (r, upto)).collect(),
+            changed: newer.iter().map(changed).collect(),
             blocks,
-            _log: Some(log),
+            kept: Cell::new(false),
+            log: RefCell::new(Some(log)),
         });
         rt.patches.borrow_mut().insert(slot, patch.clone());
         let item = Item::Patch { space: self.rt.id, group, slot };
@@ -415,8 +495,8 @@ impl Space {
         {
             g.dirty.set(usize::from(slot));
         }
-        tracing::trace!("patched group {group} slot {slot}, up to version {}", patch.upto);
-        self.rt.overlay.borrow_mut().remove_upto(first, end, patch.upto);
+        tracing::trace!("patched group {group} slot {slot}, up to version {}", patch.upto());
+        self.rt.overlay.borrow_mut().remove_upto(first, end, patch.upto());
         rt.patches.borrow_mut().remove(&slot);
         self.pool.0.patches_done.set(self.pool.0.patches_done.get() + 1);
     }
