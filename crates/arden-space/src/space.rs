@@ -527,9 +527,15 @@ impl Space {
                 continue;
             }
             let guard = p.room_lock.lock().await;
-            self.pool.apply_some(max / 2).await?;
+            let applied = self.pool.apply_some(max / 2).await;
             drop(guard);
             p.room.notify_all();
+            // A space that waits for its disks, maybe another one, is no reason to refuse: there may be room all the same.
+            if let Err(e) = applied
+                && e != SpaceError::Offline
+            {
+                return Err(e);
+            }
             if self.pool.gathered_bytes() - self.pool.stuck_bytes() < before {
                 idle = 0;
                 continue;
