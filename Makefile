@@ -12,7 +12,7 @@ run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and pri
 	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/disks
 
 build:
-	cargo build --release -p arden
+	cargo build --release -p arden -p arden-lab
 
 test: ## What CI runs
 	@scripts/packages test
@@ -36,9 +36,9 @@ bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--qui
 	@scripts/packages test
 	tests/bench/space $(ARGS)
 
-bench: ## Arden against Samba, same client, same disk, same run
+bench: ## Arden against Samba, same client, same disk, same run; ARGS="--only e1" for one part
 	@scripts/packages test
-	tests/bench/run
+	tests/bench/run $(ARGS)
 
 reports: ## docs/reports anew, on a machine that does nothing else; ARGS="--quick", ARGS="--limit 10m e1 e2"
 	@scripts/packages test

@@ -117,6 +117,20 @@ if [[ ${#peer[@]} -gt 0 ]]; then
   [[ $(field e1.json "sorted({r['config'] for r in d['ratios']})") == "$both" ]] || fail "E1 has not both servers, and one over the other"
 fi
 
+note "make bench, tiny: every table finds its place"
+bench=${ARDEN%/*}/arden-lab
+if [[ -x $bench ]]; then
+  markers=(volume reads streams e2)
+  for m in "${markers[@]}"; do printf '<!-- bench-%s: begin -->\n<!-- bench-%s: end -->\n' "$m" "$m"; done >page.md
+  "$bench" bench --quick --files 100 --random-reads 20000 --scale 4096 --limit 10s --only create,reads,streams,e2 --modes plain \
+    --arden "$ARDEN" "${peer[@]}" --dir "$WORK" --page page.md >bench.out 2>&1 || { cat bench.out; fail "the benchmark"; }
+  grep '^|' page.md
+  for row in 'volume, beside an echo that sends each answer' 'sequential read, from the disks' 'forced by the share, over cached'; do
+    grep -qE "^\| $row.*(yes|\[no\]\(#)" page.md || fail "the page has no row: $row"
+  done
+  [[ -z $(find "$WORK" -maxdepth 1 -name 'arden-lab-*.tmp') ]] || fail "something is left of the benchmark"
+fi
+
 note "reports"
 measure report e1.json e2.json e3.json e6.json advise.json file.json --html all.html --csv all.csv
 grep -q '<svg' all.html && ! grep -qE 'NaN|(src|href)=' all.html || fail "the page is not whole"

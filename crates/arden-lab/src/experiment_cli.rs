@@ -11,7 +11,7 @@ use crate::{
     advise::{self, Effort},
     cli::{self, AdviseArgs, ExperimentArgs, Which},
     experiment::{
-        Options, e1, e2, e3, e6,
+        Options, ROUNDS_MAX, e1, e2, e3, e6,
         systems::{self, Kinds, Store, System, Wanted},
     },
     fail,
@@ -78,7 +78,7 @@ pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
         None => Duration::from_secs(25 * 60),
     };
     let scale = args.scale.unwrap_or(if args.quick { 16 } else { 1 });
-    let options = Options { quick: args.quick, limit, seed: args.seed, scale };
+    let options = Options { quick: args.quick, limit, seed: args.seed, scale, rounds_max: ROUNDS_MAX };
     let urls = args.target.iter().chain(&args.against).next().map_or("", String::as_str);
     let wire = args.wire.wire(urls)?;
     let live = Arc::new(Live::default());
@@ -93,6 +93,7 @@ pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
         arden: args.arden.clone().or_else(own_program),
         store: args.store,
         samba: args.samba.clone(),
+        samba_plain_only: false,
         scale,
     };
     view.say("starting what is measured");

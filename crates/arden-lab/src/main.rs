@@ -1,18 +1,14 @@
 //! `arden-lab`: command line of the load generator.
 #![forbid(unsafe_code)]
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{fs, net::SocketAddr, path::PathBuf};
 
 use arden_lab::{
     Result,
-    bench::{self, Guard, Results, Row},
+    bench::{self, Part, Plan, small, small::Guard},
     client::Target,
-    daemon, memory, report, servers,
-    work::{Amount, Bench, Sample, Work},
+    daemon, fail, report,
+    work::{Amount, Bench, Work},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -25,7 +21,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Arden against Samba in interleaved rounds, as `make bench` does
+    /// Arden against Samba, an echo and its own spaces in interleaved rounds, as `make bench` does
+    #[command(
+        after_help = "Example:\n  arden-lab bench --arden target/release/arden --samba tests/peers/samba.sh --dir /var/tmp --only reads,e2"
+    )]
     Bench(BenchArgs),
     /// Spaces against fio and btrfs, and on simulated disks, as `make bench-space` does
     BenchSpace(SpacesArgs),
@@ -107,12 +106,18 @@ struct BenchArgs {
     /// A fifth of the work, once
     #[arg(long)]
     quick: bool,
-    /// Only these workloads
+    /// Only these parts (small, memory, reads, streams, e1, e2), or of small only these workloads
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where the servers keep their files and state; nothing is removed from it
+    /// Where the servers keep their files and state while they are measured
     #[arg(long)]
     dir: PathBuf,
+    /// E1's and E2's data so many times smaller than published [default: 1, or 64 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    scale: Option<u64>,
+    /// The longest that E1 may take; E2 half of that
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    limit: String,
     /// Sessions of the memory measurement; 0: leave it out
     #[arg(long, default_value_t = 1000)]
     sessions: usize,
@@ -121,7 +126,8 @@ struct BenchArgs {
     /// Named in the report
     #[arg(long, default_value = "unknown")]
     commit: String,
-    /// Page to write; only when given, or when nothing is left out
+    /// Page with markers that gets the tables, instead of docs/bench.md and README.md, which get those of parts that were
+    /// run whole
     #[arg(long)]
     page: Option<PathBuf>,
 }
@@ -155,26 +161,8 @@ struct WorkArgs {
 }
 
 fn work(name: &str) -> Result<Work> {
-    let found = Work::ALL.into_iter().find(|w| work_name(*w) == name);
+    let found = Work::ALL.into_iter().find(|w| w.name() == name);
     found.ok_or_else(|| arden_lab::LabError(format!("no workload {name}")))
-}
-
-fn work_name(work: Work) -> String {
-    serde_json::to_value(work).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
-}
-
-fn show(row: Row, server: &str, s: &Sample) {
-    eprintln!(
-        "{:<12} {:<34} {:<10} {:>10.0}/s  server {:>8.1} us  client {:>8.1} us  p50 {:>8.0} p99 {:>8.0} us",
-        server,
-        row.work.title(),
-        format!("{:?}", row.guard),
-        s.rate(),
-        s.server_us(),
-        s.client_us(),
-        s.p50_us,
-        s.p99_us
-    );
 }
 
 fn run(args: &WorkArgs) -> Result<()> {
@@ -192,82 +180,61 @@ fn run(args: &WorkArgs) -> Result<()> {
     let bench = Bench { target: &target, protection: guard.protection(), server: args.pid, amount: args.size.amount() };
     for name in &args.work {
         let work = work(name)?;
-        show(Row { guard, work }, "server", &bench.run(work)?);
+        bench::show(small::Row { guard, work }, "server", &bench.run(work)?);
     }
     Ok(())
+}
+
+/// Parts by their names; a workload's name is the small part with this row alone.
+fn chosen(only: &[String]) -> Result<(Vec<Part>, Vec<Work>)> {
+    let (mut parts, mut works) = (Vec::new(), Vec::new());
+    for name in only {
+        match (Part::from_str(name, false), work(name)) {
+            (Ok(part), _) => parts.push(part),
+            (_, Ok(work)) => works.push(work),
+            _ => {
+                let all: Vec<String> = Part::value_variants().iter().map(|p| format!("{p:?}").to_lowercase()).collect();
+                fail!("no part or workload {name}; the parts: {}", all.join(", "));
+            }
+        }
+    }
+    if !works.is_empty() && !parts.contains(&Part::Small) {
+        parts.insert(0, Part::Small);
+    }
+    if parts.is_empty() {
+        parts = Part::value_variants().to_vec();
+    }
+    Ok((parts, works))
 }
 
 fn compare(args: &BenchArgs) -> Result<()> {
-    let (mut amount, mut rounds) = (args.size.amount(), args.rounds);
-    if args.quick {
-        rounds = 1;
-        amount = amount.fifth();
+    let (mut parts, works) = chosen(&args.only)?;
+    if args.sessions == 0 {
+        parts.retain(|p| *p != Part::Memory);
     }
-    let only = args.only.iter().map(|n| work(n)).collect::<Result<Vec<Work>>>()?;
-    let rows: Vec<Row> = bench::rows().into_iter().filter(|r| only.is_empty() || only.contains(&r.work)).collect();
-    let mut results = Results::default();
-    let arden = servers::arden(&args.arden, &args.dir.join("arden"))?;
-    if args.sessions > 0 {
-        results.memory = Some(memory::measure(&arden, args.sessions)?);
-    }
-    let mut peers = Vec::new();
-    if let Some(script) = &args.samba {
-        for mode in &args.modes {
-            peers.push(servers::samba(script, mode, &args.dir.join(mode))?);
-        }
-    }
-    let mut all = vec![(&arden, true)];
-    all.extend(peers.iter().enumerate().map(|(i, p)| (p, i == 0)));
-    bench::run(&rows, &all, rounds, amount, &mut results, |_, row, server, sample| show(row, server, sample))?;
-
-    let names: Vec<String> = all.iter().map(|(r, _)| r.name.clone()).collect();
-    let (main, memory) = (report::main_table(&results), report::memory_table(&results));
-    println!("{main}\n{memory}\n{}", report::servers_table(&results, &names));
-    let whole = only.is_empty() && !args.quick && args.samba.is_some();
-    let page = args.page.clone().or(whole.then(|| PathBuf::from("docs/bench.md")));
-    if let Some(page) = page {
-        write_pages(&page, args, rounds, amount, &results, &names)?;
-    }
-    Ok(())
-}
-
-fn write_pages(
-    page: &Path,
-    args: &BenchArgs,
-    rounds: usize,
-    amount: Amount,
-    results: &Results,
-    names: &[String],
-) -> Result<()> {
-    let (main, memory) = (report::main_table(results), report::memory_table(results));
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let files = amount.files * amount.connections;
-    let text = format!(
-        "# Speed and size\n\n\
-         Written by `make bench` at commit {}: {rounds} interleaved rounds, medians, {cores} cores, {files} files over \
-         {} connections with {} compound in flight on each.\n\
-         Client and server share the cores: where the client takes most of the time, rates cannot differ much, and the \
-         server's CPU for each operation (user and system, all its processes, from /proc) is what counts. \
-         Bold: the aim is met.\n\n\
-         ## Arden's directory store against Samba `plain`\n\n{main}\n{memory}\n\
-         ## All servers\n\n\
-         `nt` keeps NT ACLs and alternate streams as Arden does; `durable` acknowledges nothing before it is on disk. \
-         Rate, CPU of the server, CPU of the client.\n\n{}",
-        args.commit,
-        amount.connections,
-        amount.depth,
-        report::servers_table(results, names)
-    );
-    if let Some(parent) = page.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    fs::write(page, text)?;
-    if let Ok(readme) = fs::read_to_string("README.md")
-        && let Some(new) = report::replace_section(&readme, "bench", &format!("{main}\n{memory}"))
-    {
-        fs::write("README.md", new)?;
-    }
-    Ok(())
+    let amount = args.size.amount();
+    let whole = works.is_empty() && !args.quick && args.samba.is_some();
+    let plan = Plan {
+        parts,
+        rows: small::rows().into_iter().filter(|r| works.is_empty() || works.contains(&r.work)).collect(),
+        arden: args.arden.clone(),
+        samba: args.samba.clone(),
+        modes: args.modes.clone(),
+        rounds: if args.quick { 1 } else { args.rounds },
+        amount: if args.quick { amount.fifth() } else { amount },
+        sessions: args.sessions,
+        stream_bytes: if args.quick { 64 << 20 } else { 1 << 30 },
+        scale: args.scale.unwrap_or(if args.quick { 64 } else { 1 }),
+        limit: arden_lab::run::duration(&args.limit)?,
+        dir: args.dir.clone(),
+        commit: args.commit.clone(),
+        pages: match &args.page {
+            Some(page) => vec![page.clone()],
+            None if whole => vec![bench::lines::PAGE.into(), "README.md".into()],
+            None => Vec::new(),
+        },
+    };
+    bench::run(&plan)
 }
 
 fn bench_space(args: &SpacesArgs) -> Result<()> {

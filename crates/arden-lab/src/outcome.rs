@@ -62,6 +62,9 @@ pub struct Ratio {
     pub ratio: Interval,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<f64>,
+    /// What the ratio should be at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aim: Option<f64>,
     pub rounds: usize,
     /// What was measured on each side, in `unit`.
     pub a: Vec<f64>,

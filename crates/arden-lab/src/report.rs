@@ -3,7 +3,11 @@
 use std::fmt::Write;
 
 use crate::{
-    bench::{Figures, Guard, Results, Row, rows},
+    bench::{
+        lines::{Aim, score},
+        small::{Figures, Guard, Results, Row, rows},
+    },
+    memory::Memory,
     work::Work,
 };
 
@@ -92,8 +96,43 @@ fn cell(results: &Results, row: Row, server: &str) -> String {
     })
 }
 
-pub fn memory_table(results: &Results) -> String {
-    let Some(m) = &results.memory else { return String::new() };
+/// What a volume and a continuously available share of it should do of Samba's operations, at least.
+const VOLUME_AIM: Aim = Aim::AtLeast(5.0);
+const CA_AIM: Aim = Aim::AtLeast(3.0);
+
+/// Small files on a volume, plain and continuously available, beside the directory and Samba `plain`.
+pub fn volume_table(results: &Results) -> String {
+    let mut out = String::from(
+        "| work, signed with AES-GMAC | directory | volume | CA | Samba | volume over Samba (≥ 5) | CA over Samba (≥ 3) | CPU, volume over Samba | CPU, CA over Samba |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in rows().into_iter().filter(|r| r.guard == Guard::Gmac && r.work.is_small()) {
+        let of = |server| results.figures(row, server);
+        let (Some(dir), Some(volume), Some(ca), Some(samba)) = (of("arden"), of("volume"), of("ca"), of("samba-plain"))
+        else {
+            continue;
+        };
+        let cell = |f: Figures| format!("{}, {}", rate(row.work, f.rate), cost(row.work, f.server_us));
+        let faster = |f: Figures, aim| score(f.rate / samba.rate, aim, "small-files-on-a-volume");
+        let cheaper = |f: Figures| format!("{:.2}", f.server_us / samba.server_us);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            row.work.title(),
+            cell(dir),
+            cell(volume),
+            cell(ca),
+            cell(samba),
+            faster(volume, VOLUME_AIM),
+            faster(ca, CA_AIM),
+            cheaper(volume),
+            cheaper(ca),
+        );
+    }
+    out
+}
+
+pub fn memory_table(m: &Memory) -> String {
     let row = |what: &str, value: f64, unit: &str, aim: f64| {
         format!("| {what} | {} {unit} | {aim} {unit} |\n", met(value, value <= aim))
     };
@@ -146,6 +185,23 @@ mod tests {
             "{table}"
         );
         assert!(table.contains("50 us / 2.0 ms"));
+    }
+
+    #[test]
+    fn a_volume_and_a_safe_share_have_aims_of_their_own() {
+        let mut results = Results::default();
+        let row = Row { guard: Guard::Gmac, work: Work::Create };
+        for (server, operations, cpu) in
+            [("arden", 4000, 0.04), ("volume", 6000, 0.12), ("ca", 2000, 0.1), ("samba-plain", 1000, 0.1)]
+        {
+            results.samples.insert((row, server.into()), vec![sample(operations, cpu)]);
+        }
+        let table = volume_table(&results);
+        let cells = "| 2000/s, 10.0 us | 3000/s, 20.0 us | 1000/s, 50.0 us | 500/s, 100.0 us |";
+        let scores = " **6.00** | 2.00 [no](docs/bench.md#small-files-on-a-volume) | 0.20 | 0.50 |";
+        assert!(table.contains(&format!("{cells}{scores}")), "{table}");
+        // What a volume was not measured on has no line.
+        assert_eq!(table.lines().count(), 3);
     }
 
     #[test]

@@ -153,6 +153,22 @@ pub fn arden_on_volume(
     Ok(running)
 }
 
+/// One command line of an Arden that was started under `work`.
+fn command(program: &Path, work: &Path, arguments: &[&str]) -> Result<()> {
+    run(Command::new(program).arg("--state").arg(work.join("state")).args(arguments))
+}
+
+/// Another share of the volume of `arden_on_volume`, on a directory of it.
+pub fn volume_share(program: &Path, work: &Path, name: &str, directory: &str, option: &str) -> Result<()> {
+    command(program, work, &["share", "add", name, "--volume", "files", "--path", directory, option])
+}
+
+/// Another mirror in the pool of `arden_on_volume`.
+pub fn mirror(program: &Path, work: &Path, name: &str, bytes: u64) -> Result<()> {
+    let size = bytes.to_string();
+    command(program, work, &["space", "create", name, "--pool", "tank", "--layout", "mirror2", "--size", &size])
+}
+
 /// Starts Samba in one of the modes of `script`.
 pub fn samba(script: &Path, mode: &str, work: &Path) -> Result<Running> {
     let port = free_port()?;

@@ -12,24 +12,34 @@ use crate::load::Live;
 #[derive(Debug)]
 pub struct View {
     terminal: bool,
+    /// A line for every tick, for a log.
+    lines: bool,
     last: Option<(Instant, u64, u64)>,
     drawn: bool,
 }
 
 impl Default for View {
     fn default() -> View {
-        View { terminal: std::io::stderr().is_terminal(), last: None, drawn: false }
+        View { terminal: std::io::stderr().is_terminal(), ..View::quiet() }
     }
 }
 
 impl View {
     /// Nobody looks.
     pub fn quiet() -> View {
-        View { terminal: false, last: None, drawn: false }
+        View { terminal: false, lines: false, last: None, drawn: false }
+    }
+
+    /// Whoever looks reads a log.
+    pub fn log() -> View {
+        View { lines: true, ..View::quiet() }
     }
 
     /// How far it is, and how fast it is now.
     pub fn tick(&mut self, title: &str, live: &Live, elapsed: Duration, total: Duration) {
+        if self.lines {
+            eprintln!("{:>4.0} of {:.0} s  {title}", elapsed.as_secs_f64(), total.as_secs_f64());
+        }
         if !self.terminal {
             return;
         }

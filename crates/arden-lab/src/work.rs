@@ -14,12 +14,13 @@ use crate::{
     Result,
     client::{Call, Client, Protection, Target, requests as r},
     cpu, fail,
+    load::smb::persistent_where_it_can_be,
 };
 
 pub const SMALL_BYTES: usize = 16 * 1024;
 pub const LIST_FILES: usize = 2000;
-const BLOCK_BYTES: usize = 4096;
-const RANDOM_IN_FLIGHT: usize = 32;
+pub const BLOCK_BYTES: usize = 4096;
+pub const RANDOM_IN_FLIGHT: usize = 32;
 const STREAM_BYTES: usize = 256 << 20;
 const STREAM_IO_BYTES: usize = 1 << 20;
 const STREAM_IN_FLIGHT: usize = 4;
@@ -67,6 +68,15 @@ impl Work {
             Work::StreamWrite => "sequential write, 256 MiB",
             Work::StreamRead => "sequential read, 256 MiB",
         }
+    }
+
+    pub fn is_small(self) -> bool {
+        !self.is_stream() && self != Work::RandomRead
+    }
+
+    /// As it is called on the command line.
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
     }
 
     pub fn is_stream(self) -> bool {
@@ -249,12 +259,14 @@ impl Small {
         let end = Call { command: Command::Close, body: &close, charge: 1 };
         match self.work {
             Work::Create => {
-                let open = r::create(&name, 0x0012_0116, FileCreate, r::NON_DIRECTORY_FILE);
+                let mut open = r::create(&name, 0x0012_0116, FileCreate, r::NON_DIRECTORY_FILE);
+                persistent_where_it_can_be(&self.client, &mut open);
                 let body = r::write(SENTINEL, self.data.clone());
                 self.three(&open, Call { command: Command::Write, body: &body, charge: 1 }, end);
             }
             Work::Read => {
-                let open = r::create(&name, 0x0012_0089, FileOpen, r::NON_DIRECTORY_FILE);
+                let mut open = r::create(&name, 0x0012_0089, FileOpen, r::NON_DIRECTORY_FILE);
+                persistent_where_it_can_be(&self.client, &mut open);
                 let body = r::read(SENTINEL, SMALL_BYTES as u32);
                 self.three(&open, Call { command: Command::Read, body: &body, charge: 1 }, end);
             }
@@ -414,6 +426,14 @@ fn write_stream(client: &mut Client, name: &str, seen: Option<&mut Latencies>) -
     client.close(id)
 }
 
+/// Every byte of a file that `write_stream` wrote, once.
+fn read_stream(client: &mut Client, name: &str, seen: &mut Latencies) -> Result<()> {
+    let id = client.open(name, 0x0012_0089, CreateDisposition::FileOpen, r::NON_DIRECTORY_FILE)?;
+    let mut offsets = (0..STREAM_BYTES as u64).step_by(STREAM_IO_BYTES);
+    read_all(client, id, STREAM_IO_BYTES, STREAM_IN_FLIGHT, || offsets.next(), seen)?;
+    client.close(id)
+}
+
 /// Reads with a constant number in flight; `next` gives offsets until it has none.
 fn read_all(
     client: &mut Client,
@@ -474,8 +494,10 @@ struct RandomReads {
 impl RandomReads {
     fn new(bench: &Bench<'_>) -> Result<RandomReads> {
         let mut client = bench.connect()?;
+        // Read once, so that a server that keeps what was read has it in memory.
         if client.open(RANDOM_FILE, 0x80, CreateDisposition::FileOpen, 0).is_err() {
             write_stream(&mut client, RANDOM_FILE, None)?;
+            read_stream(&mut client, RANDOM_FILE, &mut latencies())?;
         }
         let id = client.open(RANDOM_FILE, 0x0012_0089, CreateDisposition::FileOpen, r::NON_DIRECTORY_FILE)?;
         Ok(RandomReads { client, id, reads: bench.amount.random_reads })
@@ -519,15 +541,7 @@ impl Job for Stream {
         if self.work == Work::StreamWrite {
             write_stream(&mut self.client, STREAM_FILE, Some(seen))?;
         } else {
-            let id = self.client.open(STREAM_FILE, 0x0012_0089, CreateDisposition::FileOpen, r::NON_DIRECTORY_FILE)?;
-            let mut at = 0;
-            let next = || {
-                let offset = at;
-                at += STREAM_IO_BYTES as u64;
-                (offset < STREAM_BYTES as u64).then_some(offset)
-            };
-            read_all(&mut self.client, id, STREAM_IO_BYTES, STREAM_IN_FLIGHT, next, seen)?;
-            self.client.close(id)?;
+            read_stream(&mut self.client, STREAM_FILE, seen)?;
         }
         Ok((STREAM_BYTES >> 20) as u64)
     }

@@ -141,6 +141,7 @@ fn best(systems: &[System], outcome: &Outcome, block: u32) -> Option<Ratio> {
         name: format!("{} reads a second, each at its best", size(u64::from(block))),
         ratio,
         published: None,
+        aim: None,
         rounds: a_rates.len().min(b_rates.len()),
         a: a_rates,
         b: b_rates,

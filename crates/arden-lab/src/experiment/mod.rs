@@ -25,7 +25,7 @@ pub use systems::{System, Variant};
 /// An interval that is this narrow is enough.
 const WIDTH_MAX: f64 = 0.03;
 const ROUNDS_MIN: usize = 3;
-const ROUNDS_MAX: usize = 200;
+pub const ROUNDS_MAX: usize = 200;
 
 /// How an experiment is run.
 #[derive(Debug, Clone)]
@@ -37,6 +37,15 @@ pub struct Options {
     pub seed: u64,
     /// All data is so many times smaller than published.
     pub scale: u64,
+    /// Of each test, however wide its intervals are.
+    pub rounds_max: usize,
+}
+
+/// When the rounds of one test end.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub budget: Duration,
+    pub rounds_max: usize,
 }
 
 /// Rounds of one test: by system and variant, what was measured.
@@ -49,6 +58,15 @@ pub struct Pair {
     pub a: usize,
     pub b: usize,
     pub published: Option<f64>,
+    /// What the ratio should be at most, on an Arden that is started for the measurement.
+    pub aim: Option<f64>,
+}
+
+impl Pair {
+    /// Has a system with so many variants both?
+    fn fits(&self, variants: usize) -> bool {
+        self.a.max(self.b) < variants
+    }
 }
 
 fn stopped(live: &Live) -> Result<()> {
@@ -64,14 +82,14 @@ pub fn interleave(
     systems: &[System],
     title: &str,
     pairs: &[Pair],
-    budget: Duration,
+    limits: Limits,
     live: &Live,
     view: &mut View,
     mut test: impl FnMut(&System, &Variant) -> Result<f64>,
 ) -> Result<Rounds> {
     let mut seen: Rounds = systems.iter().map(|s| vec![Vec::new(); s.variants.len()]).collect();
     let began = Instant::now();
-    for round in 0..ROUNDS_MAX {
+    for round in 0..limits.rounds_max {
         let round_began = Instant::now();
         for (s, system) in systems.iter().enumerate() {
             let n = system.variants.len();
@@ -84,7 +102,7 @@ pub fn interleave(
                     &format!("{title}, {}, {}, round {}", system.name, variant.name, round + 1),
                     live,
                     began.elapsed(),
-                    budget,
+                    limits.budget,
                 );
                 if system.server.is_some() {
                     // What the last one left to the disk is not this one's to carry.
@@ -95,8 +113,12 @@ pub fn interleave(
                 seen[s][v].push(value);
             }
         }
-        let narrow = || seen.iter().all(|s| pairs.iter().all(|p| of(s, p).width() <= WIDTH_MAX));
-        let no_time = began.elapsed() + round_began.elapsed() > budget;
+        let narrow = || {
+            let of_all =
+                |s: &Vec<Vec<f64>>| pairs.iter().filter(|p| p.fits(s.len())).all(|p| of(s, p).width() <= WIDTH_MAX);
+            seen.iter().all(of_all)
+        };
+        let no_time = began.elapsed() + round_began.elapsed() > limits.budget;
         if no_time || round + 1 >= ROUNDS_MIN && narrow() {
             break;
         }
@@ -112,10 +134,11 @@ fn of(system: &[Vec<f64>], pair: &Pair) -> Interval {
 pub fn ratios(systems: &[System], pairs: &[Pair], seen: &Rounds, unit: &str) -> Vec<Ratio> {
     let mut out = Vec::new();
     for (system, seen) in systems.iter().zip(seen) {
-        for pair in pairs {
+        for pair in pairs.iter().filter(|p| p.fits(seen.len())) {
             let (a, b) =
                 ((&*system.variants[pair.a].name, &seen[pair.a]), (&*system.variants[pair.b].name, &seen[pair.b]));
-            out.push(ratio(&system.name, &pair.name, pair.published, a, b, unit));
+            let ratio = ratio(&system.name, &pair.name, a, b, unit);
+            out.push(Ratio { published: pair.published, aim: pair.aim, ..ratio });
         }
     }
     out
@@ -123,17 +146,17 @@ pub fn ratios(systems: &[System], pairs: &[Pair], seen: &Rounds, unit: &str) -> 
 
 /// The last variant of the first system, which is its safe one, over the first of the second: what safety costs beside
 /// somebody else's speed.
-pub fn safe_over_plain(systems: &[System], name: &str, seen: &Rounds, unit: &str) -> Option<Ratio> {
+pub fn safe_over_plain(systems: &[System], name: &str, aim: Option<f64>, seen: &Rounds, unit: &str) -> Option<Ratio> {
     let ([ours, theirs], [seen_ours, seen_theirs]) = (systems, &seen[..]) else { return None };
     let (a, b) = (ours.variants.last()?, theirs.variants.first()?);
     let config = format!("{} {} over {} {}", ours.name, a.name, theirs.name, b.name);
-    Some(ratio(&config, name, None, (&a.name, seen_ours.last()?), (&b.name, seen_theirs.first()?), unit))
+    let ratio = ratio(&config, name, (&a.name, seen_ours.last()?), (&b.name, seen_theirs.first()?), unit);
+    Some(Ratio { aim, ..ratio })
 }
 
 fn ratio(
     config: &str,
     name: &str,
-    published: Option<f64>,
     (a_name, a): (&str, &Vec<f64>),
     (b_name, b): (&str, &Vec<f64>),
     unit: &str,
@@ -145,7 +168,8 @@ fn ratio(
         config: config.to_string(),
         name: name.to_string(),
         ratio,
-        published,
+        published: None,
+        aim: None,
         rounds: a.len().min(b.len()),
         a: a.clone(),
         b: b.clone(),
@@ -179,10 +203,11 @@ mod tests {
     #[test]
     fn rounds_end_when_they_say_enough() {
         let systems = [system(&["plain", "safe"])];
-        let pairs = [Pair { name: "create".into(), a: 1, b: 0, published: Some(1.475) }];
+        let pairs = [Pair { name: "create".into(), a: 1, b: 0, published: Some(1.475), aim: None }];
         let (live, mut view) = (Live::default(), View::quiet());
+        let limits = |ms| Limits { budget: Duration::from_millis(ms), rounds_max: ROUNDS_MAX };
         let mut order = Vec::new();
-        let seen = interleave(&systems, "t", &pairs, Duration::from_secs(60), &live, &mut view, |_, v| {
+        let seen = interleave(&systems, "t", &pairs, limits(60_000), &live, &mut view, |_, v| {
             order.push(v.name.clone());
             Ok(if v.name == "safe" { 3.0 } else { 2.0 })
         })
@@ -193,7 +218,7 @@ mod tests {
         assert!((r.ratio.value - 1.5).abs() < 1e-9 && r.short.is_none());
 
         let mut n = 0.0;
-        let seen = interleave(&systems, "t", &pairs, Duration::from_millis(50), &live, &mut view, |_, _| {
+        let seen = interleave(&systems, "t", &pairs, limits(50), &live, &mut view, |_, _| {
             n += 1.0;
             std::thread::sleep(Duration::from_millis(5));
             Ok(1.0 + (n * 7.0) % 3.0)

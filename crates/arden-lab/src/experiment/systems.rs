@@ -41,6 +41,8 @@ pub struct Wanted {
     /// What its shares lie on.
     pub store: Store,
     pub samba: Option<PathBuf>,
+    /// Of Samba only the share without promises.
+    pub samba_plain_only: bool,
     /// How much smaller the data is than published.
     pub scale: u64,
 }
@@ -55,9 +57,14 @@ pub enum Store {
     Dir,
 }
 
-/// Room for what an experiment writes, twice, and for what was deleted and waits.
-const DISK_BYTES: u64 = 48 << 30;
+/// Of each of two disk files: room for E2's file twice, as what was deleted waits for a moment.
+const DISK_BYTES: u64 = 24 << 30;
 const DISK_BYTES_MIN: u64 = 2 << 30;
+
+/// What an experiment may take of a disk: a volume uses all of its disk files in time, and Samba has its own copy.
+pub fn room_bytes(scale: u64) -> u64 {
+    (2 * DISK_BYTES + (10 << 30)) / scale.max(1)
+}
 
 /// Which variants an experiment needs, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +167,7 @@ pub fn open(wanted: &Wanted, kinds: Kinds, dir: &Path, wire: &Wire) -> Result<Ve
         all.push(named("the other", url, wanted.against_safe.as_deref(), kinds, wire)?);
     }
     if let Some(script) = &wanted.samba {
-        all.push(own_samba(script, dir, kinds, wire)?);
+        all.push(own_samba(script, dir, if wanted.samba_plain_only { Kinds::Plain } else { kinds }, wire)?);
     }
     Ok(all)
 }

@@ -9,7 +9,10 @@ use std::{
 use arden_block::{Buf, SharedBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smb2::{
-    msg::create::CreateDisposition::{self, FileCreate, FileOpen, FileOverwriteIf},
+    msg::create::{
+        CreateDisposition::{self, FileCreate, FileOpen, FileOverwriteIf},
+        CreateRequest,
+    },
     types::{Command, FileId, OplockLevel},
 };
 
@@ -80,11 +83,16 @@ pub fn open_file(
     };
     let options = r::NON_DIRECTORY_FILE | if write_through { WRITE_THROUGH } else { 0 };
     let mut body = r::create(path, access, disposition, options);
+    persistent_where_it_can_be(client, &mut body);
+    client.try_open(&body)
+}
+
+/// An open of a file's data on a continuously available share asks for persistence, as Windows and Linux do.
+pub fn persistent_where_it_can_be(client: &Client, body: &mut CreateRequest) {
     if client.terms().continuously_available {
         body.create_contexts = r::persistent(create_guid());
         body.requested_oplock_level = OplockLevel::Batch;
     }
-    client.try_open(&body)
 }
 
 fn create_guid() -> u128 {

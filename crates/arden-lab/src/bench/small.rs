@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::stopped;
 use crate::{
     Result,
-    client::Protection,
-    memory::Memory,
-    servers::Running,
+    client::{Protection, Target},
+    load::Live,
+    stats::median,
     work::{Amount, Bench, Sample, Work},
 };
 
@@ -52,23 +53,22 @@ pub fn rows() -> Vec<Row> {
     all.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
+/// A share that is measured.
+#[derive(Debug, Clone)]
+pub struct Side {
+    pub name: String,
+    pub target: Target,
+    pub pid: u32,
+    /// Those that are only for orientation take part in the first round, with a fifth of the work.
+    pub every_round: bool,
+    /// Does the rows of the other protections too.
+    pub all_guards: bool,
+}
+
 /// Samples by row and server.
 #[derive(Debug, Default)]
 pub struct Results {
     pub samples: BTreeMap<(Row, String), Vec<Sample>>,
-    pub memory: Option<Memory>,
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    if n == 0 {
-        f64::NAN
-    } else if n % 2 == 1 {
-        values[n / 2]
-    } else {
-        (values[n / 2 - 1] + values[n / 2]) / 2.0
-    }
 }
 
 /// Medians of the rounds of one row on one server.
@@ -84,7 +84,7 @@ pub struct Figures {
 impl Results {
     pub fn figures(&self, row: Row, server: &str) -> Option<Figures> {
         let samples = self.samples.get(&(row, server.to_string()))?;
-        let of = |f: fn(&Sample) -> f64| median(samples.iter().map(f).collect());
+        let of = |f: fn(&Sample) -> f64| median(&samples.iter().map(f).collect::<Vec<f64>>());
         Some(Figures {
             rate: of(Sample::rate),
             server_us: of(Sample::server_us),
@@ -95,49 +95,39 @@ impl Results {
     }
 }
 
-/// Runs `rows` on `servers`; those that are only for orientation take part in the first round.
+/// Runs `rows` on every side in turn.
 pub fn run(
     rows: &[Row],
-    servers: &[(&Running, bool)],
+    sides: &[Side],
     rounds: usize,
     amount: Amount,
-    results: &mut Results,
-    mut progress: impl FnMut(usize, Row, &str, &Sample),
-) -> Result<()> {
+    live: &Live,
+    mut progress: impl FnMut(Row, &str, &Sample),
+) -> Result<Results> {
+    let mut results = Results::default();
     for round in 0..rounds {
         for row in rows {
-            for (server, every_round) in servers {
-                if round > 0 && !every_round {
+            for side in sides {
+                let left_out = round > 0 && !side.every_round || row.guard != Guard::Gmac && !side.all_guards;
+                if left_out {
                     continue;
                 }
+                stopped(live)?;
                 // What the last one left to the disk is not this one's to carry.
                 rustix::fs::sync();
-                let amount = if *every_round { amount } else { amount.fifth() };
                 let bench = Bench {
-                    target: &server.target,
+                    target: &side.target,
                     protection: row.guard.protection(),
-                    server: Some(server.pid),
-                    amount,
+                    server: Some(side.pid),
+                    amount: if side.every_round { amount } else { amount.fifth() },
                 };
                 let sample = bench
                     .run(row.work)
-                    .map_err(|e| crate::LabError(format!("{}, {}: {e}", server.name, row.work.title())))?;
-                progress(round, *row, &server.name, &sample);
-                results.samples.entry((*row, server.name.clone())).or_default().push(sample);
+                    .map_err(|e| crate::LabError(format!("{}, {}: {e}", side.name, row.work.title())))?;
+                progress(*row, &side.name, &sample);
+                results.samples.entry((*row, side.name.clone())).or_default().push(sample);
             }
         }
     }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(Vec::new()).is_nan());
-    }
+    Ok(results)
 }
