@@ -120,12 +120,12 @@ fi
 note "make bench, tiny: every table finds its place"
 bench=${ARDEN%/*}/arden-lab
 if [[ -x $bench ]]; then
-  markers=(volume reads streams e2)
+  markers=(volume reads streams)
   for m in "${markers[@]}"; do printf '<!-- bench-%s: begin -->\n<!-- bench-%s: end -->\n' "$m" "$m"; done >page.md
-  "$bench" bench --quick --files 100 --random-reads 20000 --scale 4096 --limit 10s --only create,reads,streams,e2 --modes plain \
+  "$bench" bench --quick --files 100 --random-reads 20000 --only create,reads,streams --modes plain \
     --arden "$ARDEN" "${peer[@]}" --dir "$WORK" --page page.md >bench.out 2>&1 || { cat bench.out; fail "the benchmark"; }
   grep '^|' page.md
-  for row in 'volume, beside an echo that sends each answer' 'sequential read, from the disks' 'forced by the share, over cached'; do
+  for row in 'volume, beside an echo that sends each answer' 'sequential read, from the disks'; do
     grep -qE "^\| $row.*(yes|\[no\]\(#)" page.md || fail "the page has no row: $row"
   done
   [[ -z $(find "$WORK" -maxdepth 1 -name 'arden-lab-*.tmp') ]] || fail "something is left of the benchmark"
