@@ -55,7 +55,8 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
     match what {
         0 | 1 | 8 => {
             let away = world.away_now(pool);
-            let too_many = !away.contains(&pick) && away.len() >= tolerance;
+            // One that returned may hold the last good copy of something while it is out of date elsewhere.
+            let too_many = away.iter().filter(|&&d| d != pick).count() >= tolerance;
             let journal = world.places(pool, &pool.journal_disks());
             let out = |d: usize| d == pick || world.disks[d].is_dead() || world.disks[d].is_hung();
             if world.disks[pick].is_dead() || too_many || !world.journal_stays(&journal, out) {

@@ -168,3 +168,11 @@ fn parity_disks_change_places_while_a_part_is_read() {
 fn parity_read_errors_stay_within_what_the_layout_bears() {
     run(Layout::Parity, [124817].into_iter());
 }
+
+/// Disks returned while a part of a stripe was read that had been beyond reach: the space spoke of a damaged stripe.
+#[test]
+fn pool_disks_return_while_a_part_beyond_reach_is_read() {
+    for seed in [700484, 700330] {
+        run_pool_seed(seed, false).unwrap_or_else(|f| panic!("--pool, seed {seed}: {}", f.what));
+    }
+}

@@ -239,7 +239,12 @@ impl Space {
                 if slot == UNWRITTEN {
                     return Ok(Buf::zeroed(n as usize));
                 }
-                let (b, media) = me.unit_or_rebuilt(part.group, slot, i, from, n as usize).await?;
+                let read = me.unit_or_rebuilt(part.group, slot, i, from, n as usize).await;
+                let (b, media) = match read {
+                    // Asked at once: while others of its parts are read the disks may come back.
+                    Err(SpaceError::Unreadable) if !me.group_serves(part.group) => return Err(SpaceError::Offline),
+                    other => other?,
+                };
                 if media {
                     // Written anew, the stripe leaves the bad sectors behind.
                     me.pool.event(format!("unreadable sectors in slot {slot} of space {}", me.rt.id));

@@ -426,11 +426,7 @@ impl Space {
         if self.pool.0.map.borrow().group(self.rt.id, part.group).is_none() {
             return Ok(Buf::zeroed(part.len as usize));
         }
-        let read = if self.rt.shape.is_parity() { self.read_parity(part).await } else { self.read_mirror(part).await };
-        match read {
-            Err(SpaceError::Unreadable) if !self.group_serves(part.group) => Err(SpaceError::Offline),
-            other => other,
-        }
+        if self.rt.shape.is_parity() { self.read_parity(part).await } else { self.read_mirror(part).await }
     }
 
     /// Writes; with `durable` it returns only when the write survives a crash.
