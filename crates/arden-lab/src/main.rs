@@ -112,7 +112,7 @@ struct BenchArgs {
     /// Where the servers keep their files and state while they are measured
     #[arg(long)]
     dir: PathBuf,
-    /// E1's and E2's data so many times smaller than published [default: 1, or 64 with --quick]
+    /// E1's and E2's data so many times smaller than published [default: 4, or 64 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scale: Option<u64>,
     /// The longest that E1 may take; E2 half of that
@@ -224,7 +224,7 @@ fn compare(args: &BenchArgs) -> Result<()> {
         amount: if args.quick { amount.fifth() } else { amount },
         sessions: args.sessions,
         stream_bytes: if args.quick { 64 << 20 } else { 1 << 30 },
-        scale: args.scale.unwrap_or(if args.quick { 64 } else { 1 }),
+        scale: args.scale.unwrap_or(if args.quick { 64 } else { 4 }),
         limit: arden_lab::run::duration(&args.limit)?,
         dir: args.dir.clone(),
         commit: args.commit.clone(),
