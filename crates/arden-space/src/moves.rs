@@ -282,7 +282,8 @@ impl Pool {
 }
 
 impl Space {
-    /// Copies (or rebuilds) one column of a group to a slab on `to`, and makes it the column.
+    /// Copies (or rebuilds) one column of a group to a slab on `to`, and makes it the column. A group that had too few
+    /// of them may serve by that again.
     pub(crate) async fn move_column(&self, group: usize, column: usize, to: u16) -> SpaceResult<()> {
         let p = &self.pool.0;
         let Some(slab) = p.alloc.borrow_mut().take_on(to) else { return Err(SpaceError::OutOfSpace) };
@@ -322,10 +323,17 @@ impl Space {
                 return Err(e);
             }
             let old = (c.disk, c.slab);
+            let was_usable = self.pool.group_usable(&self.rt.shape, g);
+            let c = &mut g.columns[column];
             (c.disk, c.slab, c.stale) = (to, slab, false);
             // Until the map that says so is durable, writes go to the old place too: after a
             // crash it may be the one that counts.
             c.target = Some(old);
+            drop(map);
+            if !was_usable {
+                // It may be written from now on, without the disks that are still away.
+                self.pool.outdate_absent();
+            }
             old
         };
         self.pool.commit().await?;
