@@ -104,6 +104,19 @@ same_tree || fail "on a space"
 kill_hard; launch
 until_true 10 same_tree || fail "on a space, after a kill"
 says 'as it should be' arden volume check v2 --data || fail "check on a space"
+note "a deleted file's slabs go back to the pool"
+used() { arden pool show tank --json | python3 -c 'import json, sys; p = json.load(sys.stdin); print((p["total_bytes"] - p["free_bytes"]) >> 20)'; }
+head -c 80000000 /dev/urandom >"$WORK/tmp/big"
+before=$(used); client -c "put $WORK/tmp/big big" >/dev/null; with=$(used)
+((with >= before + 100)) || fail "80 MB took $before to $with MiB of the pool"
+client -c "del big" >/dev/null
+is_less() { (($(used) <= with - 100)); }
+until_true 20 is_less || fail "after the file was deleted the pool still uses $(used) of $with MiB"
+client -c "put $WORK/tmp/big big" >/dev/null
+(($(used) >= before + 100)) || fail "written again it takes $(used) MiB"
+client -c "get big $WORK/tmp/big2; del big" >/dev/null
+cmp "$WORK/tmp/big" "$WORK/tmp/big2" || fail "what comes back of it is something else"
+same_tree || fail "after slabs went back"
 note "a volume on a space, with no server, and with its disks late"
 stop
 says 'large' "$ARDEN" --state "$STATE" volume ls v2 new || fail "ls by name"

@@ -14,6 +14,8 @@ use crate::sync::Oneshot;
 use crate::timing::{Model, Rotating, Ssd};
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, check_range};
 
+/// What a discarded range is filled with.
+const DISCARDED: u8 = 0xDD;
 const SECTORS_A_BLOCK: usize = (BLOCK_BYTES / SECTOR_BYTES) as usize;
 
 /// What may go wrong by itself, in parts of a million operations, and how slow it is.
@@ -669,8 +671,38 @@ impl BlockDevice for SimDevice {
         self.write(offset, Buf::zeroed(len as usize).share(), false)
     }
 
+    /// What was there is garbage afterwards, or still there after a crash.
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
-        Box::pin(std::future::ready(check_range(self.disk.info.size_bytes, offset, len)))
+        let disk = self.disk.clone();
+        if let Err(e) = check_range(disk.info.size_bytes, offset, len) {
+            return fail(e);
+        }
+        if disk.is_dead() {
+            return fail(IoError::Gone);
+        }
+        if disk.model.is_some() {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let mut garbage = Buf::new(len as usize);
+        garbage.fill(DISCARDED);
+        let data = garbage.share();
+        let (id, deaths) = {
+            let s = &mut *disk.state.borrow_mut();
+            s.next_id += 1;
+            s.cache.push(Cached { id: s.next_id, offset, data: data.clone(), done: false, dead_blocks: Vec::new() });
+            (s.next_id, s.deaths)
+        };
+        let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, 0, true, false);
+        Box::pin(async move {
+            wait.await;
+            disk.awake().await;
+            let s = &mut *disk.state.borrow_mut();
+            if s.dead || s.deaths != deaths {
+                return Err(IoError::Gone);
+            }
+            s.land(id, offset, &data, false);
+            Ok(())
+        })
     }
 
     fn flush(&self) -> LocalFuture<IoResult<()>> {

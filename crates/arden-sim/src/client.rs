@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arden_block::{BLOCK_BYTES, Buf, Rt};
-use arden_space::{Space, SpaceError};
+use arden_space::{DiskStatus, Space, SpaceError};
 
 use crate::oracle::fill;
 use crate::run::{Profile, World};
@@ -76,6 +76,7 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
             at += n;
         }
     }
+    no_slab_is_lost(rt, &spaces).await?;
     if world.profile == Profile::Silent {
         spaces[0].pool().close().await.map_err(|e| format!("close: {e}"))?;
     }
@@ -115,18 +116,15 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
             world.shares.iter().zip(marks).for_each(|(s, m)| s.oracle.borrow_mut().flush_end(m));
             Ok(())
         }
+        13 if pause % 2 == 0 => discard(world, rt, i, space, first, n).await,
         13 => {
-            if share.oracle.borrow().busy(first, n) {
-                return Ok(());
-            }
-            let zeros = share.oracle.borrow_mut().new_zeros();
-            share.oracle.borrow_mut().write_begin(first, n, zeros);
-            world.say(rt, || format!("discard {} {first}+{n}", share.name));
-            let suffered = world.suffers(space.pool(), i);
-            let result = space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await;
-            share.oracle.borrow_mut().write_end(first, n, zeros, result.is_ok(), false);
-            let done = world.excuse(space.pool(), i, suffered, result).map_err(|e| format!("discard: {e}"))?;
-            world.say(rt, || format!("discarded {} {first}+{n}: {done:?}", share.name));
+            // Whole pieces, one or all that are left: their slabs go back.
+            let piece = space.piece_bytes().map_or(share.blocks, |b| b / BLOCK_BYTES);
+            let first = first / piece * piece;
+            let n = if pause % 16 == 1 { share.blocks - first } else { piece.min(share.blocks - first) };
+            let held = space.pieces_held().len();
+            discard(world, rt, i, space, first, n).await?;
+            world.stats.borrow_mut().freed += held.saturating_sub(space.pieces_held().len()) as u64;
             Ok(())
         }
         _ => {
@@ -139,6 +137,40 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
             }
         }
     }
+}
+
+async fn discard(world: &Rc<World>, rt: &Rt, i: usize, space: &Space, first: u64, n: u64) -> Result<(), String> {
+    let share = &world.shares[i];
+    if share.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(4) {
+        return Ok(());
+    }
+    let zeros = share.oracle.borrow_mut().new_zeros();
+    share.oracle.borrow_mut().write_begin(first, n, zeros);
+    world.say(rt, || format!("discard {} {first}+{n}", share.name));
+    let suffered = world.suffers(space.pool(), i);
+    let result = space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await;
+    share.oracle.borrow_mut().write_end(first, n, zeros, result.is_ok(), false);
+    let done = world.excuse(space.pool(), i, suffered, result).map_err(|e| format!("discard {first}+{n}: {e}"))?;
+    world.say(rt, || format!("discarded {} {first}+{n} {done:?}", share.name));
+    Ok(())
+}
+
+/// When nothing is under way any more, whatever slab is not free is a column's.
+async fn no_slab_is_lost(rt: &Rt, spaces: &[Space]) -> Result<(), String> {
+    let pool = spaces[0].pool();
+    let mut odd = Vec::new();
+    for _ in 0..400 {
+        let status = pool.status();
+        let maps: Vec<_> = status.spaces.iter().filter_map(|s| pool.space_map(s.id).ok()).flatten().collect();
+        let held = |d: u16| maps.iter().flat_map(|(_, columns)| columns).filter(|c| c.disk == d).count();
+        let used = |d: &DiskStatus| (d.slabs - d.slabs_free) as usize;
+        odd = status.disks.iter().map(|d| (d.index, used(d), held(d.index))).filter(|d| d.1 != d.2).collect();
+        if odd.is_empty() {
+            return Ok(());
+        }
+        rt.sleep_ns(5_000_000).await;
+    }
+    Err(format!("disk, slabs taken, slabs of columns: {odd:?}"))
 }
 
 async fn write(

@@ -94,6 +94,7 @@ fn main() {
                 sum.kills += s.kills;
                 sum.returns += s.returns;
                 sum.heals += s.heals;
+                sum.freed += s.freed;
                 sum.joins += s.joins;
                 sum.removals += s.removals;
                 sum.waits += s.waits;
@@ -110,7 +111,7 @@ fn main() {
         }
     }
     println!(
-        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them",
+        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} pieces given back",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -121,7 +122,8 @@ fn main() {
         sum.joins,
         sum.removals,
         sum.waits,
-        sum.refusals
+        sum.refusals,
+        sum.freed
     );
     if failures > 0 {
         std::process::exit(1);

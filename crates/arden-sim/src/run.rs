@@ -29,6 +29,8 @@ pub struct Stats {
     pub kills: u64,
     pub returns: u64,
     pub heals: u64,
+    /// Pieces of spaces that gave their slabs back.
+    pub freed: u64,
     /// Disks that joined, and that were emptied and left.
     pub joins: u64,
     pub removals: u64,

@@ -37,6 +37,15 @@ impl Allocator {
         }
     }
 
+    /// Takes a slab that is free. False when it is not.
+    pub(crate) fn claim(&mut self, disk: u16, slab: u32) -> bool {
+        let free = self.used.get(&disk).is_some_and(|b| (slab as usize) < b.len() && !b.get(slab as usize));
+        if free {
+            self.take(disk, slab);
+        }
+        free
+    }
+
     pub(crate) fn release(&mut self, disk: u16, slab: u32) {
         if let Some(b) = self.used.get_mut(&disk) {
             b.clear(slab as usize);

@@ -13,7 +13,7 @@ use crate::journal::Item;
 use crate::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_PATCHES, Label};
 use crate::map::Group;
 use crate::mapcode::Encoder;
-use crate::pool::Pool;
+use crate::pool::{GroupRt, Pool};
 
 /// What a commit makes durable besides the map's own content.
 struct Captured {
@@ -22,8 +22,8 @@ struct Captured {
     away: Vec<u16>,
     journal: Vec<u16>,
     start: (u64, u64),
-    /// Space, group, how often it was cleaned, and its dirty bits.
-    dirty: Vec<(u32, usize, u64, Vec<usize>)>,
+    /// The group, how often it was cleaned, and its dirty bits.
+    dirty: Vec<(Rc<GroupRt>, u64, Vec<usize>)>,
 }
 
 impl Pool {
@@ -89,9 +89,9 @@ impl Pool {
             for (gi, g) in s.groups.iter().enumerate() {
                 if let Some(g) = g
                     && g.dirty.any()
+                    && let Some(rt) = self.space_rt(s.id).and_then(|s| s.group_rt(gi))
                 {
-                    let cleaned = self.space_rt(s.id).and_then(|s| s.group_rt(gi)).map_or(0, |r| r.cleaned.get());
-                    dirty.push((s.id, gi, cleaned, g.dirty.ones()));
+                    dirty.push((rt.clone(), rt.cleaned.get(), g.dirty.ones()));
                 }
             }
         }
@@ -175,11 +175,9 @@ impl Pool {
             s.logged.borrow_mut().retain(|_, seq| *seq >= c.start.0);
             s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().retain(|_, seq| *seq >= c.start.0));
         }
-        for (space, group, cleaned, bits) in c.dirty {
-            if let Some(g) = self.space_rt(space).and_then(|s| s.group_rt(group))
-                // Cleaned meanwhile: the map on disk names bits that are gone from memory.
-                && g.cleaned.get() == cleaned
-            {
+        for (g, cleaned, bits) in c.dirty {
+            // Cleaned meanwhile: the map on disk names bits that are gone from memory.
+            if g.cleaned.get() == cleaned {
                 let mut durable = g.durable.borrow_mut();
                 bits.into_iter().for_each(|b| durable.set(b));
             }

@@ -24,6 +24,7 @@ impl Space {
             return Ok(true);
         }
         for part in parts(&shape, offset, len as u64) {
+            let Some(_hold) = self.hold(part.group) else { continue };
             for copy in 0..shape.layout.copies() {
                 let b = match self.read_choice(part, copy).await {
                     Ok(b) => b,

@@ -134,6 +134,14 @@ impl DiskRt {
         result
     }
 
+    /// What the range reads as is undefined afterwards.
+    pub(crate) async fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        if !self.online.get() {
+            return Err(IoError::Gone);
+        }
+        self.within(LONG, || self.dev.discard(offset, len)).await
+    }
+
     pub(crate) fn has_unflushed(&self) -> bool {
         self.writes.get() != self.flushed.get()
     }

@@ -12,6 +12,7 @@ mod commit;
 mod copies;
 mod disk;
 mod error;
+mod free;
 mod gf;
 mod host;
 mod journal;

@@ -19,11 +19,15 @@ pub(crate) struct RangeGuard {
 }
 
 impl RangeLocks {
+    pub(crate) fn is_held(&self, start: u64, end: u64) -> bool {
+        self.held.borrow().iter().any(|&(a, b, _)| a < end && start < b)
+    }
+
     /// Waits until nobody holds any of `start..end`.
     pub(crate) async fn lock(self: &Rc<Self>, start: u64, end: u64) -> RangeGuard {
         loop {
             let wait = self.freed.wait();
-            if !self.held.borrow().iter().any(|&(a, b, _)| a < end && start < b) {
+            if !self.is_held(start, end) {
                 let id = self.next.get();
                 self.next.set(id + 1);
                 self.held.borrow_mut().push((start, end, id));

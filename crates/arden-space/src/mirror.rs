@@ -452,6 +452,7 @@ impl Space {
         let Some(part) = parts(&shape, offset, BLOCK_BYTES).into_iter().next() else {
             return Err(SpaceError::BadRange);
         };
+        let Some(_hold) = self.hold(part.group) else { return Err(SpaceError::Unreadable) };
         let Some(g) = self.rt.group_rt(part.group) else { return Err(SpaceError::Unreadable) };
         let bits = regions(&shape, &part);
         let _touch = Touch::new(&g, bits.clone());

@@ -116,6 +116,8 @@ impl Pool {
             self.0.disks.borrow_mut().remove(&disk)
         };
         self.commit().await?;
+        // From now on it may be somebody else's: nothing of it is discarded any more.
+        drop(self.no_trim().await);
         if let Some(d) = gone.filter(|d| d.online.get()) {
             // Its label goes last: until the commit it is still a member.
             for at in crate::label::LABEL_AT {
@@ -247,14 +249,19 @@ impl Pool {
         for (n, (space, group, column)) in list.into_iter().enumerate() {
             self.0.progress.borrow_mut().insert(what.into(), (n as u64, total));
             let Ok(s) = self.space(space) else { continue };
-            let Some(to) = self.place_for(space, group, column) else {
-                report.left += 1;
+            // Given back meanwhile, or before the next attempt ends.
+            let is_there = || {
+                let map = self.0.map.borrow();
+                map.group(space, group).is_some_and(|g| g.columns[column].disk == disk)
+            };
+            let Some(to) = self.place_for(space, group, column).filter(|_| is_there()) else {
+                report.left += usize::from(is_there());
                 continue;
             };
             match s.move_column(group, column, to).await {
                 Ok(()) => report.moved += 1,
                 Err(e @ (SpaceError::Closed | SpaceError::Cancelled)) => return Err(e),
-                Err(_) => report.left += 1,
+                Err(_) => report.left += usize::from(is_there()),
             }
         }
         Ok(report)

@@ -37,6 +37,8 @@ const OPTION_MAGIC: u64 = 0x4948_4156_454F_5054;
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// HAS_FLAGS, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES, CAN_MULTI_CONN.
 const FLAGS: u16 = 1 | 4 | 8 | 32 | 64 | 256;
+/// Of a request to write zeros: what is zeroed keeps its room.
+const NO_HOLE: u16 = 2;
 
 /// Where an export listens.
 enum Listener {
@@ -362,7 +364,8 @@ fn requests(
                 (1, Some(d)) => write_any(&s, offset, d, fua).await?,
                 (3, _) => s.flush().await?,
                 (4 | 6, _) => {
-                    zero_any(&s, offset, u64::from(len), kind == 6).await?;
+                    let keep = kind == 6 && flags & NO_HOLE != 0;
+                    zero_any(&s, offset, u64::from(len), kind == 6, keep).await?;
                     if fua {
                         s.flush().await?;
                     }
@@ -414,12 +417,15 @@ async fn write_any(s: &Space, offset: u64, data: SharedBuf, durable: bool) -> Sp
     s.write(start, whole.share(), durable).await
 }
 
-/// Forgets whole blocks; the rest is written as zeros when it has to be.
-async fn zero_any(s: &Space, offset: u64, len: u64, all: bool) -> SpaceResult<()> {
+/// Forgets whole blocks, with their slabs unless they are to be kept; the rest is written as zeros when it has to be.
+async fn zero_any(s: &Space, offset: u64, len: u64, all: bool, keep: bool) -> SpaceResult<()> {
     let end = offset.checked_add(len).ok_or(SpaceError::BadRange)?;
     let (first, last) = (offset.next_multiple_of(BLOCK_BYTES), end / BLOCK_BYTES * BLOCK_BYTES);
     if first < last {
-        s.discard(first, last - first).await?;
+        match keep {
+            true => s.zero(first, last - first).await?,
+            false => s.discard(first, last - first).await?,
+        }
     }
     let edges = if first > last { vec![(offset, end)] } else { vec![(offset, first), (last, end)] };
     for (from, to) in edges.into_iter().filter(|(from, to)| all && from < to) {

@@ -263,6 +263,7 @@ impl Pool {
             spaces: RefCell::new(spaces),
             alloc: RefCell::new(alloc),
             slab_users: Default::default(),
+            trims: Default::default(),
             alloc_lock: Default::default(),
             journal: Journal::default(),
             commit_lock: Default::default(),

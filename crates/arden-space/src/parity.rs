@@ -680,6 +680,7 @@ impl Space {
         let at = offset % shape.group_bytes;
         let stripe = (at / shape.stripe_bytes) as usize;
         let (first, end) = self.stripe_blocks(group, stripe);
+        let Some(_hold) = self.hold(group) else { return Err(SpaceError::Unreadable) };
         let _guard = self.rt.stripe_locks.lock(first, end).await;
         let now = self.read_at(offset, len).await;
         if let Ok(b) = now

@@ -12,6 +12,7 @@ use crate::alloc::Allocator;
 use crate::bitmap::Bitmap;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
+use crate::free::Trims;
 use crate::journal::Journal;
 use crate::layout::{Layout, Provision};
 use crate::lock::RangeLocks;
@@ -71,6 +72,8 @@ pub(crate) struct GroupRt {
     /// Parity: slots changed in place by a batch in the live part of the log.
     pub(crate) patched: RefCell<BTreeMap<u16, u64>>,
     pub(crate) next_slot: Cell<usize>,
+    /// Users who are reading or writing: the group stays in the map.
+    pub(crate) holds: Cell<u32>,
     /// How often dirty marks were forgotten.
     pub(crate) cleaned: Cell<u64>,
     /// A durable map has the group: before, records of it in the log would mean nothing.
@@ -98,6 +101,7 @@ impl GroupRt {
             patches: RefCell::default(),
             patched: RefCell::default(),
             next_slot: Cell::new(0),
+            holds: Cell::new(0),
             cleaned: Cell::new(0),
             mapped: Cell::new(opened),
         }
@@ -180,6 +184,7 @@ pub(crate) struct Inner {
     pub(crate) spaces: RefCell<BTreeMap<u32, Rc<SpaceRt>>>,
     pub(crate) alloc: RefCell<Allocator>,
     pub(crate) slab_users: SlabUsers,
+    pub(crate) trims: Trims,
     pub(crate) alloc_lock: Mutex,
     pub(crate) journal: Journal,
     pub(crate) commit_lock: Mutex,
@@ -606,6 +611,8 @@ impl Pool {
         self.checkpoint().await?;
         self.forget_dirty();
         self.commit().await?;
+        // Whoever opens the disks next finds nothing under way.
+        let _one = self.no_trim().await;
         self.0.dead.set(true);
         self.0.work.notify_all();
         Ok(())

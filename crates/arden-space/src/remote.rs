@@ -89,10 +89,10 @@ impl BlockDevice for RemoteSpace {
         self.run(move |s| async move { s.write(offset, data, durable).await })
     }
     fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
-        self.run(move |s| async move { s.discard(offset, len).await })
+        self.run(move |s| async move { s.zero(offset, len).await })
     }
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
-        self.write_zeroes(offset, len)
+        self.run(move |s| async move { s.discard(offset, len).await })
     }
     fn flush(&self) -> LocalFuture<IoResult<()>> {
         self.run(|s| async move { s.flush().await })

@@ -44,6 +44,7 @@ impl Pool {
     pub(crate) fn start_background(&self) {
         self.start_log_keeper();
         self.start_asking_slow_disks();
+        self.start_trimming();
         let me = self.clone();
         self.0.rt.spawn(async move {
             while !me.0.dead.get() {
@@ -183,7 +184,7 @@ impl Pool {
                 for bit in g.dirty.ones() {
                     let e = t.entry(bit as u32).or_default();
                     if *e == (0, false) {
-                        found.push((s.rt.id, gi, bit));
+                        found.push((s.rt.id, gi, g.incarnation, bit));
                     } else {
                         e.1 = false;
                     }
@@ -195,10 +196,10 @@ impl Pool {
             return Ok(());
         }
         self.flush_disks().await?;
-        for (space, gi, bit) in found {
+        for (space, gi, incarnation, bit) in found {
             let Some(rt) = self.space_rt(space).and_then(|s| s.group_rt(gi)) else { continue };
             let mut map = self.0.map.borrow_mut();
-            let Some(g) = map.group_mut(space, gi) else { continue };
+            let Some(g) = map.group_of(space, gi as u32, incarnation) else { continue };
             let whole = self.is_whole(g);
             if whole && rt.touched.borrow().get(&(bit as u32)).is_some_and(|e| *e == (0, false)) {
                 g.dirty.clear(bit);
@@ -281,11 +282,11 @@ impl Space {
     /// nobody can tell which is right, the first goes over all others where a crash may have left them different.
     pub(crate) async fn sync_region(&self, group: usize, bit: usize, equalize: bool) -> SpaceResult<()> {
         let shape = self.rt.shape;
-        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         let at = bit as u64 * shape.region_bytes;
         let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
         let start = group as u64 * shape.group_bytes + at;
         let _guard = self.rt.locks.lock(start, start + part.len).await;
+        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         let equalize = equalize && rt.suspect.borrow().get(bit);
         if !equalize && !self.needs_sync(group) {
             return Ok(());

@@ -68,6 +68,10 @@ impl Space {
             let start = group as u64 * shape.group_bytes + at;
             {
                 let _guard = self.rt.locks.lock(start, start + part.len).await;
+                if self.rt.group_rt(group).is_none() {
+                    // Given back meanwhile.
+                    return Ok(());
+                }
                 self.scrub_region(part, report).await?;
             }
             self.pool.throttle(started).await?;

@@ -150,17 +150,13 @@ impl Pool {
         let Some(gone) = gone else { return Err(SpaceError::NotFound(format!("no space {id}"))) };
         self.0.spaces.borrow_mut().remove(&id);
         self.commit().await?;
-        for c in gone.groups.iter().flatten().flat_map(|g| &g.columns) {
-            self.release_slab(c.disk, c.slab);
-            if let Some((d, s)) = c.target {
-                self.release_slab(d, s);
-            }
-        }
+        let columns = gone.groups.iter().flatten().flat_map(|g| &g.columns);
+        self.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
         Ok(())
     }
 
     /// Gives the groups their slabs, if they have none.
-    async fn ensure_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
+    pub(crate) async fn ensure_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
         // A disk that fails while its slab is made ready is no reason to fail the writer.
         for _ in 0..4 {
             if groups.clone().all(|g| self.group_mapped(space, g)) {
@@ -230,7 +226,13 @@ impl Pool {
 
     /// Puts a new group into the map.
     async fn place_group(&self, space: u32, group: usize) -> SpaceResult<()> {
-        let (shape, slabs, away) = self.choose_slabs(space)?;
+        let (shape, slabs, away) = match self.choose_slabs(space) {
+            Err(SpaceError::OutOfSpace) => {
+                let _one = self.no_trim().await;
+                self.choose_slabs(space)?
+            }
+            chosen => chosen?,
+        };
         if !shape.is_parity() {
             // New slabs hold what an earlier owner left; a mirror has no other way to tell.
             let mut zero: Vec<LocalFuture<(Rc<DiskRt>, bool)>> = Vec::new();
@@ -423,9 +425,7 @@ impl Space {
     }
 
     async fn read_part(&self, part: Part) -> SpaceResult<Buf> {
-        if self.pool.0.map.borrow().group(self.rt.id, part.group).is_none() {
-            return Ok(Buf::zeroed(part.len as usize));
-        }
+        let Some(_hold) = self.hold(part.group) else { return Ok(Buf::zeroed(part.len as usize)) };
         if self.rt.shape.is_parity() { self.read_parity(part).await } else { self.read_mirror(part).await }
     }
 
@@ -435,8 +435,7 @@ impl Space {
         if data.is_empty() {
             return Ok(());
         }
-        let group = |at: u64| (at / self.rt.shape.group_bytes) as usize;
-        self.pool.ensure_groups(self.rt.id, group(offset)..group(offset + data.len() as u64 - 1) + 1).await?;
+        let _holds = self.hold_all(&parts(&self.rt.shape, offset, data.len() as u64)).await?;
         if self.rt.shape.is_parity() {
             return self.write_parity(offset, &data, durable).await;
         }
@@ -554,13 +553,22 @@ impl Space {
         self.pool.flush().await
     }
 
-    /// Forgets a range: it reads as zeros. Whole groups give their slabs back.
+    /// Forgets a range: it reads as zeros. Whole groups of a thin space give their slabs back.
     pub async fn discard(&self, offset: u64, len: u64) -> SpaceResult<()> {
         self.check(offset, len)?;
-        for p in parts(&self.rt.shape, offset, len) {
-            if self.pool.0.map.borrow().group(self.rt.id, p.group).is_none() {
-                continue;
-            }
+        let left = self.free_groups(parts(&self.rt.shape, offset, len)).await?;
+        self.zero_parts(offset, &left).await
+    }
+
+    /// Zeros, in whatever slabs there are.
+    pub async fn zero(&self, offset: u64, len: u64) -> SpaceResult<()> {
+        self.check(offset, len)?;
+        self.zero_parts(offset, &parts(&self.rt.shape, offset, len)).await
+    }
+
+    async fn zero_parts(&self, offset: u64, list: &[Part]) -> SpaceResult<()> {
+        for &p in list {
+            let Some(_hold) = self.hold(p.group) else { continue };
             let start = offset + p.from as u64;
             if self.rt.shape.is_parity() {
                 self.discard_parity(start, p).await?;
@@ -615,10 +623,11 @@ impl BlockDevice for SpaceDevice {
     }
     fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
         let s = self.space.clone();
-        Box::pin(async move { s.discard(offset, len).await.map_err(IoError::from) })
+        Box::pin(async move { s.zero(offset, len).await.map_err(IoError::from) })
     }
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
-        self.write_zeroes(offset, len)
+        let s = self.space.clone();
+        Box::pin(async move { s.discard(offset, len).await.map_err(IoError::from) })
     }
     fn flush(&self) -> LocalFuture<IoResult<()>> {
         let s = self.space.clone();

@@ -10,6 +10,8 @@ use crate::error::{VolError, VolResult};
 pub const PAGE_BLOCKS: u64 = 32_768;
 pub const PAGE_BYTES: usize = PAGE_BLOCKS as usize / 8;
 const WORDS: usize = PAGE_BYTES / 8;
+/// Pieces that go back to the device in one call.
+const PIECES_AT_ONCE: u64 = 16;
 
 /// A run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,6 +162,8 @@ pub struct Alloc {
     /// Pieces of the device, by `piece_blocks`, in which something became free: perhaps nothing lies in them any more.
     emptied: BTreeSet<u64>,
     piece_blocks: u64,
+    /// Taken only until the device has them back.
+    leaving_blocks: u64,
 }
 
 /// Blocks that data leaves to the tree.
@@ -180,23 +184,48 @@ impl Alloc {
             reserve: kept_back(blocks),
             emptied: BTreeSet::new(),
             piece_blocks: 0,
+            leaving_blocks: 0,
         }
     }
 
-    /// From now on pieces of so many blocks that are empty are handed out by [`Alloc::take_empty`].
-    pub fn note_empty(&mut self, piece_blocks: u64) {
+    /// From now on pieces of so many blocks that are empty are handed out by [`Alloc::take_empty`], and those among
+    /// `held`, for which the device keeps room.
+    pub fn note_empty(&mut self, piece_blocks: u64, held: Vec<u64>) {
         self.piece_blocks = piece_blocks;
+        self.emptied.extend(held);
     }
 
-    /// A piece that became empty, taken so that nobody else gets it before [`Alloc::cancel`].
+    /// Pieces side by side that became empty, taken so that nobody else gets them before [`Alloc::end_empty`]. Never
+    /// so many that somebody might be told meanwhile that there is no room.
     pub fn take_empty(&mut self) -> Option<Run> {
-        while let Some(piece) = self.emptied.pop_first() {
+        let spare = (self.blocks - self.taken.count()).saturating_sub(self.reserve) / self.piece_blocks.max(1);
+        let most = (spare / 2).min(PIECES_AT_ONCE);
+        let mut out: Option<Run> = None;
+        while out.is_none_or(|run| run.len < most * self.piece_blocks) && most > 0 {
+            let Some(&piece) = self.emptied.first() else { break };
             let run = Run { start: piece * self.piece_blocks, len: self.piece_blocks };
+            if out.is_some_and(|o| o.start + o.len != run.start) {
+                break;
+            }
+            self.emptied.pop_first();
             if run.start + run.len <= self.blocks && self.claim(run) {
-                return Some(run);
+                out = Some(Run { start: out.map_or(run.start, |o| o.start), len: out.map_or(0, |o| o.len) + run.len });
             }
         }
-        None
+        self.leaving_blocks += out.map_or(0, |run| run.len);
+        out
+    }
+
+    /// The device has taken these pieces back; there is nothing new in them to be given back.
+    pub fn end_empty(&mut self, run: Run) {
+        self.leaving_blocks -= self.taken.set(run, false);
+    }
+
+    fn note_freed(&mut self, run: Run) {
+        let piece_of = |block: u64| block.checked_div(self.piece_blocks);
+        if let (Some(first), Some(last)) = (piece_of(run.start), piece_of(run.start + run.len.max(1) - 1)) {
+            self.emptied.extend(first..=last);
+        }
     }
 
     /// The device has more blocks now.
@@ -209,7 +238,8 @@ impl Alloc {
 
     /// Takes a run that nobody holds. False, and nothing taken, when somebody does.
     pub fn claim(&mut self, run: Run) -> bool {
-        let free = (run.start..run.start.saturating_add(run.len)).all(|b| b < self.blocks && !self.taken.get(b));
+        let end = run.start.saturating_add(run.len);
+        let free = end <= self.blocks && self.taken.next(run.start, true).is_none_or(|b| b >= end);
         free && self.taken.set(run, true) == run.len
     }
 
@@ -230,7 +260,7 @@ impl Alloc {
 
     /// Blocks that nothing lies in, those that wait to be reusable included.
     pub fn free_blocks(&self) -> u64 {
-        self.blocks - self.taken.count() + self.pending_blocks
+        self.blocks - self.taken.count() + self.pending_blocks + self.leaving_blocks
     }
 
     pub fn total_blocks(&self) -> u64 {
@@ -285,6 +315,7 @@ impl Alloc {
     /// What was reserved is not needed, or a node is no longer in use.
     pub fn cancel(&mut self, run: Run) {
         self.taken.set(run, false);
+        self.note_freed(run);
     }
 
     fn mark_dirty(&mut self, run: Run) {
@@ -321,12 +352,8 @@ impl Alloc {
 
     pub fn release(&mut self, runs: &[Run]) {
         for run in runs {
-            self.taken.set(*run, false);
             self.pending_blocks -= run.len;
-            let piece_of = |block: u64| block.checked_div(self.piece_blocks);
-            if let (Some(first), Some(last)) = (piece_of(run.start), piece_of(run.start + run.len - 1)) {
-                self.emptied.extend(first..=last);
-            }
+            self.cancel(*run);
         }
     }
 
@@ -376,6 +403,32 @@ mod tests {
             }
         }
         assert!((0..blocks).all(|i| a.data.get(i) == b.data.get(i)));
+    }
+
+    #[test]
+    fn empty_pieces_are_handed_out_once_and_never_the_last_room() {
+        let mut a = Alloc::new(100);
+        a.reserve = 0;
+        let runs = a.reserve_data(40, 10).unwrap();
+        a.note_empty(10, vec![1, 7, 8, 9]);
+        assert_eq!(a.take_empty(), Some(Run { start: 70, len: 30 }), "neighbours, and nothing that lies in use");
+        assert_eq!((a.free_blocks(), a.take_empty()), (60, None));
+        a.end_empty(Run { start: 70, len: 30 });
+        assert_eq!((a.free_blocks(), a.take_empty()), (60, None), "only once");
+        // Data and a node in one piece: the last of them to go makes it empty.
+        let node = Run { start: 10, len: 4 };
+        a.enter(Run { start: 14, len: 6 });
+        a.free(1, Run { start: 14, len: 6 });
+        let freed = a.take_pending(1);
+        a.release(&freed);
+        assert_eq!(a.take_empty(), None, "the node is there");
+        a.cancel(node);
+        assert_eq!(a.take_empty(), Some(Run { start: 10, len: 10 }));
+        a.end_empty(Run { start: 10, len: 10 });
+        // With little room left a piece that is away for a moment could be missed.
+        a.reserve_data(65, 100).unwrap();
+        a.cancel(runs[3]);
+        assert_eq!(a.take_empty(), None);
     }
 
     #[test]

@@ -71,6 +71,14 @@ pub trait Device: Send + Sync {
     fn piece_bytes(&self) -> Option<u64> {
         Some(1 << 20)
     }
+    /// Those of its pieces, by number, that it keeps room for whether or not anything lies in them, as far as it knows.
+    fn pieces_held(&self) -> Vec<u64> {
+        Vec::new()
+    }
+    /// Nothing on it is wanted any more.
+    fn abandon(&self) -> IoResult<()> {
+        Ok(())
+    }
     /// Looks how large it is by now: a device that was made larger says so from then on.
     fn look_again(&self) -> IoResult<u64> {
         Ok(self.size_bytes())

@@ -257,6 +257,9 @@ impl Superblock {
             device.write(block * BLOCK_BYTES, &[0; BLOCK])?;
         }
         device.flush()?;
+        if let Err(e) = device.abandon() {
+            tracing::warn!("what a deleted volume held keeps its room: {e}");
+        }
         Ok(())
     }
 

@@ -286,7 +286,7 @@ impl Volume {
         for _ in 0..PIECES_GIVEN_BACK {
             let Some(run) = self.alloc.lock().take_empty() else { return };
             let given = self.device.discard(run.start * BLOCK_BYTES, run.len * BLOCK_BYTES);
-            self.alloc.lock().cancel(run);
+            self.alloc.lock().end_empty(run);
             if let Err(e) = given {
                 tracing::debug!("discard: {e}");
                 return;
@@ -571,7 +571,7 @@ pub(crate) fn load(
 ) -> VolResult<(Core, Alloc, Journal, Tree)> {
     let tree = Tree::new(device.clone(), options.cache_bytes);
     let mut alloc = Alloc::new(sb.size_blocks);
-    alloc.note_empty(device.piece_bytes().unwrap_or(0) / BLOCK_BYTES);
+    alloc.note_empty(device.piece_bytes().unwrap_or(0) / BLOCK_BYTES, device.pieces_held());
     let fixed = [
         Run { start: 0, len: SLOTS },
         Run { start: sb.journal_block, len: sb.journal_blocks },

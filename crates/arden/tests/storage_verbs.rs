@@ -161,6 +161,36 @@ fn a_full_thin_pool_warns_and_then_tells_the_writer() {
 }
 
 #[test]
+fn a_thin_pool_gets_trimmed_slabs_back_and_gives_them_again() {
+    if !has_qemu() {
+        return;
+    }
+    let mut d = Daemon::start("trim", 2, 128);
+    d.done(&["pool", "create", "tank", "d0", "d1"]);
+    d.done(&["space", "create", "v", "--pool", "tank", "--layout", "mirror2", "--size", "1g"]);
+    d.done(&["space", "export", "v", "--nbd", "unix:s"]);
+    let used = |d: &Daemon| {
+        let pool = d.json(&["pool", "show", "tank"]);
+        (pool["total_bytes"].as_u64().unwrap() - pool["free_bytes"].as_u64().unwrap()) >> 20
+    };
+    write_pattern(&d, 96);
+    assert_eq!(used(&d), 192, "two copies");
+    // 16 MiB stay, and so does a part of a slab.
+    d.qemu_io(&["discard 16m 79m".to_string(), "discard 95m 512k".to_string()]);
+    d.wait(30, "the pool has its slabs again", |d| used(d) == 36);
+    d.qemu_io(&["read -P 1 0 16m".to_string(), "read -P 0 16m 79m".to_string()]);
+    d.kill();
+    d.launch();
+    d.wait(30, "the export is there again", |d| !d.qemu_io_output(&["read 0 4k".to_string()]).contains("ailed"));
+    assert_eq!(used(&d), 36);
+    d.qemu_io(&["read -P 1 0 16m".to_string(), "read -P 0 16m 79m".to_string()]);
+    write_pattern(&d, 96);
+    assert_eq!(used(&d), 192);
+    check_pattern(&d, 96);
+    assert!(d.done(&["pool", "scrub", "tank"]).contains("0 undecided, 0 lost"));
+}
+
+#[test]
 fn a_hot_spare_takes_over_after_the_grace_time() {
     if !has_qemu() {
         return;

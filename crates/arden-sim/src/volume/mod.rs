@@ -116,6 +116,7 @@ impl World {
         }
         self.stats.crashes += u64::from(OnSpace::is_dead());
         OnSpace::end();
+        self.stats.freed += OnSpace::take_freed();
         self.away = pool.out_of_date().into_iter().map(usize::from).collect();
         self.journal = pool.journal_disks().into_iter().map(usize::from).collect();
         drop(pool);

@@ -1,7 +1,10 @@
 //! The space of a run as the device of its volume: each call runs the simulation until it is answered. Power is lost in
 //! the middle of a write, a flush or a discard.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 use arden_block::{Buf, IoError, IoResult, Rt};
 use arden_space::{Space, SpaceError, SpaceResult, Verifier};
@@ -19,24 +22,31 @@ struct Life {
 
 thread_local! {
     // A volume's devices may be used by any thread; a simulation stays on its own.
+    static FREED: Cell<u64> = const { Cell::new(0) };
     static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
 }
 
 pub struct OnSpace {
     size_bytes: u64,
     may_differ: bool,
+    piece_bytes: Option<u64>,
 }
 
 impl OnSpace {
     pub fn begin(rt: &Rt, space: Space, last_ns: u64) -> OnSpace {
-        let (size_bytes, may_differ) = (space.size_bytes(), space.begin_verifying());
+        let (size_bytes, may_differ, piece_bytes) = (space.size_bytes(), space.begin_verifying(), space.piece_bytes());
         let life = Life { rt: rt.clone(), space, left: None, last_ns, dead: false };
         LIFE.with(|l| *l.borrow_mut() = Some(life));
-        OnSpace { size_bytes, may_differ }
+        OnSpace { size_bytes, may_differ, piece_bytes }
     }
 
     pub fn end() {
         LIFE.with(|l| l.borrow_mut().take());
+    }
+
+    /// Pieces of spaces that gave their slabs back since this was asked last.
+    pub fn take_freed() -> u64 {
+        FREED.with(Cell::take)
     }
 
     pub fn die_after(left: Option<u64>) {
@@ -93,10 +103,18 @@ impl Device for OnSpace {
         self.run(true, |s| async move { s.flush().await })
     }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
-        self.run(true, move |s| async move { s.discard(offset, len).await })
+        self.run(true, move |s| async move {
+            let held = s.pieces_held().len();
+            s.discard(offset, len).await?;
+            FREED.with(|f| f.set(f.get() + held.saturating_sub(s.pieces_held().len()) as u64));
+            Ok(())
+        })
     }
     fn piece_bytes(&self) -> Option<u64> {
-        Some(256 << 10)
+        self.piece_bytes
+    }
+    fn pieces_held(&self) -> Vec<u64> {
+        self.run(false, |s| async move { Ok(s.pieces_held()) }).unwrap_or_default()
     }
     fn may_differ(&self) -> bool {
         self.may_differ

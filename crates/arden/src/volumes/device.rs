@@ -20,6 +20,7 @@ pub struct SpaceDevice {
     space: u32,
     size_bytes: AtomicU64,
     may_differ: bool,
+    piece_bytes: Option<u64>,
     _use: SpaceUse,
 }
 
@@ -27,11 +28,11 @@ impl SpaceDevice {
     pub fn new(taken: SpaceUse) -> SpaceResult<SpaceDevice> {
         let caller = taken.caller();
         let name = taken.space().to_string();
-        let (space, size_bytes, may_differ) = caller.call(move |pool: Pool| async move {
+        let (space, size, may_differ, piece_bytes) = caller.call(move |pool: Pool| async move {
             let s = pool.space_named(&name)?;
-            Ok((s.id(), AtomicU64::new(s.size_bytes()), s.begin_verifying()))
+            Ok((s.id(), s.size_bytes(), s.begin_verifying(), s.piece_bytes()))
         })?;
-        Ok(SpaceDevice { caller, space, size_bytes, may_differ, _use: taken })
+        Ok(SpaceDevice { caller, space, size_bytes: AtomicU64::new(size), may_differ, piece_bytes, _use: taken })
     }
 
     fn run<T, F, Fut>(&self, work: F) -> IoResult<T>
@@ -67,9 +68,20 @@ impl Device for SpaceDevice {
         self.run(|s| async move { s.settle().await })
     }
 
-    /// A space keeps the slabs that it has.
+    /// A thin space gives back slabs by whole groups; one of fixed size keeps them.
     fn piece_bytes(&self) -> Option<u64> {
-        None
+        self.piece_bytes
+    }
+
+    fn pieces_held(&self) -> Vec<u64> {
+        self.run(|s| async move { Ok(s.pieces_held()) }).unwrap_or_default()
+    }
+
+    fn abandon(&self) -> IoResult<()> {
+        match self.piece_bytes {
+            Some(_) => self.discard(0, self.look_again()?),
+            None => Ok(()),
+        }
     }
 
     fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
