@@ -14,6 +14,8 @@ same_tree() {
   diff -r "$WORK/tree" "$WORK/back"
 }
 
+# What is empty goes back to a thin pool at once, not after a minute.
+export ARDEN_TEST_GIVE_BACK_MS=200
 start; fill
 note "a volume on a file"
 expect 2 "no device" arden volume create v1
@@ -138,7 +140,7 @@ while kill -0 "$load" 2>/dev/null; do
 done
 wait "$load" || { cat "$WORK/noise.out"; fail "a wrong byte, or none"; }
 compared=$(python3 -c "import json; d = json.load(open('$WORK/noise.json')); print(sum(r['verified'] for p in d['points'] for r in p['rounds']))")
-((compared > 1000)) || fail "$compared blocks compared"
+((compared > 100)) || fail "$compared blocks compared"
 # And with nothing in memory: no copy of the noise went over a good one.
 kill_hard; launch
 until_true 10 same_tree || fail "after noise under load and a kill"

@@ -161,6 +161,9 @@ pub struct Alloc {
     pub reserve: u64,
     /// Pieces of the device, by `piece_blocks`, in which something became free: perhaps nothing lies in them any more.
     emptied: BTreeSet<u64>,
+    /// Those in which nothing has become free since the last look, and since the one before.
+    resting: BTreeSet<u64>,
+    rested: BTreeSet<u64>,
     piece_blocks: u64,
     /// Taken only until the device has them back.
     leaving_blocks: u64,
@@ -183,6 +186,8 @@ impl Alloc {
             dirty: BTreeSet::new(),
             reserve: kept_back(blocks),
             emptied: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            rested: BTreeSet::new(),
             piece_blocks: 0,
             leaving_blocks: 0,
         }
@@ -195,19 +200,25 @@ impl Alloc {
         self.emptied.extend(held);
     }
 
-    /// Pieces side by side that became empty, taken so that nobody else gets them before [`Alloc::end_empty`]. Never
-    /// so many that somebody might be told meanwhile that there is no room.
+    /// A while is over: what became empty before the last call, and not again since, may go.
+    pub fn rest(&mut self) {
+        self.rested.append(&mut self.resting);
+        self.resting = std::mem::take(&mut self.emptied);
+    }
+
+    /// Pieces side by side that became empty and have rested, taken so that nobody else gets them before
+    /// [`Alloc::end_empty`]. Never so many that somebody might be told meanwhile that there is no room.
     pub fn take_empty(&mut self) -> Option<Run> {
         let spare = (self.blocks - self.taken.count()).saturating_sub(self.reserve) / self.piece_blocks.max(1);
         let most = (spare / 2).min(PIECES_AT_ONCE);
         let mut out: Option<Run> = None;
         while out.is_none_or(|run| run.len < most * self.piece_blocks) && most > 0 {
-            let Some(&piece) = self.emptied.first() else { break };
+            let Some(&piece) = self.rested.first() else { break };
             let run = Run { start: piece * self.piece_blocks, len: self.piece_blocks };
             if out.is_some_and(|o| o.start + o.len != run.start) {
                 break;
             }
-            self.emptied.pop_first();
+            self.rested.pop_first();
             if run.start + run.len <= self.blocks && self.claim(run) {
                 out = Some(Run { start: out.map_or(run.start, |o| o.start), len: out.map_or(0, |o| o.len) + run.len });
             }
@@ -224,7 +235,11 @@ impl Alloc {
     fn note_freed(&mut self, run: Run) {
         let piece_of = |block: u64| block.checked_div(self.piece_blocks);
         if let (Some(first), Some(last)) = (piece_of(run.start), piece_of(run.start + run.len.max(1) - 1)) {
-            self.emptied.extend(first..=last);
+            for piece in first..=last {
+                self.resting.remove(&piece);
+                self.rested.remove(&piece);
+                self.emptied.insert(piece);
+            }
         }
     }
 
@@ -411,6 +426,9 @@ mod tests {
         a.reserve = 0;
         let runs = a.reserve_data(40, 10).unwrap();
         a.note_empty(10, vec![1, 7, 8, 9]);
+        a.rest();
+        assert_eq!(a.take_empty(), None, "too soon");
+        a.rest();
         assert_eq!(a.take_empty(), Some(Run { start: 70, len: 30 }), "neighbours, and nothing that lies in use");
         assert_eq!((a.free_blocks(), a.take_empty()), (60, None));
         a.end_empty(Run { start: 70, len: 30 });
@@ -421,13 +439,24 @@ mod tests {
         a.free(1, Run { start: 14, len: 6 });
         let freed = a.take_pending(1);
         a.release(&freed);
+        let rests = |a: &mut Alloc| (a.rest(), a.rest());
+        rests(&mut a);
         assert_eq!(a.take_empty(), None, "the node is there");
         a.cancel(node);
+        a.rest();
+        // Written and freed again meanwhile: it rests anew.
+        let again = Run { start: 12, len: 2 };
+        assert!(a.claim(again));
+        a.cancel(again);
+        a.rest();
+        assert_eq!(a.take_empty(), None);
+        a.rest();
         assert_eq!(a.take_empty(), Some(Run { start: 10, len: 10 }));
         a.end_empty(Run { start: 10, len: 10 });
         // With little room left a piece that is away for a moment could be missed.
         a.reserve_data(65, 100).unwrap();
         a.cancel(runs[3]);
+        rests(&mut a);
         assert_eq!(a.take_empty(), None);
     }
 

@@ -12,7 +12,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arden_block::BLOCK_BYTES;
@@ -52,6 +52,9 @@ pub struct VolumeOptions {
     pub background: bool,
     /// How long a change that nobody waits for may stay in memory.
     pub commit_interval: Duration,
+    /// How long a piece of the device has to be empty before it is given back: what is soon written again should not
+    /// have to be made ready again.
+    pub give_back_after: Duration,
 }
 
 impl Default for VolumeOptions {
@@ -62,6 +65,7 @@ impl Default for VolumeOptions {
             overlay_bytes_max: 64 << 20,
             background: true,
             commit_interval: Duration::from_secs(2),
+            give_back_after: Duration::from_secs(60),
         }
     }
 }
@@ -280,6 +284,10 @@ impl Volume {
         alloc.release(&runs);
     }
 
+    fn rest(&self) {
+        self.alloc.lock().rest();
+    }
+
     /// Gives what nothing lies in any more back to the device: not when it becomes free, as most of it is soon written
     /// again and nobody who waits for a commit should wait for this too.
     fn give_back(&self) {
@@ -437,6 +445,8 @@ impl Volume {
         *unfinished = None;
         self.now_durable(seq);
         if !self.options.background {
+            self.rest();
+            self.rest();
             self.give_back();
         }
         Ok(())
@@ -533,7 +543,8 @@ impl Drop for Volume {
 fn start_background(volume: &Arc<Volume>) -> VolResult<()> {
     let weak = Arc::downgrade(volume);
     let wakeup = volume.wakeup.clone();
-    let interval = volume.options.commit_interval;
+    let (interval, rest) = (volume.options.commit_interval, volume.options.give_back_after);
+    let mut rested = Instant::now();
     let run = move || loop {
         let checkpoint = {
             let mut w = wakeup.0.lock();
@@ -549,6 +560,10 @@ fn start_background(volume: &Arc<Volume>) -> VolResult<()> {
         volume.reap_now();
         let done = if checkpoint { volume.checkpoint() } else { volume.sync() };
         if !checkpoint {
+            if rested.elapsed() >= rest {
+                volume.rest();
+                rested = Instant::now();
+            }
             volume.give_back();
         }
         match done {

@@ -15,6 +15,7 @@ fn options() -> VolumeOptions {
         overlay_bytes_max: 1 << 20,
         background: false,
         commit_interval: Duration::from_secs(60),
+        give_back_after: Duration::ZERO,
     }
 }
 

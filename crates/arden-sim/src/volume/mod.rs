@@ -58,6 +58,7 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
         overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
         background: false,
         commit_interval: Duration::from_secs(60),
+        give_back_after: Duration::ZERO,
     };
     let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
     let mut world = World {

@@ -39,6 +39,7 @@ impl Run {
             overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
             background: false,
             commit_interval: Duration::from_secs(60),
+            give_back_after: Duration::ZERO,
         };
         let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
         Run { rng, seed, options, durability, history: History::new(seed), told: 0 }

@@ -17,7 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use arden_admin::{
@@ -149,7 +149,11 @@ impl Volumes {
             return Ok((o.volume.clone(), o.handles.clone()));
         }
         let device = self.device(&record, None)?;
-        let options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
+        let mut options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
+        // Tests do not wait for a minute.
+        if let Some(ms) = std::env::var("ARDEN_TEST_GIVE_BACK_MS").ok().and_then(|ms| ms.parse().ok()) {
+            options.give_back_after = Duration::from_millis(ms);
+        }
         let volume = Volume::open(device, options).map_err(|e| refusal(&record.device(), e))?;
         let handles = VolumeHandles::new(volume.clone());
         tracing::info!(volume = record.name, device = record.device(), "volume open");
