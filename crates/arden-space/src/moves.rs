@@ -289,8 +289,8 @@ impl Pool {
 }
 
 impl Space {
-    /// Copies (or rebuilds) one column of a group to a slab on `to`, and makes it the column. A group that had too few
-    /// of them may serve by that again.
+    /// Copies (or rebuilds) one column of a group to a slab on `to`, and makes it the column. A group with too few
+    /// columns here stays as it is: it waits for its disks, and what those hold must not become out of date.
     pub(crate) async fn move_column(&self, group: usize, column: usize, to: u16) -> SpaceResult<()> {
         let p = &self.pool.0;
         let Some(slab) = p.alloc.borrow_mut().take_on(to) else { return Err(SpaceError::OutOfSpace) };
@@ -298,6 +298,10 @@ impl Space {
             let mut map = p.map.borrow_mut();
             let g = map.group_mut(self.rt.id, group);
             match g {
+                Some(g) if !self.pool.group_usable(&self.rt.shape, g) => {
+                    self.pool.release_slab(to, slab);
+                    return Err(SpaceError::Offline);
+                }
                 Some(g) if g.columns[column].target.is_none() && self.pool.online(to) => {
                     g.columns[column].target = Some((to, slab));
                     g.incarnation
@@ -318,6 +322,10 @@ impl Space {
         let old = {
             let mut map = p.map.borrow_mut();
             let Some(g) = map.group_of(self.rt.id, group as u32, incarnation) else { return Err(SpaceError::Offline) };
+            let flushed = match self.pool.group_usable(&self.rt.shape, g) {
+                true => flushed,
+                false => flushed.and(Err(SpaceError::Offline)),
+            };
             let c = &mut g.columns[column];
             if c.target != Some((to, slab)) {
                 // The new disk failed on the way; its slab was given back then.
@@ -330,17 +338,11 @@ impl Space {
                 return Err(e);
             }
             let old = (c.disk, c.slab);
-            let was_usable = self.pool.group_usable(&self.rt.shape, g);
             let c = &mut g.columns[column];
             (c.disk, c.slab, c.stale) = (to, slab, false);
             // Until the map that says so is durable, writes go to the old place too: after a
             // crash it may be the one that counts.
             c.target = Some(old);
-            drop(map);
-            if !was_usable {
-                // It may be written from now on, without the disks that are still away.
-                self.pool.outdate_absent();
-            }
             old
         };
         self.pool.commit().await?;
