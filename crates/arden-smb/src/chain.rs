@@ -19,6 +19,7 @@ use crate::{
     model::{Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree},
     request::{Fail, Handled, Related, Request},
     server::Server,
+    usnwait::UsnWait,
     waits::PendingCreate,
 };
 
@@ -84,6 +85,7 @@ struct State {
     /// `used` waits for this request before it may be closed.
     working: bool,
     pending_create: Option<PendingCreate>,
+    usn_wait: Option<UsnWait>,
     commits: Commits,
 }
 
@@ -174,6 +176,7 @@ pub fn start(
         used: None,
         working: false,
         pending_create: None,
+        usn_wait: None,
         commits: Commits::default(),
     };
     run(message, state, out, may_block)
@@ -217,6 +220,7 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
             }
             Err(Fail::Wait(wait)) => {
                 state.drop_response(out, base);
+                state.end_work();
                 // What was answered before leaves with the interim response.
                 state.commit(out);
                 let refused = if !state.may_wait() {
@@ -235,6 +239,10 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                 if let Some(id) = state.async_id {
                     let message_id = state.elements[state.next].header.message_id;
                     state.peer.pending.lock().insert(id, PendingRequest { message_id, wait });
+                }
+                if may_block && !out.is_empty() {
+                    // The interim response goes before the other that somebody else may make from now on.
+                    state.peer.send(std::mem::take(out));
                 }
                 let server = state.server.clone();
                 server.park(wait, Chain { message: message.into_owned(), state });
@@ -265,6 +273,9 @@ fn closed_meanwhile(command: Command, fail: Fail) -> Fail {
         }
         (Command::ChangeNotify, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
             NtStatus::NOTIFY_CLEANUP.into()
+        }
+        (Command::Ioctl, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
+            NtStatus::CANCELLED.into()
         }
         _ => fail,
     }
@@ -373,11 +384,7 @@ impl State {
             self.related.failed = Some(status);
         }
         self.pending_create = None;
-        if let Some(open) = self.used.take() {
-            if std::mem::take(&mut self.working) {
-                open.end_work();
-            }
-        }
+        self.usn_wait = None;
         if let Some(id) = self.async_id.take() {
             self.peer.pending.lock().remove(&id);
         }
@@ -389,6 +396,15 @@ impl State {
             } else {
                 s.outstanding_before = s.outstanding_before.saturating_sub(1);
             }
+        }
+        self.end_work();
+        self.used = None;
+    }
+
+    /// A close need not wait for this request any more.
+    fn end_work(&mut self) {
+        if let (Some(open), true) = (&self.used, std::mem::take(&mut self.working)) {
+            open.end_work();
         }
     }
 
@@ -531,6 +547,7 @@ impl State {
             counted: &mut self.counted,
             used: &mut self.used,
             pending_create: &mut self.pending_create,
+            usn_wait: &mut self.usn_wait,
         };
         let handled = crate::dispatch::handle(command, &mut request, out);
         if request.resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }

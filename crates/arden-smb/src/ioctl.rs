@@ -134,7 +134,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         | fsctl::QUERY_USN_JOURNAL
         | fsctl::READ_USN_JOURNAL
         | fsctl::READ_FILE_USN_DATA
-        | fsctl::WRITE_USN_CLOSE_RECORD => crate::usn::ioctl(file, ioctl),
+        | fsctl::WRITE_USN_CLOSE_RECORD => crate::usn::ioctl(request, open, file, ioctl),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
     }
 }

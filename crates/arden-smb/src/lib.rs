@@ -35,6 +35,7 @@ mod shell;
 pub mod time;
 mod tree;
 mod usn;
+mod usnwait;
 mod view;
 mod waits;
 mod window;

@@ -13,6 +13,7 @@ use arden_wire::{
 use crate::{
     model::{Peer, Session, SmbOpen, Tree},
     server::Server,
+    usnwait::UsnWait,
     waits::PendingCreate,
 };
 
@@ -89,6 +90,8 @@ pub struct Request<'a> {
     pub(crate) used: &'a mut Option<Arc<SmbOpen>>,
     /// Kept while a create with a CreateGuid waits.
     pub pending_create: &'a mut Option<PendingCreate>,
+    /// What a read of the change journal waited for.
+    pub usn_wait: &'a mut Option<UsnWait>,
 }
 
 impl Request<'_> {

@@ -25,6 +25,7 @@ use crate::{
     model::{Durability, Object, Peer, Session, SessionState, SmbOpen},
     share::Share,
     time::Time,
+    usnwait::UsnWaits,
     waits::Waits,
 };
 
@@ -48,6 +49,7 @@ pub struct Server {
     /// Opens with a CreateGuid, for replay and DH2C: (client, guid) to open.
     by_create_guid: Mutex<HashMap<(u128, u128), u64>>,
     pub(crate) waits: Waits,
+    pub(crate) usn_waits: UsnWaits,
     pub(crate) early_breaks: EarlyBreaks,
     pub(crate) deferred: DeferredWork,
     peers: Mutex<HashMap<u64, Weak<Peer>>>,
@@ -75,6 +77,7 @@ impl Server {
             opens: RwLock::new(HashMap::new()),
             by_create_guid: Mutex::new(HashMap::new()),
             waits: Waits::default(),
+            usn_waits: UsnWaits::default(),
             early_breaks: EarlyBreaks::default(),
             deferred: DeferredWork::default(),
             peers: Mutex::new(HashMap::new()),
@@ -191,6 +194,7 @@ impl Server {
         }
         let opens: Vec<_> = session.opens.write().drain().map(|(_, o)| o).collect();
         for open in opens {
+            self.end_usn_waits(&open);
             if keep_durable && self.keep_disconnected(&open, now) {
                 continue;
             }
@@ -290,6 +294,7 @@ impl Server {
             Object::File(file) => {
                 let deletes = file.deletes_on_close();
                 file.fs().close(file);
+                self.end_usn_waits(open);
                 self.forget_kept(open);
                 if deletes {
                     self.keep_file(open);
@@ -380,6 +385,9 @@ impl Server {
         let now = time.now;
         let mut next = self.table.tick(now);
         self.tokens.expire(now);
+        if let Some(at) = self.tick_usn_waits(now) {
+            next = Some(next.map_or(at, |n: Instant| n.min(at)));
+        }
         if let Some(lifetime) = self.config.policy.session_lifetime() {
             for session in self.sessions.read().values() {
                 session.expire(now, lifetime);

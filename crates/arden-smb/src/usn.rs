@@ -1,7 +1,7 @@
 //! The change journal over SMB: FSCTL_READ_FILE_USN_DATA and FSCTL_WRITE_USN_CLOSE_RECORD, [MS-FSA] 2.1.5.10.27 and
 //! 2.1.5.10.42, and the controls of the whole journal with the public Win32 structures (USN_JOURNAL_DATA,
 //! CREATE_USN_JOURNAL_DATA, READ_USN_JOURNAL_DATA, DELETE_USN_JOURNAL_DATA), for who manages the volume. On a store
-//! without a journal all are INVALID_DEVICE_REQUEST. A read never waits for records to come.
+//! without a journal all are INVALID_DEVICE_REQUEST. A read that waits for records to come is put aside by `usnwait`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,11 @@ use arden_wire::{
     smb2::io::IoctlRequest,
 };
 
-use crate::request::Fail;
+use crate::{
+    model::SmbOpen,
+    request::{Fail, Request},
+    usnwait::{self, Until},
+};
 
 type Output = Result<(NtStatus, Vec<u8>), Fail>;
 
@@ -64,7 +68,7 @@ fn version(min: u16, max: u16) -> Result<u16, Fail> {
     Ok(if max >= 3 { 3 } else { 2 })
 }
 
-pub fn ioctl(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+pub fn ioctl(request: &mut Request<'_>, open: &SmbOpen, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     let store = file.fs().store();
     let journal = store.change_journal().ok_or(Fail::Status(NtStatus::INVALID_DEVICE_REQUEST))?;
     match ioctl.ctl_code {
@@ -74,6 +78,10 @@ pub fn ioctl(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     }
     if !file.who().has_privilege(privilege::MANAGE_VOLUME) {
         return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    // What is told has to be durable first.
+    if !request.may_block {
+        return Err(Fail::Block);
     }
     let mut r = Reader::new(ioctl.input);
     match ioctl.ctl_code {
@@ -90,7 +98,7 @@ pub fn ioctl(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
             Ok((NtStatus::SUCCESS, Vec::new()))
         }
         fsctl::QUERY_USN_JOURNAL => query(journal, ioctl.max_output_response as usize),
-        _ => read(journal, &mut r, ioctl),
+        _ => read(request, open, journal, &mut r, ioctl),
     }
 }
 
@@ -113,22 +121,37 @@ fn query(journal: &dyn ChangeJournal, max: usize) -> Output {
     Ok((NtStatus::SUCCESS, out))
 }
 
-/// READ_USN_JOURNAL_DATA_V0 or V1; the answer is where to go on, and records.
-fn read(journal: &dyn ChangeJournal, r: &mut Reader<'_>, ioctl: &IoctlRequest<'_>) -> Output {
+/// READ_USN_JOURNAL_DATA_V0 or V1; the answer is where to go on, and records. With BytesToWaitFor, when the end is reached
+/// and there is nothing to return, it waits until the journal is that much longer or Timeout seconds are over, and looks
+/// again, for as long as it takes.
+fn read(
+    request: &mut Request<'_>,
+    open: &SmbOpen,
+    journal: &dyn ChangeJournal,
+    r: &mut Reader<'_>,
+    ioctl: &IoctlRequest<'_>,
+) -> Output {
     let (start, mask, only_closed) = (r.u64()?, r.u32()?, r.u32()? != 0);
-    // Timeout, BytesToWaitFor.
-    r.skip(16)?;
+    let (timeout_s, bytes_to_wait_for) = (r.u64()?, r.u64()?);
     let id = r.u64()?;
     let version = if r.remaining() >= 4 { version(r.u16()?, r.u16()?)? } else { 2 };
     let max = ioctl.max_output_response as usize;
     if max < 8 {
         return Err(NtStatus::BUFFER_TOO_SMALL.into());
     }
+    let from = match request.usn_wait.take() {
+        Some(waited) if !waited.is_over(request.now, journal.end()?) => {
+            return Err(usnwait::wait(request, open, journal, waited.again()));
+        }
+        Some(waited) => waited.from(),
+        None => start,
+    };
     if journal.info()?.id != id || start > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     let mut out = vec![0; 8];
-    let next = journal.read(start, &mut |record| {
+    let mut full = false;
+    let next = journal.read(from, &mut |record| {
         if record.reason & mask == 0 || only_closed && record.reason & reason::CLOSE == 0 {
             return true;
         }
@@ -136,10 +159,14 @@ fn read(journal: &dyn ChangeJournal, r: &mut Reader<'_>, ioctl: &IoctlRequest<'_
         put_record(&mut out, version, record);
         if out.len() > max {
             out.truncate(before);
-            return false;
+            full = true;
         }
-        true
+        !full
     })?;
+    if out.len() == 8 && !full && bytes_to_wait_for != 0 {
+        let until = Until::new(next, bytes_to_wait_for, request.now, timeout_s);
+        return Err(usnwait::wait(request, open, journal, until));
+    }
     out[..8].copy_from_slice(&next.to_le_bytes());
     Ok((NtStatus::SUCCESS, out))
 }

@@ -10,7 +10,12 @@ use parking_lot::Mutex;
 
 use crate::{chain::Chain, deferred::Deferred, model::Peer, server::Server};
 
+/// Marks the numbers of the server's own waits.
+const OWN: u64 = 1 << 63;
+
 enum Waiting {
+    /// A wait of the server's own whose request is not put aside yet.
+    Announced,
     /// The wait was over before its request was put aside.
     Resumed,
     Parked(Box<Chain>),
@@ -67,9 +72,12 @@ impl Server {
         if peer.is_closed() { self.defer(Deferred::Run(Box::new(chain))) } else { peer.resume(chain) }
     }
 
-    /// A wait of the server's own, from the upper half of the numbers; the table counts from below.
+    /// A wait of the server's own, from the upper half of the numbers; the table counts from below. Until it is over or
+    /// taken back: to end it after that is nothing.
     pub fn new_wait(&self) -> WaitId {
-        WaitId(1 << 63 | self.next_id())
+        let wait = WaitId(OWN | self.next_id());
+        self.waits.parked.lock().insert(wait, Waiting::Announced);
+        wait
     }
 
     /// The wait is over: its request goes on.
@@ -78,6 +86,7 @@ impl Server {
             let mut waits = self.waits.parked.lock();
             match waits.remove(&wait) {
                 Some(Waiting::Parked(chain)) => chain,
+                None if wait.0 & OWN != 0 => return,
                 _ => {
                     waits.insert(wait, Waiting::Resumed);
                     return;

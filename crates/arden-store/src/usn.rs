@@ -3,7 +3,7 @@
 
 use arden_wire::FileTime;
 
-use crate::store::{Node, Result};
+use crate::store::{Node, Result, WatchGuard};
 
 /// USN_REASON_*, [MS-FSCC] 2.3.62.2.
 pub mod reason {
@@ -61,6 +61,11 @@ pub trait ChangeJournal: Send + Sync {
     fn delete(&self, id: u64) -> Result<()>;
     /// Records from `from` on, durable ones only, as long as `take` takes them; where to go on.
     fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64>;
+    /// What the next record gets, also while that is not durable: a place to wait for, for nobody to be told.
+    fn end(&self) -> Result<u64>;
+    /// Calls `wake` once, until the guard is dropped: when the journal ends at `usn` or behind it, or is deleted, or
+    /// earlier, when it has to be asked where it ends. Called with locks held.
+    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard>;
     /// The last record of a file, its reason and time left out; a USN of 0 when it has none.
     fn of_file(&self, node: &dyn Node) -> Result<Record>;
     /// Writes a record with CLOSE and what there was; its USN.

@@ -139,7 +139,9 @@ impl Drop for OpenFile {
             files.remove(&self.ino);
         }
         drop(files);
-        self.vol.unclosed.closed(self.ino);
+        if self.vol.unclosed.closed(self.ino) {
+            self.vol.watchers.may_move();
+        }
         if self.orphan.load(Ordering::Acquire) {
             self.vol.reap_later(self.ino);
         }

@@ -474,6 +474,7 @@ impl<'a> Txn<'a> {
                 core.quotas.changed(&key, value.is_some());
             } else if usn::is_settings(&key) {
                 core.journal = value.is_some();
+                self.vol.watchers.moved(value.as_deref().and_then(usn::end_of));
             }
             core.set(key, value);
         }

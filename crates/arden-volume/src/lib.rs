@@ -5,7 +5,7 @@
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
 //! nobody waits for), `extents`, `cache`, `data` and `read` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
-//! `FileStore`), `quota`, `usn` (the change journal), `check`, `repair`, `scrub`.
+//! `FileStore`), `quota`, `usn` and `usnwatch` (the change journal), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -43,6 +43,7 @@ mod testing;
 mod tree;
 mod treenode;
 mod usn;
+mod usnwatch;
 mod volume;
 
 pub use access::LastAccess;

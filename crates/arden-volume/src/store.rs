@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arden_store::{
     name::{NtPath, PathWants},
     quota::{Quota, QuotaControl, QuotaStore},
-    store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo},
+    store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
     usn::{ChangeJournal, JournalInfo, Record},
 };
 use arden_wire::{FileTime, NtStatus, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
@@ -239,6 +239,14 @@ impl ChangeJournal for VolumeStore {
 
     fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
         Ok(self.shared.vol.read_journal(from, take)?)
+    }
+
+    fn end(&self) -> Result<u64> {
+        Ok(self.shared.vol.journal_end()?)
+    }
+
+    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
+        Ok(self.shared.vol.watch_journal(usn, wake)?)
     }
 
     fn of_file(&self, node: &dyn Node) -> Result<Record> {

@@ -78,6 +78,11 @@ pub fn info_of(view: &dyn View) -> VolResult<Option<JournalInfo>> {
     Ok(Some(JournalInfo { id, first, next, max_bytes, delta_bytes }))
 }
 
+/// Of the settings: where the journal ends.
+pub fn end_of(value: &[u8]) -> Option<u64> {
+    value.get(16..24).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
+}
+
 fn encode(r: &Record) -> Vec<u8> {
     let mut out = Vec::with_capacity(40 + r.name.len());
     [r.file, r.parent, r.time.0].iter().for_each(|n| out.put_u64(*n));
@@ -103,11 +108,13 @@ pub struct Unclosed {
 }
 
 impl Unclosed {
-    /// The last user of this file went.
-    pub fn closed(&self, ino: u64) {
-        if self.reasons.lock().contains_key(&ino) {
+    /// The last user of this file went; whether there is anything to be said of that.
+    pub fn closed(&self, ino: u64) -> bool {
+        let said = self.reasons.lock().contains_key(&ino);
+        if said {
             self.closed.lock().push(ino);
         }
+        said
     }
 }
 

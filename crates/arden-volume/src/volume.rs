@@ -37,6 +37,7 @@ use crate::{
     tree::Tree,
     treenode::NODE_BLOCKS,
     usn::{self, Unclosed},
+    usnwatch::Watchers,
 };
 
 /// Limits and habits of an open volume.
@@ -120,6 +121,7 @@ pub struct Volume {
     pub(crate) descriptor_ids: Mutex<HashMap<Vec<u8>, u64>>,
     pub(crate) tunnel: Tunnel,
     pub(crate) unclosed: Unclosed,
+    pub(crate) watchers: Watchers,
     /// How reading moves LastAccessTime.
     pub(crate) access_bits: AtomicU32,
     wakeup: Arc<(Mutex<Wakeup>, Condvar)>,
@@ -194,6 +196,7 @@ impl Volume {
             descriptor_ids: Mutex::default(),
             tunnel: Tunnel::default(),
             unclosed: Unclosed::default(),
+            watchers: Watchers::default(),
             access_bits: AtomicU32::new(features),
             wakeup: Arc::default(),
             later: Arc::default(),

@@ -16,7 +16,10 @@ const MB: u64 = 1 << 20;
 
 /// A lab whose share `volume` lies on a volume.
 pub fn lab() -> (Lab, Arc<Volume>) {
-    let lab = Lab::new();
+    on_volume(Lab::new())
+}
+
+pub fn on_volume(lab: Lab) -> (Lab, Arc<Volume>) {
     let device = Arc::new(MemDevice::new(64 << 20));
     Volume::format(&*device, "q", 3, FileTime(1)).unwrap();
     let vol = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();

@@ -1,9 +1,11 @@
 //! The change journal of a volume over SMB: FSCTL_READ_FILE_USN_DATA, [MS-FSA] 2.1.5.10.27, and the controls of the
 //! journal, which are for who manages the volume.
 
+use std::time::Duration;
+
 use crate::{
     client::*,
-    quotas::{client, lab},
+    quotas::{client, lab, on_volume},
 };
 
 /// USN_REASON_*.
@@ -105,5 +107,146 @@ fn a_directory_has_no_journal() {
     let f = c.open(want("file")).id;
     for code in [fsctl::QUERY_USN_JOURNAL, fsctl::READ_FILE_USN_DATA, fsctl::WRITE_USN_CLOSE_RECORD] {
         assert_eq!(c.try_fsctl(f, code, &[], 4096), Err(NtStatus::INVALID_DEVICE_REQUEST));
+    }
+}
+
+/// READ_USN_JOURNAL_DATA with BytesToWaitFor and Timeout, in seconds.
+fn waiting(start: u64, mask: u32, id: u64, bytes: u64, timeout_s: u64) -> Vec<u8> {
+    let mut out = reading(start, mask, false, id, None);
+    out[16..24].copy_from_slice(&timeout_s.to_le_bytes());
+    out[24..32].copy_from_slice(&bytes.to_le_bytes());
+    out
+}
+
+/// Who reads the journal of a volume, and who changes files on it.
+struct Watched {
+    lab: Lab,
+    reader: Client,
+    changer: Client,
+    root: FileId,
+    journal: u64,
+    /// Where it ends.
+    end: u64,
+}
+
+fn watched(change: impl FnOnce(&mut Setup)) -> Watched {
+    let (lab, _) = on_volume(Lab::with(change));
+    let (mut reader, changer) = (client(&lab, USER), client(&lab, USER));
+    let root = reader.open(want("").directory()).id;
+    reader.fsctl(root, fsctl::CREATE_USN_JOURNAL, &[0; 16], 0);
+    let info = reader.fsctl(root, fsctl::QUERY_USN_JOURNAL, &[], 80);
+    Watched { lab, reader, changer, root, journal: le_u64(&info, 0), end: le_u64(&info, 16) }
+}
+
+impl Watched {
+    /// Asks, and is told that it takes time.
+    #[track_caller]
+    fn ask(&mut self, mask: u32, bytes: u64, timeout_s: u64) -> (u64, u64) {
+        let input = waiting(self.end, mask, self.journal, bytes, timeout_s);
+        let id = self.reader.send(&ioctl(self.root, fsctl::READ_USN_JOURNAL, &input, 4096));
+        let async_id = self.reader.interim(id);
+        assert!(self.reader.waits(id));
+        (id, async_id)
+    }
+    /// The names that the answer has, once each.
+    #[track_caller]
+    fn told(&mut self, id: u64) -> Vec<String> {
+        let reply = self.reader.receive(id).ok();
+        let mut names: Vec<_> = records(reply.ioctl_output()).into_iter().map(|(_, _, name)| name).collect();
+        names.dedup();
+        names
+    }
+}
+
+#[test]
+fn a_read_of_the_journal_waits_for_records() {
+    let mut w = watched(|_| {});
+    // Without BytesToWaitFor it does not, whatever Timeout is.
+    let input = waiting(w.end, u32::MAX, w.journal, 0, 5);
+    assert_eq!(w.reader.fsctl(w.root, fsctl::READ_USN_JOURNAL, &input, 4096).len(), 8);
+    let (id, _) = w.ask(u32::MAX, 1, 0);
+    w.changer.put("first", b"x");
+    assert_eq!(w.told(id), ["first"]);
+    // What is there is told at once.
+    let input = waiting(w.end, u32::MAX, w.journal, 1 << 20, 0);
+    let there = w.reader.fsctl(w.root, fsctl::READ_USN_JOURNAL, &input, 4096);
+    assert!(records(&there).iter().all(|(_, _, name)| name == "first"));
+    w.end = le_u64(&there, 0);
+    // So many bytes, however many changes that takes.
+    let (id, _) = w.ask(u32::MAX, 1000, 0);
+    w.changer.put("one", b"x");
+    assert!(w.reader.waits(id), "a record has less than a hundred bytes");
+    w.lab.pass(Duration::from_secs(3600));
+    assert!(w.reader.waits(id), "without a Timeout for as long as it takes");
+    let names: Vec<_> = (0..20).map(|i| format!("more{i}")).collect();
+    names.iter().for_each(|name| w.changer.put(name, b"x"));
+    assert!(w.told(id).contains(&"more0".to_owned()));
+}
+
+#[test]
+fn bytes_to_wait_for_are_those_of_all_records_and_a_time_out_begins_again_without_any() {
+    let mut w = watched(|_| {});
+    let (id, _) = w.ask(CLOSE, 1, 0);
+    let open = w.changer.open(want("file"));
+    assert!(w.reader.waits(id), "a record, but none that was asked for");
+    w.changer.close(open.id);
+    assert_eq!(w.told(id), ["file"]);
+    let info = w.reader.fsctl(w.root, fsctl::QUERY_USN_JOURNAL, &[], 80);
+    w.end = le_u64(&info, 16);
+    let (id, _) = w.ask(u32::MAX, 1 << 30, 10);
+    w.lab.pass(Duration::from_secs(11));
+    assert!(w.reader.waits(id), "there is nothing to return");
+    w.changer.put("late", b"x");
+    w.lab.pass(Duration::from_secs(5));
+    assert!(w.reader.waits(id), "neither so many bytes nor so late");
+    w.lab.pass(Duration::from_secs(6));
+    assert_eq!(w.told(id), ["late"]);
+}
+
+#[test]
+fn a_read_that_waits_ends_with_its_cancel_its_handle_its_session_and_its_journal() {
+    let mut w = watched(|_| {});
+    let (id, async_id) = w.ask(u32::MAX, 1, 0);
+    w.reader.cancel(async_id);
+    assert_eq!(w.reader.receive(id).status(), NtStatus::CANCELLED);
+    w.changer.put("after", b"x");
+    assert!(w.reader.inbox.is_empty(), "nothing of it is left");
+    let info = w.reader.fsctl(w.root, fsctl::QUERY_USN_JOURNAL, &[], 80);
+    w.end = le_u64(&info, 16);
+    let (id, _) = w.ask(u32::MAX, 1, 60);
+    w.reader.close(w.root);
+    assert_eq!(w.reader.receive(id).status(), NtStatus::CANCELLED);
+    w.root = w.reader.open(want("").directory()).id;
+    let (id, _) = w.ask(u32::MAX, 1, 60);
+    let root = w.changer.open(want("").directory()).id;
+    let delete = [w.journal.to_le_bytes(), 1u64.to_le_bytes()].concat();
+    w.changer.fsctl(root, fsctl::DELETE_USN_JOURNAL, &delete, 0);
+    assert_eq!(w.reader.receive(id).status(), NtStatus::JOURNAL_NOT_ACTIVE);
+    w.reader.fsctl(w.root, fsctl::CREATE_USN_JOURNAL, &[0; 16], 0);
+    let info = w.reader.fsctl(w.root, fsctl::QUERY_USN_JOURNAL, &[], 80);
+    (w.journal, w.end) = (le_u64(&info, 0), le_u64(&info, 16));
+    let (id, _) = w.ask(u32::MAX, 1, 0);
+    let logoff = w.reader.send(&Req::empty(Command::Logoff));
+    assert_eq!(w.reader.receive(logoff).status(), NtStatus::SUCCESS);
+    assert_eq!(w.reader.receive(id).status(), NtStatus::CANCELLED);
+    // And with its connection, of which nobody is told.
+    let mut gone = watched(|_| {});
+    gone.ask(u32::MAX, 1, 5);
+    gone.reader.disconnect();
+    gone.changer.put("file", b"x");
+    gone.lab.pass(Duration::from_secs(6));
+    assert_eq!(gone.lab.server.opens().len(), 0);
+}
+
+#[test]
+fn reads_that_wait_are_bounded_as_all_requests_that_do() {
+    let mut w = watched(|s| s.limits.pending_per_connection_max = 2);
+    let waits = [w.ask(u32::MAX, 1, 0), w.ask(u32::MAX, 1, 0)];
+    let input = waiting(w.end, u32::MAX, w.journal, 1, 0);
+    let refused = w.reader.try_fsctl(w.root, fsctl::READ_USN_JOURNAL, &input, 4096);
+    assert_eq!(refused, Err(NtStatus::INSUFFICIENT_RESOURCES));
+    w.changer.put("file", b"x");
+    for (id, _) in waits {
+        assert_eq!(w.told(id), ["file"]);
     }
 }
