@@ -17,8 +17,10 @@ pub enum VolError {
     Full,
     /// An earlier write failed: what is in memory is ahead of the device, so nothing more is changed.
     Failed,
-    /// Not a volume, or of a version that this program does not know.
+    /// Not a volume.
     Unknown(&'static str),
+    /// A volume of a later version, or with features of one.
+    Later,
     /// There is no change journal.
     NoJournal,
     /// The change journal does not have this any more.
@@ -37,6 +39,7 @@ impl fmt::Display for VolError {
             VolError::Io(e) => write!(f, "{e}"),
             VolError::Corrupt(what) => write!(f, "damaged: {what}"),
             VolError::Full => f.write_str("no room left on the volume"),
+            VolError::Later => f.write_str("a volume of a later version of arden"),
             VolError::NoJournal => f.write_str("the volume has no change journal"),
             VolError::NoRecord => f.write_str("the change journal does not reach back that far"),
             VolError::OverQuota => f.write_str("a quota leaves no room"),
@@ -75,7 +78,9 @@ impl From<VolError> for NtStatus {
             }
             VolError::Io(IoError::ReadOnly) => NtStatus::MEDIA_WRITE_PROTECTED,
             VolError::Refused(_) => NtStatus::INVALID_PARAMETER,
-            VolError::Io(_) | VolError::Failed | VolError::Unknown(_) => NtStatus::INVALID_DEVICE_STATE,
+            VolError::Io(_) | VolError::Failed | VolError::Unknown(_) | VolError::Later => {
+                NtStatus::INVALID_DEVICE_STATE
+            }
         }
     }
 }

@@ -32,13 +32,14 @@ impl Volume {
     }
 
     /// From now on the volume holds what this bit of [`crate::superblock::feature`] stands for: known on the device
-    /// before the first change that needs it.
+    /// before the first change that needs it, in both slots, as a program that cannot read one may take the other.
     pub fn use_feature(&self, bit: u32) -> VolResult<()> {
         let guard = self.lock_checkpoint();
         if self.superblock().features & bit == bit {
             return Ok(());
         }
-        self.change_superblock(&guard, |sb| sb.features |= bit)
+        self.change_superblock(&guard, |sb| sb.features |= bit)?;
+        self.change_superblock(&guard, |_| {})
     }
 
     /// What leads to the tree is on the device as it should be; what was not is written anew. How many places were.
@@ -64,11 +65,13 @@ fn is_at(sb: &Superblock, device: &dyn crate::device::Device, block: u64) -> boo
 mod tests {
     use std::sync::Arc;
 
+    use arden_block::IoResult;
     use arden_wire::FileTime;
 
     use super::*;
     use crate::{
         device::{BLOCK, Device, MemDevice},
+        error::VolError,
         superblock::feature,
         testing::{Files, options, volume_on},
     };
@@ -105,21 +108,85 @@ mod tests {
         }
     }
 
+    /// Version and features as every superblock on the device has them.
+    fn version(device: &MemDevice) -> (u32, u32) {
+        let content = device.content();
+        let last = content.len() / BLOCK - 1;
+        let found = [0, 1, last - 1, last].map(|block| {
+            let bytes = &content[block * BLOCK..][..BLOCK];
+            let features = Superblock::decode(bytes).map_or(0, |sb| sb.features);
+            (u32::from_le_bytes(bytes[8..12].try_into().unwrap()), features)
+        });
+        let newest = *found.iter().max().unwrap();
+        assert!(found.iter().all(|f| *f == newest || f.0 == 0), "{found:?}");
+        newest
+    }
+
     #[test]
     fn a_feature_in_use_makes_version_2_and_stays() {
         let device = Arc::new(MemDevice::new(16 << 20));
         Volume::format(&*device, "f", 6, FileTime(1)).unwrap();
-        let version =
-            |d: &MemDevice| d.content()[8..12].iter().chain(&d.content()[BLOCK + 8..BLOCK + 12]).copied().max();
-        assert_eq!(version(&device), Some(1));
         let vol = volume_on(device.clone());
         vol.use_feature(feature::QUOTAS).unwrap();
         Files::new(&vol).write("a", b"a");
         vol.close().unwrap();
-        assert_eq!(version(&device), Some(2));
         drop(vol);
+        assert_eq!(version(&device), (2, feature::QUOTAS | feature::SEALED_JOURNAL));
         let vol = Volume::open(device, options()).unwrap();
-        assert_eq!(vol.superblock().features, feature::QUOTAS);
+        assert_eq!(vol.superblock().features, feature::QUOTAS | feature::SEALED_JOURNAL);
+    }
+
+    #[test]
+    fn a_volume_of_version_1_is_one_of_version_2_before_its_journal_has_a_sealed_batch() {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        let old = Superblock { features: 0, ..Superblock::plan(16 << 20, 7 << 64, "old", FileTime(1)).unwrap() };
+        old.write(&*device).unwrap();
+        assert_eq!(version(&device), (1, 0));
+        let watched = Arc::new(Ordered { device: device.clone(), journal: old.journal_block });
+        let vol = Volume::open(watched, options()).unwrap();
+        Files::new(&vol).write("a", b"a");
+        vol.close().unwrap();
+        assert_eq!(version(&device), (2, feature::SEALED_JOURNAL));
+    }
+
+    /// Refuses a batch where the superblock does not speak of such yet.
+    struct Ordered {
+        device: Arc<MemDevice>,
+        journal: u64,
+    }
+
+    impl Device for Ordered {
+        fn size_bytes(&self) -> u64 {
+            self.device.size_bytes()
+        }
+        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+            self.device.read(offset, buf)
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+            if offset == self.journal * BLOCK_BYTES {
+                assert_eq!(data[..4], *b"JRN2");
+                assert_eq!(version(&self.device), (2, feature::SEALED_JOURNAL));
+            }
+            self.device.write(offset, data)
+        }
+        fn flush(&self) -> IoResult<()> {
+            self.device.flush()
+        }
+        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+            self.device.discard(offset, len)
+        }
+    }
+
+    #[test]
+    fn a_volume_with_a_feature_that_nobody_knows_here_is_refused_and_says_who_opens_it() {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        let known = Superblock::plan(16 << 20, 8, "later", FileTime(1)).unwrap();
+        known.write(&*device).unwrap();
+        // Of an older generation all is known.
+        let later = Superblock { features: 1 << 31, generation: known.generation + 1, ..known };
+        later.write(&*device).unwrap();
+        let refused = Volume::open(device, options()).err().expect("a refusal");
+        assert!(matches!(refused, VolError::Later), "{refused}");
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub const SIZE_BYTES_MIN: u64 = 8 << 20;
 pub enum Version {
     /// The first.
     V1 = 1,
-    /// Says which features are in use ([`feature`]), so that a program that does not know one keeps away. Written only
-    /// while one is.
+    /// Says which features are in use ([`feature`]), so that a program that does not know one keeps away. Written
+    /// while one is, as it is since batches of the journal are sealed.
     V2 = 2,
 }
 
@@ -47,7 +47,10 @@ pub mod feature {
     /// Reading a file moves its last access, sometimes or always; neither: never.
     pub const ACCESS_RELATIVE: u32 = 8;
     pub const ACCESS_ALWAYS: u32 = 16;
-    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS;
+    /// Batches of the journal have checksums in their blocks: who looks for others finds an empty journal. In use on
+    /// every volume from its first opening on.
+    pub const SEALED_JOURNAL: u32 = 32;
+    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | SEALED_JOURNAL;
 }
 
 /// Where replay begins.
@@ -118,7 +121,7 @@ impl Superblock {
             next_id: 16,
             counters: Counters::default(),
             epoch: FIRST_EPOCH,
-            features: 0,
+            features: feature::SEALED_JOURNAL,
         })
     }
 
@@ -161,7 +164,7 @@ impl Superblock {
         }
         let version = r.u32()?;
         if version != Version::V1 as u32 && version != Version::V2 as u32 {
-            return Err(VolError::Unknown("a volume of a later version"));
+            return Err(VolError::Later);
         }
         let epoch = r.u32()?;
         let id = r.u128()?;
@@ -170,7 +173,7 @@ impl Superblock {
         let level = r.u32()?;
         let features = r.u32()?;
         if features & !feature::KNOWN != 0 {
-            return Err(VolError::Unknown("a volume with features of a later version"));
+            return Err(VolError::Later);
         }
         let start = JournalStart { block: r.u64()?, batch: r.u64()?, previous_sum: r.u64()? };
         let (seq, next_id) = (r.u64()?, r.u64()?);
@@ -237,6 +240,8 @@ impl Superblock {
                 Ok(sb) if best.as_ref().is_none_or(|b| b.generation < sb.generation) => best = Some(sb),
                 Ok(_) => {}
                 Err(e @ VolError::Corrupt(_)) => error = e,
+                // Valid: the other slot is not the newest, whatever it says.
+                Err(VolError::Later) => return Err(VolError::Later),
                 Err(_) => {}
             }
         }

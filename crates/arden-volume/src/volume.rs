@@ -154,6 +154,8 @@ impl Volume {
             device.settle()?;
         }
         let volume = Volume::from_parts(device, sb, parts, options);
+        // Before the first batch, which an earlier program would take for the journal's end.
+        volume.use_feature(feature::SEALED_JOURNAL)?;
         volume.make_root()?;
         volume.collect_orphans()?;
         if let Err(e) = volume.finish_deletions() {

@@ -79,6 +79,9 @@ fn refusal(device: &str, e: VolError) -> AdminError {
             format!("{device}: {why}"),
             "`arden volume create` makes one; what is there now is lost by that",
         ),
+        e @ VolError::Later => {
+            AdminError::new(ErrorKind::Conflict, format!("{device}: {e}"), "update this arden to the one that wrote it")
+        }
         e => AdminError::failed(format!("{device}: {e}"), "see the daemon's log; `arden volume check` says more"),
     }
 }
@@ -250,7 +253,11 @@ impl VolumeAdmin for Volumes {
             let device = self.device(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
             let blank = new.size_bytes.is_some() && new.file.is_some() || is_blank(&*device);
             if !blank && !new.force {
-                let what = if Superblock::read(&*device).is_ok() { "a volume" } else { "something" };
+                let what = if matches!(Superblock::read(&*device), Ok(_) | Err(VolError::Later)) {
+                    "a volume"
+                } else {
+                    "something"
+                };
                 return Err(AdminError::new(
                     ErrorKind::Conflict,
                     format!("{what} is on {} already", record.device()),
