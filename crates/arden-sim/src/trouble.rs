@@ -81,8 +81,10 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
             world.say(rt, || format!("repair {r:?}"));
         }
         6 => {
+            let suffers = || (0..world.shares.len()).any(|i| world.suffers(pool, i));
+            let suffered = suffers();
             let r = pool.scrub().await.map_err(|e| format!("scrub: {e}"))?;
-            let suffers = (0..world.shares.len()).any(|i| world.suffers(pool, i));
+            let suffers = suffered || suffers();
             if r.undecided > 0 || r.lost > 0 && !suffers {
                 return Err(format!("scrub: {r:?}"));
             }

@@ -1,17 +1,23 @@
-//! What a disk that was away gets when it returns, and from where.
+//! What a disk that was away gets when it returns, and from where; what counts when a crash comes meanwhile; and what
+//! an old image of a disk is taken for.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt, SharedBuf};
-use arden_space::{CreateOptions, Layout, Pool, PoolConfig, Provision, Verifier};
+use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, Verifier};
 
 const BLOCKS: u64 = 40;
 
-fn block(byte: u8) -> SharedBuf {
-    let mut b = Buf::new(BLOCK_BYTES as usize);
+fn full(byte: u8, blocks: u64) -> SharedBuf {
+    let mut b = Buf::new((blocks * BLOCK_BYTES) as usize);
     b.fill(byte);
     b.share()
+}
+
+fn block(byte: u8) -> SharedBuf {
+    full(byte, 1)
 }
 
 /// Blocks full of `byte` on a disk.
@@ -67,4 +73,187 @@ fn a_copy_that_returns_is_brought_up_to_date_and_no_other_is_written() {
         })
         .unwrap();
     }
+}
+
+fn config() -> PoolConfig {
+    PoolConfig { tick_ms: 5, busy_ms: 0, ..PoolConfig::default() }
+}
+
+/// One life of a process: `work` runs on the disks to its end, or until `crash_ns`; then power is lost.
+fn life<T: 'static, F: Future<Output = T> + 'static>(
+    disks: &[SimDisk],
+    crash_ns: Option<u64>,
+    work: impl FnOnce(Rt, Vec<SimDisk>) -> F,
+) -> Option<T> {
+    let rt = Rt::virtual_clock(11);
+    let out: Rc<RefCell<Option<T>>> = Rc::default();
+    let (put, future) = (out.clone(), work(rt.clone(), disks.to_vec()));
+    rt.spawn(async move {
+        let v = future.await;
+        *put.borrow_mut() = Some(v);
+    });
+    match crash_ns {
+        Some(at) => rt.run_until_ns(at),
+        None => (1..10_000u64).take_while(|_| out.borrow().is_none()).for_each(|ms| rt.run_until_ns(ms * 1_000_000)),
+    }
+    rt.shutdown();
+    disks.iter().for_each(SimDisk::crash);
+    out.take()
+}
+
+async fn open(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Pool {
+    let here = disks.iter().enumerate().filter(|(i, _)| !without.contains(i));
+    let devices: Vec<Rc<dyn BlockDevice>> = here.map(|(_, d)| d.attach(rt)).collect();
+    Pool::open(rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await.unwrap()
+}
+
+async fn fill(space: &Space, byte: u8) {
+    for i in 0..8 {
+        space.write(i * 9 * BLOCK_BYTES, block(byte), true).await.unwrap();
+    }
+}
+
+async fn expect(space: &Space, byte: u8, what: &str) {
+    for i in 0..8 {
+        let b = space.read(i * 9 * BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(b.iter().all(|&x| x == byte), "{what}: block {} holds {} instead of {byte}", i * 9, b[0]);
+    }
+}
+
+/// Six disks with a mirror `a` on two of them, full of 1, and a mirror `b` of three copies. Which two.
+fn pair_of_six(disks: &[SimDisk]) -> Vec<usize> {
+    life(disks, None, async move |rt, all| {
+        let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+        let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+        let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+        let a = pool.create_space("a", Layout::Mirror2, Some(1), 4096, 256 << 12, Provision::Thin).await.unwrap();
+        let b = pool.create_space("b", Layout::Mirror3, Some(1), 4096, 256 << 12, Provision::Thin).await.unwrap();
+        fill(&a, 1).await;
+        fill(&b, 1).await;
+        let places = pool.space_map(a.id()).unwrap();
+        pool.close().await.unwrap();
+        places[0].1.iter().map(|c| usize::from(c.disk)).collect()
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_crash_while_disks_return_does_not_make_old_images_of_them() {
+    for step in 0..100u64 {
+        let (crash_ns, while_open) = (step / 2 * 80_000, step % 2 == 1);
+        let d: Vec<SimDisk> = (0..6).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 9000 + step * 10 + i)).collect();
+        let pair = pair_of_six(&d);
+        let away = pair.clone();
+        life(&d, None, async move |rt, all| {
+            let pool = open(&rt, &all, &away).await;
+            fill(&pool.space_named("b").unwrap(), 2).await;
+            pool.close().await.unwrap();
+        })
+        .unwrap();
+        let returned = pair.clone();
+        life(&d, Some(crash_ns + if while_open { 20_000_000 } else { 0 }), async move |rt, all| {
+            let pool = open(&rt, &all, if while_open { &returned } else { &[] }).await;
+            rt.sleep_until_ns(20_000_000).await;
+            for &i in returned.iter().filter(|_| while_open) {
+                pool.return_disk(all[i].attach(&rt)).await.unwrap();
+            }
+            rt.sleep_ns(1_000_000_000).await;
+        });
+        life(&d, None, async move |rt, all| {
+            let what = format!("crash at {crash_ns}, returned while open: {while_open}");
+            let pool = open(&rt, &all, &[]).await;
+            expect(&pool.space_named("a").unwrap(), 1, &what).await;
+            expect(&pool.space_named("b").unwrap(), 2, &what).await;
+            pool.resync().await.unwrap();
+            let scrub = pool.scrub().await.unwrap();
+            assert_eq!((scrub.undecided, scrub.lost), (0, 0), "{what}");
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn an_old_image_of_a_disk_is_recognised_wherever_a_crash_comes() {
+    for step in 0..40u64 {
+        let crash_ns = step * 100_000;
+        let d: Vec<SimDisk> = (0..6).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 9900 + step * 10 + i)).collect();
+        let pair = pair_of_six(&d);
+        let old = pair[(step % 2) as usize];
+        let image = d[old].peek(0, d[old].info().size_bytes as usize);
+        life(&d, None, async move |rt, all| {
+            let pool = open(&rt, &all, &[]).await;
+            fill(&pool.space_named("a").unwrap(), 2).await;
+            pool.close().await.unwrap();
+        })
+        .unwrap();
+        life(&d, None, async move |rt, all| {
+            let mut b = Buf::new(image.len());
+            b.copy_from_slice(&image);
+            all[old].attach(&rt).write(0, b.share(), true).await.unwrap();
+        })
+        .unwrap();
+        life(&d, Some(crash_ns), async move |rt, all| {
+            let _pool = open(&rt, &all, &[]).await;
+            rt.sleep_ns(1_000_000_000).await;
+        });
+        life(&d, None, async move |rt, all| {
+            let what = format!("crash at {crash_ns}, an old image of {old}");
+            let pool = open(&rt, &all, &[]).await;
+            let a = pool.space_named("a").unwrap();
+            expect(&a, 2, &what).await;
+            pool.resync().await.unwrap();
+            assert!(pool.out_of_date().is_empty(), "{what}");
+            let other = pair[1 - (step % 2) as usize];
+            pool.report_failure(other as u16).await.unwrap();
+            expect(&a, 2, &format!("{what}, without {other}")).await;
+        })
+        .unwrap();
+    }
+}
+
+/// The group's copies differ where a crash came between them, and are made equal only when it can be written again:
+/// scrub said of them that nobody knows which is right.
+#[test]
+fn a_scrub_says_nothing_of_differences_in_a_group_that_waits_for_its_disks() {
+    let (mut differed, mut lost) = (0, 0);
+    for step in 0..12u64 {
+        let d: Vec<SimDisk> = (0..6).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 9500 + step * 10 + i)).collect();
+        let on = life(&d, None, async move |rt, all| {
+            let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+            let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+            let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+            let a = pool.create_space("a", Layout::Mirror2, Some(2), 4096, 64 << 12, Provision::Thin).await.unwrap();
+            // For more copies of the log.
+            pool.create_space("b", Layout::DualParity, Some(6), 4096, 4096, Provision::Thin).await.unwrap();
+            a.write(0, full(1, 64), true).await.unwrap();
+            let places = pool.space_map(a.id()).unwrap();
+            pool.close().await.unwrap();
+            places[0].1.iter().map(|c| usize::from(c.disk)).collect::<Vec<_>>()
+        })
+        .unwrap();
+        life(&d, Some(20_000_000 + step * 100_000), async move |rt, all| {
+            let pool = open(&rt, &all, &[]).await;
+            rt.sleep_until_ns(19_900_000).await;
+            let _ = pool.space_named("a").unwrap().write(0, full(2, 64), false).await;
+            rt.sleep_ns(1_000_000_000).await;
+        });
+        let copies = |disk: usize| (places(&d[disk], 1).len(), places(&d[disk], 2).len());
+        differed += u64::from(copies(on[0]) != copies(on[1]));
+        let away = on[2..].to_vec();
+        lost += life(&d, None, async move |rt, all| {
+            let pool = open(&rt, &all, &away).await;
+            let scrub = pool.scrub().await.unwrap();
+            assert_eq!(scrub.undecided, 0, "step {step}");
+            scrub.lost
+        })
+        .unwrap();
+        life(&d, None, async move |rt, all| {
+            let pool = open(&rt, &all, &[]).await;
+            pool.space_named("a").unwrap().read(0, 4096).await.unwrap();
+            let scrub = pool.scrub().await.unwrap();
+            assert_eq!((scrub.undecided, scrub.lost), (0, 0), "step {step}: all disks are back");
+        })
+        .unwrap();
+    }
+    assert!(differed > 0 && lost > 0, "copies differed {differed} times, {lost} ranges were out of reach");
 }

@@ -84,6 +84,27 @@ fn a_group_that_waits_for_its_disks_is_not_moved() {
     }
 }
 
+/// Disks returned in an opening that a crash ended before their own labels said so: the next one took them for old
+/// images, and what they alone held for out of date.
+#[test]
+fn disks_that_return_in_an_opening_cut_short_are_no_old_images() {
+    for seed in [42_001_053, 43_000_740, 43_001_485] {
+        if let Err(f) = run_pool_seed(seed, false) {
+            panic!("seed {seed}: {}", f.what);
+        }
+    }
+}
+
+/// What a crash left different in a group that waits for its disks counted as damage that nobody can decide.
+#[test]
+fn a_scrub_compares_nothing_in_a_group_that_waits() {
+    for seed in [43_000_992, 50_001_509] {
+        if let Err(f) = run_pool_seed(seed, false) {
+            panic!("seed {seed}: {}", f.what);
+        }
+    }
+}
+
 /// A write that a crash left on one copy only was read, and lost with the next crash.
 #[test]
 fn mirror_crash_then_read_then_crash_without_the_first_disk() {

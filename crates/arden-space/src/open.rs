@@ -206,17 +206,17 @@ impl Pool {
         let patches = pool.replay(log)?;
         pool.register_patches(&patches);
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
-        pool.settle_members(&forget, &apart);
+        let back = pool.settle_members(&forget, &apart);
         pool.rebuild_runtime();
         pool.register_patches(&patches);
-        pool.put_log_in_place(&old_journal, end).await?;
+        pool.put_log_in_place(&old_journal, end, &back).await?;
         pool.start_background();
         Ok(pool)
     }
 
     /// What the log held goes to its place, or to the new log, before the map forgets the old
-    /// one; a crash until then replays the old log once more.
-    async fn put_log_in_place(&self, old: &JournalRec, end: u64) -> SpaceResult<()> {
+    /// one; a crash until then replays the old log once more. `back` are disks that returned.
+    async fn put_log_in_place(&self, old: &JournalRec, end: u64, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
         self.0.journal.reset(old);
         self.0.opening.set(true);
         // Nothing is written before every disk that is here knows of this opening and of what
@@ -225,6 +225,9 @@ impl Pool {
         // call equal what we leave half done.
         self.mark_logged();
         self.commit().await?;
+        if !back.is_empty() {
+            self.take_into_use(back).await?;
+        }
         let applied = self.apply_all().await;
         self.forget_patches();
         self.carry_over(old, end, applied).await?;
@@ -346,13 +349,13 @@ impl Pool {
         JournalRec { log_id: self.0.rt.random_u64(), disks: chosen, size_bytes: size, start_pos: 0, start_seq: 1 }
     }
 
-    /// Marks who is away, and takes back who returned.
-    fn settle_members(&self, forget: &[u16], apart: &[u16]) {
-        let present: Vec<u16> = self.0.disks.borrow().keys().copied().collect();
-        let all: Vec<(u16, DiskState, bool)> =
-            self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state, d.retire)).collect();
-        for (i, state, retire) in all {
-            let here = present.contains(&i);
+    /// Marks who is away; gives those who returned, which are read and written from now on.
+    fn settle_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
+        let all: Vec<(u16, DiskState)> = self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state)).collect();
+        let mut back = Vec::new();
+        for (i, state) in all {
+            let disk = self.disk(i);
+            let here = disk.is_some();
             if !here && state != DiskState::Missing {
                 self.event(format!("disk {i} is missing"));
                 self.mark_missing(i);
@@ -361,14 +364,28 @@ impl Pool {
                 self.0.missing_since.borrow_mut().insert(i, now);
             } else if state == DiskState::Missing {
                 self.event(format!("disk {i} is back"));
-                if let Some(d) = self.0.map.borrow_mut().disks.get_mut(&i) {
-                    d.state = if retire { DiskState::Retiring } else { DiskState::Active };
-                }
+                back.extend(disk);
             }
         }
         forget.iter().for_each(|&i| self.distrust(i, false));
         apart.iter().for_each(|&i| self.distrust(i, true));
         self.outdate_absent();
+        back
+    }
+
+    /// The map says of disks that returned that they are in use. A map before it, which did not
+    /// say so yet, has to be on them: whoever is in use and has a label older than what every disk
+    /// in use had is an old image that was put back, and all of it is out of date. A disk that is
+    /// behind because a crash came before its label was written must not look like one.
+    async fn take_into_use(&self, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
+        for d in back {
+            let stayed = d.online.get() && self.disk(d.index).is_some_and(|now| Rc::ptr_eq(&now, d));
+            let mut map = self.0.map.borrow_mut();
+            if let Some(r) = map.disks.get_mut(&d.index).filter(|r| stayed && r.state == DiskState::Missing) {
+                r.state = if r.retire { DiskState::Retiring } else { DiskState::Active };
+            }
+        }
+        self.commit().await
     }
 
     /// Everything on the disk is out of date; with `keep_last` what it alone has is not: then
@@ -549,18 +566,16 @@ impl Pool {
                 return Err(SpaceError::Refused(format!("disk {index} is smaller than it was")));
             }
         }
-        let disk = DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms);
-        self.0.disks.borrow_mut().insert(index, Rc::new(disk));
+        let disk = Rc::new(DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+        self.0.disks.borrow_mut().insert(index, disk.clone());
         self.0.missing_since.borrow_mut().remove(&index);
-        if let Some(d) = self.0.map.borrow_mut().disks.get_mut(&index) {
-            d.state = if d.retire { DiskState::Retiring } else { DiskState::Active };
-        }
         if apart {
             self.distrust(index, true);
         }
         self.outdate_absent();
         self.event(format!("disk {index} is back"));
         self.commit().await?;
+        self.take_into_use(&[disk]).await?;
         self.0.work.notify_all();
         Ok(index)
     }

@@ -19,6 +19,7 @@ pub struct ScrubReport {
     pub healed: u64,
     /// Ranges whose copies differ with no majority: the checksums above decide on read.
     pub undecided: u64,
+    /// Ranges of which nothing could be read; they may be on disks that are away.
     pub lost: u64,
 }
 
@@ -81,6 +82,9 @@ impl Space {
 
     async fn scrub_region(&self, part: Part, report: &mut ScrubReport) -> SpaceResult<()> {
         let copies = self.rt.shape.layout.copies();
+        // Nothing is written to a group that waits for its disks. What a crash left different in it is made equal
+        // when they are back: until then it says nothing.
+        let waits = !self.group_serves(part.group);
         // Piece by piece: which copies there are differs from column to column.
         let mut steps = Vec::new();
         for p in pieces(&self.rt.shape, part.at, part.len) {
@@ -107,7 +111,7 @@ impl Space {
                 continue;
             };
             let same = all.iter().all(|b| b[..] == first[..]);
-            if same && !failed {
+            if same && !failed || waits {
                 continue;
             }
             let mut votes: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -160,6 +164,9 @@ impl Space {
                 report.lost += 1;
                 return Ok(());
             }
+            if !self.group_serves(group) {
+                return Ok(());
+            }
             for i in unread {
                 if let Some(v) = &whole[i] {
                     self.refresh_unit(group, slot, i, 0, &Buf::copy_of(v)).await;
@@ -168,7 +175,7 @@ impl Space {
             }
             return Ok(());
         }
-        if consistent(&columns, shape.data_columns(), len) {
+        if consistent(&columns, shape.data_columns(), len) || !self.group_serves(group) {
             return Ok(());
         }
         // With two parities one wrong column gives itself away: without it all fits.
