@@ -114,8 +114,16 @@ impl Volume {
         self.options.blocks.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
     }
 
-    /// Writes whole blocks to reserved places; `data` is padded with zeros.
-    fn write_blocks(&self, reserved: &Reserved<'_>, file_block: u64, data: &[u8]) -> VolResult<Vec<Extent>> {
+    /// Writes whole blocks to reserved places; `data` is padded with zeros. What is small, and so maybe soon read, stays in
+    /// memory; a stream would only push others out.
+    fn write_blocks(
+        &self,
+        reserved: &Reserved<'_>,
+        file_block: u64,
+        data: &[u8],
+        small: bool,
+    ) -> VolResult<Vec<Extent>> {
+        let cache = self.options.blocks.as_ref().filter(|_| small);
         let mut out = Vec::with_capacity(reserved.runs.len());
         let (mut at, mut block) = (0, file_block);
         for run in &reserved.runs {
@@ -132,7 +140,11 @@ impl Volume {
             };
             let sums: Vec<u64> = bytes.chunks_exact(BLOCK).map(xxh3_64).collect();
             self.device.write(run.start * B, bytes)?;
-            out.push(Extent { file_block: block, dev_block: run.start, birth: 0, sums });
+            let extent = Extent { file_block: block, dev_block: run.start, birth: 0, sums };
+            if let Some(cache) = cache {
+                cache.keep(self.serial, &extent, bytes);
+            }
+            out.push(extent);
             at = end;
             block += run.len;
         }
@@ -247,7 +259,7 @@ impl<'a> Target<'a> {
         let reserved = vol.reserve(blocks.end - blocks.start)?;
         let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
         let bytes = &data[(from - offset) as usize..(to - offset) as usize];
-        let extents = vol.write_blocks(&reserved, blocks.start, bytes)?;
+        let extents = vol.write_blocks(&reserved, blocks.start, bytes, false)?;
         Ok(Ahead { blocks, reserved, extents })
     }
 
@@ -598,7 +610,7 @@ impl Volume {
         let mut fresh = Vec::new();
         for (start, bytes) in &groups {
             let reserved = self.reserve(bytes.len() as u64 / B)?;
-            fresh.extend(self.write_blocks(&reserved, *start, bytes)?);
+            fresh.extend(self.write_blocks(&reserved, *start, bytes, bytes.len() < DIRECT_BYTES_MIN)?);
             held.push(reserved);
         }
         let mut t = self.begin();

@@ -1,9 +1,12 @@
 //! Opaque state that whoever opens files wants back after a crash, in the volume and by the same group commit as the
 //! files themselves. Refuses to know what it means.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use arden_store::{
@@ -11,6 +14,7 @@ use arden_store::{
     store::Result,
 };
 use arden_wire::NtStatus;
+use parking_lot::Mutex;
 
 use crate::{
     error::{VolError, VolResult},
@@ -84,6 +88,9 @@ impl Volume {
 /// The handles of a volume as the store of persistent opens.
 pub struct VolumeHandles {
     vol: Arc<Volume>,
+    /// What was put under keys that the volume does not have, since the last commit: what is removed before the next one,
+    /// like an open that is closed in the same message, never gets there, and nobody has to wait for it.
+    fresh: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// The last operation that changed something here.
     last: AtomicU64,
     /// Something could not be put: the next commit fails.
@@ -92,11 +99,45 @@ pub struct VolumeHandles {
 
 impl VolumeHandles {
     pub fn new(vol: Arc<Volume>) -> Arc<VolumeHandles> {
-        Arc::new(VolumeHandles { vol, last: AtomicU64::new(0), failed: AtomicBool::new(false) })
+        Arc::new(VolumeHandles {
+            vol,
+            fresh: Mutex::default(),
+            last: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        })
     }
-}
 
-impl VolumeHandles {
+    /// Whether the volume has the key, or nobody can tell.
+    fn has(&self, of: &[u8]) -> bool {
+        self.vol.reading().get(&key(of, 0)).map_or(true, |v| v.is_some())
+    }
+
+    /// One operation with all that is fresh and what comes after it.
+    fn change(&self, fresh: &mut BTreeMap<Vec<u8>, Vec<u8>>, changes: &[HandleChange]) {
+        let first = fresh.iter().map(|(k, v)| (k.as_slice(), Some(v.as_slice())));
+        let then = changes.iter().map(|c| match c {
+            HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
+            HandleChange::Remove { key } => (key.as_slice(), None),
+        });
+        match self.vol.change_handles(first.chain(then)) {
+            Ok(seq) => {
+                self.last.fetch_max(seq, Ordering::AcqRel);
+            }
+            Err(e) => {
+                tracing::error!("the state of open handles is not kept: {e}");
+                self.failed.store(true, Ordering::Release);
+            }
+        }
+        fresh.clear();
+    }
+
+    fn write_fresh(&self) {
+        let mut fresh = self.fresh.lock();
+        if !fresh.is_empty() {
+            self.change(&mut fresh, &[]);
+        }
+    }
+
     fn check_kept(&self) -> Result<()> {
         if self.failed.swap(false, Ordering::AcqRel) { Err(NtStatus::INSUFFICIENT_RESOURCES) } else { Ok(()) }
     }
@@ -111,26 +152,33 @@ impl HandleStore for VolumeHandles {
     }
 
     fn put(&self, changes: Vec<HandleChange>) {
-        let done = self.vol.change_handles(changes.iter().map(|c| match c {
-            HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
-            HandleChange::Remove { key } => (key.as_slice(), None),
-        }));
-        match done {
-            Ok(seq) => {
-                self.last.fetch_max(seq, Ordering::AcqRel);
+        let mut fresh = self.fresh.lock();
+        let stays_here = |c: &HandleChange| match c {
+            HandleChange::Put { key, value } => {
+                fresh.contains_key(key)
+                    || value.len() <= HANDLE_BYTES_MAX && key.len() <= KEY_BYTES_MAX && !self.has(key)
             }
-            Err(e) => {
-                tracing::error!("the state of open handles is not kept: {e}");
-                self.failed.store(true, Ordering::Release);
-            }
+            HandleChange::Remove { key } => fresh.contains_key(key),
+        };
+        if !changes.iter().all(stays_here) {
+            return self.change(&mut fresh, &changes);
+        }
+        for change in changes {
+            match change {
+                HandleChange::Put { key, value } => fresh.insert(key, value),
+                HandleChange::Remove { key } => fresh.remove(&key),
+            };
         }
     }
 
     fn has_uncommitted(&self) -> bool {
-        self.last.load(Ordering::Acquire) > self.vol.progress().1 || self.failed.load(Ordering::Acquire)
+        !self.fresh.lock().is_empty()
+            || self.last.load(Ordering::Acquire) > self.vol.progress().1
+            || self.failed.load(Ordering::Acquire)
     }
 
     fn commit(&self) -> Result<()> {
+        self.write_fresh();
         self.check_kept()?;
         Ok(self.vol.commit_to(self.last.load(Ordering::Acquire))?)
     }
@@ -140,10 +188,70 @@ impl HandleStore for VolumeHandles {
     }
 
     fn commit_later(&self, files: bool, done: Committed) {
+        self.write_fresh();
         if let Err(e) = self.check_kept() {
             return done(Err(e));
         }
         let seq = if files { self.vol.progress().0 } else { self.last.load(Ordering::Acquire) };
         self.vol.commit_later(seq, Box::new(move |r| done(r.map_err(NtStatus::from))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::volume;
+
+    fn put(key: &[u8], value: &[u8]) -> HandleChange {
+        HandleChange::Put { key: key.into(), value: value.into() }
+    }
+
+    fn remove(key: &[u8]) -> HandleChange {
+        HandleChange::Remove { key: key.into() }
+    }
+
+    #[test]
+    fn what_is_removed_before_the_next_commit_never_gets_to_the_volume() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol.clone());
+        let before = vol.progress().0;
+        handles.put(vec![put(b"o1", b"open")]);
+        handles.put(vec![put(b"l1", b"lease"), put(b"o1", b"changed")]);
+        assert!(handles.has_uncommitted(), "whoever is told of it has to wait");
+        handles.put(vec![remove(b"o1"), remove(b"l1")]);
+        assert!(!handles.has_uncommitted() && vol.progress().0 == before);
+        handles.commit().unwrap();
+        assert!(handles.load().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_was_committed_is_changed_at_once_and_in_order() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol.clone());
+        handles.put(vec![put(b"o1", b"open")]);
+        handles.commit().unwrap();
+        assert!(!handles.has_uncommitted());
+        assert_eq!(handles.load().unwrap(), [(b"o1".to_vec(), b"open".to_vec())]);
+        handles.put(vec![put(b"o2", b"two")]);
+        // One operation with what was put before.
+        let before = vol.progress().0;
+        handles.put(vec![put(b"o1", b"broken"), put(b"o3", b"three")]);
+        assert_eq!(vol.progress().0, before + 1);
+        let all = |n: &[(&[u8], &[u8])]| n.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect::<Vec<_>>();
+        assert_eq!(handles.load().unwrap(), all(&[(b"o1", b"broken"), (b"o2", b"two"), (b"o3", b"three")]));
+        handles.put(vec![remove(b"o1"), remove(b"o2")]);
+        assert!(handles.has_uncommitted(), "the volume has it, so that it is gone is a change");
+        handles.commit().unwrap();
+        assert_eq!(handles.load().unwrap(), all(&[(b"o3", b"three")]));
+        assert_eq!(VolumeHandles::new(vol).load().unwrap(), all(&[(b"o3", b"three")]));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_fails_the_commit() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol);
+        handles.put(vec![put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
+        assert!(handles.has_uncommitted() && handles.commit().is_err());
+        assert!(handles.commit().is_ok() && handles.load().unwrap().is_empty());
     }
 }
