@@ -78,7 +78,9 @@ fn once(open: impl Fn(How) -> Result<Box<dyn Target>>, bytes: u64, round: usize,
 
 pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     let bytes = plan.stream_bytes;
-    let server = servers::arden_on_volume(&plan.arden, dir, VOLUME_DISK_BYTES, &[("test", None)])?;
+    // The files of both SMB ways, the space and what two rounds hold at once lie on each disk of the mirror.
+    let disk_bytes = VOLUME_DISK_BYTES.max(12 * bytes);
+    let server = servers::arden_on_volume(&plan.arden, dir, disk_bytes, &[("test", None)])?;
     servers::settings(&plan.arden, dir, &["--signing-required=false"])?;
     servers::mirror(&plan.arden, dir, SPACE, bytes)?;
     let home = Home { state: dir.join("state"), program: None };
