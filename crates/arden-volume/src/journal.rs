@@ -91,9 +91,18 @@ impl Journal {
         (s.next, s.used)
     }
 
-    /// The checkpoint whose position had `used` is durable.
-    pub fn trim(&self, used: u64) {
-        self.state.lock().used -= used;
+    /// The checkpoint whose position had `used`, of all operations up to `seq`, is durable. Those that still wait need not
+    /// be written any more: where nobody asked for a commit, what waits would else only grow.
+    pub fn trim(&self, used: u64, seq: u64) {
+        let mut s = self.state.lock();
+        s.used -= used;
+        let held = s.ends.partition_point(|(_, number)| *number <= seq);
+        if let Some((cut, _)) = s.ends[..held].last().copied() {
+            s.pending.drain(..cut);
+            s.ends.drain(..held);
+            s.ends.iter_mut().for_each(|(end, _)| *end -= cut);
+            s.data &= !s.ends.is_empty();
+        }
     }
 
     /// Turns what waits into batches with places, all of which are flushed together, with the data that they speak of.
@@ -299,4 +308,31 @@ pub fn each(payload: &[u8], f: &mut dyn FnMut(u64, &[u8]) -> VolResult<()>) -> V
         f(seq, r.bytes(n)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::{
+        device::MemDevice,
+        testing::{Files, volume, volume_on},
+    };
+
+    #[test]
+    fn what_a_checkpoint_holds_waits_for_the_journal_no_longer() {
+        let (device, vol) = volume(8 << 20);
+        let files = Files::new(&vol);
+        // More than the ring has, and nobody asks for a commit.
+        for i in 0..200u8 {
+            files.write("file", &[i; 32 << 10]);
+            assert!(vol.journal.fullness() < 1000, "after {i}");
+        }
+        let found = Files::new(&volume_on(Arc::new(MemDevice::holding(device.content())))).read("file");
+        assert!(found.iter().all(|b| *b == found[0]), "a crash leaves what some checkpoint had");
+        assert_eq!(vol.sync(), Ok(()));
+        let after = volume_on(Arc::new(MemDevice::holding(device.content())));
+        assert_eq!(Files::new(&after).read("file"), [199; 32 << 10]);
+        assert_eq!(vol.progress().0, vol.progress().1);
+    }
 }

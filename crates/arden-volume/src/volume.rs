@@ -446,7 +446,7 @@ impl Volume {
             }
         }
         *self.superblock.lock() = sb;
-        self.journal.trim(used);
+        self.journal.trim(used, seq);
         *unfinished = None;
         self.now_durable(seq);
         if !self.options.background {
