@@ -22,14 +22,13 @@ use crate::{
     kv::{Txn, View},
     read::Parts,
     subject::Subject,
-    tree::Val,
     volume::Volume,
 };
 
 /// A file has at most this many bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 46;
 /// Writes of at least this much go to the device at once; smaller ones through the journal.
-const DIRECT_BYTES_MIN: usize = 64 << 10;
+pub(crate) const DIRECT_BYTES_MIN: usize = 64 << 10;
 /// A write of up to this many bytes is one operation on every volume; how much more is, the journal decides.
 const WRITE_BYTES_MIN: usize = 16 << 20;
 const WRITE_BYTES_MAX: usize = 1 << 30;
@@ -93,7 +92,7 @@ impl Volume {
         ((self.journal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
     }
 
-    fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
+    pub(crate) fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
         let runs = self.alloc.lock().reserve_data(blocks, EXTENT_BLOCKS_MAX)?;
         Ok(Reserved { vol: self, runs })
     }
@@ -114,16 +113,8 @@ impl Volume {
         self.options.blocks.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
     }
 
-    /// Writes whole blocks to reserved places; `data` is padded with zeros. What is small, and so maybe soon read, stays in
-    /// memory; a stream would only push others out.
-    fn write_blocks(
-        &self,
-        reserved: &Reserved<'_>,
-        file_block: u64,
-        data: &[u8],
-        small: bool,
-    ) -> VolResult<Vec<Extent>> {
-        let cache = self.options.blocks.as_ref().filter(|_| small);
+    /// Writes whole blocks to reserved places; `data` is padded with zeros.
+    fn write_blocks(&self, reserved: &Reserved<'_>, file_block: u64, data: &[u8]) -> VolResult<Vec<Extent>> {
         let mut out = Vec::with_capacity(reserved.runs.len());
         let (mut at, mut block) = (0, file_block);
         for run in &reserved.runs {
@@ -140,11 +131,7 @@ impl Volume {
             };
             let sums: Vec<u64> = bytes.chunks_exact(BLOCK).map(xxh3_64).collect();
             self.device.write(run.start * B, bytes)?;
-            let extent = Extent { file_block: block, dev_block: run.start, birth: 0, sums };
-            if let Some(cache) = cache {
-                cache.keep(self.serial, &extent, bytes);
-            }
-            out.push(extent);
+            out.push(Extent { file_block: block, dev_block: run.start, birth: 0, sums });
             at = end;
             block += run.len;
         }
@@ -259,7 +246,7 @@ impl<'a> Target<'a> {
         let reserved = vol.reserve(blocks.end - blocks.start)?;
         let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
         let bytes = &data[(from - offset) as usize..(to - offset) as usize];
-        let extents = vol.write_blocks(&reserved, blocks.start, bytes, false)?;
+        let extents = vol.write_blocks(&reserved, blocks.start, bytes)?;
         Ok(Ahead { blocks, reserved, extents })
     }
 
@@ -552,94 +539,7 @@ fn zero_edges(offset: u64, end: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
     out
 }
 
-/// A stream whose only block is this small stays in the tree.
-const STAYS_BYTES_MAX: usize = 1024;
-/// Blocks given a place in one operation.
-const SETTLE_BLOCKS_MAX: usize = 1024;
-
 impl Volume {
-    /// Gives blocks that lie in the tree a place on the device, those of all streams.
-    pub(crate) fn settle_blocks(&self) -> VolResult<()> {
-        let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
-        for (sid, ino) in dirty {
-            let Some(file) = self.file_for_settling(ino) else { return Ok(()) };
-            let _lock = file.data.write();
-            match self.settle_stream(sid, false) {
-                Ok(()) => {}
-                // They stay where they are.
-                Err(VolError::Full) => return Ok(()),
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
-    /// The same for one stream; the caller has its data locked.
-    pub(crate) fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
-        loop {
-            let (start, end) = (keys::two(keys::BLOCK, sid, 0), keys::end_of(keys::BLOCK, sid));
-            let found = self.reading().collect(&start, &end, SETTLE_BLOCKS_MAX)?;
-            let stays =
-                !all && found.len() == 1 && found[0].1.len() <= STAYS_BYTES_MAX && keys::second(&found[0].0) == 0;
-            let last = stays || found.len() < SETTLE_BLOCKS_MAX;
-            let done = if stays || found.is_empty() { Vec::new() } else { found };
-            if !self.settle_some(sid, &done, last)? || last {
-                return Ok(());
-            }
-        }
-    }
-
-    /// False when something took the blocks away meanwhile.
-    fn settle_some(&self, sid: u64, found: &[(Vec<u8>, Val)], last: bool) -> VolResult<bool> {
-        let mut groups: Vec<(u64, Vec<u8>)> = Vec::new();
-        for (key, value) in found {
-            let block = keys::second(key);
-            match groups.last_mut() {
-                Some((start, bytes)) if *start + bytes.len() as u64 / B == block => {
-                    bytes.extend_from_slice(value);
-                    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
-                }
-                _ => {
-                    let mut bytes = value.to_vec();
-                    bytes.resize(BLOCK, 0);
-                    groups.push((block, bytes));
-                }
-            }
-        }
-        let mut held = Vec::new();
-        let mut fresh = Vec::new();
-        for (start, bytes) in &groups {
-            let reserved = self.reserve(bytes.len() as u64 / B)?;
-            fresh.extend(self.write_blocks(&reserved, *start, bytes, bytes.len() < DIRECT_BYTES_MIN)?);
-            held.push(reserved);
-        }
-        let mut t = self.begin();
-        for (key, value) in found {
-            if t.get(key)?.as_deref() != Some(&**value) {
-                return Ok(false);
-            }
-            t.delete(key.clone());
-        }
-        t.counters.resident -= found.len() as i64;
-        for e in &fresh {
-            t.unmap_device(sid, e.file_block, e.end())?;
-            t.map_fresh(sid, e);
-        }
-        held.iter().flat_map(|h| &h.runs).for_each(|r| t.enter(*r));
-        t.data = !fresh.is_empty();
-        if last {
-            t.dirty.push((sid, None));
-        }
-        if fresh.is_empty() {
-            // Nothing durable changes.
-            t.core.dirty.remove(&sid);
-            return Ok(true);
-        }
-        t.commit()?;
-        held.iter_mut().for_each(|h| h.runs.clear());
-        Ok(true)
-    }
-
     /// Takes a file or stream without a name away, in as many operations as it needs.
     pub(crate) fn delete_orphan(&self, ino: u64) -> VolResult<()> {
         loop {

@@ -4,7 +4,7 @@
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
-//! nobody waits for), `extents`, `cache`, `data` and `read` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
+//! nobody waits for), `extents`, `cache`, `data`, `read` and `settle` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
 //! `FileStore`), `quota`, `usn` and `usnwatch` (the change journal), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ mod read;
 mod repair;
 mod scrub;
 mod security;
+mod settle;
 mod snapshot;
 mod store;
 mod subject;

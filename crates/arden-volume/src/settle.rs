@@ -1,0 +1,187 @@
+//! Giving blocks that lie in the tree a place on the device, many at once: before a checkpoint, and before blocks are
+//! shared. Owns which stay in the tree.
+
+use arden_block::BLOCK_BYTES;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    data::DIRECT_BYTES_MIN,
+    device::BLOCK,
+    error::{VolError, VolResult},
+    inode::{EXTENT_BLOCKS_MAX, Extent},
+    keys,
+    kv::View,
+    tree::Val,
+    volume::Volume,
+};
+
+const B: u64 = BLOCK_BYTES;
+/// A stream whose only block is this small stays in the tree.
+const STAYS_BYTES_MAX: usize = 1024;
+/// Blocks given a place in one operation.
+const SETTLE_BLOCKS_MAX: usize = 1024;
+/// Streams that share one operation, and blocks that such a stream has at most.
+const STREAMS_TOGETHER: usize = 64;
+const BLOCKS_TOGETHER: usize = SETTLE_BLOCKS_MAX / STREAMS_TOGETHER;
+
+/// Blocks of one stream that get a place.
+struct Settling {
+    sid: u64,
+    /// As they are in the tree.
+    found: Vec<(Vec<u8>, Val)>,
+    /// The stream has none in the tree afterwards, but what stays there.
+    last: bool,
+}
+
+impl Volume {
+    /// Gives blocks that lie in the tree a place on the device, those of all streams.
+    pub(crate) fn settle_blocks(&self) -> VolResult<()> {
+        let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
+        for some in dirty.chunks(STREAMS_TOGETHER) {
+            let settled = self.settle_small(some).and_then(|left| self.settle_each(&left));
+            match settled {
+                Ok(true) => {}
+                // The volume goes away; or where there is no room, they stay where they are.
+                Ok(false) | Err(VolError::Full) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Small streams together: to the device one write is much cheaper than one for each. Gives those that are left: large
+    /// ones, and those that somebody uses right now.
+    fn settle_small(&self, streams: &[(u64, u64)]) -> VolResult<Vec<(u64, u64)>> {
+        let files: Vec<_> = streams.iter().filter_map(|(_, ino)| self.file_for_settling(*ino)).collect();
+        if files.len() < streams.len() {
+            return Ok(streams.to_vec());
+        }
+        // Never waits with locks in hand.
+        let locks: Vec<_> = files.iter().map(|file| file.data.try_write()).collect();
+        let (mut small, mut left) = (Vec::new(), Vec::new());
+        for (stream, lock) in streams.iter().zip(&locks) {
+            let found = match lock {
+                Some(_) => Some(self.blocks_to_settle(stream.0, false, BLOCKS_TOGETHER + 1)?),
+                None => None,
+            };
+            match found {
+                Some(found) if found.found.len() <= BLOCKS_TOGETHER => small.push(found),
+                _ => left.push(*stream),
+            }
+        }
+        if !self.settle_some(&small)? {
+            return Ok(streams.to_vec());
+        }
+        Ok(left)
+    }
+
+    /// False when the volume goes away.
+    fn settle_each(&self, streams: &[(u64, u64)]) -> VolResult<bool> {
+        for (sid, ino) in streams {
+            let Some(file) = self.file_for_settling(*ino) else { return Ok(false) };
+            let _lock = file.data.write();
+            self.settle_stream(*sid, false)?;
+        }
+        Ok(true)
+    }
+
+    /// The same for one stream; the caller has its data locked.
+    pub(crate) fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
+        loop {
+            let found = self.blocks_to_settle(sid, all, SETTLE_BLOCKS_MAX)?;
+            let last = found.last;
+            if !self.settle_some(&[found])? || last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first `max` blocks of a stream; `all`: also what may stay.
+    fn blocks_to_settle(&self, sid: u64, all: bool, max: usize) -> VolResult<Settling> {
+        let (start, end) = (keys::two(keys::BLOCK, sid, 0), keys::end_of(keys::BLOCK, sid));
+        let found = self.reading().collect(&start, &end, max)?;
+        let stays = !all && found.len() == 1 && found[0].1.len() <= STAYS_BYTES_MAX && keys::second(&found[0].0) == 0;
+        let last = stays || found.len() < max;
+        Ok(Settling { sid, found: if stays { Vec::new() } else { found }, last })
+    }
+
+    /// False when something took blocks away meanwhile.
+    fn settle_some(&self, streams: &[Settling]) -> VolResult<bool> {
+        let blocks: usize = streams.iter().map(|s| s.found.len()).sum();
+        let mut bytes = Vec::with_capacity(blocks * BLOCK);
+        for (_, value) in streams.iter().flat_map(|s| &s.found) {
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        }
+        let mut held = (blocks > 0).then(|| self.reserve(blocks as u64)).transpose()?;
+        let mut places = Vec::with_capacity(blocks);
+        let mut rest = bytes.as_slice();
+        for run in held.iter().flat_map(|h| &h.runs) {
+            let (part, after) = rest.split_at((run.len * B) as usize);
+            self.device.write(run.start * B, part)?;
+            places.extend(run.start..run.start + run.len);
+            rest = after;
+        }
+        let fresh = self.extents_of(streams, &places, &bytes);
+        let mut t = self.begin();
+        for (key, value) in streams.iter().flat_map(|s| &s.found) {
+            if t.get(key)?.as_deref() != Some(&**value) {
+                return Ok(false);
+            }
+            t.delete(key.clone());
+        }
+        t.counters.resident -= blocks as i64;
+        for (sid, e) in &fresh {
+            t.unmap_device(*sid, e.file_block, e.end())?;
+            t.map_fresh(*sid, e);
+        }
+        held.iter().flat_map(|h| &h.runs).for_each(|r| t.enter(*r));
+        t.data = !fresh.is_empty();
+        for s in streams.iter().filter(|s| s.last) {
+            if s.found.is_empty() {
+                // Nothing durable changes.
+                t.core.dirty.remove(&s.sid);
+            } else {
+                t.dirty.push((s.sid, None));
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(true);
+        }
+        t.commit()?;
+        held.iter_mut().for_each(|h| h.runs.clear());
+        Ok(true)
+    }
+
+    /// What lies where: neighbours in the file that are neighbours on the device are one extent. Blocks of small files, that
+    /// are maybe soon read, stay in memory.
+    fn extents_of(&self, streams: &[Settling], places: &[u64], bytes: &[u8]) -> Vec<(u64, Extent)> {
+        let mut out: Vec<(u64, Extent)> = Vec::new();
+        let blocks = streams.iter().flat_map(|s| s.found.iter().map(move |(key, _)| (s.sid, keys::second(key))));
+        for (((sid, block), place), content) in blocks.zip(places).zip(bytes.chunks_exact(BLOCK)) {
+            let sum = xxh3_64(content);
+            match out.last_mut() {
+                Some((last, e))
+                    if *last == sid
+                        && e.end() == block
+                        && e.dev_block + e.len() == *place
+                        && e.len() < EXTENT_BLOCKS_MAX =>
+                {
+                    e.sums.push(sum);
+                }
+                _ => out.push((sid, Extent { file_block: block, dev_block: *place, birth: 0, sums: vec![sum] })),
+            }
+        }
+        if let Some(cache) = &self.options.blocks {
+            let mut rest = bytes;
+            for (_, e) in &out {
+                let (content, after) = rest.split_at(e.sums.len() * BLOCK);
+                if content.len() < DIRECT_BYTES_MIN {
+                    cache.keep(self.serial, e, content);
+                }
+                rest = after;
+            }
+        }
+        out
+    }
+}
