@@ -159,6 +159,28 @@ says '400 MiB' arden volume show v2 || fail "not larger"
 expect 0 "file grow" arden volume grow v1 --size 400m
 says 'as it should be' arden volume check v1 --data || fail "check after growing"
 
+note "a full pool: what was deleted is room at once, for every volume of it"
+stop; unset ARDEN_TEST_GIVE_BACK_MS; launch
+truncate -s 180m "$WORK/e1" "$WORK/e2"
+arden pool create little "$WORK/e1" "$WORK/e2" >/dev/null
+for v in a b; do
+  arden space create "s$v" --pool little --layout mirror2 --size 320m >/dev/null
+  expect 0 "create" arden volume create "v$v" --space "s$v"
+  expect 0 "share" arden share add "on-$v" --volume "v$v"
+done
+head -c 75000000 /dev/urandom >"$WORK/tmp/most"
+put_on() { SHARE="on-$1" client -c "put $WORK/tmp/most $2" >"$WORK/tmp/out" 2>&1; }
+put_on a first || fail "$(cat "$WORK/tmp/out")"
+put_on a second && fail "a pool of 180 MB takes 150"
+grep -q DISK_FULL "$WORK/tmp/out" || fail "$(cat "$WORK/tmp/out")"
+SHARE=on-a client -c "del *" >/dev/null
+put_on a third || fail "on the same volume: $(cat "$WORK/tmp/out")"
+SHARE=on-a client -c "del third" >/dev/null
+put_on b fourth || fail "on another volume: $(cat "$WORK/tmp/out")"
+SHARE=on-b client -c "get fourth $WORK/tmp/back" >/dev/null
+cmp "$WORK/tmp/back" "$WORK/tmp/most" || fail "what comes back is something else"
+for v in a b; do says 'as it should be' arden volume check "v$v" --data || fail "check of v$v"; done
+
 expect 0 "policy" arden volume set v2 --last-access relative
 says 'last access: relative' arden volume show v2 || fail "the policy is not shown"
 

@@ -167,6 +167,8 @@ pub struct Alloc {
     piece_blocks: u64,
     /// Taken only until the device has them back.
     leaving_blocks: u64,
+    /// The device has no room for other pieces than these: they are looked through first.
+    within: Option<BTreeSet<u64>>,
 }
 
 /// Blocks that data leaves to the tree.
@@ -190,6 +192,7 @@ impl Alloc {
             rested: BTreeSet::new(),
             piece_blocks: 0,
             leaving_blocks: 0,
+            within: None,
         }
     }
 
@@ -202,8 +205,20 @@ impl Alloc {
 
     /// A while is over: what became empty before the last call, and not again since, may go.
     pub fn rest(&mut self) {
+        self.within = None;
         self.rested.append(&mut self.resting);
         self.resting = std::mem::take(&mut self.emptied);
+    }
+
+    /// Nobody waits for a while to be over.
+    pub fn rest_at_once(&mut self) {
+        self.rest();
+        self.rest();
+    }
+
+    /// For a while, or until there is no room left in them, new blocks are taken from these pieces.
+    pub fn keep_within(&mut self, pieces: BTreeSet<u64>) {
+        self.within = Some(pieces).filter(|_| self.piece_blocks > 0);
     }
 
     /// Pieces side by side that became empty and have rested, taken so that nobody else gets them before
@@ -230,6 +245,10 @@ impl Alloc {
     /// The device has taken these pieces back; there is nothing new in them to be given back.
     pub fn end_empty(&mut self, run: Run) {
         self.leaving_blocks -= self.taken.set(run, false);
+        if let Some(within) = &mut self.within {
+            let first = run.start / self.piece_blocks;
+            within.retain(|piece| !(first..first + run.len / self.piece_blocks).contains(piece));
+        }
     }
 
     fn note_freed(&mut self, run: Run) {
@@ -284,8 +303,8 @@ impl Alloc {
 
     fn find(&self, from: u64, to: u64, want: u64, whole: bool) -> Option<Run> {
         let mut at = from;
-        while let Some(start) = self.taken.next(at, false).filter(|s| *s < to) {
-            let end = self.taken.next(start, true).unwrap_or(self.blocks);
+        while let Some(start) = self.next_free(at).filter(|s| *s < to) {
+            let end = self.end_of_free(start);
             let len = (end - start).min(want);
             if len == want || !whole {
                 return Some(Run { start, len });
@@ -293,6 +312,42 @@ impl Alloc {
             at = end;
         }
         None
+    }
+
+    /// The next block at or after `at` that may be taken.
+    fn next_free(&self, mut at: u64) -> Option<u64> {
+        loop {
+            let start = self.taken.next(at, false)?;
+            let Some(within) = &self.within else { return Some(start) };
+            let piece = *within.range(start / self.piece_blocks..).next()?;
+            if piece * self.piece_blocks <= start {
+                return Some(start);
+            }
+            at = piece * self.piece_blocks;
+        }
+    }
+
+    /// Where those end that may be taken from `start` on.
+    fn end_of_free(&self, start: u64) -> u64 {
+        let end = self.taken.next(start, true).unwrap_or(self.blocks);
+        let Some(within) = &self.within else { return end };
+        let mut stop = (start / self.piece_blocks + 1) * self.piece_blocks;
+        while stop < end && within.contains(&(stop / self.piece_blocks)) {
+            stop += self.piece_blocks;
+        }
+        stop.min(end)
+    }
+
+    /// Whether data may take so many blocks of the pieces that the device keeps room for; some are left to the tree.
+    fn has_within(&self, blocks: u64) -> bool {
+        let Some(within) = &self.within else { return false };
+        let wanted = blocks + self.reserve.min(within.len() as u64 * self.piece_blocks / 32);
+        let (mut at, mut found) = (0, 0);
+        while let Some(start) = self.next_free(at).filter(|_| found < wanted) {
+            at = self.end_of_free(start);
+            found += at - start;
+        }
+        found >= wanted
     }
 
     fn take(&mut self, want: u64, whole: bool) -> Option<Run> {
@@ -304,14 +359,18 @@ impl Alloc {
 
     /// Room for data, in as few runs of at most `run_max` as there are. `Full` leaves nothing taken.
     pub fn reserve_data(&mut self, blocks: u64, run_max: u64) -> VolResult<Vec<Run>> {
-        if self.blocks - self.taken.count() < blocks + self.reserve {
+        if blocks > 0 && self.blocks - self.taken.count() < blocks + self.reserve {
             return Err(VolError::Full);
+        }
+        if !self.has_within(blocks) {
+            self.within = None;
         }
         let (mut left, mut out) = (blocks, Vec::new());
         while left > 0 {
             // Half of a piece is looked for as a whole, so that holes of single blocks are used last.
             let want = left.min(run_max);
-            let run = self.take(want, want > 1 && want <= 16).or_else(|| self.take(want, false));
+            let whole = want > 1 && want <= 16;
+            let run = self.take(want, whole).or_else(|| self.take(want, false));
             let Some(run) = run else {
                 out.into_iter().for_each(|r| self.cancel(r));
                 return Err(VolError::Full);
@@ -324,7 +383,11 @@ impl Alloc {
 
     /// Room for a node of the tree; may use what is kept back.
     pub fn reserve_node(&mut self, blocks: u64) -> VolResult<u64> {
-        self.take(blocks, true).map(|r| r.start).ok_or(VolError::Full)
+        let mut run = self.take(blocks, true);
+        if run.is_none() && self.within.take().is_some() {
+            run = self.take(blocks, true);
+        }
+        run.map(|r| r.start).ok_or(VolError::Full)
     }
 
     /// What was reserved is not needed, or a node is no longer in use.

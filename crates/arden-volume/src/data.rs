@@ -92,7 +92,7 @@ impl Volume {
         ((self.journal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
     }
 
-    pub(crate) fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
+    fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
         let runs = self.alloc.lock().reserve_data(blocks, EXTENT_BLOCKS_MAX)?;
         Ok(Reserved { vol: self, runs })
     }
@@ -111,6 +111,19 @@ impl Volume {
     /// From memory. False where not all of it is there; then `out` is undefined.
     pub(crate) fn read_cached(&self, e: &Extent, out: &mut [u8]) -> bool {
         self.options.blocks.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
+    }
+
+    /// Fresh blocks, and what writing them gave.
+    pub(crate) fn place<T>(
+        &self,
+        blocks: u64,
+        write: impl Fn(&Reserved<'_>) -> VolResult<T>,
+    ) -> VolResult<(Reserved<'_>, T)> {
+        self.with_relief(|| {
+            let reserved = self.reserve(blocks)?;
+            let written = write(&reserved)?;
+            Ok((reserved, written))
+        })
     }
 
     /// Writes whole blocks to reserved places; `data` is padded with zeros.
@@ -224,7 +237,10 @@ impl<'a> Target<'a> {
             self.vol().make_room()?;
             let (from, part) = (offset + at as u64, &data[at..at + n]);
             // Blocks that are nobody's yet need no lock: writes of one file go to the device side by side.
-            let ahead = if n < DIRECT_BYTES_MIN { None } else { Some(self.write_ahead(from, part)?) };
+            let ahead = match n < DIRECT_BYTES_MIN {
+                true => None,
+                false => Some(self.write_ahead(from, part).or_else(|e| self.write_ahead_again(e, from, part))?),
+            };
             let _lock = match wait {
                 Wait::Yes => self.file.data.write(),
                 Wait::No => self.file.data.try_write().ok_or(NtStatus::PENDING)?,
@@ -243,11 +259,19 @@ impl<'a> Target<'a> {
         let eof = self.load(&vol.reading())?.data().eof;
         let blocks = fresh_blocks(offset, data.len(), eof);
         let end = offset + data.len() as u64;
-        let reserved = vol.reserve(blocks.end - blocks.start)?;
         let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
         let bytes = &data[(from - offset) as usize..(to - offset) as usize];
-        let extents = vol.write_blocks(&reserved, blocks.start, bytes)?;
+        let write = |reserved: &Reserved<'_>| vol.write_blocks(reserved, blocks.start, bytes);
+        let (reserved, extents) = vol.place(blocks.end - blocks.start, write)?;
         Ok(Ahead { blocks, reserved, extents })
+    }
+
+    /// What the last checkpoint's tree alone holds goes with the next one.
+    fn write_ahead_again(&self, failed: NtStatus, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
+        if failed != NtStatus::DISK_FULL || self.vol().checkpoint().is_err() {
+            return Err(failed);
+        }
+        self.write_ahead(offset, data)
     }
 
     /// The file's data is locked.
@@ -300,7 +324,12 @@ impl<'a> Target<'a> {
         if size > FILE_BYTES_MAX {
             return Err(NtStatus::DISK_FULL);
         }
-        self.vol().make_room()?;
+        // Shorter, as far as can be told without the lock.
+        let eof = self.load(&self.vol().reading())?.data().eof;
+        match size < eof {
+            true => self.vol().make_room_for_less()?,
+            false => self.vol().make_room()?,
+        }
         let _lock = self.file.data.write();
         self.resize(size, None)
     }
@@ -397,7 +426,7 @@ impl<'a> Target<'a> {
 
     /// Never extends the file.
     pub fn zero(&self, offset: u64, len: u64) -> Result<u64> {
-        self.vol().make_room()?;
+        self.vol().make_room_for_less()?;
         let _lock = self.file.data.write();
         let (sid, eof) = {
             let s = self.load(&self.vol().reading())?;

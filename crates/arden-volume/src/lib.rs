@@ -4,7 +4,8 @@
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
-//! nobody waits for), `extents`, `cache`, `data`, `read` and `settle` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
+//! nobody waits for), `relief` (room under the volume), `extents`, `cache`, `data`, `read` and `settle` (bytes of files),
+//! `snapshot`, `ns` (names), `node` and `store` (the
 //! `FileStore`), `quota`, `usn` and `usnwatch` (the change journal), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod node;
 mod ns;
 mod quota;
 mod read;
+mod relief;
 mod repair;
 mod scrub;
 mod security;

@@ -255,7 +255,7 @@ impl Volume {
 
     /// Takes one name of a file away.
     pub(crate) fn unlink(self: &Arc<Self>, file: &OpenFile, parent: u64, name: &str) -> Result<u64> {
-        self.make_room()?;
+        self.make_room_for_less()?;
         let mut t = self.begin();
         // Another name may become the first one, in a folder that is full.
         t.unlimited = true;
@@ -392,7 +392,7 @@ impl Volume {
     }
 
     pub(crate) fn delete_stream(&self, file: &OpenFile, name: &str) -> Result<u64> {
-        self.make_room()?;
+        self.make_room_for_less()?;
         let _lock = file.data.write();
         let mut t = self.begin();
         let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;

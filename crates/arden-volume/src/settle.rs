@@ -1,11 +1,11 @@
 //! Giving blocks that lie in the tree a place on the device, many at once: before a checkpoint, and before blocks are
 //! shared. Owns which stay in the tree.
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, IoError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    data::DIRECT_BYTES_MIN,
+    data::{DIRECT_BYTES_MIN, Reserved},
     device::BLOCK,
     error::{VolError, VolResult},
     inode::{EXTENT_BLOCKS_MAX, Extent},
@@ -42,7 +42,7 @@ impl Volume {
             match settled {
                 Ok(true) => {}
                 // The volume goes away; or where there is no room, they stay where they are.
-                Ok(false) | Err(VolError::Full) => return Ok(()),
+                Ok(false) | Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
                 Err(e) => return Err(e),
             }
         }
@@ -113,15 +113,18 @@ impl Volume {
             bytes.extend_from_slice(value);
             bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
         }
-        let mut held = (blocks > 0).then(|| self.reserve(blocks as u64)).transpose()?;
-        let mut places = Vec::with_capacity(blocks);
-        let mut rest = bytes.as_slice();
-        for run in held.iter().flat_map(|h| &h.runs) {
-            let (part, after) = rest.split_at((run.len * B) as usize);
-            self.device.write(run.start * B, part)?;
-            places.extend(run.start..run.start + run.len);
-            rest = after;
-        }
+        let write = |reserved: &Reserved<'_>| {
+            let mut places = Vec::with_capacity(blocks);
+            let mut rest = bytes.as_slice();
+            for run in &reserved.runs {
+                let (part, after) = rest.split_at((run.len * B) as usize);
+                self.device.write(run.start * B, part)?;
+                places.extend(run.start..run.start + run.len);
+                rest = after;
+            }
+            Ok(places)
+        };
+        let (mut held, places) = self.place(blocks as u64, write)?;
         let fresh = self.extents_of(streams, &places, &bytes);
         let mut t = self.begin();
         for (key, value) in streams.iter().flat_map(|s| &s.found) {
@@ -135,7 +138,7 @@ impl Volume {
             t.unmap_device(*sid, e.file_block, e.end())?;
             t.map_fresh(*sid, e);
         }
-        held.iter().flat_map(|h| &h.runs).for_each(|r| t.enter(*r));
+        held.runs.iter().for_each(|r| t.enter(*r));
         t.data = !fresh.is_empty();
         for s in streams.iter().filter(|s| s.last) {
             if s.found.is_empty() {
@@ -149,7 +152,7 @@ impl Volume {
             return Ok(true);
         }
         t.commit()?;
-        held.iter_mut().for_each(|h| h.runs.clear());
+        held.runs.clear();
         Ok(true)
     }
 

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, IoError};
 use arden_wire::{FileTime, dtyp::SecurityDescriptor};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
@@ -74,12 +74,12 @@ impl Default for VolumeOptions {
 /// Thousandths of the journal from which on a checkpoint is made, and from which on operations wait for it.
 const JOURNAL_FULL_SOFT: u64 = 400;
 const JOURNAL_FULL_HARD: u64 = 650;
+/// From which on nothing is done without one.
+const JOURNAL_FULL_LAST: u64 = 850;
 /// The list of streams with blocks in the tree, as of a checkpoint.
 const DIRTY_KEY: &[u8] = b"W";
 const DIRTY_LISTED_MAX: usize = 250;
 const DESCRIPTORS_CACHED_MAX: usize = 4096;
-/// Pieces that go back to the device at one time.
-const PIECES_GIVEN_BACK: usize = 64;
 
 /// A checkpoint that is being made.
 pub(crate) struct Freeze {
@@ -132,9 +132,14 @@ impl Volume {
     /// Makes an empty volume on the device; what was there is lost.
     pub fn format(device: &dyn Device, label: &str, id: u128, now: FileTime) -> VolResult<()> {
         let sb = Superblock::plan(device.size_bytes(), id, label, now)?;
-        // Nothing that an earlier volume left may look like the beginning of this journal.
-        device.write(sb.journal_block * BLOCK_BYTES, &[0; BLOCK_BYTES as usize])?;
         let blank = vec![0; BLOCK_BYTES as usize];
+        // Nothing that an earlier volume left may look like the beginning of this journal. And the device makes room for
+        // all of it: a volume that cannot write its journal stops.
+        let piece = device.piece_bytes().map_or(sb.journal_blocks, |bytes| (bytes / BLOCK_BYTES).max(1));
+        for block in (sb.journal_block..sb.journal_block + sb.journal_blocks).step_by(piece as usize) {
+            device.write(block * BLOCK_BYTES, &blank)?;
+        }
+        device.write((sb.journal_block + sb.journal_blocks - 1) * BLOCK_BYTES, &blank)?;
         for slot in 0..SLOTS {
             device.write(slot * BLOCK_BYTES, &blank)?;
             device.write((sb.size_blocks - SLOTS + slot) * BLOCK_BYTES, &blank)?;
@@ -293,20 +298,6 @@ impl Volume {
         self.alloc.lock().rest();
     }
 
-    /// Gives what nothing lies in any more back to the device: not when it becomes free, as most of it is soon written
-    /// again and nobody who waits for a commit should wait for this too.
-    fn give_back(&self) {
-        for _ in 0..PIECES_GIVEN_BACK {
-            let Some(run) = self.alloc.lock().take_empty() else { return };
-            let given = self.device.discard(run.start * BLOCK_BYTES, run.len * BLOCK_BYTES);
-            self.alloc.lock().end_empty(run);
-            if let Err(e) = given {
-                tracing::debug!("discard: {e}");
-                return;
-            }
-        }
-    }
-
     /// Makes everything done so far durable.
     pub fn sync(&self) -> VolResult<()> {
         let seq = self.core.read().seq;
@@ -339,6 +330,14 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// The same before an operation that takes away: refused last, as only such make room.
+    pub(crate) fn make_room_for_less(&self) -> VolResult<()> {
+        match self.make_room() {
+            Err(VolError::Full) if self.journal.fullness() < JOURNAL_FULL_LAST => Ok(()),
+            other => other,
+        }
     }
 
     fn is_over(&self, journal: u64, overlays: usize) -> bool {
@@ -411,10 +410,10 @@ impl Volume {
         let Some(frozen) = frozen else { return Ok(()) };
         let mut sb = self.superblock.lock().clone();
         sb.generation += 1;
-        let applied = match self.tree.apply(&root, &frozen, sb.generation, &self.alloc) {
+        let applied = match self.with_relief(|| self.tree.apply(&root, &frozen, sb.generation, &self.alloc)) {
             Ok(a) => a,
             // No room: tried again later, with what is frozen.
-            Err(VolError::Full) => return Err(VolError::Full),
+            Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Err(VolError::Full),
             Err(e) => return Err(self.fail(e)),
         };
         sb.root = applied.root;

@@ -52,7 +52,13 @@ struct OpenPool {
     exports: Mutex<BTreeMap<String, nbd::Export>>,
     /// Spaces that something in this daemon has, and what.
     uses: Mutex<BTreeMap<String, String>>,
+    /// By space: what gives back what its user can do without.
+    givers: Mutex<BTreeMap<String, Giver>>,
+    /// Held by whoever asks them: one at a time, who never waits for another.
+    asking: Mutex<()>,
 }
+
+type Giver = Arc<dyn Fn() + Send + Sync>;
 
 impl OpenPool {
     /// Runs `f` on the pool's thread. An error when it takes too long.
@@ -103,8 +109,27 @@ impl SpaceUse {
     }
 }
 
+impl SpaceUse {
+    /// What to call when another space of the pool needs room.
+    pub fn gives_room(&self, giver: Giver) {
+        self.pool.givers.lock().insert(self.space.clone(), giver);
+    }
+
+    /// Has those who use the pool's other spaces give back what they can; whether it is worth another try.
+    pub fn ask_for_room(&self) -> bool {
+        let Some(_one) = self.pool.asking.try_lock() else { return false };
+        let givers: Vec<Giver> = {
+            let all = self.pool.givers.lock();
+            all.iter().filter(|(space, _)| **space != self.space).map(|(_, giver)| giver.clone()).collect()
+        };
+        givers.iter().for_each(|giver| giver());
+        !givers.is_empty()
+    }
+}
+
 impl Drop for SpaceUse {
     fn drop(&mut self) {
+        self.pool.givers.lock().remove(&self.space);
         self.pool.uses.lock().remove(&self.space);
     }
 }
@@ -305,7 +330,14 @@ fn new_record(name: String, id: u128, devices: Vec<PathBuf>) -> PoolRecord {
 
 fn hosted(host: PoolHost) -> Arc<OpenPool> {
     let caller = host.caller();
-    Arc::new(OpenPool { host: Mutex::new(Some(host)), caller, exports: Mutex::default(), uses: Mutex::default() })
+    Arc::new(OpenPool {
+        host: Mutex::new(Some(host)),
+        caller,
+        exports: Mutex::default(),
+        uses: Mutex::default(),
+        givers: Mutex::default(),
+        asking: Mutex::default(),
+    })
 }
 
 fn start_export(pool: &OpenPool, space: &str, place: &str) -> Result<()> {

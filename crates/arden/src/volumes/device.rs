@@ -3,7 +3,10 @@
 
 use std::{
     rc::Rc,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use arden_block::{Buf, IoError, IoResult, LocalFuture, sync::join_all};
@@ -21,18 +24,20 @@ pub struct SpaceDevice {
     size_bytes: AtomicU64,
     may_differ: bool,
     piece_bytes: Option<u64>,
-    _use: SpaceUse,
+    taken: SpaceUse,
 }
 
 impl SpaceDevice {
-    pub fn new(taken: SpaceUse) -> SpaceResult<SpaceDevice> {
+    /// `give_back`: has the volume on it give back what it can.
+    pub fn new(taken: SpaceUse, give_back: impl Fn() + Send + Sync + 'static) -> SpaceResult<SpaceDevice> {
+        taken.gives_room(Arc::new(give_back));
         let caller = taken.caller();
         let name = taken.space().to_string();
         let (space, size, may_differ, piece_bytes) = caller.call(move |pool: Pool| async move {
             let s = pool.space_named(&name)?;
             Ok((s.id(), s.size_bytes(), s.begin_verifying(), s.piece_bytes()))
         })?;
-        Ok(SpaceDevice { caller, space, size_bytes: AtomicU64::new(size), may_differ, piece_bytes, _use: taken })
+        Ok(SpaceDevice { caller, space, size_bytes: AtomicU64::new(size), may_differ, piece_bytes, taken })
     }
 
     fn run<T, F, Fut>(&self, work: F) -> IoResult<T>
@@ -43,6 +48,18 @@ impl SpaceDevice {
     {
         let space = self.space;
         self.caller.call(move |pool: Pool| async move { work(pool.space(space)?).await }).map_err(IoError::from)
+    }
+
+    /// The same for what may need slabs: in a full pool others are asked for theirs first.
+    fn run_with_room<F, Fut>(&self, work: F) -> IoResult<()>
+    where
+        F: FnOnce(Space) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = SpaceResult<()>> + 'static,
+    {
+        match self.run(work.clone()) {
+            Err(IoError::NoSpace) if self.taken.ask_for_room() => self.run(work),
+            done => done,
+        }
     }
 }
 
@@ -108,7 +125,7 @@ impl Device for SpaceDevice {
         for (i, part) in data.chunks(CALL_BYTES_MAX).enumerate() {
             let at = offset + (i * CALL_BYTES_MAX) as u64;
             let shared = Buf::copy_of(part).share();
-            self.run(move |s| async move { s.write(at, shared, false).await })?;
+            self.run_with_room(move |s| async move { s.write(at, shared, false).await })?;
         }
         Ok(())
     }
@@ -124,7 +141,7 @@ impl Device for SpaceDevice {
             .flat_map(|(at, bytes)| bytes.chunks(CALL_BYTES_MAX).zip((*at..).step_by(CALL_BYTES_MAX)))
             .map(|(part, at)| (at, Buf::copy_of(part).share()))
             .collect();
-        self.run(move |s| async move {
+        self.run_with_room(move |s| async move {
             let all: Vec<LocalFuture<_>> = parts
                 .into_iter()
                 .map(|(at, part)| {

@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     path::Path,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime},
@@ -50,6 +50,7 @@ struct Open {
 }
 
 pub struct Volumes {
+    me: Weak<Volumes>,
     state: Arc<State>,
     pools: Arc<Pools>,
     /// By the key of their names. Held while one is opened, so that nobody opens it twice.
@@ -70,6 +71,8 @@ fn cache_bytes() -> u64 {
 
 const CACHE_PART_OF_MEMORY: u64 = 8;
 const CACHE_BYTES_MIN: u64 = 32 << 20;
+/// For the table of volumes, whoever has it.
+const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
 
 fn refusal(device: &str, e: VolError) -> AdminError {
     match e {
@@ -99,7 +102,8 @@ fn no_file(path: &Path, e: std::io::Error) -> AdminError {
 impl Volumes {
     pub fn new(state: &Arc<State>, pools: &Arc<Pools>) -> Arc<Volumes> {
         let (state, pools) = (state.clone(), pools.clone());
-        let volumes = Arc::new(Volumes {
+        let volumes = Arc::new_cyclic(|me| Volumes {
+            me: me.clone(),
             state,
             pools,
             open: Mutex::default(),
@@ -124,7 +128,9 @@ impl Volumes {
         match (&record.space, &record.file) {
             (Some(space), None) => {
                 let taken = self.pools.take_space(space, &format!("volume {}", record.name))?;
-                let device = SpaceDevice::new(taken)
+                let (all, name) = (self.me.clone(), key(&record.name));
+                let give_back = move || all.upgrade().into_iter().for_each(|all| all.give_back(&name));
+                let device = SpaceDevice::new(taken, give_back)
                     .map_err(|e| AdminError::failed(format!("space {space}: {e}"), "see `arden pool show`"))?;
                 Ok(Arc::new(device))
             }
@@ -140,6 +146,15 @@ impl Volumes {
                 "name either --space or --file",
             )),
         }
+    }
+
+    /// Another volume needs room.
+    fn give_back(&self, key: &str) {
+        // Not where this one is about to be opened: by who asks, perhaps.
+        let Some(open) = self.open.try_lock_for(GIVE_BACK_WAIT) else { return };
+        let volume = open.get(key).map(|o| o.volume.clone());
+        drop(open);
+        volume.into_iter().for_each(|v| v.give_all_back());
     }
 
     fn volume(&self, name: &str) -> Result<(Arc<Volume>, Arc<VolumeHandles>)> {
