@@ -33,6 +33,7 @@ mod pool;
 mod reform;
 mod remote;
 mod resync;
+mod rewrite;
 mod scrub;
 mod slab;
 mod slow;

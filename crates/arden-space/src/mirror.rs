@@ -389,13 +389,12 @@ impl Space {
             return Err(SpaceError::Offline);
         }
         let mut error = IoError::Media;
-        let mut repair = false;
+        let mut unread = false;
         for Source { disk, at, _slab } in list {
             match disk.read(at, piece.len as usize).await {
                 Ok(b) => {
-                    if repair {
-                        let part = Part { group, at: piece.at, len: piece.len, from: 0 };
-                        self.rewrite(part).await;
+                    if unread {
+                        self.copy_unread(group, piece).await;
                     }
                     return Ok(b);
                 }
@@ -404,31 +403,11 @@ impl Space {
                     if e == IoError::Gone && disk.online.get() {
                         self.pool.fail_disk(&disk, "gone").await?;
                     }
-                    repair = e == IoError::Media;
+                    unread |= e == IoError::Media;
                 }
             }
         }
         Err(SpaceError::Device(error))
-    }
-
-    /// Writes a range anew from what can be read of it: a sector that could not be read is
-    /// replaced by its disk when it is written.
-    async fn rewrite(&self, part: Part) {
-        let start = part.group as u64 * self.rt.shape.group_bytes + part.at;
-        let Some(g) = self.rt.group_rt(part.group) else { return };
-        let bits = regions(&self.rt.shape, &part);
-        let _touch = Touch::new(&g, bits.clone());
-        if self.pool.mark_dirty(&self.rt, part.group, &bits, false).await.is_err() {
-            return;
-        }
-        let _guard = self.rt.locks.lock(start, start + part.len).await;
-        let copies = self.rt.shape.layout.copies();
-        for k in 0..copies {
-            if let Ok(b) = self.read_choice(part, k).await {
-                let _ = self.write_part(part, &b.share()).await;
-                return;
-            }
-        }
     }
 
     /// One copy of a part, without repair.

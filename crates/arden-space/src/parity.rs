@@ -246,13 +246,7 @@ impl Space {
                     other => other?,
                 };
                 if media {
-                    // Written anew, the stripe leaves the bad sectors behind.
-                    me.pool.event(format!("unreadable sectors in slot {slot} of space {}", me.rt.id));
-                    // Computed again, and held until it is written: it must not go over anything newer.
-                    let _hold = rt.rebuilds.hold(slot);
-                    if let Ok(now) = me.rebuild_unit(part.group, slot, i, from, n as usize, &[]).await {
-                        me.refresh_unit(part.group, slot, i, from, &now).await;
-                    }
+                    me.unit_unread(part.group, slot, i, from, n).await;
                 }
                 Ok(b)
             }));

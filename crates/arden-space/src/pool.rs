@@ -133,6 +133,8 @@ pub(crate) struct SpaceRt {
     pub(crate) groups: RefCell<BTreeMap<usize, Rc<GroupRt>>>,
     /// Parity: stripes (with their group) that are being changed in place.
     pub(crate) patching: RefCell<BTreeSet<(usize, usize)>>,
+    /// Mirrors whose user verifies: blocks near which a copy could not be read.
+    pub(crate) unread: RefCell<BTreeSet<u64>>,
 }
 
 impl SpaceRt {
@@ -147,6 +149,7 @@ impl SpaceRt {
             logged: RefCell::default(),
             groups: RefCell::default(),
             patching: RefCell::default(),
+            unread: RefCell::default(),
         }
     }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use arden_block::Buf;
+use arden_block::{BLOCK_BYTES, Buf, IoError};
 
-use crate::error::SpaceResult;
+use crate::error::{SpaceError, SpaceResult};
 use crate::gf;
 use crate::map::UNWRITTEN;
 use crate::mirror::pieces;
@@ -95,15 +95,21 @@ impl Space {
                 at += len;
             }
         }
-        for step in steps {
+        while let Some(step) = steps.pop() {
             let mut all: Vec<Buf> = Vec::new();
             let mut failed = false;
             for k in 0..copies {
                 match self.read_choice(step, k).await {
                     Ok(b) => all.push(b),
-                    Err(crate::error::SpaceError::Unreadable) => {}
+                    Err(SpaceError::Unreadable) => {}
                     Err(_) => failed = true,
                 }
+            }
+            if failed && step.len > BLOCK_BYTES {
+                // Only what cannot be read is written anew, not what lies beside it.
+                let blocks = (step.at..step.at + step.len).step_by(BLOCK_BYTES as usize);
+                steps.extend(blocks.map(|at| Part { at, len: BLOCK_BYTES, ..step }));
+                continue;
             }
             report.bytes += step.len * all.len() as u64;
             let Some(first) = all.first() else {
@@ -150,11 +156,25 @@ impl Space {
     }
 
     async fn scrub_slot(&self, group: usize, slot: u16, report: &mut ScrubReport) -> SpaceResult<()> {
+        let (len, block) = (self.rt.shape.interleave as usize, BLOCK_BYTES as usize);
+        if !self.scrub_rows(group, slot, (0, len), report).await {
+            // Only what cannot be read is written anew, not what lies beside it.
+            for from in (0..len).step_by(block) {
+                self.scrub_rows(group, slot, (from as u64, block), report).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes of every unit of a slot, from there on. False: sectors of more than one block cannot be read.
+    async fn scrub_rows(&self, group: usize, slot: u16, (from, len): (u64, usize), report: &mut ScrubReport) -> bool {
         let shape = self.rt.shape;
-        let len = shape.interleave as usize;
         let mut columns: Vec<Option<Vec<u8>>> = Vec::new();
         for i in 0..shape.columns {
-            columns.push(self.read_unit(group, slot, i, 0, len).await.ok().map(|b| b.to_vec()));
+            match self.read_unit(group, slot, i, from, len).await {
+                Err(SpaceError::Device(IoError::Media)) if len > BLOCK_BYTES as usize => return false,
+                read => columns.push(read.ok().map(|b| b.to_vec())),
+            }
         }
         report.bytes += columns.iter().flatten().count() as u64 * len as u64;
         let unread: Vec<usize> = (0..columns.len()).filter(|&i| columns[i].is_none()).collect();
@@ -162,21 +182,21 @@ impl Space {
             let mut whole = columns;
             if !gf::reconstruct(&mut whole, shape.data_columns(), len) {
                 report.lost += 1;
-                return Ok(());
+                return true;
             }
             if !self.group_serves(group) {
-                return Ok(());
+                return true;
             }
             for i in unread {
                 if let Some(v) = &whole[i] {
-                    self.refresh_unit(group, slot, i, 0, &Buf::copy_of(v)).await;
+                    self.refresh_unit(group, slot, i, from, &Buf::copy_of(v)).await;
                     report.healed += 1;
                 }
             }
-            return Ok(());
+            return true;
         }
         if consistent(&columns, shape.data_columns(), len) || !self.group_serves(group) {
-            return Ok(());
+            return true;
         }
         // With two parities one wrong column gives itself away: without it all fits.
         if shape.layout.parity() == 2 {
@@ -186,15 +206,15 @@ impl Space {
                 let others_fit = fits_without(&trial, i, shape.data_columns(), len);
                 if others_fit && gf::reconstruct(&mut trial, shape.data_columns(), len) {
                     if let Some(v) = &trial[i] {
-                        self.refresh_unit(group, slot, i, 0, &Buf::copy_of(v)).await;
+                        self.refresh_unit(group, slot, i, from, &Buf::copy_of(v)).await;
                         report.healed += 1;
                     }
-                    return Ok(());
+                    return true;
                 }
             }
         }
         report.undecided += 1;
-        Ok(())
+        true
     }
 }
 

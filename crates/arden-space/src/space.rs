@@ -381,6 +381,7 @@ impl Space {
             };
             block.copy_from_slice(&b);
         }
+        self.heal_unread(offset, len, &verify).await;
         Ok(buf)
     }
 
