@@ -57,9 +57,9 @@ impl Driver {
     }
 
     /// Hands queued operations over if there are many; never waits.
-    pub(crate) fn submit_early(&self) {
+    pub(crate) fn submit_early(&self, at_once: usize) {
         if let Driver::Uring(u) = self {
-            u.submit_early();
+            u.submit_early(at_once);
         }
     }
 

@@ -21,6 +21,10 @@ use crate::rng::Rng;
 use crate::sync::Oneshot;
 use crate::{IoError, LocalFuture};
 
+/// So many operations are handed over without waiting for the end of the turn. The device begins with these
+/// while the tasks behind them still run: one large batch would leave it idle till then.
+const SUBMIT_AT_ONCE: usize = 4;
+
 type Job = Box<dyn FnOnce(&Rt) + Send>;
 
 /// The part that other threads may touch.
@@ -291,20 +295,30 @@ impl Rt {
         }
     }
 
+    /// The tasks that are ready now. Their I/O is handed over when so many operations are queued.
+    fn run_tasks(&self, at_once: usize) {
+        let driver = self.driver();
+        let ready = self.0.shared.ready.lock().len();
+        for _ in 0..ready {
+            let Some(id) = self.0.shared.ready.lock().pop_front() else { break };
+            self.run_task(id);
+            if let Some(d) = &driver {
+                d.submit_early(at_once);
+            }
+        }
+    }
+
+    /// Runs the tasks that are ready and hands over what they ask of the disks, without waiting for anything: the
+    /// caller has something to do meanwhile.
+    pub fn run_ready(&self) {
+        self.run_tasks(1);
+    }
+
     /// One turn: everything that is ready, then time or I/O. False when nothing can happen
     /// any more (virtual clock only).
     fn turn(&self, until_ns: Option<u64>, stop: &dyn Fn() -> bool) -> bool {
         self.run_jobs();
-        let driver = self.driver();
-        let mut budget = self.0.shared.ready.lock().len();
-        while budget > 0 {
-            let Some(id) = self.0.shared.ready.lock().pop_front() else { break };
-            self.run_task(id);
-            budget -= 1;
-            if let Some(d) = &driver {
-                d.submit_early();
-            }
-        }
+        self.run_tasks(SUBMIT_AT_ONCE);
         if stop() {
             return true;
         }

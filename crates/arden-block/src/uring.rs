@@ -20,8 +20,11 @@ use crate::sync::Oneshot;
 
 const ENTRIES: u32 = 512;
 const WAKE_TOKEN: u64 = u64::MAX;
-/// So many operations are handed over without waiting for the end of the turn.
-const EARLY: usize = 4;
+const TICK_TOKEN: u64 = u64::MAX - 1;
+/// While I/O is under way, waits that may last longer end with a tick, which one timer gives for all of them: to set up
+/// and take down a timer for each is time that every operation would pay.
+const TICK: Duration = Duration::from_millis(500);
+static TICK_SPEC: types::Timespec = types::Timespec::new().nsec(TICK.subsec_nanos());
 const RWF_DSYNC: i32 = 2;
 /// Run what completions are pending, even when none is waited for.
 const ENTER_GETEVENTS: u32 = 1;
@@ -43,6 +46,7 @@ pub(crate) struct Uring {
     backlog: RefCell<VecDeque<usize>>,
     wake: Arc<OwnedFd>,
     wake_armed: Cell<bool>,
+    tick_armed: Cell<bool>,
     in_flight: Cell<usize>,
     /// Completions being handled; kept for its memory.
     batch: RefCell<Vec<(u64, i32)>>,
@@ -63,6 +67,7 @@ impl Uring {
             backlog: RefCell::default(),
             wake: Arc::new(wake),
             wake_armed: Cell::new(false),
+            tick_armed: Cell::new(false),
             in_flight: Cell::new(0),
             batch: RefCell::default(),
         })
@@ -146,7 +151,21 @@ impl Uring {
         }
     }
 
+    /// Sees to it that a tick ends a wait as long as this one.
+    fn arm_tick(&self, wait: Option<Duration>) -> bool {
+        if wait.is_none_or(|w| w < TICK) || self.in_flight.get() == 0 {
+            return false;
+        }
+        if !self.tick_armed.get() {
+            let e = opcode::Timeout::new(&TICK_SPEC).build().user_data(TICK_TOKEN);
+            // SAFETY: what the entry refers to is static.
+            self.tick_armed.set(unsafe { self.ring.borrow_mut().submission().push(&e) }.is_ok());
+        }
+        self.tick_armed.get()
+    }
+
     fn enter(&self, wait: Option<Duration>) {
+        let wait = if self.arm_tick(wait) { None } else { wait };
         let queued = self.ring.borrow_mut().submission().len() as u32;
         let ring = self.ring.borrow();
         let submitter = ring.submitter();
@@ -174,6 +193,8 @@ impl Uring {
                     self.wake_armed.set(false);
                     let mut b = [0u8; 8];
                     let _ = rustix::io::read(&*self.wake, &mut b);
+                } else if token == TICK_TOKEN {
+                    self.tick_armed.set(false);
                 } else {
                     self.in_flight.set(self.in_flight.get() - 1);
                     self.complete(token as usize, result);
@@ -217,10 +238,9 @@ impl Uring {
         }
     }
 
-    /// Hands over what is queued when it is worth a system call. The device begins with these
-    /// while the tasks behind them still run: one large batch would leave it idle till then.
-    pub(crate) fn submit_early(&self) {
-        if self.backlog.borrow().len() >= EARLY {
+    /// Hands over what is queued, when that is at least `at_once` operations.
+    pub(crate) fn submit_early(&self, at_once: usize) {
+        if self.backlog.borrow().len() >= at_once {
             self.push();
             let queued = self.ring.borrow_mut().submission().len() as u32;
             // SAFETY: no argument is passed; what the queued entries point to is kept as `push` says.

@@ -52,6 +52,10 @@ impl Target for BlockTarget {
         Ok(())
     }
 
+    fn send(&mut self) {
+        self.rt.run_ready();
+    }
+
     fn wait(&mut self, until_ns: Option<u64>, done: &mut Vec<Done>) -> Result<()> {
         let inbox = self.inbox.clone();
         if !self.rt.run_while(until_ns, &|| inbox.borrow().is_empty()) {

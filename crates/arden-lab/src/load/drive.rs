@@ -16,6 +16,10 @@ const GRACE_NS: u64 = 30_000_000_000;
 const FILL_BYTES: u32 = 1 << 20;
 const FILL_IN_FLIGHT: usize = 8;
 
+/// With fewer in flight, what was sent goes out at once, and what came before is counted while it is under way. With more,
+/// something is under way anyhow, and system calls are saved.
+const FEW: usize = 4;
+
 /// What one client asks for.
 #[derive(Debug, Clone)]
 pub struct Load {
@@ -76,6 +80,8 @@ struct Drive<'a> {
     cursor: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Answers that are not counted yet, and when they came.
+    taken: Vec<(Slot, u64)>,
     begin_ns: u64,
     end_ns: u64,
     recorder: Recorder,
@@ -122,7 +128,7 @@ impl Drive<'_> {
         Ok(true)
     }
 
-    /// Takes one answer.
+    /// Takes one answer, so that another request may take its place.
     fn take(&mut self, done: Done) -> Result<()> {
         let slot = self.slots[done.tag as usize];
         self.free.push(done.tag);
@@ -138,13 +144,29 @@ impl Drive<'_> {
             self.recorder.verified += 1;
         }
         self.content.release(offset);
-        if (self.begin_ns..self.end_ns).contains(&slot.due_ns) {
-            self.recorder.latency(done.at_ns.saturating_sub(slot.due_ns));
-        }
-        if (self.begin_ns..self.end_ns).contains(&done.at_ns) {
-            self.recorder.answer(slot.read, self.load.block_bytes, done.at_ns - self.begin_ns);
-        }
+        self.taken.push((slot, done.at_ns));
         Ok(())
+    }
+
+    /// Counts what was taken.
+    fn count(&mut self, live: &Live) {
+        let answers = self.taken.len() as u64;
+        live.answers.fetch_add(answers, Relaxed);
+        live.bytes.fetch_add(answers * u64::from(self.load.block_bytes), Relaxed);
+        for i in 0..self.taken.len() {
+            let (slot, at_ns) = self.taken[i];
+            self.count_one(slot, at_ns);
+        }
+        self.taken.clear();
+    }
+
+    fn count_one(&mut self, slot: Slot, at_ns: u64) {
+        if (self.begin_ns..self.end_ns).contains(&slot.due_ns) {
+            self.recorder.latency(at_ns.saturating_sub(slot.due_ns));
+        }
+        if (self.begin_ns..self.end_ns).contains(&at_ns) {
+            self.recorder.answer(slot.read, self.load.block_bytes, at_ns - self.begin_ns);
+        }
     }
 
     fn run(&mut self, start_ns: u64, live: &Live) -> Result<()> {
@@ -170,13 +192,15 @@ impl Drive<'_> {
                     },
                 }
             }
+            if self.slots.len() < FEW {
+                self.target.send();
+            }
+            self.count(live);
             if self.free.len() == self.slots.len() && over {
                 break;
             }
             let until = next_due.map_or(self.end_ns + GRACE_NS, |due| due.min(self.end_ns));
             self.target.wait(Some(until), &mut done)?;
-            live.answers.fetch_add(done.len() as u64, Relaxed);
-            live.bytes.fetch_add(done.len() as u64 * u64::from(self.load.block_bytes), Relaxed);
             for one in done.drain(..) {
                 self.take(one)?;
             }
@@ -235,6 +259,7 @@ pub fn drive(target: &mut dyn Target, load: &Load, window: Window, content: &mut
         rng: Rng::new(load.seed),
         slots: vec![Slot::default(); load.outstanding],
         free: (0..load.outstanding as u32).rev().collect(),
+        taken: Vec::with_capacity(load.outstanding),
         begin_ns,
         end_ns: begin_ns + window.measure_ns,
         target,
@@ -243,6 +268,7 @@ pub fn drive(target: &mut dyn Target, load: &Load, window: Window, content: &mut
         recorder,
     };
     let mut problem = d.run(start_ns, live).err().map(|e| e.to_string());
+    d.count(live);
     let now = d.target.now_ns();
     if now < d.end_ns {
         // Rates are of the time that was really measured.

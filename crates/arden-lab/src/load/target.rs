@@ -43,6 +43,8 @@ pub trait Target {
     fn now_ns(&self) -> u64;
     /// Takes a request; `data` is what a write writes and at least as long as `op.bytes`. Need not send it before `wait`.
     fn start(&mut self, op: Op, data: Option<&SharedBuf>) -> Result<()>;
+    /// Sends what was taken without waiting, where that can be told from [`Target::wait`].
+    fn send(&mut self) {}
     /// Sends what was taken, and waits until something is done or the clock says `until_ns`. Adds answers to `done`.
     fn wait(&mut self, until_ns: Option<u64>, done: &mut Vec<Done>) -> Result<()>;
     /// Gives back what it holds elsewhere. Nothing may be under way.
