@@ -106,7 +106,9 @@ impl Superblock {
             return Err(VolError::Refused("a label has at most 128 bytes"));
         }
         let size_blocks = size_bytes / BLOCK_BYTES;
-        let journal_bytes = (size_bytes / 16).clamp(1 << 20, 256 << 20);
+        // With the slots before it no more than 256 MiB: the space under it keeps room for it from the beginning, a whole
+        // group at a time.
+        let journal_bytes = (size_bytes / 16).clamp(1 << 20, (256 << 20) - SLOTS * BLOCK_BYTES);
         Ok(Superblock {
             id,
             label: label.to_owned(),
