@@ -134,6 +134,8 @@ struct Syncer {
     failed: Cell<Option<IoError>>,
     running: Cell<bool>,
     ended: Notify,
+    /// Writes on their way that are durable when they are done, or will ask for a flush.
+    durable: Cell<usize>,
 }
 
 struct Running<'a>(&'a Syncer);
@@ -145,7 +147,27 @@ impl Drop for Running<'_> {
     }
 }
 
+/// Counts a durable write for as long as it lives.
+struct Durable(Rc<Syncer>);
+
+impl Drop for Durable {
+    fn drop(&mut self) {
+        self.0.durable.set(self.0.durable.get() - 1);
+    }
+}
+
 impl Syncer {
+    /// Whether no other write is to be made durable now.
+    fn enter(self: &Rc<Syncer>) -> (Durable, bool) {
+        let others = self.durable.get();
+        self.durable.set(others + 1);
+        (Durable(self.clone()), others == 0 && !self.running.get())
+    }
+
+    fn result(&self) -> IoResult<()> {
+        self.failed.get().map_or(Ok(()), Err)
+    }
+
     async fn sync(&self) -> IoResult<()> {
         let ticket = self.asked.get() + 1;
         self.asked.set(ticket);
@@ -161,7 +183,7 @@ impl Syncer {
             self.failed.set(self.failed.get().or(answer.map_err(error_of).err()));
             self.covered.set(upto);
         }
-        self.failed.get().map_or(Ok(()), Err)
+        self.result()
     }
 }
 
@@ -225,6 +247,7 @@ impl FileDevice {
             failed: Cell::new(None),
             running: Cell::new(false),
             ended: Notify::new(),
+            durable: Cell::new(0),
         });
         let whole = Rc::new(Whole::new(fd.clone(), !block, info.size_bytes));
         Ok(FileDevice { info, fd, driver, syncer, whole, writable, regular: !block })
@@ -293,17 +316,30 @@ impl BlockDevice for FileDevice {
         {
             return fail(e);
         }
-        // A block device makes a single write durable by itself. A file system does so by a flush
-        // for each, from a thread of its own: one flush for all that wait is cheaper.
-        let after = (durable && self.regular).then(|| self.syncer.clone());
-        let durable_by_itself = durable && !self.regular;
-        let op = Op::Write { offset, data, durable: durable_by_itself };
+        // A block device makes a single write durable by itself. A file system does so by a flush for each, in a thread
+        // of its own: quicker than write and flush one after the other, but for several, one flush that they share is.
+        let syncer = (durable && self.regular).then(|| self.syncer.clone());
+        let entered = syncer.as_ref().map(Syncer::enter);
+        let alone = entered.as_ref().is_some_and(|(_, alone)| *alone);
+        let op = Op::Write { offset, data, durable: durable && (alone || !self.regular) };
         let out = self.driver.submit(self.fd.clone(), op);
         let whole = self.whole.clone();
         Box::pin(async move {
-            out.await.map_err(error_of)?;
-            if let Some(s) = after {
-                s.sync().await?;
+            let _entered = entered;
+            let answer = out.await.map_err(error_of);
+            match syncer {
+                Some(s) if alone => {
+                    // It may have been the flush that failed: of that the kernel tells once.
+                    let flush = answer.as_ref().err().copied().filter(|e| *e == IoError::Media);
+                    s.failed.set(s.failed.get().or(flush));
+                    answer?;
+                    s.result()?;
+                }
+                Some(s) => {
+                    answer?;
+                    s.sync().await?;
+                }
+                None => drop(answer?),
             }
             if durable { whole.check() } else { Ok(()) }
         })

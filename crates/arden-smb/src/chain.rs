@@ -16,6 +16,7 @@ use arden_wire::{
 
 use crate::{
     commits::{Commits, changes},
+    deferred::Deferred,
     model::{Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree},
     request::{Fail, Handled, Related, Request},
     server::Server,
@@ -126,6 +127,31 @@ impl Job {
         if !out.is_empty() {
             peer.send(out);
         }
+    }
+}
+
+/// A message whose answers wait to be sent, now that it is known whether what they speak of is durable.
+pub struct Finished {
+    state: State,
+    out: Vec<u8>,
+    committed: Result<(), NtStatus>,
+}
+
+impl Finished {
+    /// To its connection, which signs and sends: whoever tells of a commit has to write for others, and must not be who
+    /// lets go of what is used here.
+    fn hand_over(self) {
+        let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
+        if let Some(unheard) = peer.finish(self) {
+            server.defer(Deferred::Unheard(Box::new(unheard)));
+        }
+    }
+
+    /// The frame to be sent; empty where there is nothing to say.
+    pub fn frame(mut self) -> Vec<u8> {
+        self.state.committed(&mut self.out, self.committed);
+        self.state.finish_frame(&mut self.out);
+        self.out
     }
 }
 
@@ -255,7 +281,7 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
         let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
         if let Some((fs, changes)) = state.commits.later() {
             // The connection goes on meanwhile.
-            fs.commit_later(changes, Box::new(move |committed| state.finish_later(out, committed)));
+            fs.commit_later(changes, Box::new(move |committed| Finished { state, out, committed }.hand_over()));
             return Outcome::Done;
         }
         return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
@@ -412,15 +438,6 @@ impl State {
     fn commit(&mut self, out: &mut Vec<u8>) {
         let committed = self.commits.run();
         self.committed(out, committed);
-    }
-
-    /// Sends what was answered, now that it is known whether it is durable.
-    fn finish_later(mut self, mut out: Vec<u8>, committed: Result<(), NtStatus>) {
-        self.committed(&mut out, committed);
-        self.finish_frame(&mut out);
-        if !out.is_empty() {
-            self.peer.send(out);
-        }
     }
 
     /// Where it could not be made durable, what was answered since the first change becomes an error.

@@ -19,7 +19,7 @@ use arden_wire::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    chain::{self, Bytes, Element, Job, Outcome},
+    chain::{self, Bytes, Element, Finished, Job, Outcome},
     model::{Mailbox, Peer, Session},
     server::Server,
     setup::Setup,
@@ -114,11 +114,16 @@ impl Connection {
     /// Frames that others left, and parked requests that go on.
     pub fn drain_mailbox(&mut self, out: &mut Vec<u8>, frames: &mut Vec<Vec<u8>>, jobs: &mut Vec<Box<Job>>) {
         loop {
-            let Mailbox { frames: new, resumed } = std::mem::take(&mut *self.peer.mailbox.lock());
-            if new.is_empty() && resumed.is_empty() {
-                return;
-            }
+            let (new, resumed, finished) = {
+                let mut mailbox = self.peer.mailbox.lock();
+                if mailbox.is_empty() {
+                    return;
+                }
+                let Mailbox { frames, resumed, finished, .. } = &mut *mailbox;
+                (std::mem::take(frames), std::mem::take(resumed), std::mem::take(finished))
+            };
             frames.extend(new);
+            frames.extend(finished.into_iter().map(Finished::frame).filter(|f| !f.is_empty()));
             for chain in resumed {
                 if let Outcome::Block(job) = chain.run(out, false) {
                     jobs.push(job);

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::{chain::Chain, model::SmbOpen, server::Server};
+use crate::{
+    chain::{Chain, Finished},
+    model::SmbOpen,
+    server::Server,
+};
 
 /// Work that a table event asks for and that may block.
 pub(crate) enum Deferred {
@@ -13,6 +17,8 @@ pub(crate) enum Deferred {
     TellBreak(Arc<SmbOpen>),
     /// A request whose connection is gone.
     Run(Box<Chain>),
+    /// Answers for a connection that is gone, and all that they hold.
+    Unheard(Box<Finished>),
 }
 
 /// What is left to do, and whom to tell.
@@ -53,6 +59,7 @@ impl Server {
                             file.fs().tell_break_again(file, self.time().now);
                         }
                     }
+                    Deferred::Unheard(finished) => drop(finished),
                     // Nobody hears the answer, but what was asked for happens.
                     Deferred::Run(chain) => drop(chain.run(&mut Vec::new(), true)),
                 }

@@ -21,7 +21,7 @@ use arden_wire::{
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::{
-    chain::Chain,
+    chain::{Chain, Finished},
     crypto::{CipherKey, SigningKey},
     share::Share,
     time::Time,
@@ -76,11 +76,15 @@ pub struct Mailbox {
     pub frames: Vec<Vec<u8>>,
     /// Parked requests that may go on.
     pub resumed: Vec<Chain>,
+    /// Messages that waited for stable storage.
+    pub finished: Vec<Finished>,
+    /// Nobody looks here any more.
+    pub closed: bool,
 }
 
 impl Mailbox {
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.resumed.is_empty()
+        self.frames.is_empty() && self.resumed.is_empty() && self.finished.is_empty()
     }
 }
 
@@ -106,6 +110,17 @@ impl Peer {
     pub fn send(&self, frame: Vec<u8>) {
         self.mailbox.lock().frames.push(frame);
         (self.wake)();
+    }
+    /// The message's answers are signed and sent by the connection. Given back where that is gone.
+    pub fn finish(&self, finished: Finished) -> Option<Finished> {
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.closed {
+            return Some(finished);
+        }
+        mailbox.finished.push(finished);
+        drop(mailbox);
+        (self.wake)();
+        None
     }
     pub fn resume(&self, chain: Chain) {
         self.mailbox.lock().resumed.push(chain);

@@ -22,7 +22,7 @@ use crate::{
     config::{Interface, ServerConfig},
     deferred::DeferredWork,
     metrics::Metrics,
-    model::{Durability, Object, Peer, Session, SessionState, SmbOpen},
+    model::{Durability, Mailbox, Object, Peer, Session, SessionState, SmbOpen},
     share::Share,
     time::Time,
     usnwait::UsnWaits,
@@ -352,9 +352,8 @@ impl Server {
         for channel in channels {
             self.drop_channel(&channel.session, peer.id, now);
         }
-        let mut mailbox = peer.mailbox.lock();
-        mailbox.frames.clear();
-        mailbox.resumed.clear();
+        let left = std::mem::replace(&mut *peer.mailbox.lock(), Mailbox { closed: true, ..Mailbox::default() });
+        drop(left);
     }
 
     // Time.

@@ -19,6 +19,9 @@ use crate::pool::{GroupRt, Pool, SpaceRt, User};
 /// How often a writer looks for room in memory while nothing moves (0.2 ms each).
 const ROOM_WAITS_MAX: u32 = 150_000;
 
+/// A single write up to this is made durable by itself, where nothing else has to be.
+const THROUGH_BYTES_MAX: usize = 256 << 10;
+
 /// How long a writer waits to be told of room before it looks by itself.
 const ROOM_WAIT_NS: u64 = 2_000_000;
 
@@ -448,6 +451,29 @@ impl Space {
             }
         }
         self.write_direct(offset, data, durable).await
+    }
+
+    /// Writes these side by side; they, and all that was written before, survive a crash when it returns. One small write
+    /// to a mirror that nothing else waits to be flushed beside is durable by its own step, without a flush after it.
+    pub async fn write_durably(&self, writes: Vec<(u64, SharedBuf)>) -> SpaceResult<()> {
+        if let [(at, data)] = &writes[..]
+            && !self.rt.shape.is_parity()
+            && data.len() <= THROUGH_BYTES_MAX
+            && self.pool.unflushed_disks().is_empty()
+        {
+            self.check(*at, data.len() as u64)?;
+            let _holds = self.hold_all(&parts(&self.rt.shape, *at, data.len() as u64)).await?;
+            return self.write_direct(*at, data.clone(), true).await;
+        }
+        let all: Vec<LocalFuture<SpaceResult<()>>> = writes
+            .into_iter()
+            .map(|(at, data)| {
+                let me = self.clone();
+                Box::pin(async move { me.write(at, data, false).await }) as LocalFuture<SpaceResult<()>>
+            })
+            .collect();
+        join_all(all).await.into_iter().collect::<SpaceResult<()>>()?;
+        self.flush().await
     }
 
     /// Parity: into memory, and when it is to be durable, into the log.

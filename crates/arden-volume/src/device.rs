@@ -55,6 +55,9 @@ impl BlockCheck {
     }
 }
 
+/// Told how a write went.
+pub type Written = Box<dyn FnOnce(IoResult<()>) + Send>;
+
 pub trait Device: Send + Sync {
     fn size_bytes(&self) -> u64;
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()>;
@@ -64,6 +67,14 @@ pub trait Device: Send + Sync {
     fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
         writes.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
         self.flush()
+    }
+    /// Whether `write_durably_later` returns before they are.
+    fn writes_later(&self) -> bool {
+        false
+    }
+    /// `write_durably`, and whoever asks is told when it is over: by a thread of the device, which must not be kept.
+    fn write_durably_later(&self, writes: Vec<(u64, Vec<u8>)>, told: Written) {
+        told(self.write_durably(&writes));
     }
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;

@@ -1,5 +1,5 @@
 //! Commits that nobody waits for in a thread: a thread of the volume's own makes one for all who asked meanwhile, and
-//! tells each. Refuses to know what they do then.
+//! tells each, unless the device does (`pipeline`). Refuses to know what they do then.
 
 use std::sync::{Arc, Weak};
 
@@ -44,14 +44,17 @@ impl Later {
 }
 
 impl Volume {
-    /// Whether there is a thread for `commit_later`.
+    /// Whether there is a thread for `commit_later`, or none is needed.
     pub fn commits_later(&self) -> bool {
-        self.options.background
+        self.options.background || self.pipeline.is_some()
     }
 
-    /// Calls `done` when operation `seq`, and all before it, are durable: on the volume's thread, or here where it has
-    /// none or is closed.
+    /// Calls `done`, which must not wait for this volume, when operation `seq`, and all before it, are durable: on the
+    /// volume's thread or the device's, or here where there is none or it is closed.
     pub fn commit_later(&self, seq: u64, done: Committed) {
+        if let Some(pipeline) = &self.pipeline {
+            return pipeline.ask(seq, done);
+        }
         let mut asked = self.later.asked.lock();
         if asked.stopped || !self.options.background {
             drop(asked);

@@ -4,8 +4,8 @@
 //!
 //! From the bottom: `device`, `alloc` (which blocks are free), `treenode` and `tree`, `journal`, `superblock`, `kv` (the
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
-//! nobody waits for), `relief` (room under the volume), `extents`, `cache`, `data`, `read` and `settle` (bytes of files),
-//! `snapshot`, `ns` (names), `node` and `store` (the
+//! nobody waits for), `pipeline` (the same on a device that tells when it has written), `relief` (room under the volume),
+//! `extents`, `cache`, `data`, `read` and `settle` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
 //! `FileStore`), `quota`, `usn` and `usnwatch` (the change journal), `check`, `repair`, `scrub`.
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ mod later;
 mod list;
 mod node;
 mod ns;
+mod pipeline;
 mod quota;
 mod read;
 mod relief;

@@ -31,6 +31,7 @@ use crate::{
     kv::{self, Core, CoreView, MapOp, Reading, Txn, View},
     later::{self, Later},
     ns::Tunnel,
+    pipeline::Pipeline,
     quota::Counting,
     snapshot,
     superblock::{FIRST_EPOCH, JournalStart, SLOTS, Superblock, feature},
@@ -101,8 +102,8 @@ pub struct Volume {
     me: Weak<Volume>,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) core: RwLock<Core>,
-    pub(crate) alloc: Mutex<Alloc>,
-    pub(crate) journal: Journal,
+    pub(crate) alloc: Arc<Mutex<Alloc>>,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) tree: Tree,
     /// The volume's number in a cache that it shares.
     pub(crate) serial: u64,
@@ -110,9 +111,11 @@ pub struct Volume {
     /// Held by whoever finishes the deletion of snapshots.
     pub(crate) deletions: Mutex<()>,
     commit: Mutex<()>,
-    durable_seq: AtomicU64,
+    durable_seq: Arc<AtomicU64>,
     checkpoint: Mutex<Option<Freeze>>,
-    failed: AtomicBool,
+    failed: Arc<AtomicBool>,
+    /// Commits on a device that tells when it has written.
+    pub(crate) pipeline: Option<Arc<Pipeline>>,
     pub(crate) options: VolumeOptions,
     pub(crate) files: Mutex<HashMap<u64, Weak<OpenFile>>>,
     /// Files without a name whose last user went.
@@ -168,7 +171,9 @@ impl Volume {
         }
         if volume.options.background {
             start_background(&volume)?;
-            later::start(&volume)?;
+            if volume.pipeline.is_none() {
+                later::start(&volume)?;
+            }
         }
         Ok(volume)
     }
@@ -183,20 +188,26 @@ impl Volume {
         let seq = core.seq;
         let features = sb.features;
         let serial = sb.id as u64 ^ (sb.id >> 64) as u64;
+        let (alloc, journal) = (Arc::new(Mutex::new(alloc)), Arc::new(journal));
+        let (durable_seq, failed) = (Arc::new(AtomicU64::new(seq)), Arc::new(AtomicBool::new(false)));
+        let pipeline = device.writes_later().then(|| {
+            Pipeline::new(device.clone(), journal.clone(), alloc.clone(), durable_seq.clone(), failed.clone())
+        });
         Arc::new_cyclic(|me| Volume {
             me: me.clone(),
             device,
             core: RwLock::new(core),
-            alloc: Mutex::new(alloc),
+            alloc,
             journal,
             tree,
             serial,
             superblock: Mutex::new(sb),
             deletions: Mutex::default(),
             commit: Mutex::new(()),
-            durable_seq: AtomicU64::new(seq),
+            durable_seq,
             checkpoint: Mutex::new(None),
-            failed: AtomicBool::new(false),
+            failed,
+            pipeline,
             files: Mutex::default(),
             reap: Mutex::default(),
             descriptors: Mutex::default(),
@@ -275,6 +286,9 @@ impl Volume {
     pub fn commit_to(&self, seq: u64) -> VolResult<()> {
         if self.durable_seq.load(Ordering::Acquire) >= seq {
             return Ok(());
+        }
+        if let Some(pipeline) = &self.pipeline {
+            return pipeline.wait(seq);
         }
         let _leader = self.commit.lock();
         if self.durable_seq.load(Ordering::Acquire) >= seq {
@@ -504,6 +518,9 @@ impl Volume {
         let _guard = self.lock_checkpoint();
         let _commit = self.commit.lock();
         self.failed.store(true, Ordering::Release);
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.stop();
+        }
         Superblock::wipe(&*self.device)
     }
 

@@ -102,6 +102,14 @@ impl Device for OnSpace {
     fn flush(&self) -> IoResult<()> {
         self.run(true, |s| async move { s.flush().await })
     }
+    fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
+        let parts = writes.iter().map(|(at, bytes)| (*at, Buf::copy_of(bytes).share())).collect();
+        self.run(true, move |s| async move { s.write_durably(parts).await })
+    }
+    /// As in the daemon, though here it is told at once.
+    fn writes_later(&self) -> bool {
+        true
+    }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
         self.run(true, move |s| async move {
             let held = s.pieces_held().len();

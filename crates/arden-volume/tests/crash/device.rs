@@ -19,11 +19,17 @@ struct State {
     dead: bool,
 }
 
-pub struct CrashDevice(Mutex<State>);
+pub struct CrashDevice(Mutex<State>, bool);
 
 impl CrashDevice {
     pub fn new(media: Vec<u8>, left: Option<u64>) -> CrashDevice {
-        CrashDevice(Mutex::new(State { media, visible: HashMap::new(), cache: Vec::new(), left, dead: false }))
+        let state = State { media, visible: HashMap::new(), cache: Vec::new(), left, dead: false };
+        CrashDevice(Mutex::new(state), false)
+    }
+
+    /// One that tells when it has written.
+    pub fn telling(self, tells: bool) -> CrashDevice {
+        CrashDevice(self.0, tells)
     }
 
     pub fn die_after(&self, left: Option<u64>) {
@@ -107,6 +113,9 @@ impl Device for CrashDevice {
             s.visible.insert(offset / SECTOR_BYTES + i as u64, sector.to_vec());
         }
         Ok(())
+    }
+    fn writes_later(&self) -> bool {
+        self.1
     }
     fn flush(&self) -> IoResult<()> {
         let mut s = self.0.lock();

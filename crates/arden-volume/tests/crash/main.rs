@@ -49,7 +49,7 @@ impl Run {
     fn open(&mut self, mut media: Vec<u8>) -> (Arc<CrashDevice>, Arc<Volume>) {
         loop {
             let left = if self.rng.one_in(4) { Some(self.rng.below(20)) } else { None };
-            let device = Arc::new(CrashDevice::new(media, left));
+            let device = Arc::new(CrashDevice::new(media, left).telling(self.rng.one_in(2)));
             let opened = Volume::open(device.clone(), self.options.clone());
             let vol = match opened {
                 Ok(vol) => vol,

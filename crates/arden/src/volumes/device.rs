@@ -4,14 +4,18 @@
 use std::{
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
 };
 
-use arden_block::{Buf, IoError, IoResult, LocalFuture, sync::join_all};
+use arden_block::{Buf, IoError, IoResult, SharedBuf};
 use arden_space::{Caller, Pool, Space, SpaceResult, Verifier};
-use arden_volume::{Device, device::BlockCheck};
+use arden_volume::{
+    Device,
+    device::{BlockCheck, Written},
+};
 
 use crate::pools::SpaceUse;
 
@@ -24,7 +28,7 @@ pub struct SpaceDevice {
     size_bytes: AtomicU64,
     may_differ: bool,
     piece_bytes: Option<u64>,
-    taken: SpaceUse,
+    taken: Arc<SpaceUse>,
 }
 
 impl SpaceDevice {
@@ -37,7 +41,14 @@ impl SpaceDevice {
             let s = pool.space_named(&name)?;
             Ok((s.id(), s.size_bytes(), s.begin_verifying(), s.piece_bytes()))
         })?;
-        Ok(SpaceDevice { caller, space, size_bytes: AtomicU64::new(size), may_differ, piece_bytes, taken })
+        Ok(SpaceDevice {
+            caller,
+            space,
+            size_bytes: AtomicU64::new(size),
+            may_differ,
+            piece_bytes,
+            taken: Arc::new(taken),
+        })
     }
 
     fn run<T, F, Fut>(&self, work: F) -> IoResult<T>
@@ -65,6 +76,44 @@ impl SpaceDevice {
 
 fn verifier(accepts: impl Fn(u64, &[u8]) -> bool + 'static) -> Verifier {
     Rc::new(accepts)
+}
+
+fn shared(writes: &[(u64, Vec<u8>)]) -> Vec<(u64, SharedBuf)> {
+    let parts = |(at, bytes): &'_ (u64, Vec<u8>)| {
+        let places = (*at..).step_by(CALL_BYTES_MAX);
+        bytes.chunks(CALL_BYTES_MAX).zip(places).map(|(part, at)| (at, Buf::copy_of(part).share())).collect::<Vec<_>>()
+    };
+    writes.iter().flat_map(parts).collect()
+}
+
+/// Somebody who waits to be told, also where the pool is closed before it comes to that.
+struct Told(Option<Written>);
+
+impl Told {
+    fn tell(mut self, result: IoResult<()>) {
+        if let Some(told) = self.0.take() {
+            told(result);
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            told(Err(IoError::Gone));
+        }
+    }
+}
+
+/// Others are asked for slabs and the write is tried again: not on the pool's thread, which they need for that.
+fn wait_for_room(taken: Weak<SpaceUse>, told: Told, again: impl FnOnce() -> IoResult<()> + Send + 'static) {
+    let asks = move || {
+        let room = taken.upgrade().is_some_and(|taken| taken.ask_for_room());
+        told.tell(if room { again() } else { Err(IoError::NoSpace) });
+    };
+    if let Err(e) = thread::Builder::new().name("arden-room".into()).spawn(asks) {
+        tracing::error!("no thread to ask for room: {e}");
+    }
 }
 
 impl Device for SpaceDevice {
@@ -134,24 +183,28 @@ impl Device for SpaceDevice {
         self.run(|s| async move { s.flush().await })
     }
 
-    /// In one call: the writes side by side, then the flush.
+    /// In one call.
     fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
-        let parts: Vec<_> = writes
-            .iter()
-            .flat_map(|(at, bytes)| bytes.chunks(CALL_BYTES_MAX).zip((*at..).step_by(CALL_BYTES_MAX)))
-            .map(|(part, at)| (at, Buf::copy_of(part).share()))
-            .collect();
-        self.run_with_room(move |s| async move {
-            let all: Vec<LocalFuture<_>> = parts
-                .into_iter()
-                .map(|(at, part)| {
-                    let s = s.clone();
-                    Box::pin(async move { s.write(at, part, false).await }) as LocalFuture<_>
-                })
-                .collect();
-            join_all(all).await.into_iter().collect::<SpaceResult<()>>()?;
-            s.flush().await
-        })
+        let parts = shared(writes);
+        self.run_with_room(move |s| async move { s.write_durably(parts).await })
+    }
+
+    fn writes_later(&self) -> bool {
+        true
+    }
+
+    fn write_durably_later(&self, writes: Vec<(u64, Vec<u8>)>, told: Written) {
+        let parts = shared(&writes);
+        let (told, taken) = (Told(Some(told)), Arc::downgrade(&self.taken));
+        let (caller, space) = (self.caller.clone(), self.space);
+        let write = move |pool: Pool| async move { pool.space(space)?.write_durably(parts).await };
+        let again = write.clone();
+        let done = move |written: SpaceResult<()>| match written.map_err(IoError::from) {
+            Err(IoError::NoSpace) => wait_for_room(taken, told, move || caller.call(again).map_err(IoError::from)),
+            written => told.tell(written),
+        };
+        // Where the pool is closed, letting go of it tells.
+        let _ = self.caller.submit(write, done);
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
@@ -165,5 +218,70 @@ impl Device for SpaceDevice {
             part.copy_from_slice(&got);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path, sync::OnceLock, sync::mpsc::channel};
+
+    use arden_admin::{
+        State, Storage,
+        storage::{NewPool, NewSpace},
+    };
+    use arden_block::BLOCK_BYTES;
+
+    use super::*;
+    use crate::pools::{PoolAdmin, Pools};
+
+    /// A small pool with two thin spaces, each larger than what it has.
+    fn pools(dir: &Path) -> Arc<Pools> {
+        fs::create_dir_all(dir).unwrap();
+        let disk = dir.join("disk");
+        fs::File::create(&disk).unwrap().set_len(2 << 30).unwrap();
+        let pools = Pools::start(&Arc::new(State::open(&dir.join("state")).unwrap())).unwrap();
+        let admin = PoolAdmin(pools.clone());
+        let new = NewPool { name: "tank".into(), disks: vec![disk], hot_spares: Vec::new(), force: false };
+        admin.create_pool(&new).unwrap();
+        for name in ["a", "b"] {
+            let space = NewSpace {
+                name: name.into(),
+                layout: "simple".into(),
+                size_bytes: Some(8 << 30),
+                columns: None,
+                interleave_bytes: None,
+                fixed: false,
+            };
+            admin.create_space("tank", &space).unwrap();
+        }
+        pools
+    }
+
+    fn later(device: &SpaceDevice, at: u64) -> IoResult<()> {
+        let (tell, told) = channel();
+        device.write_durably_later(vec![(at, vec![1; BLOCK_BYTES as usize])], Box::new(move |r| tell.send(r).unwrap()));
+        told.recv().unwrap()
+    }
+
+    #[test]
+    fn a_write_that_finds_the_pool_full_asks_the_other_spaces_and_is_tried_again() {
+        let dir = std::env::temp_dir().join(format!("arden-room-{}", std::process::id()));
+        let pools = pools(&dir);
+        let full: Arc<OnceLock<SpaceDevice>> = Arc::default();
+        let gives = full.clone();
+        let give_back = move || gives.get().unwrap().discard(0, 8 << 30).unwrap();
+        let made = SpaceDevice::new(pools.take_space("a", "a test").unwrap(), give_back).unwrap();
+        full.set(made).ok().unwrap();
+        let device = SpaceDevice::new(pools.take_space("b", "a test").unwrap(), || {}).unwrap();
+        let piece = device.piece_bytes().unwrap();
+        let taken =
+            (0..8 << 30).step_by(piece as usize).take_while(|at| later(full.get().unwrap(), *at).is_ok()).count();
+        assert!(taken > 0 && (taken as u64) < (8 << 30) / piece, "{taken} pieces filled the pool");
+        assert!(full.get().unwrap().pieces_held().len() == taken && device.pieces_held().is_empty());
+        assert_eq!(later(&device, 0), Ok(()), "nothing was in the way but what the other gave back");
+        assert!(full.get().unwrap().pieces_held().is_empty() && device.pieces_held().len() == 1);
+        pools.stop();
+        assert_eq!(later(&device, 0), Err(IoError::Gone), "told also where there is no pool any more");
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,0 +1,58 @@
+//! Writes that are durable when they return: by themselves where nothing else waits to be flushed, else by a flush that
+//! covers what was written before. On simulated disks that lose power.
+
+use arden_block::sim::SimDisk;
+use arden_block::{Buf, Rt, SharedBuf};
+use arden_space::{CreateOptions, Layout, OpenOptions, Pool, Provision, Space};
+
+fn full(len: usize, byte: u8) -> SharedBuf {
+    let mut b = Buf::new(len);
+    b.fill(byte);
+    b.share()
+}
+
+async fn made(rt: &Rt, disks: &[SimDisk]) -> Space {
+    let options = CreateOptions { slab_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let devices = disks.iter().map(|d| d.attach(rt)).collect();
+    let pool = Pool::create(rt, "tank", devices, Vec::new(), options).await.expect("a pool");
+    let space =
+        pool.create_space("v", Layout::Mirror2, None, 256 << 10, 8 << 20, Provision::Fixed).await.expect("a space");
+    // Its regions are marked from here on.
+    space.write(0, full(64 << 10, 1), false).await.expect("written");
+    space.flush().await.expect("flushed");
+    space
+}
+
+#[test]
+fn a_small_write_on_its_own_needs_no_flush_and_survives() {
+    let rt = Rt::virtual_clock(3);
+    let disks: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 1 << 30, i)).collect();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let flushes = || disks2.iter().map(|d| d.counters().flushes).sum::<u64>();
+        let space = made(&rt2, &disks2).await;
+        let before = flushes();
+        space.write_durably(vec![(0, full(8192, 2))]).await.expect("durable");
+        assert_eq!(flushes(), before, "each disk made its part durable in the same step");
+        // What was written before is to be durable too: now it takes a flush.
+        space.write(32 << 10, full(4096, 3), false).await.expect("written");
+        space.write_durably(vec![(16 << 10, full(4096, 4))]).await.expect("durable");
+        assert_eq!(flushes(), before + 2);
+        space.write_durably(vec![(20 << 10, full(4096, 5)), (24 << 10, full(4096, 6))]).await.expect("durable");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    disks.iter().for_each(SimDisk::crash);
+    let rt = Rt::virtual_clock(4);
+    let devices = disks.iter().map(|d| d.attach(&rt)).collect();
+    let rt2 = rt.clone();
+    rt.block_on(async move {
+        let pool = Pool::open(&rt2, devices, None, OpenOptions::default()).await.expect("opened");
+        let space = pool.space_named("v").expect("there");
+        for (at, byte) in [(0, 2), (4096, 2), (8192, 1), (16 << 10, 4), (20 << 10, 5), (24 << 10, 6), (32 << 10, 3)] {
+            let found = space.read(at, 4096).await.expect("read");
+            assert!(found.iter().all(|b| *b == byte), "{byte} at {at}");
+        }
+    })
+    .expect("it came to its end");
+}
