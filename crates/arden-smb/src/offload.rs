@@ -89,17 +89,21 @@ pub fn read(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -
         return Err(Fail::Block);
     }
     let Some(done) = file.fs().offload_read(file, offset, len)? else { return Ok((NtStatus::SUCCESS, Vec::new())) };
-    let time = Duration::from_millis(u64::from(time_to_live_ms));
-    let time = if time.is_zero() { TIME_DEFAULT } else { time.min(TIME_MAX) };
-    let id: [u8; TOKEN_ID_BYTES] = request.server.random();
-    let token = Token { frozen: done.frozen, user: request.session.token().user.clone(), expires: request.now + time };
-    request.server.tokens.expire(request.now);
-    request.server.tokens.add(id, token)?;
+    let mut id = [0; TOKEN_ID_BYTES];
+    let mut kind = TOKEN_TYPE_ZERO_DATA;
+    if let Some(frozen) = done.frozen {
+        let time = Duration::from_millis(u64::from(time_to_live_ms));
+        let time = if time.is_zero() { TIME_DEFAULT } else { time.min(TIME_MAX) };
+        (id, kind) = (request.server.random(), TOKEN_TYPE);
+        let token = Token { frozen, user: request.session.token().user.clone(), expires: request.now + time };
+        request.server.tokens.expire(request.now);
+        request.server.tokens.add(id, token)?;
+    }
     let mut out = Vec::with_capacity(READ_OUTPUT_BYTES);
     out.put_u32(READ_OUTPUT_BYTES as u32);
     out.put_u32(if done.to_the_end { ALL_ZERO_BEYOND_CURRENT_RANGE } else { 0 });
     out.put_u64(done.transferred);
-    out.extend_from_slice(&TOKEN_TYPE.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
     out.put_u16(0);
     out.extend_from_slice(&(TOKEN_ID_BYTES as u16).to_be_bytes());
     out.extend_from_slice(&id);

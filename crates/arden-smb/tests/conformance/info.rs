@@ -218,7 +218,7 @@ fn file_info_short_names_are_not_set() {
 /// `FileInfo_Set_FileValidDataLengthInfo_File_IsSupported`, `FileInfo_Set_FileValidDataLengthInfo_Dir_IsSupported`
 #[test]
 fn file_info_set_file_valid_data_length_info() {
-    // An administrator has SeManageVolumePrivilege. All data is valid: the length can only be what it is.
+    // An administrator has SeManageVolumePrivilege. Cases of our own are in `valid_data`.
     both(|c, id, directory| {
         let length = 1024u64.to_le_bytes();
         assert_eq!(c.set(id, file_class::VALID_DATA_LENGTH, &length), NtStatus::INVALID_PARAMETER);

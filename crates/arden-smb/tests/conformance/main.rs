@@ -40,6 +40,7 @@ mod times;
 mod transport;
 mod trees;
 mod usn;
+mod valid_data;
 mod validate_negotiate;
 
 /// The table of the cases names tests that are there.

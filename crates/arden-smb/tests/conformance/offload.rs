@@ -11,6 +11,7 @@ use crate::{
 
 const BLOCK: usize = 4096;
 const INVALID: NtStatus = NtStatus::INVALID_PARAMETER;
+pub const BEYOND_VDL: NtStatus = NtStatus(0xC000_0432);
 const INVALID_TOKEN: NtStatus = NtStatus(0xC000_0465);
 
 fn bytes(tag: u8, len: usize) -> Vec<u8> {
@@ -24,7 +25,7 @@ fn shared(volume: &Volume) -> u64 {
     report.shared_blocks
 }
 
-fn all(c: &mut Client, id: FileId, len: usize) -> Vec<u8> {
+pub fn all(c: &mut Client, id: FileId, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while out.len() < len {
         let part = c.read(id, out.len() as u64, (len - out.len()).min(1 << 20) as u32);
@@ -160,20 +161,20 @@ fn write_input(offset: u64, len: u64, source_offset: u64, token: &[u8]) -> Vec<u
     b
 }
 
-fn token(c: &mut Client, id: FileId, time_ms: u32, offset: u64, len: u64) -> (u32, u64, Vec<u8>) {
+pub fn token(c: &mut Client, id: FileId, time_ms: u32, offset: u64, len: u64) -> (u32, u64, Vec<u8>) {
     let out = c.fsctl(id, fsctl::OFFLOAD_READ, &read_input(time_ms, offset, len), 528);
     assert_eq!((out.len(), le_u32(&out, 0)), (528, 528));
     (le_u32(&out, 4), le_u64(&out, 8), out[16..].to_vec())
 }
 
-fn write_by(c: &mut Client, id: FileId, offset: u64, len: u64, from: u64, token: &[u8]) -> Result<u64, NtStatus> {
+pub fn write_by(c: &mut Client, id: FileId, offset: u64, len: u64, from: u64, token: &[u8]) -> Result<u64, NtStatus> {
     c.try_fsctl(id, fsctl::OFFLOAD_WRITE, &write_input(offset, len, from, token), 16).map(|out| {
         assert_eq!((out.len(), le_u32(&out, 0), le_u32(&out, 4)), (16, 16, 0));
         le_u64(&out, 8)
     })
 }
 
-fn sized(c: &mut Client, name: &str, size: u64) -> FileId {
+pub fn sized(c: &mut Client, name: &str, size: u64) -> FileId {
     let f = c.open(want(name)).id;
     assert_eq!(c.set(f, file_class::END_OF_FILE, &size.to_le_bytes()), NtStatus::SUCCESS);
     f
@@ -191,6 +192,7 @@ fn a_token_stands_for_what_was_read() {
     // The file changes, the token does not.
     c.write(from, 0, &[0; 4000]);
     let to = sized(&mut c, "to", 600_000);
+    c.write(to, 0, &[0; 512]);
     let before = shared(&volumes[0]);
     assert_eq!(write_by(&mut c, to, 512, 499_712, 0, &t), Ok(499_712));
     let got = all(&mut c, to, 600_000);

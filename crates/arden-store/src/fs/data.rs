@@ -5,7 +5,6 @@ use std::{
     time::Instant,
 };
 
-use arden_auth::privilege;
 use arden_wire::{NtStatus, access::*};
 
 use super::{Fs, LockRange, Open, Step, notify_filter};
@@ -81,6 +80,7 @@ impl Fs {
         self.contend(open, now);
         self.delay_write_time(open, now);
         self.keeping_times(open, || open.node.write_at(offset, data, wait))?;
+        open.wrote_to(offset + len);
         self.modified(open, true);
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Fs {
     pub fn set_end_of_file(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
         self.check_resize(open, size)?;
         self.contend(open, now);
-        self.keeping_times(open, || open.node.set_end_of_file(size))?;
+        open.resizing(size, || self.keeping_times(open, || open.node.set_end_of_file(size)))?;
         self.settle_write_time(open);
         self.modified(open, false);
         Ok(())
@@ -215,6 +215,7 @@ impl Fs {
         self.check_resize(open, size)?;
         self.contend(open, now);
         self.keeping_times(open, || open.node.set_allocation(size))?;
+        open.cut_to(size);
         self.settle_write_time(open);
         self.modified(open, false);
         Ok(())
@@ -227,22 +228,6 @@ impl Fs {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         open.check_data(FILE_WRITE_DATA)
-    }
-
-    /// [MS-FSA] 2.1.5.15.15. All data of a file is valid in every store: what was never written reads as zeros. So the
-    /// length can only be what it is.
-    pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_DATA)?;
-        if !open.who.has_privilege(privilege::MANAGE_VOLUME) {
-            return Err(NtStatus::PRIVILEGE_NOT_HELD);
-        }
-        let stat = open.node.stat()?;
-        if open.directory || stat.attributes & (ATTR_SPARSE | ATTR_COMPRESSED) != 0 || size != stat.end_of_file {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        self.contend(open, now);
-        Ok(())
     }
 
     /// All ranges or none. `Step::Wait` only for a single range: call again after `TableEvents::resume`.
@@ -355,6 +340,7 @@ impl Fs {
         self.contend(open, now);
         self.delay_write_time(open, now);
         self.keeping_times(open, || open.node.zero_range(offset, end - offset))?;
+        open.zeroed(offset, end);
         self.modified(open, true);
         Ok(())
     }
@@ -400,6 +386,7 @@ impl Fs {
                 }
                 other => other,
             })?;
+        target.wrote_to(offset + copied);
         self.modified(target, true);
         Ok(copied)
     }
@@ -417,6 +404,7 @@ impl Fs {
         self.check_transfer(source, source_offset, target, offset, len)?;
         self.contend(target, now);
         Node::clone_from(&*target.node, &*source.node, source_offset, offset, len)?;
+        target.wrote_to(offset + len);
         self.modified(target, true);
         Ok(())
     }

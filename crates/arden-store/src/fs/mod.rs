@@ -38,6 +38,7 @@ mod outside;
 mod past;
 mod rename;
 mod restore;
+mod valid;
 
 pub use data::APPEND;
 pub use offload::{Frozen, Offloaded};

@@ -11,6 +11,7 @@ use crate::store::{Node, NodeRef, Result};
 /// One token stands for at most this much.
 const OFFLOAD_BYTES_MAX: u64 = 256 << 20;
 const OFFLOAD_READ_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A3);
+const BEYOND_VDL: NtStatus = NtStatus(0xC000_0432);
 const OFFLOAD_WRITE_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A4);
 
 /// Bytes of one moment.
@@ -24,8 +25,9 @@ pub struct Frozen {
 
 /// What an offload read gives.
 pub struct Offloaded {
-    pub frozen: Frozen,
-    /// In whole sectors: the last one may reach past the end of the file, and holds zeros there.
+    /// None: nothing but zeros, for all of which one token stands.
+    pub frozen: Option<Frozen>,
+    /// In whole sectors: the last one may reach past the end of the valid data, and holds zeros there.
     pub transferred: u64,
     /// Nothing but zeros would follow.
     pub to_the_end: bool,
@@ -68,13 +70,18 @@ impl Fs {
         if offset >= stat.end_of_file {
             return Err(NtStatus::END_OF_FILE);
         }
-        let there = stat.end_of_file.min(end) - offset;
+        let valid = open.valid_data_length(stat.end_of_file);
+        if offset >= valid {
+            let transferred = (stat.end_of_file.min(end) - offset).next_multiple_of(sector);
+            return Ok(Some(Offloaded { frozen: None, transferred, to_the_end: true }));
+        }
+        let there = valid.min(end) - offset;
         let kept = there.min(OFFLOAD_BYTES_MAX);
         let (node, base) = open.node.freeze(offset, kept)?;
         Ok(Some(Offloaded {
-            frozen: Frozen { node, base, len: kept },
+            frozen: Some(Frozen { node, base, len: kept }),
             transferred: kept.next_multiple_of(sector),
-            to_the_end: kept == there && end >= stat.end_of_file,
+            to_the_end: kept == there && end >= valid,
         }))
     }
 
@@ -109,6 +116,9 @@ impl Fs {
         if offset >= stat.end_of_file {
             return Err(NtStatus::END_OF_FILE);
         }
+        if offset > open.valid_data_length(stat.end_of_file) {
+            return Err(BEYOND_VDL);
+        }
         let held = source.map_or(u64::MAX, |s| s.len.next_multiple_of(sector));
         if source_offset >= held {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -124,6 +134,7 @@ impl Fs {
         }
         if done < room {
             self.zero_range(open, offset + done, room - done, now)?;
+            open.wrote_to(offset + room);
         }
         // A sector that the file's end cuts counts as a whole one.
         Ok(room.next_multiple_of(sector).min(wanted))

@@ -192,6 +192,7 @@ impl Fs {
         let node = &open.node;
         self.settle_write_time(open);
         node.set_end_of_file(0)?;
+        open.cut_to(0);
         if let Some(size) = r.allocation.filter(|s| *s > 0) {
             node.set_allocation(size)?;
         }

@@ -15,6 +15,7 @@ use super::{
     effects::Effects,
     locks::LockSet,
     share::{ShareCounts, is_stat_open},
+    valid::ValidData,
     write_time::WriteTime,
 };
 use crate::{
@@ -30,6 +31,8 @@ pub(crate) struct FileState {
     locks: AtomicUsize,
     /// Anybody may be caching: changes have to look.
     caching: AtomicBool,
+    /// Not all data of some stream is valid: writes have to look.
+    pub valid_ends: AtomicBool,
     /// `FileInner::write_time` may be other than the stored one.
     write_time: AtomicBool,
 }
@@ -70,6 +73,7 @@ pub(crate) struct StreamState {
     pub real_opens: u32,
     pub caches: Caches,
     pub locks: LockSet,
+    pub valid: ValidData,
     pub delete: Option<NodeRef>,
 }
 
@@ -108,6 +112,7 @@ impl FileState {
             inner: Mutex::new(FileInner::default()),
             locks: AtomicUsize::new(0),
             caching: AtomicBool::new(false),
+            valid_ends: AtomicBool::new(false),
             write_time: AtomicBool::new(false),
         }
     }

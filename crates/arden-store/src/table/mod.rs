@@ -13,6 +13,7 @@ pub(crate) mod notify;
 mod open;
 mod restore;
 pub(crate) mod share;
+pub(crate) mod valid;
 pub(crate) mod write_time;
 
 use std::{

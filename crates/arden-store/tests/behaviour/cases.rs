@@ -216,6 +216,41 @@ pub fn sizes_grow_and_shrink(store: &dyn FileStore) {
     assert_eq!(f.stat().unwrap().end_of_file, 100_000, "zeroing extends nothing");
 }
 
+/// Wherever the blocks come from: those of another file that is gone, and what this one had before it was cut.
+pub fn what_nobody_wrote_reads_as_zeros(store: &dyn FileStore) {
+    const LEN: u64 = 3 << 20;
+    let secret = vec![0xA5; LEN as usize];
+    let zeros_but = |f: &NodeRef, written: std::ops::Range<usize>| {
+        let data = read_all(f);
+        data.len() as u64 == LEN && data.iter().enumerate().all(|(i, b)| *b == if written.contains(&i) { 1 } else { 0 })
+    };
+    for round in 0..3 {
+        let old = file(&store.root(), "old");
+        old.write_at(0, &secret, Wait::Yes).unwrap();
+        old.sync().unwrap();
+        old.unlink().unwrap();
+        drop(old);
+        let f = file(&store.root(), &format!("f{round}"));
+        f.sync().unwrap();
+        match round {
+            0 => f.set_allocation(LEN).unwrap(),
+            1 => f.write_at(0, &[0xA5; 70_001], Wait::Yes).unwrap(),
+            _ => {}
+        }
+        f.set_end_of_file(u64::from(round == 1)).unwrap();
+        f.zero_range(0, 1).unwrap();
+        f.set_end_of_file(LEN).unwrap();
+        assert!(zeros_but(&f, 0..0), "{round}");
+        f.write_at(1_000_001, &[1; 5000], Wait::Yes).unwrap();
+        f.sync().unwrap();
+        assert!(zeros_but(&f, 1_000_001..1_005_001), "{round}");
+        let s = f.create_stream("s").unwrap();
+        s.set_end_of_file(LEN).unwrap();
+        assert!(zeros_but(&s, 0..0), "{round}");
+        f.unlink().unwrap();
+    }
+}
+
 pub fn attributes_and_times_stay(store: &dyn FileStore) {
     let root = store.root();
     let f = root.create_child("f", &NewFile { attributes: ATTR_ARCHIVE | ATTR_HIDDEN, ..plain(false) }).unwrap();

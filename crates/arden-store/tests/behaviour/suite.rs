@@ -25,6 +25,7 @@ macro_rules! all_cases {
             names_of_all_planes_come_back
             data_reads_back
             sizes_grow_and_shrink
+            what_nobody_wrote_reads_as_zeros
             attributes_and_times_stay
             descriptors_stay_and_are_inherited
             a_listing_has_each_entry_once

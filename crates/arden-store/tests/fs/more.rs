@@ -54,21 +54,73 @@ fn limits_have_names() {
     assert_eq!(w.table.open_count(), 3);
 }
 
-/// [MS-FSA] 2.1.5.15.15, for a user with SeManageVolumePrivilege and one without.
+/// [MS-FSA] 2.1.5.15.15: who may set it, and of what.
 #[test]
-fn the_valid_data_length_is_the_end_of_the_file() {
+fn the_valid_data_length_takes_a_privilege() {
     let w = World::new();
     let f = w.open(want("f"));
     w.fs.set_end_of_file(&f, 1000, w.now).unwrap();
-    assert_eq!(w.fs.set_valid_data_length(&f, 1000, w.now), Ok(()));
-    assert_eq!(w.fs.set_valid_data_length(&f, 999, w.now), Err(NtStatus::INVALID_PARAMETER));
-    assert_eq!(w.fs.set_valid_data_length(&f, 1001, w.now), Err(NtStatus::INVALID_PARAMETER));
     let mut ordinary = (*w.who).clone();
     ordinary.privileges = 0;
     let g = w.open(want("f").who(&std::sync::Arc::new(ordinary)));
     assert_eq!(w.fs.set_valid_data_length(&g, 1000, w.now), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    let reader = w.open(want("f").access(FILE_READ_DATA));
+    assert_eq!(w.fs.set_valid_data_length(&reader, 1000, w.now), Err(NtStatus::ACCESS_DENIED));
     let d = w.open(want("d").directory());
     assert_eq!(w.fs.set_valid_data_length(&d, 0, w.now), Err(NtStatus::INVALID_PARAMETER));
+}
+
+/// It belongs to the stream, goes with it, is what all opens see, and is forgotten when nobody has the file open.
+#[test]
+fn the_valid_data_length_is_known_while_the_file_is_open() {
+    let w = World::new();
+    let (f, s) = (w.open(want("f")), w.open(want("f:s")));
+    // Which length is the least that it can be set to.
+    let least = |open: &std::sync::Arc<Open>| {
+        let fails = |n| w.fs.set_valid_data_length(open, n, w.now) == Err(NtStatus::INVALID_PARAMETER);
+        (0..=1000).find(|n| !fails(*n))
+    };
+    let size = |open, n| w.fs.set_end_of_file(open, n, w.now).unwrap();
+    w.write(&f, 0, &[1; 100]).unwrap();
+    size(&f, 1000);
+    size(&s, 500);
+    let other = w.open(want("F"));
+    assert_eq!((least(&other), least(&s)), (Some(100), Some(0)));
+    size(&f, 50);
+    size(&f, 1000);
+    assert_eq!(least(&other), Some(50));
+    w.fs.set_allocation(&f, 20, w.now).unwrap();
+    size(&f, 1000);
+    assert_eq!(least(&f), Some(20));
+    let emptied = w.open(want("f").disposition(Disposition::Overwrite));
+    assert_eq!(least(&f), Some(0));
+    size(&f, 1000);
+    assert_eq!(least(&f), Some(0));
+    w.write(&emptied, 1000, b"x").unwrap();
+    assert_eq!(least(&f), None, "all 1001 bytes");
+    size(&f, 300);
+    size(&f, 900);
+    [f, other, emptied, s].into_iter().for_each(|open| w.close(open));
+    let again = w.open(want("f"));
+    assert_eq!(least(&again), Some(900));
+}
+
+/// Writes that meet a growth on another open count, whichever comes first.
+#[test]
+fn writes_beside_a_growth_are_valid() {
+    let w = World::new();
+    for round in 0..200u64 {
+        let (f, g) = (w.open(want("f")), w.open(want("f")));
+        std::thread::scope(|s| {
+            s.spawn(|| w.fs.write(&f, round, &[1; 500], arden_store::store::Wait::Yes, w.now).unwrap());
+            s.spawn(|| w.fs.set_end_of_file(&g, 4000, w.now).unwrap());
+        });
+        assert_eq!(w.fs.set_valid_data_length(&g, round + 499, w.now), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(w.fs.set_valid_data_length(&g, round + 500, w.now), Ok(()));
+        w.fs.set_end_of_file(&g, 0, w.now).unwrap();
+        w.close(f);
+        w.close(g);
+    }
 }
 
 #[test]
