@@ -293,6 +293,48 @@ fn users_of_a_group_that_goes_again_and_again_see_no_error() {
     }
 }
 
+/// A block that the disk damaged is healed on the way, and before the read comes to what it read of the next piece, that
+/// has gone: whoever verifies knows already that nothing lies there.
+#[test]
+fn a_verified_read_finds_zeros_in_a_piece_that_went_meanwhile() {
+    for (layout, columns, n) in [(Layout::Mirror2, 1, 2), (Layout::Parity, 3, 3)] {
+        let done = life(&disks(n, 7), None, async move |rt: Rt, all: Vec<SimDisk>| {
+            let space = create(&rt, &all, layout, columns).await;
+            let len = space.piece_bytes().unwrap();
+            space.write(0, bytes(len, 1), false).await.unwrap();
+            space.write(len, bytes(len, 2), false).await.unwrap();
+            space.flush().await.unwrap();
+            for d in &all[..1] {
+                let places = (0..d.info().size_bytes / BLOCK_BYTES).map(|b| b * BLOCK_BYTES);
+                let of_first = |&at: &u64| d.peek(at, BLOCK_BYTES as usize).iter().all(|x| *x == 1);
+                places.filter(of_first).for_each(|at| d.rot(at));
+            }
+            let (begun, gone, late) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+            let (discarding, rt2, told, ended) = (space.clone(), rt.clone(), begun.clone(), gone.clone());
+            rt.spawn(async move {
+                while !told.get() {
+                    rt2.sleep_ns(10_000).await;
+                }
+                discarding.discard(len, len).await.unwrap();
+                ended.set(true);
+            });
+            let (told, count) = (gone.clone(), late.clone());
+            let verifier = Rc::new(move |at: u64, b: &[u8]| {
+                begun.set(true);
+                let is = |byte: u8| b.iter().all(|x| *x == byte);
+                count.set(count.get() + u32::from(at >= len && is(2) && told.get()));
+                if at < len { is(1) } else { is(0) || is(2) && !told.get() }
+            });
+            let read = space.read_verified(0, 2 * len as usize, verifier).await;
+            assert!(gone.get() && late.get() > 0, "{layout:?}: nothing was read before the piece went");
+            let read = read.unwrap_or_else(|e| panic!("{layout:?}: {e}"));
+            let (first, second) = read.split_at(len as usize);
+            assert!(first.iter().all(|x| *x == 1) && second.iter().all(|x| *x == 0), "{layout:?}");
+        });
+        assert!(done.0.is_some(), "{layout:?}: it ends");
+    }
+}
+
 #[test]
 fn slabs_are_discarded_on_their_disks_and_a_part_of_a_group_keeps_them() {
     let done = life(&disks(2, 5), None, async move |rt: Rt, all: Vec<SimDisk>| {

@@ -105,6 +105,16 @@ fn a_scrub_compares_nothing_in_a_group_that_waits() {
     }
 }
 
+/// A group was given back while a read that verifies was under way: it said that no copy can be read, where zeros are.
+#[test]
+fn a_group_given_back_under_a_read_is_zeros() {
+    for seed in [60_000_903, 60_008_956, 60_028_390, 60_032_448, 60_067_247, 60_079_269] {
+        if let Err(f) = run_seed(seed, None, false) {
+            panic!("seed {seed}: {}", f.what);
+        }
+    }
+}
+
 /// A write that a crash left on one copy only was read, and lost with the next crash.
 #[test]
 fn mirror_crash_then_read_then_crash_without_the_first_disk() {

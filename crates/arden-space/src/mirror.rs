@@ -14,7 +14,7 @@ use crate::journal::Item;
 use crate::map::{Group, ROTATING, Shape};
 use crate::pool::{GroupRt, Pool, SpaceRt, User};
 use crate::slab::SlabUse;
-use crate::space::{Part, Space, Verifier, parts};
+use crate::space::{Part, Space, Verifier, no_content, parts};
 
 /// A part of a request that lies in one column.
 #[derive(Debug, Clone, Copy)]
@@ -431,7 +431,7 @@ impl Space {
         let Some(part) = parts(&shape, offset, BLOCK_BYTES).into_iter().next() else {
             return Err(SpaceError::BadRange);
         };
-        let Some(_hold) = self.hold(part.group) else { return Err(SpaceError::Unreadable) };
+        let Some(_hold) = self.hold(part.group) else { return no_content(offset, verify) };
         let Some(g) = self.rt.group_rt(part.group) else { return Err(SpaceError::Unreadable) };
         let bits = regions(&shape, &part);
         let _touch = Touch::new(&g, bits.clone());

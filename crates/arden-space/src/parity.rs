@@ -18,7 +18,7 @@ use crate::map::{Group, UNWRITTEN};
 use crate::patch::Patch;
 use crate::pool::{Flip, Pool, SpaceRt};
 use crate::slab::SlabUse;
-use crate::space::{Part, Space, Verifier};
+use crate::space::{Part, Space, Verifier, no_content};
 
 /// How often a stripe is written again because its disks changed meanwhile.
 const REWRITES_MAX: usize = 8;
@@ -674,7 +674,7 @@ impl Space {
         let at = offset % shape.group_bytes;
         let stripe = (at / shape.stripe_bytes) as usize;
         let (first, end) = self.stripe_blocks(group, stripe);
-        let Some(_hold) = self.hold(group) else { return Err(SpaceError::Unreadable) };
+        let Some(_hold) = self.hold(group) else { return no_content(offset, verify) };
         let _guard = self.rt.stripe_locks.lock(first, end).await;
         let now = self.read_at(offset, len).await;
         if let Ok(b) = now

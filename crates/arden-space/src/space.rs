@@ -614,6 +614,13 @@ fn patch(buf: &mut Buf, first: u64, newer: &[(u64, crate::overlay::Entry)]) {
     }
 }
 
+/// A block of a group without slabs, for a reader whose verifier did not accept what he found: that was there until all of
+/// the group was discarded, and now there are zeros.
+pub(crate) fn no_content(offset: u64, verify: &Verifier) -> SpaceResult<Buf> {
+    let zeros = Buf::zeroed(BLOCK_BYTES as usize);
+    if verify(offset, &zeros) { Ok(zeros) } else { Err(SpaceError::Unreadable) }
+}
+
 /// A space behind the trait that disks implement.
 pub struct SpaceDevice {
     space: Space,
