@@ -1,10 +1,10 @@
-//! What a disk that was away gets when it returns, and from where; what counts when a crash comes meanwhile; and what
-//! an old image of a disk is taken for.
+//! What a disk that was away gets when it returns, and from where; what counts when a crash comes meanwhile; what
+//! an old image of a disk is taken for; and what is read meanwhile where a stripe no longer lies.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use arden_block::sim::SimDisk;
+use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt, SharedBuf};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, Verifier};
 
@@ -256,4 +256,74 @@ fn a_scrub_says_nothing_of_differences_in_a_group_that_waits_for_its_disks() {
         .unwrap();
     }
     assert!(differed > 0 && lost > 0, "copies differed {differed} times, {lost} ranges were out of reach");
+}
+
+/// One column comes to be read again, or lies elsewhere, while somebody reads a slot that its stripe has left: nothing
+/// of that slot is copied there any more. What he reads is one of the contents all the same.
+fn read_where_a_stripe_has_left(moves: bool) {
+    let all: Vec<SimDisk> = (0..6).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 70 + i)).collect();
+    let ended = life(&all, None, async move |rt: Rt, all: Vec<SimDisk>| {
+        let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+        let config = PoolConfig { tick_ms: 1_000_000, busy_ms: 0, io_timeout_ms: 10_000, ..PoolConfig::default() };
+        let options = CreateOptions { slab_bytes: Some(128 << 10), config };
+        let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+        let space = pool.create_space("s", Layout::DualParity, Some(4), 4096, 64 << 12, Provision::Thin).await.unwrap();
+        let stripe = |first: u8| {
+            let mut b = Buf::new(2 * BLOCK_BYTES as usize);
+            let (one, two) = b.split_at_mut(BLOCK_BYTES as usize);
+            one.fill(first);
+            two.fill(first + 1);
+            b.share()
+        };
+        // The group is made by its second stripe; the first comes to lie in the first slot.
+        space.write(2 * BLOCK_BYTES, stripe(0x51), false).await.unwrap();
+        let columns: Vec<u16> = pool.space_map(space.id()).unwrap()[0].1.iter().map(|c| c.disk).collect();
+        let on = |column: usize| all[usize::from(columns[column])].clone();
+        if !moves {
+            on(1).kill();
+            pool.report_failure(columns[1]).await.unwrap();
+        }
+        space.write(0, stripe(0x11), false).await.unwrap();
+        pool.flush().await.unwrap();
+        // Its reader takes long, and finds out then that he has to compute what he wants.
+        let bad = *places(&on(0), 0x11).last().expect("it is in its place, beyond the log");
+        on(0).break_block(bad);
+        on(0).set_faults(Faults { latency_min_ns: 300_000_000, latency_max_ns: 300_000_000, ..Faults::default() });
+        let found: Rc<Cell<Option<u8>>> = Rc::default();
+        let (told, reader) = (found.clone(), space.clone());
+        rt.spawn(async move {
+            let b = reader.read(0, BLOCK_BYTES as usize).await.unwrap();
+            told.set(b.iter().all(|&x| x == b[0]).then_some(b[0]).or(Some(0)));
+        });
+        rt.sleep_ns(1_000_000).await;
+        on(0).set_faults(Faults::default());
+        space.write(0, stripe(0x21), false).await.unwrap();
+        pool.flush().await.unwrap();
+        assert!(found.get().is_none() && places(&on(0), 0x11).contains(&bad), "he still reads, where it lay");
+        if moves {
+            pool.remove_disk(columns[1]).await.unwrap();
+        } else {
+            on(1).revive();
+            pool.return_disk(on(1).attach(&rt)).await.unwrap();
+            pool.resync().await.unwrap();
+            assert_eq!(pool.out_of_date(), [0; 0]);
+        }
+        while found.get().is_none() {
+            rt.sleep_ns(1_000_000).await;
+        }
+        assert!(found.get().is_some_and(|b| b == 0x11 || b == 0x21), "moves {moves}: read {:x?}", found.get());
+        let scrub = pool.scrub().await.unwrap();
+        assert_eq!((scrub.undecided, scrub.lost), (0, 0), "moves {moves}");
+    });
+    assert!(ended.is_some(), "moves {moves}: it ends");
+}
+
+#[test]
+fn who_reads_where_a_stripe_has_left_sees_nothing_of_a_disk_that_returns() {
+    read_where_a_stripe_has_left(false);
+}
+
+#[test]
+fn who_reads_where_a_stripe_has_left_sees_nothing_of_a_column_that_moves() {
+    read_where_a_stripe_has_left(true);
 }

@@ -115,6 +115,12 @@ fn a_group_given_back_under_a_read_is_zeros() {
     }
 }
 
+/// A stripe was computed, in the slot that it had left, from a column that had come back and never got that slot.
+#[test]
+fn a_slot_that_its_stripe_has_left_is_read_without_columns_that_come_back() {
+    run_seed(60_031_910, None, false).unwrap_or_else(|f| panic!("seed {}: {}", f.seed, f.what));
+}
+
 /// A write that a crash left on one copy only was read, and lost with the next crash.
 #[test]
 fn mirror_crash_then_read_then_crash_without_the_first_disk() {

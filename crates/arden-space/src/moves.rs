@@ -417,18 +417,19 @@ impl Space {
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             g.stripes.find(slot)
         };
-        let Some(stripe) = stripe else { return Ok(false) };
+        let Some(stripe) = stripe else { return self.readers_leave(group, slot).await.map(|()| false) };
         let (first, end) = self.stripe_blocks(group, stripe);
-        let _guard = self.rt.stripe_locks.lock(first, end).await;
-        {
+        let guard = self.rt.stripe_locks.lock(first, end).await;
+        let stays = {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
-            // Moved meanwhile: the move wrote to the target too.
-            if g.stripes.get(stripe) != Some(slot) || slot == UNWRITTEN {
-                return Ok(false);
-            }
+            g.stripes.get(stripe) == Some(slot) && slot != UNWRITTEN
+        };
+        if stays {
+            return self.write_missing(group, slot, true).await.map(|()| true);
         }
-        self.write_missing(group, slot, true).await?;
-        Ok(true)
+        // Moved meanwhile: the move wrote to the target too.
+        drop(guard);
+        self.readers_leave(group, slot).await.map(|()| false)
     }
 }

@@ -17,6 +17,8 @@ use crate::space::{Part, Space};
 /// Parts of a repair that are under way at once, and the memory that they may take.
 const LANES_MAX: u64 = 16;
 const LANES_BYTES_MAX: u64 = 16 << 20;
+/// How often somebody looks whether the readers of a slot have left.
+const LOOK_NS: u64 = 100_000;
 type Work = Rc<dyn Fn(usize) -> LocalFuture<SpaceResult<bool>>>;
 
 impl Pool {
@@ -362,17 +364,34 @@ impl Space {
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
             g.stripes.find(slot)
         };
-        let Some(stripe) = stripe else { return Ok(()) };
+        let Some(stripe) = stripe else { return self.readers_leave(group, slot).await };
         let (first, end) = self.stripe_blocks(group, stripe);
-        let _guard = self.rt.stripe_locks.lock(first, end).await;
-        {
+        let guard = self.rt.stripe_locks.lock(first, end).await;
+        let stays = {
             let map = self.pool.0.map.borrow();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
-            if g.stripes.get(stripe) != Some(slot) || slot == UNWRITTEN {
-                return Ok(());
-            }
+            g.stripes.get(stripe) == Some(slot) && slot != UNWRITTEN
+        };
+        if stays {
+            return self.write_missing(group, slot, false).await;
         }
-        self.write_missing(group, slot, false).await
+        drop(guard);
+        self.readers_leave(group, slot).await
+    }
+
+    /// A slot that its stripe has left is copied nowhere. Who began to read it before may still have to ask any of its
+    /// columns, and must not come upon one that never got it: until he has ended none begins to count.
+    pub(crate) async fn readers_leave(&self, group: usize, slot: u16) -> SpaceResult<()> {
+        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
+        let is_left = || {
+            let map = self.pool.0.map.borrow();
+            map.group(self.rt.id, group).is_some_and(|g| g.stripes.find(slot).is_none())
+        };
+        while rt.pins.is_held(slot) && is_left() {
+            self.pool.alive()?;
+            self.pool.0.rt.sleep_ns(LOOK_NS).await;
+        }
+        Ok(())
     }
 
     /// Rebuilds and writes the columns of a slot that are not valid but can be written, and
