@@ -79,6 +79,11 @@ impl Journal {
         (s.used + s.pending.len() as u64 / BLOCK_BYTES) * 1000 / self.blocks
     }
 
+    /// Bytes in memory for the next batches.
+    pub fn waiting_bytes(&self) -> usize {
+        self.state.lock().pending.len()
+    }
+
     /// One operation.
     pub fn record_bytes_max(&self) -> u64 {
         self.blocks * BLOCK_BYTES / 4

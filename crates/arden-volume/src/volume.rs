@@ -330,6 +330,7 @@ impl Volume {
         self.check_alive()?;
         self.reap_now();
         self.write_close_records()?;
+        self.bound_waiting()?;
         if self.is_over(JOURNAL_FULL_HARD, 2) || (!self.options.background && self.is_over(JOURNAL_FULL_SOFT, 1)) {
             let mut unfinished = self.checkpoint.lock();
             // Somebody else may have just made one.
@@ -342,6 +343,18 @@ impl Volume {
                 w.checkpoint = true;
                 self.wakeup.1.notify_all();
             }
+        }
+        Ok(())
+    }
+
+    /// What nobody asked to be durable waits in memory for its batch: no more of it than of changes, whatever room the journal has.
+    fn bound_waiting(&self) -> VolResult<()> {
+        let (waiting, max) = (self.journal.waiting_bytes(), self.options.overlay_bytes_max);
+        if waiting >= max {
+            return self.sync();
+        }
+        if waiting >= max / 2 {
+            self.wakeup.1.notify_all();
         }
         Ok(())
     }
