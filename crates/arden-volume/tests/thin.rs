@@ -8,7 +8,7 @@ use std::{
 
 use arden_block::{IoError, IoResult};
 use arden_store::{name::NtPath, store::*};
-use arden_volume::{Device, Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Device, Durability, MemDevice, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{FileTime, NtStatus};
 
 const PIECE: u64 = 256 << 10;
@@ -168,6 +168,31 @@ fn a_full_pool_stops_no_volume_and_refuses_no_deletion() {
     files.empty("new ", 0..1);
     files.vol.close().unwrap();
     assert!(files.vol.check(true).unwrap().is_clean());
+}
+
+/// No room for the tree of a checkpoint: the journal has everything, and the next opening finds it there.
+#[test]
+fn a_volume_in_a_full_pool_is_closed_and_nothing_is_missing() {
+    let pool = Arc::new(Mutex::new(48));
+    let device = Thin::new(&pool);
+    let files = Files::on(&device);
+    let large = files.fill("large ", 300_000);
+    let small = files.fill("small ", 30_000);
+    assert!(large > 20 && small > 0, "{large} {small}");
+    assert_eq!(files.vol.checkpoint(), Err(VolError::Full));
+    assert_eq!(files.vol.close(), Ok(()));
+    drop(files);
+    let files = Files::again(&device);
+    (0..large).for_each(|i| files.holds(&format!("large {i}"), &vec![i as u8; 300_000]));
+    (0..small).for_each(|i| files.holds(&format!("small {i}"), &vec![i as u8; 30_000]));
+    assert_eq!(files.vol.close(), Ok(()));
+    // With room again, it is closed as ever.
+    let files = Files::again(&device);
+    files.empty("large ", 0..large / 2);
+    assert_eq!(files.vol.checkpoint(), Ok(()));
+    assert_eq!(files.vol.close(), Ok(()));
+    let report = files.vol.check(true).unwrap();
+    assert!(report.is_clean(), "{:?}", report.errors);
 }
 
 #[test]
