@@ -1,5 +1,5 @@
 //! What a disk that was away gets when it returns, and from where; what counts when a crash comes meanwhile; what
-//! an old image of a disk is taken for; and what is read meanwhile where a stripe no longer lies.
+//! an old image of a disk is taken for; what is read meanwhile where a stripe no longer lies; and what is written then.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -256,6 +256,53 @@ fn a_scrub_says_nothing_of_differences_in_a_group_that_waits_for_its_disks() {
         .unwrap();
     }
     assert!(differed > 0 && lost > 0, "copies differed {differed} times, {lost} ranges were out of reach");
+}
+
+/// A copy was out of date when a write began, and up to date when the disk of the other died in the middle of it. The
+/// write is on the copy that is left.
+#[test]
+fn a_write_is_proved_by_a_copy_that_was_brought_up_to_date_meanwhile() {
+    let all: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 90 + i)).collect();
+    let ended = life(&all, None, async move |rt: Rt, all: Vec<SimDisk>| {
+        let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+        let options =
+            CreateOptions { slab_bytes: Some(128 << 10), config: PoolConfig { io_timeout_ms: 10_000, ..config() } };
+        let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+        let space = pool.create_space("s", Layout::Mirror2, Some(1), 4096, 32 << 12, Provision::Thin).await.unwrap();
+        space.write(0, full(1, 32), false).await.unwrap();
+        all[0].kill();
+        pool.report_failure(0).await.unwrap();
+        space.write(16 * BLOCK_BYTES, block(2), false).await.unwrap();
+        // It is being brought up to date; what is written from now on it gets from those who write.
+        pool.set_paused(true);
+        all[0].revive();
+        pool.return_disk(all[0].attach(&rt)).await.unwrap();
+        rt.sleep_ns(50_000_000).await;
+        assert_eq!(pool.out_of_date(), [0]);
+        space.write(0, block(3), false).await.unwrap();
+        all[1].set_faults(Faults { latency_min_ns: 300_000_000, latency_max_ns: 300_000_000, ..Faults::default() });
+        let written: Rc<RefCell<Option<_>>> = Rc::default();
+        let (told, writer) = (written.clone(), space.clone());
+        rt.spawn(async move {
+            let result = writer.write(BLOCK_BYTES, block(4), false).await;
+            *told.borrow_mut() = Some(result);
+        });
+        rt.sleep_ns(1_000_000).await;
+        all[1].set_faults(Faults::default());
+        pool.set_paused(false);
+        rt.sleep_ns(100_000_000).await;
+        assert!(pool.out_of_date().is_empty() && written.borrow().is_none(), "up to date while the write goes on");
+        all[1].kill();
+        while written.borrow().is_none() {
+            rt.sleep_ns(1_000_000).await;
+        }
+        assert_eq!(written.take(), Some(Ok(())));
+        assert_eq!(pool.out_of_date(), [1]);
+        let read = space.read(0, 32 * BLOCK_BYTES as usize).await.unwrap();
+        let first: Vec<u8> = read.chunks(BLOCK_BYTES as usize).map(|b| b[0]).collect();
+        assert_eq!((&first[..3], first[16]), (&[3, 4, 1][..], 2));
+    });
+    assert!(ended.is_some(), "it ends");
 }
 
 /// One column comes to be read again, or lies elsewhere, while somebody reads a slot that its stripe has left: nothing

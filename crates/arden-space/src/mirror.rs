@@ -64,6 +64,15 @@ struct Source {
     _slab: SlabUse,
 }
 
+/// Where a copy of a piece is written: the attachment of the disk and the slab, which nobody else gets until it is.
+struct Place {
+    piece_column: usize,
+    /// Which of the group's columns that is.
+    column: usize,
+    disk: Rc<DiskRt>,
+    slab: u32,
+}
+
 /// Counts a write in its regions for as long as it lives, so that cleaning leaves them alone.
 struct Touch {
     group: Rc<GroupRt>,
@@ -249,7 +258,7 @@ impl Space {
         let shape = &self.rt.shape;
         let copies = shape.layout.copies();
         let list = pieces(shape, part.at, part.len);
-        let mut targets: Vec<(usize, Rc<DiskRt>)> = Vec::new();
+        let mut places: Vec<Place> = Vec::new();
         let mut writes: Vec<LocalFuture<Result<(), IoError>>> = Vec::new();
         {
             let map = self.pool.0.map.borrow();
@@ -260,15 +269,14 @@ impl Space {
             for p in &list {
                 let bytes = data.slice((p.at - part.at) as usize, p.len as usize);
                 for k in 0..copies {
-                    let c = &group.columns[p.column * copies + k];
-                    let places = [Some((c.disk, c.slab)), c.target];
-                    for (n, (d, s)) in places.into_iter().flatten().enumerate() {
+                    let column = p.column * copies + k;
+                    let c = &group.columns[column];
+                    for (d, s) in [Some((c.disk, c.slab)), c.target].into_iter().flatten() {
                         let Some(disk) = self.pool.disk(d).filter(|d| d.online.get()) else { continue };
                         let at = disk.areas.data_at + u64::from(s) * shape.slab_bytes + p.slab_at;
                         let bytes = bytes.clone();
                         let slab = self.pool.use_slab(d, s);
-                        // Only a place that counts as good copy proves the write.
-                        targets.push((if c.stale || n > 0 { usize::MAX } else { p.column }, disk.clone()));
+                        places.push(Place { piece_column: p.column, column, disk: disk.clone(), slab: s });
                         writes.push(Box::pin(async move {
                             let _slab = slab;
                             disk.write(at, bytes, through).await
@@ -281,7 +289,16 @@ impl Space {
         if results.iter().all(Result::is_ok) {
             return self.pool.departures_settled().await;
         }
-        self.settle_write(part, &list, &targets, &results).await
+        self.settle_write(part, &list, &places, &results).await
+    }
+
+    /// Is this place a copy that counts now? Only such a one proves a write; it may have been brought up to date, or
+    /// have become the column, while we wrote.
+    fn is_good(&self, group: usize, place: &Place) -> bool {
+        let map = self.pool.0.map.borrow();
+        let here = self.pool.disk(place.disk.index).is_some_and(|d| d.online.get() && Rc::ptr_eq(&d, &place.disk));
+        let column = map.group(self.rt.id, group).map(|g| &g.columns[place.column]);
+        here && column.is_some_and(|c| !c.stale && (c.disk, c.slab) == (place.disk.index, place.slab))
     }
 
     /// Some copies failed: their disks leave, unless they are the last.
@@ -289,33 +306,34 @@ impl Space {
         &self,
         part: Part,
         list: &[Piece],
-        targets: &[(usize, Rc<DiskRt>)],
+        places: &[Place],
         results: &[Result<(), IoError>],
     ) -> SpaceResult<()> {
         let mut error = None;
         if self.rt.shape.layout.copies() == 1 {
-            for ((_, d), r) in targets.iter().zip(results) {
+            for (p, r) in places.iter().zip(results) {
                 if let Err(e) = r {
                     error = Some(SpaceError::Device(*e));
                     if *e == IoError::Gone {
-                        self.pool.fail_disk(d, "gone").await?;
+                        self.pool.fail_disk(&p.disk, "gone").await?;
                     }
                 }
             }
             return error.map_or(Ok(()), Err);
         }
-        let failed = |d: u16| targets.iter().zip(results).any(|((_, t), r)| t.index == d && r.is_err());
-        let good = |column: usize| targets.iter().any(|(c, d)| *c == column && !failed(d.index));
+        let failed = |d: u16| places.iter().zip(results).any(|(p, r)| p.disk.index == d && r.is_err());
+        let proves = |p: &Place| !failed(p.disk.index) && self.is_good(part.group, p);
+        let good = |column: usize| places.iter().any(|p| p.piece_column == column && proves(p));
         let lost = list.iter().any(|p| !good(p.column));
         let mut done: Vec<u16> = Vec::new();
-        for ((_, d), r) in targets.iter().zip(results) {
+        for (p, r) in places.iter().zip(results) {
             let Err(e) = r else { continue };
-            if done.contains(&d.index) {
+            if done.contains(&p.disk.index) {
                 continue;
             }
-            done.push(d.index);
+            done.push(p.disk.index);
             if !lost || *e == IoError::Gone {
-                self.pool.fail_disk(d, "write failed").await?;
+                self.pool.fail_disk(&p.disk, "write failed").await?;
             }
             error = Some(SpaceError::Device(*e));
         }
