@@ -423,6 +423,54 @@ fn a_disk_that_is_kept_while_it_is_removed_is_a_member_or_holds_nothing() {
     assert!(0 < removed && removed < 40, "{removed} removals");
 }
 
+/// A disk of the log leaves the pool while the other one hangs. Its copy of the log counts until another disk has one:
+/// power may be lost at any moment after the pool has noticed.
+#[test]
+fn a_disk_leaves_with_its_copy_of_the_log_only_when_another_has_one() {
+    let mut noticed = 0;
+    for step in 0..200u64 {
+        let (hang_after_ns, crash_after_ns) = (step / 4 * 100_000, step % 4 * 400_000);
+        let what = format!("hung after {hang_after_ns} ns, crash {crash_after_ns} ns after it was noticed");
+        let d = disks(4, 31);
+        let log = life(&d, None, async move |rt: Rt, all: Vec<SimDisk>| {
+            let (pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+            for i in 0..3 {
+                space.write(i * 32 * BLOCK_BYTES, block(1), true).await.unwrap();
+            }
+            let log = pool.journal_disks();
+            let (p, leaves) = (pool.clone(), log[1]);
+            rt.spawn(async move { drop(p.remove_disk(leaves).await) });
+            rt.sleep_ns(hang_after_ns).await;
+            all[usize::from(log[0])].hang();
+            let is_missing = |d: &arden_space::DiskStatus| d.index == log[0] && d.state == DiskState::Missing;
+            for _ in 0..800 {
+                if pool.status().disks.iter().any(is_missing) {
+                    rt.sleep_ns(crash_after_ns).await;
+                    all.iter().for_each(SimDisk::kill);
+                    return Some(log);
+                }
+                rt.sleep_ns(50_000).await;
+            }
+            None
+        });
+        let Some(log) = log.flatten() else { continue };
+        noticed += 1;
+        d.iter().for_each(SimDisk::revive);
+        d[usize::from(log[0])].resume();
+        let opened = life(&d, None, async move |rt: Rt, all: Vec<SimDisk>| {
+            let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+            let pool = Pool::open(&rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await;
+            let space = pool.unwrap_or_else(|e| panic!("{what}: {e}")).space_named("s").unwrap();
+            for i in 0..3 {
+                let b = space.read(i * 32 * BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap();
+                assert!(b.iter().all(|&x| x == 1), "{what}: block {i}");
+            }
+        });
+        assert!(opened.is_some(), "the opening ends");
+    }
+    assert!(noticed > 100, "{noticed} of 200");
+}
+
 #[test]
 fn a_space_without_its_disks_waits_for_them_and_keeps_nobody_from_the_others() {
     for (layout, columns) in [(Layout::Mirror2, 1), (Layout::Parity, 3)] {

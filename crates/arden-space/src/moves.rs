@@ -105,11 +105,9 @@ impl Pool {
             let mut map = self.0.map.borrow_mut();
             // Since we looked it may have been kept and given slabs, and the log may have come back.
             let empty = map.disks.get(&disk).is_some_and(|d| d.retire) && !map.holds_columns(disk);
-            if !empty || map.journal.disks == [disk] {
+            if !empty || map.journal.disks.contains(&disk) {
                 return Err(SpaceError::Refused(format!("disk {disk} was taken into use again; remove it again")));
             }
-            map.journal.disks.retain(|&d| d != disk);
-            self.0.journal.forget_disk(disk);
             map.disks.remove(&disk);
             self.0.alloc.borrow_mut().remove_disk(disk);
             self.0.missing_since.borrow_mut().remove(&disk);
@@ -184,18 +182,6 @@ impl Pool {
             }
         }
         None
-    }
-
-    async fn leave_journal(&self, disk: u16) -> SpaceResult<()> {
-        let _guard = self.0.journal.lock.lock().await;
-        self.checkpoint_alone().await?;
-        let others = self.0.map.borrow().journal.disks.iter().any(|&d| d != disk);
-        if others {
-            self.0.journal.forget_disk(disk);
-            self.0.map.borrow_mut().journal.disks.retain(|&d| d != disk);
-            return self.commit().await;
-        }
-        Err(SpaceError::Refused("the last disk of the journal cannot leave".into()))
     }
 
     pub(crate) fn holds_columns(&self, disk: u16) -> bool {

@@ -2,7 +2,7 @@
 //! log begins anew there, so nothing in the old one may be needed any more. Owns the stop of
 //! the writers that this takes at its end.
 
-use crate::error::SpaceResult;
+use crate::error::{SpaceError, SpaceResult};
 use crate::map::DiskState;
 use crate::patch::PatchesOff;
 use crate::pool::Pool;
@@ -40,14 +40,30 @@ impl Pool {
         if have >= want.min(can) {
             return Ok(());
         }
-        self.reform_journal().await
+        self.reform_journal(None).await.map(|_| ())
     }
 
-    /// Starts a new log on other disks. The old one must hold nothing that is still needed;
-    /// nothing is appended meanwhile. Most of it is put in its place beside the writers. Those
-    /// who write one block again and again would keep the rest needed for ever, so they wait
-    /// for the end: one more batch and what it holds.
-    async fn reform_journal(&self) -> SpaceResult<()> {
+    /// Takes the log off a disk. The others get a whole new one: with one copy less the old log would lie on fewer
+    /// disks than may fail at once, and what nobody noticed yet may have befallen those.
+    pub(crate) async fn leave_journal(&self, disk: u16) -> SpaceResult<()> {
+        if self.choose_journal(Some(disk)).disks.is_empty() {
+            return Err(SpaceError::Refused(format!("disk {disk} is the last one for the log; add a disk first")));
+        }
+        if self.reform_journal(Some(disk)).await? {
+            return Ok(());
+        }
+        Err(SpaceError::Refused(format!(
+            "disk {disk} has a copy of the log, which holds what waits for missing disks; bring them back, then remove \
+             it again"
+        )))
+    }
+
+    /// Starts a new log on other disks, and not on the one to do `without`. The old one must
+    /// hold nothing that is still needed (false when it does); nothing is appended meanwhile.
+    /// Most of it is put in its place beside the writers. Those who write one block again and
+    /// again would keep the rest needed for ever, so they wait for the end: one more batch and
+    /// what it holds.
+    async fn reform_journal(&self, without: Option<u16>) -> SpaceResult<bool> {
         let _off = PatchesOff::new(self);
         while self.0.patching.get() > 0 {
             // They wait for the log, and it for them.
@@ -59,16 +75,16 @@ impl Pool {
         self.commit().await?;
         if applied.is_err() {
             // A group without enough disks: only the old log has what belongs there.
-            return Ok(());
+            return Ok(false);
         }
         let _stop = Stop::new(self);
         self.write_queue().await?;
         self.checkpoint().await?;
         let gathered = self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some());
         if gathered || self.0.log_pins.oldest().is_some() {
-            return Ok(());
+            return Ok(false);
         }
-        self.switch_journal();
+        self.switch_journal(without);
         self.0.moved.borrow_mut().clear();
         self.commit().await?;
         // Sequence numbers of the old log mean nothing in the new one.
@@ -76,6 +92,6 @@ impl Pool {
             s.logged.borrow_mut().clear();
             s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().clear());
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -81,7 +81,7 @@ impl Pool {
         if stuck.blocks.is_empty() || left > stuck.blocks.len() as u64 * BLOCK_BYTES {
             applied?;
         }
-        let mut new = self.choose_journal();
+        let mut new = self.choose_journal(None);
         if stuck.blocks.is_empty() {
             self.0.journal.reset(&new);
             self.0.map.borrow_mut().journal = new;
