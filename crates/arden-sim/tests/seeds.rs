@@ -121,6 +121,18 @@ fn a_slot_that_its_stripe_has_left_is_read_without_columns_that_come_back() {
     run_seed(60_031_910, None, false).unwrap_or_else(|f| panic!("seed {}: {}", f.seed, f.what));
 }
 
+/// A copy was out of date when a write began and counted when the disk of the other one died: the writer was refused.
+#[test]
+fn a_write_is_proved_by_a_copy_brought_up_to_date_meanwhile() {
+    run_seed(60_092_158, None, false).unwrap_or_else(|f| panic!("seed {}: {}", f.seed, f.what));
+}
+
+/// A disk left with one of two copies of the log while the other's disk hung.
+#[test]
+fn a_disk_leaves_when_the_log_lies_elsewhere() {
+    run_pool_seed(55_001_740, false).unwrap_or_else(|f| panic!("--pool, seed {}: {}", f.seed, f.what));
+}
+
 /// A write that a crash left on one copy only was read, and lost with the next crash.
 #[test]
 fn mirror_crash_then_read_then_crash_without_the_first_disk() {
