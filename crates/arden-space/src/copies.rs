@@ -68,7 +68,7 @@ impl Space {
     }
 
     /// The block waits in memory to be put in its place: what lies there is older.
-    fn is_gathered(&self, offset: u64) -> bool {
+    pub(crate) fn is_gathered(&self, offset: u64) -> bool {
         self.rt.overlay.borrow().get(offset / BLOCK_BYTES).is_some()
     }
 }

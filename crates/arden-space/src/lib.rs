@@ -12,6 +12,7 @@ mod commit;
 mod copies;
 mod disk;
 mod error;
+mod even;
 mod free;
 mod gf;
 mod host;

@@ -218,7 +218,7 @@ impl Space {
     }
 }
 
-fn consistent(columns: &[Option<Vec<u8>>], data: usize, len: usize) -> bool {
+pub(crate) fn consistent(columns: &[Option<Vec<u8>>], data: usize, len: usize) -> bool {
     let mut again: Vec<Option<Vec<u8>>> = columns[..data].to_vec();
     again.resize(columns.len(), None);
     gf::reconstruct(&mut again, data, len) && again[..] == columns[..]

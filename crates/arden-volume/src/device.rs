@@ -3,6 +3,7 @@
 //! then each 512-byte sector of it may be old or new after a crash, in any order. Refuses to know what lies on it.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     os::unix::fs::FileExt,
     path::Path,
@@ -27,7 +28,12 @@ pub enum BlockCheck {
     Sums(Arc<[u64]>),
     /// Each block ends in its own checksum, seeded so that what was here earlier does not pass.
     Trailer { seed: u64 },
+    /// Single blocks by their number, each as that one of a check; nothing is known of the others, which pass.
+    Known(Arc<BTreeMap<usize, (BlockCheck, usize)>>),
 }
+
+/// Bytes that were looked at, and rows of blocks whose parity does not fit: where the data of each lies.
+pub type Uneven = (u64, Vec<Vec<u64>>);
 
 impl BlockCheck {
     pub fn accepts(&self, index: usize, block: &[u8]) -> bool {
@@ -37,6 +43,7 @@ impl BlockCheck {
                 let Some((body, sum)) = block.split_at_checked(TRAILED) else { return false };
                 xxh3_64_with_seed(body, seed.wrapping_add(index as u64)).to_le_bytes() == *sum
             }
+            BlockCheck::Known(some) => some.get(&index).is_none_or(|(check, number)| check.accepts(*number, block)),
         }
     }
 
@@ -103,6 +110,15 @@ pub trait Device: Send + Sync {
     /// of which no copy passes.
     fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
         self.read_checked(offset, &mut vec![0; len], check).map(|()| 0)
+    }
+    /// Looks for parity that does not fit its data. None: the device has none.
+    fn uneven(&self, _offset: u64, _len: u64) -> IoResult<Option<Uneven>> {
+        Ok(None)
+    }
+    /// Computes the parity of a row anew if its data passes: `row` is its first place, where the check's numbers begin. How
+    /// many blocks were written.
+    fn even_out(&self, _row: u64, _check: &BlockCheck) -> IoResult<u64> {
+        Ok(0)
     }
     /// Whether a crash may have left copies of blocks different. None was written over another: only checksums tell which
     /// is right, and those are not the device's.

@@ -6,7 +6,7 @@
 //! state as keys and values, and the transaction), `volume` (opening, group commit, checkpoints), `later` (commits that
 //! nobody waits for), `pipeline` (the same on a device that tells when it has written), `relief` (room under the volume),
 //! `extents`, `cache`, `data`, `read` and `settle` (bytes of files), `snapshot`, `ns` (names), `node` and `store` (the
-//! `FileStore`), `quota`, `usn` and `usnwatch` (the change journal), `check`, `repair`, `scrub`.
+//! `FileStore`), `quota`, `usn` and `usnwatch` (the change journal), `check`, `repair`, `scrub` and `even` (parity).
 #![forbid(unsafe_code)]
 
 mod access;
@@ -18,6 +18,7 @@ mod data;
 pub mod device;
 mod ea;
 mod error;
+mod even;
 mod extents;
 mod files;
 mod grow;

@@ -88,7 +88,9 @@ impl Volume {
         };
         let nodes = self.nodes()?;
         let blocks = nodes.len() as u64 * NODE_BLOCKS + self.alloc.lock().data.count();
-        settings.total_bytes.store(blocks * BLOCK_BYTES, Ordering::Relaxed);
+        // What lies on parity is read again with its parity, which makes it a little more than twice.
+        let times = if self.device.uneven(0, 0).is_ok_and(|parity| parity.is_some()) { 2 } else { 1 };
+        settings.total_bytes.store(blocks * BLOCK_BYTES * times, Ordering::Relaxed);
         s.report.healed_blocks += self.heal_superblock()?;
         s.tree(&nodes)?;
         let snapshots = self.reading().core.snapshots.clone();
@@ -97,11 +99,20 @@ impl Volume {
             s.data(past)?;
             s.name_damage(past)?;
         }
+        if !s.report.stopped {
+            s.report.healed_blocks += self.even_out(&mut |bytes| {
+                settings.total_bytes.fetch_max(s.report.read_bytes + bytes, Ordering::Relaxed);
+                s.go_on(bytes)
+            })?;
+        }
+        if !s.report.stopped {
+            settings.total_bytes.store(s.report.read_bytes, Ordering::Relaxed);
+        }
         Ok(s.report)
     }
 
     /// Where the nodes of all trees are.
-    fn nodes(&self) -> VolResult<Vec<Ptr>> {
+    pub(crate) fn nodes(&self) -> VolResult<Vec<Ptr>> {
         let _guard = self.lock_checkpoint();
         let mut out = Vec::new();
         visit_nodes(&self.reading().core, &self.tree, &mut |ptr| {

@@ -156,12 +156,17 @@ impl Superblock {
         b
     }
 
+    /// What tells a superblock from other blocks.
+    pub fn check() -> BlockCheck {
+        BlockCheck::Trailer { seed: SEED }
+    }
+
     pub fn decode(block: &[u8]) -> VolResult<Superblock> {
         let mut r = Reader::new(block);
         if r.bytes(8)? != MAGIC {
             return Err(VolError::Unknown("there is no volume here"));
         }
-        if !(BlockCheck::Trailer { seed: SEED }).accepts(0, block) {
+        if !Superblock::check().accepts(0, block) {
             return Err(VolError::Corrupt("superblock"));
         }
         let version = r.u32()?;
@@ -223,7 +228,7 @@ impl Superblock {
             tried += 1;
             let mut buf = vec![0; BLOCK];
             // A copy that does not pass is tried as it is: what it says of itself is the better message.
-            let check = BlockCheck::Trailer { seed: SEED };
+            let check = Superblock::check();
             if device.read_checked(at * BLOCK_BYTES, &mut buf, &check).is_err() {
                 if let Err(e) = device.read(at * BLOCK_BYTES, &mut buf) {
                     error = e.into();

@@ -8,7 +8,10 @@ use std::{
 
 use arden_block::{Buf, IoError, IoResult, Rt};
 use arden_space::{Space, SpaceError, SpaceResult, Verifier};
-use arden_volume::{Device, device::BlockCheck};
+use arden_volume::{
+    Device,
+    device::{BlockCheck, Uneven},
+};
 
 struct Life {
     rt: Rt,
@@ -137,6 +140,13 @@ impl Device for OnSpace {
     fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
         let verify: Verifier = Rc::new(check.placed(offset));
         self.run(true, move |s| async move { s.heal_copies(offset, len, &verify).await })
+    }
+    fn uneven(&self, offset: u64, len: u64) -> IoResult<Option<Uneven>> {
+        self.run(false, move |s| async move { s.uneven_rows(offset, len).await })
+    }
+    fn even_out(&self, row: u64, check: &BlockCheck) -> IoResult<u64> {
+        let verify: Verifier = Rc::new(check.placed(row));
+        self.run(true, move |s| async move { s.even_out(row, &verify).await })
     }
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
         let len = buf.len();

@@ -14,7 +14,7 @@ use arden_block::{Buf, IoError, IoResult, SharedBuf};
 use arden_space::{Caller, Pool, Space, SpaceResult, Verifier};
 use arden_volume::{
     Device,
-    device::{BlockCheck, Written},
+    device::{BlockCheck, Uneven, Written},
 };
 
 use crate::pools::SpaceUse;
@@ -159,6 +159,15 @@ impl Device for SpaceDevice {
     fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
         let accepts = check.placed(offset);
         self.run(move |s| async move { s.heal_copies(offset, len, &verifier(accepts)).await })
+    }
+
+    fn uneven(&self, offset: u64, len: u64) -> IoResult<Option<Uneven>> {
+        self.run(move |s| async move { s.uneven_rows(offset, len).await })
+    }
+
+    fn even_out(&self, row: u64, check: &BlockCheck) -> IoResult<u64> {
+        let accepts = check.placed(row);
+        self.run(move |s| async move { s.even_out(row, &verifier(accepts)).await })
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
