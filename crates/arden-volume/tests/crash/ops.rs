@@ -169,7 +169,8 @@ pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Mode
     match (&result, &expected) {
         (Ok(()), Ok(())) => Outcome::Done,
         (Err(NtStatus::INVALID_DEVICE_STATE), _) => Outcome::Unknown,
-        (Err(NtStatus::DISK_FULL), Ok(())) => {
+        // Room is asked for before names are looked at.
+        (Err(NtStatus::DISK_FULL), _) => {
             *model = before;
             Outcome::Refused
         }
