@@ -229,6 +229,13 @@ fn parity_read_errors_stay_within_what_the_layout_bears() {
     run(Layout::Parity, [124817].into_iter());
 }
 
+/// An older version of a block came to the log behind a newer one, for the parity of a patch; then the log began
+/// between the two, and replay took the older for the newest.
+#[test]
+fn parity_older_version_logged_behind_a_newer_one() {
+    run(Layout::DualParity, [61010237].into_iter());
+}
+
 /// Disks returned while a part of a stripe was read that had been beyond reach: the space spoke of a damaged stripe.
 #[test]
 fn pool_disks_return_while_a_part_beyond_reach_is_read() {

@@ -19,12 +19,15 @@ pub(crate) struct Entry {
 struct Logged {
     version: u64,
     at: (u64, u64),
+    /// A later batch holds an older version, for the parity of a patch. A replay that begins
+    /// between the two would take that for the newest: this one goes to the log once more.
+    overtaken: bool,
 }
 
 impl Entry {
-    /// The journal holds this version.
+    /// The journal holds this version, and behind it no older one.
     pub(crate) fn is_logged(&self) -> bool {
-        self.logged.is_some_and(|l| l.version == self.version)
+        self.logged.is_some_and(|l| l.version == self.version && !l.overtaken)
     }
 
     /// The batch that is needed for this block.
@@ -63,12 +66,11 @@ impl Overlay {
     /// The batch at `at` holds this version. Where a newer one came while the batch was written
     /// the batch is needed all the same: what it holds is acknowledged, the newer is not logged.
     pub(crate) fn set_logged(&mut self, block: u64, version: u64, at: (u64, u64)) {
-        if let Some(e) = self.entries.get_mut(&block)
-            && e.version >= version
+        let Some(e) = self.entries.get_mut(&block).filter(|e| e.version >= version) else { return };
+        match &mut e.logged {
             // A patch logs what it covers, though newer may have come to the log before.
-            && e.logged.is_none_or(|l| l.version <= version)
-        {
-            e.logged = Some(Logged { version, at });
+            Some(newer) if newer.version > version => newer.overtaken |= newer.at != at,
+            logged => *logged = Some(Logged { version, at, overtaken: false }),
         }
     }
 
@@ -132,6 +134,21 @@ mod tests {
         assert_eq!((o.oldest_needed(), o.unlogged()), (Some((7, 4096)), vec![3]));
         o.set_logged(3, 2, (8, 12288));
         assert_eq!((o.oldest_needed(), o.unlogged()), (Some((8, 12288)), vec![]));
+    }
+
+    #[test]
+    fn a_version_goes_to_the_log_once_more_when_an_older_one_came_behind_it() {
+        let mut o = Overlay::default();
+        let block = Buf::zeroed(BLOCK_BYTES as usize).share();
+        o.put(3, &block, 2);
+        o.set_logged(3, 2, (7, 4096));
+        // In one batch both leave the log as one.
+        o.set_logged(3, 1, (7, 4096));
+        assert!(o.unlogged().is_empty());
+        o.set_logged(3, 1, (8, 12288));
+        assert_eq!((o.oldest_needed(), o.unlogged()), (Some((7, 4096)), vec![3]));
+        o.set_logged(3, 2, (9, 20480));
+        assert_eq!((o.oldest_needed(), o.unlogged()), (Some((9, 20480)), vec![]));
     }
 
     #[test]
