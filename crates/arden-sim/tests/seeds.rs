@@ -236,6 +236,13 @@ fn parity_older_version_logged_behind_a_newer_one() {
     run(Layout::DualParity, [61010237].into_iter());
 }
 
+/// Somebody who read waited while another made the copies equal, and then brought a copy up to date for it: the disk of
+/// that failed, and the read was refused though another disk had all of it.
+#[test]
+fn mirror_disk_fails_that_a_reader_brings_up_to_date() {
+    run(Layout::Mirror2, [65044926].into_iter());
+}
+
 /// Disks returned while a part of a stripe was read that had been beyond reach: the space spoke of a damaged stripe.
 #[test]
 fn pool_disks_return_while_a_part_beyond_reach_is_read() {

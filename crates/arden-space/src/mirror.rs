@@ -356,7 +356,7 @@ impl Space {
         {
             for bit in regions(shape, &part) {
                 if g.suspect.borrow().get(bit as usize) {
-                    self.sync_region(part.group, bit as usize, true).await?;
+                    self.equalize_region(part.group, bit as usize).await?;
                 }
             }
         }

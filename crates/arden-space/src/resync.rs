@@ -9,6 +9,7 @@ use arden_block::{BLOCK_BYTES, LocalFuture, SharedBuf};
 
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
+use crate::lock::RangeGuard;
 use crate::map::UNWRITTEN;
 use crate::mirror::pieces;
 use crate::pool::{GroupRt, Pool, User};
@@ -283,23 +284,49 @@ impl Space {
     /// Brings the copies of a region that missed it up to date, from the first that did not. With `equalize`, because
     /// nobody can tell which is right, the first goes over all others where a crash may have left them different.
     pub(crate) async fn sync_region(&self, group: usize, bit: usize, equalize: bool) -> SpaceResult<()> {
+        let part = self.region(group, bit);
+        let _guard = self.lock_part(&part).await;
+        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
+        if equalize && rt.suspect.borrow().get(bit) {
+            return self.equalize(&rt, part, bit).await;
+        }
+        if self.needs_sync(group) { self.sync_pieces(part, false).await } else { Ok(()) }
+    }
+
+    /// For somebody who reads a region that a crash may have left different: what copies missed is not his work, and a
+    /// disk that fails with that not his error.
+    pub(crate) async fn equalize_region(&self, group: usize, bit: usize) -> SpaceResult<()> {
+        let part = self.region(group, bit);
+        let _guard = self.lock_part(&part).await;
+        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
+        // Another may have done it while we waited.
+        if rt.suspect.borrow().get(bit) { self.equalize(&rt, part, bit).await } else { Ok(()) }
+    }
+
+    fn region(&self, group: usize, bit: usize) -> Part {
         let shape = self.rt.shape;
         let at = bit as u64 * shape.region_bytes;
-        let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
-        let start = group as u64 * shape.group_bytes + at;
-        let _guard = self.rt.locks.lock(start, start + part.len).await;
-        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
-        let equalize = equalize && rt.suspect.borrow().get(bit);
-        if !equalize && !self.needs_sync(group) {
-            return Ok(());
-        }
+        Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 }
+    }
+
+    async fn lock_part(&self, part: &Part) -> RangeGuard {
+        let start = part.group as u64 * self.rt.shape.group_bytes + part.at;
+        self.rt.locks.lock(start, start + part.len).await
+    }
+
+    async fn equalize(&self, rt: &GroupRt, part: Part, bit: usize) -> SpaceResult<()> {
+        self.sync_pieces(part, true).await?;
+        self.end_suspicion(rt, bit).await
+    }
+
+    async fn sync_pieces(&self, part: Part, equalize: bool) -> SpaceResult<()> {
         if !self.sync_part(part, equalize).await? {
             // No copy is whole: piece by piece, from wherever each can be read.
             for at in (0..part.len).step_by(BLOCK_BYTES as usize) {
                 self.sync_part(Part { at: part.at + at, len: BLOCK_BYTES, ..part }, equalize).await?;
             }
         }
-        if equalize { self.end_suspicion(&rt, bit).await } else { Ok(()) }
+        Ok(())
     }
 
     /// What is read from now on has to be there after the next crash too, whichever disk that
