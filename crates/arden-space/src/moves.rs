@@ -362,13 +362,11 @@ impl Space {
 
     async fn copy_region(&self, group: usize, column: usize, bit: usize, to: (u16, u32)) -> SpaceResult<()> {
         let shape = self.rt.shape;
-        let at = bit as u64 * shape.region_bytes;
-        let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
+        let part = self.region(group, bit);
         if self.rt.group_rt(group).is_some_and(|g| g.suspect.borrow().get(bit)) {
             self.sync_region(group, bit, self.rt.user.get() == User::Trusting).await?;
         }
-        let start = group as u64 * shape.group_bytes + at;
-        let _guard = self.rt.locks.lock(start, start + part.len).await;
+        let _guard = self.lock_part(&part).await;
         let copies = shape.layout.copies();
         let Some(disk) = self.pool.disk(to.0) else { return Err(SpaceError::Offline) };
         // All at once: a piece that came later than the ones behind it would cost the disk a turn.

@@ -303,13 +303,13 @@ impl Space {
         if rt.suspect.borrow().get(bit) { self.equalize(&rt, part, bit).await } else { Ok(()) }
     }
 
-    fn region(&self, group: usize, bit: usize) -> Part {
+    pub(crate) fn region(&self, group: usize, bit: usize) -> Part {
         let shape = self.rt.shape;
         let at = bit as u64 * shape.region_bytes;
         Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 }
     }
 
-    async fn lock_part(&self, part: &Part) -> RangeGuard {
+    pub(crate) async fn lock_part(&self, part: &Part) -> RangeGuard {
         let start = part.group as u64 * self.rt.shape.group_bytes + part.at;
         self.rt.locks.lock(start, start + part.len).await
     }

@@ -29,7 +29,7 @@ impl Space {
             return;
         }
         let part = Part { group, at: piece.at, len: piece.len, from: 0 };
-        let _guard = self.rt.locks.lock(start, start + part.len).await;
+        let _guard = self.lock_part(&part).await;
         for copy in 0..self.rt.shape.layout.copies() {
             if !is_bad(&self.read_choice(part, copy).await) {
                 continue;

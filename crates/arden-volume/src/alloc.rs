@@ -417,7 +417,7 @@ impl Alloc {
     }
 
     /// What operations up to `seq` freed: they are durable. The caller gives it back with [`Alloc::release`].
-    pub fn take_pending(&mut self, seq: u64) -> Vec<Run> {
+    fn take_pending(&mut self, seq: u64) -> Vec<Run> {
         let mut out = Vec::new();
         self.pending.retain(|(s, run)| {
             if *s <= seq {
@@ -428,11 +428,17 @@ impl Alloc {
         out
     }
 
-    pub fn release(&mut self, runs: &[Run]) {
+    fn release(&mut self, runs: &[Run]) {
         for run in runs {
             self.pending_blocks -= run.len;
             self.cancel(*run);
         }
+    }
+
+    /// What operations up to `seq` freed may be used again.
+    pub fn release_upto(&mut self, seq: u64) {
+        let runs = self.take_pending(seq);
+        self.release(&runs);
     }
 
     /// The pages of the block map that changed since this was asked last; None for one that is empty.

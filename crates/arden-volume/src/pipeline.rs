@@ -140,8 +140,7 @@ impl Pipeline {
     fn now_durable(&self, seq: u64) {
         self.durable_seq.fetch_max(seq, Ordering::AcqRel);
         if let Some(mut alloc) = self.alloc.try_lock() {
-            let runs = alloc.take_pending(seq);
-            alloc.release(&runs);
+            alloc.release_upto(seq);
         }
     }
 

@@ -303,9 +303,7 @@ impl Volume {
 
     fn now_durable(&self, seq: u64) {
         self.durable_seq.fetch_max(seq, Ordering::AcqRel);
-        let mut alloc = self.alloc.lock();
-        let runs = alloc.take_pending(seq);
-        alloc.release(&runs);
+        self.alloc.lock().release_upto(seq);
     }
 
     fn rest(&self) {
@@ -680,8 +678,7 @@ pub(crate) fn load(
     let quotas = Counting::load(&CoreView { core: &core, tree: &tree })?;
     core.quotas = quotas;
     core.journal = usn::info_of(&CoreView { core: &core, tree: &tree })?.is_some();
-    let runs = alloc.take_pending(core.seq);
-    alloc.release(&runs);
+    alloc.release_upto(core.seq);
     snapshot::load(&mut core, &tree, &mut alloc)?;
     let journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.id, next, used);
     Ok((core, alloc, journal, tree))
@@ -711,8 +708,7 @@ fn replay_map(alloc: &mut Alloc, seq: u64, op: MapOp) -> VolResult<()> {
     match op {
         MapOp::Enter(run) if in_range(&run) => {
             // What was freed before in the journal is free here: order is kept.
-            let runs = alloc.take_pending(seq - 1);
-            alloc.release(&runs);
+            alloc.release_upto(seq - 1);
             alloc.enter(run);
             Ok(())
         }
