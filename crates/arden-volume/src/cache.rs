@@ -1,18 +1,20 @@
 //! Blocks of files that were read and passed their check, in memory, for as long as there is room. A block is found by its
 //! place and its checksum: what is written to the same place later has another one, so nothing here is ever out of date.
-//! Refuses to know files.
+//! Beside them, where parts of files lie, found by the state of the file's data. Refuses to know files.
 
 use std::{fmt, sync::Arc};
 
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
-use crate::{device::BLOCK, inode::Extent};
+use crate::{device::BLOCK, inode::Extent, read::Placed};
 
 /// Volume, block of the device, checksum.
 type Key = (u64, u64, u64);
 
 /// What an entry takes beside its block.
 const ENTRY_BYTES: u64 = 96;
+/// Where parts of files lie takes at most a so much smaller room: a block's part of it is 8 bytes.
+const PLACES_PART: u64 = 64;
 
 #[derive(Clone)]
 struct Weigh;
@@ -23,9 +25,20 @@ impl Weighter<Key, Arc<[u8]>> for Weigh {
     }
 }
 
+#[derive(Clone)]
+struct WeighPlaces;
+
+impl Weighter<(u64, u64), Arc<Placed>> for WeighPlaces {
+    fn weight(&self, _: &(u64, u64), placed: &Arc<Placed>) -> u64 {
+        placed.memory_bytes() + ENTRY_BYTES
+    }
+}
+
 /// Volumes may share one.
 pub struct BlockCache {
     blocks: Cache<Key, Arc<[u8]>, Weigh>,
+    /// By the state of the file's data, and the number of the part.
+    places: Cache<(u64, u64), Arc<Placed>, WeighPlaces>,
 }
 
 impl fmt::Debug for BlockCache {
@@ -37,13 +50,25 @@ impl fmt::Debug for BlockCache {
 impl BlockCache {
     /// Takes memory as it is needed, at most so much.
     pub fn new(bytes_max: u64) -> Arc<BlockCache> {
-        let options = OptionsBuilder::new()
-            .estimated_items_capacity(1024)
-            .weight_capacity(bytes_max)
-            .build()
-            .expect("both sizes are given");
-        let blocks = Cache::with_options(options, Weigh, Default::default(), Default::default());
-        Arc::new(BlockCache { blocks })
+        let options = |bytes_max| {
+            OptionsBuilder::new()
+                .estimated_items_capacity(1024)
+                .weight_capacity(bytes_max)
+                .build()
+                .expect("both sizes are given")
+        };
+        let blocks = Cache::with_options(options(bytes_max), Weigh, Default::default(), Default::default());
+        let places =
+            Cache::with_options(options(bytes_max / PLACES_PART), WeighPlaces, Default::default(), Default::default());
+        Arc::new(BlockCache { blocks, places })
+    }
+
+    pub(crate) fn placed(&self, state: u64, part: u64) -> Option<Arc<Placed>> {
+        self.places.get(&(state, part))
+    }
+
+    pub(crate) fn keep_placed(&self, state: u64, part: u64, placed: Arc<Placed>) {
+        self.places.insert((state, part), placed);
     }
 
     /// Fills `out` with the blocks of `e`. False where one is not here; then `out` is undefined.

@@ -20,7 +20,7 @@ use crate::{
     inode::{EXTENT_BLOCKS_MAX, Extent},
     keys,
     kv::{Txn, View},
-    read::Parts,
+    read::{Parts, Placed},
     subject::Subject,
     volume::Volume,
 };
@@ -169,14 +169,34 @@ impl<'a> Target<'a> {
 
     pub fn read(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
         let _lock = match wait {
-            Wait::Yes => self.file.data.read(),
-            Wait::No => self.file.data.try_read().ok_or(NtStatus::PENDING)?,
+            Wait::Yes => self.file.keep_data(),
+            Wait::No => self.file.try_keep_data().ok_or(NtStatus::PENDING)?,
         };
+        if let Some(placed) = self.placed(offset, buf.len())? {
+            return placed.read(self.vol(), offset, buf, wait);
+        }
         let parts = {
             let view = self.vol().reading();
             Parts::find(&view, self.load(&view)?.data(), offset, buf.len())?
         };
         parts.read(self.vol(), buf, wait)
+    }
+
+    /// Where a part of the file's own data lies that holds all of a read. None: it has to be looked for. The caller keeps the
+    /// data as it is.
+    fn placed(&self, offset: u64, len: usize) -> Result<Option<Arc<Placed>>> {
+        let (None, Some(cache)) = (self.stream.get(), &self.vol().options.blocks) else { return Ok(None) };
+        let Some(part) = Placed::part(offset, len) else { return Ok(None) };
+        let state = self.file.data_state();
+        if let Some(known) = cache.placed(state, part) {
+            return Ok(Some(known));
+        }
+        let view = self.vol().reading();
+        let found = Placed::find(&view, self.load(&view)?.data(), part)?;
+        if let Some(placed) = &found {
+            cache.keep_placed(state, part, placed.clone());
+        }
+        Ok(found)
     }
 
     /// What a block holds now up to `valid` bytes, from the device; None for a hole.
@@ -242,8 +262,8 @@ impl<'a> Target<'a> {
                 false => Some(self.write_ahead(from, part).or_else(|e| self.write_ahead_again(e, from, part))?),
             };
             let _lock = match wait {
-                Wait::Yes => self.file.data.write(),
-                Wait::No => self.file.data.try_write().ok_or(NtStatus::PENDING)?,
+                Wait::Yes => self.file.change_data(),
+                Wait::No => self.file.try_change_data().ok_or(NtStatus::PENDING)?,
             };
             seq = self.write_part(from, part, ahead)?.max(seq);
             at += n;
@@ -330,7 +350,7 @@ impl<'a> Target<'a> {
             true => self.vol().make_room_for_less()?,
             false => self.vol().make_room()?,
         }
-        let _lock = self.file.data.write();
+        let _lock = self.file.change_data();
         self.resize(size, None)
     }
 
@@ -412,7 +432,7 @@ impl<'a> Target<'a> {
             return Err(NtStatus::DISK_FULL);
         }
         self.vol().make_room()?;
-        let _lock = self.file.data.write();
+        let _lock = self.file.change_data();
         let eof = self.load(&self.vol().reading())?.data().eof;
         if size < eof {
             return self.resize(size, Some(0));
@@ -427,7 +447,7 @@ impl<'a> Target<'a> {
     /// Never extends the file.
     pub fn zero(&self, offset: u64, len: u64) -> Result<u64> {
         self.vol().make_room_for_less()?;
-        let _lock = self.file.data.write();
+        let _lock = self.file.change_data();
         let (sid, eof) = {
             let s = self.load(&self.vol().reading())?;
             (s.data().sid, s.data().eof)
@@ -495,8 +515,8 @@ impl<'a> Target<'a> {
         vol.make_room()?;
         let same = self.file.ino == source.file.ino;
         let (a, b) = if self.file.ino <= source.file.ino { (self, source) } else { (source, self) };
-        let _first = a.file.data.write();
-        let _second = (!same).then(|| b.file.data.write());
+        let _first = a.file.change_data();
+        let _second = (!same).then(|| b.file.change_data());
         let (source_data, sid, eof, sparse) = {
             let view = vol.reading();
             let target = self.load(&view)?;

@@ -3,10 +3,10 @@
 
 use std::sync::{
     Arc, Weak,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::volume::Volume;
 
@@ -44,12 +44,19 @@ impl StreamRef {
     }
 }
 
+fn next_state() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
 pub struct OpenFile {
     pub vol: Arc<Volume>,
     pub ino: u64,
     pub directory: bool,
     /// Written by whoever changes data or where it lies; taken before the volume's state.
-    pub data: RwLock<()>,
+    data: RwLock<()>,
+    /// Another number since the last time that somebody could.
+    state: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
     streams: Mutex<Vec<Weak<StreamRef>>>,
     /// Goes away with its last user.
@@ -68,10 +75,39 @@ impl OpenFile {
             ino,
             directory,
             data: RwLock::new(()),
+            state: AtomicU64::new(next_state()),
             links: Mutex::default(),
             streams: Mutex::default(),
             orphan: AtomicBool::new(false),
         }
+    }
+
+    /// Nobody changes the file's data or where it lies meanwhile.
+    pub fn keep_data(&self) -> RwLockReadGuard<'_, ()> {
+        self.data.read()
+    }
+
+    pub fn try_keep_data(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.data.try_read()
+    }
+
+    /// Nobody else reads or changes it meanwhile.
+    pub fn change_data(&self) -> RwLockWriteGuard<'_, ()> {
+        let lock = self.data.write();
+        self.state.store(next_state(), Ordering::Release);
+        lock
+    }
+
+    pub fn try_change_data(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let lock = self.data.try_write()?;
+        self.state.store(next_state(), Ordering::Release);
+        Some(lock)
+    }
+
+    /// Stands for all of its data and where that lies, while the caller keeps those: no other file, and not this one
+    /// after a change, ever has the same.
+    pub fn data_state(&self) -> u64 {
+        self.state.load(Ordering::Acquire)
     }
 
     /// The node's name object for this name; the caller holds the volume's state, so no rename happens meanwhile.

@@ -236,8 +236,8 @@ impl Extent {
         if file_block > u64::MAX / BLOCK as u64 - EXTENT_BLOCKS_MAX || dev_block > u64::MAX / BLOCK as u64 {
             return Err(VolError::Corrupt("extent"));
         }
-        let sums = (0..n).map(|_| r.u64()).collect::<Result<_, _>>()?;
-        Ok(Extent { file_block, dev_block, birth, sums })
+        let (sums, _) = r.rest().as_chunks();
+        Ok(Extent { file_block, dev_block, birth, sums: sums.iter().map(|s| u64::from_le_bytes(*s)).collect() })
     }
     pub fn check(&self) -> BlockCheck {
         BlockCheck::Sums(Arc::from(self.sums.as_slice()))

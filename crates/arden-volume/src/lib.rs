@@ -11,6 +11,7 @@
 
 mod access;
 mod alloc;
+mod background;
 mod cache;
 mod check;
 mod check_past;

@@ -393,7 +393,7 @@ impl Volume {
 
     pub(crate) fn delete_stream(&self, file: &OpenFile, name: &str) -> Result<u64> {
         self.make_room_for_less()?;
-        let _lock = file.data.write();
+        let _lock = file.change_data();
         let mut t = self.begin();
         let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
         t.delete(key);
@@ -410,7 +410,7 @@ impl Volume {
     pub(crate) fn rename_stream(&self, file: &OpenFile, name: &str, new: &str, replace: bool) -> Result<u64> {
         check_stream_name(new)?;
         self.make_room()?;
-        let _lock = file.data.write();
+        let _lock = file.change_data();
         let mut t = self.begin();
         let (key, mut stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
         let new_key = keys::named(keys::STREAM, file.ino, &fold(new));
@@ -428,7 +428,7 @@ impl Volume {
     /// The stream's data becomes the file's own, which has to be empty: [MS-FSA] 2.1.5.15.12.1.
     pub(crate) fn stream_to_data(&self, file: &OpenFile, name: &str) -> Result<u64> {
         self.make_room()?;
-        let _lock = file.data.write();
+        let _lock = file.change_data();
         let mut t = self.begin();
         let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
         let mut inode = load_inode(&t, file.ino)?;
@@ -456,7 +456,7 @@ impl Volume {
     ) -> Result<u64> {
         check_stream_name(name)?;
         self.make_room()?;
-        let _lock = file.data.write();
+        let _lock = file.change_data();
         let mut t = self.begin();
         let replaced = t.make_way(file, name, replace)?;
         let mut inode = load_inode(&t, file.ino)?;

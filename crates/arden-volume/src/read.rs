@@ -1,6 +1,8 @@
 //! Reading the data of one stream: where its parts are, as some state of the volume says, and their bytes. Whoever reads
 //! keeps what he found from being used for something else meanwhile.
 
+use std::sync::Arc;
+
 use arden_block::BLOCK_BYTES;
 use arden_store::store::{Result, Wait};
 use arden_wire::NtStatus;
@@ -17,6 +19,9 @@ use crate::{
 };
 
 const B: u64 = BLOCK_BYTES;
+/// Of one [`Placed`].
+const PART_BLOCKS: u64 = 256;
+const PART_BYTES: u64 = PART_BLOCKS * B;
 
 /// What lies in a range of a stream.
 pub struct Parts {
@@ -50,13 +55,7 @@ impl Parts {
             return Ok(0);
         }
         let buf = &mut buf[..n];
-        let (from, to) = (offset / B, (offset + n as u64).div_ceil(B));
-        if self.mapped.iter().map(|e| e.end().min(to) - e.file_block.max(from)).sum::<u64>() < to - from {
-            buf.fill(0);
-        }
-        for e in &self.mapped {
-            read_mapped(vol, &e.part(e.file_block.max(from), e.end().min(to)), offset, buf, wait)?;
-        }
+        read_all_mapped(vol, &self.mapped, offset, buf, wait)?;
         for (block, value) in &self.in_tree {
             let start = (block * B).max(offset);
             let end = ((block + 1) * B).min(offset + n as u64);
@@ -68,6 +67,66 @@ impl Parts {
         }
         Ok(n)
     }
+}
+
+/// Where a whole part of a file's own data lies that has no blocks in the tree: found once, then read often.
+pub struct Placed {
+    eof: u64,
+    mapped: Vec<Extent>,
+}
+
+impl Placed {
+    /// The part that a read lies in, if one holds all of it.
+    pub fn part(offset: u64, len: usize) -> Option<u64> {
+        let part = offset / PART_BYTES;
+        let end = offset.checked_add(len as u64)?;
+        (len > 0 && end <= (part + 1) * PART_BYTES).then_some(part)
+    }
+
+    /// None where blocks of the part are in the tree.
+    pub fn find(view: &dyn View, data: &Data, part: u64) -> VolResult<Option<Arc<Placed>>> {
+        let (from, to) = (part * PART_BLOCKS, (part + 1) * PART_BLOCKS);
+        let mut in_tree = false;
+        view.scan(&keys::two(keys::BLOCK, data.sid, from), &keys::two(keys::BLOCK, data.sid, to), &mut |_, _| {
+            in_tree = true;
+            false
+        })?;
+        if in_tree {
+            return Ok(None);
+        }
+        let mapped = extents(view, data.sid, from, to)?;
+        Ok(Some(Arc::new(Placed { eof: data.eof, mapped })))
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        let of = |e: &Extent| (size_of::<Extent>() + e.sums.len() * size_of::<u64>()) as u64;
+        self.mapped.iter().map(of).sum()
+    }
+
+    /// As [`Parts::read`], of what lies in the part.
+    pub fn read(&self, vol: &Volume, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        let n = self.eof.saturating_sub(offset).min(buf.len() as u64) as usize;
+        if n == 0 {
+            return Ok(0);
+        }
+        let (from, to) = (offset / B, (offset + n as u64).div_ceil(B));
+        let first = self.mapped.partition_point(|e| e.end() <= from);
+        let after = self.mapped.partition_point(|e| e.file_block < to);
+        read_all_mapped(vol, &self.mapped[first..after], offset, &mut buf[..n], wait)?;
+        Ok(n)
+    }
+}
+
+/// What lies in extents, each of which has blocks in the range, and zeros between them.
+fn read_all_mapped(vol: &Volume, mapped: &[Extent], offset: u64, buf: &mut [u8], wait: Wait) -> Result<()> {
+    let (from, to) = (offset / B, (offset + buf.len() as u64).div_ceil(B));
+    if mapped.iter().map(|e| e.end().min(to) - e.file_block.max(from)).sum::<u64>() < to - from {
+        buf.fill(0);
+    }
+    for e in mapped {
+        read_mapped(vol, &e.part(e.file_block.max(from), e.end().min(to)), offset, buf, wait)?;
+    }
+    Ok(())
 }
 
 /// Copies what is both in `e` and in the buffer's range of the file.
@@ -115,4 +174,60 @@ pub fn allocated_ranges(view: &dyn View, d: &Data, offset: u64, len: u64) -> Vol
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cache::BlockCache,
+        node::own,
+        testing::{Files, options, volume},
+        volume::VolumeOptions,
+    };
+
+    #[test]
+    fn where_data_lies_is_looked_for_once_and_again_after_every_change() {
+        let (device, vol) = volume(32 << 20);
+        drop(vol);
+        let cache = BlockCache::new(8 << 20);
+        let vol = Volume::open(device, VolumeOptions { blocks: Some(cache.clone()), ..options() }).unwrap();
+        let files = Files::new(&vol);
+        let mut content: Vec<u8> = (0..600_000u32).map(|i| (i / 7) as u8).collect();
+        let node = files.write("file", &content);
+        let file = own(&*node).unwrap().file.clone();
+        let mut buf = vec![0; 5000];
+        let known = |part: u64| cache.placed(file.data_state(), part).is_some();
+        assert!(!known(0));
+        assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
+        assert!(known(0) && !known(1) && buf == content[77_777..82_777]);
+        // In the tree, then in another place, shorter, longer, and with a hole.
+        node.write_at(80_000, &[1; 10], Wait::Yes).unwrap();
+        content[80_000..80_010].fill(1);
+        assert!(!known(0));
+        assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
+        assert!(!known(0) && buf == content[77_777..82_777], "blocks in the tree are looked for every time");
+        vol.checkpoint().unwrap();
+        assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
+        assert!(known(0) && buf == content[77_777..82_777]);
+        node.set_end_of_file(79_000).unwrap();
+        assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 79_000 - 77_777);
+        assert_eq!(node.read_at(79_000, &mut buf, Wait::Yes).unwrap(), 0);
+        node.set_end_of_file(3 << 20).unwrap();
+        vol.checkpoint().unwrap();
+        content[79_000..].fill(0);
+        for _ in 0..2 {
+            assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
+            assert!(buf == content[77_777..82_777]);
+            assert_eq!(node.read_at(2 << 20, &mut buf, Wait::Yes).unwrap(), 5000);
+            assert!(known(0) && known(2) && buf == [0; 5000]);
+            assert_eq!(node.read_at((2 << 20) - 2500, &mut buf, Wait::Yes).unwrap(), 5000);
+            assert!(!known(1), "a read across two parts");
+        }
+        files.make("file:other", false).unwrap();
+        files.write("file:other", &[9; 200_000]);
+        let other = files.find("file:other").unwrap();
+        assert_eq!(other.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
+        assert!(buf == [9; 5000], "what is known of the file's own data is not of its streams");
+    }
 }

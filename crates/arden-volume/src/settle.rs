@@ -20,6 +20,8 @@ const B: u64 = BLOCK_BYTES;
 const STAYS_BYTES_MAX: usize = 1024;
 /// Blocks given a place in one operation.
 const SETTLE_BLOCKS_MAX: usize = 1024;
+/// So many streams with blocks in the tree are worth the trouble before a checkpoint asks for it.
+pub(crate) const STREAMS_SETTLED_EARLY: usize = 4 * STREAMS_TOGETHER;
 /// Streams that share one operation, and blocks that such a stream has at most.
 const STREAMS_TOGETHER: usize = 64;
 const BLOCKS_TOGETHER: usize = SETTLE_BLOCKS_MAX / STREAMS_TOGETHER;
@@ -34,19 +36,26 @@ struct Settling {
 }
 
 impl Volume {
-    /// Gives blocks that lie in the tree a place on the device, those of all streams.
+    /// Gives blocks that lie in the tree a place on the device, those of all streams. What is written meanwhile too, as
+    /// long as it becomes less: whatever is left is written with the tree, and read and written once more later.
     pub(crate) fn settle_blocks(&self) -> VolResult<()> {
-        let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
-        for some in dirty.chunks(STREAMS_TOGETHER) {
-            let settled = self.settle_small(some).and_then(|left| self.settle_each(&left));
-            match settled {
-                Ok(true) => {}
-                // The volume goes away; or where there is no room, they stay where they are.
-                Ok(false) | Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
-                Err(e) => return Err(e),
+        let mut before = usize::MAX;
+        loop {
+            let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
+            if dirty.is_empty() || dirty.len() > before / 2 {
+                return Ok(());
+            }
+            before = dirty.len();
+            for some in dirty.chunks(STREAMS_TOGETHER) {
+                let settled = self.settle_small(some).and_then(|left| self.settle_each(&left));
+                match settled {
+                    Ok(true) => {}
+                    // The volume goes away; or where there is no room, they stay where they are.
+                    Ok(false) | Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
+                    Err(e) => return Err(e),
+                }
             }
         }
-        Ok(())
     }
 
     /// Small streams together: to the device one write is much cheaper than one for each. Gives those that are left: large
@@ -57,11 +66,12 @@ impl Volume {
             return Ok(streams.to_vec());
         }
         // Never waits with locks in hand.
-        let locks: Vec<_> = files.iter().map(|file| file.data.try_write()).collect();
+        let locks: Vec<_> = files.iter().map(|file| file.try_change_data()).collect();
         let (mut small, mut left) = (Vec::new(), Vec::new());
+        let view = self.reading();
         for (stream, lock) in streams.iter().zip(&locks) {
             let found = match lock {
-                Some(_) => Some(self.blocks_to_settle(stream.0, false, BLOCKS_TOGETHER + 1)?),
+                Some(_) => Some(blocks_to_settle(&view, stream.0, false, BLOCKS_TOGETHER + 1)?),
                 None => None,
             };
             match found {
@@ -69,6 +79,7 @@ impl Volume {
                 _ => left.push(*stream),
             }
         }
+        drop(view);
         if !self.settle_some(&small)? {
             return Ok(streams.to_vec());
         }
@@ -79,7 +90,7 @@ impl Volume {
     fn settle_each(&self, streams: &[(u64, u64)]) -> VolResult<bool> {
         for (sid, ino) in streams {
             let Some(file) = self.file_for_settling(*ino) else { return Ok(false) };
-            let _lock = file.data.write();
+            let _lock = file.change_data();
             self.settle_stream(*sid, false)?;
         }
         Ok(true)
@@ -88,21 +99,12 @@ impl Volume {
     /// The same for one stream; the caller has its data locked.
     pub(crate) fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
         loop {
-            let found = self.blocks_to_settle(sid, all, SETTLE_BLOCKS_MAX)?;
+            let found = blocks_to_settle(&self.reading(), sid, all, SETTLE_BLOCKS_MAX)?;
             let last = found.last;
             if !self.settle_some(&[found])? || last {
                 return Ok(());
             }
         }
-    }
-
-    /// The first `max` blocks of a stream; `all`: also what may stay.
-    fn blocks_to_settle(&self, sid: u64, all: bool, max: usize) -> VolResult<Settling> {
-        let (start, end) = (keys::two(keys::BLOCK, sid, 0), keys::end_of(keys::BLOCK, sid));
-        let found = self.reading().collect(&start, &end, max)?;
-        let stays = !all && found.len() == 1 && found[0].1.len() <= STAYS_BYTES_MAX && keys::second(&found[0].0) == 0;
-        let last = stays || found.len() < max;
-        Ok(Settling { sid, found: if stays { Vec::new() } else { found }, last })
     }
 
     /// False when something took blocks away meanwhile.
@@ -186,5 +188,100 @@ impl Volume {
             }
         }
         out
+    }
+}
+
+/// The first `max` blocks of a stream; `all`: also what may stay.
+fn blocks_to_settle(view: &dyn View, sid: u64, all: bool, max: usize) -> VolResult<Settling> {
+    let found = view.collect(&keys::two(keys::BLOCK, sid, 0), &keys::end_of(keys::BLOCK, sid), max)?;
+    let stays = !all && found.len() == 1 && found[0].1.len() <= STAYS_BYTES_MAX && keys::second(&found[0].0) == 0;
+    let last = stays || found.len() < max;
+    Ok(Settling { sid, found: if stays { Vec::new() } else { found }, last })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        ops::Range,
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    use arden_block::IoResult;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{
+        device::{Device, MemDevice},
+        testing::{Files, options, volume},
+        volume::VolumeOptions,
+    };
+
+    /// Somebody who does something while the device writes.
+    type Meanwhile = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+    struct Busy {
+        memory: MemDevice,
+        meanwhile: Arc<Meanwhile>,
+    }
+
+    impl Device for Busy {
+        fn size_bytes(&self) -> u64 {
+            self.memory.size_bytes()
+        }
+        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+            self.memory.read(offset, buf)
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+            let act = self.meanwhile.lock().take();
+            act.into_iter().for_each(|act| act());
+            self.memory.write(offset, data)
+        }
+        fn flush(&self) -> IoResult<()> {
+            Ok(())
+        }
+        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+            self.memory.discard(offset, len)
+        }
+    }
+
+    #[test]
+    fn what_is_written_meanwhile_does_not_get_into_the_tree_either() {
+        let (memory, vol) = volume(128 << 20);
+        drop(vol);
+        let meanwhile: Arc<Meanwhile> = Arc::default();
+        let device = Arc::new(Busy { memory: MemDevice::holding(memory.content()), meanwhile: meanwhile.clone() });
+        let vol = Volume::open(device, options()).unwrap();
+        let put = |vol: &Arc<Volume>, names: Range<u32>| {
+            let files = Files::new(vol);
+            names.for_each(|i| drop(files.write(&format!("f{i}"), &[i as u8; 9000])));
+        };
+        put(&vol, 0..100);
+        let other = vol.clone();
+        *meanwhile.lock() = Some(Box::new(move || put(&other, 100..130)));
+        vol.checkpoint().unwrap();
+        assert!(meanwhile.lock().is_none());
+        assert_eq!((vol.core.read().dirty.len(), vol.core.read().counters.resident), (0, 0));
+        let files = Files::new(&vol);
+        assert!((0..130u32).all(|i| files.read(&format!("f{i}")) == [i as u8; 9000]));
+    }
+
+    #[test]
+    fn many_small_files_get_their_place_long_before_a_checkpoint() {
+        let (memory, vol) = volume(256 << 20);
+        drop(vol);
+        let options = VolumeOptions { background: true, ..VolumeOptions::default() };
+        let vol = Volume::open(Arc::new(MemDevice::holding(memory.content())), options).unwrap();
+        let generation = vol.superblock().generation;
+        let files = Files::new(&vol);
+        let many = 2 * STREAMS_SETTLED_EARLY;
+        (0..many).for_each(|i| drop(files.write(&format!("f{i}"), &[i as u8; 5000])));
+        let began = Instant::now();
+        while vol.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+            assert!(began.elapsed() < Duration::from_secs(120), "{} wait", vol.core.read().dirty.len());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(vol.superblock().generation, generation, "no checkpoint was needed for that");
+        assert!((0..many).all(|i| files.read(&format!("f{i}")) == [i as u8; 5000]));
     }
 }

@@ -12,15 +12,16 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arden_block::{BLOCK_BYTES, IoError};
 use arden_wire::{FileTime, dtyp::SecurityDescriptor};
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{
     alloc::{Alloc, Run},
+    background::{self, Bell},
     cache::BlockCache,
     device::{BLOCK, BlockCheck, Device, Settling},
     error::{VolError, VolResult},
@@ -33,6 +34,7 @@ use crate::{
     ns::Tunnel,
     pipeline::Pipeline,
     quota::Counting,
+    settle::STREAMS_SETTLED_EARLY,
     snapshot,
     superblock::{FIRST_EPOCH, JournalStart, SLOTS, Superblock, feature},
     tree::Tree,
@@ -92,12 +94,6 @@ pub(crate) struct Freeze {
     used: u64,
 }
 
-#[derive(Default)]
-struct Wakeup {
-    stop: bool,
-    checkpoint: bool,
-}
-
 pub struct Volume {
     me: Weak<Volume>,
     pub(crate) device: Arc<dyn Device>,
@@ -127,7 +123,7 @@ pub struct Volume {
     pub(crate) watchers: Watchers,
     /// How reading moves LastAccessTime.
     pub(crate) access_bits: AtomicU32,
-    wakeup: Arc<(Mutex<Wakeup>, Condvar)>,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) later: Arc<Later>,
 }
 
@@ -170,7 +166,7 @@ impl Volume {
             tracing::warn!("a deleted snapshot keeps some room until the volume is opened again: {e}");
         }
         if volume.options.background {
-            start_background(&volume)?;
+            background::start(&volume)?;
             if volume.pipeline.is_none() {
                 later::start(&volume)?;
             }
@@ -216,7 +212,7 @@ impl Volume {
             unclosed: Unclosed::default(),
             watchers: Watchers::default(),
             access_bits: AtomicU32::new(features),
-            wakeup: Arc::default(),
+            bell: Arc::default(),
             later: Arc::default(),
             options,
         })
@@ -306,7 +302,7 @@ impl Volume {
         self.alloc.lock().release_upto(seq);
     }
 
-    fn rest(&self) {
+    pub(crate) fn rest(&self) {
         self.alloc.lock().rest();
     }
 
@@ -336,11 +332,9 @@ impl Volume {
                 return self.checkpoint_locked(&mut unfinished);
             }
         } else if self.is_over(JOURNAL_FULL_SOFT, 1) {
-            let mut w = self.wakeup.0.lock();
-            if !w.checkpoint {
-                w.checkpoint = true;
-                self.wakeup.1.notify_all();
-            }
+            self.bell.ask_checkpoint();
+        } else if self.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+            self.bell.ask_settling();
         }
         Ok(())
     }
@@ -352,7 +346,7 @@ impl Volume {
             return self.sync();
         }
         if waiting >= max / 2 {
-            self.wakeup.1.notify_all();
+            self.bell.ring();
         }
         Ok(())
     }
@@ -545,8 +539,7 @@ impl Volume {
     }
 
     fn stop_background(&self) {
-        self.wakeup.0.lock().stop = true;
-        self.wakeup.1.notify_all();
+        self.bell.stop();
         self.later.stop();
     }
 
@@ -579,42 +572,6 @@ impl Drop for Volume {
             tracing::warn!("the last changes of a volume may be lost");
         }
     }
-}
-
-fn start_background(volume: &Arc<Volume>) -> VolResult<()> {
-    let weak = Arc::downgrade(volume);
-    let wakeup = volume.wakeup.clone();
-    let (interval, rest) = (volume.options.commit_interval, volume.options.give_back_after);
-    let mut rested = Instant::now();
-    let run = move || loop {
-        let checkpoint = {
-            let mut w = wakeup.0.lock();
-            if !w.stop && !w.checkpoint {
-                wakeup.1.wait_for(&mut w, interval);
-            }
-            if w.stop {
-                return;
-            }
-            std::mem::take(&mut w.checkpoint)
-        };
-        let Some(volume) = weak.upgrade() else { return };
-        volume.reap_now();
-        let done = if checkpoint { volume.checkpoint() } else { volume.sync() };
-        if !checkpoint {
-            if rested.elapsed() >= rest {
-                volume.rest();
-                rested = Instant::now();
-            }
-            volume.give_back();
-        }
-        match done {
-            Ok(()) => {}
-            Err(VolError::Failed) => return,
-            Err(e) => tracing::warn!("volume: {e}"),
-        }
-    };
-    let spawned = std::thread::Builder::new().name("arden-volume".into()).spawn(run);
-    spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
 }
 
 /// Everything in memory, from what lies on the device. `settle`: what the last crash interrupted is made equal in all
