@@ -286,7 +286,10 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
         }
         return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
     }
-    state.commit(out);
+    // Where this thread may not block, nothing that it did is due: all of it began here and ends here.
+    if may_block {
+        state.commit(out);
+    }
     state.finish_frame(out);
     Outcome::Done
 }

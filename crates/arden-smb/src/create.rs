@@ -395,6 +395,8 @@ fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Aske
     let stat = file.fs().stat(file)?.stat;
     let cache = file.fs().cache(file);
     request.related.file = Some(open.id);
+    // Who is told of it now may not be who made it: what is kept of it is durable with this answer.
+    request.server.keep_open(open.id.persistent);
     // [MS-SMB2] 3.3.5.9.10: a replay is answered as the first time, a reconnect says that the file was there.
     let reconnect = asked.wanted.is_reconnect();
     let action = if reconnect { CreateAction::Opened } else { open.action };

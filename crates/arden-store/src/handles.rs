@@ -34,7 +34,8 @@ pub trait HandleStore: Send + Sync {
     /// Changes take their place after all that were put before; those of one call stand or fall together. Does not wait
     /// for the disk, and is not durable before the next `commit`.
     fn put(&self, changes: Vec<HandleChange>);
-    /// Whether `commit` would have something to do.
+    /// Whether `commit` would have something to do for the caller: what another thread put a moment ago, and commits itself,
+    /// need not count. Whoever puts and goes on in another thread has to `commit` there.
     fn has_uncommitted(&self) -> bool;
     /// All that was put before the call is on stable storage when it returns. Callers at the same time share a flush.
     fn commit(&self) -> Result<()>;
@@ -42,8 +43,8 @@ pub trait HandleStore: Send + Sync {
     fn commits_later(&self) -> bool {
         false
     }
-    /// Does not wait: `done` is called when all that was put before the call, and with `files` every change of a file,
-    /// is on stable storage.
+    /// Does not wait: `done` is called when all that `has_uncommitted` counts, and with `files` every change of a file, is on
+    /// stable storage.
     fn commit_later(&self, _files: bool, done: Committed) {
         done(Err(NtStatus::NOT_SUPPORTED));
     }

@@ -7,6 +7,8 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
 };
 
 use arden_store::{
@@ -85,12 +87,30 @@ impl Volume {
     }
 }
 
+/// After so long, what somebody put concerns everybody who commits.
+const OWN_FOR: Duration = Duration::from_millis(20);
+
+/// What was put under a key that the volume does not have.
+struct Fresh {
+    value: Vec<u8>,
+    /// Who put it, and commits it unless it is removed before. The others leave it to them, for a while: whoever works on
+    /// another message has told nobody of it.
+    by: ThreadId,
+    at: Instant,
+}
+
+impl Fresh {
+    fn is_due(&self) -> bool {
+        self.by == thread::current().id() || self.at.elapsed() > OWN_FOR
+    }
+}
+
 /// The handles of a volume as the store of persistent opens.
 pub struct VolumeHandles {
     vol: Arc<Volume>,
-    /// What was put under keys that the volume does not have, since the last commit: what is removed before the next one,
-    /// like an open that is closed in the same message, never gets there, and nobody has to wait for it.
-    fresh: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Since the last commit: what is removed before the next one, like an open that is closed in the same message, never
+    /// gets to the volume, and nobody has to wait for it.
+    fresh: Mutex<BTreeMap<Vec<u8>, Fresh>>,
     /// The last operation that changed something here.
     last: AtomicU64,
     /// Something could not be put: the next commit fails.
@@ -112,9 +132,9 @@ impl VolumeHandles {
         self.vol.reading().get(&key(of, 0)).map_or(true, |v| v.is_some())
     }
 
-    /// One operation with all that is fresh and what comes after it.
-    fn change(&self, fresh: &mut BTreeMap<Vec<u8>, Vec<u8>>, changes: &[HandleChange]) {
-        let first = fresh.iter().map(|(k, v)| (k.as_slice(), Some(v.as_slice())));
+    /// One operation with what is fresh and what comes after it.
+    fn change(&self, fresh: BTreeMap<Vec<u8>, Fresh>, changes: &[HandleChange]) {
+        let first = fresh.iter().map(|(k, f)| (k.as_slice(), Some(f.value.as_slice())));
         let then = changes.iter().map(|c| match c {
             HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
             HandleChange::Remove { key } => (key.as_slice(), None),
@@ -128,13 +148,14 @@ impl VolumeHandles {
                 self.failed.store(true, Ordering::Release);
             }
         }
-        fresh.clear();
     }
 
-    fn write_fresh(&self) {
+    fn write_fresh(&self, which: impl Fn(&Fresh) -> bool) {
         let mut fresh = self.fresh.lock();
-        if !fresh.is_empty() {
-            self.change(&mut fresh, &[]);
+        let (now, later) = std::mem::take(&mut *fresh).into_iter().partition::<BTreeMap<_, _>, _>(|(_, f)| which(f));
+        *fresh = later;
+        if !now.is_empty() {
+            self.change(now, &[]);
         }
     }
 
@@ -161,24 +182,28 @@ impl HandleStore for VolumeHandles {
             HandleChange::Remove { key } => fresh.contains_key(key),
         };
         if !changes.iter().all(stays_here) {
-            return self.change(&mut fresh, &changes);
+            return self.change(std::mem::take(&mut fresh), &changes);
         }
+        let (by, now) = (thread::current().id(), Instant::now());
         for change in changes {
             match change {
-                HandleChange::Put { key, value } => fresh.insert(key, value),
+                HandleChange::Put { key, value } => {
+                    let at = fresh.get(&key).map_or(now, |f| f.at);
+                    fresh.insert(key, Fresh { value, by, at })
+                }
                 HandleChange::Remove { key } => fresh.remove(&key),
             };
         }
     }
 
     fn has_uncommitted(&self) -> bool {
-        !self.fresh.lock().is_empty()
+        self.fresh.lock().values().any(Fresh::is_due)
             || self.last.load(Ordering::Acquire) > self.vol.progress().1
             || self.failed.load(Ordering::Acquire)
     }
 
     fn commit(&self) -> Result<()> {
-        self.write_fresh();
+        self.write_fresh(|_| true);
         self.check_kept()?;
         Ok(self.vol.commit_to(self.last.load(Ordering::Acquire))?)
     }
@@ -188,7 +213,7 @@ impl HandleStore for VolumeHandles {
     }
 
     fn commit_later(&self, files: bool, done: Committed) {
-        self.write_fresh();
+        self.write_fresh(Fresh::is_due);
         if let Err(e) = self.check_kept() {
             return done(Err(e));
         }
@@ -244,6 +269,33 @@ mod tests {
         handles.commit().unwrap();
         assert_eq!(handles.load().unwrap(), all(&[(b"o3", b"three")]));
         assert_eq!(VolumeHandles::new(vol).load().unwrap(), all(&[(b"o3", b"three")]));
+    }
+
+    #[test]
+    fn what_another_thread_put_and_told_nobody_of_is_left_to_it() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol.clone());
+        let before = vol.progress().0;
+        thread::scope(|s| s.spawn(|| handles.put(vec![put(b"o1", b"other")])).join().unwrap());
+        let began = handles.fresh.lock().values().next().unwrap().at;
+        handles.put(vec![put(b"o2", b"own")]);
+        assert!(handles.has_uncommitted());
+        handles.put(vec![remove(b"o2")]);
+        // As far as that could be seen in time.
+        assert!(!handles.has_uncommitted() || began.elapsed() > OWN_FOR);
+        handles.put(vec![put(b"o3", b"own")]);
+        handles.commit_later(false, Box::new(|r| r.unwrap()));
+        assert_eq!(vol.progress().0, before + 1);
+        let kept = handles.load().unwrap();
+        assert!(kept == [(b"o3".to_vec(), b"own".to_vec())] || kept.len() == 2 && began.elapsed() > OWN_FOR);
+        // Whoever put it may have forgotten it.
+        thread::sleep(2 * OWN_FOR);
+        assert!(handles.has_uncommitted() || kept.len() == 2);
+        handles.commit_later(false, Box::new(|r| r.unwrap()));
+        assert!(!handles.has_uncommitted() && handles.load().unwrap().len() == 2);
+        thread::scope(|s| s.spawn(|| handles.put(vec![put(b"o4", b"other")])).join().unwrap());
+        handles.commit().unwrap();
+        assert_eq!(handles.load().unwrap().len(), 3, "whoever waits waits for everything");
     }
 
     #[test]
