@@ -203,6 +203,22 @@ impl Journal {
         }
     }
 
+    /// Makes sure that nothing of an earlier opening is ever taken for the next batch: one that was not believed, because its
+    /// data was missing or a copy could not be read, fits where the journal ends now, and speaks of a state that never was.
+    pub fn forget_what_follows(&self, device: &dyn Device) -> VolResult<()> {
+        let (at, used) = self.position();
+        let mut places = vec![at.block];
+        // Where it would be had it not fitted before the ring's end.
+        let skip = self.blocks - at.block;
+        if used + skip < self.blocks {
+            places.push(0);
+        }
+        for block in places.into_iter().filter(|block| *block < self.blocks) {
+            device.write((self.first_block + block) * BLOCK_BYTES, &[0; BLOCK])?;
+        }
+        Ok(device.flush()?)
+    }
+
     /// The batch at `at`, or at the ring's beginning, and moves behind it. None: the journal ends here.
     fn next_batch(&self, device: &dyn Device, at: &mut JournalStart, used: &mut u64) -> VolResult<Option<Found>> {
         let mut found = self.read_any(device, at)?;
@@ -323,6 +339,36 @@ mod tests {
         device::MemDevice,
         testing::{Files, volume, volume_on},
     };
+
+    #[test]
+    fn a_batch_that_was_not_believed_once_never_is() {
+        let (device, vol) = volume(16 << 20);
+        let files = Files::new(&vol);
+        files.write("first", b"first");
+        vol.checkpoint().unwrap();
+        let pattern = [0xA7; 100_000];
+        files.write("with data", &pattern);
+        (0..9).for_each(|i| drop(files.write(&format!("lost {i}"), b"lost")));
+        vol.sync().unwrap();
+        // The batch got to the device, the data that it speaks of did not.
+        let mut content = device.content();
+        for block in content.chunks_mut(4096).filter(|b| b[..] == pattern[..4096]) {
+            block.fill(0);
+        }
+        let device = Arc::new(MemDevice::holding(content));
+        let vol = volume_on(device.clone());
+        let files = Files::new(&vol);
+        assert!(files.find("with data").is_none() && files.find("lost 8").is_none());
+        // Fewer operations than the batch has, of which none gets to the journal.
+        files.write("second", b"second");
+        vol.checkpoint().unwrap();
+        let vol = volume_on(Arc::new(MemDevice::holding(device.content())));
+        let report = vol.check(true).unwrap();
+        assert!(report.is_clean(), "{:?}", report.errors);
+        let files = Files::new(&vol);
+        assert_eq!((files.read("first"), files.read("second")), (b"first".to_vec(), b"second".to_vec()));
+        assert!((0..9).all(|i| files.find(&format!("lost {i}")).is_none()));
+    }
 
     #[test]
     fn what_a_checkpoint_holds_waits_for_the_journal_no_longer() {

@@ -157,6 +157,8 @@ impl Volume {
             sb.settle(&*device)?;
             device.settle()?;
         }
+        let (_, _, journal, _) = &parts;
+        journal.forget_what_follows(&*device)?;
         let volume = Volume::from_parts(device, sb, parts, options);
         // Before the first batch, which an earlier program would take for the journal's end.
         volume.use_feature(feature::SEALED_JOURNAL)?;
