@@ -2,7 +2,11 @@
 //! place and its checksum: what is written to the same place later has another one, so nothing here is ever out of date.
 //! Beside them, where parts of files lie, found by the state of the file's data. Refuses to know files.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    hash::{BuildHasher, DefaultHasher, Hasher, RandomState},
+    sync::Arc,
+};
 
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
@@ -34,11 +38,24 @@ impl Weighter<(u64, u64), Arc<Placed>> for WeighPlaces {
     }
 }
 
+/// Which blocks make way for others depends on it.
+#[derive(Clone)]
+struct Seed(u64);
+
+impl BuildHasher for Seed {
+    type Hasher = DefaultHasher;
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0);
+        hasher
+    }
+}
+
 /// Volumes may share one.
 pub struct BlockCache {
-    blocks: Cache<Key, Arc<[u8]>, Weigh>,
+    blocks: Cache<Key, Arc<[u8]>, Weigh, Seed>,
     /// By the state of the file's data, and the number of the part.
-    places: Cache<(u64, u64), Arc<Placed>, WeighPlaces>,
+    places: Cache<(u64, u64), Arc<Placed>, WeighPlaces, Seed>,
 }
 
 impl fmt::Debug for BlockCache {
@@ -50,6 +67,11 @@ impl fmt::Debug for BlockCache {
 impl BlockCache {
     /// Takes memory as it is needed, at most so much.
     pub fn new(bytes_max: u64) -> Arc<BlockCache> {
+        BlockCache::seeded(bytes_max, RandomState::new().hash_one(bytes_max))
+    }
+
+    /// One that always does the same, for simulation.
+    pub fn seeded(bytes_max: u64, seed: u64) -> Arc<BlockCache> {
         let options = |bytes_max| {
             OptionsBuilder::new()
                 .estimated_items_capacity(1024)
@@ -57,9 +79,8 @@ impl BlockCache {
                 .build()
                 .expect("both sizes are given")
         };
-        let blocks = Cache::with_options(options(bytes_max), Weigh, Default::default(), Default::default());
-        let places =
-            Cache::with_options(options(bytes_max / PLACES_PART), WeighPlaces, Default::default(), Default::default());
+        let blocks = Cache::with_options(options(bytes_max), Weigh, Seed(seed), Default::default());
+        let places = Cache::with_options(options(bytes_max / PLACES_PART), WeighPlaces, Seed(seed), Default::default());
         Arc::new(BlockCache { blocks, places })
     }
 

@@ -58,7 +58,7 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
     let disks = (0..n).map(|i| SimDisk::new(&format!("d{i}"), disk_bytes, rng.next_u64())).collect();
     let options = VolumeOptions {
         cache_bytes: 64 << 10,
-        blocks: rng.one_in(2).then(|| BlockCache::new(300_000)),
+        blocks: rng.one_in(2).then(|| BlockCache::seeded(300_000, seed)),
         overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
         background: false,
         commit_interval: Duration::from_secs(60),

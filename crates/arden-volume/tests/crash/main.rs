@@ -35,7 +35,7 @@ impl Run {
         let mut rng = Rng::new(seed);
         let options = VolumeOptions {
             cache_bytes: 64 << 10,
-            blocks: rng.one_in(2).then(|| BlockCache::new(300_000)),
+            blocks: rng.one_in(2).then(|| BlockCache::seeded(300_000, seed)),
             overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
             background: false,
             commit_interval: Duration::from_secs(60),
