@@ -65,7 +65,6 @@ fn is_at(sb: &Superblock, device: &dyn crate::device::Device, block: u64) -> boo
 mod tests {
     use std::sync::Arc;
 
-    use arden_block::IoResult;
     use arden_wire::FileTime;
 
     use super::*;
@@ -73,7 +72,7 @@ mod tests {
         device::{BLOCK, Device, MemDevice},
         error::VolError,
         superblock::feature,
-        testing::{Files, options, volume_on},
+        testing::{Files, Watched, options, volume_on},
     };
 
     #[test]
@@ -142,40 +141,20 @@ mod tests {
         let old = Superblock { features: 0, ..Superblock::plan(16 << 20, 7 << 64, "old", FileTime(1)).unwrap() };
         old.write(&*device).unwrap();
         assert_eq!(version(&device), (1, 0));
-        let watched = Arc::new(Ordered { device: device.clone(), journal: old.journal_block });
+        // No batch where the superblock does not speak of such yet.
+        let (disk, journal) = (device.clone(), old.journal_block * BLOCK_BYTES);
+        let before_write = move |offset: u64, data: &[u8]| {
+            // Anything but the wiping of what an earlier opening left.
+            if offset == journal && data != [0; BLOCK] {
+                assert_eq!(data[..4], *b"JRN2");
+                assert_eq!(version(&disk), (2, feature::SEALED_JOURNAL));
+            }
+        };
+        let watched = Arc::new(Watched { memory: device.clone(), before_write });
         let vol = Volume::open(watched, options()).unwrap();
         Files::new(&vol).write("a", b"a");
         vol.close().unwrap();
         assert_eq!(version(&device), (2, feature::SEALED_JOURNAL));
-    }
-
-    /// Refuses a batch where the superblock does not speak of such yet.
-    struct Ordered {
-        device: Arc<MemDevice>,
-        journal: u64,
-    }
-
-    impl Device for Ordered {
-        fn size_bytes(&self) -> u64 {
-            self.device.size_bytes()
-        }
-        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
-            self.device.read(offset, buf)
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-            // Anything but the wiping of what an earlier opening left.
-            if offset == self.journal * BLOCK_BYTES && data != [0; BLOCK] {
-                assert_eq!(data[..4], *b"JRN2");
-                assert_eq!(version(&self.device), (2, feature::SEALED_JOURNAL));
-            }
-            self.device.write(offset, data)
-        }
-        fn flush(&self) -> IoResult<()> {
-            self.device.flush()
-        }
-        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
-            self.device.discard(offset, len)
-        }
     }
 
     #[test]

@@ -207,50 +207,27 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use arden_block::IoResult;
     use parking_lot::Mutex;
 
     use super::*;
     use crate::{
-        device::{Device, MemDevice},
-        testing::{Files, options, volume},
+        device::MemDevice,
+        testing::{Files, Watched, options, volume},
         volume::VolumeOptions,
     };
-
-    /// Somebody who does something while the device writes.
-    type Meanwhile = Mutex<Option<Box<dyn FnOnce() + Send>>>;
-
-    struct Busy {
-        memory: MemDevice,
-        meanwhile: Arc<Meanwhile>,
-    }
-
-    impl Device for Busy {
-        fn size_bytes(&self) -> u64 {
-            self.memory.size_bytes()
-        }
-        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
-            self.memory.read(offset, buf)
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-            let act = self.meanwhile.lock().take();
-            act.into_iter().for_each(|act| act());
-            self.memory.write(offset, data)
-        }
-        fn flush(&self) -> IoResult<()> {
-            Ok(())
-        }
-        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
-            self.memory.discard(offset, len)
-        }
-    }
 
     #[test]
     fn what_is_written_meanwhile_does_not_get_into_the_tree_either() {
         let (memory, vol) = volume(128 << 20);
         drop(vol);
-        let meanwhile: Arc<Meanwhile> = Arc::default();
-        let device = Arc::new(Busy { memory: MemDevice::holding(memory.content()), meanwhile: meanwhile.clone() });
+        // What somebody does while the device writes.
+        let meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+        let acts = meanwhile.clone();
+        let before_write = move |_: u64, _: &[u8]| {
+            let act = acts.lock().take();
+            act.into_iter().for_each(|act| act());
+        };
+        let device = Arc::new(Watched { memory, before_write });
         let vol = Volume::open(device, options()).unwrap();
         let put = |vol: &Arc<Volume>, names: Range<u32>| {
             let files = Files::new(vol);

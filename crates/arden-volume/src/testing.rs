@@ -1,7 +1,8 @@
-//! What unit tests of this crate share: a small volume, and files on it by their names.
+//! What unit tests of this crate share: a small volume, files on it by their names, and a device that is watched.
 
 use std::sync::Arc;
 
+use arden_block::IoResult;
 use arden_store::{
     name::NtPath,
     store::{FileStore, Lookup, NewFile, NodeRef, Result, Wait},
@@ -13,6 +14,31 @@ use crate::{
     store::{Durability, VolumeStore},
     volume::{Volume, VolumeOptions},
 };
+
+/// Memory, and somebody who sees each write before it is done.
+pub struct Watched<F> {
+    pub memory: Arc<MemDevice>,
+    pub before_write: F,
+}
+
+impl<F: Fn(u64, &[u8]) + Send + Sync> Device for Watched<F> {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        self.memory.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        (self.before_write)(offset, data);
+        self.memory.write(offset, data)
+    }
+    fn flush(&self) -> IoResult<()> {
+        self.memory.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.memory.discard(offset, len)
+    }
+}
 
 pub fn options() -> VolumeOptions {
     VolumeOptions { background: false, ..VolumeOptions::default() }
