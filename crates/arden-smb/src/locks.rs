@@ -1,7 +1,8 @@
 //! LOCK, [MS-SMB2] 3.3.5.14.
 
-use arden_store::fs::{LockRange, Step};
-use arden_store::handles::HandleChange;
+use std::{sync::Arc, time::Instant};
+
+use arden_store::fs::{LockRange, Open, Step};
 use arden_wire::{
     NtStatus,
     smb2::io::{LockElement, LockRequest, lock_flags},
@@ -17,7 +18,6 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let parsed = LockRequest::parse(request.message)?;
     let open = request.open(parsed.file_id)?;
     let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-    let unlock = parsed.locks[0].flags & lock_flags::UNLOCK != 0;
     let bucket = sequence_bucket(request, &open, parsed.sequence);
     if let (Some((index, number)), false) = (bucket, request.resumed) {
         if was_done(&open, index, number) {
@@ -25,44 +25,52 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             return Ok(NtStatus::SUCCESS);
         }
     }
-    // A persistent open's locks are kept in the order in which the table gave them.
+    // A persistent open's locks are kept in the order in which the table gave them, and with their sequence.
+    let id = open.id.persistent;
     let mut kept = open.is_persistent().then(|| open.kept_locks.lock());
-    let mut keep = |ranges: &[LockRange], unlock| {
+    let mut changes = Vec::new();
+    let done = apply(file, &parsed.locks, request.now, |ranges, unlock| {
         if let Some(kept) = &mut kept {
-            put(&open, crate::persist::lock_changes(open.id.persistent, kept, ranges, unlock));
+            kept.change(id, ranges, unlock, &mut changes);
         }
-    };
-    if unlock {
-        // [MS-SMB2] 3.3.5.14.1: one after another; what was unlocked before a failure stays unlocked.
-        for l in &parsed.locks {
-            if l.flags != lock_flags::UNLOCK {
-                return Err(NtStatus::INVALID_PARAMETER.into());
-            }
-            let range = [LockRange { offset: l.offset, len: l.length, exclusive: false }];
-            file.fs().unlock(file, &range)?;
-            keep(&range, true);
-        }
-    } else {
-        let (ranges, fail_immediately) = lock_ranges(&parsed.locks)?;
-        match file.fs().lock(file, &ranges, fail_immediately, request.now)? {
-            Step::Done(()) => keep(&ranges, false),
-            Step::Wait(wait) => return Err(Fail::Wait(wait)),
-        }
-    }
-    if let Some((index, number)) = bucket {
+    });
+    if let (Ok(()), Some((index, number))) = (&done, bucket) {
         remember(&open, index, number);
-        if kept.is_some() {
-            put(&open, vec![crate::persist::sequence_change(open.id.persistent, index, Some(number))]);
-        }
+        changes.extend(kept.as_mut().map(|kept| kept.sequence(id, index, number)));
     }
+    crate::persist::put(&open, changes);
+    done?;
     put_empty(out);
     Ok(NtStatus::SUCCESS)
 }
 
-fn put(open: &SmbOpen, changes: Vec<HandleChange>) {
-    if let Some(handles) = open.share.fs.as_ref().and_then(|fs| fs.handles()) {
-        handles.put(changes);
+/// Asks the table, and tells what it did: part of it too, where the rest failed.
+fn apply(
+    file: &Arc<Open>,
+    locks: &[LockElement],
+    now: Instant,
+    mut did: impl FnMut(&[LockRange], bool),
+) -> Result<(), Fail> {
+    if locks[0].flags & lock_flags::UNLOCK == 0 {
+        let (ranges, fail_immediately) = lock_ranges(locks)?;
+        return match file.fs().lock(file, &ranges, fail_immediately, now)? {
+            Step::Done(()) => {
+                did(&ranges, false);
+                Ok(())
+            }
+            Step::Wait(wait) => Err(Fail::Wait(wait)),
+        };
     }
+    // [MS-SMB2] 3.3.5.14.1: one after another; what was unlocked before a failure stays unlocked.
+    for l in locks {
+        if l.flags != lock_flags::UNLOCK {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        let range = [LockRange { offset: l.offset, len: l.length, exclusive: false }];
+        file.fs().unlock(file, &range)?;
+        did(&range, true);
+    }
+    Ok(())
 }
 
 fn lock_ranges(locks: &[LockElement]) -> Result<(Vec<LockRange>, bool), Fail> {

@@ -30,8 +30,14 @@ use crate::{
     share::Share,
 };
 
-/// Byte-range locks as they are kept: offset, length, exclusive, and how often.
-pub(crate) type KeptLocks = BTreeMap<(u64, u64, bool), u32>;
+/// What is kept of an open's byte-range locks.
+#[derive(Default)]
+pub(crate) struct KeptLocks {
+    /// Offset, length, exclusive, and how often.
+    held: BTreeMap<(u64, u64, bool), u32>,
+    /// Of LockSequenceArray, [MS-SMB2] 3.3.1.10: those whose number is kept, bit 0 for bucket 1.
+    buckets: u64,
+}
 
 /// The persistent opens of this server.
 #[derive(Default)]
@@ -73,6 +79,13 @@ fn lease_key(client: u128, lease: u128) -> Vec<u8> {
 
 fn handles(open: &SmbOpen) -> Option<&Arc<dyn HandleStore>> {
     open.share.fs.as_ref()?.handles()
+}
+
+/// What one request changes is put at once: a crash keeps all of it or nothing, and its repetition finds either.
+pub(crate) fn put(open: &SmbOpen, changes: Vec<HandleChange>) {
+    if let Some(handles) = handles(open).filter(|_| !changes.is_empty()) {
+        handles.put(changes);
+    }
 }
 
 /// The protocol's part of a kept open, after the table's.
@@ -150,18 +163,17 @@ fn decode(bytes: &[u8]) -> Result<Kept, Malformed> {
 }
 
 impl State {
-    fn put_open(&self, open: &Arc<SmbOpen>) {
-        let (Some(file), Some(handles)) = (open.file(), handles(open)) else { return };
-        let value = encode(open, &file.fs().keep(file));
-        handles.put(vec![HandleChange::Put { key: open_key(open.id.persistent), value }]);
+    fn open_change(&self, open: &SmbOpen) -> Option<HandleChange> {
+        let file = open.file()?;
+        Some(HandleChange::Put { key: open_key(open.id.persistent), value: encode(open, &file.fs().keep(file)) })
     }
 
-    fn put_lease(&self, client: u128, lease: u128) {
-        let Some(open) = self.leases.get(&(client, lease)).and_then(|ids| self.opens.get(ids.first()?)) else { return };
-        let (Some(file), Some(handles)) = (open.file(), handles(open)) else { return };
-        if let Some(kept) = file.fs().keep_lease(file) {
-            handles.put(vec![HandleChange::Put { key: lease_key(client, lease), value: kept.encode() }]);
-        }
+    /// With the open that is asked for the lease.
+    fn lease_change(&self, client: u128, lease: u128) -> Option<(&SmbOpen, HandleChange)> {
+        let open = self.opens.get(self.leases.get(&(client, lease))?.first()?)?;
+        let file = open.file()?;
+        let value = file.fs().keep_lease(file)?.encode();
+        Some((open, HandleChange::Put { key: lease_key(client, lease), value }))
     }
 
     fn add(&mut self, open: &Arc<SmbOpen>) {
@@ -179,12 +191,18 @@ impl State {
 #[derive(Default)]
 struct Found {
     opens: Vec<Kept>,
-    locks: HashMap<u64, KeptLocks>,
+    locks: HashMap<u64, BTreeMap<(u64, u64, bool), u32>>,
     sequences: HashMap<u64, Vec<(usize, u8)>>,
     leases: HashMap<(u128, u128), KeptLease>,
 }
 
 impl Found {
+    fn locks_of(&self, id: u64) -> KeptLocks {
+        let held = self.locks.get(&id).cloned().unwrap_or_default();
+        let buckets = self.sequences.get(&id).into_iter().flatten();
+        KeptLocks { held, buckets: buckets.fold(0, |all, (bucket, _)| all | bucket_bit(*bucket)) }
+    }
+
     fn read(all: Vec<(Vec<u8>, Vec<u8>)>) -> Found {
         let mut found = Found::default();
         for (key, value) in all {
@@ -234,10 +252,8 @@ impl Server {
         let mut state = self.persistence();
         state.add(open);
         self.persistence.count.fetch_add(1, Ordering::AcqRel);
-        state.put_open(open);
-        if let Some(lease) = open.lease_key {
-            state.put_lease(open.client_guid, lease);
-        }
+        let lease = open.lease_key.and_then(|key| state.lease_change(open.client_guid, key));
+        put(open, state.open_change(open).into_iter().chain(lease.map(|(_, change)| change)).collect());
     }
 
     fn keeps_nothing(&self) -> bool {
@@ -251,14 +267,17 @@ impl Server {
         }
         let state = self.persistence();
         if let Some(open) = state.opens.get(&id) {
-            state.put_open(open);
+            put(open, state.open_change(open).into_iter().collect());
         }
     }
 
     /// The lease changed.
     pub(crate) fn keep_lease(&self, client: ClientId, lease: u128) {
-        if !self.keeps_nothing() {
-            self.persistence().put_lease(client.0, lease);
+        if self.keeps_nothing() {
+            return;
+        }
+        if let Some((open, change)) = self.persistence().lease_change(client.0, lease) {
+            put(open, vec![change]);
         }
     }
 
@@ -266,22 +285,17 @@ impl Server {
     pub(crate) fn keep_file(&self, open: &SmbOpen) {
         let Some(file) = open.file().filter(|_| !self.keeps_nothing()) else { return };
         let state = self.persistence();
-        for other in state.files.get(&file.file_id()).into_iter().flatten() {
-            if let Some(other) = state.opens.get(other) {
-                state.put_open(other);
-            }
-        }
+        let ids = state.files.get(&file.file_id()).into_iter().flatten();
+        put_all(ids.filter_map(|id| state.opens.get(id)).filter_map(|o| Some((o.as_ref(), state.open_change(o)?))));
     }
 
     /// These opens lost what they cached.
     pub(crate) fn keep_lost(&self, opens: &[OpenId]) {
         let state = self.persistence();
-        for open in opens.iter().filter_map(|id| state.opens.get(&id.0)) {
-            match open.lease_key {
-                Some(lease) => state.put_lease(open.client_guid, lease),
-                None => state.put_open(open),
-            }
-        }
+        put_all(opens.iter().filter_map(|id| state.opens.get(&id.0)).filter_map(|open| match open.lease_key {
+            Some(lease) => state.lease_change(open.client_guid, lease),
+            None => Some((open.as_ref(), state.open_change(open)?)),
+        }));
     }
 
     /// The open is closed: nothing of it is kept any more.
@@ -318,14 +332,8 @@ impl Server {
             }
         }
         // A lock that is being taken holds this while it calls the table, and what the table tells comes here.
-        changes.extend(open.kept_locks.lock().keys().map(|r| HandleChange::Remove { key: lock_key(id, *r) }));
-        if let Some(buckets) = &open.state.lock().lock_sequence {
-            let used = buckets.iter().enumerate().filter(|(_, number)| number.is_some());
-            changes.extend(used.map(|(bucket, _)| HandleChange::Remove { key: sequence_key(id, bucket) }));
-        }
-        if let Some(handles) = handles(open) {
-            handles.put(changes);
-        }
+        changes.extend(open.kept_locks.lock().removal(id));
+        put(open, changes);
     }
 
     /// Is there a persistent open of this name that waits for its client?
@@ -376,10 +384,7 @@ impl Server {
                     lost += 1;
                     tracing::warn!(share = %share.name, file = %kept.name, %status, "a persistent handle is given up");
                     let mut gone = vec![HandleChange::Remove { key: open_key(id) }];
-                    let locks = found.locks.get(&id).into_iter().flat_map(BTreeMap::keys);
-                    gone.extend(locks.map(|r| HandleChange::Remove { key: lock_key(id, *r) }));
-                    let buckets = found.sequences.get(&id).into_iter().flatten();
-                    gone.extend(buckets.map(|(b, _)| HandleChange::Remove { key: sequence_key(id, *b) }));
+                    gone.extend(found.locks_of(id).removal(id));
                     handles.put(gone);
                 }
             }
@@ -404,9 +409,9 @@ impl Server {
             KeptCache::Oplock { .. } => None,
         };
         let lease = lease_key.and_then(|key| found.leases.get(&(client, key)));
-        let locks = found.locks.get(&id).cloned().unwrap_or_default();
+        let locks = found.locks_of(id);
         let mut ranges = Vec::new();
-        for ((offset, len, exclusive), count) in &locks {
+        for ((offset, len, exclusive), count) in &locks.held {
             let range = LockRange { offset: *offset, len: *len, exclusive: *exclusive };
             ranges.extend((0..*count).map(|_| range));
         }
@@ -480,37 +485,61 @@ pub(crate) fn is_named(open: &SmbOpen, name: &str) -> bool {
     path.to_lowercase() == name.trim_end_matches(":$data")
 }
 
-/// A lock that was taken or given back, kept with its sequence. The caller holds `kept_locks` since before it asked the
-/// table, so that what is kept is in the table's order.
-pub(crate) fn lock_changes(id: u64, locks: &mut KeptLocks, ranges: &[LockRange], unlock: bool) -> Vec<HandleChange> {
-    let mut changes = Vec::with_capacity(ranges.len());
-    for r in ranges {
-        let exclusive = (r.offset, r.len, true);
-        // An unlock takes the exclusive lock first, as the table does.
-        let at = if unlock && locks.contains_key(&exclusive) {
-            exclusive
-        } else {
-            (r.offset, r.len, !unlock && r.exclusive)
-        };
-        let count = locks.entry(at).or_default();
-        *count = if unlock { count.saturating_sub(1) } else { *count + 1 };
-        let key = lock_key(id, at);
-        changes.push(match *count {
-            0 => {
-                locks.remove(&at);
-                HandleChange::Remove { key }
-            }
-            n => HandleChange::Put { key, value: n.to_le_bytes().to_vec() },
-        });
+/// Changes of several opens, at once for each store.
+fn put_all<'a>(changes: impl Iterator<Item = (&'a SmbOpen, HandleChange)>) {
+    let mut stores: Vec<(&SmbOpen, Vec<HandleChange>)> = Vec::new();
+    let same = |a: &SmbOpen, b: &SmbOpen| match (handles(a), handles(b)) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    };
+    for (open, change) in changes {
+        match stores.iter_mut().find(|(other, _)| same(other, open)) {
+            Some((_, changes)) => changes.push(change),
+            None => stores.push((open, vec![change])),
+        }
     }
-    changes
+    stores.into_iter().for_each(|(open, changes)| put(open, changes));
 }
 
-/// A lock sequence that was used, [MS-SMB2] 3.3.1.10 LockSequenceArray; None: emptied.
-pub(crate) fn sequence_change(id: u64, bucket: usize, number: Option<u8>) -> HandleChange {
-    let key = sequence_key(id, bucket);
-    match number {
-        Some(n) => HandleChange::Put { key, value: vec![n] },
-        None => HandleChange::Remove { key },
+fn bucket_bit(bucket: usize) -> u64 {
+    1u64.checked_shl((bucket as u32).wrapping_sub(1)).unwrap_or(0)
+}
+
+impl KeptLocks {
+    /// Locks that were taken or given back. The caller holds the open's `kept_locks` since before it asked the table, so
+    /// that what is kept is in the table's order.
+    pub(crate) fn change(&mut self, id: u64, ranges: &[LockRange], unlock: bool, changes: &mut Vec<HandleChange>) {
+        for r in ranges {
+            let exclusive = (r.offset, r.len, true);
+            // An unlock takes the exclusive lock first, as the table does.
+            let at = if unlock && self.held.contains_key(&exclusive) {
+                exclusive
+            } else {
+                (r.offset, r.len, !unlock && r.exclusive)
+            };
+            let count = self.held.entry(at).or_default();
+            *count = if unlock { count.saturating_sub(1) } else { *count + 1 };
+            let key = lock_key(id, at);
+            changes.push(match *count {
+                0 => {
+                    self.held.remove(&at);
+                    HandleChange::Remove { key }
+                }
+                n => HandleChange::Put { key, value: n.to_le_bytes().to_vec() },
+            });
+        }
+    }
+
+    /// The lock sequence that brought them.
+    pub(crate) fn sequence(&mut self, id: u64, bucket: usize, number: u8) -> HandleChange {
+        self.buckets |= bucket_bit(bucket);
+        HandleChange::Put { key: sequence_key(id, bucket), value: vec![number] }
+    }
+
+    /// Nothing of it is kept any more.
+    fn removal(&self, id: u64) -> impl Iterator<Item = HandleChange> {
+        let locks = self.held.keys().map(move |r| lock_key(id, *r));
+        let used = (1..=64).filter(|bucket| self.buckets & bucket_bit(*bucket) != 0);
+        locks.chain(used.map(move |bucket| sequence_key(id, bucket))).map(|key| HandleChange::Remove { key })
     }
 }

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use arden_store::handles::HandleStore;
+
 use crate::client::*;
 
 const GUID: u128 = 0x9E5_0001;
@@ -415,4 +417,64 @@ fn what_is_acknowledged_is_committed_once_for_a_message() {
     c.call(&flush(f.id)).ok();
     c.close(f.id);
     assert_eq!(lab.handles.commits(), before + 2);
+}
+
+/// The power fails between any two things that are kept of a request while others commit: its repetition is answered as
+/// the request would have been.
+fn repeated_after_a_crash_anywhere(ask: impl Fn(FileId) -> Req) {
+    for batches in 0.. {
+        let mut lab = Lab::new();
+        let mut c = lab.ca_client();
+        let f = c.open(under_lease().persistent(GUID, 0));
+        c.call(&lock(f.id, 1 << 4 | 1, &[(0, 10, EXCLUSIVE), (20, 10, EXCLUSIVE), (40, 10, EXCLUSIVE)])).ok();
+        lab.handles.die_after(batches);
+        c.call(&ask(f.id)).ok();
+        let whole = !lab.handles.is_dead();
+        c.disconnect();
+        lab.crash();
+        let mut c = lab.ca_again(c.guid);
+        let back = c.open(under_lease().reconnect_persistent(f.id, GUID));
+        assert_eq!(c.status(&ask(back.id)), NtStatus::SUCCESS, "after {batches} batches");
+        if whole {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_kept_with_its_sequence() {
+    repeated_after_a_crash_anywhere(|id| lock(id, 2 << 4 | 1, &[(60, 10, EXCLUSIVE), (80, 10, EXCLUSIVE)]));
+}
+#[test]
+fn unlocks_are_kept_with_their_sequence() {
+    repeated_after_a_crash_anywhere(|id| lock(id, 2 << 4 | 1, &[(0, 10, UNLOCK), (20, 10, UNLOCK), (40, 10, UNLOCK)]));
+}
+
+#[test]
+fn a_new_open_is_kept_with_its_lease() {
+    for batches in 0..4 {
+        let mut lab = Lab::new();
+        let mut c = lab.ca_client();
+        lab.handles.die_after(batches);
+        let f = c.open(under_lease().persistent(GUID, 0));
+        c.disconnect();
+        lab.crash();
+        let mut c = lab.ca_again(c.guid);
+        let again = c.open(under_lease().persistent(GUID, 0).replayed());
+        let lease = |f: &Created| f.context(tag::LEASE).map(<[u8]>::to_vec);
+        assert_eq!((lease(&again), flags_of(&again)), (lease(&f), Some(2)), "after {batches} batches");
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_what_is_closed() {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(under_lease().persistent(GUID, 0));
+    c.call(&lock(f.id, 1 << 4 | 1, &[(0, 10, EXCLUSIVE)])).ok();
+    c.call(&lock(f.id, 64 << 4 | 1, &[(20, 10, EXCLUSIVE)])).ok();
+    // A refused one empties its bucket.
+    assert_eq!(c.status(&lock(f.id, 1 << 4 | 2, &[(0, 10, EXCLUSIVE)])), NtStatus::LOCK_NOT_GRANTED);
+    c.close(f.id);
+    assert_eq!(lab.handles.load().unwrap(), []);
 }

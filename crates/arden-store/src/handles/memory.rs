@@ -18,12 +18,37 @@ struct State {
     durable: BTreeMap<Vec<u8>, Vec<u8>>,
     waiting: Vec<HandleChange>,
     commits: u64,
+    /// So many batches more are durable as soon as they are put, then nothing is any more.
+    dies_after: Option<u64>,
+}
+
+impl State {
+    fn write(&mut self, changes: Vec<HandleChange>) {
+        for change in changes {
+            match change {
+                HandleChange::Put { key, value } => drop(self.durable.insert(key, value)),
+                HandleChange::Remove { key } => drop(self.durable.remove(&key)),
+            }
+        }
+    }
 }
 
 impl MemoryHandles {
     /// As if the machine had stopped.
     pub fn crash(&self) {
-        self.state.lock().waiting.clear();
+        let mut state = self.state.lock();
+        state.waiting.clear();
+        state.dies_after = None;
+    }
+    /// Others commit at every moment, so that each of the next batches is durable at once; after so many of them the machine
+    /// stops, and what is put or committed until `crash` is lost.
+    pub fn die_after(&self, batches: u64) {
+        self.state.lock().dies_after = Some(batches);
+    }
+    /// Whether more was put since `die_after` than outlives it.
+    pub fn is_dead(&self) -> bool {
+        let state = self.state.lock();
+        state.dies_after == Some(0) && !state.waiting.is_empty()
     }
     /// Commits that had something to do.
     pub fn commits(&self) -> u64 {
@@ -36,20 +61,24 @@ impl HandleStore for MemoryHandles {
         Ok(self.state.lock().durable.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
     }
     fn put(&self, changes: Vec<HandleChange>) {
-        self.state.lock().waiting.extend(changes);
+        let mut state = self.state.lock();
+        match &mut state.dies_after {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                state.write(changes);
+            }
+            _ => state.waiting.extend(changes),
+        }
     }
     fn has_uncommitted(&self) -> bool {
         !self.state.lock().waiting.is_empty()
     }
     fn commit(&self) -> Result<()> {
         let mut state = self.state.lock();
-        let waiting = std::mem::take(&mut state.waiting);
-        state.commits += u64::from(!waiting.is_empty());
-        for change in waiting {
-            match change {
-                HandleChange::Put { key, value } => drop(state.durable.insert(key, value)),
-                HandleChange::Remove { key } => drop(state.durable.remove(&key)),
-            }
+        if state.dies_after.is_none() {
+            let waiting = std::mem::take(&mut state.waiting);
+            state.commits += u64::from(!waiting.is_empty());
+            state.write(waiting);
         }
         Ok(())
     }
