@@ -15,7 +15,7 @@ use arden_wire::smb2::HEADER_BYTES;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::Notify,
+    sync::{Notify, watch},
     time::{Interval, MissedTickBehavior},
 };
 
@@ -40,9 +40,12 @@ const BEAT: Duration = Duration::from_secs(5);
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 const SLOWEST_LINK_BYTES_PER_SECOND: usize = 64 * 1024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a server that stops waits for its connections.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Server {
-    /// Accepts connections until `shutdown` is done.
+    /// Accepts connections until `shutdown` is done, then ends them: a client whose request was not answered finds its
+    /// connection gone, and never learns from an answer that the server is taking its sessions down.
     pub async fn serve(
         self: &Arc<Server>,
         listener: TcpListener,
@@ -50,6 +53,7 @@ impl Server {
     ) -> io::Result<()> {
         let timers = tokio::spawn(timers(self.clone()));
         let live = Arc::new(AtomicUsize::new(0));
+        let (stop, stopped) = watch::channel(false);
         tokio::pin!(shutdown);
         loop {
             let (socket, address) = tokio::select! {
@@ -71,14 +75,23 @@ impl Server {
             }
             live.fetch_add(1, Ordering::Relaxed);
             crate::metrics::count(&self.metrics.connections, 1);
-            let (server, live) = (self.clone(), live.clone());
+            let (server, live, stopped) = (self.clone(), live.clone(), stopped.clone());
             tokio::spawn(async move {
-                let reason = Transport::new(&server, socket, address).run().await;
+                let reason = Transport::new(&server, socket, address).run(stopped).await;
                 tracing::debug!(client = %address, reason, "connection closed");
                 live.fetch_sub(1, Ordering::Relaxed);
             });
         }
         timers.abort();
+        drop(stopped);
+        stop.send_replace(true);
+        // Every connection has a receiver until it has ended.
+        if tokio::time::timeout(END_TIMEOUT, stop.closed()).await.is_err() {
+            tracing::warn!(
+                connections = live.load(Ordering::Relaxed),
+                "connections have not ended: a disk that hangs?"
+            );
+        }
         Ok(())
     }
 }
@@ -146,17 +159,25 @@ impl Transport {
         }
     }
 
-    async fn run(&mut self) -> Ended {
-        let ended = loop {
-            if let Err(ended) = self.turn().await {
-                break ended;
-            }
+    async fn run(&mut self, mut stopped: watch::Receiver<bool>) -> Ended {
+        let ended = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stop| *stop) => "the server stops",
+            ended = self.turns() => ended,
         };
         if let Some(mut connection) = self.connection.take() {
             // Closing what the client had open may wait for the disk.
             let _ = tokio::task::spawn_blocking(move || connection.closed(Instant::now())).await;
         }
         ended
+    }
+
+    async fn turns(&mut self) -> Ended {
+        loop {
+            if let Err(ended) = self.turn().await {
+                return ended;
+            }
+        }
     }
 
     fn connection(&mut self) -> Result<&mut Connection, Ended> {

@@ -100,8 +100,9 @@ struct Fresh {
 }
 
 impl Fresh {
-    fn is_due(&self) -> bool {
-        self.by == thread::current().id() || self.at.elapsed() > OWN_FOR
+    /// `now`: one moment for all, so that what was put at once is due at once.
+    fn is_due(&self, now: Instant) -> bool {
+        self.by == thread::current().id() || now.saturating_duration_since(self.at) > OWN_FOR
     }
 }
 
@@ -174,30 +175,36 @@ impl HandleStore for VolumeHandles {
 
     fn put(&self, changes: Vec<HandleChange>) {
         let mut fresh = self.fresh.lock();
-        let stays_here = |c: &HandleChange| match c {
-            HandleChange::Put { key, value } => {
-                fresh.contains_key(key)
-                    || value.len() <= HANDLE_BYTES_MAX && key.len() <= KEY_BYTES_MAX && !self.has(key)
+        let by = thread::current().id();
+        let mut at = Instant::now();
+        // What another thread put and this one changes goes to the volume with all that belongs to it.
+        let mut stays_here = |c: &HandleChange| {
+            let (HandleChange::Put { key, .. } | HandleChange::Remove { key }) = c;
+            match (fresh.get(key), c) {
+                (Some(f), _) => {
+                    at = at.min(f.at);
+                    f.by == by
+                }
+                (None, HandleChange::Put { key, value }) => {
+                    value.len() <= HANDLE_BYTES_MAX && key.len() <= KEY_BYTES_MAX && !self.has(key)
+                }
+                (None, HandleChange::Remove { .. }) => false,
             }
-            HandleChange::Remove { key } => fresh.contains_key(key),
         };
-        if !changes.iter().all(stays_here) {
+        if !changes.iter().all(&mut stays_here) {
             return self.change(std::mem::take(&mut fresh), &changes);
         }
-        let (by, now) = (thread::current().id(), Instant::now());
         for change in changes {
             match change {
-                HandleChange::Put { key, value } => {
-                    let at = fresh.get(&key).map_or(now, |f| f.at);
-                    fresh.insert(key, Fresh { value, by, at })
-                }
+                HandleChange::Put { key, value } => fresh.insert(key, Fresh { value, by, at }),
                 HandleChange::Remove { key } => fresh.remove(&key),
             };
         }
     }
 
     fn has_uncommitted(&self) -> bool {
-        self.fresh.lock().values().any(Fresh::is_due)
+        let now = Instant::now();
+        self.fresh.lock().values().any(|f| f.is_due(now))
             || self.last.load(Ordering::Acquire) > self.vol.progress().1
             || self.failed.load(Ordering::Acquire)
     }
@@ -213,7 +220,8 @@ impl HandleStore for VolumeHandles {
     }
 
     fn commit_later(&self, files: bool, done: Committed) {
-        self.write_fresh(Fresh::is_due);
+        let now = Instant::now();
+        self.write_fresh(|f| f.is_due(now));
         if let Err(e) = self.check_kept() {
             return done(Err(e));
         }
@@ -296,6 +304,20 @@ mod tests {
         thread::scope(|s| s.spawn(|| handles.put(vec![put(b"o4", b"other")])).join().unwrap());
         handles.commit().unwrap();
         assert_eq!(handles.load().unwrap().len(), 3, "whoever waits waits for everything");
+    }
+
+    #[test]
+    fn what_was_put_at_once_gets_to_the_volume_at_once() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol.clone());
+        thread::scope(|s| s.spawn(|| handles.put(vec![put(b"k1", b"lock"), put(b"s1", b"1")])).join().unwrap());
+        handles.put(vec![put(b"s1", b"2")]);
+        assert!(handles.fresh.lock().is_empty(), "another's, and changed");
+        handles.put(vec![put(b"k2", b"lock")]);
+        handles.fresh.lock().get_mut(b"k2".as_slice()).unwrap().at -= OWN_FOR;
+        handles.put(vec![put(b"k2", b"again"), put(b"s2", b"1")]);
+        thread::scope(|s| s.spawn(|| handles.commit_later(false, Box::new(|r| r.unwrap()))).join().unwrap());
+        assert_eq!(handles.load().unwrap().len(), 4);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{
     collections::VecDeque,
+    io::{Read, Write},
+    net::TcpStream,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -43,6 +45,8 @@ pub struct Client {
     pub server: Arc<Server>,
     /// None once the connection has ended.
     pub connection: Option<Connection>,
+    /// Instead of it, a socket of a server that listens.
+    pub socket: Option<TcpStream>,
     /// Why the server ended it.
     pub closed: Option<&'static str>,
     pub guid: u128,
@@ -79,6 +83,7 @@ impl Client {
         Client {
             server: server.clone(),
             connection: Some(Connection::new(server, address, local, Box::new(|| {}))),
+            socket: None,
             closed: None,
             guid,
             dialect: Dialect::Smb202,
@@ -194,6 +199,9 @@ impl Client {
     /// Gives the server one transport message and collects what it says.
     pub fn send_bytes(&mut self, mut message: Vec<u8>) {
         self.sent.push(message.clone());
+        if self.socket.is_some() {
+            return self.exchange(&message);
+        }
         let wall = FileTime::from_system(std::time::SystemTime::now() + *self.offset.lock());
         let time = Time { now: self.now(), wall };
         let Some(connection) = &mut self.connection else { return };
@@ -207,6 +215,25 @@ impl Client {
             Verdict::Close(reason) => self.end(reason),
         }
         self.pump();
+    }
+
+    /// One message out, one in.
+    fn exchange(&mut self, message: &[u8]) {
+        let mut answer = vec![0; 4];
+        let mut talk = |socket: &mut TcpStream| {
+            socket.write_all(&[&(message.len() as u32).to_be_bytes(), message].concat())?;
+            socket.read_exact(&mut answer)?;
+            let len = u32::from_be_bytes(answer[..4].try_into().unwrap()) as usize;
+            answer.resize(4 + len, 0);
+            socket.read_exact(&mut answer[4..])
+        };
+        match talk(self.socket.as_mut().expect("a socket")) {
+            Ok(()) => self.take_frames(&answer),
+            Err(_) => {
+                self.closed = Some("the socket ended");
+                self.socket = None;
+            }
+        }
     }
 
     fn end(&mut self, reason: &'static str) {

@@ -138,3 +138,49 @@ fn rubbish_ends_its_connection_only() {
         },
     );
 }
+
+/// [MS-SMB2] 3.2.7.1: a client of a persistent handle repeats what was not answered on another connection, but an error is
+/// an answer.
+#[test]
+fn a_server_that_stops_tells_nobody_that_its_session_is_gone() {
+    let lab = Lab::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let server = lab.server.clone();
+    let serving = runtime.spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
+    let clients: Vec<_> = (0..6)
+        .map(|n| {
+            let mut c = lab.connect();
+            c.connection = None;
+            c.socket = Some(std::net::TcpStream::connect(address).unwrap());
+            c.begin(Dialect::Smb311);
+            c.connect(CA);
+            let f = c.open(want(&format!("file {n}")).persistent(n, 0));
+            let work = move || {
+                for done in 0u32.. {
+                    let unlock = lock_flags::UNLOCK;
+                    let bits =
+                        if done % 2 == 0 { lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY } else { unlock };
+                    let id = c.send(&lock(f.id, (1 << 4) | (done % 16), &[(0, 10, bits)]));
+                    match c.poll(id) {
+                        Some(reply) => reply.ok(),
+                        None => return (done, c.closed),
+                    };
+                }
+                unreachable!()
+            };
+            std::thread::spawn(work)
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    stop.send(()).unwrap();
+    runtime.block_on(serving).unwrap().unwrap();
+    lab.server.stop(std::time::Instant::now());
+    runtime.shutdown_background();
+    for client in clients {
+        let (done, ended) = client.join().expect("no answer was an error");
+        assert!(done > 10 && ended == Some("the socket ended"), "{done} locks, then {ended:?}");
+    }
+}
