@@ -73,8 +73,7 @@ impl Pool {
             let j = p.journal.state.borrow();
             (j.seq, j.head)
         };
-        let oldest = p.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
-        let oldest = oldest.into_iter().chain(p.log_pins.oldest()).min();
+        let oldest = self.oldest_needed();
         let start = match p.opening.get() {
             // The log of the last opening counts whole until the map names another.
             true => (map.journal.start_seq, map.journal.start_pos),

@@ -14,7 +14,7 @@ use crate::error::{SpaceError, SpaceResult};
 use crate::log::{self, Record};
 use crate::map::JournalRec;
 use crate::patch::Patch;
-use crate::pool::Pool;
+use crate::pool::{Pool, SpaceRt};
 
 /// The most records and data of one batch.
 const BATCH_RECORDS_MAX: usize = 2048;
@@ -84,14 +84,9 @@ impl JournalState {
         (self.head + self.size - self.tail) % self.size.max(1)
     }
 
-    /// A quarter is in use: emptying it now, beside the writers, spares them the wait at a half.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.used() > self.size / 4
-    }
-
-    /// Durable writers wait for those who empty it: at a half everything would wait.
-    fn is_crowded(&self) -> bool {
-        self.used() > self.size / 8 * 3
+    /// Bytes from the oldest batch that is needed, which is at `oldest`, to the head.
+    fn used_since(&self, oldest: u64) -> u64 {
+        (self.head + self.size - oldest) % self.size.max(1)
     }
 }
 
@@ -154,12 +149,47 @@ impl Journal {
 }
 
 impl Pool {
+    /// What is in use of the log, and what the changes in place will need of it that bring to its place what it holds of
+    /// parity spaces: that much may follow before anything of it is free.
+    fn log_claimed(&self) -> u64 {
+        let spaces = self.0.spaces.borrow();
+        let parity = |s: &Rc<SpaceRt>| s.overlay.borrow().logged_bytes() * s.shape.layout.parity() as u64;
+        self.0.journal.state.borrow().used() + spaces.values().map(parity).sum::<u64>()
+    }
+
+    /// A quarter is claimed: emptying it now, beside the writers, spares them the wait at a half.
+    pub(crate) fn log_is_filling(&self) -> bool {
+        self.log_claimed() > self.0.journal.state.borrow().size / 4
+    }
+
+    /// Durable writers wait for those who empty it: at a half everything would wait.
+    fn log_is_crowded(&self) -> bool {
+        self.log_claimed() > self.0.journal.state.borrow().size / 8 * 3
+    }
+
+    /// The oldest batch that anything in memory needs: sequence and position.
+    pub(crate) fn oldest_needed(&self) -> Option<(u64, u64)> {
+        let oldest = self.0.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
+        oldest.into_iter().chain(self.0.log_pins.oldest()).min()
+    }
+
+    /// Lets go of what nothing needs any more, where that is an eighth of the log. It costs a map; what is in memory stays
+    /// there.
+    pub(crate) async fn trim_log(&self) -> SpaceResult<()> {
+        let unneeded = {
+            let s = self.0.journal.state.borrow();
+            let needed = self.oldest_needed().map_or(0, |(_, at)| s.used_since(at));
+            s.used().saturating_sub(needed) >= (s.size / 8).max(1)
+        };
+        if unneeded && !self.0.opening.get() { self.commit().await } else { Ok(()) }
+    }
+
     /// Called by durable writers before they append. Not for ever: what cannot be emptied (a
     /// disk is away that nothing can replace) does not stop them before the log is full.
     pub(crate) async fn wait_for_log(&self) {
         let j = &self.0.journal;
         for _ in 0..EMPTYINGS_MAX {
-            if !j.state.borrow().is_crowded() || self.0.opening.get() || self.0.dead.get() {
+            if !self.log_is_crowded() || self.0.opening.get() || self.0.dead.get() {
                 return;
             }
             let emptied = j.emptied.wait();
@@ -210,16 +240,17 @@ impl Pool {
 
     async fn write_batch(&self) -> SpaceResult<()> {
         let j = &self.0.journal;
-        let (size, used) = {
-            let s = j.state.borrow();
-            (s.size, s.used())
-        };
+        let size = j.state.borrow().size;
+        let used = || j.state.borrow().used();
         let cap = BATCH_BYTES_MAX.min(size / 8);
+        if used() > size / 2 {
+            self.trim_log().await?;
+        }
         // What a checkpoint cannot free is needed by blocks that wait in the queue: writing
         // on is what frees it. Only a log with no room at all is an error.
-        if used > size / 2 && !self.0.opening.get() {
+        if used() > size / 2 && !self.0.opening.get() {
             self.checkpoint_alone().await?;
-            if j.state.borrow().used() > size / 2 {
+            if used() > size / 2 {
                 self.queue_stuck();
             }
         }
@@ -250,9 +281,6 @@ impl Pool {
             let mut s = j.state.borrow_mut();
             s.head = pos + len;
             s.seq = seq + 1;
-            if s.is_filling() {
-                j.filling.notify_all();
-            }
         }
         j.batches.set(j.batches.get() + 1);
         for (space, block, version) in marks.blocks {
@@ -271,6 +299,9 @@ impl Pool {
             }
         }
         j.done.set(j.done.get() + taken);
+        if self.log_is_filling() {
+            j.filling.notify_all();
+        }
         Ok(())
     }
 

@@ -40,11 +40,18 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Overlay {
     entries: BTreeMap<u64, Entry>,
+    /// Entries that hold back a batch of the log.
+    logged: usize,
 }
 
 impl Overlay {
     pub(crate) fn bytes(&self) -> u64 {
         self.entries.len() as u64 * BLOCK_BYTES
+    }
+
+    /// What has to get to its place before the log can let go of it.
+    pub(crate) fn logged_bytes(&self) -> u64 {
+        self.logged as u64 * BLOCK_BYTES
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -70,7 +77,10 @@ impl Overlay {
         match &mut e.logged {
             // A patch logs what it covers, though newer may have come to the log before.
             Some(newer) if newer.version > version => newer.overtaken |= newer.at != at,
-            logged => *logged = Some(Logged { version, at, overtaken: false }),
+            logged => {
+                self.logged += usize::from(logged.is_none());
+                *logged = Some(Logged { version, at, overtaken: false });
+            }
         }
     }
 
@@ -89,8 +99,10 @@ impl Overlay {
         let mut gone = Vec::new();
         for (&b, e) in self.entries.range_mut(first..end) {
             if e.version <= version {
+                self.logged -= usize::from(e.logged.is_some());
                 gone.push(b);
             } else if e.logged.is_some_and(|l| l.version <= version) {
+                self.logged -= 1;
                 e.logged = None;
             }
         }
@@ -134,6 +146,9 @@ mod tests {
         assert_eq!((o.oldest_needed(), o.unlogged()), (Some((7, 4096)), vec![3]));
         o.set_logged(3, 2, (8, 12288));
         assert_eq!((o.oldest_needed(), o.unlogged()), (Some((8, 12288)), vec![]));
+        assert_eq!(o.logged_bytes(), BLOCK_BYTES);
+        o.remove_upto(3, 4, 2);
+        assert_eq!(o.logged_bytes(), 0);
     }
 
     #[test]
@@ -160,6 +175,6 @@ mod tests {
         o.put(3, &block, 2);
         assert_eq!(o.oldest_needed(), Some((7, 4096)));
         o.remove_upto(3, 4, 1);
-        assert_eq!((o.oldest_needed(), o.unlogged()), (None, vec![3]));
+        assert_eq!((o.oldest_needed(), o.unlogged(), o.logged_bytes()), (None, vec![3], 0));
     }
 }

@@ -80,13 +80,19 @@ impl Pool {
             while !me.0.dead.get() {
                 let wait = me.0.journal.filling.wait();
                 let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
-                let filling = me.0.journal.state.borrow().is_filling();
-                if filling && !me.0.dead.get() && !me.0.opening.get() {
-                    let _ = me.checkpoint().await;
+                if !me.0.dead.get() && !me.0.opening.get() {
+                    let _ = me.empty_log().await;
                 }
                 me.0.journal.emptied.notify_all();
             }
         });
+    }
+
+    async fn empty_log(&self) -> SpaceResult<()> {
+        if self.log_is_filling() {
+            self.trim_log().await?;
+        }
+        if self.log_is_filling() { self.checkpoint().await } else { Ok(()) }
     }
 
     async fn background_round(&self) -> SpaceResult<()> {

@@ -2,7 +2,8 @@
 //! covers what was written before. On simulated disks that lose power.
 
 use arden_block::sim::SimDisk;
-use arden_block::{Buf, Rt, SharedBuf};
+use arden_block::sync::join_all;
+use arden_block::{Buf, LocalFuture, Rt, SharedBuf};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, Provision, Space};
 
 fn full(len: usize, byte: u8) -> SharedBuf {
@@ -53,6 +54,45 @@ fn a_small_write_on_its_own_needs_no_flush_and_survives() {
             let found = space.read(at, 4096).await.expect("read");
             assert!(found.iter().all(|b| *b == byte), "{byte} at {at}");
         }
+    })
+    .expect("it came to its end");
+}
+
+/// Small durable writes to parity are changed in place, under a log that always has room for that: none of them drags its
+/// whole stripe along, however many are in flight and however small the log.
+#[test]
+fn small_writes_to_parity_find_room_in_the_log_for_their_changes_in_place() {
+    const WRITES: u64 = 6_000;
+    let rt = Rt::virtual_clock(5);
+    // 2 MiB of log.
+    let disks: Vec<SimDisk> = (0..4).map(|i| SimDisk::new(&format!("d{i}"), 64 << 20, i)).collect();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let options = CreateOptions { slab_bytes: Some(4 << 20), ..CreateOptions::default() };
+        let devices = disks2.iter().map(|d| d.attach(&rt2)).collect();
+        let pool = Pool::create(&rt2, "tank", devices, Vec::new(), options).await.expect("a pool");
+        let size = 96 << 20;
+        let made = pool.create_space("v", Layout::Parity, None, 256 << 10, size, Provision::Fixed).await;
+        let space = made.expect("a space");
+        for at in (0..size).step_by(1 << 20) {
+            space.write(at, full(1 << 20, 1), false).await.expect("filled");
+        }
+        space.flush().await.expect("flushed");
+        let written = || disks2.iter().map(|d| d.counters().write_bytes).sum::<u64>();
+        let before = written();
+        let writers = (0..32).map(|w| {
+            let space = space.clone();
+            Box::pin(async move {
+                for i in 0..WRITES / 32 {
+                    let at = (w * 7919 + i * 104_729) * 8192 % size;
+                    space.write(at, full(8192, 2), true).await.expect("durable");
+                }
+            }) as LocalFuture<()>
+        });
+        join_all(writers.collect()).await;
+        let each = (written() - before) / WRITES;
+        // Data and parity in place, and both twice in the log.
+        assert!(each <= 8192 * 8, "{each} bytes were written for each 8192");
     })
     .expect("it came to its end");
 }
