@@ -149,22 +149,31 @@ impl Journal {
 }
 
 impl Pool {
-    /// What is in use of the log, and what the changes in place will need of it that bring to its place what it holds of
-    /// parity spaces: that much may follow before anything of it is free.
-    fn log_claimed(&self) -> u64 {
-        let spaces = self.0.spaces.borrow();
-        let parity = |s: &Rc<SpaceRt>| s.overlay.borrow().logged_bytes() * s.shape.layout.parity() as u64;
-        self.0.journal.state.borrow().used() + spaces.values().map(parity).sum::<u64>()
+    /// Whether more than `limit` of the log is claimed: what is in use, and what the changes in place will need that bring
+    /// to its place what it holds of parity spaces, for that much may follow before anything of it is free.
+    fn log_claims_more_than(&self, limit: u64) -> bool {
+        let parity = |space: u32| self.space_rt(space).map_or(0, |s| s.shape.layout.parity() as u64);
+        let used = self.0.journal.state.borrow().used();
+        let logged = |s: &Rc<SpaceRt>| s.overlay.borrow().logged_bytes() * s.shape.layout.parity() as u64;
+        let claimed: u64 = self.0.spaces.borrow().values().map(logged).sum();
+        if used + claimed <= limit {
+            return false;
+        }
+        // What waits for its disks is not brought anywhere.
+        let stuck: u64 = self.stuck_blocks().iter().map(|(space, _)| parity(*space) * BLOCK_BYTES).sum();
+        used + claimed.saturating_sub(stuck) > limit
     }
 
     /// A quarter is claimed: emptying it now, beside the writers, spares them the wait at a half.
     pub(crate) fn log_is_filling(&self) -> bool {
-        self.log_claimed() > self.0.journal.state.borrow().size / 4
+        let size = self.0.journal.state.borrow().size;
+        self.log_claims_more_than(size / 4)
     }
 
     /// Durable writers wait for those who empty it: at a half everything would wait.
     fn log_is_crowded(&self) -> bool {
-        self.log_claimed() > self.0.journal.state.borrow().size / 8 * 3
+        let size = self.0.journal.state.borrow().size;
+        self.log_claims_more_than(size / 8 * 3)
     }
 
     /// The oldest batch that anything in memory needs: sequence and position.

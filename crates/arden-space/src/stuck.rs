@@ -22,7 +22,7 @@ struct Stuck {
 
 impl Pool {
     /// Space and number of every block in memory whose group is not usable now.
-    fn stuck_blocks(&self) -> Vec<(u32, u64)> {
+    pub(crate) fn stuck_blocks(&self) -> Vec<(u32, u64)> {
         let map = self.0.map.borrow();
         let mut out = Vec::new();
         for s in self.0.spaces.borrow().values() {

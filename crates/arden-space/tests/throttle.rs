@@ -48,6 +48,7 @@ async fn filled(rt: &Rt, disks: &[SimDisk], layout: Layout) -> (Pool, Space) {
     (pool, space)
 }
 
+/// `ms`: parity gathers writes in memory, which has to fill and empty a few times to say anything of a rate.
 fn world(model: Model, layout: Layout, ms: u64) {
     let rt = Rt::virtual_clock(7);
     let disks: Vec<SimDisk> =
@@ -94,11 +95,11 @@ fn world(model: Model, layout: Layout, ms: u64) {
 #[test]
 fn clients_keep_their_rate_on_ssds() {
     world(Model::sata_ssd(), Layout::Mirror2, 200);
-    world(Model::sata_ssd(), Layout::Parity, 200);
+    world(Model::sata_ssd(), Layout::Parity, 1000);
 }
 
 #[test]
 fn clients_keep_their_rate_on_rotating_disks() {
     world(Model::sas_10k_147g(true), Layout::Mirror2, 3000);
-    world(Model::sas_10k_147g(true), Layout::Parity, 3000);
+    world(Model::sas_10k_147g(true), Layout::Parity, 12_000);
 }

@@ -38,7 +38,7 @@ struct Settling {
 impl Volume {
     /// Gives blocks that lie in the tree a place on the device, those of all streams. What is written meanwhile too, as
     /// long as it becomes less: whatever is left is written with the tree, and read and written once more later.
-    pub(crate) fn settle_blocks(&self) -> VolResult<()> {
+    pub fn settle_blocks(&self) -> VolResult<()> {
         let mut before = usize::MAX;
         loop {
             let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();

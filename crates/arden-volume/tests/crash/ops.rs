@@ -201,7 +201,9 @@ impl World<'_> {
             86..=87 => self.quota(),
             88..=89 => self.verify_one(),
             90..=92 => self.unlink_in_use(),
-            93..=96 => Some((self.vol.sync().map_err(Into::into), Ok(()))),
+            93..=94 => Some((self.vol.sync().map_err(Into::into), Ok(()))),
+            // As the volume's own thread does when many streams wait for it.
+            95..=96 => Some((self.vol.settle_blocks().map_err(Into::into), Ok(()))),
             97..=99 => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
             100..=102 => self.create_snapshot(),
             103..=104 => self.delete_snapshot(),
