@@ -18,7 +18,7 @@ use crate::pool::{Pool, SpaceRt};
 
 /// The most records and data of one batch.
 const BATCH_RECORDS_MAX: usize = 2048;
-const BATCH_BYTES_MAX: u64 = 1 << 20;
+const BATCH_BYTES_MAX: u64 = 2 << 20;
 /// How often, and each time how long, a writer waits for a crowded log.
 const EMPTYINGS_MAX: usize = 4;
 const EMPTYING_NS: u64 = 250_000_000;
