@@ -3,6 +3,8 @@ source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "only Arden has a demo"
 PORT=$(free_port)
 demo() {
+  # What the last one printed must not be taken for this one's.
+  rm -f "$WORK/demo.out"
   "$ARDEN" --state "$STATE" serve --listen "127.0.0.1:$PORT" --demo "$WORK/demo" >"$WORK/demo.out" 2>>"$WORK/server.log" &
   server_pid=$!
   until_true 20 grep -q 'Ctrl-C' "$WORK/demo.out" || fail "it prints nothing: $(cat "$WORK/server.log")"
