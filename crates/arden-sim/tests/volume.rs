@@ -28,6 +28,13 @@ fn a_group_is_not_judged_by_data_that_it_freed() {
     run(12);
 }
 
+/// A folder was renamed over one name of a file whose other name lies in that folder: the file counted as moved with it, and
+/// once more by itself.
+#[test]
+fn a_file_that_gets_below_a_folder_as_it_moves_counts_once() {
+    run(92_017_358);
+}
+
 #[test]
 fn a_volume_on_a_space_on_faulty_disks_keeps_what_was_durable() {
     let seconds = std::env::var("ARDEN_SIM_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6);

@@ -147,8 +147,9 @@ fn folders_above(view: &dyn View, folders: &BTreeSet<u64>, parent: u64) -> VolRe
     Err(VolError::Corrupt("a loop of directories"))
 }
 
-/// What lies below a folder, counted by walking it. Files with several names count where their first one is.
-fn bytes_below(view: &dyn View, folder: u64) -> VolResult<i64> {
+/// What lies below a folder, counted by walking it, without what is counted by itself. Files with several names count
+/// where their first one is.
+fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>) -> VolResult<i64> {
     let (mut sum, mut seen, mut waiting) = (0, 0, vec![folder]);
     while let Some(at) = waiting.pop() {
         let mut children = Vec::new();
@@ -160,7 +161,7 @@ fn bytes_below(view: &dyn View, folder: u64) -> VolResult<i64> {
         if seen > MOVED_FILES_MAX {
             return Err(VolError::TooFar);
         }
-        for NameEntry { ino, name } in children {
+        for NameEntry { ino, name } in children.into_iter().filter(|c| !by_itself.contains(&c.ino)) {
             let is_first = |i: &Inode| i.parent == at && fold(&i.name) == fold(&name);
             let Some(inode) = inode_of(view, ino)?.filter(is_first) else { continue };
             sum += own_bytes(&inode) + stream_bytes(view, ino)?;
@@ -270,14 +271,18 @@ impl Txn<'_> {
         {
             let old = CoreView { core: &self.core, tree: &self.vol.tree };
             let folders = &self.core.quotas.folders;
+            let mut counted = Vec::new();
             for (ino, streams) in self.changed_files() {
                 let (a, b) = (inode_of(&old, ino)?, inode_of(self, ino)?);
                 // Most writes: the same owner, the same place, and no stream.
                 let alike = a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.sd == b.sd && a.parent == b.parent);
-                if alike && !streams && a.as_ref().map(own_bytes) == b.as_ref().map(own_bytes) {
-                    continue;
+                if !alike || streams || a.as_ref().map(own_bytes) != b.as_ref().map(own_bytes) {
+                    counted.push((ino, streams || !alike));
                 }
-                let whole = streams || !alike;
+            }
+            // A file whose first name gets below a folder that moves in the same moment is not moved with it.
+            let by_itself: BTreeSet<u64> = counted.iter().map(|c| c.0).collect();
+            for (ino, whole) in counted {
                 let (a, b) = (self.share_of(&old, ino, whole)?, self.share_of(self, ino, whole)?);
                 if b.is_none() && folders.contains(&ino) {
                     gone.push(folder_key(ino));
@@ -293,7 +298,7 @@ impl Txn<'_> {
                 };
                 let (before, after) = (above(&a, &old)?, above(&b, self)?);
                 let is_directory = b.as_ref().or(a.as_ref()).is_some_and(|s| s.inode.directory);
-                let below = if is_directory && before != after { bytes_below(self, ino)? } else { 0 };
+                let below = if is_directory && before != after { bytes_below(self, ino, &by_itself)? } else { 0 };
                 let bytes = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.bytes) + below;
                 before.iter().for_each(|f| *by_folder.entry(*f).or_default() -= bytes(&a));
                 after.iter().for_each(|f| *by_folder.entry(*f).or_default() += bytes(&b));
@@ -443,7 +448,7 @@ impl Volume {
         }
         let q = match t.get(&key)? {
             Some(value) => decode(&value)?,
-            None => Quota { used_bytes: bytes_below(&t, ino)?.max(0) as u64, ..Quota::default() },
+            None => Quota { used_bytes: bytes_below(&t, ino, &BTreeSet::new())?.max(0) as u64, ..Quota::default() },
         };
         t.put_quota(key, &Quota { threshold, limit, changed: now(), ..q });
         let seq = t.commit()?;
