@@ -1,4 +1,5 @@
-//! Signing and sealing of the client's side, on `ring` and `cmac`: the load generator must not be the bottleneck.
+//! Signing and sealing of the client's side: the load generator must not be the bottleneck. GMAC by `graviola`, which is
+//! three to ten times as fast at additional data as `ring`, where the processor has what it needs.
 
 use aes::Aes128;
 use cmac::{Cmac, KeyInit, Mac};
@@ -13,6 +14,27 @@ pub enum Signer {
     Hmac(hmac::Key),
     Cmac(Box<Cmac<Aes128>>),
     Gmac(aead::LessSafeKey),
+    WideGmac(Box<graviola::aead::AesGcm>),
+}
+
+/// What graviola cannot do without, and checks with a panic.
+#[cfg(target_arch = "x86_64")]
+fn has_wide_gcm() -> bool {
+    let multiplies = is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("avx2");
+    multiplies && is_x86_feature_detected!("aes") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("adx")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_wide_gcm() -> bool {
+    false
+}
+
+/// [MS-SMB2] 3.1.4.1: the MessageId, and who signs.
+fn gmac_nonce(message: &[u8], server: bool) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&message[24..32]);
+    nonce[8] = u8::from(server);
+    nonce
 }
 
 fn gcm(key: &[u8]) -> aead::LessSafeKey {
@@ -25,6 +47,9 @@ impl Signer {
         match algorithm {
             SigningAlgorithm::HmacSha256 => Signer::Hmac(hmac::Key::new(hmac::HMAC_SHA256, key)),
             SigningAlgorithm::AesCmac => Signer::Cmac(Box::new(Cmac::new_from_slice(key).expect("16 bytes"))),
+            SigningAlgorithm::AesGmac if has_wide_gcm() => {
+                Signer::WideGmac(Box::new(graviola::aead::AesGcm::new(&key[..16])))
+            }
             SigningAlgorithm::AesGmac => Signer::Gmac(gcm(&key[..16])),
         }
     }
@@ -40,15 +65,13 @@ impl Signer {
                 out.copy_from_slice(&mac.finalize().into_bytes());
             }
             Signer::Gmac(key) => {
-                let mut nonce = [0; 12];
-                nonce[..8].copy_from_slice(&message[24..32]);
-                nonce[8] = u8::from(server);
-                let nonce = aead::Nonce::assume_unique_for_key(nonce);
+                let nonce = aead::Nonce::assume_unique_for_key(gmac_nonce(message, server));
                 let tag = key
                     .seal_in_place_separate_tag(nonce, aead::Aad::from(message), &mut [])
                     .expect("any length that fits in memory");
                 out.copy_from_slice(tag.as_ref());
             }
+            Signer::WideGmac(key) => key.encrypt(&gmac_nonce(message, server), message, &mut [], &mut out),
         }
         out
     }
@@ -111,5 +134,29 @@ impl Sealer {
         tag.copy_from_slice(&header[4..20]);
         let aad = aead::Aad::from(&header[20..52]);
         self.incoming.open_in_place_separate_tag(nonce(&header[20..36]), aad, tag.into(), message, 0..).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_and_narrow_gmac_agree() {
+        if !has_wide_gcm() {
+            return;
+        }
+        let key: Vec<u8> = (0..16).collect();
+        let wide = Signer::new(SigningAlgorithm::AesGmac, &key);
+        assert!(matches!(wide, Signer::WideGmac(_)));
+        let narrow = Signer::Gmac(gcm(&key));
+        for len in (64..160).chain([4208, 65648]) {
+            let mut message: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
+            wide.sign(&mut message);
+            let signed = message.clone();
+            narrow.sign(&mut message);
+            assert_eq!(signed, message, "{len} bytes");
+            assert!(!narrow.verify(&mut message.clone()), "a server's signature is another");
+        }
     }
 }

@@ -21,12 +21,14 @@ use smb2::{
     crypto::signing::SigningAlgorithm,
     msg::header::Header,
     pack::{Pack, WriteCursor},
-    types::{Command, CreditCharge, MessageId, SessionId, TreeId, flags::HeaderFlags},
+    types::{Command, CreditCharge, FileId, MessageId, SessionId, TreeId, flags::HeaderFlags},
 };
 
 use crate::{Result, fail};
 
 const HEADER_BYTES: usize = 64;
+/// Where the data of a WRITE begins.
+const WRITE_HEAD_BYTES: usize = 112;
 const STATUS_PENDING: u32 = 0x103;
 /// The first responses are checked, then one of so many: real clients check all, but here the client shares the
 /// processors with the server that is measured.
@@ -79,7 +81,7 @@ pub struct Call<'a> {
     pub charge: u16,
 }
 
-/// A READ or WRITE that is sent again and again with another offset; behind a place for the frame's length.
+/// A READ or WRITE that is sent again and again, with another offset or other data; behind a place for the frame's length.
 pub struct Template {
     bytes: Vec<u8>,
     charge: u16,
@@ -203,6 +205,13 @@ impl Client {
         Template { bytes: cursor.into_inner(), charge: call.charge }
     }
 
+    /// A WRITE without its data, for [`Client::queue_write_at`].
+    pub fn write_template(&mut self, id: FileId, flags: u32) -> Template {
+        let mut body = requests::write(id, Vec::new());
+        body.flags = flags;
+        self.template(&Call { command: Command::Write, body: &body, charge: 1 })
+    }
+
     fn stamp(&mut self, template: &mut Template, offset: u64) {
         let message = &mut template.bytes[4..];
         message[24..32].copy_from_slice(&self.next_id.to_le_bytes());
@@ -210,6 +219,9 @@ impl Client {
         message[HEADER_BYTES + 8..HEADER_BYTES + 16].copy_from_slice(&offset.to_le_bytes());
         self.next_id += u64::from(template.charge);
         self.credits = self.credits.saturating_sub(u32::from(template.charge));
+    }
+
+    fn sign(&self, message: &mut [u8]) {
         if let (Some(signer), None) = (&self.signer, &self.sealer) {
             signer.sign(message);
         }
@@ -218,20 +230,24 @@ impl Client {
     /// Adds the template's request at `offset`.
     pub fn queue_at(&mut self, template: &mut Template, offset: u64) {
         self.stamp(template, offset);
+        self.sign(&mut template.bytes[4..]);
         let start = self.begin_frame();
         self.out.extend_from_slice(&template.bytes[4..]);
         self.end_frame(start);
     }
 
-    /// Adds a WRITE at `offset` with the template's header and other data of the same length.
+    /// Adds a WRITE of `data` at `offset`: its only copy on the way to the socket.
     pub fn queue_write_at(&mut self, template: &mut Template, offset: u64, data: &[u8]) {
-        let signer = self.signer.take();
+        template.charge = requests::charge(data.len());
+        let wanted = template.charge + if self.credits < CREDITS_WANTED { 64 } else { 0 };
+        template.bytes[4 + 6..4 + 8].copy_from_slice(&template.charge.to_le_bytes());
+        template.bytes[4 + 14..4 + 16].copy_from_slice(&wanted.to_le_bytes());
+        // Length, [MS-SMB2] 2.2.21.
+        template.bytes[4 + HEADER_BYTES + 4..4 + HEADER_BYTES + 8].copy_from_slice(&(data.len() as u32).to_le_bytes());
         self.stamp(template, offset);
-        self.signer = signer;
         let start = self.begin_frame();
         let message = self.out.len();
-        let head = template.bytes.len() - data.len();
-        self.out.extend_from_slice(&template.bytes[4..head]);
+        self.out.extend_from_slice(&template.bytes[4..4 + WRITE_HEAD_BYTES]);
         self.out.extend_from_slice(data);
         if let (Some(signer), None) = (&self.signer, &self.sealer) {
             signer.sign(&mut self.out[message..]);
@@ -247,6 +263,7 @@ impl Client {
         }
         self.flush()?;
         self.stamp(template, offset);
+        self.sign(&mut template.bytes[4..]);
         let len = (template.bytes.len() - 4) as u32;
         template.bytes[..4].copy_from_slice(&len.to_be_bytes());
         Ok(self.socket.write_all(&template.bytes)?)

@@ -122,11 +122,21 @@ impl<'a> Writer<'a> {
 
     /// One write, waited for.
     pub fn write_at(&mut self, id: FileId, offset: u64, bytes: usize) -> Result<()> {
-        let mut body = r::write(id, self.pool[..bytes].to_vec());
-        (body.offset, body.flags) = (offset, self.flags());
-        self.client.call(&[Call { command: Command::Write, body: &body, charge: r::charge(bytes) }])?;
-        self.live.answers.fetch_add(1, Relaxed);
+        let mut template = self.client.write_template(id, self.flags());
+        self.client.queue_write_at(&mut template, offset, &self.pool[..bytes]);
+        self.client.flush()?;
+        self.written(bytes)
+    }
+
+    /// One answer to a write of so many bytes.
+    fn written(&mut self, bytes: usize) -> Result<()> {
+        let mut status = 0;
+        self.client.receive(|reply| status = reply.status)?;
+        if status != 0 {
+            fail!("write: {}", r::status_name(status));
+        }
         self.live.bytes.fetch_add(bytes as u64, Relaxed);
+        self.live.answers.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -134,37 +144,24 @@ impl<'a> Writer<'a> {
     pub fn push(&mut self, id: FileId, bytes: u64, chunk_bytes: usize) -> Result<()> {
         let chunk = chunk_bytes as u64;
         let whole = bytes / chunk;
-        if whole > 0 {
-            let mut body = r::write(id, self.pool[..chunk_bytes].to_vec());
-            body.flags = self.flags();
-            let charge = r::charge(chunk_bytes);
-            let mut template = self.client.template(&Call { command: Command::Write, body: &body, charge });
-            let (mut sent, mut done, mut bad) = (0, 0, None);
-            while done < whole {
-                while sent < whole && sent - done < IN_FLIGHT as u64 {
-                    if self.client.credits() < u32::from(charge) && sent > done {
-                        break;
-                    }
-                    self.turn = (self.turn + 4096 + 512) % (self.pool.len() - chunk_bytes);
-                    let data = &self.pool[self.turn..self.turn + chunk_bytes];
-                    self.client.queue_write_at(&mut template, sent * chunk, data);
-                    self.client.flush()?;
-                    sent += 1;
+        let charge = u32::from(r::charge(chunk_bytes));
+        let mut template = self.client.write_template(id, self.flags());
+        let (mut sent, mut done) = (0, 0);
+        while done < whole {
+            while sent < whole && sent - done < IN_FLIGHT as u64 {
+                if self.client.credits() < charge && sent > done {
+                    break;
                 }
-                self.client.receive(|reply| {
-                    done += 1;
-                    if reply.status != 0 {
-                        bad = Some(reply.status);
-                    }
-                })?;
-                self.live.bytes.fetch_add(chunk, Relaxed);
-                self.live.answers.fetch_add(1, Relaxed);
-                if let Some(status) = bad {
-                    fail!("write: {}", r::status_name(status));
-                }
-                if self.live.stop.load(Relaxed) {
-                    fail!("stopped");
-                }
+                self.turn = (self.turn + 4096 + 512) % (self.pool.len() - chunk_bytes);
+                let data = &self.pool[self.turn..self.turn + chunk_bytes];
+                self.client.queue_write_at(&mut template, sent * chunk, data);
+                self.client.flush()?;
+                sent += 1;
+            }
+            self.written(chunk_bytes)?;
+            done += 1;
+            if self.live.stop.load(Relaxed) {
+                fail!("stopped");
             }
         }
         let rest = (bytes - whole * chunk) as usize;

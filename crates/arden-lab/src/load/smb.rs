@@ -106,7 +106,7 @@ struct Channel {
     /// Tags by MessageId.
     in_flight: HashMap<u64, u32>,
     read: Option<(u32, Template)>,
-    write: Option<(u32, bool, Template)>,
+    write: Option<(bool, Template)>,
 }
 
 /// An open file, driven.
@@ -226,13 +226,11 @@ impl Channel {
             }
             (Kind::Write, Some(data)) => {
                 let data = &data[..op.bytes as usize];
-                let (_, _, template) = match &mut self.write {
-                    Some(write) if (write.0, write.1) == (op.bytes, op.durable) => write,
+                let (_, template) = match &mut self.write {
+                    Some(write) if write.0 == op.durable => write,
                     slot => {
-                        let mut body = r::write(id, data.to_vec());
-                        body.flags = if op.durable { WRITEFLAG_WRITE_THROUGH } else { 0 };
-                        let call = Call { command: Command::Write, body: &body, charge: r::charge(data.len()) };
-                        slot.insert((op.bytes, op.durable, self.client.template(&call)))
+                        let flags = if op.durable { WRITEFLAG_WRITE_THROUGH } else { 0 };
+                        slot.insert((op.durable, self.client.write_template(id, flags)))
                     }
                 };
                 self.client.queue_write_at(template, op.offset, data);
