@@ -9,12 +9,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::buf::{Buf, SharedBuf};
+use crate::lane::{Lane, PIECE_BYTES};
 use crate::rt::Rt;
 use crate::sync::{Notify, Oneshot};
 use crate::threads::Threads;
@@ -136,6 +137,7 @@ struct Syncer {
     ended: Notify,
     /// Writes on their way that are durable when they are done, or will ask for a flush.
     durable: Cell<usize>,
+    lane: Rc<Lane>,
 }
 
 struct Running<'a>(&'a Syncer);
@@ -178,8 +180,9 @@ impl Syncer {
             }
             // Whoever gives up in the middle leaves the flush to the others.
             let _running = Running(self);
-            let upto = self.asked.get();
+            let (upto, began, beside) = (self.asked.get(), Instant::now(), self.lane.is_used());
             let answer = self.driver.submit(self.fd.clone(), Op::Flush).await;
+            self.lane.durable_took(began.elapsed(), beside, Instant::now());
             self.failed.set(self.failed.get().or(answer.map_err(error_of).err()));
             self.covered.set(upto);
         }
@@ -193,6 +196,7 @@ pub struct FileDevice {
     fd: Arc<Descriptor>,
     driver: Rc<Driver>,
     syncer: Rc<Syncer>,
+    lane: Rc<Lane>,
     whole: Rc<Whole>,
     writable: bool,
     regular: bool,
@@ -239,6 +243,7 @@ impl FileDevice {
             model: id.model,
             serial: id.serial,
         };
+        let lane = Rc::new(Lane::default());
         let syncer = Rc::new(Syncer {
             fd: fd.clone(),
             driver: driver.clone(),
@@ -248,9 +253,10 @@ impl FileDevice {
             running: Cell::new(false),
             ended: Notify::new(),
             durable: Cell::new(0),
+            lane: lane.clone(),
         });
         let whole = Rc::new(Whole::new(fd.clone(), !block, info.size_bytes));
-        Ok(FileDevice { info, fd, driver, syncer, whole, writable, regular: !block })
+        Ok(FileDevice { info, fd, driver, syncer, lane, whole, writable, regular: !block })
     }
 
     /// What a person says of the disk, in place of what the system says.
@@ -263,6 +269,30 @@ impl FileDevice {
     fn run(&self, op: Op) -> LocalFuture<IoResult<Option<Buf>>> {
         let out = self.driver.submit(self.fd.clone(), op);
         Box::pin(async move { out.await.map_err(error_of) })
+    }
+
+    /// A write that need not be durable and is larger than a piece.
+    fn write_large(&self, offset: u64, data: SharedBuf) -> LocalFuture<IoResult<()>> {
+        let (driver, fd, lane) = (self.driver.clone(), self.fd.clone(), self.lane.clone());
+        let len = data.len();
+        let write = move |at: usize, len: usize| {
+            driver
+                .submit(fd.clone(), Op::Write { offset: offset + at as u64, data: data.slice(at, len), durable: false })
+        };
+        // Where the way is wide it is on it when this returns.
+        let whole = (!lane.is_narrow(Instant::now())).then(|| write(0, len));
+        Box::pin(async move {
+            let _large = lane.enter_large();
+            if let Some(whole) = whole {
+                return whole.await.map(drop).map_err(error_of);
+            }
+            let turn = lane.turn().await;
+            let step = if turn.is_some() { PIECE_BYTES } else { len };
+            for at in (0..len).step_by(step) {
+                write(at, step.min(len - at)).await.map_err(error_of)?;
+            }
+            Ok(())
+        })
     }
 
     fn check(&self, offset: u64, len: u64, write: bool) -> IoResult<()> {
@@ -316,17 +346,25 @@ impl BlockDevice for FileDevice {
         {
             return fail(e);
         }
+        if !durable && data.len() > PIECE_BYTES {
+            return self.write_large(offset, data);
+        }
         // A block device makes a single write durable by itself. A file system does so by a flush for each, in a thread
         // of its own: quicker than write and flush one after the other, but for several, one flush that they share is.
         let syncer = (durable && self.regular).then(|| self.syncer.clone());
         let entered = syncer.as_ref().map(Syncer::enter);
         let alone = entered.as_ref().is_some_and(|(_, alone)| *alone);
+        let small = durable && data.len() <= PIECE_BYTES;
         let op = Op::Write { offset, data, durable: durable && (alone || !self.regular) };
+        let (lane, began, beside) = (self.lane.clone(), Instant::now(), self.lane.is_used());
         let out = self.driver.submit(self.fd.clone(), op);
         let whole = self.whole.clone();
         Box::pin(async move {
             let _entered = entered;
             let answer = out.await.map_err(error_of);
+            if small {
+                lane.durable_took(began.elapsed(), beside, Instant::now());
+            }
             match syncer {
                 Some(s) if alone => {
                     // It may have been the flush that failed: of that the kernel tells once.
@@ -414,6 +452,33 @@ mod tests {
         let mut b = Buf::new(len);
         b.fill(0xA5);
         b.share()
+    }
+
+    #[test]
+    fn large_writes_take_turns_where_the_way_is_narrow() {
+        for rt in [Rt::real(), Rt::real_with_threads()] {
+            let path = temp("turns", 4 << 20);
+            let dev = Rc::new(FileDevice::open(&rt, &path, true).unwrap());
+            let ended = Rc::new(std::cell::RefCell::new(Vec::new()));
+            dev.lane.durable_took(Duration::from_millis(5), true, Instant::now() + Duration::from_secs(600));
+            for i in 0..4u8 {
+                let (dev, ended) = (dev.clone(), ended.clone());
+                rt.spawn(async move {
+                    let mut data = Buf::new(1 << 20);
+                    data.fill(i + 1);
+                    dev.write(u64::from(i) << 20, data.share(), false).await.unwrap();
+                    ended.borrow_mut().push(i);
+                });
+            }
+            let all = ended.clone();
+            rt.run_while(None, &|| all.borrow().len() < 4);
+            let place = |i| ended.borrow().iter().position(|e| *e == i);
+            assert!(place(0) < place(2) && place(1) < place(3), "two at a time");
+            assert!(!dev.lane.is_used());
+            let content = fs::read(&path).unwrap();
+            assert!((0..4).all(|i| content[i << 20..(i + 1) << 20].iter().all(|b| usize::from(*b) == i + 1)));
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     fn round_trip(rt: &Rt, name: &str) {

@@ -23,6 +23,7 @@
 pub mod buf;
 pub mod file;
 pub mod identify;
+mod lane;
 pub mod rng;
 pub mod rt;
 pub mod sim;
