@@ -355,14 +355,15 @@ impl BlockDevice for FileDevice {
         let entered = syncer.as_ref().map(Syncer::enter);
         let alone = entered.as_ref().is_some_and(|(_, alone)| *alone);
         let small = durable && data.len() <= PIECE_BYTES;
+        let began = small.then(|| (Instant::now(), self.lane.is_used()));
         let op = Op::Write { offset, data, durable: durable && (alone || !self.regular) };
-        let (lane, began, beside) = (self.lane.clone(), Instant::now(), self.lane.is_used());
+        let lane = self.lane.clone();
         let out = self.driver.submit(self.fd.clone(), op);
         let whole = self.whole.clone();
         Box::pin(async move {
             let _entered = entered;
             let answer = out.await.map_err(error_of);
-            if small {
+            if let Some((began, beside)) = began {
                 lane.durable_took(began.elapsed(), beside, Instant::now());
             }
             match syncer {
