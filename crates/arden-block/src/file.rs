@@ -182,7 +182,7 @@ impl Syncer {
             let _running = Running(self);
             let (upto, began, beside) = (self.asked.get(), Instant::now(), self.lane.is_used());
             let answer = self.driver.submit(self.fd.clone(), Op::Flush).await;
-            self.lane.durable_took(began.elapsed(), beside, Instant::now());
+            self.lane.durable_took(began, beside, Instant::now());
             self.failed.set(self.failed.get().or(answer.map_err(error_of).err()));
             self.covered.set(upto);
         }
@@ -354,8 +354,7 @@ impl BlockDevice for FileDevice {
         let syncer = (durable && self.regular).then(|| self.syncer.clone());
         let entered = syncer.as_ref().map(Syncer::enter);
         let alone = entered.as_ref().is_some_and(|(_, alone)| *alone);
-        let small = durable && data.len() <= PIECE_BYTES;
-        let began = small.then(|| (Instant::now(), self.lane.is_used()));
+        let began = (data.len() <= PIECE_BYTES && durable).then(|| (Instant::now(), self.lane.is_used()));
         let op = Op::Write { offset, data, durable: durable && (alone || !self.regular) };
         let lane = self.lane.clone();
         let out = self.driver.submit(self.fd.clone(), op);
@@ -364,7 +363,7 @@ impl BlockDevice for FileDevice {
             let _entered = entered;
             let answer = out.await.map_err(error_of);
             if let Some((began, beside)) = began {
-                lane.durable_took(began.elapsed(), beside, Instant::now());
+                lane.durable_took(began, beside, Instant::now());
             }
             match syncer {
                 Some(s) if alone => {
@@ -461,7 +460,7 @@ mod tests {
             let path = temp("turns", 4 << 20);
             let dev = Rc::new(FileDevice::open(&rt, &path, true).unwrap());
             let ended = Rc::new(std::cell::RefCell::new(Vec::new()));
-            dev.lane.durable_took(Duration::from_millis(5), true, Instant::now() + Duration::from_secs(600));
+            dev.lane.durable_took(Instant::now(), true, Instant::now() + Duration::from_secs(600));
             for i in 0..4u8 {
                 let (dev, ended) = (dev.clone(), ended.clone());
                 rt.spawn(async move {

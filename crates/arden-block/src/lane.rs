@@ -53,12 +53,12 @@ impl Lane {
         self.narrow.get().is_some_and(|(_, until)| now < until)
     }
 
-    /// Something small was made durable, `beside` large writes or not.
-    pub(crate) fn durable_took(&self, took: Duration, beside: bool, now: Instant) {
+    /// Something small that `began` then is durable now, `beside` large writes or not.
+    pub(crate) fn durable_took(&self, began: Instant, beside: bool, now: Instant) {
         let since = self.narrow.get().map(|(since, _)| since).filter(|_| self.is_narrow(now));
         let narrow = match since {
             Some(since) => now < since + NARROW_MAX,
-            None => beside && took > SLOW,
+            None => beside && now - began > SLOW,
         };
         if narrow {
             self.narrow.set(Some((since.unwrap_or(now), now + HOLD)));
@@ -88,21 +88,21 @@ mod tests {
 
     #[test]
     fn it_is_narrow_while_durable_writes_are_slow_beside_large_ones() {
-        let (lane, start) = (Lane::default(), Instant::now());
-        lane.durable_took(ms(5), false, start);
+        let (lane, start) = (Lane::default(), Instant::now() + ms(100));
+        lane.durable_took(start - ms(5), false, start);
         assert!(!lane.is_narrow(start), "a slow disk is no reason");
-        lane.durable_took(Duration::from_micros(100), true, start);
+        lane.durable_took(start - Duration::from_micros(100), true, start);
         assert!(!lane.is_narrow(start), "nobody waits long");
-        lane.durable_took(ms(5), true, start);
+        lane.durable_took(start - ms(5), true, start);
         assert!(lane.is_narrow(start) && lane.is_narrow(start + ms(9)) && !lane.is_narrow(start + ms(10)));
         // Quick ones, thanks to the narrow way, keep it narrow.
         let last = (1..120).fold(start, |_, i| {
             let now = start + ms(i * 5);
-            lane.durable_took(Duration::from_micros(100), true, now);
+            lane.durable_took(now - Duration::from_micros(100), true, now);
             now
         });
         assert!(last > start + NARROW_MAX && !lane.is_narrow(last), "until it is tried again");
-        lane.durable_took(ms(1), true, last);
+        lane.durable_took(last - ms(1), true, last);
         assert!(lane.is_narrow(last));
     }
 }

@@ -116,6 +116,13 @@ pub struct Client {
     joining: bool,
 }
 
+/// What is encrypted is not signed.
+fn sign(signer: &Option<Signer>, sealer: &Option<Sealer>, message: &mut [u8]) {
+    if let (Some(signer), None) = (signer, sealer) {
+        signer.sign(message);
+    }
+}
+
 impl Client {
     pub fn terms(&self) -> Terms {
         self.terms
@@ -130,11 +137,15 @@ impl Client {
         self.next_id
     }
 
+    /// The credits that a request of this charge asks for.
+    fn wanted(&self, charge: u16) -> u16 {
+        charge + if self.credits < CREDITS_WANTED { 64 } else { 0 }
+    }
+
     fn header(&mut self, command: Command, charge: u16, related: bool) -> Header {
         let mut header = Header::new_request(command);
         header.credit_charge = CreditCharge(charge);
-        let more = if self.credits < CREDITS_WANTED { 64 } else { 0 };
-        header.credits = charge + more;
+        header.credits = self.wanted(charge);
         header.message_id = MessageId(self.next_id);
         header.session_id = SessionId(self.session_id);
         header.tree_id = Some(TreeId(self.tree_id));
@@ -185,9 +196,7 @@ impl Client {
                 let len = message.len() as u32;
                 message[20..24].copy_from_slice(&len.to_le_bytes());
             }
-            if let (Some(signer), None) = (&self.signer, &self.sealer) {
-                signer.sign(&mut message);
-            }
+            sign(&self.signer, &self.sealer, &mut message);
             self.out.extend_from_slice(&message);
         }
         self.end_frame(start);
@@ -221,16 +230,10 @@ impl Client {
         self.credits = self.credits.saturating_sub(u32::from(template.charge));
     }
 
-    fn sign(&self, message: &mut [u8]) {
-        if let (Some(signer), None) = (&self.signer, &self.sealer) {
-            signer.sign(message);
-        }
-    }
-
     /// Adds the template's request at `offset`.
     pub fn queue_at(&mut self, template: &mut Template, offset: u64) {
         self.stamp(template, offset);
-        self.sign(&mut template.bytes[4..]);
+        sign(&self.signer, &self.sealer, &mut template.bytes[4..]);
         let start = self.begin_frame();
         self.out.extend_from_slice(&template.bytes[4..]);
         self.end_frame(start);
@@ -239,7 +242,7 @@ impl Client {
     /// Adds a WRITE of `data` at `offset`: its only copy on the way to the socket.
     pub fn queue_write_at(&mut self, template: &mut Template, offset: u64, data: &[u8]) {
         template.charge = requests::charge(data.len());
-        let wanted = template.charge + if self.credits < CREDITS_WANTED { 64 } else { 0 };
+        let wanted = self.wanted(template.charge);
         template.bytes[4 + 6..4 + 8].copy_from_slice(&template.charge.to_le_bytes());
         template.bytes[4 + 14..4 + 16].copy_from_slice(&wanted.to_le_bytes());
         // Length, [MS-SMB2] 2.2.21.
@@ -249,9 +252,7 @@ impl Client {
         let message = self.out.len();
         self.out.extend_from_slice(&template.bytes[4..4 + WRITE_HEAD_BYTES]);
         self.out.extend_from_slice(data);
-        if let (Some(signer), None) = (&self.signer, &self.sealer) {
-            signer.sign(&mut self.out[message..]);
-        }
+        sign(&self.signer, &self.sealer, &mut self.out[message..]);
         self.end_frame(start);
     }
 
@@ -263,7 +264,7 @@ impl Client {
         }
         self.flush()?;
         self.stamp(template, offset);
-        self.sign(&mut template.bytes[4..]);
+        sign(&self.signer, &self.sealer, &mut template.bytes[4..]);
         let len = (template.bytes.len() - 4) as u32;
         template.bytes[..4].copy_from_slice(&len.to_be_bytes());
         Ok(self.socket.write_all(&template.bytes)?)
