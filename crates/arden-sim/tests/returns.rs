@@ -305,6 +305,57 @@ fn a_write_is_proved_by_a_copy_that_was_brought_up_to_date_meanwhile() {
     assert!(ended.is_some(), "it ends");
 }
 
+/// A mirror of two whose copy on disk 0 is out of date, with its resync held back, and disk 1 slow for the one request
+/// that `ask` makes. Disk 0 is brought up to date while that waits, then disk 1 dies.
+fn last_copy_dies_after_resync<T: Clone + 'static, F: Future<Output = T> + 'static>(
+    ask: impl FnOnce(Space) -> F + 'static,
+) -> T {
+    let all: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 190 + i)).collect();
+    let ended = life(&all, None, async move |rt: Rt, all: Vec<SimDisk>| {
+        let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+        let options =
+            CreateOptions { slab_bytes: Some(128 << 10), config: PoolConfig { io_timeout_ms: 10_000, ..config() } };
+        let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+        let space = pool.create_space("s", Layout::Mirror2, Some(1), 4096, 32 << 12, Provision::Thin).await.unwrap();
+        space.write(0, full(1, 32), false).await.unwrap();
+        all[0].kill();
+        pool.report_failure(0).await.unwrap();
+        space.write(0, full(2, 32), false).await.unwrap();
+        pool.set_paused(true);
+        all[0].revive();
+        pool.return_disk(all[0].attach(&rt)).await.unwrap();
+        rt.sleep_ns(50_000_000).await;
+        assert_eq!(pool.out_of_date(), [0]);
+        all[1].set_faults(Faults { latency_min_ns: 300_000_000, latency_max_ns: 300_000_000, ..Faults::default() });
+        let answer: Rc<RefCell<Option<T>>> = Rc::default();
+        let (told, asked) = (answer.clone(), ask(space.clone()));
+        rt.spawn(async move {
+            let result = asked.await;
+            *told.borrow_mut() = Some(result);
+        });
+        rt.sleep_ns(1_000_000).await;
+        all[1].set_faults(Faults::default());
+        pool.set_paused(false);
+        rt.sleep_ns(100_000_000).await;
+        assert!(pool.out_of_date().is_empty() && answer.borrow().is_none(), "up to date while the request waits");
+        all[1].kill();
+        while answer.borrow().is_none() {
+            rt.sleep_ns(1_000_000).await;
+        }
+        answer.take().unwrap()
+    });
+    ended.expect("it ends")
+}
+
+/// A read that began when one copy counted finds the other when the first one's disk dies.
+#[test]
+fn a_read_finds_a_copy_that_was_brought_up_to_date_meanwhile() {
+    let read = last_copy_dies_after_resync(async move |space: Space| {
+        space.read(0, 4 * BLOCK_BYTES as usize).await.map(|b| b.iter().all(|&x| x == 2))
+    });
+    assert_eq!(read, Ok(true));
+}
+
 /// One column comes to be read again, or lies elsewhere, while somebody reads a slot that its stripe has left: nothing
 /// of that slot is copied there any more. What he reads is one of the contents all the same.
 fn read_where_a_stripe_has_left(moves: bool) {

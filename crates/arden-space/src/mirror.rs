@@ -42,6 +42,9 @@ pub(crate) fn pieces(shape: &Shape, at: u64, len: u64) -> Vec<Piece> {
     out
 }
 
+/// How often the copies of a part are asked in turn while the set of readable copies changes.
+const COPY_ROUNDS_MAX: usize = 8;
+
 /// How many regions are marked at most before anybody writes to them.
 const REGIONS_AHEAD_MAX: u32 = 32;
 
@@ -401,15 +404,18 @@ impl Space {
         out.into_iter().map(|o| o.1).collect()
     }
 
+    /// Reads one copy, the best first. The copies are looked up again after each failure: one that was brought up to
+    /// date after the read began counts too. Each attachment of a disk is asked once.
     async fn read_piece(&self, group: usize, piece: Piece) -> SpaceResult<Buf> {
-        let list = self.candidates(group, &piece, None);
-        if list.is_empty() {
-            return Err(SpaceError::Offline);
-        }
-        let mut error = IoError::Media;
+        let mut asked: Vec<(Rc<DiskRt>, u64)> = Vec::new();
+        let mut error = None;
         let mut unread = false;
-        for Source { disk, at, _slab } in list {
-            match disk.read(at, piece.len as usize).await {
+        loop {
+            let is_new = |s: &Source| !asked.iter().any(|(disk, at)| Rc::ptr_eq(disk, &s.disk) && *at == s.at);
+            let Some(source) = self.candidates(group, &piece, None).into_iter().find(is_new) else {
+                return Err(error.map_or(SpaceError::Offline, SpaceError::Device));
+            };
+            match source.disk.read(source.at, piece.len as usize).await {
                 Ok(b) => {
                     if unread {
                         self.copy_unread(group, piece).await;
@@ -417,15 +423,43 @@ impl Space {
                     return Ok(b);
                 }
                 Err(e) => {
-                    error = e;
-                    if e == IoError::Gone && disk.online.get() {
-                        self.pool.fail_disk(&disk, "gone").await?;
+                    error = Some(e);
+                    if e == IoError::Gone && source.disk.online.get() {
+                        self.pool.fail_disk(&source.disk, "gone").await?;
                     }
                     unread |= e == IoError::Media;
+                    asked.push((source.disk.clone(), source.at));
                 }
             }
         }
-        Err(SpaceError::Device(error))
+    }
+
+    /// The first copy of a part that can be read and that `accept` takes. The copies are tried again as long as others
+    /// than before can be read: one may come up to date, and the next leave, while they are asked in turn.
+    pub(crate) async fn read_any_copy(&self, part: Part, accept: impl Fn(&Buf) -> bool) -> Option<Buf> {
+        for _ in 0..COPY_ROUNDS_MAX {
+            let before = self.readable_copies(part);
+            for copy in 0..self.rt.shape.layout.copies() {
+                if let Ok(b) = self.read_choice(part, copy).await
+                    && accept(&b)
+                {
+                    return Some(b);
+                }
+            }
+            if self.readable_copies(part) == before {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Which attachments of disks hold readable copies of a part, and where.
+    fn readable_copies(&self, part: Part) -> Vec<(*const DiskRt, u64)> {
+        let list = pieces(&self.rt.shape, part.at, part.len);
+        let sources = list.iter().flat_map(|p| self.candidates(part.group, p, None));
+        let mut all: Vec<_> = sources.map(|s| (Rc::as_ptr(&s.disk), s.at)).collect();
+        all.sort_unstable();
+        all
     }
 
     /// One copy of a part, without repair.
@@ -463,14 +497,11 @@ impl Space {
         {
             return Ok(b);
         }
-        for copy in 0..shape.layout.copies() {
-            let Ok(b) = self.read_choice(part, copy).await else { continue };
-            if verify(offset, &b) {
-                let b = b.share();
-                self.write_part(part, &b).await?;
-                self.pool.event(format!("healed block at {offset} of space {}", self.rt.id));
-                return Ok(b.into_buf());
-            }
+        if let Some(b) = self.read_any_copy(part, |b| verify(offset, b)).await {
+            let b = b.share();
+            self.write_part(part, &b).await?;
+            self.pool.event(format!("healed block at {offset} of space {}", self.rt.id));
+            return Ok(b.into_buf());
         }
         self.gathered(offset, verify).ok_or(SpaceError::Unreadable)
     }

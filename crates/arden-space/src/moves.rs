@@ -376,14 +376,7 @@ impl Space {
             let to_at = disk.areas.data_at + u64::from(to.1) * shape.slab_bytes + p.slab_at;
             let (me, disk) = (self.clone(), disk.clone());
             all.push(Box::pin(async move {
-                let mut source = None;
-                for k in 0..copies {
-                    if let Ok(b) = me.read_choice(one, k).await {
-                        source = Some(b);
-                        break;
-                    }
-                }
-                let Some(b) = source else { return Err(SpaceError::Unreadable) };
+                let Some(b) = me.read_any_copy(one, |_| true).await else { return Err(SpaceError::Unreadable) };
                 if disk.write(to_at, b.share(), false).await.is_err() {
                     me.pool.fail_disk(&disk, "write failed").await?;
                     return Err(SpaceError::Offline);

@@ -345,16 +345,13 @@ impl Space {
 
     /// False: no copy of all of it can be read.
     async fn sync_part(&self, part: Part, equalize: bool) -> SpaceResult<bool> {
-        for copy in 0..self.rt.shape.layout.copies() {
-            let Ok(b) = self.read_choice(part, copy).await else { continue };
-            if equalize {
-                self.write_part(part, &b.share()).await?;
-            } else {
-                self.write_stale(part, &b.share()).await?;
-            }
-            return Ok(true);
+        let Some(b) = self.read_any_copy(part, |_| true).await else { return Ok(false) };
+        if equalize {
+            self.write_part(part, &b.share()).await?;
+        } else {
+            self.write_stale(part, &b.share()).await?;
         }
-        Ok(false)
+        Ok(true)
     }
 
     /// Writes the copies of a part that are out of date and whose disks are here, and no other.

@@ -113,7 +113,7 @@ impl Space {
             }
             report.bytes += step.len * all.len() as u64;
             let Some(first) = all.first() else {
-                report.lost += 1;
+                report.lost += u64::from(self.read_any_copy(step, |_| true).await.is_none());
                 continue;
             };
             let same = all.iter().all(|b| b[..] == first[..]);
