@@ -304,13 +304,9 @@ fn open_file(
         Err(OpenError { status, symlink: Some(link) }) => {
             Err(Fail::with_data(status, &symlink_error(&link), request.peer.dialect()))
         }
-        // [MS-SMB2] 3.3.5.9: who is in the way may be back soon. It is asked for here and not before, so that an open that
-        // conflicts with nothing does not have to wait for another client's return.
-        Err(OpenError { status: NtStatus::SHARING_VIOLATION, .. })
-            if request.peer.dialect().is_smb3()
-                && r.name.as_ref().is_ok_and(|n| request.server.is_held_for_reconnect(&tree.share, n)) =>
-        {
-            Err(NtStatus::FILE_NOT_AVAILABLE.into())
+        // The file waits for the client of a persistent open, [MS-SMB2] 3.3.5.9. Older clients do not know the status.
+        Err(OpenError { status: NtStatus::FILE_NOT_AVAILABLE, .. }) if !request.peer.dialect().is_smb3() => {
+            Err(NtStatus::SHARING_VIOLATION.into())
         }
         Err(e) => Err(e.status.into()),
     }
@@ -341,7 +337,9 @@ fn finish(
     let granted = durable::grant(request, tree, &asked.wanted, &opened);
     let mut state = OpenState::new(request.session, tree.id, request.header.channel_sequence());
     state.durability = granted;
-    state.replay_eligible = asked.wanted.create_guid().is_some() && !opened.stat.directory;
+    // [MS-SMB2] 3.3.5.9.10: directories where they persist.
+    let replayable = !opened.stat.directory || matches!(granted, Durability::Persistent { .. });
+    state.replay_eligible = asked.wanted.create_guid().is_some() && replayable;
     let lease_key = match opened.cache {
         CacheGrant::Lease { key, .. } => Some(key),
         CacheGrant::Oplock(_) => None,

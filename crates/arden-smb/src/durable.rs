@@ -86,13 +86,11 @@ pub(crate) fn create_mark(request: &Request<'_>, tree: &Tree, wanted: &Wanted) -
 /// What a fresh open gets. Persistence needs nothing cached.
 pub(crate) fn grant(request: &Request<'_>, tree: &Tree, wanted: &Wanted, opened: &Opened) -> Durability {
     let limits = &request.server.config.limits;
-    if opened.stat.directory && opened.open.stream().is_none() {
-        return Durability::None;
-    }
     // What is kept of a persistent open leads to the present.
     let lasts = !opened.open.fs().is_read_only();
     let persistent = lasts && matches!(wanted, Wanted::V2(v2) if may_persist(request, tree, v2.persistent));
-    if !persistent && !caches_handle(opened.cache) {
+    // Directories are not durable, [MS-SMB2] 3.3.5.9.6 and 3.3.5.9.10, but where they can persist they do, as files.
+    if !persistent && (opened.open.is_directory() || !caches_handle(opened.cache)) {
         return Durability::None;
     }
     match wanted {
@@ -191,6 +189,9 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
             return false;
         }
         state.session = Some(Arc::downgrade(request.session));
+        if let (Durability::Persistent { .. }, Some(file)) = (state.durability, open.file()) {
+            file.fs().set_owner_absent(file, false);
+        }
         state.tree_id = tree.id;
         state.expires = None;
         state.channel_sequence = request.header.channel_sequence();

@@ -336,14 +336,6 @@ impl Server {
         put(open, changes);
     }
 
-    /// Is there a persistent open of this name that waits for its client?
-    pub(crate) fn is_held_for_reconnect(&self, share: &Share, name: &str) -> bool {
-        let name = name.to_lowercase();
-        let waits = |o: &&Arc<SmbOpen>| o.share.name == share.name && o.state.lock().session.is_none();
-        let opens: Vec<_> = self.persistence().opens.values().filter(waits).cloned().collect();
-        opens.iter().any(|o| is_named(o, &name))
-    }
-
     /// Persistent opens of this server, for administration and tests.
     pub fn persistent_opens(&self) -> usize {
         self.persistence().opens.len()

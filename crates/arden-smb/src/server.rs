@@ -323,6 +323,9 @@ impl Server {
         };
         if keep {
             state.session = None;
+            if matches!(state.durability, Durability::Persistent { .. }) {
+                file.fs().set_owner_absent(file, true);
+            }
             state.expires = state.durability.timeout().map(|t| now + t);
         }
         keep

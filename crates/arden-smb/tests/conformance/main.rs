@@ -4,6 +4,7 @@
 #[path = "../client/mod.rs"]
 mod client;
 
+mod absent_owner;
 mod app_instance;
 mod channels;
 mod compounds;
@@ -27,6 +28,7 @@ mod open_rules;
 mod oplocks;
 mod persistent;
 mod persistent_breaks;
+mod persistent_directories;
 mod persistent_random;
 mod pipes;
 mod quotas;

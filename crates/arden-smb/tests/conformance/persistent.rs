@@ -54,9 +54,12 @@ fn persistence_needs_nothing_cached_but_a_file_on_the_right_share() {
         assert_eq!(flags_of(&c.open(how.persistent(GUID + i as u128, 0))), Some(2), "{i}");
     }
     assert_eq!(flags_of(&c.open(want("e").oplock(oplock::BATCH).durable_v2(GUID + 8, 0))), Some(0), "not asked for");
-    assert_eq!(flags_of(&c.open(want("dir").directory().persistent(GUID + 9, 0))), None);
-    assert_eq!(lab.server.persistent_opens(), 4);
+    assert_eq!(flags_of(&c.open(want("dir").directory().persistent(GUID + 9, 0))), Some(2));
+    let durable = want("dir2").directory().lease(9, "RH").durable_v2(GUID + 11, 0);
+    assert_eq!(flags_of(&c.open(durable)), None, "directories are not durable");
+    assert_eq!(lab.server.persistent_opens(), 5);
     let mut c = lab.client();
+    assert_eq!(flags_of(&c.open(want("dir").directory().lease(10, "RH").persistent(GUID + 12, 0))), None);
     assert_eq!(flags_of(&c.open(want("f").oplock(oplock::BATCH).persistent(GUID + 10, 0))), Some(0));
 }
 
@@ -253,12 +256,13 @@ fn locks_and_their_sequences_are_kept() {
     c.disconnect();
     lab.crash();
     let mut other = lab.ca_client();
+    assert_eq!(other.fails(how()), NtStatus::FILE_NOT_AVAILABLE);
+    let mut c = lab.ca_again(c.guid);
+    let back = c.open(how().reconnect_persistent(f.id, GUID));
     let g = other.open(how());
     let taken = |c: &mut Client, at: u64| c.status(&lock(g.id, 0, &[(at, 1, EXCLUSIVE)])) != NtStatus::SUCCESS;
     assert_eq!([0, 20, 40, 60].map(|at| taken(&mut other, at)), [true, false, true, true]);
     assert_eq!(other.try_write(g.id, 5, b"x"), Err(NtStatus::FILE_LOCK_CONFLICT));
-    let mut c = lab.ca_again(c.guid);
-    let back = c.open(how().reconnect_persistent(f.id, GUID));
     // What was answered is not done twice; what was not is.
     c.call(&lock(back.id, sequence(1, 1), &[(0, 10, EXCLUSIVE)])).ok();
     assert_eq!(c.status(&lock(back.id, sequence(1, 2), &[(0, 10, EXCLUSIVE)])), NtStatus::LOCK_NOT_GRANTED);

@@ -103,12 +103,23 @@ impl World {
             self.lab.crash();
         }
         assert_eq!(self.lab.server.persistent_opens(), self.handles.len());
-        self.probe();
+        let mut stranger = self.lab.ca_client();
+        for file in 0..FILES {
+            let held = self.handles.iter().any(|h| h.file == file);
+            match stranger.try_open(&how(file, None)) {
+                Ok(f) => {
+                    assert!(!held, "f{file} waits for its owner");
+                    stranger.close(f.id);
+                }
+                Err(status) => assert_eq!((status, held), (NtStatus::FILE_NOT_AVAILABLE, true), "f{file}"),
+            }
+        }
         self.clients = self.guids.iter().map(|g| self.lab.ca_again(*g)).collect();
         for h in &self.handles {
             let again = how(h.file, h.lease).reconnect_persistent(h.id, h.guid);
             assert_eq!(self.clients[h.client].open(again).id, h.id);
         }
+        self.probe();
     }
 
     /// A stranger finds exactly the locks of the model.

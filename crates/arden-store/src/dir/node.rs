@@ -300,7 +300,7 @@ impl Node for DirNode {
     }
 
     fn create_mark(&self) -> Result<Option<u128>> {
-        if self.inode.kind != Kind::File {
+        if !matches!(self.inode.kind, Kind::File | Kind::Directory) {
             return Ok(None);
         }
         let value = sys::get_xattr(self.reading()?, CREATE_MARK, 64).map_err(sys::status)?;

@@ -124,6 +124,10 @@ impl Fs {
         self.check_may_delete(open, how)?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
+        if how.posix && inner.has_absent_owner(Some(open.id)) {
+            // Its name would be gone before its owner is back.
+            return Err(NtStatus::FILE_NOT_AVAILABLE);
+        }
         let by = open.actor();
         let clock = self.table.clock(now);
         let wait = match inner.is_main(open.stream_no) {

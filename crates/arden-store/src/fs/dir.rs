@@ -106,6 +106,10 @@ impl Fs {
             // The first call's buffer is the one that changes gather in from then on.
             let buffer_max = self.table.limits().notify_buffer_bytes_max.min(max_bytes);
             let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max));
+            if open.restored {
+                // Whoever watched before the restart is told that it missed something.
+                watch.overflow(&mut Vec::new());
+            }
             self.watches.add(&open.node.path(), watch.clone());
             match self.store.watch_directory(&*open.node, recursive) {
                 Ok(guard) => drop(watch.outside.set(guard)),

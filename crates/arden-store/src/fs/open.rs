@@ -145,6 +145,7 @@ impl Fs {
             cache: r.cache,
             existed: true,
             root: self.identity(),
+            changed_at: if stat.directory && !stream { stat.change.0 } else { 0 },
             now: r.now,
         };
         let (cache, open) = match self.table.admit(&admission)? {
@@ -282,6 +283,7 @@ impl Fs {
             cache: r.cache,
             existed: false,
             root: self.identity(),
+            changed_at: if directory { node.stat()?.change.0 } else { 0 },
             now: r.now,
         };
         let (cache, open) = match self.table.admit(&admission)? {
@@ -317,7 +319,7 @@ impl Fs {
         let allocation = r.allocation.filter(|s| *s > 0 && !directory && r.path.stream.is_none());
         let new = NewFile { directory, attributes, security: Some(&sd), eas: r.eas, allocation };
         let node = parent.create_child(name, &new)?;
-        if let Some(mark) = r.mark.filter(|_| !directory) {
+        if let Some(mark) = r.mark {
             node.set_create_mark(mark.id)?;
         }
         Ok(node)
@@ -386,6 +388,7 @@ impl Fs {
             times: Mutex::new(HeldTimes::default()),
             listing: Mutex::new(None),
             watch: OnceLock::new(),
+            restored: false,
         })
     }
 

@@ -123,6 +123,9 @@ impl Fs {
         if let Some(file) = self.table.find(existing.id()) {
             let mut inner = file.lock();
             inner.check_not_deleted(None)?;
+            if inner.has_absent_owner(None) && how.posix {
+                return Err(NtStatus::FILE_NOT_AVAILABLE);
+            }
             if inner.open_count() > 0 && !how.posix {
                 let wait = self.break_all_handles(&file, inner, now)?;
                 return if wait.is_some() { Ok(wait) } else { Err(NtStatus::ACCESS_DENIED) };

@@ -12,9 +12,9 @@ use std::{
 use arden_wire::NtStatus;
 use parking_lot::Mutex;
 
-use super::{Fs, LockRange, Open};
+use super::{Fs, LockRange, Open, lease_state};
 use crate::{
-    handles::{KeptCache, KeptLease, KeptOpen},
+    handles::{KeptBreak, KeptCache, KeptLease, KeptOpen},
     name::{NtPath, PathWants},
     store::{Lookup, NodeRef, Result},
     table::{HeldTimes, Restored, effects::Effects},
@@ -36,11 +36,12 @@ impl Fs {
         let kept = r.open;
         let node = self.find_kept(kept)?;
         let who = Arc::new(kept.who.clone());
+        let lease = self.restored_lease(&node, r.lease)?;
         let entered = self.table.restore(&Restored {
             node: &node,
             who: &who,
             open: kept,
-            lease: r.lease,
+            lease: lease.as_ref(),
             locks: r.locks,
             root: self.identity(),
             now: r.now,
@@ -71,7 +72,30 @@ impl Fs {
             times: Mutex::new(HeldTimes::default()),
             listing: Mutex::new(None),
             watch: OnceLock::new(),
+            restored: true,
         }))
+    }
+
+    /// The lease as it was kept. That of a directory which changed meanwhile, or whose change came before its break was
+    /// kept, breaks to nothing: the client is told when it is back.
+    fn restored_lease(&self, node: &NodeRef, kept: Option<&KeptLease>) -> Result<Option<KeptLease>> {
+        let Some(lease) = kept else { return Ok(None) };
+        let directory = node.is_directory() && node.stream().is_none();
+        if !directory || lease.state == 0 || node.stat()?.change.0 == lease.changed_at {
+            return Ok(Some(*lease));
+        }
+        let mut lease = *lease;
+        if lease.breaking.is_none() {
+            lease.epoch = lease.epoch.wrapping_add(1);
+        }
+        if lease.state == lease_state::READ {
+            // Such a break wants no answer: the reconnect says what is left.
+            lease.state = 0;
+        } else {
+            let offered = lease.breaking.map_or(0, |b| b.offered);
+            lease.breaking = Some(KeptBreak { offered, required: 0 });
+        }
+        Ok(Some(lease))
     }
 
     /// Where it stood; or, when local processes renamed it, in the same directory, or wherever the store finds its id.
@@ -152,7 +176,13 @@ impl Fs {
             version: kept.version,
             parent_key: kept.parent_key,
             breaking: kept.breaking,
+            changed_at: kept.changed_at,
         })
+    }
+
+    /// The client of a persistent open lost its connection (`absent`), or is back.
+    pub fn set_owner_absent(&self, open: &Arc<Open>, absent: bool) {
+        open.file.lock().set_owner_absent(open.stream_no, open.id, absent);
     }
 
     /// The open outlives its client's connection, and the server: its holder has longer to answer breaks.

@@ -10,7 +10,10 @@ use arden_wire::{
 
 use crate::fs::{ClientId, OpenId};
 
+/// Of what is kept of an open.
 const VERSION: u8 = 1;
+/// Of what is kept of a lease. Version 2 added the directory's change time; version 1 is still read.
+const LEASE_VERSION: u8 = 2;
 
 /// A break that its holder has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,9 @@ pub struct KeptLease {
     pub version: u8,
     pub parent_key: Option<u128>,
     pub breaking: Option<KeptBreak>,
+    /// Of a directory's lease, 0 of others: the directory's change time (FILETIME) when the state was last raised. A
+    /// directory with another one was changed by somebody whose break was not kept.
+    pub changed_at: u64,
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -180,7 +186,7 @@ impl KeptOpen {
 impl KeptLease {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(80);
-        out.put_u8(VERSION);
+        out.put_u8(LEASE_VERSION);
         out.put_u128(self.client.0);
         out.put_u128(self.key);
         out.put_u32(self.state);
@@ -188,12 +194,16 @@ impl KeptLease {
         out.put_u8(self.version);
         put_option(&mut out, self.parent_key);
         put_break(&mut out, self.breaking);
+        out.put_u64(self.changed_at);
         out
     }
 
     pub fn parse(bytes: &[u8]) -> Result<KeptLease, Malformed> {
         let r = &mut Reader::new(bytes);
-        version(r)?;
+        let version = r.u8()?;
+        if !(1..=LEASE_VERSION).contains(&version) {
+            return Err(Malformed("version of a kept lease"));
+        }
         Ok(KeptLease {
             client: ClientId(r.u128()?),
             key: r.u128()?,
@@ -202,6 +212,7 @@ impl KeptLease {
             version: r.u8()?,
             parent_key: option(r)?,
             breaking: kept_break(r)?,
+            changed_at: if version < 2 { 0 } else { r.u64()? },
         })
     }
 }
@@ -245,8 +256,13 @@ mod tests {
             version: 2,
             parent_key: None,
             breaking: Some(KeptBreak { offered: 3, required: 1 }),
+            changed_at: 17,
         };
         assert_eq!(KeptLease::parse(&lease.encode()).unwrap(), lease);
+        let mut first = lease.encode();
+        first[0] = 1;
+        first.truncate(first.len() - 8);
+        assert_eq!(KeptLease::parse(&first).unwrap(), KeptLease { changed_at: 0, ..lease }, "version 1");
         assert!(KeptLease::parse(&lease.encode()[..20]).is_err());
     }
 }

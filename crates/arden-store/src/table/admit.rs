@@ -12,7 +12,7 @@ use super::{
     LeaseHome, OpenTable, WaitPlace,
     cache::{Conflict, GrantContext, LeaseId},
     effects::Effects,
-    file::{FileInner, FileState, OpenEntry, PendingDelete, Removal},
+    file::{FileInner, FileState, Newcomer, OpenEntry, PendingDelete, Removal},
     open::Open,
     share::is_stat_open,
 };
@@ -36,6 +36,8 @@ pub(crate) struct Admission<'a> {
     pub cache: CacheRequest,
     pub existed: bool,
     pub root: usize,
+    /// Of a directory: its change time, read before it is admitted.
+    pub changed_at: u64,
     pub now: Instant,
 }
 
@@ -103,6 +105,9 @@ impl OpenTable {
         if let Some(id) = lease {
             self.check_lease_home(id, file, inner.stream(stream).no)?;
         }
+        if inner.is_kept_for_absent(&Newcomer { stream, access: a.effective, overwrite: a.overwrite, lease }) {
+            return Err(NtStatus::FILE_NOT_AVAILABLE);
+        }
         let stat_open = is_stat_open(a.effective);
         let sharing_violation = inner.sharing_violation(stream, a.effective, a.share);
         if !stat_open {
@@ -135,6 +140,7 @@ impl OpenTable {
             existed: a.existed,
             other_real_opens: s.real_opens,
             has_locks: !s.locks.is_empty() && !a.overwrite,
+            changed_at: a.changed_at,
         };
         let cache = s.caches.grant(&a.cache, &cx);
         if new_lease && let Some(l) = lease {
@@ -153,6 +159,7 @@ impl OpenTable {
             access: a.granted,
             share: a.share,
             root: a.root,
+            owner_absent: false,
         };
         inner.add_open(stream, entry);
         Ok(Admitted::In(Entered { id, file: file.clone(), stream_no, lease, cache }))

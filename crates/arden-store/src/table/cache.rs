@@ -54,6 +54,8 @@ pub(crate) struct Kept {
     pub version: u8,
     pub parent_key: Option<u128>,
     pub breaking: Option<KeptBreak>,
+    /// Of a directory's lease, 0 of others: the directory's change time when the state was last raised.
+    pub changed_at: u64,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,8 @@ struct Grant {
     real_opens: u32,
     /// The holder may be away and come back: it has longer to answer a break.
     patient: bool,
+    /// As `Kept::changed_at`.
+    changed_at: u64,
 }
 
 /// Who does something that may break others' caching.
@@ -102,6 +106,8 @@ pub(crate) struct GrantContext {
     /// Opens of the stream that are more than stat opens, this one not counted.
     pub other_real_opens: u32,
     pub has_locks: bool,
+    /// Of a directory: its change time, read before the open entered the table.
+    pub changed_at: u64,
 }
 
 #[derive(Debug)]
@@ -335,6 +341,7 @@ impl Caches {
             opens: vec![cx.open],
             real_opens: 1,
             patient: false,
+            changed_at: 0,
         });
         level
     }
@@ -368,6 +375,7 @@ impl Caches {
                 opens: Vec::with_capacity(1),
                 real_opens: 0,
                 patient: false,
+                changed_at: cx.changed_at,
             });
             self.grants.len() - 1
         });
@@ -378,6 +386,7 @@ impl Caches {
         if g.breaking.is_none() && g.state & wanted == g.state && granted != g.state && granted == wanted {
             g.state = granted;
             g.epoch = g.epoch.wrapping_add(1);
+            g.changed_at = cx.changed_at;
         }
         g.opens.push(cx.open);
         g.real_opens += u32::from(cx.real);
@@ -484,6 +493,7 @@ impl Caches {
             version: g.version,
             parent_key: g.parent_key,
             breaking: g.breaking.map(|b| KeptBreak { offered: b.offered, required: b.required }),
+            changed_at: g.changed_at,
         })
     }
 
@@ -515,6 +525,7 @@ impl Caches {
             opens: vec![open],
             real_opens: real,
             patient: true,
+            changed_at: kept.changed_at,
         });
     }
 

@@ -91,6 +91,7 @@ impl World {
             existed: !self.opens.is_empty(),
             other_real_opens: self.opens.iter().filter(|o| !is_stat_open(o.2)).count() as u32,
             has_locks: false,
+            changed_at: 0,
         };
         let request = match a.lease {
             Some((key, s)) => {

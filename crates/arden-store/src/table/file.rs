@@ -7,19 +7,22 @@ use std::sync::{
 };
 
 use arden_auth::Token;
-use arden_wire::NtStatus;
+use arden_wire::{
+    NtStatus,
+    access::{DELETE, FILE_READ_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE},
+};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     cache::{Actor, Caches, Clock, LeaseId},
     effects::Effects,
     locks::LockSet,
-    share::{ShareCounts, is_stat_open},
+    share::{SHARED_ACCESS, ShareCounts, is_stat_open},
     valid::ValidData,
     write_time::WriteTime,
 };
 use crate::{
-    fs::{ClientId, OpenId, WaitId},
+    fs::{ClientId, OpenId, WaitId, lease_state},
     name::eq_fold,
     store::{FileId, NodeRef, Result},
 };
@@ -50,6 +53,8 @@ pub(crate) struct FileInner {
     pub unlinked: bool,
     /// Calls that wait for a break to end.
     pub waiters: Vec<WaitId>,
+    /// Opens whose `owner_absent` is set: while 0, nobody has to look.
+    absent_owners: u32,
     pub write_time: WriteTime,
 }
 
@@ -77,6 +82,20 @@ pub(crate) struct StreamState {
     pub delete: Option<NodeRef>,
 }
 
+/// Rights that neither show nor change what a file holds.
+const HARMLESS_ACCESS: u32 = FILE_READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
+
+impl StreamState {
+    /// Whether this is the stream of that name, in any case.
+    fn is_named(&self, name: Option<&str>) -> bool {
+        match (self.name.as_deref(), name) {
+            (None, None) => true,
+            (Some(a), Some(b)) => eq_fold(a, b),
+            _ => false,
+        }
+    }
+}
+
 impl Default for Caches {
     fn default() -> Caches {
         Caches::new()
@@ -93,6 +112,17 @@ pub(crate) struct OpenEntry {
     pub share: u32,
     /// `Fs::identity` of the root it was opened through.
     pub root: usize,
+    /// It is persistent, and its client has lost its connection and not come back.
+    pub owner_absent: bool,
+}
+
+/// An open that is asked for, as far as opens with absent owners care.
+pub(crate) struct Newcomer<'a> {
+    pub stream: Option<&'a str>,
+    /// With what the open does while opening: an overwrite writes.
+    pub access: u32,
+    pub overwrite: bool,
+    pub lease: Option<LeaseId>,
 }
 
 /// What a closed open leaves to do outside the lock.
@@ -245,6 +275,8 @@ impl FileInner {
         let s = self.stream(stream);
         s.shares.add(entry.access, entry.share);
         s.real_opens += u32::from(!is_stat_open(entry.access));
+        self.absent_owners += u32::from(entry.owner_absent);
+        let s = self.stream(stream);
         let at = s.opens.partition_point(|o| o.id < entry.id);
         s.opens.insert(at, entry);
     }
@@ -255,7 +287,44 @@ impl FileInner {
         let entry = s.opens.remove(at);
         s.shares.remove(entry.access, entry.share);
         s.real_opens -= u32::from(!is_stat_open(entry.access));
+        self.absent_owners -= u32::from(entry.owner_absent);
         Some(entry)
+    }
+
+    /// The client of a persistent open lost its connection, or is back.
+    pub fn set_owner_absent(&mut self, stream_no: u32, id: OpenId, absent: bool) {
+        let opens = &mut self.at(stream_no).opens;
+        let Ok(at) = opens.binary_search_by_key(&id, |o| o.id) else { return };
+        if std::mem::replace(&mut opens[at].owner_absent, absent) != absent {
+            self.absent_owners = if absent { self.absent_owners + 1 } else { self.absent_owners - 1 };
+        }
+    }
+
+    /// Whether an open other than `but` is persistent and has an absent owner. Stat opens do not count.
+    pub fn has_absent_owner(&self, but: Option<OpenId>) -> bool {
+        let guards = |o: &OpenEntry| o.owner_absent && Some(o.id) != but && o.access & SHARED_ACCESS != 0;
+        self.absent_owners > 0 && self.streams().any(|s| s.opens.iter().any(guards))
+    }
+
+    /// Whether an open is refused because the file is kept as it is for absent owners of persistent opens, [MS-SMB2] 3.3.5.9
+    /// and its note 301. An owner whose lease or oplock has handle caching is not protected by that but by its break, which
+    /// waits for it; where the stream has byte-range locks only if it has write caching too. Nobody is protected against its
+    /// own lease, nor against opens that read attributes; and opens that cannot read, write or delete protect nothing.
+    pub fn is_kept_for_absent(&self, new: &Newcomer<'_>) -> bool {
+        if self.absent_owners == 0 || new.access & !HARMLESS_ACCESS == 0 {
+            return false;
+        }
+        // Who deletes or overwrites a file does so to all of its streams.
+        let whole = new.stream.is_none() && (new.overwrite || new.access & DELETE != 0);
+        self.streams().filter(|s| whole || s.is_named(new.stream)).any(|s| {
+            let caching = lease_state::HANDLE | if s.locks.is_empty() { 0 } else { lease_state::WRITE };
+            s.opens.iter().any(|o| {
+                o.owner_absent
+                    && o.access & SHARED_ACCESS != 0
+                    && !(o.lease.is_some() && o.lease == new.lease)
+                    && s.caches.kept(o.id, o.lease).is_none_or(|k| k.state & caching != caching)
+            })
+        })
     }
 
     /// Takes streams without opens out again.

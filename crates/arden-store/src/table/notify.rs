@@ -118,7 +118,8 @@ impl Watch {
         s.deliver(woken);
     }
 
-    fn overflow(&self, woken: &mut Vec<WaitId>) {
+    /// Changes were lost: the next query says so.
+    pub fn overflow(&self, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
         s.lose();
         s.deliver(woken);

@@ -49,6 +49,8 @@ pub struct Open {
     pub(crate) times: Mutex<HeldTimes>,
     pub(crate) listing: Mutex<Option<Listing>>,
     pub(crate) watch: OnceLock<Arc<Watch>>,
+    /// It was kept over a restart: what its watch and its listing knew is lost.
+    pub(crate) restored: bool,
 }
 
 /// Times that operations through this open leave alone: the client set them, or said so with -1.

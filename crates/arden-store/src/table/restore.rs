@@ -65,8 +65,12 @@ impl OpenTable {
         let s = inner.stream(stream);
         let stream_no = s.no;
         if let Some(id) = lease {
+            let directory = r.node.is_directory() && stream.is_none();
             let mut homes = self.lease_shard(&id).lock();
-            let home = homes.entry(id).or_insert_with(|| LeaseHome { file: file.clone(), stream_no });
+            let home = homes.entry(id).or_insert_with(|| {
+                self.directory_leases.fetch_add(usize::from(directory), Ordering::Release);
+                LeaseHome { file: file.clone(), stream_no }
+            });
             if !Arc::ptr_eq(&home.file, file) || home.stream_no != stream_no {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
             }
@@ -93,6 +97,7 @@ impl OpenTable {
             access: r.open.granted,
             share: r.open.share,
             root: r.root,
+            owner_absent: true,
         };
         inner.add_open(stream, entry);
         if let Some(posix) = r.open.delete_pending {
@@ -119,19 +124,20 @@ impl OpenTable {
 fn kept_cache(r: &Restored<'_>) -> (Option<LeaseId>, Option<Kept>) {
     match r.open.cache {
         KeptCache::Oplock { state, breaking } => {
-            (None, Some(Kept { state, epoch: 0, version: 0, parent_key: None, breaking }))
+            (None, Some(Kept { state, epoch: 0, version: 0, parent_key: None, breaking, changed_at: 0 }))
         }
         KeptCache::Lease { key } => {
             let id = LeaseId { client: r.open.client, key };
             // Without its record nothing is known to be cached, and the key is still the open's.
             let kept = r.lease.map_or(
-                Kept { state: 0, epoch: 0, version: 2, parent_key: r.open.parent_key, breaking: None },
+                Kept { state: 0, epoch: 0, version: 2, parent_key: r.open.parent_key, breaking: None, changed_at: 0 },
                 |l| Kept {
                     state: l.state,
                     epoch: l.epoch,
                     version: l.version,
                     parent_key: l.parent_key,
                     breaking: l.breaking,
+                    changed_at: l.changed_at,
                 },
             );
             (Some(id), Some(kept))
