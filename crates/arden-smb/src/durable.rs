@@ -170,15 +170,21 @@ pub(crate) fn reconnect(
     if !attach(request, tree, &open) {
         return Err(not_found());
     }
-    if let (true, Some(lease)) = (persistent, asked.lease) {
-        file.fs().catch_up(&file, lease.epoch);
-        request.server.keep_lease(ClientId(open.client_guid), lease.key);
-    }
     if persistent {
-        request.server.tell_break_later(&open);
+        resume_lease(request, &open, asked);
     }
     tracing::info!(share = %open.share.name, file = %open.name, client = %request.peer.address, persistent, "durable handle reclaimed");
     Ok(Some(open))
+}
+
+/// The client of a persistent open is back: its lease goes on, and it is told of a break that began while it was away,
+/// [MS-SMB2] 3.3.4.7. Owed by everything that takes an absent open up.
+fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked<'_>) {
+    if let (Some(file), Some(lease)) = (open.file(), asked.lease) {
+        file.fs().catch_up(file, lease.epoch);
+        request.server.keep_lease(ClientId(open.client_guid), lease.key);
+    }
+    request.server.tell_break_later(open);
 }
 
 /// A disconnected open belongs to this session from now on. False: another has it already.
@@ -300,5 +306,9 @@ fn replayed_persistent(
         return Err(CONTEXT_MISMATCH.into());
     }
     wait_for_disconnect(request, open)?;
-    if attach(request, tree, open) { Ok(()) } else { Err(NtStatus::FILE_NOT_AVAILABLE.into()) }
+    if !attach(request, tree, open) {
+        return Err(NtStatus::FILE_NOT_AVAILABLE.into());
+    }
+    resume_lease(request, open, asked);
+    Ok(())
 }

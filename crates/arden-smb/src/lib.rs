@@ -17,7 +17,6 @@ mod dispatch;
 mod durable;
 mod ioctl;
 mod locks;
-mod logons;
 mod mac;
 pub mod metrics;
 pub mod model;

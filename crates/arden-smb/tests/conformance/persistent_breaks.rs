@@ -49,6 +49,31 @@ fn a_lease_break_is_told_when_the_client_is_back() {
     is_told_when_it_is_back(true);
 }
 
+/// The answer to the create was lost: the client repeats it instead of reconnecting, [MS-SMB2] 3.3.5.9.10.
+#[test]
+fn a_break_is_told_to_a_client_that_repeats_its_create() {
+    for crash in [false, true] {
+        for leased in [false, true] {
+            let how = || if leased { under_lease() } else { want("file").oplock(oplock::BATCH) };
+            let mut lab = Lab::new();
+            let (guid, id) = lost(&mut lab, how(), crash);
+            let mut other = lab.ca_client();
+            let waiting = other.starts(want("file"));
+            let mut c = lab.ca_again(guid);
+            let f = c.open(how().persistent(GUID, 0).replayed());
+            assert_eq!(f.id, id, "crash {crash}, leased {leased}");
+            if leased {
+                assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true));
+                c.call(&lease_ack(1, "RH")).ok();
+            } else {
+                assert_eq!(c.oplock_break(), (id, oplock::LEVEL_II));
+                c.call(&oplock_ack(id, oplock::LEVEL_II)).ok();
+            }
+            other.opened(waiting);
+        }
+    }
+}
+
 #[test]
 fn an_oplock_break_is_told_when_the_client_is_back() {
     let mut lab = Lab::new();
