@@ -44,7 +44,8 @@ reports: ## docs/reports anew, on a machine that does nothing else; ARGS="--quic
 	@scripts/packages test
 	tests/bench/reports $(ARGS)
 
-sim: ## Storage under simulated faults, seed after seed
+sim: ## Storage, and the whole server, under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --pool --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --volume --seeds $(SEEDS)
+	cargo run --release -p arden-sim -- --server --seeds $(SEEDS)

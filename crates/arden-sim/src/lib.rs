@@ -41,9 +41,11 @@
 mod client;
 pub mod oracle;
 pub mod run;
+pub mod server;
 pub mod trace;
 mod trouble;
 pub mod volume;
 
 pub use run::{Failure, Profile, Stats, run_pool_seed, run_seed};
+pub use server::run_server_seed;
 pub use volume::run_volume_seed;

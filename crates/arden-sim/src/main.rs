@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use arden_sim::{Stats, run_pool_seed, run_seed, run_volume_seed};
+use arden_sim::{Stats, run_pool_seed, run_seed, run_server_seed, run_volume_seed};
 use arden_space::Layout;
 
 #[derive(Default)]
@@ -16,13 +16,14 @@ struct Args {
     layout: Option<Layout>,
     pool: bool,
     volume: bool,
+    server: bool,
     verbose: bool,
     keep_going: bool,
 }
 
 fn usage() -> ! {
     eprintln!(
-        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume] [--verbose] [--keep-going]"
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --server] [--verbose] [--keep-going]"
     );
     std::process::exit(2)
 }
@@ -40,6 +41,7 @@ fn parse() -> Args {
             "--layout" => a.layout = it.next().and_then(|v| Layout::parse(&v)).or_else(|| usage()),
             "--pool" => a.pool = true,
             "--volume" => a.volume = true,
+            "--server" => a.server = true,
             "--verbose" => a.verbose = true,
             "--keep-going" => a.keep_going = true,
             _ => usage(),
@@ -50,6 +52,7 @@ fn parse() -> Args {
 
 fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
     let run = || match (a.volume, a.pool) {
+        _ if a.server => run_server_seed(seed, a.verbose),
         (true, _) => run_volume_seed(seed, a.layout, a.verbose),
         (false, true) => run_pool_seed(seed, a.verbose),
         (false, false) => run_seed(seed, a.layout, a.verbose),
@@ -69,7 +72,11 @@ fn main() {
     if a.verbose {
         arden_sim::trace::print();
     }
-    let mut kind = if a.volume { " --volume".to_string() } else { String::new() };
+    let mut kind = match (a.volume, a.server) {
+        (true, _) => " --volume".to_string(),
+        (_, true) => " --server".to_string(),
+        _ => String::new(),
+    };
     match a.layout {
         Some(l) => kind += &format!(" --layout {}", l.name()),
         None if a.pool => kind += " --pool",

@@ -12,7 +12,7 @@ mod history;
 mod model;
 #[path = "../../../arden-volume/tests/crash/ops.rs"]
 mod ops;
-mod under;
+pub(crate) mod under;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 

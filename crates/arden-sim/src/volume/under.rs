@@ -60,6 +60,15 @@ impl OnSpace {
         });
     }
 
+    /// Power is lost now: nothing is read or written any more.
+    pub fn die_now() {
+        LIFE.with(|l| {
+            if let Some(life) = l.borrow_mut().as_mut() {
+                life.dead = true;
+            }
+        });
+    }
+
     pub fn is_dead() -> bool {
         LIFE.with(|l| l.borrow().as_ref().is_none_or(|life| life.dead))
     }

@@ -72,6 +72,8 @@ pub struct Client {
     pub strict: bool,
     nonce: u64,
     pub(super) offset: Arc<Mutex<Duration>>,
+    /// Time begins here and passes only by `offset`, instead of running.
+    pub epoch: Option<Instant>,
     /// Everything that was sent in the clear, for corpora.
     pub sent: Vec<Vec<u8>>,
 }
@@ -102,12 +104,13 @@ impl Client {
             strict: true,
             nonce: 1,
             offset,
+            epoch: None,
             sent: Vec::new(),
         }
     }
 
     pub fn now(&self) -> Instant {
-        Instant::now() + *self.offset.lock()
+        self.epoch.unwrap_or_else(Instant::now) + *self.offset.lock()
     }
 
     /// The header of a request; takes message ids.
@@ -206,16 +209,12 @@ impl Client {
         let time = Time { now: self.now(), wall };
         let Some(connection) = &mut self.connection else { return };
         let mut out = Vec::new();
-        self.delayed = Duration::ZERO;
         let verdict = connection.handle_message(&mut message, time, &mut out);
         self.take_frames(&out);
         match verdict {
             Verdict::Go => {}
             Verdict::Job(job) => job.run(),
-            Verdict::Delay { delay, answer } => {
-                self.delayed = delay;
-                self.take_frames(&answer);
-            }
+            Verdict::Delay(delay) => self.delayed = delay,
             Verdict::Close(reason) => self.end(reason),
         }
         self.pump();
