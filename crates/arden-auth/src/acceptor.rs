@@ -3,7 +3,7 @@
 
 use crate::{
     crypto::equal_constant_time,
-    ntlm_server::{NtlmServer, NtlmStep},
+    ntlm_server::{NtlmServer, NtlmStep, account_part},
     token::Token,
     users::UserDb,
 };
@@ -41,23 +41,11 @@ impl ServerIdentity {
 }
 
 /// What is let in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct AuthPolicy {
     pub allow_anonymous: bool,
-    /// Clients' clocks may be off by this much, [MS-NLMP] 3.1.1.1 MaxLifetime; `None` does not look.
-    pub clock_skew_max: Option<Duration>,
     /// Users without a password may log on.
     pub allow_empty_passwords: bool,
-}
-
-impl Default for AuthPolicy {
-    fn default() -> AuthPolicy {
-        AuthPolicy {
-            allow_anonymous: false,
-            clock_skew_max: Some(Duration::from_secs(36 * 3600)),
-            allow_empty_passwords: false,
-        }
-    }
 }
 
 /// A finished logon.
@@ -70,6 +58,9 @@ pub struct Logon {
     pub guest: bool,
     /// What the client calls itself; for people only, a client may say anything.
     pub workstation: String,
+    /// How far the time in the client's response is from the server's. For logs only: the response proves by the server's
+    /// challenge that it is fresh, so MaxLifetime of [MS-NLMP] 3.1.1.1 would refuse clients without a clock for nothing.
+    pub clock_skew: Duration,
 }
 
 impl std::fmt::Debug for Logon {
@@ -101,6 +92,11 @@ impl Mechanism {
     fn verify_mic(&self, message: &[u8], mic: &[u8]) -> bool {
         match self {
             Mechanism::Ntlm(m) => m.verify_mic(message, mic),
+        }
+    }
+    fn token_now(&self) -> Result<Arc<Token>, NtStatus> {
+        match self {
+            Mechanism::Ntlm(m) => m.token_now(),
         }
     }
     fn own_mic(&self, message: &[u8]) -> Option<[u8; 16]> {
@@ -149,10 +145,23 @@ impl Acceptor {
         NegTokenInit::encode_hint(&[oid::NTLMSSP])
     }
 
-    /// The user that the client wants to be, once it has said so; for logs and for the throttle.
+    /// The user that the client wants to be, once it has said so, as it said it.
     pub fn attempted_user(&self) -> Option<&str> {
         match &self.mechanism {
             Mechanism::Ntlm(m) => m.attempted_user(),
+        }
+    }
+
+    /// The account of [`attempted_user`](Acceptor::attempted_user) without a domain: what the throttle counts by.
+    pub fn attempted_account(&self) -> &str {
+        self.attempted_user().map_or("", account_part)
+    }
+
+    /// Whether the password was right, once, after the step that found out. That step may have failed for another reason,
+    /// or ask for another token: the throttle has to be asked before any answer to it.
+    pub fn take_verdict(&mut self) -> Option<bool> {
+        match &mut self.mechanism {
+            Mechanism::Ntlm(m) => m.take_verdict(),
         }
     }
 
@@ -180,6 +189,11 @@ impl Acceptor {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
                 let reply = NegTokenResp { neg_state: Some(NegState::AcceptCompleted), ..Default::default() };
+                let logon = match logon.anonymous {
+                    true => logon,
+                    // The account may have changed since its password was checked.
+                    false => Logon { token: self.mechanism.token_now()?, ..logon },
+                };
                 Ok(Step::Done { reply: reply.encode(), logon })
             }
             State::Ended => Err(NtStatus::INVALID_PARAMETER),

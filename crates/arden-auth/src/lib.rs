@@ -19,6 +19,6 @@ pub use check::{BACKUP_ACCESS, RESTORE_ACCESS, access_check, access_check_backup
 pub use crypto::{NtHash, equal_constant_time};
 pub use inherit::{access_for_change, access_for_query, change_descriptor, default_dacl, new_descriptor};
 pub use ntlm_server::token_for;
-pub use throttle::{Attempt, LogonThrottle, ThrottlePolicy};
+pub use throttle::{Attempt, Attempter, LogonThrottle, ThrottlePolicy};
 pub use token::{Token, privilege};
 pub use users::{GroupRecord, MemoryUsers, NameUse, Principal, UserDb, UserRecord};

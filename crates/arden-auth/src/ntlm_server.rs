@@ -33,6 +33,9 @@ pub(crate) struct NtlmServer {
     policy: AuthPolicy,
     state: State,
     attempted_user: Option<String>,
+    verdict: Option<bool>,
+    /// The account whose password was right, as it was then.
+    checked: Option<(u32, NtHash)>,
 }
 
 /// What the server can do when the client asks for it.
@@ -50,11 +53,25 @@ const OFFERED: u32 = flags::UNICODE
 
 impl NtlmServer {
     pub(crate) fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> NtlmServer {
-        NtlmServer { users, identity, policy, state: State::Start, attempted_user: None }
+        NtlmServer { users, identity, policy, state: State::Start, attempted_user: None, verdict: None, checked: None }
     }
 
     pub(crate) fn attempted_user(&self) -> Option<&str> {
         self.attempted_user.as_deref()
+    }
+
+    pub(crate) fn take_verdict(&mut self) -> Option<bool> {
+        self.verdict.take()
+    }
+
+    /// The token of the account whose password was right, as its groups are by now.
+    ///
+    /// # Errors
+    /// LOGON_FAILURE when the account is gone, disabled, or has another password.
+    pub(crate) fn token_now(&self) -> Result<Arc<Token>, NtStatus> {
+        let (rid, hash) = self.checked.as_ref().ok_or(NtStatus::LOGON_FAILURE)?;
+        let user = self.users.user_by_rid(*rid).filter(|u| u.nt_hash == *hash && !u.disabled);
+        Ok(Arc::new(token_for(&*self.users, &user.ok_or(NtStatus::LOGON_FAILURE)?)))
     }
 
     pub(crate) fn step(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<NtlmStep, NtStatus> {
@@ -122,6 +139,7 @@ impl NtlmServer {
         }
         // 16 bytes of proof and 28 of fixed fields are the least an NTLMv2 response has; NTLMv1's has 24.
         if message.nt_response.len() < 44 {
+            self.verdict = Some(false);
             return Err(NtStatus::LOGON_FAILURE);
         }
         let (proof, blob) = message.nt_response.split_at(16);
@@ -135,13 +153,13 @@ impl NtlmServer {
             let expected = hmac_md5(&key, &[&server_challenge, blob]);
             equal_constant_time(&expected, proof).then(|| hmac_md5(&key, &[proof]))
         });
+        self.verdict = Some(user.is_some() && base_key.is_some());
         let (Some(user), Some(base_key)) = (user, base_key) else { return Err(NtStatus::LOGON_FAILURE) };
 
         let session_key = exported_key(flags, base_key, &message.encrypted_session_key)?;
         if client.has_mic() {
             verify_message_mic(&session_key, negotiate, challenge, token)?;
         }
-        self.check_clock(client.timestamp, now)?;
         if user.disabled {
             return Err(NtStatus::ACCOUNT_DISABLED);
         }
@@ -149,12 +167,14 @@ impl NtlmServer {
             return Err(NtStatus::ACCOUNT_RESTRICTION);
         }
         self.state = State::Done { flags, session_key };
+        self.checked = Some((user.rid, user.nt_hash.clone()));
         Ok(Logon {
             token: Arc::new(token_for(&*self.users, &user)),
             session_key,
             anonymous: false,
             guest: false,
             workstation: message.workstation,
+            clock_skew: Duration::from_micros(client.timestamp.0.abs_diff(now.0) / 10),
         })
     }
 
@@ -170,19 +190,14 @@ impl NtlmServer {
             anonymous: true,
             guest: false,
             workstation: message.workstation.clone(),
+            clock_skew: Duration::ZERO,
         })
     }
 
     /// The account of a plain name, of `user@domain` and of `domain\user`.
     fn find(&self, name: &str) -> Option<UserRecord> {
-        let account = name.rsplit_once('\\').map_or(name, |(_, account)| account);
+        let account = without_domain(name);
         self.users.user(account).or_else(|| self.users.user(account.split_once('@')?.0))
-    }
-
-    fn check_clock(&self, client: FileTime, now: FileTime) -> Result<(), NtStatus> {
-        let Some(limit) = self.policy.clock_skew_max else { return Ok(()) };
-        let apart = Duration::from_micros(client.0.abs_diff(now.0) / 10);
-        if apart > limit { Err(NtStatus::LOGON_FAILURE) } else { Ok(()) }
     }
 
     pub(crate) fn verify_mic(&self, message: &[u8], mic: &[u8]) -> bool {
@@ -203,6 +218,16 @@ impl NtlmServer {
         let signs = flags & (flags::SIGN | flags::SEAL) != 0 && flags & flags::EXTENDED_SESSIONSECURITY != 0;
         signs.then_some((*flags, *session_key))
     }
+}
+
+fn without_domain(name: &str) -> &str {
+    name.rsplit_once('\\').map_or(name, |(_, account)| account)
+}
+
+/// The part of a name that all forms of one account's name share: `domain\user` and `user@domain` are `user`.
+pub(crate) fn account_part(name: &str) -> &str {
+    let account = without_domain(name);
+    account.split_once('@').map_or(account, |(account, _)| account)
 }
 
 fn is_anonymous(message: &Authenticate) -> bool {

@@ -1,229 +1,260 @@
-//! Slowing failed logons: a policy without clock or sleep. The shell asks for a delay before it answers.
-//! Bounded in memory: when it is full, whoever failed longest ago is forgotten.
+//! Slowing password guesses: a policy without clock or sleep. The caller delays the answers.
 //!
-//! A delay alone would slow nobody who asks on many connections at once, or who takes a slow answer for a no.
-//! So attempts queue: each failure moves the time of the next answer on, right answers wait as wrong ones
-//! do, and when the queue is full nothing is answered by what the password is.
+//! - A right password is accepted at once. Only wrong answers are delayed.
+//! - A delay alone does not slow a client that guesses on many connections at once, or that takes a late answer for a no.
+//!   So the wrong answers of one user name from one network that wait at the same time are limited
+//!   ([`ThrottlePolicy::waiting_max`]). Above the limit an attempt is refused whatever its password is, with a status that
+//!   says so. An answer waits to its end even when its connection is gone.
+//! - The limit is per user name and network (an IPv4 address, an IPv6 /64). Other users of the network, and the same user
+//!   elsewhere, are not refused; the network's own count only delays wrong answers.
+//! - A client that logged this user on before, by its ClientGuid, or that holds a session of this user, has a count of its
+//!   own, so guesses of its neighbours do not lock it out.
+//! - Memory is limited by `networks_max`, `users_per_network_max` and `known_clients_per_user_max`.
 
-use std::{collections::HashMap, hash::Hash, net::IpAddr, time::Duration};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use crate::crypto::upper;
 
 /// How failed logons are slowed.
 #[derive(Debug, Clone)]
 pub struct ThrottlePolicy {
-    /// Failures of one user from one address that cost nothing: people mistype.
+    /// Wrong passwords of one user from one network that are answered at once: people mistype.
     pub free_failures: u32,
-    /// Failures from one address, whatever the user, that cost nothing.
-    pub free_failures_address: u32,
-    /// The delay after the first failure that costs; it doubles with each further one.
+    /// Wrong passwords from one network, whatever the user, before all of its wrong answers are delayed.
+    pub free_failures_network: u32,
+    /// The delay after the first failure that is not free; it doubles with each further one.
     pub first_delay: Duration,
+    /// The longest delay by the count of a user from a network.
     pub delay_max: Duration,
-    /// When answers have to wait for longer than this, attempts are refused unseen.
-    pub queue_max: Duration,
-    /// A quiet time after which failures are forgotten.
+    /// The longest delay by the count of a network.
+    pub delay_max_network: Duration,
+    /// Wrong answers of one user from one network that wait at a time; with more, attempts are refused.
+    pub waiting_max: usize,
+    /// The delay of a refusal.
+    pub refusal_delay: Duration,
+    /// Failures are forgotten after this time without another.
     pub forget_after: Duration,
-    /// Entries kept at most, each for users and for addresses.
-    pub entries_max: usize,
+    /// Networks with failures that are remembered.
+    pub networks_max: usize,
+    /// Users with failures that are remembered for each network.
+    pub users_per_network_max: usize,
+    /// Clients (by ClientGuid) that are remembered for each user who logged on.
+    pub known_clients_per_user_max: usize,
 }
 
 impl Default for ThrottlePolicy {
     fn default() -> ThrottlePolicy {
         ThrottlePolicy {
             free_failures: 3,
-            free_failures_address: 20,
+            free_failures_network: 20,
             first_delay: Duration::from_millis(500),
             delay_max: Duration::from_secs(30),
-            queue_max: Duration::from_secs(60),
+            delay_max_network: Duration::from_secs(4),
+            waiting_max: 32,
+            refusal_delay: Duration::from_secs(1),
             forget_after: Duration::from_secs(15 * 60),
-            entries_max: 4096,
+            networks_max: 4096,
+            users_per_network_max: 256,
+            known_clients_per_user_max: 16,
         }
     }
 }
 
+/// Names longer than this share a count. Accounts have shorter ones.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Who tries to log on.
 #[derive(Debug, Clone, Copy)]
+pub struct Attempter<'a> {
+    /// The account, without a domain; in any case.
+    pub account: &'a str,
+    pub address: IpAddr,
+    /// ClientGuid of [MS-SMB2] 2.2.3; 0 is none.
+    pub client_guid: u128,
+    /// The client holds a session of this account: it binds a channel or authenticates again.
+    pub has_session: bool,
+}
+
+/// The answer to an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// The password is right; the answer goes at once.
+    Accepted,
+    /// The password is wrong; the answer goes after `delay`. `failures` is the network's count.
+    Wrong { delay: Duration, failures: u32 },
+    /// Too many answers of this user wait: no answer may depend on the password.
+    Refused { delay: Duration, failures: u32 },
+}
+
+/// An IPv4 address or an IPv6 /64, which is what one host or one home is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Network(u128);
+
+impl Network {
+    fn of(address: IpAddr) -> Network {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Network(v4.to_ipv6_mapped().to_bits()),
+            IpAddr::V6(v6) => Network(v6.to_bits() >> 64 << 64),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
 struct Failures {
     count: u32,
     last: Duration,
-    /// When the next answer may go.
-    next: Duration,
+    /// When the answers go that wait; at most `waiting_max`.
+    waiting: Vec<Duration>,
 }
 
-/// What becomes of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
-    /// Whether the logon holds. A right password does not help when the queue is full.
-    pub accepted: bool,
-    /// How long the answer has to wait.
-    pub delay: Duration,
+impl Failures {
+    fn expire(&mut self, now: Duration, policy: &ThrottlePolicy) {
+        if now.saturating_sub(self.last) >= policy.forget_after {
+            self.count = 0;
+        }
+        self.waiting.retain(|at| *at > now);
+    }
+
+    fn note(&mut self, now: Duration) {
+        self.count = self.count.saturating_add(1);
+        self.last = now;
+    }
 }
 
-/// Counts failures by user and address, and by address alone. Times are durations since any fixed moment,
-/// on a clock that does not go back.
+/// Whose failures are counted together: an account, or a known client of an account.
+type Counted = (String, Option<u128>);
+
+#[derive(Debug, Default)]
+struct NetworkFailures {
+    all: Failures,
+    by_user: HashMap<Counted, Failures>,
+}
+
+/// Counts wrong passwords by user and network. Times are durations since any fixed moment, on a clock that does not go
+/// back.
 #[derive(Debug)]
 pub struct LogonThrottle {
     policy: ThrottlePolicy,
-    by_user: HashMap<(String, IpAddr), Failures>,
-    by_address: HashMap<IpAddr, Failures>,
+    networks: HashMap<Network, NetworkFailures>,
+    /// Clients that logged a user on, and when last. Only accounts that exist get here.
+    known_clients: HashMap<String, Vec<(u128, Duration)>>,
 }
 
 impl LogonThrottle {
     pub fn new(policy: ThrottlePolicy) -> LogonThrottle {
-        LogonThrottle { policy, by_user: HashMap::new(), by_address: HashMap::new() }
+        LogonThrottle { policy, networks: HashMap::new(), known_clients: HashMap::new() }
     }
 
-    /// Takes the outcome of an attempt, `right` or not, and says what to answer when.
-    pub fn attempt(&mut self, user: &str, address: IpAddr, now: Duration, right: bool) -> Attempt {
-        let wait = self.delay(user, address, now);
-        if wait > self.policy.queue_max {
-            return Attempt { accepted: false, delay: Duration::ZERO };
-        }
+    /// Takes the outcome of an attempt, `right` or not, and says how to answer.
+    pub fn attempt(&mut self, who: &Attempter<'_>, now: Duration, right: bool) -> Attempt {
+        let name = upper(&who.account.chars().take(NAME_CHARS_MAX).collect::<String>());
+        let known = self.known_client(&name, who);
+        let counted = (name, known);
+        let network = Network::of(who.address);
         if right {
-            self.succeeded(user, address);
-            return Attempt { accepted: true, delay: wait };
+            return self.right(who, network, counted, now);
         }
-        Attempt { accepted: false, delay: self.failed(user, address, now) }
-    }
-
-    /// How long the answer to this user's next attempt from this address has to wait.
-    pub fn delay(&self, user: &str, address: IpAddr, now: Duration) -> Duration {
-        let wait = |f: Option<&Failures>| f.map_or(Duration::ZERO, |f| f.next.saturating_sub(now));
-        wait(self.by_user.get(&(upper(user), address))).max(wait(self.by_address.get(&address)))
-    }
-
-    /// Notes a failure, and returns the delay for its answer.
-    pub fn failed(&mut self, user: &str, address: IpAddr, now: Duration) -> Duration {
+        if !self.networks.contains_key(&network) && self.networks.len() >= self.policy.networks_max {
+            self.forget_networks(now);
+        }
         let policy = &self.policy;
-        note(&mut self.by_user, (upper(user), address), now, policy, policy.free_failures);
-        note(&mut self.by_address, address, now, policy, policy.free_failures_address);
-        self.delay(user, address, now)
+        let failures = self.networks.entry(network).or_default();
+        failures.all.expire(now, policy);
+        failures.all.note(now);
+        let all = failures.all.count;
+        let user = failures.user(counted, now, policy);
+        if user.waiting.len() >= policy.waiting_max {
+            user.last = now;
+            return Attempt::Refused { delay: policy.refusal_delay, failures: all };
+        }
+        user.note(now);
+        let delay = policy.delay(user.count, policy.free_failures, policy.delay_max).max(policy.delay(
+            all,
+            policy.free_failures_network,
+            policy.delay_max_network,
+        ));
+        if delay > Duration::ZERO {
+            user.waiting.push(now + delay);
+        }
+        Attempt::Wrong { delay, failures: all }
     }
 
-    /// Notes a success. What the address failed at with other names is kept.
-    pub fn succeeded(&mut self, user: &str, address: IpAddr) {
-        self.by_user.remove(&(upper(user), address));
+    fn right(&mut self, who: &Attempter<'_>, network: Network, counted: Counted, now: Duration) -> Attempt {
+        let policy = &self.policy;
+        if let Some(failures) = self.networks.get_mut(&network) {
+            let all = failures.all.count;
+            if let Some(user) = failures.by_user.get_mut(&counted) {
+                user.expire(now, policy);
+                if user.waiting.len() >= policy.waiting_max {
+                    return Attempt::Refused { delay: policy.refusal_delay, failures: all };
+                }
+                // The answers that wait still count.
+                user.count = 0;
+            }
+        }
+        if who.client_guid != 0 {
+            let known = self.known_clients.entry(counted.0).or_default();
+            known.retain(|(guid, _)| *guid != who.client_guid);
+            if known.len() >= policy.known_clients_per_user_max {
+                known.remove(0);
+            }
+            known.push((who.client_guid, now));
+        }
+        Attempt::Accepted
+    }
+
+    /// The client, where this account logged on from it or is logged on there.
+    fn known_client(&self, name: &str, who: &Attempter<'_>) -> Option<u128> {
+        let known = || self.known_clients.get(name);
+        let is_known = who.has_session || known().is_some_and(|k| k.iter().any(|(guid, _)| *guid == who.client_guid));
+        is_known.then_some(who.client_guid)
+    }
+
+    /// Forgets old networks, or else the eighth that failed longest ago, so that a flood of addresses does not cost a
+    /// search each.
+    fn forget_networks(&mut self, now: Duration) {
+        let policy = &self.policy;
+        self.networks.retain(|_, n| now.saturating_sub(n.all.last) < policy.forget_after);
+        if self.networks.len() < policy.networks_max || self.networks.is_empty() {
+            return;
+        }
+        let mut ages: Vec<Duration> = self.networks.values().map(|n| n.all.last).collect();
+        let nth = ages.len() / 8;
+        let cut = *ages.select_nth_unstable(nth).1;
+        let mut allowance = nth + 1;
+        self.networks.retain(|_, n| {
+            let goes = n.all.last <= cut && allowance > 0;
+            allowance -= usize::from(goes);
+            !goes
+        });
+    }
+}
+
+impl NetworkFailures {
+    /// The failures of a user from here. The user with the fewest failures is forgotten for a new one: fresh names do not
+    /// wash away a name that is guessed at.
+    fn user(&mut self, counted: Counted, now: Duration, policy: &ThrottlePolicy) -> &mut Failures {
+        if !self.by_user.contains_key(&counted) && self.by_user.len() >= policy.users_per_network_max {
+            let fewest = self.by_user.iter().min_by_key(|(_, f)| (f.count, f.last)).map(|(k, _)| k.clone());
+            fewest.and_then(|key| self.by_user.remove(&key));
+        }
+        let user = self.by_user.entry(counted).or_default();
+        user.expire(now, policy);
+        user
     }
 }
 
 impl ThrottlePolicy {
-    /// What a failure costs that is the `count`th.
-    fn cost(&self, count: u32, free: u32) -> Duration {
+    /// The delay of the wrong answer that is the `count`th.
+    fn delay(&self, count: u32, free: u32, max: Duration) -> Duration {
         if count <= free {
             return Duration::ZERO;
         }
         let doublings = (count - free - 1).min(20);
-        self.first_delay.saturating_mul(1 << doublings).min(self.delay_max)
+        self.first_delay.saturating_mul(1 << doublings).min(max)
     }
-}
-
-fn note<K: Hash + Eq>(map: &mut HashMap<K, Failures>, key: K, now: Duration, policy: &ThrottlePolicy, free: u32) {
-    if !map.contains_key(&key) && map.len() >= policy.entries_max {
-        make_room(map, now, policy);
-    }
-    let entry = map.entry(key).or_insert(Failures { count: 0, last: now, next: now });
-    if now.saturating_sub(entry.last) >= policy.forget_after {
-        entry.count = 0;
-    }
-    entry.count = entry.count.saturating_add(1);
-    entry.last = now;
-    entry.next = entry.next.max(now) + policy.cost(entry.count, free);
-}
-
-/// Forgets what is forgotten anyway, or else the oldest eighth, so that a flood of names does not cost a search each.
-fn make_room<K: Hash + Eq>(map: &mut HashMap<K, Failures>, now: Duration, policy: &ThrottlePolicy) {
-    map.retain(|_, f| now.saturating_sub(f.last) < policy.forget_after);
-    if map.len() < policy.entries_max || map.is_empty() {
-        return;
-    }
-    let mut ages: Vec<Duration> = map.values().map(|f| f.last).collect();
-    let nth = ages.len() / 8;
-    let (_, cut, _) = ages.select_nth_unstable(nth);
-    let cut = *cut;
-    let mut allowance = nth + 1;
-    map.retain(|_, f| {
-        let goes = f.last <= cut && allowance > 0;
-        allowance -= usize::from(goes);
-        !goes
-    });
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    const S: fn(u64) -> Duration = Duration::from_secs;
-
-    fn address(n: u32) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::from(n))
-    }
-
-    #[test]
-    fn doubles_up_to_a_maximum_and_is_forgotten() {
-        let mut t = LogonThrottle::new(ThrottlePolicy::default());
-        let minute = |i: u64| S(60 * i);
-        let delays: Vec<u128> = (0..12).map(|i| t.failed("Bob", address(1), minute(i)).as_millis()).collect();
-        assert_eq!(delays, [0, 0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
-        assert_eq!(t.delay("bob", address(1), minute(11) + S(20)), S(10));
-        assert_eq!(t.delay("bob", address(2), minute(11)), S(0));
-        assert_eq!(t.delay("bob", address(1), minute(12)), S(0));
-        assert_eq!(t.failed("bob", address(1), minute(12 + 15)), S(0));
-    }
-
-    #[test]
-    fn parallel_attempts_queue_and_a_full_queue_looks_at_no_password() {
-        let mut t = LogonThrottle::new(ThrottlePolicy::default());
-        let mut answered = 0;
-        // A thousand guesses in one second, on as many connections.
-        for _ in 0..1000 {
-            let attempt = t.attempt("bob", address(1), S(1), false);
-            assert!(!attempt.accepted && attempt.delay <= S(120));
-            answered += usize::from(attempt.delay > S(0));
-        }
-        assert!(answered < 12, "{answered} guesses got through");
-        assert_eq!(t.attempt("bob", address(1), S(1), true), Attempt { accepted: false, delay: S(0) });
-        // Others are not held up, and Bob gets in when the queue has drained.
-        assert!(t.attempt("bob", address(2), S(1), true).accepted);
-        assert!(t.attempt("bob", address(1), S(90), true).accepted);
-    }
-
-    #[test]
-    fn a_right_answer_waits_like_a_wrong_one() {
-        let mut t = LogonThrottle::new(ThrottlePolicy::default());
-        for _ in 0..6 {
-            t.attempt("bob", address(1), S(0), false);
-        }
-        // 0.5, 1 and 2 seconds are queued.
-        assert_eq!(
-            t.attempt("bob", address(1), S(0), true),
-            Attempt { accepted: true, delay: Duration::from_millis(3500) }
-        );
-        assert_eq!(t.attempt("bob", address(1), S(0), false).delay, S(0));
-    }
-
-    #[test]
-    fn success_clears_the_user_but_spraying_is_slowed_by_address() {
-        let mut t = LogonThrottle::new(ThrottlePolicy::default());
-        for _ in 0..6 {
-            t.failed("bob", address(1), S(0));
-        }
-        t.succeeded("BOB", address(1));
-        assert_eq!(t.delay("bob", address(1), S(0)), S(0));
-        for i in 0..30 {
-            t.failed(&format!("user{i}"), address(1), S(1));
-        }
-        assert!(t.delay("fresh", address(1), S(1)) >= S(10));
-        assert_eq!(t.delay("fresh", address(2), S(1)), S(0));
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let mut t = LogonThrottle::new(ThrottlePolicy { entries_max: 64, ..Default::default() });
-        for i in 0..10_000u32 {
-            t.failed(&format!("u{i}"), address(i), S(u64::from(i) / 100));
-            assert!(t.by_user.len() <= 64 && t.by_address.len() <= 64);
-        }
-        // The latest is still known.
-        assert!(t.by_user.contains_key(&("U9999".to_string(), address(9999))));
-    }
-}
+#[path = "tests/throttle.rs"]
+mod tests;

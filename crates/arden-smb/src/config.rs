@@ -20,6 +20,8 @@ pub struct Limits {
     pub opens_per_session_max: usize,
     /// Requests answered with STATUS_PENDING on one connection.
     pub pending_per_connection_max: usize,
+    /// Answers to failed logons that wait on one connection; with more, the connection is not read from meanwhile.
+    pub delayed_answers_per_connection_max: usize,
     /// Channels bound to one session, [MS-SMB2] 3.3.5.5.
     pub channels_per_session_max: usize,
     pub chain_max: usize,
@@ -42,6 +44,7 @@ impl Default for Limits {
             trees_per_session_max: 4_096,
             opens_per_session_max: 65_536,
             pending_per_connection_max: 4_096,
+            delayed_answers_per_connection_max: 8,
             channels_per_session_max: 32,
             chain_max: 64,
             handshake_timeout: Duration::from_secs(30),

@@ -32,8 +32,12 @@ pub enum Verdict {
     Go,
     /// Runs on a thread that may block; it sends its answer through the mailbox.
     Job(Box<Job>),
-    /// The answer is held back for this long: a failed logon.
-    Delay(Duration),
+    /// `answer`, a complete frame of a failed logon, is sent after `delay`. What comes on the connection meanwhile is
+    /// handled: other users may share it.
+    Delay {
+        delay: Duration,
+        answer: Vec<u8>,
+    },
     /// The connection has to end; `&str` says why.
     Close(&'static str),
 }

@@ -17,6 +17,7 @@ mod dispatch;
 mod durable;
 mod ioctl;
 mod locks;
+mod logons;
 mod mac;
 pub mod metrics;
 pub mod model;

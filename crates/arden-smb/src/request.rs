@@ -32,7 +32,8 @@ pub enum Fail {
 }
 
 impl Fail {
-    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1.
+    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1, whose data is padded to 8 bytes: clients
+    /// look for a next context there before they look at the count.
     pub fn with_data(status: NtStatus, data: &[u8], dialect: Dialect) -> Fail {
         if dialect != Dialect::Smb311 {
             return Fail::Data(status, data.to_vec(), 0);
@@ -41,6 +42,7 @@ impl Fail {
         wrapped.put_u32(data.len() as u32);
         wrapped.put_u32(0);
         wrapped.extend_from_slice(data);
+        wrapped.pad_to(0, 8);
         Fail::Data(status, wrapped, 1)
     }
 }

@@ -1,9 +1,6 @@
 //! SESSION_SETUP: new sessions, reauthentication and binding (Multichannel), [MS-SMB2] 3.3.5.5.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use arden_auth::{Acceptor, Step, Token};
 use arden_wire::{
@@ -27,13 +24,13 @@ const REQUEST_OUT_OF_SEQUENCE: u32 = 0xC000_042A;
 
 /// An authentication in progress on this connection.
 pub(crate) struct Setup {
-    acceptor: Acceptor,
+    pub acceptor: Acceptor,
     /// PreauthSession.PreauthIntegrityHashValue, or the new session's.
     preauth: [u8; 64],
-    kind: Kind,
+    pub kind: Kind,
 }
 
-enum Kind {
+pub(crate) enum Kind {
     New,
     Reauthenticate(Arc<Channel>),
     Bind(Arc<Session>),
@@ -100,10 +97,7 @@ impl Connection {
                     sign(&channel.signing, &mut out[reply.base..]);
                 }
                 self.encrypt_like(encrypted, out, start);
-                match std::mem::take(&mut self.held_back) {
-                    Duration::ZERO => Verdict::Go,
-                    delay => Verdict::Delay(delay),
-                }
+                Verdict::Go
             }
             Err(status) => {
                 let failed = self.setups.remove(&session_id);
@@ -127,7 +121,7 @@ impl Connection {
                     // [MS-SMB2] 3.3.5.5.3: a failed authentication ends the session.
                     self.server.end_session(&channel.session, false, now);
                 }
-                self.failed(status, now)
+                self.logon_failed(status, out, start)
             }
         }
     }
@@ -254,6 +248,7 @@ impl Connection {
         crypto::extend_preauth(&mut setup.preauth, incoming.message);
         let wall = self.server.time().wall;
         let step = setup.acceptor.step(incoming.request.security_buffer, wall, self.server.random());
+        let step = self.throttle_logon(&mut setup, step, incoming.now);
         if step.is_err() {
             self.attempted = setup.acceptor.attempted_user().unwrap_or_default().to_string();
             // The caller ends what this setup was for.
@@ -266,12 +261,7 @@ impl Connection {
                 Ok(Answer::More(token))
             }
             Step::Done { reply, logon: done } => {
-                let now = incoming.now - self.server.started;
-                let attempt = self.server.throttle.lock().attempt(&done.token.user_name, self.peer.ip, now, true);
-                self.held_back = attempt.delay;
-                if !attempt.accepted {
-                    return Err(NtStatus::LOGON_FAILURE);
-                }
+                self.note_clock(&done, incoming.now);
                 let (channel, flags) = match setup.kind {
                     Kind::New => {
                         self.new_session(incoming, session_id, done.token, &done.session_key, &setup.preauth)?
@@ -361,18 +351,6 @@ impl Connection {
         session.channels.lock().push(channel.clone());
         self.peer.channels.write().insert(session.id, channel.clone());
         channel
-    }
-
-    /// Failed logons are answered later and later.
-    fn failed(&mut self, status: NtStatus, now: Instant) -> Verdict {
-        if status != NtStatus::LOGON_FAILURE && status != NtStatus::ACCOUNT_DISABLED {
-            return Verdict::Go;
-        }
-        count(&self.server.metrics.logon_failures, 1);
-        let user = std::mem::take(&mut self.attempted);
-        let delay = self.server.throttle.lock().attempt(&user, self.peer.ip, now - self.server.started, false).delay;
-        tracing::warn!(client = %self.peer.address, user, %status, delay_ms = delay.as_millis() as u64, "logon failed");
-        if delay == Duration::ZERO { Verdict::Go } else { Verdict::Delay(delay) }
     }
 
     /// A request that came encrypted is answered encrypted.

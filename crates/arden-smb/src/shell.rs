@@ -124,6 +124,8 @@ struct Transport {
     /// What the last large message was read into.
     spare: Vec<u8>,
     waiting_bytes: Arc<AtomicUsize>,
+    /// Answers to failed logons that are sent later.
+    delayed: Arc<AtomicUsize>,
     opened: Instant,
     handshake_timeout: Duration,
     beat: Interval,
@@ -152,6 +154,7 @@ impl Transport {
             out: Vec::new(),
             spare: Vec::new(),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
+            delayed: Arc::new(AtomicUsize::new(0)),
             opened: Instant::now(),
             handshake_timeout: server.config.limits.handshake_timeout,
             beat,
@@ -340,7 +343,7 @@ impl Transport {
         match verdict {
             Verdict::Go => {}
             Verdict::Job(job) => self.spawn(job),
-            Verdict::Delay(delay) => tokio::time::sleep(delay).await,
+            Verdict::Delay { delay, answer } => self.answer_later(delay, answer).await?,
             Verdict::Close(reason) => {
                 let address = self.connection()?.peer().address.clone();
                 tracing::warn!(client = %address, reason, "connection is closed");
@@ -348,6 +351,28 @@ impl Transport {
                 return Err(reason);
             }
         }
+        Ok(())
+    }
+
+    async fn answer_later(&mut self, delay: Duration, answer: Vec<u8>) -> Result<(), Ended> {
+        let connection = self.connection.as_ref().ok_or("closed")?;
+        let limit = connection.server.config.limits.delayed_answers_per_connection_max;
+        if self.delayed.load(Ordering::Relaxed) >= limit {
+            tracing::debug!(client = %connection.peer().address, limit, "delayed_answers_per_connection_max reached");
+            self.flush().await?;
+            tokio::time::sleep(delay).await;
+            self.out.extend_from_slice(&answer);
+            return Ok(());
+        }
+        self.delayed.fetch_add(1, Ordering::Relaxed);
+        let (delayed, peer) = (self.delayed.clone(), Arc::downgrade(connection.peer()));
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            delayed.fetch_sub(1, Ordering::Relaxed);
+            if let Some(peer) = peer.upgrade() {
+                peer.send(answer);
+            }
+        });
         Ok(())
     }
 

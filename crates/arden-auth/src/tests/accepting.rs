@@ -161,13 +161,76 @@ fn a_changed_message_is_noticed_by_its_mic() {
 }
 
 #[test]
-fn the_clock_may_be_off_but_not_by_days() {
-    let later = FileTime(NOW.0 + 40 * 3600 * 10_000_000);
-    let mut client = Initiator::new("alice", "", "pässword");
-    let mut server = acceptor();
+fn a_client_without_a_clock_logs_on() {
+    for server_time in [FileTime(NOW.0 + 40 * 3600 * 10_000_000), FileTime(0), FileTime(u64::MAX)] {
+        let mut client = Initiator::new("alice", "", "pässword");
+        let mut server = acceptor();
+        let Ok(Step::Continue(reply)) = server.step(&client.first(), NOW, SERVER_RANDOM) else { panic!() };
+        let token = client.second(&reply, CLIENT_RANDOM).unwrap();
+        let Ok(Step::Done { logon, .. }) = server.step(&token, server_time, SERVER_RANDOM) else { panic!() };
+        assert_eq!(logon.clock_skew.as_micros() as u64, NOW.0.abs_diff(server_time.0) / 10);
+    }
+}
+
+/// The server's next token for a client whose first choice is Kerberos and that sends no MIC yet; the client's next.
+fn up_to_its_mic(server: &mut Acceptor, user: &str, password: &str) -> (Result<Step, NtStatus>, Vec<u8>) {
+    let mut client = Initiator::new(user, "", password);
+    client.mechanisms = vec![oid::KRB5.to_vec(), oid::NTLMSSP.to_vec()];
     let Ok(Step::Continue(reply)) = server.step(&client.first(), NOW, SERVER_RANDOM) else { panic!() };
     let token = client.second(&reply, CLIENT_RANDOM).unwrap();
-    assert_eq!(server.step(&token, later, SERVER_RANDOM).unwrap_err(), NtStatus::LOGON_FAILURE);
+    let Ok(Step::Continue(reply)) = server.step(&token, NOW, SERVER_RANDOM) else { panic!() };
+    let Ok(NegToken::Resp(mut resp)) = NegToken::parse(&client.second(&reply, CLIENT_RANDOM).unwrap()) else {
+        panic!()
+    };
+    let mic = resp.mech_list_mic.take();
+    let step = server.step(&resp.encode(), NOW, SERVER_RANDOM);
+    (step, NegTokenResp { mech_list_mic: mic, ..Default::default() }.encode())
+}
+
+#[test]
+fn every_step_that_judges_a_password_says_so_once() {
+    for (password, right) in [("pässword", true), ("wrong", false)] {
+        let mut server = acceptor();
+        let (step, last) = up_to_its_mic(&mut server, "x\\Alice@y", password);
+        assert_eq!((server.attempted_account(), step.is_ok()), ("Alice", right));
+        assert_eq!((server.take_verdict(), server.take_verdict()), (Some(right), None));
+        assert_eq!(server.step(&last, NOW, SERVER_RANDOM).is_ok(), right);
+        assert_eq!(server.take_verdict(), None);
+    }
+    // A right password with a wrong MIC, and of an account that is disabled.
+    let mut client = Initiator::new("alice", "", "pässword");
+    client.spnego = false;
+    let mut server = acceptor();
+    let Ok(Step::Continue(reply)) = server.step(&client.first(), NOW, SERVER_RANDOM) else { panic!() };
+    let mut token = client.second(&reply, CLIENT_RANDOM).unwrap();
+    token[ntlm::MIC_RANGE.start] ^= 1;
+    assert_eq!(server.step(&token, NOW, SERVER_RANDOM).unwrap_err(), NtStatus::INVALID_PARAMETER);
+    assert_eq!(server.take_verdict(), Some(true));
+    let mut server = acceptor();
+    assert_eq!(run(&mut Initiator::new("gone", "", "x"), &mut server).unwrap_err(), NtStatus::ACCOUNT_DISABLED);
+    assert_eq!(server.take_verdict(), Some(true));
+}
+
+#[test]
+fn an_account_that_changes_between_password_and_mic_is_looked_at_again() {
+    let begin = || {
+        let users = users();
+        let identity = Arc::new(ServerIdentity::stand_alone("arden.example.org"));
+        let mut server = Acceptor::new(users.clone(), identity, AuthPolicy::default());
+        let (step, last) = up_to_its_mic(&mut server, "root", "secret");
+        assert!(matches!(step, Ok(Step::Continue(_))));
+        (users, server, last)
+    };
+    let (users, mut server, last) = begin();
+    users.remove_user("root");
+    assert_eq!(server.step(&last, NOW, SERVER_RANDOM).unwrap_err(), NtStatus::LOGON_FAILURE);
+    let (users, mut server, last) = begin();
+    users.add_user("root", "another", &[]);
+    assert_eq!(server.step(&last, NOW, SERVER_RANDOM).unwrap_err(), NtStatus::LOGON_FAILURE);
+    let (users, mut server, last) = begin();
+    users.add_user("root", "secret", &[]);
+    let Ok(Step::Done { logon, .. }) = server.step(&last, NOW, SERVER_RANDOM) else { panic!() };
+    assert!(!logon.token.is_administrator());
 }
 
 fn anonymous_message() -> Vec<u8> {
@@ -242,8 +305,7 @@ fn the_example_of_the_specification_logs_on() {
     let users = MemoryUsers::new("Server", "S-1-5-21-1-2-3".parse().unwrap());
     users.add_user("User", "Password", &[]);
     let identity = Arc::new(ServerIdentity::stand_alone("Server"));
-    let policy = AuthPolicy { clock_skew_max: None, ..Default::default() };
-    let mut server = Acceptor::new(Arc::new(users), identity, policy);
+    let mut server = Acceptor::new(Arc::new(users), identity, AuthPolicy::default());
     let negotiate = ntlm::Negotiate { flags: 0xe288_8235 }.encode();
     server.step(&negotiate, NOW, SERVER_RANDOM).unwrap();
     let Ok(Step::Done { logon, .. }) = server.step(&message, NOW, SERVER_RANDOM) else { panic!() };

@@ -209,12 +209,16 @@ impl Client {
         let time = Time { now: self.now(), wall };
         let Some(connection) = &mut self.connection else { return };
         let mut out = Vec::new();
+        self.delayed = Duration::ZERO;
         let verdict = connection.handle_message(&mut message, time, &mut out);
         self.take_frames(&out);
         match verdict {
             Verdict::Go => {}
             Verdict::Job(job) => job.run(),
-            Verdict::Delay(delay) => self.delayed = delay,
+            Verdict::Delay { delay, answer } => {
+                self.delayed = delay;
+                self.take_frames(&answer);
+            }
             Verdict::Close(reason) => self.end(reason),
         }
         self.pump();

@@ -131,12 +131,42 @@ fn wrong_passwords_and_unknown_users_look_the_same_and_are_slowed_down() {
     }
     assert_eq!(delays[0], Duration::ZERO);
     assert!(delays[4] > Duration::ZERO && delays[4] < delays[6], "{delays:?}");
-    // A full queue answers at once, and a right password does not help.
-    assert_eq!(delays[11], Duration::ZERO);
-    let mut c = lab.connect();
-    c.negotiate(&Offer::up_to(Dialect::Smb311));
-    assert_eq!(c.try_logon(&logon(USER)).err(), Some(NtStatus::LOGON_FAILURE));
-    assert!(lab.server.sessions().is_empty());
+    assert!(delays[11] > delays[6], "{delays:?}");
+    // A right password is let in at once, and so is a neighbour's.
+    for user in [USER, OTHER] {
+        let mut c = lab.connect();
+        c.negotiate(&Offer::up_to(Dialect::Smb311));
+        assert!(c.try_logon(&logon(user)).is_ok() && c.delayed == Duration::ZERO);
+    }
+}
+
+#[test]
+fn guesses_on_many_connections_learn_nothing_and_lock_nobody_else_out() {
+    let lab = Lab::new();
+    let mut home = lab.client();
+    let guess = |user: &str, password: &str| {
+        let mut c = lab.connect();
+        c.negotiate(&Offer::up_to(Dialect::Smb311));
+        c.try_logon(&logon(user).password(password)).err()
+    };
+    // The name in all of its forms is one account.
+    let forms = [USER, "X\\user", "USER@example", "y\\User@z"];
+    let refused = Some(NtStatus::REQUEST_NOT_ACCEPTED);
+    let looked_at = (0..100).filter(|i| guess(forms[i % 4], "wrong") != refused).count();
+    assert!((32..40).contains(&looked_at), "{looked_at}");
+    assert_eq!((guess(USER, "wrong"), guess(USER, PASSWORD)), (refused, refused));
+    assert_eq!(guess(OTHER, PASSWORD), None);
+    // A client that was here before gets in, and so does a session that authenticates again or gets a channel.
+    let mut again = lab.connect_as(home.guid);
+    again.negotiate(&Offer::up_to(Dialect::Smb311));
+    assert!(again.try_logon(&logon(USER)).is_ok());
+    let session = home.session.clone().unwrap();
+    assert!(home.try_logon(&logon(USER).again()).is_ok());
+    let mut channel = lab.connect_as(home.guid);
+    channel.negotiate(&Offer::up_to(Dialect::Smb311));
+    assert!(channel.try_logon(&logon(USER).bind(&session)).is_ok());
+    lab.pass(Duration::from_secs(31));
+    assert_eq!(guess(USER, PASSWORD), None);
 }
 
 #[test]

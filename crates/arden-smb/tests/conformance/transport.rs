@@ -184,3 +184,44 @@ fn a_server_that_stops_tells_nobody_that_its_session_is_gone() {
         assert!(done > 10 && ended == Some("the socket ended"), "{done} locks, then {ended:?}");
     }
 }
+
+/// Users share a connection: what one mistypes must not hold up the others.
+#[test]
+fn a_delayed_answer_does_not_hold_up_the_connection() {
+    let lab = Lab::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = lab.server.clone();
+    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+    let mut c = lab.connect();
+    c.connection = None;
+    c.socket = Some(std::net::TcpStream::connect(address).unwrap());
+    c.begin(Dialect::Smb311);
+    let session = c.session.clone();
+    let wrong = |c: &mut Client| {
+        c.session = None;
+        assert!(c.try_logon(&logon("nobody").password("wrong")).is_err());
+        c.session.clone_from(&session);
+    };
+    (0..3).for_each(|_| wrong(&mut c));
+    // The next wrong answer comes after half a second.
+    let mut initiator = arden_auth::initiator::Initiator::new("nobody", "LAB", "wrong");
+    let reply = c.call(&session_setup(0, 1, 0, &initiator.first()).session(0));
+    let challenge = reply.slice(reply.u16(4).into(), reply.u16(6).into()).to_vec();
+    let token = initiator.second(&challenge, [7; 24]).unwrap();
+    let mut req = session_setup(0, 1, 0, &token).session(reply.header.session_id);
+    req.sign = Some(false);
+    let (_, message) = c.encode(&req, false);
+    let begun = std::time::Instant::now();
+    let framed = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
+    std::io::Write::write_all(c.socket.as_mut().unwrap(), &framed).unwrap();
+    let answered = c.call(&echo());
+    assert!(answered.status() == NtStatus::SUCCESS && begun.elapsed() < Duration::from_millis(400));
+    // What comes next is the late answer.
+    std::thread::sleep(Duration::from_millis(600));
+    c.send(&echo());
+    let late = c.inbox.iter().find(|r| r.header.command == Command::SessionSetup as u16).expect("the late answer");
+    assert_eq!(late.status(), NtStatus::LOGON_FAILURE);
+    runtime.shutdown_background();
+}

@@ -1,0 +1,135 @@
+//! The throttle against people who mistype, neighbours, and attackers on many connections.
+
+use super::*;
+use std::net::Ipv4Addr;
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+const BOB: &str = "bob";
+
+fn from(account: &str, n: u32) -> Attempter<'_> {
+    Attempter { account, address: Ipv4Addr::from(n).into(), client_guid: 0, has_session: false }
+}
+
+fn throttle() -> LogonThrottle {
+    LogonThrottle::new(ThrottlePolicy::default())
+}
+
+fn delay(attempt: Attempt) -> Duration {
+    match attempt {
+        Attempt::Wrong { delay, .. } => delay,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_refused(attempt: Attempt) -> bool {
+    matches!(attempt, Attempt::Refused { .. })
+}
+
+#[test]
+fn delays_double_up_to_a_maximum_and_are_forgotten() {
+    let mut t = throttle();
+    let mut wrong = |name, n, at| delay(t.attempt(&from(name, n), at, false));
+    let delays: Vec<u128> = (0..12).map(|i| wrong(["Bob", "bOb"][i % 2], 1, S(60 * i as u64)).as_millis()).collect();
+    assert_eq!(delays, [0, 0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
+    assert_eq!(wrong(BOB, 2, S(660)), S(0), "another address");
+    assert_eq!(wrong("carol", 1, S(660)), S(0), "another user");
+    assert_eq!(wrong(BOB, 1, S(660 + 15 * 60)), S(0), "after a quiet time");
+}
+
+#[test]
+fn a_right_password_is_accepted_at_once() {
+    let mut t = throttle();
+    for i in 0..40 {
+        t.attempt(&from(BOB, 1), S(i * 31), false);
+        assert_eq!(t.attempt(&from(BOB, 1), S(i * 31 + 1), true), Attempt::Accepted);
+    }
+    // Also while wrong answers wait.
+    for _ in 0..20 {
+        t.attempt(&from(BOB, 1), S(5000), false);
+    }
+    assert_eq!(t.attempt(&from(BOB, 1), S(5000), true), Attempt::Accepted);
+}
+
+#[test]
+fn guesses_on_many_connections_are_few_and_lock_out_neither_neighbours_nor_known_clients() {
+    let mut t = throttle();
+    let home = Attempter { client_guid: 77, ..from(BOB, 1) };
+    assert_eq!(t.attempt(&home, S(0), true), Attempt::Accepted);
+    // Ten thousand guesses a minute for ten minutes, on as many connections, from the address that Bob has too.
+    let mut looked_at = 0;
+    for i in 0..100_000u64 {
+        let now = S(1) + Duration::from_millis(i * 6);
+        looked_at += usize::from(!is_refused(t.attempt(&from(BOB, 1), now, false)));
+        if i % 10_000 == 9_999 {
+            // Whoever guesses right learns no more than with a wrong password.
+            assert!(is_refused(t.attempt(&from(BOB, 1), now, true)));
+            assert_eq!(t.attempt(&from("carol", 1), now, true), Attempt::Accepted, "a neighbour");
+            assert_eq!(t.attempt(&from(BOB, 2), now, true), Attempt::Accepted, "elsewhere");
+            assert_eq!(t.attempt(&home, now, true), Attempt::Accepted, "a client that was here before");
+            let session = Attempter { has_session: true, ..from(BOB, 1) };
+            assert_eq!(t.attempt(&session, now, true), Attempt::Accepted, "a client that holds a session");
+        }
+    }
+    assert!(looked_at < 720, "{looked_at} guesses were looked at in ten minutes");
+}
+
+#[test]
+fn a_neighbour_who_mistypes_waits_seconds_at_most() {
+    let mut t = throttle();
+    for i in 0..2000 {
+        t.attempt(&from(&format!("user{i}"), 1), S(1), false);
+    }
+    assert_eq!(delay(t.attempt(&from("carol", 1), S(1), false)), S(4));
+    assert_eq!(t.attempt(&from("carol", 1), S(1), true), Attempt::Accepted);
+    assert_eq!(delay(t.attempt(&from("carol", 2), S(1), false)), S(0));
+}
+
+#[test]
+fn addresses_of_one_ipv6_prefix_are_one_network() {
+    let mut t = throttle();
+    let at = |address: &str| Attempter { address: address.parse().unwrap(), ..from(BOB, 0) };
+    for i in 0..9 {
+        t.attempt(&at(&format!("2001:db8::{i}")), S(0), false);
+    }
+    assert!(delay(t.attempt(&at("2001:db8::ffff:1"), S(0), false)) > S(1));
+    assert_eq!(delay(t.attempt(&at("2001:db8:0:1::1"), S(0), false)), S(0));
+    for _ in 0..9 {
+        t.attempt(&at("192.0.2.1"), S(0), false);
+    }
+    assert!(delay(t.attempt(&at("::ffff:192.0.2.1"), S(0), false)) > S(1));
+    assert_eq!(delay(t.attempt(&at("::ffff:192.0.2.2"), S(0), false)), S(0));
+}
+
+#[test]
+fn fresh_names_do_not_wash_away_the_count_of_a_name() {
+    let mut t = throttle();
+    for _ in 0..9 {
+        t.attempt(&from(BOB, 1), S(0), false);
+    }
+    for i in 0..5000 {
+        t.attempt(&from(&format!("nobody{i}"), 1), S(1), false);
+    }
+    assert!(delay(t.attempt(&from(BOB, 1), S(2), false)) >= S(16));
+}
+
+#[test]
+fn memory_is_bounded() {
+    let policy = ThrottlePolicy { networks_max: 64, users_per_network_max: 8, ..Default::default() };
+    let mut t = LogonThrottle::new(policy);
+    let long = "x".repeat(500);
+    for i in 0..4_000u32 {
+        let name = format!("{long}{i}");
+        t.attempt(&from(&name, i / 10), S(u64::from(i) / 100), false);
+        t.attempt(&from(&format!("u{i}"), i / 10), S(u64::from(i) / 100), false);
+        assert!(t.networks.len() <= 64);
+    }
+    let users = t.networks.values().flat_map(|n| n.by_user.iter());
+    assert!(users.clone().count() <= 64 * 8);
+    assert!(users.clone().all(|((name, _), f)| name.len() <= 64 && f.waiting.len() <= 32));
+    for guid in 1..1000 {
+        t.attempt(&Attempter { client_guid: guid, ..from(BOB, 1) }, S(300), true);
+    }
+    assert_eq!(t.known_clients["BOB"].len(), 16);
+    // The latest is still known.
+    assert!(t.networks.contains_key(&Network::of(Ipv4Addr::from(399).into())));
+}
