@@ -128,6 +128,10 @@ enum State {
     Ended,
 }
 
+/// The longest MechTypeList that is taken, in bytes of DER: it is kept for the MICs until the logon is over. Clients name
+/// three or four mechanisms of about twelve bytes.
+const MECH_TYPES_BYTES_MAX: usize = 512;
+
 /// One authentication, from the first token to a logon or an error. After either it answers INVALID_PARAMETER.
 pub struct Acceptor {
     mechanism: Mechanism,
@@ -211,6 +215,9 @@ impl Acceptor {
     }
 
     fn init(&mut self, init: NegTokenInit, now: FileTime, random: [u8; 8]) -> Result<Step, NtStatus> {
+        if init.mech_types_der.len() > MECH_TYPES_BYTES_MAX {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         let place = init.mech_types.iter().position(|m| m == oid::NTLMSSP).ok_or(NtStatus::LOGON_FAILURE)?;
         let preferred = place == 0;
         match init.mech_token {

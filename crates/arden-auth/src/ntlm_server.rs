@@ -51,6 +51,10 @@ const OFFERED: u32 = flags::UNICODE
     | flags::KEY_EXCH
     | flags::NEGOTIATE_56;
 
+/// The longest NEGOTIATE_MESSAGE that is taken: it is kept for the MIC until the logon is over. It holds a domain and a
+/// workstation of at most 255 characters each.
+const NEGOTIATE_BYTES_MAX: usize = 1024;
+
 impl NtlmServer {
     pub(crate) fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> NtlmServer {
         NtlmServer { users, identity, policy, state: State::Start, attempted_user: None, verdict: None, checked: None }
@@ -87,6 +91,9 @@ impl NtlmServer {
 
     /// [MS-NLMP] 3.2.5.1.1.
     fn challenge(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<NtlmStep, NtStatus> {
+        if token.len() > NEGOTIATE_BYTES_MAX {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         let negotiate = Negotiate::parse(token).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let mut flags = negotiate.flags & OFFERED | flags::TARGET_INFO | flags::NTLM;
         if flags & flags::UNICODE != 0 {
