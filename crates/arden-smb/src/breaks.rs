@@ -73,7 +73,8 @@ fn send_lease_break(session: &Session, peer: &Peer, b: &LeaseBreak) {
 pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     match BreakAck::parse(request.message)? {
         BreakAck::Lease { key, state } => {
-            let client = ClientId(request.peer.client_guid());
+            // Of this client as this user: nobody acknowledges another's break.
+            let client = request.session.client;
             let now = request.server.table.ack_lease_break(client, key, state, request.now)?;
             request.server.keep_lease(client, key);
             put_lease_break_response(out, key, now);
@@ -145,13 +146,14 @@ impl Server {
         }
     }
 
-    /// [MS-SMB2] 3.3.4.7: breaks of leases go to the client's first connection that is there.
+    /// [MS-SMB2] 3.3.4.7: breaks of leases go to the client's first connection that is there, of those on which the
+    /// lease's user has a session.
     fn first_connection_of(&self, client: ClientId) -> Option<(Arc<Session>, Arc<Peer>)> {
         let mut peers = self.peers();
-        peers.retain(|p| !p.is_closed() && p.client_guid() == client.0);
+        peers.retain(|p| !p.is_closed());
         peers.sort_by_key(|p| p.id);
         peers.into_iter().find_map(|p| {
-            let session = p.channels.read().values().next().map(|c| c.session.clone())?;
+            let session = p.channels.read().values().map(|c| &c.session).find(|s| s.client == client)?.clone();
             Some((session, p))
         })
     }

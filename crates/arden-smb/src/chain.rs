@@ -20,18 +20,19 @@ use crate::{
     model::{Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree},
     request::{Fail, Handled, Related, Request},
     server::Server,
+    signer::{Proof, Signer, answer_signer},
     usnwait::UsnWait,
     waits::PendingCreate,
 };
 
-/// One request of the message, accepted: its ids are in the window, its signature is good.
+/// One request of the message, accepted: its ids are in the window, its signature was looked at.
 #[derive(Clone)]
 pub struct Element {
     pub header: Header,
     pub start: usize,
     pub len: usize,
     pub credits: u16,
-    pub signed: bool,
+    pub proof: Proof,
     pub channel: Option<Arc<Channel>>,
     /// The acceptance already failed; this is the answer.
     pub refused: Option<NtStatus>,
@@ -96,7 +97,7 @@ struct Frame {
     /// Where the 4-byte length is; None: nothing yet.
     start: Option<usize>,
     /// Start of each response and who signs it.
-    responses: Vec<(usize, Option<Arc<Channel>>)>,
+    responses: Vec<(usize, Option<Signer>)>,
 }
 
 pub enum Outcome {
@@ -263,8 +264,10 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                     continue;
                 }
                 if let Some(id) = state.async_id {
-                    let message_id = state.elements[state.next].header.message_id;
-                    state.peer.pending.lock().insert(id, PendingRequest { message_id, wait });
+                    let element = &state.elements[state.next];
+                    let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
+                    let request = PendingRequest { message_id: element.header.message_id, session_id, wait };
+                    state.peer.pending.lock().insert(id, request);
                 }
                 if may_block && !out.is_empty() {
                     // The interim response goes before the other that somebody else may make from now on.
@@ -311,7 +314,7 @@ fn closed_meanwhile(command: Command, fail: Fail) -> Fail {
 }
 
 /// The body of an ERROR response, [MS-SMB2] 2.2.2.
-fn put_error(out: &mut Vec<u8>, data: &[u8], contexts: u8) {
+pub(crate) fn put_error(out: &mut Vec<u8>, data: &[u8], contexts: u8) {
     out.put_u16(9);
     out.put_u8(contexts);
     out.put_u8(0);
@@ -394,18 +397,9 @@ impl State {
         self.server.metrics.answered(element.header.command, status);
         tracing::trace!(client = %self.peer.address, message = element.header.message_id,
             command = ?Command::from_u16(element.header.command), %status, "answered");
-        let signer = match &element.channel {
-            Some(channel)
-                if self.encrypted.is_none()
-                    && (element.signed || channel.session.signing_required)
-                    && !channel.session.anonymous =>
-            {
-                Some(channel.clone())
-            }
-            _ => None,
-        };
+        let signer = answer_signer(&element.proof, None, &element.header);
         if signer.is_none() && self.encrypted.is_none() && element.header.is(flags::SIGNED) {
-            // No key to sign with: the session is gone. Clients that asked for a signature look at the flag first.
+            // Clients that asked for a signature look at the flag first.
             out[base + offset::FLAGS] |= flags::SIGNED as u8;
         }
         self.frame.responses.push((base, signer));
@@ -469,11 +463,11 @@ impl State {
             out.pad_to(last, 8);
         }
         for (i, (base, signer)) in responses.iter().enumerate() {
-            let Some(channel) = signer else { continue };
+            let Some(signer) = signer else { continue };
             let end = responses.get(i + 1).map_or(out.len(), |(next, _)| *next);
             let at = base + offset::FLAGS;
             out[at] |= flags::SIGNED as u8;
-            channel.signing.sign_in_place(&mut out[*base..end]);
+            signer.key().sign_in_place(&mut out[*base..end]);
         }
         if let Some(session) = &self.encrypted {
             seal_frame(session, &mut out[start + 4..]);
@@ -584,10 +578,9 @@ impl State {
             SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED.into()),
         }
         let encrypted = self.encrypted.is_some();
-        if session.encrypt_data && !encrypted {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
-        if session.signing_required && !encrypted && !element.signed && !session.anonymous {
+        let signed = encrypted || element.proof.holds_session() || session.anonymous;
+        if session.encrypt_data && !encrypted || session.signing_required && !signed {
+            tell_unprotected(&self.server, &self.peer, session);
             return Err(NtStatus::ACCESS_DENIED.into());
         }
         Ok(())
@@ -604,10 +597,29 @@ impl State {
             return if command == Command::OplockBreak { Ok(None) } else { Err(NtStatus::NETWORK_NAME_DELETED.into()) };
         };
         if tree.share.encrypt && self.encrypted.is_none() {
+            if session.tell_unprotected() {
+                tracing::warn!(client = %self.peer.address, user = %session.token().user_name, share = %tree.share.name,
+                    required_by = "the share's encryption", "a request that is not encrypted is refused");
+            }
             return Err(NtStatus::ACCESS_DENIED.into());
         }
         Ok(Some(tree))
     }
+}
+
+/// The log names once for each session who sends requests without the protection that it has to have, and why.
+pub(crate) fn tell_unprotected(server: &Server, peer: &Peer, session: &Session) {
+    if !session.tell_unprotected() {
+        return;
+    }
+    let policy = &server.config.policy;
+    let why = match session.encrypt_data {
+        true => "setting encryption_required",
+        false if policy.requires_signing() => "setting signing_required",
+        false => "the client itself, SMB2_NEGOTIATE_SIGNING_REQUIRED",
+    };
+    tracing::warn!(client = %peer.address, user = %session.token().user_name, required_by = why,
+        "a request that is not {} is refused", if session.encrypt_data { "encrypted" } else { "signed" });
 }
 
 /// Encrypts `frame`: room for the TRANSFORM_HEADER, then the message.

@@ -33,6 +33,26 @@ pub struct Limits {
     pub resilient_timeout_max: Duration,
     /// Largest read, write and transaction, [MS-SMB2] 3.3.5.4.
     pub io_bytes_max: u32,
+
+    // Connections, logons under way, sessions. An address is an IPv4 address or an IPv6 /64; see `admission`.
+    /// Connections of one address, those with sessions included. Addresses of the server itself have no such limit.
+    pub connections_per_address_max: usize,
+    /// Connections without a session: a newer one closes the oldest.
+    pub connections_waiting_max: usize,
+    pub connections_waiting_per_address_max: usize,
+    /// While no more connections than these are left, only administrators log on. At most an eighth of `connections_max`.
+    pub connections_reserved: usize,
+    /// Logons under way: a SESSION_SETUP was answered with MORE_PROCESSING_REQUIRED.
+    pub setups_per_connection_max: usize,
+    pub setups_per_address_max: usize,
+    pub setups_max: usize,
+    /// A logon under way is forgotten after this time.
+    pub setup_timeout: Duration,
+    pub sessions_per_user_max: usize,
+    /// Sessions that one address made. Addresses of the server itself have no such limit.
+    pub sessions_per_address_max: usize,
+    /// The last of `sessions_max` that only administrators get. At most an eighth of it.
+    pub sessions_reserved: usize,
 }
 
 impl Default for Limits {
@@ -52,6 +72,18 @@ impl Default for Limits {
             durable_timeout_default: Duration::from_secs(60),
             resilient_timeout_max: Duration::from_secs(300),
             io_bytes_max: 8 << 20,
+
+            connections_per_address_max: 1024,
+            connections_waiting_max: 1024,
+            connections_waiting_per_address_max: 128,
+            connections_reserved: 32,
+            setups_per_connection_max: 64,
+            setups_per_address_max: 256,
+            setups_max: 4096,
+            setup_timeout: Duration::from_secs(30),
+            sessions_per_user_max: 2048,
+            sessions_per_address_max: 4096,
+            sessions_reserved: 64,
         }
     }
 }

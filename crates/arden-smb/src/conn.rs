@@ -23,6 +23,7 @@ use crate::{
     model::{Mailbox, Peer, Session},
     server::Server,
     setup::Setup,
+    signer::{Proof, prove_channel},
     time::Time,
     window::Window,
 };
@@ -107,6 +108,11 @@ impl Connection {
     /// Has anybody authenticated here?
     pub fn has_session(&self) -> bool {
         !self.peer.channels.read().is_empty()
+    }
+
+    /// How long the connection may be without a session.
+    pub fn handshake_timeout(&self) -> Duration {
+        self.server.config.limits.handshake_timeout
     }
 
     /// The longest message that this connection accepts now.
@@ -241,7 +247,7 @@ impl Connection {
                 return Handled(Verdict::Close("a response where a request belongs"));
             }
             if header.command == Command::Cancel as u16 {
-                self.cancel(&header, out);
+                self.cancel(&header, bytes, encrypted, out);
                 return Accepted::Chain(elements);
             }
             let charge =
@@ -259,6 +265,7 @@ impl Connection {
                     return Handled(self.negotiate(&header, bytes, credits, out));
                 }
                 Some(Command::SessionSetup) if start == 0 && next == 0 && self.peer.negotiated.get().is_some() => {
+                    // Its own checks are stricter: it may be about a session that is not on this connection.
                     let credits = self.window.grant(header.credits);
                     return Handled(self.session_setup(&header, bytes, credits, encrypted, now, out));
                 }
@@ -281,35 +288,25 @@ impl Connection {
                 }
                 (_, false) => self.peer.channel(header.session_id),
             };
-            let signed = header.is(flags::SIGNED);
-            if signed && encrypted.is_none() {
-                if let Some(channel) = &channel {
-                    if !channel.signing.verify(bytes) {
-                        tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
-                            command = header.command, "a request with a wrong signature is refused");
-                        refused = Some(NtStatus::ACCESS_DENIED);
-                    }
-                }
-            }
-            if let Some(session) = encrypted {
-                if channel.as_ref().is_some_and(|c| c.session.id != session.id) {
+            let proof = match (&channel, encrypted) {
+                (Some(channel), Some(session)) if channel.session.id != session.id => {
                     return Handled(Verdict::Close("encrypted with another session's key"));
                 }
-            }
+                (_, Some(_)) => Proof::Encrypted,
+                (Some(channel), None) => prove_channel(channel, &header, bytes).unwrap_or_else(|| {
+                    tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
+                        command = header.command, "a request with a wrong signature is refused");
+                    refused = Some(NtStatus::ACCESS_DENIED);
+                    Proof::Nothing
+                }),
+                (None, None) => Proof::Nothing,
+            };
             if elements.len() >= self.server.config.limits.chain_max {
                 return Handled(Verdict::Close("chain_max requests in one message"));
             }
             previous = Some((header.session_id, channel.clone()));
             let credits = self.window.grant(header.credits);
-            elements.push(Element {
-                header,
-                start,
-                len,
-                credits,
-                signed: signed && channel.is_some(),
-                channel,
-                refused,
-            });
+            elements.push(Element { header, start, len, credits, proof, channel, refused });
             if next == 0 {
                 return Accepted::Chain(elements);
             }
@@ -317,18 +314,33 @@ impl Connection {
         }
     }
 
-    /// [MS-SMB2] 3.3.5.16. No response of its own; the request that is cancelled answers STATUS_CANCELLED.
-    fn cancel(&mut self, header: &Header, out: &mut Vec<u8>) {
+    /// [MS-SMB2] 3.3.5.16. No response of its own; the request that is cancelled answers STATUS_CANCELLED. It has to be as
+    /// well protected as that one was, by the same session.
+    fn cancel(&mut self, header: &Header, message: &mut [u8], encrypted: Option<&Arc<Session>>, out: &mut Vec<u8>) {
         let found = {
-            let mut pending = self.peer.pending.lock();
-            let id = if header.is(flags::ASYNC_COMMAND) {
-                Some(header.async_or_tree)
+            let pending = self.peer.pending.lock();
+            if header.is(flags::ASYNC_COMMAND) {
+                pending.get_key_value(&header.async_or_tree).map(|(id, p)| (*id, *p))
             } else {
-                pending.iter().find(|(_, p)| p.message_id == header.message_id).map(|(id, _)| *id)
-            };
-            id.and_then(|id| pending.remove(&id))
+                pending.iter().find(|(_, p)| p.message_id == header.message_id).map(|(id, p)| (*id, *p))
+            }
         };
-        let Some(request) = found else { return };
+        let Some((id, request)) = found else { return };
+        if let Some(channel) = self.peer.channel(request.session_id) {
+            let proof = match encrypted {
+                Some(session) => (session.id == request.session_id).then_some(Proof::Encrypted),
+                None => prove_channel(&channel, header, message),
+            };
+            let needed = channel.session.requires_protection();
+            if !proof.is_some_and(|p| p.holds_session() || !needed) {
+                tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
+                    "a CANCEL that is not signed as it has to be is ignored");
+                return;
+            }
+        }
+        if self.peer.pending.lock().remove(&id).is_none() {
+            return;
+        }
         if let Some(chain) = self.server.unpark(request.wait) {
             if let Outcome::Block(job) = chain.abort(NtStatus::CANCELLED, out) {
                 // What follows a cancelled request in its compound may still block.

@@ -8,8 +8,8 @@ use std::sync::{
 
 use arden_store::{
     fs::{
-        CacheGrant, CacheRequest, ClientId, CreateAction, Disposition, Fs, LeaseRequest, OpenError, OpenRequest,
-        Opened, OplockLevel, Step, lease_state,
+        CacheGrant, CacheRequest, CreateAction, Disposition, Fs, LeaseRequest, OpenError, OpenRequest, Opened,
+        OplockLevel, Step, lease_state,
     },
     name::NtPath,
     store::{Ea, Stat},
@@ -95,7 +95,7 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     }
     let opened = open_file(request, &tree, &fs, &asked, &path, by_id);
     if let (Err(Fail::Wait(_)), Some(guid), None) = (&opened, asked.wanted.create_guid(), &request.pending_create) {
-        *request.pending_create = Some(request.server.note_pending_create(request.peer.client_guid(), guid));
+        *request.pending_create = Some(request.server.note_pending_create(request.session.client.0, guid));
     }
     let opened = opened?;
     finish(request, &tree, &asked, opened, name, out)
@@ -208,17 +208,20 @@ fn by_file_id(r: &CreateRequest<'_>) -> Result<Option<u64>, Fail> {
     }
 }
 
-/// AppInstanceId, [MS-SMB2] 3.3.5.9.13: another node of the same application takes its file over.
+/// AppInstanceId, [MS-SMB2] 3.3.5.9.13: another node of the same application takes its file over. It has to be of the
+/// same user, or an administrator: to be able to read a file is no right to close what others have open.
 fn fail_over(
     request: &Request<'_>,
     tree: &Tree,
     name: &str,
     (id, version): (u128, Option<(u64, u64)>),
 ) -> Result<(), Fail> {
-    let client = request.peer.client_guid();
+    let client = request.session.client;
+    let token = request.session.token();
     let found = request.server.opens().into_iter().find(|o| {
         o.app_instance.is_some_and(|(i, _)| i == id)
-            && o.client_guid != client
+            && o.client != client
+            && (o.owner.user == token.user || token.is_administrator())
             && o.share.name == tree.share.name
             && o.name.to_lowercase() == name.to_lowercase()
     });
@@ -230,7 +233,7 @@ fn fail_over(
         _ => {}
     }
     if let Some(file) = open.file() {
-        let readable = file.fs().maximal_access(file, &request.session.token())?;
+        let readable = file.fs().maximal_access(file, &token)?;
         if readable & access::FILE_GENERIC_READ == access::FILE_GENERIC_READ {
             tracing::info!(share = %tree.share.name, file = %name, client = %request.peer.address,
                 "application instance fails over: its earlier open is closed");
@@ -292,7 +295,7 @@ fn open_file(
         security: asked.security.as_ref(),
         eas: &asked.eas,
         cache: cache_request(asked),
-        client: ClientId(request.peer.client_guid()),
+        client: request.session.client,
         mark: durable::create_mark(request, tree, &asked.wanted),
         who: &who,
         access_ceiling: tree.maximal_access,
@@ -349,7 +352,7 @@ fn finish(
         object: Object::File(opened.open.clone()),
         share: tree.share.clone(),
         owner: request.session.token(),
-        client_guid: request.peer.client_guid(),
+        client: request.session.client,
         create_guid: asked.wanted.create_guid(),
         lease_key,
         app_instance: asked.app_instance,
@@ -371,7 +374,7 @@ fn finish(
         request.server.keep_new(&open);
     } else if let Some(key) = lease_key {
         // Another open of the lease may be persistent, and this one may have raised the lease.
-        request.server.keep_lease(ClientId(open.client_guid), key);
+        request.server.keep_lease(open.client, key);
     }
     register(request.server, request.session, &open);
     request.related.file = Some(id);

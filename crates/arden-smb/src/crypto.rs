@@ -24,6 +24,15 @@ pub fn extend_preauth(hash: &mut [u8; 64], message: &[u8]) {
     hash.copy_from_slice(context.finish().as_ref());
 }
 
+/// Who a client is to the tables of leases and create GUIDs: the machine that calls itself `client_guid`, and the user.
+/// The GUID goes over the wire in the clear and anybody may send any, so by itself it is nobody's.
+pub fn client_identity(client_guid: u128, user: &arden_wire::dtyp::Sid) -> u128 {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&client_guid.to_le_bytes());
+    context.update(user.to_string().as_bytes());
+    u128::from_le_bytes(*context.finish().as_ref().first_chunk().expect("32 bytes"))
+}
+
 /// A key that signs and checks messages of one channel.
 pub enum SigningKey {
     Hmac(hmac::Key),

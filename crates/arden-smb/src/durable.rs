@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use arden_store::fs::{CacheGrant, ClientId, CreateMark, Opened, OplockLevel};
+use arden_store::fs::{CacheGrant, CreateMark, Opened, OplockLevel};
 use arden_wire::{
     NtStatus,
     cursor::{Put, Reader},
@@ -133,7 +133,7 @@ pub(crate) fn reconnect(
     let not_found = || Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND);
     let open = request.server.open(id.persistent).or_else(|| {
         let may = may_persist(request, tree, asks_persistent);
-        request.server.open_by_create_guid(request.peer.client_guid(), guid.filter(|_| may)?)
+        request.server.open_by_create_guid(request.session.client.0, guid.filter(|_| may)?)
     });
     let Some(open) = open else {
         tracing::debug!(client = %request.peer.address, id = id.persistent, "no such open to reconnect");
@@ -146,8 +146,14 @@ pub(crate) fn reconnect(
     if !same_guid || open.share.name != tree.share.name {
         return Err(not_found());
     }
+    if open.owner.user != request.session.token().user {
+        // [MS-SMB2] 3.3.5.9.7 and .12. A handle that is in use is nobody else's business.
+        let state = open.state.lock();
+        let waits = state.durability != Durability::None && state.session.is_none();
+        return Err(if waits { NtStatus::ACCESS_DENIED.into() } else { not_found() });
+    }
     // What outlives the server goes to no other client, and only to one that says what it takes up.
-    if persistent && (!asks_persistent || open.client_guid != request.peer.client_guid()) {
+    if persistent && (!asks_persistent || open.client != request.session.client) {
         return Err(not_found());
     }
     check_lease(request, &open, cache, asked)?;
@@ -162,9 +168,6 @@ pub(crate) fn reconnect(
     tracing::debug!(file = %open.name, durability = ?state.durability, connected = state.session.is_some(), ?cache, "reconnect");
     if !durable || state.session.is_some() || (!resilient && !persistent && !caches_handle(cache)) {
         return Err(not_found());
-    }
-    if open.owner.user != request.session.token().user {
-        return Err(NtStatus::ACCESS_DENIED.into());
     }
     drop(state);
     if !attach(request, tree, &open) {
@@ -182,7 +185,7 @@ pub(crate) fn reconnect(
 fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked<'_>) {
     if let (Some(file), Some(lease)) = (open.file(), asked.lease) {
         file.fs().catch_up(file, lease.epoch);
-        request.server.keep_lease(ClientId(open.client_guid), lease.key);
+        request.server.keep_lease(open.client, lease.key);
     }
     request.server.tell_break_later(open);
 }
@@ -232,7 +235,7 @@ fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: 
     let not_found = Err(Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND));
     match (cache, asked.lease) {
         (CacheGrant::Lease { key, version, .. }, Some(lease)) => {
-            if open.client_guid != request.peer.client_guid() || lease.key != key || lease.version != version {
+            if open.client != request.session.client || lease.key != key || lease.version != version {
                 return not_found;
             }
             let same = asked.request.name.as_ref().is_ok_and(|n| is_named(open, &n.to_lowercase()));
@@ -249,7 +252,7 @@ fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: 
 /// A create that was done before, [MS-SMB2] 3.3.5.9.10.
 pub(crate) fn replayed(request: &Request<'_>, tree: &Tree, asked: &Asked<'_>) -> Result<Option<Arc<SmbOpen>>, Fail> {
     let Wanted::V2(v2) = asked.wanted else { return Ok(None) };
-    let client = request.peer.client_guid();
+    let client = request.session.client.0;
     let Some(open) = request.server.open_by_create_guid(client, v2.create_guid) else {
         if !request.resumed && request.server.create_is_pending(client, v2.create_guid) {
             return Err(NtStatus::FILE_NOT_AVAILABLE.into());
@@ -263,9 +266,6 @@ pub(crate) fn replayed(request: &Request<'_>, tree: &Tree, asked: &Asked<'_>) ->
     }
     if !request.header.is(flags::REPLAY_OPERATION) {
         return Err(NtStatus::DUPLICATE_OBJECTID.into());
-    }
-    if open.owner.user != request.session.token().user {
-        return Err(NtStatus::ACCESS_DENIED.into());
     }
     // The parameters have to be those of the first time; the lease decides, [MS-SMB2] 3.3.5.9.
     if open.lease_key != asked.lease.map(|l| l.key) && (open.lease_key.is_some() || asked.lease.is_some()) {

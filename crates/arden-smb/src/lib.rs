@@ -2,6 +2,7 @@
 //! tokio shell (`shell`). Refuses disks: files are reached through `arden_store::fs`.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod breaks;
 mod chain;
 mod commits;
@@ -33,6 +34,7 @@ mod set;
 mod setup;
 pub mod share;
 mod shell;
+mod signer;
 pub mod time;
 mod tree;
 mod usn;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use arden_auth::Token;
-use arden_store::table::Open;
+use arden_store::{fs::ClientId, table::Open};
 use arden_wire::{
     FileTime,
     smb2::{
@@ -91,6 +91,8 @@ impl Mailbox {
 #[derive(Debug, Clone, Copy)]
 pub struct PendingRequest {
     pub message_id: u64,
+    /// Of the session that asked; 0 where there is none.
+    pub session_id: u64,
     pub wait: arden_store::fs::WaitId,
 }
 
@@ -147,7 +149,10 @@ pub enum SessionState {
 pub struct Session {
     pub id: u64,
     pub dialect: Dialect,
-    pub client_guid: u128,
+    /// Who its leases, create GUIDs and durable handles belong to: the client, as this session's user.
+    pub client: ClientId,
+    /// From where it was made.
+    pub ip: std::net::IpAddr,
     pub signing_algorithm: SigningAlgorithm,
     pub created: Instant,
     pub created_at: FileTime,
@@ -156,15 +161,22 @@ pub struct Session {
     /// When the user was last authenticated, likewise.
     authenticated_ms: AtomicU64,
     state: AtomicU8,
+    /// The same user as long as the session lives; a re-authentication may bring other groups.
     pub user: RwLock<Arc<Token>>,
     pub anonymous: bool,
     pub signing_required: bool,
     pub encrypt_data: bool,
+    /// The log names the client once that does not sign or encrypt though it has to.
+    told_unprotected: AtomicBool,
     pub cipher: Option<Cipher>,
     /// Server to client, client to server.
     pub keys: Option<(CipherKey, CipherKey)>,
-    /// Verifies binding requests.
+    /// Session.SigningKey: verifies binding requests, and signs their answers but the last.
     pub signing: SigningKey,
+    /// MessageId of the answer that made the session: from here on its first connection signs with the same key.
+    made_by_message: u64,
+    /// Which MessageIds below that signed an answer to a binding request, a bit each.
+    binding_ids: AtomicU64,
     nonce: AtomicU64,
     pub channels: Mutex<Vec<Arc<Channel>>>,
     pub trees: RwLock<HashMap<u32, Arc<Tree>>>,
@@ -175,6 +187,9 @@ pub struct Session {
 /// What a new session starts with.
 pub struct NewSession {
     pub id: u64,
+    pub ip: std::net::IpAddr,
+    /// Of the last SESSION_SETUP request.
+    pub message_id: u64,
     pub user: Arc<Token>,
     pub anonymous: bool,
     pub signing_required: bool,
@@ -189,7 +204,8 @@ impl Session {
         Session {
             id: new.id,
             dialect: n.dialect,
-            client_guid: n.client_guid,
+            client: ClientId(crate::crypto::client_identity(n.client_guid, &new.user.user)),
+            ip: new.ip,
             signing_algorithm: n.signing,
             created: new.time.now,
             created_at: new.time.wall,
@@ -200,9 +216,12 @@ impl Session {
             anonymous: new.anonymous,
             signing_required: new.signing_required,
             encrypt_data: new.encrypt_data,
+            told_unprotected: AtomicBool::new(false),
             cipher: n.cipher,
             keys: new.keys,
             signing: new.signing,
+            made_by_message: new.message_id,
+            binding_ids: AtomicU64::new(0),
             nonce: AtomicU64::new(1),
             channels: Mutex::new(Vec::new()),
             trees: RwLock::new(HashMap::new()),
@@ -229,18 +248,44 @@ impl Session {
     /// The user proved again who he is.
     pub fn renew(&self, now: Instant) {
         self.authenticated_ms.store(self.ms_since_created(now), Ordering::Relaxed);
-        self.set_state(SessionState::Valid);
+        self.change_state(SessionState::Expired, SessionState::Valid);
     }
     /// [MS-SMB2] 3.3.6.3: past its lifetime a session answers NETWORK_SESSION_EXPIRED until it is renewed.
     pub fn expire(&self, now: Instant, lifetime: Duration) {
         let age = self.ms_since_created(now).saturating_sub(self.authenticated_ms.load(Ordering::Relaxed));
         if u128::from(age) >= lifetime.as_millis() && self.state() == SessionState::Valid {
             tracing::info!(session = self.id, user = %self.token().user_name, "session expired");
-            self.set_state(SessionState::Expired);
+            self.change_state(SessionState::Valid, SessionState::Expired);
         }
     }
-    pub fn set_state(&self, state: SessionState) {
-        self.state.store(state as u8, Ordering::Release);
+    /// From one state to another; nothing where it is in a third.
+    fn change_state(&self, from: SessionState, to: SessionState) {
+        let _ = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
+    }
+    /// Its last state. False: it had it already.
+    pub fn delete(&self) -> bool {
+        self.state.swap(SessionState::Deleted as u8, Ordering::AcqRel) != SessionState::Deleted as u8
+    }
+    /// Has a request on it to be signed or encrypted?
+    pub fn requires_protection(&self) -> bool {
+        !self.anonymous && (self.signing_required || self.encrypt_data)
+    }
+    /// Whether the log should say that a request was not protected: once for each session.
+    pub fn tell_unprotected(&self) -> bool {
+        !self.told_unprotected.swap(true, Ordering::Relaxed)
+    }
+    /// Whether `signing` may sign the answer to the binding request `message_id`, which is then used up. With AES-GMAC
+    /// the MessageId is the nonce, and two messages under one nonce give the key's secret away, RFC 4543 5: so each id is
+    /// used once, whatever connection it comes from, and only ids that the session's first connection never signs.
+    pub fn take_binding_id(&self, message_id: u64) -> bool {
+        if self.signing_algorithm != SigningAlgorithm::AesGmac {
+            return true;
+        }
+        if message_id >= self.made_by_message.min(64) {
+            return false;
+        }
+        let bit = 1 << message_id;
+        self.binding_ids.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
     /// Never the same twice under one key, whatever channel sends.
     pub fn next_nonce(&self) -> [u8; 16] {
@@ -342,7 +387,8 @@ pub struct SmbOpen {
     pub object: Object,
     pub share: Arc<Share>,
     pub owner: Arc<Token>,
-    pub client_guid: u128,
+    /// Of the session that opened it.
+    pub client: ClientId,
     pub create_guid: Option<u128>,
     pub lease_key: Option<u128>,
     pub app_instance: Option<(u128, Option<(u64, u64)>)>,

@@ -4,7 +4,7 @@ use arden_wire::{
     NtStatus,
     cursor::Put,
     smb2::{
-        Dialect, Header,
+        Dialect, Header, flags,
         negotiate::{
             Cipher, HASH_SHA512, NegotiateContext, NegotiateRequest, NegotiateResponse, SigningAlgorithm, Smb1Offer,
             capability, context, parse_smb1_negotiate, security_mode,
@@ -25,9 +25,8 @@ const WILDCARD_DIALECT: u16 = 0x02FF;
 /// Best first.
 const CIPHERS: [Cipher; 4] = [Cipher::Aes128Gcm, Cipher::Aes128Ccm, Cipher::Aes256Gcm, Cipher::Aes256Ccm];
 
-/// Best first: GMAC costs a fraction of the others.
-const SIGNING: [SigningAlgorithm; 3] =
-    [SigningAlgorithm::AesGmac, SigningAlgorithm::AesCmac, SigningAlgorithm::HmacSha256];
+/// There are five.
+const DIALECTS_MAX: usize = 64;
 
 /// What the contexts of a 3.1.1 request settle.
 struct Contexts {
@@ -119,7 +118,9 @@ impl Connection {
         if self.peer.negotiated.get().is_some() {
             return Verdict::Close("second negotiate");
         }
-        match self.try_negotiate(message) {
+        // [MS-SMB2] 3.3.5.2.4: there is nothing to sign it with.
+        let unsigned = if header.is(flags::SIGNED) { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) };
+        match unsigned.and_then(|()| self.try_negotiate(message)) {
             Ok((negotiated, contexts)) => {
                 let dialect = negotiated.dialect;
                 let response =
@@ -141,13 +142,14 @@ impl Connection {
 
     fn try_negotiate(&self, message: &[u8]) -> Result<(Negotiated, Vec<(u16, Vec<u8>)>), NtStatus> {
         let request = NegotiateRequest::parse(message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        if request.dialects.is_empty() {
+        // They are kept, for VALIDATE_NEGOTIATE_INFO.
+        if request.dialects.is_empty() || request.dialects.len() > DIALECTS_MAX {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let dialect =
             request.dialects.iter().filter_map(|d| Dialect::from_u16(*d)).max().ok_or(NtStatus::NOT_SUPPORTED)?;
         let contexts = match dialect {
-            Dialect::Smb311 => self.settle_contexts(&request.contexts)?,
+            Dialect::Smb311 => self.settle_contexts(&request.contexts, request.capabilities)?,
             _ => Contexts {
                 cipher: (dialect.is_smb3() && request.capabilities & capability::ENCRYPTION != 0)
                     .then_some(Cipher::Aes128Ccm),
@@ -189,7 +191,16 @@ impl Connection {
         Ok((negotiated, contexts.response))
     }
 
-    fn settle_contexts(&self, contexts: &[NegotiateContext]) -> Result<Contexts, NtStatus> {
+    /// AES-GMAC costs a fraction of the others, but one key signs the binding requests of all channels of a session, each
+    /// connection counts its MessageIds from 0, and they are the nonces: a client that has several channels repeats them.
+    /// So where a client may want channels and can do AES-CMAC, that is chosen.
+    fn signing_choices(&self, capabilities: u32) -> [SigningAlgorithm; 3] {
+        use SigningAlgorithm::{AesCmac, AesGmac, HmacSha256};
+        let channels = capabilities & capability::MULTI_CHANNEL != 0 && self.server.config.policy.allows_multichannel();
+        if channels { [AesCmac, AesGmac, HmacSha256] } else { [AesGmac, AesCmac, HmacSha256] }
+    }
+
+    fn settle_contexts(&self, contexts: &[NegotiateContext], capabilities: u32) -> Result<Contexts, NtStatus> {
         let mut out = Contexts { cipher: None, signing: SigningAlgorithm::AesCmac, response: Vec::new() };
         let mut seen = [false; 3];
         let mut once = |i: usize| match std::mem::replace(&mut seen[i], true) {
@@ -220,7 +231,7 @@ impl Connection {
                 }
                 NegotiateContext::Signing(ids) => {
                     once(2)?;
-                    let chosen = SIGNING.into_iter().find(|a| ids.contains(&(*a as u16)));
+                    let chosen = self.signing_choices(capabilities).into_iter().find(|a| ids.contains(&(*a as u16)));
                     // [MS-SMB2] 3.3.5.4: nothing in common means AES-CMAC and no context in the answer.
                     if let Some(chosen) = chosen {
                         out.signing = chosen;

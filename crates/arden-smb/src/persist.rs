@@ -179,7 +179,7 @@ impl State {
     fn add(&mut self, open: &Arc<SmbOpen>) {
         self.opens.insert(open.id.persistent, open.clone());
         if let Some(lease) = open.lease_key {
-            self.leases.entry((open.client_guid, lease)).or_default().push(open.id.persistent);
+            self.leases.entry((open.client.0, lease)).or_default().push(open.id.persistent);
         }
         if let Some(file) = open.file() {
             self.files.entry(file.file_id()).or_default().push(open.id.persistent);
@@ -252,7 +252,7 @@ impl Server {
         let mut state = self.persistence();
         state.add(open);
         self.persistence.count.fetch_add(1, Ordering::AcqRel);
-        let lease = open.lease_key.and_then(|key| state.lease_change(open.client_guid, key));
+        let lease = open.lease_key.and_then(|key| state.lease_change(open.client.0, key));
         put(open, state.open_change(open).into_iter().chain(lease.map(|(_, change)| change)).collect());
     }
 
@@ -293,7 +293,7 @@ impl Server {
     pub(crate) fn keep_lost(&self, opens: &[OpenId]) {
         let state = self.persistence();
         put_all(opens.iter().filter_map(|id| state.opens.get(&id.0)).filter_map(|open| match open.lease_key {
-            Some(lease) => state.lease_change(open.client_guid, lease),
+            Some(lease) => state.lease_change(open.client.0, lease),
             None => Some((open.as_ref(), state.open_change(open)?)),
         }));
     }
@@ -320,7 +320,7 @@ impl Server {
                 }
             }
             if let Some(lease) = open.lease_key {
-                let of = (open.client_guid, lease);
+                let of = (open.client.0, lease);
                 let left = state.leases.get_mut(&of).map_or(0, |ids| {
                     ids.retain(|i| *i != id);
                     ids.len()
@@ -419,7 +419,7 @@ impl Server {
             owner: file.who().clone(),
             object: Object::File(file),
             share: share.clone(),
-            client_guid: client,
+            client: kept.open.client,
             create_guid: Some(kept.create_guid),
             lease_key,
             app_instance: kept.app_instance,

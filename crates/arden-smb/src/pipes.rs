@@ -39,7 +39,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
         object: Object::Pipe(Mutex::new(Conversation { pipe, readers: Vec::new() })),
         share: tree.share.clone(),
         owner: caller,
-        client_guid: request.peer.client_guid(),
+        client: request.session.client,
         create_guid: None,
         lease_key: None,
         app_instance: None,

@@ -1,7 +1,8 @@
 //! The server's global tables, [MS-SMB2] 3.3.1.5: shares, sessions, opens and connections, and what time does to them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
+    net::IpAddr,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -18,12 +19,14 @@ use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::{
+    admission::{Admission, Met},
     breaks::{EarlyBreaks, Events},
     config::{Interface, ServerConfig},
     deferred::DeferredWork,
     metrics::Metrics,
-    model::{Durability, Mailbox, Object, Peer, Session, SessionState, SmbOpen},
+    model::{Durability, Mailbox, Object, Peer, Session, SmbOpen},
     share::Share,
+    signer::BindingDecoys,
     time::Time,
     usnwait::UsnWaits,
     waits::Waits,
@@ -42,9 +45,15 @@ pub struct Server {
     pub table: Arc<OpenTable>,
     pub throttle: Mutex<arden_auth::LogonThrottle>,
     pub(crate) clocks_noted: crate::logons::LogLimit,
+    pub(crate) admission: Admission,
+    pub(crate) decoys: BindingDecoys,
+    /// When the log last said that a limit was met.
+    told_limits: Mutex<HashMap<&'static str, Instant>>,
     pub interfaces: RwLock<Vec<Interface>>,
     shares: RwLock<HashMap<String, Arc<Share>>>,
     sessions: RwLock<HashMap<u64, Arc<Session>>>,
+    /// Ids of logons under way.
+    reserved_ids: Mutex<HashSet<u64>>,
     /// GlobalOpenTable: durable and connected opens, by the table's id.
     opens: RwLock<HashMap<u64, Arc<SmbOpen>>>,
     /// Opens with a CreateGuid, for replay and DH2C: (client, guid) to open.
@@ -73,9 +82,13 @@ impl Server {
             table: table.clone(),
             throttle: Mutex::new(arden_auth::LogonThrottle::new(arden_auth::ThrottlePolicy::default())),
             clocks_noted: crate::logons::LogLimit::new(Duration::from_secs(60)),
+            admission: Admission::default(),
+            decoys: BindingDecoys::new(&SystemRandom::new()),
+            told_limits: Mutex::default(),
             interfaces: RwLock::new(Vec::new()),
             shares: RwLock::new(HashMap::new()),
             sessions: RwLock::new(HashMap::new()),
+            reserved_ids: Mutex::default(),
             opens: RwLock::new(HashMap::new()),
             by_create_guid: Mutex::new(HashMap::new()),
             waits: Waits::default(),
@@ -151,15 +164,20 @@ impl Server {
 
     // Sessions.
 
-    /// A new id that no session has; never 0 or -1.
-    pub fn new_session_id(&self) -> u64 {
+    /// A new id that no session and no logon under way has; never 0 or -1. It stays reserved until it is released.
+    ///
+    /// It is no secret, and need not be one: who does not hold the session's key gets the same answer for every id, so
+    /// that 32 bits are enough. There are clients that keep no more.
+    pub(crate) fn reserve_session_id(&self) -> u64 {
         loop {
-            // 32 bits of the 64: there are clients that keep no more.
             let id = u64::from(u32::from_le_bytes(self.random()));
-            if id != 0 && !self.sessions.read().contains_key(&id) {
+            if id != 0 && !self.sessions.read().contains_key(&id) && self.reserved_ids.lock().insert(id) {
                 return id;
             }
         }
+    }
+    pub(crate) fn release_session_id(&self, id: u64) {
+        self.reserved_ids.lock().remove(&id);
     }
     pub fn session(&self, id: u64) -> Option<Arc<Session>> {
         self.sessions.read().get(&id).cloned()
@@ -167,31 +185,50 @@ impl Server {
     pub fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.read().values().cloned().collect()
     }
-    /// Has this session's client sessions of another dialect? [MS-SMB2] 3.3.1.5 GlobalClientTable.
+    /// Has this session's client sessions of another dialect? [MS-SMB2] 3.3.1.5 GlobalClientTable. Only its user's count:
+    /// anybody may send any ClientGuid, and would keep the others out.
     pub(crate) fn has_other_dialect(&self, session: &Session) -> bool {
-        let differs = |s: &Arc<Session>| s.client_guid == session.client_guid && s.dialect != session.dialect;
-        session.client_guid != 0 && self.sessions.read().values().any(differs)
+        let differs = |s: &Arc<Session>| s.client == session.client && s.dialect != session.dialect;
+        self.sessions.read().values().any(differs)
     }
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES where a limit is met.
     pub fn add_session(&self, session: &Arc<Session>) -> Result<(), NtStatus> {
-        let mut sessions = self.sessions.write();
-        if sessions.len() >= self.config.limits.sessions_max {
-            tracing::warn!(limit = self.config.limits.sessions_max, "sessions_max reached: a logon is refused");
+        let token = session.token();
+        let administrator = token.is_administrator();
+        if let Err(met) = self.admission.open_session(&self.config.limits, session.ip, &token.user, administrator) {
+            self.tell_limit(met, session.ip, &token.user_name, "a logon is refused");
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        sessions.insert(session.id, session.clone());
+        self.sessions.write().insert(session.id, session.clone());
         Ok(())
+    }
+
+    /// Says in the log that a limit was met, once a second at most for each.
+    pub(crate) fn tell_limit(&self, met: Met, client: IpAddr, user: &str, what: &'static str) {
+        let now = self.time().now;
+        let mut told = self.told_limits.lock();
+        if told.get(met.limit).is_none_or(|at| now.saturating_duration_since(*at) >= Duration::from_secs(1)) {
+            told.insert(met.limit, now);
+            tracing::warn!(%client, user, limit = met.limit, value = met.value, what);
+        }
     }
 
     /// Logs a session off: its opens are closed or, when `keep_durable`, kept for a reconnect.
     pub fn end_session(&self, session: &Arc<Session>, keep_durable: bool, now: Instant) {
-        if session.state() == SessionState::Deleted {
+        if !session.delete() {
             return;
         }
-        session.set_state(SessionState::Deleted);
-        self.sessions.write().remove(&session.id);
+        if self.sessions.write().remove(&session.id).is_some() {
+            self.admission.close_session(session.ip, &session.token().user);
+        }
         for channel in std::mem::take(&mut *session.channels.lock()) {
             if let Some(peer) = channel.peer.upgrade() {
-                peer.channels.write().remove(&session.id);
+                let mut channels = peer.channels.write();
+                channels.remove(&session.id);
+                if channels.is_empty() {
+                    self.admission.set_logged_on(peer.id, false);
+                }
             }
         }
         let opens: Vec<_> = session.opens.write().drain().map(|(_, o)| o).collect();
@@ -265,7 +302,7 @@ impl Server {
     }
     pub fn add_open(&self, open: &Arc<SmbOpen>) {
         if let Some(guid) = open.create_guid {
-            self.by_create_guid.lock().insert((open.client_guid, guid), open.id.persistent);
+            self.by_create_guid.lock().insert((open.client.0, guid), open.id.persistent);
         }
         self.opens.write().insert(open.id.persistent, open.clone());
         self.tell_early_break(OpenId(open.id.persistent));
@@ -288,8 +325,8 @@ impl Server {
         self.opens.write().remove(&open.id.persistent);
         if let Some(guid) = open.create_guid {
             let mut guids = self.by_create_guid.lock();
-            if guids.get(&(open.client_guid, guid)) == Some(&open.id.persistent) {
-                guids.remove(&(open.client_guid, guid));
+            if guids.get(&(open.client.0, guid)) == Some(&open.id.persistent) {
+                guids.remove(&(open.client.0, guid));
             }
         }
         match &open.object {
@@ -346,6 +383,7 @@ impl Server {
     pub fn peer_closed(&self, peer: &Arc<Peer>, now: Instant) {
         peer.closed.store(true, Ordering::Release);
         self.peers.lock().remove(&peer.id);
+        self.admission.disconnected(peer.id);
         let pending: Vec<_> = peer.pending.lock().drain().map(|(_, p)| p.wait).collect();
         for wait in pending {
             // A session with another channel keeps what it asked for: the client may replay it there.

@@ -1,6 +1,7 @@
 //! The runtime shell: sockets, tasks, timers. Knows frames and verdicts, no protocol.
 
 use std::{
+    fs::File,
     future::Future,
     io,
     net::SocketAddr,
@@ -22,6 +23,7 @@ use tokio::{
 use crate::{
     chain::Job,
     conn::{Connection, Verdict},
+    model::Peer,
     server::Server,
     time::Time,
 };
@@ -34,12 +36,14 @@ const IDLE_BUFFER_BYTES: usize = 4 * 1024;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Answers are written once this much has gathered.
 const BATCH_BYTES: usize = 256 * 1024;
-/// How often a connection looks after itself: idle buffers, the handshake's time.
+/// How often a connection looks after itself: idle buffers, logons under way, whether it has a session.
 const BEAT: Duration = Duration::from_secs(5);
 /// A message has to be complete in this time and what the slowest link takes for it.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 const SLOWEST_LINK_BYTES_PER_SECOND: usize = 64 * 1024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Takes up one descriptor, until `accept` needs it.
+const SPARE_DESCRIPTOR: &str = "/dev/null";
 /// How long a server that stops waits for its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -53,6 +57,7 @@ impl Server {
     ) -> io::Result<()> {
         let timers = tokio::spawn(timers(self.clone()));
         let live = Arc::new(AtomicUsize::new(0));
+        let mut spare = File::open(SPARE_DESCRIPTOR).ok();
         let (stop, stopped) = watch::channel(false);
         tokio::pin!(shutdown);
         loop {
@@ -61,24 +66,26 @@ impl Server {
                 accepted = listener.accept() => match accepted {
                     Ok(x) => x,
                     Err(e) => {
-                        // Out of descriptors, most likely: others may give some back.
+                        // Out of descriptors, most likely. Who has not logged on gives some back, and with the spare one the
+                        // next in the queue is told at once instead of waiting there.
                         tracing::warn!(error = %e, "accept failed");
-                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        self.admission.make_room();
+                        drop(spare.take());
+                        let _ = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
+                        spare = File::open(SPARE_DESCRIPTOR).ok();
                         continue;
                     }
                 },
             };
-            let limit = self.config.limits.connections_max;
-            if live.load(Ordering::Relaxed) >= limit {
-                tracing::warn!(client = %address, limit, "connections_max reached: a connection is refused");
-                continue;
-            }
+            let Some(transport) = Transport::admitted(self, socket, address) else { continue };
             live.fetch_add(1, Ordering::Relaxed);
             crate::metrics::count(&self.metrics.connections, 1);
-            let (server, live, stopped) = (self.clone(), live.clone(), stopped.clone());
+            let (live, stopped) = (live.clone(), stopped.clone());
             tokio::spawn(async move {
-                let reason = Transport::new(&server, socket, address).run(stopped).await;
+                let mut transport = transport;
+                let reason = transport.run(stopped).await;
                 tracing::debug!(client = %address, reason, "connection closed");
+                drop(transport);
                 live.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -113,6 +120,20 @@ async fn timers(server: Arc<Server>) {
     }
 }
 
+/// Done when the connection of `peer` was without a session for `timeout`, whatever it sent meanwhile.
+async fn handshake(peer: Arc<Peer>, timeout: Duration) {
+    let mut last = Instant::now();
+    let beat = BEAT.min(timeout / 4).max(Duration::from_millis(10));
+    loop {
+        tokio::time::sleep(beat).await;
+        if !peer.channels.read().is_empty() {
+            last = Instant::now();
+        } else if last.elapsed() >= timeout {
+            return;
+        }
+    }
+}
+
 struct Transport {
     socket: TcpStream,
     connection: Option<Connection>,
@@ -126,8 +147,8 @@ struct Transport {
     waiting_bytes: Arc<AtomicUsize>,
     /// Answers to failed logons that are sent later.
     delayed: Arc<AtomicUsize>,
-    opened: Instant,
-    handshake_timeout: Duration,
+    /// The connection has to make room for others.
+    evicted: Arc<Notify>,
     beat: Interval,
     /// Nothing came since the last beat.
     quiet: bool,
@@ -155,17 +176,38 @@ impl Transport {
             spare: Vec::new(),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
             delayed: Arc::new(AtomicUsize::new(0)),
-            opened: Instant::now(),
-            handshake_timeout: server.config.limits.handshake_timeout,
+            evicted: Arc::new(Notify::new()),
             beat,
             quiet: false,
         }
     }
 
+    /// The connection, if there is room for it.
+    fn admitted(server: &Arc<Server>, socket: TcpStream, address: SocketAddr) -> Option<Transport> {
+        let mut transport = Transport::new(server, socket, address);
+        let connection = transport.connection.as_mut()?;
+        let evicted = transport.evicted.clone();
+        let close = Box::new(move || evicted.notify_one());
+        match server.admission.connect(&server.config.limits, address.ip(), connection.peer().id, close) {
+            Ok(()) => Some(transport),
+            Err(met) => {
+                server.set_time(Time::read());
+                server.tell_limit(met, address.ip(), "", "a connection is refused");
+                connection.closed(Instant::now());
+                None
+            }
+        }
+    }
+
     async fn run(&mut self, mut stopped: watch::Receiver<bool>) -> Ended {
+        let Some(connection) = &self.connection else { return "closed" };
+        let handshake = handshake(connection.peer().clone(), connection.handshake_timeout());
+        let evicted = self.evicted.clone();
         let ended = tokio::select! {
             biased;
             _ = stopped.wait_for(|stop| *stop) => "the server stops",
+            () = evicted.notified() => "without a session, closed to make room",
+            () = handshake => "no session within handshake_timeout",
             ended = self.turns() => ended,
         };
         if let Some(mut connection) = self.connection.take() {
@@ -229,11 +271,9 @@ impl Transport {
         Ok(())
     }
 
-    /// Now and then: nobody may stay without a session, and who is idle gives its buffers back.
+    /// Now and then: logons that nobody goes on with are forgotten, and who is idle gives its buffers back.
     fn look_after(&mut self) -> Result<(), Ended> {
-        if !self.connection()?.has_session() && self.opened.elapsed() >= self.handshake_timeout {
-            return Err("no logon within handshake_timeout");
-        }
+        self.connection()?.expire_setups(Instant::now());
         if std::mem::replace(&mut self.quiet, true) {
             self.input = Vec::new();
             self.out = Vec::new();
@@ -332,6 +372,9 @@ impl Transport {
                 () = self.wake.notified() => {
                     self.drain_mailbox().await?;
                     self.flush().await?;
+                    if self.connection()?.peer().is_closed() {
+                        return Err("closed by the server");
+                    }
                 }
                 () = tokio::time::sleep_until(deadline) => return Err("half a message, then nothing"),
             }

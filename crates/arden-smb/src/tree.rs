@@ -55,6 +55,8 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     if share.encrypt && !request.peer.negotiated.get().is_some_and(crate::setup::client_encrypts) {
+        tracing::warn!(client = %request.peer.address, user = %token.user_name, share = %share.name,
+            required_by = "the share's encryption", "a client that cannot encrypt is refused");
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     if share.users_max.is_some_and(|max| request.server.users_of(&share.name) >= max as usize) {

@@ -204,7 +204,7 @@ fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfi
         comment: s.comment.clone(),
         policy,
         limits: Limits {
-            connections_max: s.connections_max as usize,
+            connections_max: connections_max(s.connections_max as usize),
             sessions_max: s.sessions_max as usize,
             ..Limits::default()
         },
@@ -212,6 +212,21 @@ fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfi
         identity: Arc::new(ServerIdentity::stand_alone(name)),
         auth: AuthPolicy::default(),
     }
+}
+
+/// Connections that the process has descriptors for: half of them, as files take some too.
+fn connections_max(wanted: usize) -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let descriptors = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |n| n as usize);
+    let most = (descriptors / 2).max(1);
+    if wanted > most {
+        tracing::warn!(
+            connections_max = wanted,
+            descriptors,
+            "fewer connections are let in: the limit of open files is low"
+        );
+    }
+    wanted.min(most)
 }
 
 async fn bind(listen: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {

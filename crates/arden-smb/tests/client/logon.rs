@@ -171,6 +171,8 @@ pub struct Logon {
     pub sign_bind: bool,
     /// A wrong signature on binding requests.
     pub spoil: bool,
+    /// The second request comes without a signature.
+    pub unsigned_second: bool,
 }
 
 pub fn logon(user: &str) -> Logon {
@@ -184,6 +186,7 @@ pub fn logon(user: &str) -> Logon {
         bind: None,
         sign_bind: true,
         spoil: false,
+        unsigned_second: false,
     }
 }
 
@@ -206,6 +209,10 @@ impl Logon {
     }
     pub fn unsigned(mut self) -> Logon {
         self.sign_bind = false;
+        self
+    }
+    pub fn second_unsigned(mut self) -> Logon {
+        self.unsigned_second = true;
         self
     }
     pub fn raw(mut self) -> Logon {
@@ -259,11 +266,15 @@ impl Client {
             (None, false) => 0,
         };
         let mut token = initiator.first();
+        let mut second = false;
         let mut random = [0; 24];
         random[..16].copy_from_slice(&(self.guid ^ u128::from(self.next_id)).to_le_bytes());
         loop {
             let mut req = session_setup(binding, how.mode, how.previous, &token).session(id);
             req.sign = Some(how.again && self.sign && !self.encrypt || how.bind.is_some() && how.sign_bind);
+            if std::mem::replace(&mut second, true) && how.unsigned_second {
+                req.sign = Some(false);
+            }
             if let Some(session) = &how.bind {
                 self.session = Some(SessionKeys { signing: session.session_signing.clone(), ..session.clone() });
             } else if !how.again {

@@ -180,7 +180,8 @@ fn binding_is_refused_without_a_signature_or_with_a_wrong_one() {
     };
     assert_eq!(refused(logon(USER).bind(&session).unsigned()), NtStatus::INVALID_PARAMETER);
     let spoiled = Logon { spoil: true, ..logon(USER).bind(&session) };
-    assert_eq!(refused(spoiled), NtStatus::ACCESS_DENIED);
+    // As of a session that does not exist: who does not hold the key learns of none.
+    assert_eq!(refused(spoiled), NtStatus::USER_SESSION_DELETED);
     assert_eq!(refused(logon(OTHER).bind(&session)), NtStatus::ACCESS_DENIED, "another user");
     assert_eq!(refused(logon(USER).bind(&session).password("wrong")), NtStatus::LOGON_FAILURE);
     let nobody = SessionKeys { id: 0x4711, ..session.clone() };
@@ -199,15 +200,20 @@ fn binding_twice_on_one_connection_is_refused() {
 #[test]
 fn binding_from_another_dialect_is_refused() {
     let lab = Lab::new();
-    let refused = |first, second| {
-        let main = lab.client_with(first);
+    let refused = |first: &Offer, second| {
+        let mut main = lab.connect();
+        main.negotiate(first);
+        main.logon(&logon(USER));
         let mut c = lab.connect_as(main.guid);
         c.negotiate(&Offer::up_to(second));
         c.try_logon(&logon(USER).bind(main.session.as_ref().unwrap())).err()
     };
-    assert_eq!(refused(Dialect::Smb300, Dialect::Smb302), Some(NtStatus::INVALID_PARAMETER));
-    // STATUS_REQUEST_OUT_OF_SEQUENCE: signed with a key that is derived in another way.
-    assert_eq!(refused(Dialect::Smb311, Dialect::Smb302), Some(NtStatus(0xC000_042A)));
+    let invalid = Some(NtStatus::INVALID_PARAMETER);
+    assert_eq!(refused(&Offer::up_to(Dialect::Smb300), Dialect::Smb302), invalid);
+    assert_eq!(refused(&Offer::up_to(Dialect::Smb311), Dialect::Smb302), invalid);
+    // STATUS_REQUEST_OUT_OF_SEQUENCE: AES-GMAC's keys are for nothing else.
+    let gmac = Offer::up_to(Dialect::Smb311).contexts(&[preauth_context(&[1]), signing_context(&[2])]);
+    assert_eq!(refused(&gmac, Dialect::Smb302), Some(NtStatus(0xC000_042A)));
 }
 
 #[test]

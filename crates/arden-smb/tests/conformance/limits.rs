@@ -33,6 +33,97 @@ fn sessions_per_connection_max() {
     }
 }
 
+fn begins(c: &mut Client) -> NtStatus {
+    let token = arden_auth::initiator::Initiator::new(USER, "", PASSWORD).first();
+    c.status(&session_setup(0, 1, 0, &token).session(0))
+}
+
+fn negotiated(lab: &Lab) -> Client {
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c
+}
+
+#[test]
+fn setups_per_connection_max() {
+    let lab = Lab::with(|s| s.limits.setups_per_connection_max = 3);
+    let mut c = negotiated(&lab);
+    for _ in 0..3 {
+        assert_eq!(begins(&mut c), NtStatus::MORE_PROCESSING_REQUIRED);
+    }
+    assert_eq!(begins(&mut c), NtStatus::INSUFFICIENT_RESOURCES);
+    // Another connection has its own, and after a time they are forgotten.
+    negotiated(&lab).logon(&logon(USER));
+    lab.pass(Duration::from_secs(31));
+    c.logon(&logon(USER));
+}
+
+#[test]
+fn setups_of_an_address_and_of_all() {
+    for whole in [false, true] {
+        let lab = Lab::with(|s| if whole { s.limits.setups_max = 5 } else { s.limits.setups_per_address_max = 5 });
+        let mut clients: Vec<Client> = (0..5).map(|_| negotiated(&lab)).collect();
+        for c in &mut clients {
+            assert_eq!(begins(c), NtStatus::MORE_PROCESSING_REQUIRED);
+        }
+        let mut late = negotiated(&lab);
+        assert_eq!(begins(&mut late), NtStatus::INSUFFICIENT_RESOURCES);
+        clients.pop();
+        late.logon(&logon(USER));
+    }
+}
+
+#[test]
+fn a_logon_keeps_no_more_than_a_little() {
+    let lab = Lab::new();
+    let mut c = negotiated(&lab);
+    let mut token = arden_auth::initiator::Initiator::new(USER, "", PASSWORD);
+    token.spnego = false;
+    let mut token = token.first();
+    token.resize(60_000, 0);
+    let status = c.status(&session_setup(0, 1, 0, &token).session(0));
+    assert_eq!(status, NtStatus::INVALID_PARAMETER);
+    c.logon(&logon(USER));
+}
+
+#[test]
+fn sessions_per_user_max() {
+    let lab = Lab::with(|s| s.limits.sessions_per_user_max = 2);
+    let clients = [lab.client(), lab.client()];
+    let mut c = negotiated(&lab);
+    assert_eq!(c.try_logon(&logon(USER)).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    c.logon(&logon(OTHER));
+    drop(clients);
+    c.session = None;
+    c.logon(&logon(USER));
+}
+
+#[test]
+fn sessions_per_address_max() {
+    let lab = Lab::with(|s| s.limits.sessions_per_address_max = 2);
+    let _clients = [lab.client(), lab.client()];
+    assert_eq!(negotiated(&lab).try_logon(&logon(OTHER)).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+}
+
+#[test]
+fn sessions_reserved() {
+    let lab = Lab::with(|s| (s.limits.sessions_max, s.limits.sessions_reserved) = (8, 1));
+    let mut clients: Vec<Client> = (0..8).map(|_| negotiated(&lab)).collect();
+    for c in &mut clients[..7] {
+        c.logon(&logon(OTHER));
+    }
+    assert_eq!(clients[7].try_logon(&logon(OTHER)).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    clients[7].logon(&logon(USER));
+}
+
+#[test]
+fn dialects_of_a_negotiation() {
+    let lab = Lab::new();
+    let mut c = lab.connect();
+    let many: Vec<u16> = (0..20_000).map(|i| 0x0210 + i % 2).collect();
+    assert_eq!(c.try_negotiate(&Offer::of(&many)).err(), Some(NtStatus::INVALID_PARAMETER));
+}
+
 #[test]
 fn trees_per_session_max() {
     let lab = Lab::with(|s| s.limits.trees_per_session_max = 2);
