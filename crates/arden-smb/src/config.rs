@@ -31,6 +31,13 @@ pub struct Limits {
     pub durable_timeout_max: Duration,
     pub durable_timeout_default: Duration,
     pub resilient_timeout_max: Duration,
+    /// Persistent opens of one user, connected or not; beyond, opens are granted without persistence.
+    pub persistent_opens_per_user_max: usize,
+    /// Byte-range locks on the persistent opens of one user; beyond, LOCK is INSUFFICIENT_RESOURCES.
+    pub persistent_locks_per_user_max: usize,
+    /// UTF-16 units of the name and of the path of a persistent open; a longer one is granted without persistence, and one
+    /// that is renamed to a longer path is kept without that, by the file's id alone.
+    pub persistent_path_units_max: usize,
     /// Largest read, write and transaction, [MS-SMB2] 3.3.5.4.
     pub io_bytes_max: u32,
 
@@ -71,6 +78,9 @@ impl Default for Limits {
             durable_timeout_max: Duration::from_secs(300),
             durable_timeout_default: Duration::from_secs(60),
             resilient_timeout_max: Duration::from_secs(300),
+            persistent_opens_per_user_max: 16_384,
+            persistent_locks_per_user_max: 262_144,
+            persistent_path_units_max: 2_048,
             io_bytes_max: 8 << 20,
 
             connections_per_address_max: 1024,

@@ -337,7 +337,7 @@ fn finish(
 ) -> Handled {
     let id = opened.open.id().0;
     let id = FileId { persistent: id, volatile: id };
-    let granted = durable::grant(request, tree, &asked.wanted, &opened);
+    let granted = durable::grant(request, tree, &asked.wanted, &opened, &name);
     let mut state = OpenState::new(request.session, tree.id, request.header.channel_sequence());
     state.durability = granted;
     // [MS-SMB2] 3.3.5.9.10: directories where they persist.

@@ -84,11 +84,13 @@ pub(crate) fn create_mark(request: &Request<'_>, tree: &Tree, wanted: &Wanted) -
 }
 
 /// What a fresh open gets. Persistence needs nothing cached.
-pub(crate) fn grant(request: &Request<'_>, tree: &Tree, wanted: &Wanted, opened: &Opened) -> Durability {
+pub(crate) fn grant(request: &Request<'_>, tree: &Tree, wanted: &Wanted, opened: &Opened, name: &str) -> Durability {
     let limits = &request.server.config.limits;
     // What is kept of a persistent open leads to the present.
     let lasts = !opened.open.fs().is_read_only();
-    let persistent = lasts && matches!(wanted, Wanted::V2(v2) if may_persist(request, tree, v2.persistent));
+    let persistent = lasts
+        && matches!(wanted, Wanted::V2(v2) if may_persist(request, tree, v2.persistent))
+        && request.server.may_keep_another(&opened.open.who().user, name, &opened.open);
     // Directories are not durable, [MS-SMB2] 3.3.5.9.6 and 3.3.5.9.10, but where they can persist they do, as files.
     if !persistent && (opened.open.is_directory() || !caches_handle(opened.cache)) {
         return Durability::None;

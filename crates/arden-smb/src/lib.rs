@@ -28,6 +28,7 @@ mod persist;
 mod pipes;
 mod query;
 mod quota;
+mod rare;
 mod request;
 pub mod server;
 mod set;

@@ -29,6 +29,17 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let id = open.id.persistent;
     let mut kept = open.is_persistent().then(|| open.kept_locks.lock());
     let mut changes = Vec::new();
+    let user = &open.owner.user;
+    let (mut reserved, mut held) = (0, 0);
+    if let Some(kept) = &kept
+        && parsed.locks[0].flags & lock_flags::UNLOCK == 0
+    {
+        // One that waited may have been granted by now.
+        (reserved, held) = (parsed.locks.len(), kept.len());
+        request.server.reserve_locks(user, reserved, request.resumed)?;
+    } else if let Some(kept) = &kept {
+        held = kept.len();
+    }
     let done = apply(file, &parsed.locks, request.now, |ranges, unlock| {
         if let Some(kept) = &mut kept {
             kept.change(id, ranges, unlock, &mut changes);
@@ -37,6 +48,11 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if let (Ok(()), Some((index, number))) = (&done, bucket) {
         remember(&open, index, number);
         changes.extend(kept.as_mut().map(|kept| kept.sequence(id, index, number)));
+    } else if let Some((index, _)) = bucket {
+        changes.extend(kept.as_mut().and_then(|kept| kept.forget_sequence(id, index)));
+    }
+    if let Some(kept) = &kept {
+        request.server.release_locks(user, held + reserved - kept.len());
     }
     crate::persist::put(&open, changes);
     done?;

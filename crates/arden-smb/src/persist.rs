@@ -16,16 +16,20 @@ use std::{
 use arden_store::{
     fs::{ClientId, CreateAction, LockRange, OpenId, RestoreOpen},
     handles::{HandleChange, HandleStore, KeptCache, KeptLease, KeptOpen},
+    table::Open,
 };
 use arden_wire::{
     Malformed, NtStatus,
     cursor::{Put, Reader, utf16_string},
+    dtyp::Sid,
     smb2::FileId,
 };
 use parking_lot::Mutex;
 
 use crate::{
+    config::Limits,
     model::{Durability, Object, OpenState, SmbOpen, Work},
+    rare::RareWarning,
     server::Server,
     share::Share,
 };
@@ -37,6 +41,8 @@ pub(crate) struct KeptLocks {
     held: BTreeMap<(u64, u64, bool), u32>,
     /// Of LockSequenceArray, [MS-SMB2] 3.3.1.10: those whose number is kept, bit 0 for bucket 1.
     buckets: u64,
+    /// Sum of `held`.
+    count: usize,
 }
 
 /// The persistent opens of this server.
@@ -45,15 +51,27 @@ pub(crate) struct Persistence {
     state: Mutex<State>,
     /// How many opens are in it: while 0, nothing has to be looked up.
     count: AtomicUsize,
+    opens_warning: RareWarning,
+    locks_warning: RareWarning,
 }
 
 #[derive(Default)]
 struct State {
+    /// `Limits::persistent_path_units_max`.
+    path_units_max: usize,
     opens: HashMap<u64, Arc<SmbOpen>>,
     leases: HashMap<(u128, u128), Vec<u64>>,
     files: HashMap<FileKey, Vec<u64>>,
+    users: HashMap<Sid, Usage>,
     /// Shares whose handles were taken up, in lower case.
     restored: HashSet<String>,
+}
+
+/// What one user has in the handle stores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Usage {
+    opens: usize,
+    locks: usize,
 }
 
 /// A file, by the store's volume and number.
@@ -162,10 +180,34 @@ fn decode(bytes: &[u8]) -> Result<Kept, Malformed> {
     })
 }
 
+impl Persistence {
+    pub fn new(limits: &Limits) -> Persistence {
+        let state = State { path_units_max: limits.persistent_path_units_max, ..State::default() };
+        Persistence { state: Mutex::new(state), ..Persistence::default() }
+    }
+}
+
 impl State {
     fn open_change(&self, open: &SmbOpen) -> Option<HandleChange> {
         let file = open.file()?;
-        Some(HandleChange::Put { key: open_key(open.id.persistent), value: encode(open, &file.fs().keep(file)) })
+        let mut kept = file.fs().keep(file);
+        if path_units(&kept.path) > self.path_units_max {
+            kept.path.clear();
+        }
+        Some(HandleChange::Put { key: open_key(open.id.persistent), value: encode(open, &kept) })
+    }
+
+    fn usage(&mut self, user: &Sid) -> &mut Usage {
+        self.users.entry(user.clone()).or_default()
+    }
+
+    fn forget_usage(&mut self, user: &Sid, opens: usize, locks: usize) {
+        let Some(usage) = self.users.get_mut(user) else { return };
+        usage.opens = usage.opens.saturating_sub(opens);
+        usage.locks = usage.locks.saturating_sub(locks);
+        if *usage == Usage::default() {
+            self.users.remove(user);
+        }
     }
 
     /// With the open that is asked for the lease.
@@ -176,7 +218,10 @@ impl State {
         Some((open, HandleChange::Put { key: lease_key(client, lease), value }))
     }
 
-    fn add(&mut self, open: &Arc<SmbOpen>) {
+    fn add(&mut self, open: &Arc<SmbOpen>, locks: usize) {
+        let usage = self.usage(&open.owner.user);
+        usage.opens += 1;
+        usage.locks += locks;
         self.opens.insert(open.id.persistent, open.clone());
         if let Some(lease) = open.lease_key {
             self.leases.entry((open.client.0, lease)).or_default().push(open.id.persistent);
@@ -200,7 +245,8 @@ impl Found {
     fn locks_of(&self, id: u64) -> KeptLocks {
         let held = self.locks.get(&id).cloned().unwrap_or_default();
         let buckets = self.sequences.get(&id).into_iter().flatten();
-        KeptLocks { held, buckets: buckets.fold(0, |all, (bucket, _)| all | bucket_bit(*bucket)) }
+        let count = held.values().map(|n| *n as usize).sum();
+        KeptLocks { held, count, buckets: buckets.fold(0, |all, (bucket, _)| all | bucket_bit(*bucket)) }
     }
 
     fn read(all: Vec<(Vec<u8>, Vec<u8>)>) -> Found {
@@ -250,10 +296,52 @@ impl Server {
             file.fs().make_persistent(file);
         }
         let mut state = self.persistence();
-        state.add(open);
+        state.add(open, 0);
         self.persistence.count.fetch_add(1, Ordering::AcqRel);
         let lease = open.lease_key.and_then(|key| state.lease_change(open.client.0, key));
         put(open, state.open_change(open).into_iter().chain(lease.map(|(_, change)| change)).collect());
+    }
+
+    /// Whether the user may have one more persistent open, of this name and file. Told apart from nothing to persist: the
+    /// open itself is granted.
+    pub(crate) fn may_keep_another(&self, user: &Sid, name: &str, file: &Open) -> bool {
+        let limits = &self.config.limits;
+        let limit = limits.persistent_path_units_max;
+        if name.encode_utf16().count() > limit || path_units(&file.node().path()) > limit {
+            tracing::debug!(limit, "persistent_path_units_max reached: an open is granted without persistence");
+            return false;
+        }
+        let limit = limits.persistent_opens_per_user_max;
+        let fits = self.persistence().users.get(user).is_none_or(|u| u.opens < limit);
+        if !fits {
+            self.persistence.opens_warning.warn(self.time().now, || {
+                tracing::warn!(user = %user, limit, "persistent_opens_per_user_max reached: opens are granted without persistence");
+            });
+        }
+        fits
+    }
+
+    /// Notes that the owner of a persistent open is about to take so many locks. INSUFFICIENT_RESOURCES beyond
+    /// `Limits::persistent_locks_per_user_max`, unless they are `granted`; else whoever took fewer gives the rest back.
+    pub(crate) fn reserve_locks(&self, user: &Sid, locks: usize, granted: bool) -> Result<(), NtStatus> {
+        let limit = self.config.limits.persistent_locks_per_user_max;
+        let mut state = self.persistence();
+        let usage = state.usage(user);
+        if !granted && usage.locks.saturating_add(locks) > limit {
+            drop(state);
+            self.persistence.locks_warning.warn(self.time().now, || {
+                tracing::warn!(user = %user, limit, "persistent_locks_per_user_max reached: locks are refused");
+            });
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        usage.locks += locks;
+        Ok(())
+    }
+
+    pub(crate) fn release_locks(&self, user: &Sid, locks: usize) {
+        if locks > 0 {
+            self.persistence().forget_usage(user, 0, locks);
+        }
     }
 
     fn keeps_nothing(&self) -> bool {
@@ -332,7 +420,12 @@ impl Server {
             }
         }
         // A lock that is being taken holds this while it calls the table, and what the table tells comes here.
-        changes.extend(open.kept_locks.lock().removal(id));
+        let held = {
+            let kept = open.kept_locks.lock();
+            changes.extend(kept.removal(id));
+            kept.len()
+        };
+        self.persistence().forget_usage(&open.owner.user, 1, held);
         put(open, changes);
     }
 
@@ -434,7 +527,8 @@ impl Server {
             kept_locks: Mutex::new(locks),
             work: Work::default(),
         });
-        self.persistence().add(&open);
+        let held = open.kept_locks.lock().len();
+        self.persistence().add(&open, held);
         self.persistence.count.fetch_add(1, Ordering::AcqRel);
         self.add_open(&open);
         Ok(())
@@ -497,7 +591,23 @@ fn bucket_bit(bucket: usize) -> u64 {
     1u64.checked_shl((bucket as u32).wrapping_sub(1)).unwrap_or(0)
 }
 
+fn path_units(path: &[String]) -> usize {
+    path.iter().map(|c| c.encode_utf16().count() + 1).sum()
+}
+
 impl KeptLocks {
+    /// How many locks are held, each as often as it is.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Nothing is known any more of what the bucket's last number did. None: nothing was.
+    pub(crate) fn forget_sequence(&mut self, id: u64, bucket: usize) -> Option<HandleChange> {
+        let known = self.buckets & bucket_bit(bucket) != 0;
+        self.buckets &= !bucket_bit(bucket);
+        known.then(|| HandleChange::Remove { key: sequence_key(id, bucket) })
+    }
+
     /// Locks that were taken or given back. The caller holds the open's `kept_locks` since before it asked the table, so
     /// that what is kept is in the table's order.
     pub(crate) fn change(&mut self, id: u64, ranges: &[LockRange], unlock: bool, changes: &mut Vec<HandleChange>) {
@@ -510,6 +620,7 @@ impl KeptLocks {
                 (r.offset, r.len, !unlock && r.exclusive)
             };
             let count = self.held.entry(at).or_default();
+            self.count = if unlock { self.count - usize::from(*count > 0) } else { self.count + 1 };
             *count = if unlock { count.saturating_sub(1) } else { *count + 1 };
             let key = lock_key(id, at);
             changes.push(match *count {

@@ -74,6 +74,7 @@ pub struct Server {
 impl Server {
     /// `time`: when it starts.
     pub fn new(config: ServerConfig, table: Arc<OpenTable>, time: Time) -> Arc<Server> {
+        let limits = config.limits;
         let server = Arc::new(Server {
             config,
             started: time.now,
@@ -98,7 +99,7 @@ impl Server {
             peers: Mutex::new(HashMap::new()),
             random: SystemRandom::new(),
             slow_disk_until_ms: AtomicU64::new(0),
-            persistence: crate::persist::Persistence::default(),
+            persistence: crate::persist::Persistence::new(&limits),
             tokens: crate::offload::Tokens::default(),
             next_id: AtomicU64::new(1),
         });

@@ -61,6 +61,8 @@ pub const READ_ONLY: &str = "readonly";
 /// Two continuously available shares of one directory, that of `SHARE`.
 pub const CA: &str = "ca";
 pub const CA_TOO: &str = "ca2";
+/// The same directory, continuously available and encrypted.
+pub const CA_SEALED: &str = "casealed";
 /// The same directory, written through.
 pub const THROUGH: &str = "through";
 
@@ -182,6 +184,7 @@ fn serve(
         share(SECOND, &second),
         Share { continuously_available: true, ..share(CA, &fs) },
         Share { continuously_available: true, ..share(CA_TOO, &fs) },
+        Share { continuously_available: true, encrypt: true, ..share(CA_SEALED, &fs) },
         Share { write_through: true, ..share(THROUGH, &fs) },
     ]);
     *server.interfaces.write() = vec![
