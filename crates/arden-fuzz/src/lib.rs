@@ -3,6 +3,7 @@
 //! A target says more than "does not crash": what was understood has to mean the same when said again.
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod auth;
 #[path = "../../arden-smb/tests/client/mod.rs"]
 mod client;

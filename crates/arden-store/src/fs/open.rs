@@ -286,7 +286,12 @@ impl Fs {
             changed_at: if directory { node.stat()?.change.0 } else { 0 },
             now: r.now,
         };
-        let (cache, open) = match self.table.admit(&admission)? {
+        let admitted = self.table.admit(&admission).inspect_err(|_| {
+            // What sharing or a limit refuses is not left behind.
+            let _ = if created_base { base.unlink() } else { node.unlink() };
+            self.table.unlinks.fetch_add(1, Ordering::AcqRel);
+        })?;
+        let (cache, open) = match admitted {
             // Somebody opened the new file before its creator did.
             Admitted::Wait(wait) => {
                 self.table.cancel_wait(wait);

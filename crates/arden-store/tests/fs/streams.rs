@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arden_store::fs::Disposal;
+
 use crate::world::*;
 
 fn size(w: &World, path: &str) -> u64 {
@@ -154,4 +156,20 @@ fn who_opens_the_target_meanwhile_can_close_it() {
     assert_eq!(w.table.open_count(), 0);
     assert!(w.table.opens().is_empty());
     w.close(w.open(want("f").share(0)));
+}
+
+/// A create that fails leaves nothing behind, [MS-FSA] 2.1.5.1.2: the checks of the file come before its new stream.
+#[test]
+fn a_refused_create_leaves_no_stream() {
+    let w = World::new();
+    let deleter = w.open(want("f").access(DELETE));
+    // It does not share deletion with who may delete the file.
+    let refused = want("f:new").share(FILE_SHARE_READ | FILE_SHARE_WRITE);
+    assert_eq!(w.fails(refused), NtStatus::SHARING_VIOLATION);
+    assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
+    w.fs.set_disposition(&deleter, Disposal { delete: true, ..Disposal::default() }, w.now).unwrap();
+    assert_eq!(w.fails(want("f:late")), NtStatus::DELETE_PENDING);
+    w.fs.set_disposition(&deleter, Disposal::default(), w.now).unwrap();
+    assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
+    w.close(deleter);
 }

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Makes the patches of this directory anew from the sources as they are: `faults.py` writes NAME.patch for each fault.
+
+Each fault is a file, a piece of text that has to be there once, and what stands there instead.
+"""
+import difflib
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+AUTH, STORE, SMB = "crates/arden-auth/src/", "crates/arden-store/src/fs/", "crates/arden-smb/src/"
+
+FAULTS = [
+    ("deny-aces-do-not-deny", AUTH + "check.rs",
+     "ACCESS_DENIED_ACE_TYPE | ACCESS_DENIED_CALLBACK_ACE_TYPE => matches(&ace.sid).then_some(false),",
+     "ACCESS_DENIED_ACE_TYPE | ACCESS_DENIED_CALLBACK_ACE_TYPE => matches(&ace.sid).then_some(false).filter(|_| false),"),
+    ("inherit-only-aces-count", AUTH + "check.rs",
+     "for ace in dacl.aces.iter().filter(|a| !a.is_inherit_only()) {",
+     "for ace in dacl.aces.iter() {"),
+    ("owner-rights-add-up", AUTH + "check.rs",
+     "if is_owner && !spoken_of() {", "if is_owner && (true || !spoken_of()) {"),
+    ("inheritance-goes-on-for-ever", AUTH + "inherit.rs",
+     "ace.flags & INHERIT != 0 && ace.flags & NO_PROPAGATE_INHERIT_ACE == 0;",
+     "ace.flags & INHERIT != 0;"),
+    ("creator-owner-stays-a-macro", AUTH + "inherit.rs",
+     "let sid = if ace.sid == *well_known::CREATOR_OWNER {",
+     "let sid = if ace.sid == *well_known::CREATOR_OWNER && !target.directory {"),
+    ("shares-do-not-deny", SMB + "share.rs", "mask = allowed & !denied;", "mask = allowed | denied & 0;"),
+    ("overwriting-needs-no-right", STORE + "open.rs",
+     "also = effect | if stream { 0 } else { FILE_WRITE_EA | FILE_WRITE_ATTRIBUTES };",
+     "also = effect & 0;"),
+    ("who-lists-a-directory-deletes", STORE + "access.rs",
+     "if parent & FILE_DELETE_CHILD != 0 {", "if parent & (FILE_DELETE_CHILD | FILE_LIST_DIRECTORY) != 0 {"),
+    ("read-only-files-are-written", STORE + "access.rs",
+     "if !stat.directory && readonly && (desired | also) & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0 {",
+     "if !stat.directory && readonly && (desired | also) & FILE_WRITE_DATA != 0 {"),
+    ("channels-bind-for-anybody", SMB + "setup.rs",
+     "if session.token().user != done.token.user {", "if session.token().user != done.token.user && false {"),
+    ("previous-sessions-end-for-anybody", SMB + "setup.rs",
+     "if old.token().user == session.token().user {", "if old.token().user == session.token().user || true {"),
+]
+
+
+def main():
+    bad = 0
+    for name, path, old, new in FAULTS:
+        text = (ROOT / path).read_text()
+        if text.count(old) != 1:
+            print(f"{name}: {path} has the text {text.count(old)} times", file=sys.stderr)
+            bad = 1
+            continue
+        diff = difflib.unified_diff(text.splitlines(True), text.replace(old, new).splitlines(True),
+                                    "a/" + path, "b/" + path)
+        (HERE / (name + ".patch")).write_text("".join(diff))
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()
