@@ -295,7 +295,9 @@ impl Volume {
             return Ok(0);
         }
         let mut replaced = None;
-        if !same_key && let Some(target) = find(&t, to, new)? {
+        // The file's own 8.3 name leads to the entry that is about to go.
+        let own = |target: &NameEntry| from == to && fold(&target.name) == fold(&entry.name);
+        if !same_key && let Some(target) = find(&t, to, new)?.filter(|t| !own(t)) {
             if !replace {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
             }

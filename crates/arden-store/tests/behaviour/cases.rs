@@ -393,6 +393,22 @@ pub fn rename_changes_case(store: &dyn FileStore) {
     assert_eq!(get(store, "name").path(), ["NAME"]);
 }
 
+/// The name that is found by the new one is the file's own: it is not replaced, [MS-FSA] 2.1.5.15.12.
+pub fn a_file_takes_its_own_short_name(store: &dyn FileStore) {
+    let root = store.root();
+    let long = "a name that is long.text";
+    let short = arden_store::name::short_name(long).unwrap();
+    for replace in [true, false] {
+        let f = file(&root, long);
+        f.write_at(0, b"content", Wait::Yes).unwrap();
+        f.rename(&*root, &short, replace).unwrap();
+        assert_eq!(names(&root), [short.as_str()]);
+        assert_eq!(read_all(&get(store, &short)), b"content");
+        f.unlink().unwrap();
+        assert_eq!(names(&root), [""; 0]);
+    }
+}
+
 pub fn rename_replaces_only_when_told(store: &dyn FileStore) {
     let root = store.root();
     let (a, b) = (file(&root, "a"), file(&root, "B"));

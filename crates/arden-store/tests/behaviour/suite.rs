@@ -33,6 +33,7 @@ macro_rules! all_cases {
             rename_moves_and_is_seen_by_others
             rename_changes_case
             rename_replaces_only_when_told
+            a_file_takes_its_own_short_name
             a_directory_moves_with_its_content
             unlinked_data_lives_on
             a_full_directory_stays
