@@ -61,6 +61,28 @@ pub fn new_descriptor(
     SecurityDescriptor { control, dacl, sacl: sacl.acl, owner: Some(owner), group: Some(group) }
 }
 
+/// The explicit parts that `who` may make something with, [MS-DTYP] 2.5.3.4.1. INVALID_OWNER unless the owner is one that
+/// `who` may give, PRIVILEGE_NOT_HELD for a SACL, even an empty one: it would keep the parent's from being inherited. A
+/// SACL that is said to be present and is not there counts as none without the privilege. The group is no right, and
+/// the DACL is the creator's to choose.
+pub fn creator_descriptor(explicit: &SecurityDescriptor, who: &Token) -> Result<SecurityDescriptor, NtStatus> {
+    if explicit.owner.as_ref().is_some_and(|owner| !may_give_to(who, owner)) {
+        return Err(NtStatus::INVALID_OWNER);
+    }
+    let mut out = explicit.clone();
+    if !who.has_privilege(privilege::SECURITY) {
+        if explicit.sacl.is_some() {
+            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        }
+        out.control &= !SE_SACL_BITS;
+    }
+    Ok(out)
+}
+
+fn may_give_to(who: &Token, owner: &Sid) -> bool {
+    who.may_own(owner) || who.has_privilege(privilege::RESTORE)
+}
+
 /// Full access for the owner and SYSTEM: what an object gets that nothing else speaks of.
 pub fn default_dacl(owner: &Sid) -> Acl {
     Acl::new(vec![Ace::allow(owner, FILE_ALL_ACCESS, 0), Ace::allow(&well_known::SYSTEM, FILE_ALL_ACCESS, 0)])
@@ -79,9 +101,7 @@ pub fn change_descriptor(
     let mut out = current.clone();
     if information & OWNER_SECURITY_INFORMATION != 0 {
         let owner = new.owner.clone().ok_or(NtStatus::INVALID_OWNER)?;
-        let may =
-            who.may_own(&owner) || who.has_privilege(privilege::RESTORE) || current.owner.as_ref() == Some(&owner);
-        if !may {
+        if !may_give_to(who, &owner) && current.owner.as_ref() != Some(&owner) {
             return Err(NtStatus::INVALID_OWNER);
         }
         out.owner = Some(owner);

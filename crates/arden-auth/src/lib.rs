@@ -17,7 +17,9 @@ mod tests;
 pub use acceptor::{Acceptor, AuthPolicy, Logon, ServerIdentity, Step};
 pub use check::{BACKUP_ACCESS, RESTORE_ACCESS, access_check, access_check_backup, backup_rights, maximum_access};
 pub use crypto::{NtHash, equal_constant_time};
-pub use inherit::{access_for_change, access_for_query, change_descriptor, default_dacl, new_descriptor};
+pub use inherit::{
+    access_for_change, access_for_query, change_descriptor, creator_descriptor, default_dacl, new_descriptor,
+};
 pub use ntlm_server::token_for;
 pub use throttle::{Attempt, Attempter, LogonThrottle, ThrottlePolicy};
 pub use token::{Token, privilege};

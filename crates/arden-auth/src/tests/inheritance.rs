@@ -230,3 +230,40 @@ fn agrees_with_the_oracle_over_three_generations() {
         assert_eq!(effective, expected, "round {round} path {path:?} aces {aces:?}");
     }
 }
+
+fn allowed(sd: &SecurityDescriptor, who: &Token) -> Result<(), NtStatus> {
+    creator_descriptor(sd, who).map(|same| assert_eq!(same, *sd))
+}
+
+#[test]
+fn a_creator_gives_only_owners_that_are_its_own() {
+    let owned_by = |owner: &Sid| SecurityDescriptor { owner: Some(owner.clone()), ..Default::default() };
+    let plain = who();
+    let member = Token { groups: vec![well_known::BUILTIN_ADMINISTRATORS.clone()], ..who() };
+    let restores = Token { privileges: privilege::RESTORE, ..who() };
+    let group = plain.groups[0].clone();
+    let anybody = [&*well_known::SYSTEM, &well_known::EVERYONE, &well_known::CREATOR_OWNER, &group];
+    for owner in anybody {
+        assert_eq!(allowed(&owned_by(owner), &plain), Err(NtStatus::INVALID_OWNER), "{owner}");
+        assert_eq!(allowed(&owned_by(owner), &restores), Ok(()), "{owner}");
+    }
+    assert_eq!(allowed(&owned_by(&plain.user), &plain), Ok(()));
+    let administrators = owned_by(&well_known::BUILTIN_ADMINISTRATORS);
+    assert_eq!(allowed(&administrators, &plain), Err(NtStatus::INVALID_OWNER));
+    assert_eq!(allowed(&administrators, &member), Ok(()));
+    // A group is no right.
+    let grouped = SecurityDescriptor { group: Some(well_known::SYSTEM.clone()), ..Default::default() };
+    assert_eq!(allowed(&grouped, &plain), Ok(()));
+}
+
+#[test]
+fn a_creator_gives_a_sacl_only_with_the_privilege() {
+    let sd = SecurityDescriptor { control: SE_SACL_PRESENT, sacl: Some(Acl::new(vec![])), ..Default::default() };
+    let holds = Token { privileges: privilege::SECURITY, ..who() };
+    assert_eq!(allowed(&sd, &who()), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    assert_eq!(allowed(&sd, &holds), Ok(()));
+    // Present without an ACL: there is none, and the parent's is inherited.
+    let none = SecurityDescriptor { control: SE_SACL_PRESENT, ..Default::default() };
+    assert_eq!(creator_descriptor(&none, &who()), Ok(SecurityDescriptor::default()));
+    assert_eq!(creator_descriptor(&none, &holds), Ok(none));
+}
