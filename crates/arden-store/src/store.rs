@@ -234,8 +234,11 @@ pub trait Node: Send + Sync {
     /// Writes all. PENDING only for `Wait::No`, and then nothing was written.
     fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
     fn set_end_of_file(&self, size: u64) -> Result<()>;
-    /// Reserves (or truncates to) `size`; sets the end of file back when smaller.
+    /// Reserves (or truncates to) `size`; sets the end of file back when smaller. DISK_FULL when there is not as much room;
+    /// whether the room is kept is the store's affair.
     fn set_allocation(&self, size: u64) -> Result<()>;
+    /// The last user of the stream is done: what `set_allocation` keeps beyond the end may go, [MS-FSA] 2.1.5.5 phase 4.
+    fn release_allocation(&self) {}
     /// Zeroes, giving space back where the file is sparse.
     fn zero_range(&self, offset: u64, len: u64) -> Result<()>;
     /// Parts of `offset..offset+len` that hold data, ascending.

@@ -18,6 +18,8 @@ use crate::store::{Result, Wait};
 
 /// Through a buffer of this size where the kernel cannot copy by itself.
 const COPY_BYTES: usize = 1 << 20;
+/// What allocations are multiples of.
+pub const CLUSTER_BYTES: u64 = 4096;
 
 pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
     let mut done = 0;
@@ -56,27 +58,66 @@ pub fn write_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reserves without changing the size; file systems that cannot reserve give space when it is written.
-pub fn reserve(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
-    match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, size) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        Err(e) => Err(sys::status(e)),
+/// DISK_FULL when the file system has not as many bytes free. Nothing is reserved: space that only a promise takes would
+/// be a way to fill the disk without writing, and a crash would leave it taken.
+pub fn check_room(fd: BorrowedFd<'_>, bytes: u64) -> Result<()> {
+    let v = rustix::fs::fstatvfs(fd).map_err(sys::status)?;
+    if bytes > v.f_bavail.saturating_mul(v.f_frsize) { Err(NtStatus::DISK_FULL) } else { Ok(()) }
+}
+
+/// Zeroes `from..end`, which takes no space where the file system can give it back; else only what is there is written.
+pub fn zero(fd: BorrowedFd<'_>, from: u64, end: u64) -> Result<()> {
+    match rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, end - from) {
+        Ok(()) => return Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(e) => return Err(sys::status(e)),
     }
+    let zeros = vec![0; COPY_BYTES.min((end - from) as usize)];
+    each_data(fd, from, end, |mut at, end| {
+        while at < end {
+            let n = zeros.len().min((end - at) as usize);
+            write_at(fd, at, &zeros[..n])?;
+            at += n as u64;
+        }
+        Ok(())
+    })
+}
+
+/// The parts of `from..end` that hold data, in order. The end is that of the file at most.
+fn each_data(fd: BorrowedFd<'_>, from: u64, end: u64, mut each: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    let mut at = from;
+    while at < end {
+        let data = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+            Ok(d) if d < end => d,
+            Ok(_) | Err(Errno::NXIO) => break,
+            Err(e) => return Err(sys::status(e)),
+        };
+        let hole = rustix::fs::seek(fd, SeekFrom::Hole(data)).map_err(sys::status)?.min(end);
+        if hole <= data {
+            break;
+        }
+        each(data, hole)?;
+        at = hole;
+    }
+    Ok(())
 }
 
 impl Shared {
     pub fn set_allocation(&self, inode: &Inode, size: u64) -> Result<()> {
         let fd = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
         let stat = inode.stat().map_err(sys::status)?;
+        inode.promised_bytes.store(0, Ordering::Relaxed);
         if size < stat.size {
             return rustix::fs::ftruncate(fd, size).map_err(sys::status);
         }
         let allocated = self.data_allocation(&stat, &self.meta(inode, &stat)?);
-        if size > allocated {
-            return reserve(fd, size);
+        check_room(fd, size.saturating_sub(allocated))?;
+        // Gives back what others reserved beyond the end.
+        if allocated > stat.size.next_multiple_of(CLUSTER_BYTES) {
+            rustix::fs::ftruncate(fd, stat.size).map_err(sys::status)?;
         }
-        // Gives back what was reserved beyond the end.
-        if allocated > stat.size { rustix::fs::ftruncate(fd, stat.size).map_err(sys::status) } else { Ok(()) }
+        inode.promised_bytes.store(size, Ordering::Relaxed);
+        Ok(())
     }
 
     fn is_sparse(&self, inode: &Inode) -> Result<bool> {
@@ -92,21 +133,7 @@ impl Shared {
         if offset >= end {
             return Ok(());
         }
-        let flags = if self.is_sparse(inode)? { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
-        match rustix::fs::fallocate(fd, flags | FallocateFlags::KEEP_SIZE, offset, end - offset) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                let zeros = vec![0; COPY_BYTES.min((end - offset) as usize)];
-                let mut at = offset;
-                while at < end {
-                    let n = zeros.len().min((end - at) as usize);
-                    write_at(fd, at, &zeros[..n])?;
-                    at += n as u64;
-                }
-                Ok(())
-            }
-            Err(e) => Err(sys::status(e)),
-        }
+        zero(fd, offset, end)
     }
 
     pub fn allocated_ranges(&self, inode: &Inode, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
@@ -119,20 +146,10 @@ impl Shared {
             return Ok(vec![(offset, end - offset)]);
         }
         let mut ranges = Vec::new();
-        let mut at = offset;
-        while at < end {
-            let data = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
-                Ok(d) if d < end => d,
-                Ok(_) | Err(Errno::NXIO) => break,
-                Err(e) => return Err(sys::status(e)),
-            };
-            let hole = rustix::fs::seek(fd, SeekFrom::Hole(data)).map_err(sys::status)?.min(end);
-            if hole <= data {
-                break;
-            }
-            ranges.push((data, hole - data));
-            at = hole;
-        }
+        each_data(fd, offset, end, |from, to| {
+            ranges.push((from, to - from));
+            Ok(())
+        })?;
         Ok(ranges)
     }
 
@@ -210,13 +227,14 @@ impl Shared {
     }
 }
 
-/// Everything that `from` has, to the beginning of `to`.
+/// Everything that `from` has, to the beginning of `to`, which is empty: data is copied, holes stay holes.
 pub fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<()> {
     let size = sys::stat_fd(from).map_err(sys::status)?.size;
-    match copy_by_buffer(from, to, 0, 0, size)? {
-        n if n == size => Ok(()),
+    rustix::fs::ftruncate(to, size).map_err(sys::status)?;
+    each_data(from, 0, size, |at, end| match copy_by_buffer(from, to, at, at, end - at)? {
+        n if n == end - at => Ok(()),
         _ => Err(NtStatus::DATA_ERROR),
-    }
+    })
 }
 
 fn copy_by_buffer(from: BorrowedFd<'_>, to: BorrowedFd<'_>, source: u64, target: u64, len: u64) -> Result<u64> {

@@ -50,6 +50,8 @@ pub struct Inode {
     pub streams: Mutex<()>,
     /// Held by who reads or writes data; alone by who gives the data of one stream to another.
     pub places: RwLock<()>,
+    /// The allocation that a user asked for: shown while the file is in use, and nowhere taken from the disk.
+    pub promised_bytes: AtomicU64,
     /// Metadata changed since the last sync.
     pub metadata_unsynced: AtomicBool,
     /// When the last change of data was noted for the watcher.
@@ -428,6 +430,7 @@ impl InodeTable {
             places: RwLock::new(()),
             metadata_unsynced: AtomicBool::new(false),
             noted_ms: AtomicU64::new(0),
+            promised_bytes: AtomicU64::new(0),
             table: self.clone(),
         });
         shard.insert(key, Arc::downgrade(&inode));

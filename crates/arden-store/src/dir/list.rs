@@ -15,6 +15,7 @@ use rustix::{
 use super::{
     Shared,
     inode::Inode,
+    lookup::is_reserved,
     meta::Meta,
     names,
     sys::{self, Kind},
@@ -50,7 +51,6 @@ impl Cursor {
         self.text.clear();
         self.ends.clear();
         self.next = 0;
-        let at_root = self.dir.key == self.store.root.key;
         let mut buf = [MaybeUninit::<u8>::uninit(); PIECE_BYTES];
         let mut entries = RawDir::new(&self.fd, &mut buf);
         loop {
@@ -69,7 +69,7 @@ impl Cursor {
                     if visible && name != b"." && name != b".." {
                         match std::str::from_utf8(name) {
                             Ok(name) if is_presentable(name) => {
-                                if !(at_root && self.store.is_reserved(&self.dir, name)) {
+                                if !is_reserved(name) {
                                     self.text.push_str(name);
                                     self.ends.push(self.text.len() as u32);
                                 }

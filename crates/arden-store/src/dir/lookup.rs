@@ -148,7 +148,7 @@ impl Shared {
     /// The file `name` in `dir`, in any case. With `reads` it is opened for that, where it is known to be a regular file.
     pub fn child(&self, dir: &Arc<Inode>, name: &str, reads: bool) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
         let part = dir_part(dir)?;
-        if self.is_reserved(dir, name) {
+        if is_reserved(name) {
             return Ok(None);
         }
         // What the listing says saves a look-up that would fail; only its "absent" has to be checked to be believed.
@@ -210,11 +210,6 @@ impl Shared {
         real.map_or(Ok(None), |real| self.open_exact(dir, part, &real, PinMode::Path))
     }
 
-    /// Clients cannot name what Arden keeps for itself in the root.
-    pub fn is_reserved(&self, dir: &Arc<Inode>, name: &str) -> bool {
-        name.starts_with('.') && dir.key == self.root.key && eq_fold(name, SPILL_DIRECTORY)
-    }
-
     /// `how`: for reading only what was a regular file a moment ago. What it is now is checked before anybody reads.
     fn open_exact(
         &self,
@@ -236,6 +231,9 @@ impl Shared {
             drop(part.names.lock());
         }
         let stat = sys::stat_fd(sys::fd(&pin)).map_err(sys::status)?;
+        if leads_to_reserved(dir, name, &stat) {
+            return Ok(None);
+        }
         self.enter(dir, name, pin, how, &stat).map(Some)
     }
 
@@ -375,6 +373,18 @@ impl Shared {
         let Some(part) = &parent.dir else { return Ok(None) };
         Ok(self.open_exact(&parent, part, &name, PinMode::Path)?.filter(|(inode, _)| inode.key.ino == ino))
     }
+}
+
+/// What Arden keeps for itself, in the root of this store or of one further down the tree: clients cannot name it.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with('.') && eq_fold(name, SPILL_DIRECTORY)
+}
+
+/// Whether `name` turned out to be a reserved directory: a file system may know more spellings of a name than Arden does.
+fn leads_to_reserved(dir: &Inode, name: &str, stat: &RawStat) -> bool {
+    let resembles = || name.starts_with('.') || name.contains('~') || !name.is_ascii();
+    let is_it = || sys::stat_child(dir.pin(), SPILL_DIRECTORY).is_ok_and(|s| s.key == stat.key);
+    is_reserved(name) || stat.kind == Some(Kind::Directory) && resembles() && is_it()
 }
 
 /// Counts files being created in a directory while it lives.

@@ -57,7 +57,8 @@ use crate::{
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
 };
 
-/// Kept in the root for streams that do not fit into extended attributes; clients never see it.
+/// Kept in the root for streams that do not fit into extended attributes. No client sees a directory of this name, wherever
+/// it stands: it may be that of another share further down.
 pub const SPILL_DIRECTORY: &str = ".arden-streams";
 
 pub use moment::Moment;
@@ -146,6 +147,13 @@ pub struct DirStore {
 impl DirStore {
     /// Serves `path`. OBJECT_PATH_NOT_FOUND when it does not exist, NOT_A_DIRECTORY when it is something else.
     pub fn open(path: &Path, options: DirOptions) -> Result<Arc<DirStore>> {
+        if path
+            .canonicalize()
+            .is_ok_and(|p| p.components().any(|c| c.as_os_str().to_str().is_some_and(lookup::is_reserved)))
+        {
+            tracing::error!(path = %path.display(), "a share keeps its streams there: it is not to be shared itself");
+            return Err(NtStatus::OBJECT_NAME_INVALID);
+        }
         let pin = sys::open_root(path).map_err(|e| match e {
             Errno::NOENT => NtStatus::OBJECT_PATH_NOT_FOUND,
             e => sys::status(e),

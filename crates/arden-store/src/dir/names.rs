@@ -13,8 +13,11 @@ use std::{
 
 use rustix::fs::{FileType, RawDir};
 
-use super::sys::{self, Stamp};
-use crate::name::{eq_fold, fold_char, short_name};
+use super::{
+    lookup::is_reserved,
+    sys::{self, Stamp},
+};
+use crate::name::{eq_fold, fold_char, is_presentable, short_name};
 
 /// Change times on kernels without multigrain timestamps advance by ticks; a listing read this soon after a change
 /// may have missed a later change in the same tick.
@@ -187,7 +190,7 @@ impl Listing {
         best.map_or((Found::Absent, false), |(name, regular)| (Found::As(name.to_owned()), regular))
     }
 
-    /// The only name whose 8.3 name this is.
+    /// The only name whose 8.3 name this is, of those that clients can name.
     pub fn find_short(&self, short: &str) -> Option<String> {
         let first = short.chars().next()?;
         let mut found = None;
@@ -197,6 +200,9 @@ impl Listing {
                 let slot = self.slots[at as usize];
                 at = slot.next;
                 let name = self.name(slot);
+                if is_reserved(name) || !is_presentable(name) {
+                    continue;
+                }
                 // Cheap first: what begins otherwise has another one.
                 let begins = name.chars().find(char::is_ascii_alphanumeric).unwrap_or('_');
                 if begins.eq_ignore_ascii_case(&first)

@@ -23,7 +23,7 @@ use super::{
     dosattrib::{self, DosInfo},
     ea,
     inode::{DirNames, Inode, Link, PinMode},
-    lookup::{Creating, dir_part},
+    lookup::{Creating, dir_part, is_reserved},
     meta::{DOSATTRIB, Meta, StoredSd},
     names::Found,
     ntacl,
@@ -72,11 +72,11 @@ impl Shared {
     pub fn create_child(&self, dir: &Arc<Inode>, name: &str, new: &NewFile<'_>) -> Result<(Arc<Inode>, Arc<Link>)> {
         let part = dir_part(dir)?;
         check_component(name)?;
-        if self.is_reserved(dir, name) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
         let tunnelled = self.tunnel.recall(dir.key, name);
         let name = tunnelled.as_deref().unwrap_or(name);
+        if is_reserved(name) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         let store_sd = match new.security {
             Some(sd) if !self.is_default_for_child(dir, new.directory, sd)? => Some(sd),
             _ => None,
@@ -115,6 +115,7 @@ impl Shared {
         let (inode, link) = self.enter(dir, name, fd, mode, &stat)?;
         changing.and(&inode);
         link.place.lock().unsynced = true;
+        inode.promised_bytes.store(new.allocation.unwrap_or(0), Ordering::Relaxed);
         meta.set_at(stat.ctime);
         self.remember(&inode, &stat, meta);
         Ok((inode, link))
@@ -152,8 +153,8 @@ impl Shared {
             ea::write(sys::fd(fd), new.eas)?;
             meta.ea_size = ea::list_size(sys::fd(fd));
         }
-        if let Some(size) = new.allocation.filter(|s| *s > 0 && !new.directory) {
-            super::data::reserve(sys::fd(fd), size)?;
+        if let Some(size) = new.allocation.filter(|_| !new.directory) {
+            super::data::check_room(sys::fd(fd), size)?;
         }
         Ok(meta)
     }
@@ -207,7 +208,7 @@ impl Shared {
         replace: bool,
     ) -> Result<()> {
         check_component(name)?;
-        if self.is_reserved(to, name) {
+        if is_reserved(name) {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let (from, old) = self.standing(inode, link)?;
@@ -229,6 +230,9 @@ impl Shared {
             return Ok(());
         }
         let _changing = self.changing([inode, &from, to]);
+        if !Arc::ptr_eq(&from, to) {
+            self.keep_security(inode, link, to)?;
+        }
         self.note_own(&from, &old, true);
         self.note_own(to, name, true);
         match target.filter(|_| !itself) {
@@ -298,10 +302,13 @@ impl Shared {
         if inode.kind == Kind::Directory {
             return Err(NtStatus::FILE_IS_A_DIRECTORY);
         }
-        if self.is_reserved(to, name) {
+        if is_reserved(name) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        self.standing(inode, link)?;
+        let (from, _) = self.standing(inode, link)?;
+        if !Arc::ptr_eq(&from, to) {
+            self.keep_security(inode, link, to)?;
+        }
         let mut names = dir_part(to)?.names.lock();
         let (found, before) = self.find_name(to, &mut names, name)?;
         let target = match found {

@@ -102,6 +102,10 @@ impl Node for DirNode {
 
     fn stat(&self) -> Result<Stat> {
         let mut stat = self.store.stat(&self.inode, &self.name())?;
+        if self.inode.kind == Kind::File && self.named().is_none() {
+            let promised = self.inode.promised_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            stat.allocation = stat.allocation.max(promised.next_multiple_of(data::CLUSTER_BYTES));
+        }
         if let Some(stream) = self.named() {
             (stat.end_of_file, stat.allocation) =
                 self.store.stream_size(&self.inode, &DirNode::stream_name(stream)?)?;
@@ -153,6 +157,7 @@ impl Node for DirNode {
             return self.store.set_stream_size(&self.inode, &DirNode::stream_name(stream)?, size);
         }
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::status)?;
+        self.release_allocation();
         rustix::fs::ftruncate(fd, size).map_err(|e| match e {
             rustix::io::Errno::INVAL | rustix::io::Errno::FBIG => NtStatus::DISK_FULL,
             e => sys::status(e),
@@ -166,9 +171,16 @@ impl Node for DirNode {
             changing.everything();
             let name = DirNode::stream_name(stream)?;
             let (now, _) = self.store.stream_size(&self.inode, &name)?;
+            data::check_room(self.inode.pin(), size.saturating_sub(now))?;
             return if size < now { self.store.set_stream_size(&self.inode, &name, size) } else { Ok(()) };
         }
         self.store.set_allocation(self.file()?, size)
+    }
+
+    fn release_allocation(&self) {
+        if self.named().is_none() {
+            self.inode.promised_bytes.store(0, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
@@ -176,20 +188,7 @@ impl Node for DirNode {
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
-            let name = DirNode::stream_name(stream)?;
-            let (size, _) = self.store.stream_size(&self.inode, &name)?;
-            let end = offset.saturating_add(len).min(size);
-            if offset >= end {
-                return Ok(());
-            }
-            let zeros = vec![0; (end - offset).min(1 << 20) as usize];
-            let mut at = offset;
-            while at < end {
-                let n = zeros.len().min((end - at) as usize);
-                self.store.write_stream(&self.inode, &name, at, &zeros[..n])?;
-                at += n as u64;
-            }
-            return Ok(());
+            return self.store.zero_stream(&self.inode, &DirNode::stream_name(stream)?, offset, len);
         }
         self.store.zero_range(self.file()?, offset, len)
     }
@@ -237,6 +236,10 @@ impl Node for DirNode {
         let source = own(source)?;
         if self.named().is_some() || source.named().is_some() || !self.store.shares_extents(&self.inode) {
             return Err(NtStatus::NOT_SUPPORTED);
+        }
+        // What is not aligned would be copied instead, holes and all.
+        if [source_offset, offset].iter().any(|o| !o.is_multiple_of(data::CLUSTER_BYTES)) {
+            return Err(NtStatus::INVALID_PARAMETER);
         }
         match self.store.copy(source.file()?, self.file()?, source_offset, offset, len)? {
             n if n == len => Ok(()),

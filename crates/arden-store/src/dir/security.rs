@@ -96,6 +96,23 @@ impl Shared {
         Ok(defaults)
     }
 
+    /// Before `inode` gets a name in `to`: if its descriptor is not stored but handed down by its directory, and would become
+    /// another one there, it is stored as it is.
+    pub fn keep_security(&self, inode: &Inode, link: &Link, to: &Arc<Inode>) -> Result<()> {
+        let stat = inode.seen().map_err(sys::status)?;
+        let by_itself = inode.kind == Kind::Symlink || stat.uid != self.uid && stat.mode & 0o007 == 0;
+        if by_itself || self.stored_sd(inode, &stat)?.is_some() {
+            return Ok(());
+        }
+        let here = self.security(inode, link)?;
+        let there = self.child_defaults(to, stat.uid, stat.gid)?;
+        let there = if inode.kind == Kind::Directory { there.directory } else { there.file };
+        if here == there {
+            return Ok(());
+        }
+        self.set_security(inode, &here)
+    }
+
     /// Whether a new child would be answered with just this descriptor if none were stored.
     pub fn is_default_for_child(&self, dir: &Arc<Inode>, directory: bool, sd: &SecurityDescriptor) -> Result<bool> {
         // Nearly always the owner differs: a user's, where Linux knows the server's.

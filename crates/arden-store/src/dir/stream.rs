@@ -227,6 +227,27 @@ impl Shared {
         rustix::fs::ftruncate(&fd, size).map_err(sys::status)
     }
 
+    /// Never makes the stream longer.
+    pub fn zero_stream(&self, inode: &Inode, name: &str, offset: u64, len: u64) -> Result<()> {
+        let _lock = inode.streams.lock();
+        let place = self.place(inode, name, true)?;
+        let size = match &place {
+            Place::Inline(bytes) => bytes.len() as u64,
+            Place::Spilled(fd) => sys::stat_fd(sys::fd(fd)).map_err(sys::status)?.size,
+        };
+        let end = offset.saturating_add(len).min(size);
+        if offset >= end {
+            return Ok(());
+        }
+        match place {
+            Place::Spilled(fd) => data::zero(sys::fd(&fd), offset, end),
+            Place::Inline(mut value) => {
+                value[offset as usize..end as usize].fill(0);
+                self.store_inline(inode, name, value)
+            }
+        }
+    }
+
     fn store_inline(&self, inode: &Inode, name: &str, mut value: Vec<u8>) -> Result<()> {
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
         value.push(0);
@@ -359,6 +380,9 @@ impl Shared {
         }
         let data = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
         let size = inode.stat().map_err(sys::status)?.size;
+        if size > STREAM_BYTES_MAX {
+            return Err(NtStatus::DISK_FULL);
+        }
         let moved = match usize::try_from(size) {
             Ok(size) if size < INLINE_BYTES_MAX => {
                 let mut bytes = vec![0; size];

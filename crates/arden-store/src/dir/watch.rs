@@ -24,6 +24,7 @@ use super::{
     Shared,
     commit::Changing,
     inode::{Inode, Link, path_of},
+    lookup::is_reserved,
     names,
     sys::{self, InodeKey, Kind},
 };
@@ -324,7 +325,7 @@ impl Watcher {
     fn watch_below(&self, store: &Shared, dir: &Arc<Inode>, guards: &[u64], report: bool) {
         let mut todo = vec![dir.clone()];
         while let Some(dir) = todo.pop() {
-            for name in child_names(store, &dir) {
+            for name in child_names(&dir) {
                 let Ok(stat) = sys::stat_child(dir.pin(), &name) else { continue };
                 let directory = stat.kind == Some(Kind::Directory);
                 // An event of it may still come: the note stays for that.
@@ -388,7 +389,7 @@ impl Watcher {
             }
             last = Some((wd, flags, name.into()));
             let Some((dir, guards)) = self.watched(wd) else { continue };
-            if store.is_reserved(&dir, name) {
+            if is_reserved(name) {
                 continue;
             }
             self.event(store, &dir, &guards, name, flags, cookie, &mut moved);
@@ -507,11 +508,11 @@ struct Moved {
     echo: bool,
 }
 
-fn child_names(store: &Shared, dir: &Arc<Inode>) -> Vec<String> {
+fn child_names(dir: &Inode) -> Vec<String> {
     let mut out = Vec::new();
     if let Ok(fd) = names::open_for_reading(dir.pin()) {
         let _ = names::each_name(sys::fd(&fd), |name, _| {
-            if is_presentable(name) && !store.is_reserved(dir, name) {
+            if is_presentable(name) && !is_reserved(name) {
                 out.push(name.to_owned());
             }
             true
