@@ -444,6 +444,20 @@ impl<'a> Target<'a> {
         Ok(t.commit()?)
     }
 
+    /// Nothing is kept beyond the end any more.
+    pub fn release_allocation(&self) -> Result<()> {
+        if self.load(&self.vol().reading())?.data().reserved == 0 {
+            return Ok(());
+        }
+        let _lock = self.file.change_data();
+        let mut t = self.vol().begin();
+        let mut s = self.load(&t)?;
+        s.data_mut().reserved = 0;
+        s.save(&mut t);
+        t.commit()?;
+        Ok(())
+    }
+
     /// Never extends the file.
     pub fn zero(&self, offset: u64, len: u64) -> Result<u64> {
         self.vol().make_room_for_less()?;

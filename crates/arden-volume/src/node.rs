@@ -285,6 +285,13 @@ impl Node for VolNode {
         self.shared.done(self.target()?.set_allocation(size)?)
     }
 
+    fn release_allocation(&self) {
+        let released = self.target().and_then(|t| t.release_allocation());
+        if let Err(e) = released {
+            tracing::debug!("room promised to file {} is kept: {e}", self.file.ino);
+        }
+    }
+
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.shared.done(self.target()?.zero(offset, len)?)
     }
