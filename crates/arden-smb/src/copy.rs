@@ -137,7 +137,6 @@ fn duplicate(request: &mut Request<'_>, target: &Arc<Open>, input: &[u8]) -> Out
     let (from, to, len) = (r.u64()?, r.u64()?, r.u64()?);
     let source = source_open.file().ok_or(NtStatus::INVALID_HANDLE)?;
     need(source, READ)?;
-    need(target, WRITE)?;
     if !request.may_block {
         return Err(Fail::Block);
     }

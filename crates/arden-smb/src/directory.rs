@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arden_auth::Token;
 use arden_store::{
-    fs::Step,
+    fs::{Emitted, Step},
     name::{NtPath, short_name},
     store::{ChangeKind, DirEntry, Lookup, Stat},
     table::Open,
@@ -69,8 +69,10 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let reopen = query.flags & directory_flags::REOPEN != 0;
     let single = query.flags & directory_flags::RETURN_SINGLE_ENTRY != 0;
     file.fs().query_directory(&file, &query.pattern, restart, reopen, single, &mut |entry| {
-        // An entry that is hidden counts as taken.
-        visible.as_ref().is_some_and(|v| !v.sees(entry)) || page.put(entry)
+        if visible.as_ref().is_some_and(|v| !v.sees(entry)) {
+            return Emitted::Hidden;
+        }
+        if page.put(entry) { Emitted::Taken } else { Emitted::Full }
     })?;
     let (base, nothing, full) = (page.base, page.last.is_none(), page.full);
     if nothing && full {
@@ -158,9 +160,6 @@ pub fn notify(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let file = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
     if !file.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER.into());
-    }
-    if file.granted_access() & access::FILE_LIST_DIRECTORY == 0 {
-        return Err(NtStatus::ACCESS_DENIED.into());
     }
     let max = parsed.output_length as usize;
     let changes = match file.fs().notify(file, parsed.filter, parsed.flags & WATCH_TREE != 0, max)? {

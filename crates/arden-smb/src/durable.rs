@@ -209,6 +209,9 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
         state.outstanding = 0;
         state.outstanding_before = 0;
     }
+    if let Some(file) = open.file() {
+        file.set_share_permits(tree.maximal_access);
+    }
     request.session.opens.write().insert(open.id.volatile, open.clone());
     true
 }

@@ -67,6 +67,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
     let fs = file.fs();
     let now = request.now;
     let none = |()| Ok((NtStatus::SUCCESS, Vec::new()));
+    check_ctl_access(file, ioctl.ctl_code)?;
     let mut r = Reader::new(ioctl.input);
     match ioctl.ctl_code {
         fsctl::SRV_REQUEST_RESUME_KEY => copy::resume_key(open, ioctl),
@@ -137,6 +138,23 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         | fsctl::WRITE_USN_CLOSE_RECORD => crate::usn::ioctl(request, open, file, ioctl),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
     }
+}
+
+/// A control code of the file system says which data access its handle has to have, [MS-FSCC] 2.3 and CTL_CODE of Win32.
+fn check_ctl_access(file: &Open, code: u32) -> Result<(), Fail> {
+    const FILE_DEVICE_FILE_SYSTEM: u32 = 9;
+    const FILE_READ_ACCESS: u32 = 1 << 14;
+    const FILE_WRITE_ACCESS: u32 = 2 << 14;
+    if code >> 16 != FILE_DEVICE_FILE_SYSTEM {
+        return Ok(());
+    }
+    if code & FILE_READ_ACCESS != 0 {
+        need(file, access::FILE_READ_DATA)?;
+    }
+    if code & FILE_WRITE_ACCESS != 0 {
+        need(file, access::FILE_WRITE_DATA)?;
+    }
+    Ok(())
 }
 
 /// SRV_SNAPSHOT_ARRAY, [MS-SMB2] 2.2.32.2 and 3.3.5.15.1: NumberOfSnapShots, NumberOfSnapShotsReturned,

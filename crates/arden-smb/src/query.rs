@@ -100,7 +100,7 @@ fn file_info(
             if !normalized {
                 return Err(NtStatus::NOT_SUPPORTED.into());
             }
-            fscc::put_name(out, &file.fs().path(file));
+            fscc::put_name(out, &file.fs().path_told(file)?);
             4
         }
         class::ALTERNATE_NAME => {
@@ -165,7 +165,7 @@ fn stat_info(open: &SmbOpen, file: &Arc<Open>, class: u8, out: &mut Vec<u8>) -> 
             24
         }
         _ => {
-            let name = format!("\\{}", file.fs().path(file));
+            let name = file.fs().path_told(file).map_or_else(|_| String::new(), |path| format!("\\{path}"));
             let (position, mode) = (open.position.load(Ordering::Relaxed), open.mode.load(Ordering::Relaxed));
             m.put_all(out, file.granted_access(), position, mode, &name);
             104

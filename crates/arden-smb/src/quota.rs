@@ -6,6 +6,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::privilege;
 use arden_store::{
+    fs::Operation,
     quota::{NONE, Quota, QuotaControl, QuotaStore},
     table::Open,
 };
@@ -149,6 +150,7 @@ fn managing(file: &Open) -> Result<(), Fail> {
 /// A list of FILE_QUOTA_INFORMATION, [MS-FSA] 2.1.5.22.
 pub fn set(file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
     let quotas = supported(file)?;
+    file.check(Operation::ManageVolume)?;
     managing(file)?;
     let mut at = 0;
     loop {
@@ -191,6 +193,7 @@ pub fn set_control(file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
         return Err(NtStatus::INFO_LENGTH_MISMATCH.into());
     }
     let quotas = file.fs().store().quotas().ok_or(Fail::Status(NtStatus::VOLUME_NOT_UPGRADED))?;
+    file.check(Operation::SetVolumeControl)?;
     managing(file)?;
     let mut r = Reader::new(&buffer[24..]);
     let (threshold, limit, flags) = (r.u64().map_err(bad)?, r.u64().map_err(bad)?, r.u32().map_err(bad)?);

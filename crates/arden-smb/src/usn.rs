@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arden_auth::privilege;
 use arden_store::{
+    fs::Operation,
     table::Open,
     usn::{ChangeJournal, Record, reason},
 };
@@ -86,10 +87,12 @@ pub fn ioctl(request: &mut Request<'_>, open: &SmbOpen, file: &Arc<Open>, ioctl:
     let mut r = Reader::new(ioctl.input);
     match ioctl.ctl_code {
         fsctl::CREATE_USN_JOURNAL => {
+            file.check(Operation::ManageVolume)?;
             journal.create(r.u64()?, r.u64()?)?;
             Ok((NtStatus::SUCCESS, Vec::new()))
         }
         fsctl::DELETE_USN_JOURNAL => {
+            file.check(Operation::ManageVolume)?;
             let (id, flags) = (r.u64()?, r.u32()?);
             if flags & DELETE == 0 || journal.info()?.id != id {
                 return Err(NtStatus::INVALID_PARAMETER.into());

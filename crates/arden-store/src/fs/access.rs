@@ -1,7 +1,7 @@
 //! What an open is granted, [MS-FSA] 2.1.5.1.2.1: the descriptor, the parent's rights over its children, the
 //! read-only attribute, privileges, and the ceiling that the share sets.
 
-use arden_auth::{Token, access_check, access_check_backup, backup_rights, maximum_access};
+use arden_auth::{Token, access_check, access_check_backup, backup_rights, maximum_access, privilege};
 use arden_wire::{NtStatus, access::*, dtyp::SecurityDescriptor};
 
 use super::{Fs, Open, OpenRequest};
@@ -26,6 +26,17 @@ pub(super) fn desired(r: &OpenRequest<'_>) -> Result<u32> {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(desired)
+}
+
+/// The rights on a new file, [MS-FSA] 2.1.5.1.1: all that is asked for, and with MAXIMUM_ALLOWED all that the share leaves.
+pub(super) fn grant_new(r: &OpenRequest<'_>, desired: u32) -> Result<u32> {
+    let backup = if r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0 { backup_rights(r.who) } else { 0 };
+    let sacl = backup & ACCESS_SYSTEM_SECURITY != 0 || r.who.has_privilege(privilege::SECURITY);
+    if desired & ACCESS_SYSTEM_SECURITY != 0 && !sacl {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let most = if desired & MAXIMUM_ALLOWED != 0 { FILE_ALL_ACCESS & r.access_ceiling } else { 0 };
+    Ok(most | desired & !MAXIMUM_ALLOWED)
 }
 
 impl Fs {

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use arden_wire::{NtStatus, access::*};
 
-use super::{Disposal, Fs, Open, Step, notify_filter};
+use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
     store::{BasicUpdate, ChangeKind, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::Removal},
@@ -101,11 +101,8 @@ impl Fs {
 
     /// FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3 and 2.1.5.15.4.
     pub fn set_disposition(&self, open: &Arc<Open>, how: Disposal, now: std::time::Instant) -> Result<Step<()>> {
-        self.check_writable()?;
         self.table.saw(now);
-        if !open.has(DELETE) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
+        open.check(Operation::Delete)?;
         if how.on_close {
             // Only an open that was made to delete on close may say so again, or take it back.
             if how.delete && open.options & OPT_DELETE_ON_CLOSE == 0 {

@@ -7,7 +7,7 @@ use std::{
 
 use arden_wire::{NtStatus, access::*};
 
-use super::{Fs, LockRange, Open, Step, notify_filter};
+use super::{Fs, LockRange, Open, Operation, Step, notify_filter};
 use crate::{
     store::{BasicUpdate, ChangeKind, Node, Result, Wait},
     table::{
@@ -21,31 +21,10 @@ pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Write here means at the end of the file, [MS-FSA] 2.1.5.4.
 pub const APPEND: u64 = u64::MAX;
 
-impl Open {
-    fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(NtStatus::FILE_CLOSED) } else { Ok(()) }
-    }
-
-    /// A data stream, opened with any of these rights.
-    pub(super) fn check_data(&self, access: u32) -> Result<()> {
-        self.check_open()?;
-        if self.directory {
-            return Err(NtStatus::INVALID_DEVICE_REQUEST);
-        }
-        if self.granted & access == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(()) }
-    }
-
-    /// Opened with any of these rights, whatever it is.
-    pub(super) fn check_access(&self, access: u32) -> Result<()> {
-        self.check_open()?;
-        if self.granted & access == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(()) }
-    }
-}
-
 impl Fs {
     /// Bytes read. END_OF_FILE when the range starts at or past the end.
     pub fn read(&self, open: &Arc<Open>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
-        open.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
+        open.check_data(Operation::Read)?;
         if offset > OFFSET_MAX || buf.len() as u64 > OFFSET_MAX - offset {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -64,15 +43,13 @@ impl Fs {
     /// Writes all. `offset` [`APPEND`] writes at the end of the file.
     pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8], wait: Wait, now: Instant) -> Result<()> {
         self.check_writable()?;
-        open.check_data(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        open.check_data(Operation::Write)?;
         let len = data.len() as u64;
         let offset = if offset == APPEND { open.node.stat()?.end_of_file } else { offset };
         if offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if !open.has(FILE_WRITE_DATA) && offset < open.node.stat()?.end_of_file {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
+        check_append(open, offset)?;
         if len == 0 {
             return Ok(());
         }
@@ -87,7 +64,7 @@ impl Fs {
 
     /// Durable once it returns.
     pub fn flush(&self, open: &Arc<Open>) -> Result<()> {
-        open.check_access(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
+        open.check(Operation::Flush)?;
         self.check_writable()?;
         self.settle_write_time(open);
         open.node.sync()
@@ -215,6 +192,7 @@ impl Fs {
         self.check_resize(open, size)?;
         self.contend(open, now);
         self.keeping_times(open, || open.node.set_allocation(size))?;
+        open.note_promised();
         open.cut_to(size);
         self.settle_write_time(open);
         self.modified(open, false);
@@ -227,7 +205,7 @@ impl Fs {
         if open.directory || size > OFFSET_MAX {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        open.check_data(FILE_WRITE_DATA)
+        open.check_data(Operation::WriteOver)
     }
 
     /// All ranges or none. `Step::Wait` only for a single range: call again after `TableEvents::resume`.
@@ -245,7 +223,7 @@ impl Fs {
         if open.directory || (!fail_immediately && ranges.len() != 1) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        open.check_access(FILE_READ_DATA | FILE_WRITE_DATA | FILE_EXECUTE | FILE_APPEND_DATA)?;
+        open.check(Operation::Lock)?;
         ranges.iter().try_for_each(check_range)?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
@@ -318,7 +296,7 @@ impl Fs {
     }
 
     pub fn allocated_ranges(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        open.check_access(FILE_READ_DATA)?;
+        open.check(Operation::ReadData)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -327,8 +305,7 @@ impl Fs {
 
     /// FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.39. Never makes the file longer.
     pub fn zero_range(&self, open: &Arc<Open>, offset: u64, len: u64, now: Instant) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_DATA)?;
+        open.check(Operation::WriteOver)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -347,7 +324,7 @@ impl Fs {
 
     pub fn set_sparse(&self, open: &Arc<Open>, sparse: bool) -> Result<()> {
         self.check_writable()?;
-        open.check_data(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES | FILE_APPEND_DATA)?;
+        open.check_data(Operation::SetSparse)?;
         open.node.set_sparse(sparse)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
@@ -401,6 +378,7 @@ impl Fs {
         len: u64,
         now: Instant,
     ) -> Result<()> {
+        target.check_data(Operation::WriteOver)?;
         self.check_transfer(source, source_offset, target, offset, len)?;
         self.contend(target, now);
         Node::clone_from(&*target.node, &*source.node, source_offset, offset, len)?;
@@ -410,15 +388,23 @@ impl Fs {
     }
 
     fn check_transfer(&self, source: &Open, from: u64, target: &Open, to: u64, len: u64) -> Result<()> {
-        source.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
-        target.check_data(FILE_WRITE_DATA | FILE_APPEND_DATA)?;
-        target.fs.check_writable()?;
+        source.check_data(Operation::Read)?;
+        target.check_data(Operation::Write)?;
+        check_append(target, to)?;
         if from.max(to) > OFFSET_MAX || len > OFFSET_MAX - from.max(to) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         self.check_locks(source, from, len, false)?;
         self.check_locks(target, to, len, true)
     }
+}
+
+/// A handle that may only append changes nothing that is there, [MS-FSA] 2.1.5.4.
+fn check_append(open: &Open, offset: u64) -> Result<()> {
+    if !open.has(FILE_WRITE_DATA) && offset < open.node.stat()?.end_of_file {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(())
 }
 
 /// For stores that cannot copy between these two files.

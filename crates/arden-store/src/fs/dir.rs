@@ -2,17 +2,27 @@
 
 use std::sync::Arc;
 
-use arden_wire::{NtStatus, access::*};
+use arden_wire::NtStatus;
 
-use super::{Change, Fs, Open, Step};
+use super::{Change, Fs, Open, Operation, Step};
 use crate::{
     name::Pattern,
     store::{DirEntry, Result},
     table::{Listing, WaitPlace, notify::Watch},
 };
 
+/// What became of an entry of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emitted {
+    Taken,
+    /// Not for this user: as if it were not there.
+    Hidden,
+    /// It did not fit, and is given again by the next call.
+    Full,
+}
+
 impl Fs {
-    /// `emit` answers false when the entry did not fit; it is given again by the next call. NO_SUCH_FILE when the
+    /// Gives entries to `emit`, in order. NO_SUCH_FILE when the
     /// pattern never matched, NO_MORE_FILES after the last entry.
     pub fn query_directory(
         &self,
@@ -21,9 +31,9 @@ impl Fs {
         restart: bool,
         reopen: bool,
         single: bool,
-        emit: &mut dyn FnMut(&DirEntry) -> bool,
+        emit: &mut dyn FnMut(&DirEntry) -> Emitted,
     ) -> Result<()> {
-        open.check_access(FILE_LIST_DIRECTORY)?;
+        open.check(Operation::List)?;
         if !open.directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -60,11 +70,14 @@ impl Fs {
                 }
                 break;
             };
-            if !emit(&entry) {
-                break;
+            match emit(&entry) {
+                Emitted::Full => break,
+                Emitted::Taken => {
+                    given += 1;
+                    l.fresh = false;
+                }
+                Emitted::Hidden => {}
             }
-            given += 1;
-            l.fresh = false;
             if dot {
                 l.dots += 1;
             } else {
@@ -97,7 +110,7 @@ impl Fs {
         if open.is_closed() {
             return Err(NtStatus::NOTIFY_CLEANUP);
         }
-        open.check_access(FILE_LIST_DIRECTORY)?;
+        open.check(Operation::List)?;
         if !open.directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }

@@ -3,10 +3,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-use arden_auth::{access_for_change, access_for_query, change_descriptor};
+use arden_auth::{access_for_change, change_descriptor};
 use arden_wire::{FileTime, NtStatus, access::*, dtyp::SecurityDescriptor};
 
-use super::{BasicInformation, Fs, Open, OpenStat, notify_filter, security_info};
+use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
     store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
     table::{WaitPlace, effects::Effects},
@@ -33,6 +33,15 @@ impl Fs {
         self.store.space_for(&open.who.user, &*open.node)
     }
 
+    /// [`Fs::path`] for who may know it: an id leads to a file without its directories, and only FILE_TRAVERSE
+    /// tells them, [MS-FSA] 2.1.5.12.30.
+    pub fn path_told(&self, open: &Arc<Open>) -> Result<String> {
+        if open.options & OPT_OPEN_BY_FILE_ID != 0 && !open.has(FILE_TRAVERSE) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(self.path(open))
+    }
+
     /// Relative to the share's root with backslashes, the stream included.
     pub fn path(&self, open: &Arc<Open>) -> String {
         let mut path = crate::table::notify::join(&open.node.path());
@@ -45,9 +54,8 @@ impl Fs {
 
     /// FileBasicInformation, [MS-FSA] 2.1.5.15.2.
     pub fn set_basic(&self, open: &Arc<Open>, info: &BasicInformation, now: Instant) -> Result<()> {
-        self.check_writable()?;
         self.table.saw(now);
-        open.check_access(FILE_WRITE_ATTRIBUTES)?;
+        open.check(Operation::SetBasic)?;
         let times = [info.creation, info.last_access, info.last_write, info.change];
         if times.iter().any(|t| *t < -2) {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -95,47 +103,18 @@ impl Fs {
         Ok(())
     }
 
-    /// The parts that `info` ([`security_info`]) names; the others are None.
+    /// The parts that `info` ([`super::security_info`]) names; the others are None.
     pub fn security(&self, open: &Arc<Open>, info: u32) -> Result<Arc<SecurityDescriptor>> {
-        let needs = access_for_query(info);
-        if open.granted & needs != needs {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        let sd = open.node.security()?;
-        let mut out = SecurityDescriptor { control: sd.control, ..SecurityDescriptor::default() };
-        let dacl_bits = 0x0004 | 0x0008 | 0x0100 | 0x0400 | 0x1000;
-        let sacl_bits = 0x0010 | 0x0020 | 0x0200 | 0x0800 | 0x2000;
-        if info & (security_info::OWNER | security_info::BACKUP) != 0 {
-            out.owner.clone_from(&sd.owner);
-        }
-        if info & (security_info::GROUP | security_info::BACKUP) != 0 {
-            out.group.clone_from(&sd.group);
-        }
-        if info & (security_info::DACL | security_info::BACKUP) != 0 {
-            out.dacl.clone_from(&sd.dacl);
-        } else {
-            out.control &= !dacl_bits;
-        }
-        let sacl = security_info::SACL
-            | security_info::LABEL
-            | security_info::ATTRIBUTE
-            | security_info::SCOPE
-            | security_info::BACKUP;
-        if info & sacl != 0 {
-            out.sacl.clone_from(&sd.sacl);
-        } else {
-            out.control &= !sacl_bits;
-        }
-        Ok(Arc::new(out))
+        open.check(Operation::ReadSecurity(info))?;
+        Ok(Arc::new(open.node.security()?.select(info)))
     }
 
     /// [MS-FSA] 2.1.5.17.
     pub fn set_security(&self, open: &Arc<Open>, info: u32, sd: &SecurityDescriptor, now: Instant) -> Result<()> {
-        self.check_writable()?;
         self.table.saw(now);
-        let needs = access_for_change(info);
-        if open.granted & needs != needs {
-            return Err(NtStatus::ACCESS_DENIED);
+        open.check(Operation::ChangeSecurity(info))?;
+        if access_for_change(info) == 0 {
+            return Ok(());
         }
         let changed = change_descriptor(&*open.node.security()?, sd, info, &open.who)?;
         open.node.set_security(&changed)?;
@@ -144,13 +123,12 @@ impl Fs {
     }
 
     pub fn eas(&self, open: &Arc<Open>) -> Result<Vec<Ea>> {
-        open.check_access(FILE_READ_EA)?;
+        open.check(Operation::ReadEas)?;
         open.node.eas()
     }
 
     pub fn set_eas(&self, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_EA)?;
+        open.check(Operation::WriteEas)?;
         open.node.set_eas(eas)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::EA);
         Ok(())
@@ -166,8 +144,7 @@ impl Fs {
 
     /// FSCTL_SET_REPARSE_POINT, [MS-FSA] 2.1.5.10.37.
     pub fn set_reparse(&self, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
+        open.check(Operation::SetReparse)?;
         if tag <= 1 {
             return Err(NtStatus::IO_REPARSE_TAG_INVALID);
         }
@@ -185,8 +162,7 @@ impl Fs {
     }
 
     pub fn delete_reparse(&self, open: &Arc<Open>, tag: u32) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
+        open.check(Operation::SetReparse)?;
         let (old, _) = open.node.reparse()?;
         if old != tag {
             return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
@@ -201,8 +177,7 @@ impl Fs {
     }
 
     pub fn set_object_id(&self, open: &Arc<Open>, id: u128) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)?;
+        open.check(Operation::SetReparse)?;
         open.node.set_object_id(id)
     }
 

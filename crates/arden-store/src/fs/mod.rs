@@ -38,11 +38,14 @@ mod outside;
 mod past;
 mod rename;
 mod restore;
+mod rights;
 mod valid;
 
 pub use data::APPEND;
+pub use dir::Emitted;
 pub use offload::{Frozen, Offloaded};
 pub use restore::RestoreOpen;
+pub use rights::Operation;
 
 pub use crate::table::{Open, OpenSummary, TableLimits};
 

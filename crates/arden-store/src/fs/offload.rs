@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 
 use arden_wire::{NtStatus, access::*, fscc::FILE_SUPPORTS_BLOCK_REFCOUNTING};
 
-use super::{Fs, Open, data::OFFSET_MAX};
+use super::{Fs, Open, Operation, data::OFFSET_MAX};
 use crate::store::{Node, NodeRef, Result};
 
 /// One token stands for at most this much.
@@ -61,7 +61,7 @@ impl Fs {
         if open.is_directory() {
             return Err(OFFLOAD_READ_FILE_NOT_SUPPORTED);
         }
-        open.check_data(FILE_READ_DATA)?;
+        open.check_data(Operation::ReadData)?;
         let stat = open.node.stat()?;
         if stat.attributes & ATTR_SPARSE != 0 {
             return Err(OFFLOAD_READ_FILE_NOT_SUPPORTED);
@@ -104,7 +104,7 @@ impl Fs {
         if open.is_directory() {
             return Err(OFFLOAD_WRITE_FILE_NOT_SUPPORTED);
         }
-        open.check_data(FILE_WRITE_DATA)?;
+        open.check_data(Operation::WriteOver)?;
         let stat = open.node.stat()?;
         if stat.attributes & ATTR_SPARSE != 0 {
             return Err(OFFLOAD_WRITE_FILE_NOT_SUPPORTED);

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use arden_auth::{Token, new_descriptor};
+use arden_auth::{Token, creator_descriptor, new_descriptor};
 use arden_wire::{
     NtStatus,
     access::*,
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::{
     CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,
-    WaitId, access::desired, notify_filter,
+    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, notify_filter,
 };
 use crate::{
     name::{NtPath, PathWants},
@@ -196,6 +196,7 @@ impl Fs {
         open.cut_to(0);
         if let Some(size) = r.allocation.filter(|s| *s > 0) {
             node.set_allocation(size)?;
+            open.note_promised();
         }
         if open.stream().is_none() {
             let attributes = (r.attributes & ATTR_SETTABLE) | ATTR_ARCHIVE;
@@ -241,19 +242,16 @@ impl Fs {
         let directory =
             (r.options & OPT_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Directory) && r.path.stream.is_none();
         self.table.check_lease_unused(r.client, &r.cache)?;
-        let granted = if desired & MAXIMUM_ALLOWED != 0 {
-            (FILE_ALL_ACCESS & r.access_ceiling) | (desired & !MAXIMUM_ALLOWED)
-        } else {
-            desired
+        let granted = match &base {
+            // A stream of a file that is there gives what the file gives.
+            Some(base) => self.grant_existing(r, base, &base.stat()?, desired, FILE_WRITE_DATA)?,
+            None => grant_new(r, desired)?,
         };
         // Nothing may be left behind by a create that fails.
         check_delete_on_close(r, granted)?;
         let created_base = base.is_none();
         let base = match base {
-            Some(base) => {
-                self.grant_existing(r, &base, &base.stat()?, desired, FILE_WRITE_DATA)?;
-                base
-            }
+            Some(base) => base,
             None => match self.create_file(r, &parent, name, directory) {
                 Ok(node) => node,
                 Err(NtStatus::OBJECT_NAME_COLLISION) if r.disposition != Disposition::Create => {
@@ -299,6 +297,9 @@ impl Fs {
             }
             Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, false)),
         };
+        if created_base && r.allocation.is_some() {
+            open.note_promised();
+        }
         self.report_created(r, &open, &base, created_base, directory);
         let stat = node.stat().inspect_err(|_| self.abandon(&open))?;
         let _ = open.created_at.set(stat.last_write);
@@ -317,11 +318,15 @@ impl Fs {
         }
         self.check_parent_lives(parent)?;
         self.check_add(&**parent, r.who, directory, r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0)?;
+        let given = r.security.map(|sd| creator_descriptor(sd, r.who)).transpose()?;
         let parent_sd = parent.security()?;
-        let sd = created_descriptor(&parent_sd, r.security, directory, r.who);
+        let sd = created_descriptor(&parent_sd, given.as_ref(), directory, r.who);
         let mut attributes = r.attributes & ATTR_SETTABLE;
         attributes |= if directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
         let allocation = r.allocation.filter(|s| *s > 0 && !directory && r.path.stream.is_none());
+        if allocation.is_some_and(|s| s > OFFSET_MAX) {
+            return Err(NtStatus::DISK_FULL);
+        }
         let new = NewFile { directory, attributes, security: Some(&sd), eas: r.eas, allocation };
         let node = parent.create_child(name, &new)?;
         if let Some(mark) = r.mark {
@@ -374,6 +379,7 @@ impl Fs {
             file: entered.file,
             stream_no: entered.stream_no,
             granted,
+            share_permits: AtomicU32::new(r.access_ceiling),
             share: r.share_access,
             options: r.options,
             mode: AtomicU32::new(r.options & super::MODE_BITS),

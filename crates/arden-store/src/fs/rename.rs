@@ -8,7 +8,7 @@ use std::{
 use arden_auth::maximum_access;
 use arden_wire::{NtStatus, access::*};
 
-use super::{Fs, NameChange, Open, Step, WaitId, notify_filter};
+use super::{Fs, NameChange, Open, Operation, Step, WaitId, notify_filter};
 use crate::{
     name::{NtPath, PathWants, eq_fold},
     store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
@@ -28,9 +28,8 @@ type Checked = Result<Option<WaitId>>;
 impl Fs {
     /// `to` is the whole new path below the root, or a stream alone for the stream that is open.
     pub fn rename(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
-        self.check_writable()?;
         self.table.saw(now);
-        open.check_access(DELETE)?;
+        open.check(Operation::Rename)?;
         if open.stream().is_some() || to.stream.is_some() || is_data_alone(to) {
             return self.rename_stream(open, to, how, now);
         }
@@ -50,7 +49,7 @@ impl Fs {
         if target.parent.path().starts_with(&from) && open.directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if let Some(wait) = self.check_rename(open, &target, same_file, stays, how, now)? {
+        if let Some(wait) = self.check_rename(open, &target, same_file, how, now)? {
             return Ok(Step::Wait(wait));
         }
         let replaced = target.existing.is_some() && !same_file;
@@ -75,18 +74,9 @@ impl Fs {
         Ok(Target { parent, name, existing })
     }
 
-    fn check_rename(
-        &self,
-        open: &Open,
-        target: &Target,
-        same_file: bool,
-        stays: bool,
-        how: NameChange,
-        now: Instant,
-    ) -> Checked {
-        if !stays {
-            self.check_add(&*target.parent, &open.who, open.directory, false)?;
-        }
+    fn check_rename(&self, open: &Open, target: &Target, same_file: bool, how: NameChange, now: Instant) -> Checked {
+        // Also where the name stays in its directory.
+        self.check_new_name(open, target)?;
         if let Some(existing) = target.existing.as_ref().filter(|_| !same_file)
             && let Some(wait) = self.check_replace(open, target, existing, how, now)?
         {
@@ -99,6 +89,26 @@ impl Fs {
             return Ok(Some(wait));
         }
         if open.directory { self.check_nothing_open_below(open, now) } else { Ok(None) }
+    }
+
+    /// The directory of the new name is opened for adding, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
+    fn check_new_name(&self, open: &Open, target: &Target) -> Result<()> {
+        open.check(if open.directory { Operation::AddDirectory } else { Operation::AddFile })?;
+        self.check_add(&*target.parent, &open.who, open.directory, false)
+    }
+
+    /// Replacing a name takes what deleting the file takes, of the file or of its directory; of a read-only one also the
+    /// right to its attributes.
+    fn check_may_replace(&self, open: &Open, target: &Target, existing: &NodeRef, read_only: bool) -> Result<()> {
+        open.check(if read_only { Operation::ReplaceReadOnly } else { Operation::Replace })?;
+        let by_file = maximum_access(&*existing.security()?, &open.who);
+        if read_only && by_file & FILE_WRITE_ATTRIBUTES == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if by_file & DELETE == 0 && maximum_access(&*target.parent.security()?, &open.who) & FILE_DELETE_CHILD == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(())
     }
 
     /// What stands at the new name has to make way.
@@ -117,9 +127,12 @@ impl Fs {
         if stat.directory || open.directory {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if stat.attributes & ATTR_READONLY != 0 && !how.ignore_readonly {
+        let read_only = stat.attributes & ATTR_READONLY != 0;
+        if read_only && !how.ignore_readonly {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        // Before anybody's caching is broken for it.
+        self.check_may_replace(open, target, existing, read_only)?;
         if let Some(file) = self.table.find(existing.id()) {
             let mut inner = file.lock();
             inner.check_not_deleted(None)?;
@@ -130,10 +143,6 @@ impl Fs {
                 let wait = self.break_all_handles(&file, inner, now)?;
                 return if wait.is_some() { Ok(wait) } else { Err(NtStatus::ACCESS_DENIED) };
             }
-        }
-        let by_file = maximum_access(&*existing.security()?, &open.who) & DELETE != 0;
-        if !by_file && maximum_access(&*target.parent.security()?, &open.who) & FILE_DELETE_CHILD == 0 {
-            return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(None)
     }
@@ -314,9 +323,8 @@ impl Fs {
 
     /// [MS-FSA] 2.1.5.15.7.
     pub fn link(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
-        self.check_writable()?;
         self.table.saw(now);
-        open.check_access(u32::MAX)?;
+        open.check(Operation::Link)?;
         if open.directory {
             return Err(NtStatus::FILE_IS_A_DIRECTORY);
         }
@@ -326,8 +334,13 @@ impl Fs {
         if open.file.lock().check_not_deleted(None).is_err() {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        // A link keeps the file, and has the rights that its directory gives: not for who may only look at it. Peers open
+        // the file for this right; clients on Linux open it for less.
+        if maximum_access(&*open.node.security()?, &open.who) & FILE_WRITE_ATTRIBUTES == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         let target = self.target(to)?;
-        self.check_add(&*target.parent, &open.who, false, false)?;
+        self.check_new_name(open, &target)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
         if same_file && how.replace {
             return Ok(Step::Done(()));

@@ -52,6 +52,8 @@ impl Fs {
             file: entered.file,
             stream_no: entered.stream_no,
             granted: kept.granted,
+            // Until its client takes it up again by a share.
+            share_permits: AtomicU32::new(kept.granted),
             share: kept.share,
             options: kept.options,
             mode: AtomicU32::new(kept.options & super::MODE_BITS),

@@ -8,7 +8,7 @@ use std::{
 use arden_auth::privilege;
 use arden_wire::{NtStatus, access::*};
 
-use super::{Fs, Open};
+use super::{Fs, Open, Operation};
 use crate::{
     store::Result,
     table::{file::FileState, valid::ValidData},
@@ -73,8 +73,7 @@ impl Fs {
     /// [MS-FSA] 2.1.5.15.15, [MS-FSCC] 2.4.50: up to `size` the data counts as valid, which is zeros where nobody wrote, whatever
     /// the disk had there before. INVALID_PARAMETER for less than is valid, and for more than the stream has.
     pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
-        self.check_writable()?;
-        open.check_access(FILE_WRITE_DATA)?;
+        open.check(Operation::WriteOver)?;
         if !open.who.has_privilege(privilege::MANAGE_VOLUME) {
             return Err(NtStatus::PRIVILEGE_NOT_HELD);
         }

@@ -193,6 +193,7 @@ impl OpenTable {
         let s = inner.at(open.stream_no);
         s.locks.release(open.id, &mut woken, &mut ended);
         let (lease_gone, wake) = s.caches.close(open.id, open.lease, is_stat_open(open.granted));
+        let release = s.opens.is_empty() && std::mem::take(&mut s.promised);
         if open.delete_on_close.load(Ordering::Acquire) {
             self.mark_deleted(&mut inner, open, false);
         }
@@ -217,6 +218,10 @@ impl OpenTable {
         self.end_waits(ended);
         if idle {
             self.forget_if_idle(file);
+        }
+        if release && matches!(removal, Removal::Nothing) {
+            // [MS-FSA] 2.1.5.5 phase 4.
+            open.node.release_allocation();
         }
         removal
     }

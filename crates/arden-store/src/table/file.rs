@@ -79,6 +79,8 @@ pub(crate) struct StreamState {
     pub caches: Caches,
     pub locks: LockSet,
     pub valid: ValidData,
+    /// Its allocation may reach beyond its end.
+    pub promised: bool,
     pub delete: Option<NodeRef>,
 }
 

@@ -27,6 +27,8 @@ pub struct Open {
     pub(crate) file: Arc<FileState>,
     pub(crate) stream_no: u32,
     pub(crate) granted: u32,
+    /// What the share permits at most, see `fs::rights`.
+    pub(crate) share_permits: AtomicU32,
     pub(crate) share: u32,
     pub(crate) options: u32,
     pub(crate) mode: AtomicU32,
@@ -138,6 +140,10 @@ impl Open {
     }
     pub(crate) fn actor(&self) -> Actor {
         Actor { open: self.id, lease: self.lease }
+    }
+    /// Room was asked for beyond the end of the stream: it is given back with the stream's last open.
+    pub(crate) fn note_promised(&self) {
+        self.file.lock().at(self.stream_no).promised = true;
     }
     pub(crate) fn has(&self, access: u32) -> bool {
         self.granted & access != 0

@@ -1,7 +1,7 @@
 //! Renames, links and enumeration.
 
 use arden_store::{
-    fs::{ClientId, LockRange, NameChange, Step},
+    fs::{ClientId, Emitted, LockRange, NameChange, Step},
     name::NtPath,
 };
 
@@ -118,7 +118,7 @@ fn enumeration() {
             if room >= 0 {
                 names.push(e.name.clone());
             }
-            room >= 0
+            if room >= 0 { Emitted::Taken } else { Emitted::Full }
         });
         if result.is_err() {
             assert_eq!(result, Err(NtStatus::NO_MORE_FILES));
@@ -132,7 +132,7 @@ fn enumeration() {
     w.fs.query_directory(&d, "", true, false, true, &mut |e| {
         assert!(first.is_empty());
         first.clone_from(&e.name);
-        true
+        Emitted::Taken
     })
     .unwrap();
     assert!(first.ends_with(".txt"));

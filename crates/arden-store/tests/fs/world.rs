@@ -243,7 +243,7 @@ impl World {
         let mut names = Vec::new();
         self.fs.query_directory(open, pattern, true, false, false, &mut |e| {
             names.push(e.name.clone());
-            true
+            Emitted::Taken
         })?;
         names.sort();
         Ok(names)
