@@ -298,7 +298,7 @@ fn open_file(
         client: request.session.client,
         mark: durable::create_mark(request, tree, &asked.wanted),
         who: &who,
-        access_ceiling: tree.maximal_access,
+        access_ceiling: tree.ceiling(&who),
         now: request.now,
     });
     match opened {
@@ -456,11 +456,12 @@ fn respond(
 
 /// SMB2_CREATE_QUERY_MAXIMAL_ACCESS_RESPONSE, [MS-SMB2] 2.2.14.2.5.
 fn maximal_access(request: &Request<'_>, open: &SmbOpen) -> Vec<u8> {
+    let who = request.session.token();
     let answer = match open.file() {
-        Some(file) => file.fs().maximal_access(file, &request.session.token()),
+        Some(file) => file.fs().maximal_access(file, &who),
         None => Ok(access::FILE_ALL_ACCESS),
     };
-    let ceiling = request.tree.as_ref().map_or(u32::MAX, |t| t.maximal_access);
+    let ceiling = request.tree.as_ref().map_or(u32::MAX, |t| t.ceiling(&who));
     let mut data = Vec::with_capacity(8);
     data.put_u32(answer.err().unwrap_or(NtStatus::SUCCESS).0);
     data.put_u32(answer.map_or(0, |a| a & ceiling));

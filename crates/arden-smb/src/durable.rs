@@ -210,7 +210,7 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
         state.outstanding_before = 0;
     }
     if let Some(file) = open.file() {
-        file.set_share_permits(tree.maximal_access);
+        file.set_share_permits(tree.ceiling(&request.session.token()));
     }
     request.session.opens.write().insert(open.id.volatile, open.clone());
     true

@@ -310,9 +310,17 @@ pub struct Tree {
     pub id: u32,
     pub session_id: u64,
     pub share: Arc<Share>,
-    /// What the share allows this user.
+    /// What the share allows the user who connected.
     pub maximal_access: u32,
     pub created: Instant,
+}
+
+impl Tree {
+    /// What may be done through this tree connect: as much as the share permitted when it was made, and no more than it
+    /// permits `who`, for a session may have become another user's since.
+    pub fn ceiling(&self, who: &Token) -> u32 {
+        self.maximal_access & self.share.ceiling(who)
+    }
 }
 
 /// A named pipe's conversation.

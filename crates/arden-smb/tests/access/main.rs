@@ -5,6 +5,7 @@
 mod client;
 
 mod creating;
+mod hostile;
 mod links;
 mod owners;
 mod reading;

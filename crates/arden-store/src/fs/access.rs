@@ -53,7 +53,8 @@ impl Fs {
         if !stat.directory && readonly && (desired | also) & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if (readonly || self.read_only) && r.options & OPT_DELETE_ON_CLOSE != 0 {
+        let stays = || readonly || self.read_only || node.stream().is_none() && node.path().is_empty();
+        if r.options & OPT_DELETE_ON_CLOSE != 0 && stays() {
             return Err(NtStatus::CANNOT_DELETE);
         }
         if also & !r.access_ceiling != 0 {
