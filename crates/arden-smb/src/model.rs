@@ -317,7 +317,7 @@ pub struct Tree {
 
 impl Tree {
     /// What may be done through this tree connect: as much as the share permitted when it was made, and no more than it
-    /// permits `who`, for a session may have become another user's since.
+    /// permits `who`, whose groups may have changed since.
     pub fn ceiling(&self, who: &Token) -> u32 {
         self.maximal_access & self.share.ceiling(who)
     }
