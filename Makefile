@@ -1,5 +1,5 @@
 # Everything a contributor runs; the same in CI (.ci/run calls `make test`).
-.PHONY: run test check unit e2e bench bench-space reports sim build
+.PHONY: run test check unit e2e bench bench-space reports sim mutants build
 SHELL := /bin/bash
 DEMO := target/demo
 ADDRESS ?= 127.0.0.1:4450
@@ -49,3 +49,7 @@ sim: ## Storage, and the whole server, under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --pool --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --volume --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --server --seeds $(SEEDS)
+	cargo run --release -p arden-sim -- --identity --seeds $(SEEDS)
+
+mutants: ## Deliberate bugs in the storage code, each of which a simulator has to find; ARGS="NAME..." for some
+	tests/mutants/run $(ARGS)

@@ -3,8 +3,11 @@
 //! outlives the runtime that drove it, so that a crash is: drop the runtime, call
 //! [`SimDisk::crash`], attach to a new one.
 
+mod faults;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::buf::{Buf, SharedBuf};
@@ -28,6 +31,10 @@ pub struct Faults {
     pub misdirect_ppm: u32,
     /// A write that is acknowledged and never happens.
     pub lost_ppm: u32,
+    /// A flush that fails and drops some of what was cached: the next one succeeds.
+    pub flush_error_ppm: u32,
+    /// A flush that is acknowledged and leaves everything in the cache.
+    pub flush_ignored_ppm: u32,
     pub latency_min_ns: u64,
     pub latency_max_ns: u64,
     /// Operations that take this much longer: a retry within the disk.
@@ -43,6 +50,8 @@ impl Default for Faults {
             write_error_ppm: 0,
             misdirect_ppm: 0,
             lost_ppm: 0,
+            flush_error_ppm: 0,
+            flush_ignored_ppm: 0,
             latency_min_ns: 20_000,
             latency_max_ns: 200_000,
             stall_ppm: 0,
@@ -72,6 +81,13 @@ pub struct Counters {
     pub write_bytes: u64,
     /// Writes that went to a wrong place or nowhere, by injected fault.
     pub silent_faults: u64,
+    /// Flushes that failed, and those that were acknowledged and did nothing.
+    pub flushes_failed: u64,
+    pub flushes_ignored: u64,
+    /// Cached writes that were lost while the disk went on.
+    pub cached_lost: u64,
+    /// Operations that were stuck for long.
+    pub stuck: u64,
 }
 
 struct State {
@@ -85,6 +101,14 @@ struct State {
     hung: Option<Vec<Oneshot<()>>>,
     /// Counts deaths: what was in flight across one has failed.
     deaths: u64,
+    /// The next operation takes so much longer; how many such are under way.
+    stick_ns: Option<u64>,
+    stuck: u32,
+    /// The next flush fails.
+    flush_fails: bool,
+    /// Tells when a write to this range is asked for.
+    trap: Option<Range<u64>>,
+    sprung: bool,
     faults: Faults,
     /// Reads that failed by chance since the last that did not, by place.
     failed_reads: HashMap<u64, u32>,
@@ -136,6 +160,11 @@ impl SimDisk {
             dead: false,
             hung: None,
             deaths: 0,
+            stick_ns: None,
+            stuck: 0,
+            flush_fails: false,
+            trap: None,
+            sprung: false,
             faults: Faults::default(),
             failed_reads: HashMap::new(),
             rng: Rng::new(seed),
@@ -349,6 +378,9 @@ impl State {
         } else if let Some(w) = self.cache.iter_mut().find(|w| w.id == id) {
             w.done = true;
             w.offset = offset;
+        } else if self.keeps(offset) {
+            // The cache was lost while it was on its way.
+            self.cache.push(Cached { id, offset, data: data.clone(), done: true, dead_blocks: Vec::new() });
         }
     }
 
@@ -589,8 +621,12 @@ impl BlockDevice for SimDevice {
         }
         let deaths = disk.state.borrow().deaths;
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, len as u64, false, false);
+        let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
             wait.await;
+            if let Some(ns) = stuck {
+                disk.be_stuck(&rt, ns).await;
+            }
             disk.awake().await;
             let mut s = disk.state.borrow_mut();
             if s.dead || s.deaths != deaths {
@@ -623,11 +659,16 @@ impl BlockDevice for SimDevice {
             if s.keeps(offset) {
                 s.cache.push(Cached { id, offset, data: data.clone(), done: false, dead_blocks: Vec::new() });
             }
+            s.sprung |= s.trap.as_ref().is_some_and(|t| t.contains(&offset));
             id
         };
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, data.len() as u64, true, durable);
+        let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
             wait.await;
+            if let Some(ns) = stuck {
+                disk.be_stuck(&rt, ns).await;
+            }
             disk.awake().await;
             let s = &mut *disk.state.borrow_mut();
             if s.dead || s.deaths != deaths {
@@ -693,8 +734,12 @@ impl BlockDevice for SimDevice {
             (s.next_id, s.deaths)
         };
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, 0, true, false);
+        let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
             wait.await;
+            if let Some(ns) = stuck {
+                disk.be_stuck(&rt, ns).await;
+            }
             disk.awake().await;
             let s = &mut *disk.state.borrow_mut();
             if s.dead || s.deaths != deaths {
@@ -714,16 +759,19 @@ impl BlockDevice for SimDevice {
         let deaths = disk.state.borrow().deaths;
         let up_to: BTreeSet<u64> = disk.state.borrow().cache.iter().filter(|w| w.done).map(|w| w.id).collect();
         let wait = service_flush(disk.clone(), self.rt.clone(), self.queue.clone());
+        let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
             wait.await;
+            if let Some(ns) = stuck {
+                disk.be_stuck(&rt, ns).await;
+            }
             disk.awake().await;
             let s = &mut *disk.state.borrow_mut();
             if s.dead || s.deaths != deaths {
                 return Err(IoError::Gone);
             }
             s.counters.flushes += 1;
-            s.settle(&up_to);
-            Ok(())
+            s.end_flush(up_to)
         })
     }
 }

@@ -19,15 +19,22 @@
 //!   sector, in any order.
 //! * **Death** loses what the disk's cache held. The pool is told when a disk is back, if it did
 //!   not notice: a disk that drops its cache in silence is more than any layout permits.
+//! * **Resets** lose the cache, too, while commands in flight go on; the pool is told at once.
+//! * **Flushes fail** and drop some of what was cached; the next one succeeds. The disk counts as away from when that is due.
+//! * **Single commands are stuck** for 20 to 400 ms, beyond the time-out, and happen then; others go on meanwhile. The disk
+//!   counts as away until they have.
+//! * **Blocks go bad**: 1 to 40 in a row cannot be read until they are written. Their disk counts as away as long.
 //! * **Hanging** lasts shorter or longer than the time-out; what was asked happens afterwards.
 //! * **Errors**: single reads fail on all disks of a redundant layout (0.2 %); a flaky disk fails
 //!   one operation in ten. **Latency** varies, and single operations stall for 3 ms.
-//! * **Silent damage** (rot, lost and misdirected writes) strikes one disk in runs without
+//! * **Silent damage** (rot, lost and misdirected writes, flushes that do nothing, a cache lost unnoticed) strikes one disk in runs without
 //!   crashes and other faults, and reads carry a verifier; parity is then written by whole
 //!   stripes. Without checksums from above, a crash that makes copies equal, or a partial
 //!   stripe that reads the rest of it, would take damage for data.
 //!
-//! # Two kinds of runs
+//! Some crashes are aimed: up to 2 ms after a disk leaves, at a write of a label, at the turn of the log.
+//!
+//! # Three kinds of runs
 //! [`run_seed`] has one space and disks that die and return. [`run_pool_seed`] has two or three
 //! spaces of mixed layouts in one pool, whose disks are exchanged meanwhile: spares take over,
 //! disks join, are emptied and leave for good. There the space that bears the least says how many
@@ -36,9 +43,13 @@
 //! answer [`arden_space::SpaceError::Offline`] until the disks are back, all others go on, and at the
 //! end, with all disks, everything acknowledged is there. While a pool is in use no more disks fail
 //! than the spaces bear: with more of them the content of their caches would be lost.
+//!
+//! [`run_identity_seed`] gives a pool what it did not leave: see `identity`. Volumes are [`run_volume_seed`].
+//! `docs/simulation.md` says more, and how a failure is read.
 #![forbid(unsafe_code)]
 
 mod client;
+mod identity;
 pub mod oracle;
 pub mod run;
 pub mod server;
@@ -46,6 +57,7 @@ pub mod trace;
 mod trouble;
 pub mod volume;
 
+pub use identity::run_identity_seed;
 pub use run::{Failure, Profile, Stats, run_pool_seed, run_seed};
 pub use server::run_server_seed;
 pub use volume::run_volume_seed;

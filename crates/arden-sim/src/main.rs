@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use arden_sim::{Stats, run_pool_seed, run_seed, run_server_seed, run_volume_seed};
+use arden_sim::{Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_volume_seed};
 use arden_space::Layout;
 
 #[derive(Default)]
@@ -17,13 +17,14 @@ struct Args {
     pool: bool,
     volume: bool,
     server: bool,
+    identity: bool,
     verbose: bool,
     keep_going: bool,
 }
 
 fn usage() -> ! {
     eprintln!(
-        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --server] [--verbose] [--keep-going]"
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --server | --identity] [--verbose] [--keep-going]"
     );
     std::process::exit(2)
 }
@@ -42,6 +43,7 @@ fn parse() -> Args {
             "--pool" => a.pool = true,
             "--volume" => a.volume = true,
             "--server" => a.server = true,
+            "--identity" => a.identity = true,
             "--verbose" => a.verbose = true,
             "--keep-going" => a.keep_going = true,
             _ => usage(),
@@ -53,6 +55,7 @@ fn parse() -> Args {
 fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
     let run = || match (a.volume, a.pool) {
         _ if a.server => run_server_seed(seed, a.verbose),
+        _ if a.identity => run_identity_seed(seed, a.verbose),
         (true, _) => run_volume_seed(seed, a.layout, a.verbose),
         (false, true) => run_pool_seed(seed, a.verbose),
         (false, false) => run_seed(seed, a.layout, a.verbose),
@@ -72,11 +75,13 @@ fn main() {
     if a.verbose {
         arden_sim::trace::print();
     }
-    let mut kind = match (a.volume, a.server) {
-        (true, _) => " --volume".to_string(),
-        (_, true) => " --server".to_string(),
-        _ => String::new(),
+    let kind = match (a.volume, a.server, a.identity) {
+        (true, ..) => " --volume",
+        (_, true, _) => " --server",
+        (_, _, true) => " --identity",
+        _ => "",
     };
+    let mut kind = kind.to_string();
     match a.layout {
         Some(l) => kind += &format!(" --layout {}", l.name()),
         None if a.pool => kind += " --pool",
@@ -94,19 +99,7 @@ fn main() {
         }
         ran += 1;
         match attempt(seed, &a) {
-            Ok(s) => {
-                sum.operations += s.operations;
-                sum.crashes += s.crashes;
-                sum.openings += s.openings;
-                sum.kills += s.kills;
-                sum.returns += s.returns;
-                sum.heals += s.heals;
-                sum.freed += s.freed;
-                sum.joins += s.joins;
-                sum.removals += s.removals;
-                sum.waits += s.waits;
-                sum.refusals += s.refusals;
-            }
+            Ok(s) => sum.add(&s),
             Err(what) => {
                 failures += 1;
                 println!("seed {seed}: {what}");
@@ -118,7 +111,9 @@ fn main() {
         }
     }
     println!(
-        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} pieces given back",
+        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} pieces given back; \
+         {} commands stuck, {} flushes failed, {} ignored, {} cached writes lost, {} blocks gone bad; crashes aimed at \
+         departures, labels, the log's turn: {:?}; {} splits, {} copies, {} old images, {} strangers",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -130,7 +125,17 @@ fn main() {
         sum.removals,
         sum.waits,
         sum.refusals,
-        sum.freed
+        sum.freed,
+        sum.stuck,
+        sum.flushes_failed,
+        sum.flushes_ignored,
+        sum.cached_lost,
+        sum.broken,
+        sum.aimed,
+        sum.splits,
+        sum.copies,
+        sum.old_images,
+        sum.strangers
     );
     if failures > 0 {
         std::process::exit(1);

@@ -57,7 +57,7 @@ struct Block {
 }
 
 /// The state of one space as its users know it.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Oracle {
     blocks: Vec<Block>,
     next: u32,

@@ -37,7 +37,73 @@ pub struct Stats {
     /// Operations that a space without enough disks did not do, and openings that its log had no room for.
     pub waits: u64,
     pub refusals: u64,
+    /// Commands stuck beyond the time-out, flushes that failed, flushes that did nothing, writes lost from caches while their
+    /// disk went on, and places that went bad.
+    pub stuck: u64,
+    pub flushes_failed: u64,
+    pub flushes_ignored: u64,
+    pub cached_lost: u64,
+    pub broken: u64,
+    /// Crashes soon after a departure, at a write of a label, at the turn of the log.
+    pub aimed: [u64; 3],
+    /// Openings of pools that were not as they had been left: split, with copies, old images, strangers.
+    pub splits: u64,
+    pub copies: u64,
+    pub old_images: u64,
+    pub strangers: u64,
 }
+
+impl Stats {
+    pub fn add(&mut self, s: &Stats) {
+        self.operations += s.operations;
+        self.crashes += s.crashes;
+        self.openings += s.openings;
+        self.kills += s.kills;
+        self.returns += s.returns;
+        self.heals += s.heals;
+        self.freed += s.freed;
+        self.joins += s.joins;
+        self.removals += s.removals;
+        self.waits += s.waits;
+        self.refusals += s.refusals;
+        self.stuck += s.stuck;
+        self.flushes_failed += s.flushes_failed;
+        self.flushes_ignored += s.flushes_ignored;
+        self.cached_lost += s.cached_lost;
+        self.broken += s.broken;
+        self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
+        self.splits += s.splits;
+        self.copies += s.copies;
+        self.old_images += s.old_images;
+        self.strangers += s.strangers;
+    }
+
+    /// What the disks of a run say of their faults.
+    pub(crate) fn count_disks(&mut self, disks: &[SimDisk]) {
+        for c in disks.iter().map(SimDisk::counters) {
+            self.stuck += c.stuck;
+            self.flushes_failed += c.flushes_failed;
+            self.flushes_ignored += c.flushes_ignored;
+            self.cached_lost += c.cached_lost;
+        }
+    }
+}
+
+/// Where a crash is aimed at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Anywhere,
+    /// Within 2 ms of the moment when a disk leaves.
+    Departure,
+    /// At a write of a label, after so many others.
+    Label(u64),
+    /// When the log begins anew at the start of its area.
+    LogTurn,
+}
+
+/// Where the labels of a disk lie, and the first block of the log of a disk of a few MiB.
+const LABELS: std::ops::Range<u64> = 0..128 << 10;
+const LOG_START: std::ops::Range<u64> = 256 << 10..260 << 10;
 
 #[derive(Debug, Clone)]
 pub struct Failure {
@@ -108,9 +174,15 @@ pub(crate) struct World {
     /// What the one disk that damages silently does to writes, in parts of a million.
     lost_ppm: u32,
     astray_ppm: u32,
+    ignored_ppm: u32,
+    /// When power is lost, and what that is aimed at.
+    crash_ns: Cell<u64>,
+    aim: Cell<Aim>,
     verbose: bool,
 }
 
+/// How often it is looked whether a crash that is aimed at something is due.
+const STEP_NS: u64 = 100_000;
 const LIMIT_NS: u64 = 3_600_000_000_000;
 
 impl World {
@@ -145,12 +217,59 @@ impl World {
     /// Disks that count as away now, by what the pool knows and by what we did to them.
     pub(crate) fn away_now(&self, pool: &Pool) -> Vec<usize> {
         let mut away = self.places(pool, &pool.out_of_date());
-        let out = |i: &usize| self.disks[*i].is_dead() || self.disks[*i].is_hung();
-        away.extend(self.members(pool).into_keys().filter(out));
+        away.extend(self.members(pool).into_keys().filter(|&i| self.is_out(i)));
         away.extend(self.flaky);
         away.sort_unstable();
         away.dedup();
         away
+    }
+
+    /// The disk does not answer, will not answer something, or cannot read all of what it has.
+    pub(crate) fn is_out(&self, i: usize) -> bool {
+        let d = &self.disks[i];
+        d.is_dead() || d.is_hung() || d.is_failing() || d.has_bad_blocks()
+    }
+
+    /// A disk leaves now: power may be lost soon after.
+    pub(crate) fn departs(&self, rt: &Rt) {
+        if self.aim.get() == Aim::Departure && self.crash_ns.get() == u64::MAX {
+            self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(2_000_000));
+            self.stats.borrow_mut().aimed[0] += 1;
+        }
+    }
+
+    /// A write that a crash is aimed at has begun: so do the next 0.4 ms.
+    fn look_at_traps(&self, rt: &Rt) {
+        let sprung = self.disks.iter().fold(false, |any, d| d.take_sprung() | any);
+        if !sprung || self.crash_ns.get() < u64::MAX {
+            return;
+        }
+        match self.aim.get() {
+            Aim::Label(n) if n > 0 => return self.aim.set(Aim::Label(n - 1)),
+            Aim::Label(_) => self.stats.borrow_mut().aimed[1] += 1,
+            Aim::LogTurn => self.stats.borrow_mut().aimed[2] += 1,
+            Aim::Anywhere | Aim::Departure => return,
+        }
+        self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(400_000));
+    }
+
+    fn draw_aim(&self, crash: bool) {
+        let mut rng = self.rng.borrow_mut();
+        let aim = match rng.below(8) {
+            _ if !crash => Aim::Anywhere,
+            0 | 1 if self.tolerance() > 0 => Aim::Departure,
+            2 => Aim::Label(rng.below(12)),
+            3 => Aim::LogTurn,
+            _ => Aim::Anywhere,
+        };
+        let trap = match aim {
+            Aim::Label(_) => Some(LABELS),
+            Aim::LogTurn => Some(LOG_START),
+            Aim::Anywhere | Aim::Departure => None,
+        };
+        self.disks.iter().for_each(|d| d.set_trap(trap.clone()));
+        self.aim.set(aim);
+        self.crash_ns.set(u64::MAX);
     }
 
     /// More disks are away than the space bears: it may refuse to do anything until they are back.
@@ -178,6 +297,10 @@ impl World {
     /// With these disks out of reach, is the journal still on one that can be relied on?
     pub(crate) fn journal_stays(&self, journal: &[usize], out: impl Fn(usize) -> bool) -> bool {
         journal.iter().any(|&d| !out(d) && self.flaky != Some(d))
+    }
+
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.beyond
     }
 
     pub(crate) fn failed(&self) -> bool {
@@ -214,6 +337,7 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
     let flaky = (layout.tolerance() > 0 && !silent && rng.one_in(4)).then(|| rng.below(n as u64) as usize);
     let mut silent_ppm = || if silent && rng.one_in(2) { 500 << rng.below(5) } else { 0 };
     let (lost_ppm, astray_ppm) = (silent_ppm(), silent_ppm());
+    let ignored_ppm = if silent && rng.one_in(3) { 300_000 } else { 0 };
     let world = World {
         seed,
         rng: RefCell::new(rng),
@@ -234,6 +358,9 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         flaky,
         lost_ppm,
         astray_ppm,
+        ignored_ppm,
+        crash_ns: Cell::new(u64::MAX),
+        aim: Cell::new(Aim::Anywhere),
         verbose,
     };
     lives(world)
@@ -277,6 +404,9 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         flaky,
         lost_ppm: 0,
         astray_ppm: 0,
+        ignored_ppm: 0,
+        crash_ns: Cell::new(u64::MAX),
+        aim: Cell::new(Aim::Anywhere),
         verbose,
     };
     lives(world)
@@ -312,6 +442,7 @@ fn lives(world: World) -> Result<Stats, Failure> {
         world.last.set(true);
         session(&world, false)?;
     }
+    world.stats.borrow_mut().count_disks(&world.disks);
     Ok(world.stats.borrow().clone())
 }
 
@@ -332,6 +463,7 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let held: Rc<RefCell<Option<Pool>>> = Rc::default();
     let (w, d, h, r) = (world.clone(), done.clone(), held.clone(), rt.clone());
     set_faults(world, !create);
+    world.draw_aim(crash && !create);
     rt.spawn(async move {
         let result = if create { live_new(&w, &r, &h).await } else { live_again(&w, &r, &h).await };
         if let Err(e) = result {
@@ -339,8 +471,9 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
         }
         d.set(true);
     });
-    if crash {
-        rt.run_until_ns(crash_at);
+    while crash && rt.now_ns() < crash_at.min(world.crash_ns.get()) {
+        rt.run_until_ns((rt.now_ns() + STEP_NS).min(crash_at).min(world.crash_ns.get()));
+        world.look_at_traps(&rt);
     }
     let mut step = rt.now_ns();
     while !crash && !done.get() && !world.failed() {
@@ -358,6 +491,7 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     held.borrow_mut().take();
     rt.shutdown();
     world.disks.iter().for_each(SimDisk::crash);
+    world.disks.iter().for_each(SimDisk::end_of_life);
     world.shares.iter().for_each(|s| s.oracle.borrow_mut().crash());
     world.leaving.set(false);
     if crash {
@@ -374,6 +508,7 @@ fn set_faults(world: &World, armed: bool) {
         let mut f = Faults { latency_max_ns: 300_000, stall_ppm: 500, stall_ns: 3_000_000, ..Faults::default() };
         if world.profile == Profile::Silent && armed && i == world.damaged() {
             (f.lost_ppm, f.misdirect_ppm) = (world.lost_ppm, world.astray_ppm);
+            f.flush_ignored_ppm = world.ignored_ppm;
         }
         if world.profile == Profile::Loud && world.tolerance() > 0 {
             f.read_error_ppm = 2_000;
@@ -419,6 +554,10 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     world.stats.borrow_mut().openings += 1;
     world.disks.iter().for_each(SimDisk::revive);
     world.disks.iter().for_each(SimDisk::resume);
+    if world.rng.borrow_mut().one_in(2) {
+        // The disks put other sectors in the place of bad ones.
+        world.disks.iter().for_each(SimDisk::mend_blocks);
+    }
     let leave_out = if world.beyond { choose_beyond(world) } else { choose_absent(world) };
     world.say(rt, || format!("opening without {leave_out:?}"));
     *world.tried_without.borrow_mut() = Some(leave_out.clone());
@@ -488,12 +627,16 @@ fn choose_absent(world: &World) -> Vec<usize> {
     }
     let mut counted = world.away.borrow().clone();
     let mut out = Vec::new();
-    if let Some(f) = world.flaky.filter(|f| !counted.contains(f)) {
-        counted.push(f);
+    let bad = (0..world.disks.len()).filter(|&i| world.disks[i].has_bad_blocks());
+    for i in world.flaky.into_iter().chain(bad) {
+        if !counted.contains(&i) {
+            counted.push(i);
+        }
     }
     for _ in 0..budget {
         let i = rng.below(world.disks.len() as u64) as usize;
-        if out.contains(&i) || !world.journal_stays(&world.journal.borrow(), |d| d == i || out.contains(&d)) {
+        let without = |d: usize| d == i || out.contains(&d) || world.disks[d].has_bad_blocks();
+        if out.contains(&i) || !world.journal_stays(&world.journal.borrow(), without) {
             continue;
         }
         if counted.contains(&i) {

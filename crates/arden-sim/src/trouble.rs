@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use arden_block::Rt;
+use arden_block::{BLOCK_BYTES, Rt};
 use arden_space::{DiskState, Pool, SpaceError};
 
 use crate::run::{Profile, World};
@@ -29,6 +29,54 @@ async fn give_back(world: &Rc<World>, rt: &Rt, pool: &Pool, pick: usize) -> Resu
     Ok(())
 }
 
+/// Something befalls a disk that the pool can do without.
+async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -> Result<(), String> {
+    let disk = &world.disks[pick];
+    match what {
+        8 => {
+            world.say(rt, || format!("hang {pick}"));
+            disk.hang();
+        }
+        16 => {
+            let ns = world.rng.borrow_mut().range(20_000_000, 400_000_000);
+            world.say(rt, || format!("one command of {pick} will be stuck for {ns} ns"));
+            disk.stick_next(ns);
+        }
+        17 => {
+            // A reset that somebody noticed: commands go on, the cache is gone.
+            let Some(&(index, _)) = world.members(pool).get(&pick) else { return Ok(()) };
+            world.say(rt, || format!("{pick} loses its cache"));
+            disk.lose_cache();
+            world.departs(rt);
+            return pool.report_failure(index).await.map_err(|e| format!("report: {e}"));
+        }
+        18 => {
+            world.say(rt, || format!("the next flush of {pick} fails"));
+            disk.fail_next_flush();
+        }
+        // With more disks away than spaces bear nobody can say what is to be readable.
+        19 if !world.is_beyond() => {
+            let blocks = disk.info().size_bytes / BLOCK_BYTES;
+            let (first, n) = {
+                let mut rng = world.rng.borrow_mut();
+                (rng.below(blocks), rng.range(1, 40))
+            };
+            world.say(rt, || format!("{n} blocks from {first} on of {pick} go bad"));
+            (first..(first + n).min(blocks)).for_each(|b| disk.break_block(b * BLOCK_BYTES));
+            world.stats.borrow_mut().broken += n;
+            return Ok(());
+        }
+        19 => return Ok(()),
+        _ => {
+            world.say(rt, || format!("kill {pick}"));
+            disk.kill();
+        }
+    }
+    world.stats.borrow_mut().kills += 1;
+    world.departs(rt);
+    Ok(())
+}
+
 /// Disks die, return, rot, and are repaired, within what is permitted.
 pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(), String> {
     let (what, pick) = {
@@ -36,7 +84,10 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
         (rng.below(24), rng.below(world.disks.len() as u64) as usize)
     };
     if world.profile == Profile::Silent {
-        if what < 4 {
+        if what == 4 {
+            // Nobody is told: as with writes that are lost one by one.
+            world.disks[world.damaged()].lose_cache();
+        } else if what < 4 {
             let disk = &world.disks[world.damaged()];
             let at = world.rng.borrow_mut().below(disk.info().size_bytes / 512) * 512;
             // The areas of map and journal have their own checksums and copies.
@@ -45,7 +96,7 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
         }
         return Ok(());
     }
-    if world.changing && what > 10 {
+    if world.changing && (11..16).contains(&what) {
         return exchange(world, rt, pool, what, pick).await;
     }
     let tolerance = world.tolerance();
@@ -53,23 +104,16 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
         return Ok(());
     }
     match what {
-        0 | 1 | 8 => {
+        0 | 1 | 8 | 16..=19 => {
             let away = world.away_now(pool);
             // One that returned may hold the last good copy of something while it is out of date elsewhere.
             let too_many = away.iter().filter(|&&d| d != pick).count() >= tolerance;
             let journal = world.places(pool, &pool.journal_disks());
-            let out = |d: usize| d == pick || world.disks[d].is_dead() || world.disks[d].is_hung();
+            let out = |d: usize| d == pick || world.is_out(d);
             if world.disks[pick].is_dead() || too_many || !world.journal_stays(&journal, out) {
                 return Ok(());
             }
-            world.stats.borrow_mut().kills += 1;
-            if what == 8 {
-                world.say(rt, || format!("hang {pick}"));
-                world.disks[pick].hang();
-            } else {
-                world.say(rt, || format!("kill {pick}"));
-                world.disks[pick].kill();
-            }
+            hurt(world, rt, pool, what, pick).await?;
         }
         2..=4 => give_back(world, rt, pool, pick).await?,
         9 | 10 => {
@@ -103,7 +147,7 @@ async fn exchange(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usiz
     match (what, members.get(&pick)) {
         (11 | 12, None) => {
             let disk = &world.disks[pick];
-            if disk.is_dead() || disk.is_hung() {
+            if disk.is_dead() || disk.is_hung() || disk.is_failing() {
                 return Ok(());
             }
             let r = pool.add_disk(disk.attach(rt), what == 12).await;

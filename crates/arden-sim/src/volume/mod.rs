@@ -17,7 +17,7 @@ pub(crate) mod under;
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use arden_block::{
-    BlockDevice, Rt,
+    BLOCK_BYTES, BlockDevice, Rt,
     rng::Rng,
     sim::{Faults, SimDisk},
 };
@@ -43,6 +43,9 @@ struct World {
     /// Disks that missed something when the last life ended, and where the journal was.
     away: Vec<usize>,
     journal: Vec<usize>,
+    /// The last crash was aimed at the superblock, or follows one that was.
+    aimed: bool,
+    followed: bool,
     verbose: bool,
 }
 
@@ -77,6 +80,8 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
         stats: Stats::default(),
         away: Vec::new(),
         journal: Vec::new(),
+        aimed: false,
+        followed: false,
         verbose,
         rng,
     };
@@ -85,6 +90,7 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
     for life in 0..=lives {
         world.life(life == 0, life == lives).map_err(|what| Failure { seed, what })?;
     }
+    world.stats.count_disks(&world.disks);
     Ok(world.stats)
 }
 
@@ -105,6 +111,8 @@ impl World {
             Volume::format(&device, "sim", u128::from(self.seed) << 64 | 77, FileTime(1)).map_err(|e| e.to_string())?;
         }
         let crashes = !last;
+        // After a crash at the superblock the next one comes before the next checkpoint, and without the first disk.
+        let follows = std::mem::take(&mut self.aimed);
         let opening = (crashes && self.rng.one_in(6)).then(|| self.rng.below(20));
         OnSpace::die_after(opening);
         let opened = Volume::open(Arc::new(device), self.options.clone());
@@ -114,9 +122,8 @@ impl World {
             OnSpace::die_after(None);
             let vol = opened.map_err(|e| format!("opening: {e}"))?;
             self.history.check_opened(&vol);
-            self.history.opened(&vol);
             if !last {
-                self.work(&rt, &pool, &vol, crashes)?;
+                self.work(&rt, &pool, &vol, follows)?;
             }
         }
         self.stats.crashes += u64::from(OnSpace::is_dead());
@@ -127,6 +134,7 @@ impl World {
         drop(pool);
         rt.shutdown();
         self.disks.iter().for_each(SimDisk::crash);
+        self.disks.iter().for_each(SimDisk::end_of_life);
         Ok(())
     }
 
@@ -164,7 +172,9 @@ impl World {
         });
         let pick = self.rng.below(self.disks.len() as u64) as usize;
         let may = self.away.iter().all(|a| *a == pick) && self.journal.iter().any(|j| *j != pick);
-        let absent = (self.layout.tolerance() > 0 && !self.silent && may && self.rng.one_in(3)).then_some(pick);
+        let often = std::mem::take(&mut self.followed);
+        let wanted = self.rng.one_in(if often { 2 } else { 3 });
+        let absent = (self.layout.tolerance() > 0 && !self.silent && may && wanted).then_some(pick);
         self.say(|| format!("opening without {absent:?}"));
         if let Some(i) = absent {
             self.disks[i].kill();
@@ -193,9 +203,14 @@ impl World {
         self.seed as usize % self.disks.len()
     }
 
-    fn work(&mut self, rt: &Rt, pool: &Pool, vol: &Arc<Volume>, crashes: bool) -> Result<(), String> {
-        let steps = 10 + self.rng.below(80);
-        if crashes && !self.rng.one_in(5) {
+    fn work(&mut self, rt: &Rt, pool: &Pool, vol: &Arc<Volume>, follows: bool) -> Result<(), String> {
+        let steps = if follows { 1 + self.rng.below(12) } else { 10 + self.rng.below(80) };
+        self.followed = follows;
+        if !follows && self.rng.one_in(4) {
+            // In the middle of a write of the superblock.
+            OnSpace::die_at(Some((0..2 * BLOCK_BYTES, self.rng.below(3), self.rng.below(600_000))));
+            self.aimed = true;
+        } else if !self.rng.one_in(5) {
             OnSpace::die_after(Some(self.rng.below(steps * 2)));
         }
         let store = VolumeStore::new(vol.clone(), self.durability);
@@ -204,7 +219,8 @@ impl World {
             let mut model = self.history.next();
             let outcome = ops::step(&mut self.rng, vol, &*store, &mut model, self.seed);
             self.stats.operations += 1;
-            self.history.note(vol, &outcome, model);
+            let through = self.durability == Durability::WriteThrough;
+            self.history.note(&outcome, model, through);
             if OnSpace::is_dead() {
                 self.say(|| "crash".into());
                 return Ok(());
@@ -212,24 +228,38 @@ impl World {
             if outcome == ops::Outcome::Unknown {
                 return Err(format!("the volume stopped: {:?}", pool.status().events));
             }
-            if self.durability == Durability::WriteThrough && outcome == ops::Outcome::Done {
-                assert!(self.history.is_settled(), "seed {}: acknowledged and not durable", self.seed);
-            }
         }
         if self.rng.one_in(2) {
             self.history.check_now(vol);
         }
         if self.rng.one_in(3) {
             let closed = vol.close();
-            self.history.note(vol, &ops::Outcome::Refused, self.history.next());
             if OnSpace::is_dead() {
                 self.say(|| "crash while closing".into());
                 return Ok(());
             }
             closed.map_err(|e| format!("closing: {e}"))?;
+            self.history.durable();
             let pool = pool.clone();
             let closed = rt.block_on(async move { pool.close().await });
             closed.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("closing the pool: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// A disk dies, loses its cache, fails its next flush, or leaves a command stuck.
+    fn hurt(&mut self, rt: &Rt, pool: &Pool, what: u64, pick: usize) -> Result<(), String> {
+        self.say(|| format!("{pick} is hurt, {what}"));
+        match what {
+            6 => self.disks[pick].stick_next(self.rng.range(20_000_000, 400_000_000)),
+            7 => {
+                self.disks[pick].lose_cache();
+                let pool = pool.clone();
+                let told = rt.block_on(async move { pool.report_failure(pick as u16).await });
+                return told.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("report: {e}"));
+            }
+            8 => self.disks[pick].fail_next_flush(),
+            _ => self.disks[pick].kill(),
         }
         Ok(())
     }
@@ -242,7 +272,10 @@ impl World {
             rt.run_until_ns(rt.now_ns() + self.rng.below(20_000_000));
         }
         if self.silent {
-            if what < 4 {
+            if what == 4 {
+                // Nobody is told: as with writes that are lost one by one.
+                self.disks[self.damaged()].lose_cache();
+            } else if what < 4 {
                 let disk = &self.disks[self.damaged()];
                 disk.rot(self.rng.below(disk.info().size_bytes / 512) * 512);
                 self.stats.heals += 1;
@@ -254,14 +287,13 @@ impl World {
         }
         let missing =
             |i: usize| pool.status().disks.iter().any(|d| usize::from(d.index) == i && d.state == DiskState::Missing);
-        let dead = (0..self.disks.len()).find(|&i| self.disks[i].is_dead() || missing(i));
+        let dead = (0..self.disks.len()).find(|&i| self.disks[i].is_dead() || self.disks[i].is_failing() || missing(i));
         match (what, dead) {
-            (0 | 1, None)
+            (0 | 1 | 6..=9, None)
                 if pool.out_of_date().is_empty() && pool.journal_disks().iter().any(|j| usize::from(*j) != pick) =>
             {
-                self.say(|| format!("kill {pick}"));
                 self.stats.kills += 1;
-                self.disks[pick].kill();
+                self.hurt(rt, pool, what, pick)?;
             }
             (2..=4, Some(i)) => {
                 self.disks[i].revive();

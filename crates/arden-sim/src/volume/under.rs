@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    ops::Range,
     rc::Rc,
 };
 
@@ -20,6 +21,8 @@ struct Life {
     left: Option<u64>,
     /// How long the last one goes on.
     last_ns: u64,
+    /// Power is lost at a write that begins here, after so many others, which goes on for so long.
+    at: Option<(Range<u64>, u64, u64)>,
     dead: bool,
 }
 
@@ -38,7 +41,7 @@ pub struct OnSpace {
 impl OnSpace {
     pub fn begin(rt: &Rt, space: Space, last_ns: u64) -> OnSpace {
         let (size_bytes, may_differ, piece_bytes) = (space.size_bytes(), space.begin_verifying(), space.piece_bytes());
-        let life = Life { rt: rt.clone(), space, left: None, last_ns, dead: false };
+        let life = Life { rt: rt.clone(), space, left: None, last_ns, at: None, dead: false };
         LIFE.with(|l| *l.borrow_mut() = Some(life));
         OnSpace { size_bytes, may_differ, piece_bytes }
     }
@@ -65,6 +68,27 @@ impl OnSpace {
         LIFE.with(|l| {
             if let Some(life) = l.borrow_mut().as_mut() {
                 life.dead = true;
+            }
+        });
+    }
+
+    pub fn die_at(at: Option<(Range<u64>, u64, u64)>) {
+        LIFE.with(|l| {
+            if let Some(life) = l.borrow_mut().as_mut() {
+                life.at = at;
+            }
+        });
+    }
+
+    /// A write begins at this offset.
+    fn begins(&self, offset: u64) {
+        LIFE.with(|l| {
+            let mut l = l.borrow_mut();
+            let Some(life) = l.as_mut() else { return };
+            match &mut life.at {
+                Some((range, 0, ns)) if range.contains(&offset) => (life.left, life.last_ns) = (Some(0), *ns),
+                Some((range, more, _)) if range.contains(&offset) => *more -= 1,
+                _ => {}
             }
         });
     }
@@ -108,6 +132,7 @@ impl Device for OnSpace {
         Ok(())
     }
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        self.begins(offset);
         let shared = Buf::copy_of(data).share();
         self.run(true, move |s| async move { s.write(offset, shared, false).await })
     }

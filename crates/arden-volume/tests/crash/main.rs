@@ -92,7 +92,6 @@ impl Run {
         let mut media = device.crash(&mut self.rng);
         for _ in 0..1 + self.rng.below(4) {
             let (device, vol) = self.open(media);
-            self.history.opened(&vol);
             let steps = 20 + self.rng.below(160);
             if self.rng.one_in(5) {
                 device.die_after(None);
@@ -106,12 +105,14 @@ impl Run {
                 }
                 let mut model = self.history.next();
                 let outcome = ops::step(&mut self.rng, &vol, &*store, &mut model, self.seed);
-                self.history.note(&vol, &outcome, model);
+                let through = self.durability == Durability::WriteThrough;
+                self.history.note(&outcome, model, through);
                 if device.is_dead() {
                     break;
                 }
-                if self.durability == Durability::WriteThrough && outcome == ops::Outcome::Done {
-                    assert!(self.history.is_settled(), "seed {}: acknowledged and not durable", self.seed);
+                if outcome == ops::Outcome::Durable {
+                    let (seq, durable) = vol.progress();
+                    assert_eq!(seq, durable, "seed {}: as the volume itself says, not durable", self.seed);
                 }
             }
             if !device.is_dead() && self.rng.one_in(2) {

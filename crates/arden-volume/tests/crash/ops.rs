@@ -19,6 +19,8 @@ use super::model::{File, Model, ROOT, read_all};
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// And it promised that it, and all before it, are durable.
+    Durable,
     /// Did not happen, and changed nothing.
     Refused,
     /// The device died: it happened or it did not.
@@ -157,16 +159,21 @@ fn put(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     data[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
+/// Operations that promise that they, and all before them, are durable: syncs of the volume, of a file, of the share.
+/// (Checkpoints and snapshots, too, but not when there is nothing to do, or no room.)
+const SYNCS: [u64; 10] = [93, 94, 108, 109, 110, 111, 112, 113, 114, 115];
+
 /// Makes one operation; the model is changed as if it had succeeded.
 pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
     let before = model.clone();
-    let kind = rng.below(108);
+    let kind = rng.below(116);
     let mut w = World { rng, vol, store, model };
     let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
     if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
         eprintln!("  {kind}: {result:?}, operations and durable {:?}", vol.progress());
     }
     match (&result, &expected) {
+        (Ok(()), Ok(())) if SYNCS.contains(&kind) => Outcome::Durable,
         (Ok(()), Ok(())) => Outcome::Done,
         (Err(NtStatus::INVALID_DEVICE_STATE), _) => Outcome::Unknown,
         // Room is asked for before names are looked at.
@@ -207,7 +214,14 @@ impl World<'_> {
             97..=99 => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
             100..=102 => self.create_snapshot(),
             103..=104 => self.delete_snapshot(),
-            _ => self.restore(),
+            105..=107 => self.restore(),
+            // The flush of a file that somebody has open.
+            108..=111 => {
+                let at = self.any()?;
+                Some((at.node.sync(), Ok(())))
+            }
+            // What a share that is continuously available does after each message.
+            _ => Some((self.store.commit(), Ok(()))),
         }
     }
 

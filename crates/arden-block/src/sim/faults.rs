@@ -1,0 +1,240 @@
+//! Faults of a simulated disk beside those of single reads and writes: commands that are stuck while others go on, a cache
+//! that is lost while the disk goes on, flushes that fail or do nothing, sectors that go bad, and copies of a whole disk.
+
+use super::*;
+
+/// What lay on a disk at some time.
+#[derive(Clone)]
+pub struct Image {
+    media: HashMap<u64, Page>,
+    bad_blocks: BTreeSet<u64>,
+}
+
+impl SimDisk {
+    /// The next operation, of whatever kind, takes so much longer than others that are asked after it. What it does
+    /// happens then, unless the disk died meanwhile.
+    pub fn stick_next(&self, ns: u64) {
+        self.state.borrow_mut().stick_ns = Some(ns);
+    }
+
+    /// An operation is stuck, or the next one will be, or the next flush will fail.
+    pub fn is_failing(&self) -> bool {
+        let s = self.state.borrow();
+        s.stuck > 0 || s.stick_ns.is_some() || s.flush_fails
+    }
+
+    pub(super) fn take_stick(&self) -> Option<u64> {
+        let mut s = self.state.borrow_mut();
+        let ns = s.stick_ns.take()?;
+        s.stuck += 1;
+        s.counters.stuck += 1;
+        Some(ns)
+    }
+
+    pub(super) async fn be_stuck(&self, rt: &Rt, ns: u64) {
+        rt.sleep_ns(ns).await;
+        let mut s = self.state.borrow_mut();
+        s.stuck = s.stuck.saturating_sub(1);
+    }
+
+    /// A new life of the process: what was in flight before is over.
+    pub fn end_of_life(&self) {
+        let mut s = self.state.borrow_mut();
+        (s.stick_ns, s.stuck, s.flush_fails) = (None, 0, false);
+        s.sprung = false;
+    }
+
+    /// The disk loses what its cache holds, as in a crash, and goes on. Operations in flight are done all the same.
+    pub fn lose_cache(&self) {
+        {
+            let mut s = self.state.borrow_mut();
+            s.counters.cached_lost += s.cache.len() as u64;
+        }
+        self.crash();
+    }
+
+    /// The next flush fails, and what was cached may be lost.
+    pub fn fail_next_flush(&self) {
+        self.state.borrow_mut().flush_fails = true;
+    }
+
+    /// From now on [`SimDisk::take_sprung`] tells of writes that begin in this range.
+    pub fn set_trap(&self, range: Option<Range<u64>>) {
+        let mut s = self.state.borrow_mut();
+        (s.trap, s.sprung) = (range, false);
+    }
+
+    /// Was a write to the range asked for since this was asked last?
+    pub fn take_sprung(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().sprung)
+    }
+
+    pub fn has_bad_blocks(&self) -> bool {
+        !self.state.borrow().bad_blocks.is_empty()
+    }
+
+    /// Every block can be read again.
+    pub fn mend_blocks(&self) {
+        self.state.borrow_mut().bad_blocks.clear();
+    }
+
+    /// What lies on the disk, whose cache is empty.
+    pub fn image(&self) -> Image {
+        let s = self.state.borrow();
+        Image { media: s.media.clone(), bad_blocks: s.bad_blocks.clone() }
+    }
+
+    /// All of the disk is what it was then.
+    pub fn put_image(&self, image: &Image) {
+        let mut s = self.state.borrow_mut();
+        s.cache.clear();
+        s.visible.clear();
+        s.media = image.media.clone();
+        s.bad_blocks = image.bad_blocks.clone();
+    }
+
+    /// Another disk of the same size and content.
+    pub fn copy(&self, name: &str, seed: u64) -> SimDisk {
+        let other = SimDisk::new(name, self.info.size_bytes, seed);
+        other.put_image(&self.image());
+        other
+    }
+
+    /// Says whether two disks hold the same.
+    pub fn is_like(&self, image: &Image) -> bool {
+        let mine = self.image();
+        let blocks = mine.media.keys().chain(image.media.keys());
+        let zeros = |p: Option<&Page>| p.is_none_or(|p| p.iter().all(|&b| b == 0));
+        blocks.into_iter().all(|b| match (mine.media.get(b), image.media.get(b)) {
+            (Some(a), Some(b)) => a[..] == b[..],
+            (a, b) => zeros(a.or(b)),
+        })
+    }
+}
+
+impl State {
+    /// What a flush that began when all of `up_to` was complete does.
+    pub(super) fn end_flush(&mut self, up_to: BTreeSet<u64>) -> IoResult<()> {
+        let fails = std::mem::take(&mut self.flush_fails);
+        if fails || self.faults.flush_error_ppm > 0 && self.rng.ppm(self.faults.flush_error_ppm) {
+            self.counters.flushes_failed += 1;
+            let (mut kept, mut lost) = (BTreeSet::new(), BTreeSet::new());
+            for id in up_to {
+                if self.rng.one_in(4) {
+                    kept.insert(id)
+                } else {
+                    lost.insert(id)
+                };
+            }
+            self.counters.cached_lost += lost.len() as u64;
+            self.cache.retain(|w| !lost.contains(&w.id));
+            self.settle(&kept);
+            return Err(IoError::Media);
+        }
+        if self.faults.flush_ignored_ppm > 0 && self.rng.ppm(self.faults.flush_ignored_ppm) {
+            self.counters.flushes_ignored += 1;
+            return Ok(());
+        }
+        self.settle(&up_to);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(byte: u8) -> SharedBuf {
+        let mut b = Buf::new(4096);
+        b.fill(byte);
+        b.share()
+    }
+
+    /// Writes 1 everywhere, durably, and then 2; `work` goes on.
+    fn twice<T: 'static, F: Future<Output = T> + 'static>(
+        seed: u64,
+        work: impl FnOnce(SimDisk, Rc<dyn BlockDevice>, Rt) -> F,
+    ) -> (SimDisk, T) {
+        let disk = SimDisk::new("d", 1 << 20, seed);
+        let rt = Rt::virtual_clock(seed);
+        let dev = disk.attach(&rt);
+        let (d, r) = (dev.clone(), rt.clone());
+        rt.block_on(async move {
+            for i in 0..16 {
+                d.write(i * 4096, block(1), true).await.unwrap();
+                d.write(i * 4096, block(2), false).await.unwrap();
+            }
+        })
+        .unwrap();
+        let out = rt.block_on(work(disk.clone(), dev, r)).unwrap();
+        rt.shutdown();
+        (disk, out)
+    }
+
+    fn count(disk: &SimDisk, byte: u8) -> usize {
+        (0..16).filter(|i| disk.peek(i * 4096, 4096)[..] == block(byte)[..]).count()
+    }
+
+    #[test]
+    fn a_flush_that_fails_has_lost_what_was_cached_and_the_next_one_succeeds() {
+        let (disk, _) = twice(1, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            disk.fail_next_flush();
+            assert_eq!(dev.flush().await, Err(IoError::Media));
+            assert_eq!(dev.flush().await, Ok(()));
+        });
+        let lost = count(&disk, 1);
+        assert!((8..16).contains(&lost) && lost + count(&disk, 2) == 16, "{lost} lost");
+        assert_eq!((disk.counters().flushes_failed, disk.counters().cached_lost), (1, lost as u64));
+    }
+
+    #[test]
+    fn a_flush_that_is_ignored_leaves_everything_to_the_next_crash() {
+        let (disk, _) = twice(2, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            disk.set_faults(Faults { flush_ignored_ppm: 1_000_000, ..Faults::default() });
+            assert_eq!(dev.flush().await, Ok(()));
+        });
+        assert_eq!((count(&disk, 2), disk.counters().flushes_ignored), (16, 1));
+        disk.crash();
+        assert!(count(&disk, 2) < 16, "nothing was lost");
+    }
+
+    #[test]
+    fn a_cache_that_is_lost_is_lost_at_once_and_what_is_in_flight_lands() {
+        let (disk, _) = twice(3, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            let late = dev.write(0, block(3), false);
+            disk.lose_cache();
+            assert!(count(&disk, 2) < 16);
+            late.await.unwrap();
+            dev.flush().await.unwrap();
+        });
+        disk.crash();
+        assert_eq!(count(&disk, 3), 1, "what landed after the loss is flushed");
+        assert!(disk.counters().cached_lost >= 16);
+    }
+
+    #[test]
+    fn a_command_that_is_stuck_lands_later_while_others_go_on() {
+        let (disk, _) = twice(4, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, rt: Rt| {
+            disk.stick_next(50_000_000);
+            let stuck = dev.write(0, block(4), false);
+            let started = rt.now_ns();
+            dev.write(0, block(5), false).await.unwrap();
+            assert!(rt.now_ns() - started < 1_000_000 && disk.is_failing());
+            stuck.await.unwrap();
+            assert!(rt.now_ns() - started >= 50_000_000 && !disk.is_failing());
+        });
+        assert_eq!(count(&disk, 4), 1, "it came over what was written after it");
+    }
+
+    #[test]
+    fn an_image_is_what_was_there() {
+        let (disk, _) = twice(5, async |_, dev: Rc<dyn BlockDevice>, _| dev.flush().await.unwrap());
+        let image = disk.image();
+        let copy = disk.copy("e", 9);
+        assert!(copy.is_like(&image) && count(&copy, 2) == 16);
+        copy.erase();
+        assert!(!copy.is_like(&image) && disk.is_like(&image));
+        copy.put_image(&image);
+        assert!(copy.is_like(&image));
+    }
+}

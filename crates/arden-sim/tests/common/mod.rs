@@ -1,0 +1,72 @@
+//! What the scenarios share: pools of a few small disks, contents, and lives of a process.
+#![allow(dead_code)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use arden_block::sim::SimDisk;
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt, SharedBuf};
+use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceResult};
+
+thread_local! {
+    static LIVES: Cell<u64> = const { Cell::new(11) };
+}
+
+pub fn full(byte: u8, blocks: u64) -> SharedBuf {
+    let mut b = Buf::new((blocks * BLOCK_BYTES) as usize);
+    b.fill(byte);
+    b.share()
+}
+
+pub fn disks(n: u64, seed: u64) -> Vec<SimDisk> {
+    (0..n).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 100 + i)).collect()
+}
+
+pub fn config() -> PoolConfig {
+    PoolConfig { tick_ms: 5, busy_ms: 0, grace_ms: 1_000_000, io_timeout_ms: 10_000, ..PoolConfig::default() }
+}
+
+/// One life of a process: `work` runs to its end, or until `crash_ns`; then power is lost.
+pub fn life<T: 'static, F: Future<Output = T> + 'static>(
+    disks: &[SimDisk],
+    crash_ns: Option<u64>,
+    work: impl FnOnce(Rt) -> F,
+) -> Option<T> {
+    // Each life draws its own random numbers: two openings with the same would be one.
+    let number = LIVES.with(|l| l.replace(l.get() + 1));
+    let rt = Rt::virtual_clock(number);
+    let out: Rc<RefCell<Option<T>>> = Rc::default();
+    let (put, future) = (out.clone(), work(rt.clone()));
+    rt.spawn(async move {
+        let v = future.await;
+        *put.borrow_mut() = Some(v);
+    });
+    match crash_ns {
+        Some(at) => rt.run_until_ns(at),
+        None => (1..20_000u64).take_while(|_| out.borrow().is_none()).for_each(|ms| rt.run_until_ns(ms * 1_000_000)),
+    }
+    rt.shutdown();
+    disks.iter().for_each(SimDisk::crash);
+    disks.iter().for_each(SimDisk::end_of_life);
+    out.take()
+}
+
+pub fn attach(rt: &Rt, disks: &[SimDisk]) -> Vec<Rc<dyn BlockDevice>> {
+    disks.iter().map(|d| d.attach(rt)).collect()
+}
+
+pub async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout, config: PoolConfig) -> (Pool, Space) {
+    let options = CreateOptions { slab_bytes: Some(128 << 10), config };
+    let pool = Pool::create(rt, "p", attach(rt, disks), Vec::new(), options).await.unwrap();
+    let space = pool.create_space("s", layout, Some(1), 4096, 32 * BLOCK_BYTES, Provision::Thin).await.unwrap();
+    (pool, space)
+}
+
+pub async fn open(rt: &Rt, disks: &[SimDisk], discard: Vec<u128>) -> SpaceResult<Pool> {
+    Pool::open(rt, attach(rt, disks), None, OpenOptions { config: config(), discard }).await
+}
+
+pub async fn expect(space: &Space, byte: u8, what: &str) {
+    let b = space.read(0, 32 * BLOCK_BYTES as usize).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert!(b.iter().all(|&x| x == byte), "{what}: not {byte} everywhere");
+}

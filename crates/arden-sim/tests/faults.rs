@@ -1,0 +1,64 @@
+//! Each fault that the simulator models happens in its runs: a disk that never loses a flush is a model that cannot fail.
+
+use arden_sim::{Stats, run_identity_seed, run_pool_seed, run_seed, run_volume_seed};
+
+fn sum(run: impl Fn(u64) -> Result<Stats, arden_sim::Failure>, seeds: u64) -> Stats {
+    let mut sum = Stats::default();
+    for seed in 0..seeds {
+        sum.add(&run(seed).unwrap_or_else(|f| panic!("seed {seed}: {}", f.what)));
+    }
+    sum
+}
+
+#[test]
+fn every_fault_happens_in_runs_of_spaces() {
+    let s = sum(|seed| run_seed(seed, None, false), 120);
+    println!("{s:?}");
+    for (what, n) in [
+        ("commands stuck", s.stuck),
+        ("flushes failed", s.flushes_failed),
+        ("flushes ignored", s.flushes_ignored),
+        ("cached writes lost", s.cached_lost),
+        ("blocks gone bad", s.broken),
+        ("disks killed", s.kills),
+        ("disks returned", s.returns),
+        ("crashes at a departure", s.aimed[0]),
+        ("crashes at a label", s.aimed[1]),
+        ("crashes at the turn of the log", s.aimed[2]),
+    ] {
+        assert!(n > 0, "{what}: never");
+    }
+}
+
+#[test]
+fn every_fault_happens_in_runs_of_pools() {
+    let s = sum(|seed| run_pool_seed(seed, false), 60);
+    println!("{s:?}");
+    for (what, n) in
+        [("stuck", s.stuck), ("flushes failed", s.flushes_failed), ("broken", s.broken), ("waits", s.waits)]
+    {
+        assert!(n > 0, "{what}: never");
+    }
+}
+
+#[test]
+fn pools_are_split_copied_and_given_old_images_and_strangers() {
+    let s = sum(|seed| run_identity_seed(seed, false), 40);
+    println!("{s:?}");
+    assert!(s.splits > 5 && s.copies > 5 && s.old_images > 5 && s.strangers > 5 && s.crashes > 5, "{s:?}");
+}
+
+#[test]
+fn every_fault_happens_in_runs_of_volumes() {
+    let s = sum(|seed| run_volume_seed(seed, None, false), 60);
+    println!("{s:?}");
+    for (what, n) in [
+        ("commands stuck", s.stuck),
+        ("flushes failed", s.flushes_failed),
+        ("cached writes lost", s.cached_lost),
+        ("disks killed", s.kills),
+        ("crashes", s.crashes),
+    ] {
+        assert!(n > 0, "{what}: never");
+    }
+}
