@@ -167,8 +167,12 @@ impl DiskRt {
                     self.flushed.set(self.flushed.get().max(upto));
                     return Ok(());
                 }
-                // After a failed flush nobody knows which writes the disk dropped.
-                Err(e) if attempt == RETRIES || e != IoError::Unsupported => return Err(e),
+                // After a failed flush nobody knows which writes the disk dropped: from this moment on nothing that it
+                // answers counts, also while the caller still waits for the flushes of other disks.
+                Err(e) if attempt == RETRIES || e != IoError::Unsupported => {
+                    self.watch.give_up();
+                    return Err(e);
+                }
                 Err(_) => {}
             }
         }

@@ -122,7 +122,8 @@ impl Watch {
         });
     }
 
-    fn give_up(&self) {
+    /// Operations in flight end with `Gone`, and the disk is asked nothing more.
+    pub(crate) fn give_up(&self) {
         self.hung.set(true);
         let wakers: Vec<Waker> = self.slots.borrow_mut().iter_mut().flatten().filter_map(|s| s.waker.take()).collect();
         wakers.into_iter().for_each(Waker::wake);

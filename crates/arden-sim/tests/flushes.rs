@@ -1,0 +1,83 @@
+//! Flushes that fail: the disk has dropped what its cache held, and the next flush succeeds as if nothing had been.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use arden_block::BLOCK_BYTES;
+use arden_block::sim::Faults;
+use arden_space::Layout;
+use common::{config, create, disks, expect, full, life};
+
+#[test]
+fn a_failed_flush_takes_its_disk_out_and_what_it_lost_is_brought_back() {
+    for (seed, which) in [(1, 0), (2, 1)] {
+        let d = disks(2, seed);
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
+            space.write(0, full(1, 32), true).await.unwrap();
+            pool.flush().await.unwrap();
+            for i in 0..32 {
+                space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
+            }
+            all[which].fail_next_flush();
+            space.flush().await.unwrap();
+            assert!(all[which].counters().cached_lost > 0, "nothing was lost");
+            assert_eq!(pool.out_of_date(), [which as u16], "the disk counts as it is");
+            expect(&space, 2, "from the other copy").await;
+            pool.return_disk(all[which].attach(&rt)).await.unwrap();
+            pool.resync().await.unwrap();
+            pool.report_failure(1 - which as u16).await.unwrap();
+            expect(&space, 2, "from the disk whose flush failed").await;
+        })
+        .unwrap();
+    }
+}
+
+/// One disk has dropped what it cached while the flush of the other one still runs.
+#[test]
+fn nothing_is_read_of_a_disk_whose_flush_failed_while_others_are_flushed() {
+    let d = disks(2, 4);
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
+        space.write(0, full(1, 32), true).await.unwrap();
+        pool.flush().await.unwrap();
+        for i in 0..32 {
+            space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
+        }
+        let columns = pool.space_map(space.id()).unwrap()[0].1.clone();
+        let (first, other) = (&all[usize::from(columns[0].disk)], &all[usize::from(columns[1].disk)]);
+        first.fail_next_flush();
+        other.set_faults(Faults { latency_min_ns: 50_000_000, latency_max_ns: 50_000_000, ..Faults::default() });
+        let flushed = Rc::new(Cell::new(false));
+        let (told, flushing) = (flushed.clone(), space.clone());
+        rt.spawn(async move {
+            flushing.flush().await.unwrap();
+            told.set(true);
+        });
+        rt.sleep_ns(5_000_000).await;
+        assert!(first.counters().cached_lost > 0 && !flushed.get(), "one has failed, the other is still at it");
+        expect(&space, 2, "while the other disk is flushed").await;
+        while !flushed.get() {
+            rt.sleep_ns(1_000_000).await;
+        }
+        expect(&space, 2, "afterwards").await;
+    })
+    .unwrap();
+}
+
+#[test]
+fn whoever_asked_for_a_flush_of_the_only_copy_is_told_that_it_failed() {
+    let d = disks(1, 3);
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let (_pool, space) = create(&rt, &all, Layout::Simple, config()).await;
+        space.write(0, full(1, 32), false).await.unwrap();
+        all[0].fail_next_flush();
+        assert!(space.flush().await.is_err());
+    })
+    .unwrap();
+}
