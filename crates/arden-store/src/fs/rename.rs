@@ -94,6 +94,7 @@ impl Fs {
     /// The directory of the new name is opened for adding, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
     fn check_new_name(&self, open: &Open, target: &Target) -> Result<()> {
         open.check(if open.directory { Operation::AddDirectory } else { Operation::AddFile })?;
+        self.check_parent_lives(&target.parent)?;
         self.check_add(&*target.parent, &open.who, open.directory, false)
     }
 

@@ -1,7 +1,7 @@
 //! Renames, links and enumeration.
 
 use arden_store::{
-    fs::{ClientId, Emitted, LockRange, NameChange, Step},
+    fs::{ClientId, Disposal, Emitted, LockRange, NameChange, Step},
     name::NtPath,
 };
 
@@ -176,4 +176,18 @@ fn a_renamed_stream_is_the_same_stream() {
     w.close(b);
     w.close(c);
     assert!(w.table.opens().is_empty());
+}
+
+/// [MS-FSA] 2.1.5.15.7 opens the directory of the new name, 2.1.5.1 phase 6: one that is to be deleted takes none.
+#[test]
+fn no_name_is_added_to_a_directory_that_is_to_be_deleted() {
+    let w = World::new();
+    let (f, d) = (w.open(want("f")), w.open(want("d").directory()));
+    let delete = Disposal { delete: true, ..Disposal::default() };
+    assert!(matches!(w.fs.set_disposition(&d, delete, w.now), Ok(Step::Done(()))));
+    assert_eq!(w.rename(&f, "d\\f", false).unwrap_err(), NtStatus::DELETE_PENDING);
+    let to = NtPath::parse("d\\f").unwrap();
+    assert_eq!(w.fs.link(&f, &to, NameChange::default(), w.now).unwrap_err(), NtStatus::DELETE_PENDING);
+    w.close(d);
+    assert_eq!(w.fails(want("d").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
