@@ -32,6 +32,11 @@ unit:
 e2e: build ## End to end: smbclient, smbprotocol, impacket, the kernel's client, smbtorture, kill -9, Samba's directories
 	tests/e2e/run
 
+.PHONY: clients
+clients: build ## Independent SMB clients against Arden and Samba, and docs/clients.md anew; ARGS="--clients pysmb --kinds dir"
+	@scripts/packages test
+	tests/clients/run --server both --docs docs/clients.md $(ARGS)
+
 bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--quick for one short round
 	@scripts/packages test
 	tests/bench/space $(ARGS)

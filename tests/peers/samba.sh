@@ -4,6 +4,7 @@
 #   samba.sh up WORK PORT MODE SHARE=DIR...    MODE: plain (its fastest fair settings),
 #                                              nt (and NT ACLs and streams), durable (and stable before acknowledged)
 #   samba.sh down WORK
+# SAMBA_ADDRESS: the one address to listen on; all of this machine without it.
 # User `tester`, password `pw`. Everything it writes, but the shares, lies in WORK/samba. While it runs that is a link to
 # a directory with a short path: smbd does not start in a long one, as the path of a socket has at most 107 bytes.
 set -Eeuo pipefail
@@ -55,6 +56,8 @@ modules=io_uring sync=no
   use sendfile = yes
   smbd async dosmode = yes
   strict sync = yes
+${SAMBA_ADDRESS:+  interfaces = $SAMBA_ADDRESS/8
+  bind interfaces only = yes}
   sync always = $sync
 C
   for pair in "$@"; do
@@ -71,7 +74,7 @@ id tester >/dev/null 2>&1 || useradd -M tester
 printf 'pw\npw\n' | smbpasswd -c "$home/smb.conf" -a -s tester >/dev/null
 smbd -s "$home/smb.conf" -D
 for _ in $(seq 100); do
-  smbclient -L 127.0.0.1 -p "$port" -U tester%pw >/dev/null 2>&1 && exit 0
+  smbclient -L "${SAMBA_ADDRESS:-127.0.0.1}" -p "$port" -U tester%pw >/dev/null 2>&1 && exit 0
   sleep 0.1
 done
 echo "smbd does not answer on port $port, see $home/log" >&2
