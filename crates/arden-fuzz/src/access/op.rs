@@ -432,7 +432,11 @@ pub fn next(rng: &mut Rng, view: &View<'_>) -> Op {
         0..=2 => Op::Close { slot },
         3..=5 => Op::Read { slot, offset: rng.below(40) as u64, len: 100 },
         6..=9 => {
-            let len = if rng.once_in(10) { 9000 } else { 1 + rng.below(60) };
+            let len = match rng.below(60) {
+                0 => 70_000,
+                1..=5 => 9000,
+                n => n,
+            };
             Op::Write { slot, offset: rng.below(40) as u64, len, fill: rng.word() as u8 }
         }
         10..=11 => {
@@ -463,6 +467,7 @@ pub fn next(rng: &mut Rng, view: &View<'_>) -> Op {
         }
         30 => Op::Foreign { slot, session: rng.below(view.sessions), kind: rng.below(8) as u8 },
         31 => probe(rng, view),
+        39 if !view.hidden.is_empty() => probe(rng, view),
         32..=34 => Op::Fsctl { slot, kind: fsctl(rng) },
         35 => Op::Copy { from: slot, to: other, write_only: rng.once_in(2), len: 1 + rng.below(20) as u32 },
         36 => rng.pick(&[Op::Offload { from: slot, to: other }, Op::Clone { from: slot, to: other }]),

@@ -114,6 +114,7 @@ pub fn fuzz(seed: u64, settings: &Settings) -> Result<Report, Failure> {
             ops.push(op.clone());
             world.step(&op)?;
             if i % SWEEP_EVERY == SWEEP_EVERY - 1 {
+                world.find_hidden();
                 world.sweep()?;
             }
         }

@@ -274,6 +274,24 @@ impl World {
         self.tree.insert(self.roots[0], super::sessions::LEASED, node);
     }
 
+    /// Takes up names that lie in the directories on the host and that the model does not have, with their 8.3 names.
+    pub fn find_hidden(&mut self) {
+        if self.kind == StoreKind::Volume {
+            return;
+        }
+        self.hidden.clear();
+        for (prefix, node) in [("", self.roots[0]), ("inner\\", self.inner)] {
+            let place = self.dir.join("outer").join(prefix.trim_end_matches('\\'));
+            let names = std::fs::read_dir(place).into_iter().flatten().flatten();
+            for name in names.filter_map(|e| e.file_name().into_string().ok()) {
+                if self.tree.child(node, &name).is_none() {
+                    let short = arden_store::name::short_name(&name);
+                    self.hidden.extend([Some(name), short].into_iter().flatten().map(|n| format!("{prefix}{n}")));
+                }
+            }
+        }
+    }
+
     pub fn token(&self, session: usize) -> Token {
         Token::of(self.users[session])
     }
