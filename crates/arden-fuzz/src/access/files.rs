@@ -245,6 +245,8 @@ impl World {
         v.refuse_if(parts & 3 != 0 && h.granted & acl::WRITE_OWNER == 0, "WRITE_OWNER");
         v.refuse_if(parts & 4 != 0 && h.granted & acl::WRITE_DAC == 0, "WRITE_DAC");
         v.refuse_if(parts & 8 != 0 && h.granted & acl::SYSTEM_SECURITY == 0, "ACCESS_SYSTEM_SECURITY");
+        let ceiling = self.shares[h.share].ceiling(&who);
+        v.may_refuse_if(parts & 8 != 0 && ceiling & acl::WRITE_DAC == 0, "the share's ceiling and a SACL");
         let other = sd.owner != self.tree.nodes[h.node].sd.owner;
         v.refuse_if(parts & 1 != 0 && other && !who.may_own(sd.owner), "an owner that the token may not give");
         v.may_refuse_if(parts & 1 != 0 && !who.may_own(sd.owner), "the owner that is there already");
