@@ -258,25 +258,31 @@ impl Pipe for RpcPipe {
             return Err(NtStatus::PIPE_DISCONNECTED);
         }
         // PDUs may come in pieces and several at once: the boundaries of writes mean nothing.
-        self.input.extend_from_slice(bytes);
+        let mut input = std::mem::take(&mut self.input);
+        input.extend_from_slice(bytes);
+        let mut done = 0;
         loop {
             if self.unread > UNREAD_MAX {
                 self.broken = true;
             }
-            if self.broken || self.input.len() < rpc::HEADER_BYTES {
+            let rest = &input[done..];
+            if self.broken || rest.len() < rpc::HEADER_BYTES {
                 break;
             }
-            let Ok(header) = Header::parse(&self.input) else {
+            let Ok(header) = Header::parse(rest) else {
                 self.fail(0, Fault::PROTOCOL_ERROR);
                 break;
             };
             let length = usize::from(header.frag_length);
-            if self.input.len() < length {
+            if rest.len() < length {
                 break;
             }
-            let pdu: Vec<u8> = self.input.drain(..length).collect();
-            self.pdu(&header, &pdu);
+            self.pdu(&header, &rest[..length]);
+            done += length;
         }
+        // Once for all of them: the cost of a write follows its length, however many PDUs it holds.
+        input.drain(..done);
+        self.input = input;
         if self.broken {
             self.input = Vec::new();
         }

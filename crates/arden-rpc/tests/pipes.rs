@@ -302,3 +302,23 @@ const LSARPC: Syntax =
     Syntax { uuid: uuid(0x1234_5778, 0x1234, 0xABCD, [0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xAB]), version: 0 };
 const SAMR: Syntax =
     Syntax { uuid: uuid(0x1234_5778, 0x1234, 0xABCD, [0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xAC]), version: 1 };
+
+/// A write costs what its length is: half a million PDUs of a header only do not move each other about.
+#[test]
+fn a_write_of_many_small_messages_is_cheap() {
+    let mut pipe = bound();
+    // CO_CANCEL of a call that is not there.
+    let one = [5, 0, 18, 3, 0x10, 0, 0, 0, 16, 0, 0, 0, 9, 0, 0, 0];
+    let many = one.repeat((8 << 20) / one.len());
+    let started = std::time::Instant::now();
+    pipe.write(&many).unwrap();
+    assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
+    assert_eq!(pipe.available(), 0);
+    // Messages in pieces still come together.
+    let call = bind(vec![context(0, SRVSVC, &[NDR32])]);
+    let mut fresh = open_pipe("srvsvc", common::context("root")).unwrap();
+    for byte in &call {
+        fresh.write(std::slice::from_ref(byte)).unwrap();
+    }
+    assert_eq!(Header::parse(&fresh.read(4280).unwrap().data).unwrap().kind, BIND_ACK);
+}
