@@ -105,3 +105,74 @@ fn long_patterns_agree_too_and_stay_cheap() {
     assert!(!Pattern::new(&"<a*>".repeat(60)).matches(&format!("{}c", ".b".repeat(120))));
     assert!(started.elapsed().as_millis() < 200);
 }
+
+/// Patterns that reach over the borders of words, and longer ones than a client may send.
+#[test]
+fn patterns_of_several_words_agree_with_a_table() {
+    let mut rng = arden_block::rng::Rng::new(7);
+    for round in 0..500 {
+        let len = 1 + rng.below(if round % 10 == 0 { 400 } else { 140 }) as usize;
+        let wild = 1 + rng.below(9);
+        let pattern: String = (0..len)
+            .map(|_| {
+                if rng.below(10) < wild {
+                    ['*', '?', '<', '>', '"'][rng.below(5) as usize]
+                } else {
+                    ['.', 'a', 'b'][rng.below(3) as usize]
+                }
+            })
+            .collect();
+        let name: String = (0..rng.below(90)).map(|_| ['.', 'a', 'B'][rng.below(3) as usize]).collect();
+        assert_eq!(Pattern::new(&pattern).matches(&name), by_table(&pattern, &name), "{pattern} {name}");
+    }
+}
+
+/// The oracle's rules, each pair of a position in the pattern and one in the name once, from the end.
+fn by_table(pattern: &str, name: &str) -> bool {
+    if matches!(pattern, "*" | "*.*") {
+        return true;
+    }
+    let (p, n): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let last_dot = n.iter().rposition(|c| *c == '.');
+    let mut rest = vec![false; n.len() + 1];
+    rest[n.len()] = true;
+    for first in p.iter().rev() {
+        let mut here = vec![false; n.len() + 1];
+        for at in 0..=n.len() {
+            let c = n.get(at).copied();
+            here[at] = match first {
+                '*' => (at..=n.len()).any(|k| rest[k]),
+                '<' => {
+                    let stop = last_dot.filter(|d| *d >= at).map_or(n.len(), |d| d + 1);
+                    (at..=stop).any(|k| rest[k])
+                }
+                '?' => c.is_some() && rest[at + 1],
+                '>' => match c {
+                    None => rest[at],
+                    Some('.') => rest[at] || (at + 1 == n.len() && rest[at + 1]),
+                    Some(_) => rest[at + 1],
+                },
+                '"' => match c {
+                    None => rest[at],
+                    Some('.') => rest[at + 1],
+                    Some(_) => false,
+                },
+                want => c.is_some_and(|c| fold_char(c) == fold_char(*want)) && rest[at + 1],
+            };
+        }
+        rest = here;
+    }
+    rest[0]
+}
+
+/// The worst pattern that a client may send costs a few microseconds for the longest name.
+#[test]
+fn the_worst_pattern_is_cheap() {
+    let pattern = Pattern::new(&format!("{}c", "*a".repeat(127)));
+    let name = "a".repeat(255);
+    let started = std::time::Instant::now();
+    for _ in 0..1000 {
+        assert!(!pattern.matches(&name));
+    }
+    assert!(started.elapsed().as_millis() < 500, "{:?}", started.elapsed());
+}
