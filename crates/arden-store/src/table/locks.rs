@@ -1,25 +1,21 @@
 //! Byte-range locks of one stream, [MS-FSA] 2.1.4.10, 2.1.5.8 and 2.1.5.9. Pure: knows opens by id only.
 //!
-//! Locks lie in size classes (by the power of two of their length), each a map by start. A lock of a class
-//! that overlaps a range starts in a window that the class bounds, so a look-up touches few locks that do
-//! not overlap, whatever the number of locks.
+//! Exclusive and shared locks lie in interval trees of their own, since a shared lock meets exclusive ones only; locks of
+//! no length, which overlap by another rule, in two more. A look-up costs the logarithm of how many there are, whoever
+//! holds them and however many overlap. A fifth index finds the locks of an open.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use arden_wire::NtStatus;
 
+use super::intervals::Intervals;
 use crate::{
     fs::{LockRange, OpenId, WaitId},
     store::Result,
 };
 
-#[derive(Debug, Clone, Copy)]
-struct Held {
-    /// Last byte; `start - 1` when the length is 0.
-    last: u64,
-    open: OpenId,
-    exclusive: bool,
-}
+/// Whose lock, its first byte and length, whether it is shared (exclusive ones are unlocked first), and a number of its own.
+type Key = (OpenId, u64, u64, bool, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingLock {
@@ -30,8 +26,12 @@ pub(crate) struct PendingLock {
 
 #[derive(Debug, Default)]
 pub(crate) struct LockSet {
-    classes: BTreeMap<u32, BTreeMap<(u64, u64), Held>>,
-    count: usize,
+    exclusive: Intervals,
+    shared: Intervals,
+    /// Of length 0.
+    exclusive_empty: Intervals,
+    shared_empty: Intervals,
+    by_open: BTreeSet<Key>,
     next_seq: u64,
     pending: VecDeque<PendingLock>,
     /// Granted after a wait, and not yet fetched by the call made again.
@@ -46,67 +46,57 @@ pub(crate) fn check_range(r: &LockRange) -> Result<()> {
     Ok(())
 }
 
-fn class_of(len: u64) -> u32 {
-    64 - len.leading_zeros()
-}
-
-/// How far before a range's first byte a lock of this class may start and still overlap it.
-fn reach(class: u32) -> u64 {
-    match class {
-        0 => 0,
-        64 => u64::MAX - 1,
-        k => (1u64 << k) - 2,
-    }
-}
-
 impl LockSet {
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.by_open.is_empty()
     }
     pub fn len(&self) -> usize {
-        self.count
+        self.by_open.len()
     }
 
     pub fn count_of(&self, open: OpenId) -> usize {
-        self.classes.values().flat_map(BTreeMap::values).filter(|l| l.open == open).count()
+        self.of_open(open).count()
     }
 
-    /// Whether `pred` holds for any lock that overlaps `offset..offset+len`, zero lengths by [MS-FSA] 2.1.4.10.
-    fn any_overlap(&self, offset: u64, len: u64, mut pred: impl FnMut(&Held) -> bool) -> bool {
-        if self.count == 0 || (offset == 0 && len == 0) {
+    fn of_open(&self, open: OpenId) -> impl Iterator<Item = &Key> {
+        self.by_open.range((open, 0, 0, false, 0)..=(open, u64::MAX, u64::MAX, true, u64::MAX))
+    }
+
+    /// Whether an exclusive lock of another than `but` overlaps `offset..offset+len`, or where `shared`, a shared lock of
+    /// anybody. Zero lengths by [MS-FSA] 2.1.4.10.
+    fn any_overlap(&self, offset: u64, len: u64, but: Option<OpenId>, shared: bool) -> bool {
+        if self.is_empty() || (offset == 0 && len == 0) {
             return false;
         }
         let last = if len == 0 { offset - 1 } else { offset.saturating_add(len - 1) };
-        for (class, locks) in &self.classes {
-            // A zero-length lock overlaps only ranges that reach over both its sides.
-            let first = if *class == 0 {
-                match offset.checked_add(1) {
-                    Some(f) => f,
-                    None => continue,
-                }
-            } else {
-                offset.saturating_sub(reach(*class))
-            };
-            if first > last {
-                continue;
-            }
-            for ((start, _), held) in locks.range((first, 0)..=(last, u64::MAX)) {
-                debug_assert!(*start <= last);
-                if (*class == 0 || held.last >= offset) && pred(held) {
-                    return true;
-                }
-            }
+        // A range of no length meets what starts before it and ends behind it.
+        if self.exclusive.overlaps(offset, last, but) || shared && self.shared.overlaps(offset, last, None) {
+            return true;
         }
-        false
+        // A zero-length lock overlaps only ranges that reach over both its sides.
+        offset.checked_add(1).is_some_and(|first| {
+            first <= last
+                && (self.exclusive_empty.overlaps(first, last, but)
+                    || shared && self.shared_empty.overlaps(first, last, None))
+        })
     }
 
     /// Whether reading (or with `write`, writing) through `open` meets a lock that forbids it.
     pub fn blocks_io(&self, open: OpenId, offset: u64, len: u64, write: bool) -> bool {
-        len != 0 && self.any_overlap(offset, len, |l| if l.exclusive { l.open != open } else { write })
+        len != 0 && self.any_overlap(offset, len, Some(open), write)
     }
 
     fn blocks_lock(&self, open: OpenId, r: &LockRange) -> bool {
-        self.any_overlap(r.offset, r.len, |l| if l.exclusive { l.open != open || r.exclusive } else { r.exclusive })
+        self.any_overlap(r.offset, r.len, (!r.exclusive).then_some(open), r.exclusive)
+    }
+
+    fn set_of(&mut self, exclusive: bool, len: u64) -> &mut Intervals {
+        match (exclusive, len) {
+            (true, 0) => &mut self.exclusive_empty,
+            (false, 0) => &mut self.shared_empty,
+            (true, _) => &mut self.exclusive,
+            (false, _) => &mut self.shared,
+        }
     }
 
     /// LOCK_NOT_GRANTED when another lock is in the way. The range was checked.
@@ -115,9 +105,10 @@ impl LockSet {
             return Err(NtStatus::LOCK_NOT_GRANTED);
         }
         self.next_seq += 1;
-        let held = Held { last: r.offset.wrapping_add(r.len).wrapping_sub(1), open, exclusive: r.exclusive };
-        self.classes.entry(class_of(r.len)).or_default().insert((r.offset, self.next_seq), held);
-        self.count += 1;
+        let seq = self.next_seq;
+        let last = r.offset.saturating_add(r.len.saturating_sub(1));
+        self.set_of(r.exclusive, r.len).insert(r.offset, seq, last, open);
+        self.by_open.insert((open, r.offset, r.len, !r.exclusive, seq));
         Ok(())
     }
 
@@ -139,26 +130,18 @@ impl LockSet {
         Ok(())
     }
 
+    /// The exclusive lock where the open has both kinds of this range.
     fn remove(&mut self, open: OpenId, r: &LockRange) -> Result<()> {
-        let class = class_of(r.len);
-        let locks = self.classes.get_mut(&class).ok_or(NtStatus::RANGE_NOT_LOCKED)?;
-        let last = r.offset.wrapping_add(r.len).wrapping_sub(1);
-        let mut found = None;
-        for (key, held) in locks.range((r.offset, 0)..=(r.offset, u64::MAX)) {
-            if held.open == open && held.last == last {
-                found = Some(*key);
-                if held.exclusive {
-                    break;
-                }
-            }
-        }
-        let key = found.ok_or(NtStatus::RANGE_NOT_LOCKED)?;
-        locks.remove(&key);
-        if locks.is_empty() {
-            self.classes.remove(&class);
-        }
-        self.count -= 1;
+        let same = (open, r.offset, r.len, false, 0)..=(open, r.offset, r.len, true, u64::MAX);
+        let key = self.by_open.range(same).next().copied().ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        self.take_out(key);
         Ok(())
+    }
+
+    fn take_out(&mut self, key: Key) {
+        let (_, start, len, shared, seq) = key;
+        self.by_open.remove(&key);
+        self.set_of(!shared, len).remove(start, seq);
     }
 
     /// Takes back a lock that was just granted, when a later one of the same request failed.
@@ -169,19 +152,13 @@ impl LockSet {
     /// All locks and waits of a closed open. The number of locks that went; its own waits are in `ended`,
     /// with whether they still have to be resumed.
     pub fn release(&mut self, open: OpenId, woken: &mut Vec<WaitId>, ended: &mut Vec<(WaitId, bool)>) -> usize {
-        let before = self.count;
-        if before > 0 {
-            self.classes.retain(|_, locks| {
-                locks.retain(|_, held| held.open != open);
-                !locks.is_empty()
-            });
-            self.count = self.classes.values().map(BTreeMap::len).sum();
-        }
+        let held: Vec<Key> = self.of_open(open).copied().collect();
+        held.iter().for_each(|key| self.take_out(*key));
         ended.extend(self.pending.iter().filter(|p| p.open == open).map(|p| (p.wait, true)));
         ended.extend(self.granted.iter().filter(|p| p.open == open).map(|p| (p.wait, false)));
         self.pending.retain(|p| p.open != open);
         self.granted.retain(|p| p.open != open);
-        let freed = before - self.count;
+        let freed = held.len();
         if freed > 0 {
             self.settle(woken);
         }
@@ -350,6 +327,35 @@ mod tests {
         assert_eq!(woken, [WaitId(4)]);
         set.release(OpenId(4), &mut woken, &mut Vec::new());
         assert!(set.is_empty());
+    }
+
+    /// Equal ranges, nested ranges, and ranges that end just before what is asked for: none may cost a pass over all locks.
+    #[test]
+    fn no_choice_of_ranges_makes_locks_slow() {
+        const N: u64 = 25_600;
+        let equal = |_| range(0, 1 << 40, false);
+        let nested = |i: u64| range(i, (1 << 40) - 2 * i, false);
+        let short = |i: u64| range(i, (1 << 39) - i, false);
+        let own = |i: u64| range(i, 1, true);
+        for (name, make) in
+            [("equal", &equal as &dyn Fn(u64) -> LockRange), ("nested", &nested), ("short", &short), ("own", &own)]
+        {
+            let t = std::time::Instant::now();
+            let mut set = LockSet::default();
+            for i in 0..N {
+                set.try_lock(OpenId(1 + i % 2 * u64::from(name != "own")), &make(i)).unwrap();
+            }
+            for i in 0..N {
+                assert!(!set.blocks_io(OpenId(1), 1 << 41, 1, true));
+                assert!(!set.blocks_io(OpenId(1), i, 1 << 20, false), "reading past {name}");
+                set.blocks_lock(OpenId(1), &range(1 << 39, 1 << 39, true));
+            }
+            for i in 0..N {
+                set.unlock(OpenId(1 + i % 2 * u64::from(name != "own")), &make(i), &mut Vec::new()).unwrap();
+            }
+            assert!(set.is_empty());
+            assert!(t.elapsed().as_millis() < 1500, "{name}: {:?}", t.elapsed());
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod admit;
 pub(crate) mod cache;
 pub(crate) mod effects;
 pub(crate) mod file;
+mod intervals;
 pub(crate) mod locks;
 pub(crate) mod notify;
 mod open;
