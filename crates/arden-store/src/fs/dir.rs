@@ -1,6 +1,6 @@
 //! Enumerating directories, [MS-FSA] 2.1.5.6.3, and watching them, 2.1.5.11.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use arden_wire::NtStatus;
 
@@ -33,11 +33,31 @@ impl Fs {
         single: bool,
         emit: &mut dyn FnMut(&DirEntry) -> Emitted,
     ) -> Result<()> {
+        self.query_directory_part(open, pattern, restart, reopen, single, usize::MAX, emit)
+    }
+
+    /// The same for who may not stay long: after `names_max` names that the pattern does not take it ends with what there is, and
+    /// with PENDING where that is nothing, or where somebody else is at it. A call without that bound then goes on.
+    #[expect(clippy::too_many_arguments, reason = "the request's own, and one bound")]
+    pub fn query_directory_part(
+        &self,
+        open: &Arc<Open>,
+        pattern: &str,
+        restart: bool,
+        reopen: bool,
+        single: bool,
+        names_max: usize,
+        emit: &mut dyn FnMut(&DirEntry) -> Emitted,
+    ) -> Result<()> {
         open.check(Operation::List)?;
         if !open.directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let mut slot = open.listing.lock();
+        let mut slot = if names_max == usize::MAX {
+            open.listing.lock()
+        } else {
+            open.listing.try_lock().ok_or(NtStatus::PENDING)?
+        };
         match &mut *slot {
             Some(l) if restart || reopen => {
                 l.cursor.rewind()?;
@@ -54,12 +74,16 @@ impl Fs {
         }
         let Some(l) = slot.as_mut() else { return Err(NtStatus::INTERNAL_ERROR) };
         let mut given = 0usize;
+        let mut left = names_max;
         loop {
             if single && given == 1 {
                 break;
             }
             let dot = l.dots < 2;
-            let entry = if dot { self.dot_entry(open, l)? } else { next_entry(l)? };
+            let entry = match if dot { self.dot_entry(open, l) } else { next_entry(l, &mut left) } {
+                Err(NtStatus::PENDING) if given > 0 => break,
+                other => other?,
+            };
             let Some(entry) = entry else {
                 if dot {
                     l.dots += 1;
@@ -118,7 +142,8 @@ impl Fs {
         let watch = open.watch.get_or_init(|| {
             // The first call's buffer is the one that changes gather in from then on.
             let buffer_max = self.table.limits().notify_buffer_bytes_max.min(max_bytes);
-            let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max));
+            let held = self.watches.held_by(&open.who.user);
+            let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max, held));
             if open.restored {
                 // Whoever watched before the restart is told that it missed something.
                 watch.overflow(&mut Vec::new());
@@ -149,7 +174,22 @@ impl Fs {
     }
 }
 
-fn next_entry(l: &mut Listing) -> Result<Option<DirEntry>> {
+/// The next entry that the pattern takes; PENDING once `left` others have been passed over.
+fn next_entry(l: &mut Listing, left: &mut usize) -> Result<Option<DirEntry>> {
     let pattern = &l.pattern;
-    l.cursor.peek(&|name| pattern.matches(name))
+    let passed = Cell::new(*left);
+    let found = l.cursor.peek(&|name| {
+        if pattern.matches(name) {
+            return true;
+        }
+        passed.set(passed.get().saturating_sub(1));
+        // The last one is taken, and left out below: that ends the search here.
+        passed.get() == 0
+    })?;
+    *left = passed.get();
+    if *left == 0 && found.as_ref().is_some_and(|e| !pattern.matches(&e.name)) {
+        l.cursor.advance();
+        return Err(NtStatus::PENDING);
+    }
+    Ok(found)
 }

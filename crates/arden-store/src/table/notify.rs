@@ -4,12 +4,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use arden_wire::NtStatus;
+use arden_wire::{NtStatus, dtyp::Sid};
 use parking_lot::Mutex;
 
 use crate::{
@@ -23,6 +23,8 @@ pub(crate) struct Watch {
     filter: u32,
     recursive: bool,
     buffer_max: usize,
+    /// What all watches of its user hold together.
+    held: Arc<AtomicUsize>,
     /// The store listens for changes from outside here while this is kept.
     pub outside: OnceLock<WatchGuard>,
     /// Where it stands in the map; changed with the map locked.
@@ -48,12 +50,14 @@ fn wire_bytes(name: &str) -> usize {
 }
 
 impl Watch {
-    pub fn new(open: OpenId, filter: u32, recursive: bool, buffer_max: usize) -> Watch {
+    /// `held`: the bytes that all watches of the same user hold, as in [`Watches::held_by`].
+    pub fn new(open: OpenId, filter: u32, recursive: bool, buffer_max: usize, held: Arc<AtomicUsize>) -> Watch {
         Watch {
             open,
             filter,
             recursive,
             buffer_max,
+            held,
             outside: OnceLock::new(),
             path: Mutex::default(),
             state: Mutex::default(),
@@ -71,7 +75,7 @@ impl Watch {
             return Err(status);
         }
         if s.overflow || !s.changes.is_empty() {
-            let changes = s.take()?;
+            let changes = s.take(&self.held)?;
             return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(NtStatus::NOTIFY_ENUM_DIR) };
         }
         let id = wait()?;
@@ -99,7 +103,7 @@ impl Watch {
         }
     }
 
-    fn add(&self, changes: &[(ChangeKind, &str)], woken: &mut Vec<WaitId>) {
+    fn add(&self, changes: &[(ChangeKind, String)], woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
         for (kind, name) in changes {
             let repeated = s.changes.back().is_some_and(|c| {
@@ -108,21 +112,29 @@ impl Watch {
             if s.overflow || repeated {
                 continue;
             }
-            s.bytes += wire_bytes(name);
-            if s.bytes > self.buffer_max {
-                s.lose();
+            let more = wire_bytes(name);
+            if s.bytes + more > self.buffer_max || self.held.load(Ordering::Relaxed) + more > HELD_BYTES_PER_USER_MAX {
+                s.lose(&self.held);
             } else {
-                s.changes.push_back(Change { kind: *kind, name: (*name).to_owned() });
+                s.bytes += more;
+                self.held.fetch_add(more, Ordering::Relaxed);
+                s.changes.push_back(Change { kind: *kind, name: name.clone() });
             }
         }
-        s.deliver(woken);
+        s.deliver(&self.held, woken);
     }
 
     /// Changes were lost: the next query says so.
     pub fn overflow(&self, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
-        s.lose();
-        s.deliver(woken);
+        s.lose(&self.held);
+        s.deliver(&self.held, woken);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.state.get_mut().lose(&self.held);
     }
 }
 
@@ -131,36 +143,41 @@ fn fits(changes: &[Change], max_bytes: usize) -> bool {
 }
 
 impl WatchState {
-    fn lose(&mut self) {
+    fn lose(&mut self, held: &AtomicUsize) {
         self.overflow = true;
-        self.changes.clear();
-        self.bytes = 0;
+        self.changes = VecDeque::new();
+        held.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
     }
-    fn take(&mut self) -> Result<Vec<Change>> {
-        self.bytes = 0;
+    fn take(&mut self, held: &AtomicUsize) -> Result<Vec<Change>> {
+        held.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
         if std::mem::take(&mut self.overflow) {
             self.changes.clear();
             return Err(NtStatus::NOTIFY_ENUM_DIR);
         }
         Ok(self.changes.drain(..).collect())
     }
-    fn deliver(&mut self, woken: &mut Vec<WaitId>) {
+    fn deliver(&mut self, held: &AtomicUsize, woken: &mut Vec<WaitId>) {
         if !self.overflow && self.changes.is_empty() {
             return;
         }
         if let Some(w) = self.pending.pop_front() {
-            let taken = self.take();
+            let taken = self.take(held);
             self.ready.push_back(taken);
             woken.push(w);
         }
     }
 }
 
+/// Changes that all watches of one user below one root may hold, in bytes of an answer; in memory it is some four times as
+/// much. Beyond it a watch forgets what it has, and its next query is answered with NOTIFY_ENUM_DIR.
+const HELD_BYTES_PER_USER_MAX: usize = 4 << 20;
+
 /// All watches below one root, by the path of the directory.
 #[derive(Default)]
 pub(crate) struct Watches {
     count: AtomicUsize,
     by_path: Mutex<HashMap<String, Vec<Arc<Watch>>>>,
+    held: Mutex<HashMap<Sid, Weak<AtomicUsize>>>,
 }
 
 /// With backslashes; "" is the root.
@@ -171,6 +188,18 @@ pub(crate) fn join(path: &[String]) -> String {
 impl Watches {
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Where the bytes are counted that the watches of `user` hold.
+    pub fn held_by(&self, user: &Sid) -> Arc<AtomicUsize> {
+        let mut users = self.held.lock();
+        if let Some(held) = users.get(user).and_then(Weak::upgrade) {
+            return held;
+        }
+        users.retain(|_, held| held.strong_count() > 0);
+        let held = Arc::new(AtomicUsize::new(0));
+        users.insert(user.clone(), Arc::downgrade(&held));
+        held
     }
 
     pub fn add(&self, directory: &[String], watch: Arc<Watch>) {
@@ -200,25 +229,19 @@ impl Watches {
             return;
         }
         let map = self.by_path.lock();
-        let mut told: Vec<*const Watch> = Vec::new();
-        for (_, path, _) in changes {
+        for (i, (_, path, _)) in changes.iter().enumerate() {
             for depth in 0..path.len() {
+                // A directory above both paths of a rename hears of both at once.
+                if changes[..i].iter().any(|(_, p, _)| p.len() > depth && p[..depth] == path[..depth]) {
+                    continue;
+                }
                 let Some(list) = map.get(&join(&path[..depth])) else { continue };
-                for w in list {
-                    if w.filter & filter == 0 || told.contains(&Arc::as_ptr(w)) {
-                        continue;
-                    }
-                    told.push(Arc::as_ptr(w));
-                    let names: Vec<(ChangeKind, String)> = changes
-                        .iter()
-                        .filter(|(_, p, _)| {
-                            p.len() > depth && (w.recursive || p.len() == depth + 1) && p[..depth] == path[..depth]
-                        })
-                        .map(|(kind, p, stream)| (*kind, name_below(&p[depth..], *stream)))
-                        .collect();
+                // Watches of one directory hear the same, but for how deep they look.
+                let names = [false, true].map(|recursive| names_below(changes, &path[..depth], recursive));
+                for w in list.iter().filter(|w| w.filter & filter != 0) {
+                    let names = &names[usize::from(w.recursive)];
                     if !names.is_empty() {
-                        let names: Vec<(ChangeKind, &str)> = names.iter().map(|(k, n)| (*k, n.as_str())).collect();
-                        w.add(&names, woken);
+                        w.add(names, woken);
                     }
                 }
             }
@@ -265,6 +288,20 @@ impl Watches {
     }
 }
 
+/// The changes below `directory`, directly or with `recursive` at any depth, as a watch of it is told.
+fn names_below(
+    changes: &[(ChangeKind, &[String], Option<&str>)],
+    directory: &[String],
+    recursive: bool,
+) -> Vec<(ChangeKind, String)> {
+    let depth = directory.len();
+    changes
+        .iter()
+        .filter(|(_, p, _)| p.len() > depth && (recursive || p.len() == depth + 1) && p[..depth] == *directory)
+        .map(|(kind, p, stream)| (*kind, name_below(&p[depth..], *stream)))
+        .collect()
+}
+
 fn name_below(path: &[String], stream: Option<&str>) -> String {
     let mut name = join(path);
     if let Some(s) = stream {
@@ -294,8 +331,8 @@ mod tests {
     #[test]
     fn direct_and_recursive_watches() {
         let watches = Watches::default();
-        let flat = Arc::new(Watch::new(OpenId(1), 1, false, 1000));
-        let deep = Arc::new(Watch::new(OpenId(2), 1, true, 1000));
+        let flat = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Arc::default()));
+        let deep = Arc::new(Watch::new(OpenId(2), 1, true, 1000, Arc::default()));
         watches.add(&path("a"), flat.clone());
         watches.add(&[], deep.clone());
         let mut woken = Vec::new();
@@ -319,7 +356,7 @@ mod tests {
     #[test]
     fn renames_stay_together_and_watches_move() {
         let watches = Watches::default();
-        let w = Arc::new(Watch::new(OpenId(1), 1, false, 1000));
+        let w = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Arc::default()));
         watches.add(&path("x"), w.clone());
         let (old, new) = (path("x\\old"), path("x\\new"));
         let mut woken = Vec::new();
@@ -338,7 +375,7 @@ mod tests {
     #[test]
     fn too_much_is_an_overflow_once() {
         let watches = Watches::default();
-        let w = Arc::new(Watch::new(OpenId(1), 1, false, 100));
+        let w = Arc::new(Watch::new(OpenId(1), 1, false, 100, Arc::default()));
         watches.add(&[], w.clone());
         for i in 0..20 {
             watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i}")), None)], &mut Vec::new());
@@ -352,5 +389,25 @@ mod tests {
         w.end(NtStatus::NOTIFY_CLEANUP, &mut woken);
         assert_eq!(woken, [WaitId(2)]);
         assert_eq!(w.query(4, || unreachable!()), Err(NtStatus::NOTIFY_CLEANUP));
+    }
+
+    /// One user's watches hold no more than the bound together, and give back what they held.
+    #[test]
+    fn the_watches_of_a_user_are_bounded_together() {
+        let watches = Watches::default();
+        let (mine, other) = (Sid::new(5, &[21, 1]), Sid::new(5, &[21, 2]));
+        let many: Vec<_> =
+            (0..200).map(|i| Arc::new(Watch::new(OpenId(i), 1, false, 1 << 16, watches.held_by(&mine)))).collect();
+        many.iter().for_each(|w| watches.add(&[], w.clone()));
+        let theirs = Arc::new(Watch::new(OpenId(999), 1, false, 1 << 16, watches.held_by(&other)));
+        watches.add(&[], theirs.clone());
+        for i in 0..1500 {
+            watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i:06}")), None)], &mut Vec::new());
+            assert!(watches.held_by(&mine).load(Ordering::Relaxed) <= HELD_BYTES_PER_USER_MAX);
+        }
+        assert_eq!(theirs.query(1 << 16, || unreachable!()).unwrap().unwrap().len(), 1500);
+        many.iter().for_each(|w| watches.remove(w));
+        drop(many);
+        assert_eq!(watches.held_by(&mine).load(Ordering::Relaxed), 0);
     }
 }
