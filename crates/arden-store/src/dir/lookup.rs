@@ -7,14 +7,17 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use arden_wire::NtStatus;
+use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
 use super::{
     SPILL_DIRECTORY, Shared,
     inode::{DirNames, DirPart, Inode, Link, PinMode},
+    moment::Moment,
     names::{self, Found, Listing, ReadError},
     sys::{self, InodeKey, Kind, RawStat},
 };
@@ -35,6 +38,19 @@ enum Step {
     Missing,
     NotADirectory,
     Symlink(Arc<Inode>, Arc<Link>),
+}
+
+/// Names of a directory that a thread reads that others wait for.
+const SHORT_NAMES_MAX: usize = 4096;
+/// How long such a thread waits for another that reads the directory.
+const SHORT_WAIT: Duration = Duration::from_millis(2);
+
+/// The names of a directory; PENDING where somebody reads it and this thread is not to wait.
+pub fn lock_names(part: &DirPart) -> Result<MutexGuard<'_, DirNames>> {
+    if Moment::is_short() {
+        return part.names.try_lock_for(SHORT_WAIT).ok_or(NtStatus::PENDING);
+    }
+    Ok(part.names.lock())
 }
 
 impl Shared {
@@ -176,7 +192,7 @@ impl Shared {
         // Only another spelling is left.
         for _ in 0..3 {
             let found = {
-                let mut names = part.names.lock();
+                let mut names = lock_names(part)?;
                 self.find_name(dir, &mut names, name)?.0
             };
             match found {
@@ -206,7 +222,15 @@ impl Shared {
         if !may_be_made_short(name) {
             return Ok(None);
         }
-        let real = part.names.lock().listing.as_ref().and_then(|l| l.find_short(name));
+        let real = {
+            let names = lock_names(part)?;
+            let Some(listing) = &names.listing else { return Ok(None) };
+            if Moment::is_short() && listing.len() > SHORT_NAMES_MAX {
+                // It goes over all names.
+                return Err(NtStatus::PENDING);
+            }
+            listing.find_short(name)
+        };
         real.map_or(Ok(None), |real| self.open_exact(dir, part, &real, PinMode::Path))
     }
 
@@ -262,7 +286,7 @@ impl Shared {
 
     fn listing_is_current(&self, dir: &Arc<Inode>, part: &DirPart) -> Result<bool> {
         let stat = dir.seen().map_err(sys::status)?;
-        let names = part.names.lock();
+        let names = lock_names(part)?;
         Ok(names.listing.as_ref().is_some_and(|l| l.is_current(stat.ctime)))
     }
 
@@ -275,7 +299,9 @@ impl Shared {
         }
         self.drop_listing(names);
         let fd = names::open_for_reading(dir.pin()).map_err(sys::status)?;
-        match Listing::read(sys::fd(&fd), stat.ctime, self.fine_stamps, self.options.name_cache_bytes_max) {
+        let names_max = if Moment::is_short() { SHORT_NAMES_MAX } else { usize::MAX };
+        let bytes_max = self.options.name_cache_bytes_max;
+        match Listing::read(sys::fd(&fd), stat.ctime, self.fine_stamps, bytes_max, names_max) {
             Ok(listing) => {
                 let found = listing.find(name);
                 self.keep_listing(dir, names, listing);
@@ -285,6 +311,7 @@ impl Shared {
                 rustix::fs::seek(&fd, rustix::fs::SeekFrom::Start(0)).map_err(sys::status)?;
                 Ok((names::scan(sys::fd(&fd), name).map_err(sys::status)?, stat))
             }
+            Err(ReadError::TooLong) => Err(NtStatus::PENDING),
             Err(ReadError::Io(e)) => Err(sys::status(e)),
         }
     }

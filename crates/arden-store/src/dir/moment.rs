@@ -14,6 +14,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
+    static SHORT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Lasts until it is dropped, on the thread that began it.
@@ -26,6 +27,18 @@ impl Moment {
         Moment(PhantomData)
     }
 
+    /// On a thread that others wait for: look-ups that would read a large directory fail with PENDING, and are to be made
+    /// again elsewhere.
+    pub fn begin_short() -> Moment {
+        SHORT.set(true);
+        Moment::begin()
+    }
+
+    /// Whether this thread is in one that began with [`Moment::begin_short`].
+    pub(super) fn is_short() -> bool {
+        SHORT.get()
+    }
+
     /// Its number; None outside of any.
     pub(super) fn current() -> Option<u64> {
         Some(CURRENT.get()).filter(|n| *n != 0)
@@ -35,5 +48,6 @@ impl Moment {
 impl Drop for Moment {
     fn drop(&mut self) {
         CURRENT.set(0);
+        SHORT.set(false);
     }
 }

@@ -106,13 +106,21 @@ pub enum Found {
 #[derive(Debug)]
 pub enum ReadError {
     TooLarge,
+    /// It has more names than were to be read.
+    TooLong,
     Io(rustix::io::Errno),
 }
 
 impl Listing {
     /// Reads `dir`, a descriptor of its own for this purpose. `stamp` was the directory's change time before.
     /// `fine_stamps`: two changes never share a change time.
-    pub fn read(dir: BorrowedFd<'_>, stamp: Stamp, fine_stamps: bool, bytes_max: usize) -> Result<Listing, ReadError> {
+    pub fn read(
+        dir: BorrowedFd<'_>,
+        stamp: Stamp,
+        fine_stamps: bool,
+        bytes_max: usize,
+        names_max: usize,
+    ) -> Result<Listing, ReadError> {
         let started = Instant::now();
         let mut listing = Listing {
             first: HashMap::default(),
@@ -130,9 +138,12 @@ impl Listing {
         each_name(dir, |name, kind| {
             listing.insert(name, kind == FileType::RegularFile);
             over = listing.bytes() > bytes_max;
-            !over
+            !over && listing.count <= names_max
         })
         .map_err(ReadError::Io)?;
+        if listing.count > names_max {
+            return Err(ReadError::TooLong);
+        }
         if over {
             return Err(ReadError::TooLarge);
         }
@@ -280,7 +291,6 @@ impl Listing {
         self.dead_bytes = 0;
     }
 
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.count
     }
@@ -336,7 +346,7 @@ mod tests {
     fn empty() -> Listing {
         let dir = tempdir();
         let fd = sys::open_root(&dir).unwrap();
-        let listing = Listing::read(sys::fd(&fd), Stamp(0, 0), true, usize::MAX).unwrap();
+        let listing = Listing::read(sys::fd(&fd), Stamp(0, 0), true, usize::MAX, usize::MAX).unwrap();
         std::fs::remove_dir(dir).unwrap();
         listing
     }

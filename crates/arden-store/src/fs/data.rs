@@ -40,6 +40,12 @@ impl Fs {
         if n == 0 { Err(NtStatus::END_OF_FILE) } else { Ok(n) }
     }
 
+    /// Whether all of a range could be read: FILE_LOCK_CONFLICT where a lock is in the way, at the end of the file or behind it.
+    pub fn may_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<()> {
+        open.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
+        self.check_locks(open, offset, len, false)
+    }
+
     /// Writes all. `offset` [`APPEND`] writes at the end of the file.
     pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8], wait: Wait, now: Instant) -> Result<()> {
         self.check_writable()?;
