@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use arden_store::fs::WaitId;
+use arden_store::{dir::Moment, fs::WaitId};
 use arden_wire::{
     NtStatus,
     cursor::Put,
+    dtyp::Sid,
     smb2::{
         Command, HEADER_BYTES, Header, flags,
         header::offset,
@@ -21,9 +22,18 @@ use crate::{
     request::{Fail, Handled, Related, Request},
     server::Server,
     signer::{Proof, Signer, answer_signer},
+    usage::{Charge, Kind},
     usnwait::UsnWait,
     waits::PendingCreate,
 };
+
+/// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
+const INLINE_REQUESTS_MAX: usize = 64;
+const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// What a later request of the message needs at least: a header, an error and its padding.
+const ERROR_BYTES: usize = 80;
+/// Room for what encryption and error contexts add.
+const FRAME_EXTRA_BYTES: usize = 4096;
 
 /// One request of the message, accepted: its ids are in the window, its signature was looked at.
 #[derive(Clone)]
@@ -86,6 +96,8 @@ struct State {
     used: Option<Arc<SmbOpen>>,
     /// `used` waits for this request before it may be closed.
     working: bool,
+    /// What the current request costs while it waits.
+    waiting: Option<[Charge; 2]>,
     pending_create: Option<PendingCreate>,
     usn_wait: Option<UsnWait>,
     commits: Commits,
@@ -117,6 +129,19 @@ impl Job {
     pub fn bytes(&self) -> usize {
         let asked: usize = self.chain.state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
         self.chain.message.len().max(asked)
+    }
+
+    /// Who asked; None where that is not known any more.
+    pub fn user(&self) -> Option<Sid> {
+        let state = &self.chain.state;
+        let element = state.elements.get(state.next).or_else(|| state.elements.last())?;
+        element.channel.as_ref().map(|c| c.session.token().user.clone())
+    }
+
+    /// Whether it waits for other requests on a handle, and so must not keep them from running.
+    pub fn is_close(&self) -> bool {
+        let state = &self.chain.state;
+        state.elements.get(state.next).is_some_and(|e| e.header.command == Command::Close as u16)
     }
 
     /// Runs to the end (or to a wait), and sends.
@@ -202,6 +227,7 @@ pub fn start(
         counted: None,
         used: None,
         working: false,
+        waiting: None,
         pending_create: None,
         usn_wait: None,
         commits: Commits::default(),
@@ -211,8 +237,13 @@ pub fn start(
 
 fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Outcome {
     // What the store saw for one request of a compound holds for the next.
-    let _moment = arden_store::dir::Moment::begin();
+    let _moment = if may_block { Moment::begin() } else { Moment::begin_short() };
+    let first = state.next;
     while state.next < state.elements.len() {
+        if !may_block && state.next > first && state.has_done_enough(out, state.next - first) {
+            let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
+            return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
+        }
         let base = state.begin_response(out);
         let handled = state.dispatch(message.get(), out, base, may_block);
         match handled {
@@ -253,7 +284,7 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                 let refused = if !state.may_wait() {
                     // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
                     Some(NtStatus::INTERNAL_ERROR)
-                } else if state.async_id.is_none() && !state.go_async(out, wait) {
+                } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
                     Some(NtStatus::INSUFFICIENT_RESOURCES)
                 } else {
                     None
@@ -380,6 +411,19 @@ impl State {
         self.next + 1 == self.elements.len() || waits_anywhere
     }
 
+    /// Whether the rest of a compound is for a thread that may block.
+    fn has_done_enough(&self, out: &[u8], requests: usize) -> bool {
+        let bytes = self.frame.start.map_or(0, |at| out.len() - at);
+        requests >= INLINE_REQUESTS_MAX || bytes > INLINE_ANSWER_BYTES_MAX
+    }
+
+    /// Bytes that the current request may answer, so that the frame holds at least an error for each that follows.
+    fn room(&self, out: &[u8]) -> usize {
+        let later = self.elements.len() - self.next;
+        let used = self.frame.start.map_or(0, |at| out.len() - at) + later * ERROR_BYTES + FRAME_EXTRA_BYTES;
+        self.server.config.limits.answer_bytes_max.saturating_sub(used)
+    }
+
     fn drop_response(&mut self, out: &mut Vec<u8>, base: usize) {
         out.truncate(base);
         if self.frame.responses.is_empty() {
@@ -408,6 +452,7 @@ impl State {
         }
         self.pending_create = None;
         self.usn_wait = None;
+        self.waiting = None;
         if let Some(id) = self.async_id.take() {
             self.peer.pending.lock().remove(&id);
         }
@@ -486,11 +531,18 @@ impl State {
     }
 
     /// Sends what was answered before and an interim response for the current request, [MS-SMB2] 3.3.4.2.
-    fn go_async(&mut self, out: &mut Vec<u8>, wait: WaitId) -> bool {
+    fn go_async(&mut self, out: &mut Vec<u8>, wait: WaitId, message_bytes: usize) -> bool {
         let limit = self.server.config.limits.pending_per_connection_max;
         if self.peer.pending.lock().len() >= limit {
             tracing::warn!(client = %self.peer.address, limit, ?wait, "pending_per_connection_max reached");
             return false;
+        }
+        if let Some(channel) = &self.elements[self.next].channel {
+            let (who, usage) = (channel.session.token(), &self.server.usage);
+            let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
+            let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, message_bytes)?]));
+            let Ok(charges) = charges else { return false };
+            self.waiting = Some(charges);
         }
         let id = self.server.next_id();
         self.async_id = Some(id);
@@ -545,6 +597,7 @@ impl State {
         }
         let now = self.server.time().now;
         session.touch(now);
+        let room = self.room(out);
         let mut request = Request {
             server: &self.server,
             peer: &self.peer,
@@ -556,6 +609,7 @@ impl State {
             base,
             now,
             may_block,
+            room,
             resumed: self.async_id.is_some(),
             encrypted: self.encrypted.is_some(),
             counted: &mut self.counted,
@@ -564,6 +618,9 @@ impl State {
             usn_wait: &mut self.usn_wait,
         };
         let handled = crate::dispatch::handle(command, &mut request, out);
+        if handled.is_ok() && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+        }
         if request.resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
     }
 

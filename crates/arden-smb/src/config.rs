@@ -10,6 +10,8 @@ use std::{
 
 use arden_auth::UserDb;
 
+use crate::usage::UsageLimits;
+
 /// Bounds of what clients can make the server hold. Each is logged when it is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -24,6 +26,7 @@ pub struct Limits {
     pub delayed_answers_per_connection_max: usize,
     /// Channels bound to one session, [MS-SMB2] 3.3.5.5.
     pub channels_per_session_max: usize,
+    /// Requests of one message; credits bound them too.
     pub chain_max: usize,
     /// A connection without a session is closed after this time.
     pub handshake_timeout: Duration,
@@ -60,6 +63,17 @@ pub struct Limits {
     pub sessions_per_address_max: usize,
     /// The last of `sessions_max` that only administrators get. At most an eighth of it.
     pub sessions_reserved: usize,
+
+    // What requests cost.
+    /// What users, addresses and everybody may hold.
+    pub usage: UsageLimits,
+    /// The answers to one message, which one transport frame has to hold: its length has 24 bits. What does not fit is
+    /// answered with INSUFFICIENT_RESOURCES.
+    pub answer_bytes_max: usize,
+    /// Messages of one user that run at once on threads that may block; the others wait.
+    pub jobs_per_user_max: usize,
+    /// Bytes of their messages and answers.
+    pub job_bytes_per_user_max: usize,
 }
 
 impl Default for Limits {
@@ -73,7 +87,7 @@ impl Default for Limits {
             pending_per_connection_max: 4_096,
             delayed_answers_per_connection_max: 8,
             channels_per_session_max: 32,
-            chain_max: 64,
+            chain_max: crate::window::CREDITS_MAX as usize,
             handshake_timeout: Duration::from_secs(30),
             durable_timeout_max: Duration::from_secs(300),
             durable_timeout_default: Duration::from_secs(60),
@@ -94,6 +108,11 @@ impl Default for Limits {
             sessions_per_user_max: 2048,
             sessions_per_address_max: 4096,
             sessions_reserved: 64,
+
+            usage: UsageLimits::default(),
+            answer_bytes_max: 0xFF_FFFF,
+            jobs_per_user_max: 32,
+            job_bytes_per_user_max: 64 << 20,
         }
     }
 }

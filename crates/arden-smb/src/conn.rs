@@ -129,6 +129,7 @@ impl Connection {
                 if mailbox.is_empty() {
                     return;
                 }
+                jobs.append(&mut mailbox.jobs);
                 let Mailbox { frames, resumed, finished, .. } = &mut *mailbox;
                 (std::mem::take(frames), std::mem::take(resumed), std::mem::take(finished))
             };
@@ -344,7 +345,7 @@ impl Connection {
         if let Some(chain) = self.server.unpark(request.wait) {
             if let Outcome::Block(job) = chain.abort(NtStatus::CANCELLED, out) {
                 // What follows a cancelled request in its compound may still block.
-                job.run();
+                self.peer.mailbox.lock().jobs.push(job);
             }
         }
     }

@@ -34,6 +34,7 @@ use crate::{
     model::{Durability, Object, OpenState, SmbOpen, Tree, Work},
     request::{Fail, Handled, Request},
     server::Server,
+    usage::{Charge, Kind, OpenUsage},
 };
 
 const BAD_IMPERSONATION_LEVEL: NtStatus = NtStatus(0xC000_00A5);
@@ -90,15 +91,37 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         None => fs,
     };
     let name = if by_id.is_some() { String::new() } else { name? };
+    if !request.may_block && may_take_long(&asked, &path) {
+        return Err(Fail::Block);
+    }
     if let Some(instance) = asked.app_instance {
         fail_over(request, &tree, &name, instance)?;
     }
+    let (server, peer) = (request.server, request.peer);
+    let usage = server.usage.charge(Kind::Opens, &request.session.token(), Some(peer.ip), 1);
+    let usage = usage.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)?;
     let opened = open_file(request, &tree, &fs, &asked, &path, by_id);
     if let (Err(Fail::Wait(_)), Some(guid), None) = (&opened, asked.wanted.create_guid(), &request.pending_create) {
         *request.pending_create = Some(request.server.note_pending_create(request.session.client.0, guid));
     }
     let opened = opened?;
-    finish(request, &tree, &asked, opened, name, out)
+    finish(request, &tree, &asked, opened, (name, usage), out)
+}
+
+/// Longer paths are looked up where that may take its time.
+const INLINE_COMPONENTS_MAX: usize = 64;
+/// Likewise descriptors and extended attributes.
+const INLINE_CONTEXT_BYTES_MAX: usize = 4 * 1024;
+/// Likewise space that a new file reserves.
+const INLINE_ALLOCATION_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether the create may keep a thread for milliseconds.
+fn may_take_long(asked: &Asked<'_>, path: &NtPath) -> bool {
+    let large = |data: &[u8]| data.len() > INLINE_CONTEXT_BYTES_MAX;
+    path.components.len() > INLINE_COMPONENTS_MAX
+        || asked.app_instance.is_some()
+        || asked.allocation.is_some_and(|bytes| bytes > INLINE_ALLOCATION_BYTES_MAX)
+        || asked.request.contexts.clone().into_iter().any(|c| large(c.data))
 }
 
 fn parse<'a>(request: &Request<'a>) -> Result<Asked<'a>, Fail> {
@@ -332,7 +355,7 @@ fn finish(
     tree: &Arc<Tree>,
     asked: &Asked<'_>,
     opened: Opened,
-    name: String,
+    (name, usage): (String, Charge),
     out: &mut Vec<u8>,
 ) -> Handled {
     let id = opened.open.id().0;
@@ -369,6 +392,7 @@ fn finish(
         ),
         kept_locks: Mutex::default(),
         work: Work::default(),
+        usage: OpenUsage::of(usage),
     });
     if matches!(granted, Durability::Persistent { .. }) {
         request.server.keep_new(&open);

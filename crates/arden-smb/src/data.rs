@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use arden_store::{fs::Step, store::Wait};
+use arden_store::{fs::Step, store::Wait, table::Open};
 use arden_wire::{
     NtStatus, access,
     cursor::Put,
@@ -32,6 +32,9 @@ const LARGE_READ_HEAD_BYTES_MAX: usize = 512;
 pub fn close(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let (flags, id) = parse_close(request.message)?;
     let open = request.open(id)?;
+    if !request.may_block && frees_much(&open) {
+        return Err(Fail::Block);
+    }
     if open.has_work() {
         // What came before on this handle is finished first.
         if !request.may_block {
@@ -63,6 +66,13 @@ pub fn close(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     request.server.close_open(&open);
     response.put(out);
     Ok(NtStatus::SUCCESS)
+}
+
+/// Whether closing it gives back more space than a thread should be kept for.
+fn frees_much(open: &SmbOpen) -> bool {
+    const INLINE_FREED_BYTES_MAX: u64 = 16 << 20;
+    let Some(file) = open.file().filter(|f| f.deletes_on_close()) else { return false };
+    file.node().stat().is_ok_and(|s| s.allocation > INLINE_FREED_BYTES_MAX)
 }
 
 /// [MS-SMB2] 3.3.5.11.
@@ -116,6 +126,15 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         Object::File(file) => file,
         Object::Pipe(pipe) => return read_pipe(request, pipe, length, out),
     };
+    let asked = length;
+    let length = there_is(file, read.offset, asked);
+    if length < asked {
+        // Locks count behind the end of the file too.
+        file.fs().may_read(file, read.offset, asked as u64)?;
+    }
+    if length > request.room {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+    }
     if length > INLINE_IO_BYTES_MAX && !request.may_block {
         return Err(Fail::Block);
     }
@@ -147,6 +166,21 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         out.put_u8(0);
     }
     Ok(NtStatus::SUCCESS)
+}
+
+/// Reads up to this length are not asked first whether there is so much.
+const SMALL_READ_BYTES_MAX: usize = 16 * 1024;
+
+/// How much of `length` bytes there can be: memory and time follow what is read, not what is asked for. One byte at least,
+/// so that locks and the end of the file are told as for any read.
+fn there_is(file: &Open, offset: u64, length: usize) -> usize {
+    if length <= SMALL_READ_BYTES_MAX {
+        return length;
+    }
+    match file.node().stat() {
+        Ok(stat) if !stat.directory => stat.end_of_file.saturating_sub(offset).clamp(1, length as u64) as usize,
+        _ => length,
+    }
 }
 
 fn read_pipe(request: &Request<'_>, pipe: &PipeState, max: usize, out: &mut Vec<u8>) -> Handled {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arden_auth::Token;
 use arden_store::{
     fs::{Emitted, Step},
-    name::{NtPath, short_name},
+    name::{NtPath, PATTERN_UNITS_MAX, short_name},
     store::{ChangeKind, DirEntry, Lookup, Stat},
     table::Open,
 };
@@ -16,8 +16,17 @@ use arden_wire::{
     smb2::info::{ChangeNotifyRequest, QueryDirectoryRequest, WATCH_TREE, directory_flags, put_buffer_response},
 };
 
-use crate::request::{Fail, Handled, Request};
+use crate::{
+    request::{Fail, Handled, Request},
+    usage::Kind,
+};
 
+/// Names that are passed over on the reactor before the search goes on elsewhere.
+const INLINE_NAMES_MAX: usize = 1024;
+/// What a watch gathers at most.
+const NOTIFY_BYTES_MAX: usize = 64 * 1024;
+/// A listing with less room than this, and than was asked for, is refused.
+const ANSWER_BYTES_MIN: usize = 4096;
 /// Larger answers are made off the reactor.
 const INLINE_LISTING_BYTES_MAX: u32 = 64 * 1024;
 
@@ -52,7 +61,7 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(query.output_length as usize)?;
-    if query.pattern.is_empty() {
+    if query.pattern.is_empty() || query.pattern.encode_utf16().count() > PATTERN_UNITS_MAX {
         return Err(NtStatus::OBJECT_NAME_INVALID.into());
     }
     if (query.output_length as usize) < class.fixed_bytes() {
@@ -61,14 +70,24 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if query.output_length > INLINE_LISTING_BYTES_MAX && !request.may_block {
         return Err(Fail::Block);
     }
+    let max = (query.output_length as usize).min(request.room);
+    if max < (query.output_length as usize).min(ANSWER_BYTES_MIN) {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+    }
     let len_at = put_buffer_response(out);
-    let mut page = Page { out, class, max: query.output_length as usize, last: None, base: 0, full: false };
+    let mut page = Page { out, class, max, last: None, base: 0, full: false };
     page.base = page.out.len();
+    let visible_only = open.share.access_based_enumeration;
+    if visible_only && !request.may_block {
+        // It looks at each entry's descriptor.
+        return Err(Fail::Block);
+    }
     let visible = open.share.access_based_enumeration.then(|| Visibility::new(&file, request.session.token()));
     let restart = query.flags & directory_flags::RESTART_SCANS != 0;
     let reopen = query.flags & directory_flags::REOPEN != 0;
     let single = query.flags & directory_flags::RETURN_SINGLE_ENTRY != 0;
-    file.fs().query_directory(&file, &query.pattern, restart, reopen, single, &mut |entry| {
+    let names_max = if request.may_block { usize::MAX } else { INLINE_NAMES_MAX };
+    file.fs().query_directory_part(&file, &query.pattern, restart, reopen, single, names_max, &mut |entry| {
         if visible.as_ref().is_some_and(|v| !v.sees(entry)) {
             return Emitted::Hidden;
         }
@@ -162,6 +181,18 @@ pub fn notify(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     let max = parsed.output_length as usize;
+    if max.min(NOTIFY_BYTES_MAX) > request.room {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+    }
+    if open.usage.watch.get().is_none() {
+        if !request.may_block {
+            // A store may have to go over all that is below.
+            return Err(Fail::Block);
+        }
+        let charged = request.server.usage.charge(Kind::Watches, &open.owner, Some(request.peer.ip), 1);
+        // Where another request of this handle was first, one of the charges goes again.
+        let _ = open.usage.watch.set(charged.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?);
+    }
     let changes = match file.fs().notify(file, parsed.filter, parsed.flags & WATCH_TREE != 0, max)? {
         Step::Done(changes) => changes,
         Step::Wait(wait) => return Err(Fail::Wait(wait)),

@@ -30,6 +30,9 @@ pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(ioctl.input.len().max((ioctl.max_input_response + ioctl.max_output_response) as usize))?;
+    if ioctl.max_output_response as usize > request.room {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+    }
     let on_connection = matches!(
         ioctl.ctl_code,
         fsctl::VALIDATE_NEGOTIATE_INFO
@@ -49,7 +52,7 @@ pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         _ => {
             let open = request.open(ioctl.file_id)?;
             match &open.object {
-                Object::Pipe(pipe) => crate::pipes::ioctl(pipe, &ioctl)?,
+                Object::Pipe(pipe) => crate::pipes::ioctl(request, pipe, &ioctl)?,
                 Object::File(file) => on_file(request, &open, file, &ioctl)?,
             }
         }
@@ -69,6 +72,9 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
     let none = |()| Ok((NtStatus::SUCCESS, Vec::new()));
     check_ctl_access(file, ioctl.ctl_code)?;
     let mut r = Reader::new(ioctl.input);
+    if takes_long(ioctl.ctl_code) && !request.may_block {
+        return Err(Fail::Block);
+    }
     match ioctl.ctl_code {
         fsctl::SRV_REQUEST_RESUME_KEY => copy::resume_key(open, ioctl),
         fsctl::SRV_COPYCHUNK | fsctl::SRV_COPYCHUNK_WRITE => copy::copy_chunk(request, file, ioctl),
@@ -155,6 +161,11 @@ fn check_ctl_access(file: &Open, code: u32) -> Result<(), Fail> {
         need(file, access::FILE_WRITE_DATA)?;
     }
     Ok(())
+}
+
+/// These go over a whole file, or over as many ranges as the input has.
+fn takes_long(ctl_code: u32) -> bool {
+    matches!(ctl_code, fsctl::SET_ZERO_DATA | fsctl::QUERY_ALLOCATED_RANGES | fsctl::FILE_LEVEL_TRIM)
 }
 
 /// SRV_SNAPSHOT_ARRAY, [MS-SMB2] 2.2.32.2 and 3.3.5.15.1: NumberOfSnapShots, NumberOfSnapShotsReturned,
@@ -255,8 +266,8 @@ fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     if offset > i64::MAX as u64 || len > i64::MAX as u64 - offset {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    let ranges = file.fs().allocated_ranges(file, offset, len)?;
     let room = ioctl.max_output_response as usize / 16;
+    let ranges = first_ranges(file, offset, len, room + 1)?;
     if room == 0 && !ranges.is_empty() {
         return Err(NtStatus::BUFFER_TOO_SMALL.into());
     }
@@ -267,6 +278,29 @@ fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     }
     let status = if ranges.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     Ok((status, out))
+}
+
+/// Parts of a file whose ranges are asked for at once: what they take in memory follows this, not the file.
+const RANGES_PART_BYTES: u64 = 1 << 30;
+
+/// The first ranges that hold data, some `max` of them.
+fn first_ranges(file: &Arc<Open>, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>, Fail> {
+    let end = (offset + len).min(file.fs().stat(file)?.stat.end_of_file);
+    let mut at = offset;
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    loop {
+        let part = end.saturating_sub(at).min(RANGES_PART_BYTES);
+        for (from, len) in file.fs().allocated_ranges(file, at, part)? {
+            match ranges.last_mut() {
+                Some((last, last_len)) if *last + *last_len == from => *last_len += len,
+                _ => ranges.push((from, len)),
+            }
+        }
+        at += part;
+        if at >= end || ranges.len() > max {
+            return Ok(ranges);
+        }
+    }
 }
 
 /// FSCTL_FILE_LEVEL_TRIM, [MS-FSCC] 2.3.73: the ranges' contents are given up.

@@ -12,7 +12,11 @@ use arden_wire::{
 use crate::{
     model::{Durability, SmbOpen},
     request::{Fail, Handled, Request},
+    usage::Kind,
 };
+
+/// More ranges are locked or unlocked where that may take its time.
+const INLINE_LOCKS_MAX: usize = 64;
 
 pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let parsed = LockRequest::parse(request.message)?;
@@ -25,6 +29,20 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             return Ok(NtStatus::SUCCESS);
         }
     }
+    if parsed.locks.len() > INLINE_LOCKS_MAX && !request.may_block {
+        return Err(Fail::Block);
+    }
+    let usage =
+        open.usage.locks.get_or_init(|| request.server.usage.account(Kind::Locks, &open.owner, Some(request.peer.ip)));
+    let takes = parsed.locks.first().is_some_and(|l| l.flags & lock_flags::UNLOCK == 0);
+    let count = if takes { parsed.locks.len() } else { 0 };
+    if request.resumed {
+        // The table may have given it already.
+        usage.force(count);
+    } else {
+        usage.add(count).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    }
+    let mut unlocked = 0;
     // A persistent open's locks are kept in the order in which the table gave them, and with their sequence.
     let id = open.id.persistent;
     let mut kept = open.is_persistent().then(|| open.kept_locks.lock());
@@ -41,10 +59,12 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         held = kept.len();
     }
     let done = apply(file, &parsed.locks, request.now, |ranges, unlock| {
+        unlocked += if unlock { ranges.len() } else { 0 };
         if let Some(kept) = &mut kept {
             kept.change(id, ranges, unlock, &mut changes);
         }
     });
+    usage.release(if done.is_err() { count + unlocked } else { unlocked });
     if let (Ok(()), Some((index, number))) = (&done, bucket) {
         remember(&open, index, number);
         changes.extend(kept.as_mut().map(|kept| kept.sequence(id, index, number)));

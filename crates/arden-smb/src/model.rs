@@ -21,10 +21,11 @@ use arden_wire::{
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::{
-    chain::{Chain, Finished},
+    chain::{Chain, Finished, Job},
     crypto::{CipherKey, SigningKey},
     share::Share,
     time::Time,
+    usage::OpenUsage,
 };
 
 /// What NEGOTIATE settled for a connection.
@@ -78,13 +79,15 @@ pub struct Mailbox {
     pub resumed: Vec<Chain>,
     /// Messages that waited for stable storage.
     pub finished: Vec<Finished>,
+    /// What follows a cancelled request, and may block.
+    pub jobs: Vec<Box<Job>>,
     /// Nobody looks here any more.
     pub closed: bool,
 }
 
 impl Mailbox {
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.resumed.is_empty() && self.finished.is_empty()
+        self.frames.is_empty() && self.resumed.is_empty() && self.finished.is_empty() && self.jobs.is_empty()
     }
 }
 
@@ -415,6 +418,8 @@ pub struct SmbOpen {
     pub(crate) kept_locks: Mutex<crate::persist::KeptLocks>,
     /// Requests on this handle that run on threads of their own; a close waits for them.
     pub work: Work,
+    /// What it holds of the server.
+    pub usage: OpenUsage,
 }
 
 /// Counts work in progress.

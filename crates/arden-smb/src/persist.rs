@@ -32,6 +32,7 @@ use crate::{
     rare::RareWarning,
     server::Server,
     share::Share,
+    usage::{Kind, OpenUsage},
 };
 
 /// What is kept of an open's byte-range locks.
@@ -507,6 +508,9 @@ impl Server {
                 *slot = Some(*number);
             }
         }
+        // What was granted before counts, whatever the bounds are now.
+        let usage = self.usage.account(Kind::Opens, file.who(), None);
+        usage.force(1);
         let open = Arc::new(SmbOpen {
             id: FileId { persistent: id, volatile: id },
             owner: file.who().clone(),
@@ -526,6 +530,7 @@ impl Server {
             mode: AtomicU32::new(kept.mode),
             kept_locks: Mutex::new(locks),
             work: Work::default(),
+            usage: OpenUsage::of(usage),
         });
         let held = open.kept_locks.lock().len();
         self.persistence().add(&open, held);

@@ -22,12 +22,15 @@ use crate::{
     create::register,
     model::{Conversation, Object, OpenState, PipeState, SmbOpen, Tree, Work},
     request::{Fail, Handled, Request},
+    usage::{Kind, OpenUsage},
     view::View,
 };
 
 pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out: &mut Vec<u8>) -> Handled {
     let name = r.name.clone().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
     let caller = request.session.token();
+    let usage = request.server.usage.charge(Kind::Pipes, &caller, Some(request.peer.ip), 1);
+    let usage = usage.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
     let view = Arc::new(View::new(request.server.clone()));
     let pipe = arden_rpc::open_pipe(&name, PipeContext { view, caller: caller.clone() })
         .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -53,6 +56,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
         mode: AtomicU32::new(0),
         kept_locks: Mutex::default(),
         work: Work::default(),
+        usage: OpenUsage::of(usage),
     });
     register(request.server, request.session, &open);
     request.related.file = Some(id);
@@ -75,6 +79,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
 
 /// [MS-SMB2] 3.3.5.12: a read of an empty pipe waits for something to be said.
 pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
+    off_the_reactor(request)?;
     let mut conversation = pipe.lock();
     match conversation.pipe.read(max) {
         Err(NtStatus::PIPE_EMPTY) => {
@@ -86,8 +91,14 @@ pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeR
     }
 }
 
+/// One write may hold thousands of calls, and who asks meanwhile waits for the conversation.
+fn off_the_reactor(request: &Request<'_>) -> Result<(), Fail> {
+    if request.may_block { Ok(()) } else { Err(Fail::Block) }
+}
+
 /// Takes a message; readers that waited go on.
 pub fn write(request: &Request<'_>, pipe: &PipeState, message: &[u8]) -> Result<(), Fail> {
+    off_the_reactor(request)?;
     let mut conversation = pipe.lock();
     conversation.pipe.write(message)?;
     if conversation.pipe.available() > 0 {
@@ -99,9 +110,10 @@ pub fn write(request: &Request<'_>, pipe: &PipeState, message: &[u8]) -> Result<
 }
 
 /// FSCTL_PIPE_TRANSCEIVE, [MS-SMB2] 3.3.5.15.3: a write and the read of its answer.
-pub fn ioctl(pipe: &PipeState, ioctl: &IoctlRequest<'_>) -> Result<(NtStatus, Vec<u8>), Fail> {
+pub fn ioctl(request: &Request<'_>, pipe: &PipeState, ioctl: &IoctlRequest<'_>) -> Result<(NtStatus, Vec<u8>), Fail> {
     match ioctl.ctl_code {
         fsctl::PIPE_TRANSCEIVE => {
+            off_the_reactor(request)?;
             let max = ioctl.max_output_response as usize;
             let PipeRead { data, more } = pipe.lock().pipe.transceive(ioctl.input, max)?;
             Ok((if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS }, data))

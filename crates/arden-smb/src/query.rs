@@ -17,6 +17,11 @@ use crate::{
     request::{Fail, Handled, Request},
 };
 
+/// The names of extended attributes, or the SIDs of a quota, that are asked for: as much as all attributes of a file take.
+const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// More is looked for where that may take its time.
+const INLINE_INPUT_BYTES_MAX: usize = 1024;
+
 pub fn query_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let query = QueryInfoRequest::parse(request.message)?;
     let limit = request.peer.negotiated.get().map_or(0, |n| n.max_transact);
@@ -25,6 +30,13 @@ pub fn query_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     }
     request.check_charge(query.input.len().max(query.output_length as usize))?;
     let open = request.open(query.file_id)?;
+    if query.input.len() > INPUT_BYTES_MAX {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let long = query.info_type == info_type::QUOTA || query.input.len() > INLINE_INPUT_BYTES_MAX;
+    if long && !request.may_block {
+        return Err(Fail::Block);
+    }
     let len_at = put_buffer_response(out);
     let start = out.len();
     let max = query.output_length as usize;

@@ -85,6 +85,8 @@ pub struct Request<'a> {
     pub base: usize,
     pub now: Instant,
     pub may_block: bool,
+    /// Bytes that its answer may still have.
+    pub room: usize,
     /// It ran before and waited.
     pub resumed: bool,
     pub encrypted: bool,

@@ -23,11 +23,13 @@ use crate::{
     breaks::{EarlyBreaks, Events},
     config::{Interface, ServerConfig},
     deferred::DeferredWork,
+    jobs::Jobs,
     metrics::Metrics,
     model::{Durability, Mailbox, Object, Peer, Session, SmbOpen},
     share::Share,
     signer::BindingDecoys,
     time::Time,
+    usage::Usage,
     usnwait::UsnWaits,
     waits::Waits,
 };
@@ -68,6 +70,8 @@ pub struct Server {
     pub(crate) slow_disk_until_ms: AtomicU64,
     pub(crate) persistence: crate::persist::Persistence,
     pub(crate) tokens: crate::offload::Tokens,
+    pub usage: Arc<Usage>,
+    pub(crate) jobs: Jobs,
     next_id: AtomicU64,
 }
 
@@ -75,6 +79,7 @@ impl Server {
     /// `time`: when it starts.
     pub fn new(config: ServerConfig, table: Arc<OpenTable>, time: Time) -> Arc<Server> {
         let limits = config.limits;
+        let usage = Usage::new(config.limits.usage);
         let server = Arc::new(Server {
             config,
             started: time.now,
@@ -101,6 +106,8 @@ impl Server {
             slow_disk_until_ms: AtomicU64::new(0),
             persistence: crate::persist::Persistence::new(&limits),
             tokens: crate::offload::Tokens::default(),
+            usage,
+            jobs: Jobs::default(),
             next_id: AtomicU64::new(1),
         });
         server.set_time(time);

@@ -46,6 +46,9 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let Some(file) = open.file() else {
         return Err(NtStatus::NOT_SUPPORTED.into());
     };
+    if !request.may_block && may_take_long(file, &set) {
+        return Err(Fail::Block);
+    }
     match set.info_type {
         info_type::FILE => {
             file_info(request, &open, file, &set)?;
@@ -70,6 +73,33 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     }
     out.put_u16(2);
     Ok(NtStatus::SUCCESS)
+}
+
+/// Larger descriptors, attributes and lists are set where that may take its time.
+const INLINE_SET_BYTES_MAX: usize = 4 * 1024;
+/// Likewise sizes that are so far from the present one: a store may have to free or reserve all that is between.
+const INLINE_RESIZE_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether it may keep a thread for milliseconds.
+fn may_take_long(file: &Open, set: &SetInfoRequest<'_>) -> bool {
+    if set.info_type != info_type::FILE {
+        return set.buffer.len() > INLINE_SET_BYTES_MAX || set.info_type == info_type::QUOTA;
+    }
+    match set.class {
+        // Renames of streams copy their data in some stores, and those of directories go over what is open below.
+        file_class::RENAME | file_class::RENAME_EX => {
+            file.is_directory()
+                || file.stream().is_some()
+                || set.buffer.get(20..).is_some_and(|name| name.contains(&b':'))
+        }
+        file_class::END_OF_FILE | file_class::ALLOCATION => {
+            let Some(size) = set.buffer.first_chunk().map(|b| u64::from_le_bytes(*b)) else { return false };
+            let far = |from: u64| size.abs_diff(from) > INLINE_RESIZE_BYTES_MAX;
+            file.node().stat().is_ok_and(|s| far(s.end_of_file) || far(s.allocation))
+        }
+        file_class::FULL_EA => set.buffer.len() > INLINE_SET_BYTES_MAX,
+        _ => false,
+    }
 }
 
 fn wait(step: Step<()>) -> Result<(), Fail> {

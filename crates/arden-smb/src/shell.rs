@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_wire::smb2::HEADER_BYTES;
+use arden_wire::{dtyp::Sid, smb2::HEADER_BYTES};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -23,6 +23,7 @@ use tokio::{
 use crate::{
     chain::Job,
     conn::{Connection, Verdict},
+    jobs::{JobLimits, Work},
     model::Peer,
     server::Server,
     time::Time,
@@ -44,10 +45,17 @@ const SLOWEST_LINK_BYTES_PER_SECOND: usize = 64 * 1024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Takes up one descriptor, until `accept` needs it.
 const SPARE_DESCRIPTOR: &str = "/dev/null";
+/// A connection that is never without requests makes way for others after this time.
+const TURN: Duration = Duration::from_millis(1);
 /// How long a server that stops waits for its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Server {
+    fn job_limits(&self) -> JobLimits {
+        let l = &self.config.limits;
+        JobLimits { running_max: l.jobs_per_user_max, bytes_max: l.job_bytes_per_user_max }
+    }
+
     /// Accepts connections until `shutdown` is done, then ends them: a client whose request was not answered finds its
     /// connection gone, and never learns from an answer that the server is taking its sessions down.
     pub async fn serve(
@@ -152,6 +160,8 @@ struct Transport {
     beat: Interval,
     /// Nothing came since the last beat.
     quiet: bool,
+    /// When others last had their turn.
+    turn_began: Instant,
 }
 
 /// Why a connection ended.
@@ -179,6 +189,7 @@ impl Transport {
             evicted: Arc::new(Notify::new()),
             beat,
             quiet: false,
+            turn_began: Instant::now(),
         }
     }
 
@@ -316,12 +327,30 @@ impl Transport {
                 let verdict = connection.handle_message(message, Time::read(), &mut self.out);
                 self.obey(verdict).await?;
             }
+            self.rest().await?;
             // A break that a request caused goes out before the answers to what came after it.
             self.drain_mailbox().await?;
             if self.out.len() >= BATCH_BYTES {
                 self.flush().await?;
             }
         }
+    }
+
+    /// Where the requests that were read already keep too much waiting, no more of them are begun; and other connections have
+    /// their turn now and then.
+    async fn rest(&mut self) -> Result<(), Ended> {
+        if self.turn_began.elapsed() > TURN {
+            tokio::task::yield_now().await;
+            self.turn_began = Instant::now();
+        }
+        while self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX {
+            self.drain_mailbox().await?;
+            self.flush().await?;
+            if self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX {
+                self.wake.notified().await;
+            }
+        }
+        Ok(())
     }
 
     /// The rest of a small message is on its way.
@@ -424,14 +453,24 @@ impl Transport {
         let (waiting, wake) = (self.waiting_bytes.clone(), self.wake.clone());
         waiting.fetch_add(size, Ordering::Relaxed);
         let server = self.connection.as_ref().map(|c| c.server.clone());
-        tokio::task::spawn_blocking(move || {
-            if let Some(server) = server {
+        let (user, waits_for_others) = (job.user(), job.is_close());
+        let timed = server.clone();
+        let work = Box::new(move || {
+            if let Some(server) = timed {
                 server.set_time(Time::read());
             }
             job.run();
             waiting.fetch_sub(size, Ordering::Relaxed);
             wake.notify_one();
         });
+        match (server, user) {
+            (Some(server), Some(user)) if !waits_for_others => {
+                if let Some(work) = server.jobs.admit(&user, size, work, server.job_limits()) {
+                    spawn_for(server, user, size, work);
+                }
+            }
+            _ => drop(tokio::task::spawn_blocking(work)),
+        }
     }
 
     async fn drain_mailbox(&mut self) -> Result<(), Ended> {
@@ -468,6 +507,30 @@ impl Transport {
             self.out.clear();
         }
         Ok(())
+    }
+}
+
+/// Runs work that was admitted, and what of the user's waits for it.
+fn spawn_for(server: Arc<Server>, user: Sid, bytes: usize, work: Work) {
+    tokio::task::spawn_blocking(move || {
+        // Dropped also when the work panics: others of the user are not to wait for ever.
+        let _admitted = Admitted { server, user, bytes };
+        work();
+    });
+}
+
+/// Work of a user that runs.
+struct Admitted {
+    server: Arc<Server>,
+    user: Sid,
+    bytes: usize,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        for (bytes, work) in self.server.jobs.done(&self.user, self.bytes, self.server.job_limits()) {
+            spawn_for(self.server.clone(), self.user.clone(), bytes, work);
+        }
     }
 }
 

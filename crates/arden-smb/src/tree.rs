@@ -25,6 +25,7 @@ pub fn echo(message: &[u8], out: &mut Vec<u8>) -> Handled {
 /// [MS-SMB2] 3.3.5.6.
 pub fn logoff(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     parse_empty(request.message)?;
+    closes_many(request)?;
     // Durable handles outlive their session: the same user may reclaim them from the next one.
     request.server.end_session(request.session, true, request.now);
     tracing::info!(client = %request.peer.address, user = %request.session.token().user_name, "logged off");
@@ -101,9 +102,17 @@ fn patch_tree_id(out: &mut [u8], base: usize, id: u32) {
     out[base + 36..base + 40].copy_from_slice(&id.to_le_bytes());
 }
 
+/// What ends opens takes its time where there are many.
+fn closes_many(request: &Request<'_>) -> Result<(), Fail> {
+    const INLINE_OPENS_MAX: usize = 16;
+    let many = request.session.opens.read().len() > INLINE_OPENS_MAX;
+    if many && !request.may_block { Err(Fail::Block) } else { Ok(()) }
+}
+
 /// [MS-SMB2] 3.3.5.8.
 pub fn disconnect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     parse_empty(request.message)?;
+    closes_many(request)?;
     let id = request.tree()?.id;
     if !request.server.disconnect_tree(request.session, id) {
         return Err(NtStatus::NETWORK_NAME_DELETED.into());

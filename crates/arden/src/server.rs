@@ -18,7 +18,7 @@ use arden_admin::{
     state::Snapshot,
 };
 use arden_auth::{AuthPolicy, ServerIdentity};
-use arden_smb::{Limits, Policy, Server, ServerConfig, ShareAce, metrics::CommandCount};
+use arden_smb::{Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, metrics::CommandCount};
 use arden_store::{
     dir::{DirOptions, DirStore},
     fs::Fs,
@@ -206,6 +206,7 @@ fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfi
         limits: Limits {
             connections_max: connections_max(s.connections_max as usize),
             sessions_max: s.sessions_max as usize,
+            usage: usage_limits(s.opens_max as usize),
             ..Limits::default()
         },
         users,
@@ -227,6 +228,30 @@ fn connections_max(wanted: usize) -> usize {
         );
     }
     wanted.min(most)
+}
+
+/// What clients may hold, with as many descriptors as the process can get.
+fn usage_limits(opens_max: usize) -> UsageLimits {
+    let mut limits = UsageLimits::default();
+    limits.opens.whole = opens_max;
+    match raise_descriptors() {
+        Some(descriptors) => limits.with_descriptors(usize::try_from(descriptors).unwrap_or(usize::MAX)),
+        None => limits,
+    }
+}
+
+/// Raises the soft limit of open descriptors to the hard one; what it is then. None: without limit.
+fn raise_descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => return limit.maximum,
+            Err(e) => tracing::warn!(error = %e, "the limit of open descriptors stays as it is"),
+        }
+    }
+    limit.current
 }
 
 async fn bind(listen: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {

@@ -1,0 +1,333 @@
+//! What users and addresses hold of the server: opens, pipes, watches, waiting requests and their bytes, locks. Each use is
+//! charged to its user's SID, to its client's address and to the whole, and released when its [`Charge`] goes. Refuses to
+//! know what is charged for.
+//!
+//! A part of the whole is for administrators, so that one can still work while others have taken all the rest.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    net::IpAddr,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use arden_auth::Token;
+use arden_wire::dtyp::Sid;
+use parking_lot::Mutex;
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Opens,
+    Pipes,
+    /// Directories watched by CHANGE_NOTIFY, each from its open's first request to the close.
+    Watches,
+    /// Requests answered with STATUS_PENDING.
+    Waits,
+    /// Bytes of messages that are kept for them.
+    WaitBytes,
+    Locks,
+}
+
+const KINDS: usize = 6;
+/// One in so many of the whole is for administrators.
+const RESERVED_PART: usize = 16;
+
+/// Bounds of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    pub user: usize,
+    /// Clients of one IPv4 address or one IPv6 network of 64 bits; administrators are not bound by it.
+    pub address: usize,
+    pub whole: usize,
+}
+
+/// Bounds of what clients hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageLimits {
+    pub opens: Bound,
+    pub pipes: Bound,
+    pub watches: Bound,
+    pub waits: Bound,
+    pub wait_bytes: Bound,
+    pub locks: Bound,
+}
+
+impl Default for UsageLimits {
+    fn default() -> UsageLimits {
+        let bound = |user, address, whole| Bound { user, address, whole };
+        UsageLimits {
+            opens: bound(16_384, 65_536, 1_000_000),
+            pipes: bound(64, 256, 2_048),
+            watches: bound(1_024, 4_096, 65_536),
+            waits: bound(4_096, 16_384, 65_536),
+            wait_bytes: bound(16 << 20, 32 << 20, 128 << 20),
+            locks: bound(65_536, 131_072, 1 << 20),
+        }
+    }
+}
+
+impl UsageLimits {
+    fn of(&self, kind: Kind) -> Bound {
+        match kind {
+            Kind::Opens => self.opens,
+            Kind::Pipes => self.pipes,
+            Kind::Watches => self.watches,
+            Kind::Waits => self.waits,
+            Kind::WaitBytes => self.wait_bytes,
+            Kind::Locks => self.locks,
+        }
+    }
+
+    /// For a process that may have so many descriptors: each open can take two, and sockets need some.
+    #[must_use]
+    pub fn with_descriptors(mut self, descriptors: usize) -> UsageLimits {
+        let whole = (descriptors / 4).max(64);
+        self.opens.whole = self.opens.whole.min(whole);
+        self.opens.address = self.opens.address.min(whole / 2);
+        self.opens.user = self.opens.user.min(whole / 2);
+        self
+    }
+}
+
+#[derive(Debug, Default)]
+struct Account([AtomicUsize; KINDS]);
+
+/// Who holds how much.
+#[derive(Debug)]
+pub struct Usage {
+    limits: UsageLimits,
+    whole: Arc<Account>,
+    users: Mutex<HashMap<Sid, Weak<Account>>>,
+    addresses: Mutex<HashMap<IpAddr, Weak<Account>>>,
+    refusals: AtomicUsize,
+}
+
+/// The bound that does not allow more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused;
+
+/// Something held; released when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    usage: Arc<Usage>,
+    /// With its bound: the user, the address where there is one, the whole.
+    accounts: [Option<(Arc<Account>, usize)>; 3],
+    kind: Kind,
+    user_name: String,
+    amount: AtomicUsize,
+}
+
+impl Usage {
+    pub fn new(limits: UsageLimits) -> Arc<Usage> {
+        Arc::new(Usage {
+            limits,
+            whole: Arc::default(),
+            users: Mutex::default(),
+            addresses: Mutex::default(),
+            refusals: AtomicUsize::new(0),
+        })
+    }
+
+    /// Nothing yet, for `who` at `address`; to be added to.
+    pub fn account(self: &Arc<Usage>, kind: Kind, who: &Token, address: Option<IpAddr>) -> Charge {
+        let bound = self.limits.of(kind);
+        let administrator = who.is_administrator();
+        let whole = if administrator { bound.whole } else { bound.whole - bound.whole / RESERVED_PART };
+        let address = address.filter(|_| !administrator).map(|a| (find(&self.addresses, network(a)), bound.address));
+        Charge {
+            usage: self.clone(),
+            accounts: [
+                Some((find(&self.users, who.user.clone()), bound.user)),
+                address,
+                Some((self.whole.clone(), whole)),
+            ],
+            kind,
+            user_name: who.user_name.clone(),
+            amount: AtomicUsize::new(0),
+        }
+    }
+
+    /// Charges `amount`.
+    ///
+    /// # Errors
+    /// [`Refused`] when a bound would be passed; it is logged.
+    pub fn charge(
+        self: &Arc<Usage>,
+        kind: Kind,
+        who: &Token,
+        address: Option<IpAddr>,
+        amount: usize,
+    ) -> Result<Charge, Refused> {
+        let charge = self.account(kind, who, address);
+        charge.add(amount)?;
+        Ok(charge)
+    }
+
+    /// How much everybody holds.
+    pub fn total(&self, kind: Kind) -> usize {
+        self.whole.0[kind as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// The network that one client can be expected to have for itself.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
+        },
+        v4 => v4,
+    }
+}
+
+fn find<K: Eq + Hash>(accounts: &Mutex<HashMap<K, Weak<Account>>>, key: K) -> Arc<Account> {
+    let mut accounts = accounts.lock();
+    if let Some(account) = accounts.get(&key).and_then(Weak::upgrade) {
+        return account;
+    }
+    if accounts.len() == accounts.capacity() {
+        accounts.retain(|_, account| account.strong_count() > 0);
+    }
+    let account = Arc::default();
+    accounts.insert(key, Arc::downgrade(&account));
+    account
+}
+
+impl Charge {
+    /// # Errors
+    /// [`Refused`] when a bound would be passed; nothing is added then.
+    pub fn add(&self, amount: usize) -> Result<(), Refused> {
+        let k = self.kind as usize;
+        for (i, (account, bound)) in self.accounts.iter().flatten().enumerate() {
+            let before = account.0[k].fetch_add(amount, Ordering::Relaxed);
+            if before.saturating_add(amount) > *bound {
+                for (account, _) in self.accounts.iter().flatten().take(i + 1) {
+                    account.0[k].fetch_sub(amount, Ordering::Relaxed);
+                }
+                self.log(*bound);
+                return Err(Refused);
+            }
+        }
+        self.amount.fetch_add(amount, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Adds what is held already, whatever the bounds say.
+    pub fn force(&self, amount: usize) {
+        for (account, _) in self.accounts.iter().flatten() {
+            account.0[self.kind as usize].fetch_add(amount, Ordering::Relaxed);
+        }
+        self.amount.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Gives `amount` of it back.
+    pub fn release(&self, amount: usize) {
+        let held = self.amount.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |a| Some(a.saturating_sub(amount)));
+        let amount = amount.min(held.unwrap_or(0));
+        for (account, _) in self.accounts.iter().flatten() {
+            account.0[self.kind as usize].fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// The first refusals, and then ever fewer: a client can cause any number.
+    fn log(&self, bound: usize) {
+        let count = self.usage.refusals.fetch_add(1, Ordering::Relaxed) + 1;
+        if count < 4 || count.is_power_of_two() {
+            tracing::warn!(user = %self.user_name, kind = ?self.kind, bound, refusals = count, "a usage bound is reached");
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.release(usize::MAX);
+    }
+}
+
+/// What one SMB open holds.
+#[derive(Debug, Default)]
+pub struct OpenUsage {
+    pub open: Option<Charge>,
+    pub watch: std::sync::OnceLock<Charge>,
+    pub locks: std::sync::OnceLock<Charge>,
+}
+
+impl OpenUsage {
+    pub fn of(open: Charge) -> OpenUsage {
+        OpenUsage { open: Some(open), ..OpenUsage::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(n: u32) -> Token {
+        Token { user: Sid::new(5, &[21, n]), ..Token::anonymous() }
+    }
+
+    fn usage(user: usize, address: usize, whole: usize) -> Arc<Usage> {
+        Usage::new(UsageLimits { pipes: Bound { user, address, whole }, ..UsageLimits::default() })
+    }
+
+    fn at(n: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, n]))
+    }
+
+    #[test]
+    fn users_addresses_and_the_whole_are_bound() {
+        let usage = usage(3, 5, 32);
+        let held: Vec<_> = (0..3).map(|_| usage.charge(Kind::Pipes, &user(1), at(1), 1).unwrap()).collect();
+        assert_eq!(usage.charge(Kind::Pipes, &user(1), at(2), 1).err(), Some(Refused), "the user");
+        let more = usage.charge(Kind::Pipes, &user(2), at(1), 2).unwrap();
+        assert_eq!(usage.charge(Kind::Pipes, &user(3), at(1), 1).err(), Some(Refused), "the address");
+        let other = usage.charge(Kind::Pipes, &user(3), at(2), 3).unwrap();
+        assert_eq!(usage.total(Kind::Pipes), 8);
+        drop((held, more, other));
+        assert_eq!(usage.total(Kind::Pipes), 0);
+        assert!(usage.charge(Kind::Pipes, &user(1), at(1), 3).is_ok());
+    }
+
+    #[test]
+    fn administrators_have_a_part_that_nobody_else_gets() {
+        let usage = usage(1000, 1000, 32);
+        let charge = usage.charge(Kind::Pipes, &user(1), at(1), 30).unwrap();
+        assert_eq!(charge.add(1), Err(Refused));
+        let root = usage.charge(Kind::Pipes, &Token::system(), at(1), 2).unwrap();
+        assert_eq!(root.add(1), Err(Refused));
+    }
+
+    #[test]
+    fn an_amount_goes_up_and_down() {
+        let usage = usage(10, 10, 100);
+        let charge = usage.account(Kind::Pipes, &user(1), at(1));
+        charge.add(7).unwrap();
+        charge.release(5);
+        charge.add(8).unwrap();
+        assert_eq!(charge.add(1), Err(Refused));
+        charge.force(5);
+        assert_eq!(usage.total(Kind::Pipes), 15);
+        charge.release(100);
+        assert_eq!(usage.total(Kind::Pipes), 0);
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_network() {
+        let usage = usage(100, 2, 100);
+        let one = usage.charge(Kind::Pipes, &user(1), Some("2001:db8::1".parse().unwrap()), 1).unwrap();
+        let two = usage.charge(Kind::Pipes, &user(1), Some("2001:db8::2".parse().unwrap()), 1).unwrap();
+        assert!(usage.charge(Kind::Pipes, &user(1), Some("2001:db8::3".parse().unwrap()), 1).is_err());
+        assert!(usage.charge(Kind::Pipes, &user(1), Some("2001:db8:0:1::3".parse().unwrap()), 1).is_ok());
+        drop((one, two));
+    }
+
+    #[test]
+    fn descriptors_bound_the_opens() {
+        let limits = UsageLimits::default().with_descriptors(4096);
+        assert_eq!((limits.opens.whole, limits.opens.user), (1024, 512));
+    }
+}

@@ -1,0 +1,251 @@
+//! What one user can take of the server, and that others and administrators still have theirs.
+
+use std::time::{Duration, Instant};
+
+use arden_smb::{conn::Verdict, time::Time, usage::Bound};
+
+use super::client::*;
+
+/// Somebody who is no administrator.
+fn other(lab: &Lab) -> Client {
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(OTHER));
+    c.connect(SHARE);
+    c
+}
+
+/// A client that has asked for all the credits there are.
+fn rich(mut c: Client) -> Client {
+    for _ in 0..3 {
+        c.call(&echo().credits(8000)).ok();
+    }
+    assert!(c.credits > 7000, "{}", c.credits);
+    c
+}
+
+fn bound(user: usize, address: usize, whole: usize) -> Bound {
+    Bound { user, address, whole }
+}
+
+/// What the connection does with a request itself, how long that takes, and the buffer of its answer.
+fn handle(c: &mut Client, req: &Req) -> (bool, Duration, Vec<u8>) {
+    let (_, mut message) = c.encode(req, false);
+    let mut out = Vec::new();
+    let connection = c.connection.as_mut().unwrap();
+    let began = Instant::now();
+    let verdict = connection.handle_message(&mut message, Time::read(), &mut out);
+    let took = began.elapsed();
+    let moved = match verdict {
+        Verdict::Job(job) => {
+            job.run();
+            true
+        }
+        _ => false,
+    };
+    c.pump();
+    (moved, took, out)
+}
+
+/// 64 reads of 8 MiB in one message ask for 512 MiB, where the transport's length has 24 bits.
+#[test]
+fn the_answers_to_a_compound_fit_one_frame() {
+    let lab = Lab::new();
+    let mut c = rich(lab.client());
+    let f = c.open(want("large"));
+    assert_eq!(c.set(f.id, file_class::END_OF_FILE, &(8u64 << 20).to_le_bytes()), NtStatus::SUCCESS);
+    let reads: Vec<_> = (0..50).map(|_| read(f.id, 0, 8 << 20)).collect();
+    let replies = c.compound(&reads);
+    assert_eq!(replies[0].read_data().len(), 8 << 20);
+    assert!(replies[1..].iter().all(|r| r.status() == NtStatus::INSUFFICIENT_RESOURCES));
+    assert!(replies.iter().map(|r| r.message.len()).sum::<usize>() < 1 << 24);
+    // Smaller ones: as many as fit, and what asks for less than is left still has it.
+    let mut reads: Vec<_> = (0..20).map(|_| read(f.id, 0, 1 << 20)).collect();
+    reads.push(read(f.id, 0, 4096));
+    let replies = c.compound(&reads);
+    let good = replies.iter().filter(|r| r.status() == NtStatus::SUCCESS).count();
+    assert_eq!(good, 15 + 1, "{:?}", replies.iter().map(Reply::status).collect::<Vec<_>>());
+}
+
+/// A Go client sends as many in one message as it has credits.
+#[test]
+fn a_compound_of_what_credits_allow_is_served() {
+    let lab = Lab::new();
+    let mut c = rich(lab.client());
+    let f = c.open(want("file"));
+    c.write(f.id, 0, b"content");
+    for count in [126, 3000] {
+        let replies = c.compound(&(0..count).map(|_| read(f.id, 0, 7)).collect::<Vec<_>>());
+        assert_eq!(replies.len(), count);
+        assert!(replies.iter().all(|r| r.read_data() == b"content"));
+    }
+}
+
+/// What a read costs follows what there is, not what is asked for.
+#[test]
+fn the_largest_read_of_a_small_file_is_a_small_one() {
+    let lab = Lab::new();
+    let mut c = rich(lab.client());
+    let f = c.open(want("file"));
+    c.write(f.id, 0, &[7; 16 * 1024]);
+    let (moved, _, out) = handle(&mut c, &read(f.id, 0, 8 << 20));
+    assert!(!moved && out.len() > 16 * 1024 && out.capacity() < 128 * 1024, "{moved} {}", out.capacity());
+    assert_eq!(c.read(f.id, 16_000, 8 << 20), vec![7; 384]);
+    assert_eq!(c.try_read(f.id, 16 * 1024, 8 << 20), Err(NtStatus::END_OF_FILE));
+    // Locks behind the end still count.
+    let mut two = lab.client();
+    let g = two.open(want("file"));
+    two.call(&lock(g.id, 0, &[(1 << 20, 1, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)])).ok();
+    assert_eq!(c.try_read(f.id, 0, 8 << 20), Err(NtStatus::FILE_LOCK_CONFLICT));
+}
+
+#[test]
+fn a_user_has_so_many_opens_and_administrators_have_some_left() {
+    let lab = Lab::with(|s| s.limits.usage.opens = bound(20, 100, 32));
+    let mut c = other(&lab);
+    let held: Vec<_> = (0..20).map(|i| c.open(want(&format!("f{i}"))).id).collect();
+    assert_eq!(c.fails(want("more")), NtStatus::TOO_MANY_OPENED_FILES);
+    let mut again = other(&lab);
+    assert_eq!(again.fails(want("more")), NtStatus::TOO_MANY_OPENED_FILES, "another session of the same user");
+    let mut root = lab.client();
+    (0..12).for_each(|i| drop(root.open(want(&format!("r{i}")))));
+    c.close(held[0]);
+    assert_eq!(c.fails(want("more")), NtStatus::TOO_MANY_OPENED_FILES, "the last two are for administrators");
+    root.open(want("r"));
+    drop((c, root));
+    other(&lab).open(want("more"));
+}
+
+#[test]
+fn pipes_watches_and_locks_of_a_user_are_bound() {
+    let lab = Lab::with(|s| {
+        s.limits.usage.pipes = bound(3, 10, 100);
+        s.limits.usage.watches = bound(2, 10, 100);
+        s.limits.usage.locks = bound(10, 100, 100);
+    });
+    let mut c = other(&lab);
+    let dirs: Vec<_> = (0..3).map(|i| c.open(want(&format!("d{i}")).directory()).id).collect();
+    let first = c.send(&notify(dirs[0], 0, 1, 100));
+    c.interim(first);
+    let second = c.send(&notify(dirs[1], 0, 1, 100));
+    c.interim(second);
+    assert_eq!(c.status(&notify(dirs[2], 0, 1, 100)), NtStatus::INSUFFICIENT_RESOURCES);
+    c.close(dirs[0]);
+    let third = c.send(&notify(dirs[2], 0, 1, 100));
+    c.interim(third);
+
+    let f = c.open(want("file"));
+    let exclusive = lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY;
+    let ten: Vec<_> = (0..10).map(|i| (i, 1, exclusive)).collect();
+    c.call(&lock(f.id, 0, &ten)).ok();
+    let g = c.open(want("second"));
+    assert_eq!(c.status(&lock(g.id, 0, &[(0, 1, exclusive)])), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(c.status(&lock(f.id, 0, &[(0, 1, exclusive)])), NtStatus::INSUFFICIENT_RESOURCES);
+    c.call(&lock(f.id, 0, &[(0, 1, lock_flags::UNLOCK), (1, 1, lock_flags::UNLOCK)])).ok();
+    c.call(&lock(g.id, 0, &[(0, 1, exclusive)])).ok();
+    assert_eq!(c.status(&lock(g.id, 0, &[(0, 1, exclusive)])), NtStatus::LOCK_NOT_GRANTED);
+    c.call(&lock(g.id, 0, &[(1, 1, exclusive)])).ok();
+    c.close(f.id);
+    c.call(&lock(g.id, 0, &(2..10).map(|i| (i, 1, exclusive)).collect::<Vec<_>>())).ok();
+
+    c.connect("IPC$");
+    (0..3).for_each(|_| drop(c.open(want("srvsvc"))));
+    assert_eq!(c.fails(want("srvsvc")), NtStatus::INSUFFICIENT_RESOURCES);
+    drop(c);
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Pipes), 0);
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Locks), 0);
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Watches), 0);
+}
+
+/// A request that waits keeps its message: large ones would keep any amount of memory.
+#[test]
+fn waiting_requests_keep_so_many_bytes() {
+    let lab = Lab::with(|s| s.limits.usage.wait_bytes = bound(1 << 20, 1 << 21, 1 << 22));
+    let mut c = rich(other(&lab));
+    let d = c.open(want("d").directory()).id;
+    let mut large = notify(d, 0, 1, 100);
+    large.body.resize(400_000, 0);
+    let ids: Vec<_> = (0..2).map(|_| c.send(&large)).collect();
+    let ids: Vec<_> = ids.into_iter().map(|id| c.interim(id)).collect();
+    assert_eq!(c.status(&large), NtStatus::INSUFFICIENT_RESOURCES);
+    let small = c.send(&notify(d, 0, 1, 100));
+    c.interim(small);
+    c.cancel(ids[0]);
+    let again = c.send(&large);
+    c.interim(again);
+    drop(c);
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::WaitBytes), 0);
+}
+
+/// Each of these takes as long as its file, its input or its directory is large: none keeps a thread of the runtime.
+#[test]
+fn long_requests_leave_the_reactor() {
+    let lab = Lab::new();
+    for i in 0..6000 {
+        std::fs::write(lab.host(&format!("name-{i:05}")), b"").unwrap();
+    }
+    let mut c = rich(lab.client());
+    // Whether a name is there in another case is looked for among all names, once.
+    assert!(handle(&mut c, &want("file").req()).0, "a missing name in a large directory");
+    assert!(!handle(&mut c, &want("missing").existing().req()).0, "now they are known");
+    let root = c.open(want("").existing().directory()).id;
+    let f = c.open(want("file")).id;
+    c.write(f, 0, &[1; 100_000]);
+    let trims: Vec<u8> = (0..10_000u64).flat_map(|i| [(i * 8).to_le_bytes(), 1u64.to_le_bytes()].concat()).collect();
+    let trim = [&0u32.to_le_bytes()[..], &10_000u32.to_le_bytes(), &trims].concat();
+    assert!(handle(&mut c, &want("NABCDE~F").existing().req()).0, "a short name that nobody has");
+    let flags = lock_flags::SHARED | lock_flags::FAIL_IMMEDIATELY;
+    let many: Vec<_> = (0..3000).map(|_| (0, 10, flags)).collect();
+    let unlock: Vec<_> = (0..3000).map(|_| (0, 10, lock_flags::UNLOCK)).collect();
+    let deep = vec!["a"; 10_000].join("\\");
+    let hostile = format!("{}c", "*e".repeat(127));
+    let size = |n: u64| n.to_le_bytes();
+    let class = file_class::ID_BOTH_DIRECTORY;
+    for (name, req) in [
+        ("a pattern without a match", query_directory(root, class, 1, "nothing*", 4096)),
+        ("a hostile pattern", query_directory(root, class, 1, &hostile, 4096)),
+        ("zeros", ioctl(f, fsctl::SET_ZERO_DATA, &pair(0, 1 << 40), 0)),
+        ("trims", ioctl(f, fsctl::FILE_LEVEL_TRIM, &trim, 4)),
+        ("ranges", ioctl(f, fsctl::QUERY_ALLOCATED_RANGES, &pair(0, 1 << 40), 4096)),
+        ("growing", set_info(f, info_type::FILE, file_class::END_OF_FILE, 0, &size(1 << 40))),
+        ("shrinking", set_info(f, info_type::FILE, file_class::END_OF_FILE, 0, &size(0))),
+        ("locks", lock(f, 0, &many)),
+        ("unlocks", lock(f, 0, &unlock)),
+        ("a deep path", want(&deep).existing().req()),
+    ] {
+        let (moved, took, _) = handle(&mut c, &req);
+        assert!(moved, "{name} runs where it came in");
+        assert!(took < Duration::from_millis(50), "{name}: {took:?} before it leaves");
+    }
+    let units = "a".repeat(256);
+    assert_eq!(c.status(&query_directory(root, class, 1, &units, 4096)), NtStatus::OBJECT_NAME_INVALID);
+    assert_eq!(c.status(&query_directory(root, class, 1, &"*a".repeat(16_000), 4096)), NtStatus::OBJECT_NAME_INVALID);
+    // What is found is found, on either side.
+    let names = c.list_once(root, class, 1, "name-02999").unwrap();
+    assert_eq!(names, ["name-02999"]);
+    let mut all = c.list_once(root, class, 1, "name-02*9").unwrap();
+    while let Ok(more) = c.list_once(root, class, 0, "name-02*9") {
+        all.extend(more);
+    }
+    assert_eq!(all.len(), 100);
+}
+
+/// A compound may have thousands of requests: most of them run elsewhere.
+#[test]
+fn the_rest_of_a_long_compound_leaves_the_reactor() {
+    let lab = Lab::new();
+    let mut c = rich(lab.client());
+    let f = c.open(want("file"));
+    c.write(f.id, 0, &[3; 100_000]);
+    let mut message = Vec::new();
+    for i in 0..1000 {
+        message.extend_from_slice(&c.encode(&read(f.id, 0, 1000), i < 999).1);
+    }
+    let mut out = Vec::new();
+    let verdict = c.connection.as_mut().unwrap().handle_message(&mut message, Time::read(), &mut out);
+    let Verdict::Job(job) = verdict else { panic!("all of it ran where it came in") };
+    job.run();
+    c.pump();
+    assert_eq!(c.inbox.len(), 1000);
+    assert!(c.inbox.iter().all(|r| r.read_data().len() == 1000));
+}
