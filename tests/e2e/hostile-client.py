@@ -1,0 +1,123 @@
+"""A user who asks for the worst, or who measures how long an ECHO takes: ADDR PORT USER LOAD SECONDS"""
+import struct, sys, time, uuid
+
+from smbprotocol.change_notify import ChangeNotifyFlags, CompletionFilter, FileSystemWatcher
+from smbprotocol.connection import Connection
+from smbprotocol.exceptions import SMBResponseException
+from smbprotocol.file_info import FileInformationClass
+from smbprotocol.open import (
+    CreateDisposition, CreateOptions, ImpersonationLevel, Open, QueryDirectoryFlags, SMB2ReadRequest, SMB2SetInfoRequest)
+from smbprotocol.session import Session
+from smbprotocol.tree import TreeConnect
+
+ADDR, PORT, USER, LOAD, SECONDS = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], float(sys.argv[5])
+
+
+class Client:
+    def __init__(self, share="test"):
+        self.connection = Connection(uuid.uuid4(), ADDR, PORT, True)
+        self.connection.connect()
+        self.session = Session(self.connection, USER, "pw", require_encryption=False)
+        self.session.connect()
+        self.tree = TreeConnect(self.session, f"\\\\{ADDR}\\{share}")
+        self.tree.connect()
+        self.connection.echo(sid=self.session.session_id, credit_request=8192)
+
+    def open(self, path, options=0, disposition=CreateDisposition.FILE_OPEN_IF):
+        o = Open(self.tree, path)
+        o.create(ImpersonationLevel.Impersonation, 0x1F01FF, 0, 7, disposition, options)
+        return o
+
+    def send(self, *requests):
+        """Sends without waiting for answers."""
+        sid, tid = self.session.session_id, self.tree.tree_connect_id
+        if len(requests) == 1:
+            return [self.connection.send(requests[0], sid, tid)]
+        return self.connection.send_compound(list(requests), sid, tid, related=False)
+
+
+def read_of(o, length):
+    r = SMB2ReadRequest()
+    r["length"], r["offset"], r["file_id"] = length, 0, o.file_id
+    return r
+
+
+def size_of(o, size):
+    r = SMB2SetInfoRequest()
+    r["info_type"], r["file_info_class"], r["file_id"], r["buffer"] = 1, 20, o.file_id, struct.pack("<Q", size)
+    return r
+
+
+def until_refused(end, one):
+    """As many as it gets; then it keeps trying."""
+    held = []
+    while time.time() < end:
+        try:
+            held.append(one(len(held)))
+        except SMBResponseException as e:
+            if e.status not in (0xC000011F, 0xC000009A):
+                raise
+            time.sleep(0.01)
+    return f"{len(held)} held"
+
+
+def measure(end):
+    c, took = Client(), []
+    while time.time() < end:
+        began = time.perf_counter()
+        c.connection.echo(sid=c.session.session_id)
+        took.append(time.perf_counter() - began)
+        time.sleep(0.002)
+    took.sort()
+    print(f"p99 {took[len(took) * 99 // 100] * 1000:.2f}")
+
+
+def load(end):
+    c = Client("IPC$" if LOAD == "pipes" else "test")
+    print("begun", flush=True)
+    if LOAD == "none":
+        time.sleep(SECONDS)
+        return "nothing"
+    if LOAD == "opens":
+        return until_refused(end, lambda n: c.open("small"))
+    if LOAD == "pipes":
+        return until_refused(end, lambda n: c.open("srvsvc", disposition=CreateDisposition.FILE_OPEN))
+    if LOAD == "watches":
+        def watch(n):
+            w = FileSystemWatcher(c.open("names", CreateOptions.FILE_DIRECTORY_FILE))
+            w.start(CompletionFilter.FILE_NOTIFY_CHANGE_FILE_NAME, ChangeNotifyFlags.SMB2_WATCH_TREE, 8 << 20)
+            return w
+        return until_refused(end, watch)
+    done, large = 0, c.open("large")
+    names = c.open("names", CreateOptions.FILE_DIRECTORY_FILE)
+    while time.time() < end:
+        if LOAD == "compounds":
+            for r in c.send(*[read_of(large, 8 << 20) for _ in range(50)]):
+                try:
+                    c.connection.receive(r)
+                except SMBResponseException as e:
+                    assert e.status == 0xC000009A, f"{e.status:#x}"
+        elif LOAD == "patterns":
+            try:
+                names.query_directory("*a" * 127 + "c", FileInformationClass.FILE_NAMES_INFORMATION,
+                                      flags=QueryDirectoryFlags.SMB2_RESTART_SCANS)
+            except SMBResponseException as e:
+                assert e.status in (0xC000000F, 0x80000006), f"{e.status:#x}"
+        elif LOAD == "sizes":
+            for size in (1 << 40, 0, 64 << 20):
+                c.connection.receive(c.send(size_of(large, size))[0])
+        elif LOAD == "unread":
+            c.send(read_of(large, 8 << 20))
+        done += 1
+    return f"{done} times"
+
+
+end = time.time() + SECONDS
+if LOAD == "echo":
+    measure(end)
+else:
+    try:
+        print(load(end))
+    except Exception as e:
+        # Its session was ended.
+        print(f"ended: {e!r:.100}")

@@ -1,0 +1,28 @@
+# One user asks for the worst, in turn: another user's ECHO stays quick, the daemon small, and an administrator can end it.
+source "$(dirname "$0")/../lib.sh"
+[[ $SERVER == arden ]] || skip "the bounds are Arden's"
+start
+arden user add mallory --password pw >/dev/null
+head -c 16384 /dev/urandom >"$DIR/small"
+truncate -s 64M "$DIR/large"
+mkdir "$DIR/names"; (cd "$DIR/names" && printf "$(printf 'a%.0s' {1..200})%05d\n" {1..3000} | xargs touch)
+chmod -R a+rwX "$DIR"
+hostile() { python_client "$ROOT/tests/e2e/hostile-client.py" "$ADDR" "$PORT" "$@"; }
+peak_mib() { sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$server_pid/status" | awk '{print int($1 / 1024)}'; }
+
+for load in none opens watches pipes compounds patterns sizes unread; do
+  hostile mallory "$load" 6 >"$WORK/load.out" 2>&1 & load_pid=$!
+  until_true 15 grep -q begun "$WORK/load.out" || { cat "$WORK/load.out"; fail "$load: the load does not begin"; }
+  p99=$(hostile tester echo 4 | sed -n 's/^p99 //p')
+  [[ -n $p99 ]] || fail "$load: nobody else is answered"
+  # While it goes on, the administrator sees its session and ends it.
+  id=$(arden session list --json | python3 -c 'import json, sys
+print(*[s["id"] for s in json.load(sys.stdin) if "mallory" in json.dumps(s)])')
+  [[ -n $id ]] || fail "$load: no session of mallory"
+  for one in $id; do arden session close "$one" >/dev/null || true; done
+  wait "$load_pid" || true
+  echo "$load: ECHO p99 $p99 ms, peak $(peak_mib) MiB; $(tail -n 1 "$WORK/load.out")"
+  (($(printf '%.0f' "$p99") < 50)) || fail "$load: another user's ECHO takes $p99 ms"
+  (($(peak_mib) < 256)) || fail "$load: the daemon took $(peak_mib) MiB"
+done
+expect 0 "a logon after all that" client -c 'get small /dev/null'
