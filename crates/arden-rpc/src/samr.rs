@@ -1,12 +1,16 @@
 //! The Security Account Manager, [MS-SAMR] 3.1.5: the accounts, read-only.
-//! Refuses every change: users are the administration's. For administrators alone unless the server says
-//! otherwise, as Windows has had it since 2016.
+//! Refuses every change: users are the administration's.
+//!
+//! Administrators read everything. Other users translate between names and RIDs, which lsarpc does for them too, and read
+//! their own account; lists of accounts, members of groups and the accounts of others are refused unless the server says
+//! otherwise. Windows has refused them even the connection since 2016, but clients look names up here. Anonymous callers
+//! are refused.
 
 use crate::{
     PipeContext,
     call::{Answer, Fault, Interface, finish, null_and, status},
     handles::{Handles, NULL_HANDLE, Object},
-    lsarpc::{opened, query_security},
+    lsarpc::{self, opened, query_security},
 };
 use arden_auth::UserDb;
 use arden_wire::{
@@ -46,6 +50,9 @@ fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -
     let object = handles.get(&handle).cloned().ok_or(Fault::CONTEXT_MISMATCH)?;
     let users = context.view.users();
     let db = &*users;
+    if !reads_all(context) && !is_for_users(context, db, &object, opnum, stub)? {
+        return Err(Fault::ACCESS_DENIED);
+    }
     match (object, opnum) {
         (Object::SamServer, 3) => query_security(r, 0x000F_003F, 0x0002_0031),
         (Object::SamDomain(_), 3) => query_security(r, 0x000F_07FF, 0x0002_0385),
@@ -59,7 +66,7 @@ fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -
         (Object::SamDomain(sid), 16) => groups::alias_membership(db, &sid, r),
         (Object::SamDomain(sid), 17) => domain::lookup_names(db, &sid, r),
         (Object::SamDomain(sid), 18) => domain::lookup_rids(db, &sid, r),
-        (Object::SamDomain(sid), 19 | 27 | 34) => open_account(db, handles, &sid, r, opnum),
+        (Object::SamDomain(sid), 19 | 27 | 34) => open_account(context, db, handles, &sid, r, opnum),
         (Object::SamDomain(sid), 40 | 48 | 51) => domain::display_information(db, &sid, r),
         (Object::SamDomain(sid), 65) => rid_to_sid(&sid, r),
         (Object::SamGroup(rid), 20) => groups::query_group(db, rid, r),
@@ -77,10 +84,36 @@ fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -
 const KNOWN: [u16; 27] =
     [3, 5, 6, 7, 8, 11, 13, 15, 16, 17, 18, 19, 20, 25, 27, 28, 33, 34, 36, 39, 40, 44, 46, 47, 48, 51, 65];
 
+fn reads_all(context: &PipeContext) -> bool {
+    let caller = &context.caller;
+    caller.is_administrator() || context.view.accounts_readable_by_users() && !caller.is_anonymous()
+}
+
+/// Whether users who do not read everything may make this call. Whom SamrOpenUser may open is for `open_account`.
+fn is_for_users(
+    context: &PipeContext,
+    db: &dyn UserDb,
+    object: &Object,
+    opnum: u16,
+    stub: &[u8],
+) -> Result<bool, Fault> {
+    let caller = &context.caller;
+    let r = &mut NdrReader::new(stub);
+    r.handle()?;
+    Ok(match (object, opnum) {
+        (Object::SamServer, 3 | 5..=7) => true,
+        (Object::SamDomain(_), 3 | 17..=19 | 27 | 34 | 65) => true,
+        // All classes but those that count the accounts.
+        (Object::SamDomain(_), 8 | 46) => !matches!(r.u16()?, 2 | 11),
+        (Object::SamDomain(_), 16) => lsarpc::lookup::read_sids(r)?.iter().all(|sid| caller.has_sid(sid)),
+        (Object::SamUser(rid), 3 | 36 | 39 | 44 | 47) => caller.user == db.machine_sid().with_rid(*rid),
+        _ => false,
+    })
+}
+
 /// SamrConnect and its later forms, 3.1.5.1.
 fn connect(context: &PipeContext, handles: &mut Handles, opnum: u16) -> Answer {
-    let caller = &context.caller;
-    let allowed = caller.is_administrator() || context.view.accounts_readable_by_users() && !caller.is_anonymous();
+    let allowed = !context.caller.is_anonymous();
     let (handle, status) =
         if allowed { opened(handles.open(Object::SamServer)) } else { (NULL_HANDLE, NtStatus::ACCESS_DENIED) };
     let mut w = NdrWriter::new();
@@ -168,11 +201,20 @@ fn open_domain(db: &dyn UserDb, handles: &mut Handles, r: &mut NdrReader<'_>) ->
 }
 
 /// SamrOpenGroup, SamrOpenAlias and SamrOpenUser, 3.1.5.1.7 to 3.1.5.1.9.
-fn open_account(db: &dyn UserDb, handles: &mut Handles, domain: &Sid, r: &mut NdrReader<'_>, opnum: u16) -> Answer {
+fn open_account(
+    context: &PipeContext,
+    db: &dyn UserDb,
+    handles: &mut Handles,
+    domain: &Sid,
+    r: &mut NdrReader<'_>,
+    opnum: u16,
+) -> Answer {
     let _access = r.u32()?;
     let rid = r.u32()?;
     let own = *domain == db.machine_sid();
+    let may = reads_all(context) || opnum == 34 && context.caller.user == domain.with_rid(rid);
     let found = match opnum {
+        _ if !may => Err(NtStatus::ACCESS_DENIED),
         19 if own && rid == well_known::RID_USERS => Ok(Object::SamGroup(rid)),
         19 => Err(status::NO_SUCH_GROUP),
         27 => {

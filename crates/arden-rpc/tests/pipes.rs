@@ -273,6 +273,45 @@ fn users_see_less_than_administrators() {
 }
 
 #[test]
+fn ordinary_users_translate_names_and_see_no_lists() {
+    let mut pipe = open_pipe("samr", common::context("alice")).unwrap();
+    pipe.transceive(&bind(vec![context(0, SAMR, &[NDR32])]), 4280).unwrap();
+    let mut call = |opnum, w: NdrWriter| {
+        let call = Request { context: 0, opnum, stub: &w.finish() }.encode(BOTH, 9);
+        pipe.transceive(&call, 4280).unwrap().data
+    };
+    // SamrConnect2, then SamrOpenDomain.
+    let answer = call(57, NdrWriter::new());
+    let server: [u8; 20] = answer[RESPONSE_HEADER_BYTES..][..20].try_into().unwrap();
+    let mut w = NdrWriter::new();
+    w.handle(&server);
+    w.u32(0x0200_0000);
+    w.sid(&common::machine());
+    let answer = call(7, w);
+    let domain: [u8; 20] = answer[RESPONSE_HEADER_BYTES..][..20].try_into().unwrap();
+    assert_ne!(domain, [0; 20]);
+    let asking = |names: &[&str]| {
+        let mut w = NdrWriter::new();
+        w.handle(&domain);
+        let count = names.len() as u32;
+        [count, 1000, 0, count].iter().for_each(|v| w.u32(*v));
+        names.iter().for_each(|n| w.unicode_head(n));
+        names.iter().for_each(|n| w.unicode_body(n));
+        w
+    };
+    let answer = call(17, asking(&["root", "nobody"]));
+    let mut r = NdrReader::new(&answer[RESPONSE_HEADER_BYTES..]);
+    assert_eq!((r.u32(), r.pointer(), r.u32(), r.u32(), r.u32()), (Ok(2), Ok(true), Ok(2), Ok(1001), Ok(0)));
+    // Users, groups, aliases, display information.
+    for opnum in [11, 13, 15, 40, 48, 51] {
+        let mut w = NdrWriter::new();
+        w.handle(&domain);
+        [0, 0, 0xFFFF, 0xFFFF].iter().for_each(|v| w.u32(*v));
+        assert_eq!(fault_of(&call(opnum, w)), 5, "{opnum}");
+    }
+}
+
+#[test]
 fn hostile_stubs_never_panic() {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut random = move || {
@@ -284,7 +323,8 @@ fn hostile_stubs_never_panic() {
     for (name, interface, opnums) in
         [("srvsvc", SRVSVC, 48), ("wkssvc", WKSSVC, 24), ("lsarpc", LSARPC, 132), ("samr", SAMR, 70)]
     {
-        let mut pipe = open_pipe(name, common::context("root")).unwrap();
+        let user = if random() % 2 == 0 { "root" } else { "alice" };
+        let mut pipe = open_pipe(name, common::context(user)).unwrap();
         pipe.transceive(&bind(vec![context(0, interface, &[NDR32])]), 4280).unwrap();
         for _ in 0..4000 {
             let length = random() as usize % 120;

@@ -271,5 +271,43 @@ assert s.RidToSid(d, 1000) == security.dom_sid(str(MACHINE) + "-1000")
 s.GetDomPwInfo(None)
 s.GetUserPwInfo(u)
 s.Close(u)
-fails(0xC0000022, bind(samr.samr, SAM_USER).Connect2, "", 0x02000000)
+
+# An ordinary user translates names, and reads the own account; there are no lists, members or others' accounts.
+DENIED = 0xC0000022
+s = bind(samr.samr, SAM_USER)
+s.Connect5("\\\\ARDEN", 0x02000000, 1, info)
+s.Connect4("\\\\ARDEN", 2, 0x02000000)
+h = s.Connect2("\\\\ARDEN", 0x02000000)
+resume, doms, n = s.EnumDomains(h, 0, 1000)
+assert [d.name.string for d in doms.entries] == ["ARDEN", "Builtin"]
+assert s.LookupDomain(h, strings(["arden"])[0]) == MACHINE
+d = s.OpenDomain(h, 0x02000000, MACHINE)
+b = s.OpenDomain(h, 0x02000000, security.dom_sid("S-1-5-32"))
+rids, types = s.LookupNames(d, strings(["ROOT", "None", "staff", "nobody"]))
+assert (list(rids.ids), list(types.ids)) == ([1001, 513, 2000, 0], [1, 2, 4, 8])
+assert list(s.LookupNames(b, strings(["administrators"]))[0].ids) == [544]
+fails(0xC0000073, s.LookupNames, b, strings(["root"]))
+names, types = s.LookupRids(d, [1000, 513, 2000, 7])
+assert [n.string for n in names.names] == ["alice", "None", "Staff", ""]
+assert s.RidToSid(d, 1000) == security.dom_sid(str(MACHINE) + "-1000")
+own = s.OpenUser(d, 0x02000000, 1000)
+assert s.QueryUserInfo(own, 21).account_name.string == "alice"
+assert [g.rid for g in s.GetGroupsForUser(own).rids] == [513]
+assert s.GetAliasMembership(b, sid_array([str(MACHINE) + "-1000"])).count == 0
+assert s.QueryDomainInfo(d, 5).domain_name.string == "ARDEN"
+s.GetDomPwInfo(None)
+s.GetUserPwInfo(own)
+for refused in (
+    (s.OpenUser, d, 0x02000000, 1001),
+    (s.OpenGroup, d, 0x02000000, 513),
+    (s.OpenAlias, b, 0x02000000, 544),
+    (s.EnumDomainUsers, d, 0, 0, 0xFFFF),
+    (s.EnumDomainGroups, d, 0, 0xFFFF),
+    (s.EnumDomainAliases, d, 0, 0xFFFF),
+    (s.QueryDisplayInfo, d, 1, 0, 100, 0xFFFF),
+    (s.QueryDomainInfo, d, 2),
+    (s.QueryDomainInfo2, d, 11),
+    (s.GetAliasMembership, b, sid_array([str(MACHINE) + "-1001"])),
+):
+    fails(DENIED, *refused)
 print("ok")

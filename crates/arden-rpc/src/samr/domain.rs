@@ -12,6 +12,9 @@ use arden_wire::{
     ndr::{NdrReader, NdrWriter},
 };
 
+/// The group that all users are in.
+const ALL_USERS: &str = "None";
+
 /// An account of a domain.
 struct Account {
     rid: u32,
@@ -36,7 +39,7 @@ fn accounts(db: &dyn UserDb, domain: &Sid) -> Vec<Account> {
         }));
         out.push(Account {
             rid: well_known::RID_USERS,
-            name: "None".to_string(),
+            name: ALL_USERS.to_string(),
             comment: "Ordinary users".to_string(),
             full_name: String::new(),
             name_use: NameUse::Group,
@@ -54,6 +57,32 @@ fn accounts(db: &dyn UserDb, domain: &Sid) -> Vec<Account> {
         })
     }));
     out
+}
+
+/// The account of this name, without a search through all of them: one call asks for up to 1000.
+fn by_name(db: &dyn UserDb, domain: &Sid, name: &str) -> Option<(u32, NameUse)> {
+    if *domain == db.machine_sid() {
+        if let Some(user) = db.user(name) {
+            return Some((user.rid, NameUse::User));
+        }
+        if same_name(name, ALL_USERS) {
+            return Some((well_known::RID_USERS, NameUse::Group));
+        }
+    }
+    db.groups_named(name).iter().find_map(|g| g.sid.rid_in(domain)).map(|rid| (rid, NameUse::Alias))
+}
+
+/// The account with this RID.
+fn by_rid(db: &dyn UserDb, domain: &Sid, rid: u32) -> Option<(String, NameUse)> {
+    if *domain == db.machine_sid() {
+        if let Some(user) = db.user_by_rid(rid) {
+            return Some((user.name, NameUse::User));
+        }
+        if rid == well_known::RID_USERS {
+            return Some((ALL_USERS.to_string(), NameUse::Group));
+        }
+    }
+    db.group(&domain.with_rid(rid)).map(|g| (g.name, NameUse::Alias))
 }
 
 /// SamrEnumerateGroupsInDomain (11), UsersInDomain (13) and AliasesInDomain (15), 3.1.5.2.
@@ -100,11 +129,10 @@ pub(super) fn lookup_names(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>)
     let heads = (0..count).map(|_| r.unicode_head()).collect::<Result<Vec<_>, _>>()?;
     let names = heads.into_iter().map(|has| if has { r.wide() } else { Ok(String::new()) });
     let names = names.collect::<Result<Vec<_>, _>>()?;
-    let accounts = accounts(db, domain);
-    let found: Vec<Option<&Account>> = names.iter().map(|n| accounts.iter().find(|a| same_name(&a.name, n))).collect();
+    let found: Vec<Option<(u32, NameUse)>> = names.iter().map(|n| by_name(db, domain, n)).collect();
     let mapped = found.iter().flatten().count();
-    let rids: Vec<u32> = found.iter().map(|f| f.map_or(0, |a| a.rid)).collect();
-    let uses: Vec<u32> = found.iter().map(|f| f.map_or(NameUse::Unknown, |a| a.name_use) as u32).collect();
+    let rids: Vec<u32> = found.iter().map(|f| f.map_or(0, |(rid, _)| rid)).collect();
+    let uses: Vec<u32> = found.iter().map(|f| f.map_or(NameUse::Unknown, |(_, name_use)| name_use) as u32).collect();
     let mut w = NdrWriter::new();
     put_ids(&mut w, &rids);
     put_ids(&mut w, &uses);
@@ -116,11 +144,10 @@ pub(super) fn lookup_rids(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) 
     let count = r.u32()?;
     varying_count(r, count)?;
     let rids = (0..count).map(|_| r.u32()).collect::<Result<Vec<_>, _>>()?;
-    let accounts = accounts(db, domain);
-    let found: Vec<Option<&Account>> = rids.iter().map(|rid| accounts.iter().find(|a| a.rid == *rid)).collect();
+    let found: Vec<Option<(String, NameUse)>> = rids.iter().map(|rid| by_rid(db, domain, *rid)).collect();
     let mapped = found.iter().flatten().count();
-    let uses: Vec<u32> = found.iter().map(|f| f.map_or(NameUse::Unknown, |a| a.name_use) as u32).collect();
-    let names: Vec<&str> = found.iter().map(|f| f.map_or("", |a| a.name.as_str())).collect();
+    let uses: Vec<u32> = found.iter().map(|f| f.as_ref().map_or(NameUse::Unknown, |(_, u)| *u) as u32).collect();
+    let names: Vec<&str> = found.iter().map(|f| f.as_ref().map_or("", |(name, _)| name.as_str())).collect();
     let mut w = NdrWriter::new();
     w.u32(names.len() as u32);
     w.pointer(!names.is_empty());
