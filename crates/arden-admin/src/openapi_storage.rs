@@ -177,7 +177,7 @@ fn space_schemas() -> Vec<(&'static str, Value)> {
             ]),
         ),
         ("SpaceChange", object(&[("size_bytes", count(), "Not less than now")])),
-        ("NewExport", object(&[("nbd", text(), "unix:PATH or ADDR:PORT")])),
+        ("NewExport", object(&[("nbd", text(), "unix:PATH, or ADDR:PORT of a loopback address")])),
         ("Column", column),
         ("GroupMap", object(&[("group", count(), "Number"), ("columns", list(reference("Column")), "In order")])),
     ]

@@ -3,13 +3,17 @@
 //! each connection; requests run on the pool's thread, many at once. Blocks of 4096 bytes are
 //! announced; clients that ask for less all the same get it, at the price of a read. Refuses
 //! TLS and structured replies.
+//!
+//! The protocol has no authentication: whoever connects reads and writes the whole space. So TCP
+//! is for loopback addresses only, and a Unix socket is its owner's alone.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +29,10 @@ use crate::error::{SpaceError, SpaceResult};
 use crate::host::Caller;
 use crate::space::Space;
 
+/// Connections of one export; more are refused.
+const CONNECTIONS_MAX: usize = 64;
+/// A client that says nothing for so long before its first request is hung up on.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests of one connection that may run at once.
 const IN_FLIGHT_MAX: usize = 128;
 /// The largest request.
@@ -51,12 +59,14 @@ impl Listener {
         match place.strip_prefix("unix:") {
             Some(path) => {
                 let path = PathBuf::from(path);
-                if path.exists() && UnixStream::connect(&path).is_err() {
+                // Left behind by a daemon that was killed; never a file that is something else.
+                let is_socket = path.symlink_metadata().is_ok_and(|m| m.file_type().is_socket());
+                if is_socket && UnixStream::connect(&path).is_err() {
                     std::fs::remove_file(&path)?;
                 }
-                Ok(Listener::Unix(UnixListener::bind(&path)?, path))
+                Ok(Listener::Unix(bind_private(&path)?, path))
             }
-            None => Ok(Listener::Tcp(TcpListener::bind(place)?)),
+            None => Ok(Listener::Tcp(TcpListener::bind(&loopback(place)?[..])?)),
         }
     }
 
@@ -74,6 +84,32 @@ impl Listener {
             }
         }
     }
+}
+
+/// The addresses of `ADDR:PORT`.
+///
+/// # Errors
+/// PermissionDenied when one of them is not a loopback address.
+fn loopback(place: &str) -> io::Result<Vec<SocketAddr>> {
+    let addresses: Vec<SocketAddr> = place.to_socket_addrs()?.collect();
+    if addresses.iter().any(|a| !a.ip().to_canonical().is_loopback()) {
+        let reason = "NBD has no authentication: TCP is for loopback addresses only";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
+    Ok(addresses)
+}
+
+/// A listening socket that only its owner may connect to, from the moment when it is there.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    use rustix::fs::Mode;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // unix(7): the file that bind makes has the mode of the socket, less the umask.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    listen(&socket, 128)?;
+    Ok(UnixListener::from(socket))
 }
 
 trait Stream: Read + Write + Send {}
@@ -148,6 +184,8 @@ impl Drop for Export {
 }
 
 fn accept_all(listener: &Listener, connections: &Arc<Connections>, caller: &Caller, space: &str) {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    let mut full = false;
     for id in 0.. {
         let accepted = listener.accept();
         if connections.stopped.load(Ordering::SeqCst) {
@@ -158,13 +196,26 @@ fn accept_all(listener: &Listener, connections: &Arc<Connections>, caller: &Call
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
+        if connections.open.lock().len() >= CONNECTIONS_MAX {
+            if !std::mem::replace(&mut full, true) {
+                tracing::warn!(space, limit = CONNECTIONS_MAX, "connections of an NBD export: more are refused");
+            }
+            continue;
+        }
+        full = false;
+        let _ = set_socket_timeout(&fd, Timeout::Recv, Some(HANDSHAKE_TIMEOUT));
         connections.open.lock().insert(id, fd);
         if connections.stopped.load(Ordering::SeqCst) {
             break;
         }
         let (caller, space, all) = (caller.clone(), space.to_string(), connections.clone());
         let run = move || {
-            connection(r, w, caller, space);
+            let begun = || {
+                if let Some(fd) = all.open.lock().get(&id) {
+                    let _ = set_socket_timeout(fd, Timeout::Recv, None);
+                }
+            };
+            connection(r, w, caller, space, begun);
             all.open.lock().remove(&id);
         };
         if std::thread::Builder::new().name("arden-nbd".into()).spawn(run).is_err() {
@@ -176,11 +227,19 @@ fn accept_all(listener: &Listener, connections: &Arc<Connections>, caller: &Call
     }
 }
 
-fn connection<S: Read, W: Write + Send + 'static>(mut r: S, mut w: W, caller: Caller, space: String) {
+/// Serves one client; calls `begun` after its handshake.
+fn connection<S: Read, W: Write + Send + 'static>(
+    mut r: S,
+    mut w: W,
+    caller: Caller,
+    space: String,
+    begun: impl FnOnce(),
+) {
     let name = space.clone();
     let size = caller.call(move |pool| async move { Ok(pool.space_named(&name)?.size_bytes()) });
     let Ok(size) = size else { return };
     if let Ok(true) = handshake(&mut r, &mut w, &space, size) {
+        begun();
         let _ = transmission(r, w, &caller, &space);
     }
 }
@@ -432,4 +491,36 @@ async fn zero_any(s: &Space, offset: u64, len: u64, all: bool, keep: bool) -> Sp
         write_any(s, from, Buf::zeroed((to - from) as usize).share(), false).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_is_for_loopback_addresses() {
+        for good in ["127.0.0.1:0", "127.9.9.9:10809", "[::1]:10809", "[::ffff:127.0.0.1]:1"] {
+            assert!(loopback(good).is_ok(), "{good}");
+        }
+        for bad in ["0.0.0.0:10809", "192.0.2.1:10809", "[::]:10809", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
+            assert_eq!(loopback(bad).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_is_its_owners_and_takes_no_files_place() {
+        let dir = std::env::temp_dir().join(format!("arden-nbd-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (socket, file) = (dir.join("s"), dir.join("precious"));
+        let place = |path: &Path| format!("unix:{}", path.display());
+        let listener = Listener::bind(&place(&socket)).unwrap();
+        assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(Listener::bind(&place(&socket)).is_err(), "it is in use");
+        drop(listener);
+        assert!(Listener::bind(&place(&socket)).is_ok(), "in the place of a dead one");
+        std::fs::write(&file, b"data").unwrap();
+        assert!(Listener::bind(&place(&file)).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"data");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -237,14 +237,16 @@ pub enum SpaceVerb {
         #[command(flatten)]
         which: Which,
     },
-    /// Serve a space as an NBD disk, after restarts of the daemon too
+    /// Serve a space as an NBD disk, after restarts of the daemon too. NBD has no authentication: whoever connects reads
+    /// and writes all of it. A Unix socket is for the daemon's user alone; a TCP port, which has to be of a loopback
+    /// address, is open to every user of this machine
     #[command(
         after_help = "Example:\n  arden space export vm --nbd unix:/run/vm.sock\n  arden space export vm --nbd 127.0.0.1:10809"
     )]
     Export {
         #[command(flatten)]
         which: Which,
-        /// unix:PATH or ADDR:PORT
+        /// unix:PATH, or ADDR:PORT of a loopback address
         #[arg(long)]
         nbd: String,
     },

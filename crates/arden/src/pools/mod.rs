@@ -342,7 +342,13 @@ fn hosted(host: PoolHost) -> Arc<OpenPool> {
 
 fn start_export(pool: &OpenPool, space: &str, place: &str) -> Result<()> {
     let export = nbd::Export::start(place, pool.caller.clone(), space).map_err(|e| {
-        AdminError::invalid(format!("{place}: {e}"), "name unix:PATH or ADDR:PORT that nobody listens on")
+        let hint = match e.kind() {
+            std::io::ErrorKind::PermissionDenied if !place.starts_with("unix:") => {
+                "use unix:PATH or 127.0.0.1:PORT; from other machines through a tunnel: ssh -L 10809:127.0.0.1:10809 HOST"
+            }
+            _ => "name unix:PATH or ADDR:PORT that nobody listens on",
+        };
+        AdminError::invalid(format!("{place}: {e}"), hint)
     })?;
     pool.exports.lock().insert(space.to_string(), export);
     Ok(())
