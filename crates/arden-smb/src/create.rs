@@ -82,7 +82,8 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             if name.starts_with('\\') {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
-            NtPath::parse(&name)?
+            // The root stands for it: quotas are asked of any file of the volume.
+            if crate::quota::is_quota_index(&fs, &name) { NtPath::default() } else { NtPath::parse(&name)? }
         }
     };
     // [MS-SMB2] 3.3.5.9.4.

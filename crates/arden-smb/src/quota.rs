@@ -6,7 +6,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::privilege;
 use arden_store::{
-    fs::Operation,
+    fs::{Fs, Operation},
     quota::{NONE, Quota, QuotaControl, QuotaStore},
     table::Open,
 };
@@ -26,6 +26,14 @@ use crate::{
 const ENTRY_BYTES: usize = 40;
 /// QuotaLimit: the entry is to be deleted.
 const DELETED: u64 = u64::MAX - 1;
+
+/// The file over which clients of NTFS reach the quotas of a volume.
+const QUOTA_INDEX: &str = "$Extend\\$Quota:$Q:$INDEX_ALLOCATION";
+
+/// Whether a name is that of the quotas' file, on a store that has quotas.
+pub fn is_quota_index(fs: &Fs, name: &str) -> bool {
+    name.eq_ignore_ascii_case(QUOTA_INDEX) && fs.store().quotas().is_some()
+}
 
 fn supported(file: &Open) -> Result<&dyn QuotaStore, Fail> {
     file.fs().store().quotas().ok_or(Fail::Status(NtStatus::NOT_SUPPORTED))

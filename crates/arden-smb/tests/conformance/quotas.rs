@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arden_auth::UserDb;
 use arden_store::{
     fs::Fs,
     quota::{NONE, control},
@@ -86,6 +87,30 @@ fn entries(data: &[u8]) -> Vec<(Sid, u64, u64, u64)> {
 
 fn set_quota(c: &mut Client, id: FileId, data: &[u8]) -> NtStatus {
     c.status(&set_info(id, info_type::QUOTA, 0, 0, data))
+}
+
+/// As `smbcquotas` does it.
+#[test]
+fn quotas_are_reached_over_their_file_of_ntfs() {
+    const INDEX: &str = "$Extend\\$Quota:$Q:$INDEX_ALLOCATION";
+    let (lab, _) = lab();
+    let mut admin = client(&lab, USER);
+    let f = admin.open(want(INDEX).existing().access(0x2_019F));
+    let sid = lab.users.machine_sid().with_rid(1001);
+    assert_eq!(set_quota(&mut admin, f.id, &quota(&sid, MB, 2 * MB)), NtStatus::SUCCESS);
+    let all = entries(&ask(&mut admin, f.id, (false, true), &[], 4096).unwrap());
+    assert!(all.contains(&(sid.clone(), 0, MB, 2 * MB)), "{all:?}");
+    assert_eq!(admin.try_query_fs(f.id, fs_class::CONTROL, 48).map(|c| c.len()), Ok(48));
+    let g = admin.open(want(&INDEX.to_lowercase()).existing().access(0x2_019F));
+    assert_eq!(ask(&mut admin, g.id, (false, true), &asking_for(&sid), 4096).map(|d| entries(&d).len()), Ok(1));
+    // One who does not manage the volume changes nothing over it, and sees himself.
+    let mut other = client(&lab, OTHER);
+    let f = other.open(want(INDEX).existing().access(FILE_READ_DATA));
+    assert_eq!(set_quota(&mut other, f.id, &quota(&sid, NONE, NONE)), NtStatus::ACCESS_DENIED);
+    assert_eq!(entries(&ask(&mut other, f.id, (false, true), &[], 4096).unwrap()).len(), 1);
+    // A directory has no quotas.
+    let lab = Lab::new();
+    assert!(lab.client().try_open(&want(INDEX).existing()).is_err());
 }
 
 #[test]
