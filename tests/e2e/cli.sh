@@ -53,6 +53,24 @@ client -c ls >/dev/null 2>&1 && fail "a removed share still answers"
 [[ -e $WORK/staff/file ]] || fail "removing a share removed files"
 unset SHARE
 
+note "directories that should not be shared"
+expect 6 "the whole system" arden share add x --dir /
+grep -q -e '--force' "$WORK/tmp/out" || fail "the error does not say what to do"
+expect 6 "the state directory" arden share add x --dir "$STATE"
+expect 6 "what contains it" arden share set test --dir "$WORK"
+ln -s /etc "$WORK/tmp/conf"
+expect 6 "a link into the system's configuration" arden share add x --dir "$WORK/tmp/conf"
+expect 0 "by force" arden share add x --dir "$STATE" --force
+expect 0 "remove" arden share remove x
+truncate -s 1G "$DIR/disk.img"
+expect 6 "a disk in a shared directory" arden pool create tank "$DIR/disk.img"
+rm "$DIR/disk.img"
+
+note "names that are no terminal's business"
+smbclient "//$ADDR/test" -p "$PORT" -U $'eve\e[31m\nINFO forged%x' -c ls >/dev/null 2>&1 && fail "eve gets in"
+grep -q 'eve.*forged' "$WORK/server.log" || fail "the failed logon is not in the log"
+! grep -q $'\e' "$WORK/server.log" || fail "an escape sequence is in the log"
+
 note "sessions and opens"
 client -c "mkdir held; notify held" >"$WORK/tmp/holder" 2>&1 &
 holder=$!

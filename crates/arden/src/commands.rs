@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     cli::{self, Cli, Live, Member, Noun},
-    password, serve, storage,
+    password, printable, serve, storage,
     table::{Table, yes},
     volumes,
 };
@@ -48,7 +48,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Settings(verb) => settings(&out, verb),
         Noun::Status => status(&out),
         Noun::Metrics => {
-            print!("{}", out.client.get_text("/v1/metrics")?);
+            print!("{}", printable::lines(&out.client.get_text("/v1/metrics")?));
             Ok(())
         }
     }
@@ -78,7 +78,7 @@ impl Out {
         if self.json {
             println!("{}", serde_json::to_string_pretty(value).unwrap_or_default());
         } else {
-            print!("{}", text(value));
+            print!("{}", printable::lines(&text(value)));
         }
     }
 

@@ -10,6 +10,7 @@ mod logging;
 mod password;
 mod pools;
 mod serve;
+mod printable;
 mod server;
 mod storage;
 mod table;
@@ -29,9 +30,9 @@ fn main() -> ExitCode {
             if json {
                 eprintln!("{}", serde_json::to_string(&error).unwrap_or_default());
             } else {
-                eprintln!("arden: {}", error.error);
+                eprintln!("arden: {}", printable::lines(&error.error));
                 if !error.hint.is_empty() {
-                    eprintln!("       {}", error.hint);
+                    eprintln!("       {}", printable::lines(&error.hint));
                 }
             }
             ExitCode::from(error.kind.exit_code())

@@ -16,6 +16,7 @@ use crate::{
     cli::Serve,
     demo, logging,
     pools::{PoolAdmin, Pools},
+    printable,
     server::SmbControl,
     volumes::Volumes,
 };
@@ -62,7 +63,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         "ready"
     );
     if let (Some(password), Some(dir), Some(address)) = (password, demo_dir, control.addresses().first()) {
-        print!("{}", demo::how_to_connect(state.dir(), &dir, *address, &password));
+        print!("{}", printable::lines(&demo::how_to_connect(state.dir(), &dir, *address, &password)));
     }
 
     let api = Api::new(state.clone(), control.clone(), Arc::new(PoolAdmin(pools.clone())), volumes.clone());

@@ -617,7 +617,7 @@ fn wait_for(out: &Out, id: u64) -> Result<()> {
     loop {
         let job: JobInfo = out.client.get(&format!("/v1/jobs/{id}"))?;
         if terminal {
-            eprint!("\r\x1b[K{} {}: {}", job.kind, job.pool, progress(job.done, job.total));
+            eprint!("\r\x1b[K{} {}: {}", job.kind, crate::printable::line(&job.pool), progress(job.done, job.total));
             let _ = std::io::stderr().flush();
         }
         if job.state != JobState::Running {

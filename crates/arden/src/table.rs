@@ -1,5 +1,7 @@
 //! Plain columns for people. Scripts use --json.
 
+use crate::printable;
+
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -19,9 +21,9 @@ impl Table {
         Table { head: Vec::new(), rows: Vec::new() }
     }
 
-    /// Control characters in names that clients chose must not reach the terminal.
+    /// Names that clients chose do not reach the terminal as they are.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.iter().map(|c| c.replace(|c: char| c.is_control(), "?")).collect());
+        self.rows.push(cells.iter().map(|c| printable::line(c).into_owned()).collect());
     }
 
     /// `empty` when there are no rows.
@@ -53,8 +55,8 @@ mod tests {
     fn columns_line_up_and_control_characters_do_not_pass() {
         let mut t = Table::new(&["NAME", "X"]);
         t.row(["a".into(), "1".into()]);
-        t.row(["längst\x1b[1m".into(), "22".into()]);
-        assert_eq!(t.text("none"), "NAME        X\na           1\nlängst?[1m  22\n");
+        t.row(["längst\x1b[1m\n".into(), "22".into()]);
+        assert_eq!(t.text("none"), "NAME               X\na                  1\nlängst\\u{1b}[1m\\n  22\n");
         assert_eq!(Table::new(&["A"]).text("none"), "none\n");
     }
 }
