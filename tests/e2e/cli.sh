@@ -91,6 +91,14 @@ session=$(arden session list --json | python3 -c 'import json, sys; print(json.l
 expect 0 "close the session" arden session close "$session"
 [[ $(arden session list --json) == '[]' ]] || fail "the session is still there"
 kill "$holder" 2>/dev/null || true; wait "$holder" 2>/dev/null || true
+client -c "notify held" >"$WORK/tmp/holder" 2>&1 &
+holder=$!
+hold
+says '1 sessions' arden session close --user TESTER || fail "closing all sessions of a user"
+[[ $(arden session list --json) == '[]' ]] || fail "the session is still there"
+kill "$holder" 2>/dev/null || true; wait "$holder" 2>/dev/null || true
+expect 4 "of nobody" arden session close --user nobody
+expect 2 "of whom" arden session close
 
 note "a wrong password, a changed one, a disabled user"
 LOGIN=tester%wrong client -c ls >"$WORK/tmp/out" 2>&1 && fail "a wrong password gets in"

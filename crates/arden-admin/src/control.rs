@@ -9,10 +9,15 @@ use crate::{
 pub trait Control: Send + Sync {
     /// Would this share work (the directory opens, the file system has what it needs)? Asked before it is stored.
     fn check_share(&self, share: &Share) -> Result<()>;
-    /// The complete new list, grants by SID; what is gone gets disconnected. Called after the commit.
-    fn shares_changed(&self, shares: &[Share]);
-    /// These users (by name) changed password, were disabled or removed: their sessions end.
-    fn users_changed(&self, names: &[String]);
+    /// Is the share's directory one that users may be let into? Errors say what they would get at.
+    fn check_exposure(&self, share: &Share) -> Result<()>;
+    /// The shares are others, after the commit: what is gone gets disconnected, and what clients have open becomes what the
+    /// shares allow by now.
+    fn shares_changed(&self);
+    /// Users or groups are others, after the commit: sessions of users who are gone, disabled, or in fewer groups end.
+    fn accounts_changed(&self);
+    /// Ends all sessions of a user, by name; how many.
+    fn close_user_sessions(&self, name: &str) -> usize;
     fn settings_changed(&self, settings: &Settings);
     fn sessions(&self) -> Vec<SessionInfo>;
     /// False when there is no such session.

@@ -150,6 +150,9 @@ pub struct Share {
     /// Concurrent users; none: no limit of its own.
     #[serde(default)]
     pub users_max: Option<u32>,
+    /// Of a request only: also a directory that holds, or is part of, what belongs to the system or to Arden.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 fn dir_kind() -> ShareKind {
@@ -185,6 +188,9 @@ pub struct ShareChange {
     /// 0 takes the limit away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users_max: Option<u32>,
+    /// Also a `path` that holds, or is part of, what belongs to the system or to Arden.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -322,12 +328,20 @@ pub struct SessionInfo {
     pub idle_seconds: u64,
 }
 
+/// How many sessions of a user were ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionsClosed {
+    pub closed: u32,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenInfo {
     pub id: Id,
     /// None while a durable open waits for its client.
     pub session: Option<Id>,
     pub user: String,
+    /// `address:port` of the session's first channel; empty while the open waits for its client.
+    pub client: String,
     pub share: String,
     /// Relative to the share, with backslashes; empty for its root.
     pub path: String,

@@ -223,6 +223,7 @@ impl VolumeSource {
             allow: vec![Grant { who: name.clone(), rights: Rights::Full }],
             deny: Vec::new(),
             users_max: None,
+            force: false,
         };
         daemon.api.post::<serde_json::Value>("/v1/shares", &share).map_err(said)?;
         self.made.push(format!("/v1/shares/{}", segment(&name)));

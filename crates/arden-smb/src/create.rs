@@ -409,10 +409,8 @@ fn finish(
 pub(crate) fn register(server: &Server, session: &Arc<crate::model::Session>, open: &Arc<SmbOpen>) {
     session.opens.write().insert(open.id.volatile, open.clone());
     server.add_open(open);
-    if session.state() == crate::model::SessionState::Deleted {
-        // The session ended while the file was being opened: nobody would close it.
-        server.close_open(open);
-    }
+    // While the file was being opened, its session may have ended: nobody would close it.
+    server.recheck_open(session, open);
 }
 
 /// Reconnected or replayed: the open as it is now.

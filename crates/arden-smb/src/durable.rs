@@ -175,6 +175,9 @@ pub(crate) fn reconnect(
     if !attach(request, tree, &open) {
         return Err(not_found());
     }
+    if !request.server.recheck_open(request.session, &open) {
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
     if persistent {
         resume_lease(request, &open, asked);
     }
@@ -313,6 +316,9 @@ fn replayed_persistent(
     wait_for_disconnect(request, open)?;
     if !attach(request, tree, open) {
         return Err(NtStatus::FILE_NOT_AVAILABLE.into());
+    }
+    if !request.server.recheck_open(request.session, open) {
+        return Err(NtStatus::ACCESS_DENIED.into());
     }
     resume_lease(request, open, asked);
     Ok(())

@@ -31,6 +31,7 @@ mod query;
 mod quota;
 mod rare;
 mod request;
+mod revoke;
 pub mod server;
 mod set;
 mod setup;

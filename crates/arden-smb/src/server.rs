@@ -46,6 +46,8 @@ pub struct Server {
     pub metrics: Metrics,
     pub table: Arc<OpenTable>,
     pub throttle: Mutex<arden_auth::LogonThrottle>,
+    /// Held by a logon from its look at the account until its session is there.
+    pub(crate) accounts: RwLock<()>,
     pub(crate) clocks_noted: crate::logons::LogLimit,
     pub(crate) admission: Admission,
     pub(crate) decoys: BindingDecoys,
@@ -87,6 +89,7 @@ impl Server {
             metrics: Metrics::default(),
             table: table.clone(),
             throttle: Mutex::new(arden_auth::LogonThrottle::new(arden_auth::ThrottlePolicy::default())),
+            accounts: RwLock::new(()),
             clocks_noted: crate::logons::LogLimit::new(Duration::from_secs(60)),
             admission: Admission::default(),
             decoys: BindingDecoys::new(&SystemRandom::new()),
@@ -127,21 +130,12 @@ impl Server {
 
     // Shares.
 
-    /// Replaces what is exported; IPC$ is always there. Trees of shares that are gone are disconnected. A new share that is
-    /// continuously available is there with the persistent opens that were kept.
+    /// Replaces what is exported; IPC$ is always there. Tree connects and opens become what the shares allow by now
+    /// (`revoke`). A new share that is continuously available is there with the persistent opens that were kept.
     pub fn set_shares(self: &Arc<Server>, shares: Vec<Share>) {
         let mut map: HashMap<String, Arc<Share>> =
             shares.into_iter().map(|s| (s.name.to_lowercase(), Arc::new(s))).collect();
         map.insert("ipc$".into(), Arc::new(Share::ipc()));
-        let mut gone = Vec::new();
-        let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
-        for session in sessions {
-            for tree in session.trees.read().values() {
-                if !map.contains_key(&tree.share.name.to_lowercase()) {
-                    gone.push((session.clone(), tree.id));
-                }
-            }
-        }
         for share in map.values().filter(|s| s.is_durable()) {
             let Some(fs) = &share.fs else { continue };
             fs.store().note_changes();
@@ -151,15 +145,7 @@ impl Server {
             }
         }
         *self.shares.write() = map;
-        for (session, tree) in gone {
-            self.disconnect_tree(&session, tree);
-        }
-        for open in self.opens() {
-            // Nobody can come back to it.
-            if open.session().is_none() && self.share(&open.share.name).is_none() {
-                self.close_open(&open);
-            }
-        }
+        self.recheck_shares();
     }
     pub fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares.read().get(&name.to_lowercase()).cloned()

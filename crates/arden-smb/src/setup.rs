@@ -328,6 +328,8 @@ impl Connection {
     fn advance(&mut self, incoming: &Incoming<'_>, session_id: u64) -> Result<Answer, NtStatus> {
         let mut setup = self.setups.remove(&session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         crypto::extend_preauth(&mut setup.preauth, incoming.message);
+        let server = self.server.clone();
+        let _unchanged = server.accounts.read();
         let wall = self.server.time().wall;
         let step = setup.acceptor.step(incoming.request.security_buffer, wall, self.server.random());
         match self.throttle_logon(&mut setup, step, incoming.now) {

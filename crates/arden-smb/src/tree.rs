@@ -76,6 +76,10 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             Tree { id, session_id: request.session.id, share: share.clone(), maximal_access, created: request.now };
         trees.insert(id, Arc::new(tree));
     }
+    if !request.server.recheck_tree(request.session, id) {
+        // The share changed meanwhile.
+        return Err(NtStatus::NETWORK_NAME_DELETED.into());
+    }
     let mut flags = share_flags::MANUAL_CACHING;
     if share.encrypt && dialect.is_smb3() {
         flags |= share_flags::ENCRYPT_DATA;

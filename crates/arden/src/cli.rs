@@ -51,8 +51,8 @@ pub enum Noun {
     #[command(subcommand, after_help = "Example:\n  arden share add docs --dir /srv/docs")]
     Share(Share),
     /// Who is connected
-    #[command(subcommand, after_help = "Example:\n  arden session list")]
-    Session(Live),
+    #[command(subcommand, after_help = "Example:\n  arden session list\n  arden session close --user mallory")]
+    Session(Session),
     /// Which files are open
     #[command(subcommand, after_help = "Example:\n  arden open list")]
     Open(Live),
@@ -186,7 +186,7 @@ pub enum Group {
     /// List groups and their members
     #[command(after_help = "Example:\n  arden group list")]
     List,
-    /// Remove a group
+    /// Remove a group and end its members' sessions: clients log on again by themselves, without it
     #[command(after_help = "Example:\n  arden group remove staff")]
     Remove { name: String },
     /// Members of a group
@@ -196,10 +196,11 @@ pub enum Group {
 
 #[derive(Debug, Subcommand)]
 pub enum Member {
-    /// Make a user a member; holds from his next logon
+    /// Make a user a member. His sessions go on with the group at once; files that he has open keep the access that they
+    /// were granted
     #[command(after_help = "Example:\n  arden group member add staff alice")]
     Add { group: String, user: String },
-    /// Take a member out; holds from his next logon
+    /// Take a member out and end his sessions: clients log on again by themselves, without the group
     #[command(after_help = "Example:\n  arden group member remove staff alice")]
     Remove { group: String, user: String },
 }
@@ -216,7 +217,7 @@ fn grant(text: &str) -> Result<Grant, String> {
 
 #[derive(Debug, Subcommand)]
 pub enum Share {
-    /// Share a directory
+    /// Share a directory. One that holds what belongs to the system or to Arden is refused without --force
     #[command(
         after_help = "Example:\n  arden share add docs --dir /srv/docs --encrypt --allow staff:change --allow boss:full --deny guest:read"
     )]
@@ -228,7 +229,9 @@ pub enum Share {
     /// List shares
     #[command(after_help = "Example:\n  arden share list --json")]
     List,
-    /// Change a share; what is not named stays. Lists (--allow, --deny) are replaced as a whole
+    /// Change a share; what is not named stays. Lists (--allow, --deny) are replaced as a whole. It holds at once: open
+    /// files with more access than their users have by then are closed, users without any and clients that do not encrypt
+    /// are disconnected
     #[command(
         after_help = "Example:\n  arden share set docs --read-only\n  arden share set docs --encrypt=false --allow staff:change"
     )]
@@ -283,6 +286,9 @@ pub struct AddShare {
     /// How many users at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub users_max: Option<u32>,
+    /// Also a directory that holds, or is part of, what belongs to the system or to Arden
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -326,15 +332,36 @@ pub struct SetShare {
     /// How many users at once; 0 for no limit
     #[arg(long, value_name = "N")]
     pub users_max: Option<u32>,
+    /// Also a directory that holds, or is part of, what belongs to the system or to Arden
+    #[arg(long, requires = "dir")]
+    pub force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// List them
+    #[command(after_help = "Example:\n  arden session list --json")]
+    List,
+    /// End one, or all of a user; what they have open is closed. Clients log on again by themselves: to keep a user out,
+    /// disable him with `arden user set NAME --disabled`, which ends his sessions too
+    #[command(after_help = "Example:\n  arden session close 4f00000001\n  arden session close --user mallory")]
+    Close {
+        /// As `list` shows it
+        #[arg(required_unless_present = "user")]
+        id: Option<String>,
+        /// All sessions of this user
+        #[arg(long, value_name = "NAME", conflicts_with = "id")]
+        user: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Live {
     /// List them
-    #[command(after_help = "Example:\n  arden session list\n  arden open list --json")]
+    #[command(after_help = "Example:\n  arden open list --json")]
     List,
     /// Close one; what it held is released
-    #[command(after_help = "Example:\n  arden session close 4f00000001\n  arden open close 1a")]
+    #[command(after_help = "Example:\n  arden open close 1a")]
     Close {
         /// As `list` shows it
         id: String,

@@ -8,8 +8,8 @@ use arden_admin::{
     client::{Client, segment},
     error::Result,
     model::{
-        GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, Settings, SettingsChange, Share, ShareChange, ShareKind,
-        StatusInfo, UserChange, UserInfo,
+        GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
+        ShareChange, ShareKind, StatusInfo, UserChange, UserInfo,
     },
 };
 use serde::Serialize;
@@ -186,6 +186,7 @@ fn share(out: &Out, verb: cli::Share) -> Result<()> {
                 allow: o.allow,
                 deny: o.deny,
                 users_max: o.users_max,
+                force: o.force,
             };
             let share: Share = out.client.post("/v1/shares", &new)?;
             out.show(&share, |s| format!("share {} added: {}\n", s.name, where_it_is(s)));
@@ -214,6 +215,7 @@ fn share(out: &Out, verb: cli::Share) -> Result<()> {
                 allow: list(o.allow, o.clear_allow),
                 deny: list(o.deny, o.clear_deny),
                 users_max: o.users_max,
+                force: o.force,
             };
             if change == ShareChange::default() {
                 return Err(AdminError::invalid("nothing to change", "see `arden share set --help`"));
@@ -260,9 +262,9 @@ fn access(s: &Share) -> String {
     all.join(",")
 }
 
-fn session(out: &Out, verb: Live) -> Result<()> {
+fn session(out: &Out, verb: cli::Session) -> Result<()> {
     match verb {
-        Live::List => {
+        cli::Session::List => {
             let sessions: Vec<SessionInfo> = out.client.get("/v1/sessions")?;
             out.show(&sessions, |sessions| {
                 let mut t = Table::new(&[
@@ -292,9 +294,15 @@ fn session(out: &Out, verb: Live) -> Result<()> {
                 t.text("no sessions")
             });
         }
-        Live::Close { id } => {
+        cli::Session::Close { id: Some(id), .. } => {
             out.client.delete(&format!("/v1/sessions/{}", segment(&id)))?;
             out.done(format!("session {id} closed"));
+        }
+        cli::Session::Close { user, .. } => {
+            let name = user.unwrap_or_default();
+            let closed: SessionsClosed =
+                out.client.delete_answered(&format!("/v1/users/{}/sessions", segment(&name)))?;
+            out.show(&closed, |c| format!("{} sessions of {name} closed\n", c.closed));
         }
     }
     Ok(())
@@ -305,12 +313,14 @@ fn open(out: &Out, verb: Live) -> Result<()> {
         Live::List => {
             let opens: Vec<OpenInfo> = out.client.get("/v1/opens")?;
             out.show(&opens, |opens| {
-                let mut t =
-                    Table::new(&["ID", "USER", "SHARE", "PATH", "ACCESS", "CACHE", "DURABLE", "LOCKS", "SESSION"]);
+                let mut t = Table::new(&[
+                    "ID", "USER", "CLIENT", "SHARE", "PATH", "ACCESS", "CACHE", "DURABLE", "LOCKS", "SESSION",
+                ]);
                 for o in opens {
                     t.row([
                         o.id.to_string(),
                         o.user.clone(),
+                        o.client.clone(),
                         o.share.clone(),
                         o.path.clone(),
                         format!("{:#x}", o.access),

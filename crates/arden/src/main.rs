@@ -5,12 +5,13 @@
 mod cli;
 mod commands;
 mod demo;
+mod exposure;
 mod interfaces;
 mod logging;
 mod password;
 mod pools;
-mod serve;
 mod printable;
+mod serve;
 mod server;
 mod storage;
 mod table;

@@ -35,9 +35,9 @@ use arden_wire::{
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-use crate::interfaces;
 use crate::users::{LiveUsers, sid};
 use crate::volumes::Volumes;
+use crate::{exposure, interfaces};
 
 /// Addresses come and go with links and leases.
 const INTERFACES_EVERY: Duration = Duration::from_secs(30);
@@ -63,6 +63,8 @@ pub struct SmbControl {
     state: Arc<State>,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
+    /// Held while the server is told of shares.
+    changing: Mutex<()>,
     addresses: Vec<SocketAddr>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -93,12 +95,13 @@ impl SmbControl {
             volumes: volumes.clone(),
             state: state.clone(),
             unserved: Mutex::default(),
+            changing: Mutex::default(),
             addresses,
             tasks: Mutex::new(Vec::new()),
         });
         // What clients held before comes first: nobody connects before it is there again.
-        let shares: Vec<Share> = snapshot.shares.values().cloned().collect();
-        control.shares_changed(&shares);
+        control.shares_changed();
+        exposure::warn(state.dir(), &snapshot);
         control.listen_on(listeners, &stopped);
         let (server, addresses) = (control.server.clone(), control.addresses.clone());
         tokio::spawn(async move {
@@ -124,7 +127,7 @@ impl SmbControl {
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
         let can_be = |s: &Share| waiting.contains(&s.name) && self.store(s).is_ok();
         if !waiting.is_empty() && shares.iter().any(can_be) {
-            self.shares_changed(&shares);
+            self.shares_changed();
         }
     }
 
@@ -306,10 +309,17 @@ impl Control for SmbControl {
         Err(error)
     }
 
-    fn shares_changed(&self, shares: &[Share]) {
+    fn check_exposure(&self, share: &Share) -> Result<()> {
+        exposure::check_share(self.state.dir(), &self.state.snapshot(), share)
+    }
+
+    fn shares_changed(&self) {
+        // One after the other, each with the newest state: an older list must not come last.
+        let _turn = self.changing.lock();
+        let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
         let (mut ready, mut unserved) = (Vec::new(), BTreeSet::new());
-        for share in shares {
+        for share in &shares {
             match self.store(share) {
                 Ok(fs) => ready.push(arden_smb::Share {
                     name: share.name.clone(),
@@ -344,13 +354,14 @@ impl Control for SmbControl {
         self.server.set_shares(ready);
     }
 
-    fn users_changed(&self, names: &[String]) {
-        for session in self.server.sessions() {
-            let user = session.token().user_name.to_lowercase();
-            if names.iter().any(|n| n.to_lowercase() == user) {
-                self.server.close_session(session.id);
-            }
-        }
+    fn accounts_changed(&self) {
+        self.server.set_time(arden_smb::time::Time::read());
+        self.server.accounts_changed();
+    }
+
+    fn close_user_sessions(&self, name: &str) -> usize {
+        self.server.set_time(arden_smb::time::Time::read());
+        self.server.end_sessions_of(name)
     }
 
     fn settings_changed(&self, s: &Settings) {
@@ -374,10 +385,13 @@ impl Control for SmbControl {
             .iter()
             .map(|open| {
                 let summary = table.get(&open.id.persistent);
+                let session = open.session();
+                let peer = session.as_ref().and_then(|s| s.live_peer());
                 OpenInfo {
                     id: Id(open.id.persistent),
-                    session: open.session().map(|s| Id(s.id)),
+                    session: session.map(|s| Id(s.id)),
                     user: open.owner.user_name.clone(),
+                    client: peer.map_or_else(String::new, |p| p.address.clone()),
                     share: open.share.name.clone(),
                     path: summary.map_or_else(|| open.name.clone(), |s| s.path.clone()),
                     access: summary.map_or(open.desired_access, |s| s.access),

@@ -16,10 +16,11 @@ use crate::{
     error::{AdminError, Result},
     metrics, metrics_pools,
     model::{
-        GroupInfo, Id, NewGroup, NewUser, OpenInfo, SessionInfo, Settings, SettingsChange, Share, ShareChange,
-        StatusInfo, UserChange, UserInfo,
+        GroupInfo, Id, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
+        ShareChange, StatusInfo, UserChange, UserInfo,
     },
     openapi::{self, Route},
+    state::Snapshot,
 };
 
 type Ctx = State<Arc<Api>>;
@@ -37,6 +38,7 @@ pub(super) fn for_route(route: &Route) -> MethodRouter<Arc<Api>> {
         "user" => on(method, user),
         "changeUser" => on(method, change_user),
         "removeUser" => on(method, remove_user),
+        "closeUserSessions" => on(method, close_user_sessions),
         "groups" => on(method, groups),
         "addGroup" => on(method, add_group),
         "group" => on(method, group),
@@ -112,20 +114,49 @@ async fn user(State(api): Ctx, Path(name): Path<String>) -> Answer<UserInfo> {
 }
 
 async fn change_user(State(api): Ctx, Path(name): Path<String>, Body(change): Body<UserChange>) -> Answer<UserInfo> {
-    let ends_sessions = change.password.is_some() || change.disabled == Some(true);
-    let user = api.blocking(move |api| api.state.change(|s| s.change_user(&name, &change))).await?;
-    if ends_sessions {
-        api.control.users_changed(std::slice::from_ref(&user.name));
-    }
+    let (new_password, disabled) = (change.password.is_some(), change.disabled == Some(true));
+    let user = api
+        .blocking(move |api| {
+            let user = api.state.change(|s| s.change_user(&name, &change))?;
+            if new_password {
+                api.control.close_user_sessions(&user.name);
+            } else if disabled {
+                api.control.accounts_changed();
+            }
+            Ok(user)
+        })
+        .await?;
     tracing::info!(user = user.name, "user changed");
     Ok(Json(user))
 }
 
+/// Makes a change of accounts, and what follows from it for sessions that exist.
+async fn change_accounts<T: Send + 'static>(
+    api: &Arc<Api>,
+    change: impl FnOnce(&mut Snapshot) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    api.blocking(move |api| {
+        let changed = api.state.change(change)?;
+        api.control.accounts_changed();
+        Ok(changed)
+    })
+    .await
+}
+
 async fn remove_user(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
-    let user = api.blocking(move |api| api.state.change(|s| s.remove_user(&name))).await?;
-    api.control.users_changed(std::slice::from_ref(&user.name));
+    let user = change_accounts(&api, move |s| s.remove_user(&name)).await?;
     tracing::info!(user = user.name, "user removed");
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn close_user_sessions(State(api): Ctx, Path(name): Path<String>) -> Answer<SessionsClosed> {
+    let user = name.clone();
+    let closed = api.blocking(move |api| Ok(api.control.close_user_sessions(&name))).await?;
+    if closed == 0 {
+        api.state.snapshot().user(&user)?;
+    }
+    tracing::info!(user, closed, "sessions closed by the administrator");
+    Ok(Json(SessionsClosed { closed: u32::try_from(closed).unwrap_or(u32::MAX) }))
 }
 
 async fn groups(State(api): Ctx) -> Json<Vec<GroupInfo>> {
@@ -146,19 +177,19 @@ async fn group(State(api): Ctx, Path(name): Path<String>) -> Answer<GroupInfo> {
 
 async fn remove_group(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     let group = name.clone();
-    api.blocking(move |api| api.state.change(|s| s.remove_group(&name))).await?;
+    change_accounts(&api, move |s| s.remove_group(&name)).await?;
     tracing::info!(group, "group removed");
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn add_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
-    let group = api.blocking(move |api| api.state.change(|s| s.add_member(&group, &user))).await?;
+    let group = change_accounts(&api, move |s| s.add_member(&group, &user)).await?;
     tracing::info!(group = group.name, members = group.members.len(), "group changed");
     Ok(Json(group))
 }
 
 async fn remove_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
-    let group = api.blocking(move |api| api.state.change(|s| s.remove_member(&group, &user))).await?;
+    let group = change_accounts(&api, move |s| s.remove_member(&group, &user)).await?;
     tracing::info!(group = group.name, members = group.members.len(), "group changed");
     Ok(Json(group))
 }
@@ -179,6 +210,9 @@ async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> 
             api.state.change(|s| {
                 let share = s.add_share(&new)?;
                 api.control.check_share(&share)?;
+                if !new.force {
+                    api.control.check_exposure(&share)?;
+                }
                 Ok(share)
             })
         })
@@ -192,6 +226,9 @@ async fn change_share(State(api): Ctx, Path(name): Path<String>, Body(change): B
             api.state.change(|s| {
                 let share = s.change_share(&name, &change)?;
                 api.control.check_share(&share)?;
+                if change.path.is_some() && !change.force {
+                    api.control.check_exposure(&share)?;
+                }
                 Ok(share)
             })
         })
@@ -208,8 +245,7 @@ async fn share_is_stored(api: &Arc<Api>, share: &Share, what: &str) -> Result<Sh
 /// Opening a new share's directory waits for the disk.
 pub(super) async fn tell_shares(api: &Arc<Api>) -> Result<()> {
     api.blocking(|api| {
-        let shares: Vec<Share> = api.state.snapshot().shares.values().cloned().collect();
-        api.control.shares_changed(&shares);
+        api.control.shares_changed();
         Ok(())
     })
     .await
@@ -223,8 +259,8 @@ async fn remove_share(State(api): Ctx, Path(name): Path<String>) -> Result<Statu
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn sessions(State(api): Ctx) -> Json<Vec<SessionInfo>> {
-    Json(api.control.sessions())
+async fn sessions(State(api): Ctx) -> Answer<Vec<SessionInfo>> {
+    api.blocking(|api| Ok(Json(api.control.sessions()))).await
 }
 
 fn parse_id(what: &str, id: &str) -> Result<Id> {
@@ -233,19 +269,22 @@ fn parse_id(what: &str, id: &str) -> Result<Id> {
 }
 
 async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
-    if !api.control.close_session(parse_id("session", &id)?) {
+    let parsed = parse_id("session", &id)?;
+    // What is open there may wait for the disk when it is closed.
+    if !api.blocking(move |api| Ok(api.control.close_session(parsed))).await? {
         return Err(AdminError::not_found("session", &id));
     }
     tracing::info!(session = id, "session closed by the administrator");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn opens(State(api): Ctx) -> Json<Vec<OpenInfo>> {
-    Json(api.control.opens())
+async fn opens(State(api): Ctx) -> Answer<Vec<OpenInfo>> {
+    api.blocking(|api| Ok(Json(api.control.opens()))).await
 }
 
 async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
-    if !api.control.close_open(parse_id("open", &id)?) {
+    let parsed = parse_id("open", &id)?;
+    if !api.blocking(move |api| Ok(api.control.close_open(parsed))).await? {
         return Err(AdminError::not_found("open", &id));
     }
     tracing::info!(open = id, "open closed by the administrator");

@@ -36,12 +36,21 @@ impl Control for Fake {
         }
         Ok(())
     }
-    fn shares_changed(&self, shares: &[Share]) {
-        let names: Vec<&str> = shares.iter().map(|s| s.name.as_str()).collect();
-        self.note(format!("shares {}", names.join(",")));
+    fn check_exposure(&self, share: &Share) -> Result<()> {
+        if share.path.starts_with("/etc") {
+            return Err(AdminError::new(ErrorKind::Conflict, "the system's configuration", "--force"));
+        }
+        Ok(())
     }
-    fn users_changed(&self, names: &[String]) {
-        self.note(format!("users {}", names.join(",")));
+    fn shares_changed(&self) {
+        self.note("shares".to_string());
+    }
+    fn accounts_changed(&self) {
+        self.note("accounts".to_string());
+    }
+    fn close_user_sessions(&self, name: &str) -> usize {
+        self.note(format!("sessions of {name}"));
+        2
     }
     fn settings_changed(&self, settings: &Settings) {
         self.note(format!("signing {}", settings.signing_required));
@@ -70,6 +79,7 @@ impl Control for Fake {
             id: Id(7),
             session: None,
             user: text("alice"),
+            client: text("127.0.0.1:5"),
             share: text("docs"),
             path: text("a\\b"),
             access: 0x12_0089,
@@ -199,6 +209,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("share", "/v1/shares/docs", None),
         ("changeShare", "/v1/shares/docs", Some(json!({"read_only": true}))),
         ("removeShare", "/v1/shares/docs", None),
+        ("closeUserSessions", "/v1/users/erin/sessions", None),
         ("removeUser", "/v1/users/erin", None),
         ("sessions", "/v1/sessions", None),
         ("closeSession", "/v1/sessions/fedcba9876543210", None),
@@ -340,7 +351,7 @@ async fn servers_are_told_after_the_change() {
     f.json("DELETE", "/v1/users/A", None).await;
     f.json("PATCH", "/v1/settings", Some(json!({"signing_required": false}))).await;
     f.json("DELETE", "/v1/shares/S", None).await;
-    assert_eq!(f.told(), ["shares s", "users a", "users a", "signing false", "shares "]);
+    assert_eq!(f.told(), ["shares", "sessions of a", "accounts", "signing false", "shares"]);
 }
 
 #[tokio::test]

@@ -213,7 +213,7 @@ impl Snapshot {
             ));
         }
         let (allow, deny) = (self.grants_to_sids(&new.allow)?, self.grants_to_sids(&new.deny)?);
-        let share = Share { allow, deny, ..new.clone() };
+        let share = Share { allow, deny, force: false, ..new.clone() };
         self.shares.insert(key(&new.name), share.clone());
         Ok(share)
     }

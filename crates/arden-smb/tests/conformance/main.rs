@@ -37,6 +37,7 @@ mod pipes;
 mod quotas;
 mod replay;
 mod resilient;
+mod revocation;
 mod sessions;
 mod signing;
 mod snapshots;

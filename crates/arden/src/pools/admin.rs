@@ -50,6 +50,11 @@ impl PoolAdmin {
         Ok(())
     }
 
+    /// Users of a share must not get at the disks of a pool.
+    fn check_unshared(&self, disk: &Path, force: bool) -> Result<()> {
+        if force { Ok(()) } else { crate::exposure::check_device(&self.0.state.snapshot(), disk) }
+    }
+
     fn info(&self, record: &PoolRecord) -> Result<PoolInfo> {
         let slot = self.0.pools.lock().get(&key(&record.name)).cloned();
         let Some(open) = slot.as_ref().and_then(|s| s.open.clone()) else {
@@ -185,6 +190,7 @@ impl Storage for PoolAdmin {
         self.name_is_free(&new.name)?;
         for d in &all {
             devices::check_empty(d, new.force)?;
+            self.check_unshared(d, new.force)?;
         }
         let open = self.create(new)?;
         let id = open.ask(|p| async move { Ok(p.status().id) })?;
@@ -280,6 +286,7 @@ impl Storage for PoolAdmin {
         let _one = self.0.changing.lock();
         let open = self.0.opened(pool)?;
         devices::check_empty(&add.disk, add.force)?;
+        self.check_unshared(&add.disk, add.force)?;
         let (path, spare, labels) = (add.disk.clone(), add.hot_spare, self.0.labels());
         open.ask(move |p| async move {
             let dev = devices::open_device(p.rt(), &path, &labels)?;

@@ -262,6 +262,9 @@ impl VolumeAdmin for Volumes {
 
     fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo> {
         self.check_new(&new.name)?;
+        if let Some(file) = new.file.as_deref().filter(|_| !new.force) {
+            crate::exposure::check_device(&self.state.snapshot(), file)?;
+        }
         let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
         let record = VolumeRecord { name, space, file, schedules: Vec::new() };
         {
