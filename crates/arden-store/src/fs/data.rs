@@ -42,7 +42,7 @@ impl Fs {
 
     /// Whether all of a range could be read: FILE_LOCK_CONFLICT where a lock is in the way, at the end of the file or behind it.
     pub fn may_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<()> {
-        open.check_data(FILE_READ_DATA | FILE_EXECUTE)?;
+        open.check_data(Operation::Read)?;
         self.check_locks(open, offset, len, false)
     }
 
