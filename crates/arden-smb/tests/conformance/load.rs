@@ -102,7 +102,7 @@ fn one_users_worst_requests_leave_others_their_turn() {
     let mut quiet = logged_on(&lab, address, USER);
     let mut hostile = logged_on(&lab, address, OTHER);
     let h = &mut hostile;
-    let root = h.open(want("").existing().directory()).id;
+    let root = h.open(want("").existing().directory().access(FILE_LIST_DIRECTORY)).id;
     let f = h.open(want("file")).id;
     let large = h.open(want("large")).id;
     assert_eq!(h.set(large, file_class::END_OF_FILE, &(64u64 << 20).to_le_bytes()), NtStatus::SUCCESS);
