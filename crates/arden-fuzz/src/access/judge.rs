@@ -16,28 +16,9 @@ pub struct Verdict {
     pub may_refuse: Vec<&'static str>,
 }
 
-/// Faults that are known and not mended yet, by their reason: the server may do either. Empty it as they go.
-const KNOWN: &[&str] = &[
-    "an owner that the token may not give",
-    "SeSecurityPrivilege",
-    "the share's ceiling and new names",
-    "the share's ceiling and what is replaced",
-    "a copy over what is there with FILE_APPEND_DATA alone",
-    "a deleted directory on the way of a new name",
-    "no right to add to the directory of a name that stays there",
-];
-/// The whole SACL is told to who asks for the label.
-pub const KNOWN_LABEL: bool = true;
-/// MAXIMUM_ALLOWED with a new stream of an existing file gives everything.
-pub const KNOWN_MAXIMUM: bool = true;
-/// Any user's SACL is stored.
-pub const KNOWN_SACL: bool = true;
-
 impl Verdict {
     pub fn refuse_if(&mut self, condition: bool, why: &'static str) {
-        if condition && KNOWN.contains(&why) && !super::strict() {
-            self.may_refuse.push(why);
-        } else if condition {
+        if condition {
             self.refuse.push(why);
         }
     }
@@ -265,11 +246,9 @@ fn existing_file(tree: &Tree, plan: &mut Plan, ceiling: u32, who: &Token, c: &Cr
         }
     }
     if desired & acl::MAXIMUM != 0 {
-        plan.at_least = (surely | needs) & ceiling;
+        // A right that the disposition takes may be gone again from a read-only file.
+        plan.at_least = (surely | desired & acl::ALL) & ceiling;
         plan.at_most = (base | needs) & ceiling;
-        if KNOWN_MAXIMUM && !super::strict() && !found {
-            plan.at_most = acl::ALL & ceiling;
-        }
     } else {
         plan.at_least = needs;
     }
@@ -388,8 +367,6 @@ pub fn matches_one(sd: &Sd, allowed: &[Sd], privileged: bool) -> bool {
         (None, None) => true,
         _ => false,
     };
-    let sacl = |a: &Sd| {
-        sd.sacl.is_empty() || (privileged || KNOWN_SACL && !super::strict()) && acl::same_acl(&a.sacl, &sd.sacl)
-    };
+    let sacl = |a: &Sd| sd.sacl.is_empty() || privileged && acl::same_acl(&a.sacl, &sd.sacl);
     allowed.iter().any(|a| a.owner == sd.owner && a.group == sd.group && same_dacl(a) && sacl(a))
 }

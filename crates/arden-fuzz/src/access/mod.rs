@@ -19,19 +19,3 @@ mod world;
 
 pub use run::{Failure, Report, Settings, fuzz, shrink};
 pub use world::StoreKind;
-
-/// Known faults that are not mended yet; another one is that a session which another user takes over by
-/// reauthentication keeps the ceilings of its tree connects.
-fn tolerates_unsigned_leg() -> bool {
-    !strict()
-}
-fn tolerates_foreign_acks() -> bool {
-    !strict()
-}
-
-/// Known faults count too: with `ARDEN_ACCESS_STRICT` in the environment.
-fn strict() -> bool {
-    static STRICT: std::sync::LazyLock<bool> =
-        std::sync::LazyLock::new(|| std::env::var_os("ARDEN_ACCESS_STRICT").is_some());
-    *STRICT
-}

@@ -6,7 +6,7 @@ use super::{
     judge::{self, Move, Verdict},
     opens::Check,
     tree::{Handle, upper},
-    world::World,
+    world::{StoreKind, World},
 };
 use crate::client::{self, name_change};
 
@@ -47,9 +47,7 @@ impl World {
             Ok(target) => judge::rename(&self.tree, share, &who, h, target, (replace, links), &self.opens()),
             Err(why) => {
                 let reply = self.set(h, class, &data);
-                let mut verdict = Verdict::default();
-                let deleted = why == "a deleted directory on the way";
-                verdict.refuse_if(true, if deleted { "a deleted directory on the way of a new name" } else { why });
+                let verdict = Verdict { refuse: vec![why], ..Verdict::default() };
                 return verdict.check(reply.status(), "a change of names");
             }
         };
@@ -58,6 +56,11 @@ impl World {
         let crosses = inner(h.node) != plan.target.parent.is_some_and(inner);
         plan.verdict.may_refuse_if(crosses && h.share >= 6, "another store");
         plan.verdict.may_refuse_if(class == file_class::RENAME_EX, "support");
+        // A directory store keeps the file whose 8.3 name a new link takes.
+        let short = wire.rsplit('\\').next().is_some_and(|n| upper(n) != upper(&plan.target.name));
+        if links && short && self.kind != StoreKind::Volume {
+            return Ok(());
+        }
         let reply = self.set(h, class, &data);
         let what = if links { "SET_INFO of FileLinkInformation" } else { "SET_INFO of FileRenameInformation" };
         plan.verdict.check(reply.status(), what)?;

@@ -85,6 +85,12 @@ fn nothing_is_created_in_a_dying_directory() {
     let d = w.open(want("d").directory());
     w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap();
     assert_eq!(w.fails(want("d\\x")), NtStatus::DELETE_PENDING);
+    // Nor linked there, [MS-FSA] 2.1.5.15.7: its directory is opened.
+    let f = w.open(want("f"));
+    let to = arden_store::name::NtPath::parse("d\\x").unwrap();
+    let how = arden_store::fs::NameChange::default();
+    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), NtStatus::DELETE_PENDING);
+    w.close(f);
     w.close(d);
     assert_eq!(w.fails(want("d\\x")), NtStatus::OBJECT_PATH_NOT_FOUND);
 }
