@@ -84,7 +84,7 @@ impl Fs {
         let watched = self.is_anybody_watching();
         let path = if watched { node.path() } else { Vec::new() };
         let done = node.unlink();
-        self.table.removed(open, done.is_err());
+        self.table.removed(open, done.is_err() && node.stream().is_none());
         if done.is_ok() && watched {
             match node.stream() {
                 Some(s) => {

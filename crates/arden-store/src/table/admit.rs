@@ -258,8 +258,8 @@ impl OpenTable {
                 inner.unlinked = true;
                 return Removal::File(d.node, d.parent_key.filter(|k| Some(*k) == open.parent_key));
             }
-            return Removal::Nothing;
         }
+        // A stream goes with its own last open, also while others keep a file that is to be deleted: its deletion may be taken back.
         let s = inner.at(open.stream_no);
         if s.opens.is_empty()
             && let Some(node) = s.delete.clone()
@@ -269,7 +269,7 @@ impl OpenTable {
         Removal::Nothing
     }
 
-    /// The name is gone from the store, or (`failed`) could not be taken away.
+    /// The name is gone from the store, or (`failed`) the file's could not be taken away.
     pub(crate) fn removed(&self, open: &Open, failed: bool) {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();

@@ -107,3 +107,20 @@ fn streams_are_deleted_alone() {
     assert!(names.contains(&"b".to_owned()) && !names.contains(&"a".to_owned()), "{names:?}");
     assert!(!w.fs.stat(&f).unwrap().delete_pending);
 }
+
+#[test]
+fn a_stream_goes_also_while_its_file_is_to_go() {
+    let w = World::new();
+    w.close(w.open(want("f:a")));
+    let (f, a) = (w.open(want("f")), w.open(want("f:a")));
+    w.fs.set_disposition(&f, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.close(a);
+    let names: Vec<String> = w.fs.streams(&f).unwrap().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, [String::new()]);
+    // The file stays after all, and its stream can be made again.
+    w.fs.set_disposition(&f, Disposal::default(), w.now).unwrap();
+    w.close(w.open(want("f:a")));
+    w.close(f);
+    assert!(w.dir.join("f").exists());
+}
