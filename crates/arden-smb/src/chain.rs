@@ -144,12 +144,19 @@ impl Job {
         state.elements.get(state.next).is_some_and(|e| e.header.command == Command::Close as u16)
     }
 
+    /// `out`: the frame that was begun, moved into a buffer of its own.
+    fn new(message: Bytes<'_>, state: State, out: Vec<u8>) -> Box<Job> {
+        state.peer.pending.lock().begin_job();
+        Box::new(Job { chain: Chain { message: message.into_owned(), state }, out })
+    }
+
     /// Runs to the end (or to a wait), and sends.
     pub fn run(self) {
         let Job { chain, mut out } = self;
         let peer = chain.state.peer.clone();
         let outcome = chain.run(&mut out, true);
         debug_assert!(matches!(outcome, Outcome::Done));
+        peer.pending.lock().end_job();
         if !out.is_empty() {
             peer.send(out);
         }
@@ -241,8 +248,8 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
     let first = state.next;
     while state.next < state.elements.len() {
         if !may_block && state.next > first && state.has_done_enough(out, state.next - first) {
-            let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
-            return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
+            let out = state.begun_frame(out);
+            return Outcome::Block(Job::new(message, state, out));
         }
         let base = state.begin_response(out);
         let handled = state.dispatch(message.get(), out, base, may_block);
@@ -273,8 +280,8 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                         state.working = true;
                     }
                 }
-                let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
-                return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
+                let out = state.begun_frame(out);
+                return Outcome::Block(Job::new(message, state, out));
             }
             Err(Fail::Wait(wait)) => {
                 state.drop_response(out, base);
@@ -294,17 +301,23 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                     state.elements[state.next].refused = refused;
                     continue;
                 }
-                if let Some(id) = state.async_id {
-                    let element = &state.elements[state.next];
-                    let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
-                    let request = PendingRequest { message_id: element.header.message_id, session_id, wait };
-                    state.peer.pending.lock().insert(id, request);
-                }
                 if may_block && !out.is_empty() {
                     // The interim response goes before the other that somebody else may make from now on.
                     state.peer.send(std::mem::take(out));
                 }
-                let server = state.server.clone();
+                let (server, peer) = (state.server.clone(), state.peer.clone());
+                // A CANCEL finds the request waiting and put aside, or keeps it from that.
+                let mut pending = peer.pending.lock();
+                if let Some(id) = state.async_id {
+                    let element = &state.elements[state.next];
+                    let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
+                    if !pending.wait(id, PendingRequest { message_id: element.header.message_id, session_id, wait }) {
+                        drop(pending);
+                        server.unpark(wait);
+                        state.elements[state.next].refused = Some(NtStatus::CANCELLED);
+                        continue;
+                    }
+                }
                 server.park(wait, Chain { message: message.into_owned(), state });
                 return Outcome::Done;
             }
@@ -312,13 +325,13 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
         state.next += 1;
     }
     if !may_block && state.commits.is_due() {
-        let out = state.frame.start.map_or_else(Vec::new, |at| state.move_frame(out, at));
+        let out = state.begun_frame(out);
         if let Some((fs, changes)) = state.commits.later() {
             // The connection goes on meanwhile.
             fs.commit_later(changes, Box::new(move |committed| Finished { state, out, committed }.hand_over()));
             return Outcome::Done;
         }
-        return Outcome::Block(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }));
+        return Outcome::Block(Job::new(message, state, out));
     }
     // Where this thread may not block, nothing that it did is due: all of it began here and ends here.
     if may_block {
@@ -454,7 +467,7 @@ impl State {
         self.usn_wait = None;
         self.waiting = None;
         if let Some(id) = self.async_id.take() {
-            self.peer.pending.lock().remove(&id);
+            self.peer.pending.lock().remove(id);
         }
         if let Some(open) = self.counted.take() {
             let mut s = open.state.lock();
@@ -518,6 +531,11 @@ impl State {
             seal_frame(session, &mut out[start + 4..]);
         }
         put_frame_length(out, start);
+    }
+
+    /// Moves what was answered so far into a buffer of its own.
+    fn begun_frame(&mut self, out: &mut Vec<u8>) -> Vec<u8> {
+        self.frame.start.map_or_else(Vec::new, |at| self.move_frame(out, at))
     }
 
     /// Moves the unfinished frame into a buffer of its own.

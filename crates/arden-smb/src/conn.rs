@@ -20,7 +20,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     chain::{self, Bytes, Element, Finished, Job, Outcome},
-    model::{Mailbox, Peer, Session},
+    model::{EarlyCancel, Mailbox, Peer, Session},
     server::Server,
     setup::Setup,
     signer::{Proof, prove_channel},
@@ -75,7 +75,7 @@ impl Connection {
             mailbox: Mutex::new(Mailbox::default()),
             wake,
             closed: AtomicBool::new(false),
-            pending: Mutex::new(HashMap::new()),
+            pending: Mutex::default(),
             large: Mutex::default(),
         });
         server.add_peer(&peer);
@@ -318,18 +318,13 @@ impl Connection {
     /// [MS-SMB2] 3.3.5.16. No response of its own; the request that is cancelled answers STATUS_CANCELLED. It has to be as
     /// well protected as that one was, by the same session.
     fn cancel(&mut self, header: &Header, message: &mut [u8], encrypted: Option<&Arc<Session>>, out: &mut Vec<u8>) {
-        let found = {
-            let pending = self.peer.pending.lock();
-            if header.is(flags::ASYNC_COMMAND) {
-                pending.get_key_value(&header.async_or_tree).map(|(id, p)| (*id, *p))
-            } else {
-                pending.iter().find(|(_, p)| p.message_id == header.message_id).map(|(id, p)| (*id, *p))
-            }
-        };
-        let Some((id, request)) = found else { return };
-        if let Some(channel) = self.peer.channel(request.session_id) {
+        let asynchronous = header.is(flags::ASYNC_COMMAND);
+        let id = if asynchronous { header.async_or_tree } else { header.message_id };
+        let found = self.peer.pending.lock().find(asynchronous, id, header.session_id);
+        let session_id = found.map_or(header.session_id, |(_, request)| request.session_id);
+        if let Some(channel) = self.peer.channel(session_id) {
             let proof = match encrypted {
-                Some(session) => (session.id == request.session_id).then_some(Proof::Encrypted),
+                Some(session) => (session.id == session_id).then_some(Proof::Encrypted),
                 None => prove_channel(&channel, header, message),
             };
             let needed = channel.session.requires_protection();
@@ -339,9 +334,17 @@ impl Connection {
                 return;
             }
         }
-        if self.peer.pending.lock().remove(&id).is_none() {
-            return;
-        }
+        let request = {
+            let mut pending = self.peer.pending.lock();
+            // It may have begun to wait meanwhile, or may not do so any more.
+            match pending.find(asynchronous, id, session_id).filter(|(_, request)| request.session_id == session_id) {
+                Some((id, request)) => {
+                    pending.remove(id);
+                    request
+                }
+                None => return pending.cancel_early(EarlyCancel { asynchronous, id, session_id }),
+            }
+        };
         if let Some(chain) = self.server.unpark(request.wait) {
             if let Outcome::Block(job) = chain.abort(NtStatus::CANCELLED, out) {
                 // What follows a cancelled request in its compound may still block.

@@ -185,10 +185,6 @@ pub fn notify(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
     }
     if open.usage.watch.get().is_none() {
-        if !request.may_block {
-            // A store may have to go over all that is below.
-            return Err(Fail::Block);
-        }
         let charged = request.server.usage.charge(Kind::Watches, &open.owner, Some(request.peer.ip), 1);
         // Where another request of this handle was first, one of the charges goes again.
         let _ = open.usage.watch.set(charged.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?);

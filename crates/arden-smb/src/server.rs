@@ -378,8 +378,8 @@ impl Server {
         peer.closed.store(true, Ordering::Release);
         self.peers.lock().remove(&peer.id);
         self.admission.disconnected(peer.id);
-        let pending: Vec<_> = peer.pending.lock().drain().map(|(_, p)| p.wait).collect();
-        for wait in pending {
+        let pending = peer.pending.lock().drain();
+        for wait in pending.into_iter().map(|p| p.wait) {
             // A session with another channel keeps what it asked for: the client may replay it there.
             if !self.waits.survives(wait, peer.id) {
                 self.unpark(wait);

@@ -76,6 +76,8 @@ pub struct Client {
     pub epoch: Option<Instant>,
     /// Everything that was sent in the clear, for corpora.
     pub sent: Vec<Vec<u8>>,
+    /// Messages for threads that may block stay here instead of running at once, until `run_held`.
+    pub held: Option<Vec<Verdict>>,
 }
 
 impl Client {
@@ -106,6 +108,7 @@ impl Client {
             offset,
             epoch: None,
             sent: Vec::new(),
+            held: None,
         }
     }
 
@@ -214,7 +217,10 @@ impl Client {
         self.take_frames(&out);
         match verdict {
             Verdict::Go => {}
-            Verdict::Job(job) => job.run(),
+            Verdict::Job(job) => match &mut self.held {
+                Some(held) => held.push(Verdict::Job(job)),
+                None => job.run(),
+            },
             Verdict::Delay { delay, answer } => {
                 self.delayed = delay;
                 self.take_frames(&answer);
@@ -246,6 +252,18 @@ impl Client {
     fn end(&mut self, reason: &'static str) {
         self.closed = Some(reason);
         self.disconnect();
+    }
+
+    /// Runs what was held; answers how many messages these were.
+    pub fn run_held(&mut self) -> usize {
+        let held = self.held.take().unwrap_or_default();
+        let count = held.len();
+        for verdict in held {
+            let Verdict::Job(job) = verdict else { unreachable!("only these are held") };
+            job.run();
+        }
+        self.pump();
+        count
     }
 
     /// Takes what the server has for this connection.

@@ -81,6 +81,29 @@ fn bvt_smb2basic_cancel_registered_change_notify() {
     let id = w.id;
     w.watcher.send(&Req::empty(Command::Cancel).id(id));
     assert_eq!(w.watcher.receive(id).status(), NtStatus::CANCELLED);
+    // And, as clients of Samba do before they know an AsyncId, with MessageId 0: the latest of the same session.
+    let mut w = watch(filter::LAST_WRITE);
+    let latest = w.watcher.send(&notify(w.dir, 0, filter::LAST_WRITE, 4096));
+    w.watcher.interim(latest);
+    w.changer.send(&Req::empty(Command::Cancel).id(0));
+    w.watcher.send(&Req::empty(Command::Cancel).id(0));
+    assert_eq!(w.watcher.receive(latest).status(), NtStatus::CANCELLED);
+    assert!(w.watcher.poll(w.id).is_none());
+}
+
+/// Clients do not wait for the interim response before they change something: the directory is watched once the request
+/// was read, and not later on another thread.
+#[test]
+fn changes_right_after_the_request_are_told() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.make_directory("dir");
+    let dir = c.open(want("dir").directory().access(FILE_GENERIC_READ)).id;
+    c.held = Some(Vec::new());
+    let id = c.send(&notify(dir, 1, filter::FILE_NAME, 4096));
+    lab.client().put("dir\\new", b"");
+    assert_eq!(c.run_held(), 0);
+    assert_eq!(changes(c.receive(id).ok().buffer()), one(ADDED, "new"));
 }
 
 /// `BVT_SMB2Basic_ChangeNotify_ChangeFileName`

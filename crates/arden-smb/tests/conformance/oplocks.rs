@@ -106,3 +106,32 @@ fn a_waiting_create_can_be_cancelled_and_its_client_can_go() {
     two.disconnect();
     assert_eq!(lab.server.opens().len(), 1);
 }
+
+/// [MS-SMB2] 3.3.5.16 looks the request up among all that are under way, not only those that wait already.
+#[test]
+fn a_cancel_ends_a_create_that_does_not_wait_yet() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    one.open(want("file").oplock(oplock::BATCH));
+    // A create with a large context runs where it may block.
+    let large = || want("file").context(b"Arnd", vec![0; 5000]).req();
+    two.held = Some(Vec::new());
+    let id = two.send(&large());
+    let cancel = |id| Req::empty(Command::Cancel).id(id);
+    two.send(&cancel(id));
+    assert_eq!(two.run_held(), 1);
+    assert_eq!(two.receive(id).status(), NtStatus::CANCELLED);
+    assert_eq!(lab.server.opens().len(), 1);
+    // A CANCEL of something else ends nothing, now or later.
+    two.held = Some(Vec::new());
+    let id = two.send(&large());
+    two.send(&cancel(id - 1));
+    two.send(&cancel(id + 1));
+    assert_eq!(two.run_held(), 1);
+    let async_id = two.interim(id);
+    two.cancel(async_id);
+    assert_eq!(two.receive(id).status(), NtStatus::CANCELLED);
+    let id = two.send(&want("file").req());
+    two.interim(id);
+    assert!(two.poll(id).is_none());
+}
