@@ -25,7 +25,7 @@ class Client:
 
     def open(self, path, options=0, disposition=CreateDisposition.FILE_OPEN_IF):
         o = Open(self.tree, path)
-        o.create(ImpersonationLevel.Impersonation, 0x1F01FF, 0, 7, disposition, options)
+        o.create(ImpersonationLevel.Impersonation, 0x12019F, 0, 7, disposition, options)
         return o
 
     def send(self, *requests):
@@ -107,7 +107,11 @@ def load(end):
             for size in (1 << 40, 0, 64 << 20):
                 c.connection.receive(c.send(size_of(large, size))[0])
         elif LOAD == "unread":
-            c.send(read_of(large, 8 << 20))
+            # As many as its credits allow; the answers are never asked for.
+            if done < 60:
+                c.send(read_of(large, 8 << 20))
+            else:
+                time.sleep(0.05)
         done += 1
     return f"{done} times"
 
