@@ -198,7 +198,9 @@ impl OpenTable {
             self.mark_deleted(&mut inner, open, false);
         }
         let removal = self.removal(&mut inner, open);
-        if wake || !inner.waiters.is_empty() {
+        // Who waits for a file that goes would find its deletion pending: `removed` wakes them.
+        let goes = !matches!(removal, Removal::Nothing);
+        if !goes && (wake || !inner.waiters.is_empty()) {
             inner.wake(&mut fx);
         }
         inner.forget_idle_streams();
@@ -219,7 +221,7 @@ impl OpenTable {
         if idle {
             self.forget_if_idle(file);
         }
-        if release && matches!(removal, Removal::Nothing) {
+        if release && !goes {
             // [MS-FSA] 2.1.5.5 phase 4.
             open.node.release_allocation();
         }

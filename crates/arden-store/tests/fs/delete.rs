@@ -1,6 +1,6 @@
 //! Delete on close and pending deletion.
 
-use arden_store::fs::{Disposal, Step};
+use arden_store::fs::{Disposal, OplockLevel, Step};
 
 use crate::world::*;
 
@@ -123,4 +123,17 @@ fn a_stream_goes_also_while_its_file_is_to_go() {
     w.close(w.open(want("f:a")));
     w.close(f);
     assert!(w.dir.join("f").exists());
+}
+
+#[test]
+fn who_waits_for_a_file_that_goes_comes_after_its_deletion() {
+    let w = World::new();
+    let first = w.open(want("f").oplock(OplockLevel::Batch).options(OPT_DELETE_ON_CLOSE));
+    let wait = w.waits(&want("f").client(2));
+    w.told();
+    let path = w.dir.join("f");
+    w.log.on_resume(move || assert!(!path.exists(), "it would find the deletion pending"));
+    w.close(first);
+    assert_eq!(w.told(), [format!("resume {}", wait.0)]);
+    w.close(w.open(want("f").client(2)));
 }

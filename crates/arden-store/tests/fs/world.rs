@@ -22,7 +22,14 @@ pub use arden_wire::{NtStatus, access::*};
 use parking_lot::Mutex;
 
 #[derive(Default)]
-pub struct Log(Mutex<Vec<String>>);
+pub struct Log(Mutex<Vec<String>>, Mutex<Option<Box<dyn Fn() + Send>>>);
+
+impl Log {
+    /// What is to be done whenever a request goes on, while the table tells of it.
+    pub fn on_resume(&self, f: impl Fn() + Send + 'static) {
+        *self.1.lock() = Some(Box::new(f));
+    }
+}
 
 impl TableEvents for Log {
     fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
@@ -34,6 +41,9 @@ impl TableEvents for Log {
     }
     fn resume(&self, wait: WaitId) {
         self.0.lock().push(format!("resume {}", wait.0));
+        if let Some(f) = &*self.1.lock() {
+            f();
+        }
     }
 }
 
