@@ -1,54 +1,32 @@
-//! The SMB 2/3 server, [MS-SMB2]: a state machine without sockets (`conn`, `chain` and the handlers), and its
-//! tokio shell (`shell`). Refuses disks: files are reached through `arden_store::fs`.
+//! The SMB 2/3 server, [MS-SMB2]. In layers, each of which imports only those below it:
+//!
+//! | folder | holds | refuses |
+//! |---|---|---|
+//! | `transport` | frames in and out over TCP; the only code that may block and that reads the clock | protocol |
+//! | `engine` | one connection's state machine: messages, compounds, logons, signing, waits | sockets, clocks |
+//! | `handlers` | one file for each command: a request in, a response's body or the reason why there is none out | connections, frames |
+//! | `server` | the global tables of [MS-SMB2] 3.3.1.5, requests that wait, breaks, what is kept of persistent opens | messages |
+//! | `model` | the objects of [MS-SMB2] 3.3.1: connection, session, channel, tree connect, open; keys and signatures | what is done with them |
+//! | `base` | settings, limits, counters, time | all of the above |
+//!
+//! Refuses disks: files are reached through `arden_store::fs`.
 #![forbid(unsafe_code)]
 
-mod admission;
-mod breaks;
-mod chain;
-mod commits;
-pub mod config;
-pub mod conn;
-mod copy;
-mod create;
-pub mod crypto;
-mod data;
-mod deferred;
-mod directory;
-mod dispatch;
-mod durable;
-mod ioctl;
-mod jobs;
-mod locks;
-mod logons;
-mod mac;
-pub mod metrics;
+mod base;
+mod engine;
+mod handlers;
 pub mod model;
-mod negotiate;
-mod offload;
-mod persist;
-mod pipes;
-mod query;
-mod quota;
-mod rare;
-mod request;
-mod revoke;
 pub mod server;
-mod set;
-mod setup;
-pub mod share;
-mod shell;
-mod signer;
-pub mod time;
-mod tree;
-pub mod usage;
-mod usn;
-mod usnwait;
-mod view;
-mod waits;
-mod window;
+mod transport;
 
-pub use config::{Interface, Limits, Policy, ServerConfig};
-pub use server::Server;
-pub use share::{Share, ShareAce};
-pub use usage::UsageLimits;
-pub use view::cache_name;
+pub use base::{
+    config::{self, Interface, Limits, Policy, ServerConfig},
+    metrics, time,
+    usage::{self, UsageLimits},
+};
+pub use engine::conn;
+pub use model::{
+    crypto,
+    share::{self, Share, ShareAce},
+};
+pub use server::{Server, view::cache_name};

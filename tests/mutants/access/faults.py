@@ -30,7 +30,7 @@ FAULTS = [
     ("creator-owner-stays-a-macro", AUTH + "inherit.rs",
      "let sid = if ace.sid == *well_known::CREATOR_OWNER {",
      "let sid = if ace.sid == *well_known::CREATOR_OWNER && !target.directory {"),
-    ("shares-do-not-deny", SMB + "share.rs", "mask = allowed & !denied;", "mask = allowed | denied & 0;"),
+    ("shares-do-not-deny", SMB + "model/share.rs", "mask = allowed & !denied;", "mask = allowed | denied & 0;"),
     ("overwriting-needs-no-right", STORE + "open.rs",
      "also = effect | if stream { 0 } else { FILE_WRITE_EA | FILE_WRITE_ATTRIBUTES };",
      "also = effect & 0;"),
@@ -39,7 +39,7 @@ FAULTS = [
     ("read-only-files-are-written", STORE + "access.rs",
      "if !stat.directory && readonly && (desired | also) & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0 {",
      "if !stat.directory && readonly && (desired | also) & FILE_WRITE_DATA != 0 {"),
-    ("durable-handles-are-anybodys", SMB + "durable.rs",
+    ("durable-handles-are-anybodys", SMB + "handlers/durable.rs",
      "if open.owner.user != request.session.token().user {",
      "if open.owner.user != request.session.token().user && false {"),
     ("reading-needs-no-right", STORE + "rights.rs",
@@ -47,7 +47,7 @@ FAULTS = [
     ("renaming-needs-no-right", STORE + "rights.rs",
      "Operation::Delete | Operation::Rename => Needs { any: DELETE, ..change },",
      "Operation::Delete => Needs { any: DELETE, ..change },\n            Operation::Rename => change,"),
-    ("previous-sessions-end-for-anybody", SMB + "setup.rs",
+    ("previous-sessions-end-for-anybody", SMB + "engine/setup.rs",
      "if old.token().user == session.token().user {", "if old.token().user == session.token().user || true {"),
 ]
 

@@ -1,0 +1,41 @@
+//! A log line now and then, however often there is a reason for it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Lets one log line through in a while, and counts the others.
+pub(crate) struct LogLimit {
+    every: Duration,
+    /// When the last line was let through, and how many were left out since.
+    state: Mutex<(Option<Duration>, u64)>,
+}
+
+impl LogLimit {
+    pub fn new(every: Duration) -> LogLimit {
+        LogLimit { every, state: Mutex::new((None, 0)) }
+    }
+
+    /// How many lines were left out before this one, at `now` since any fixed moment; None: this one is left out too.
+    pub fn admit(&self, now: Duration) -> Option<u64> {
+        let (last, left_out) = &mut *self.state.lock();
+        if last.is_some_and(|last| now.saturating_sub(last) < self.every) {
+            *left_out += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_in_a_while() {
+        let limit = LogLimit::new(Duration::from_secs(60));
+        let at = |s| limit.admit(Duration::from_secs(s));
+        assert_eq!([at(0), at(1), at(59), at(60), at(119), at(130)], [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+}

@@ -1,0 +1,690 @@
+//! Runs the requests of one transport message in order and builds the answer: compounds ([MS-SMB2] 3.3.5.2.7),
+//! interim responses ([MS-SMB2] 3.3.4.2), signing and encryption of what leaves. Knows requests only by command.
+
+use std::sync::Arc;
+
+use arden_store::{dir::Moment, fs::WaitId};
+use arden_wire::{
+    NtStatus,
+    cursor::Put,
+    dtyp::Sid,
+    smb2::{Command, HEADER_BYTES, Header, flags, header::offset, transform::TRANSFORM_BYTES},
+};
+
+use crate::{
+    base::usage::{Charge, Kind},
+    engine::commits::{Commits, changes},
+    handlers::request::{Fail, Handled, Related, Request},
+    model::{
+        Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree,
+        signer::{Proof, Signer, answer_signer},
+    },
+    model::{
+        frame::{put_frame_length, seal_frame},
+        work::{Answers, BlockingWork, Parked},
+    },
+    server::{Server, deferred::Deferred, usn_waits::UsnWait, waits::PendingCreate},
+};
+
+/// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
+const INLINE_REQUESTS_MAX: usize = 64;
+const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// What a later request of the message needs at least: a header, an error and its padding.
+const ERROR_BYTES: usize = 80;
+/// Room for what encryption and error contexts add.
+const FRAME_EXTRA_BYTES: usize = 4096;
+
+/// One request of the message, accepted: its ids are in the window, its signature was looked at.
+#[derive(Clone)]
+pub struct Element {
+    pub header: Header,
+    pub start: usize,
+    pub len: usize,
+    pub credits: u16,
+    pub proof: Proof,
+    pub channel: Option<Arc<Channel>>,
+    /// The acceptance already failed; this is the answer.
+    pub refused: Option<NtStatus>,
+}
+
+/// The bytes of a message: borrowed while it runs at once, owned once it has to be kept.
+pub enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    /// Taken when it has to be kept, else left to its owner for the next message.
+    Lent(&'a mut Vec<u8>),
+    Owned(Vec<u8>),
+}
+
+impl Bytes<'_> {
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Borrowed(b) => b,
+            Bytes::Lent(v) => v,
+            Bytes::Owned(v) => v,
+        }
+    }
+    fn into_owned(self) -> Vec<u8> {
+        match self {
+            Bytes::Borrowed(b) => b.to_vec(),
+            Bytes::Lent(v) => std::mem::take(v),
+            Bytes::Owned(v) => v,
+        }
+    }
+}
+
+/// A message in progress that can be put aside.
+struct Chain {
+    message: Vec<u8>,
+    state: State,
+}
+
+struct State {
+    server: Arc<Server>,
+    peer: Arc<Peer>,
+    elements: Vec<Element>,
+    next: usize,
+    related: Related,
+    /// The request came encrypted: so goes the answer.
+    encrypted: Option<Arc<Session>>,
+    frame: Frame,
+    /// The current request has been answered with STATUS_PENDING under this AsyncId.
+    async_id: Option<u64>,
+    /// The open whose outstanding count the current request is part of, [MS-SMB2] 3.3.5.2.10.
+    counted: Option<Arc<SmbOpen>>,
+    /// The open that the current request works on.
+    used: Option<Arc<SmbOpen>>,
+    /// `used` waits for this request before it may be closed.
+    working: bool,
+    /// What the current request costs while it waits.
+    waiting: Option<[Charge; 2]>,
+    pending_create: Option<PendingCreate>,
+    usn_wait: Option<UsnWait>,
+    commits: Commits,
+}
+
+/// Responses of one transport frame under construction in a buffer.
+#[derive(Default)]
+struct Frame {
+    /// Where the 4-byte length is; None: nothing yet.
+    start: Option<usize>,
+    /// Start of each response and who signs it.
+    responses: Vec<(usize, Option<Signer>)>,
+}
+
+/// What is left of a message that has to run on a thread that may block; None: nothing, or it waits.
+pub type Rest = Option<Box<dyn BlockingWork>>;
+
+/// A chain and what it has answered so far.
+struct Job {
+    chain: Chain,
+    out: Vec<u8>,
+}
+
+impl Job {
+    /// `out`: the frame that was begun, moved into a buffer of its own.
+    fn rest(message: Bytes<'_>, state: State, out: Vec<u8>) -> Rest {
+        state.peer.pending.lock().begin_job();
+        Some(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }))
+    }
+}
+
+impl BlockingWork for Job {
+    fn bytes(&self) -> usize {
+        let asked: usize = self.chain.state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
+        self.chain.message.len().max(asked)
+    }
+
+    fn user(&self) -> Option<Sid> {
+        let state = &self.chain.state;
+        let element = state.elements.get(state.next).or_else(|| state.elements.last())?;
+        element.channel.as_ref().map(|c| c.session.token().user.clone())
+    }
+
+    fn is_close(&self) -> bool {
+        let state = &self.chain.state;
+        state.elements.get(state.next).is_some_and(|e| e.header.command == Command::Close as u16)
+    }
+
+    fn run(self: Box<Self>) {
+        let Job { chain, mut out } = *self;
+        let peer = chain.state.peer.clone();
+        let rest = run(Bytes::Owned(chain.message), chain.state, &mut out, true);
+        debug_assert!(rest.is_none());
+        peer.pending.lock().end_job();
+        if !out.is_empty() {
+            peer.send(out);
+        }
+    }
+}
+
+/// A message whose answers wait to be sent, now that it is known whether what they speak of is durable.
+struct Finished {
+    state: State,
+    out: Vec<u8>,
+    committed: Result<(), NtStatus>,
+}
+
+impl Finished {
+    /// To its connection, which signs and sends: the thread that tells of a commit has to write for others, and must not be the
+    /// one that drops what is used here.
+    fn hand_over(self) {
+        let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
+        if let Some(undelivered) = peer.finish(Box::new(self)) {
+            server.defer(Deferred::Undelivered(undelivered));
+        }
+    }
+}
+
+impl Answers for Finished {
+    fn frame(mut self: Box<Self>) -> Vec<u8> {
+        self.state.committed(&mut self.out, self.committed);
+        self.state.finish_frame(&mut self.out);
+        self.out
+    }
+}
+
+impl Parked for Chain {
+    fn peer(&self) -> &Arc<Peer> {
+        &self.state.peer
+    }
+
+    fn survives(&self, peer_id: u64) -> bool {
+        let channel = self.state.elements.get(self.state.next).and_then(|e| e.channel.as_ref());
+        channel.is_some_and(|c| c.session.live_peer().is_some_and(|p| p.id != peer_id))
+    }
+
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
+        run(Bytes::Owned(self.message), self.state, out, may_block)
+    }
+
+    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
+        let i = self.state.next;
+        self.state.elements[i].refused = Some(status);
+        self.run(out, false)
+    }
+}
+
+/// Starts an accepted message.
+pub fn start(
+    server: &Arc<Server>,
+    peer: &Arc<Peer>,
+    message: Bytes<'_>,
+    elements: Vec<Element>,
+    encrypted: Option<Arc<Session>>,
+    out: &mut Vec<u8>,
+    may_block: bool,
+) -> Rest {
+    let state = State {
+        server: server.clone(),
+        peer: peer.clone(),
+        elements,
+        next: 0,
+        related: Related::default(),
+        encrypted,
+        frame: Frame::default(),
+        async_id: None,
+        counted: None,
+        used: None,
+        working: false,
+        waiting: None,
+        pending_create: None,
+        usn_wait: None,
+        commits: Commits::default(),
+    };
+    run(message, state, out, may_block)
+}
+
+fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Rest {
+    // What the store saw for one request of a compound holds for the next.
+    let _moment = if may_block { Moment::begin() } else { Moment::begin_short() };
+    let first = state.next;
+    while state.next < state.elements.len() {
+        if !may_block && state.next > first && state.has_done_enough(out, state.next - first) {
+            let out = state.begun_frame(out);
+            return Job::rest(message, state, out);
+        }
+        let base = state.begin_response(out);
+        let handled = state.dispatch(message.get(), out, base, may_block);
+        match handled {
+            Ok(status) => state.end_response(out, base, status),
+            Err(Fail::Status(status)) => {
+                out.truncate(base + HEADER_BYTES);
+                put_error(out, &[], 0);
+                state.end_response(out, base, status);
+            }
+            Err(Fail::Data(status, data, contexts)) => {
+                out.truncate(base + HEADER_BYTES);
+                put_error(out, &data, contexts);
+                state.end_response(out, base, status);
+            }
+            Err(Fail::Close(reason)) => {
+                tracing::warn!(client = %state.peer.address, reason, "connection is closed");
+                state.drop_response(out, base);
+                state.peer.closed.store(true, std::sync::atomic::Ordering::Release);
+                (state.peer.wake)();
+                return None;
+            }
+            Err(Fail::Block) => {
+                state.drop_response(out, base);
+                if let Some(open) = &state.used {
+                    if state.elements[state.next].header.command != Command::Close as u16 {
+                        open.begin_work();
+                        state.working = true;
+                    }
+                }
+                let out = state.begun_frame(out);
+                return Job::rest(message, state, out);
+            }
+            Err(Fail::Wait(wait)) => {
+                state.drop_response(out, base);
+                state.end_work();
+                // What was answered before leaves with the interim response.
+                state.commit(out);
+                let refused = if !state.may_wait() {
+                    // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
+                    Some(NtStatus::INTERNAL_ERROR)
+                } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
+                    Some(NtStatus::INSUFFICIENT_RESOURCES)
+                } else {
+                    None
+                };
+                if refused.is_some() {
+                    state.server.unpark(wait);
+                    state.elements[state.next].refused = refused;
+                    continue;
+                }
+                if may_block && !out.is_empty() {
+                    // The interim response goes before the other that somebody else may make from now on.
+                    state.peer.send(std::mem::take(out));
+                }
+                let (server, peer) = (state.server.clone(), state.peer.clone());
+                // A CANCEL finds the request waiting and put aside, or keeps it from that.
+                let mut pending = peer.pending.lock();
+                if let Some(id) = state.async_id {
+                    let element = &state.elements[state.next];
+                    let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
+                    if !pending.wait(id, PendingRequest { message_id: element.header.message_id, session_id, wait }) {
+                        drop(pending);
+                        server.unpark(wait);
+                        state.elements[state.next].refused = Some(NtStatus::CANCELLED);
+                        continue;
+                    }
+                }
+                server.park(wait, Box::new(Chain { message: message.into_owned(), state }));
+                return None;
+            }
+        }
+        state.next += 1;
+    }
+    if !may_block && state.commits.is_due() {
+        let out = state.begun_frame(out);
+        if let Some((fs, changes)) = state.commits.later() {
+            // The connection goes on meanwhile.
+            fs.commit_later(changes, Box::new(move |committed| Finished { state, out, committed }.hand_over()));
+            return None;
+        }
+        return Job::rest(message, state, out);
+    }
+    // Where this thread may not block, nothing that it did is due: all of it began here and ends here.
+    if may_block {
+        state.commit(out);
+    }
+    state.finish_frame(out);
+    None
+}
+
+/// What a request answers that waited until its handle was gone.
+fn closed_meanwhile(command: Command, fail: Fail) -> Fail {
+    match (command, &fail) {
+        (Command::Lock, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
+            NtStatus::RANGE_NOT_LOCKED.into()
+        }
+        (Command::ChangeNotify, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
+            NtStatus::NOTIFY_CLEANUP.into()
+        }
+        (Command::Ioctl, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
+            NtStatus::CANCELLED.into()
+        }
+        _ => fail,
+    }
+}
+
+/// The body of an ERROR response, [MS-SMB2] 2.2.2.
+pub(crate) fn put_error(out: &mut Vec<u8>, data: &[u8], contexts: u8) {
+    out.put_u16(9);
+    out.put_u8(contexts);
+    out.put_u8(0);
+    out.put_u32(data.len() as u32);
+    if data.is_empty() {
+        // One byte of ErrorData is always there.
+        out.put_u8(0);
+    } else {
+        out.extend_from_slice(data);
+    }
+}
+
+impl State {
+    fn begin_response(&mut self, out: &mut Vec<u8>) -> usize {
+        if self.frame.start.is_none() {
+            self.frame.start = Some(out.len());
+            out.put_u32(0);
+            if self.encrypted.is_some() {
+                out.put_zeros(TRANSFORM_BYTES);
+            }
+        } else if let Some((last, _)) = self.frame.responses.last() {
+            out.pad_to(*last, 8);
+        }
+        let base = out.len();
+        let element = &self.elements[self.next];
+        let request = &element.header;
+        let mut header = Header {
+            credit_charge: request.credit_charge,
+            status: 0,
+            command: request.command,
+            credits: element.credits,
+            flags: flags::SERVER_TO_REDIR | (request.flags & (flags::RELATED_OPERATIONS | flags::PRIORITY_MASK)),
+            next_command: 0,
+            message_id: request.message_id,
+            async_or_tree: request.async_or_tree,
+            session_id: request.session_id,
+            signature: [0; 16],
+        };
+        if request.is(flags::REPLAY_OPERATION) {
+            header.flags |= flags::REPLAY_OPERATION;
+        }
+        if let Some(id) = self.async_id {
+            header.flags |= flags::ASYNC_COMMAND;
+            header.async_or_tree = id;
+            header.credits = 0;
+        }
+        if request.is(flags::RELATED_OPERATIONS) {
+            if let Some(channel) = &element.channel {
+                header.session_id = channel.session.id;
+            }
+            if self.async_id.is_none() {
+                header.async_or_tree = u64::from(self.related.tree_id) << 32;
+            }
+        }
+        header.put(out);
+        base
+    }
+
+    fn may_wait(&self) -> bool {
+        // A rename waits for the break of handle leases; the Linux client sends it between CREATE and CLOSE.
+        let command = self.elements[self.next].header.command;
+        let waits_anywhere = [Command::Create as u16, Command::SetInfo as u16].contains(&command);
+        self.next + 1 == self.elements.len() || waits_anywhere
+    }
+
+    /// Whether the rest of a compound is for a thread that may block.
+    fn has_done_enough(&self, out: &[u8], requests: usize) -> bool {
+        let bytes = self.frame.start.map_or(0, |at| out.len() - at);
+        requests >= INLINE_REQUESTS_MAX || bytes > INLINE_ANSWER_BYTES_MAX
+    }
+
+    /// Bytes that the current request may answer, so that the frame holds at least an error for each that follows.
+    fn room(&self, out: &[u8]) -> usize {
+        let later = self.elements.len() - self.next;
+        let used = self.frame.start.map_or(0, |at| out.len() - at) + later * ERROR_BYTES + FRAME_EXTRA_BYTES;
+        self.server.config.limits.answer_bytes_max.saturating_sub(used)
+    }
+
+    fn drop_response(&mut self, out: &mut Vec<u8>, base: usize) {
+        out.truncate(base);
+        if self.frame.responses.is_empty() {
+            out.truncate(self.frame.start.take().unwrap_or(base));
+        }
+    }
+
+    fn end_response(&mut self, out: &mut Vec<u8>, base: usize, status: NtStatus) {
+        out.patch_u32(base + offset::STATUS, status.0);
+        if let Some((last, _)) = self.frame.responses.last() {
+            let distance = (base - last) as u32;
+            out.patch_u32(last + offset::NEXT_COMMAND, distance);
+        }
+        let element = &self.elements[self.next];
+        self.server.metrics.answered(element.header.command, status);
+        tracing::trace!(client = %self.peer.address, message = element.header.message_id,
+            command = ?Command::from_u16(element.header.command), %status, "answered");
+        let signer = answer_signer(&element.proof, None, &element.header);
+        if signer.is_none() && self.encrypted.is_none() && element.header.is(flags::SIGNED) {
+            // Clients that asked for a signature look at the flag first.
+            out[base + offset::FLAGS] |= flags::SIGNED as u8;
+        }
+        self.frame.responses.push((base, signer));
+        if status.is_error() && self.related.file.is_none() && self.related.failed.is_none() {
+            self.related.failed = Some(status);
+        }
+        self.pending_create = None;
+        self.usn_wait = None;
+        self.waiting = None;
+        if let Some(id) = self.async_id.take() {
+            self.peer.pending.lock().remove(id);
+        }
+        if let Some(open) = self.counted.take() {
+            let mut s = open.state.lock();
+            // [MS-SMB2] 3.3.4.1: the request was counted under the sequence it came with.
+            if s.channel_sequence == element.header.channel_sequence() {
+                s.outstanding = s.outstanding.saturating_sub(1);
+            } else {
+                s.outstanding_before = s.outstanding_before.saturating_sub(1);
+            }
+        }
+        self.end_work();
+        self.used = None;
+    }
+
+    /// A close need not wait for this request any more.
+    fn end_work(&mut self) {
+        if let (Some(open), true) = (&self.used, std::mem::take(&mut self.working)) {
+            open.end_work();
+        }
+    }
+
+    /// Brings what was changed to stable storage before what speaks of it leaves.
+    fn commit(&mut self, out: &mut Vec<u8>) {
+        let committed = self.commits.run();
+        self.committed(out, committed);
+    }
+
+    /// Where it could not be made durable, what was answered since the first change becomes an error.
+    fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), NtStatus>) {
+        let commits = std::mem::take(&mut self.commits);
+        let (Err(status), Some((response, element))) = (committed, commits.first()) else { return };
+        tracing::error!(client = %self.peer.address, %status, "a change could not be made durable");
+        let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };
+        let next = std::mem::replace(&mut self.next, element);
+        out.truncate(base);
+        self.frame.responses.truncate(response);
+        while self.next < next {
+            let base = self.begin_response(out);
+            put_error(out, &[], 0);
+            self.end_response(out, base, status);
+            self.next += 1;
+        }
+    }
+
+    /// Signs, encrypts and frames what was answered.
+    fn finish_frame(&mut self, out: &mut Vec<u8>) {
+        let Some(start) = self.frame.start.take() else { return };
+        let responses = std::mem::take(&mut self.frame.responses);
+        if let [_, .., (last, _)] = responses[..] {
+            // [MS-SMB2] 3.3.4.1.3: the last of several is padded like the others.
+            out.pad_to(last, 8);
+        }
+        for (i, (base, signer)) in responses.iter().enumerate() {
+            let Some(signer) = signer else { continue };
+            let end = responses.get(i + 1).map_or(out.len(), |(next, _)| *next);
+            let at = base + offset::FLAGS;
+            out[at] |= flags::SIGNED as u8;
+            signer.key().sign_in_place(&mut out[*base..end]);
+        }
+        if let Some(session) = &self.encrypted {
+            seal_frame(session, &mut out[start + 4..]);
+        }
+        put_frame_length(out, start);
+    }
+
+    /// Moves what was answered so far into a buffer of its own.
+    fn begun_frame(&mut self, out: &mut Vec<u8>) -> Vec<u8> {
+        self.frame.start.map_or_else(Vec::new, |at| self.move_frame(out, at))
+    }
+
+    /// Moves the unfinished frame into a buffer of its own.
+    fn move_frame(&mut self, out: &mut Vec<u8>, at: usize) -> Vec<u8> {
+        let moved = out.split_off(at);
+        self.frame.start = Some(0);
+        for (base, _) in &mut self.frame.responses {
+            *base -= at;
+        }
+        moved
+    }
+
+    /// Sends what was answered before and an interim response for the current request, [MS-SMB2] 3.3.4.2.
+    fn go_async(&mut self, out: &mut Vec<u8>, wait: WaitId, message_bytes: usize) -> bool {
+        let limit = self.server.config.limits.pending_per_connection_max;
+        if self.peer.pending.lock().len() >= limit {
+            tracing::warn!(client = %self.peer.address, limit, ?wait, "pending_per_connection_max reached");
+            return false;
+        }
+        if let Some(channel) = &self.elements[self.next].channel {
+            let (who, usage) = (channel.session.token(), &self.server.usage);
+            let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
+            let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, message_bytes)?]));
+            let Ok(charges) = charges else { return false };
+            self.waiting = Some(charges);
+        }
+        let id = self.server.next_id();
+        self.async_id = Some(id);
+        let base = self.begin_response(out);
+        let credits = self.elements[self.next].credits;
+        out.patch_u16(base + offset::CREDITS, credits);
+        put_error(out, &[], 0);
+        out.patch_u32(base + offset::STATUS, NtStatus::PENDING.0);
+        if let Some((last, _)) = self.frame.responses.last() {
+            out.patch_u32(last + offset::NEXT_COMMAND, (base - last) as u32);
+        }
+        self.frame.responses.push((base, None));
+        self.finish_frame(out);
+        true
+    }
+
+    fn dispatch(&mut self, message: &[u8], out: &mut Vec<u8>, base: usize, may_block: bool) -> Handled {
+        let element = &self.elements[self.next];
+        if let Some(status) = element.refused {
+            return Err(Fail::Status(status));
+        }
+        let header = &element.header;
+        let Some(command) = Command::from_u16(header.command) else {
+            return Err(Fail::Status(NtStatus::INVALID_PARAMETER));
+        };
+        let message = &message[element.start..element.start + element.len];
+        if command == Command::Echo {
+            return crate::handlers::tree::echo(message, out);
+        }
+        let Some(channel) = &element.channel else {
+            if header.is(flags::RELATED_OPERATIONS) {
+                // [MS-SMB2] 3.3.5.2.7.2: the session to inherit was not valid.
+                return Err(Fail::Status(NtStatus::INVALID_PARAMETER));
+            }
+            return Err(Fail::Status(NtStatus::USER_SESSION_DELETED));
+        };
+        let session = &channel.session;
+        self.check_session(command, session, element)?;
+        let related = header.is(flags::RELATED_OPERATIONS);
+        if let (true, Some(status), None) = (related, self.related.failed, self.related.file) {
+            return Err(Fail::Status(status));
+        }
+        let tree = self.find_tree(command, session, header).map_err(|e| match self.async_id {
+            Some(_) => closed_meanwhile(command, e),
+            None => e,
+        })?;
+        if !related {
+            self.related = Related { tree_id: tree.as_ref().map_or(0, |t| t.id), ..Related::default() };
+        }
+        if let Some(tree) = tree.as_ref().filter(|_| changes(command)) {
+            self.commits.note(&tree.share, self.frame.responses.len(), self.next);
+        }
+        let now = self.server.time().now;
+        session.touch(now);
+        let room = self.room(out);
+        let mut request = Request {
+            server: &self.server,
+            peer: &self.peer,
+            header,
+            message,
+            session,
+            tree,
+            related: &mut self.related,
+            base,
+            now,
+            may_block,
+            room,
+            resumed: self.async_id.is_some(),
+            encrypted: self.encrypted.is_some(),
+            counted: &mut self.counted,
+            used: &mut self.used,
+            pending_create: &mut self.pending_create,
+            usn_wait: &mut self.usn_wait,
+        };
+        let handled = crate::engine::dispatch::handle(command, &mut request, out);
+        if handled.is_ok() && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+        }
+        if request.resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
+    }
+
+    /// [MS-SMB2] 3.3.5.2.9.
+    fn check_session(&self, command: Command, session: &Session, element: &Element) -> Result<(), Fail> {
+        match session.state() {
+            SessionState::Valid => {}
+            SessionState::Expired if matches!(command, Command::Logoff | Command::Close | Command::Lock) => {}
+            SessionState::Expired => return Err(NtStatus::NETWORK_SESSION_EXPIRED.into()),
+            // A request that waited while its session ended is answered all the same.
+            SessionState::Deleted if self.async_id.is_some() => {}
+            SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED.into()),
+        }
+        let encrypted = self.encrypted.is_some();
+        let signed = encrypted || element.proof.holds_session() || session.anonymous;
+        if session.encrypt_data && !encrypted || session.signing_required && !signed {
+            tell_unprotected(&self.server, &self.peer, session);
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        Ok(())
+    }
+
+    /// [MS-SMB2] 3.3.5.2.11.
+    fn find_tree(&self, command: Command, session: &Session, header: &Header) -> Result<Option<Arc<Tree>>, Fail> {
+        if matches!(command, Command::Logoff | Command::TreeConnect) {
+            return Ok(None);
+        }
+        let id = if header.is(flags::RELATED_OPERATIONS) { self.related.tree_id } else { header.tree_id() };
+        let tree = session.trees.read().get(&id).cloned();
+        let Some(tree) = tree else {
+            return if command == Command::OplockBreak { Ok(None) } else { Err(NtStatus::NETWORK_NAME_DELETED.into()) };
+        };
+        if tree.share.encrypt && self.encrypted.is_none() {
+            if session.tell_unprotected() {
+                tracing::warn!(client = %self.peer.address, user = %session.token().user_name, share = %tree.share.name,
+                    required_by = "the share's encryption", "a request that is not encrypted is refused");
+            }
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        Ok(Some(tree))
+    }
+}
+
+/// The log names once for each session who sends requests without the protection that it has to have, and why.
+pub(crate) fn tell_unprotected(server: &Server, peer: &Peer, session: &Session) {
+    if !session.tell_unprotected() {
+        return;
+    }
+    let policy = &server.config.policy;
+    let why = match session.encrypt_data {
+        true => "setting encryption_required",
+        false if policy.requires_signing() => "setting signing_required",
+        false => "the client itself, SMB2_NEGOTIATE_SIGNING_REQUIRED",
+    };
+    tracing::warn!(client = %peer.address, user = %session.token().user_name, required_by = why,
+        "a request that is not {} is refused", if session.encrypt_data { "encrypted" } else { "signed" });
+}

@@ -1,0 +1,9 @@
+//! One connection's state machine, without a socket: messages become requests, requests run, answers are signed and framed.
+
+pub mod chain;
+mod commits;
+pub mod conn;
+mod dispatch;
+mod logons;
+mod negotiate;
+mod setup;

@@ -1,0 +1,531 @@
+//! SESSION_SETUP: new sessions, reauthentication and binding (Multichannel), [MS-SMB2] 3.3.5.5.
+
+use std::{net::IpAddr, sync::Arc, time::Instant};
+
+use arden_auth::{Acceptor, Logon, Step, Token};
+use arden_wire::{
+    NtStatus,
+    smb2::{
+        Dialect, Header, flags,
+        header::offset,
+        negotiate::{Cipher, SigningAlgorithm, security_mode},
+        session::{SESSION_FLAG_BINDING, SessionSetupRequest, put_session_setup_response, session_flags},
+    },
+};
+
+use crate::{
+    base::{metrics::count, time::Time},
+    engine::{
+        chain::put_error,
+        conn::{Connection, Reply, Verdict},
+    },
+    model::{
+        Channel, Negotiated, NewSession, Session, SessionState,
+        crypto::{self, CipherKey, Purpose, SigningKey},
+        signer::{Proof, answer_signer, prove_channel},
+    },
+    server::Server,
+};
+
+const REQUEST_OUT_OF_SEQUENCE: u32 = 0xC000_042A;
+
+/// An authentication in progress on this connection.
+pub(crate) struct Setup {
+    pub acceptor: Acceptor,
+    /// PreauthSession.PreauthIntegrityHashValue, or the new session's.
+    preauth: [u8; 64],
+    pub kind: Kind,
+    begun: Instant,
+    /// Given back with it.
+    _permit: Permit,
+}
+
+pub(crate) enum Kind {
+    New,
+    Reauthenticate(Arc<Channel>),
+    Bind(Arc<Session>),
+}
+
+impl Setup {
+    /// May a request that proved this go on with it, or end it?
+    fn belongs_to(&self, proof: &Proof) -> bool {
+        match &self.kind {
+            Kind::New => true,
+            Kind::Reauthenticate(channel) => proof.holds_session() || !channel.session.requires_protection(),
+            Kind::Bind(session) => matches!(proof, Proof::Session(s) if Arc::ptr_eq(s, session)),
+        }
+    }
+}
+
+/// One of the logons under way that `Limits` allows.
+struct Permit {
+    server: Arc<Server>,
+    ip: IpAddr,
+    /// The id that a new session will have.
+    reserved: Option<u64>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.server.admission.end_setup(self.ip);
+        if let Some(id) = self.reserved {
+            self.server.release_session_id(id);
+        }
+    }
+}
+
+/// How one SESSION_SETUP ends.
+enum Answer {
+    More(Vec<u8>),
+    Done { channel: Arc<Channel>, flags: u16, token: Vec<u8> },
+}
+
+struct Incoming<'a> {
+    header: &'a Header,
+    message: &'a [u8],
+    request: SessionSetupRequest<'a>,
+    now: Instant,
+    proof: &'a Proof,
+}
+
+impl Incoming<'_> {
+    fn binds(&self) -> bool {
+        self.request.flags & SESSION_FLAG_BINDING != 0
+    }
+}
+
+impl Connection {
+    pub(crate) fn session_setup(
+        &mut self,
+        header: &Header,
+        message: &mut [u8],
+        credits: u16,
+        encrypted: Option<&Arc<Session>>,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        self.expire_setups(now);
+        let mut session_id = header.session_id;
+        let start = out.len();
+        let (proof, result) = match self.prove_setup(header, message, encrypted) {
+            Ok(proof) => {
+                let result = SessionSetupRequest::parse(message).map_err(|_| NtStatus::INVALID_PARAMETER);
+                let result = result.and_then(|request| {
+                    let incoming = Incoming { header, message, request, now, proof: &proof };
+                    self.find_setup(&incoming, &mut session_id)?;
+                    self.advance(&incoming, session_id)
+                });
+                (proof, result)
+            }
+            Err(status) => (Proof::Nothing, Err(status)),
+        };
+        let refused = match result {
+            Ok(Answer::More(token)) => {
+                self.ask_for_more(header, credits, session_id, &token, &proof, out);
+                None
+            }
+            Ok(Answer::Done { channel, flags, token }) => {
+                let reply = self.respond(header, credits, session_id, NtStatus::SUCCESS, out, |out, _| {
+                    put_session_setup_response(out, flags, &token);
+                });
+                if encrypted.is_none() {
+                    sign(&proof, Some(&channel), header, &reply, out);
+                }
+                None
+            }
+            Err(status) => {
+                self.refuse_setup(header, credits, session_id, status, &proof, now, out);
+                Some(status)
+            }
+        };
+        self.encrypt_like(encrypted, out, start);
+        refused.map_or(Verdict::Go, |status| self.logon_failed(status, out, start))
+    }
+
+    /// MORE_PROCESSING_REQUIRED.
+    fn ask_for_more(
+        &mut self,
+        header: &Header,
+        credits: u16,
+        session_id: u64,
+        token: &[u8],
+        proof: &Proof,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let status = NtStatus::MORE_PROCESSING_REQUIRED;
+        let reply = self.respond(header, credits, session_id, status, out, |out, _| {
+            put_session_setup_response(out, 0, token);
+        });
+        let signed = sign(proof, None, header, &reply, out);
+        if matches!(proof, Proof::Session(_)) && !signed {
+            // The client would refuse this answer without a signature, and there is none to be had for its MessageId.
+            out.truncate(start);
+            self.setups.remove(&session_id);
+            tracing::warn!(client = %self.peer.address, message = header.message_id,
+                "a connection is not bound: its MessageId was used with this AES-GMAC key before");
+            let reply = self.respond_error(header, credits, NtStatus::NOT_SUPPORTED, out);
+            out[reply.base + offset::FLAGS] |= flags::SIGNED as u8;
+        } else if let Some(setup) = self.setups.get_mut(&session_id) {
+            crypto::extend_preauth(&mut setup.preauth, &out[reply.base..]);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn refuse_setup(
+        &mut self,
+        header: &Header,
+        credits: u16,
+        session_id: u64,
+        status: NtStatus,
+        proof: &Proof,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) {
+        let reply = self.respond(header, credits, session_id, status, out, |out, _| put_error(out, &[], 0));
+        sign(proof, None, header, &reply, out);
+        if self.setups.get(&session_id).is_some_and(|s| s.belongs_to(proof))
+            && let Some(Setup { kind: Kind::Reauthenticate(channel), .. }) = self.setups.remove(&session_id)
+        {
+            // [MS-SMB2] 3.3.5.5.3: a failed authentication ends the session.
+            self.server.end_session(&channel.session, false, now);
+        }
+    }
+
+    /// What the request proves, [MS-SMB2] 3.3.5.2.4. ACCESS_DENIED: it claims to be of a session of this connection, and is
+    /// not. Sessions of other connections are looked for only by a signed request to bind one.
+    fn prove_setup(
+        &self,
+        header: &Header,
+        message: &mut [u8],
+        encrypted: Option<&Arc<Session>>,
+    ) -> Result<Proof, NtStatus> {
+        if let Some(channel) = self.peer.channel(header.session_id) {
+            let proof = match encrypted {
+                Some(session) => (session.id == header.session_id).then_some(Proof::Encrypted),
+                None => prove_channel(&channel, header, message),
+            };
+            if proof.is_none() {
+                tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
+                    "a session setup that is not the session's own is refused");
+            }
+            return proof.ok_or(NtStatus::ACCESS_DENIED);
+        }
+        let binds = SessionSetupRequest::parse(message).is_ok_and(|r| r.flags & SESSION_FLAG_BINDING != 0);
+        if !binds || !header.is(flags::SIGNED) || encrypted.is_some() {
+            return Ok(Proof::Nothing);
+        }
+        Ok(self
+            .server
+            .decoys
+            .verify(self.server.session(header.session_id), message)
+            .map_or(Proof::Nothing, Proof::Session))
+    }
+
+    /// Why this connection cannot carry a channel of `session`.
+    fn mismatch(&self, session: &Session) -> Option<NtStatus> {
+        let n = self.peer.negotiated.get()?;
+        // GMAC keys are for GMAC only: one key under two algorithms is what must not be.
+        let gmac = |a| a == SigningAlgorithm::AesGmac;
+        match (gmac(session.signing_algorithm), gmac(n.signing)) {
+            (true, false) => return Some(NtStatus(REQUEST_OUT_OF_SEQUENCE)),
+            (false, true) => return Some(NtStatus::NOT_SUPPORTED),
+            _ => {}
+        }
+        (session.dialect != n.dialect || session.cipher != n.cipher).then_some(NtStatus::INVALID_PARAMETER)
+    }
+
+    /// Makes sure that `setups` has the authentication that this request continues or begins.
+    fn find_setup(&mut self, incoming: &Incoming<'_>, session_id: &mut u64) -> Result<(), NtStatus> {
+        let n = self.peer.negotiated.get().ok_or(NtStatus::INVALID_PARAMETER)?;
+        let config = &self.server.config;
+        if config.policy.requires_encryption() && n.cipher.is_none() {
+            tracing::warn!(client = %self.peer.address, dialect = ?n.dialect, setting = "encryption_required",
+                "a client that cannot encrypt is refused");
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let (kind, reserved) = if incoming.binds() {
+            let session = self.may_bind(incoming.header, incoming.proof)?;
+            if self.setups.contains_key(session_id) {
+                return Ok(());
+            }
+            (Kind::Bind(session), None)
+        } else if *session_id == 0 {
+            if self.peer.channels.read().len() + self.setups.len() >= config.limits.sessions_per_connection_max {
+                tracing::warn!(client = %self.peer.address, limit = config.limits.sessions_per_connection_max,
+                    "sessions_per_connection_max reached");
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+            (Kind::New, None)
+        } else if let Some(channel) = self.peer.channel(*session_id) {
+            if channel.session.requires_protection() && !incoming.proof.holds_session() {
+                // Nobody else may take the session over, or end it.
+                self.tell_unprotected(&channel.session);
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            if self.setups.contains_key(session_id) {
+                return Ok(());
+            }
+            (Kind::Reauthenticate(channel), None)
+        } else {
+            return match self.setups.get(session_id).map(|s| &s.kind) {
+                Some(Kind::New) => Ok(()),
+                // What it was for is gone.
+                Some(Kind::Reauthenticate(_)) => {
+                    self.setups.remove(session_id);
+                    Err(NtStatus::USER_SESSION_DELETED)
+                }
+                Some(Kind::Bind(_)) | None => Err(NtStatus::USER_SESSION_DELETED),
+            };
+        };
+        let (ip, address) = (self.peer.ip, &self.peer.address);
+        if let Err(met) = self.server.admission.begin_setup(&config.limits, ip, self.setups.len()) {
+            self.server.tell_limit(met, ip, "", "a logon is refused");
+            tracing::debug!(client = %address, "refused");
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let mut permit = Permit { server: self.server.clone(), ip, reserved };
+        if let Kind::New = kind {
+            *session_id = self.server.reserve_session_id();
+            permit.reserved = Some(*session_id);
+        }
+        let acceptor = Acceptor::new(config.users.clone(), config.identity.clone(), config.auth.clone());
+        let setup = Setup { acceptor, preauth: self.preauth, kind, begun: incoming.now, _permit: permit };
+        self.setups.insert(*session_id, setup);
+        Ok(())
+    }
+
+    /// The session to bind, after the checks of [MS-SMB2] 3.3.5.5 for SMB2_SESSION_FLAG_BINDING. Who has not proved that it
+    /// holds the session's key gets the same answer for every id.
+    fn may_bind(&self, header: &Header, proof: &Proof) -> Result<Arc<Session>, NtStatus> {
+        let n = self.negotiated()?;
+        if header.session_id == 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if self.peer.channel(header.session_id).is_some() {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        let session = match proof {
+            Proof::Session(session) => Some(session),
+            _ => None,
+        };
+        let mismatch = session.and_then(|s| self.mismatch(s));
+        if let Some(status @ (NtStatus::NOT_SUPPORTED | NtStatus(REQUEST_OUT_OF_SEQUENCE))) = mismatch {
+            return Err(status);
+        }
+        if !n.dialect.is_smb3() || !self.server.config.policy.allows_multichannel() {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        if !header.is(flags::SIGNED) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let session = session.ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if let Some(status) = mismatch {
+            return Err(status);
+        }
+        match session.state() {
+            SessionState::Valid => {}
+            SessionState::Expired => return Err(NtStatus::NETWORK_SESSION_EXPIRED),
+            SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED),
+        }
+        Ok(session.clone())
+    }
+
+    /// One step of the authentication, [MS-SMB2] 3.3.5.5.3.
+    fn advance(&mut self, incoming: &Incoming<'_>, session_id: u64) -> Result<Answer, NtStatus> {
+        let mut setup = self.setups.remove(&session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        crypto::extend_preauth(&mut setup.preauth, incoming.message);
+        let server = self.server.clone();
+        let _unchanged = server.accounts.read();
+        let wall = self.server.time().wall;
+        let step = setup.acceptor.step(incoming.request.security_buffer, wall, self.server.random());
+        match self.throttle_logon(&mut setup, step, incoming.now) {
+            Err(status) => {
+                self.attempted = setup.acceptor.attempted_user().unwrap_or_default().to_string();
+                // The caller ends what this setup was for.
+                self.setups.insert(session_id, setup);
+                Err(status)
+            }
+            Ok(Step::Continue(token)) => {
+                self.setups.insert(session_id, setup);
+                Ok(Answer::More(token))
+            }
+            Ok(Step::Done { reply, logon }) => {
+                self.note_clock(&logon, incoming.now);
+                let (channel, flags) = self.authenticated(incoming, session_id, setup, logon)?;
+                let flags = flags | if channel.session.encrypt_data { session_flags::ENCRYPT_DATA } else { 0 };
+                Ok(Answer::Done { channel, flags, token: reply })
+            }
+        }
+    }
+
+    /// The client has proved to be the user of `logon`: what its setup was for is done.
+    fn authenticated(
+        &mut self,
+        incoming: &Incoming<'_>,
+        session_id: u64,
+        setup: Setup,
+        logon: Logon,
+    ) -> Result<(Arc<Channel>, u16), NtStatus> {
+        match &setup.kind {
+            Kind::New => self.new_session(incoming, session_id, logon.token, &logon.session_key, &setup.preauth),
+            Kind::Reauthenticate(channel) => {
+                let session = &channel.session;
+                if session.token().user != logon.token.user {
+                    // [MS-SMB2] 3.3.5.5.3 leaves Session.SecurityContext as it was. The client would go on as a user that
+                    // it did not ask for; so it is refused. The session stays: its own client asked, and its user's files
+                    // are not to be closed for that.
+                    tracing::warn!(client = %self.peer.address, user = %session.token().user_name,
+                        other = %logon.token.user_name, "a session is not re-authenticated as another user");
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                *session.user.write() = logon.token;
+                session.renew(incoming.now);
+                Ok((channel.clone(), 0))
+            }
+            Kind::Bind(session) => {
+                if session.token().user != logon.token.user {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                let key = signing_key(self.negotiated()?, &logon.session_key, &setup.preauth);
+                Ok((self.add_channel(session, key)?, 0))
+            }
+        }
+    }
+
+    /// Forgets logons that were begun too long ago.
+    pub fn expire_setups(&mut self, now: Instant) {
+        let timeout = self.server.config.limits.setup_timeout;
+        self.setups.retain(|_, s| now.saturating_duration_since(s.begun) < timeout);
+    }
+
+    /// The log names who does not sign or encrypt though it has to, and why it has to.
+    fn tell_unprotected(&self, session: &Session) {
+        crate::engine::chain::tell_unprotected(&self.server, &self.peer, session);
+    }
+
+    fn negotiated(&self) -> Result<&Negotiated, NtStatus> {
+        self.peer.negotiated.get().ok_or(NtStatus::INVALID_PARAMETER)
+    }
+
+    fn new_session(
+        &mut self,
+        incoming: &Incoming<'_>,
+        session_id: u64,
+        user: Arc<Token>,
+        session_key: &[u8; 16],
+        preauth: &[u8; 64],
+    ) -> Result<(Arc<Channel>, u16), NtStatus> {
+        let n = self.negotiated()?;
+        let config = &self.server.config;
+        let anonymous = user.is_anonymous();
+        let client_requires =
+            (u16::from(incoming.request.security_mode) | n.client_security_mode) & security_mode::SIGNING_REQUIRED != 0;
+        let keys = match n.cipher {
+            Some(cipher) if !anonymous => Some(cipher_keys(n, cipher, session_key, preauth)),
+            _ => None,
+        };
+        let encrypt_data = config.policy.requires_encryption() && keys.is_some();
+        let session = Arc::new(Session::new(
+            n,
+            NewSession {
+                id: session_id,
+                ip: self.peer.ip,
+                message_id: incoming.header.message_id,
+                user,
+                anonymous,
+                signing_required: !anonymous && (config.policy.requires_signing() || client_requires),
+                encrypt_data,
+                keys,
+                signing: signing_key(n, session_key, preauth),
+                time: Time { now: incoming.now, wall: self.server.time().wall },
+            },
+        ));
+        if n.dialect != Dialect::Smb202 && n.client_guid != 0 && self.server.has_other_dialect(&session) {
+            // [MS-SMB2] 3.3.5.5.3: one client, one dialect.
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        self.server.add_session(&session)?;
+        let channel = self.add_channel(&session, signing_key(self.negotiated()?, session_key, preauth))?;
+        let previous = incoming.request.previous_session_id;
+        if previous != 0 && previous != session_id {
+            self.replace_previous(previous, &session, incoming.now);
+        }
+        count(&self.server.metrics.logons, 1);
+        tracing::info!(client = %self.peer.address, user = %session.token().user_name, session = session_id, "logged on");
+        Ok((channel, if anonymous { session_flags::IS_NULL } else { 0 }))
+    }
+
+    /// PreviousSessionId, [MS-SMB2] 3.3.5.5.3: the same user's old session gives way; its durable handles stay.
+    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) {
+        if let Some(old) = self.server.session(previous) {
+            if old.token().user == session.token().user {
+                self.server.end_session(&old, true, now);
+            }
+        }
+    }
+
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES, or USER_SESSION_DELETED where the session has ended meanwhile.
+    fn add_channel(&self, session: &Arc<Session>, signing: SigningKey) -> Result<Arc<Channel>, NtStatus> {
+        let channel = Arc::new(Channel { session: session.clone(), signing, peer: Arc::downgrade(&self.peer) });
+        let mut channels = session.channels.lock();
+        if session.state() == SessionState::Deleted {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if channels.len() >= self.server.config.limits.channels_per_session_max {
+            tracing::warn!(client = %self.peer.address, "channels_per_session_max reached");
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        channels.push(channel.clone());
+        self.peer.channels.write().insert(session.id, channel.clone());
+        self.server.admission.set_logged_on(self.peer.id, true);
+        Ok(channel)
+    }
+
+    /// A request that came encrypted is answered encrypted.
+    fn encrypt_like(&self, encrypted: Option<&Arc<Session>>, out: &mut Vec<u8>, start: usize) {
+        let Some(session) = encrypted else { return };
+        let plain = out.split_off(start + 4);
+        out.resize(start + 4 + arden_wire::smb2::transform::TRANSFORM_BYTES, 0);
+        out.extend_from_slice(&plain);
+        crate::model::frame::seal_frame(session, &mut out[start + 4..]);
+        crate::model::frame::put_frame_length(out, start);
+    }
+}
+
+/// Signs the answer as [`answer_signer`] says. A request that was signed has an answer with the flag, whether or not
+/// there is a key. False: it is not signed.
+fn sign(proof: &Proof, granted: Option<&Arc<Channel>>, header: &Header, reply: &Reply, out: &mut [u8]) -> bool {
+    let signer = answer_signer(proof, granted, header);
+    if signer.is_some() || header.is(flags::SIGNED) && !matches!(proof, Proof::Encrypted) {
+        out[reply.base + offset::FLAGS] |= flags::SIGNED as u8;
+    }
+    if let Some(signer) = &signer {
+        signer.key().sign_in_place(&mut out[reply.base..]);
+    }
+    signer.is_some()
+}
+
+fn signing_key(n: &Negotiated, session_key: &[u8; 16], preauth: &[u8; 64]) -> SigningKey {
+    if !n.dialect.is_smb3() {
+        return SigningKey::new(n.signing, session_key);
+    }
+    let mut key = [0; 16];
+    crypto::derive(session_key, Purpose::Signing, n.dialect, preauth, &mut key);
+    SigningKey::new(n.signing, &key)
+}
+
+/// Encryption (server to client) and decryption keys.
+fn cipher_keys(n: &Negotiated, cipher: Cipher, session_key: &[u8; 16], preauth: &[u8; 64]) -> (CipherKey, CipherKey) {
+    let len = match cipher {
+        Cipher::Aes128Ccm | Cipher::Aes128Gcm => 16,
+        Cipher::Aes256Ccm | Cipher::Aes256Gcm => 32,
+    };
+    let key = |purpose| {
+        let mut key = [0; 32];
+        crypto::derive(session_key, purpose, n.dialect, preauth, &mut key[..len]);
+        CipherKey::new(cipher, &key[..len])
+    };
+    (key(Purpose::Encryption), key(Purpose::Decryption))
+}

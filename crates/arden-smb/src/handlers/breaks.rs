@@ -1,0 +1,45 @@
+//! Acknowledgments of oplock and lease breaks, [MS-SMB2] 3.3.5.22.
+
+use std::sync::Arc;
+
+use arden_store::fs::OplockLevel;
+use arden_wire::{
+    NtStatus,
+    smb2::{
+        create::oplock,
+        io::{BreakAck, put_lease_break_response, put_oplock_break},
+    },
+};
+
+use crate::{
+    handlers::request::{Fail, Handled, Request},
+    model::{SmbOpen, wire_level},
+};
+
+pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    match BreakAck::parse(request.message)? {
+        BreakAck::Lease { key, state } => {
+            // Of this client as this user: nobody acknowledges another's break.
+            let client = request.session.client;
+            let now = request.server.table.ack_lease_break(client, key, state, request.now)?;
+            request.server.keep_lease(client, key);
+            put_lease_break_response(out, key, now);
+        }
+        BreakAck::Oplock { level, file_id } => {
+            let open: Arc<SmbOpen> = request.open(file_id)?;
+            let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+            let to = match level {
+                oplock::NONE => OplockLevel::None,
+                oplock::LEVEL_II => OplockLevel::LevelII,
+                oplock::EXCLUSIVE => OplockLevel::Exclusive,
+                oplock::BATCH => OplockLevel::Batch,
+                _ => return Err(Fail::Status(NtStatus::INVALID_PARAMETER)),
+            };
+            let level = file.fs().ack_oplock_break(file, to, request.now)?;
+            open.state.lock().breaking = false;
+            request.server.keep_open(open.id.persistent);
+            put_oplock_break(out, wire_level(level), file_id);
+        }
+    }
+    Ok(NtStatus::SUCCESS)
+}

@@ -1,0 +1,243 @@
+//! CLOSE, FLUSH, READ and WRITE, [MS-SMB2] 3.3.5.10 to 3.3.5.13.
+
+use std::sync::atomic::Ordering;
+
+use arden_store::{fs::Step, store::Wait, table::Open};
+use arden_wire::{
+    NtStatus, access,
+    cursor::Put,
+    smb2::io::{
+        CLOSE_POSTQUERY_ATTRIB, CloseResponse, ReadRequest, WRITEFLAG_WRITE_THROUGH, WriteRequest, parse_close,
+        parse_flush, put_read_response, put_write_response,
+    },
+    smb2::session::put_empty,
+};
+
+use crate::{
+    base::metrics,
+    handlers::request::{Fail, Handled, Request},
+    model::{Object, PipeState, SmbOpen},
+};
+
+/// Transfers above this run off the reactor, beside the connection's other requests. Up to it the hop to another
+/// thread, and its cold cache, cost more than the copy.
+pub const INLINE_IO_BYTES_MAX: usize = 1024 * 1024;
+/// Writes above this run off the reactor too while the disk is slow.
+const SLOW_DISK_INLINE_BYTES_MAX: usize = 64 * 1024;
+/// Reads from this size on, that are answered with no more than this before them, take the connection's large buffer.
+const LARGE_READ_BYTES: usize = 128 * 1024;
+const LARGE_READ_HEAD_BYTES_MAX: usize = 512;
+
+/// [MS-SMB2] 3.3.5.10.
+pub fn close(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let (flags, id) = parse_close(request.message)?;
+    let open = request.open(id)?;
+    if !request.may_block && frees_much(&open) {
+        return Err(Fail::Block);
+    }
+    if open.has_work() {
+        // What came before on this handle is finished first.
+        if !request.may_block {
+            return Err(Fail::Block);
+        }
+        open.wait_for_work();
+    }
+    if let Some(file) = open.file()
+        && let Step::Wait(wait) = file.fs().prepare_close(file, request.now)?
+    {
+        return Err(Fail::Wait(wait));
+    }
+    let mut response = CloseResponse::default();
+    if let (true, Some(file)) = (flags & CLOSE_POSTQUERY_ATTRIB != 0, open.file()) {
+        if let Ok(info) = file.fs().stat(file) {
+            let s = info.stat;
+            response = CloseResponse {
+                flags: CLOSE_POSTQUERY_ATTRIB,
+                creation: s.creation,
+                last_access: s.last_access,
+                last_write: s.last_write,
+                change: s.change,
+                allocation: s.allocation,
+                end_of_file: s.end_of_file,
+                attributes: s.attributes,
+            };
+        }
+    }
+    request.server.close_open(&open);
+    response.put(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// Whether closing it gives back more space than a thread should be kept for.
+fn frees_much(open: &SmbOpen) -> bool {
+    const INLINE_FREED_BYTES_MAX: u64 = 16 << 20;
+    let Some(file) = open.file().filter(|f| f.deletes_on_close()) else { return false };
+    file.node().stat().is_ok_and(|s| s.allocation > INLINE_FREED_BYTES_MAX)
+}
+
+/// [MS-SMB2] 3.3.5.11.
+pub fn flush(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let open = request.open(parse_flush(request.message)?)?;
+    if open.share.is_durable() {
+        // What was acknowledged is on stable storage; the chain looks after the rest.
+        if open.file().is_some_and(|f| f.granted_access() & (access::FILE_WRITE_DATA | access::FILE_APPEND_DATA) == 0) {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+    } else if let Some(file) = open.file() {
+        if !request.may_block {
+            return Err(Fail::Block);
+        }
+        file.fs().flush(file)?;
+    }
+    put_empty(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// The largest file: what NTFS has at 4 KiB clusters, 2^44 - 64 KiB.
+const FILE_BYTES_MAX: u64 = 0xFFF_FFFF_0000;
+
+/// Files end at 2^63 - 1, [MS-FSA] 2.1.5.3 and 2.1.5.4.
+fn check_range(offset: u64, len: usize) -> Result<(), Fail> {
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(NtStatus::INVALID_PARAMETER.into()),
+    }
+}
+
+fn wait(request: &Request<'_>) -> Wait {
+    if request.may_block { Wait::Yes } else { Wait::No }
+}
+
+/// [MS-SMB2] 3.3.5.12.
+pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let read = ReadRequest::parse(request.message)?;
+    let length = read.length as usize;
+    if read.length > request.peer.negotiated.get().map_or(0, |n| n.max_read) {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    request.check_charge(length)?;
+    check_range(read.offset, length)?;
+    if read.channel != 0 {
+        // RDMA channels: not on this transport.
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let open = request.open(read.file_id)?;
+    let file = match &open.object {
+        Object::File(file) => file,
+        Object::Pipe(pipe) => return read_pipe(request, pipe, length, out),
+    };
+    let asked = length;
+    let length = there_is(file, read.offset, asked);
+    if length < asked {
+        // Locks count behind the end of the file too.
+        file.fs().may_read(file, read.offset, asked as u64)?;
+    }
+    if length > request.room {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+    }
+    if length > INLINE_IO_BYTES_MAX && !request.may_block {
+        return Err(Fail::Block);
+    }
+    let at = put_read_response(out, 0);
+    let start = out.len();
+    let count = if length >= LARGE_READ_BYTES && start <= LARGE_READ_HEAD_BYTES_MAX {
+        let mut large = std::mem::take(&mut *request.peer.large.lock());
+        large.resize(start + length, 0);
+        large[..start].copy_from_slice(out);
+        let count = file.fs().read(file, read.offset, &mut large[start..], wait(request));
+        match count {
+            Ok(_) => *out = large,
+            Err(_) => *request.peer.large.lock() = large,
+        }
+        count?
+    } else {
+        out.resize(start + length, 0);
+        file.fs().read(file, read.offset, &mut out[start..], wait(request))?
+    };
+    if count < read.minimum_count as usize {
+        return Err(NtStatus::END_OF_FILE.into());
+    }
+    open.position.store(read.offset + count as u64, Ordering::Relaxed);
+    out.truncate(start + count);
+    out.patch_u32(at, count as u32);
+    metrics::count(&request.server.metrics.bytes_read, count as u64);
+    if count == 0 {
+        // One byte of buffer is always there, [MS-SMB2] 2.2.20.
+        out.put_u8(0);
+    }
+    Ok(NtStatus::SUCCESS)
+}
+
+/// Reads up to this length are not asked first whether there is so much.
+const SMALL_READ_BYTES_MAX: usize = 16 * 1024;
+
+/// How much of `length` bytes there can be: memory and time follow what is read, not what is asked for. One byte at least,
+/// so that locks and the end of the file are told as for any read.
+fn there_is(file: &Open, offset: u64, length: usize) -> usize {
+    if length <= SMALL_READ_BYTES_MAX {
+        return length;
+    }
+    match file.node().stat() {
+        Ok(stat) if !stat.directory => stat.end_of_file.saturating_sub(offset).clamp(1, length as u64) as usize,
+        _ => length,
+    }
+}
+
+fn read_pipe(request: &Request<'_>, pipe: &PipeState, max: usize, out: &mut Vec<u8>) -> Handled {
+    let arden_rpc::PipeRead { data, more } = crate::handlers::pipes::read(request, pipe, max)?;
+    put_read_response(out, data.len() as u32);
+    out.extend_from_slice(&data);
+    Ok(if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS })
+}
+
+/// [MS-SMB2] 3.3.5.13.
+pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let write = WriteRequest::parse(request.message)?;
+    if write.data.len() > request.peer.negotiated.get().map_or(0, |n| n.max_write) as usize {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    request.check_charge(write.data.len())?;
+    check_range(write.offset, write.data.len())?;
+    if !write.data.is_empty() && write.offset + write.data.len() as u64 > FILE_BYTES_MAX {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    if write.channel != 0 {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let open = request.open(write.file_id)?;
+    let file = match &open.object {
+        Object::File(file) => file,
+        Object::Pipe(pipe) => {
+            crate::handlers::pipes::write(request, pipe, write.data)?;
+            put_write_response(out, write.data.len() as u32);
+            return Ok(NtStatus::SUCCESS);
+        }
+    };
+    let through = must_write_through(&open, write.flags);
+    if (through || write.data.len() > inline_write_bytes_max(request)) && !request.may_block {
+        return Err(Fail::Block);
+    }
+    file.fs().write(file, write.offset, write.data, wait(request), request.now)?;
+    open.position.store(write.offset + write.data.len() as u64, Ordering::Relaxed);
+    metrics::count(&request.server.metrics.bytes_written, write.data.len() as u64);
+    if through {
+        file.fs().flush(file)?;
+    }
+    put_write_response(out, write.data.len() as u32);
+    Ok(NtStatus::SUCCESS)
+}
+
+fn inline_write_bytes_max(request: &Request<'_>) -> usize {
+    let slow_until = request.server.slow_disk_until_ms.load(Ordering::Relaxed);
+    match slow_until > 0 && (request.now - request.server.started).as_millis() < u128::from(slow_until) {
+        true => SLOW_DISK_INLINE_BYTES_MAX,
+        false => INLINE_IO_BYTES_MAX,
+    }
+}
+
+/// The request or the handle may ask for stable storage; where the share does, the chain flushes for all that is answered
+/// at once.
+fn must_write_through(open: &SmbOpen, flags: u32) -> bool {
+    !open.share.is_durable()
+        && (flags & WRITEFLAG_WRITE_THROUGH != 0 || open.mode.load(Ordering::Relaxed) & access::OPT_WRITE_THROUGH != 0)
+}

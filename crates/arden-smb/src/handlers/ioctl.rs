@@ -1,0 +1,382 @@
+//! IOCTL, [MS-SMB2] 3.3.5.15: file system controls, [MS-FSCC] 2.3. Server-side copy is in `copy`.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use arden_store::{name::gmt_token, table::Open};
+use arden_wire::{
+    NtStatus, access,
+    cursor::{Put, Reader},
+    fscc::fsctl,
+    smb2::{
+        Dialect, FileId,
+        io::{IoctlRequest, put_ioctl_response},
+    },
+};
+
+use crate::{
+    handlers::{
+        copy, offload,
+        request::{Fail, Handled, Request},
+    },
+    model::{Durability, Object, SmbOpen},
+};
+
+pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let ioctl = IoctlRequest::parse(request.message)?;
+    if !ioctl.is_fsctl {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
+    let limit = request.peer.negotiated.get().map_or(0, |n| n.max_transact);
+    if ioctl.max_input_response > limit || ioctl.max_output_response > limit || ioctl.input.len() > limit as usize {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    request.check_charge(ioctl.input.len().max((ioctl.max_input_response + ioctl.max_output_response) as usize))?;
+    if ioctl.max_output_response as usize > request.room {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+    }
+    let on_connection = matches!(
+        ioctl.ctl_code,
+        fsctl::VALIDATE_NEGOTIATE_INFO
+            | fsctl::QUERY_NETWORK_INTERFACE_INFO
+            | fsctl::DFS_GET_REFERRALS
+            | fsctl::DFS_GET_REFERRALS_EX
+    );
+    if on_connection && ioctl.file_id != FileId::RELATED {
+        // [MS-SMB2] 3.3.5.15: these are about no file.
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let (status, output) = match ioctl.ctl_code {
+        fsctl::VALIDATE_NEGOTIATE_INFO => (NtStatus::SUCCESS, validate_negotiate(request, &ioctl)?),
+        fsctl::QUERY_NETWORK_INTERFACE_INFO => (NtStatus::SUCCESS, interfaces(request)?),
+        // [MS-SMB2] 3.3.5.15.2: no DFS here.
+        fsctl::DFS_GET_REFERRALS | fsctl::DFS_GET_REFERRALS_EX => return Err(NtStatus::FS_DRIVER_REQUIRED.into()),
+        _ => {
+            let open = request.open(ioctl.file_id)?;
+            match &open.object {
+                Object::Pipe(pipe) => crate::handlers::pipes::ioctl(request, pipe, &ioctl)?,
+                Object::File(file) => on_file(request, &open, file, &ioctl)?,
+            }
+        }
+    };
+    if output.len() > ioctl.max_output_response as usize {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    put_ioctl_response(out, ioctl.ctl_code, ioctl.file_id, &output);
+    Ok(status)
+}
+
+type Output = Result<(NtStatus, Vec<u8>), Fail>;
+
+fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    let fs = file.fs();
+    let now = request.now;
+    let none = |()| Ok((NtStatus::SUCCESS, Vec::new()));
+    check_ctl_access(file, ioctl.ctl_code)?;
+    let mut r = Reader::new(ioctl.input);
+    if takes_long(ioctl.ctl_code) && !request.may_block {
+        return Err(Fail::Block);
+    }
+    match ioctl.ctl_code {
+        fsctl::SRV_REQUEST_RESUME_KEY => copy::resume_key(open, ioctl),
+        fsctl::SRV_COPYCHUNK | fsctl::SRV_COPYCHUNK_WRITE => copy::copy_chunk(request, file, ioctl),
+        fsctl::DUPLICATE_EXTENTS_TO_FILE => copy::duplicate_extents(request, file, ioctl),
+        fsctl::DUPLICATE_EXTENTS_TO_FILE_EX => copy::duplicate_extents_ex(request, file, ioctl),
+        fsctl::OFFLOAD_READ => offload::read(request, file, ioctl),
+        fsctl::OFFLOAD_WRITE => offload::write(request, file, ioctl),
+        fsctl::SRV_ENUMERATE_SNAPSHOTS => snapshots(file, ioctl),
+        fsctl::SET_SPARSE => {
+            if file.is_directory() {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            let sparse = ioctl.input.first().is_none_or(|b| *b != 0);
+            fs.set_sparse(file, sparse)?;
+            none(())
+        }
+        fsctl::SET_ZERO_DATA => {
+            let (from, to) = (r.u64()?, r.u64()?);
+            if from > i64::MAX as u64 || to > i64::MAX as u64 || to < from {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            fs.zero_range(file, from, to - from, now)?;
+            none(())
+        }
+        fsctl::QUERY_ALLOCATED_RANGES => allocated_ranges(file, ioctl),
+        fsctl::FILE_LEVEL_TRIM => trim(request, file, ioctl),
+        fsctl::GET_REPARSE_POINT => {
+            let (tag, data) = fs.reparse(file)?;
+            let mut output = Vec::with_capacity(8 + data.len());
+            output.put_u32(tag);
+            output.put_u16(data.len() as u16);
+            output.put_u16(0);
+            output.extend_from_slice(&data);
+            if output.len() > ioctl.max_output_response as usize {
+                return Err(NtStatus::BUFFER_TOO_SMALL.into());
+            }
+            Ok((NtStatus::SUCCESS, output))
+        }
+        fsctl::SET_REPARSE_POINT | fsctl::DELETE_REPARSE_POINT => {
+            let invalid = |_| Fail::Status(NtStatus::IO_REPARSE_DATA_INVALID);
+            let tag = r.u32().map_err(invalid)?;
+            let len = usize::from(r.u16().map_err(invalid)?);
+            r.skip(2).map_err(invalid)?;
+            let data = r.rest();
+            if data.len() != len {
+                return Err(NtStatus::IO_REPARSE_DATA_INVALID.into());
+            }
+            match ioctl.ctl_code {
+                fsctl::SET_REPARSE_POINT => fs.set_reparse(file, tag, data)?,
+                _ => fs.delete_reparse(file, tag)?,
+            }
+            none(())
+        }
+        fsctl::GET_COMPRESSION => Ok((NtStatus::SUCCESS, vec![0, 0])),
+        fsctl::SET_COMPRESSION => match r.u16()? {
+            0 => none(()),
+            _ => Err(NtStatus::NOT_SUPPORTED.into()),
+        },
+        fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
+        fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
+        // [MS-FSA] 2.1.5.10: what the object store does not implement, integrity streams among it.
+        fsctl::CREATE_USN_JOURNAL
+        | fsctl::DELETE_USN_JOURNAL
+        | fsctl::QUERY_USN_JOURNAL
+        | fsctl::READ_USN_JOURNAL
+        | fsctl::READ_FILE_USN_DATA
+        | fsctl::WRITE_USN_CLOSE_RECORD => crate::handlers::usn::ioctl(request, open, file, ioctl),
+        _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
+    }
+}
+
+/// A control code of the file system says which data access its handle has to have, [MS-FSCC] 2.3 and CTL_CODE of Win32.
+fn check_ctl_access(file: &Open, code: u32) -> Result<(), Fail> {
+    const FILE_DEVICE_FILE_SYSTEM: u32 = 9;
+    const FILE_READ_ACCESS: u32 = 1 << 14;
+    const FILE_WRITE_ACCESS: u32 = 2 << 14;
+    if code >> 16 != FILE_DEVICE_FILE_SYSTEM {
+        return Ok(());
+    }
+    if code & FILE_READ_ACCESS != 0 {
+        need(file, access::FILE_READ_DATA)?;
+    }
+    if code & FILE_WRITE_ACCESS != 0 {
+        need(file, access::FILE_WRITE_DATA)?;
+    }
+    Ok(())
+}
+
+/// These go over a whole file, or over as many ranges as the input has.
+fn takes_long(ctl_code: u32) -> bool {
+    matches!(ctl_code, fsctl::SET_ZERO_DATA | fsctl::QUERY_ALLOCATED_RANGES | fsctl::FILE_LEVEL_TRIM)
+}
+
+/// SRV_SNAPSHOT_ARRAY, [MS-SMB2] 2.2.32.2 and 3.3.5.15.1: NumberOfSnapShots, NumberOfSnapShotsReturned,
+/// SnapShotArraySize, and the names where there is room for all.
+fn snapshots(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    if ioctl.max_output_response < 16 {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let times = file.fs().previous_versions(file);
+    let mut names = Vec::new();
+    for time in &times {
+        names.put_utf16(&gmt_token(*time));
+        names.put_u16(0);
+    }
+    names.put_u16(0);
+    let fits = !times.is_empty() && 12 + names.len() <= ioctl.max_output_response as usize;
+    let mut out = Vec::with_capacity(12 + names.len());
+    out.put_u32(times.len() as u32);
+    out.put_u32(if fits { times.len() as u32 } else { 0 });
+    out.put_u32(names.len() as u32);
+    if fits {
+        out.extend_from_slice(&names);
+    } else {
+        out.put_u32(0);
+    }
+    Ok((NtStatus::SUCCESS, out))
+}
+
+/// [MS-SMB2] 3.3.5.15.12: a difference means that somebody changed the negotiation; the connection ends.
+fn validate_negotiate(request: &Request<'_>, ioctl: &IoctlRequest<'_>) -> Result<Vec<u8>, Fail> {
+    let n = request.peer.negotiated.get().ok_or(NtStatus::INVALID_PARAMETER)?;
+    if n.dialect == Dialect::Smb311 {
+        return Err(Fail::Close("FSCTL_VALIDATE_NEGOTIATE_INFO with dialect 3.1.1"));
+    }
+    if ioctl.max_output_response < 24 {
+        return Err(Fail::Close("FSCTL_VALIDATE_NEGOTIATE_INFO without room for the answer"));
+    }
+    let mut r = Reader::new(ioctl.input);
+    let (capabilities, guid, mode, count) = (r.u32()?, r.u128()?, r.u16()?, r.u16()?);
+    let mut dialects = Vec::new();
+    for _ in 0..count {
+        dialects.push(r.u16()?);
+    }
+    if capabilities != n.client_capabilities
+        || guid != n.client_guid
+        || mode != n.client_security_mode
+        || dialects != n.client_dialects
+    {
+        return Err(Fail::Close("FSCTL_VALIDATE_NEGOTIATE_INFO differs from the negotiation"));
+    }
+    let mut out = Vec::with_capacity(24);
+    out.put_u32(n.server_capabilities);
+    out.put_u128(request.server.config.guid);
+    out.put_u16(n.server_security_mode);
+    out.put_u16(n.dialect as u16);
+    Ok(out)
+}
+
+/// NETWORK_INTERFACE_INFO, [MS-SMB2] 2.2.32.5.
+fn interfaces(request: &Request<'_>) -> Result<Vec<u8>, Fail> {
+    if !request.peer.dialect().is_smb3() {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
+    let interfaces = request.server.interfaces.read();
+    let mut out = Vec::new();
+    for (i, interface) in interfaces.iter().enumerate() {
+        let at = out.len();
+        out.put_u32(0);
+        out.put_u32(interface.index);
+        out.put_u32(u32::from(interface.rss));
+        out.put_u32(0);
+        out.put_u64(interface.speed_bits);
+        match interface.address {
+            IpAddr::V4(v4) => {
+                out.put_u16(2);
+                out.put_u16(0);
+                out.extend_from_slice(&v4.octets());
+            }
+            IpAddr::V6(v6) => {
+                out.put_u16(0x17);
+                out.put_u16(0);
+                out.put_u32(0);
+                out.extend_from_slice(&v6.octets());
+                out.put_u32(0);
+            }
+        }
+        out.resize(at + 152, 0);
+        if i + 1 < interfaces.len() {
+            out.patch_u32(at, 152);
+        }
+    }
+    if out.is_empty() { Err(NtStatus::NOT_SUPPORTED.into()) } else { Ok(out) }
+}
+
+fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    let mut r = Reader::new(ioctl.input);
+    let (offset, len) = (r.u64()?, r.u64()?);
+    if offset > i64::MAX as u64 || len > i64::MAX as u64 - offset {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let room = ioctl.max_output_response as usize / 16;
+    let ranges = first_ranges(file, offset, len, room + 1)?;
+    if room == 0 && !ranges.is_empty() {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    let mut out = Vec::with_capacity(ranges.len().min(room) * 16);
+    for (from, len) in ranges.iter().take(room) {
+        out.put_u64(*from);
+        out.put_u64(*len);
+    }
+    let status = if ranges.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    Ok((status, out))
+}
+
+/// Parts of a file whose ranges are asked for at once: what they take in memory follows this, not the file.
+const RANGES_PART_BYTES: u64 = 1 << 30;
+
+/// The first ranges that hold data, some `max` of them.
+fn first_ranges(file: &Arc<Open>, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>, Fail> {
+    let end = (offset + len).min(file.fs().stat(file)?.stat.end_of_file);
+    let mut at = offset;
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    loop {
+        let part = end.saturating_sub(at).min(RANGES_PART_BYTES);
+        for (from, len) in file.fs().allocated_ranges(file, at, part)? {
+            match ranges.last_mut() {
+                Some((last, last_len)) if *last + *last_len == from => *last_len += len,
+                _ => ranges.push((from, len)),
+            }
+        }
+        at += part;
+        if at >= end || ranges.len() > max {
+            return Ok(ranges);
+        }
+    }
+}
+
+/// FSCTL_FILE_LEVEL_TRIM, [MS-FSCC] 2.3.73: the ranges' contents are given up.
+fn trim(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    let mut r = Reader::new(ioctl.input);
+    let (key, count) = (r.u32()?, r.u32()?);
+    if key != 0 || count == 0 {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    if ioctl.max_output_response < 4 {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    let end = file.fs().stat(file)?.stat.end_of_file;
+    for _ in 0..count {
+        let (offset, len) = (r.u64()?, r.u64()?);
+        let stop = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?.min(end);
+        if offset < stop {
+            file.fs().zero_range(file, offset, stop - offset, request.now)?;
+        }
+    }
+    Ok((NtStatus::SUCCESS, count.to_le_bytes().to_vec()))
+}
+
+/// FILE_OBJECTID_BUFFER, [MS-FSCC] 2.1.3.
+fn object_id(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    if ioctl.max_output_response < 64 {
+        // [MS-FSA] 2.1.5.10.2 and 2.1.5.10.11.
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let id = match file.fs().object_id(file)? {
+        Some(id) => id,
+        None if ioctl.ctl_code == fsctl::GET_OBJECT_ID => return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into()),
+        None => {
+            let id = u128::from_le_bytes(request.server.random());
+            file.fs().set_object_id(file, id)?;
+            id
+        }
+    };
+    let mut out = Vec::with_capacity(64);
+    out.put_u128(id);
+    out.put_u128(file.fs().store().volume().id);
+    out.put_u128(id);
+    out.put_u128(0);
+    Ok((NtStatus::SUCCESS, out))
+}
+
+/// [MS-SMB2] 3.3.5.15.9.
+fn resiliency(request: &Request<'_>, open: &SmbOpen, ioctl: &IoctlRequest<'_>) -> Output {
+    if request.peer.dialect() == Dialect::Smb202 {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
+    }
+    let timeout_ms = Reader::new(ioctl.input).u32()?;
+    let limits = &request.server.config.limits;
+    let timeout = Duration::from_millis(u64::from(timeout_ms));
+    if ioctl.input.len() < 8 || timeout > limits.resilient_timeout_max {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let timeout = if timeout.is_zero() { limits.durable_timeout_default } else { timeout };
+    let mut state = open.state.lock();
+    // A persistent open is preserved already, and longer.
+    if !matches!(state.durability, Durability::Persistent { .. }) {
+        state.durability = Durability::Resilient { timeout };
+    }
+    Ok((NtStatus::SUCCESS, Vec::new()))
+}
+
+/// Access that a handle must have been granted.
+pub(crate) fn need(file: &Open, bits: u32) -> Result<(), Fail> {
+    if file.granted_access() & bits != 0 { Ok(()) } else { Err(NtStatus::ACCESS_DENIED.into()) }
+}
+
+pub(crate) const READ: u32 = access::FILE_READ_DATA | access::FILE_EXECUTE;
+pub(crate) const WRITE: u32 = access::FILE_WRITE_DATA | access::FILE_APPEND_DATA;
+
+/// A FileId inside an FSCTL's input.
+pub(crate) fn file_id(r: &mut Reader<'_>) -> Result<FileId, Fail> {
+    Ok(FileId::read(r)?)
+}

@@ -1,0 +1,153 @@
+//! LOCK, [MS-SMB2] 3.3.5.14.
+
+use std::{sync::Arc, time::Instant};
+
+use arden_store::fs::{LockRange, Open, Step};
+use arden_wire::{
+    NtStatus,
+    smb2::io::{LockElement, LockRequest, lock_flags},
+    smb2::session::put_empty,
+};
+
+use crate::{
+    base::usage::Kind,
+    handlers::request::{Fail, Handled, Request},
+    model::{Durability, SmbOpen},
+};
+
+/// More ranges are locked or unlocked where that may take its time.
+const INLINE_LOCKS_MAX: usize = 64;
+
+pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let parsed = LockRequest::parse(request.message)?;
+    let open = request.open(parsed.file_id)?;
+    let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    let bucket = sequence_bucket(request, &open, parsed.sequence);
+    if let (Some((index, number)), false) = (bucket, request.resumed) {
+        if was_done(&open, index, number) {
+            put_empty(out);
+            return Ok(NtStatus::SUCCESS);
+        }
+    }
+    if parsed.locks.len() > INLINE_LOCKS_MAX && !request.may_block {
+        return Err(Fail::Block);
+    }
+    let usage =
+        open.usage.locks.get_or_init(|| request.server.usage.account(Kind::Locks, &open.owner, Some(request.peer.ip)));
+    let takes = parsed.locks.first().is_some_and(|l| l.flags & lock_flags::UNLOCK == 0);
+    let count = if takes { parsed.locks.len() } else { 0 };
+    if request.resumed {
+        // The table may have given it already.
+        usage.force(count);
+    } else {
+        usage.add(count).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    }
+    let mut unlocked = 0;
+    // A persistent open's locks are kept in the order in which the table gave them, and with their sequence.
+    let id = open.id.persistent;
+    let mut kept = open.is_persistent().then(|| open.kept_locks.lock());
+    let mut changes = Vec::new();
+    let user = &open.owner.user;
+    let (mut reserved, mut held) = (0, 0);
+    if let Some(kept) = &kept
+        && parsed.locks[0].flags & lock_flags::UNLOCK == 0
+    {
+        // One that waited may have been granted by now.
+        (reserved, held) = (parsed.locks.len(), kept.held_count());
+        request.server.reserve_locks(user, reserved, request.resumed)?;
+    } else if let Some(kept) = &kept {
+        held = kept.held_count();
+    }
+    let done = apply(file, &parsed.locks, request.now, |ranges, unlock| {
+        unlocked += if unlock { ranges.len() } else { 0 };
+        if let Some(kept) = &mut kept {
+            kept.change(id, ranges, unlock, &mut changes);
+        }
+    });
+    usage.release(if done.is_err() { count + unlocked } else { unlocked });
+    if let (Ok(()), Some((index, number))) = (&done, bucket) {
+        remember(&open, index, number);
+        changes.extend(kept.as_mut().map(|kept| kept.sequence(id, index, number)));
+    } else if let Some((index, _)) = bucket {
+        changes.extend(kept.as_mut().and_then(|kept| kept.forget_sequence(id, index)));
+    }
+    if let Some(kept) = &kept {
+        request.server.release_locks(user, held + reserved - kept.held_count());
+    }
+    crate::server::persist::put(&open, changes);
+    done?;
+    put_empty(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// Asks the table, and tells what it did: part of it too, where the rest failed.
+fn apply(
+    file: &Arc<Open>,
+    locks: &[LockElement],
+    now: Instant,
+    mut did: impl FnMut(&[LockRange], bool),
+) -> Result<(), Fail> {
+    if locks[0].flags & lock_flags::UNLOCK == 0 {
+        let (ranges, fail_immediately) = lock_ranges(locks)?;
+        return match file.fs().lock(file, &ranges, fail_immediately, now)? {
+            Step::Done(()) => {
+                did(&ranges, false);
+                Ok(())
+            }
+            Step::Wait(wait) => Err(Fail::Wait(wait)),
+        };
+    }
+    // [MS-SMB2] 3.3.5.14.1: one after another; what was unlocked before a failure stays unlocked.
+    for l in locks {
+        if l.flags != lock_flags::UNLOCK {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        let range = [LockRange { offset: l.offset, len: l.length, exclusive: false }];
+        file.fs().unlock(file, &range)?;
+        did(&range, true);
+    }
+    Ok(())
+}
+
+fn lock_ranges(locks: &[LockElement]) -> Result<(Vec<LockRange>, bool), Fail> {
+    let mut ranges = Vec::with_capacity(locks.len());
+    let mut fail_immediately = true;
+    for l in locks {
+        let immediate = l.flags & lock_flags::FAIL_IMMEDIATELY != 0;
+        let exclusive = match l.flags & !lock_flags::FAIL_IMMEDIATELY {
+            lock_flags::SHARED => false,
+            lock_flags::EXCLUSIVE => true,
+            _ => return Err(NtStatus::INVALID_PARAMETER.into()),
+        };
+        if !immediate && locks.len() > 1 {
+            // Several locks at once may not wait, [MS-SMB2] 3.3.5.14.2.
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        fail_immediately &= immediate;
+        ranges.push(LockRange { offset: l.offset, len: l.length, exclusive });
+    }
+    Ok((ranges, fail_immediately))
+}
+
+/// Index and number of LockSequence where it is to be checked.
+fn sequence_bucket(request: &Request<'_>, open: &SmbOpen, sequence: u32) -> Option<(usize, u8)> {
+    let checked = request.peer.dialect().is_smb3() || open.state.lock().durability != Durability::None;
+    let index = (sequence >> 4) as usize;
+    (checked && (1..=64).contains(&index)).then_some((index, (sequence & 0xF) as u8))
+}
+
+/// The same request came before and was done; otherwise the bucket is emptied until this one is.
+fn was_done(open: &SmbOpen, index: usize, number: u8) -> bool {
+    let mut state = open.state.lock();
+    let Some(buckets) = &mut state.lock_sequence else { return false };
+    if buckets[index] == Some(number) {
+        return true;
+    }
+    buckets[index] = None;
+    false
+}
+
+fn remember(open: &SmbOpen, index: usize, number: u8) {
+    let mut state = open.state.lock();
+    state.lock_sequence.get_or_insert_with(|| Box::new([None; 65]))[index] = Some(number);
+}

@@ -1,0 +1,127 @@
+//! Named pipes: what IPC$ serves, [MS-SMB2] 3.3.5.9 and 3.3.5.15.3. The conversation is `arden-rpc`'s.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64},
+};
+
+use arden_rpc::{PipeContext, PipeRead};
+use arden_store::fs::CreateAction;
+use arden_wire::{
+    FileTime, NtStatus, access,
+    fscc::fsctl,
+    smb2::{
+        FileId,
+        create::{CreateRequest, CreateResponse, oplock},
+        io::IoctlRequest,
+    },
+};
+use parking_lot::Mutex;
+
+use crate::{
+    base::usage::{Kind, OpenUsage},
+    handlers::{
+        create::register,
+        request::{Fail, Handled, Request},
+    },
+    model::{Conversation, Object, OpenState, PipeState, SmbOpen, Tree, Work},
+    server::view::View,
+};
+
+pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out: &mut Vec<u8>) -> Handled {
+    let name = r.name.clone().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
+    let caller = request.session.token();
+    let usage = request.server.usage.charge(Kind::Pipes, &caller, Some(request.peer.ip), 1);
+    let usage = usage.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    let view = Arc::new(View::new(request.server.clone()));
+    let pipe = arden_rpc::open_pipe(&name, PipeContext { view, caller: caller.clone() })
+        .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    // Pipes share the number space of files, from the top down.
+    let id = u64::MAX / 2 - request.server.next_id();
+    let id = FileId { persistent: id, volatile: id };
+    let open = Arc::new(SmbOpen {
+        id,
+        object: Object::Pipe(Mutex::new(Conversation { pipe, readers: Vec::new() })),
+        share: tree.share.clone(),
+        owner: caller,
+        client: request.session.client,
+        create_guid: None,
+        lease_key: None,
+        app_instance: None,
+        action: CreateAction::Opened,
+        create_options: r.options,
+        name,
+        desired_access: r.desired_access,
+        state: Mutex::new(OpenState::new(request.session, tree.id, request.header.channel_sequence())),
+        position: AtomicU64::new(0),
+        quota_index: AtomicU64::new(0),
+        mode: AtomicU32::new(0),
+        kept_locks: Mutex::default(),
+        work: Work::default(),
+        usage: OpenUsage::of(usage),
+    });
+    register(request.server, request.session, &open);
+    request.related.file = Some(id);
+    CreateResponse {
+        oplock_level: oplock::NONE,
+        action: 1,
+        creation: FileTime::ZERO,
+        last_access: FileTime::ZERO,
+        last_write: FileTime::ZERO,
+        change: FileTime::ZERO,
+        allocation: 4096,
+        end_of_file: 0,
+        attributes: access::ATTR_NORMAL,
+        reparse: false,
+        file_id: id,
+    }
+    .put(out, &[]);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// [MS-SMB2] 3.3.5.12: a read of an empty pipe waits for something to be said.
+pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
+    off_the_reactor(request)?;
+    let mut conversation = pipe.lock();
+    match conversation.pipe.read(max) {
+        Err(NtStatus::PIPE_EMPTY) => {
+            let wait = request.server.new_wait();
+            conversation.readers.push(wait);
+            Err(Fail::Wait(wait))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// One write may hold thousands of calls, and who asks meanwhile waits for the conversation.
+fn off_the_reactor(request: &Request<'_>) -> Result<(), Fail> {
+    if request.may_block { Ok(()) } else { Err(Fail::Block) }
+}
+
+/// Takes a message; readers that waited go on.
+pub fn write(request: &Request<'_>, pipe: &PipeState, message: &[u8]) -> Result<(), Fail> {
+    off_the_reactor(request)?;
+    let mut conversation = pipe.lock();
+    conversation.pipe.write(message)?;
+    if conversation.pipe.available() > 0 {
+        let readers = std::mem::take(&mut conversation.readers);
+        drop(conversation);
+        readers.into_iter().for_each(|wait| request.server.resume(wait));
+    }
+    Ok(())
+}
+
+/// FSCTL_PIPE_TRANSCEIVE, [MS-SMB2] 3.3.5.15.3: a write and the read of its answer.
+pub fn ioctl(request: &Request<'_>, pipe: &PipeState, ioctl: &IoctlRequest<'_>) -> Result<(NtStatus, Vec<u8>), Fail> {
+    match ioctl.ctl_code {
+        fsctl::PIPE_TRANSCEIVE => {
+            off_the_reactor(request)?;
+            let max = ioctl.max_output_response as usize;
+            let PipeRead { data, more } = pipe.lock().pipe.transceive(ioctl.input, max)?;
+            Ok((if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS }, data))
+        }
+        // FSCTL_PIPE_WAIT on a pipe that is open has nothing to wait for.
+        fsctl::PIPE_WAIT => Ok((NtStatus::SUCCESS, Vec::new())),
+        _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
+    }
+}

@@ -1,0 +1,182 @@
+//! What a handler sees of the request that it answers, and how it says that there is no ordinary answer. Owns how a
+//! request finds its file: by id, by relation, and within its channel sequence.
+
+use std::{sync::Arc, time::Instant};
+
+use arden_store::fs::WaitId;
+use arden_wire::{
+    Malformed, NtStatus,
+    cursor::Put,
+    smb2::{Command, Dialect, FileId, Header, flags},
+};
+
+use crate::{
+    model::{Peer, Session, SmbOpen, Tree},
+    server::{Server, usn_waits::UsnWait, waits::PendingCreate},
+};
+
+/// Why a request has no ordinary response now.
+#[derive(Debug)]
+pub enum Fail {
+    Status(NtStatus),
+    /// An error with ErrorData and the number of error contexts in it, [MS-SMB2] 2.2.2.
+    Data(NtStatus, Vec<u8>, u8),
+    /// Run it again where it may block.
+    Block,
+    /// Run it again when the wait is over.
+    Wait(WaitId),
+    /// The client is not to be trusted any more: the connection ends without an answer.
+    Close(&'static str),
+}
+
+impl Fail {
+    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1, whose data is padded to 8 bytes: clients
+    /// look for a next context there before they look at the count.
+    pub fn with_data(status: NtStatus, data: &[u8], dialect: Dialect) -> Fail {
+        if dialect != Dialect::Smb311 {
+            return Fail::Data(status, data.to_vec(), 0);
+        }
+        let mut wrapped = Vec::with_capacity(8 + data.len());
+        wrapped.put_u32(data.len() as u32);
+        wrapped.put_u32(0);
+        wrapped.extend_from_slice(data);
+        wrapped.pad_to(0, 8);
+        Fail::Data(status, wrapped, 1)
+    }
+}
+
+impl From<NtStatus> for Fail {
+    fn from(status: NtStatus) -> Fail {
+        // A store says PENDING when it would have to wait for the disk.
+        if status == NtStatus::PENDING { Fail::Block } else { Fail::Status(status) }
+    }
+}
+impl From<Malformed> for Fail {
+    fn from(_: Malformed) -> Fail {
+        Fail::Status(NtStatus::INVALID_PARAMETER)
+    }
+}
+
+/// Handlers append the response body and answer its status.
+pub type Handled = Result<NtStatus, Fail>;
+
+/// What related requests inherit, [MS-SMB2] 3.3.5.2.7.2.
+#[derive(Default, Clone)]
+pub struct Related {
+    pub file: Option<FileId>,
+    pub tree_id: u32,
+    /// Set when the request that should have given the file failed.
+    pub failed: Option<NtStatus>,
+}
+
+/// Everything a handler sees.
+pub struct Request<'a> {
+    pub server: &'a Arc<Server>,
+    pub peer: &'a Arc<Peer>,
+    pub header: &'a Header,
+    /// From the header on.
+    pub message: &'a [u8],
+    pub session: &'a Arc<Session>,
+    pub tree: Option<Arc<Tree>>,
+    pub related: &'a mut Related,
+    /// Where the response's header starts in the output.
+    pub base: usize,
+    pub now: Instant,
+    pub may_block: bool,
+    /// Bytes that its answer may still have.
+    pub room: usize,
+    /// It ran before and waited.
+    pub resumed: bool,
+    pub encrypted: bool,
+    pub(crate) counted: &'a mut Option<Arc<SmbOpen>>,
+    pub(crate) used: &'a mut Option<Arc<SmbOpen>>,
+    /// Kept while a create with a CreateGuid waits.
+    pub pending_create: &'a mut Option<PendingCreate>,
+    /// What a read of the change journal waited for.
+    pub usn_wait: &'a mut Option<UsnWait>,
+}
+
+impl Request<'_> {
+    /// The file that the request names, directly or by relation, [MS-SMB2] 3.3.5.2.7.2 and 3.3.5.2.10.
+    pub fn open(&mut self, id: FileId) -> Result<Arc<SmbOpen>, Fail> {
+        let related = self.header.is(flags::RELATED_OPERATIONS);
+        let id = match (related, self.related.file) {
+            (true, Some(file)) => file,
+            (true, None) => match self.related.failed {
+                Some(status) => return Err(Fail::Status(status)),
+                None if id == FileId::RELATED => return Err(NtStatus::FILE_CLOSED.into()),
+                None => id,
+            },
+            (false, _) => id,
+        };
+        let open = self.session.opens.read().get(&id.volatile).cloned();
+        let open = open.filter(|o| o.id == id).ok_or(NtStatus::FILE_CLOSED)?;
+        let tree_id = self.tree.as_ref().map_or(0, |t| t.id);
+        {
+            let mut state = open.state.lock();
+            if state.tree_id != tree_id {
+                return Err(NtStatus::FILE_CLOSED.into());
+            }
+            state.replay_eligible = false;
+        }
+        self.related.file = Some(id);
+        if self.used.is_none() {
+            *self.used = Some(open.clone());
+        }
+        if self.counted.is_none() && !self.resumed {
+            self.check_channel_sequence(&open)?;
+        }
+        Ok(open)
+    }
+
+    /// [MS-SMB2] 3.3.5.2.10.
+    fn check_channel_sequence(&mut self, open: &Arc<SmbOpen>) -> Result<(), Fail> {
+        if !self.peer.dialect().is_smb3() {
+            return Ok(());
+        }
+        let sequence = self.header.channel_sequence();
+        let modifies =
+            matches!(Command::from_u16(self.header.command), Some(Command::Write | Command::SetInfo | Command::Ioctl));
+        let refused = Err(Fail::Status(NtStatus::FILE_NOT_AVAILABLE));
+        let mut s = open.state.lock();
+        let ahead = sequence.wrapping_sub(s.channel_sequence);
+        if ahead > 0x7FFF {
+            return if modifies { refused } else { Ok(()) };
+        }
+        if self.header.is(flags::REPLAY_OPERATION) {
+            if ahead != 0 {
+                s.outstanding_before += s.outstanding;
+                s.channel_sequence = sequence;
+                s.outstanding = 0;
+            }
+            if s.outstanding_before != 0 {
+                return if modifies { refused } else { Ok(()) };
+            }
+            s.outstanding += 1;
+        } else {
+            if ahead != 0 {
+                s.outstanding_before += s.outstanding;
+                s.outstanding = 0;
+                s.channel_sequence = sequence;
+            }
+            s.outstanding += 1;
+        }
+        drop(s);
+        *self.counted = Some(open.clone());
+        Ok(())
+    }
+
+    pub fn tree(&self) -> Result<&Arc<Tree>, Fail> {
+        self.tree.as_ref().ok_or(Fail::Status(NtStatus::NETWORK_NAME_DELETED))
+    }
+
+    /// [MS-SMB2] 3.3.5.2.5: the charge has to cover the larger of what is sent and what may come back.
+    pub fn check_charge(&self, bytes: usize) -> Result<(), Fail> {
+        let Some(n) = self.peer.negotiated.get() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
+        if !n.multi_credit() {
+            return if bytes > 65536 { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) };
+        }
+        let charge = usize::from(self.header.credit_charge.max(1));
+        if bytes > 0 && (bytes - 1) / 65536 + 1 > charge { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) }
+    }
+}

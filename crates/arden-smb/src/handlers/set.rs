@@ -1,0 +1,214 @@
+//! SET_INFO, [MS-SMB2] 3.3.5.21.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use arden_store::{
+    fs::{BasicInformation, Disposal, NameChange, Step},
+    name::NtPath,
+    store::Ea,
+    table::Open,
+};
+use arden_wire::{
+    NtStatus, access,
+    cursor::{Put, Reader},
+    dtyp::SecurityDescriptor,
+    fscc::{self, BasicSet, RenameSet, file_class, fs_class},
+    smb2::info::{SetInfoRequest, info_type},
+};
+
+use crate::{
+    handlers::request::{Fail, Handled, Request},
+    model::SmbOpen,
+};
+
+/// FILE_RENAME_* flags of the Ex class, [MS-FSCC] 2.4.43.
+mod rename_flags {
+    pub const REPLACE_IF_EXISTS: u32 = 1;
+    pub const POSIX_SEMANTICS: u32 = 2;
+    pub const IGNORE_READONLY: u32 = 0x40;
+}
+
+/// FILE_DISPOSITION_* flags, [MS-FSCC] 2.4.12.
+mod disposition_flags {
+    pub const DELETE: u32 = 1;
+    pub const POSIX_SEMANTICS: u32 = 2;
+    pub const ON_CLOSE: u32 = 8;
+    pub const IGNORE_READONLY: u32 = 0x10;
+}
+
+pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let set = SetInfoRequest::parse(request.message)?;
+    if set.buffer.len() > request.peer.negotiated.get().map_or(0, |n| n.max_transact) as usize {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    request.check_charge(set.buffer.len())?;
+    let open = request.open(set.file_id)?;
+    let Some(file) = open.file() else {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    };
+    if !request.may_block && may_take_long(file, &set) {
+        return Err(Fail::Block);
+    }
+    match set.info_type {
+        info_type::FILE => {
+            file_info(request, &open, file, &set)?;
+            let names =
+                [file_class::RENAME, file_class::RENAME_EX, file_class::DISPOSITION, file_class::DISPOSITION_EX];
+            if names.contains(&set.class) {
+                request.server.keep_file(&open);
+            }
+        }
+        info_type::SECURITY => {
+            let sd = SecurityDescriptor::parse(set.buffer).map_err(|_| NtStatus::INVALID_SECURITY_DESCR)?;
+            file.fs().set_security(file, set.additional, &sd, request.now)?;
+        }
+        info_type::FILE_SYSTEM if set.class == fs_class::CONTROL => {
+            crate::handlers::quota::set_control(file, set.buffer)?
+        }
+        info_type::QUOTA => crate::handlers::quota::set(file, set.buffer)?,
+        // A plain directory keeps no label to change.
+        info_type::FILE_SYSTEM if !matches!(set.class, fs_class::LABEL | fs_class::OBJECT_ID) => {
+            return Err(NtStatus::INVALID_INFO_CLASS.into());
+        }
+        info_type::FILE_SYSTEM => return Err(NtStatus::NOT_SUPPORTED.into()),
+        _ => return Err(NtStatus::INVALID_PARAMETER.into()),
+    }
+    out.put_u16(2);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// Larger descriptors, attributes and lists are set where that may take its time.
+const INLINE_SET_BYTES_MAX: usize = 4 * 1024;
+/// Likewise sizes that are so far from the present one: a store may have to free or reserve all that is between.
+const INLINE_RESIZE_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether it may keep a thread for milliseconds.
+fn may_take_long(file: &Open, set: &SetInfoRequest<'_>) -> bool {
+    if set.info_type != info_type::FILE {
+        return set.buffer.len() > INLINE_SET_BYTES_MAX || set.info_type == info_type::QUOTA;
+    }
+    match set.class {
+        // Renames of streams copy their data in some stores, and those of directories go over what is open below.
+        file_class::RENAME | file_class::RENAME_EX => {
+            file.is_directory()
+                || file.stream().is_some()
+                || set.buffer.get(20..).is_some_and(|name| name.contains(&b':'))
+        }
+        file_class::END_OF_FILE | file_class::ALLOCATION => {
+            let Some(size) = set.buffer.first_chunk().map(|b| u64::from_le_bytes(*b)) else { return false };
+            let far = |from: u64| size.abs_diff(from) > INLINE_RESIZE_BYTES_MAX;
+            file.node().stat().is_ok_and(|s| far(s.end_of_file) || far(s.allocation))
+        }
+        file_class::FULL_EA => set.buffer.len() > INLINE_SET_BYTES_MAX,
+        _ => false,
+    }
+}
+
+fn wait(step: Step<()>) -> Result<(), Fail> {
+    match step {
+        Step::Done(()) => Ok(()),
+        Step::Wait(wait) => Err(Fail::Wait(wait)),
+    }
+}
+
+/// A buffer that is too short for its class.
+fn short<T>(parsed: Result<T, arden_wire::Malformed>) -> Result<T, Fail> {
+    parsed.map_err(|_| Fail::Status(NtStatus::INFO_LENGTH_MISMATCH))
+}
+
+fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetInfoRequest<'_>) -> Result<(), Fail> {
+    let fs = file.fs();
+    let now = request.now;
+    let mut r = Reader::new(set.buffer);
+    match set.class {
+        file_class::BASIC => {
+            let b = short(BasicSet::parse(set.buffer))?;
+            let info = BasicInformation {
+                creation: b.creation as i64,
+                last_access: b.last_access as i64,
+                last_write: b.last_write as i64,
+                change: b.change as i64,
+                attributes: b.attributes,
+            };
+            fs.set_basic(file, &info, now)?;
+        }
+        file_class::RENAME | file_class::RENAME_EX => {
+            let (to, how) = name_change(set, set.class == file_class::RENAME_EX)?;
+            wait(fs.rename(file, &to, how, now)?)?;
+        }
+        file_class::LINK => {
+            let (to, how) = name_change(set, false)?;
+            wait(fs.link(file, &to, how, now)?)?;
+        }
+        file_class::DISPOSITION => {
+            let delete = short(r.u8())? != 0;
+            wait(fs.set_disposition(file, Disposal { delete, ..Disposal::default() }, now)?)?;
+        }
+        file_class::DISPOSITION_EX => {
+            let flags = short(r.u32())?;
+            let how = Disposal {
+                delete: flags & disposition_flags::DELETE != 0,
+                posix: flags & disposition_flags::POSIX_SEMANTICS != 0,
+                ignore_readonly: flags & disposition_flags::IGNORE_READONLY != 0,
+                on_close: flags & disposition_flags::ON_CLOSE != 0,
+            };
+            wait(fs.set_disposition(file, how, now)?)?;
+        }
+        file_class::POSITION => {
+            let position = short(r.u64())?;
+            if position > i64::MAX as u64 {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            open.position.store(position, Ordering::Relaxed);
+        }
+        file_class::FULL_EA => {
+            let eas = fscc::parse_eas(set.buffer)?;
+            let eas: Vec<Ea> = eas.into_iter().map(|e| Ea { name: e.name, flags: e.flags, value: e.value }).collect();
+            fs.set_eas(file, &eas)?;
+        }
+        file_class::MODE => {
+            let mode = short(r.u32())?;
+            set_mode(open, mode)?;
+        }
+        file_class::ALLOCATION => fs.set_allocation(file, short(r.u64())?, now)?,
+        file_class::END_OF_FILE => fs.set_end_of_file(file, short(r.u64())?, now)?,
+        file_class::VALID_DATA_LENGTH => fs.set_valid_data_length(file, short(r.u64())?, now)?,
+        // No store here makes 8.3 names.
+        file_class::SHORT_NAME => return Err(NtStatus::INVALID_PARAMETER.into()),
+        _ => return Err(NtStatus::INVALID_INFO_CLASS.into()),
+    }
+    Ok(())
+}
+
+/// FileModeInformation, [MS-FSA] 2.1.5.15.9.
+fn set_mode(open: &SmbOpen, mode: u32) -> Result<(), Fail> {
+    const SETTABLE: u32 = access::OPT_WRITE_THROUGH | access::OPT_SEQUENTIAL_ONLY;
+    // FILE_SYNCHRONOUS_IO_*: local to the client, accepted and of no effect.
+    const SYNCHRONOUS: u32 = 0x30;
+    if mode & !(SETTABLE | SYNCHRONOUS | access::OPT_NO_INTERMEDIATE_BUFFERING) != 0 {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    open.mode.store(mode & (SETTABLE | access::OPT_NO_INTERMEDIATE_BUFFERING), Ordering::Relaxed);
+    Ok(())
+}
+
+/// The new name: from the share's root, or `:stream` of the same file.
+fn name_change(set: &SetInfoRequest<'_>, ex: bool) -> Result<(NtPath, NameChange), Fail> {
+    let rename = short(RenameSet::parse(set.buffer, ex))?;
+    if rename.root_directory != 0 || rename.name.is_empty() {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let path = if rename.name.starts_with(':') {
+        let stream = NtPath::parse(&format!("x{}", rename.name))?;
+        // No components: the stream of the file that is open.
+        NtPath { stream: stream.stream, wants: stream.wants, ..NtPath::default() }
+    } else {
+        NtPath::parse(rename.name.strip_prefix('\\').unwrap_or(&rename.name))?
+    };
+    let how = NameChange {
+        replace: rename.flags & rename_flags::REPLACE_IF_EXISTS != 0,
+        posix: ex && rename.flags & rename_flags::POSIX_SEMANTICS != 0,
+        ignore_readonly: ex && rename.flags & rename_flags::IGNORE_READONLY != 0,
+    };
+    Ok((path, how))
+}

@@ -1,0 +1,208 @@
+//! An open, [MS-SMB2] 3.3.1.10: of a file or of a pipe.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, AtomicU64},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_auth::Token;
+use arden_store::{
+    fs::{CacheGrant, ClientId, OplockLevel, lease_state},
+    table::Open,
+};
+use arden_wire::smb2::{FileId, create::oplock};
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    base::usage::OpenUsage,
+    model::{KeptLocks, Session, share::Share},
+};
+
+/// A named pipe's conversation.
+pub type PipeState = Mutex<Conversation>;
+
+/// The server's end of a pipe, and the reads that wait for it to say something.
+pub struct Conversation {
+    pub pipe: Box<dyn arden_rpc::Pipe>,
+    pub readers: Vec<arden_store::fs::WaitId>,
+}
+
+pub enum Object {
+    File(Arc<Open>),
+    Pipe(PipeState),
+}
+
+/// Why an open outlives its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    None,
+    V1 {
+        timeout: Duration,
+    },
+    V2 {
+        timeout: Duration,
+    },
+    /// LMR_REQUEST_RESILIENCY.
+    Resilient {
+        timeout: Duration,
+    },
+    /// Also outlives the server, [MS-SMB2] 3.3.1.10 IsPersistent.
+    Persistent {
+        timeout: Duration,
+    },
+}
+
+impl Durability {
+    pub fn timeout(self) -> Option<Duration> {
+        match self {
+            Durability::None => None,
+            Durability::V1 { timeout }
+            | Durability::V2 { timeout }
+            | Durability::Resilient { timeout }
+            | Durability::Persistent { timeout } => Some(timeout),
+        }
+    }
+}
+
+/// What of an open changes, [MS-SMB2] 3.3.1.10.
+pub struct OpenState {
+    /// None while it is disconnected.
+    pub session: Option<Weak<Session>>,
+    pub tree_id: u32,
+    pub durability: Durability,
+    /// When a disconnected open is given up.
+    pub expires: Option<Instant>,
+    /// The client was asked to give its oplock up and has not answered.
+    pub breaking: bool,
+    pub channel_sequence: u16,
+    pub outstanding: u64,
+    pub outstanding_before: u64,
+    /// Sequence number by bucket, [MS-SMB2] 3.3.1.10 LockSequenceArray; index 0 is unused.
+    pub lock_sequence: Option<Box<[Option<u8>; 65]>>,
+    /// May the create be replayed? Until the first other operation on the handle.
+    pub replay_eligible: bool,
+    pub resume_key: bool,
+}
+
+/// [MS-SMB2] 3.3.1.10.
+pub struct SmbOpen {
+    pub id: FileId,
+    pub object: Object,
+    pub share: Arc<Share>,
+    pub owner: Arc<Token>,
+    /// Of the session that opened it.
+    pub client: ClientId,
+    pub create_guid: Option<u128>,
+    pub lease_key: Option<u128>,
+    pub app_instance: Option<(u128, Option<(u64, u64)>)>,
+    pub action: arden_store::fs::CreateAction,
+    pub create_options: u32,
+    /// The name as the client sent it, for durable reconnects and administration.
+    pub name: String,
+    pub desired_access: u32,
+    pub state: Mutex<OpenState>,
+    /// FilePositionInformation and FileModeInformation, which the protocol keeps for its client.
+    pub position: AtomicU64,
+    /// Open.CurrentQuotaIndex, from 0.
+    pub quota_index: AtomicU64,
+    pub mode: AtomicU32,
+    /// Byte-range locks of a persistent open, as they are kept. Held while the table is asked.
+    pub(crate) kept_locks: Mutex<KeptLocks>,
+    /// Requests on this handle that run on threads of their own; a close waits for them.
+    pub work: Work,
+    /// What it holds of the server.
+    pub usage: OpenUsage,
+}
+
+/// Counts work in progress.
+#[derive(Default)]
+pub struct Work {
+    count: Mutex<usize>,
+    done: Condvar,
+}
+
+impl SmbOpen {
+    pub fn file(&self) -> Option<&Arc<Open>> {
+        match &self.object {
+            Object::File(open) => Some(open),
+            Object::Pipe(_) => None,
+        }
+    }
+    pub fn is_persistent(&self) -> bool {
+        matches!(self.state.lock().durability, Durability::Persistent { .. })
+    }
+    pub fn begin_work(&self) {
+        *self.work.count.lock() += 1;
+    }
+    pub fn end_work(&self) {
+        *self.work.count.lock() -= 1;
+        self.work.done.notify_all();
+    }
+    pub fn has_work(&self) -> bool {
+        *self.work.count.lock() > 0
+    }
+    pub fn wait_for_work(&self) {
+        let mut count = self.work.count.lock();
+        while *count > 0 {
+            self.work.done.wait(&mut count);
+        }
+    }
+    pub fn session(&self) -> Option<Arc<Session>> {
+        self.state.lock().session.as_ref().and_then(Weak::upgrade)
+    }
+}
+
+impl OpenState {
+    pub fn new(session: &Arc<Session>, tree_id: u32, channel_sequence: u16) -> OpenState {
+        OpenState {
+            session: Some(Arc::downgrade(session)),
+            tree_id,
+            durability: Durability::None,
+            expires: None,
+            channel_sequence,
+            outstanding: 0,
+            outstanding_before: 0,
+            breaking: false,
+            lock_sequence: None,
+            replay_eligible: false,
+            resume_key: false,
+        }
+    }
+
+    /// Of an open that waits for its client since `now`.
+    pub fn disconnected(durability: Durability, now: Instant) -> OpenState {
+        OpenState {
+            session: None,
+            tree_id: 0,
+            durability,
+            expires: durability.timeout().map(|t| now + t),
+            channel_sequence: 0,
+            outstanding: 0,
+            outstanding_before: 0,
+            breaking: false,
+            lock_sequence: None,
+            replay_eligible: true,
+            resume_key: false,
+        }
+    }
+}
+
+pub fn wire_level(level: OplockLevel) -> u8 {
+    match level {
+        OplockLevel::None => oplock::NONE,
+        OplockLevel::LevelII => oplock::LEVEL_II,
+        OplockLevel::Exclusive => oplock::EXCLUSIVE,
+        OplockLevel::Batch => oplock::BATCH,
+    }
+}
+
+/// Does the open hold what a durable handle needs: a batch oplock or a lease with handle caching?
+pub fn caches_handle(cache: CacheGrant) -> bool {
+    match cache {
+        CacheGrant::Oplock(level) => level == OplockLevel::Batch,
+        CacheGrant::Lease { state, .. } => state & lease_state::HANDLE != 0,
+    }
+}

@@ -1,0 +1,131 @@
+//! The connection as others see it, [MS-SMB2] 3.3.1.7, and its channels: what NEGOTIATE settled, and what others leave for it to send.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use arden_wire::smb2::{
+    Dialect,
+    negotiate::{Cipher, SigningAlgorithm, capability},
+};
+use parking_lot::{Mutex, RwLock};
+
+use crate::model::{
+    Pending, Session,
+    crypto::SigningKey,
+    work::{Answers, BlockingWork, Parked},
+};
+
+/// What NEGOTIATE settled for a connection.
+#[derive(Debug, Clone)]
+pub struct Negotiated {
+    pub dialect: Dialect,
+    pub client_guid: u128,
+    pub client_capabilities: u32,
+    pub client_security_mode: u16,
+    pub client_dialects: Vec<u16>,
+    pub server_capabilities: u32,
+    pub server_security_mode: u16,
+    pub cipher: Option<Cipher>,
+    pub signing: SigningAlgorithm,
+    pub max_transact: u32,
+    pub max_read: u32,
+    pub max_write: u32,
+}
+
+impl Negotiated {
+    pub fn multi_credit(&self) -> bool {
+        self.dialect >= Dialect::Smb210
+    }
+
+    /// Can the client encrypt? By an agreed cipher in 3.1.1, by its capability before.
+    pub fn client_encrypts(&self) -> bool {
+        self.cipher.is_some()
+            && (self.dialect == Dialect::Smb311 || self.client_capabilities & capability::ENCRYPTION != 0)
+    }
+}
+
+/// The part of a connection that others reach: sessions bound to it, and what waits to be sent or run.
+pub struct Peer {
+    pub id: u64,
+    pub ip: std::net::IpAddr,
+    /// With the port, for people.
+    pub address: String,
+    pub local_address: std::net::SocketAddr,
+    pub negotiated: OnceLock<Negotiated>,
+    pub channels: RwLock<HashMap<u64, Arc<Channel>>>,
+    pub mailbox: Mutex<Mailbox>,
+    /// Tells the connection's owner that the mailbox has something.
+    pub wake: Box<dyn Fn() + Send + Sync>,
+    pub closed: AtomicBool,
+    /// Requests that a CANCEL can end.
+    pub pending: Mutex<Pending>,
+    /// The buffer of the last large answer, as long as that was: its bytes are there already, and need no zeros before
+    /// the next is read into them.
+    pub large: Mutex<Vec<u8>>,
+}
+
+#[derive(Default)]
+pub struct Mailbox {
+    /// Complete transport frames.
+    pub frames: Vec<Vec<u8>>,
+    /// Parked requests that may go on.
+    pub resumed: Vec<Box<dyn Parked>>,
+    /// Messages that waited for stable storage.
+    pub finished: Vec<Box<dyn Answers>>,
+    /// What follows a cancelled request, and may block.
+    pub jobs: Vec<Box<dyn BlockingWork>>,
+    /// Nobody looks here any more.
+    pub closed: bool,
+}
+
+impl Mailbox {
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.resumed.is_empty() && self.finished.is_empty() && self.jobs.is_empty()
+    }
+}
+
+impl Peer {
+    pub fn dialect(&self) -> Dialect {
+        self.negotiated.get().map_or(Dialect::Smb202, |n| n.dialect)
+    }
+    pub fn client_guid(&self) -> u128 {
+        self.negotiated.get().map_or(0, |n| n.client_guid)
+    }
+    pub fn channel(&self, session_id: u64) -> Option<Arc<Channel>> {
+        self.channels.read().get(&session_id).cloned()
+    }
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+    pub fn send(&self, frame: Vec<u8>) {
+        self.mailbox.lock().frames.push(frame);
+        (self.wake)();
+    }
+    /// The message's answers are signed and sent by the connection. Given back where that is gone.
+    pub fn finish(&self, finished: Box<dyn Answers>) -> Option<Box<dyn Answers>> {
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.closed {
+            return Some(finished);
+        }
+        mailbox.finished.push(finished);
+        drop(mailbox);
+        (self.wake)();
+        None
+    }
+    pub fn resume(&self, message: Box<dyn Parked>) {
+        self.mailbox.lock().resumed.push(message);
+        (self.wake)();
+    }
+}
+
+/// A session on a connection, [MS-SMB2] 3.3.1.14.
+pub struct Channel {
+    pub session: Arc<Session>,
+    pub signing: SigningKey,
+    pub peer: Weak<Peer>,
+}

@@ -1,0 +1,43 @@
+//! Messages as others handle them who do not know what is in them: put aside, run where they may block, answered late.
+
+use std::sync::Arc;
+
+use arden_wire::{NtStatus, dtyp::Sid};
+
+use crate::model::Peer;
+
+/// A message whose current request waits for somebody else.
+pub trait Parked: Send {
+    fn peer(&self) -> &Arc<Peer>;
+
+    /// Does the session of the current request live on without the connection `peer_id`?
+    fn survives(&self, peer_id: u64) -> bool;
+
+    /// The wait is over: runs on, and appends what is answered to `out`. What is left has to run where it may block; nothing
+    /// is where `may_block`.
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Option<Box<dyn BlockingWork>>;
+
+    /// Ends the current request with `status`, and runs on with the rest.
+    fn abort(self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>>;
+}
+
+/// A message that has to run on a thread that may block, and what it has answered so far.
+pub trait BlockingWork: Send {
+    /// What it keeps in memory, in bytes: its message, and what it may answer at most is no more than that by credits.
+    fn bytes(&self) -> usize;
+
+    /// Who asked; None where that is not known any more.
+    fn user(&self) -> Option<Sid>;
+
+    /// Whether it waits for other requests on a handle, and so must not keep them from running.
+    fn is_close(&self) -> bool;
+
+    /// Runs to the end (or to a wait), and sends.
+    fn run(self: Box<Self>);
+}
+
+/// Answers that waited to be sent until it was known whether what they speak of is durable.
+pub trait Answers: Send {
+    /// The frame to be sent; empty where there is nothing to say.
+    fn frame(self: Box<Self>) -> Vec<u8>;
+}

@@ -1,0 +1,109 @@
+//! Reads of a change journal that wait for records (BytesToWaitFor and Timeout of the public READ_USN_JOURNAL_DATA): what
+//! they wait for, and what ends that: the journal's growing, a tick, the end of their handle. A CANCEL and the end of
+//! the connection take the request back as any other, and with it what is here.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arden_store::{fs::WaitId, store::WatchGuard, usn::ChangeJournal};
+use arden_wire::NtStatus;
+use parking_lot::Mutex;
+
+use crate::{model::SmbOpen, server::Server};
+
+/// Where the journal has to end, or how late it has to be.
+#[derive(Clone, Copy)]
+pub struct Until {
+    /// Up to here there was nothing to return.
+    from: u64,
+    usn: u64,
+    deadline: Option<Instant>,
+}
+
+impl Until {
+    /// `timeout_s` 0: for as long as it takes.
+    pub fn new(end: u64, bytes: u64, now: Instant, timeout_s: u64) -> Until {
+        let deadline = if timeout_s == 0 { None } else { now.checked_add(Duration::from_secs(timeout_s)) };
+        Until { from: end, usn: end.saturating_add(bytes), deadline }
+    }
+}
+
+/// By wait: the open that asked, and when to look again.
+#[derive(Default)]
+pub(crate) struct UsnWaits(Mutex<HashMap<WaitId, (u64, Option<Instant>)>>);
+
+/// A read that waits; goes with its request.
+pub struct UsnWait {
+    server: Arc<Server>,
+    wait: WaitId,
+    until: Until,
+    _watch: WatchGuard,
+}
+
+impl UsnWait {
+    pub fn is_over(&self, now: Instant, end: u64) -> bool {
+        end >= self.until.usn || self.until.deadline.is_some_and(|at| at <= now)
+    }
+    pub fn from(&self) -> u64 {
+        self.until.from
+    }
+    pub fn again(&self) -> Until {
+        self.until
+    }
+}
+
+impl Drop for UsnWait {
+    fn drop(&mut self) {
+        self.server.usn_waits.0.lock().remove(&self.wait);
+    }
+}
+
+/// Waits for the journal on behalf of `open`, with a wait of the server's own.
+///
+/// # Errors
+/// What the journal says.
+pub fn wait(
+    server: &Arc<Server>,
+    open: &SmbOpen,
+    journal: &dyn ChangeJournal,
+    until: Until,
+) -> Result<(WaitId, UsnWait), NtStatus> {
+    let wait = server.new_wait();
+    server.usn_waits.0.lock().insert(wait, (open.id.persistent, until.deadline));
+    let told = Arc::downgrade(server);
+    let wake = move || {
+        if let Some(server) = told.upgrade() {
+            server.resume(wait);
+        }
+    };
+    match journal.watch(until.usn, Box::new(wake)) {
+        Ok(watch) => Ok((wait, UsnWait { server: server.clone(), wait, until, _watch: watch })),
+        Err(status) => {
+            server.usn_waits.0.lock().remove(&wait);
+            server.unpark(wait);
+            Err(status)
+        }
+    }
+}
+
+impl Server {
+    /// The handle is gone: who waits with it goes on, to hear that.
+    pub(crate) fn end_usn_waits(&self, open: &SmbOpen) {
+        self.resume_usn_waits(|id, _| id == open.id.persistent);
+    }
+
+    /// Those whose time is over look again; when the next one's is.
+    pub(crate) fn tick_usn_waits(&self, now: Instant) -> Option<Instant> {
+        self.resume_usn_waits(|_, at| at.is_some_and(|at| at <= now));
+        self.usn_waits.0.lock().values().filter_map(|(_, at)| *at).filter(|at| *at > now).min()
+    }
+
+    fn resume_usn_waits(&self, over: impl Fn(u64, Option<Instant>) -> bool) {
+        let waits: Vec<WaitId> =
+            self.usn_waits.0.lock().iter().filter(|(_, (id, at))| over(*id, *at)).map(|(wait, _)| *wait).collect();
+        waits.into_iter().for_each(|wait| self.resume(wait));
+    }
+}

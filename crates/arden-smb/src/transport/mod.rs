@@ -1,0 +1,3 @@
+//! How frames come and go. TCP so far.
+
+mod shell;
