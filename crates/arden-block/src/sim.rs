@@ -106,6 +106,8 @@ struct State {
     stuck: u32,
     /// The next flush fails.
     flush_fails: bool,
+    /// A flush failed, and the disk was not revived since: its user may not know yet.
+    flush_failed: bool,
     /// Tells when a write to this range is asked for.
     trap: Option<Range<u64>>,
     sprung: bool,
@@ -163,6 +165,7 @@ impl SimDisk {
             stick_ns: None,
             stuck: 0,
             flush_fails: false,
+            flush_failed: false,
             trap: None,
             sprung: false,
             faults: Faults::default(),
@@ -233,7 +236,8 @@ impl SimDisk {
     }
 
     pub fn revive(&self) {
-        self.state.borrow_mut().dead = false;
+        let mut s = self.state.borrow_mut();
+        (s.dead, s.flush_failed) = (false, false);
     }
 
     pub fn is_dead(&self) -> bool {

@@ -27,12 +27,13 @@
 //! * **Hanging** lasts shorter or longer than the time-out; what was asked happens afterwards.
 //! * **Errors**: single reads fail on all disks of a redundant layout (0.2 %); a flaky disk fails
 //!   one operation in ten. **Latency** varies, and single operations stall for 3 ms.
-//! * **Silent damage** (rot, lost and misdirected writes, flushes that do nothing, a cache lost unnoticed) strikes one disk in runs without
-//!   crashes and other faults, and reads carry a verifier; parity is then written by whole
-//!   stripes. Without checksums from above, a crash that makes copies equal, or a partial
-//!   stripe that reads the rest of it, would take damage for data.
+//! * **Silent damage** (rot, lost and misdirected writes, flushes that do nothing, a cache lost unnoticed) strikes one disk in
+//!   runs without other faults, and reads carry a verifier. Mirrors crash, too, and their user then makes the copies equal
+//!   that its checksums know. Spaces with parity do not crash there and are written by whole stripes: without
+//!   checksums from above, a partial stripe that reads the rest of it would take damage for data.
 //!
-//! Some crashes are aimed: up to 2 ms after a disk leaves, at a write of a label, at the turn of the log.
+//! Some crashes are aimed: up to 2 ms after a disk leaves, at a write of a label, at the turn of the log; of volumes, at a write
+//! of the superblock and at a batch of the journal.
 //!
 //! # Three kinds of runs
 //! [`run_seed`] has one space and disks that die and return. [`run_pool_seed`] has two or three

@@ -44,8 +44,11 @@ pub struct Stats {
     pub flushes_ignored: u64,
     pub cached_lost: u64,
     pub broken: u64,
-    /// Crashes soon after a departure, at a write of a label, at the turn of the log.
-    pub aimed: [u64; 3],
+    /// Crashes of runs in which a disk damages silently.
+    pub silent_crashes: u64,
+    /// Crashes aimed at a moment soon after a departure, at a write of a label, at the turn of the log; of volumes, at a
+    /// write of the superblock, at a batch of the journal.
+    pub aimed: [u64; 5],
     /// Openings of pools that were not as they had been left: split, with copies, old images, strangers.
     pub splits: u64,
     pub copies: u64,
@@ -71,6 +74,7 @@ impl Stats {
         self.flushes_ignored += s.flushes_ignored;
         self.cached_lost += s.cached_lost;
         self.broken += s.broken;
+        self.silent_crashes += s.silent_crashes;
         self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
         self.splits += s.splits;
         self.copies += s.copies;
@@ -158,6 +162,10 @@ pub(crate) struct World {
     pub(crate) changing: bool,
     /// Openings may have to do without more disks than some spaces bear.
     beyond: bool,
+    /// The last life ended within 2 ms of a departure.
+    departed: Cell<bool>,
+    /// Power is lost also in a silent run: its space is a mirror.
+    silent_crashes: bool,
     /// The last life, with all disks: whatever waited for them is there.
     last: Cell<bool>,
     pub(crate) leaving: Cell<bool>,
@@ -168,8 +176,9 @@ pub(crate) struct World {
     away: RefCell<Vec<usize>>,
     /// Those that an opening was without which was cut short.
     tried_without: RefCell<Option<Vec<usize>>>,
-    /// Where the journal was when the last life ended.
+    /// Where the journal was when the last life ended, and which disks belonged to the pool.
     journal: RefCell<Vec<usize>>,
+    members_last: RefCell<Vec<usize>>,
     flaky: Option<usize>,
     /// What the one disk that damages silently does to writes, in parts of a million.
     lost_ppm: u32,
@@ -347,6 +356,8 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         others_from: n,
         changing: false,
         beyond: false,
+        departed: Cell::new(false),
+        silent_crashes: silent && layout.copies() > 1 && seed % 4 > 0,
         last: Cell::new(false),
         leaving: Cell::new(false),
         shares: vec![share],
@@ -355,6 +366,7 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         away: RefCell::default(),
         tried_without: RefCell::default(),
         journal: RefCell::default(),
+        members_last: RefCell::default(),
         flaky,
         lost_ppm,
         astray_ppm,
@@ -393,6 +405,8 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         others_from: n + spares,
         changing: true,
         beyond,
+        departed: Cell::new(false),
+        silent_crashes: false,
         last: Cell::new(false),
         leaving: Cell::new(false),
         shares,
@@ -401,6 +415,7 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         away: RefCell::default(),
         tried_without: RefCell::default(),
         journal: RefCell::default(),
+        members_last: RefCell::default(),
         flaky,
         lost_ppm: 0,
         astray_ppm: 0,
@@ -450,7 +465,8 @@ fn lives(world: World) -> Result<Stats, Failure> {
 fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let fail = |what: String| Failure { seed: world.seed, what };
     let rt = Rt::virtual_clock(world.rng.borrow_mut().next_u64());
-    let crash = world.rng.borrow_mut().below(3) > 0 && world.profile == Profile::Loud && !world.last.get();
+    let crash = world.rng.borrow_mut().below(3) > 0 && !world.last.get();
+    let crash = crash && (world.profile == Profile::Loud || world.silent_crashes && !create);
     // Anywhere: while opening, while creating, under load, or late in recovery.
     let crash_at = if create {
         20_000_000 + world.rng.borrow_mut().below(60_000_000)
@@ -494,8 +510,10 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     world.disks.iter().for_each(SimDisk::end_of_life);
     world.shares.iter().for_each(|s| s.oracle.borrow_mut().crash());
     world.leaving.set(false);
+    world.departed.set(crash && world.aim.get() == Aim::Departure && world.crash_ns.get() < u64::MAX);
     if crash {
         world.stats.borrow_mut().crashes += 1;
+        world.stats.borrow_mut().silent_crashes += u64::from(world.profile == Profile::Silent);
     }
     match world.problem.borrow_mut().take() {
         Some(what) => Err(fail(format!("{what} [{events}]"))),
@@ -530,6 +548,7 @@ fn remember_away(world: &World, pool: Option<&Pool>) {
     let Some(pool) = pool else { return };
     *world.journal.borrow_mut() = world.places(pool, &pool.journal_disks());
     *world.away.borrow_mut() = world.places(pool, &pool.out_of_date());
+    *world.members_last.borrow_mut() = world.members(pool).into_keys().collect();
 }
 
 async fn live_new(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) -> Result<(), String> {
@@ -584,6 +603,15 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
             world.stats.borrow_mut().refusals += 1;
             return Ok(());
         }
+        // None of the disks that hold the log: then nothing is better than something old.
+        Err(SpaceError::NotFound(_))
+            if beyond
+                && !world.last.get()
+                && !world.journal_stays(&world.journal.borrow(), |d| world.disks[d].is_dead()) =>
+        {
+            world.stats.borrow_mut().refusals += 1;
+            return Ok(());
+        }
         other => other.map_err(|e| format!("open: {e}"))?,
     };
     *world.tried_without.borrow_mut() = None;
@@ -608,6 +636,16 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
 fn choose_beyond(world: &World) -> Vec<usize> {
     let mut rng = world.rng.borrow_mut();
     let mut out = Vec::new();
+    let fresh = !world.last.get() && world.tried_without.borrow().is_none();
+    if fresh && rng.one_in(if world.departed.get() { 2 } else { 12 }) {
+        // All that hold the log. A disk that has missed nothing and is no such one knows of every departure: either a
+        // disk that left holds all that was acknowledged, or the opening is refused.
+        let (journal, away) = (world.journal.borrow(), world.away.borrow());
+        let knows = |d: usize| !journal.contains(&d) && !away.contains(&d) && world.members_last.borrow().contains(&d);
+        if (0..world.disks.len()).any(knows) {
+            return journal.clone();
+        }
+    }
     for _ in 0..rng.below(5) {
         let i = rng.below(world.disks.len() as u64) as usize;
         let known = world.tried_without.borrow().as_ref().is_none_or(|t| t.contains(&i));

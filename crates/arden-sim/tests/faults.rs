@@ -25,6 +25,7 @@ fn every_fault_happens_in_runs_of_spaces() {
         ("crashes at a departure", s.aimed[0]),
         ("crashes at a label", s.aimed[1]),
         ("crashes at the turn of the log", s.aimed[2]),
+        ("crashes beside silent damage", s.silent_crashes),
     ] {
         assert!(n > 0, "{what}: never");
     }
@@ -34,11 +35,16 @@ fn every_fault_happens_in_runs_of_spaces() {
 fn every_fault_happens_in_runs_of_pools() {
     let s = sum(|seed| run_pool_seed(seed, false), 60);
     println!("{s:?}");
-    for (what, n) in
-        [("stuck", s.stuck), ("flushes failed", s.flushes_failed), ("broken", s.broken), ("waits", s.waits)]
-    {
+    for (what, n) in [
+        ("stuck", s.stuck),
+        ("flushes failed", s.flushes_failed),
+        ("broken", s.broken),
+        ("waits", s.waits),
+        ("refusals", s.refusals),
+    ] {
         assert!(n > 0, "{what}: never");
     }
+    assert!(s.joins > 5 && s.removals > 5, "{} joined, {} left", s.joins, s.removals);
 }
 
 #[test]
@@ -58,6 +64,8 @@ fn every_fault_happens_in_runs_of_volumes() {
         ("cached writes lost", s.cached_lost),
         ("disks killed", s.kills),
         ("crashes", s.crashes),
+        ("crashes at the superblock", s.aimed[3]),
+        ("crashes at a batch", s.aimed[4]),
     ] {
         assert!(n > 0, "{what}: never");
     }

@@ -1,4 +1,4 @@
-//! Runs of the whole server under simulation: a few fixed seeds, and fresh ones that are printed.
+//! Runs of the whole server under simulation: a few fixed seeds. Fresh ones are in `fresh.rs`.
 
 use arden_sim::run_server_seed;
 
@@ -26,12 +26,4 @@ fn fixed_seeds() {
     let sum = run(1..=30);
     assert!(sum.operations > 3_000 && sum.crashes > 20 && sum.joins > 100, "{sum:?}");
     assert!(sum.returns > 50 && sum.waits > 50, "{sum:?}");
-}
-
-#[test]
-fn fresh_seeds() {
-    let first =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock after 1970").as_secs();
-    println!("seeds {first} to {}", first + 19);
-    run(first..first + 20);
 }

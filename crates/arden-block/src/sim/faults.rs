@@ -17,10 +17,11 @@ impl SimDisk {
         self.state.borrow_mut().stick_ns = Some(ns);
     }
 
-    /// An operation is stuck, or the next one will be, or the next flush will fail.
+    /// An operation is stuck, or the next one will be, or the next flush will fail, or one has failed since the disk was
+    /// last revived.
     pub fn is_failing(&self) -> bool {
         let s = self.state.borrow();
-        s.stuck > 0 || s.stick_ns.is_some() || s.flush_fails
+        s.stuck > 0 || s.stick_ns.is_some() || s.flush_fails || s.flush_failed
     }
 
     pub(super) fn take_stick(&self) -> Option<u64> {
@@ -41,7 +42,7 @@ impl SimDisk {
     pub fn end_of_life(&self) {
         let mut s = self.state.borrow_mut();
         (s.stick_ns, s.stuck, s.flush_fails) = (None, 0, false);
-        s.sprung = false;
+        (s.sprung, s.flush_failed) = (false, false);
     }
 
     /// The disk loses what its cache holds, as in a crash, and goes on. Operations in flight are done all the same.
@@ -118,6 +119,7 @@ impl State {
         let fails = std::mem::take(&mut self.flush_fails);
         if fails || self.faults.flush_error_ppm > 0 && self.rng.ppm(self.faults.flush_error_ppm) {
             self.counters.flushes_failed += 1;
+            self.flush_failed = true;
             let (mut kept, mut lost) = (BTreeSet::new(), BTreeSet::new());
             for id in up_to {
                 if self.rng.one_in(4) {
@@ -180,7 +182,10 @@ mod tests {
         let (disk, _) = twice(1, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
             disk.fail_next_flush();
             assert_eq!(dev.flush().await, Err(IoError::Media));
+            assert!(disk.is_failing(), "until it is revived");
             assert_eq!(dev.flush().await, Ok(()));
+            disk.revive();
+            assert!(!disk.is_failing());
         });
         let lost = count(&disk, 1);
         assert!((8..16).contains(&lost) && lost + count(&disk, 2) == 16, "{lost} lost");

@@ -17,7 +17,7 @@ pub(crate) mod under;
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use arden_block::{
-    BLOCK_BYTES, BlockDevice, Rt,
+    BlockDevice, Rt,
     rng::Rng,
     sim::{Faults, SimDisk},
 };
@@ -27,7 +27,7 @@ use arden_wire::FileTime;
 
 use crate::run::{Failure, Stats};
 use history::History;
-use under::OnSpace;
+use under::{OnSpace, Target};
 
 struct World {
     seed: u64,
@@ -206,11 +206,16 @@ impl World {
     fn work(&mut self, rt: &Rt, pool: &Pool, vol: &Arc<Volume>, follows: bool) -> Result<(), String> {
         let steps = if follows { 1 + self.rng.below(12) } else { 10 + self.rng.below(80) };
         self.followed = follows;
-        if !follows && self.rng.one_in(4) {
+        match self.rng.below(16) {
             // In the middle of a write of the superblock.
-            OnSpace::die_at(Some((0..2 * BLOCK_BYTES, self.rng.below(3), self.rng.below(600_000))));
-            self.aimed = true;
-        } else if !self.rng.one_in(5) {
+            0..=3 if !follows => self.aim(Target::Superblock, 3, 600_000),
+            // In the middle of a batch, or when it is durable and the data that it speaks of is not.
+            4..=7 if !follows => self.aim(Target::Batch, 6, 900_000),
+            // Soon after the first checkpoint since the last crash, mostly before anything else is in the journal.
+            8..=13 if follows => self.aim(Target::Superblock, 1, 3_000_000),
+            _ => {}
+        }
+        if !self.aimed && !self.rng.one_in(5) {
             OnSpace::die_after(Some(self.rng.below(steps * 2)));
         }
         let store = VolumeStore::new(vol.clone(), self.durability);
@@ -245,6 +250,13 @@ impl World {
             closed.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("closing the pool: {e}"))?;
         }
         Ok(())
+    }
+
+    /// Power is lost at such a write, after fewer than `others` more of them and within `ns`; the next life is short.
+    fn aim(&mut self, target: Target, others: u64, ns: u64) {
+        OnSpace::die_at(Some((target, self.rng.below(others), self.rng.below(ns))));
+        self.aimed = true;
+        self.stats.aimed[if target == Target::Superblock { 3 } else { 4 }] += 1;
     }
 
     /// A disk dies, loses its cache, fails its next flush, or leaves a command stuck.

@@ -3,16 +3,27 @@
 
 use std::{
     cell::{Cell, RefCell},
-    ops::Range,
     rc::Rc,
 };
 
-use arden_block::{Buf, IoError, IoResult, Rt};
+use arden_block::{BLOCK_BYTES, Buf, IoError, IoResult, Rt};
 use arden_space::{Space, SpaceError, SpaceResult, Verifier};
 use arden_volume::{
     Device,
     device::{BlockCheck, Uneven},
 };
+
+/// The slots of the superblock at the beginning of the device.
+const SUPERBLOCKS_BYTES: u64 = 2 * BLOCK_BYTES;
+
+/// The write that a crash is aimed at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A slot of the superblock at the beginning of the device.
+    Superblock,
+    /// A batch of the journal.
+    Batch,
+}
 
 struct Life {
     rt: Rt,
@@ -21,8 +32,8 @@ struct Life {
     left: Option<u64>,
     /// How long the last one goes on.
     last_ns: u64,
-    /// Power is lost at a write that begins here, after so many others, which goes on for so long.
-    at: Option<(Range<u64>, u64, u64)>,
+    /// Power is lost at such a write, after so many others, which goes on for so long.
+    at: Option<(Target, u64, u64)>,
     dead: bool,
 }
 
@@ -72,7 +83,7 @@ impl OnSpace {
         });
     }
 
-    pub fn die_at(at: Option<(Range<u64>, u64, u64)>) {
+    pub fn die_at(at: Option<(Target, u64, u64)>) {
         LIFE.with(|l| {
             if let Some(life) = l.borrow_mut().as_mut() {
                 life.at = at;
@@ -80,14 +91,13 @@ impl OnSpace {
         });
     }
 
-    /// A write begins at this offset.
-    fn begins(&self, offset: u64) {
+    fn begins(&self, target: Target) {
         LIFE.with(|l| {
             let mut l = l.borrow_mut();
             let Some(life) = l.as_mut() else { return };
             match &mut life.at {
-                Some((range, 0, ns)) if range.contains(&offset) => (life.left, life.last_ns) = (Some(0), *ns),
-                Some((range, more, _)) if range.contains(&offset) => *more -= 1,
+                Some((t, 0, ns)) if *t == target => (life.left, life.last_ns) = (Some(0), *ns),
+                Some((t, more, _)) if *t == target => *more -= 1,
                 _ => {}
             }
         });
@@ -132,7 +142,9 @@ impl Device for OnSpace {
         Ok(())
     }
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-        self.begins(offset);
+        if offset < SUPERBLOCKS_BYTES {
+            self.begins(Target::Superblock);
+        }
         let shared = Buf::copy_of(data).share();
         self.run(true, move |s| async move { s.write(offset, shared, false).await })
     }
@@ -140,6 +152,7 @@ impl Device for OnSpace {
         self.run(true, |s| async move { s.flush().await })
     }
     fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
+        self.begins(Target::Batch);
         let parts = writes.iter().map(|(at, bytes)| (*at, Buf::copy_of(bytes).share())).collect();
         self.run(true, move |s| async move { s.write_durably(parts).await })
     }
