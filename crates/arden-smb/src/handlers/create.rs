@@ -341,15 +341,20 @@ fn open_file(
     }
 }
 
-/// Symbolic Link Error Response, [MS-SMB2] 2.2.2.2.1.
+/// Symbolic Link Error Response, [MS-SMB2] 2.2.2.2.1, padded to a multiple of 8 bytes.
+///
+/// The padding is part of PathBuffer, so SymLinkLength and ErrorDataLength count it and nothing follows the last error context: go-smb2
+/// refuses a context that ends between multiples of 8, smbprotocol takes bytes behind the last context for another one.
 fn symlink_error(link: &arden_store::fs::SymlinkError) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.put_u32((link.data.len() + 12) as u32);
+    let length = (16 + link.data.len()).next_multiple_of(8);
+    let mut out = Vec::with_capacity(length);
+    out.put_u32((length - 4) as u32);
     out.put_u32(0x4C4D_5953);
     out.put_u32(link.tag);
     out.put_u16(link.data.len() as u16);
     out.put_u16(link.unparsed_path_bytes as u16);
     out.extend_from_slice(&link.data);
+    out.resize(length, 0);
     out
 }
 

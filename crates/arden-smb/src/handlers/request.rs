@@ -40,7 +40,6 @@ impl Fail {
         wrapped.put_u32(data.len() as u32);
         wrapped.put_u32(0);
         wrapped.extend_from_slice(data);
-        wrapped.pad_to(0, 8);
         Fail::Data(status, wrapped, 1)
     }
 }
