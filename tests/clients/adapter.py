@@ -35,7 +35,8 @@ class Adapter:
 
 def serve(adapter):
     """Answers requests until standard input ends. What a library prints goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
+    # Where a program started this one over others that print, their output is apart already.
+    answers = os.fdopen(int(os.environ.get("ARDEN_ANSWERS_FD") or os.dup(1)), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         request = json.loads(line)

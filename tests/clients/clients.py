@@ -1,6 +1,6 @@
 """The clients: how each is built, started and named, and what it lacks. `prepare` installs nothing by itself but what registries have;
 Debian packages come from scripts/packages."""
-import os, shutil, subprocess
+import os, re, shutil, subprocess, threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(f"{HERE}/../..")
@@ -12,10 +12,9 @@ def run(command, **more):
 
 
 class Client:
-    slow_to_build = False
-
-    def __init__(self, name, what, encrypts=True):
-        self.name, self.what, self.encrypts = name, what, encrypts
+    def __init__(self, name, what, encrypts=True, op_seconds=60, slow=False):
+        """`slow`: to build or to run, and left out by --quick."""
+        self.name, self.what, self.encrypts, self.op_seconds, self.slow = name, what, encrypts, op_seconds, slow
         self.version = ""
 
     def prepare(self):
@@ -54,18 +53,34 @@ class Python(Client):
         return [self.python, "-B", f"{HERE}/python/{self.script}"]
 
 
+class Libsmb2(Python):
+    def prepare(self):
+        if not shutil.which("cc"):
+            return "there is no C compiler"
+        got = run([f"{ROOT}/tests/downloads", "libsmb2"])
+        if got.returncode:
+            return f"its source is not to be had: {got.stderr[-200:]}"
+        os.environ["LIBSMB2"] = got.stdout.strip()
+        return super().prepare()
+
+
 class Go(Client):
     """A program of the module in go/, one folder for each library."""
 
     def prepare(self):
-        if not shutil.which("go"):
-            return "there is no Go toolchain"
+        go = shutil.which("go")
+        if not go:
+            got = run([f"{ROOT}/tests/downloads", "go"])
+            if got.returncode:
+                return f"there is no Go toolchain, nor is one to be had: {got.stderr[-200:]}"
+            go = got.stdout.strip() + "/bin/go"
         os.makedirs(OUT, exist_ok=True)
         self.program = f"{OUT}/{self.name}"
-        got = run(["go", "build", "-o", self.program, f"./{self.name}"], cwd=f"{HERE}/go", env={**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"})
+        env = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "auto"}
+        got = run([go, "build", "-o", self.program, f"./{self.name}"], cwd=f"{HERE}/go", env=env)
         if got.returncode:
             raise RuntimeError(f"go build: {got.stderr}")
-        self.version = run(["go", "list", "-m", "-f", "{{.Version}}", self.what.split()[0]], cwd=f"{HERE}/go").stdout.strip()
+        self.version = run([go, "list", "-m", "-f", "{{.Version}}", self.what.split()[0]], cwd=f"{HERE}/go", env=env).stdout.strip()
         return None
 
     def command(self, server, work):
@@ -75,9 +90,9 @@ class Go(Client):
 class Rust(Client):
     """A program of the Cargo project in rust/, which is no part of the workspace."""
 
-    def __init__(self, name, what, crate, slow_to_build=False):
-        super().__init__(name, what)
-        self.crate, self.slow_to_build = crate, slow_to_build
+    def __init__(self, name, what, crate):
+        super().__init__(name, what, slow=True)
+        self.crate = crate
 
     def prepare(self):
         if not shutil.which("cargo"):
@@ -94,12 +109,44 @@ class Rust(Client):
         return [self.program]
 
 
+class Java(Client):
+    """A class of the Maven project in java/."""
+    built = threading.Lock()
+
+    def prepare(self):
+        for program in ("javac", "mvn"):
+            if not shutil.which(program):
+                return f"there is no {program}"
+        with Java.built:
+            if not os.path.exists(f"{OUT}/java/classpath") or os.path.getmtime(f"{OUT}/java/classpath") < os.path.getmtime(f"{HERE}/java/pom.xml"):
+                goals = ["compile", "dependency:build-classpath", f"-Dmdep.outputFile={OUT}/java/classpath"]
+            else:
+                goals = ["-o", "compile"]
+            got = run(["mvn", "-q", "-B", f"-Dout={OUT}/java", *goals], cwd=f"{HERE}/java")
+            if got.returncode:
+                raise RuntimeError(f"mvn: {got.stdout[-2000:]}")
+        with open(f"{OUT}/java/classpath") as f:
+            self.classpath = f"{OUT}/java/classes:{f.read().strip()}"
+        self.version = re.search(rf"/{self.name}-([\d.]+)\.jar", self.classpath)[1]
+        return None
+
+    def command(self, server, work):
+        return ["java", "-XX:TieredStopAtLevel=1", "-cp", self.classpath, "matrix.Adapter", self.name]
+
+
 CLIENTS = {c.name: c for c in [
     Python("pysmb", "pysmb (Python)", "use_pysmb.py", encrypts=False),
     Python("libsmbclient", "libsmbclient (C, called by ctypes)", "use_smbc.py", system=True),
+    Libsmb2("libsmb2", "libsmb2 (C, called by ctypes)", "use_libsmb2.py", system=True),
     Python("smbclient", "smbclient (Samba)", "use_smbclient.py", needs=["smbclient"], system=True),
+    Python("smbprotocol", "smbprotocol (Python)", "use_smbprotocol.py"),
+    Python("impacket", "impacket (Python)", "use_impacket.py", op_seconds=240, slow=True),
+    Python("rclone", "rclone (Go, with hirochachacha/go-smb2), Debian's", "use_rclone.py", needs=["rclone"], system=True),
+    Python("gvfs", "gvfs by gio, Debian's", "use_gio.py", needs=["gio", "dbus-run-session"], system=True),
+    Java("smbj", "smbj (Java)"),
+    Java("jcifs-ng", "jcifs-ng (Java)", encrypts=False),
     Go("go-smb2", "github.com/hirochachacha/go-smb2 (Go)"),
     Go("cloudsoda", "github.com/cloudsoda/go-smb2 (Go)"),
     Rust("smb2-rs", "the crate smb2 (Rust)", "smb2"),
-    Rust("smb-rs", "the crate smb (Rust)", "smb", slow_to_build=True),
+    Rust("smb-rs", "the crate smb (Rust)", "smb"),
 ]}

@@ -60,7 +60,7 @@ def wrong_passwords(server, kind, clients, work, results):
             server.start()
         try:
             results.add(client.name, kind, "logon.wrong", "ok", checks.wrong_password(Run(client, server, kind, work)))
-        except Failed as e:
+        except Exception as e:
             results.add(client.name, kind, "logon.wrong", "FAIL", e)
     if server.name == "arden":
         server.stop()
@@ -262,13 +262,13 @@ def main():
     p.add_argument("--server", default="arden", choices=["arden", "samba", "both"])
     p.add_argument("--kinds", default="dir,volume,ca")
     p.add_argument("--clients")
-    p.add_argument("--quick", action="store_true", help="without clients that are slow to build")
+    p.add_argument("--quick", action="store_true", help="without clients that are slow to build or to run")
     p.add_argument("--checks")
     p.add_argument("--jobs", type=int, default=max(2, os.cpu_count() or 2))
     p.add_argument("--docs")
     args = p.parse_args()
     work = args.work or tempfile.mkdtemp(prefix="arden-clients.")
-    wanted = args.clients.split(",") if args.clients else [n for n, c in CLIENTS.items() if not (args.quick and c.slow_to_build)]
+    wanted = args.clients.split(",") if args.clients else [n for n, c in CLIENTS.items() if not (args.quick and c.slow)]
     clients, skipped, results = [], {}, Results()
     with ThreadPoolExecutor(args.jobs) as pool:
         for name, started in [(n, pool.submit(CLIENTS[n].prepare)) for n in wanted]:
