@@ -307,6 +307,22 @@ impl Inode {
         self.links.lock().iter().filter_map(Weak::upgrade).find(|l| !l.place.lock().gone)
     }
 
+    /// The users of the name `old` in `from` have `name` in `to` from now on.
+    pub fn move_name(&self, (from, old): (&Arc<Inode>, &str), (to, name): (&Arc<Inode>, &str)) {
+        let moves = |link: &Link| {
+            if link.is_at(from, old) {
+                let mut place = link.place.lock();
+                place.parent = Some(to.clone());
+                place.name = name.into();
+                place.unsynced = true;
+            }
+        };
+        match &self.dir {
+            Some(dir) => moves(&dir.link),
+            None => self.links.lock().iter().filter_map(Weak::upgrade).for_each(|l| moves(&l)),
+        }
+    }
+
     /// The users of this name learn that it is gone.
     pub fn forget_name(&self, parent: &Arc<Inode>, name: &str) {
         if let Some(dir) = &self.dir {

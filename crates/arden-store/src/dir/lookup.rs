@@ -132,20 +132,21 @@ impl Shared {
         }
     }
 
-    /// The subdirectory that this spelling led to the last time, if its name still leads to it.
+    /// The subdirectory that this spelling led to the last time, if its name still leads to it and nobody, of another share
+    /// or on the host, has made a reparse point of it.
     fn known_subdirectory(&self, dir: &Arc<Inode>, part: &DirPart, name: &str) -> Option<Arc<Inode>> {
         let inode = part.subdirs.read().get(name)?.upgrade()?;
         let (parent, real) = inode.dir.as_ref()?.link.standing()?;
-        let still = Arc::ptr_eq(&parent, dir)
-            && eq_fold(&real, name)
-            && (inode.is_found()
-                || match sys::stat_child(dir.pin(), &real) {
-                    Ok(stat) if stat.key == inode.key => {
-                        inode.note_found(&stat);
-                        true
-                    }
-                    _ => false,
-                });
+        let look = || {
+            if inode.is_found() {
+                return inode.seen().ok();
+            }
+            let stat = sys::stat_child(dir.pin(), &real).ok().filter(|s| s.key == inode.key)?;
+            inode.note_found(&stat);
+            Some(stat)
+        };
+        let plain = |stat| self.meta(&inode, &stat).is_ok_and(|m| m.reparse_tag == 0);
+        let still = Arc::ptr_eq(&parent, dir) && eq_fold(&real, name) && look().is_some_and(plain);
         if !still {
             part.subdirs.write().remove(name);
             return None;

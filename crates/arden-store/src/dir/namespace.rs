@@ -219,7 +219,7 @@ impl Shared {
             false => (from_before, to.seen().map_err(sys::status)?),
         };
         self.verify(&from, &old, inode)?;
-        let target = match self.find_name(to, locks.to(), name)?.0 {
+        let target = match self.find_taken(to, locks.to(), name)?.0 {
             Found::Absent => None,
             Found::Exact => Some(name.to_owned()),
             Found::As(real) => Some(real),
@@ -237,17 +237,12 @@ impl Shared {
         self.note_own(to, name, true);
         match target.filter(|_| !itself) {
             Some(_) if !replace => return Err(NtStatus::OBJECT_NAME_COLLISION),
-            Some(target) => self.rename_over(&from, &old, to, &target, name, &mut locks)?,
+            Some(target) => self.rename_over(inode, (&from, &old), (to, &target, name), &mut locks)?,
             None => rename_new(&from, &old, to, name)?,
         }
         inode.outdate_seen();
         let regular = inode.kind == Kind::File;
-        {
-            let mut place = link.place.lock();
-            place.parent = Some(to.clone());
-            place.name = name.into();
-            place.unsynced = true;
-        }
+        inode.move_name((&from, &old), (to, name));
         self.note_place(inode.key.ino, to.key, &link.place.lock().name);
         if locks.to.is_none() {
             return self.names_changed(&from, &mut locks.from, &before.0, |l| {
@@ -259,31 +254,46 @@ impl Shared {
         self.names_changed(to, locks.to(), &before.1, |l| l.insert(name, regular))
     }
 
-    /// Replaces `target`, another spelling of `name`, in one step; then corrects the spelling.
+    /// `find_name`, and where there is no such name the one whose 8.3 name it is.
+    fn find_taken(&self, dir: &Arc<Inode>, names: &mut DirNames, name: &str) -> Result<(Found, RawStat)> {
+        let (found, stat) = self.find_name(dir, names, name)?;
+        if found != Found::Absent || !may_be_made_short(name) {
+            return Ok((found, stat));
+        }
+        let real = names.listing.as_ref().and_then(|l| l.find_short(name));
+        Ok((real.map_or(Found::Absent, Found::As), stat))
+    }
+
+    /// Replaces `target`, another spelling of `name` or the name whose 8.3 name that is, in one step; then corrects the
+    /// spelling.
     fn rename_over(
         &self,
-        from: &Arc<Inode>,
-        old: &str,
-        to: &Arc<Inode>,
-        target: &str,
-        name: &str,
+        inode: &Arc<Inode>,
+        (from, old): (&Arc<Inode>, &str),
+        (to, target, name): (&Arc<Inode>, &str, &str),
         locks: &mut TwoLocks<'_>,
     ) -> Result<()> {
         let stat = sys::stat_child(to.pin(), target).map_err(sys::status)?;
         if stat.kind.is_none_or(|k| k == Kind::Directory) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let replaced = self.table.get(stat.key);
-        let spilled = self.has_spilled_streams(to, target, &stat);
-        rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::status)?;
-        if let Some(replaced) = replaced {
-            replaced.forget_seen();
-            replaced.forget_name(to, target);
-            if stat.links <= 1 {
-                self.last_name_gone(&replaced, &stat);
+        if stat.key == inode.key {
+            // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away.
+            rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::status)?;
+            inode.move_name((to, target), (to, name));
+        } else {
+            let replaced = self.table.get(stat.key);
+            let spilled = self.has_spilled_streams(to, target, &stat);
+            rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::status)?;
+            if let Some(replaced) = replaced {
+                replaced.forget_seen();
+                replaced.forget_name(to, target);
+                if stat.links <= 1 {
+                    self.last_name_gone(&replaced, &stat);
+                }
+            } else if stat.links <= 1 {
+                self.remove_spill(&spilled);
             }
-        } else if stat.links <= 1 {
-            self.remove_spill(&spilled);
         }
         if target != name {
             // Comes and goes again.
@@ -310,7 +320,7 @@ impl Shared {
             self.keep_security(inode, link, to)?;
         }
         let mut names = dir_part(to)?.names.lock();
-        let (found, before) = self.find_name(to, &mut names, name)?;
+        let (found, before) = self.find_taken(to, &mut names, name)?;
         let target = match found {
             Found::Absent => None,
             _ if !replace => return Err(NtStatus::OBJECT_NAME_COLLISION),

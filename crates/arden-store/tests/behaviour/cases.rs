@@ -666,6 +666,54 @@ pub fn hard_links_share_data(store: &dyn FileStore) {
     assert_eq!(error(d.link(&*root, "dirlink", false)), NtStatus::FILE_IS_A_DIRECTORY);
 }
 
+pub fn a_name_moves_onto_another_of_the_same_file(store: &dyn FileStore) {
+    let root = store.root();
+    let d = mkdir(&root, "d");
+    let f = file(&root, "f");
+    f.write_at(0, b"both", Wait::Yes).unwrap();
+    f.link(&*root, "g", false).unwrap();
+    f.link(&*d, "h", false).unwrap();
+    let (again, g) = (get(store, "f"), get(store, "g"));
+    f.rename(&*root, "G", true).unwrap();
+    assert_eq!(names(&root), ["G", "d"]);
+    assert_eq!(f.stat().unwrap().links, 2);
+    assert_eq!(read_all(&get(store, "g")), b"both");
+    // In another directory, and seen by all who have one of the two names.
+    again.rename(&*d, "h", true).unwrap();
+    assert_eq!((names(&root), names(&d)), (vec!["d".to_owned()], vec!["h".to_owned()]));
+    for node in [&f, &again, &g] {
+        assert_eq!(node.path(), ["d", "h"]);
+        assert_eq!(node.stat().unwrap().links, 1);
+    }
+    g.rename(&*root, "k", false).unwrap();
+    assert_eq!(f.path(), ["k"]);
+    f.unlink().unwrap();
+    assert!(names(&root) == ["d"] && names(&d).is_empty());
+}
+
+pub fn a_new_name_takes_the_place_of_an_8_3_name(store: &dyn FileStore) {
+    let root = store.root();
+    let short = arden_store::name::short_name("A long name.text").unwrap();
+    for links in [false, true] {
+        file(&root, "A long name.text").write_at(0, b"old", Wait::Yes).unwrap();
+        let f = file(&root, "f");
+        f.write_at(0, b"new", Wait::Yes).unwrap();
+        let take = |replace| if links { f.link(&*root, &short, replace) } else { f.rename(&*root, &short, replace) };
+        assert_eq!(error(take(false)), NtStatus::OBJECT_NAME_COLLISION, "links: {links}");
+        take(true).unwrap();
+        let mut left = names(&root);
+        left.retain(|n| n != "f");
+        assert_eq!(left.len(), 1, "links: {links}, {left:?}");
+        assert_eq!(read_all(&get(store, &short)), b"new", "links: {links}");
+        assert!(find(store, "A long name.text").is_none_or(|n| n.id() == f.id()), "links: {links}");
+        get(store, &short).unlink().unwrap();
+        if links {
+            f.unlink().unwrap();
+        }
+        assert!(names(&root).is_empty());
+    }
+}
+
 pub fn sparse_ranges_are_told(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     f.write_at(0, &[1; 65_536], Wait::Yes).unwrap();

@@ -45,6 +45,8 @@ macro_rules! all_cases {
             eas_match_in_any_case
             reparse_points_are_kept
             hard_links_share_data
+            a_name_moves_onto_another_of_the_same_file
+            a_new_name_takes_the_place_of_an_8_3_name
             sparse_ranges_are_told
             copies_inside_the_store
             object_ids_are_kept
