@@ -288,14 +288,15 @@ impl Shared {
     fn listing_is_current(&self, dir: &Arc<Inode>, part: &DirPart) -> Result<bool> {
         let stat = dir.seen().map_err(sys::status)?;
         let names = lock_names(part)?;
-        Ok(names.listing.as_ref().is_some_and(|l| l.is_current(stat.ctime)))
+        Ok(names.listing.as_ref().is_some_and(|l| l.is_current(stat.ctime, self.options.listing_age_min)))
     }
 
     /// Which spelling of `name` is in `dir`, and the directory's statx from before. `names` is the directory's, locked.
     pub fn find_name(&self, dir: &Arc<Inode>, names: &mut DirNames, name: &str) -> Result<(Found, RawStat)> {
         let stat = dir.seen().map_err(sys::status)?;
         names.used = self.clock.fetch_add(1, Ordering::Relaxed);
-        if let Some(listing) = names.listing.as_ref().filter(|l| l.is_current(stat.ctime)) {
+        if let Some(listing) = names.listing.as_ref().filter(|l| l.is_current(stat.ctime, self.options.listing_age_min))
+        {
             return Ok((listing.find(name), stat));
         }
         self.drop_listing(names);

@@ -22,6 +22,7 @@ mod names;
 mod namespace;
 mod node;
 mod ntacl;
+mod overlap;
 mod reparse;
 mod security;
 mod stream;
@@ -35,6 +36,7 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, AtomicUsize},
     },
+    time::Duration,
 };
 
 use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};
@@ -74,6 +76,9 @@ pub struct DirOptions {
     pub hide_dot_files: bool,
     /// Memory for names of directories, all together.
     pub name_cache_bytes_max: usize,
+    /// How long a directory's names are believed that may lack a change which others made at the same time as one of this
+    /// store: another share of an overlapping tree, or a local process. Zero: they are read again.
+    pub listing_age_min: Duration,
     /// Directories whose descriptors are kept open without a user.
     pub directories_cached_max: usize,
     /// Files whose attributes and descriptors are remembered without a user.
@@ -92,6 +97,7 @@ impl Default for DirOptions {
             directory_mode: 0o700,
             hide_dot_files: true,
             name_cache_bytes_max: 64 << 20,
+            listing_age_min: Duration::from_secs(2),
             directories_cached_max: 512,
             metadata_cached_max: 16_384,
             file_ids_known_max: 32_768,
@@ -134,6 +140,7 @@ pub(crate) struct Shared {
     /// What a stored descriptor adds to the allocation that statx tells.
     attribute_block_bytes: u64,
     uncommitted: commit::Uncommitted,
+    overlap: overlap::Place,
     /// All data is in memory: a read never waits.
     in_memory: bool,
     created: FileTime,
@@ -198,12 +205,15 @@ impl DirStore {
             default_root: Arc::new(crate::root::default_descriptor()),
             watcher: OnceLock::new(),
             uncommitted: commit::Uncommitted::default(),
+            overlap: overlap::Place::of(path),
             in_memory,
             attribute_block_bytes,
             created: stat.btime.to_filetime(),
             options,
         };
-        Ok(Arc::new(DirStore { shared: Arc::new(shared) }))
+        let shared = Arc::new(shared);
+        overlap::enter(&shared);
+        Ok(Arc::new(DirStore { shared }))
     }
 
     /// Memory that names of directories take now; `DirOptions::name_cache_bytes_max` bounds it.

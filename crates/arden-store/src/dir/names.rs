@@ -22,8 +22,9 @@ use crate::name::{eq_fold, fold_char, is_presentable, short_name};
 /// Change times on kernels without multigrain timestamps advance by ticks; a listing read this soon after a change
 /// may have missed a later change in the same tick.
 const TICK: Duration = Duration::from_millis(20);
-/// A listing that is not known to be exact is read again after this time, or 200 times what reading it took.
-const RECHECK_MIN: Duration = Duration::from_secs(2);
+/// A listing that is not known to be exact is believed for `DirOptions::listing_age_min`, or this many times what reading
+/// it took.
+const READS_WORTH: u32 = 200;
 
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
@@ -152,8 +153,9 @@ impl Listing {
     }
 
     /// Whether the copy still is what a directory with this change time holds.
-    pub fn is_current(&self, stamp: Stamp) -> bool {
-        self.stamp == stamp && (self.exact || self.read_at.elapsed() < RECHECK_MIN.max(self.read_took * 200))
+    pub fn is_current(&self, stamp: Stamp, age_min: Duration) -> bool {
+        let young = || !age_min.is_zero() && self.read_at.elapsed() < age_min.max(self.read_took * READS_WORTH);
+        self.stamp == stamp && (self.exact || young())
     }
 
     /// One's own change was entered, and the directory's change time is now `stamp`. Somebody else's change in the

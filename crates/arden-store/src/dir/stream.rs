@@ -166,16 +166,23 @@ impl Shared {
     fn place(&self, inode: &Inode, name: &str, write: bool) -> Result<Place> {
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
         if let Some(id) = spill_id(fd, name)? {
-            let dir = self.spill_directory(false)?.ok_or(NtStatus::DATA_ERROR)?;
-            return sys::open_child(sys::fd(&dir), &id, write).map(Place::Spilled).map_err(|e| match e {
-                Errno::NOENT => NtStatus::DATA_ERROR,
-                e => sys::status(e),
-            });
+            return self.open_spilled(&id, write).map(Place::Spilled);
         }
         let value = sys::get_xattr(fd, &inline_name(name), INLINE_BYTES_MAX).map_err(sys::status)?;
         let mut value = value.ok_or(NtStatus::FILE_DELETED)?;
         value.pop();
         Ok(Place::Inline(value))
+    }
+
+    fn open_spilled(&self, id: &str, write: bool) -> Result<OwnedFd> {
+        let own = self.spill_directory(false)?.map(|dir| sys::open_child(sys::fd(&dir), id, write));
+        match own.unwrap_or(Err(Errno::NOENT)) {
+            Err(Errno::NOENT) => {}
+            other => return other.map_err(sys::status),
+        }
+        let others = self.spill_directories_of_others();
+        let found = others.iter().find_map(|dir| sys::open_child(sys::fd(dir), id, write).ok());
+        found.ok_or(NtStatus::DATA_ERROR)
     }
 
     pub fn read_stream(&self, inode: &Inode, name: &str, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -404,7 +411,7 @@ impl Shared {
     pub fn last_name_gone(&self, inode: &Inode, stat: &RawStat) {
         // Mostly it is known that there are no streams at all.
         let none = self.cached_meta(stat).is_some_and(|m| !m.has_streams);
-        if none || inode.kind == Kind::Symlink || self.spill_directory(false).ok().flatten().is_none() {
+        if none || inode.kind == Kind::Symlink {
             return;
         }
         if let Ok(fd) = inode.for_reading(self.proc_fds()) {
@@ -415,7 +422,7 @@ impl Shared {
     /// The spilled streams of a file that is about to be replaced.
     pub fn has_spilled_streams(&self, dir: &Inode, name: &str, stat: &RawStat) -> Vec<String> {
         let none = self.cached_meta(stat).is_some_and(|m| !m.has_streams);
-        if none || stat.kind != Some(Kind::File) || self.spill_directory(false).ok().flatten().is_none() {
+        if none || stat.kind != Some(Kind::File) {
             return Vec::new();
         }
         sys::open_child(dir.pin(), name, false).map(|fd| spill_ids(sys::fd(&fd))).unwrap_or_default()
@@ -425,10 +432,11 @@ impl Shared {
         if ids.is_empty() {
             return;
         }
-        let Ok(Some(dir)) = self.spill_directory(false) else { return };
+        let mut places: Vec<OwnedFd> = self.spill_directory(false).ok().flatten().into_iter().collect();
+        places.extend(self.spill_directories_of_others());
         for id in ids {
-            if let Err(e) = rustix::fs::unlinkat(&dir, id.as_str(), AtFlags::empty()) {
-                tracing::warn!("a spilled stream could not be removed: {e}");
+            if !places.iter().any(|dir| rustix::fs::unlinkat(dir, id.as_str(), AtFlags::empty()).is_ok()) {
+                tracing::warn!("a spilled stream could not be removed");
             }
         }
     }

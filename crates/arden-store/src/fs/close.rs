@@ -42,7 +42,15 @@ impl Fs {
         }
         match self.table.leave(open) {
             Removal::Nothing => {}
-            Removal::File(node, parent_key) => self.unlink(open, &node, parent_key),
+            Removal::File(node, parent_key, stream) => {
+                // The file may have other names, and keeps no stream that was to go.
+                if let Some(stream) = stream
+                    && let Err(e) = stream.unlink()
+                {
+                    tracing::debug!("a stream of a deleted file stays: {e}");
+                }
+                self.unlink(open, &node, parent_key);
+            }
             Removal::Stream(node) => self.unlink(open, &node, open.parent_key),
         }
         if open.directory && open.delete_on_close.load(Ordering::Acquire) {

@@ -258,7 +258,9 @@ impl OpenTable {
             let last = inner.open_count() == 0;
             if !inner.unlinked && (last || (d.posix && open.stream().is_none())) {
                 inner.unlinked = true;
-                return Removal::File(d.node, d.parent_key.filter(|k| Some(*k) == open.parent_key));
+                let s = inner.at(open.stream_no);
+                let stream = s.delete.clone().filter(|_| s.opens.is_empty());
+                return Removal::File(d.node, d.parent_key.filter(|k| Some(*k) == open.parent_key), stream);
             }
         }
         // A stream goes with its own last open, also while others keep a file that is to be deleted: its deletion may be taken back.
@@ -280,7 +282,9 @@ impl OpenTable {
         if inner.unlinked {
             let main = inner.main.no;
             self.unmark_deleted(&mut inner, main);
-            let marked = inner.others.iter_mut().filter_map(|s| s.delete.take()).count();
+            // Those that are open go later, also from a file that has other names.
+            let idle = inner.others.iter_mut().filter(|s| s.opens.is_empty());
+            let marked = idle.filter_map(|s| s.delete.take()).count();
             self.deletes_pending.fetch_sub(marked, Ordering::Release);
         }
         if failed {

@@ -130,8 +130,9 @@ pub(crate) struct Newcomer<'a> {
 /// What a closed open leaves to do outside the lock.
 pub(crate) enum Removal {
     Nothing,
-    /// With the parent lease key whose directory lease need not break: that of the asking and the last open alike.
-    File(NodeRef, Option<u128>),
+    /// With the parent lease key whose directory lease need not break: that of the asking and the last open alike; and the
+    /// stream that goes with its last open.
+    File(NodeRef, Option<u128>, Option<NodeRef>),
     Stream(NodeRef),
 }
 

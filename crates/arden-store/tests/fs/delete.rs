@@ -1,6 +1,6 @@
 //! Delete on close and pending deletion.
 
-use arden_store::fs::{Disposal, OplockLevel, Step};
+use arden_store::fs::{Disposal, NameChange, OplockLevel, Step};
 
 use crate::world::*;
 
@@ -136,4 +136,24 @@ fn who_waits_for_a_file_that_goes_comes_after_its_deletion() {
     w.close(first);
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     w.close(w.open(want("f").client(2)));
+}
+
+#[test]
+fn a_stream_goes_also_where_its_file_keeps_a_name() {
+    for posix in [false, true] {
+        let w = World::new();
+        let f = w.open(want("f"));
+        w.fs.link(&f, &arden_store::name::NtPath::parse("g").unwrap(), NameChange::default(), w.now).unwrap();
+        let a = w.open(want("f:a"));
+        w.write(&a, 0, b"data").unwrap();
+        w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+        w.fs.set_disposition(&f, Disposal { posix, ..DELETE_IT }, w.now).unwrap();
+        w.close(f);
+        assert_eq!(w.dir.join("f").exists(), !posix);
+        w.close(a);
+        assert!(!w.dir.join("f").exists(), "posix: {posix}");
+        let g = w.open(want("g").existing());
+        let names: Vec<String> = w.fs.streams(&g).unwrap().into_iter().map(|s| s.name).collect();
+        assert_eq!(names, [String::new()], "posix: {posix}");
+    }
 }
