@@ -14,7 +14,7 @@ use crate::client::{self, Req};
 impl World {
     /// The open in a slot; not one whose stream went away under it.
     pub fn handle(&self, slot: usize) -> Option<Handle> {
-        let h = self.handles[slot].clone()?;
+        let h = self.handles[slot].clone().filter(|h| !h.gone)?;
         let n = &self.tree.nodes[h.node];
         // What happens to one of several opens of a stream under a rename of another is not this model's matter.
         (n.directory && h.stream.is_empty() || n.streams.contains_key(&h.stream)).then_some(h)

@@ -318,7 +318,9 @@ pub fn rename(
     v.may_refuse_if(above.into_iter().any(|h| in_the_way(&h)), "an open of the directory that shares less");
     if n.directory {
         v.refuse_if(tree.is_below(handle.node, parent), "below itself");
-        let inside = |h: &&&Handle| h.node != handle.node && tree.is_below(handle.node, h.node);
+        // [MS-FSA] 2.1.4.2 goes by the names that files were opened by: another name of a file below does not count.
+        let below = |l: &(NodeId, String)| tree.is_below(handle.node, l.0);
+        let inside = |h: &&&Handle| h.node != handle.node && h.link.as_ref().is_some_and(below);
         let in_store = |h: &&Handle| (h.share >= INNER_SHARES) == (handle.share >= INNER_SHARES);
         v.refuse_if(!same && others().filter(inside).any(in_store), "opens below");
         v.may_refuse_if(others().any(|h| inside(&h)), "opens below through another store");

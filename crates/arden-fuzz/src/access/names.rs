@@ -56,9 +56,7 @@ impl World {
         let crosses = inner(h.node) != plan.target.parent.is_some_and(inner);
         plan.verdict.may_refuse_if(crosses && h.share >= 6, "another store");
         plan.verdict.may_refuse_if(class == file_class::RENAME_EX, "support");
-        // A directory store keeps the file whose 8.3 name a new link takes.
-        let short = wire.rsplit('\\').next().is_some_and(|n| upper(n) != upper(&plan.target.name));
-        if links && short && self.kind != StoreKind::Volume {
+        if !links && self.is_used_through_the_other_store(h) {
             return Ok(());
         }
         let reply = self.set(h, class, &data);
@@ -79,6 +77,17 @@ impl World {
             self.moved(h, &plan, links);
         }
         Ok(())
+    }
+
+    /// Two stores over one directory tree do not tell each other what they rename: an open of the other one keeps the name
+    /// that it was opened by, and can no longer be renamed or deleted.
+    fn is_used_through_the_other_store(&self, h: &Handle) -> bool {
+        let other = |o: &&Handle| (o.share >= judge::INNER_SHARES) != (h.share >= judge::INNER_SHARES);
+        let it = |o: &Handle| o.link == h.link;
+        let below = |o: &Handle| {
+            self.tree.nodes[h.node].directory && o.link.as_ref().is_some_and(|l| self.tree.is_below(h.node, l.0))
+        };
+        self.kind == StoreKind::Directory && self.opens().into_iter().filter(other).any(|o| it(o) || below(o))
     }
 
     fn moved(&mut self, h: &Handle, plan: &Move, links: bool) {

@@ -99,18 +99,6 @@ impl World {
                 }
                 self.tree.doomed.remove(&link);
             }
-            self.adopt_streams(handle.node);
-        }
-    }
-
-    /// Streams that were to go with a file of several names may be kept with it.
-    fn adopt_streams(&mut self, node: usize) {
-        if !self.tree.linked_twice.contains(&node) {
-            return;
-        }
-        let there = self.path_of(node).and_then(|p| self.lookup(&p).ok());
-        for stream in there.and_then(|n| n.streams().ok()).unwrap_or_default() {
-            self.tree.nodes[node].streams.entry(upper(&stream.name)).or_insert((stream.name, Vec::new()));
         }
     }
 
@@ -200,6 +188,7 @@ impl World {
             granted,
             share_mode: c.share_mode,
             delete_on_close: c.options & 0x1000 != 0,
+            gone: false,
             id: created.id,
         });
         let (least, most) = (plan.at_least, plan.at_most);
@@ -281,6 +270,11 @@ impl World {
         let Some(there) = there else { return };
         if let Ok(streams) = there.streams() {
             model.streams.retain(|key, _| streams.iter().any(|s| upper(&s.name) == *key));
+            for h in self.handles.iter_mut().flatten().filter(|h| h.node == node && !h.stream.is_empty()) {
+                h.gone |= !model.streams.contains_key(&h.stream);
+            }
+            let left: Vec<String> = model.streams.keys().cloned().collect();
+            self.tree.doomed_streams.retain(|(n, s)| *n != node || left.contains(s));
         }
         if let Ok(eas) = there.eas() {
             model.eas.retain(|key, _| eas.iter().any(|e| upper(&e.name) == *key));

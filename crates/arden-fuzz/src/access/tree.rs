@@ -54,6 +54,8 @@ pub struct Handle {
     pub granted: u32,
     pub share_mode: u32,
     pub delete_on_close: bool,
+    /// The stream went away under it; another of its name is another stream.
+    pub gone: bool,
     pub id: FileId,
 }
 
@@ -173,7 +175,7 @@ impl Tree {
     /// Answers the names that went.
     pub fn close(&mut self, handle: &Handle, rest: &[&Handle]) -> Vec<((NodeId, String), String)> {
         let mut gone = Vec::new();
-        if handle.delete_on_close {
+        if handle.delete_on_close && !handle.gone {
             if !handle.stream.is_empty() {
                 self.doomed_streams.insert((handle.node, handle.stream.clone()));
             } else if let (Some(link), true) = (&handle.link, self.nodes[handle.node].children.is_empty()) {
@@ -181,7 +183,7 @@ impl Tree {
             }
         }
         let key = (handle.node, handle.stream.clone());
-        let stream_in_use = rest.iter().any(|h| h.node == handle.node && h.stream == handle.stream);
+        let stream_in_use = rest.iter().any(|h| h.node == handle.node && h.stream == handle.stream && !h.gone);
         if self.doomed_streams.contains(&key) && !stream_in_use {
             self.doomed_streams.remove(&key);
             self.nodes[handle.node].streams.remove(&handle.stream);

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use arden_auth::{AuthPolicy, MemoryUsers, ServerIdentity};
@@ -31,7 +31,7 @@ use crate::client::{self, Client, Offer};
 /// The store under the shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
-    /// Without names in memory: those of two stores over one tree differ for up to two seconds.
+    /// Without names in memory.
     Directory,
     /// With names in memory, and without the inner shares.
     Cached,
@@ -128,7 +128,13 @@ fn stores(kind: StoreKind, dir: &std::path::Path) -> (Arc<dyn FileStore>, Arc<dy
             let names = if kind == StoreKind::Directory { 0 } else { DirOptions::default().name_cache_bytes_max };
             std::fs::create_dir_all(dir.join("outer/inner")).expect("a directory");
             std::fs::write(dir.join("outside"), b"outside").expect("a file");
-            let options = || DirOptions { hide_dot_files: false, name_cache_bytes_max: names, ..DirOptions::default() };
+            let options = || DirOptions {
+                hide_dot_files: false,
+                name_cache_bytes_max: names,
+                // What the other store does is seen at once.
+                listing_age_min: Duration::ZERO,
+                ..DirOptions::default()
+            };
             let open = |path: &str| DirStore::open(&dir.join(path), options()).expect("a store");
             (open("outer"), open("outer/inner"))
         }
