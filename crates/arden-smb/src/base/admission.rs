@@ -10,8 +10,8 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::dtyp::Sid;
-use parking_lot::Mutex;
 
 use crate::base::config::Limits;
 
@@ -68,7 +68,7 @@ struct State {
 
 /// Counts what [`Limits`] bounds before and at logon.
 #[derive(Default)]
-pub(crate) struct Admission(Mutex<State>);
+pub(crate) struct Admission(Mutex<State, ranks::Admission>);
 
 /// The limit that was met: its name and value, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,7 +269,7 @@ mod tests {
     struct Lab {
         admission: Admission,
         limits: Limits,
-        closed: Arc<Mutex<Vec<u64>>>,
+        closed: Arc<parking_lot::Mutex<Vec<u64>>>,
     }
 
     impl Lab {

@@ -3,14 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::dtyp::Sid;
-use parking_lot::Mutex;
 
 pub type Work = Box<dyn FnOnce() + Send>;
 
 /// Work of all users.
 #[derive(Default)]
-pub struct Jobs(Mutex<HashMap<Sid, UserJobs>>);
+pub struct Jobs(Mutex<HashMap<Sid, UserJobs>, ranks::Jobs>);
 
 #[derive(Default)]
 struct UserJobs {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 /// Lets one log line through in a while, and counts the others.
 pub(crate) struct LogLimit {
     every: Duration,
     /// When the last line was let through, and how many were left out since.
-    state: Mutex<(Option<Duration>, u64)>,
+    state: Mutex<(Option<Duration>, u64), ranks::LogLines>,
 }
 
 impl LogLimit {

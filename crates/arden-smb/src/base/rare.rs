@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 /// Between two warnings of one kind.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// One kind of warning.
 #[derive(Default)]
-pub(crate) struct RareWarning(Mutex<Option<Instant>>);
+pub(crate) struct RareWarning(Mutex<Option<Instant>, ranks::LogLines>);
 
 impl RareWarning {
     /// Calls `write` unless it did so less than a minute ago.

@@ -15,8 +15,8 @@ use std::{
 };
 
 use arden_auth::Token;
+use arden_lock::{Mutex, Rank, ranks};
 use arden_wire::dtyp::Sid;
-use parking_lot::Mutex;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +101,8 @@ struct Account([AtomicUsize; KINDS]);
 pub struct Usage {
     limits: UsageLimits,
     whole: Arc<Account>,
-    users: Mutex<HashMap<Sid, Weak<Account>>>,
-    addresses: Mutex<HashMap<IpAddr, Weak<Account>>>,
+    users: Mutex<HashMap<Sid, Weak<Account>>, ranks::UsageUsers>,
+    addresses: Mutex<HashMap<IpAddr, Weak<Account>>, ranks::UsageAddresses>,
     refusals: AtomicUsize,
 }
 
@@ -184,7 +184,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-fn find<K: Eq + Hash>(accounts: &Mutex<HashMap<K, Weak<Account>>>, key: K) -> Arc<Account> {
+fn find<K: Eq + Hash, R: Rank>(accounts: &Mutex<HashMap<K, Weak<Account>>, R>, key: K) -> Arc<Account> {
     let mut accounts = accounts.lock();
     if let Some(account) = accounts.get(&key).and_then(Weak::upgrade) {
         return account;

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, RwLock};
 use arden_wire::{
     NtStatus,
     cursor::Put,
@@ -16,7 +17,6 @@ use arden_wire::{
         transform::{TRANSFORM_BYTES, TransformHeader},
     },
 };
-use parking_lot::{Mutex, RwLock};
 
 use crate::{
     base::{time::Time, window::Window},
@@ -351,7 +351,8 @@ impl Connection {
         };
         if let Some(chain) = self.server.unpark(request.wait) {
             // What follows a cancelled request in its compound may still block.
-            self.peer.mailbox.lock().jobs.extend(chain.abort(NtStatus::CANCELLED, out));
+            let rest = chain.abort(NtStatus::CANCELLED, out);
+            self.peer.mailbox.lock().jobs.extend(rest);
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64},
 };
 
+use arden_lock::Mutex;
 use arden_store::{
     fs::{
         CacheGrant, CacheRequest, CreateAction, Disposition, Fs, LeaseRequest, OpenError, OpenRequest, Opened,
@@ -27,7 +28,6 @@ use arden_wire::{
         },
     },
 };
-use parking_lot::Mutex;
 
 use crate::{
     base::usage::{Charge, Kind, OpenUsage},

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64},
 };
 
+use arden_lock::Mutex;
 use arden_rpc::{PipeContext, PipeRead};
 use arden_store::fs::CreateAction;
 use arden_wire::{
@@ -16,7 +17,6 @@ use arden_wire::{
         io::IoctlRequest,
     },
 };
-use parking_lot::Mutex;
 
 use crate::{
     base::usage::{Kind, OpenUsage},

@@ -9,12 +9,12 @@ use std::{
 };
 
 use arden_auth::Token;
+use arden_lock::{Condvar, Mutex, ranks};
 use arden_store::{
     fs::{CacheGrant, ClientId, OplockLevel, lease_state},
     table::Open,
 };
 use arden_wire::smb2::{FileId, create::oplock};
-use parking_lot::{Condvar, Mutex};
 
 use crate::{
     base::usage::OpenUsage,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A named pipe's conversation.
-pub type PipeState = Mutex<Conversation>;
+pub type PipeState = Mutex<Conversation, ranks::Pipe>;
 
 /// The server's end of a pipe, and the reads that wait for it to say something.
 pub struct Conversation {
@@ -103,14 +103,14 @@ pub struct SmbOpen {
     /// The name as the client sent it, for durable reconnects and administration.
     pub name: String,
     pub desired_access: u32,
-    pub state: Mutex<OpenState>,
+    pub state: Mutex<OpenState, ranks::OpenState>,
     /// FilePositionInformation and FileModeInformation, which the protocol keeps for its client.
     pub position: AtomicU64,
     /// Open.CurrentQuotaIndex, from 0.
     pub quota_index: AtomicU64,
     pub mode: AtomicU32,
     /// Byte-range locks of a persistent open, as they are kept. Held while the table is asked.
-    pub(crate) kept_locks: Mutex<KeptLocks>,
+    pub(crate) kept_locks: Mutex<KeptLocks, ranks::KeptLocks>,
     /// Requests on this handle that run on threads of their own; a close waits for them.
     pub work: Work,
     /// What it holds of the server.
@@ -120,7 +120,7 @@ pub struct SmbOpen {
 /// Counts work in progress.
 #[derive(Default)]
 pub struct Work {
-    count: Mutex<usize>,
+    count: Mutex<usize, ranks::Work>,
     done: Condvar,
 }
 

@@ -8,11 +8,11 @@ use std::{
     },
 };
 
+use arden_lock::{Mutex, RwLock, ranks};
 use arden_wire::smb2::{
     Dialect,
     negotiate::{Cipher, SigningAlgorithm, capability},
 };
-use parking_lot::{Mutex, RwLock};
 
 use crate::model::{
     Pending, Session,
@@ -57,16 +57,16 @@ pub struct Peer {
     pub address: String,
     pub local_address: std::net::SocketAddr,
     pub negotiated: OnceLock<Negotiated>,
-    pub channels: RwLock<HashMap<u64, Arc<Channel>>>,
-    pub mailbox: Mutex<Mailbox>,
+    pub channels: RwLock<HashMap<u64, Arc<Channel>>, ranks::PeerChannels>,
+    pub mailbox: Mutex<Mailbox, ranks::Mailbox>,
     /// Tells the connection's owner that the mailbox has something.
     pub wake: Box<dyn Fn() + Send + Sync>,
     pub closed: AtomicBool,
     /// Requests that a CANCEL can end.
-    pub pending: Mutex<Pending>,
+    pub pending: Mutex<Pending, ranks::Pending>,
     /// The buffer of the last large answer, as long as that was: its bytes are there already, and need no zeros before
     /// the next is read into them.
-    pub large: Mutex<Vec<u8>>,
+    pub large: Mutex<Vec<u8>, ranks::LargeBuffer>,
 }
 
 #[derive(Default)]

@@ -10,6 +10,7 @@ use std::{
 };
 
 use arden_auth::Token;
+use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::fs::ClientId;
 use arden_wire::{
     FileTime,
@@ -18,7 +19,6 @@ use arden_wire::{
         negotiate::{Cipher, SigningAlgorithm},
     },
 };
-use parking_lot::{Mutex, RwLock};
 
 use crate::{
     base::time::Time,
@@ -53,7 +53,7 @@ pub struct Session {
     authenticated_ms: AtomicU64,
     state: AtomicU8,
     /// The same user as long as the session lives; a re-authentication may bring other groups.
-    pub user: RwLock<Arc<Token>>,
+    pub user: RwLock<Arc<Token>, ranks::SessionUser>,
     pub anonymous: bool,
     pub signing_required: bool,
     pub encrypt_data: bool,
@@ -69,9 +69,9 @@ pub struct Session {
     /// Which MessageIds below that signed an answer to a binding request, a bit each.
     binding_ids: AtomicU64,
     nonce: AtomicU64,
-    pub channels: Mutex<Vec<Arc<Channel>>>,
-    pub trees: RwLock<HashMap<u32, Arc<Tree>>>,
-    pub opens: RwLock<HashMap<u64, Arc<SmbOpen>>>,
+    pub channels: Mutex<Vec<Arc<Channel>>, ranks::SessionChannels>,
+    pub trees: RwLock<HashMap<u32, Arc<Tree>>, ranks::SessionTrees>,
+    pub opens: RwLock<HashMap<u64, Arc<SmbOpen>>, ranks::SessionOpens>,
     next_tree: AtomicU32,
 }
 

@@ -15,7 +15,7 @@ use arden_wire::{
     },
 };
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 use crate::{
     base::metrics::count,
@@ -78,7 +78,7 @@ const EARLY_BREAKS_MAX: usize = 4096;
 
 /// Breaks of opens that are still being registered.
 #[derive(Default)]
-pub(crate) struct EarlyBreaks(Mutex<HashMap<u64, EarlyBreak>>);
+pub(crate) struct EarlyBreaks(Mutex<HashMap<u64, EarlyBreak>, ranks::EarlyBreaks>);
 
 impl Server {
     /// What the table said of an open that is registered now.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use arden_lock::{Mutex, RwLock, ranks};
 
 use crate::{
     model::{
@@ -25,8 +25,8 @@ pub(crate) enum Deferred {
 
 /// What is left to do, and whom to tell.
 pub(crate) struct DeferredWork {
-    work: Mutex<Vec<Deferred>>,
-    wake: RwLock<Box<dyn Fn() + Send + Sync>>,
+    work: Mutex<Vec<Deferred>, ranks::DeferredWork>,
+    wake: RwLock<Box<dyn Fn() + Send + Sync>, ranks::DeferredWake>,
 }
 
 impl Default for DeferredWork {

@@ -19,12 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::{
     fs::{CacheGrant, OpenId},
     table::OpenTable,
 };
 use arden_wire::{FileTime, NtStatus};
-use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::{
@@ -56,28 +56,28 @@ pub struct Server {
     pub started_at: FileTime,
     pub metrics: Metrics,
     pub table: Arc<OpenTable>,
-    pub throttle: Mutex<arden_auth::LogonThrottle>,
+    pub throttle: Mutex<arden_auth::LogonThrottle, ranks::Throttle>,
     /// Held by a logon from its look at the account until its session is there.
-    pub(crate) accounts: RwLock<()>,
+    pub(crate) accounts: RwLock<(), ranks::Accounts>,
     pub(crate) clocks_noted: crate::base::log_limit::LogLimit,
     pub(crate) admission: Admission,
     pub(crate) decoys: BindingDecoys,
     /// When the log last said that a limit was met.
-    told_limits: Mutex<HashMap<&'static str, Instant>>,
-    pub interfaces: RwLock<Vec<Interface>>,
-    shares: RwLock<HashMap<String, Arc<Share>>>,
-    sessions: RwLock<HashMap<u64, Arc<Session>>>,
+    told_limits: Mutex<HashMap<&'static str, Instant>, ranks::LogLines>,
+    pub interfaces: RwLock<Vec<Interface>, ranks::Interfaces>,
+    shares: RwLock<HashMap<String, Arc<Share>>, ranks::Shares>,
+    sessions: RwLock<HashMap<u64, Arc<Session>>, ranks::Sessions>,
     /// Ids of logons under way.
-    reserved_ids: Mutex<HashSet<u64>>,
+    reserved_ids: Mutex<HashSet<u64>, ranks::ReservedIds>,
     /// GlobalOpenTable: durable and connected opens, by the table's id.
-    opens: RwLock<HashMap<u64, Arc<SmbOpen>>>,
+    opens: RwLock<HashMap<u64, Arc<SmbOpen>>, ranks::Opens>,
     /// Opens with a CreateGuid, for replay and DH2C: (client, guid) to open.
-    by_create_guid: Mutex<HashMap<(u128, u128), u64>>,
+    by_create_guid: Mutex<HashMap<(u128, u128), u64>, ranks::CreateGuids>,
     pub(crate) waits: Waits,
     pub(crate) usn_waits: UsnWaits,
     pub(crate) early_breaks: EarlyBreaks,
     pub(crate) deferred: DeferredWork,
-    peers: Mutex<HashMap<u64, Weak<Peer>>>,
+    peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
     random: SystemRandom,
     /// Until when writes are kept off the reactor, in milliseconds since the start.
     pub(crate) slow_disk_until_ms: AtomicU64,
@@ -227,7 +227,8 @@ impl Server {
         if self.sessions.write().remove(&session.id).is_some() {
             self.admission.close_session(session.ip, &session.token().user);
         }
-        for channel in std::mem::take(&mut *session.channels.lock()) {
+        let channels = std::mem::take(&mut *session.channels.lock());
+        for channel in channels {
             if let Some(peer) = channel.peer.upgrade() {
                 let mut channels = peer.channels.write();
                 channels.remove(&session.id);

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, MutexGuard, ranks};
 use arden_store::{
     fs::{ClientId, CreateAction, LockRange, OpenId, RestoreOpen},
     handles::{HandleChange, HandleStore, KeptCache, KeptLease, KeptOpen},
@@ -24,7 +25,6 @@ use arden_wire::{
     dtyp::Sid,
     smb2::FileId,
 };
-use parking_lot::Mutex;
 
 use crate::{
     base::{
@@ -43,7 +43,7 @@ use crate::{
 /// The persistent opens of this server.
 #[derive(Default)]
 pub(crate) struct Persistence {
-    state: Mutex<State>,
+    state: Mutex<State, ranks::Persistence>,
     /// How many opens are in it: while 0, nothing has to be looked up.
     count: AtomicUsize,
     opens_warning: RareWarning,
@@ -263,7 +263,7 @@ impl Found {
 }
 
 impl Server {
-    fn persistence(&self) -> parking_lot::MutexGuard<'_, State> {
+    fn persistence(&self) -> MutexGuard<'_, State> {
         self.persistence.state.lock()
     }
 

@@ -2,9 +2,9 @@
 
 use std::{collections::HashMap, time::Instant};
 
+use arden_lock::{Mutex, ranks};
 use arden_store::fs::Frozen;
 use arden_wire::{NtStatus, dtyp::Sid};
-use parking_lot::Mutex;
 
 pub const TOKEN_ID_BYTES: usize = 16;
 const TOKENS_MAX: usize = 1024;
@@ -18,7 +18,7 @@ pub struct Token {
 
 /// Tokens that are good.
 #[derive(Default)]
-pub struct Tokens(Mutex<HashMap<[u8; TOKEN_ID_BYTES], Token>>);
+pub struct Tokens(Mutex<HashMap<[u8; TOKEN_ID_BYTES], Token>, ranks::Tokens>);
 
 impl Tokens {
     pub fn expire(&self, now: Instant) {

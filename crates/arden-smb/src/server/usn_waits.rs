@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_store::{fs::WaitId, store::WatchGuard, usn::ChangeJournal};
 use arden_wire::NtStatus;
-use parking_lot::Mutex;
 
 use crate::{model::SmbOpen, server::Server};
 
@@ -33,7 +33,7 @@ impl Until {
 
 /// By wait: the open that asked, and when to look again.
 #[derive(Default)]
-pub(crate) struct UsnWaits(Mutex<HashMap<WaitId, (u64, Option<Instant>)>>);
+pub(crate) struct UsnWaits(Mutex<HashMap<WaitId, (u64, Option<Instant>)>, ranks::UsnWaits>);
 
 /// A read that waits; goes with its request.
 pub struct UsnWait {

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_store::fs::WaitId;
-use parking_lot::Mutex;
 
 use crate::{
     model::{Peer, work::Parked},
@@ -27,9 +27,9 @@ enum Waiting {
 /// Who waits for what.
 #[derive(Default)]
 pub(crate) struct Waits {
-    parked: Mutex<HashMap<WaitId, Waiting>>,
+    parked: Mutex<HashMap<WaitId, Waiting>, ranks::Parked>,
     /// Creates with a CreateGuid that wait for somebody's oplock: their replays have to come later.
-    creates: Mutex<HashSet<(u128, u128)>>,
+    creates: Mutex<HashSet<(u128, u128)>, ranks::PendingCreates>,
 }
 
 impl Waits {

@@ -1,0 +1,54 @@
+//! Which locks this thread holds. Nothing in release builds.
+
+#[cfg(debug_assertions)]
+mod checked {
+    use std::cell::RefCell;
+
+    use crate::Rank;
+
+    thread_local! {
+        static HELD: RefCell<Vec<(u16, &'static str)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A lock that is held; goes with its guard.
+    pub struct Held(u16);
+
+    impl Held {
+        /// Before the lock of rank `R` is taken.
+        #[track_caller]
+        pub fn check<R: Rank>() -> Held {
+            HELD.with_borrow_mut(|held| {
+                if let Some((level, name)) = held.iter().max().filter(|(level, _)| *level >= R::LEVEL) {
+                    panic!("{} (rank {}) is taken while {name} (rank {level}) is held", R::NAME, R::LEVEL);
+                }
+                held.push((R::LEVEL, R::NAME));
+            });
+            Held(R::LEVEL)
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            HELD.with_borrow_mut(|held| {
+                if let Some(at) = held.iter().rposition(|(level, _)| *level == self.0) {
+                    held.remove(at);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod checked {
+    use crate::Rank;
+
+    pub struct Held;
+
+    impl Held {
+        pub fn check<R: Rank>() -> Held {
+            Held
+        }
+    }
+}
+
+pub use checked::Held;

@@ -1,0 +1,221 @@
+//! Mutexes and read-write locks with a rank. A thread that holds a lock may take only locks of higher ranks, so that no two
+//! threads can wait for each other. Debug builds check each lock; release builds are `parking_lot` and nothing else. The
+//! ranks are in [`ranks`], and `docs/locks.md` says what each lock protects.
+#![forbid(unsafe_code)]
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+};
+
+mod held;
+pub mod ranks;
+
+use held::Held;
+
+/// The place of a lock in the order.
+pub trait Rank {
+    /// A lock may be taken while only locks of lower levels are held by the thread.
+    const LEVEL: u16;
+    const NAME: &'static str;
+}
+
+/// Marks a lock with its rank without being of its type.
+type Of<R> = PhantomData<fn() -> R>;
+
+/// `parking_lot::Mutex` with the rank `R`.
+pub struct Mutex<T, R: Rank> {
+    rank: Of<R>,
+    inner: parking_lot::Mutex<T>,
+}
+
+impl<T, R: Rank> Mutex<T, R> {
+    pub const fn new(value: T) -> Mutex<T, R> {
+        Mutex { rank: PhantomData, inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// # Panics
+    /// In debug builds, when the thread holds a lock of this rank or a higher one.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = Held::check::<R>();
+        MutexGuard { inner: self.inner.lock(), _held: held }
+    }
+}
+
+impl<T: fmt::Debug, R: Rank> fmt::Debug for Mutex<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T: Default, R: Rank> Default for Mutex<T, R> {
+    fn default() -> Mutex<T, R> {
+        Mutex::new(T::default())
+    }
+}
+
+// The lock goes before the note that it is held.
+pub struct MutexGuard<'a, T> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// `parking_lot::Condvar` for guards of [`Mutex`].
+#[derive(Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+    /// Gives the lock back until it is notified.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.inner);
+    }
+}
+
+/// `parking_lot::RwLock` with the rank `R`. A thread that reads must not read again: a writer that waits between would
+/// stop both.
+pub struct RwLock<T, R: Rank> {
+    rank: Of<R>,
+    inner: parking_lot::RwLock<T>,
+}
+
+impl<T, R: Rank> RwLock<T, R> {
+    pub const fn new(value: T) -> RwLock<T, R> {
+        RwLock { rank: PhantomData, inner: parking_lot::RwLock::new(value) }
+    }
+
+    /// # Panics
+    /// In debug builds, when the thread holds a lock of this rank or a higher one.
+    #[track_caller]
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        let held = Held::check::<R>();
+        ReadGuard { inner: self.inner.read(), _held: held }
+    }
+
+    /// # Panics
+    /// In debug builds, when the thread holds a lock of this rank or a higher one.
+    #[track_caller]
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        let held = Held::check::<R>();
+        WriteGuard { inner: self.inner.write(), _held: held }
+    }
+}
+
+impl<T: fmt::Debug, R: Rank> fmt::Debug for RwLock<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T: Default, R: Rank> Default for RwLock<T, R> {
+    fn default() -> RwLock<T, R> {
+        RwLock::new(T::default())
+    }
+}
+
+pub struct ReadGuard<'a, T> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+pub struct WriteGuard<'a, T> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Low;
+    impl Rank for Low {
+        const LEVEL: u16 = 1;
+        const NAME: &'static str = "low";
+    }
+    struct High;
+    impl Rank for High {
+        const LEVEL: u16 = 2;
+        const NAME: &'static str = "high";
+    }
+
+    #[test]
+    fn upward_is_right() {
+        let (low, high): (Mutex<u8, Low>, RwLock<u8, High>) = Default::default();
+        for _ in 0..2 {
+            let _low = low.lock();
+            *high.write() += 1;
+            assert!(*high.read() > 0);
+        }
+        let first = low.lock();
+        let second = high.read();
+        // In any order back.
+        drop(first);
+        drop(second);
+        drop(low.lock());
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "low (rank 1) is taken while high (rank 2) is held")]
+    fn downward_is_a_bug() {
+        let (low, high): (Mutex<u8, Low>, RwLock<u8, High>) = Default::default();
+        let _high = high.read();
+        drop(low.lock());
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "low (rank 1) is taken while low (rank 1) is held")]
+    fn twice_is_a_bug() {
+        let low: RwLock<u8, Low> = RwLock::default();
+        let _first = low.read();
+        drop(low.read());
+    }
+
+    #[test]
+    fn ranks_are_in_order_and_documented() {
+        const PAGE: &str = include_str!("../../../docs/locks.md");
+        assert!(ranks::ALL.is_sorted_by_key(|(level, _)| *level), "in order, so that they are read so");
+        for (level, name) in ranks::ALL {
+            let row = format!("| {level} | `{name}` |");
+            assert!(PAGE.contains(&row), "docs/locks.md has no row {row:?}");
+        }
+        let rows = PAGE
+            .lines()
+            .filter(|l| l.starts_with('|') && l[1..].trim_start().starts_with(|c: char| c.is_ascii_digit()));
+        assert_eq!(rows.count(), ranks::ALL.len(), "docs/locks.md has rows that are no ranks");
+    }
+}

@@ -1,0 +1,56 @@
+//! The ranks of all locks that have one, lowest first: that is the order in which a thread may take them. The names are
+//! those of the fields that they lock; `docs/locks.md` says what each protects.
+
+use crate::Rank;
+
+macro_rules! ranks {
+    ($($level:literal $rank:ident $name:literal;)*) => {
+        $(
+            #[doc = concat!("`", $name, "`")]
+            pub struct $rank;
+            impl Rank for $rank {
+                const LEVEL: u16 = $level;
+                const NAME: &'static str = $name;
+            }
+        )*
+        /// Level and name of each.
+        pub const ALL: &[(u16, &str)] = &[$(($level, $name)),*];
+    };
+}
+
+ranks! {
+    100 Accounts "Server::accounts";
+    120 Throttle "Server::throttle";
+    140 Shares "Server::shares";
+    150 KeptLocks "SmbOpen::kept_locks";
+    160 Peers "Server::peers";
+    180 Sessions "Server::sessions";
+    200 ReservedIds "Server::reserved_ids";
+    240 SessionUser "Session::user";
+    300 SessionTrees "Session::trees";
+    320 SessionOpens "Session::opens";
+    340 Opens "Server::opens";
+    380 Persistence "Persistence::state";
+    400 OpenState "SmbOpen::state";
+    420 Pipe "Object::Pipe";
+    440 CreateGuids "Server::by_create_guid";
+    460 Pending "Peer::pending";
+    480 Parked "Waits::parked";
+    490 SessionChannels "Session::channels";
+    495 PeerChannels "Peer::channels";
+    500 PendingCreates "Waits::creates";
+    520 UsnWaits "UsnWaits";
+    540 EarlyBreaks "EarlyBreaks";
+    560 DeferredWork "DeferredWork::work";
+    570 DeferredWake "DeferredWork::wake";
+    580 Mailbox "Peer::mailbox";
+    600 Admission "Admission";
+    620 UsageUsers "Usage::users";
+    640 UsageAddresses "Usage::addresses";
+    660 Jobs "Jobs";
+    680 Tokens "Tokens";
+    700 Interfaces "Server::interfaces";
+    720 Work "Work::count";
+    740 LargeBuffer "Peer::large";
+    800 LogLines "Server::told_limits, LogLimit, RareWarning";
+}
