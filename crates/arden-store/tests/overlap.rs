@@ -1,7 +1,7 @@
 //! Two stores of one process over a directory and one of its subdirectories.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -14,6 +14,7 @@ use arden_store::{
     name::NtPath,
     store::{FileStore, Lookup, NewFile, NodeRef, Wait},
 };
+use arden_wire::NtStatus;
 
 struct Overlap {
     dir: PathBuf,
@@ -23,9 +24,12 @@ struct Overlap {
 
 impl Overlap {
     fn new() -> Overlap {
+        Overlap::below(&std::env::temp_dir())
+    }
+    fn below(base: &Path) -> Overlap {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("arden-overlap-{}-{n}", std::process::id()));
+        let dir = base.join(format!("arden-overlap-{}-{n}", std::process::id()));
         std::fs::create_dir_all(dir.join("outer/inner")).unwrap();
         let options = || DirOptions { listing_age_min: Duration::ZERO, ..DirOptions::default() };
         let open = |path: &str| DirStore::open(&dir.join(path), options()).unwrap();
@@ -117,5 +121,43 @@ fn names_of_another_store_are_seen_at_once() {
         make(&w.inner, &format!("{name}x"), false);
         assert!(find(&w.inner, &name.to_uppercase()).is_none());
         make(&w.inner, &name, false).unlink().unwrap();
+    }
+}
+
+#[test]
+fn names_that_others_change_are_seen_at_once() {
+    // In memory too, where a directory's change time does not move with each of its changes.
+    for base in [std::env::temp_dir(), PathBuf::from("/dev/shm")].iter().filter(|d| d.is_dir()) {
+        let w = Overlap::below(base);
+        let (file, inner) = (w.dir.join("outer/f"), w.dir.join("outer/inner"));
+        std::fs::write(&file, b"").unwrap();
+        for i in 0..50 {
+            let name = format!("n{i}");
+            assert!(find(&w.inner, &name).is_none(), "before");
+            std::fs::hard_link(&file, inner.join(&name)).unwrap();
+            assert!(find(&w.inner, &name.to_uppercase()).is_some(), "{name} in {}", base.display());
+            std::fs::remove_file(inner.join(&name)).unwrap();
+            assert!(find(&w.outer, &format!("inner\\{name}")).is_none(), "{name} in {}", base.display());
+        }
+    }
+}
+
+#[test]
+fn what_left_the_share_is_not_found_by_its_id() {
+    let w = Overlap::new();
+    let (directory, file, below) = (make(&w.inner, "d", true), make(&w.inner, "f", false), make(&w.inner, "e", true));
+    let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
+    let deep = below.create_child("g", &new).unwrap();
+    let ids = [&directory, &file, &deep].map(|n| n.id().file);
+    assert!(ids.iter().all(|id| w.inner.lookup_id(*id).is_ok()));
+    for (name, to) in [("inner\\d", "d"), ("inner\\f", "f"), ("inner\\e", "e")] {
+        find(&w.outer, name).unwrap().rename(&*w.outer.root(), to, false).unwrap();
+    }
+    for id in ids {
+        assert_eq!(w.inner.lookup_id(id).err(), Some(NtStatus::NOT_SUPPORTED));
+    }
+    drop((directory, file, deep, below));
+    for id in ids {
+        assert_eq!(w.inner.lookup_id(id).err(), Some(NtStatus::NOT_SUPPORTED), "from where it was seen last");
     }
 }

@@ -47,7 +47,8 @@ impl World {
         (wire.join("\\"), plain)
     }
 
-    /// The 8.3 name of an entry, as the administrator sees it.
+    /// The 8.3 name of an entry, as the administrator sees it. None where it is the whole name of another entry, which is
+    /// found first: 8.3 names are made from the long name alone, so that a listing does not know of that entry.
     fn short_name(&mut self, root: usize, directory: &str, name: &str) -> Option<String> {
         let share = self.roots.iter().position(|r| *r == root)?;
         let backup = arden_wire::access::OPT_OPEN_FOR_BACKUP_INTENT;
@@ -63,8 +64,10 @@ impl World {
         let (_, bytes) = entry?.into_iter().find(|(n, _)| upper(n) == upper(name))?;
         let len = usize::from(bytes[68]);
         let units: Vec<u16> = bytes[70..70 + len].chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect();
-        let short = String::from_utf16(&units).ok()?;
-        (!short.is_empty()).then_some(short)
+        let short = String::from_utf16(&units).ok().filter(|s| !s.is_empty())?;
+        let whole = if directory.is_empty() { short.clone() } else { format!("{directory}\\{short}") };
+        let taken = self.tree.resolve(root, &whole).is_ok_and(|t| t.node.is_some());
+        (!taken).then_some(short)
     }
 
     pub fn close_slot(&mut self, slot: usize) -> Check {
@@ -87,16 +90,10 @@ impl World {
         if in_use {
             gone.into_iter().for_each(|(link, name)| self.removed_or_kept(link, name, handle.node));
         } else {
-            // Of several names that are to go, a server may keep some.
             let links: Vec<_> =
                 self.tree.doomed.iter().filter(|l| self.tree.leads_to(l, handle.node)).cloned().collect();
             for link in links.into_iter().chain(gone.iter().map(|(l, _)| l.clone())) {
-                let name = self.tree.nodes[link.0].children.get(&link.1).map(|(n, _)| n.clone());
-                let name = name.or_else(|| gone.iter().find(|(l, _)| *l == link).map(|(_, n)| n.clone()));
                 self.tree.remove(&link);
-                if self.tree.linked_twice.contains(&handle.node) {
-                    self.removed_or_kept(link.clone(), name.unwrap_or_default(), handle.node);
-                }
                 self.tree.doomed.remove(&link);
             }
         }

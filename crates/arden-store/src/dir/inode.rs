@@ -299,12 +299,12 @@ impl Inode {
         })
     }
 
-    /// A name by which the file is in use.
-    pub fn any_link(&self) -> Option<Arc<Link>> {
+    /// The names by which the file is in use.
+    pub fn links(&self) -> Vec<Arc<Link>> {
         if let Some(dir) = &self.dir {
-            return Some(dir.link.clone());
+            return vec![dir.link.clone()];
         }
-        self.links.lock().iter().filter_map(Weak::upgrade).find(|l| !l.place.lock().gone)
+        self.links.lock().iter().filter_map(Weak::upgrade).filter(|l| !l.place.lock().gone).collect()
     }
 
     /// The users of the name `old` in `from` have `name` in `to` from now on.

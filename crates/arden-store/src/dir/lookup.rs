@@ -378,22 +378,45 @@ impl Shared {
         Ok(())
     }
 
-    /// Linux opens nothing by number without privileges, so only files that were seen lately are found.
+    /// Linux opens nothing by number without privileges, so only files that were seen lately are found, and only where
+    /// they were seen: one that another share or a process of the host has moved may be outside this share by now.
     pub fn lookup_id(self: &Arc<Self>, id: u64) -> Result<NodeRef> {
-        let unknown = NtStatus::NOT_SUPPORTED;
         if let Some(inode) = self.table.find_ino(id) {
-            let link = inode.any_link().ok_or(unknown)?;
-            return Ok(self.node(inode, link));
+            let mut links = inode.links().into_iter();
+            if let Some(link) = links.find(|link| self.is_below_root(&inode, link)) {
+                return Ok(self.node(inode, link));
+            }
         }
-        let (inode, link) = self.by_place(id, PATH_DEPTH_MAX)?.ok_or(unknown)?;
+        let (inode, link) = self.by_place(id, PATH_DEPTH_MAX)?.ok_or(NtStatus::NOT_SUPPORTED)?;
         Ok(self.node(inode, link))
+    }
+
+    /// Whether each name from the root to the inode leads where it led.
+    fn is_below_root(&self, inode: &Arc<Inode>, link: &Link) -> bool {
+        let mut here = inode.clone();
+        let mut place = link.standing();
+        for _ in 0..PATH_DEPTH_MAX {
+            if Arc::ptr_eq(&here, &self.root) {
+                return true;
+            }
+            let Some((parent, name)) = place else { return false };
+            if !sys::stat_child(parent.pin(), &name).is_ok_and(|s| s.key == here.key) {
+                return false;
+            }
+            place = parent.dir.as_ref().and_then(|part| part.link.standing());
+            here = parent;
+        }
+        false
     }
 
     /// Goes where the file was seen last, if it is still there.
     fn by_place(&self, ino: u64, depth_max: usize) -> Result<Option<(Arc<Inode>, Arc<Link>)>> {
         let Some((parent_key, name)) = self.places.lock().get(&ino).filter(|_| depth_max > 0) else { return Ok(None) };
         let parent = match self.table.get(parent_key) {
-            Some(parent) => parent,
+            Some(parent) => match parent.dir.as_ref() {
+                Some(part) if self.is_below_root(&parent, &part.link) => parent,
+                _ => return Ok(None),
+            },
             None => match self.by_place(parent_key.ino, depth_max - 1)? {
                 Some((parent, _)) => parent,
                 None => return Ok(None),

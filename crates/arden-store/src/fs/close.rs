@@ -42,16 +42,16 @@ impl Fs {
         }
         match self.table.leave(open) {
             Removal::Nothing => {}
-            Removal::File(node, parent_key, stream) => {
+            Removal::File { names, stream } => {
                 // The file may have other names, and keeps no stream that was to go.
                 if let Some(stream) = stream
                     && let Err(e) = stream.unlink()
                 {
                     tracing::debug!("a stream of a deleted file stays: {e}");
                 }
-                self.unlink(open, &node, parent_key);
+                self.unlink(open, &names);
             }
-            Removal::Stream(node) => self.unlink(open, &node, open.parent_key),
+            Removal::Stream(node) => self.unlink(open, &[(node, open.parent_key)]),
         }
         if open.directory && open.delete_on_close.load(Ordering::Acquire) {
             self.watches_of_deleted(open);
@@ -88,12 +88,21 @@ impl Fs {
         self.table.run(&open.file, fx);
     }
 
-    fn unlink(&self, open: &Open, node: &NodeRef, parent_key: Option<u128>) {
+    /// Takes away names, or a stream, each with the parent lease key of who asked for it.
+    fn unlink(&self, open: &Open, names: &[(NodeRef, Option<u128>)]) {
         let watched = self.is_anybody_watching();
-        let path = if watched { node.path() } else { Vec::new() };
-        let done = node.unlink();
-        self.table.removed(open, done.is_err() && node.stream().is_none());
-        if done.is_ok() && watched {
+        let mut gone = Vec::new();
+        let mut failed = false;
+        for (node, parent_key) in names {
+            let path = if watched { node.path() } else { Vec::new() };
+            match node.unlink() {
+                Ok(()) => gone.push((node, path, *parent_key)),
+                Err(_) => failed |= node.stream().is_none(),
+            }
+        }
+        let count = names.iter().filter(|(node, _)| node.stream().is_none()).count();
+        self.table.removed(open, count, failed);
+        for (node, path, parent_key) in gone.into_iter().filter(|_| watched) {
             match node.stream() {
                 Some(s) => {
                     let filter = notify_filter::STREAM_NAME;
@@ -122,7 +131,7 @@ impl Fs {
         if !how.delete {
             let mut inner = open.file.lock();
             if !inner.unlinked {
-                self.table.unmark_deleted(&mut inner, open.stream_no);
+                self.table.unmark_deleted(&mut inner, open);
             }
             return Ok(Step::Done(()));
         }

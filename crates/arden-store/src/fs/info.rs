@@ -20,10 +20,12 @@ impl Fs {
         let mut delete_pending = false;
         if self.table.deletes_pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
             let mut inner = open.file.lock();
-            delete_pending = inner.check_not_deleted(open.stream()).is_err();
-            if inner.delete.is_some() {
-                stat.links = stat.links.saturating_sub(1);
-            }
+            // [MS-FSA] 2.1.5.12.27: of the stream, or of the name that it was opened by.
+            delete_pending = match open.stream() {
+                None => inner.unlinked || inner.delete_of(&open.node).is_some(),
+                Some(_) => inner.check_not_deleted(open.stream()).is_err(),
+            };
+            stat.links = stat.links.saturating_sub(inner.deletes.len() as u32);
         }
         Ok(OpenStat { stat, delete_pending })
     }

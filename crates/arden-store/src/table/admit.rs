@@ -205,7 +205,7 @@ impl OpenTable {
         }
         inner.forget_idle_streams();
         file.publish(&inner);
-        let idle = inner.open_count() == 0 && inner.delete.is_none();
+        let idle = inner.open_count() == 0 && inner.deletes.is_empty();
         if let Some(id) = lease_gone {
             self.lease_shard(&id).lock().remove(&id);
             if open.directory {
@@ -232,8 +232,8 @@ impl OpenTable {
     pub(crate) fn mark_deleted(&self, inner: &mut FileInner, open: &Open, posix: bool) {
         let pending = if !inner.is_main(open.stream_no) {
             inner.at(open.stream_no).delete.replace(open.node.clone()).is_none()
-        } else if inner.delete.is_none() && !inner.unlinked {
-            inner.delete = Some(PendingDelete { node: open.node.clone(), posix, parent_key: open.parent_key });
+        } else if !inner.unlinked && inner.delete_of(&open.node).is_none() {
+            inner.deletes.push(PendingDelete { node: open.node.clone(), posix, parent_key: open.parent_key });
             true
         } else {
             false
@@ -243,10 +243,11 @@ impl OpenTable {
         }
     }
 
-    pub(crate) fn unmark_deleted(&self, inner: &mut FileInner, stream_no: u32) {
-        let was = match inner.is_main(stream_no) {
-            true => inner.delete.take().is_some(),
-            false => inner.at(stream_no).delete.take().is_some(),
+    /// What `open` has open stays: its stream, or the name that it was opened by.
+    pub(crate) fn unmark_deleted(&self, inner: &mut FileInner, open: &Open) {
+        let was = match inner.is_main(open.stream_no) {
+            true => inner.delete_of(&open.node).map(|i| inner.deletes.remove(i)).is_some(),
+            false => inner.at(open.stream_no).delete.take().is_some(),
         };
         if was {
             self.deletes_pending.fetch_sub(1, Ordering::Release);
@@ -254,14 +255,17 @@ impl OpenTable {
     }
 
     fn removal(&self, inner: &mut FileInner, open: &Open) -> Removal {
-        if let Some(d) = inner.delete.clone() {
-            let last = inner.open_count() == 0;
-            if !inner.unlinked && (last || (d.posix && open.stream().is_none())) {
-                inner.unlinked = true;
-                let s = inner.at(open.stream_no);
-                let stream = s.delete.clone().filter(|_| s.opens.is_empty());
-                return Removal::File(d.node, d.parent_key.filter(|k| Some(*k) == open.parent_key), stream);
-            }
+        let last = inner.open_count() == 0;
+        let (due, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut inner.deletes).into_iter().partition(|d| last || (d.posix && open.stream().is_none()));
+        inner.deletes = rest;
+        if !due.is_empty() {
+            inner.unlinked = true;
+            let s = inner.at(open.stream_no);
+            let stream = s.delete.clone().filter(|_| s.opens.is_empty());
+            let unless_other = |key: Option<u128>| key.filter(|k| Some(*k) == open.parent_key);
+            let names = due.into_iter().map(|d| (d.node, unless_other(d.parent_key))).collect();
+            return Removal::File { names, stream };
         }
         // A stream goes with its own last open, also while others keep a file that is to be deleted: its deletion may be taken back.
         let s = inner.at(open.stream_no);
@@ -273,15 +277,16 @@ impl OpenTable {
         Removal::Nothing
     }
 
-    /// The name is gone from the store, or (`failed`) the file's could not be taken away.
-    pub(crate) fn removed(&self, open: &Open, failed: bool) {
+    /// So many names are gone from the store, or (`failed`) one of them could not be taken away; with 0 it was a stream.
+    pub(crate) fn removed(&self, open: &Open, names: usize, failed: bool) {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         self.unlinks.fetch_add(1, Ordering::AcqRel);
-        self.unmark_deleted(&mut inner, open.stream_no);
+        if !inner.is_main(open.stream_no) && inner.at(open.stream_no).delete.take().is_some() {
+            self.deletes_pending.fetch_sub(1, Ordering::Release);
+        }
+        self.deletes_pending.fetch_sub(names, Ordering::Release);
         if inner.unlinked {
-            let main = inner.main.no;
-            self.unmark_deleted(&mut inner, main);
             // Those that are open go later, also from a file that has other names.
             let idle = inner.others.iter_mut().filter(|s| s.opens.is_empty());
             let marked = idle.filter_map(|s| s.delete.take()).count();

@@ -47,8 +47,8 @@ pub(crate) struct FileInner {
     pub main: StreamState,
     pub others: Vec<StreamState>,
     last_stream_no: u32,
-    /// The file is deleted when its last open closes (with `posix`: when the deleting one does).
-    pub delete: Option<PendingDelete>,
+    /// Names that go when the file's last open closes (with `posix`: when the deleting one does), each once.
+    pub deletes: Vec<PendingDelete>,
     /// Its name is being or has been taken away.
     pub unlinked: bool,
     /// Calls that wait for a break to end.
@@ -130,9 +130,12 @@ pub(crate) struct Newcomer<'a> {
 /// What a closed open leaves to do outside the lock.
 pub(crate) enum Removal {
     Nothing,
-    /// With the parent lease key whose directory lease need not break: that of the asking and the last open alike; and the
-    /// stream that goes with its last open.
-    File(NodeRef, Option<u128>, Option<NodeRef>),
+    /// Each name with the parent lease key whose directory lease need not break: that of the asking and the last open
+    /// alike; and the stream that goes with its last open.
+    File {
+        names: Vec<(NodeRef, Option<u128>)>,
+        stream: Option<NodeRef>,
+    },
     Stream(NodeRef),
 }
 
@@ -247,9 +250,18 @@ impl FileInner {
         self.streams().map(|s| s.opens.len()).sum()
     }
 
+    /// The pending deletion of the name by which `node` was opened, [MS-FSA] Link.IsDeleted: other names have their own.
+    pub fn delete_of(&self, node: &NodeRef) -> Option<usize> {
+        if self.deletes.is_empty() {
+            return None;
+        }
+        let path = node.path();
+        self.deletes.iter().position(|d| d.node.path() == path)
+    }
+
     /// DELETE_PENDING when nothing may be opened here any more.
     pub fn check_not_deleted(&mut self, stream: Option<&str>) -> Result<()> {
-        if self.unlinked || self.delete.is_some() || (stream.is_some() && self.stream(stream).delete.is_some()) {
+        if self.unlinked || !self.deletes.is_empty() || (stream.is_some() && self.stream(stream).delete.is_some()) {
             return Err(NtStatus::DELETE_PENDING);
         }
         Ok(())

@@ -304,7 +304,7 @@ impl OpenTable {
     pub(crate) fn forget_if_idle(&self, file: &Arc<FileState>) {
         let mut shard = self.file_shard(&file.id).lock();
         let mut inner = file.lock();
-        if !inner.dead && inner.open_count() == 0 && inner.delete.is_none() {
+        if !inner.dead && inner.open_count() == 0 && inner.deletes.is_empty() {
             inner.dead = true;
             shard.remove(&file.id);
         }

@@ -109,8 +109,8 @@ impl OpenTable {
     fn restore_delete(&self, r: &Restored<'_>, inner: &mut FileInner, stream_no: u32, posix: bool) {
         let marked = if !inner.is_main(stream_no) {
             inner.at(stream_no).delete.replace(r.node.clone()).is_none()
-        } else if inner.delete.is_none() {
-            inner.delete = Some(PendingDelete { node: r.node.clone(), posix, parent_key: r.open.parent_key });
+        } else if inner.delete_of(r.node).is_none() {
+            inner.deletes.push(PendingDelete { node: r.node.clone(), posix, parent_key: r.open.parent_key });
             true
         } else {
             false

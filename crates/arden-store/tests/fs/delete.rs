@@ -1,6 +1,9 @@
 //! Delete on close and pending deletion.
 
-use arden_store::fs::{Disposal, NameChange, OplockLevel, Step};
+use arden_store::{
+    fs::{Disposal, NameChange, OplockLevel, Step},
+    name::NtPath,
+};
 
 use crate::world::*;
 
@@ -42,6 +45,39 @@ fn delete_on_close_belongs_to_the_open() {
     assert_eq!(w.fails(want("g").access(FILE_READ_DATA).options(OPT_DELETE_ON_CLOSE)), NtStatus::ACCESS_DENIED);
     drop(w.open(want("h").options(OPT_DELETE_ON_CLOSE)));
     assert!(!w.dir.join("h").exists(), "dropping closes");
+}
+
+#[test]
+fn each_name_is_deleted_for_itself() {
+    let w = World::new();
+    let (a, g) = (w.open(want("f")), NtPath::parse("g").unwrap());
+    w.fs.link(&a, &g, NameChange::default(), w.now).unwrap();
+    let b = w.open(want("g"));
+    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    let (of_a, of_b) = (w.fs.stat(&a).unwrap(), w.fs.stat(&b).unwrap());
+    assert!(of_a.delete_pending && of_a.stat.links == 1);
+    assert!(!of_b.delete_pending && of_b.stat.links == 1);
+    // The other name's is not taken back with this one's.
+    w.fs.set_disposition(&b, Disposal::default(), w.now).unwrap();
+    assert!(w.fs.stat(&a).unwrap().delete_pending);
+    w.close(a);
+    w.close(b);
+    assert!(!w.dir.join("f").exists() && w.dir.join("g").exists());
+    // Both, and one of both taken back.
+    let b = w.open(want("g"));
+    w.fs.link(&b, &NtPath::parse("f").unwrap(), NameChange::default(), w.now).unwrap();
+    let a = w.open(want("f"));
+    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&b, DELETE_IT, w.now).unwrap();
+    assert_eq!(w.fs.stat(&b).unwrap().stat.links, 0);
+    w.fs.set_disposition(&a, Disposal::default(), w.now).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.close(b);
+    assert!(w.dir.join("g").exists(), "with the last open");
+    w.close(a);
+    assert!(!w.dir.join("f").exists() && !w.dir.join("g").exists());
+    w.close(w.open(want("f")));
+    assert!(w.dir.join("f").exists(), "nothing is pending any more");
 }
 
 #[test]
@@ -143,7 +179,7 @@ fn a_stream_goes_also_where_its_file_keeps_a_name() {
     for posix in [false, true] {
         let w = World::new();
         let f = w.open(want("f"));
-        w.fs.link(&f, &arden_store::name::NtPath::parse("g").unwrap(), NameChange::default(), w.now).unwrap();
+        w.fs.link(&f, &NtPath::parse("g").unwrap(), NameChange::default(), w.now).unwrap();
         let a = w.open(want("f:a"));
         w.write(&a, 0, b"data").unwrap();
         w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
