@@ -223,6 +223,9 @@ pub trait Node: Send + Sync {
     fn stream(&self) -> Option<&str>;
     /// Where it stands now, real case, relative to the root; no stream in it.
     fn path(&self) -> Vec<String>;
+    /// The file number of the directory that its name is in, and the name in one case: the same for every node of that name,
+    /// of this root or of another one of the store. No meaning for a root.
+    fn place(&self) -> (u64, String);
     fn stat(&self) -> Result<Stat>;
     fn set_basic(&self, update: &BasicUpdate) -> Result<()>;
     fn security(&self) -> Result<Arc<SecurityDescriptor>>;

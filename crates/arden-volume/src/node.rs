@@ -211,6 +211,11 @@ impl Node for VolNode {
         ns::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
     }
 
+    fn place(&self) -> (u64, String) {
+        let place = self.link.place.lock();
+        (place.parent, arden_store::name::fold(&place.name).into_owned())
+    }
+
     fn stat(&self) -> Result<Stat> {
         let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;

@@ -100,6 +100,11 @@ impl Node for DirNode {
         path_of(&self.link)
     }
 
+    fn place(&self) -> (u64, String) {
+        let place = self.link.place.lock();
+        (place.parent.as_ref().map_or(0, |p| p.key.ino), crate::name::fold(&place.name).into_owned())
+    }
+
     fn stat(&self) -> Result<Stat> {
         let mut stat = self.store.stat(&self.inode, &self.name())?;
         if self.inode.kind == Kind::File && self.named().is_none() {

@@ -255,8 +255,8 @@ impl FileInner {
         if self.deletes.is_empty() {
             return None;
         }
-        let path = node.path();
-        self.deletes.iter().position(|d| d.node.path() == path)
+        let place = node.place();
+        self.deletes.iter().position(|d| d.node.place() == place)
     }
 
     /// DELETE_PENDING when nothing may be opened here any more.

@@ -1,7 +1,8 @@
 //! Delete on close and pending deletion.
 
 use arden_store::{
-    fs::{Disposal, NameChange, OplockLevel, Step},
+    dir::{DirOptions, DirStore},
+    fs::{Disposal, Fs, NameChange, OplockLevel, Step},
     name::NtPath,
 };
 
@@ -78,6 +79,22 @@ fn each_name_is_deleted_for_itself() {
     assert!(!w.dir.join("f").exists() && !w.dir.join("g").exists());
     w.close(w.open(want("f")));
     assert!(w.dir.join("f").exists(), "nothing is pending any more");
+}
+
+#[test]
+fn a_name_is_the_same_whichever_root_leads_to_it() {
+    let w = World::new();
+    w.close(w.open(want("d").directory()));
+    let store = DirStore::open(&w.dir.join("d"), DirOptions::default()).unwrap();
+    let mut below = World::with(w.table.clone());
+    below.fs = Fs::new(store, w.table.clone());
+    let (a, b) = (w.open(want("d\\f")), below.open(want("F")));
+    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    assert!(below.fs.stat(&b).unwrap().delete_pending);
+    below.fs.set_disposition(&b, Disposal::default(), w.now).unwrap();
+    w.close(a);
+    below.close(b);
+    assert!(w.dir.join("d/f").exists());
 }
 
 #[test]
