@@ -291,7 +291,7 @@ impl Fs {
             return Ok(Step::Wait(wait));
         }
         open.node.rename_stream(name, how.replace)?;
-        open.file.lock().rename_stream(open.stream_no, name);
+        open.file.lock().rename_stream(open.stream_no, name, &open.node);
         match name {
             Some(name) => {
                 self.report(&here, Some(name), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);

@@ -201,7 +201,8 @@ impl FileInner {
 
     /// A stream, with its opens, takes the place of the one that is called `name`. Nobody had that open; who opened it
     /// since is alone with what is gone. Where the unnamed stream was, an empty one is.
-    pub fn rename_stream(&mut self, no: u32, name: Option<&str>) {
+    /// `node` is what was renamed: what is to be deleted, perhaps asked for through another root, is known by it from now on.
+    pub fn rename_stream(&mut self, no: u32, name: Option<&str>, node: &NodeRef) {
         let mut moved = if self.is_main(no) {
             self.last_stream_no += 1;
             let empty = StreamState { no: self.last_stream_no, ..StreamState::default() };
@@ -211,6 +212,9 @@ impl FileInner {
             self.others.remove(i)
         };
         moved.name = name.map(str::to_owned);
+        if let Some(delete) = &mut moved.delete {
+            *delete = node.clone();
+        }
         let gone = match name {
             None => Some(std::mem::replace(&mut self.main, moved)),
             Some(name) => {

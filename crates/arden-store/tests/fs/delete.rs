@@ -82,6 +82,22 @@ fn each_name_is_deleted_for_itself() {
 }
 
 #[test]
+fn a_stream_that_is_to_go_goes_by_its_new_name() {
+    let w = World::new();
+    w.close(w.open(want("d").directory()));
+    let store = DirStore::open(&w.dir.join("d"), DirOptions::default()).unwrap();
+    let mut below = World::with(w.table.clone());
+    below.fs = Fs::new(store, w.table.clone());
+    let (a, b) = (w.open(want("d\\f:s")), below.open(want("f:s")));
+    below.fs.set_disposition(&b, DELETE_IT, w.now).unwrap();
+    below.close(b);
+    assert!(matches!(w.rename(&a, ":other", false), Ok(Step::Done(()))));
+    w.close(a);
+    assert_eq!(w.fails(want("d\\f:other").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("d\\f:s").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+}
+
+#[test]
 fn a_name_is_the_same_whichever_root_leads_to_it() {
     let w = World::new();
     w.close(w.open(want("d").directory()));
