@@ -1,376 +1,342 @@
-//! The volumes that this daemon owns: opens those that the state store knows when they are first needed, makes new ones,
-//! and closes all at the end. Refuses to know what lies in them.
+//! Volumes on the command line: the grammar, what is sent to the daemon, and how its answers look.
 
-mod cli;
-mod device;
-mod offline;
-mod quota;
-mod scrub;
-mod snapshot_cli;
-mod snapshots;
-mod upkeep;
-
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::{io::IsTerminal, path::PathBuf};
 
 use arden_admin::{
-    AdminError, ErrorKind, State,
+    AdminError,
+    client::segment,
     error::Result,
-    names::key,
     volume::{
-        AccessPolicy, NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeAdmin,
-        VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+        AccessPolicy, NewCheck, NewRepair, NewScrub, NewVolume, ScrubState, VolumeChange, VolumeCheck, VolumeDelete,
+        VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
-use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
-use arden_volume::{
-    BlockCache, Device, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
+use clap::Subcommand;
+
+use super::offline;
+use crate::{
+    commands::{Out, absolute},
+    storage::{bytes, size},
+    table::Table,
 };
-use arden_wire::FileTime;
-use parking_lot::Mutex;
 
-pub use cli::{VolumeVerb, run};
-use device::SpaceDevice;
-pub use quota::{QuotaVerb, run as run_quota};
-use scrub::Scrubbing;
-pub use snapshot_cli::{SnapshotVerb, run as run_snapshot};
-
-use crate::pools::Pools;
-
-struct Open {
-    volume: Arc<Volume>,
-    handles: Arc<VolumeHandles>,
+#[derive(Debug, Subcommand)]
+pub enum VolumeVerb {
+    /// Format a space, a file or a block device
+    #[command(
+        after_help = "Example:\n  arden volume create docs --space vm\n  arden volume create docs --file /srv/docs.img --size 10g"
+    )]
+    Create {
+        name: String,
+        /// The whole of a space that nothing else uses
+        #[arg(long, required_unless_present = "file", conflicts_with = "file")]
+        space: Option<String>,
+        /// A file or block device
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        /// Make the file, of this size
+        #[arg(long, value_parser = bytes, requires = "file")]
+        size: Option<u64>,
+        /// Also where something lies already, which is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Open a volume that exists
+    #[command(after_help = "Example:\n  arden volume attach docs --file /srv/docs.img")]
+    Attach {
+        name: String,
+        #[arg(long, required_unless_present = "file", conflicts_with = "file")]
+        space: Option<String>,
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Close a volume and forget it; what is on it stays
+    #[command(after_help = "Example:\n  arden volume close docs")]
+    Close { name: String },
+    /// Volumes known here
+    #[command(after_help = "Example:\n  arden volume list --json")]
+    List,
+    /// What a volume lies on, its room, its shares
+    #[command(after_help = "Example:\n  arden volume show docs")]
+    Show { name: String },
+    /// Look at every structure, reference and count, while it is in use
+    #[command(after_help = "Example:\n  arden volume check docs --data")]
+    Check {
+        name: String,
+        /// Also read all data against its checksums
+        #[arg(long)]
+        data: bool,
+    },
+    /// Take in what the space, file or device has become larger by, in use
+    #[command(
+        after_help = "Example:\n  arden space grow vm --size 2t\n  arden volume grow docs\n  arden volume grow docs --size 20g"
+    )]
+    Grow {
+        name: String,
+        /// Make the volume's file this large first
+        #[arg(long, value_parser = bytes)]
+        size: Option<u64>,
+    },
+    /// Change what holds for the whole volume
+    #[command(after_help = "Example:\n  arden volume set docs --last-access relative")]
+    Set {
+        name: String,
+        /// When reading a file moves its time of last access: relative is where it is not behind the last change
+        /// already, and once a day
+        #[arg(long, value_parser = ["never", "relative", "always"])]
+        last_access: String,
+    },
+    /// Mend what is provably safe to mend, in use, and say what else is wrong
+    #[command(after_help = "Example:\n  arden volume repair docs --dry-run\n  arden volume repair docs")]
+    Repair {
+        name: String,
+        /// Only say what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Read every copy of everything, heal what is damaged, and name the files that are lost in part
+    #[command(after_help = "Example:\n  arden volume scrub docs --rate 200m\n  arden volume scrub docs --show")]
+    Scrub {
+        name: String,
+        /// At most so many bytes a second; 0 for as fast as it goes
+        #[arg(long, value_parser = bytes, default_value = "64m")]
+        rate: u64,
+        /// Return at once; `--show` tells how it goes
+        #[arg(long)]
+        no_wait: bool,
+        /// How far it is, or what the last one found
+        #[arg(long, conflicts_with = "stop")]
+        show: bool,
+        /// End it
+        #[arg(long)]
+        stop: bool,
+    },
+    /// Delete a volume: what leads to its content is overwritten
+    #[command(after_help = "Example:\n  arden volume delete docs --force")]
+    Delete {
+        name: String,
+        /// Also while shares are on it: they are removed, and whoever is connected is disconnected
+        #[arg(long)]
+        force: bool,
+    },
+    /// List a directory of a volume, with no daemon running
+    #[command(after_help = "Example:\n  arden volume ls docs 'Reports/2026'\n  arden volume ls /srv/docs.img")]
+    Ls {
+        /// Its name, or the path of its file or block device
+        volume: PathBuf,
+        #[arg(default_value = "")]
+        path: String,
+    },
+    /// Copy a file out of a volume, with no daemon running
+    #[command(after_help = "Example:\n  arden volume get docs Reports/May.txt May.txt")]
+    Get {
+        /// Its name, or the path of its file or block device
+        volume: PathBuf,
+        path: String,
+        to: PathBuf,
+    },
+    /// Copy a file into a volume, with no daemon running
+    #[command(after_help = "Example:\n  arden volume put docs May.txt Reports/May.txt")]
+    Put {
+        /// Its name, or the path of its file or block device
+        volume: PathBuf,
+        from: PathBuf,
+        path: String,
+    },
 }
 
-pub struct Volumes {
-    me: Weak<Volumes>,
-    state: Arc<State>,
-    pools: Arc<Pools>,
-    /// By the key of their names. Held while one is opened, so that nobody opens it twice.
-    open: Mutex<BTreeMap<String, Open>>,
-    /// The present or last scrub of each.
-    scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>>,
-    /// What was read of any of them.
-    blocks: Arc<BlockCache>,
-    stopped: AtomicBool,
-}
-
-/// For blocks of files: as much as is useful without being in the way of others.
-fn cache_bytes() -> u64 {
-    let memory = rustix::system::sysinfo();
-    let bytes = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
-    (bytes / CACHE_PART_OF_MEMORY).max(CACHE_BYTES_MIN)
-}
-
-const CACHE_PART_OF_MEMORY: u64 = 8;
-const CACHE_BYTES_MIN: u64 = 32 << 20;
-/// For the table of volumes, whoever has it.
-const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
-
-fn refusal(device: &str, e: VolError) -> AdminError {
-    match e {
-        VolError::Refused(why) => AdminError::invalid(format!("{device}: {why}"), "give it more room"),
-        VolError::Unknown(why) => AdminError::new(
-            ErrorKind::Conflict,
-            format!("{device}: {why}"),
-            "`arden volume create` makes one; what is there now is lost by that",
-        ),
-        e @ VolError::Later => {
-            AdminError::new(ErrorKind::Conflict, format!("{device}: {e}"), "update this arden to the one that wrote it")
+fn volume_text(v: &VolumeInfo) -> String {
+    let mut out = format!("volume {} on {}\n", v.name, v.device);
+    if v.closed_because.is_empty() {
+        out += &format!("  {} of {} free, id {}\n", size(v.free_bytes), size(v.total_bytes), v.id);
+        if v.last_access != AccessPolicy::Never {
+            out += &format!("  reading moves the last access: {:?}\n", v.last_access).to_lowercase();
         }
-        e => AdminError::failed(format!("{device}: {e}"), "see the daemon's log; `arden volume check` says more"),
+    } else {
+        out += &format!("  closed: {}\n", v.closed_because);
     }
+    if !v.shares.is_empty() {
+        out += &format!("  shares: {}\n", v.shares.join(", "));
+    }
+    out
 }
 
-fn no_file(path: &Path, e: std::io::Error) -> AdminError {
-    let hint = match e.kind() {
-        std::io::ErrorKind::NotFound => "`arden volume create --file PATH --size 10g` makes one",
-        std::io::ErrorKind::AlreadyExists => "leave out --size to use the file as it is",
-        std::io::ErrorKind::ResourceBusy => "stop whoever has it open",
-        _ => "check the path and its permissions",
+fn check_text(c: &VolumeCheck) -> String {
+    let mut out = format!(
+        "{} files, {} directories, {} streams, {} extents; data {}, of it shared {}, metadata {}\n",
+        c.files,
+        c.directories,
+        c.streams,
+        c.extents,
+        size(c.data_bytes),
+        size(c.shared_bytes),
+        size(c.tree_bytes)
+    );
+    for e in &c.errors {
+        out += &format!("  {e}\n");
+    }
+    if c.errors.is_empty() {
+        out += "everything is as it should be\n";
+    }
+    out
+}
+
+fn repair_text(r: &VolumeRepair, dry_run: bool) -> String {
+    let mut out = String::new();
+    if !r.done.is_empty() {
+        out += if dry_run { "would be mended:\n" } else { "mended:\n" };
+        r.done.iter().for_each(|what| out += &format!("  {what}\n"));
+    }
+    if !r.left.is_empty() {
+        out += "left as it is:\n";
+        r.left.iter().for_each(|what| out += &format!("  {what}\n"));
+    }
+    if out.is_empty() { "nothing to mend\n".into() } else { out }
+}
+
+/// How often a scrub that is waited for is looked at.
+const SCRUB_SHOWN_EVERY: std::time::Duration = std::time::Duration::from_millis(300);
+
+fn follow_scrub(out: &Out, name: &str, at: &str, wait: bool) -> Result<()> {
+    let shows = std::io::stderr().is_terminal();
+    let scrub = loop {
+        let s: VolumeScrub = out.client.get(at)?;
+        if s.state != ScrubState::Running || !wait {
+            break s;
+        }
+        if shows {
+            eprint!("\r{} of {} ", size(s.done_bytes), size(s.total_bytes));
+        }
+        std::thread::sleep(SCRUB_SHOWN_EVERY);
     };
-    AdminError::new(ErrorKind::Conflict, format!("{}: {e}", path.display()), hint)
-}
-
-impl Volumes {
-    pub fn new(state: &Arc<State>, pools: &Arc<Pools>) -> Arc<Volumes> {
-        let (state, pools) = (state.clone(), pools.clone());
-        let volumes = Arc::new_cyclic(|me| Volumes {
-            me: me.clone(),
-            state,
-            pools,
-            open: Mutex::default(),
-            scrubs: Mutex::default(),
-            blocks: BlockCache::new(cache_bytes()),
-            stopped: AtomicBool::new(false),
-        });
-        snapshots::start(&volumes);
-        volumes
+    if shows && wait {
+        eprintln!();
     }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
-    }
-
-    fn record(&self, name: &str) -> Result<VolumeRecord> {
-        let known = self.state.snapshot().volumes.get(&key(name)).cloned();
-        known.ok_or_else(|| AdminError::not_found("volume", name))
-    }
-
-    fn device(&self, record: &VolumeRecord, make: Option<u64>) -> Result<Arc<dyn Device>> {
-        match (&record.space, &record.file) {
-            (Some(space), None) => {
-                let taken = self.pools.take_space(space, &format!("volume {}", record.name))?;
-                let (all, name) = (self.me.clone(), key(&record.name));
-                let give_back = move || all.upgrade().into_iter().for_each(|all| all.give_back(&name));
-                let device = SpaceDevice::new(taken, give_back)
-                    .map_err(|e| AdminError::failed(format!("space {space}: {e}"), "see `arden pool show`"))?;
-                Ok(Arc::new(device))
-            }
-            (None, Some(path)) if path.is_absolute() => {
-                let device = match make {
-                    Some(size) => FileDevice::create(path, size),
-                    None => FileDevice::open(path, true),
-                };
-                Ok(Arc::new(device.map_err(|e| no_file(path, e))?))
-            }
-            _ => Err(AdminError::invalid(
-                "a volume lies on one space, or on one file by its full path",
-                "name either --space or --file",
-            )),
+    out.show(&scrub, scrub_text);
+    match scrub.state {
+        ScrubState::Failed => {
+            Err(AdminError::failed(format!("scrub of {name}: {}", scrub.error), "see the daemon's log"))
         }
-    }
-
-    /// Another volume needs room.
-    fn give_back(&self, key: &str) {
-        // Not where this one is about to be opened: by who asks, perhaps.
-        let Some(open) = self.open.try_lock_for(GIVE_BACK_WAIT) else { return };
-        let volume = open.get(key).map(|o| o.volume.clone());
-        drop(open);
-        volume.into_iter().for_each(|v| v.give_all_back());
-    }
-
-    fn volume(&self, name: &str) -> Result<(Arc<Volume>, Arc<VolumeHandles>)> {
-        let record = self.record(name)?;
-        let mut open = self.open.lock();
-        if self.is_stopped() {
-            return Err(AdminError::failed("the daemon is stopping", ""));
-        }
-        if let Some(o) = open.get(&key(name)) {
-            return Ok((o.volume.clone(), o.handles.clone()));
-        }
-        let device = self.device(&record, None)?;
-        let mut options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
-        // Tests do not wait for a minute.
-        if let Some(ms) = std::env::var("ARDEN_TEST_GIVE_BACK_MS").ok().and_then(|ms| ms.parse().ok()) {
-            options.give_back_after = Duration::from_millis(ms);
-        }
-        let volume = Volume::open(device, options).map_err(|e| refusal(&record.device(), e))?;
-        let handles = VolumeHandles::new(volume.clone());
-        tracing::info!(volume = record.name, device = record.device(), "volume open");
-        open.insert(key(name), Open { volume: volume.clone(), handles: handles.clone() });
-        Ok((volume, handles))
-    }
-
-    /// A directory of a volume, and where its persistent opens are kept.
-    pub fn store(&self, name: &str, path: &Path) -> Result<(Arc<dyn FileStore>, Arc<dyn HandleStore>)> {
-        let (volume, handles) = self.volume(name)?;
-        let bad = |e: arden_wire::NtStatus| {
-            AdminError::invalid(format!("volume {name}: {}: {e}", path.display()), "the directory has to exist there")
-        };
-        let text = path.to_str().unwrap_or("").trim_start_matches('/');
-        let parsed = NtPath::parse(text).map_err(bad)?;
-        // The server commits what has to be durable before it answers: many requests with one flush.
-        let store = VolumeStore::of_directory(volume, &parsed, Durability::Plain).map_err(bad)?;
-        Ok((store, handles))
-    }
-
-    /// Closes all: nothing is left to replay.
-    pub fn stop(&self) {
-        std::mem::take(&mut *self.scrubs.lock()).values().for_each(|s| s.end());
-        let open = {
-            let mut open = self.open.lock();
-            self.stopped.store(true, Ordering::Release);
-            std::mem::take(&mut *open)
-        };
-        for (name, open) in open {
-            if let Err(e) = open.volume.close() {
-                tracing::error!(volume = name, "not closed cleanly: {e}");
-            }
-        }
-    }
-
-    fn shares_of(&self, name: &str) -> Vec<String> {
-        let s = self.state.snapshot();
-        let on_it = |v: &Option<String>| v.as_ref().is_some_and(|v| key(v) == key(name));
-        s.shares.values().filter(|s| on_it(&s.volume)).map(|s| s.name.clone()).collect()
-    }
-
-    fn info(&self, record: &VolumeRecord) -> VolumeInfo {
-        let mut info = VolumeInfo {
-            name: record.name.clone(),
-            device: record.device(),
-            closed_because: String::new(),
-            id: String::new(),
-            total_bytes: 0,
-            free_bytes: 0,
-            last_access: AccessPolicy::default(),
-            shares: self.shares_of(&record.name),
-        };
-        match self.volume(&record.name) {
-            Ok((volume, _)) => {
-                info.id = format!("{:032x}", volume.superblock().id);
-                (info.total_bytes, info.free_bytes, _) = volume.room();
-                info.last_access = upkeep::policy(volume.last_access());
-            }
-            Err(e) => info.closed_because = e.error,
-        }
-        info
-    }
-
-    fn remember(&self, record: &VolumeRecord) -> Result<()> {
-        self.state.change(|s| {
-            s.volumes.insert(key(&record.name), record.clone());
-            Ok(())
-        })
-    }
-
-    fn check_new(&self, name: &str) -> Result<()> {
-        arden_admin::names::check_share(name)?;
-        if self.state.snapshot().volumes.contains_key(&key(name)) {
-            return Err(AdminError::exists("volume", name, "choose another name"));
-        }
-        Ok(())
+        _ if scrub.damaged_blocks > 0 => Err(AdminError::failed(
+            format!("volume {name} has lost data"),
+            "restore what is named from elsewhere; writing it anew mends it",
+        )),
+        _ => Ok(()),
     }
 }
 
-impl VolumeAdmin for Volumes {
-    fn volumes(&self) -> Result<Vec<VolumeInfo>> {
-        Ok(self.state.snapshot().volumes.values().map(|r| self.info(r)).collect())
+fn scrub_text(s: &VolumeScrub) -> String {
+    let read = format!("{} of {} read", size(s.done_bytes), size(s.total_bytes));
+    let mut out = match s.state {
+        ScrubState::Never => return "not scrubbed since the daemon started\n".into(),
+        ScrubState::Running => format!("running: {read}\n"),
+        ScrubState::Stopped => format!("stopped: {read}\n"),
+        ScrubState::Failed => format!("failed: {read}\n"),
+        ScrubState::Done => format!("done: {read}\n"),
+    };
+    if s.state != ScrubState::Running {
+        out += &format!("  {} blocks healed, {} lost\n", s.healed_blocks, s.damaged_blocks);
     }
-
-    fn volume(&self, name: &str) -> Result<VolumeInfo> {
-        Ok(self.info(&self.record(name)?))
+    for d in &s.damage {
+        let what = if d.path.is_empty() { "(metadata)" } else { d.path.as_str() };
+        out += &format!("  {what}: {} bytes from {} on\n", d.len, d.offset);
     }
+    out
+}
 
-    fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo> {
-        self.check_new(&new.name)?;
-        if let Some(file) = new.file.as_deref().filter(|_| !new.force) {
-            crate::exposure::check_device(&self.state.snapshot(), file)?;
+pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
+    let path = |name: &str| format!("/v1/volumes/{}", segment(name));
+    match verb {
+        VolumeVerb::Create { name, space, file, size, force } => {
+            let file = file.as_deref().map(absolute).transpose()?;
+            let new = NewVolume { name, space, file, size_bytes: size, force };
+            let v: VolumeInfo = out.client.post("/v1/volumes", &new)?;
+            out.show(&v, volume_text);
         }
-        let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
-        let record = VolumeRecord { name, space, file, schedules: Vec::new() };
-        {
-            let device = self.device(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
-            let blank = new.size_bytes.is_some() && new.file.is_some() || is_blank(&*device);
-            if !blank && !new.force {
-                let what = if matches!(Superblock::read(&*device), Ok(_) | Err(VolError::Later)) {
-                    "a volume"
-                } else {
-                    "something"
-                };
-                return Err(AdminError::new(
-                    ErrorKind::Conflict,
-                    format!("{what} is on {} already", record.device()),
-                    "--force throws it away; `arden volume attach` opens a volume that exists",
+        VolumeVerb::Attach { name, space, file } => {
+            let file = file.as_deref().map(absolute).transpose()?;
+            let v: VolumeInfo =
+                out.client.put_body("/v1/volumes", &VolumeRecord { name, space, file, schedules: Vec::new() })?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Close { name } => {
+            out.client.delete(&path(&name))?;
+            out.done(format!("volume {name} closed; what is on it stays"));
+        }
+        VolumeVerb::List => {
+            let all: Vec<VolumeInfo> = out.client.get("/v1/volumes")?;
+            out.show(&all, |all| {
+                let mut t = Table::new(&["NAME", "DEVICE", "SIZE", "FREE", "SHARES", "STATE"]);
+                for v in all {
+                    let state = if v.closed_because.is_empty() { "open" } else { v.closed_because.as_str() };
+                    t.row([
+                        v.name.clone(),
+                        v.device.clone(),
+                        size(v.total_bytes),
+                        size(v.free_bytes),
+                        v.shares.join(","),
+                        state.to_string(),
+                    ]);
+                }
+                t.text("no volumes; `arden volume create NAME --space SPACE` makes one")
+            });
+        }
+        VolumeVerb::Show { name } => {
+            let v: VolumeInfo = out.client.get(&path(&name))?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Check { name, data } => {
+            let c: VolumeCheck = out.client.put_body(&format!("{}/check", path(&name)), &NewCheck { data })?;
+            out.show(&c, check_text);
+            if !c.errors.is_empty() {
+                return Err(AdminError::failed(
+                    format!("volume {name} is damaged"),
+                    "restore what is named from elsewhere",
                 ));
             }
-            let id = random_id()?;
-            Volume::format(&*device, &new.name, id, FileTime::from_system(SystemTime::now()))
-                .map_err(|e| refusal(&record.device(), e))?;
         }
-        self.remember(&record)?;
-        Ok(self.info(&record))
-    }
-
-    fn check_volume(&self, name: &str, check: &NewCheck) -> Result<VolumeCheck> {
-        let (volume, _) = Volumes::volume(self, name)?;
-        let r = volume.check(check.data).map_err(|e| refusal(name, e))?;
-        let block = arden_block::BLOCK_BYTES;
-        Ok(VolumeCheck {
-            errors: r.errors,
-            files: r.files,
-            directories: r.directories,
-            streams: r.streams,
-            extents: r.extents,
-            data_bytes: r.data_blocks * block,
-            shared_bytes: r.shared_blocks * block,
-            tree_bytes: r.tree_nodes * 4 * block,
-        })
-    }
-
-    fn forget_volume(&self, name: &str) -> Result<()> {
-        self.record(name)?;
-        self.check_unshared(name)?;
-        self.end_scrub(name);
-        if let Some(open) = self.open.lock().remove(&key(name)) {
-            open.volume.close().map_err(|e| refusal(name, e))?;
+        VolumeVerb::Grow { name, size } => {
+            let v: VolumeInfo = out
+                .client
+                .patch(&path(&name), &VolumeChange { grow: true, size_bytes: size, ..VolumeChange::default() })?;
+            out.show(&v, volume_text);
         }
-        self.state.change(|s| {
-            s.volumes.remove(&key(name));
-            Ok(())
-        })
+        VolumeVerb::Set { name, last_access } => {
+            let last_access = Some(match last_access.as_str() {
+                "always" => AccessPolicy::Always,
+                "relative" => AccessPolicy::Relative,
+                _ => AccessPolicy::Never,
+            });
+            let change = VolumeChange { last_access, ..VolumeChange::default() };
+            let v: VolumeInfo = out.client.patch(&path(&name), &change)?;
+            out.show(&v, volume_text);
+        }
+        VolumeVerb::Repair { name, dry_run } => {
+            let r: VolumeRepair = out.client.put_body(&format!("{}/repair", path(&name)), &NewRepair { dry_run })?;
+            out.show(&r, |r| repair_text(r, dry_run));
+            if !r.left.is_empty() {
+                return Err(AdminError::failed(
+                    format!("volume {name} stays damaged where repair is not safe"),
+                    "restore what is named from elsewhere",
+                ));
+            }
+        }
+        VolumeVerb::Scrub { name, rate, no_wait, show, stop } => {
+            let at = format!("{}/scrub", path(&name));
+            if stop {
+                out.client.delete(&at)?;
+            } else if !show {
+                let _: VolumeScrub = out.client.put_body(&at, &NewScrub { bytes_per_second: rate })?;
+            }
+            follow_scrub(out, &name, &at, !no_wait && !show)?;
+        }
+        VolumeVerb::Delete { name, force } => {
+            out.client.send_only("POST", &format!("{}/delete", path(&name)), &VolumeDelete { force })?;
+            out.done(format!("volume {name} deleted"));
+        }
+        VolumeVerb::Ls { volume, path } => offline::list(out, &volume, &path)?,
+        VolumeVerb::Get { volume, path, to } => offline::get(out, &volume, &path, &to)?,
+        VolumeVerb::Put { volume, from, path } => offline::put(out, &volume, &from, &path)?,
     }
-
-    fn change_volume(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo> {
-        self.change(name, change)
-    }
-
-    fn repair_volume(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair> {
-        self.repair(name, repair)
-    }
-
-    fn start_scrub(&self, name: &str, scrub: &NewScrub) -> Result<VolumeScrub> {
-        self.begin_scrub(name, scrub)
-    }
-
-    fn scrub(&self, name: &str) -> Result<VolumeScrub> {
-        self.show_scrub(name)
-    }
-
-    fn stop_scrub(&self, name: &str) -> Result<()> {
-        self.record(name)?;
-        self.end_scrub(name);
-        Ok(())
-    }
-
-    fn quotas(&self, name: &str) -> Result<Vec<QuotaInfo>> {
-        self.show_quotas(name)
-    }
-
-    fn set_quota(&self, name: &str, quota: &NewQuota) -> Result<QuotaInfo> {
-        self.limit(name, quota)
-    }
-
-    fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()> {
-        self.unlimit(name, of)
-    }
-
-    fn delete_volume(&self, name: &str) -> Result<()> {
-        self.delete(name)
-    }
-
-    fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo> {
-        self.check_new(&record.name)?;
-        Superblock::read(&*self.device(record, None)?).map_err(|e| refusal(&record.device(), e))?;
-        self.remember(record)?;
-        Ok(self.info(record))
-    }
-}
-
-/// Nothing but zeros where things begin.
-fn is_blank(device: &dyn Device) -> bool {
-    let mut start = vec![1; 64 << 10];
-    device.read(0, &mut start).is_ok() && start.iter().all(|b| *b == 0)
-}
-
-fn random_id() -> Result<u128> {
-    arden_admin::secret::random::<16>().map(u128::from_le_bytes)
+    Ok(())
 }

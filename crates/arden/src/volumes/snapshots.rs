@@ -1,175 +1,133 @@
-//! Snapshots of the daemon's volumes, and the thread that makes and deletes those of schedules. What was made when is in
-//! the volumes, so a restart loses nothing and makes none twice.
-
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-    time::{Duration, Instant, SystemTime},
-};
+//! Snapshots on the command line: the grammar, what is sent to the daemon, how its answers look.
 
 use arden_admin::{
-    AdminError, ErrorKind,
+    AdminError,
+    client::segment,
     error::Result,
-    names::key,
-    snapshot::{NewSnapshot, SCHEDULED, SnapshotAdmin, SnapshotInfo, SnapshotSchedule},
+    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule},
 };
-use arden_store::name::{gmt_token, parse_gmt_token};
-use arden_volume::Volume;
-use arden_wire::FileTime;
+use clap::Subcommand;
 
-use super::{Volumes, refusal};
+use crate::{commands::Out, storage::size, table::Table};
 
-/// How often schedules are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// After a failure, a schedule is left alone this long.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn now() -> FileTime {
-    FileTime::from_system(SystemTime::now())
+#[derive(Debug, Subcommand)]
+pub enum SnapshotVerb {
+    /// Keep a volume as it is now; clients see it as a previous version
+    #[command(after_help = "Example:\n  arden snapshot create docs --label 'before the move'")]
+    Create {
+        volume: String,
+        #[arg(long, default_value = "")]
+        label: String,
+    },
+    /// Snapshots of a volume, oldest first
+    #[command(after_help = "Example:\n  arden snapshot list docs --json")]
+    List { volume: String },
+    /// Take a snapshot away; what only it held becomes free
+    #[command(after_help = "Example:\n  arden snapshot delete docs @GMT-2026.05.31-12.00.00")]
+    Delete {
+        volume: String,
+        /// As `arden snapshot list` shows it
+        time: String,
+    },
+    /// Show the schedules of a volume, or set or remove one
+    #[command(
+        after_help = "Example:\n  arden snapshot schedule docs hourly --every 1h --keep 24\n  arden snapshot schedule docs daily --every 1d --keep 7\n  arden snapshot schedule docs\n  arden snapshot schedule docs hourly --remove"
+    )]
+    Schedule {
+        volume: String,
+        /// Of the schedule
+        #[arg(requires = "change")]
+        name: Option<String>,
+        /// How far apart snapshots are: 30m, 1h, 1d, 1w
+        #[arg(long, value_parser = interval, requires_all = ["name", "keep"], group = "change")]
+        every: Option<u64>,
+        /// How many of its snapshots to keep
+        #[arg(long, requires = "every")]
+        keep: Option<u32>,
+        /// Make no more; those that there are stay
+        #[arg(long, conflicts_with = "every", requires = "name", group = "change")]
+        remove: bool,
+    },
 }
 
-fn info(s: arden_volume::SnapshotInfo) -> SnapshotInfo {
-    SnapshotInfo { time: gmt_token(s.time), label: s.label, only_bytes: s.only_bytes }
+/// Seconds.
+fn interval(s: &str) -> std::result::Result<u64, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400)];
+    let found = units.iter().find_map(|(unit, seconds)| Some((s.strip_suffix(*unit)?, *seconds)));
+    found
+        .and_then(|(n, seconds)| n.parse::<u64>().ok()?.checked_mul(seconds))
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| "a number with s, m, h, d or w, like 30m or 1d".into())
 }
 
-fn bad_label(label: &str) -> AdminError {
-    AdminError::invalid(
-        format!("{label:?} cannot be a label"),
-        format!("use up to 128 bytes that do not begin with {SCHEDULED}, which is for schedules"),
-    )
-}
-
-impl SnapshotAdmin for Volumes {
-    fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>> {
-        let (open, _) = Volumes::volume(self, volume)?;
-        Ok(open.snapshots().map_err(|e| refusal(volume, e))?.into_iter().map(info).collect())
+fn every(seconds: u64) -> String {
+    let units = [(7 * 86_400, 'w'), (86_400, 'd'), (3600, 'h'), (60, 'm')];
+    match units.iter().find(|(n, _)| seconds % n == 0) {
+        Some((n, unit)) => format!("{}{unit}", seconds / n),
+        None => format!("{seconds}s"),
     }
+}
 
-    fn create_snapshot(&self, volume: &str, new: &NewSnapshot) -> Result<SnapshotInfo> {
-        if new.label.starts_with(SCHEDULED) || new.label.len() > arden_volume::SNAPSHOT_LABEL_BYTES_MAX {
-            return Err(bad_label(&new.label));
+fn table(all: &Vec<SnapshotInfo>) -> String {
+    let mut t = Table::new(&["TIME", "LABEL", "HOLDS ALONE"]);
+    for s in all {
+        t.row([s.time.clone(), s.label.clone(), size(s.only_bytes)]);
+    }
+    t.text("no snapshots; `arden snapshot create VOLUME` makes one")
+}
+
+pub fn run(out: &Out, verb: SnapshotVerb) -> Result<()> {
+    let path = |volume: &str, what: &str| format!("/v1/volumes/{}/{what}", segment(volume));
+    match verb {
+        SnapshotVerb::Create { volume, label } => {
+            let s: SnapshotInfo = out.client.post(&path(&volume, "snapshots"), &NewSnapshot { label })?;
+            out.show(&s, |s| format!("snapshot {} of volume {volume}\n", s.time));
         }
-        let (open, _) = Volumes::volume(self, volume)?;
-        open.create_snapshot(now(), &new.label).map(info).map_err(|e| refusal(volume, e))
-    }
-
-    fn delete_snapshot(&self, volume: &str, time: &str) -> Result<()> {
-        let (open, _) = Volumes::volume(self, volume)?;
-        let gone = match parse_gmt_token(time) {
-            Some(at) => open.delete_snapshot(at).map_err(|e| refusal(volume, e))?,
-            None => false,
-        };
-        let hint = format!("`arden snapshot list {volume}` shows what there is");
-        if gone {
-            Ok(())
-        } else {
-            Err(AdminError::new(ErrorKind::NotFound, format!("there is no snapshot {time:?}"), hint))
+        SnapshotVerb::List { volume } => {
+            let all: Vec<SnapshotInfo> = out.client.get(&path(&volume, "snapshots"))?;
+            out.show(&all, table);
         }
-    }
-
-    fn schedules(&self, volume: &str) -> Result<Vec<SnapshotSchedule>> {
-        Ok(self.record(volume)?.schedules)
-    }
-
-    fn set_schedule(&self, volume: &str, schedule: &SnapshotSchedule) -> Result<SnapshotSchedule> {
-        schedule.check()?;
-        self.record(volume)?;
-        self.state.change(|s| {
-            if let Some(record) = s.volumes.get_mut(&key(volume)) {
-                record.schedules.retain(|o| o.name != schedule.name);
-                record.schedules.push(schedule.clone());
-            }
-            Ok(())
-        })?;
-        Ok(schedule.clone())
-    }
-
-    fn remove_schedule(&self, volume: &str, name: &str) -> Result<()> {
-        if !self.record(volume)?.schedules.iter().any(|o| o.name == name) {
-            let hint = format!("`arden snapshot schedule {volume}` shows what there is");
-            return Err(AdminError::new(ErrorKind::NotFound, format!("there is no schedule {name:?}"), hint));
+        SnapshotVerb::Delete { volume, time } => {
+            out.client.delete(&format!("{}/{}", path(&volume, "snapshots"), segment(&time)))?;
+            out.done(format!("snapshot {time} of volume {volume} deleted"));
         }
-        self.state.change(|s| {
-            if let Some(record) = s.volumes.get_mut(&key(volume)) {
-                record.schedules.retain(|o| o.name != name);
-            }
-            Ok(())
-        })
-    }
-}
-
-/// One look at one schedule: makes a snapshot when it is due, and deletes those that are too many.
-fn look(volume: &Volume, schedule: &SnapshotSchedule, now: FileTime) -> arden_volume::VolResult<()> {
-    let label = schedule.label();
-    let of_it = || -> arden_volume::VolResult<Vec<FileTime>> {
-        Ok(volume.snapshots()?.into_iter().filter(|s| s.label == label).map(|s| s.time).collect())
-    };
-    let made = of_it()?;
-    if !schedule.is_due(made.last().map(|t| t.to_unix().0), now.to_unix().0) {
-        return Ok(());
-    }
-    let new = volume.create_snapshot(now, &label)?;
-    tracing::info!(schedule = schedule.name, snapshot = gmt_token(new.time), "snapshot made");
-    let made = of_it()?;
-    for time in &made[..schedule.surplus(made.len())] {
-        volume.delete_snapshot(*time)?;
-        tracing::info!(schedule = schedule.name, snapshot = gmt_token(*time), "snapshot deleted");
+        SnapshotVerb::Schedule { volume, name: Some(name), remove: true, .. } => {
+            out.client.delete(&format!("{}/{}", path(&volume, "snapshot-schedules"), segment(&name)))?;
+            out.done(format!("schedule {name} of volume {volume} removed; its snapshots stay"));
+        }
+        SnapshotVerb::Schedule { volume, name: Some(name), every: Some(every_seconds), keep: Some(keep), .. } => {
+            let schedule = SnapshotSchedule { name, every_seconds, keep };
+            let s: SnapshotSchedule = out.client.put_body(&path(&volume, "snapshot-schedules"), &schedule)?;
+            out.show(&s, |s| format!("schedule {}: every {}, {} kept\n", s.name, every(s.every_seconds), s.keep));
+        }
+        SnapshotVerb::Schedule { volume, name: None, .. } => {
+            let all: Vec<SnapshotSchedule> = out.client.get(&path(&volume, "snapshot-schedules"))?;
+            out.show(&all, |all| {
+                let mut t = Table::new(&["NAME", "EVERY", "KEEP"]);
+                for s in all {
+                    t.row([s.name.clone(), every(s.every_seconds), s.keep.to_string()]);
+                }
+                t.text("no schedules; `arden snapshot schedule VOLUME hourly --every 1h --keep 24` sets one")
+            });
+        }
+        SnapshotVerb::Schedule { .. } => {
+            return Err(AdminError::invalid("a schedule needs an interval and a number", "give --every and --keep"));
+        }
     }
     Ok(())
-}
-
-/// Runs until the volumes go away or are stopped.
-pub(super) fn start(volumes: &Arc<Volumes>) {
-    let weak: Weak<Volumes> = Arc::downgrade(volumes);
-    let mut failed: HashMap<(String, String), Instant> = HashMap::new();
-    let run = move || loop {
-        std::thread::sleep(LOOK);
-        let Some(volumes) = weak.upgrade() else { return };
-        if volumes.is_stopped() {
-            return;
-        }
-        for record in volumes.state.snapshot().volumes.values() {
-            for schedule in &record.schedules {
-                let what = (record.name.clone(), schedule.name.clone());
-                if failed.get(&what).is_some_and(|at| at.elapsed() < PATIENCE) {
-                    continue;
-                }
-                let done = Volumes::volume(&volumes, &record.name)
-                    .and_then(|(open, _)| look(&open, schedule, now()).map_err(|e| refusal(&record.name, e)));
-                match done {
-                    Ok(()) => drop(failed.remove(&what)),
-                    Err(e) => {
-                        tracing::warn!(volume = record.name, schedule = schedule.name, "no snapshot: {}", e.error);
-                        failed.insert(what, Instant::now());
-                    }
-                }
-            }
-        }
-    };
-    if let Err(e) = std::thread::Builder::new().name("arden-snapshots".into()).spawn(run) {
-        tracing::error!("no snapshots will be made by schedules: {e}");
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arden_volume::{MemDevice, VolumeOptions};
 
     #[test]
-    fn a_schedule_keeps_its_newest_ones_and_leaves_others_alone() {
-        let device = MemDevice::new(16 << 20);
-        Volume::format(&device, "test", 7, FileTime(1)).unwrap();
-        let options = VolumeOptions { background: false, ..VolumeOptions::default() };
-        let volume = Volume::open(Arc::new(device), options).unwrap();
-        let hourly = SnapshotSchedule { name: "hourly".into(), every_seconds: 3600, keep: 3 };
-        volume.create_snapshot(FileTime::from_unix(1000, 0), "mine").unwrap();
-        for minute in 60..60 * 7 {
-            look(&volume, &hourly, FileTime::from_unix(minute * 60, 0)).unwrap();
+    fn intervals_are_read_and_shown() {
+        for text in ["5s", "30m", "1h", "36h", "1d", "2w"] {
+            assert_eq!(every(interval(text).unwrap()), text);
         }
-        let all: Vec<(i64, String)> =
-            volume.snapshots().unwrap().into_iter().map(|s| (s.time.to_unix().0, s.label)).collect();
-        let hour = |h: i64| (h * 3600, "@hourly".to_string());
-        assert_eq!(all, [(1000, "mine".to_string()), hour(4), hour(5), hour(6)]);
+        for bad in ["", "h", "0h", "-1h", "1y", "1.5h", "99999999999999999999w"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
     }
 }

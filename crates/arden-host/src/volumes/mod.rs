@@ -1,0 +1,376 @@
+//! The volumes that this daemon owns: opens those that the state store knows when they are first needed, makes new ones,
+//! and closes all at the end. Refuses to know what lies in them.
+
+mod cli;
+mod device;
+mod offline;
+mod quota;
+mod scrub;
+mod snapshot_cli;
+mod snapshots;
+mod upkeep;
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use arden_admin::{
+    AdminError, ErrorKind, State,
+    error::Result,
+    names::key,
+    volume::{
+        AccessPolicy, NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeAdmin,
+        VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+    },
+};
+use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
+use arden_volume::{
+    BlockCache, Device, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
+};
+use arden_wire::FileTime;
+use parking_lot::Mutex;
+
+pub use cli::{VolumeVerb, run};
+use device::SpaceDevice;
+pub use quota::{QuotaVerb, run as run_quota};
+use scrub::Scrubbing;
+pub use snapshot_cli::{SnapshotVerb, run as run_snapshot};
+
+use crate::pools::Pools;
+
+struct Open {
+    volume: Arc<Volume>,
+    handles: Arc<VolumeHandles>,
+}
+
+pub struct Volumes {
+    me: Weak<Volumes>,
+    state: Arc<State>,
+    pools: Arc<Pools>,
+    /// By the key of their names. Held while one is opened, so that nobody opens it twice.
+    open: Mutex<BTreeMap<String, Open>>,
+    /// The present or last scrub of each.
+    scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>>,
+    /// What was read of any of them.
+    blocks: Arc<BlockCache>,
+    stopped: AtomicBool,
+}
+
+/// For blocks of files: as much as is useful without being in the way of others.
+fn cache_bytes() -> u64 {
+    let memory = rustix::system::sysinfo();
+    let bytes = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
+    (bytes / CACHE_PART_OF_MEMORY).max(CACHE_BYTES_MIN)
+}
+
+const CACHE_PART_OF_MEMORY: u64 = 8;
+const CACHE_BYTES_MIN: u64 = 32 << 20;
+/// For the table of volumes, whoever has it.
+const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
+
+fn refusal(device: &str, e: VolError) -> AdminError {
+    match e {
+        VolError::Refused(why) => AdminError::invalid(format!("{device}: {why}"), "give it more room"),
+        VolError::Unknown(why) => AdminError::new(
+            ErrorKind::Conflict,
+            format!("{device}: {why}"),
+            "`arden volume create` makes one; what is there now is lost by that",
+        ),
+        e @ VolError::Later => {
+            AdminError::new(ErrorKind::Conflict, format!("{device}: {e}"), "update this arden to the one that wrote it")
+        }
+        e => AdminError::failed(format!("{device}: {e}"), "see the daemon's log; `arden volume check` says more"),
+    }
+}
+
+fn no_file(path: &Path, e: std::io::Error) -> AdminError {
+    let hint = match e.kind() {
+        std::io::ErrorKind::NotFound => "`arden volume create --file PATH --size 10g` makes one",
+        std::io::ErrorKind::AlreadyExists => "leave out --size to use the file as it is",
+        std::io::ErrorKind::ResourceBusy => "stop whoever has it open",
+        _ => "check the path and its permissions",
+    };
+    AdminError::new(ErrorKind::Conflict, format!("{}: {e}", path.display()), hint)
+}
+
+impl Volumes {
+    pub fn new(state: &Arc<State>, pools: &Arc<Pools>) -> Arc<Volumes> {
+        let (state, pools) = (state.clone(), pools.clone());
+        let volumes = Arc::new_cyclic(|me| Volumes {
+            me: me.clone(),
+            state,
+            pools,
+            open: Mutex::default(),
+            scrubs: Mutex::default(),
+            blocks: BlockCache::new(cache_bytes()),
+            stopped: AtomicBool::new(false),
+        });
+        snapshots::start(&volumes);
+        volumes
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn record(&self, name: &str) -> Result<VolumeRecord> {
+        let known = self.state.snapshot().volumes.get(&key(name)).cloned();
+        known.ok_or_else(|| AdminError::not_found("volume", name))
+    }
+
+    fn device(&self, record: &VolumeRecord, make: Option<u64>) -> Result<Arc<dyn Device>> {
+        match (&record.space, &record.file) {
+            (Some(space), None) => {
+                let taken = self.pools.take_space(space, &format!("volume {}", record.name))?;
+                let (all, name) = (self.me.clone(), key(&record.name));
+                let give_back = move || all.upgrade().into_iter().for_each(|all| all.give_back(&name));
+                let device = SpaceDevice::new(taken, give_back)
+                    .map_err(|e| AdminError::failed(format!("space {space}: {e}"), "see `arden pool show`"))?;
+                Ok(Arc::new(device))
+            }
+            (None, Some(path)) if path.is_absolute() => {
+                let device = match make {
+                    Some(size) => FileDevice::create(path, size),
+                    None => FileDevice::open(path, true),
+                };
+                Ok(Arc::new(device.map_err(|e| no_file(path, e))?))
+            }
+            _ => Err(AdminError::invalid(
+                "a volume lies on one space, or on one file by its full path",
+                "name either --space or --file",
+            )),
+        }
+    }
+
+    /// Another volume needs room.
+    fn give_back(&self, key: &str) {
+        // Not where this one is about to be opened: by who asks, perhaps.
+        let Some(open) = self.open.try_lock_for(GIVE_BACK_WAIT) else { return };
+        let volume = open.get(key).map(|o| o.volume.clone());
+        drop(open);
+        volume.into_iter().for_each(|v| v.give_all_back());
+    }
+
+    fn volume(&self, name: &str) -> Result<(Arc<Volume>, Arc<VolumeHandles>)> {
+        let record = self.record(name)?;
+        let mut open = self.open.lock();
+        if self.is_stopped() {
+            return Err(AdminError::failed("the daemon is stopping", ""));
+        }
+        if let Some(o) = open.get(&key(name)) {
+            return Ok((o.volume.clone(), o.handles.clone()));
+        }
+        let device = self.device(&record, None)?;
+        let mut options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
+        // Tests do not wait for a minute.
+        if let Some(ms) = std::env::var("ARDEN_TEST_GIVE_BACK_MS").ok().and_then(|ms| ms.parse().ok()) {
+            options.give_back_after = Duration::from_millis(ms);
+        }
+        let volume = Volume::open(device, options).map_err(|e| refusal(&record.device(), e))?;
+        let handles = VolumeHandles::new(volume.clone());
+        tracing::info!(volume = record.name, device = record.device(), "volume open");
+        open.insert(key(name), Open { volume: volume.clone(), handles: handles.clone() });
+        Ok((volume, handles))
+    }
+
+    /// A directory of a volume, and where its persistent opens are kept.
+    pub fn store(&self, name: &str, path: &Path) -> Result<(Arc<dyn FileStore>, Arc<dyn HandleStore>)> {
+        let (volume, handles) = self.volume(name)?;
+        let bad = |e: arden_wire::NtStatus| {
+            AdminError::invalid(format!("volume {name}: {}: {e}", path.display()), "the directory has to exist there")
+        };
+        let text = path.to_str().unwrap_or("").trim_start_matches('/');
+        let parsed = NtPath::parse(text).map_err(bad)?;
+        // The server commits what has to be durable before it answers: many requests with one flush.
+        let store = VolumeStore::of_directory(volume, &parsed, Durability::Plain).map_err(bad)?;
+        Ok((store, handles))
+    }
+
+    /// Closes all: nothing is left to replay.
+    pub fn stop(&self) {
+        std::mem::take(&mut *self.scrubs.lock()).values().for_each(|s| s.end());
+        let open = {
+            let mut open = self.open.lock();
+            self.stopped.store(true, Ordering::Release);
+            std::mem::take(&mut *open)
+        };
+        for (name, open) in open {
+            if let Err(e) = open.volume.close() {
+                tracing::error!(volume = name, "not closed cleanly: {e}");
+            }
+        }
+    }
+
+    fn shares_of(&self, name: &str) -> Vec<String> {
+        let s = self.state.snapshot();
+        let on_it = |v: &Option<String>| v.as_ref().is_some_and(|v| key(v) == key(name));
+        s.shares.values().filter(|s| on_it(&s.volume)).map(|s| s.name.clone()).collect()
+    }
+
+    fn info(&self, record: &VolumeRecord) -> VolumeInfo {
+        let mut info = VolumeInfo {
+            name: record.name.clone(),
+            device: record.device(),
+            closed_because: String::new(),
+            id: String::new(),
+            total_bytes: 0,
+            free_bytes: 0,
+            last_access: AccessPolicy::default(),
+            shares: self.shares_of(&record.name),
+        };
+        match self.volume(&record.name) {
+            Ok((volume, _)) => {
+                info.id = format!("{:032x}", volume.superblock().id);
+                (info.total_bytes, info.free_bytes, _) = volume.room();
+                info.last_access = upkeep::policy(volume.last_access());
+            }
+            Err(e) => info.closed_because = e.error,
+        }
+        info
+    }
+
+    fn remember(&self, record: &VolumeRecord) -> Result<()> {
+        self.state.change(|s| {
+            s.volumes.insert(key(&record.name), record.clone());
+            Ok(())
+        })
+    }
+
+    fn check_new(&self, name: &str) -> Result<()> {
+        arden_admin::names::check_share(name)?;
+        if self.state.snapshot().volumes.contains_key(&key(name)) {
+            return Err(AdminError::exists("volume", name, "choose another name"));
+        }
+        Ok(())
+    }
+}
+
+impl VolumeAdmin for Volumes {
+    fn volumes(&self) -> Result<Vec<VolumeInfo>> {
+        Ok(self.state.snapshot().volumes.values().map(|r| self.info(r)).collect())
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeInfo> {
+        Ok(self.info(&self.record(name)?))
+    }
+
+    fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo> {
+        self.check_new(&new.name)?;
+        if let Some(file) = new.file.as_deref().filter(|_| !new.force) {
+            crate::exposure::check_device(&self.state.snapshot(), file)?;
+        }
+        let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
+        let record = VolumeRecord { name, space, file, schedules: Vec::new() };
+        {
+            let device = self.device(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
+            let blank = new.size_bytes.is_some() && new.file.is_some() || is_blank(&*device);
+            if !blank && !new.force {
+                let what = if matches!(Superblock::read(&*device), Ok(_) | Err(VolError::Later)) {
+                    "a volume"
+                } else {
+                    "something"
+                };
+                return Err(AdminError::new(
+                    ErrorKind::Conflict,
+                    format!("{what} is on {} already", record.device()),
+                    "--force throws it away; `arden volume attach` opens a volume that exists",
+                ));
+            }
+            let id = random_id()?;
+            Volume::format(&*device, &new.name, id, FileTime::from_system(SystemTime::now()))
+                .map_err(|e| refusal(&record.device(), e))?;
+        }
+        self.remember(&record)?;
+        Ok(self.info(&record))
+    }
+
+    fn check_volume(&self, name: &str, check: &NewCheck) -> Result<VolumeCheck> {
+        let (volume, _) = Volumes::volume(self, name)?;
+        let r = volume.check(check.data).map_err(|e| refusal(name, e))?;
+        let block = arden_block::BLOCK_BYTES;
+        Ok(VolumeCheck {
+            errors: r.errors,
+            files: r.files,
+            directories: r.directories,
+            streams: r.streams,
+            extents: r.extents,
+            data_bytes: r.data_blocks * block,
+            shared_bytes: r.shared_blocks * block,
+            tree_bytes: r.tree_nodes * 4 * block,
+        })
+    }
+
+    fn forget_volume(&self, name: &str) -> Result<()> {
+        self.record(name)?;
+        self.check_unshared(name)?;
+        self.end_scrub(name);
+        if let Some(open) = self.open.lock().remove(&key(name)) {
+            open.volume.close().map_err(|e| refusal(name, e))?;
+        }
+        self.state.change(|s| {
+            s.volumes.remove(&key(name));
+            Ok(())
+        })
+    }
+
+    fn change_volume(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo> {
+        self.change(name, change)
+    }
+
+    fn repair_volume(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair> {
+        self.repair(name, repair)
+    }
+
+    fn start_scrub(&self, name: &str, scrub: &NewScrub) -> Result<VolumeScrub> {
+        self.begin_scrub(name, scrub)
+    }
+
+    fn scrub(&self, name: &str) -> Result<VolumeScrub> {
+        self.show_scrub(name)
+    }
+
+    fn stop_scrub(&self, name: &str) -> Result<()> {
+        self.record(name)?;
+        self.end_scrub(name);
+        Ok(())
+    }
+
+    fn quotas(&self, name: &str) -> Result<Vec<QuotaInfo>> {
+        self.show_quotas(name)
+    }
+
+    fn set_quota(&self, name: &str, quota: &NewQuota) -> Result<QuotaInfo> {
+        self.limit(name, quota)
+    }
+
+    fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()> {
+        self.unlimit(name, of)
+    }
+
+    fn delete_volume(&self, name: &str) -> Result<()> {
+        self.delete(name)
+    }
+
+    fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo> {
+        self.check_new(&record.name)?;
+        Superblock::read(&*self.device(record, None)?).map_err(|e| refusal(&record.device(), e))?;
+        self.remember(record)?;
+        Ok(self.info(record))
+    }
+}
+
+/// Nothing but zeros where things begin.
+fn is_blank(device: &dyn Device) -> bool {
+    let mut start = vec![1; 64 << 10];
+    device.read(0, &mut start).is_ok() && start.iter().all(|b| *b == 0)
+}
+
+fn random_id() -> Result<u128> {
+    arden_admin::secret::random::<16>().map(u128::from_le_bytes)
+}
