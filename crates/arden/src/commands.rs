@@ -1,5 +1,5 @@
 //! What each command sends to the daemon and how it shows the answer. Refuses to open the state itself:
-//! only the daemon does, and `volumes::offline` while there is none.
+//! only the daemon does, and `arden_host::Offline` while there is none.
 
 use std::path::{Path, PathBuf};
 

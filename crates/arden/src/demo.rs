@@ -17,16 +17,12 @@ use arden_admin::{
     storage::{NewPool, NewSpace, PoolImport},
     volume::{NewVolume, VolumeAdmin, VolumeRecord},
 };
+use arden_host::{PoolAdmin, Pools, Volumes};
 use arden_store::{
     name::NtPath,
     store::{FileStore, Lookup, NewFile, Wait},
 };
 use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
-
-use crate::{
-    pools::{PoolAdmin, Pools},
-    volumes::Volumes,
-};
 
 const NAME: &str = "demo";
 /// Two hold each block; the third takes the place of one that is lost.
@@ -239,6 +235,8 @@ Ctrl-C stops the daemon.
 
 #[cfg(test)]
 mod tests {
+    use arden_host::NothingShared;
+
     use super::*;
 
     fn temporary() -> PathBuf {
@@ -248,7 +246,7 @@ mod tests {
     /// One run of the daemon, without its servers.
     fn run(dir: &Path, work: impl FnOnce(&State, &Volumes, &str)) {
         let state = Arc::new(State::open(&dir.join("state")).unwrap());
-        let pools = Pools::start(&state).unwrap();
+        let pools = Pools::start(&state, Arc::new(NothingShared)).unwrap();
         let volumes = Volumes::new(&state, &pools);
         let password = prepare(&state, &pools, &volumes, &dir.join("disks")).unwrap();
         work(&state, &volumes, &password);

@@ -5,15 +5,17 @@ use std::{
     ffi::OsString,
     os::unix::{ffi::OsStringExt, fs::MetadataExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use arden_admin::{
-    AdminError, ErrorKind,
+    AdminError, ErrorKind, State,
     error::Result,
     model::{Share, ShareKind},
     names::key,
     state::Snapshot,
 };
+use arden_host::Sharing;
 use arden_store::dir::SPILL_DIRECTORY;
 
 /// Directories whose content is the system's, all the way down.
@@ -217,7 +219,7 @@ pub fn check_share(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Resu
 
 /// # Errors
 /// Conflict, when a file that is to be a disk or a volume lies in a directory that is shared.
-pub fn check_device(snapshot: &Snapshot, device: &Path) -> Result<()> {
+fn check_device(snapshot: &Snapshot, device: &Path) -> Result<()> {
     let (device_path, mounts) = (canonical(device), mounts());
     let mut shares = snapshot.shares.values().filter(|s| s.kind == ShareKind::Dir);
     let Some(share) = shares.find(|s| is_within(&device_path, &canonical(&s.path), &mounts)) else { return Ok(()) };
@@ -226,6 +228,21 @@ pub fn check_device(snapshot: &Snapshot, device: &Path) -> Result<()> {
         format!("{} lies in {}, which is shared as {}", device.display(), share.path.display(), share.name),
         "the users of the share could read and overwrite it: put it elsewhere, or add --force if that is meant",
     ))
+}
+
+/// The shares of the state, for the storage manager.
+pub struct Shares(pub Arc<State>);
+
+impl Sharing for Shares {
+    fn shares_on_volume(&self, name: &str) -> Vec<String> {
+        let snapshot = self.0.snapshot();
+        let on_it = |s: &&Share| s.volume.as_ref().is_some_and(|v| key(v) == key(name));
+        snapshot.shares.values().filter(on_it).map(|s| s.name.clone()).collect()
+    }
+
+    fn check_device(&self, device: &Path) -> Result<()> {
+        check_device(&self.0.snapshot(), device)
+    }
 }
 
 /// Says at a start of the daemon what should not be as it is.

@@ -9,7 +9,6 @@ mod exposure;
 mod interfaces;
 mod logging;
 mod password;
-mod pools;
 mod printable;
 mod serve;
 mod server;

@@ -7,19 +7,13 @@ use arden_admin::{
     api::{self, Api},
     error::Result,
 };
+use arden_host::{PoolAdmin, Pools, Volumes};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use crate::{
-    cli::Serve,
-    demo, logging,
-    pools::{PoolAdmin, Pools},
-    printable,
-    server::SmbControl,
-    volumes::Volumes,
-};
+use crate::{cli::Serve, demo, exposure::Shares, logging, printable, server::SmbControl};
 
 pub fn run(state_dir: &Path, options: Serve) -> Result<()> {
     logging::init(&options.log)?;
@@ -48,7 +42,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let demo_dir = demo::place(&state, options.demo, std::io::stdout().is_terminal());
     let wanted = demo_dir.clone();
     let opening = tokio::task::spawn_blocking(move || {
-        let pools = Pools::start(&owner)?;
+        let pools = Pools::start(&owner, Arc::new(Shares(owner.clone())))?;
         let volumes = Volumes::new(&owner, &pools);
         let password = wanted.map(|dir| demo::prepare(&owner, &pools, &volumes, &dir)).transpose()?;
         Ok::<_, AdminError>((pools, volumes, password))

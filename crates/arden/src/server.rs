@@ -18,6 +18,7 @@ use arden_admin::{
     state::Snapshot,
 };
 use arden_auth::{AuthPolicy, ServerIdentity};
+use arden_host::Volumes;
 use arden_smb::{Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, metrics::CommandCount};
 use arden_store::{
     dir::{DirOptions, DirStore},
@@ -36,7 +37,6 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use crate::users::{LiveUsers, sid};
-use crate::volumes::Volumes;
 use crate::{exposure, interfaces};
 
 /// Addresses come and go with links and leases.

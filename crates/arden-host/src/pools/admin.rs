@@ -52,7 +52,7 @@ impl PoolAdmin {
 
     /// Users of a share must not get at the disks of a pool.
     fn check_unshared(&self, disk: &Path, force: bool) -> Result<()> {
-        if force { Ok(()) } else { crate::exposure::check_device(&self.0.state.snapshot(), disk) }
+        if force { Ok(()) } else { self.0.sharing.check_device(disk) }
     }
 
     fn info(&self, record: &PoolRecord) -> Result<PoolInfo> {

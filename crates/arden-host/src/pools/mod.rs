@@ -24,11 +24,14 @@ use parking_lot::Mutex;
 pub use admin::PoolAdmin;
 use jobs::{Finished, Job};
 
+use crate::sharing::Sharing;
+
 /// A pool that does not answer a question for this long has a disk that hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(120);
 
 pub struct Pools {
     state: Arc<State>,
+    sharing: Arc<dyn Sharing>,
     pools: Mutex<BTreeMap<String, Slot>>,
     /// Held over a change of the set of pools, disks or spaces: one after another.
     changing: Mutex<()>,
@@ -93,7 +96,7 @@ impl OpenPool {
 }
 
 /// A space that something in this daemon uses; until it is dropped nobody else gets it.
-pub struct SpaceUse {
+pub(crate) struct SpaceUse {
     pool: Arc<OpenPool>,
     space: String,
 }
@@ -154,12 +157,13 @@ fn refusal(e: SpaceError) -> AdminError {
 
 impl Pools {
     /// Opens every known pool; one that cannot be opened is tried again from time to time.
-    pub fn start(state: &Arc<State>) -> Result<Arc<Pools>> {
+    pub fn start(state: &Arc<State>, sharing: Arc<dyn Sharing>) -> Result<Arc<Pools>> {
         let (finished, receiver) = channel();
         let snapshot = state.snapshot();
         let last_job = snapshot.pools.values().flat_map(|p| &p.jobs).map(|j| j.id).max().unwrap_or(0);
         let pools = Arc::new(Pools {
             state: state.clone(),
+            sharing,
             pools: Mutex::default(),
             changing: Mutex::default(),
             jobs: Mutex::default(),
@@ -197,7 +201,7 @@ impl Pools {
     }
 
     /// A space for the use of `who`, in whichever pool it lies.
-    pub fn take_space(&self, space: &str, who: &str) -> Result<SpaceUse> {
+    pub(crate) fn take_space(&self, space: &str, who: &str) -> Result<SpaceUse> {
         let _one = self.changing.lock();
         for (_, pool) in self.open_pools() {
             let name = space.to_string();
@@ -208,6 +212,10 @@ impl Pools {
             }
         }
         Err(AdminError::not_found("space", space))
+    }
+
+    pub(crate) fn sharing(&self) -> &Arc<dyn Sharing> {
+        &self.sharing
     }
 
     fn record(&self, name: &str) -> Result<PoolRecord> {

@@ -241,14 +241,17 @@ mod tests {
     use arden_block::BLOCK_BYTES;
 
     use super::*;
-    use crate::pools::{PoolAdmin, Pools};
+    use crate::{
+        pools::{PoolAdmin, Pools},
+        sharing::NothingShared,
+    };
 
     /// A small pool with two thin spaces, each larger than what it has.
     fn pools(dir: &Path) -> Arc<Pools> {
         fs::create_dir_all(dir).unwrap();
         let disk = dir.join("disk");
         fs::File::create(&disk).unwrap().set_len(2 << 30).unwrap();
-        let pools = Pools::start(&Arc::new(State::open(&dir.join("state")).unwrap())).unwrap();
+        let pools = Pools::start(&Arc::new(State::open(&dir.join("state")).unwrap()), Arc::new(NothingShared)).unwrap();
         let admin = PoolAdmin(pools.clone());
         let new = NewPool { name: "tank".into(), disks: vec![disk], hot_spares: Vec::new(), force: false };
         admin.create_pool(&new).unwrap();

@@ -1,12 +1,10 @@
 //! The volumes that this daemon owns: opens those that the state store knows when they are first needed, makes new ones,
 //! and closes all at the end. Refuses to know what lies in them.
 
-mod cli;
 mod device;
 mod offline;
 mod quota;
 mod scrub;
-mod snapshot_cli;
 mod snapshots;
 mod upkeep;
 
@@ -36,11 +34,9 @@ use arden_volume::{
 use arden_wire::FileTime;
 use parking_lot::Mutex;
 
-pub use cli::{VolumeVerb, run};
 use device::SpaceDevice;
-pub use quota::{QuotaVerb, run as run_quota};
+pub use offline::{Entry, File, Offline};
 use scrub::Scrubbing;
-pub use snapshot_cli::{SnapshotVerb, run as run_snapshot};
 
 use crate::pools::Pools;
 
@@ -208,9 +204,7 @@ impl Volumes {
     }
 
     fn shares_of(&self, name: &str) -> Vec<String> {
-        let s = self.state.snapshot();
-        let on_it = |v: &Option<String>| v.as_ref().is_some_and(|v| key(v) == key(name));
-        s.shares.values().filter(|s| on_it(&s.volume)).map(|s| s.name.clone()).collect()
+        self.pools.sharing().shares_on_volume(name)
     }
 
     fn info(&self, record: &VolumeRecord) -> VolumeInfo {
@@ -263,7 +257,7 @@ impl VolumeAdmin for Volumes {
     fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo> {
         self.check_new(&new.name)?;
         if let Some(file) = new.file.as_deref().filter(|_| !new.force) {
-            crate::exposure::check_device(&self.state.snapshot(), file)?;
+            self.pools.sharing().check_device(file)?;
         }
         let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
         let record = VolumeRecord { name, space, file, schedules: Vec::new() };

@@ -1,11 +1,7 @@
 //! Reaching into a volume while no daemon has it: on a file or block device by its path, or by the name that the state
 //! directory knows, on a space too. Whoever holds the state's lock keeps others away.
 
-use std::{
-    io::{Read, Write},
-    path::Path,
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use arden_admin::{AdminError, ErrorKind, State, error::Result};
 use arden_store::{
@@ -14,37 +10,58 @@ use arden_store::{
 };
 use arden_volume::{Durability, FileDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
+use serde::Serialize;
 
 use super::{Volumes, no_file, refusal};
-use crate::{commands::Out, pools::Pools};
+use crate::{pools::Pools, sharing::NothingShared};
 
-const COPY_BYTES: usize = 1 << 20;
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    pub directory: bool,
+    pub name: String,
+    pub size_bytes: u64,
+}
 
 /// A volume for the time of one command.
-struct Opened {
+pub struct Offline {
     name: String,
     store: Arc<VolumeStore>,
     /// None when it was opened by its path.
     known: Option<(Arc<Volumes>, Arc<Pools>)>,
 }
 
-impl Opened {
-    fn new(out: &Out, volume: &Path) -> Result<Opened> {
+/// A file of an [`Offline`] volume.
+pub struct File {
+    node: NodeRef,
+    path: String,
+}
+
+fn status(path: &str) -> impl Fn(NtStatus) -> AdminError + '_ {
+    move |e| AdminError::failed(format!("{path}: {e}"), "")
+}
+
+impl Offline {
+    /// Opens `volume`: a path, or a single component that is no file and that the state in `state_dir` knows.
+    ///
+    /// # Errors
+    /// Conflict when a daemon uses the state or the device; those of opening a volume.
+    fn open(state_dir: &Path, volume: &Path) -> Result<Offline> {
         let name = volume.display().to_string();
-        let is_name = volume.components().count() == 1 && !volume.exists() && out.state.join("state.redb").exists();
+        let is_name = volume.components().count() == 1 && !volume.exists() && state_dir.join("state.redb").exists();
         if !is_name {
             let device = FileDevice::open(volume, true).map_err(|e| no_file(volume, e))?;
             let options = VolumeOptions { background: false, ..VolumeOptions::default() };
             let opened = Volume::open(Arc::new(device), options).map_err(|e| refusal(&name, e))?;
-            return Ok(Opened { name, store: VolumeStore::new(opened, Durability::Plain), known: None });
+            return Ok(Offline { name, store: VolumeStore::new(opened, Durability::Plain), known: None });
         }
-        let state = Arc::new(State::open(&out.state)?);
-        let pools = Pools::start(&state)?;
+        let state = Arc::new(State::open(state_dir)?);
+        let pools = Pools::start(&state, Arc::new(NothingShared))?;
         let volumes = Volumes::new(&state, &pools);
         match volumes.volume(&name) {
             Ok((opened, _)) => {
                 let store = VolumeStore::new(opened, Durability::Plain);
-                Ok(Opened { name, store, known: Some((volumes, pools)) })
+                Ok(Offline { name, store, known: Some((volumes, pools)) })
             }
             Err(e) => {
                 pools.stop();
@@ -53,15 +70,18 @@ impl Opened {
         }
     }
 
-    fn find(&self, path: &str) -> Result<NodeRef> {
-        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
-        match self.store.lookup(&parsed).map_err(status(path))? {
-            Lookup::Found(node) => Ok(node),
-            _ => Err(AdminError::new(ErrorKind::NotFound, format!("there is no {path:?}"), "")),
-        }
+    /// Runs `work` on the volume; it is closed also when that fails, and then what was done is on the device.
+    ///
+    /// # Errors
+    /// Those of opening, of `work`, and of closing; the first one counts.
+    pub fn with<T>(state_dir: &Path, volume: &Path, work: impl FnOnce(&Offline) -> Result<T>) -> Result<T> {
+        let opened = Offline::open(state_dir, volume)?;
+        let done = work(&opened);
+        let closed = opened.close();
+        let done = done?;
+        closed.map(|()| done)
     }
 
-    /// What was done is on the device afterwards.
     fn close(&self) -> Result<()> {
         match &self.known {
             None => self.store.volume_handle().close().map_err(|e| refusal(&self.name, e)),
@@ -72,92 +92,69 @@ impl Opened {
             }
         }
     }
+
+    /// The file or directory at `path`, from the volume's root.
+    ///
+    /// # Errors
+    /// Not found.
+    pub fn find(&self, path: &str) -> Result<File> {
+        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
+        match self.store.lookup(&parsed).map_err(status(path))? {
+            Lookup::Found(node) => Ok(File { node, path: path.to_string() }),
+            _ => Err(AdminError::new(ErrorKind::NotFound, format!("there is no {path:?}"), "")),
+        }
+    }
+
+    /// The file at `path`, made or emptied.
+    ///
+    /// # Errors
+    /// Not found, when the directory does not exist.
+    pub fn create(&self, path: &str) -> Result<File> {
+        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
+        let node = match self.store.lookup(&parsed).map_err(status(path))? {
+            Lookup::Found(node) => {
+                node.set_end_of_file(0).map_err(status(path))?;
+                node
+            }
+            Lookup::Missing { parent, base: None } => {
+                let name = parsed.components.last().cloned().unwrap_or_default();
+                let new =
+                    NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
+                parent.create_child(&name, &new).map_err(status(path))?
+            }
+            _ => return Err(AdminError::new(ErrorKind::NotFound, format!("{path:?} cannot be made"), "")),
+        };
+        Ok(File { node, path: path.to_string() })
+    }
 }
 
-fn status(path: &str) -> impl Fn(NtStatus) -> AdminError + '_ {
-    move |e| AdminError::failed(format!("{path}: {e}"), "")
-}
-
-/// Runs `work` on the volume; it is closed also when that fails.
-fn with<T>(out: &Out, volume: &Path, work: impl FnOnce(&Opened) -> Result<T>) -> Result<T> {
-    let opened = Opened::new(out, volume)?;
-    let done = work(&opened);
-    let closed = opened.close();
-    let done = done?;
-    closed.map(|()| done)
-}
-
-pub fn list(out: &Out, volume: &Path, path: &str) -> Result<()> {
-    let entries = with(out, volume, |v| {
-        let mut cursor = v.find(path)?.list().map_err(status(path))?;
+impl File {
+    /// What a directory holds.
+    ///
+    /// # Errors
+    /// Failed, when it is not a directory or cannot be read.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let mut cursor = self.node.list().map_err(status(&self.path))?;
         let mut entries = Vec::new();
-        while let Some(e) = cursor.peek(&|_| true).map_err(status(path))? {
-            entries.push(serde_json::json!({
-                "name": e.name, "directory": e.stat.directory, "size_bytes": e.stat.end_of_file,
-            }));
+        while let Some(e) = cursor.peek(&|_| true).map_err(status(&self.path))? {
+            let (directory, size_bytes) = (e.stat.directory, e.stat.end_of_file);
+            entries.push(Entry { directory, name: e.name.clone(), size_bytes });
             cursor.advance();
         }
         Ok(entries)
-    })?;
-    out.show(&entries, |entries| {
-        let mut text = String::new();
-        for e in entries {
-            let mark = if e["directory"] == true { "/" } else { "" };
-            text += &format!("{:>14}  {}{mark}\n", e["size_bytes"], e["name"].as_str().unwrap_or(""));
-        }
-        text
-    });
-    Ok(())
-}
+    }
 
-pub fn get(out: &Out, volume: &Path, path: &str, to: &Path) -> Result<()> {
-    with(out, volume, |v| {
-        let node = v.find(path)?;
-        let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", to.display()), "");
-        let mut target = std::fs::File::create(to).map_err(failed)?;
-        let (mut buf, mut at) = (vec![0; COPY_BYTES], 0);
-        loop {
-            let n = node.read_at(at, &mut buf, Wait::Yes).map_err(status(path))?;
-            if n == 0 {
-                return target.sync_all().map_err(failed);
-            }
-            target.write_all(&buf[..n]).map_err(failed)?;
-            at += n as u64;
-        }
-    })
-}
+    /// Reads from the byte `at` on; 0 at the end of the file.
+    ///
+    /// # Errors
+    /// Failed, when the data cannot be read.
+    pub fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<usize> {
+        self.node.read_at(at, buf, Wait::Yes).map_err(status(&self.path))
+    }
 
-pub fn put(out: &Out, volume: &Path, from: &Path, path: &str) -> Result<()> {
-    let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", from.display()), "");
-    let mut source = std::fs::File::open(from).map_err(failed)?;
-    with(out, volume, |v| {
-        let node = target(v, path)?;
-        let (mut buf, mut at) = (vec![0; COPY_BYTES], 0);
-        loop {
-            let n = source.read(&mut buf).map_err(failed)?;
-            if n == 0 {
-                return Ok(());
-            }
-            node.write_at(at, &buf[..n], Wait::Yes).map_err(status(path))?;
-            at += n as u64;
-        }
-    })
-}
-
-/// The file to be written, empty.
-fn target(v: &Opened, path: &str) -> Result<NodeRef> {
-    let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
-    match v.store.lookup(&parsed).map_err(status(path))? {
-        Lookup::Found(node) => {
-            node.set_end_of_file(0).map_err(status(path))?;
-            Ok(node)
-        }
-        Lookup::Missing { parent, base: None } => {
-            let name = parsed.components.last().cloned().unwrap_or_default();
-            let new =
-                NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-            parent.create_child(&name, &new).map_err(status(path))
-        }
-        _ => Err(AdminError::new(ErrorKind::NotFound, format!("{path:?} cannot be made"), "")),
+    /// # Errors
+    /// Failed, when there is no room.
+    pub fn write_at(&self, at: u64, data: &[u8]) -> Result<()> {
+        self.node.write_at(at, data, Wait::Yes).map(drop).map_err(status(&self.path))
     }
 }

@@ -1,8 +1,7 @@
-//! Quotas of volumes: names and paths to SIDs and numbers for the daemon, and the command line.
+//! Quotas of volumes: the names and paths of administration to the SIDs and file numbers of a volume, and back.
 
 use arden_admin::{
     AdminError, ErrorKind,
-    client::segment,
     error::Result,
     volume::{NewQuota, QuotaInfo, QuotaKind, QuotaSubject},
 };
@@ -13,15 +12,8 @@ use arden_store::{
 };
 use arden_volume::{Durability, Volume, VolumeStore};
 use arden_wire::dtyp::Sid;
-use clap::{Args, Subcommand};
 
 use super::{Volumes, refusal};
-use crate::{
-    commands::Out,
-    storage::{bytes, size},
-    table::Table,
-    users::sid,
-};
 
 fn limit(n: u64) -> Option<u64> {
     (n != NONE).then_some(n)
@@ -48,6 +40,11 @@ fn folder(volume: &std::sync::Arc<Volume>, path: &str) -> Result<u64> {
         Ok(Lookup::Found(node)) if node.is_directory() => Ok(node.id().file),
         _ => Err(missing()),
     }
+}
+
+/// A SID of the state, which holds valid ones only; what is not one is nobody's.
+fn sid(text: &str) -> Sid {
+    text.parse().unwrap_or_else(|_| Sid::new(0, &[0]))
 }
 
 enum Subject {
@@ -144,81 +141,4 @@ impl Volumes {
         let whose = of.user.as_ref().or(of.folder.as_ref()).map_or("default", String::as_str);
         if was_there { Ok(()) } else { Err(AdminError::not_found("quota", whose)) }
     }
-}
-
-#[derive(Debug, Args)]
-pub struct Whose {
-    /// A user, a group, or a SID: what the owner of files has
-    #[arg(long, required_unless_present_any = ["folder", "default"], conflicts_with_all = ["folder", "default"])]
-    user: Option<String>,
-    /// A directory, from the volume's root: what lies below it
-    #[arg(long, conflicts_with = "default")]
-    folder: Option<String>,
-    /// Users without a quota of their own
-    #[arg(long)]
-    default: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum QuotaVerb {
-    /// Limit a user or a folder; a limit that is not given is none
-    #[command(
-        after_help = "Example:\n  arden quota set docs --user alice --soft 8g --hard 10g\n  arden quota set docs --folder /projects --hard 1t"
-    )]
-    Set {
-        volume: String,
-        #[command(flatten)]
-        whose: Whose,
-        /// Passing it is logged
-        #[arg(long, value_parser = bytes)]
-        soft: Option<u64>,
-        /// It is never passed: the volume is full for who would
-        #[arg(long, value_parser = bytes)]
-        hard: Option<u64>,
-    },
-    /// What users and folders have, and may have
-    #[command(after_help = "Example:\n  arden quota list docs --json")]
-    List { volume: String },
-    /// Take a limit away
-    #[command(after_help = "Example:\n  arden quota remove docs --user alice")]
-    Remove {
-        volume: String,
-        #[command(flatten)]
-        whose: Whose,
-    },
-}
-
-pub fn run(out: &Out, verb: QuotaVerb) -> Result<()> {
-    let path = |name: &str| format!("/v1/volumes/{}/quotas", segment(name));
-    match verb {
-        QuotaVerb::Set { volume, whose, soft, hard } => {
-            let new = NewQuota { user: whose.user, folder: whose.folder, soft_bytes: soft, hard_bytes: hard };
-            let q: QuotaInfo = out.client.put_body(&path(&volume), &new)?;
-            out.show(&[q], |all| table(all));
-        }
-        QuotaVerb::List { volume } => {
-            let all: Vec<QuotaInfo> = out.client.get(&path(&volume))?;
-            out.show(&all, |all| table(all));
-        }
-        QuotaVerb::Remove { volume, whose } => {
-            let of = QuotaSubject { user: whose.user, folder: whose.folder };
-            out.client.send_only("POST", &format!("{}/remove", path(&volume)), &of)?;
-            out.done("quota removed".into());
-        }
-    }
-    Ok(())
-}
-
-fn table(all: &[QuotaInfo]) -> String {
-    let text = |n: Option<u64>| n.map_or("none".to_string(), size);
-    let mut t = Table::new(&["OF", "NAME", "USED", "SOFT", "HARD"]);
-    for q in all {
-        let kind = match q.kind {
-            QuotaKind::Default => "default",
-            QuotaKind::User => "user",
-            QuotaKind::Folder => "folder",
-        };
-        t.row([kind.into(), q.name.clone(), size(q.used_bytes), text(q.soft_bytes), text(q.hard_bytes)]);
-    }
-    t.text("nothing is counted; `arden quota set VOLUME --user NAME --hard 10g` begins to")
 }

@@ -1,5 +1,9 @@
 //! Volumes on the command line: the grammar, what is sent to the daemon, and how its answers look.
 
+mod offline;
+mod quota;
+mod snapshots;
+
 use std::{io::IsTerminal, path::PathBuf};
 
 use arden_admin::{
@@ -13,7 +17,9 @@ use arden_admin::{
 };
 use clap::Subcommand;
 
-use super::offline;
+pub use quota::{QuotaVerb, run as run_quota};
+pub use snapshots::{SnapshotVerb, run as run_snapshot};
+
 use crate::{
     commands::{Out, absolute},
     storage::{bytes, size},
