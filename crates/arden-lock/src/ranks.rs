@@ -40,7 +40,7 @@ ranks! {
     495 PeerChannels "Peer::channels";
     500 PendingCreates "Waits::creates";
     520 UsnWaits "UsnWaits";
-    540 EarlyBreaks "EarlyBreaks";
+    540 Openings "Openings";
     560 DeferredWork "DeferredWork::work";
     570 DeferredWake "DeferredWork::wake";
     580 Mailbox "Peer::mailbox";

@@ -36,7 +36,7 @@ use crate::{
         request::{Fail, Handled, Request},
     },
     model::{Durability, Object, OpenState, SmbOpen, Tree, Work, caches_handle, wire_level},
-    server::Server,
+    server::{Server, breaks::Opening},
 };
 
 const BAD_IMPERSONATION_LEVEL: NtStatus = NtStatus(0xC000_00A5);
@@ -286,14 +286,14 @@ fn cache_request(asked: &Asked<'_>) -> CacheRequest {
     }
 }
 
-fn open_file(
-    request: &Request<'_>,
+fn open_file<'a>(
+    request: &Request<'a>,
     tree: &Tree,
     fs: &Arc<Fs>,
     asked: &Asked<'_>,
     path: &NtPath,
     by_id: Option<u64>,
-) -> Result<Opened, Fail> {
+) -> Result<(Opened, Opening<'a>), Fail> {
     let limit = request.server.config.limits.opens_per_session_max;
     if request.session.opens.read().len() >= limit {
         tracing::warn!(client = %request.peer.address, limit, "opens_per_session_max reached");
@@ -309,7 +309,11 @@ fn open_file(
         _ => Disposition::OverwriteIf,
     };
     let who = request.session.token();
+    let server = request.server;
+    let opening = server.begin_open();
     let opened = fs.open(&OpenRequest {
+        id: opening.id,
+        owner: &request.server.owner,
         path,
         by_id,
         desired_access: r.desired_access,
@@ -328,7 +332,7 @@ fn open_file(
         now: request.now,
     });
     match opened {
-        Ok(Step::Done(opened)) => Ok(opened),
+        Ok(Step::Done(opened)) => Ok((opened, opening)),
         Ok(Step::Wait(wait)) => Err(Fail::Wait(wait)),
         Err(OpenError { status, symlink: Some(link) }) => {
             Err(Fail::with_data(status, &symlink_error(&link), request.peer.dialect()))
@@ -362,7 +366,7 @@ fn finish(
     request: &mut Request<'_>,
     tree: &Arc<Tree>,
     asked: &Asked<'_>,
-    opened: Opened,
+    (opened, opening): (Opened, Opening<'_>),
     (name, usage): (String, Charge),
     out: &mut Vec<u8>,
 ) -> Handled {
@@ -409,6 +413,7 @@ fn finish(
         request.server.keep_lease(open.client, key);
     }
     register(request.server, request.session, &open);
+    drop(opening);
     request.related.file = Some(id);
     respond(request, &open, asked, opened.action, opened.cache, &opened.stat, out)
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use arden_store::fs::{ClientId, LeaseBreak, OpenId, OplockLevel, TableEvents, WaitId};
+use arden_store::fs::{ClientId, LeaseBreak, OpenId, OpenOwner, OplockLevel, WaitId};
 use arden_wire::{
     cursor::Put,
     smb2::{
@@ -67,42 +67,71 @@ fn send_lease_break(session: &Session, peer: &Peer, b: &LeaseBreak) {
     peer.send(unsolicited(session, |out| put_lease_break_notification(out, epoch, b.ack, b.key, b.from, b.to)));
 }
 
-/// The table knows an open before the server does; what it says of it meanwhile is kept.
-enum EarlyBreak {
+/// What the table says of an open.
+enum Break {
     Oplock(OplockLevel, bool),
     Lease(LeaseBreak),
 }
 
-/// Opens that are being registered at one time; a break for an open that is gone may lie here until others push it out.
-const EARLY_BREAKS_MAX: usize = 4096;
-
-/// Breaks of opens that are still being registered.
+/// Opens whose CREATE is under way, by their reserved ids, each with the breaks that came meanwhile.
 #[derive(Default)]
-pub(crate) struct EarlyBreaks(Mutex<HashMap<u64, EarlyBreak>, ranks::EarlyBreaks>);
+pub(crate) struct Openings(Mutex<HashMap<u64, Vec<Break>>, ranks::Openings>);
 
-impl Server {
-    /// What the table said of an open that is registered now.
-    pub(crate) fn tell_early_break(&self, id: OpenId) {
-        let early = self.early_breaks.0.lock().remove(&id.0);
-        match early {
-            Some(EarlyBreak::Oplock(to, ack)) => self.break_oplock(id, to, ack),
-            Some(EarlyBreak::Lease(b)) => self.break_lease(&b),
-            None => {}
+impl Openings {
+    /// Keeps a break for an open that is on its way; gives it back when the open is not.
+    fn note(&self, open: OpenId, b: Break) -> Option<Break> {
+        match self.0.lock().get_mut(&open.0) {
+            Some(breaks) => breaks.push(b),
+            None => return Some(b),
         }
+        None
     }
 
-    fn note_early(&self, open: OpenId, early: EarlyBreak) {
-        let mut breaks = self.early_breaks.0.lock();
-        if breaks.len() >= EARLY_BREAKS_MAX {
-            breaks.clear();
+    fn first_of(&self, opens: &[OpenId]) -> Option<OpenId> {
+        let openings = self.0.lock();
+        opens.iter().copied().find(|id| openings.contains_key(&id.0))
+    }
+}
+
+/// An open from its reservation until it is registered with the server or has failed. The table may speak of it as soon as it is
+/// admitted: what it says is told when this is dropped.
+pub(crate) struct Opening<'a> {
+    server: &'a Server,
+    pub id: OpenId,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let breaks = self.server.openings.0.lock().remove(&self.id.0);
+        for b in breaks.into_iter().flatten() {
+            match b {
+                Break::Oplock(to, ack) => self.server.break_oplock(self.id, to, ack),
+                Break::Lease(b) => self.server.break_lease(&b),
+            }
         }
-        breaks.insert(open.0, early);
+    }
+}
+
+impl Server {
+    /// A new open; its id is the table's.
+    pub(crate) fn begin_open(&self) -> Opening<'_> {
+        self.begin_open_as(self.table.reserve_open())
+    }
+
+    /// The same for an open that had its id before.
+    pub(crate) fn begin_open_as(&self, id: OpenId) -> Opening<'_> {
+        self.openings.0.lock().insert(id.0, Vec::new());
+        Opening { server: self, id }
     }
 
     fn break_oplock(&self, id: OpenId, to: OplockLevel, ack: bool) {
+        if self.openings.note(id, Break::Oplock(to, ack)).is_none() {
+            return;
+        }
         count(&self.metrics.breaks, 1);
         self.keep_open(id.0);
-        let Some(open) = self.open(id.0) else { return self.note_early(id, EarlyBreak::Oplock(to, ack)) };
+        // One that is gone has nobody to tell.
+        let Some(open) = self.open(id.0) else { return };
         match open.session().and_then(|s| s.live_peer().map(|p| (s, p))) {
             Some((session, peer)) => {
                 open.state.lock().breaking = ack;
@@ -130,27 +159,34 @@ impl Server {
     fn break_lease(&self, b: &LeaseBreak) {
         count(&self.metrics.breaks, 1);
         self.keep_lease(b.client, b.key);
-        let opens: Vec<_> = b.opens.iter().filter_map(|id| self.open(id.0)).collect();
-        let connected = opens.iter().any(|o| o.session().is_some());
-        let live = if connected { self.first_connection_of(b.client) } else { None };
-        if let Some((session, peer)) = live {
-            send_lease_break(&session, &peer, b);
-        } else if let Some(unknown) = b.opens.iter().find(|id| self.open(id.0).is_none()) {
-            self.note_early(*unknown, EarlyBreak::Lease(b.clone()));
-        } else {
+        loop {
+            // Before the registered ones: an open that leaves this list is among those by then.
+            let opening = self.openings.first_of(&b.opens);
+            let opens: Vec<_> = b.opens.iter().filter_map(|id| self.open(id.0)).collect();
+            let connected = opens.iter().any(|o| o.session().is_some());
+            if let Some((session, peer)) = connected.then(|| self.first_connection_of(b.client)).flatten() {
+                send_lease_break(&session, &peer, b);
+                return;
+            }
+            match opening {
+                Some(id) if self.openings.note(id, Break::Lease(b.clone())).is_some() => continue,
+                Some(_) => return,
+                None => {}
+            }
             // [MS-SMB2] 3.3.4.7: nobody can answer, so the opens that wait for their client are given up; but the client
             // of a persistent one is told when it comes back.
             for open in opens.into_iter().filter(|o| !o.is_persistent()) {
                 self.defer(Deferred::Close(open));
             }
+            return;
         }
     }
 }
 
-/// How the open table reaches the server.
+/// The server as the owner of its opens.
 pub(crate) struct Events(pub Weak<Server>);
 
-impl TableEvents for Events {
+impl OpenOwner for Events {
     fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
         if let Some(server) = self.0.upgrade() {
             server.break_oplock(open, to, ack);

@@ -21,7 +21,7 @@ use std::{
 
 use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::{
-    fs::{CacheGrant, OpenId},
+    fs::{CacheGrant, Owner},
     table::OpenTable,
 };
 use arden_wire::{FileTime, NtStatus};
@@ -38,7 +38,7 @@ use crate::{
     },
     model::{Durability, Mailbox, Object, Peer, Session, SmbOpen, caches_handle, share::Share, signer::BindingDecoys},
     server::{
-        breaks::{EarlyBreaks, Events},
+        breaks::{Events, Openings},
         deferred::DeferredWork,
         usn_waits::UsnWaits,
         waits::Waits,
@@ -75,7 +75,9 @@ pub struct Server {
     by_create_guid: Mutex<HashMap<(u128, u128), u64>, ranks::CreateGuids>,
     pub(crate) waits: Waits,
     pub(crate) usn_waits: UsnWaits,
-    pub(crate) early_breaks: EarlyBreaks,
+    pub(crate) openings: Openings,
+    /// Itself, as the open table knows it.
+    pub(crate) owner: Owner,
     pub(crate) deferred: DeferredWork,
     peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
     random: SystemRandom,
@@ -93,12 +95,12 @@ impl Server {
     pub fn new(config: ServerConfig, table: Arc<OpenTable>, time: Time) -> Arc<Server> {
         let limits = config.limits;
         let usage = Usage::new(config.limits.usage);
-        let server = Arc::new(Server {
+        let server = Arc::new_cyclic(|weak| Server {
             config,
             started: time.now,
             started_at: time.wall,
             metrics: Metrics::default(),
-            table: table.clone(),
+            table,
             throttle: Mutex::new(arden_auth::LogonThrottle::new(arden_auth::ThrottlePolicy::default())),
             accounts: RwLock::new(()),
             clocks_noted: crate::base::log_limit::LogLimit::new(Duration::from_secs(60)),
@@ -113,7 +115,8 @@ impl Server {
             by_create_guid: Mutex::new(HashMap::new()),
             waits: Waits::default(),
             usn_waits: UsnWaits::default(),
-            early_breaks: EarlyBreaks::default(),
+            openings: Openings::default(),
+            owner: Owner::new(Arc::new(Events(weak.clone()))),
             deferred: DeferredWork::default(),
             peers: Mutex::new(HashMap::new()),
             random: SystemRandom::new(),
@@ -126,7 +129,6 @@ impl Server {
         });
         server.set_time(time);
         server.set_shares(Vec::new());
-        table.set_events(Arc::new(Events(Arc::downgrade(&server))));
         server
     }
 
@@ -311,7 +313,6 @@ impl Server {
             self.by_create_guid.lock().insert((open.client.0, guid), open.id.persistent);
         }
         self.opens.write().insert(open.id.persistent, open.clone());
-        self.tell_early_break(OpenId(open.id.persistent));
     }
 
     pub fn open_by_create_guid(&self, client: u128, guid: u128) -> Option<Arc<SmbOpen>> {

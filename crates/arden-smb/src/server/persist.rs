@@ -477,7 +477,8 @@ impl Server {
             let range = LockRange { offset: *offset, len: *len, exclusive: *exclusive };
             ranges.extend((0..*count).map(|_| range));
         }
-        let file = fs.restore(&RestoreOpen { open: &kept.open, lease, locks: &ranges, now })?;
+        let _opening = self.begin_open_as(kept.open.id);
+        let file = fs.restore(&RestoreOpen { open: &kept.open, lease, locks: &ranges, owner: &self.owner, now })?;
         let mut state = OpenState::disconnected(Durability::Persistent { timeout: kept.timeout }, now);
         for (bucket, number) in found.sequences.get(&id).into_iter().flatten() {
             if let Some(slot) = state.lock_sequence.get_or_insert_with(|| Box::new([None; 65])).get_mut(*bucket) {

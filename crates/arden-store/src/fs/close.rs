@@ -65,7 +65,7 @@ impl Fs {
     }
 
     /// Before a close: the time of its writes shows. Before one that is to delete: others' cached handles would keep the
-    /// file from going. `Step::Wait`: ask again after `TableEvents::resume`, then close. A close without it deletes when the last handle goes.
+    /// file from going. `Step::Wait`: ask again after `OpenOwner::resume`, then close. A close without it deletes when the last handle goes.
     pub fn prepare_close(&self, open: &Arc<Open>, now: std::time::Instant) -> Result<Step<()>> {
         self.table.saw(now);
         self.settle_writes(open);
@@ -149,7 +149,7 @@ impl Fs {
             false => inner.at(open.stream_no).caches.break_handles(Some(&by), false, clock, &mut fx),
         };
         let step = if wait {
-            let id = self.table.new_wait(WaitPlace::Break)?;
+            let id = self.table.new_wait(&open.owner, WaitPlace::Break)?;
             inner.waiters.push(id);
             Step::Wait(id)
         } else {

@@ -214,7 +214,7 @@ impl Fs {
         open.check_data(Operation::WriteOver)
     }
 
-    /// All ranges or none. `Step::Wait` only for a single range: call again after `TableEvents::resume`.
+    /// All ranges or none. `Step::Wait` only for a single range: call again after `OpenOwner::resume`.
     pub fn lock(
         &self,
         open: &Arc<Open>,
@@ -263,7 +263,7 @@ impl Fs {
                 Ok(()) => {}
                 Err(_) if !fail_immediately => {
                     let place = WaitPlace::Lock { file: Arc::downgrade(&open.file), stream_no: open.stream_no };
-                    let wait = self.table.new_wait(place)?;
+                    let wait = self.table.new_wait(&open.owner, place)?;
                     stream.locks.wait_for(PendingLock { wait, open: open.id, range: *range });
                     return Ok(Step::Wait(wait));
                 }

@@ -158,7 +158,7 @@ impl Fs {
         let mut waiting = None;
         let changes = watch.query(max_bytes, || {
             open.file.lock().check_not_deleted(None)?;
-            let id = self.table.new_wait(WaitPlace::Notify(Arc::downgrade(watch)))?;
+            let id = self.table.new_wait(&open.owner, WaitPlace::Notify(Arc::downgrade(watch)))?;
             waiting = Some(id);
             Ok(id)
         })?;

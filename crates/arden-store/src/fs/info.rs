@@ -189,7 +189,7 @@ impl Fs {
         let mut inner = open.file.lock();
         let mut id = None;
         if inner.break_handles(Some(&open.actor()), oplocks, self.table.clock(now), &mut fx) {
-            let wait = self.table.new_wait(WaitPlace::Break)?;
+            let wait = self.table.new_wait(&open.owner, WaitPlace::Break)?;
             inner.waiters.push(wait);
             id = Some(wait);
         }

@@ -2,7 +2,7 @@
 //! and the access check. One `Fs` for each exported root; all share one `OpenTable`.
 //!
 //! Calls that may have to wait for others (an oplock break, a lock) answer `Step::Wait`. When the wait is
-//! over, `TableEvents::resume` is called and the caller makes the same call again. Time is passed in.
+//! over, `OpenOwner::resume` is called and the caller makes the same call again. Time is passed in.
 
 use std::{
     sync::{
@@ -35,6 +35,7 @@ mod info;
 mod offload;
 mod open;
 mod outside;
+mod owner;
 mod past;
 mod rename;
 mod restore;
@@ -44,12 +45,13 @@ mod valid;
 pub use data::APPEND;
 pub use dir::Emitted;
 pub use offload::{Frozen, Offloaded};
+pub use owner::{OpenOwner, Owner};
 pub use restore::RestoreOpen;
 pub use rights::Operation;
 
 pub use crate::table::{Open, OpenSummary, TableLimits};
 
-/// Done, or waiting for somebody else; then call again after `TableEvents::resume(wait)`.
+/// Done, or waiting for somebody else; then call again after `OpenOwner::resume(wait)`.
 #[derive(Debug)]
 pub enum Step<T> {
     Done(T),
@@ -144,6 +146,10 @@ pub struct CreateMark {
 
 #[derive(Debug, Clone)]
 pub struct OpenRequest<'a> {
+    /// Reserved by `OpenTable::reserve_open`, and good for one open.
+    pub id: OpenId,
+    /// Who is told of breaks, and when the call is to be made again.
+    pub owner: &'a Owner,
     pub path: &'a NtPath,
     /// With OPT_OPEN_BY_FILE_ID.
     pub by_id: Option<u64>,
@@ -164,19 +170,6 @@ pub struct OpenRequest<'a> {
     /// What the share lets this user have at most (a read-only share: no write bits).
     pub access_ceiling: u32,
     pub now: Instant,
-}
-
-/// What the table asks of a protocol. Called with no table lock held; must not block.
-pub trait TableEvents: Send + Sync {
-    /// Tell the holder of `open` that its oplock breaks to `to`. With `ack`, the table waits for `Fs::ack_oplock_break`
-    /// or for the open to be closed. A holder that is disconnected should be closed.
-    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool);
-    /// The same for a lease; `opens` are those that hold it. `Fs::ack_lease_break`.
-    fn lease_break(&self, b: &LeaseBreak);
-    /// These opens cache nothing any more: their break was not answered in time.
-    fn cache_lost(&self, _opens: &[OpenId]) {}
-    /// Make the call that answered `Step::Wait(wait)` again. Called exactly once, unless `cancel_wait` was.
-    fn resume(&self, wait: WaitId);
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

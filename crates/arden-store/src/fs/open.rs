@@ -58,7 +58,7 @@ enum Outcome {
 }
 
 impl Fs {
-    /// [MS-FSA] 2.1.5.1. `Step::Wait`: make the same call again after `TableEvents::resume`.
+    /// [MS-FSA] 2.1.5.1. `Step::Wait`: make the same call again after `OpenOwner::resume`.
     pub fn open(self: &Arc<Self>, r: &OpenRequest<'_>) -> OpenResult<Step<Opened>> {
         self.table.saw(r.now);
         validate(r)?;
@@ -135,6 +135,8 @@ impl Fs {
         let granted = self.grant_existing(r, &node, &stat, desired, also)?;
         check_delete_on_close(r, granted)?;
         let admission = Admission {
+            id: r.id,
+            owner: r.owner,
             node: &node,
             who: r.who,
             client: r.client,
@@ -271,6 +273,8 @@ impl Fs {
             None => base.clone(),
         };
         let admission = Admission {
+            id: r.id,
+            owner: r.owner,
             node: &node,
             who: r.who,
             client: r.client,
@@ -373,7 +377,8 @@ impl Fs {
             _ => None,
         };
         Arc::new(Open {
-            id: entered.id,
+            id: r.id,
+            owner: r.owner.clone(),
             fs: self.clone(),
             node: node.clone(),
             file: entered.file,

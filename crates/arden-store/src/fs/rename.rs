@@ -8,7 +8,7 @@ use std::{
 use arden_auth::maximum_access;
 use arden_wire::{NtStatus, access::*};
 
-use super::{Fs, NameChange, Open, Operation, Step, WaitId, notify_filter};
+use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
 use crate::{
     name::{NtPath, PathWants, eq_fold},
     store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
@@ -141,7 +141,7 @@ impl Fs {
                 return Err(NtStatus::FILE_NOT_AVAILABLE);
             }
             if inner.open_count() > 0 && !how.posix {
-                let wait = self.break_all_handles(&file, inner, now)?;
+                let wait = self.break_all_handles(&open.owner, &file, inner, now)?;
                 return if wait.is_some() { Ok(wait) } else { Err(NtStatus::ACCESS_DENIED) };
             }
         }
@@ -151,6 +151,7 @@ impl Fs {
     /// Handle caching, of batch oplocks too, ends on the file. None: there was none.
     fn break_all_handles(
         &self,
+        owner: &Owner,
         file: &Arc<FileState>,
         mut inner: crate::table::file::FileGuard<'_>,
         now: Instant,
@@ -158,7 +159,7 @@ impl Fs {
         let mut fx = Effects::default();
         let mut id = None;
         if inner.break_handles(None, true, self.table.clock(now), &mut fx) {
-            let wait = self.table.new_wait(WaitPlace::Break)?;
+            let wait = self.table.new_wait(owner, WaitPlace::Break)?;
             inner.waiters.push(wait);
             id = Some(wait);
         }
@@ -182,7 +183,7 @@ impl Fs {
         if !inner.sharing_violation(None, access, share) {
             return Ok(None);
         }
-        match self.break_all_handles(&file, inner, now)? {
+        match self.break_all_handles(&open.owner, &file, inner, now)? {
             Some(wait) => Ok(Some(wait)),
             None => Err(NtStatus::SHARING_VIOLATION),
         }
@@ -211,7 +212,7 @@ impl Fs {
                 if inner.open_count() == 0 {
                     continue;
                 }
-                match self.break_all_handles(&file, inner, now)? {
+                match self.break_all_handles(&open.owner, &file, inner, now)? {
                     Some(wait) if waits.is_none() => waits = Some(wait),
                     Some(wait) => self.table.cancel_wait(wait),
                     None => in_use = true,

@@ -12,7 +12,7 @@ use std::{
 use arden_wire::NtStatus;
 use parking_lot::Mutex;
 
-use super::{Fs, LockRange, Open, lease_state};
+use super::{Fs, LockRange, Open, Owner, lease_state};
 use crate::{
     handles::{KeptBreak, KeptCache, KeptLease, KeptOpen},
     name::{NtPath, PathWants},
@@ -25,6 +25,7 @@ pub struct RestoreOpen<'a> {
     pub open: &'a KeptOpen,
     pub lease: Option<&'a KeptLease>,
     pub locks: &'a [LockRange],
+    pub owner: &'a Owner,
     pub now: Instant,
 }
 
@@ -44,10 +45,12 @@ impl Fs {
             lease: lease.as_ref(),
             locks: r.locks,
             root: self.identity(),
+            owner: r.owner,
             now: r.now,
         })?;
         Ok(Arc::new(Open {
-            id: entered.id,
+            id: kept.id,
+            owner: r.owner.clone(),
             fs: self.clone(),
             file: entered.file,
             stream_no: entered.stream_no,

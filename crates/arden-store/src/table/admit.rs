@@ -17,13 +17,15 @@ use super::{
     share::is_stat_open,
 };
 use crate::{
-    fs::{CacheGrant, CacheRequest, ClientId, OpenId, WaitId},
+    fs::{CacheGrant, CacheRequest, ClientId, OpenId, Owner, WaitId},
     name::eq_fold,
     store::{NodeRef, Result},
 };
 
 /// An open that passed all checks but those of the table.
 pub(crate) struct Admission<'a> {
+    pub id: OpenId,
+    pub owner: &'a Owner,
     pub node: &'a NodeRef,
     pub who: &'a Arc<Token>,
     pub client: ClientId,
@@ -43,7 +45,6 @@ pub(crate) struct Admission<'a> {
 
 /// What an open keeps of its admission.
 pub(crate) struct Entered {
-    pub id: OpenId,
     pub file: Arc<FileState>,
     pub stream_no: u32,
     pub lease: Option<LeaseId>,
@@ -119,7 +120,7 @@ impl OpenTable {
                 wait |= s.caches.conflict(&conflict, self.clock(a.now), fx);
             }
             if wait {
-                let id = self.new_wait(WaitPlace::Break)?;
+                let id = self.new_wait(a.owner, WaitPlace::Break)?;
                 inner.waiters.push(id);
                 return Ok(Admitted::Wait(id));
             }
@@ -127,12 +128,12 @@ impl OpenTable {
         if sharing_violation {
             return Err(NtStatus::SHARING_VIOLATION);
         }
-        let id = OpenId(self.next_open.fetch_add(1, Ordering::Relaxed));
         let s = inner.stream(stream);
         let stream_no = s.no;
         let new_lease = lease.is_some_and(|l| !s.caches.holds(l));
         let cx = GrantContext {
-            open: id,
+            open: a.id,
+            owner: a.owner,
             client: a.client,
             directory,
             stat_open,
@@ -151,7 +152,7 @@ impl OpenTable {
             }
         }
         let entry = OpenEntry {
-            id,
+            id: a.id,
             node: a.node.clone(),
             who: a.who.clone(),
             client: a.client,
@@ -162,7 +163,7 @@ impl OpenTable {
             owner_absent: false,
         };
         inner.add_open(stream, entry);
-        Ok(Admitted::In(Entered { id, file: file.clone(), stream_no, lease, cache }))
+        Ok(Admitted::In(Entered { file: file.clone(), stream_no, lease, cache }))
     }
 
     /// INVALID_PARAMETER when the client uses the key for another file, [MS-SMB2] 3.3.5.9.8.

@@ -14,7 +14,7 @@ use super::{
     share::is_lease_stat_open,
 };
 use crate::{
-    fs::{CacheGrant, CacheRequest, ClientId, LeaseBreak, LeaseRequest, OpenId, OplockLevel, lease_state},
+    fs::{CacheGrant, CacheRequest, ClientId, LeaseBreak, LeaseRequest, OpenId, OplockLevel, Owner, lease_state},
     handles::KeptBreak,
     store::Result,
 };
@@ -61,6 +61,8 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 struct Grant {
     holder: Holder,
+    /// Who is told of its breaks: the owner of the open that it began with.
+    owner: Owner,
     state: u32,
     breaking: Option<Breaking>,
     epoch: u16,
@@ -93,8 +95,9 @@ pub(crate) struct Conflict {
 
 /// What bounds a new grant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct GrantContext {
+pub(crate) struct GrantContext<'a> {
     pub open: OpenId,
+    pub owner: &'a Owner,
     pub client: ClientId,
     pub directory: bool,
     /// Nothing more than a stat open was asked for; an overwrite is more.
@@ -174,17 +177,20 @@ impl Grant {
 
     fn tell(&self, from: u32, to: u32, ack: bool, fx: &mut Effects) {
         fx.list.push(match self.holder {
-            Holder::Oplock(open) => Effect::OplockBreak { open, to: level_of(to), ack },
-            Holder::Lease(id) => Effect::LeaseBreak(LeaseBreak {
-                client: id.client,
-                key: id.key,
-                from,
-                to,
-                ack,
-                epoch: if self.version >= 2 { self.epoch } else { 0 },
-                version: self.version,
-                opens: self.opens.clone(),
-            }),
+            Holder::Oplock(open) => Effect::OplockBreak { owner: self.owner.clone(), open, to: level_of(to), ack },
+            Holder::Lease(id) => {
+                let b = LeaseBreak {
+                    client: id.client,
+                    key: id.key,
+                    from,
+                    to,
+                    ack,
+                    epoch: if self.version >= 2 { self.epoch } else { 0 },
+                    version: self.version,
+                    opens: self.opens.clone(),
+                };
+                Effect::LeaseBreak(self.owner.clone(), b)
+            }
         });
     }
 
@@ -311,7 +317,7 @@ impl Caches {
     }
 
     /// What a new open is granted; it joins the lease it names.
-    pub fn grant(&mut self, request: &CacheRequest, cx: &GrantContext) -> CacheGrant {
+    pub fn grant(&mut self, request: &CacheRequest, cx: &GrantContext<'_>) -> CacheGrant {
         match request {
             CacheRequest::None => CacheGrant::Oplock(OplockLevel::None),
             CacheRequest::Oplock(level) => CacheGrant::Oplock(self.grant_oplock(*level, cx)),
@@ -319,7 +325,7 @@ impl Caches {
         }
     }
 
-    fn grant_oplock(&mut self, level: OplockLevel, cx: &GrantContext) -> OplockLevel {
+    fn grant_oplock(&mut self, level: OplockLevel, cx: &GrantContext<'_>) -> OplockLevel {
         if level == OplockLevel::None || cx.directory || (cx.stat_open && cx.existed) {
             return OplockLevel::None;
         }
@@ -333,6 +339,7 @@ impl Caches {
         let level = level_of(state);
         self.grants.push(Grant {
             holder: Holder::Oplock(cx.open),
+            owner: cx.owner.clone(),
             state: state_of(level),
             breaking: None,
             epoch: 0,
@@ -346,7 +353,7 @@ impl Caches {
         level
     }
 
-    fn grant_lease(&mut self, l: &LeaseRequest, cx: &GrantContext) -> CacheGrant {
+    fn grant_lease(&mut self, l: &LeaseRequest, cx: &GrantContext<'_>) -> CacheGrant {
         let id = LeaseId { client: cx.client, key: l.key };
         let own = self.grants.iter().position(|g| g.holder == Holder::Lease(id));
         let mut granted = l.state & (R | H | W);
@@ -367,6 +374,7 @@ impl Caches {
         let index = own.unwrap_or_else(|| {
             self.grants.push(Grant {
                 holder: Holder::Lease(id),
+                owner: cx.owner.clone(),
                 state: granted,
                 breaking: None,
                 epoch: l.epoch.wrapping_add(u16::from(granted != 0)),
@@ -433,7 +441,7 @@ impl Caches {
             if g.breaking.is_some_and(|b| b.deadline <= now) {
                 g.breaking = None;
                 g.state = 0;
-                fx.list.push(Effect::CacheLost(g.opens.clone()));
+                fx.list.push(Effect::CacheLost(g.owner.clone(), g.opens.clone()));
                 ended = true;
             }
         }
@@ -498,7 +506,14 @@ impl Caches {
     }
 
     /// The grant as it was kept, for an open that is restored; an open of a lease that is there joins it.
-    pub fn restore(&mut self, open: OpenId, lease: Option<LeaseId>, kept: &Kept, real: bool, clock: Clock) {
+    pub fn restore(
+        &mut self,
+        (open, owner): (OpenId, &Owner),
+        lease: Option<LeaseId>,
+        kept: &Kept,
+        real: bool,
+        clock: Clock,
+    ) {
         let real = u32::from(real);
         if let Some(g) = self.held_mut(open, lease) {
             g.opens.push(open);
@@ -511,6 +526,7 @@ impl Caches {
         let deadline = clock.now + clock.patient_timeout;
         self.grants.push(Grant {
             holder: lease.map_or(Holder::Oplock(open), Holder::Lease),
+            owner: owner.clone(),
             state: kept.state,
             // Whoever waited for it is gone with the server that it began in.
             breaking: kept.breaking.map(|b| Breaking {

@@ -1,10 +1,15 @@
 //! Breaking and granting, scenario by scenario, against the caches of one file.
 
+use std::sync::Arc;
+
 use arden_wire::access::{FILE_GENERIC_READ, FILE_READ_ATTRIBUTES, READ_CONTROL};
 
 use super::*;
 use crate::{
-    fs::lease_state::{letters as text, of_letters as state},
+    fs::{
+        OpenOwner, WaitId,
+        lease_state::{letters as text, of_letters as state},
+    },
     table::share::is_stat_open,
 };
 
@@ -42,6 +47,17 @@ fn lease<'a>(key: u128, state: &'a str) -> Asks<'a> {
     Asks { lease: Some((key, state)), ..PLAIN }
 }
 
+/// The owner of opens whose effects the test collects itself.
+fn nobody() -> Owner {
+    struct Nobody;
+    impl OpenOwner for Nobody {
+        fn oplock_break(&self, _: OpenId, _: OplockLevel, _: bool) {}
+        fn lease_break(&self, _: &LeaseBreak) {}
+        fn resume(&self, _: WaitId) {}
+    }
+    Owner::new(Arc::new(Nobody))
+}
+
 impl World {
     fn new() -> World {
         World { caches: Caches::new(), now: Instant::now(), next: 1, opens: Vec::new(), log: Vec::new() }
@@ -52,14 +68,14 @@ impl World {
     fn collect(&mut self, fx: Effects) {
         for e in fx.list {
             self.log.push(match e {
-                Effect::LeaseBreak(b) => {
+                Effect::LeaseBreak(_, b) => {
                     format!("{}:{}>{}{}", b.key, text(b.from), text(b.to), if b.ack { "!" } else { "" })
                 }
-                Effect::OplockBreak { open, to, ack } => {
+                Effect::OplockBreak { open, to, ack, .. } => {
                     format!("o{}>{to:?}{}", open.0, if ack { "!" } else { "" })
                 }
                 Effect::Resume(w) => format!("resume {}", w.0),
-                Effect::CacheLost(opens) => format!("lost {}", opens.len()),
+                Effect::CacheLost(_, opens) => format!("lost {}", opens.len()),
             });
         }
     }
@@ -82,8 +98,10 @@ impl World {
         }
         let open = OpenId(self.next);
         self.next += 1;
+        let owner = nobody();
         let cx = GrantContext {
             open,
+            owner: &owner,
             client: ClientId(1),
             directory: false,
             stat_open,

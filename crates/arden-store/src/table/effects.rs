@@ -2,18 +2,20 @@
 
 use std::time::Instant;
 
-use crate::fs::{LeaseBreak, OpenId, OplockLevel, WaitId};
+use crate::fs::{LeaseBreak, OpenId, OplockLevel, Owner, WaitId};
 
+/// Breaks name whom to tell; a wait has its owner in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
     OplockBreak {
+        owner: Owner,
         open: OpenId,
         to: OplockLevel,
         ack: bool,
     },
-    LeaseBreak(LeaseBreak),
+    LeaseBreak(Owner, LeaseBreak),
     /// These opens did not answer a break in time and cache no more.
-    CacheLost(Vec<OpenId>),
+    CacheLost(Owner, Vec<OpenId>),
     Resume(WaitId),
 }
 

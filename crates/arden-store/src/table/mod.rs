@@ -2,7 +2,7 @@
 //! and leases, delete-on-close, change notification. Knows no protocol, does no I/O and has no clock.
 //!
 //! Locks, in the order they are taken: a shard of the map of files (never held together with another), the
-//! file's own lock, then one of the leaves (leases, waits, deadlines). `TableEvents` are called with none held.
+//! file's own lock, then one of the leaves (leases, waits, deadlines). `OpenOwner`s are called with none held.
 
 mod admit;
 pub(crate) mod cache;
@@ -40,7 +40,7 @@ pub(crate) use open::{HeldTimes, Listing};
 pub(crate) use restore::Restored;
 
 use crate::{
-    fs::{CacheGrant, ClientId, OpenId, TableEvents, WaitId},
+    fs::{CacheGrant, ClientId, OpenId, Owner, WaitId},
     store::{FileId, Result},
 };
 
@@ -108,12 +108,11 @@ struct LeaseHome {
 
 /// All opens of the machine.
 pub struct OpenTable {
-    events: OnceLock<Arc<dyn TableEvents>>,
     limits: TableLimits,
     files: Box<[FileShard]>,
     leases: Box<[LeaseShard]>,
     hasher: RandomState,
-    waits: Mutex<HashMap<WaitId, WaitPlace>>,
+    waits: Mutex<HashMap<WaitId, (Owner, WaitPlace)>>,
     deadlines: Mutex<Vec<(Instant, Weak<FileState>)>>,
     next_open: AtomicU64,
     next_wait: AtomicU64,
@@ -133,7 +132,6 @@ pub struct OpenTable {
 impl OpenTable {
     pub fn new(limits: TableLimits) -> Arc<OpenTable> {
         Arc::new(OpenTable {
-            events: OnceLock::new(),
             limits,
             files: (0..SHARDS).map(|_| FileShard::default()).collect(),
             leases: (0..SHARDS).map(|_| LeaseShard::default()).collect(),
@@ -158,9 +156,10 @@ impl OpenTable {
         self.next_open.fetch_max(first, Ordering::Relaxed);
     }
 
-    /// Once; later calls change nothing.
-    pub fn set_events(&self, events: Arc<dyn TableEvents>) {
-        let _ = self.events.set(events);
+    /// The id of an open to come. Its owner knows it before the table tells anything of it; one that comes to nothing is
+    /// not used again.
+    pub fn reserve_open(&self) -> OpenId {
+        OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
     }
 
     pub fn limits(&self) -> &TableLimits {
@@ -216,8 +215,8 @@ impl OpenTable {
 
     /// The caller does not want `wait` any more; it will not be resumed.
     pub fn cancel_wait(&self, wait: WaitId) {
-        let place = self.waits.lock().remove(&wait);
-        match place {
+        let waited = self.waits.lock().remove(&wait);
+        match waited.map(|(_, place)| place) {
             Some(WaitPlace::Lock { file, stream_no }) => {
                 let Some(file) = file.upgrade() else { return };
                 let mut woken = Vec::new();
@@ -314,28 +313,27 @@ impl OpenTable {
         Clock { now, timeout: self.limits.break_timeout, patient_timeout: self.limits.patient_break_timeout }
     }
 
-    /// A new wait; INSUFFICIENT_RESOURCES when there are too many.
-    pub(crate) fn new_wait(&self, place: WaitPlace) -> Result<WaitId> {
+    /// A new wait of `owner`'s; INSUFFICIENT_RESOURCES when there are too many.
+    pub(crate) fn new_wait(&self, owner: &Owner, place: WaitPlace) -> Result<WaitId> {
         let mut waits = self.waits.lock();
         if waits.len() >= self.limits.waits_max {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let id = WaitId(self.next_wait.fetch_add(1, Ordering::Relaxed));
-        waits.insert(id, place);
+        waits.insert(id, (owner.clone(), place));
         Ok(id)
     }
 
-    /// Tells the protocols; no lock may be held.
+    /// Tells the owners; no lock may be held.
     pub(crate) fn run(&self, file: &Arc<FileState>, fx: Effects) {
         if let Some(at) = fx.deadline {
             self.deadlines.lock().push((at, Arc::downgrade(file)));
         }
-        let Some(events) = self.events.get() else { return };
         for effect in fx.list {
             match effect {
-                Effect::OplockBreak { open, to, ack } => events.oplock_break(open, to, ack),
-                Effect::LeaseBreak(b) => events.lease_break(&b),
-                Effect::CacheLost(opens) => events.cache_lost(&opens),
+                Effect::OplockBreak { owner, open, to, ack } => owner.oplock_break(open, to, ack),
+                Effect::LeaseBreak(owner, b) => owner.lease_break(&b),
+                Effect::CacheLost(owner, opens) => owner.cache_lost(&opens),
                 Effect::Resume(wait) => self.resume(vec![wait]),
             }
         }
@@ -344,16 +342,16 @@ impl OpenTable {
     pub(crate) fn resume(&self, woken: Vec<WaitId>) {
         for wait in woken {
             // A granted lock can still be given back until the call made again has fetched it.
-            let known = {
+            let owner = {
                 let mut waits = self.waits.lock();
                 match waits.get(&wait) {
-                    Some(WaitPlace::Lock { .. }) => true,
-                    Some(_) => waits.remove(&wait).is_some(),
-                    None => false,
+                    Some((owner, WaitPlace::Lock { .. })) => Some(owner.clone()),
+                    Some(_) => waits.remove(&wait).map(|(owner, _)| owner),
+                    None => None,
                 }
             };
-            if known && let Some(events) = self.events.get() {
-                events.resume(wait);
+            if let Some(owner) = owner {
+                owner.resume(wait);
             }
         }
     }
@@ -361,12 +359,9 @@ impl OpenTable {
     /// These waits are over for good, whatever they were for.
     pub(crate) fn end_waits(&self, ended: Vec<(WaitId, bool)>) {
         for (wait, resume) in ended {
-            let known = self.waits.lock().remove(&wait).is_some();
-            if known
-                && resume
-                && let Some(events) = self.events.get()
-            {
-                events.resume(wait);
+            let ended = self.waits.lock().remove(&wait);
+            if resume && let Some((owner, _)) = ended {
+                owner.resume(wait);
             }
         }
     }

@@ -15,13 +15,14 @@ use super::{
     notify::Watch,
 };
 use crate::{
-    fs::{ClientId, Fs, OpenId},
+    fs::{ClientId, Fs, OpenId, Owner},
     store::{DirCursor, FileId, NodeRef},
 };
 
 /// One open of a file, directory or stream. Closed by `Fs::close`, or when it is dropped.
 pub struct Open {
     pub(crate) id: OpenId,
+    pub(crate) owner: Owner,
     pub(crate) fs: Arc<Fs>,
     pub(crate) node: NodeRef,
     pub(crate) file: Arc<FileState>,

@@ -17,7 +17,7 @@ use super::{
     share::is_stat_open,
 };
 use crate::{
-    fs::LockRange,
+    fs::{LockRange, Owner},
     handles::{KeptCache, KeptLease, KeptOpen},
     store::{NodeRef, Result},
 };
@@ -29,6 +29,7 @@ pub(crate) struct Restored<'a> {
     pub lease: Option<&'a KeptLease>,
     pub locks: &'a [LockRange],
     pub root: usize,
+    pub owner: &'a Owner,
     pub now: Instant,
 }
 
@@ -77,7 +78,7 @@ impl OpenTable {
         }
         if let Some(kept) = &kept {
             let real = !is_stat_open(r.open.granted);
-            s.caches.restore(r.open.id, lease, kept, real, self.clock(r.now));
+            s.caches.restore((r.open.id, r.owner), lease, kept, real, self.clock(r.now));
         }
         // An exclusive lock under one's own shared one is taken first or not at all.
         for exclusive in [true, false] {
@@ -103,7 +104,7 @@ impl OpenTable {
         if let Some(posix) = r.open.delete_pending {
             self.restore_delete(r, inner, stream_no, posix);
         }
-        Ok(Entered { id: r.open.id, file: file.clone(), stream_no, lease, cache })
+        Ok(Entered { file: file.clone(), stream_no, lease, cache })
     }
 
     fn restore_delete(&self, r: &Restored<'_>, inner: &mut FileInner, stream_no: u32, posix: bool) {

@@ -193,3 +193,31 @@ fn an_overwrite_through_a_stat_open_counts_as_a_stat_open_afterwards() {
     let again = w.open(stat.existing().lease(1, "RW"));
     assert_eq!(w.lease_of(&again), "R");
 }
+
+#[test]
+fn each_owner_is_told_of_its_own_opens() {
+    // As two protocols that share one table.
+    let first = World::new();
+    let mut second = World::with(first.table.clone());
+    second.fs = first.fs.clone();
+    let held = first.open(want("f").oplock(OplockLevel::Batch));
+    let leased = second.open(want("g").client(2).lease(7, "RWH"));
+    // Who waits is told by its own owner, who holds by its own.
+    let wait = second.waits(&want("f").client(2));
+    assert_eq!(first.told(), [format!("oplock {} LevelII!", held.id().0)]);
+    assert_eq!(second.told(), [""; 0]);
+    first.fs.ack_oplock_break(&held, OplockLevel::LevelII, first.now).unwrap();
+    assert_eq!((first.told(), second.told()), (vec![], vec![format!("resume {}", wait.0)]));
+    let wait = first.waits(&want("g"));
+    assert_eq!((first.told(), second.told()), (vec![], vec!["lease 7 RWH>RH!".to_owned()]));
+    second.close(leased);
+    assert_eq!((first.told(), second.told()), (vec![format!("resume {}", wait.0)], vec![]));
+}
+
+#[test]
+fn an_id_is_the_opens_before_it_is_admitted() {
+    let w = World::new();
+    let id = w.table.reserve_open();
+    assert_ne!(w.table.reserve_open(), id);
+    assert_eq!(w.open_as(id, want("f")).id(), id);
+}

@@ -31,7 +31,7 @@ impl Log {
     }
 }
 
-impl TableEvents for Log {
+impl OpenOwner for Log {
     fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
         self.0.lock().push(format!("oplock {} {to:?}{}", open.0, if ack { "!" } else { "" }));
     }
@@ -51,6 +51,7 @@ pub struct World {
     pub fs: Arc<Fs>,
     pub table: Arc<OpenTable>,
     pub log: Arc<Log>,
+    pub owner: Owner,
     pub who: Arc<Token>,
     pub dir: PathBuf,
     pub now: Instant,
@@ -158,9 +159,9 @@ impl World {
         std::fs::create_dir_all(&dir).unwrap();
         let store = DirStore::open(&dir, DirOptions::default()).unwrap();
         let log = Arc::new(Log::default());
-        table.set_events(log.clone());
+        let owner = Owner::new(log.clone());
         let fs = Fs::new(store, table.clone());
-        World { fs, table, log, who: Arc::new(Token::system()), dir, now: Instant::now() }
+        World { fs, table, log, owner, who: Arc::new(Token::system()), dir, now: Instant::now() }
     }
 
     pub fn try_open(&self, w: &Want) -> Result<Step<Opened>, NtStatus> {
@@ -168,7 +169,13 @@ impl World {
     }
 
     pub fn raw_open(&self, w: &Want, path: &NtPath) -> Result<Step<Opened>, OpenError> {
+        self.raw_open_as(self.table.reserve_open(), w, path)
+    }
+
+    fn raw_open_as(&self, id: OpenId, w: &Want, path: &NtPath) -> Result<Step<Opened>, OpenError> {
         let request = OpenRequest {
+            id,
+            owner: &self.owner,
             path,
             by_id: None,
             desired_access: w.access,
@@ -193,6 +200,12 @@ impl World {
     pub fn opened(&self, w: Want) -> Opened {
         match self.try_open(&w) {
             Ok(Step::Done(o)) => o,
+            other => panic!("{}: {other:?}", w.path),
+        }
+    }
+    pub fn open_as(&self, id: OpenId, w: Want) -> Arc<Open> {
+        match self.raw_open_as(id, &w, &NtPath::parse(&w.path).unwrap()) {
+            Ok(Step::Done(o)) => o.open,
             other => panic!("{}: {other:?}", w.path),
         }
     }

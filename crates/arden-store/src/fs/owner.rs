@@ -1,0 +1,52 @@
+//! The owner of opens: a protocol's server. It is named by each open, and the open table tells it, and nobody else, what becomes of them.
+
+use std::{ops::Deref, sync::Arc};
+
+use super::{LeaseBreak, OpenId, OplockLevel, WaitId};
+
+/// What the table tells the owner of an open. Called with no lock of the table held; must not block.
+///
+/// An open's events may come before the call that made it has returned: its id is reserved before
+/// ([`crate::table::OpenTable::reserve_open`]), so that the owner knows it.
+pub trait OpenOwner: Send + Sync {
+    /// Tell the holder of `open` that its oplock breaks to `to`. With `ack`, the table waits for `Fs::ack_oplock_break`
+    /// or for the open to be closed. A holder that is disconnected should be closed.
+    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool);
+    /// The same for a lease; `opens` are those that hold it. `Fs::ack_lease_break`.
+    fn lease_break(&self, b: &LeaseBreak);
+    /// These opens cache nothing any more: their break was not answered in time.
+    fn cache_lost(&self, _opens: &[OpenId]) {}
+    /// Make the call that answered `Step::Wait(wait)` again. Called exactly once, unless `cancel_wait` was.
+    fn resume(&self, wait: WaitId);
+}
+
+/// A reference to an owner; equal when it is the same one.
+#[derive(Clone)]
+pub struct Owner(Arc<dyn OpenOwner>);
+
+impl Owner {
+    pub fn new(owner: Arc<dyn OpenOwner>) -> Owner {
+        Owner(owner)
+    }
+}
+
+impl Deref for Owner {
+    type Target = dyn OpenOwner;
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Owner {}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Owner")
+    }
+}
