@@ -15,7 +15,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::buf::{Buf, SharedBuf};
-use crate::lane::{Lane, PIECE_BYTES};
+use crate::io_class::{IoClass, PIECE_BYTES};
 use crate::rt::Rt;
 use crate::sync::{Notify, Oneshot};
 use crate::threads::Threads;
@@ -137,7 +137,7 @@ struct Syncer {
     ended: Notify,
     /// Writes on their way that are durable when they are done, or will ask for a flush.
     durable: Cell<usize>,
-    lane: Rc<Lane>,
+    class: Rc<IoClass>,
 }
 
 struct Running<'a>(&'a Syncer);
@@ -180,9 +180,9 @@ impl Syncer {
             }
             // Whoever gives up in the middle leaves the flush to the others.
             let _running = Running(self);
-            let (upto, began, beside) = (self.asked.get(), Instant::now(), self.lane.is_used());
+            let (upto, began, beside) = (self.asked.get(), Instant::now(), self.class.is_used());
             let answer = self.driver.submit(self.fd.clone(), Op::Flush).await;
-            self.lane.durable_took(began, beside, Instant::now());
+            self.class.durable_took(began, beside, Instant::now());
             self.failed.set(self.failed.get().or(answer.map_err(error_of).err()));
             self.covered.set(upto);
         }
@@ -196,7 +196,7 @@ pub struct FileDevice {
     fd: Arc<Descriptor>,
     driver: Rc<Driver>,
     syncer: Rc<Syncer>,
-    lane: Rc<Lane>,
+    class: Rc<IoClass>,
     whole: Rc<Whole>,
     writable: bool,
     regular: bool,
@@ -243,7 +243,7 @@ impl FileDevice {
             model: id.model,
             serial: id.serial,
         };
-        let lane = Rc::new(Lane::default());
+        let class = Rc::new(IoClass::default());
         let syncer = Rc::new(Syncer {
             fd: fd.clone(),
             driver: driver.clone(),
@@ -253,10 +253,10 @@ impl FileDevice {
             running: Cell::new(false),
             ended: Notify::new(),
             durable: Cell::new(0),
-            lane: lane.clone(),
+            class: class.clone(),
         });
         let whole = Rc::new(Whole::new(fd.clone(), !block, info.size_bytes));
-        Ok(FileDevice { info, fd, driver, syncer, lane, whole, writable, regular: !block })
+        Ok(FileDevice { info, fd, driver, syncer, class, whole, writable, regular: !block })
     }
 
     /// What a person says of the disk, in place of what the system says.
@@ -273,20 +273,20 @@ impl FileDevice {
 
     /// A write that need not be durable and is larger than a piece.
     fn write_large(&self, offset: u64, data: SharedBuf) -> LocalFuture<IoResult<()>> {
-        let (driver, fd, lane) = (self.driver.clone(), self.fd.clone(), self.lane.clone());
+        let (driver, fd, class) = (self.driver.clone(), self.fd.clone(), self.class.clone());
         let len = data.len();
         let write = move |at: usize, len: usize| {
             driver
                 .submit(fd.clone(), Op::Write { offset: offset + at as u64, data: data.slice(at, len), durable: false })
         };
-        // Where the way is wide it is on it when this returns.
-        let whole = (!lane.is_narrow(Instant::now())).then(|| write(0, len));
+        // While large writes are not limited, the write is submitted when this returns.
+        let whole = (!class.limits_large(Instant::now())).then(|| write(0, len));
         Box::pin(async move {
-            let _large = lane.enter_large();
+            let _large = class.enter_large();
             if let Some(whole) = whole {
                 return whole.await.map(drop).map_err(error_of);
             }
-            let turn = lane.turn().await;
+            let turn = class.turn().await;
             let step = if turn.is_some() { PIECE_BYTES } else { len };
             for at in (0..len).step_by(step) {
                 write(at, step.min(len - at)).await.map_err(error_of)?;
@@ -354,16 +354,16 @@ impl BlockDevice for FileDevice {
         let syncer = (durable && self.regular).then(|| self.syncer.clone());
         let entered = syncer.as_ref().map(Syncer::enter);
         let alone = entered.as_ref().is_some_and(|(_, alone)| *alone);
-        let began = (data.len() <= PIECE_BYTES && durable).then(|| (Instant::now(), self.lane.is_used()));
+        let began = (data.len() <= PIECE_BYTES && durable).then(|| (Instant::now(), self.class.is_used()));
         let op = Op::Write { offset, data, durable: durable && (alone || !self.regular) };
-        let lane = self.lane.clone();
+        let class = self.class.clone();
         let out = self.driver.submit(self.fd.clone(), op);
         let whole = self.whole.clone();
         Box::pin(async move {
             let _entered = entered;
             let answer = out.await.map_err(error_of);
             if let Some((began, beside)) = began {
-                lane.durable_took(began, beside, Instant::now());
+                class.durable_took(began, beside, Instant::now());
             }
             match syncer {
                 Some(s) if alone => {
@@ -455,12 +455,12 @@ mod tests {
     }
 
     #[test]
-    fn large_writes_take_turns_where_the_way_is_narrow() {
+    fn large_writes_take_turns_where_the_way_limits_large() {
         for rt in [Rt::real(), Rt::real_with_threads()] {
             let path = temp("turns", 4 << 20);
             let dev = Rc::new(FileDevice::open(&rt, &path, true).unwrap());
             let ended = Rc::new(std::cell::RefCell::new(Vec::new()));
-            dev.lane.durable_took(Instant::now(), true, Instant::now() + Duration::from_secs(600));
+            dev.class.durable_took(Instant::now(), true, Instant::now() + Duration::from_secs(600));
             for i in 0..4u8 {
                 let (dev, ended) = (dev.clone(), ended.clone());
                 rt.spawn(async move {
@@ -474,7 +474,7 @@ mod tests {
             rt.run_while(None, &|| all.borrow().len() < 4);
             let place = |i| ended.borrow().iter().position(|e| *e == i);
             assert!(place(0) < place(2) && place(1) < place(3), "two at a time");
-            assert!(!dev.lane.is_used());
+            assert!(!dev.class.is_used());
             let content = fs::read(&path).unwrap();
             assert!((0..4).all(|i| content[i << 20..(i + 1) << 20].iter().all(|b| usize::from(*b) == i + 1)));
             fs::remove_file(&path).unwrap();

@@ -23,7 +23,7 @@
 pub mod buf;
 pub mod file;
 pub mod identify;
-mod lane;
+mod io_class;
 pub mod rng;
 pub mod rt;
 pub mod sim;

@@ -9,6 +9,7 @@ pub mod handles;
 pub mod name;
 pub mod quota;
 pub mod root;
+pub mod scope;
 pub mod store;
 pub mod table;
 pub mod usn;

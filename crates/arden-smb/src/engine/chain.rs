@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arden_store::{dir::Moment, fs::WaitId};
+use arden_store::{fs::WaitId, scope::RequestScope};
 use arden_wire::{
     NtStatus,
     cursor::Put,
@@ -236,7 +236,7 @@ pub fn start(
 
 fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Rest {
     // What the store saw for one request of a compound holds for the next.
-    let _moment = if may_block { Moment::begin() } else { Moment::begin_short() };
+    let _scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
     let first = state.next;
     while state.next < state.elements.len() {
         if !may_block && state.next > first && state.has_done_enough(out, state.next - first) {

@@ -18,10 +18,10 @@ use rustix::fd::AsFd as _;
 
 use super::{
     meta::Meta,
-    moment::Moment,
     names::Listing,
     sys::{self, InodeBuild, InodeKey, Kind, RawStat, Stamp},
 };
+use crate::scope::RequestScope;
 
 /// What the first descriptor of an inode can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Inode {
     read: OnceLock<OwnedFd>,
     write: OnceLock<OwnedFd>,
     pub known: Mutex<Known>,
-    /// What statx said, and in which moment.
+    /// What statx said, and in which request scope.
     seen: Mutex<Option<Seen>>,
     links: Mutex<Vec<Weak<Link>>>,
     pub dir: Option<Box<DirPart>>,
@@ -64,19 +64,19 @@ const LOOK_TIME: Duration = Duration::from_millis(10);
 
 /// A look at the file.
 struct Seen {
-    moment: u64,
+    scope: u64,
     at: Instant,
     stat: RawStat,
     /// Arden changed data or names since, which moves the change time and nothing that attributes say.
     outdated: bool,
     /// The change time before such changes and when that was seen, where this look is from after them.
     before: Option<(Stamp, Instant)>,
-    /// It was found by its name in this moment.
+    /// It was found by its name in this request scope.
     found: bool,
 }
 
 impl Seen {
-    /// The change time before Arden's own changes of this moment, if others can hardly have changed anything since.
+    /// The change time before Arden's own changes of this request scope, if others can hardly have changed anything since.
     fn before_changes(&self) -> Option<Stamp> {
         let this = self.outdated.then_some((self.stat.ctime, self.at));
         let (stamp, at) = self.before.or(this)?;
@@ -195,10 +195,10 @@ impl Inode {
         sys::stat_fd(self.pin())
     }
 
-    /// As it was when this moment's first call looked. Not for those who are changing the file.
+    /// As it was when this request scope's first call looked. Not for those who are changing the file.
     pub fn seen(&self) -> rustix::io::Result<RawStat> {
-        let Some(moment) = Moment::current() else { return self.stat() };
-        let good = |s: &&Seen| s.moment == moment && !s.outdated && s.at.elapsed() < LOOK_TIME;
+        let Some(scope) = RequestScope::current() else { return self.stat() };
+        let good = |s: &&Seen| s.scope == scope && !s.outdated && s.at.elapsed() < LOOK_TIME;
         if let Some(seen) = self.seen.lock().as_ref().filter(good) {
             return Ok(seen.stat);
         }
@@ -218,18 +218,18 @@ impl Inode {
     }
 
     fn note(&self, stat: &RawStat, found: bool) {
-        let Some(moment) = Moment::current() else { return };
+        let Some(scope) = RequestScope::current() else { return };
         let mut seen = self.seen.lock();
-        let last = seen.take().filter(|s| s.moment == moment);
+        let last = seen.take().filter(|s| s.scope == scope);
         let before = last.as_ref().filter(|s| s.outdated).map(|s| s.before.unwrap_or((s.stat.ctime, s.at)));
         let found = found || last.is_some_and(|s| s.found);
-        *seen = Some(Seen { moment, at: Instant::now(), stat: *stat, outdated: false, before, found });
+        *seen = Some(Seen { scope, at: Instant::now(), stat: *stat, outdated: false, before, found });
     }
 
-    /// Whether this moment has found it by its name already.
+    /// Whether this request scope has found it by its name already.
     pub fn is_found(&self) -> bool {
-        let moment = Moment::current();
-        self.seen.lock().as_ref().is_some_and(|s| s.found && moment == Some(s.moment) && s.at.elapsed() < LOOK_TIME)
+        let scope = RequestScope::current();
+        self.seen.lock().as_ref().is_some_and(|s| s.found && scope == Some(s.scope) && s.at.elapsed() < LOOK_TIME)
     }
 
     /// Something about the file changes.
@@ -240,25 +240,25 @@ impl Inode {
     /// Arden changes the file's data, or a name of it or in it, and no attribute.
     pub fn outdate_seen(&self) {
         let mut seen = self.seen.lock();
-        let moment = Moment::current();
-        match seen.as_mut().filter(|s| moment == Some(s.moment)) {
+        let scope = RequestScope::current();
+        match seen.as_mut().filter(|s| scope == Some(s.scope)) {
             Some(seen) => seen.outdated = true,
             None => *seen = None,
         }
     }
 
-    /// Whether `outdate_seen` was called in this moment, after a look that found the change time `at`.
+    /// Whether `outdate_seen` was called in this request scope, after a look that found the change time `at`.
     pub fn is_outdated_from(&self, at: Stamp) -> bool {
-        let moment = Moment::current();
+        let scope = RequestScope::current();
         let seen = self.seen.lock();
-        seen.as_ref().is_some_and(|s| s.outdated && moment == Some(s.moment) && s.before_changes() == Some(at))
+        seen.as_ref().is_some_and(|s| s.outdated && scope == Some(s.scope) && s.before_changes() == Some(at))
     }
 
-    /// The change time before what Arden did to data and names in this moment, where `stat` is the look after that.
+    /// The change time before what Arden did to data and names in this request scope, where `stat` is the look after that.
     pub fn before_own_changes(&self, stat: &RawStat) -> Option<Stamp> {
-        let moment = Moment::current();
+        let scope = RequestScope::current();
         let seen = self.seen.lock();
-        seen.as_ref().filter(|s| moment == Some(s.moment) && s.stat.ctime == stat.ctime)?.before_changes()
+        seen.as_ref().filter(|s| scope == Some(s.scope) && s.stat.ctime == stat.ctime)?.before_changes()
     }
 
     /// What was known before those changes is known after them now.

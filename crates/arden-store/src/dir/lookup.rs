@@ -17,12 +17,12 @@ use rustix::io::Errno;
 use super::{
     SPILL_DIRECTORY, Shared,
     inode::{DirNames, DirPart, Inode, Link, PinMode},
-    moment::Moment,
     names::{self, Found, Listing, ReadError},
     sys::{self, InodeKey, Kind, RawStat},
 };
 use crate::{
     name::{NtPath, PathWants, eq_fold, may_be_made_short},
+    scope::RequestScope,
     store::{Lookup, NodeRef, Result},
 };
 
@@ -47,7 +47,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(2);
 
 /// The names of a directory; PENDING where somebody reads it and this thread is not to wait.
 pub fn lock_names(part: &DirPart) -> Result<MutexGuard<'_, DirNames>> {
-    if Moment::is_short() {
+    if RequestScope::must_not_wait() {
         return part.names.try_lock_for(SHORT_WAIT).ok_or(NtStatus::PENDING);
     }
     Ok(part.names.lock())
@@ -226,7 +226,7 @@ impl Shared {
         let real = {
             let names = lock_names(part)?;
             let Some(listing) = &names.listing else { return Ok(None) };
-            if Moment::is_short() && listing.len() > SHORT_NAMES_MAX {
+            if RequestScope::must_not_wait() && listing.len() > SHORT_NAMES_MAX {
                 // It goes over all names.
                 return Err(NtStatus::PENDING);
             }
@@ -301,7 +301,7 @@ impl Shared {
         }
         self.drop_listing(names);
         let fd = names::open_for_reading(dir.pin()).map_err(sys::status)?;
-        let names_max = if Moment::is_short() { SHORT_NAMES_MAX } else { usize::MAX };
+        let names_max = if RequestScope::must_not_wait() { SHORT_NAMES_MAX } else { usize::MAX };
         let bytes_max = self.options.name_cache_bytes_max;
         match Listing::read(sys::fd(&fd), stat.ctime, self.fine_stamps, bytes_max, names_max) {
             Ok(listing) => {

@@ -100,7 +100,7 @@ impl Shared {
         Ok(meta)
     }
 
-    /// What was known before Arden changed the file's data or name in this moment: its attributes are what they were.
+    /// What was known before Arden changed the file's data or name in this request scope: its attributes are what they were.
     /// Who changes attributes meanwhile either remembers the new ones afterwards or forgets all (`forget_meta`).
     fn carry_over(&self, inode: &Inode, stat: &RawStat) -> Option<Meta> {
         let before = inode.before_own_changes(stat)?;
@@ -117,7 +117,7 @@ impl Shared {
         Some(meta.clone())
     }
 
-    /// The last user of a file in this moment goes, who wrote to it: what is known outlives that for who opens it next.
+    /// The last user of a file in this request scope goes, who wrote to it: what is known outlives that for who opens it next.
     pub fn keep_known(&self, inode: &Inode) {
         let at = match inode.known.lock().meta.as_ref() {
             Some(meta) => meta.at,

@@ -17,7 +17,6 @@ mod inode;
 mod list;
 mod lookup;
 mod meta;
-mod moment;
 mod names;
 mod namespace;
 mod node;
@@ -62,8 +61,6 @@ use crate::{
 /// Kept in the root for streams that do not fit into extended attributes. No client sees a directory of this name, wherever
 /// it stands: it may be that of another share further down.
 pub const SPILL_DIRECTORY: &str = ".arden-streams";
-
-pub use moment::Moment;
 
 /// Limits and habits of a dir store.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! What was seen of a file in a moment never hides a change that was made in it.
 
-use arden_store::dir::Moment;
+use arden_store::scope::RequestScope;
 
 use arden_store::fs::{BasicInformation, NameChange};
 
@@ -12,7 +12,7 @@ fn own_changes_are_seen_at_once() {
     let f = w.open(want("d").directory());
     w.close(f);
     for i in 0..2 {
-        let _moment = (i == 1).then(Moment::begin);
+        let _scope = (i == 1).then(RequestScope::begin);
         let f = w.open(want(&format!("d\\f{i}")));
         let size = || w.fs.stat(&f).unwrap().stat.end_of_file;
         assert_eq!(size(), 0);
@@ -52,7 +52,7 @@ fn attributes_are_known_over_own_changes_and_read_again_after_others() {
     w.close(w.open(want("f").attributes(ATTR_HIDDEN)));
     for round in 0..3u64 {
         {
-            let _moment = Moment::begin();
+            let _scope = RequestScope::begin();
             let f = w.open(want("f").existing());
             for i in 0..3 {
                 w.write(&f, round * 300 + i * 100, &[1; 100]).unwrap();
@@ -65,7 +65,7 @@ fn attributes_are_known_over_own_changes_and_read_again_after_others() {
             w.rename(&f, "f", false).unwrap();
             w.close(f);
         }
-        let _moment = Moment::begin();
+        let _scope = RequestScope::begin();
         assert_eq!(attributes("f"), (ATTR_HIDDEN | ATTR_ARCHIVE, round % 2 == 0, (round + 1) * 300), "round {round}");
     }
     // Outside of Arden, between two messages.
@@ -79,11 +79,11 @@ fn attributes_are_known_over_own_changes_and_read_again_after_others() {
 
 /// A message that waits for its disk takes long, and others go on meanwhile.
 #[test]
-fn a_long_moment_sees_what_others_do() {
+fn a_long_scope_sees_what_others_do() {
     let w = World::new();
     w.close(w.open(want("f").attributes(ATTR_HIDDEN)));
     let path = w.dir.join("f");
-    let _moment = Moment::begin();
+    let _scope = RequestScope::begin();
     let f = w.open(want("f").existing());
     assert_eq!(w.fs.stat(&f).unwrap().stat.attributes, ATTR_HIDDEN | ATTR_ARCHIVE);
     rustix::fs::removexattr(&path, "user.DOSATTRIB").unwrap();
