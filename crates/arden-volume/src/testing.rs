@@ -10,9 +10,9 @@ use arden_store::{
 use arden_wire::FileTime;
 
 use crate::{
-    device::{Device, MemDevice},
-    store::{Durability, VolumeStore},
-    volume::{Volume, VolumeOptions},
+    disk::device::{Device, MemDevice},
+    engine::volume::{Volume, VolumeOptions},
+    facade::store::{Durability, VolumeStore},
 };
 
 /// Memory, and somebody who sees each write before it is done.

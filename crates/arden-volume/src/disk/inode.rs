@@ -1,0 +1,257 @@
+//! What the values of inodes, names, streams and extents look like. docs/on-disk-volume.md has the byte diagrams.
+
+use std::sync::Arc;
+
+use arden_wire::{
+    FileTime,
+    access::{ATTR_DIRECTORY, ATTR_NORMAL, ATTR_REPARSE_POINT, ATTR_SETTABLE, ATTR_SPARSE},
+    cursor::{Put, Reader},
+};
+
+use crate::{
+    disk::{
+        device::{BLOCK, BlockCheck},
+        error::{VolError, VolResult},
+    },
+    engine::alloc::Run,
+};
+
+pub const ROOT_INO: u64 = 1;
+const SPARSE: u8 = 1;
+const DIRECTORY: u8 = 1;
+const HAS_OBJECT_ID: u8 = 2;
+
+/// One stream of data.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Data {
+    /// What its blocks and extents are found by.
+    pub sid: u64,
+    pub eof: u64,
+    /// Blocks that hold something.
+    pub blocks: u64,
+    /// Blocks that the user asked to be kept.
+    pub reserved: u64,
+    pub sparse: bool,
+}
+
+impl Data {
+    /// Blocks that are promised and have no place yet.
+    pub fn promised(&self) -> i64 {
+        let whole = if self.sparse { 0 } else { self.eof.div_ceil(BLOCK as u64) };
+        self.reserved.max(whole).saturating_sub(self.blocks).min(1 << 52) as i64
+    }
+
+    pub fn allocation(&self) -> u64 {
+        let whole = if self.sparse { 0 } else { self.eof.div_ceil(BLOCK as u64) };
+        self.blocks.max(self.reserved).max(whole).saturating_mul(BLOCK as u64)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.sid);
+        out.put_u64(self.eof);
+        out.put_u64(self.blocks);
+        out.put_u64(self.reserved);
+        out.put_u8(if self.sparse { SPARSE } else { 0 });
+    }
+
+    fn decode(r: &mut Reader<'_>) -> VolResult<Data> {
+        let (sid, eof, blocks, reserved) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        Ok(Data { sid, eof, blocks, reserved, sparse: r.u8()? & SPARSE != 0 })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inode {
+    pub directory: bool,
+    /// ATTR_SETTABLE bits; the rest follows.
+    pub attributes: u32,
+    pub creation: FileTime,
+    pub last_access: FileTime,
+    pub last_write: FileTime,
+    pub change: FileTime,
+    /// 0: in use without a name, or to be taken away.
+    pub links: u32,
+    /// Its descriptor.
+    pub sd: u64,
+    pub ea_size: u32,
+    pub reparse_tag: u32,
+    pub object_id: Option<u128>,
+    pub data: Data,
+    /// Its first name. The root has none.
+    pub parent: u64,
+    pub name: String,
+}
+
+impl Inode {
+    pub fn shown_attributes(&self, stream_sparse: bool) -> u32 {
+        let mut a = self.attributes & ATTR_SETTABLE;
+        if stream_sparse {
+            a |= ATTR_SPARSE;
+        }
+        if self.reparse_tag != 0 {
+            a |= ATTR_REPARSE_POINT;
+        }
+        if self.directory {
+            a |= ATTR_DIRECTORY;
+        }
+        if a == 0 { ATTR_NORMAL } else { a }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(140 + self.name.len());
+        out.put_u8(
+            if self.directory { DIRECTORY } else { 0 } | if self.object_id.is_some() { HAS_OBJECT_ID } else { 0 },
+        );
+        out.put_u32(self.attributes);
+        for t in [self.creation, self.last_access, self.last_write, self.change] {
+            out.put_u64(t.0);
+        }
+        out.put_u32(self.links);
+        out.put_u64(self.sd);
+        out.put_u32(self.ea_size);
+        out.put_u32(self.reparse_tag);
+        self.data.encode(&mut out);
+        out.put_u64(self.parent);
+        if let Some(id) = self.object_id {
+            out.put_u128(id);
+        }
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    pub fn decode(value: &[u8]) -> VolResult<Inode> {
+        let mut r = Reader::new(value);
+        let flags = r.u8()?;
+        let attributes = r.u32()?;
+        let mut times = [FileTime(0); 4];
+        for t in &mut times {
+            *t = FileTime(r.u64()?);
+        }
+        let (links, sd, ea_size, reparse_tag) = (r.u32()?, r.u64()?, r.u32()?, r.u32()?);
+        let data = Data::decode(&mut r)?;
+        let parent = r.u64()?;
+        let object_id = if flags & HAS_OBJECT_ID != 0 { Some(r.u128()?) } else { None };
+        Ok(Inode {
+            directory: flags & DIRECTORY != 0,
+            attributes,
+            creation: times[0],
+            last_access: times[1],
+            last_write: times[2],
+            change: times[3],
+            links,
+            sd,
+            ea_size,
+            reparse_tag,
+            object_id,
+            data,
+            parent,
+            name: text(r.rest())?,
+        })
+    }
+}
+
+fn text(bytes: &[u8]) -> VolResult<String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| VolError::Corrupt("name"))
+}
+
+/// What a name in a directory leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameEntry {
+    pub ino: u64,
+    pub name: String,
+}
+
+impl NameEntry {
+    pub fn encode(ino: u64, name: &str) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + name.len());
+        out.put_u64(ino);
+        out.extend_from_slice(name.as_bytes());
+        out
+    }
+    pub fn decode(value: &[u8]) -> VolResult<NameEntry> {
+        let mut r = Reader::new(value);
+        Ok(NameEntry { ino: r.u64()?, name: text(r.rest())? })
+    }
+}
+
+/// A named stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    pub data: Data,
+    pub name: String,
+}
+
+impl Stream {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(40 + self.name.len());
+        self.data.encode(&mut out);
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+    pub fn decode(value: &[u8]) -> VolResult<Stream> {
+        let mut r = Reader::new(value);
+        Ok(Stream { data: Data::decode(&mut r)?, name: text(r.rest())? })
+    }
+}
+
+/// Blocks of a stream that lie together on the device, each with its checksum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The first block of the file; it is in the key.
+    pub file_block: u64,
+    pub dev_block: u64,
+    /// The epoch of snapshots that it was written in.
+    pub birth: u32,
+    pub sums: Vec<u64>,
+}
+
+/// Blocks of one extent.
+pub const EXTENT_BLOCKS_MAX: u64 = 256;
+
+impl Extent {
+    pub fn len(&self) -> u64 {
+        self.sums.len() as u64
+    }
+    pub fn end(&self) -> u64 {
+        self.file_block + self.len()
+    }
+    /// Where it is on the device.
+    pub fn run(&self) -> Run {
+        Run { start: self.dev_block, len: self.len() }
+    }
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(12 + self.sums.len() * 8);
+        out.put_u64(self.dev_block);
+        out.put_u32(self.birth);
+        for s in &self.sums {
+            out.put_u64(*s);
+        }
+        out
+    }
+    pub fn decode(file_block: u64, value: &[u8]) -> VolResult<Extent> {
+        let mut r = Reader::new(value);
+        let (dev_block, birth) = (r.u64()?, r.u32()?);
+        let n = r.remaining() / 8;
+        if r.remaining() % 8 != 0 || n == 0 || n as u64 > EXTENT_BLOCKS_MAX {
+            return Err(VolError::Corrupt("extent"));
+        }
+        if file_block > u64::MAX / BLOCK as u64 - EXTENT_BLOCKS_MAX || dev_block > u64::MAX / BLOCK as u64 {
+            return Err(VolError::Corrupt("extent"));
+        }
+        let (sums, _) = r.rest().as_chunks();
+        Ok(Extent { file_block, dev_block, birth, sums: sums.iter().map(|s| u64::from_le_bytes(*s)).collect() })
+    }
+    pub fn check(&self) -> BlockCheck {
+        BlockCheck::Sums(Arc::from(self.sums.as_slice()))
+    }
+    /// The blocks from `from` to `to` of the file, which are in it.
+    pub fn part(&self, from: u64, to: u64) -> Extent {
+        let (a, b) = ((from - self.file_block) as usize, (to - self.file_block) as usize);
+        Extent {
+            file_block: from,
+            dev_block: self.dev_block + a as u64,
+            birth: self.birth,
+            sums: self.sums[a..b].to_vec(),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What lies on the device, and the device: layouts of the superblock, of nodes and of values, keys, checksums. Owns no state.
+
+pub mod device;
+pub mod error;
+pub mod inode;
+pub mod keys;
+pub mod superblock;
+pub mod treenode;

@@ -1,0 +1,67 @@
+//! What a volume does for room under it. What nothing lies in goes back to the device after a rest; where the device has
+//! no room for more, at once, and new blocks are looked for first where it keeps room for them already. Only when
+//! neither helps is the device full.
+
+use std::collections::BTreeSet;
+
+use arden_block::{BLOCK_BYTES, IoError};
+
+use crate::{
+    disk::error::{VolError, VolResult},
+    engine::volume::Volume,
+};
+
+/// Pieces that go back to the device at one time.
+const PIECES_GIVEN_BACK: usize = 64;
+
+impl Volume {
+    /// Gives what nothing lies in any more back to the device: not when it becomes free, as most of it is soon written
+    /// again and nobody who waits for a commit should wait for this too.
+    pub(crate) fn give_back(&self) {
+        let _ = (0..PIECES_GIVEN_BACK).all(|_| self.give_one_back());
+    }
+
+    fn give_one_back(&self) -> bool {
+        let Some(run) = self.alloc.lock().take_empty() else { return false };
+        let given = self.device.discard(run.start * BLOCK_BYTES, run.len * BLOCK_BYTES);
+        self.alloc.lock().end_empty(run);
+        if let Err(e) = &given {
+            tracing::debug!("discard: {e}");
+        }
+        given.is_ok()
+    }
+
+    /// What can be given back is given back now: others need it.
+    pub fn give_all_back(&self) {
+        self.reap_now();
+        // What was freed may be used when that is durable.
+        if self.sync().is_err() {
+            return;
+        }
+        self.alloc.lock().rest_at_once();
+        while self.give_one_back() {}
+    }
+
+    /// Tries what needs new blocks again where the device has no room for more.
+    pub(crate) fn with_relief<T>(&self, mut attempt: impl FnMut() -> VolResult<T>) -> VolResult<T> {
+        let mut tried = attempt();
+        for last in [false, true] {
+            if !matches!(tried, Err(VolError::Full | VolError::Io(IoError::NoSpace))) {
+                break;
+            }
+            if last {
+                self.give_all_back();
+            }
+            self.keep_to_held();
+            tried = attempt();
+        }
+        tried
+    }
+
+    fn keep_to_held(&self) {
+        let held: BTreeSet<u64> = self.device.pieces_held().into_iter().collect();
+        if !held.is_empty() {
+            self.alloc.lock().keep_within(held);
+        }
+    }
+}

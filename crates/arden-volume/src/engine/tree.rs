@@ -1,0 +1,500 @@
+//! The tree on the device: a copy-on-write B+tree that is changed by whole sorted batches, one for each checkpoint. A
+//! pointer carries the checksum of what it leads to, so that the root vouches for everything. Old nodes stay untouched
+//! until the new root is durable. Refuses to know what keys mean.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use arden_block::BLOCK_BYTES;
+use parking_lot::Mutex;
+
+use crate::{
+    disk::{
+        device::Device,
+        error::{VolError, VolResult},
+        treenode::{CAPACITY, ENTRY_MAX, LEVEL_MAX, NODE_BLOCKS, NODE_BYTES, Node, Ptr, entry_bytes},
+    },
+    engine::alloc::{Alloc, Run},
+};
+
+pub type Key = Vec<u8>;
+pub type Val = Arc<[u8]>;
+/// Changes in memory; None takes a key away.
+pub type Layer = BTreeMap<Key, Option<Val>>;
+/// The root's pointer and level; None for the empty tree.
+pub type Root = Option<(Ptr, u8)>;
+
+const SHARDS: usize = 16;
+/// A node emptier than this is joined with a neighbour.
+const UNDERFULL: usize = CAPACITY / 4;
+/// Nodes written with one call.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Nodes that wait in memory for being written.
+const PENDING_NODES_MAX: usize = 512;
+
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<u64, (Arc<Node>, Ptr, bool)>,
+    order: VecDeque<u64>,
+    bytes: usize,
+}
+
+pub struct Tree {
+    device: Arc<dyn Device>,
+    shards: [Mutex<Shard>; SHARDS],
+    shard_bytes_max: usize,
+}
+
+impl Tree {
+    pub fn new(device: Arc<dyn Device>, cache_bytes: usize) -> Tree {
+        Tree {
+            device,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            shard_bytes_max: (cache_bytes / SHARDS).max(8 * NODE_BYTES),
+        }
+    }
+
+    fn shard(&self, block: u64) -> &Mutex<Shard> {
+        &self.shards[(block / NODE_BLOCKS) as usize % SHARDS]
+    }
+
+    pub fn load(&self, ptr: &Ptr, level: u8) -> VolResult<Arc<Node>> {
+        if let Some((node, of, hot)) = self.shard(ptr.block).lock().nodes.get_mut(&ptr.block)
+            && of == ptr
+            && node.level == level
+        {
+            *hot = true;
+            return Ok(node.clone());
+        }
+        let mut blocks = vec![0; NODE_BYTES];
+        let offset = ptr.block.checked_mul(BLOCK_BYTES).ok_or(VolError::Corrupt("pointer in the tree"))?;
+        self.device.read_checked(offset, &mut blocks, &ptr.check())?;
+        let node = Arc::new(Node::open(ptr, &blocks, level)?);
+        self.remember(ptr, node.clone());
+        Ok(node)
+    }
+
+    fn remember(&self, ptr: &Ptr, node: Arc<Node>) {
+        let mut shard = self.shard(ptr.block).lock();
+        let s = &mut *shard;
+        s.bytes += node.weight();
+        match s.nodes.insert(ptr.block, (node, *ptr, false)) {
+            Some((old, ..)) => s.bytes -= old.weight(),
+            None => s.order.push_back(ptr.block),
+        }
+        while s.bytes > self.shard_bytes_max {
+            let Some(block) = s.order.pop_front() else { break };
+            match s.nodes.get_mut(&block) {
+                Some((_, _, hot)) if *hot => {
+                    *hot = false;
+                    s.order.push_back(block);
+                }
+                Some(_) => {
+                    if let Some((old, ..)) = s.nodes.remove(&block) {
+                        s.bytes -= old.weight();
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    pub fn forget(&self, block: u64) {
+        let mut s = self.shard(block).lock();
+        if let Some((old, ..)) = s.nodes.remove(&block) {
+            s.bytes -= old.weight();
+            s.order.retain(|b| *b != block);
+        }
+    }
+
+    pub fn get(&self, root: &Root, key: &[u8]) -> VolResult<Option<Val>> {
+        let Some((mut ptr, mut level)) = *root else { return Ok(None) };
+        loop {
+            let node = self.load(&ptr, level)?;
+            if level == 0 {
+                let at = node.lower_bound(key);
+                let found = at < node.len() && node.key(at) == key;
+                return Ok(found.then(|| node.value(at).into()));
+            }
+            ptr = node.ptr(node.child_for(key))?;
+            level -= 1;
+        }
+    }
+
+    /// Entries from `start` on and before `end`, in order, until `take` answers false.
+    pub fn scan(
+        &self,
+        root: &Root,
+        start: &[u8],
+        end: &[u8],
+        take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> VolResult<()> {
+        if let Some((ptr, level)) = root {
+            self.scan_node(ptr, *level, start, end, take)?;
+        }
+        Ok(())
+    }
+
+    fn scan_node(
+        &self,
+        ptr: &Ptr,
+        level: u8,
+        start: &[u8],
+        end: &[u8],
+        take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> VolResult<bool> {
+        let node = self.load(ptr, level)?;
+        if level == 0 {
+            for i in node.lower_bound(start)..node.len() {
+                if node.key(i) >= end || !take(node.key(i), node.value(i)) {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        for i in node.child_for(start)..node.len() {
+            if i > 0 && node.key(i) >= end {
+                return Ok(false);
+            }
+            if !self.scan_node(&node.ptr(i)?, level - 1, start, end, take)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Every node's pointer and level, from the root down; what is below a node only where `f` answers true. Leaves are
+    /// not read.
+    pub fn visit(&self, root: &Root, f: &mut dyn FnMut(&Ptr, u8) -> VolResult<bool>) -> VolResult<()> {
+        match root {
+            Some((_, level)) if *level > LEVEL_MAX => Err(VolError::Corrupt("the tree is too deep")),
+            Some((ptr, level)) => self.visit_node(ptr, *level, f),
+            None => Ok(()),
+        }
+    }
+
+    fn visit_node(&self, ptr: &Ptr, level: u8, f: &mut dyn FnMut(&Ptr, u8) -> VolResult<bool>) -> VolResult<()> {
+        if !f(ptr, level)? || level == 0 {
+            return Ok(());
+        }
+        let node = self.load(ptr, level)?;
+        for i in 0..node.len() {
+            self.visit_node(&node.ptr(i)?, level - 1, f)?;
+        }
+        Ok(())
+    }
+
+    /// The tree with `batch` applied. Nodes are written, not flushed; what the old tree alone used is in `freed`.
+    pub fn apply(&self, root: &Root, batch: &Layer, birth: u64, alloc: &Mutex<Alloc>) -> VolResult<Applied> {
+        let mut work = Work { tree: self, birth, alloc, freed: Vec::new(), made: Vec::new(), writes: Vec::new() };
+        match work.run(root, batch) {
+            Ok(root) => Ok(Applied { root, freed: work.freed }),
+            Err(e) => {
+                let mut a = alloc.lock();
+                for block in work.made {
+                    self.forget(block);
+                    a.cancel(Run { start: block, len: NODE_BLOCKS });
+                }
+                Err(e)
+            }
+        }
+    }
+}
+
+pub struct Applied {
+    pub root: Root,
+    /// Nodes that the new tree does not use.
+    pub freed: Vec<Ptr>,
+}
+
+/// A child of a node under construction.
+enum Item {
+    Old(Key, Ptr),
+    New(Key, Node),
+}
+
+type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+
+struct Work<'a> {
+    tree: &'a Tree,
+    birth: u64,
+    alloc: &'a Mutex<Alloc>,
+    freed: Vec<Ptr>,
+    made: Vec<u64>,
+    writes: Vec<(u64, Vec<u8>)>,
+}
+
+impl Work<'_> {
+    fn run(&mut self, root: &Root, batch: &Layer) -> VolResult<Root> {
+        let changes: Vec<Change<'_>> = batch.iter().map(|(k, v)| (k.as_slice(), v.as_deref())).collect();
+        if changes.is_empty() {
+            return Ok(*root);
+        }
+        if changes.iter().any(|(k, v)| entry_bytes(k, v.unwrap_or(&[])) > ENTRY_MAX) {
+            return Err(VolError::Refused("an entry is too large"));
+        }
+        let (mut items, mut level) = match root {
+            Some((ptr, level)) => (self.change(ptr, *level, &changes)?, *level),
+            None => (merge_leaf(&Node::new(0), &changes), 0),
+        };
+        while items.len() > 1 {
+            let entries = self.settle_all(items)?;
+            level += 1;
+            if level > LEVEL_MAX {
+                return Err(VolError::Refused("the tree is too deep"));
+            }
+            items = pack(level, &entries);
+        }
+        let mut root = match items.pop() {
+            None => None,
+            Some(Item::Old(_, ptr)) => Some((ptr, level)),
+            // A root with one child is not needed.
+            Some(Item::New(_, node)) if node.level > 0 && node.len() == 1 => Some((node.ptr(0)?, level - 1)),
+            Some(Item::New(_, node)) => Some((self.settle(node)?, level)),
+        };
+        self.write_out()?;
+        while let Some((ptr, level)) = root.filter(|(_, l)| *l > 0) {
+            let node = self.tree.load(&ptr, level)?;
+            if node.len() > 1 {
+                break;
+            }
+            root = Some((node.ptr(0)?, level - 1));
+            self.freed.push(ptr);
+        }
+        Ok(root)
+    }
+
+    fn change(&mut self, ptr: &Ptr, level: u8, changes: &[Change<'_>]) -> VolResult<Vec<Item>> {
+        let node = self.tree.load(ptr, level)?;
+        self.freed.push(*ptr);
+        if level == 0 {
+            return Ok(merge_leaf(&node, changes));
+        }
+        let mut out: Vec<Item> = Vec::with_capacity(node.len() + 4);
+        let mut from = 0;
+        for i in 0..node.len() {
+            let to = if i + 1 < node.len() {
+                let next = node.key(i + 1);
+                from + changes[from..].partition_point(|(k, _)| *k < next)
+            } else {
+                changes.len()
+            };
+            let child = node.ptr(i)?;
+            if from == to {
+                self.add(&mut out, Item::Old(node.key(i).to_vec(), child), level - 1)?;
+            } else {
+                for item in self.change(&child, level - 1, &changes[from..to])? {
+                    self.add(&mut out, item, level - 1)?;
+                }
+            }
+            from = to;
+        }
+        let entries = self.settle_all(out)?;
+        Ok(pack(level, &entries))
+    }
+
+    /// Appends a child; joins it with the one before when either is nearly empty.
+    fn add(&mut self, out: &mut Vec<Item>, item: Item, level: u8) -> VolResult<()> {
+        let thin = |i: &Item| matches!(i, Item::New(_, n) if n.used() < UNDERFULL);
+        let join = out.last().is_some_and(|last| thin(last) || thin(&item));
+        if !join {
+            out.push(item);
+            return Ok(());
+        }
+        let Some(last) = out.pop() else { return Ok(()) };
+        let size = |me: &Self, i: &Item| -> VolResult<usize> {
+            Ok(match i {
+                Item::New(_, n) => n.used(),
+                Item::Old(_, p) => me.tree.load(p, level)?.used(),
+            })
+        };
+        if size(self, &last)? + size(self, &item)? > CAPACITY * 3 / 4 {
+            out.push(last);
+            out.push(item);
+            return Ok(());
+        }
+        let (key, mut node) = self.own(last, level)?;
+        let (_, other) = self.own(item, level)?;
+        node.append(&other);
+        out.push(Item::New(key, node));
+        Ok(())
+    }
+
+    fn own(&mut self, item: Item, level: u8) -> VolResult<(Key, Node)> {
+        match item {
+            Item::New(key, node) => Ok((key, node)),
+            Item::Old(key, ptr) => {
+                self.freed.push(ptr);
+                Ok((key, Node::clone(&*self.tree.load(&ptr, level)?)))
+            }
+        }
+    }
+
+    fn settle_all(&mut self, items: Vec<Item>) -> VolResult<Vec<(Key, Ptr)>> {
+        items
+            .into_iter()
+            .map(|item| match item {
+                Item::Old(key, ptr) => Ok((key, ptr)),
+                Item::New(key, node) => Ok((key, self.settle(node)?)),
+            })
+            .collect()
+    }
+
+    fn settle(&mut self, node: Node) -> VolResult<Ptr> {
+        let block = self.alloc.lock().reserve_node(NODE_BLOCKS)?;
+        self.made.push(block);
+        let mut ptr = Ptr { block, birth: self.birth, sum: 0 };
+        let bytes = node.seal(&mut ptr);
+        self.tree.remember(&ptr, Arc::new(node));
+        self.writes.push((block, bytes));
+        if self.writes.len() >= PENDING_NODES_MAX {
+            self.write_out()?;
+        }
+        Ok(ptr)
+    }
+
+    fn write_out(&mut self) -> VolResult<()> {
+        let mut writes = std::mem::take(&mut self.writes);
+        writes.sort_unstable_by_key(|(block, _)| *block);
+        let mut writes = writes.into_iter().peekable();
+        while let Some((start, mut bytes)) = writes.next() {
+            while let Some((_, more)) =
+                writes.next_if(|(b, _)| *b == start + bytes.len() as u64 / BLOCK_BYTES && bytes.len() < WRITE_BYTES_MAX)
+            {
+                bytes.extend_from_slice(&more);
+            }
+            self.tree.device.write(start * BLOCK_BYTES, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Fills nodes evenly.
+struct Packer {
+    level: u8,
+    target: usize,
+    out: Vec<Item>,
+    current: Node,
+}
+
+impl Packer {
+    fn new(level: u8, total: usize) -> Packer {
+        let nodes = total.div_ceil(CAPACITY * 15 / 16).max(1);
+        let target = if nodes == 1 { CAPACITY } else { total.div_ceil(nodes) };
+        Packer { level, target, out: Vec::new(), current: Node::new(level) }
+    }
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        if self.current.used() >= self.target || self.current.used() + entry_bytes(key, value) > CAPACITY {
+            self.close();
+        }
+        self.current.push(key, value);
+    }
+    fn close(&mut self) {
+        let node = std::mem::replace(&mut self.current, Node::new(self.level));
+        if !node.is_empty() {
+            self.out.push(Item::New(node.key(0).to_vec(), node));
+        }
+    }
+    fn finish(mut self) -> Vec<Item> {
+        self.close();
+        self.out
+    }
+}
+
+fn merge_leaf(node: &Node, changes: &[Change<'_>]) -> Vec<Item> {
+    let more: usize = changes.iter().map(|(k, v)| v.map_or(0, |v| entry_bytes(k, v))).sum();
+    let mut packer = Packer::new(0, node.used() + more);
+    let mut i = 0;
+    for (key, value) in changes {
+        while i < node.len() && node.key(i) < *key {
+            packer.push(node.key(i), node.value(i));
+            i += 1;
+        }
+        if i < node.len() && node.key(i) == *key {
+            i += 1;
+        }
+        if let Some(value) = value {
+            packer.push(key, value);
+        }
+    }
+    for i in i..node.len() {
+        packer.push(node.key(i), node.value(i));
+    }
+    packer.finish()
+}
+
+fn pack(level: u8, children: &[(Key, Ptr)]) -> Vec<Item> {
+    let total = children.iter().map(|(k, _)| 4 + k.len() + Ptr::BYTES).sum();
+    let mut packer = Packer::new(level, total);
+    let mut value = Vec::with_capacity(Ptr::BYTES);
+    for (key, ptr) in children {
+        value.clear();
+        ptr.encode(&mut value);
+        packer.push(key, &value);
+    }
+    packer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::device::MemDevice;
+    use arden_block::rng::Rng;
+
+    fn all(tree: &Tree, root: &Root) -> Vec<(Key, Vec<u8>)> {
+        let mut out = Vec::new();
+        tree.scan(root, &[], &[0xFF; 8], &mut |k, v| {
+            out.push((k.to_vec(), v.to_vec()));
+            true
+        })
+        .unwrap();
+        out
+    }
+
+    #[test]
+    fn agrees_with_a_map_and_leaks_no_node() {
+        for seed in 0..4 {
+            let mut rng = Rng::new(seed);
+            let device = Arc::new(MemDevice::new(64 << 20));
+            let tree = Tree::new(device.clone(), 1 << 20);
+            let alloc = Mutex::new(Alloc::new((64 << 20) / 4096));
+            let (mut root, mut map): (Root, BTreeMap<Key, Vec<u8>>) = (None, BTreeMap::new());
+            for birth in 1..40 {
+                let mut batch = Layer::new();
+                let deletes = rng.below(100);
+                for _ in 0..rng.below(600) {
+                    let key = rng.below(3000).to_be_bytes()[6..].repeat(1 + rng.below(2) as usize);
+                    let value = (rng.below(100) >= deletes).then(|| vec![birth as u8; rng.below(200) as usize * 5]);
+                    match &value {
+                        Some(v) => map.insert(key.clone(), v.clone()),
+                        None => map.remove(&key),
+                    };
+                    batch.insert(key, value.map(Into::into));
+                }
+                let done = tree.apply(&root, &batch, birth, &alloc).unwrap();
+                for Ptr { block, .. } in done.freed {
+                    tree.forget(block);
+                    alloc.lock().cancel(Run { start: block, len: NODE_BLOCKS });
+                }
+                root = done.root;
+                // From the device alone.
+                let cold = Tree::new(device.clone(), 1 << 20);
+                let want: Vec<_> = map.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+                assert_eq!(all(&cold, &root), want, "seed {seed} birth {birth}");
+                for (k, v) in map.iter().take(20) {
+                    assert_eq!(cold.get(&root, k).unwrap().as_deref(), Some(v.as_slice()));
+                }
+                let mut nodes = 0;
+                cold.visit(&root, &mut |_, _| {
+                    nodes += 1;
+                    Ok(true)
+                })
+                .unwrap();
+                let a = alloc.lock();
+                assert_eq!(a.total_blocks() - a.free_blocks(), nodes * NODE_BLOCKS, "seed {seed} birth {birth}");
+            }
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! One file, directory or stream as the store's users see it: which part of the volume answers a call, and which calls
+//! do not fit the kind of file. Waits for the journal where the share asks for it.
+
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+};
+
+use arden_block::BLOCK_BYTES;
+use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
+use arden_wire::{NtStatus, access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
+
+use crate::{
+    disk::{
+        inode::{Data, Inode, ROOT_INO, Stream},
+        keys,
+    },
+    engine::{
+        kv::{Txn, View},
+        volume::Volume,
+    },
+    facade::{list::Cursor, ns},
+    features::snapshot::{Moment, Snapshot},
+    files::{
+        data::Target,
+        ea,
+        open::{Link, OpenFile, StreamRef},
+        read::{Parts, allocated_ranges},
+        subject::{Subject, load_inode, load_stream, now},
+    },
+};
+
+/// [MS-FSCC] 2.1.2.2: MAXIMUM_REPARSE_DATA_BUFFER_SIZE, without its header.
+const REPARSE_BYTES_MAX: usize = 16_384 - 8;
+/// Copies inside the volume pass through a buffer of this size.
+const COPY_BYTES: usize = 1 << 20;
+/// Less is copied rather than shared: an extent more costs more than the bytes.
+const SHARE_BYTES_MIN: u64 = 64 << 10;
+
+/// What all nodes of one share of a volume have in common.
+pub struct Shared {
+    pub vol: Arc<Volume>,
+    /// The directory that is the share's root.
+    pub root: u64,
+    pub volume_id: u64,
+    /// Every operation is durable when it returns.
+    pub durable: bool,
+    /// None: as it is now.
+    pub past: Option<Arc<Snapshot>>,
+}
+
+impl Shared {
+    /// The state that is looked at.
+    pub fn view(&self) -> Result<Moment<'_>> {
+        self.vol.reading_at(self.past.as_deref()).ok_or(NtStatus::VOLUME_DISMOUNTED)
+    }
+
+    /// [MS-FSA] Volume.IsReadOnly: the past is.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.past.is_some() { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
+    }
+
+    fn is_same_moment(&self, other: &Shared) -> bool {
+        self.past.as_ref().map(|s| s.epoch) == other.past.as_ref().map(|s| s.epoch)
+    }
+
+    pub fn open_file(&self, ino: u64, directory: bool) -> Arc<OpenFile> {
+        match self.past {
+            Some(_) => OpenFile::of_the_past(&self.vol, ino, directory),
+            None => self.vol.file(ino, directory),
+        }
+    }
+
+    /// `stream`: of a named stream.
+    pub fn stat(&self, ino: u64, inode: &Inode, stream: Option<&Data>) -> Stat {
+        let data = stream.unwrap_or(&inode.data);
+        let sizes = !inode.directory || stream.is_some();
+        Stat {
+            id: FileId { volume: self.volume_id, file: ino },
+            directory: inode.directory,
+            attributes: inode.shown_attributes(data.sparse && sizes),
+            creation: inode.creation,
+            last_access: inode.last_access,
+            last_write: inode.last_write,
+            change: inode.change,
+            end_of_file: if sizes { data.eof } else { 0 },
+            allocation: if sizes { data.allocation() } else { 0 },
+            links: if inode.directory { 1 } else { inode.links },
+            ea_size: inode.ea_size,
+            reparse_tag: inode.reparse_tag,
+        }
+    }
+
+    pub fn done(&self, seq: u64) -> Result<()> {
+        if self.durable {
+            self.vol.commit_to(seq)?;
+        }
+        Ok(())
+    }
+}
+
+pub struct VolNode {
+    pub shared: Arc<Shared>,
+    pub file: Arc<OpenFile>,
+    pub link: Arc<Link>,
+    /// Which stream it was opened as, or its data has become since.
+    pub stream: OnceLock<Arc<StreamRef>>,
+}
+
+/// Copies through memory; fewer bytes only at the end of the source.
+fn copy_bytes(source: &VolNode, from: u64, target: &Target<'_>, to: u64, len: u64, seq: &mut u64) -> Result<u64> {
+    let mut buf = vec![0; len.min(COPY_BYTES as u64) as usize];
+    let mut done = 0;
+    while done < len {
+        let n = buf.len().min((len - done) as usize);
+        let got = source.read_at(from + done, &mut buf[..n], Wait::Yes)?;
+        if got == 0 {
+            break;
+        }
+        *seq = target.write(to + done, &buf[..got], Wait::Yes)?.max(*seq);
+        done += got as u64;
+    }
+    Ok(done)
+}
+
+pub fn own(node: &dyn Node) -> Result<&VolNode> {
+    node.as_any().downcast_ref::<VolNode>().ok_or(NtStatus::NOT_SAME_DEVICE)
+}
+
+impl VolNode {
+    fn vol(&self) -> &Arc<Volume> {
+        &self.shared.vol
+    }
+
+    /// The named stream that this is now.
+    fn named(&self) -> Option<&StreamRef> {
+        self.stream.get().map(|s| &**s).filter(|s| !s.is_unnamed())
+    }
+
+    fn subject(&self, view: &dyn View) -> Result<Subject> {
+        Subject::load(view, &self.file, self.stream.get().map(|s| &**s))
+    }
+
+    /// Data that is there to be changed.
+    fn target(&self) -> Result<Target<'_>> {
+        self.shared.check_writable()?;
+        if self.file.directory && self.named().is_none() {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        Ok(Target { file: &self.file, stream: &self.stream })
+    }
+
+    /// A directory that is there to be changed.
+    fn directory(&self) -> Result<u64> {
+        self.shared.check_writable()?;
+        self.check_directory()?;
+        Ok(self.file.ino)
+    }
+
+    fn check_directory(&self) -> Result<()> {
+        if self.is_directory() { Ok(()) } else { Err(NtStatus::NOT_A_DIRECTORY) }
+    }
+
+    fn stream_name(stream: &StreamRef) -> Result<String> {
+        let state = stream.state.lock();
+        if state.gone { Err(NtStatus::FILE_DELETED) } else { Ok(state.name.clone()) }
+    }
+
+    /// The name that it stands under.
+    fn place(&self) -> Result<(u64, String)> {
+        self.shared.check_writable()?;
+        if self.file.ino == self.shared.root || self.file.ino == ROOT_INO {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let p = self.link.place.lock();
+        if p.gone { Err(NtStatus::FILE_DELETED) } else { Ok((p.parent, p.name.clone())) }
+    }
+
+    fn same_volume(&self, other: &VolNode) -> Result<()> {
+        let same = Arc::ptr_eq(self.vol(), other.vol()) && self.shared.is_same_moment(&other.shared);
+        if same { Ok(()) } else { Err(NtStatus::NOT_SAME_DEVICE) }
+    }
+
+    /// Changes the inode in one operation.
+    fn change(&self, change: impl FnOnce(&mut Txn<'_>, &mut Inode) -> Result<()>) -> Result<()> {
+        self.shared.check_writable()?;
+        self.vol().make_room()?;
+        let mut t = self.vol().begin();
+        let mut inode = load_inode(&t, self.file.ino)?;
+        change(&mut t, &mut inode)?;
+        t.put_inode(self.file.ino, &inode);
+        let seq = t.commit()?;
+        self.shared.done(seq)
+    }
+}
+
+impl Node for VolNode {
+    fn id(&self) -> FileId {
+        FileId { volume: self.shared.volume_id, file: self.file.ino }
+    }
+
+    fn is_directory(&self) -> bool {
+        self.file.directory && self.named().is_none()
+    }
+
+    fn stream(&self) -> Option<&str> {
+        self.named().map(|s| s.opened_as.as_str())
+    }
+
+    fn path(&self) -> Vec<String> {
+        if self.file.ino == self.shared.root {
+            return Vec::new();
+        }
+        let p = self.link.place.lock().clone();
+        let Ok(view) = self.shared.view() else { return vec![p.name] };
+        ns::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
+    }
+
+    fn place(&self) -> (u64, String) {
+        let place = self.link.place.lock();
+        (place.parent, arden_store::name::fold(&place.name).into_owned())
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        let view = self.shared.view()?;
+        let inode = load_inode(&view, self.file.ino)?;
+        let Some(s) = self.named() else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
+        let name = VolNode::stream_name(s)?;
+        let (_, stream) = load_stream(&view, self.file.ino, &name)?.ok_or(NtStatus::FILE_DELETED)?;
+        Ok(self.shared.stat(self.file.ino, &inode, Some(&stream.data)))
+    }
+
+    fn set_basic(&self, update: &BasicUpdate) -> Result<()> {
+        self.change(|_, inode| {
+            let quiet = BasicUpdate { last_access: update.last_access, ..BasicUpdate::default() };
+            if update.change.is_none() && *update != quiet {
+                inode.change = now();
+            }
+            inode.creation = update.creation.unwrap_or(inode.creation);
+            inode.last_access = update.last_access.unwrap_or(inode.last_access);
+            inode.last_write = update.last_write.unwrap_or(inode.last_write);
+            inode.change = update.change.unwrap_or(inode.change);
+            if let Some(a) = update.attributes {
+                inode.attributes = a & ATTR_SETTABLE;
+            }
+            Ok(())
+        })
+    }
+
+    fn security(&self) -> Result<Arc<SecurityDescriptor>> {
+        let view = self.shared.view()?;
+        let inode = load_inode(&view, self.file.ino)?;
+        Ok(self.vol().descriptor(&view, inode.sd)?)
+    }
+
+    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()> {
+        self.change(|t, inode| {
+            let old = inode.sd;
+            inode.sd = t.intern_descriptor(sd)?;
+            t.drop_descriptor(old)?;
+            inode.change = now();
+            Ok(())
+        })
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        if self.shared.past.is_none() {
+            let n = self.target()?.read(offset, buf, wait)?;
+            if n > 0 {
+                self.vol().accessed(self.file.ino);
+            }
+            return Ok(n);
+        }
+        // What the past holds stays where it is while the view lives.
+        let view = self.shared.view()?;
+        Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read(self.vol(), buf, wait)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
+        let target = self.target()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        if wait == Wait::No && self.shared.durable {
+            return Err(NtStatus::PENDING);
+        }
+        self.shared.done(target.write(offset, data, wait)?)
+    }
+
+    fn set_end_of_file(&self, size: u64) -> Result<()> {
+        self.shared.done(self.target()?.set_end_of_file(size)?)
+    }
+
+    fn set_allocation(&self, size: u64) -> Result<()> {
+        self.shared.done(self.target()?.set_allocation(size)?)
+    }
+
+    fn release_allocation(&self) {
+        let released = self.target().and_then(|t| t.release_allocation());
+        if let Err(e) = released {
+            tracing::debug!("room promised to file {} is kept: {e}", self.file.ino);
+        }
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.shared.done(self.target()?.zero(offset, len)?)
+    }
+
+    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        let view = self.shared.view()?;
+        Ok(allocated_ranges(&view, self.subject(&view)?.data(), offset, len)?)
+    }
+
+    fn set_sparse(&self, sparse: bool) -> Result<()> {
+        self.shared.done(self.target()?.set_sparse(sparse)?)
+    }
+
+    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        let (source, target) = (own(source)?, self.target()?);
+        let len = source.stat()?.end_of_file.saturating_sub(source_offset).min(len);
+        // The ends of blocks are copied, what lies between them is shared where that is possible.
+        let head = source_offset.next_multiple_of(BLOCK_BYTES).saturating_sub(source_offset).min(len);
+        let whole = (len - head) / BLOCK_BYTES * BLOCK_BYTES;
+        let mut seq = 0;
+        if whole >= SHARE_BYTES_MIN
+            && (offset + head).is_multiple_of(BLOCK_BYTES)
+            && source.shared.past.is_none()
+            && self.same_volume(source).is_ok()
+        {
+            let mut done = copy_bytes(source, source_offset, &target, offset, head, &mut seq)?;
+            if done == head {
+                match target.clone_from(&source.target()?, source_offset + head, offset + head, whole) {
+                    Ok(s) => (seq, done) = (s.max(seq), head + whole),
+                    Err(NtStatus::NOT_SUPPORTED | NtStatus::INVALID_PARAMETER) => {}
+                    Err(e) => return Err(e),
+                }
+                done += copy_bytes(source, source_offset + done, &target, offset + done, len - done, &mut seq)?;
+            }
+            self.shared.done(seq)?;
+            return Ok(done);
+        }
+        let done = copy_bytes(source, source_offset, &target, offset, len, &mut seq)?;
+        self.shared.done(seq)?;
+        Ok(done)
+    }
+
+    fn freeze(&self, offset: u64, len: u64) -> Result<(NodeRef, u64)> {
+        if self.shared.past.is_some() {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let source = self.target()?;
+        let eof = self.stat()?.end_of_file;
+        let from = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let end = offset.saturating_add(len).min(eof).next_multiple_of(BLOCK_BYTES).min(eof);
+        let file = self.vol().create_nameless()?;
+        let link = file.link(0, "");
+        let frozen = VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() };
+        if from < end {
+            frozen.target()?.clone_from(&source, from, 0, end - from)?;
+        }
+        Ok((Arc::new(frozen), offset - from))
+    }
+
+    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let source = own(source)?;
+        let target = self.target()?;
+        self.same_volume(source)?;
+        let from = source.target()?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.shared.done(target.clone_from(&from, source_offset, offset, len)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.vol().sync()?)
+    }
+
+    fn streams(&self) -> Result<Vec<StreamEntry>> {
+        let view = self.shared.view()?;
+        let inode = load_inode(&view, self.file.ino)?;
+        let entry = |name: String, d: &Data| StreamEntry { name, size: d.eof, allocation: d.allocation() };
+        let mut out = Vec::new();
+        if !inode.directory {
+            out.push(entry(String::new(), &inode.data));
+        }
+        let ino = self.file.ino;
+        for (_, v) in view.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), usize::MAX)? {
+            let s = Stream::decode(&v)?;
+            out.push(entry(s.name, &s.data));
+        }
+        Ok(out)
+    }
+
+    fn create_stream(&self, name: &str) -> Result<NodeRef> {
+        self.shared.check_writable()?;
+        let seq = self.vol().create_stream(self.file.ino, name)?;
+        self.shared.done(seq)?;
+        let stream = OnceLock::from(self.file.stream_ref(name));
+        let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
+        Ok(Arc::new(VolNode { shared, file, link, stream }))
+    }
+
+    fn eas(&self) -> Result<Vec<Ea>> {
+        Ok(ea::load(&self.shared.view()?, self.file.ino)?)
+    }
+
+    fn set_eas(&self, eas: &[Ea]) -> Result<()> {
+        self.shared.check_writable()?;
+        ea::check(eas)?;
+        self.change(|t, inode| {
+            let present = ea::load(t, self.file.ino)?;
+            inode.ea_size = ea::store(t, self.file.ino, &ea::merge(present, eas))?;
+            inode.change = now();
+            Ok(())
+        })
+    }
+
+    fn reparse(&self) -> Result<(u32, Vec<u8>)> {
+        let view = self.shared.view()?;
+        match load_inode(&view, self.file.ino)?.reparse_tag {
+            0 => Err(NtStatus::NOT_A_REPARSE_POINT),
+            tag => Ok((tag, view.pieces(keys::REPARSE, self.file.ino)?.unwrap_or_default())),
+        }
+    }
+
+    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()> {
+        if tag == 0 {
+            return Err(NtStatus::IO_REPARSE_TAG_INVALID);
+        }
+        if data.len() > REPARSE_BYTES_MAX {
+            return Err(NtStatus::IO_REPARSE_DATA_INVALID);
+        }
+        self.change(|t, inode| {
+            if inode.reparse_tag != 0 && inode.reparse_tag != tag {
+                return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+            }
+            if inode.directory && !ns::is_empty(t, self.file.ino)? {
+                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            }
+            inode.reparse_tag = tag;
+            inode.change = now();
+            t.put_pieces(keys::REPARSE, self.file.ino, data)?;
+            Ok(())
+        })
+    }
+
+    fn delete_reparse(&self, tag: u32) -> Result<()> {
+        self.change(|t, inode| {
+            match inode.reparse_tag {
+                0 => return Err(NtStatus::NOT_A_REPARSE_POINT),
+                t if t != tag => return Err(NtStatus::IO_REPARSE_TAG_MISMATCH),
+                _ => {}
+            }
+            inode.reparse_tag = 0;
+            inode.change = now();
+            t.delete_pieces(keys::REPARSE, self.file.ino)?;
+            Ok(())
+        })
+    }
+
+    fn object_id(&self) -> Result<Option<u128>> {
+        Ok(load_inode(&self.shared.view()?, self.file.ino)?.object_id)
+    }
+
+    fn set_object_id(&self, id: u128) -> Result<()> {
+        self.change(|_, inode| {
+            inode.object_id = Some(id);
+            inode.change = now();
+            Ok(())
+        })
+    }
+
+    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
+        let parent = self.directory()?;
+        let (ino, name, seq) = self.vol().create_child(parent, name, new)?;
+        let file = self.vol().file(ino, new.directory);
+        let link = file.link(parent, &name);
+        self.shared.done(seq)?;
+        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
+    }
+
+    fn list(&self) -> Result<Box<dyn DirCursor>> {
+        self.check_directory()?;
+        if self.shared.past.is_none() {
+            self.vol().accessed(self.file.ino);
+        }
+        Ok(Box::new(Cursor::new(self.shared.clone(), self.file.clone())))
+    }
+
+    fn is_empty_directory(&self) -> Result<bool> {
+        self.check_directory()?;
+        Ok(ns::is_empty(&self.shared.view()?, self.file.ino)?)
+    }
+
+    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
+        self.shared.check_writable()?;
+        match (self.named(), name) {
+            (Some(stream), Some(name)) => {
+                let now = VolNode::stream_name(stream)?;
+                self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?)
+            }
+            (None, None) => Ok(()),
+            _ if self.file.directory => Err(NtStatus::INVALID_PARAMETER),
+            (Some(stream), None) => {
+                let now = VolNode::stream_name(stream)?;
+                self.shared.done(self.vol().stream_to_data(&self.file, &now)?)
+            }
+            (None, Some(name)) => {
+                self.shared.done(self.vol().data_to_stream(&self.file, &self.stream, name, replace)?)
+            }
+        }
+    }
+
+    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        self.shared.check_writable()?;
+        let directory = own(directory)?;
+        self.same_volume(directory)?;
+        if self.named().is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let to = directory.directory()?;
+        let (from, old) = self.place()?;
+        self.shared.done(self.vol().rename(&self.file, (from, &old), (to, name), replace)?)
+    }
+
+    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        self.shared.check_writable()?;
+        let directory = own(directory)?;
+        self.same_volume(directory)?;
+        if self.named().is_some() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.place()?;
+        let to = directory.directory()?;
+        self.shared.done(self.vol().link(&self.file, to, name, replace)?)
+    }
+
+    fn unlink(&self) -> Result<()> {
+        self.shared.check_writable()?;
+        if let Some(stream) = self.named() {
+            let name = VolNode::stream_name(stream)?;
+            return self.shared.done(self.vol().delete_stream(&self.file, &name)?);
+        }
+        let (parent, name) = self.place()?;
+        self.shared.done(self.vol().unlink(&self.file, parent, &name)?)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,305 @@
+//! A volume, or a directory of it, as a `FileStore`.
+
+use std::sync::{Arc, OnceLock};
+
+use arden_store::{
+    name::{NtPath, PathWants},
+    quota::{Quota, QuotaControl, QuotaStore},
+    store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
+    usn::{ChangeJournal, JournalInfo, Record},
+};
+use arden_wire::{FileTime, NtStatus, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
+
+use crate::{
+    disk::{
+        inode::{Inode, ROOT_INO},
+        keys,
+    },
+    engine::{kv::View, volume::Volume},
+    facade::{
+        node::{Shared, VolNode, own},
+        ns,
+    },
+    files::subject::{load_inode, load_stream},
+};
+
+/// How a share wants its volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Acknowledged from memory; durable when flushed, or after some seconds.
+    #[default]
+    Plain,
+    /// Every operation is durable when it is acknowledged.
+    WriteThrough,
+}
+
+pub struct VolumeStore {
+    shared: Arc<Shared>,
+}
+
+impl VolumeStore {
+    /// The whole volume.
+    pub fn new(vol: Arc<Volume>, durability: Durability) -> Arc<VolumeStore> {
+        VolumeStore::rooted(vol, ROOT_INO, durability)
+    }
+
+    fn rooted(vol: Arc<Volume>, root: u64, durability: Durability) -> Arc<VolumeStore> {
+        let id = vol.superblock().id;
+        let volume_id = (id as u64 ^ (id >> 64) as u64).max(1);
+        let durable = durability == Durability::WriteThrough;
+        Arc::new(VolumeStore { shared: Arc::new(Shared { vol, root, volume_id, durable, past: None }) })
+    }
+
+    /// A directory of the volume, which has to exist.
+    pub fn of_directory(vol: Arc<Volume>, path: &NtPath, durability: Durability) -> Result<Arc<VolumeStore>> {
+        let whole = VolumeStore::new(vol.clone(), durability);
+        match whole.lookup(path)? {
+            Lookup::Found(node) if node.is_directory() => Ok(VolumeStore::rooted(vol, node.id().file, durability)),
+            Lookup::Found(_) => Err(NtStatus::NOT_A_DIRECTORY),
+            _ => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+        }
+    }
+
+    pub fn volume_handle(&self) -> &Arc<Volume> {
+        &self.shared.vol
+    }
+
+    fn node(&self, ino: u64, directory: bool, parent: u64, name: &str) -> VolNode {
+        let file = self.shared.open_file(ino, directory);
+        let link = file.link(parent, name);
+        VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }
+    }
+
+    fn found(&self, view: &dyn View, path: &NtPath, at: &Step) -> Result<Lookup> {
+        let node = self.node(at.ino, at.inode.directory, at.parent, &at.name);
+        if let Some(stream) = &path.stream {
+            return Ok(match load_stream(view, at.ino, stream)? {
+                Some((_, s)) => {
+                    let stream = OnceLock::from(node.file.stream_ref(&s.name));
+                    Lookup::Found(Arc::new(VolNode { stream, ..node }))
+                }
+                None => {
+                    let parent = if at.ino == self.shared.root { at.ino } else { at.parent };
+                    let directory = load_inode(view, parent)?;
+                    let parent = self.node(parent, true, directory.parent, &directory.name);
+                    Lookup::Missing { parent: Arc::new(parent), base: Some(Arc::new(node)) }
+                }
+            });
+        }
+        match path.wants {
+            PathWants::Directory if !at.inode.directory => Err(NtStatus::NOT_A_DIRECTORY),
+            PathWants::Data if at.inode.directory => Err(NtStatus::FILE_IS_A_DIRECTORY),
+            _ => Ok(Lookup::Found(Arc::new(node))),
+        }
+    }
+}
+
+/// Where a look-up has come.
+struct Step {
+    ino: u64,
+    inode: Inode,
+    parent: u64,
+    name: String,
+}
+
+impl FileStore for VolumeStore {
+    fn volume(&self) -> VolumeInfo {
+        let sb = self.shared.vol.superblock();
+        VolumeInfo {
+            label: sb.label,
+            serial: (sb.id ^ sb.id >> 32 ^ sb.id >> 64 ^ sb.id >> 96) as u32,
+            id: sb.id,
+            created: sb.created,
+            file_system_name: "NTFS".into(),
+            capabilities: CAPABILITIES | if self.shared.past.is_some() { FILE_READ_ONLY_VOLUME } else { 0 },
+            name_max: 255,
+        }
+    }
+
+    fn space(&self) -> Result<SpaceInfo> {
+        let (total_bytes, free_bytes, _) = self.shared.vol.room();
+        let available_bytes = free_bytes;
+        Ok(SpaceInfo { total_bytes, free_bytes, available_bytes, sector_bytes: 512, sectors_per_unit: 8 })
+    }
+
+    fn space_for(&self, who: &Sid, at: &dyn Node) -> Result<SpaceInfo> {
+        let mut space = self.space()?;
+        let (limit, left) = self.shared.vol.quota_room(who, own(at)?.id().file)?;
+        space.total_bytes = space.total_bytes.min(limit);
+        space.available_bytes = space.available_bytes.min(left);
+        Ok(space)
+    }
+
+    fn change_journal(&self) -> Option<&dyn ChangeJournal> {
+        if self.shared.past.is_none() { Some(self) } else { None }
+    }
+
+    fn quotas(&self) -> Option<&dyn QuotaStore> {
+        // The past is read-only, its limits too.
+        if self.shared.past.is_none() { Some(self) } else { None }
+    }
+
+    fn root(&self) -> NodeRef {
+        let inode = self.shared.view().ok().and_then(|view| load_inode(&view, self.shared.root).ok());
+        let (parent, name) = inode.map_or((0, String::new()), |i| (i.parent, i.name));
+        Arc::new(self.node(self.shared.root, true, parent, &name))
+    }
+
+    fn lookup(&self, path: &NtPath) -> Result<Lookup> {
+        let view = self.shared.view()?;
+        let inode = load_inode(&view, self.shared.root)?;
+        let mut at = Step { ino: self.shared.root, parent: inode.parent, name: inode.name.clone(), inode };
+        let count = path.components.len();
+        for (i, component) in path.components.iter().enumerate() {
+            if i > 0 && at.inode.reparse_tag != 0 {
+                let link = Arc::new(self.node(at.ino, at.inode.directory, at.parent, &at.name));
+                return Ok(Lookup::Symlink { link, unparsed_components: count - i });
+            }
+            if !at.inode.directory {
+                return Err(NtStatus::OBJECT_PATH_NOT_FOUND);
+            }
+            match ns::find(&view, at.ino, component)? {
+                Some(entry) => {
+                    let inode = load_inode(&view, entry.ino)?;
+                    at = Step { ino: entry.ino, inode, parent: at.ino, name: entry.name };
+                }
+                None if i + 1 < count => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+                None => {
+                    let parent = Arc::new(self.node(at.ino, true, at.parent, &at.name));
+                    return Ok(Lookup::Missing { parent, base: None });
+                }
+            }
+        }
+        self.found(&view, path, &at)
+    }
+
+    fn lookup_id(&self, id: u64) -> Result<NodeRef> {
+        let view = self.shared.view()?;
+        let value = view.get(&keys::one(keys::INODE, id))?.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let inode = Inode::decode(&value)?;
+        if id == self.shared.root {
+            return Ok(Arc::new(self.node(id, true, inode.parent, &inode.name)));
+        }
+        if inode.links == 0 || ns::path(&view, self.shared.root, inode.parent, &inode.name)?.is_none() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        Ok(Arc::new(self.node(id, inode.directory, inode.parent, &inode.name)))
+    }
+
+    fn snapshots(&self) -> Vec<FileTime> {
+        self.shared.vol.snapshot_times()
+    }
+
+    fn snapshot(&self, at: FileTime) -> Result<Arc<dyn FileStore>> {
+        let now = &self.shared;
+        let snapshot = now.vol.snapshot_at(at).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let shared = Shared {
+            vol: now.vol.clone(),
+            root: now.root,
+            // Another volume to whoever looks at the ids of files.
+            volume_id: now.volume_id.wrapping_add(u64::from(snapshot.epoch).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            durable: now.durable,
+            past: Some(snapshot),
+        };
+        // The share's root may not have been there.
+        let root = load_inode(&shared.view()?, shared.root);
+        if !root.is_ok_and(|r| r.directory && r.links > 0) {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+        Ok(Arc::new(VolumeStore { shared: Arc::new(shared) }))
+    }
+
+    fn has_uncommitted(&self) -> bool {
+        if self.shared.past.is_some() {
+            return false;
+        }
+        let (seq, durable) = self.shared.vol.progress();
+        seq > durable
+    }
+
+    fn commit(&self) -> Result<()> {
+        Ok(self.shared.vol.sync()?)
+    }
+
+    /// Nobody else changes a volume.
+    fn watch(&self, _sink: Arc<dyn ChangeSink>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl ChangeJournal for VolumeStore {
+    fn info(&self) -> Result<JournalInfo> {
+        Ok(self.shared.vol.journal_info()?)
+    }
+
+    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<()> {
+        Ok(self.shared.vol.create_journal(max_bytes, delta_bytes)?)
+    }
+
+    fn delete(&self, id: u64) -> Result<()> {
+        Ok(self.shared.vol.delete_journal(id)?)
+    }
+
+    fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
+        Ok(self.shared.vol.read_journal(from, take)?)
+    }
+
+    fn end(&self) -> Result<u64> {
+        Ok(self.shared.vol.journal_end()?)
+    }
+
+    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
+        Ok(self.shared.vol.watch_journal(usn, wake)?)
+    }
+
+    fn of_file(&self, node: &dyn Node) -> Result<Record> {
+        Ok(self.shared.vol.journal_of(own(node)?.id().file)?)
+    }
+
+    fn close_record(&self, node: &dyn Node) -> Result<u64> {
+        Ok(self.shared.vol.write_close_record(own(node)?.id().file)?)
+    }
+}
+
+impl QuotaStore for VolumeStore {
+    fn control(&self) -> Result<QuotaControl> {
+        Ok(self.shared.vol.quota_control()?)
+    }
+
+    fn set_control(&self, control: &QuotaControl) -> Result<()> {
+        Ok(self.shared.vol.set_quota_control(control)?)
+    }
+
+    fn users(&self) -> Result<Vec<(Sid, Quota)>> {
+        Ok(self.shared.vol.user_quotas()?)
+    }
+
+    fn user(&self, sid: &Sid) -> Result<Option<Quota>> {
+        Ok(self.shared.vol.user_quota(sid)?)
+    }
+
+    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<()> {
+        Ok(self.shared.vol.set_user_quota(sid, threshold, limit)?)
+    }
+
+    fn remove_user(&self, sid: &Sid) -> Result<()> {
+        if self.shared.vol.remove_user_quota(sid)? { Ok(()) } else { Err(NtStatus::NO_MATCH) }
+    }
+}
+
+/// FILE_* capability bits, [MS-FSCC] 2.5.1: case-sensitive search is not among them; case-preserved names, Unicode,
+/// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and a
+/// change journal, and block reference counts are.
+const CAPABILITIES: u32 = 0x2
+    | 0x4
+    | 0x8
+    | 0x20
+    | 0x40
+    | 0x80
+    | 0x1_0000
+    | 0x4_0000
+    | 0x40_0000
+    | 0x80_0000
+    | 0x100_0000
+    | 0x200_0000
+    | 0x800_0000;

@@ -1,0 +1,495 @@
+//! Quotas: how much the files of each owner take, and how much lies below a folder, counted by every transaction from
+//! what it changes, so that no operation can forget it and no crash can part the counts from the files. Refuses what
+//! goes over a limit; says what goes over a threshold.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use arden_store::{
+    name::fold,
+    quota::{NONE, Quota, QuotaControl, control},
+};
+use arden_wire::{
+    FileTime,
+    cursor::{Put, Reader},
+    dtyp::{Sid, well_known},
+};
+
+use crate::{
+    disk::{
+        error::{VolError, VolResult},
+        inode::{Inode, NameEntry, ROOT_INO, Stream},
+        keys::{self, QUOTA},
+        superblock::feature,
+    },
+    engine::{
+        kv::{Core, CoreView, Txn, View},
+        tree::Key,
+        volume::Volume,
+    },
+    facade::ns::DEPTH_MAX,
+    files::subject::now,
+};
+
+const SETTINGS: u8 = 0;
+const USER: u8 = 1;
+const FOLDER: u8 = 2;
+/// A folder with more below it is not moved into or out of a counted one: that is left to copying.
+const MOVED_FILES_MAX: u64 = 1_000_000;
+
+pub fn settings_key() -> Key {
+    vec![QUOTA, SETTINGS]
+}
+
+pub fn user_key(sid: &[u8]) -> Key {
+    [&[QUOTA, USER], sid].concat()
+}
+
+pub fn folder_key(ino: u64) -> Key {
+    [&[QUOTA, FOLDER][..], &ino.to_be_bytes()].concat()
+}
+
+fn encode(q: &Quota) -> Vec<u8> {
+    let mut out = Vec::with_capacity(32);
+    [q.used_bytes, q.threshold, q.limit, q.changed.0].iter().for_each(|n| out.put_u64(*n));
+    out
+}
+
+pub fn decode(value: &[u8]) -> VolResult<Quota> {
+    let mut r = Reader::new(value);
+    let (used_bytes, threshold, limit) = (r.u64()?, r.u64()?, r.u64()?);
+    Ok(Quota { used_bytes, threshold, limit, changed: FileTime(r.u64()?) })
+}
+
+/// What of it every transaction has to know.
+#[derive(Debug, Clone, Default)]
+pub struct Counting {
+    pub on: bool,
+    pub folders: BTreeSet<u64>,
+}
+
+impl Counting {
+    pub fn load(view: &dyn View) -> VolResult<Counting> {
+        let on = view.get(&settings_key())?.is_some();
+        let found = view.collect(&[QUOTA, FOLDER], &[QUOTA, FOLDER + 1], usize::MAX)?;
+        Ok(Counting { on, folders: found.iter().map(|(k, _)| folder_of(k)).collect() })
+    }
+
+    /// This record was put or taken away.
+    pub fn changed(&mut self, key: &[u8], is_there: bool) {
+        match key {
+            [QUOTA, SETTINGS] => self.on = is_there,
+            [QUOTA, FOLDER, ..] if is_there => {
+                self.folders.insert(folder_of(key));
+            }
+            [QUOTA, FOLDER, ..] => {
+                self.folders.remove(&folder_of(key));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn folder_of(key: &[u8]) -> u64 {
+    key.get(2..10).and_then(|b| b.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
+/// What one file adds to whom.
+struct Share {
+    /// Its owner's SID; empty: nobody's.
+    owner: Vec<u8>,
+    bytes: i64,
+    inode: Inode,
+}
+
+/// Without its named streams.
+fn own_bytes(inode: &Inode) -> i64 {
+    if inode.directory { 0 } else { inode.data.allocation() as i64 }
+}
+
+fn stream_bytes(view: &dyn View, ino: u64) -> VolResult<i64> {
+    let mut sum = 0;
+    let mut result = Ok(());
+    view.scan(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), &mut |_, v| {
+        match Stream::decode(v) {
+            Ok(s) => sum += s.data.allocation() as i64,
+            Err(e) => result = Err(e),
+        }
+        true
+    })?;
+    result.map(|()| sum)
+}
+
+fn owner_of(vol: &Volume, view: &dyn View, sd: u64) -> VolResult<Vec<u8>> {
+    if sd == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(vol.descriptor(view, sd)?.owner.as_ref().map(Sid::encode).unwrap_or_default())
+}
+
+fn inode_of(view: &dyn View, ino: u64) -> VolResult<Option<Inode>> {
+    view.get(&keys::one(keys::INODE, ino))?.map(|v| Inode::decode(&v)).transpose()
+}
+
+/// The counted folders above something in `parent`, that one included.
+fn folders_above(view: &dyn View, folders: &BTreeSet<u64>, parent: u64) -> VolResult<Vec<u64>> {
+    let (mut out, mut at) = (Vec::new(), parent);
+    if folders.is_empty() {
+        return Ok(out);
+    }
+    for _ in 0..DEPTH_MAX {
+        if at == 0 {
+            return Ok(out);
+        }
+        if folders.contains(&at) {
+            out.push(at);
+        }
+        if at == ROOT_INO {
+            return Ok(out);
+        }
+        at = inode_of(view, at)?.map_or(0, |i| i.parent);
+    }
+    Err(VolError::Corrupt("a loop of directories"))
+}
+
+/// What lies below a folder, counted by walking it, without what is counted by itself. Files with several names count
+/// where their first one is.
+fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>) -> VolResult<i64> {
+    let (mut sum, mut seen, mut waiting) = (0, 0, vec![folder]);
+    while let Some(at) = waiting.pop() {
+        let mut children = Vec::new();
+        view.scan(&keys::one(keys::NAME, at), &keys::end_of(keys::NAME, at), &mut |_, v| {
+            children.extend(NameEntry::decode(v));
+            true
+        })?;
+        seen += children.len() as u64;
+        if seen > MOVED_FILES_MAX {
+            return Err(VolError::TooFar);
+        }
+        for NameEntry { ino, name } in children.into_iter().filter(|c| !by_itself.contains(&c.ino)) {
+            let is_first = |i: &Inode| i.parent == at && fold(&i.name) == fold(&name);
+            let Some(inode) = inode_of(view, ino)?.filter(is_first) else { continue };
+            sum += own_bytes(&inode) + stream_bytes(view, ino)?;
+            if inode.directory {
+                waiting.push(ino);
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Everything counted anew: by owner, and by folder.
+pub fn recount(
+    vol: &Volume,
+    view: &dyn View,
+    folders: &BTreeSet<u64>,
+) -> VolResult<(BTreeMap<Vec<u8>, i64>, BTreeMap<u64, i64>)> {
+    let mut streams: HashMap<u64, i64> = HashMap::new();
+    let mut files = Vec::new();
+    let mut result = Ok(());
+    view.scan(&[keys::STREAM], &[keys::STREAM + 1], &mut |k, v| {
+        match Stream::decode(v) {
+            Ok(s) => *streams.entry(keys::first(k)).or_default() += s.data.allocation() as i64,
+            Err(e) => result = Err(e),
+        }
+        true
+    })?;
+    view.scan(&[keys::INODE], &[keys::INODE + 1], &mut |k, v| {
+        match Inode::decode(v) {
+            Ok(i) => {
+                let bytes = own_bytes(&i) + streams.get(&keys::first(k)).copied().unwrap_or(0);
+                if bytes != 0 {
+                    files.push((i.sd, i.parent, bytes));
+                }
+            }
+            Err(e) => result = Err(e),
+        }
+        true
+    })?;
+    result?;
+    let (mut by_user, mut by_folder) = (BTreeMap::<Vec<u8>, i64>::new(), BTreeMap::<u64, i64>::new());
+    for (sd, parent, bytes) in files {
+        let owner = owner_of(vol, view, sd)?;
+        if !owner.is_empty() {
+            *by_user.entry(owner).or_default() += bytes;
+        }
+        for folder in folders_above(view, folders, parent)? {
+            *by_folder.entry(folder).or_default() += bytes;
+        }
+    }
+    Ok((by_user, by_folder))
+}
+
+/// Records whose count is not what a recount says: key, what it is for, and what it has to say.
+pub fn differences(vol: &Volume, view: &dyn View) -> VolResult<Vec<(Key, String, Quota)>> {
+    let counting = Counting::load(view)?;
+    if !counting.on {
+        return Ok(Vec::new());
+    }
+    let (by_user, by_folder) = recount(vol, view, &counting.folders)?;
+    let mut should: BTreeMap<Key, i64> = by_user.iter().map(|(sid, n)| (user_key(sid), *n)).collect();
+    should.extend(by_folder.iter().map(|(ino, n)| (folder_key(*ino), *n)));
+    let mut out = Vec::new();
+    for (key, value) in view.collect(&[QUOTA, USER], &[QUOTA, FOLDER + 1], usize::MAX)? {
+        let q = decode(&value).unwrap_or_default();
+        let counted = should.remove(&key).unwrap_or(0) as u64;
+        if q.used_bytes != counted {
+            out.push((key, format!("{} bytes, {counted} counted", q.used_bytes), Quota { used_bytes: counted, ..q }));
+        }
+    }
+    for (key, n) in should.into_iter().filter(|(_, n)| *n != 0) {
+        out.push((key, format!("none, {n} counted"), Quota { used_bytes: n as u64, ..Quota::default() }));
+    }
+    Ok(out)
+}
+
+/// For people.
+pub fn name_of(key: &[u8]) -> String {
+    match key {
+        [QUOTA, USER, sid @ ..] => {
+            Sid::parse(sid).map_or_else(|_| "quota of a SID".into(), |s| format!("quota of {s}"))
+        }
+        _ => format!("quota of folder {}", folder_of(key)),
+    }
+}
+
+impl Txn<'_> {
+    pub fn put_quota(&mut self, key: Key, quota: &Quota) {
+        self.put(key, encode(quota));
+    }
+
+    pub fn quota_control(&self) -> VolResult<QuotaControl> {
+        control_of(self)
+    }
+
+    fn share_of(&self, view: &dyn View, ino: u64, streams: bool) -> VolResult<Option<Share>> {
+        let Some(inode) = inode_of(view, ino)? else { return Ok(None) };
+        let owner = owner_of(self.vol, view, inode.sd)?;
+        let bytes = own_bytes(&inode) + if streams { stream_bytes(view, ino)? } else { 0 };
+        Ok(Some(Share { owner, bytes, inode }))
+    }
+
+    /// Adds what this transaction changes to the counts, or refuses it.
+    pub fn count_quotas(&mut self) -> VolResult<()> {
+        let (mut by_user, mut by_folder) = (BTreeMap::<Vec<u8>, i64>::new(), BTreeMap::<u64, i64>::new());
+        let mut gone = Vec::new();
+        {
+            let old = CoreView { core: &self.core, tree: &self.vol.tree };
+            let folders = &self.core.quotas.folders;
+            let mut counted = Vec::new();
+            for (ino, streams) in self.changed_files() {
+                let (a, b) = (inode_of(&old, ino)?, inode_of(self, ino)?);
+                // Most writes: the same owner, the same place, and no stream.
+                let alike = a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.sd == b.sd && a.parent == b.parent);
+                if !alike || streams || a.as_ref().map(own_bytes) != b.as_ref().map(own_bytes) {
+                    counted.push((ino, streams || !alike));
+                }
+            }
+            // A file whose first name gets below a folder that moves in the same moment is not moved with it.
+            let by_itself: BTreeSet<u64> = counted.iter().map(|c| c.0).collect();
+            for (ino, whole) in counted {
+                let (a, b) = (self.share_of(&old, ino, whole)?, self.share_of(self, ino, whole)?);
+                if b.is_none() && folders.contains(&ino) {
+                    gone.push(folder_key(ino));
+                }
+                for (share, sign) in [(&a, -1), (&b, 1)] {
+                    let Some(s) = share else { continue };
+                    if !s.owner.is_empty() {
+                        *by_user.entry(s.owner.clone()).or_default() += sign * s.bytes;
+                    }
+                }
+                let above = |share: &Option<Share>, view: &dyn View| {
+                    folders_above(view, folders, share.as_ref().map_or(0, |s| s.inode.parent))
+                };
+                let (before, after) = (above(&a, &old)?, above(&b, self)?);
+                let is_directory = b.as_ref().or(a.as_ref()).is_some_and(|s| s.inode.directory);
+                let below = if is_directory && before != after { bytes_below(self, ino, &by_itself)? } else { 0 };
+                let bytes = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.bytes) + below;
+                before.iter().for_each(|f| *by_folder.entry(*f).or_default() -= bytes(&a));
+                after.iter().for_each(|f| *by_folder.entry(*f).or_default() += bytes(&b));
+            }
+        }
+        let control = self.quota_control()?;
+        let admins = well_known::BUILTIN_ADMINISTRATORS.encode();
+        for (sid, more) in by_user.into_iter().filter(|(_, n)| *n != 0) {
+            let limited = control.enforces() && sid != admins;
+            let default = Quota { threshold: control.threshold, limit: control.limit, ..Quota::default() };
+            self.charge(user_key(&sid), more, default, limited, control.flags)?;
+        }
+        for (ino, more) in by_folder.into_iter().filter(|(_, n)| *n != 0) {
+            let key = folder_key(ino);
+            if self.get(&key)?.is_some() {
+                let flags = control::LOG_THRESHOLD | control::LOG_LIMIT;
+                self.charge(key, more, Quota::default(), true, flags)?;
+            }
+        }
+        gone.into_iter().for_each(|key| self.delete(key));
+        Ok(())
+    }
+
+    fn charge(&mut self, key: Key, more: i64, default: Quota, limited: bool, flags: u32) -> VolResult<()> {
+        let mut q = self.get(&key)?.map_or(Ok(default), |v| decode(&v))?;
+        let before = q.used_bytes;
+        q.used_bytes = before.saturating_add_signed(more);
+        if more > 0 && q.used_bytes > q.limit {
+            if flags & control::LOG_LIMIT != 0 && before <= q.limit {
+                tracing::warn!(limit = q.limit, used = before, asked = more, "{}: over its limit", name_of(&key));
+            }
+            if limited && !self.unlimited {
+                return Err(VolError::OverQuota);
+            }
+        }
+        if before <= q.threshold && q.used_bytes > q.threshold && flags & control::LOG_THRESHOLD != 0 {
+            let (threshold, used) = (q.threshold, q.used_bytes);
+            tracing::warn!(threshold, used, "{}: over its warning threshold", name_of(&key));
+        }
+        self.put_quota(key, &q);
+        Ok(())
+    }
+}
+
+pub fn control_of(view: &dyn View) -> VolResult<QuotaControl> {
+    let Some(value) = view.get(&settings_key())? else { return Ok(QuotaControl::default()) };
+    let mut r = Reader::new(&value);
+    let flags = r.u32()?;
+    Ok(QuotaControl { threshold: r.u64()?, limit: r.u64()?, flags })
+}
+
+fn put_control(t: &mut Txn<'_>, c: &QuotaControl) {
+    let mut out = Vec::with_capacity(20);
+    out.put_u32(c.flags);
+    out.put_u64(c.threshold);
+    out.put_u64(c.limit);
+    t.put(settings_key(), out);
+}
+
+impl Volume {
+    /// Counts from now on. The first time this looks at every file once; changes wait meanwhile.
+    pub fn begin_counting(&self) -> VolResult<()> {
+        if self.core.read().quotas.on {
+            return Ok(());
+        }
+        self.use_feature(feature::QUOTAS)?;
+        self.make_room()?;
+        let mut t = self.begin();
+        if t.core.quotas.on {
+            return Ok(());
+        }
+        let (by_user, _) = recount(self, &t, &BTreeSet::new())?;
+        put_control(
+            &mut t,
+            &QuotaControl {
+                flags: control::ENFORCE | control::LOG_THRESHOLD | control::LOG_LIMIT,
+                ..QuotaControl::default()
+            },
+        );
+        for (sid, n) in by_user {
+            t.put_quota(user_key(&sid), &Quota { used_bytes: n as u64, ..Quota::default() });
+        }
+        let seq = t.commit()?;
+        self.commit_to(seq)
+    }
+
+    pub fn quota_control(&self) -> VolResult<QuotaControl> {
+        control_of(&self.reading())
+    }
+
+    pub fn set_quota_control(&self, control: &QuotaControl) -> VolResult<()> {
+        self.begin_counting()?;
+        let mut t = self.begin();
+        put_control(&mut t, &QuotaControl { flags: control.flags & control::SETTABLE, ..*control });
+        let seq = t.commit()?;
+        self.commit_to(seq)
+    }
+
+    pub fn user_quotas(&self) -> VolResult<Vec<(Sid, Quota)>> {
+        let all = self.reading().collect(&[QUOTA, USER], &[QUOTA, USER + 1], usize::MAX)?;
+        all.iter().map(|(k, v)| Ok((Sid::parse(&k[2..])?, decode(v)?))).collect()
+    }
+
+    pub fn user_quota(&self, sid: &Sid) -> VolResult<Option<Quota>> {
+        self.reading().get(&user_key(&sid.encode()))?.map(|v| decode(&v)).transpose()
+    }
+
+    pub fn set_user_quota(&self, sid: &Sid, threshold: u64, limit: u64) -> VolResult<()> {
+        self.begin_counting()?;
+        let key = user_key(&sid.encode());
+        let mut t = self.begin();
+        let q = t.get(&key)?.map_or(Ok(Quota::default()), |v| decode(&v))?;
+        t.put_quota(key, &Quota { threshold, limit, changed: now(), ..q });
+        let seq = t.commit()?;
+        self.commit_to(seq)
+    }
+
+    /// False when there is none. Who owns something stays counted, without a limit.
+    pub fn remove_user_quota(&self, sid: &Sid) -> VolResult<bool> {
+        let key = user_key(&sid.encode());
+        let mut t = self.begin();
+        let Some(value) = t.get(&key)? else { return Ok(false) };
+        let q = decode(&value)?;
+        if q.used_bytes == 0 {
+            t.delete(key);
+        } else {
+            t.put_quota(key, &Quota { used_bytes: q.used_bytes, changed: now(), ..Quota::default() });
+        }
+        let seq = t.commit()?;
+        self.commit_to(seq)?;
+        Ok(true)
+    }
+
+    /// By the folders' numbers.
+    pub fn folder_quotas(&self) -> VolResult<Vec<(u64, Quota)>> {
+        let all = self.reading().collect(&[QUOTA, FOLDER], &[QUOTA, FOLDER + 1], usize::MAX)?;
+        all.iter().map(|(k, v)| Ok((folder_of(k), decode(v)?))).collect()
+    }
+
+    /// For what lies below a directory, with all below that.
+    pub fn set_folder_quota(&self, ino: u64, threshold: u64, limit: u64) -> VolResult<()> {
+        self.begin_counting()?;
+        let key = folder_key(ino);
+        let mut t = self.begin();
+        if !inode_of(&t, ino)?.is_some_and(|i| i.directory && (i.links > 0 || ino == ROOT_INO)) {
+            return Err(VolError::Refused("a quota is for a directory that exists"));
+        }
+        let q = match t.get(&key)? {
+            Some(value) => decode(&value)?,
+            None => Quota { used_bytes: bytes_below(&t, ino, &BTreeSet::new())?.max(0) as u64, ..Quota::default() },
+        };
+        t.put_quota(key, &Quota { threshold, limit, changed: now(), ..q });
+        let seq = t.commit()?;
+        self.commit_to(seq)
+    }
+
+    /// False when there is none.
+    pub fn remove_folder_quota(&self, ino: u64) -> VolResult<bool> {
+        let mut t = self.begin();
+        if t.get(&folder_key(ino))?.is_none() {
+            return Ok(false);
+        }
+        t.delete(folder_key(ino));
+        let seq = t.commit()?;
+        self.commit_to(seq)?;
+        Ok(true)
+    }
+
+    /// What limits leave to `who` in directory or file `ino`: the smallest limit, and the least that is left of one.
+    pub(crate) fn quota_room(&self, who: &Sid, ino: u64) -> VolResult<(u64, u64)> {
+        let view = self.reading();
+        let core: &Core = &view.core;
+        if !core.quotas.on {
+            return Ok((NONE, NONE));
+        }
+        let defaults = control_of(&view)?;
+        let unknown = Quota { limit: defaults.limit, ..Quota::default() };
+        let mut all = Vec::new();
+        if *who != *well_known::BUILTIN_ADMINISTRATORS {
+            all.push(view.get(&user_key(&who.encode()))?.map_or(Ok(unknown), |v| decode(&v))?);
+        }
+        for folder in folders_above(&view, &core.quotas.folders, ino)? {
+            all.extend(view.get(&folder_key(folder))?.map(|v| decode(&v)).transpose()?);
+        }
+        let limited = all.iter().filter(|q| q.limit != NONE);
+        Ok(limited.fold((NONE, NONE), |(limit, left), q| {
+            (limit.min(q.limit), left.min(q.limit.saturating_sub(q.used_bytes)))
+        }))
+    }
+}

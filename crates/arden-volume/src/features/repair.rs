@@ -1,0 +1,446 @@
+//! Repair: does to what `check` found what is provably safe, and nothing else. A count that can be counted again is; what
+//! nobody can reach and nobody owns is given back; an optional record that cannot be read is dropped. Data, names that
+//! lead somewhere, descriptors and damaged nodes stay as they are, and are reported. When anything could not be read,
+//! nothing is taken away at all: what seems to have no owner may have had one there.
+
+use arden_store::{name::fold, quota::Quota};
+
+use crate::{
+    disk::{
+        error::VolResult,
+        inode::{EXTENT_BLOCKS_MAX, NameEntry, Stream},
+        keys,
+        superblock::Counters,
+    },
+    engine::{
+        alloc::Run,
+        kv::{Txn, View},
+        tree::Key,
+        volume::Volume,
+    },
+    features::check::look,
+    files::{ea, extents::decode_refs, subject::load_inode},
+};
+
+/// What one pass mends; the volume stands still meanwhile.
+const FIXES_A_PASS: usize = 200;
+/// Extents and blocks that one pass takes away.
+const ENTRIES_A_PASS: usize = 1000;
+const PASSES_MAX: usize = 10_000;
+
+/// One thing that is safe to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fix {
+    /// A record that says something of what does not exist.
+    Delete(Key),
+    /// A record without a value that has to be there.
+    Put(Key),
+    /// The sums that are kept.
+    Counters(Counters),
+    /// How many blocks a stream has; `stream` is the key of a named one.
+    Blocks { ino: u64, stream: Option<Key>, blocks: u64 },
+    /// How many names a file has.
+    Links(u64, u32),
+    /// A file that knows its name, which does not lead to it.
+    Name(u64),
+    /// Data that no file has.
+    NoOwner(u64),
+    /// Marked as used, by nobody.
+    Release(Run),
+    /// Used, and marked as free.
+    Claim(Run),
+    /// How many users blocks have.
+    Users(Run, u32),
+    /// How many files have a descriptor.
+    Descriptor(u64, u64),
+    /// EAs that cannot be read.
+    DropEas(u64),
+    /// EAs and reparse data of a file that does not exist.
+    DropAttributes(u64),
+    /// How much EAs take.
+    EaSize(u64),
+    /// How much somebody, or a folder, has.
+    Quota(Key, Quota),
+}
+
+impl Fix {
+    /// Takes something away, or gives something to use that may be somebody's.
+    fn needs_certainty(&self) -> bool {
+        !matches!(self, Fix::Claim(_) | Fix::Name(_) | Fix::EaSize(_))
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Fix::Delete(key) => format!("a record ({}) of what does not exist is taken away", letter(key)),
+            Fix::Put(key) => format!("a record ({}) that has to be there is written", letter(key)),
+            Fix::Counters(_) => "the sums of promised blocks are counted anew".into(),
+            Fix::Blocks { ino, blocks, .. } => format!("file {ino}: {blocks} blocks are counted"),
+            Fix::Links(ino, n) => format!("file {ino}: {n} names are counted"),
+            Fix::Name(ino) => format!("file {ino}: gets its name back"),
+            Fix::NoOwner(sid) => format!("stream {sid}: data that no file has is taken away"),
+            Fix::Release(run) => format!("{} blocks from {} on are free", run.len, run.start),
+            Fix::Claim(run) => format!("{} blocks from {} on are in use", run.len, run.start),
+            Fix::Users(run, n) => format!("{} blocks from {} on have {n} users", run.len, run.start),
+            Fix::Descriptor(id, 0) => format!("descriptor {id}: taken away, no file has it"),
+            Fix::Descriptor(id, n) => format!("descriptor {id}: {n} files have it"),
+            Fix::DropEas(ino) => format!("file {ino}: EAs that cannot be read are taken away"),
+            Fix::DropAttributes(ino) => format!("attributes of file {ino}, which does not exist, are taken away"),
+            Fix::Quota(_, q) => format!("{} bytes are counted", q.used_bytes),
+            Fix::EaSize(ino) => format!("file {ino}: the size of its EAs is counted"),
+        }
+    }
+}
+
+fn letter(key: &[u8]) -> char {
+    key.first().map_or('?', |b| *b as char)
+}
+
+/// What was done, or with `dry_run` would be, and what is left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    pub done: Vec<String>,
+    /// Not safe to do anything about.
+    pub left: Vec<String>,
+}
+
+impl Volume {
+    /// Mends what is safe to mend, while the volume is in use. With `dry_run` it only says what it would begin with.
+    pub fn repair(&self, dry_run: bool) -> VolResult<RepairReport> {
+        let mut report = RepairReport::default();
+        for _ in 0..PASSES_MAX {
+            self.make_room()?;
+            let mut t = self.begin();
+            let found = look(self, &t, &t.core, false)?;
+            report.left.clear();
+            let mut fixes = Vec::new();
+            for finding in found.findings {
+                match finding.fix {
+                    Some(fix) if found.sure || !fix.needs_certainty() => fixes.push((finding.text, fix)),
+                    _ => report.left.push(finding.text),
+                }
+            }
+            if dry_run {
+                report.done.extend(fixes.iter().map(|(what, fix)| format!("{what}: {}", fix.text())));
+                return Ok(report);
+            }
+            let mut mended = 0;
+            for (what, fix) in fixes {
+                if mended < FIXES_A_PASS && t.mend(&fix)? {
+                    report.done.push(format!("{what}: {}", fix.text()));
+                    mended += 1;
+                } else if mended == 0 {
+                    report.left.push(what);
+                }
+            }
+            if mended == 0 {
+                return Ok(report);
+            }
+            let seq = t.commit_mended()?;
+            self.commit_to(seq)?;
+            // What repair made an orphan goes.
+            self.collect_orphans()?;
+        }
+        Ok(report)
+    }
+}
+
+impl Txn<'_> {
+    /// False when it cannot be done after all.
+    fn mend(&mut self, fix: &Fix) -> VolResult<bool> {
+        match fix {
+            Fix::Delete(key) => self.delete(key.clone()),
+            Fix::Put(key) => self.put(key.clone(), []),
+            Fix::Counters(counted) => {
+                let kept = self.core.counters;
+                self.counters.promised += counted.promised - kept.promised;
+                self.counters.resident += counted.resident - kept.resident;
+            }
+            Fix::Blocks { ino, stream, blocks } => return self.mend_blocks(*ino, stream.as_ref(), *blocks),
+            Fix::Links(ino, links) => {
+                let mut inode = load_inode(self, *ino)?;
+                inode.links = *links;
+                self.put_inode(*ino, &inode);
+            }
+            Fix::Name(ino) => return self.mend_name(*ino),
+            Fix::NoOwner(sid) => return self.mend_no_owner(*sid),
+            Fix::Release(run) => self.free_mapped(*run),
+            Fix::Claim(run) => {
+                if !self.vol.alloc.lock().claim(*run) {
+                    return Ok(false);
+                }
+                self.enter(*run);
+            }
+            Fix::Users(run, users) => self.mend_users(*run, *users)?,
+            Fix::Descriptor(id, uses) => self.mend_descriptor(*id, *uses)?,
+            Fix::DropEas(ino) => {
+                let mut inode = load_inode(self, *ino)?;
+                inode.ea_size = 0;
+                self.delete_pieces(keys::EAS, *ino)?;
+                self.put_inode(*ino, &inode);
+            }
+            Fix::DropAttributes(ino) => {
+                self.delete_pieces(keys::EAS, *ino)?;
+                self.delete_pieces(keys::REPARSE, *ino)?;
+            }
+            Fix::Quota(key, q) => self.put_quota(key.clone(), q),
+            Fix::EaSize(ino) => {
+                let mut inode = load_inode(self, *ino)?;
+                inode.ea_size = ea::size(&ea::load(self, *ino)?);
+                self.put_inode(*ino, &inode);
+            }
+        }
+        Ok(true)
+    }
+
+    fn mend_blocks(&mut self, ino: u64, stream: Option<&Key>, blocks: u64) -> VolResult<bool> {
+        match stream {
+            None => {
+                let mut inode = load_inode(self, ino)?;
+                let before = inode.data.promised();
+                inode.data.blocks = blocks;
+                self.counters.promised += inode.data.promised() - before;
+                self.put_inode(ino, &inode);
+            }
+            Some(key) => {
+                let Some(value) = self.get(key)? else { return Ok(false) };
+                let mut s = Stream::decode(&value)?;
+                let before = s.data.promised();
+                s.data.blocks = blocks;
+                self.counters.promised += s.data.promised() - before;
+                self.put(key.clone(), s.encode());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Only where nothing else has the name, in a directory that is one.
+    fn mend_name(&mut self, ino: u64) -> VolResult<bool> {
+        let mut inode = load_inode(self, ino)?;
+        let is_directory = load_inode(self, inode.parent).is_ok_and(|d| d.directory && d.links > 0);
+        let key = keys::named(keys::NAME, inode.parent, &fold(&inode.name));
+        if inode.name.is_empty() || !is_directory || self.get(&key)?.is_some() {
+            return Ok(false);
+        }
+        inode.links = 1;
+        self.put(key, NameEntry::encode(ino, &inode.name));
+        self.put_inode(ino, &inode);
+        Ok(true)
+    }
+
+    fn mend_no_owner(&mut self, sid: u64) -> VolResult<bool> {
+        let mut room = ENTRIES_A_PASS;
+        self.unmap_some(sid, &mut room)?;
+        self.dirty.push((sid, None));
+        Ok(true)
+    }
+
+    fn mend_users(&mut self, run: Run, users: u32) -> VolResult<()> {
+        let end = run.start + run.len;
+        let first = keys::one(keys::REFS, run.start.saturating_sub(EXTENT_BLOCKS_MAX - 1));
+        for (key, value) in self.collect(&first, &keys::one(keys::REFS, end), usize::MAX)? {
+            let Some((len, refs)) = decode_refs(&value) else { continue };
+            let old = Run { start: keys::first(&key), len };
+            if old.start + old.len <= run.start {
+                continue;
+            }
+            self.delete(key);
+            if old.start < run.start {
+                self.put_refs(Run { start: old.start, len: run.start - old.start }, refs);
+            }
+            if old.start + old.len > end {
+                self.put_refs(Run { start: end, len: old.start + old.len - end }, refs);
+            }
+        }
+        for start in (run.start..end).step_by(EXTENT_BLOCKS_MAX as usize) {
+            self.put_refs(Run { start, len: EXTENT_BLOCKS_MAX.min(end - start) }, users);
+        }
+        Ok(())
+    }
+
+    fn mend_descriptor(&mut self, id: u64, uses: u64) -> VolResult<()> {
+        let Some(bytes) = self.pieces(keys::SD, id)? else { return Ok(()) };
+        let hash = keys::two(keys::SD_HASH, xxhash_rust::xxh3::xxh3_64(&bytes), id);
+        let count = keys::one(keys::SD_COUNT, id);
+        if uses == 0 {
+            self.delete(hash);
+            self.delete(count);
+            return self.delete_pieces(keys::SD, id);
+        }
+        self.put(hash, []);
+        self.put(count, uses.to_le_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arden_store::store::Node;
+
+    use super::*;
+    use crate::{
+        disk::inode::Inode,
+        testing::{Files, volume, volume_on},
+    };
+
+    /// A volume with one of everything.
+    fn filled() -> (Arc<crate::disk::device::MemDevice>, Arc<Volume>) {
+        let (device, vol) = volume(32 << 20);
+        let files = Files::new(&vol);
+        files.make("dir", true).unwrap();
+        let a = files.write("dir\\a", &[1; 300_000]);
+        files.write("dir\\a:s", b"stream");
+        a.set_eas(&[arden_store::store::Ea { name: "E".into(), flags: 0, value: b"v".to_vec() }]).unwrap();
+        a.link(&*files.find("").unwrap(), "second", false).unwrap();
+        let b = files.write("b", &[0; 300_000]);
+        Node::clone_from(&*b, &*a, 0, 0, 131_072).unwrap();
+        (device, vol)
+    }
+
+    fn ino(vol: &Arc<Volume>, path: &str) -> u64 {
+        Files::new(vol).find(path).unwrap().id().file
+    }
+
+    fn change(vol: &Volume, change: impl FnOnce(&mut Txn<'_>)) {
+        let mut t = vol.begin();
+        change(&mut t);
+        t.commit_mended().unwrap();
+    }
+
+    fn with_inode(vol: &Volume, ino: u64, f: impl FnOnce(&mut Inode)) {
+        change(vol, |t| {
+            let mut inode = load_inode(t, ino).unwrap();
+            f(&mut inode);
+            t.put_inode(ino, &inode);
+        });
+    }
+
+    /// After `damage` the volume is found wrong, said to be, mended, and as it was, over a reopening too.
+    fn mends(what: &str, damage: impl FnOnce(&Arc<Volume>)) {
+        let (device, vol) = filled();
+        damage(&vol);
+        vol.close().unwrap();
+        drop(vol);
+        let vol = volume_on(device.clone());
+        assert!(!vol.check(false).unwrap().is_clean(), "{what}: not noticed");
+        let before = vol.progress().0;
+        let plan = vol.repair(true).unwrap();
+        assert!(!plan.done.is_empty(), "{what}: nothing planned, left: {:?}", plan.left);
+        assert_eq!(vol.progress().0, before, "{what}: a dry run changed something");
+        let done = vol.repair(false).unwrap();
+        assert_eq!(done.left, Vec::<String>::new(), "{what}");
+        let check = vol.check(true).unwrap();
+        assert!(check.is_clean(), "{what}: {:?} after {:?}", check.errors, done.done);
+        vol.close().unwrap();
+        drop(vol);
+        let vol = volume_on(device);
+        assert!(vol.check(true).unwrap().is_clean(), "{what}: after reopening");
+        let files = Files::new(&vol);
+        assert_eq!(files.read("dir\\a"), vec![1; 300_000], "{what}");
+        assert_eq!(files.read("second"), vec![1; 300_000], "{what}");
+        assert_eq!(files.read("dir\\a:s"), b"stream", "{what}");
+        assert_eq!(files.read("b")[..131_072], vec![1; 131_072], "{what}");
+        files.write("b", &[5; 300_000]);
+        assert!(vol.check(true).unwrap().is_clean(), "{what}: used on");
+    }
+
+    #[test]
+    fn wrong_counts_are_counted_again() {
+        mends("sums", |vol| change(vol, |t| (t.counters.promised, t.counters.resident) = (77, -3)));
+        mends("blocks", |vol| with_inode(vol, ino(vol, "b"), |i| i.data.blocks += 9));
+        mends("links", |vol| with_inode(vol, ino(vol, "b"), |i| i.links = 5));
+        mends("size of EAs", |vol| with_inode(vol, ino(vol, "dir\\a"), |i| i.ea_size = 0));
+        mends("users of descriptors", |vol| {
+            let sd = load_inode(&vol.reading(), ino(vol, "b")).unwrap().sd;
+            change(vol, |t| t.put(keys::one(keys::SD_COUNT, sd), 99u64.to_le_bytes()));
+        });
+        mends("users of blocks", |vol| {
+            let all = vol.reading().collect(&[keys::REFS], &[keys::REFS + 1], 9).unwrap();
+            assert!(!all.is_empty());
+            change(vol, |t| all.iter().for_each(|(k, _)| t.delete(k.clone())));
+        });
+        mends("too many users of blocks", |vol| {
+            let all = vol.reading().collect(&[keys::REFS], &[keys::REFS + 1], 1).unwrap();
+            change(vol, |t| t.put(all[0].0.clone(), [1u32.to_le_bytes(), 7u32.to_le_bytes()].concat()));
+        });
+    }
+
+    #[test]
+    fn wrong_quotas_are_counted_again() {
+        mends("quotas", |vol| {
+            let sid = &arden_wire::dtyp::well_known::BUILTIN_ADMINISTRATORS;
+            vol.set_user_quota(sid, 5, u64::MAX).unwrap();
+            vol.set_folder_quota(1, 5, 20 << 20).unwrap();
+            let keys = [crate::features::quota::user_key(&sid.encode()), crate::features::quota::folder_key(1)];
+            change(vol, |t| {
+                keys.iter().for_each(|k| t.put_quota(k.clone(), &Quota { used_bytes: 77, ..Quota::default() }))
+            });
+        });
+    }
+
+    #[test]
+    fn what_nobody_has_is_given_back() {
+        mends("leaked blocks", |vol| {
+            let run = vol.alloc.lock().reserve_data(300, 256).unwrap();
+            change(vol, |t| run.iter().for_each(|r| t.enter(*r)));
+        });
+        mends("data without an owner", |vol| {
+            let sid = vol.begin().new_id();
+            let run = vol.alloc.lock().reserve_data(5, 256).unwrap()[0];
+            let sums = vec![0; run.len as usize];
+            let e = crate::disk::inode::Extent { file_block: 0, dev_block: run.start, birth: 1, sums };
+            change(vol, |t| {
+                t.map(sid, &e);
+                t.enter(run);
+            });
+        });
+        mends("an inode without a name", |vol| {
+            change(vol, |t| {
+                let ino = t.new_id();
+                t.put_inode(ino, &Inode::default());
+            });
+        });
+        mends("an orphan that does not exist", |vol| change(vol, |t| t.put(keys::one(keys::ORPHAN, 9999), [])));
+        mends("a name that leads nowhere", |vol| {
+            change(vol, |t| t.put(keys::named(keys::NAME, 1, "GHOST"), NameEntry::encode(9999, "ghost")));
+        });
+        mends("attributes of nobody", |vol| change(vol, |t| t.put(keys::piece(keys::EAS, 9999, 0), [0])));
+    }
+
+    #[test]
+    fn names_and_maps_are_brought_in_line_with_what_is_certain() {
+        mends("a name that is lost", |vol| change(vol, |t| t.delete(keys::named(keys::NAME, 1, "B"))));
+        mends("a link that is not listed", |vol| {
+            let all = vol.reading().collect(&[keys::LINK], &[keys::LINK + 1], 9).unwrap();
+            change(vol, |t| t.delete(all[0].0.clone()));
+        });
+        mends("an orphan that has a name", |vol| {
+            let b = ino(vol, "b");
+            change(vol, |t| t.put(keys::one(keys::ORPHAN, b), []));
+        });
+        mends("blocks in use that the map calls free", |vol| {
+            let sid = load_inode(&vol.reading(), ino(vol, "dir\\a")).unwrap().data.sid;
+            let e = crate::files::extents::extents(&vol.reading(), sid, 60, 61).unwrap()[0].clone();
+            change(vol, |t| t.free(Run { start: e.dev_block, len: 2 }));
+        });
+        let (_, vol) = filled();
+        let a = ino(&vol, "dir\\a");
+        change(&vol, |t| t.put(keys::piece(keys::EAS, a, 0), [0, 200, 1]));
+        let done = vol.repair(false).unwrap();
+        assert!(done.done.iter().any(|d| d.contains("EAs that cannot be read")), "{done:?}");
+        assert!(vol.check(true).unwrap().is_clean());
+    }
+
+    #[test]
+    fn nothing_is_taken_away_while_something_cannot_be_read() {
+        let (_, vol) = filled();
+        let b = ino(&vol, "b");
+        change(&vol, |t| t.put(keys::one(keys::INODE, b), [1, 2, 3]));
+        let before = vol.progress().0;
+        let report = vol.repair(false).unwrap();
+        assert_eq!((report.done.as_slice(), vol.progress().0), ([].as_slice(), before));
+        assert!(report.left.iter().any(|l| l.contains(&format!("inode {b}"))), "{report:?}");
+        assert!(report.left.iter().any(|l| l.contains("no owner")), "{report:?}");
+    }
+}

@@ -1,0 +1,687 @@
+//! Reading and changing the data of files and streams. Small writes put whole blocks into the tree, by way of the
+//! journal; large ones go to fresh blocks of the device. Nothing that has a checksum is ever overwritten in place.
+
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+use arden_block::BLOCK_BYTES;
+use arden_store::store::{Result, Wait};
+use arden_wire::NtStatus;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    disk::{
+        device::BLOCK,
+        error::{VolError, VolResult},
+        inode::{EXTENT_BLOCKS_MAX, Extent},
+        keys,
+    },
+    engine::{
+        alloc::Run,
+        kv::{Txn, View},
+        volume::Volume,
+    },
+    files::{
+        extents::{extents, resident},
+        open::{OpenFile, StreamRef},
+        read::{Parts, Placed},
+        subject::Subject,
+    },
+};
+
+/// A file has at most this many bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 46;
+/// Writes of at least this much go to the device at once; smaller ones through the journal.
+pub(crate) const DIRECT_BYTES_MIN: usize = 64 << 10;
+/// A write of up to this many bytes is one operation on every volume; how much more is, the journal decides.
+const WRITE_BYTES_MIN: usize = 16 << 20;
+const WRITE_BYTES_MAX: usize = 1 << 30;
+/// Extents that one operation takes away on every volume.
+const EXTENTS_AN_OPERATION: usize = 1500;
+/// What a record of the journal holds at most for a block that is written and may be an extent of its own, and for an
+/// extent that is taken away and may be shared.
+const RECORD_BYTES_A_BLOCK: u64 = 64;
+const RECORD_BYTES_AN_EXTENT: u64 = 160;
+/// Blocks of a file taken away at once where they lie in more extents than that.
+const BLOCKS_A_STEP: u64 = 1024;
+const B: u64 = BLOCK_BYTES;
+
+/// One file or stream whose data is worked on.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    pub file: &'a OpenFile,
+    pub stream: &'a OnceLock<Arc<StreamRef>>,
+}
+
+/// Whole blocks of a write that are on the device already, and that no file knows of yet.
+struct Ahead<'a> {
+    /// Blocks of the file.
+    blocks: Range<u64>,
+    reserved: Reserved<'a>,
+    extents: Vec<Extent>,
+}
+
+/// A change of one block that lies, or will lie, in the tree.
+enum Edit<'a> {
+    Put(Vec<u8>),
+    /// Of what is in the tree already.
+    Patch(usize, &'a [u8]),
+}
+
+/// Blocks that are reserved and given back unless an operation entered them.
+pub struct Reserved<'a> {
+    vol: &'a Volume,
+    pub runs: Vec<Run>,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if !self.runs.is_empty() {
+            let mut alloc = self.vol.alloc.lock();
+            self.runs.iter().for_each(|r| alloc.cancel(*r));
+        }
+    }
+}
+
+impl Volume {
+    /// How much of a write is all or nothing.
+    pub(crate) fn write_bytes_max(&self) -> usize {
+        let blocks = self.journal.record_bytes_max() / RECORD_BYTES_A_BLOCK;
+        ((blocks * B) as usize).clamp(WRITE_BYTES_MIN, WRITE_BYTES_MAX)
+    }
+
+    /// How many extents go in one operation: where a file has more to lose, it loses them in several, from its end, and
+    /// a crash between them leaves it at a length between the old one and the new one.
+    pub(crate) fn extents_max(&self) -> usize {
+        ((self.journal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
+    }
+
+    fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
+        let runs = self.alloc.lock().reserve_data(blocks, EXTENT_BLOCKS_MAX)?;
+        Ok(Reserved { vol: self, runs })
+    }
+
+    pub(crate) fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
+        if self.read_cached(e, out) {
+            return Ok(());
+        }
+        self.device.read_checked(e.dev_block * B, out, &e.check())?;
+        if let Some(cache) = &self.options.blocks {
+            cache.keep(self.serial, e, out);
+        }
+        Ok(())
+    }
+
+    /// From memory. False where not all of it is there; then `out` is undefined.
+    pub(crate) fn read_cached(&self, e: &Extent, out: &mut [u8]) -> bool {
+        self.options.blocks.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
+    }
+
+    /// Fresh blocks, and what writing them gave.
+    pub(crate) fn place<T>(
+        &self,
+        blocks: u64,
+        write: impl Fn(&Reserved<'_>) -> VolResult<T>,
+    ) -> VolResult<(Reserved<'_>, T)> {
+        self.with_relief(|| {
+            let reserved = self.reserve(blocks)?;
+            let written = write(&reserved)?;
+            Ok((reserved, written))
+        })
+    }
+
+    /// Writes whole blocks to reserved places; `data` is padded with zeros.
+    fn write_blocks(&self, reserved: &Reserved<'_>, file_block: u64, data: &[u8]) -> VolResult<Vec<Extent>> {
+        let mut out = Vec::with_capacity(reserved.runs.len());
+        let (mut at, mut block) = (0, file_block);
+        for run in &reserved.runs {
+            let end = (at + run.len as usize * BLOCK).min(data.len());
+            let part = &data[at..end];
+            let padded;
+            let bytes = if part.len() % BLOCK == 0 {
+                part
+            } else {
+                let mut p = part.to_vec();
+                p.resize(run.len as usize * BLOCK, 0);
+                padded = p;
+                &padded
+            };
+            let sums: Vec<u64> = bytes.chunks_exact(BLOCK).map(xxh3_64).collect();
+            self.device.write(run.start * B, bytes)?;
+            out.push(Extent { file_block: block, dev_block: run.start, birth: 0, sums });
+            at = end;
+            block += run.len;
+        }
+        Ok(out)
+    }
+}
+
+/// Which blocks a large write of a file that ends at `eof` fills: its last one too where nothing comes after it.
+fn fresh_blocks(offset: u64, len: usize, eof: u64) -> Range<u64> {
+    let end = offset + len as u64;
+    offset.div_ceil(B)..if end >= eof { end.div_ceil(B) } else { end / B }
+}
+
+impl<'a> Target<'a> {
+    fn vol(&self) -> &'a Volume {
+        &self.file.vol
+    }
+
+    pub fn load(&self, view: &dyn View) -> Result<Subject> {
+        Subject::load(view, self.file, self.stream.get().map(|s| &**s))
+    }
+
+    pub fn read(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        let _lock = match wait {
+            Wait::Yes => self.file.keep_data(),
+            Wait::No => self.file.try_keep_data().ok_or(NtStatus::PENDING)?,
+        };
+        if let Some(placed) = self.placed(offset, buf.len())? {
+            return placed.read(self.vol(), offset, buf, wait);
+        }
+        let parts = {
+            let view = self.vol().reading();
+            Parts::find(&view, self.load(&view)?.data(), offset, buf.len())?
+        };
+        parts.read(self.vol(), buf, wait)
+    }
+
+    /// Where a part of the file's own data lies that holds all of a read. None: it has to be looked for. The caller keeps the
+    /// data as it is.
+    fn placed(&self, offset: u64, len: usize) -> Result<Option<Arc<Placed>>> {
+        let (None, Some(cache)) = (self.stream.get(), &self.vol().options.blocks) else { return Ok(None) };
+        let Some(part) = Placed::part(offset, len) else { return Ok(None) };
+        let state = self.file.data_state();
+        if let Some(known) = cache.placed(state, part) {
+            return Ok(Some(known));
+        }
+        let view = self.vol().reading();
+        let found = Placed::find(&view, self.load(&view)?.data(), part)?;
+        if let Some(placed) = &found {
+            cache.keep_placed(state, part, placed.clone());
+        }
+        Ok(found)
+    }
+
+    /// What a block holds now up to `valid` bytes, from the device; None for a hole.
+    fn base(&self, sid: u64, block: u64, valid: usize) -> Result<Option<Vec<u8>>> {
+        let found = extents(&self.vol().reading(), sid, block, block + 1)?;
+        let Some(e) = found.first() else { return Ok(None) };
+        let mut bytes = vec![0; BLOCK];
+        self.vol().read_extent(&e.part(block, block + 1), &mut bytes)?;
+        bytes.truncate(valid);
+        Ok(Some(bytes))
+    }
+
+    /// How to bring `bytes` into one block at `at`. The file's data is locked, so what is read here stays true.
+    fn edit<'b>(&self, sid: u64, eof: u64, block: u64, at: usize, bytes: &'b [u8]) -> Result<Edit<'b>> {
+        let valid = eof.saturating_sub(block * B).min(B) as usize;
+        if at == 0 && bytes.len() >= valid {
+            return Ok(Edit::Put(bytes.to_vec()));
+        }
+        if self.vol().reading().get(&keys::two(keys::BLOCK, sid, block))?.is_some() {
+            return Ok(Edit::Patch(at, bytes));
+        }
+        let mut value = self.base(sid, block, valid)?.unwrap_or_default();
+        value.resize(value.len().max(at + bytes.len()), 0);
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(Edit::Put(value))
+    }
+
+    /// Enters an edit; 1 when the block held nothing before.
+    fn apply(&self, t: &mut Txn<'_>, sid: u64, block: u64, edit: Edit<'_>) -> VolResult<u64> {
+        let key = keys::two(keys::BLOCK, sid, block);
+        let old = t.get(&key)?;
+        if old.is_none() {
+            t.counters.resident += 1;
+        }
+        let new = old.is_none() && extents(t, sid, block, block + 1)?.is_empty();
+        match (edit, old) {
+            (Edit::Put(value), _) => t.put(key, value),
+            (Edit::Patch(at, bytes), old) => t.patch(key, old.as_deref().unwrap_or(&[]), at, bytes),
+        }
+        if !t.core.dirty.contains_key(&sid) {
+            t.dirty.push((sid, Some(self.file.ino)));
+        }
+        Ok(u64::from(new))
+    }
+
+    /// Writes all of it; the number of the last operation.
+    pub fn write(&self, offset: u64, data: &[u8], wait: Wait) -> Result<u64> {
+        let end = offset.checked_add(data.len() as u64).filter(|e| *e <= FILE_BYTES_MAX);
+        end.ok_or(NtStatus::DISK_FULL)?;
+        if wait == Wait::No && data.len() >= DIRECT_BYTES_MIN {
+            return Err(NtStatus::PENDING);
+        }
+        let mut seq = 0;
+        let mut at = 0;
+        loop {
+            // Cut where blocks end.
+            let n = (self.vol().write_bytes_max() - (offset + at as u64) as usize % BLOCK).min(data.len() - at);
+            self.vol().make_room()?;
+            let (from, part) = (offset + at as u64, &data[at..at + n]);
+            // Blocks that are nobody's yet need no lock: writes of one file go to the device side by side.
+            let ahead = match n < DIRECT_BYTES_MIN {
+                true => None,
+                false => Some(self.write_ahead(from, part).or_else(|e| self.write_ahead_again(e, from, part))?),
+            };
+            let _lock = match wait {
+                Wait::Yes => self.file.change_data(),
+                Wait::No => self.file.try_change_data().ok_or(NtStatus::PENDING)?,
+            };
+            seq = self.write_part(from, part, ahead)?.max(seq);
+            at += n;
+            if at == data.len() {
+                return Ok(seq);
+            }
+        }
+    }
+
+    /// Writes what fills whole blocks to fresh ones.
+    fn write_ahead(&self, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
+        let vol = self.vol();
+        let eof = self.load(&vol.reading())?.data().eof;
+        let blocks = fresh_blocks(offset, data.len(), eof);
+        let end = offset + data.len() as u64;
+        let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
+        let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+        let write = |reserved: &Reserved<'_>| vol.write_blocks(reserved, blocks.start, bytes);
+        let (reserved, extents) = vol.place(blocks.end - blocks.start, write)?;
+        Ok(Ahead { blocks, reserved, extents })
+    }
+
+    /// What the last checkpoint's tree alone holds goes with the next one.
+    fn write_ahead_again(&self, failed: NtStatus, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
+        if failed != NtStatus::DISK_FULL || self.vol().checkpoint().is_err() {
+            return Err(failed);
+        }
+        self.write_ahead(offset, data)
+    }
+
+    /// The file's data is locked.
+    fn write_part(&self, offset: u64, data: &[u8], ahead: Option<Ahead<'a>>) -> Result<u64> {
+        let vol = self.vol();
+        let (sid, eof) = {
+            let s = self.load(&vol.reading())?;
+            (s.data().sid, s.data().eof)
+        };
+        let end = offset + data.len() as u64;
+        let (first, last) = (offset / B, end.div_ceil(B));
+        let ahead = match ahead {
+            // The file grew over the end of this write meanwhile.
+            Some(a) if a.blocks != fresh_blocks(offset, data.len(), eof) => {
+                drop(a);
+                Some(self.write_ahead(offset, data)?)
+            }
+            other => other,
+        };
+        let (mid_from, mid_to) = ahead.as_ref().map_or((last, last), |a| (a.blocks.start, a.blocks.end));
+        let mut edits = Vec::new();
+        for block in (first..mid_from).chain(mid_to..last) {
+            let (from, to) = ((block * B).max(offset), ((block + 1) * B).min(end));
+            let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+            edits.push((block, self.edit(sid, eof, block, (from - block * B) as usize, bytes)?));
+        }
+        let mut t = vol.begin();
+        let mut s = self.load(&t)?;
+        let mut more = 0i64;
+        for (block, edit) in edits {
+            more += self.apply(&mut t, sid, block, edit)? as i64;
+        }
+        if let Some(a) = &ahead {
+            more += (mid_to - mid_from) as i64 - t.unmap(sid, mid_from, mid_to)? as i64;
+            t.data = true;
+            a.extents.iter().for_each(|e| t.map_fresh(sid, e));
+            a.reserved.runs.iter().for_each(|r| t.enter(*r));
+        }
+        let d = s.data_mut();
+        d.blocks = d.blocks.saturating_add_signed(more);
+        d.eof = d.eof.max(end);
+        s.touch();
+        s.save(&mut t);
+        let seq = t.commit()?;
+        ahead.into_iter().for_each(|mut a| a.reserved.runs.clear());
+        Ok(seq)
+    }
+
+    pub fn set_end_of_file(&self, size: u64) -> Result<u64> {
+        if size > FILE_BYTES_MAX {
+            return Err(NtStatus::DISK_FULL);
+        }
+        // Shorter, as far as can be told without the lock.
+        let eof = self.load(&self.vol().reading())?.data().eof;
+        match size < eof {
+            true => self.vol().make_room_for_less()?,
+            false => self.vol().make_room()?,
+        }
+        let _lock = self.file.change_data();
+        self.resize(size, None)
+    }
+
+    /// The caller has the data locked. `reserve`: blocks to be kept from now on.
+    fn resize(&self, size: u64, reserve: Option<u64>) -> Result<u64> {
+        let (sid, eof, blocks) = {
+            let s = self.load(&self.vol().reading())?;
+            (s.data().sid, s.data().eof, s.data().blocks)
+        };
+        if size < eof && size == 0 && blocks > 0 {
+            return self.empty(reserve);
+        }
+        let mut eof = eof;
+        // A file in very many pieces loses them in several operations, from the end.
+        while size < eof
+            && extents(&self.vol().reading(), sid, size.div_ceil(B), eof.div_ceil(B))?.len() > self.vol().extents_max()
+        {
+            let step = (eof.div_ceil(B).saturating_sub(BLOCKS_A_STEP) * B).max(size);
+            self.resize_step(sid, eof, step, None)?;
+            eof = step;
+        }
+        self.resize_step(sid, eof, size, reserve)
+    }
+
+    fn resize_step(&self, sid: u64, eof: u64, size: u64, reserve: Option<u64>) -> Result<u64> {
+        let vol = self.vol();
+        let cut = (size % B) as usize;
+        let tail = if size < eof && cut != 0 {
+            // Looked up before the match: its lock must not be held over the next look.
+            let in_tree = vol.reading().get(&keys::two(keys::BLOCK, sid, size / B))?;
+            match in_tree {
+                Some(v) => Some(v[..v.len().min(cut)].to_vec()),
+                None => self.base(sid, size / B, cut)?,
+            }
+        } else {
+            None
+        };
+        let mut t = vol.begin();
+        let mut s = self.load(&t)?;
+        if let Some(tail) = tail {
+            self.apply(&mut t, sid, size / B, Edit::Put(tail))?;
+        }
+        let removed = t.unmap(sid, size.div_ceil(B), eof.div_ceil(B).max(size.div_ceil(B)))?;
+        let d = s.data_mut();
+        d.blocks = d.blocks.saturating_sub(removed);
+        if size < eof {
+            d.reserved = d.reserved.min(size.div_ceil(B));
+        }
+        if let Some(r) = reserve {
+            d.reserved = r;
+        }
+        d.eof = size;
+        s.touch();
+        s.save(&mut t);
+        Ok(t.commit()?)
+    }
+
+    /// All data goes away in one small operation; its blocks follow later.
+    fn empty(&self, reserve: Option<u64>) -> Result<u64> {
+        let vol = self.vol();
+        let mut t = vol.begin();
+        let mut s = self.load(&t)?;
+        let old = s.data().clone();
+        let orphan = t.orphan_data(&old);
+        // `orphan_data` took the promise away, and so will `save`.
+        t.counters.promised += old.promised();
+        let sid = t.new_id();
+        let d = s.data_mut();
+        (d.sid, d.eof, d.blocks, d.reserved) = (sid, 0, 0, reserve.unwrap_or(0));
+        s.touch();
+        s.save(&mut t);
+        let seq = t.commit()?;
+        vol.reap_later(orphan);
+        Ok(seq)
+    }
+
+    pub fn set_allocation(&self, size: u64) -> Result<u64> {
+        if size > FILE_BYTES_MAX {
+            return Err(NtStatus::DISK_FULL);
+        }
+        self.vol().make_room()?;
+        let _lock = self.file.change_data();
+        let eof = self.load(&self.vol().reading())?.data().eof;
+        if size < eof {
+            return self.resize(size, Some(0));
+        }
+        let mut t = self.vol().begin();
+        let mut s = self.load(&t)?;
+        s.data_mut().reserved = size.div_ceil(B);
+        s.save(&mut t);
+        Ok(t.commit()?)
+    }
+
+    /// Nothing is kept beyond the end any more.
+    pub fn release_allocation(&self) -> Result<()> {
+        if self.load(&self.vol().reading())?.data().reserved == 0 {
+            return Ok(());
+        }
+        let _lock = self.file.change_data();
+        let mut t = self.vol().begin();
+        let mut s = self.load(&t)?;
+        s.data_mut().reserved = 0;
+        s.save(&mut t);
+        t.commit()?;
+        Ok(())
+    }
+
+    /// Never extends the file.
+    pub fn zero(&self, offset: u64, len: u64) -> Result<u64> {
+        self.vol().make_room_for_less()?;
+        let _lock = self.file.change_data();
+        let (sid, eof) = {
+            let s = self.load(&self.vol().reading())?;
+            (s.data().sid, s.data().eof)
+        };
+        let end = offset.saturating_add(len).min(eof);
+        if offset >= end {
+            return Ok(0);
+        }
+        let (from, to) = (offset.div_ceil(B), if end == eof { end.div_ceil(B) } else { end / B });
+        let mut at = from;
+        while extents(&self.vol().reading(), sid, at, to.max(at))?.len() > self.vol().extents_max() {
+            self.punch(sid, at, (at + BLOCKS_A_STEP).min(to), Vec::new())?;
+            at += BLOCKS_A_STEP;
+        }
+        let mut edges = Vec::new();
+        for (a, b) in zero_edges(offset, end, from, to) {
+            let block = a / B;
+            let held = {
+                let view = self.vol().reading();
+                !resident(&view, sid, block, block + 1)?.is_empty()
+                    || !extents(&view, sid, block, block + 1)?.is_empty()
+            };
+            if held {
+                edges.push((block, (a - block * B) as usize, vec![0; (b - a) as usize]));
+            }
+        }
+        let mut edits = Vec::new();
+        for (block, at, zeros) in &edges {
+            edits.push((*block, self.edit(sid, eof, *block, *at, zeros)?));
+        }
+        self.punch(sid, at, to.max(at), edits)
+    }
+
+    fn punch(&self, sid: u64, from: u64, to: u64, edits: Vec<(u64, Edit<'_>)>) -> Result<u64> {
+        let mut t = self.vol().begin();
+        let mut s = self.load(&t)?;
+        for (block, edit) in edits {
+            self.apply(&mut t, sid, block, edit)?;
+        }
+        let removed = t.unmap(sid, from, to)?;
+        let d = s.data_mut();
+        d.blocks = d.blocks.saturating_sub(removed);
+        s.touch();
+        s.save(&mut t);
+        Ok(t.commit()?)
+    }
+
+    pub fn set_sparse(&self, sparse: bool) -> Result<u64> {
+        self.vol().make_room()?;
+        let mut t = self.vol().begin();
+        let mut s = self.load(&t)?;
+        s.data_mut().sparse = sparse;
+        s.inode.change = crate::files::subject::now();
+        s.save(&mut t);
+        Ok(t.commit()?)
+    }
+
+    /// Lets `len` bytes at `offset` share the blocks of the source. Offsets are multiples of a block; the end is one or
+    /// the end of both files.
+    pub fn clone_from(&self, source: &Target<'_>, from: u64, offset: u64, len: u64) -> Result<u64> {
+        if from % B != 0 || offset % B != 0 || offset.checked_add(len).is_none_or(|e| e > FILE_BYTES_MAX) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let vol = self.vol();
+        vol.make_room()?;
+        let same = self.file.ino == source.file.ino;
+        let (a, b) = if self.file.ino <= source.file.ino { (self, source) } else { (source, self) };
+        let _first = a.file.change_data();
+        let _second = (!same).then(|| b.file.change_data());
+        let (source_data, sid, eof, sparse) = {
+            let view = vol.reading();
+            let target = self.load(&view)?;
+            let d = target.data();
+            (source.load(&view)?.data().clone(), d.sid, d.eof, d.sparse)
+        };
+        // [MS-FSA] 2.1.5.10.4 says which of these is which status.
+        if source_data.sparse && !sparse {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let end = from.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?;
+        if end > source_data.eof {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        if len % B != 0 && (end != source_data.eof || offset + len < eof) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if sid == source_data.sid && from < offset + len && offset < end {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        vol.settle_stream(source_data.sid, true)?;
+        let (mut at, last) = (from / B, end.div_ceil(B));
+        let mut seq = 0;
+        loop {
+            let parts = extents(&vol.reading(), source_data.sid, at, last)?;
+            let to = parts.get(EXTENTS_AN_OPERATION / 4).map_or(last, |e| e.file_block.max(at));
+            let shift = offset / B;
+            let mut t = vol.begin();
+            let mut s = self.load(&t)?;
+            let place = |block: u64| block - from / B + shift;
+            let removed = t.unmap(sid, place(at), place(to))?;
+            let mut more = 0;
+            for e in parts.iter().filter(|e| e.file_block < to) {
+                let mut part = e.part(e.file_block.max(at), e.end().min(to));
+                t.share(&part)?;
+                more += part.len();
+                part.file_block = place(part.file_block);
+                t.map(sid, &part);
+            }
+            let d = s.data_mut();
+            d.blocks = (d.blocks + more).saturating_sub(removed);
+            // All of it at once, so that what it promises is promised by the first operation or by none.
+            d.eof = d.eof.max(offset + len);
+            s.touch();
+            s.save(&mut t);
+            seq = t.commit()?.max(seq);
+            at = to;
+            if at >= last {
+                return Ok(seq);
+            }
+        }
+    }
+}
+
+/// The parts of `offset..end` that do not make whole blocks `from..to`.
+fn zero_edges(offset: u64, end: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    if from > to {
+        // Within one block.
+        out.push((offset, end));
+        return out;
+    }
+    if offset < from * B {
+        out.push((offset, (from * B).min(end)));
+    }
+    if to * B < end && to * B >= offset {
+        out.push((to * B, end));
+    }
+    out
+}
+
+impl Volume {
+    /// Takes a file or stream without a name away, in as many operations as it needs.
+    pub(crate) fn delete_orphan(&self, ino: u64) -> VolResult<()> {
+        loop {
+            let mut t = self.begin();
+            t.unlimited = true;
+            if t.get(&keys::one(keys::ORPHAN, ino))?.is_none() {
+                return Ok(());
+            }
+            let mut inode = crate::files::subject::load_inode(&t, ino)?;
+            if inode.links > 0 {
+                return Err(VolError::Corrupt("a file to be deleted has a name"));
+            }
+            let mut room = EXTENTS_AN_OPERATION;
+            let promised = inode.data.promised();
+            let mut done = t.unmap_some(inode.data.sid, &mut room)?;
+            let streams = t.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), 64)?;
+            for (key, value) in &streams {
+                let stream = crate::disk::inode::Stream::decode(value)?;
+                done = done && t.unmap_some(stream.data.sid, &mut room)?;
+                if done {
+                    t.counters.promised -= stream.data.promised();
+                    if t.core.dirty.contains_key(&stream.data.sid) {
+                        t.dirty.push((stream.data.sid, None));
+                    }
+                    t.delete(key.clone());
+                }
+            }
+            if done && streams.len() < 64 {
+                t.counters.promised -= promised;
+                if t.core.dirty.contains_key(&inode.data.sid) {
+                    t.dirty.push((inode.data.sid, None));
+                }
+                if inode.sd != 0 {
+                    t.drop_descriptor(inode.sd)?;
+                }
+                t.delete_pieces(keys::EAS, ino)?;
+                t.delete_pieces(keys::REPARSE, ino)?;
+                t.delete(keys::one(keys::INODE, ino));
+                t.delete(keys::one(keys::ORPHAN, ino));
+                t.commit()?;
+                return Ok(());
+            }
+            // The sums of what is left stay right: sizes no longer matter.
+            t.counters.promised -= promised;
+            (inode.data.eof, inode.data.reserved, inode.data.sparse) = (0, 0, true);
+            t.put_inode(ino, &inode);
+            t.commit()?;
+        }
+    }
+}
+
+impl Txn<'_> {
+    /// Takes up to `room` extents and blocks of a stream away; true when none is left.
+    pub(crate) fn unmap_some(&mut self, sid: u64, room: &mut usize) -> VolResult<bool> {
+        if sid == 0 {
+            return Ok(true);
+        }
+        for kind in [keys::BLOCK, keys::EXTENT] {
+            let found = self.collect(&keys::one(kind, sid), &keys::end_of(kind, sid), *room + 1)?;
+            let n = found.len().min(*room);
+            for (key, value) in &found[..n] {
+                self.delete(key.clone());
+                if kind == keys::BLOCK {
+                    self.counters.resident -= 1;
+                } else {
+                    self.release(&Extent::decode(keys::second(key), value)?)?;
+                }
+            }
+            *room -= n;
+            if found.len() > n {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

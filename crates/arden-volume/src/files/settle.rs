@@ -1,0 +1,264 @@
+//! Giving blocks that lie in the tree a place on the device, many at once: before a checkpoint, and before blocks are
+//! shared. Owns which stay in the tree.
+
+use arden_block::{BLOCK_BYTES, IoError};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    disk::{
+        device::BLOCK,
+        error::{VolError, VolResult},
+        inode::{EXTENT_BLOCKS_MAX, Extent},
+        keys,
+    },
+    engine::{kv::View, tree::Val, volume::Volume},
+    files::data::{DIRECT_BYTES_MIN, Reserved},
+};
+
+const B: u64 = BLOCK_BYTES;
+/// A stream whose only block is this small stays in the tree.
+const STAYS_BYTES_MAX: usize = 1024;
+/// Blocks given a place in one operation.
+const SETTLE_BLOCKS_MAX: usize = 1024;
+/// So many streams with blocks in the tree are worth the trouble before a checkpoint asks for it.
+pub(crate) const STREAMS_SETTLED_EARLY: usize = 4 * STREAMS_TOGETHER;
+/// Streams that share one operation, and blocks that such a stream has at most.
+const STREAMS_TOGETHER: usize = 64;
+const BLOCKS_TOGETHER: usize = SETTLE_BLOCKS_MAX / STREAMS_TOGETHER;
+
+/// Blocks of one stream that get a place.
+struct Settling {
+    sid: u64,
+    /// As they are in the tree.
+    found: Vec<(Vec<u8>, Val)>,
+    /// The stream has none in the tree afterwards, but what stays there.
+    last: bool,
+}
+
+impl Volume {
+    /// Gives blocks that lie in the tree a place on the device, those of all streams. What is written meanwhile too, as
+    /// long as it becomes less: whatever is left is written with the tree, and read and written once more later.
+    pub fn settle_blocks(&self) -> VolResult<()> {
+        let mut before = usize::MAX;
+        loop {
+            let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
+            if dirty.is_empty() || dirty.len() > before / 2 {
+                return Ok(());
+            }
+            before = dirty.len();
+            for some in dirty.chunks(STREAMS_TOGETHER) {
+                let settled = self.settle_small(some).and_then(|left| self.settle_each(&left));
+                match settled {
+                    Ok(true) => {}
+                    // The volume goes away; or where there is no room, they stay where they are.
+                    Ok(false) | Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+    }
+
+    /// Small streams together: to the device one write is much cheaper than one for each. Gives those that are left: large
+    /// ones, and those that somebody uses right now.
+    fn settle_small(&self, streams: &[(u64, u64)]) -> VolResult<Vec<(u64, u64)>> {
+        let files: Vec<_> = streams.iter().filter_map(|(_, ino)| self.file_for_settling(*ino)).collect();
+        if files.len() < streams.len() {
+            return Ok(streams.to_vec());
+        }
+        // Never waits with locks in hand.
+        let locks: Vec<_> = files.iter().map(|file| file.try_change_data()).collect();
+        let (mut small, mut left) = (Vec::new(), Vec::new());
+        let view = self.reading();
+        for (stream, lock) in streams.iter().zip(&locks) {
+            let found = match lock {
+                Some(_) => Some(blocks_to_settle(&view, stream.0, false, BLOCKS_TOGETHER + 1)?),
+                None => None,
+            };
+            match found {
+                Some(found) if found.found.len() <= BLOCKS_TOGETHER => small.push(found),
+                _ => left.push(*stream),
+            }
+        }
+        drop(view);
+        if !self.settle_some(&small)? {
+            return Ok(streams.to_vec());
+        }
+        Ok(left)
+    }
+
+    /// False when the volume goes away.
+    fn settle_each(&self, streams: &[(u64, u64)]) -> VolResult<bool> {
+        for (sid, ino) in streams {
+            let Some(file) = self.file_for_settling(*ino) else { return Ok(false) };
+            let _lock = file.change_data();
+            self.settle_stream(*sid, false)?;
+        }
+        Ok(true)
+    }
+
+    /// The same for one stream; the caller has its data locked.
+    pub(crate) fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
+        loop {
+            let found = blocks_to_settle(&self.reading(), sid, all, SETTLE_BLOCKS_MAX)?;
+            let last = found.last;
+            if !self.settle_some(&[found])? || last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False when something took blocks away meanwhile.
+    fn settle_some(&self, streams: &[Settling]) -> VolResult<bool> {
+        let blocks: usize = streams.iter().map(|s| s.found.len()).sum();
+        let mut bytes = Vec::with_capacity(blocks * BLOCK);
+        for (_, value) in streams.iter().flat_map(|s| &s.found) {
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        }
+        let write = |reserved: &Reserved<'_>| {
+            let mut places = Vec::with_capacity(blocks);
+            let mut rest = bytes.as_slice();
+            for run in &reserved.runs {
+                let (part, after) = rest.split_at((run.len * B) as usize);
+                self.device.write(run.start * B, part)?;
+                places.extend(run.start..run.start + run.len);
+                rest = after;
+            }
+            Ok(places)
+        };
+        let (mut held, places) = self.place(blocks as u64, write)?;
+        let fresh = self.extents_of(streams, &places, &bytes);
+        let mut t = self.begin();
+        for (key, value) in streams.iter().flat_map(|s| &s.found) {
+            if t.get(key)?.as_deref() != Some(&**value) {
+                return Ok(false);
+            }
+            t.delete(key.clone());
+        }
+        t.counters.resident -= blocks as i64;
+        for (sid, e) in &fresh {
+            t.unmap_device(*sid, e.file_block, e.end())?;
+            t.map_fresh(*sid, e);
+        }
+        held.runs.iter().for_each(|r| t.enter(*r));
+        t.data = !fresh.is_empty();
+        for s in streams.iter().filter(|s| s.last) {
+            if s.found.is_empty() {
+                // Nothing durable changes.
+                t.core.dirty.remove(&s.sid);
+            } else {
+                t.dirty.push((s.sid, None));
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(true);
+        }
+        t.commit()?;
+        held.runs.clear();
+        Ok(true)
+    }
+
+    /// What lies where: neighbours in the file that are neighbours on the device are one extent. Blocks of small files, that
+    /// are maybe soon read, stay in memory.
+    fn extents_of(&self, streams: &[Settling], places: &[u64], bytes: &[u8]) -> Vec<(u64, Extent)> {
+        let mut out: Vec<(u64, Extent)> = Vec::new();
+        let blocks = streams.iter().flat_map(|s| s.found.iter().map(move |(key, _)| (s.sid, keys::second(key))));
+        for (((sid, block), place), content) in blocks.zip(places).zip(bytes.chunks_exact(BLOCK)) {
+            let sum = xxh3_64(content);
+            match out.last_mut() {
+                Some((last, e))
+                    if *last == sid
+                        && e.end() == block
+                        && e.dev_block + e.len() == *place
+                        && e.len() < EXTENT_BLOCKS_MAX =>
+                {
+                    e.sums.push(sum);
+                }
+                _ => out.push((sid, Extent { file_block: block, dev_block: *place, birth: 0, sums: vec![sum] })),
+            }
+        }
+        if let Some(cache) = &self.options.blocks {
+            let mut rest = bytes;
+            for (_, e) in &out {
+                let (content, after) = rest.split_at(e.sums.len() * BLOCK);
+                if content.len() < DIRECT_BYTES_MIN {
+                    cache.keep(self.serial, e, content);
+                }
+                rest = after;
+            }
+        }
+        out
+    }
+}
+
+/// The first `max` blocks of a stream; `all`: also what may stay.
+fn blocks_to_settle(view: &dyn View, sid: u64, all: bool, max: usize) -> VolResult<Settling> {
+    let found = view.collect(&keys::two(keys::BLOCK, sid, 0), &keys::end_of(keys::BLOCK, sid), max)?;
+    let stays = !all && found.len() == 1 && found[0].1.len() <= STAYS_BYTES_MAX && keys::second(&found[0].0) == 0;
+    let last = stays || found.len() < max;
+    Ok(Settling { sid, found: if stays { Vec::new() } else { found }, last })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        ops::Range,
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{
+        disk::device::MemDevice,
+        engine::volume::VolumeOptions,
+        testing::{Files, Watched, options, volume},
+    };
+
+    #[test]
+    fn what_is_written_meanwhile_does_not_get_into_the_tree_either() {
+        let (memory, vol) = volume(128 << 20);
+        drop(vol);
+        // What somebody does while the device writes.
+        let meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+        let acts = meanwhile.clone();
+        let before_write = move |_: u64, _: &[u8]| {
+            let act = acts.lock().take();
+            act.into_iter().for_each(|act| act());
+        };
+        let device = Arc::new(Watched { memory, before_write });
+        let vol = Volume::open(device, options()).unwrap();
+        let put = |vol: &Arc<Volume>, names: Range<u32>| {
+            let files = Files::new(vol);
+            names.for_each(|i| drop(files.write(&format!("f{i}"), &[i as u8; 9000])));
+        };
+        put(&vol, 0..100);
+        let other = vol.clone();
+        *meanwhile.lock() = Some(Box::new(move || put(&other, 100..130)));
+        vol.checkpoint().unwrap();
+        assert!(meanwhile.lock().is_none());
+        assert_eq!((vol.core.read().dirty.len(), vol.core.read().counters.resident), (0, 0));
+        let files = Files::new(&vol);
+        assert!((0..130u32).all(|i| files.read(&format!("f{i}")) == [i as u8; 9000]));
+    }
+
+    #[test]
+    fn many_small_files_get_their_place_long_before_a_checkpoint() {
+        let (memory, vol) = volume(256 << 20);
+        drop(vol);
+        let options = VolumeOptions { background: true, ..VolumeOptions::default() };
+        let vol = Volume::open(Arc::new(MemDevice::holding(memory.content())), options).unwrap();
+        let generation = vol.superblock().generation;
+        let files = Files::new(&vol);
+        let many = 2 * STREAMS_SETTLED_EARLY;
+        (0..many).for_each(|i| drop(files.write(&format!("f{i}"), &[i as u8; 5000])));
+        let began = Instant::now();
+        while vol.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+            assert!(began.elapsed() < Duration::from_secs(120), "{} wait", vol.core.read().dirty.len());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(vol.superblock().generation, generation, "no checkpoint was needed for that");
+        assert!((0..many).all(|i| files.read(&format!("f{i}")) == [i as u8; 5000]));
+    }
+}
