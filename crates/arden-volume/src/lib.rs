@@ -6,11 +6,16 @@
 //!
 //! | folder | holds |
 //! |---|---|
-//! | `facade` | the `FileStore`: names, nodes, lists, the table of handles |
-//! | `features` | quotas, the change journal (`usn`), snapshots, check, repair, scrub with parity (`even`), growth |
-//! | `files` | data of files and where it lies (`extents`, `data`, `read`, `settle`), descriptors, attributes, files in use |
-//! | `engine` | state as keys and values, transactions (`kv`), the write-ahead log (`wal`), the tree, free blocks, commits, checkpoints |
+//! | `facade` | opening and closing a volume, the `FileStore`, operations on names, the table of handles |
+//! | `features` | quotas, the change journal (`usn`), snapshots, extended attributes, check, repair, scrub with parity (`even`), growth |
+//! | `files` | data of files and where it lies, descriptors, finding names, files in use |
+//! | `engine` | state as keys and values, transactions, the log, the tree, free blocks, commits, checkpoints |
 //! | `disk` | the device, and how superblock, nodes and values are laid out on it |
+//!
+//! Each layer has an owner of its state: `Volume` joins `Engine`, `Files`, `Quotas`, `ChangeJournal` and `Snapshots`. A layer
+//! above takes part in what one below does by the traits of that one: `engine::txn::TxnHook` in transactions,
+//! `engine::deferred::Deferred` in checkpoints and before changes, `files::open::LastUse` at the end of a file's use. The
+//! module of each owner says which of its locks protects what.
 #![forbid(unsafe_code)]
 
 mod disk;
@@ -26,13 +31,13 @@ pub use disk::{
     error::{VolError, VolResult},
     superblock::Superblock,
 };
-pub use engine::volume::{Volume, VolumeOptions};
 pub use facade::{
     handles::{HANDLE_BYTES_MAX, VolumeHandles},
     store::{Durability, VolumeStore},
+    volume::{Volume, VolumeOptions, check_device},
 };
 pub use features::{
-    check::{CheckReport, check_device},
+    check::CheckReport,
     repair::RepairReport,
     scrub::{Damage, ScrubReport, ScrubSettings},
     snapshot::{SNAPSHOT_LABEL_BYTES_MAX, SnapshotInfo},

@@ -9,9 +9,12 @@ use arden_store::{
 };
 use arden_wire::FileTime;
 
+pub use crate::facade::{
+    node::own,
+    volume::{Volume, VolumeOptions},
+};
 use crate::{
     disk::device::{Device, MemDevice},
-    engine::volume::{Volume, VolumeOptions},
     facade::store::{Durability, VolumeStore},
 };
 

@@ -8,12 +8,10 @@ use arden_wire::{
     cursor::{Put, Reader},
 };
 
-use crate::{
-    disk::{
-        device::{BLOCK, BlockCheck},
-        error::{VolError, VolResult},
-    },
-    engine::alloc::Run,
+use crate::disk::{
+    device::{BLOCK, BlockCheck},
+    error::{VolError, VolResult},
+    run::Run,
 };
 
 pub const ROOT_INO: u64 = 1;

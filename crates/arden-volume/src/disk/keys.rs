@@ -1,8 +1,13 @@
 //! The keys of the tree, one letter for each kind, numbers big-endian so that they sort; and values that are larger
 //! than an entry may be, in pieces. docs/on-disk-volume.md has the table. Refuses to know what the values mean.
 
-use crate::engine::tree::Key;
+use std::sync::Arc;
 
+pub type Key = Vec<u8>;
+pub type Val = Arc<[u8]>;
+
+/// Streams with blocks in the tree, as of a checkpoint.
+pub const DIRTY: u8 = b'W';
 /// Blocks of files that lie in the tree until they get a place: stream, block.
 pub const BLOCK: u8 = b'B';
 /// Pages of the block map.

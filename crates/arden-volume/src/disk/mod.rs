@@ -4,5 +4,6 @@ pub mod device;
 pub mod error;
 pub mod inode;
 pub mod keys;
+pub mod run;
 pub mod superblock;
 pub mod treenode;

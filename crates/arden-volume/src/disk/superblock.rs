@@ -318,8 +318,7 @@ mod tests {
     use super::*;
     use crate::{
         disk::device::MemDevice,
-        engine::volume::Volume,
-        testing::{Files, volume_on},
+        testing::{Files, Volume, volume_on},
     };
 
     /// Two disks that hold the same; the first is read.

@@ -4,7 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::error::{VolError, VolResult};
+use parking_lot::Mutex;
+
+use crate::disk::{
+    error::{VolError, VolResult},
+    run::Run,
+};
 
 /// Blocks that one page of a bitmap tells of.
 pub const PAGE_BLOCKS: u64 = 32_768;
@@ -12,13 +17,6 @@ pub const PAGE_BYTES: usize = PAGE_BLOCKS as usize / 8;
 const WORDS: usize = PAGE_BYTES / 8;
 /// Pieces that go back to the device in one call.
 const PIECES_AT_ONCE: u64 = 16;
-
-/// A run of blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Run {
-    pub start: u64,
-    pub len: u64,
-}
 
 #[derive(Default)]
 pub struct Bitmap {
@@ -444,6 +442,21 @@ impl Alloc {
     /// The pages of the block map that changed since this was asked last; None for one that is empty.
     pub fn take_dirty(&mut self) -> Vec<(usize, Option<Vec<u8>>)> {
         std::mem::take(&mut self.dirty).into_iter().map(|p| (p, self.data.page_bytes(p))).collect()
+    }
+}
+
+/// Blocks that are reserved and given back unless an operation entered them.
+pub struct Reserved<'a> {
+    pub alloc: &'a Mutex<Alloc>,
+    pub runs: Vec<Run>,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if !self.runs.is_empty() {
+            let mut alloc = self.alloc.lock();
+            self.runs.iter().for_each(|r| alloc.cancel(*r));
+        }
     }
 }
 

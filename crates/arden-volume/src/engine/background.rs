@@ -1,97 +1,44 @@
-//! The volume's own thread: commits what nobody waits for, gives blocks their places, makes checkpoints and gives room back.
-//! Owns when; what each of them does is elsewhere.
+//! The engine's two threads. One commits what nobody waits for, has blocks given their places, makes checkpoints and gives room
+//! back. The other commits for those who do not wait in a thread, where the device does not tell them itself (`commit`).
+//! Owns when; what each of that does is elsewhere.
 
 use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{Arc, Weak},
+    time::Instant,
 };
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::{
     disk::error::{VolError, VolResult},
-    engine::volume::Volume,
-    files::settle::STREAMS_SETTLED_EARLY,
+    engine::{checkpoint::STREAMS_SETTLED_EARLY, owner::Engine},
 };
 
-#[derive(Default)]
-struct Asked {
-    stop: bool,
-    checkpoint: bool,
-    settling: bool,
-}
-
-/// What the thread sleeps on.
-#[derive(Default)]
-pub(crate) struct Bell {
-    asked: Mutex<Asked>,
-    rung: Condvar,
-}
-
-impl Bell {
-    /// Commits soon.
-    pub(crate) fn ring(&self) {
-        self.rung.notify_all();
-    }
-
-    pub(crate) fn ask_checkpoint(&self) {
-        self.ask(|asked| &mut asked.checkpoint);
-    }
-
-    pub(crate) fn ask_settling(&self) {
-        self.ask(|asked| &mut asked.settling);
-    }
-
-    pub(crate) fn stop(&self) {
-        self.ask(|asked| &mut asked.stop);
-    }
-
-    /// Rings once for everybody who asks before it is heard.
-    fn ask(&self, what: impl FnOnce(&mut Asked) -> &mut bool) {
-        if !std::mem::replace(what(&mut self.asked.lock()), true) {
-            self.ring();
-        }
-    }
-
-    /// Whether a checkpoint was asked for. None when the thread is to end.
-    fn wait(&self, at_most: Duration) -> Option<bool> {
-        let mut asked = self.asked.lock();
-        if !asked.stop && !asked.checkpoint && !asked.settling {
-            self.rung.wait_for(&mut asked, at_most);
-        }
-        asked.settling = false;
-        let checkpoint = std::mem::take(&mut asked.checkpoint);
-        (!asked.stop).then_some(checkpoint)
-    }
-}
-
 /// Runs until the volume is closed or gone.
-pub(crate) fn start(volume: &Arc<Volume>) -> VolResult<()> {
-    let (weak, bell) = (Arc::downgrade(volume), volume.bell.clone());
-    let (interval, rest) = (volume.options.commit_interval, volume.options.give_back_after);
+pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
+    let (weak, wakeup) = (Arc::downgrade(engine), engine.threads.wakeup.clone());
+    let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
     let (mut rested, mut synced) = (Instant::now(), Instant::now());
     let run = move || {
-        while let Some(checkpoint) = bell.wait(interval) {
-            let Some(volume) = weak.upgrade() else { return };
-            volume.reap_now();
-            let settle = volume.core.read().dirty.len() >= STREAMS_SETTLED_EARLY;
+        while let Some(checkpoint) = wakeup.wait(interval) {
+            let Some(engine) = weak.upgrade() else { return };
+            engine.deferrals.reclaim();
+            let settle = engine.state.core.read().dirty.len() >= STREAMS_SETTLED_EARLY;
             let mut done = match checkpoint {
-                true => volume.checkpoint(),
-                false if settle => volume.settle_blocks(),
+                true => engine.checkpoint(),
+                false if settle => engine.deferrals.before_checkpoint(),
                 false => Ok(()),
             };
             // However often other things are asked for.
             let beat = (!checkpoint && !settle) || synced.elapsed() >= interval;
             if beat && done.is_ok() {
-                done = volume.sync();
+                done = engine.sync();
                 synced = Instant::now();
             }
             if beat && !checkpoint {
                 if rested.elapsed() >= rest {
-                    volume.rest();
+                    engine.rest();
                     rested = Instant::now();
                 }
-                volume.give_back();
+                engine.give_back();
             }
             match done {
                 Ok(()) => {}
@@ -101,5 +48,21 @@ pub(crate) fn start(volume: &Arc<Volume>) -> VolResult<()> {
         }
     };
     let spawned = std::thread::Builder::new().name("arden-volume".into()).spawn(run);
+    spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
+}
+
+/// Runs until the volume is closed or gone.
+pub fn start_commits(engine: &Arc<Engine>) -> VolResult<()> {
+    let (weak, later) = (Arc::downgrade(engine), engine.threads.later.clone());
+    let run = move || {
+        while let Some(round) = later.wait() {
+            let last = round.iter().map(|(seq, _)| *seq).max().unwrap_or(0);
+            let result = Weak::upgrade(&weak).map_or(Err(VolError::Failed), |engine| engine.commit_to(last));
+            for (_, done) in round {
+                done(result);
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new().name("arden-commit".into()).spawn(run);
     spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
 }

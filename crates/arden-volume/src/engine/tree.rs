@@ -14,13 +14,13 @@ use crate::{
     disk::{
         device::Device,
         error::{VolError, VolResult},
+        keys::{Key, Val},
+        run::Run,
         treenode::{CAPACITY, ENTRY_MAX, LEVEL_MAX, NODE_BLOCKS, NODE_BYTES, Node, Ptr, entry_bytes},
     },
-    engine::alloc::{Alloc, Run},
+    engine::alloc::Alloc,
 };
 
-pub type Key = Vec<u8>;
-pub type Val = Arc<[u8]>;
 /// Changes in memory; None takes a key away.
 pub type Layer = BTreeMap<Key, Option<Val>>;
 /// The root's pointer and level; None for the empty tree.

@@ -1,4 +1,4 @@
-//! The journal: a ring of batches of operations on the device. An operation is durable once its batch is. A batch is
+//! The write-ahead log, on the device and in its document the *journal*: a ring of batches of operations on the device. An operation is durable once its batch is. A batch is
 //! believed when its own checksum holds and it names the checksum of the batch before it, so that nothing left over from
 //! an earlier turn of the ring, or from an opening that ended in a crash, is ever taken for a continuation. Batches that
 //! speak of data share their flush with it: the last ones are believed only when their data is there.
@@ -34,7 +34,7 @@ struct State {
     data: bool,
 }
 
-pub struct Journal {
+pub struct Wal {
     first_block: u64,
     blocks: u64,
     id: u64,
@@ -56,10 +56,10 @@ struct Found {
     group: u64,
 }
 
-impl Journal {
-    pub fn new(first_block: u64, blocks: u64, id: u128, next: JournalStart, used: u64) -> Journal {
+impl Wal {
+    pub fn new(first_block: u64, blocks: u64, id: u128, next: JournalStart, used: u64) -> Wal {
         let state = State { next, used, pending: Vec::new(), ends: Vec::new(), data: false };
-        Journal { first_block, blocks, id: (id >> 64) as u64, state: Mutex::new(state) }
+        Wal { first_block, blocks, id: (id >> 64) as u64, state: Mutex::new(state) }
     }
 
     /// Appends an operation. It is not durable yet.
@@ -377,7 +377,7 @@ mod tests {
         // More than the ring has, and nobody asks for a commit.
         for i in 0..200u8 {
             files.write("file", &[i; 32 << 10]);
-            assert!(vol.journal.fullness() < 1000, "after {i}");
+            assert!(vol.engine.state.wal.fullness() < 1000, "after {i}");
         }
         let found = Files::new(&volume_on(Arc::new(MemDevice::holding(device.content())))).read("file");
         assert!(found.iter().all(|b| *b == found[0]), "a crash leaves what some checkpoint had");

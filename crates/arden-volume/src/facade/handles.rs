@@ -23,7 +23,8 @@ use crate::{
         error::{VolError, VolResult},
         keys,
     },
-    engine::{kv::View, volume::Volume},
+    engine::view::View,
+    facade::volume::Volume,
 };
 
 /// A value has at most this many bytes.
@@ -40,8 +41,8 @@ fn key(of: &[u8], piece: u16) -> Vec<u8> {
 
 impl Volume {
     fn change_handles<'a>(&self, changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> VolResult<u64> {
-        self.make_room()?;
-        let mut t = self.begin();
+        self.engine.make_room()?;
+        let mut t = self.engine.begin();
         for (of, value) in changes {
             if of.len() > KEY_BYTES_MAX || value.is_some_and(|v| v.len() > HANDLE_BYTES_MAX) {
                 return Err(VolError::Refused("a handle's state is too large"));
@@ -65,18 +66,18 @@ impl Volume {
     /// Durable once it returns.
     pub fn put_handle(&self, of: &[u8], value: &[u8]) -> VolResult<()> {
         let seq = self.change_handle(of, Some(value))?;
-        self.commit_to(seq)
+        self.engine.commit_to(seq)
     }
 
     /// Durable once it returns.
     pub fn remove_handle(&self, of: &[u8]) -> VolResult<()> {
         let seq = self.change_handle(of, None)?;
-        self.commit_to(seq)
+        self.engine.commit_to(seq)
     }
 
     pub fn load_handles(&self) -> VolResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        self.reading().scan(&[keys::HANDLE], &[keys::HANDLE + 1], &mut |k, v| {
+        self.engine.reading().scan(&[keys::HANDLE], &[keys::HANDLE + 1], &mut |k, v| {
             let of = k.get(2..k.len().saturating_sub(2)).unwrap_or(&[]);
             match out.last_mut() {
                 Some((last, value)) if last == of => value.extend_from_slice(v),
@@ -131,7 +132,7 @@ impl VolumeHandles {
 
     /// Whether the volume has the key, or nobody can tell.
     fn has(&self, of: &[u8]) -> bool {
-        self.vol.reading().get(&key(of, 0)).map_or(true, |v| v.is_some())
+        self.vol.engine.reading().get(&key(of, 0)).map_or(true, |v| v.is_some())
     }
 
     /// One operation with what is fresh and what comes after it.

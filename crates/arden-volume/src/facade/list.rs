@@ -7,10 +7,10 @@ use arden_store::store::{DirCursor, DirEntry, Result};
 use crate::{
     disk::{
         inode::{Inode, NameEntry},
-        keys,
+        keys::{self, Key},
     },
-    engine::{kv::View, tree::Key},
-    facade::node::Shared,
+    engine::view::View,
+    facade::shared::Shared,
     files::open::OpenFile,
 };
 

@@ -1,5 +1,5 @@
 //! One file, directory or stream as the store's users see it: which part of the volume answers a call, and which calls
-//! do not fit the kind of file. Waits for the journal where the share asks for it.
+//! do not fit the kind of file.
 
 use std::{
     any::Any,
@@ -15,18 +15,17 @@ use crate::{
         inode::{Data, Inode, ROOT_INO, Stream},
         keys,
     },
-    engine::{
-        kv::{Txn, View},
-        volume::Volume,
-    },
-    facade::{list::Cursor, ns},
-    features::snapshot::{Moment, Snapshot},
+    engine::view::View,
+    facade::{list::Cursor, shared::Shared, volume::Volume},
+    features::ea,
     files::{
         data::Target,
-        ea,
+        inodes::{load_inode, load_stream, now},
+        names,
         open::{Link, OpenFile, StreamRef},
-        read::{Parts, allocated_ranges},
-        subject::{Subject, load_inode, load_stream, now},
+        places::{Parts, allocated_ranges},
+        subject::Subject,
+        txn::FileTxn,
     },
 };
 
@@ -36,68 +35,6 @@ const REPARSE_BYTES_MAX: usize = 16_384 - 8;
 const COPY_BYTES: usize = 1 << 20;
 /// Less is copied rather than shared: an extent more costs more than the bytes.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
-
-/// What all nodes of one share of a volume have in common.
-pub struct Shared {
-    pub vol: Arc<Volume>,
-    /// The directory that is the share's root.
-    pub root: u64,
-    pub volume_id: u64,
-    /// Every operation is durable when it returns.
-    pub durable: bool,
-    /// None: as it is now.
-    pub past: Option<Arc<Snapshot>>,
-}
-
-impl Shared {
-    /// The state that is looked at.
-    pub fn view(&self) -> Result<Moment<'_>> {
-        self.vol.reading_at(self.past.as_deref()).ok_or(NtStatus::VOLUME_DISMOUNTED)
-    }
-
-    /// [MS-FSA] Volume.IsReadOnly: the past is.
-    pub fn check_writable(&self) -> Result<()> {
-        if self.past.is_some() { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
-    }
-
-    fn is_same_moment(&self, other: &Shared) -> bool {
-        self.past.as_ref().map(|s| s.epoch) == other.past.as_ref().map(|s| s.epoch)
-    }
-
-    pub fn open_file(&self, ino: u64, directory: bool) -> Arc<OpenFile> {
-        match self.past {
-            Some(_) => OpenFile::of_the_past(&self.vol, ino, directory),
-            None => self.vol.file(ino, directory),
-        }
-    }
-
-    /// `stream`: of a named stream.
-    pub fn stat(&self, ino: u64, inode: &Inode, stream: Option<&Data>) -> Stat {
-        let data = stream.unwrap_or(&inode.data);
-        let sizes = !inode.directory || stream.is_some();
-        Stat {
-            id: FileId { volume: self.volume_id, file: ino },
-            directory: inode.directory,
-            attributes: inode.shown_attributes(data.sparse && sizes),
-            creation: inode.creation,
-            last_access: inode.last_access,
-            last_write: inode.last_write,
-            change: inode.change,
-            end_of_file: if sizes { data.eof } else { 0 },
-            allocation: if sizes { data.allocation() } else { 0 },
-            links: if inode.directory { 1 } else { inode.links },
-            ea_size: inode.ea_size,
-            reparse_tag: inode.reparse_tag,
-        }
-    }
-
-    pub fn done(&self, seq: u64) -> Result<()> {
-        if self.durable {
-            self.vol.commit_to(seq)?;
-        }
-        Ok(())
-    }
-}
 
 pub struct VolNode {
     pub shared: Arc<Shared>,
@@ -147,7 +84,7 @@ impl VolNode {
         if self.file.directory && self.named().is_none() {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
         }
-        Ok(Target { file: &self.file, stream: &self.stream })
+        Ok(Target { files: &self.vol().files, file: &self.file, stream: &self.stream })
     }
 
     /// A directory that is there to be changed.
@@ -182,10 +119,10 @@ impl VolNode {
     }
 
     /// Changes the inode in one operation.
-    fn change(&self, change: impl FnOnce(&mut Txn<'_>, &mut Inode) -> Result<()>) -> Result<()> {
+    fn change(&self, change: impl FnOnce(&mut FileTxn<'_>, &mut Inode) -> Result<()>) -> Result<()> {
         self.shared.check_writable()?;
-        self.vol().make_room()?;
-        let mut t = self.vol().begin();
+        self.vol().engine.make_room()?;
+        let mut t = self.vol().files.begin();
         let mut inode = load_inode(&t, self.file.ino)?;
         change(&mut t, &mut inode)?;
         t.put_inode(self.file.ino, &inode);
@@ -213,7 +150,7 @@ impl Node for VolNode {
         }
         let p = self.link.place.lock().clone();
         let Ok(view) = self.shared.view() else { return vec![p.name] };
-        ns::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
+        names::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
     }
 
     fn place(&self) -> (u64, String) {
@@ -250,7 +187,7 @@ impl Node for VolNode {
     fn security(&self) -> Result<Arc<SecurityDescriptor>> {
         let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;
-        Ok(self.vol().descriptor(&view, inode.sd)?)
+        Ok(self.vol().files.descriptors.get(&view, inode.sd)?)
     }
 
     fn set_security(&self, sd: &SecurityDescriptor) -> Result<()> {
@@ -267,13 +204,13 @@ impl Node for VolNode {
         if self.shared.past.is_none() {
             let n = self.target()?.read(offset, buf, wait)?;
             if n > 0 {
-                self.vol().accessed(self.file.ino);
+                self.vol().files.accessed(self.file.ino);
             }
             return Ok(n);
         }
         // What the past holds stays where it is while the view lives.
         let view = self.shared.view()?;
-        Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read(self.vol(), buf, wait)
+        Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read(&self.vol().files, buf, wait)
     }
 
     fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
@@ -373,7 +310,7 @@ impl Node for VolNode {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.vol().sync()?)
+        Ok(self.vol().engine.sync()?)
     }
 
     fn streams(&self) -> Result<Vec<StreamEntry>> {
@@ -435,7 +372,7 @@ impl Node for VolNode {
             if inode.reparse_tag != 0 && inode.reparse_tag != tag {
                 return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
             }
-            if inode.directory && !ns::is_empty(t, self.file.ino)? {
+            if inode.directory && !names::is_empty(t, self.file.ino)? {
                 return Err(NtStatus::DIRECTORY_NOT_EMPTY);
             }
             inode.reparse_tag = tag;
@@ -474,7 +411,7 @@ impl Node for VolNode {
     fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
         let parent = self.directory()?;
         let (ino, name, seq) = self.vol().create_child(parent, name, new)?;
-        let file = self.vol().file(ino, new.directory);
+        let file = self.vol().files.open.file(ino, new.directory);
         let link = file.link(parent, &name);
         self.shared.done(seq)?;
         Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
@@ -483,14 +420,14 @@ impl Node for VolNode {
     fn list(&self) -> Result<Box<dyn DirCursor>> {
         self.check_directory()?;
         if self.shared.past.is_none() {
-            self.vol().accessed(self.file.ino);
+            self.vol().files.accessed(self.file.ino);
         }
         Ok(Box::new(Cursor::new(self.shared.clone(), self.file.clone())))
     }
 
     fn is_empty_directory(&self) -> Result<bool> {
         self.check_directory()?;
-        Ok(ns::is_empty(&self.shared.view()?, self.file.ino)?)
+        Ok(names::is_empty(&self.shared.view()?, self.file.ino)?)
     }
 
     fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {

@@ -15,12 +15,16 @@ use crate::{
         inode::{Inode, ROOT_INO},
         keys,
     },
-    engine::{kv::View, volume::Volume},
+    engine::view::View,
     facade::{
-        node::{Shared, VolNode, own},
-        ns,
+        node::{VolNode, own},
+        shared::Shared,
+        volume::Volume,
     },
-    files::subject::{load_inode, load_stream},
+    files::{
+        inodes::{load_inode, load_stream},
+        names,
+    },
 };
 
 /// How a share wants its volume.
@@ -124,7 +128,7 @@ impl FileStore for VolumeStore {
 
     fn space_for(&self, who: &Sid, at: &dyn Node) -> Result<SpaceInfo> {
         let mut space = self.space()?;
-        let (limit, left) = self.shared.vol.quota_room(who, own(at)?.id().file)?;
+        let (limit, left) = self.shared.vol.quotas.room(who, own(at)?.id().file)?;
         space.total_bytes = space.total_bytes.min(limit);
         space.available_bytes = space.available_bytes.min(left);
         Ok(space)
@@ -158,7 +162,7 @@ impl FileStore for VolumeStore {
             if !at.inode.directory {
                 return Err(NtStatus::OBJECT_PATH_NOT_FOUND);
             }
-            match ns::find(&view, at.ino, component)? {
+            match names::find(&view, at.ino, component)? {
                 Some(entry) => {
                     let inode = load_inode(&view, entry.ino)?;
                     at = Step { ino: entry.ino, inode, parent: at.ino, name: entry.name };
@@ -180,19 +184,19 @@ impl FileStore for VolumeStore {
         if id == self.shared.root {
             return Ok(Arc::new(self.node(id, true, inode.parent, &inode.name)));
         }
-        if inode.links == 0 || ns::path(&view, self.shared.root, inode.parent, &inode.name)?.is_none() {
+        if inode.links == 0 || names::path(&view, self.shared.root, inode.parent, &inode.name)?.is_none() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         Ok(Arc::new(self.node(id, inode.directory, inode.parent, &inode.name)))
     }
 
     fn snapshots(&self) -> Vec<FileTime> {
-        self.shared.vol.snapshot_times()
+        self.shared.vol.snapshots.times()
     }
 
     fn snapshot(&self, at: FileTime) -> Result<Arc<dyn FileStore>> {
         let now = &self.shared;
-        let snapshot = now.vol.snapshot_at(at).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let snapshot = now.vol.snapshots.at(at).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         let shared = Shared {
             vol: now.vol.clone(),
             root: now.root,
@@ -229,61 +233,61 @@ impl FileStore for VolumeStore {
 
 impl ChangeJournal for VolumeStore {
     fn info(&self) -> Result<JournalInfo> {
-        Ok(self.shared.vol.journal_info()?)
+        Ok(self.shared.vol.journal.info()?)
     }
 
     fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<()> {
-        Ok(self.shared.vol.create_journal(max_bytes, delta_bytes)?)
+        Ok(self.shared.vol.journal.create(max_bytes, delta_bytes)?)
     }
 
     fn delete(&self, id: u64) -> Result<()> {
-        Ok(self.shared.vol.delete_journal(id)?)
+        Ok(self.shared.vol.journal.delete(id)?)
     }
 
     fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
-        Ok(self.shared.vol.read_journal(from, take)?)
+        Ok(self.shared.vol.journal.read(from, take)?)
     }
 
     fn end(&self) -> Result<u64> {
-        Ok(self.shared.vol.journal_end()?)
+        Ok(self.shared.vol.journal.end()?)
     }
 
     fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
-        Ok(self.shared.vol.watch_journal(usn, wake)?)
+        Ok(self.shared.vol.journal.watch(usn, wake)?)
     }
 
     fn of_file(&self, node: &dyn Node) -> Result<Record> {
-        Ok(self.shared.vol.journal_of(own(node)?.id().file)?)
+        Ok(self.shared.vol.journal.of_file(own(node)?.id().file)?)
     }
 
     fn close_record(&self, node: &dyn Node) -> Result<u64> {
-        Ok(self.shared.vol.write_close_record(own(node)?.id().file)?)
+        Ok(self.shared.vol.journal.write_close_record(own(node)?.id().file)?)
     }
 }
 
 impl QuotaStore for VolumeStore {
     fn control(&self) -> Result<QuotaControl> {
-        Ok(self.shared.vol.quota_control()?)
+        Ok(self.shared.vol.quotas.control()?)
     }
 
     fn set_control(&self, control: &QuotaControl) -> Result<()> {
-        Ok(self.shared.vol.set_quota_control(control)?)
+        Ok(self.shared.vol.quotas.set_control(control)?)
     }
 
     fn users(&self) -> Result<Vec<(Sid, Quota)>> {
-        Ok(self.shared.vol.user_quotas()?)
+        Ok(self.shared.vol.quotas.users()?)
     }
 
     fn user(&self, sid: &Sid) -> Result<Option<Quota>> {
-        Ok(self.shared.vol.user_quota(sid)?)
+        Ok(self.shared.vol.quotas.user(sid)?)
     }
 
     fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<()> {
-        Ok(self.shared.vol.set_user_quota(sid, threshold, limit)?)
+        Ok(self.shared.vol.quotas.set_user(sid, threshold, limit)?)
     }
 
     fn remove_user(&self, sid: &Sid) -> Result<()> {
-        if self.shared.vol.remove_user_quota(sid)? { Ok(()) } else { Err(NtStatus::NO_MATCH) }
+        if self.shared.vol.quotas.remove_user(sid)? { Ok(()) } else { Err(NtStatus::NO_MATCH) }
     }
 }
 

@@ -14,25 +14,23 @@ use crate::{
         device::{BLOCK, BlockCheck, Device},
         error::VolResult,
         inode::{Data, Extent, Inode, NameEntry, ROOT_INO, Stream},
-        keys,
-        superblock::{Counters, Superblock},
+        keys::{self, Key},
+        run::Run,
+        superblock::Counters,
         treenode::NODE_BLOCKS,
     },
     engine::{
-        alloc::Run,
-        kv::{Core, View},
-        tree::Key,
-        volume::{Volume, VolumeOptions, load},
+        kept::{Dead, visit_nodes},
+        state::Core,
+        view::View,
     },
-    facade::ns::DEPTH_MAX,
     features::{
         check_past::{Blocks, fingerprint},
-        quota,
-        repair::Fix,
-        snapshot::{Dead, visit_nodes},
-        usn,
+        ea,
+        fix::Fix,
+        quota, usn_format,
     },
-    files::{ea, extents::decode_refs},
+    files::{extents::decode_refs, names::DEPTH_MAX, owner::Files},
 };
 
 /// More than this is not listed.
@@ -206,7 +204,7 @@ impl Check {
                 }
                 Err(e) => self.unreadable(format!("dead block {}: {e}", keys::second(key))),
             },
-            keys::MAP | keys::QUOTA | keys::JOURNAL | b'W' => {}
+            keys::MAP | keys::QUOTA | keys::JOURNAL | keys::DIRTY => {}
             other => self.unreadable(format!("a key of unknown kind {other:#x}")),
         }
     }
@@ -364,13 +362,18 @@ impl Check {
     }
 
     /// What a snapshot reads is not known to be free where it does not fit with what is held for it.
-    fn snapshots(&mut self, vol: &Volume, core: &Core, verify_data: bool) {
-        let mut blocks = std::mem::take(&mut self.blocks);
-        blocks.check(vol, &core.snapshots, &mut |text| self.unreadable(text), &mut |sid, e, error| {
-            if verify_data {
-                verify_extent(vol, sid, e, error);
-            }
-        });
+    fn snapshots(&mut self, files: &Files, core: &Core, verify_data: bool) {
+        let (mut blocks, device) = (std::mem::take(&mut self.blocks), &*files.engine.device);
+        blocks.check(
+            &files.engine.state.tree,
+            &core.snapshots,
+            &mut |text| self.unreadable(text),
+            &mut |sid, e, error| {
+                if verify_data {
+                    verify_extent(device, sid, e, error);
+                }
+            },
+        );
     }
 
     /// Users of each block against the counts and the block map.
@@ -472,17 +475,17 @@ struct State<'a> {
 }
 
 /// What was found, and whether all of it could be read.
-pub(crate) struct Found {
+pub struct Found {
     pub report: CheckReport,
     pub findings: Vec<Finding>,
     pub sure: bool,
 }
 
 /// `view` shows the state that `core` is of.
-pub(crate) fn look(vol: &Volume, view: &dyn View, core: &Core, verify_data: bool) -> VolResult<Found> {
+pub fn look(files: &Files, view: &dyn View, core: &Core, verify_data: bool) -> VolResult<Found> {
     let state = {
-        let alloc = vol.alloc.lock();
-        let sb = vol.superblock();
+        let alloc = files.engine.state.alloc.lock();
+        let sb = files.engine.superblock();
         State {
             map: alloc.data.runs().collect(),
             counters: core.counters,
@@ -492,7 +495,7 @@ pub(crate) fn look(vol: &Volume, view: &dyn View, core: &Core, verify_data: bool
         }
     };
     let mut c = Check::default();
-    let walked = visit_nodes(core, &vol.tree, &mut |_| {
+    let walked = visit_nodes(&core.snapshots, &core.root, &files.engine.state.tree, &mut |_| {
         c.report.tree_nodes += 1;
         Ok(())
     });
@@ -505,12 +508,12 @@ pub(crate) fn look(vol: &Volume, view: &dyn View, core: &Core, verify_data: bool
         c.unreadable(format!("the tree: {e}"));
         return Ok(c.done());
     }
-    verify(vol, state.view, &mut c, verify_data)?;
-    c.snapshots(vol, core, verify_data);
+    verify(files, state.view, &mut c, verify_data)?;
+    c.snapshots(files, core, verify_data);
     c.files();
     c.blocks(&state);
-    usn::faults(state.view)?.into_iter().for_each(|fault| c.error(fault));
-    match quota::differences(vol, state.view) {
+    usn_format::faults(state.view)?.into_iter().for_each(|fault| c.error(fault));
+    match quota::differences(&files.descriptors, state.view) {
         Ok(wrong) => wrong.into_iter().for_each(|(key, what, quota)| {
             c.find(format!("{}: {what}", quota::name_of(&key)), Some(Fix::Quota(key, quota)));
         }),
@@ -525,9 +528,10 @@ pub(crate) fn look(vol: &Volume, view: &dyn View, core: &Core, verify_data: bool
     Ok(c.done())
 }
 
-fn run(vol: &Volume, verify_data: bool) -> VolResult<CheckReport> {
-    let view = vol.reading();
-    look(vol, &view, &view.core, verify_data).map(|found| found.report)
+/// Looks at everything; with `verify_data` also reads all data against its checksums. Errors are in the report.
+pub fn check(files: &Files, verify_data: bool) -> VolResult<CheckReport> {
+    let view = files.engine.reading();
+    look(files, &view, &view.core, verify_data).map(|found| found.report)
 }
 
 impl Check {
@@ -537,14 +541,14 @@ impl Check {
 }
 
 /// Values that are not looked at as a whole elsewhere, and the data itself.
-fn verify(vol: &Volume, view: &dyn View, c: &mut Check, data: bool) -> VolResult<()> {
+fn verify(files: &Files, view: &dyn View, c: &mut Check, data: bool) -> VolResult<()> {
     for ino in c.ea_sizes.clone() {
         if ea::load(view, ino).is_err() {
             c.unreadable_eas.insert(ino);
         }
     }
     for id in c.sds.clone() {
-        if let Err(e) = vol.descriptor(view, id) {
+        if let Err(e) = files.descriptors.get(view, id) {
             c.error(format!("descriptor {id}: {e}"));
         }
     }
@@ -553,33 +557,17 @@ fn verify(vol: &Volume, view: &dyn View, c: &mut Check, data: bool) -> VolResult
     }
     view.scan(&[keys::EXTENT], &[keys::EXTENT + 1], &mut |k, v| {
         if let Ok(e) = Extent::decode(keys::second(k), v) {
-            verify_extent(vol, keys::first(k), &e, &mut |text| c.error(text));
+            verify_extent(&*files.engine.device, keys::first(k), &e, &mut |text| c.error(text));
             c.blocks.verified.insert(fingerprint(&e));
         }
         true
     })
 }
 
-fn verify_extent(vol: &Volume, sid: u64, e: &Extent, error: &mut dyn FnMut(String)) {
+fn verify_extent(device: &dyn Device, sid: u64, e: &Extent, error: &mut dyn FnMut(String)) {
     let mut buf = vec![0; e.sums.len() * BLOCK];
     let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
-    if let Err(err) = vol.device.read_checked(e.dev_block * BLOCK_BYTES, &mut buf, &check) {
+    if let Err(err) = device.read_checked(e.dev_block * BLOCK_BYTES, &mut buf, &check) {
         error(format!("stream {sid}: data of block {} on: {err}", e.file_block));
     }
-}
-
-impl Volume {
-    /// Looks at everything; with `verify_data` also reads all data against its checksums. Errors are in the report.
-    pub fn check(&self, verify_data: bool) -> VolResult<CheckReport> {
-        self.reap_now();
-        run(self, verify_data)
-    }
-}
-
-/// Checks a volume that is not open. Nothing is written: what is in the journal is applied in memory.
-pub fn check_device(device: Arc<dyn Device>, options: VolumeOptions, verify_data: bool) -> VolResult<CheckReport> {
-    let sb = Superblock::read(&*device)?;
-    let parts = load(&device, &sb, &options, false)?;
-    let vol = Volume::from_parts(device, sb, parts, VolumeOptions { background: false, ..options });
-    run(&vol, verify_data)
 }

@@ -4,9 +4,11 @@
 use std::{collections::HashSet, sync::Arc};
 
 use crate::{
-    disk::{inode::Extent, keys},
-    engine::{alloc::Run, volume::Volume},
-    features::snapshot::{Dead, Snapshot},
+    disk::{inode::Extent, keys, run::Run},
+    engine::{
+        kept::{Dead, Snapshot},
+        tree::Tree,
+    },
 };
 
 /// What is known of blocks when the present state has been walked over.
@@ -63,7 +65,7 @@ impl Blocks {
     /// `look` is given each extent that was not looked at yet.
     pub fn check(
         &mut self,
-        vol: &Volume,
+        tree: &Tree,
         snapshots: &[Arc<Snapshot>],
         error: &mut dyn FnMut(String),
         look: &mut dyn FnMut(u64, &Extent, &mut dyn FnMut(String)),
@@ -73,7 +75,7 @@ impl Blocks {
         for s in snapshots.iter().filter(|s| !s.is_leaving()) {
             let mut runs = Vec::new();
             let verified = &mut self.verified;
-            let walked = vol.tree.scan(&s.root, &[0], &[0xFF], &mut |k, v| {
+            let walked = tree.scan(&s.root, &[0], &[0xFF], &mut |k, v| {
                 if k.first() != Some(&keys::EXTENT) {
                     return true;
                 }

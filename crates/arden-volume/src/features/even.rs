@@ -14,11 +14,11 @@ use crate::{
         device::BlockCheck,
         error::{VolError, VolResult},
         inode::Extent,
-        keys,
+        keys::{self, Key},
         superblock::{SLOTS, Superblock},
         treenode::NODE_BLOCKS,
     },
-    engine::{kv::View, tree::Key, volume::Volume},
+    engine::{owner::Engine, view::View},
 };
 
 /// Looked at with one call.
@@ -31,77 +31,75 @@ const BATCH: usize = 64;
 /// How to tell whether a block is right: a check, and the block's number in that.
 type Known = HashMap<u64, (BlockCheck, usize)>;
 
-impl Volume {
-    /// Blocks of parity that were written anew. `go_on` hears of bytes that were read, and says whether to.
-    pub(crate) fn even_out(&self, go_on: &mut dyn FnMut(u64) -> bool) -> VolResult<u64> {
-        let size_bytes = self.device.size_bytes();
-        let (mut rows, mut healed) = (Vec::new(), 0);
-        for at in (0..size_bytes).step_by(STEP_BYTES as usize) {
-            let Some((bytes, found)) = self.device.uneven(at, STEP_BYTES.min(size_bytes - at))? else { break };
-            rows.extend(found);
-            if rows.len() >= ROWS_MAX {
-                healed += self.even_rows(&std::mem::take(&mut rows))?;
-            }
-            if !go_on(bytes) {
-                break;
-            }
+/// Blocks of parity that were written anew. `go_on` hears of bytes that were read, and says whether to.
+pub fn even_out(engine: &Engine, go_on: &mut dyn FnMut(u64) -> bool) -> VolResult<u64> {
+    let size_bytes = engine.device.size_bytes();
+    let (mut rows, mut healed) = (Vec::new(), 0);
+    for at in (0..size_bytes).step_by(STEP_BYTES as usize) {
+        let Some((bytes, found)) = engine.device.uneven(at, STEP_BYTES.min(size_bytes - at))? else { break };
+        rows.extend(found);
+        if rows.len() >= ROWS_MAX {
+            healed += even_rows(engine, &std::mem::take(&mut rows))?;
         }
-        Ok(healed + self.even_rows(&rows)?)
+        if !go_on(bytes) {
+            break;
+        }
     }
+    Ok(healed + even_rows(engine, &rows)?)
+}
 
-    fn even_rows(&self, rows: &[Vec<u64>]) -> VolResult<u64> {
-        let wanted: HashSet<u64> = rows.iter().flatten().map(|at| at / BLOCK_BYTES).collect();
-        if wanted.is_empty() {
-            return Ok(0);
-        }
-        // Batches have no checksums that are known here; what they say is in the tree then, and in no need of them.
-        match self.checkpoint() {
-            Ok(()) => {}
-            Err(VolError::Full) => return Ok(0),
-            Err(e) => return Err(e),
-        }
-        let known = self.known_blocks(&wanted)?;
-        let mut healed = 0;
-        for row in rows {
-            let number = |at: &u64| ((at - row[0]) / BLOCK_BYTES) as usize;
-            let check = |at: &u64| Some((number(at), known.get(&(at / BLOCK_BYTES))?.clone()));
-            let checks: BTreeMap<usize, (BlockCheck, usize)> = row.iter().filter_map(check).collect();
-            // What fails is as it was.
-            healed += self.device.even_out(row[0], &BlockCheck::Known(Arc::new(checks))).unwrap_or(0);
-        }
-        Ok(healed)
+fn even_rows(engine: &Engine, rows: &[Vec<u64>]) -> VolResult<u64> {
+    let wanted: HashSet<u64> = rows.iter().flatten().map(|at| at / BLOCK_BYTES).collect();
+    if wanted.is_empty() {
+        return Ok(0);
     }
+    // Batches have no checksums that are known here; what they say is in the tree then, and in no need of them.
+    match engine.checkpoint() {
+        Ok(()) => {}
+        Err(VolError::Full) => return Ok(0),
+        Err(e) => return Err(e),
+    }
+    let known = known_blocks(engine, &wanted)?;
+    let mut healed = 0;
+    for row in rows {
+        let number = |at: &u64| ((at - row[0]) / BLOCK_BYTES) as usize;
+        let check = |at: &u64| Some((number(at), known.get(&(at / BLOCK_BYTES))?.clone()));
+        let checks: BTreeMap<usize, (BlockCheck, usize)> = row.iter().filter_map(check).collect();
+        // What fails is as it was.
+        healed += engine.device.even_out(row[0], &BlockCheck::Known(Arc::new(checks))).unwrap_or(0);
+    }
+    Ok(healed)
+}
 
-    /// Of these blocks those that count, in the present or in a snapshot. What is written meanwhile is not among them, or
-    /// fails its check: then its row waits for the next scrub.
-    fn known_blocks(&self, wanted: &HashSet<u64>) -> VolResult<Known> {
-        let mut known = Known::new();
-        let end = self.superblock().size_blocks;
-        for slot in (0..SLOTS).chain(end - SLOTS..end).filter(|b| wanted.contains(b)) {
-            known.insert(slot, (Superblock::check(), 0));
+/// Of these blocks those that count, in the present or in a snapshot. What is written meanwhile is not among them, or
+/// fails its check: then its row waits for the next scrub.
+fn known_blocks(engine: &Engine, wanted: &HashSet<u64>) -> VolResult<Known> {
+    let mut known = Known::new();
+    let end = engine.superblock().size_blocks;
+    for slot in (0..SLOTS).chain(end - SLOTS..end).filter(|b| wanted.contains(b)) {
+        known.insert(slot, (Superblock::check(), 0));
+    }
+    for ptr in engine.nodes()? {
+        for i in (0..NODE_BLOCKS).filter(|i| wanted.contains(&(ptr.block + i))) {
+            known.insert(ptr.block + i, (ptr.check(), i as usize));
         }
-        for ptr in self.nodes()? {
-            for i in (0..NODE_BLOCKS).filter(|i| wanted.contains(&(ptr.block + i))) {
-                known.insert(ptr.block + i, (ptr.check(), i as usize));
-            }
-        }
-        let snapshots = self.reading().core.snapshots.clone();
-        for past in std::iter::once(None).chain(snapshots.iter().map(|p| Some(&**p))) {
-            let mut next: Key = vec![keys::EXTENT];
-            while let Some(view) = self.reading_at(past) {
-                let batch = view.collect(&next, &[keys::EXTENT + 1], BATCH)?;
-                drop(view);
-                let Some((last, _)) = batch.last() else { break };
-                next.clone_from(last);
-                next.push(0);
-                for (key, value) in &batch {
-                    let Ok(e) = Extent::decode(keys::second(key), value) else { continue };
-                    for (block, sum) in (e.dev_block..).zip(&e.sums).filter(|(b, _)| wanted.contains(b)) {
-                        known.insert(block, (BlockCheck::Sums(Arc::from([*sum].as_slice())), 0));
-                    }
+    }
+    let snapshots = engine.reading().core.snapshots.clone();
+    for past in std::iter::once(None).chain(snapshots.iter().map(|p| Some(&**p))) {
+        let mut next: Key = vec![keys::EXTENT];
+        while let Some(view) = engine.state.reading_at(past) {
+            let batch = view.collect(&next, &[keys::EXTENT + 1], BATCH)?;
+            drop(view);
+            let Some((last, _)) = batch.last() else { break };
+            next.clone_from(last);
+            next.push(0);
+            for (key, value) in &batch {
+                let Ok(e) = Extent::decode(keys::second(key), value) else { continue };
+                for (block, sum) in (e.dev_block..).zip(&e.sums).filter(|(b, _)| wanted.contains(b)) {
+                    known.insert(block, (BlockCheck::Sums(Arc::from([*sum].as_slice())), 0));
                 }
             }
         }
-        Ok(known)
     }
+    Ok(known)
 }

@@ -1,63 +1,52 @@
-//! Changes of the superblock alone, between checkpoints: growing to the device's new size, and taking a feature into
-//! use. Each is one write of the other slot, so a crash leaves the volume as it was or as it is to be.
+//! Changes of the superblock alone, between checkpoints: growing to the device's new size, and writing damaged places of
+//! it anew. Each is one write of the other slot, so a crash leaves the volume as it was or as it is to be.
 
 use arden_block::BLOCK_BYTES;
 
 use crate::{
     disk::{
+        device::Device,
         error::VolResult,
+        run::Run,
         superblock::{SLOTS, Superblock},
     },
-    engine::{alloc::Run, volume::Volume},
+    engine::owner::Engine,
 };
 
 /// Less than this is not worth a change.
 const GROW_BLOCKS_MIN: u64 = 256;
 
-impl Volume {
-    /// Takes in what the device has become larger by. The size afterwards, in bytes.
-    pub fn grow(&self) -> VolResult<u64> {
-        let blocks = self.device.look_again()? / BLOCK_BYTES;
-        let guard = self.lock_checkpoint();
-        let old = self.superblock().size_blocks;
-        if blocks < old + GROW_BLOCKS_MIN {
-            return Ok(old * BLOCK_BYTES);
-        }
-        self.change_superblock(&guard, |sb| sb.size_blocks = blocks)?;
-        let mut alloc = self.alloc.lock();
-        alloc.grow(blocks);
-        alloc.occupy(Run { start: blocks - SLOTS, len: SLOTS });
-        // The copies of the slots lie at the new end.
-        alloc.cancel(Run { start: old - SLOTS, len: SLOTS });
-        Ok(blocks * BLOCK_BYTES)
+/// Takes in what the device has become larger by. The size afterwards, in bytes.
+pub fn grow(engine: &Engine) -> VolResult<u64> {
+    let blocks = engine.device.look_again()? / BLOCK_BYTES;
+    let guard = engine.lock_checkpoint();
+    let old = engine.superblock().size_blocks;
+    if blocks < old + GROW_BLOCKS_MIN {
+        return Ok(old * BLOCK_BYTES);
     }
-
-    /// From now on the volume holds what this bit of [`crate::disk::superblock::feature`] stands for: known on the device
-    /// before the first change that needs it, in both slots, as a program that cannot read one may take the other.
-    pub fn use_feature(&self, bit: u32) -> VolResult<()> {
-        let guard = self.lock_checkpoint();
-        if self.superblock().features & bit == bit {
-            return Ok(());
-        }
-        self.change_superblock(&guard, |sb| sb.features |= bit)?;
-        self.change_superblock(&guard, |_| {})
-    }
-
-    /// What leads to the tree is on the device as it should be; what was not is written anew. How many places were.
-    pub(crate) fn heal_superblock(&self) -> VolResult<u64> {
-        let guard = self.lock_checkpoint();
-        let sb = self.superblock();
-        let wrong = sb.places().filter(|block| !is_at(&sb, &*self.device, *block)).count() as u64;
-        if wrong > 0 {
-            // Not over the only good one: both places of the other slot first, then this one's by the next change.
-            self.change_superblock(&guard, |_| {})?;
-            self.change_superblock(&guard, |_| {})?;
-        }
-        Ok(wrong)
-    }
+    engine.change_superblock(&guard, |sb| sb.size_blocks = blocks)?;
+    let mut alloc = engine.state.alloc.lock();
+    alloc.grow(blocks);
+    alloc.occupy(Run { start: blocks - SLOTS, len: SLOTS });
+    // The copies of the slots lie at the new end.
+    alloc.cancel(Run { start: old - SLOTS, len: SLOTS });
+    Ok(blocks * BLOCK_BYTES)
 }
 
-fn is_at(sb: &Superblock, device: &dyn crate::disk::device::Device, block: u64) -> bool {
+/// What leads to the tree is on the device as it should be; what was not is written anew. How many places were.
+pub fn heal_superblock(engine: &Engine) -> VolResult<u64> {
+    let guard = engine.lock_checkpoint();
+    let sb = engine.superblock();
+    let wrong = sb.places().filter(|block| !is_at(&sb, &*engine.device, *block)).count() as u64;
+    if wrong > 0 {
+        // Not over the only good one: both places of the other slot first, then this one's by the next change.
+        engine.change_superblock(&guard, |_| {})?;
+        engine.change_superblock(&guard, |_| {})?;
+    }
+    Ok(wrong)
+}
+
+fn is_at(sb: &Superblock, device: &dyn Device, block: u64) -> bool {
     let mut buf = vec![0; BLOCK_BYTES as usize];
     device.read(block * BLOCK_BYTES, &mut buf).is_ok() && Superblock::decode(&buf).is_ok_and(|found| found == *sb)
 }
@@ -75,7 +64,7 @@ mod tests {
             error::VolError,
             superblock::feature,
         },
-        testing::{Files, Watched, options, volume_on},
+        testing::{Files, Volume, Watched, options, volume_on},
     };
 
     #[test]
@@ -129,7 +118,7 @@ mod tests {
         let device = Arc::new(MemDevice::new(16 << 20));
         Volume::format(&*device, "f", 6, FileTime(1)).unwrap();
         let vol = volume_on(device.clone());
-        vol.use_feature(feature::QUOTAS).unwrap();
+        vol.engine.use_feature(feature::QUOTAS).unwrap();
         Files::new(&vol).write("a", b"a");
         vol.close().unwrap();
         drop(vol);
@@ -178,10 +167,10 @@ mod tests {
         Volume::format(&*device, "s", 7, FileTime(1)).unwrap();
         let vol = volume_on(device.clone());
         vol.close().unwrap();
-        assert_eq!(vol.heal_superblock().unwrap(), 0);
+        assert_eq!(heal_superblock(&vol.engine).unwrap(), 0);
         let place = vol.superblock().places().next().unwrap();
         device.write(place * BLOCK_BYTES, &[0xEE; BLOCK]).unwrap();
-        assert_eq!(vol.heal_superblock().unwrap(), 1);
-        assert_eq!(vol.heal_superblock().unwrap(), 0);
+        assert_eq!(heal_superblock(&vol.engine).unwrap(), 1);
+        assert_eq!(heal_superblock(&vol.engine).unwrap(), 0);
     }
 }

@@ -1,8 +1,14 @@
-//! Quotas: how much the files of each owner take, and how much lies below a folder, counted by every transaction from
-//! what it changes, so that no operation can forget it and no crash can part the counts from the files. Refuses what
+//! Quotas: how much the files of each owner take, and how much lies below a folder, counted in every transaction from
+//! what it changes ([`QuotaCounts`]), so that no operation can forget it and no crash can part the counts from the files. Refuses what
 //! goes over a limit; says what goes over a threshold.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use arden_store::{
     name::fold,
@@ -13,21 +19,21 @@ use arden_wire::{
     cursor::{Put, Reader},
     dtyp::{Sid, well_known},
 };
+use parking_lot::RwLock;
 
 use crate::{
     disk::{
         error::{VolError, VolResult},
         inode::{Inode, NameEntry, ROOT_INO, Stream},
-        keys::{self, QUOTA},
+        keys::{self, Key, QUOTA},
         superblock::feature,
     },
     engine::{
-        kv::{Core, CoreView, Txn, View},
-        tree::Key,
-        volume::Volume,
+        owner::Engine,
+        txn::{Txn, TxnHook},
+        view::View,
     },
-    facade::ns::DEPTH_MAX,
-    files::subject::now,
+    files::{descriptors::Descriptors, inodes::now, names::DEPTH_MAX},
 };
 
 const SETTINGS: u8 = 0;
@@ -60,29 +66,51 @@ pub fn decode(value: &[u8]) -> VolResult<Quota> {
     Ok(Quota { used_bytes, threshold, limit, changed: FileTime(r.u64()?) })
 }
 
-/// What of it every transaction has to know.
-#[derive(Debug, Clone, Default)]
-pub struct Counting {
-    pub on: bool,
-    pub folders: BTreeSet<u64>,
+/// What of it every transaction has to know, and counts. Changed under the engine's state alone.
+pub struct QuotaCounts {
+    on: AtomicBool,
+    /// With a quota of their own; taken alone, mostly under the engine's state.
+    folders: RwLock<BTreeSet<u64>>,
+    descriptors: Arc<Descriptors>,
 }
 
-impl Counting {
-    pub fn load(view: &dyn View) -> VolResult<Counting> {
-        let on = view.get(&settings_key())?.is_some();
-        let found = view.collect(&[QUOTA, FOLDER], &[QUOTA, FOLDER + 1], usize::MAX)?;
-        Ok(Counting { on, folders: found.iter().map(|(k, _)| folder_of(k)).collect() })
+impl QuotaCounts {
+    /// As the state says at opening.
+    pub fn load(view: &dyn View, descriptors: &Arc<Descriptors>) -> VolResult<Arc<QuotaCounts>> {
+        Ok(Arc::new(QuotaCounts {
+            on: AtomicBool::new(is_on(view)?),
+            folders: RwLock::new(counted_folders(view)?),
+            descriptors: descriptors.clone(),
+        }))
     }
 
-    /// This record was put or taken away.
-    pub fn changed(&mut self, key: &[u8], is_there: bool) {
-        match key {
-            [QUOTA, SETTINGS] => self.on = is_there,
-            [QUOTA, FOLDER, ..] if is_there => {
-                self.folders.insert(folder_of(key));
+    fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+}
+
+fn is_on(view: &dyn View) -> VolResult<bool> {
+    Ok(view.get(&settings_key())?.is_some())
+}
+
+fn counted_folders(view: &dyn View) -> VolResult<BTreeSet<u64>> {
+    let found = view.collect(&[QUOTA, FOLDER], &[QUOTA, FOLDER + 1], usize::MAX)?;
+    Ok(found.iter().map(|(k, _)| folder_of(k)).collect())
+}
+
+impl TxnHook for QuotaCounts {
+    fn admit(&self, t: &mut Txn<'_>) -> VolResult<()> {
+        if self.is_on() { self.count(t) } else { Ok(()) }
+    }
+
+    fn applied(&self, key: &[u8], value: Option<&[u8]>) {
+        match (key, value) {
+            ([QUOTA, SETTINGS], _) => self.on.store(value.is_some(), Ordering::Release),
+            ([QUOTA, FOLDER, ..], Some(_)) => {
+                self.folders.write().insert(folder_of(key));
             }
-            [QUOTA, FOLDER, ..] => {
-                self.folders.remove(&folder_of(key));
+            ([QUOTA, FOLDER, ..], None) => {
+                self.folders.write().remove(&folder_of(key));
             }
             _ => {}
         }
@@ -119,11 +147,11 @@ fn stream_bytes(view: &dyn View, ino: u64) -> VolResult<i64> {
     result.map(|()| sum)
 }
 
-fn owner_of(vol: &Volume, view: &dyn View, sd: u64) -> VolResult<Vec<u8>> {
+fn owner_of(descriptors: &Descriptors, view: &dyn View, sd: u64) -> VolResult<Vec<u8>> {
     if sd == 0 {
         return Ok(Vec::new());
     }
-    Ok(vol.descriptor(view, sd)?.owner.as_ref().map(Sid::encode).unwrap_or_default())
+    Ok(descriptors.get(view, sd)?.owner.as_ref().map(Sid::encode).unwrap_or_default())
 }
 
 fn inode_of(view: &dyn View, ino: u64) -> VolResult<Option<Inode>> {
@@ -179,7 +207,7 @@ fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>) -> VolRe
 
 /// Everything counted anew: by owner, and by folder.
 pub fn recount(
-    vol: &Volume,
+    descriptors: &Descriptors,
     view: &dyn View,
     folders: &BTreeSet<u64>,
 ) -> VolResult<(BTreeMap<Vec<u8>, i64>, BTreeMap<u64, i64>)> {
@@ -208,7 +236,7 @@ pub fn recount(
     result?;
     let (mut by_user, mut by_folder) = (BTreeMap::<Vec<u8>, i64>::new(), BTreeMap::<u64, i64>::new());
     for (sd, parent, bytes) in files {
-        let owner = owner_of(vol, view, sd)?;
+        let owner = owner_of(descriptors, view, sd)?;
         if !owner.is_empty() {
             *by_user.entry(owner).or_default() += bytes;
         }
@@ -220,12 +248,11 @@ pub fn recount(
 }
 
 /// Records whose count is not what a recount says: key, what it is for, and what it has to say.
-pub fn differences(vol: &Volume, view: &dyn View) -> VolResult<Vec<(Key, String, Quota)>> {
-    let counting = Counting::load(view)?;
-    if !counting.on {
+pub fn differences(descriptors: &Descriptors, view: &dyn View) -> VolResult<Vec<(Key, String, Quota)>> {
+    if !is_on(view)? {
         return Ok(Vec::new());
     }
-    let (by_user, by_folder) = recount(vol, view, &counting.folders)?;
+    let (by_user, by_folder) = recount(descriptors, view, &counted_folders(view)?)?;
     let mut should: BTreeMap<Key, i64> = by_user.iter().map(|(sid, n)| (user_key(sid), *n)).collect();
     should.extend(by_folder.iter().map(|(ino, n)| (folder_key(*ino), *n)));
     let mut out = Vec::new();
@@ -252,32 +279,28 @@ pub fn name_of(key: &[u8]) -> String {
     }
 }
 
-impl Txn<'_> {
-    pub fn put_quota(&mut self, key: Key, quota: &Quota) {
-        self.put(key, encode(quota));
-    }
+pub fn put_quota(t: &mut Txn<'_>, key: Key, quota: &Quota) {
+    t.put(key, encode(quota));
+}
 
-    pub fn quota_control(&self) -> VolResult<QuotaControl> {
-        control_of(self)
-    }
-
+impl QuotaCounts {
     fn share_of(&self, view: &dyn View, ino: u64, streams: bool) -> VolResult<Option<Share>> {
         let Some(inode) = inode_of(view, ino)? else { return Ok(None) };
-        let owner = owner_of(self.vol, view, inode.sd)?;
+        let owner = owner_of(&self.descriptors, view, inode.sd)?;
         let bytes = own_bytes(&inode) + if streams { stream_bytes(view, ino)? } else { 0 };
         Ok(Some(Share { owner, bytes, inode }))
     }
 
-    /// Adds what this transaction changes to the counts, or refuses it.
-    pub fn count_quotas(&mut self) -> VolResult<()> {
+    /// Adds what the transaction changes to the counts, or refuses it.
+    fn count(&self, t: &mut Txn<'_>) -> VolResult<()> {
         let (mut by_user, mut by_folder) = (BTreeMap::<Vec<u8>, i64>::new(), BTreeMap::<u64, i64>::new());
         let mut gone = Vec::new();
         {
-            let old = CoreView { core: &self.core, tree: &self.vol.tree };
-            let folders = &self.core.quotas.folders;
+            let old = t.before();
+            let folders = &*self.folders.read();
             let mut counted = Vec::new();
-            for (ino, streams) in self.changed_files() {
-                let (a, b) = (inode_of(&old, ino)?, inode_of(self, ino)?);
+            for (ino, streams) in t.changed_files() {
+                let (a, b) = (inode_of(&old, ino)?, inode_of(t, ino)?);
                 // Most writes: the same owner, the same place, and no stream.
                 let alike = a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.sd == b.sd && a.parent == b.parent);
                 if !alike || streams || a.as_ref().map(own_bytes) != b.as_ref().map(own_bytes) {
@@ -287,7 +310,7 @@ impl Txn<'_> {
             // A file whose first name gets below a folder that moves in the same moment is not moved with it.
             let by_itself: BTreeSet<u64> = counted.iter().map(|c| c.0).collect();
             for (ino, whole) in counted {
-                let (a, b) = (self.share_of(&old, ino, whole)?, self.share_of(self, ino, whole)?);
+                let (a, b) = (self.share_of(&old, ino, whole)?, self.share_of(t, ino, whole)?);
                 if b.is_none() && folders.contains(&ino) {
                     gone.push(folder_key(ino));
                 }
@@ -300,51 +323,51 @@ impl Txn<'_> {
                 let above = |share: &Option<Share>, view: &dyn View| {
                     folders_above(view, folders, share.as_ref().map_or(0, |s| s.inode.parent))
                 };
-                let (before, after) = (above(&a, &old)?, above(&b, self)?);
+                let (before, after) = (above(&a, &old)?, above(&b, t)?);
                 let is_directory = b.as_ref().or(a.as_ref()).is_some_and(|s| s.inode.directory);
-                let below = if is_directory && before != after { bytes_below(self, ino, &by_itself)? } else { 0 };
+                let below = if is_directory && before != after { bytes_below(t, ino, &by_itself)? } else { 0 };
                 let bytes = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.bytes) + below;
                 before.iter().for_each(|f| *by_folder.entry(*f).or_default() -= bytes(&a));
                 after.iter().for_each(|f| *by_folder.entry(*f).or_default() += bytes(&b));
             }
         }
-        let control = self.quota_control()?;
+        let control = control_of(t)?;
         let admins = well_known::BUILTIN_ADMINISTRATORS.encode();
         for (sid, more) in by_user.into_iter().filter(|(_, n)| *n != 0) {
             let limited = control.enforces() && sid != admins;
             let default = Quota { threshold: control.threshold, limit: control.limit, ..Quota::default() };
-            self.charge(user_key(&sid), more, default, limited, control.flags)?;
+            charge(t, user_key(&sid), more, default, limited, control.flags)?;
         }
         for (ino, more) in by_folder.into_iter().filter(|(_, n)| *n != 0) {
             let key = folder_key(ino);
-            if self.get(&key)?.is_some() {
+            if t.get(&key)?.is_some() {
                 let flags = control::LOG_THRESHOLD | control::LOG_LIMIT;
-                self.charge(key, more, Quota::default(), true, flags)?;
+                charge(t, key, more, Quota::default(), true, flags)?;
             }
         }
-        gone.into_iter().for_each(|key| self.delete(key));
+        gone.into_iter().for_each(|key| t.delete(key));
         Ok(())
     }
+}
 
-    fn charge(&mut self, key: Key, more: i64, default: Quota, limited: bool, flags: u32) -> VolResult<()> {
-        let mut q = self.get(&key)?.map_or(Ok(default), |v| decode(&v))?;
-        let before = q.used_bytes;
-        q.used_bytes = before.saturating_add_signed(more);
-        if more > 0 && q.used_bytes > q.limit {
-            if flags & control::LOG_LIMIT != 0 && before <= q.limit {
-                tracing::warn!(limit = q.limit, used = before, asked = more, "{}: over its limit", name_of(&key));
-            }
-            if limited && !self.unlimited {
-                return Err(VolError::OverQuota);
-            }
+fn charge(t: &mut Txn<'_>, key: Key, more: i64, default: Quota, limited: bool, flags: u32) -> VolResult<()> {
+    let mut q = t.get(&key)?.map_or(Ok(default), |v| decode(&v))?;
+    let before = q.used_bytes;
+    q.used_bytes = before.saturating_add_signed(more);
+    if more > 0 && q.used_bytes > q.limit {
+        if flags & control::LOG_LIMIT != 0 && before <= q.limit {
+            tracing::warn!(limit = q.limit, used = before, asked = more, "{}: over its limit", name_of(&key));
         }
-        if before <= q.threshold && q.used_bytes > q.threshold && flags & control::LOG_THRESHOLD != 0 {
-            let (threshold, used) = (q.threshold, q.used_bytes);
-            tracing::warn!(threshold, used, "{}: over its warning threshold", name_of(&key));
+        if limited && !t.unlimited {
+            return Err(VolError::OverQuota);
         }
-        self.put_quota(key, &q);
-        Ok(())
     }
+    if before <= q.threshold && q.used_bytes > q.threshold && flags & control::LOG_THRESHOLD != 0 {
+        let (threshold, used) = (q.threshold, q.used_bytes);
+        tracing::warn!(threshold, used, "{}: over its warning threshold", name_of(&key));
+    }
+    put_quota(t, key, &q);
+    Ok(())
 }
 
 pub fn control_of(view: &dyn View) -> VolResult<QuotaControl> {
@@ -362,19 +385,29 @@ fn put_control(t: &mut Txn<'_>, c: &QuotaControl) {
     t.put(settings_key(), out);
 }
 
-impl Volume {
+/// The volume's quotas, as they are asked for and set.
+pub struct Quotas {
+    engine: Arc<Engine>,
+    counts: Arc<QuotaCounts>,
+}
+
+impl Quotas {
+    pub fn new(engine: Arc<Engine>, counts: Arc<QuotaCounts>) -> Quotas {
+        Quotas { engine, counts }
+    }
+
     /// Counts from now on. The first time this looks at every file once; changes wait meanwhile.
     pub fn begin_counting(&self) -> VolResult<()> {
-        if self.core.read().quotas.on {
+        if self.counts.is_on() {
             return Ok(());
         }
-        self.use_feature(feature::QUOTAS)?;
-        self.make_room()?;
-        let mut t = self.begin();
-        if t.core.quotas.on {
+        self.engine.use_feature(feature::QUOTAS)?;
+        self.engine.make_room()?;
+        let mut t = self.engine.begin();
+        if self.counts.is_on() {
             return Ok(());
         }
-        let (by_user, _) = recount(self, &t, &BTreeSet::new())?;
+        let (by_user, _) = recount(&self.counts.descriptors, &t, &BTreeSet::new())?;
         put_control(
             &mut t,
             &QuotaControl {
@@ -383,70 +416,70 @@ impl Volume {
             },
         );
         for (sid, n) in by_user {
-            t.put_quota(user_key(&sid), &Quota { used_bytes: n as u64, ..Quota::default() });
+            put_quota(&mut t, user_key(&sid), &Quota { used_bytes: n as u64, ..Quota::default() });
         }
         let seq = t.commit()?;
-        self.commit_to(seq)
+        self.engine.commit_to(seq)
     }
 
-    pub fn quota_control(&self) -> VolResult<QuotaControl> {
-        control_of(&self.reading())
+    pub fn control(&self) -> VolResult<QuotaControl> {
+        control_of(&self.engine.reading())
     }
 
-    pub fn set_quota_control(&self, control: &QuotaControl) -> VolResult<()> {
+    pub fn set_control(&self, control: &QuotaControl) -> VolResult<()> {
         self.begin_counting()?;
-        let mut t = self.begin();
+        let mut t = self.engine.begin();
         put_control(&mut t, &QuotaControl { flags: control.flags & control::SETTABLE, ..*control });
         let seq = t.commit()?;
-        self.commit_to(seq)
+        self.engine.commit_to(seq)
     }
 
-    pub fn user_quotas(&self) -> VolResult<Vec<(Sid, Quota)>> {
-        let all = self.reading().collect(&[QUOTA, USER], &[QUOTA, USER + 1], usize::MAX)?;
+    pub fn users(&self) -> VolResult<Vec<(Sid, Quota)>> {
+        let all = self.engine.reading().collect(&[QUOTA, USER], &[QUOTA, USER + 1], usize::MAX)?;
         all.iter().map(|(k, v)| Ok((Sid::parse(&k[2..])?, decode(v)?))).collect()
     }
 
-    pub fn user_quota(&self, sid: &Sid) -> VolResult<Option<Quota>> {
-        self.reading().get(&user_key(&sid.encode()))?.map(|v| decode(&v)).transpose()
+    pub fn user(&self, sid: &Sid) -> VolResult<Option<Quota>> {
+        self.engine.reading().get(&user_key(&sid.encode()))?.map(|v| decode(&v)).transpose()
     }
 
-    pub fn set_user_quota(&self, sid: &Sid, threshold: u64, limit: u64) -> VolResult<()> {
+    pub fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> VolResult<()> {
         self.begin_counting()?;
         let key = user_key(&sid.encode());
-        let mut t = self.begin();
+        let mut t = self.engine.begin();
         let q = t.get(&key)?.map_or(Ok(Quota::default()), |v| decode(&v))?;
-        t.put_quota(key, &Quota { threshold, limit, changed: now(), ..q });
+        put_quota(&mut t, key, &Quota { threshold, limit, changed: now(), ..q });
         let seq = t.commit()?;
-        self.commit_to(seq)
+        self.engine.commit_to(seq)
     }
 
     /// False when there is none. Who owns something stays counted, without a limit.
-    pub fn remove_user_quota(&self, sid: &Sid) -> VolResult<bool> {
+    pub fn remove_user(&self, sid: &Sid) -> VolResult<bool> {
         let key = user_key(&sid.encode());
-        let mut t = self.begin();
+        let mut t = self.engine.begin();
         let Some(value) = t.get(&key)? else { return Ok(false) };
         let q = decode(&value)?;
         if q.used_bytes == 0 {
             t.delete(key);
         } else {
-            t.put_quota(key, &Quota { used_bytes: q.used_bytes, changed: now(), ..Quota::default() });
+            put_quota(&mut t, key, &Quota { used_bytes: q.used_bytes, changed: now(), ..Quota::default() });
         }
         let seq = t.commit()?;
-        self.commit_to(seq)?;
+        self.engine.commit_to(seq)?;
         Ok(true)
     }
 
     /// By the folders' numbers.
-    pub fn folder_quotas(&self) -> VolResult<Vec<(u64, Quota)>> {
-        let all = self.reading().collect(&[QUOTA, FOLDER], &[QUOTA, FOLDER + 1], usize::MAX)?;
+    pub fn folders(&self) -> VolResult<Vec<(u64, Quota)>> {
+        let all = self.engine.reading().collect(&[QUOTA, FOLDER], &[QUOTA, FOLDER + 1], usize::MAX)?;
         all.iter().map(|(k, v)| Ok((folder_of(k), decode(v)?))).collect()
     }
 
     /// For what lies below a directory, with all below that.
-    pub fn set_folder_quota(&self, ino: u64, threshold: u64, limit: u64) -> VolResult<()> {
+    pub fn set_folder(&self, ino: u64, threshold: u64, limit: u64) -> VolResult<()> {
         self.begin_counting()?;
         let key = folder_key(ino);
-        let mut t = self.begin();
+        let mut t = self.engine.begin();
         if !inode_of(&t, ino)?.is_some_and(|i| i.directory && (i.links > 0 || ino == ROOT_INO)) {
             return Err(VolError::Refused("a quota is for a directory that exists"));
         }
@@ -454,28 +487,27 @@ impl Volume {
             Some(value) => decode(&value)?,
             None => Quota { used_bytes: bytes_below(&t, ino, &BTreeSet::new())?.max(0) as u64, ..Quota::default() },
         };
-        t.put_quota(key, &Quota { threshold, limit, changed: now(), ..q });
+        put_quota(&mut t, key, &Quota { threshold, limit, changed: now(), ..q });
         let seq = t.commit()?;
-        self.commit_to(seq)
+        self.engine.commit_to(seq)
     }
 
     /// False when there is none.
-    pub fn remove_folder_quota(&self, ino: u64) -> VolResult<bool> {
-        let mut t = self.begin();
+    pub fn remove_folder(&self, ino: u64) -> VolResult<bool> {
+        let mut t = self.engine.begin();
         if t.get(&folder_key(ino))?.is_none() {
             return Ok(false);
         }
         t.delete(folder_key(ino));
         let seq = t.commit()?;
-        self.commit_to(seq)?;
+        self.engine.commit_to(seq)?;
         Ok(true)
     }
 
     /// What limits leave to `who` in directory or file `ino`: the smallest limit, and the least that is left of one.
-    pub(crate) fn quota_room(&self, who: &Sid, ino: u64) -> VolResult<(u64, u64)> {
-        let view = self.reading();
-        let core: &Core = &view.core;
-        if !core.quotas.on {
+    pub fn room(&self, who: &Sid, ino: u64) -> VolResult<(u64, u64)> {
+        let view = self.engine.reading();
+        if !self.counts.is_on() {
             return Ok((NONE, NONE));
         }
         let defaults = control_of(&view)?;
@@ -484,7 +516,7 @@ impl Volume {
         if *who != *well_known::BUILTIN_ADMINISTRATORS {
             all.push(view.get(&user_key(&who.encode()))?.map_or(Ok(unknown), |v| decode(&v))?);
         }
-        for folder in folders_above(&view, &core.quotas.folders, ino)? {
+        for folder in folders_above(&view, &self.counts.folders.read(), ino)? {
             all.extend(view.get(&folder_key(folder))?.map(|v| decode(&v)).transpose()?);
         }
         let limited = all.iter().filter(|q| q.limit != NONE);

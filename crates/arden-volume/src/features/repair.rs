@@ -3,23 +3,18 @@
 //! lead somewhere, descriptors and damaged nodes stay as they are, and are reported. When anything could not be read,
 //! nothing is taken away at all: what seems to have no owner may have had one there.
 
-use arden_store::{name::fold, quota::Quota};
+use arden_store::name::fold;
 
 use crate::{
     disk::{
         error::VolResult,
         inode::{EXTENT_BLOCKS_MAX, NameEntry, Stream},
-        keys,
-        superblock::Counters,
+        keys::{self, Key},
+        run::Run,
     },
-    engine::{
-        alloc::Run,
-        kv::{Txn, View},
-        tree::Key,
-        volume::Volume,
-    },
-    features::check::look,
-    files::{ea, extents::decode_refs, subject::load_inode},
+    engine::view::View,
+    features::{check::look, ea, fix::Fix, quota::put_quota},
+    files::{extents::decode_refs, inodes::load_inode, owner::Files, txn::FileTxn},
 };
 
 /// What one pass mends; the volume stands still meanwhile.
@@ -27,73 +22,6 @@ const FIXES_A_PASS: usize = 200;
 /// Extents and blocks that one pass takes away.
 const ENTRIES_A_PASS: usize = 1000;
 const PASSES_MAX: usize = 10_000;
-
-/// One thing that is safe to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fix {
-    /// A record that says something of what does not exist.
-    Delete(Key),
-    /// A record without a value that has to be there.
-    Put(Key),
-    /// The sums that are kept.
-    Counters(Counters),
-    /// How many blocks a stream has; `stream` is the key of a named one.
-    Blocks { ino: u64, stream: Option<Key>, blocks: u64 },
-    /// How many names a file has.
-    Links(u64, u32),
-    /// A file that knows its name, which does not lead to it.
-    Name(u64),
-    /// Data that no file has.
-    NoOwner(u64),
-    /// Marked as used, by nobody.
-    Release(Run),
-    /// Used, and marked as free.
-    Claim(Run),
-    /// How many users blocks have.
-    Users(Run, u32),
-    /// How many files have a descriptor.
-    Descriptor(u64, u64),
-    /// EAs that cannot be read.
-    DropEas(u64),
-    /// EAs and reparse data of a file that does not exist.
-    DropAttributes(u64),
-    /// How much EAs take.
-    EaSize(u64),
-    /// How much somebody, or a folder, has.
-    Quota(Key, Quota),
-}
-
-impl Fix {
-    /// Takes something away, or gives something to use that may be somebody's.
-    fn needs_certainty(&self) -> bool {
-        !matches!(self, Fix::Claim(_) | Fix::Name(_) | Fix::EaSize(_))
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Fix::Delete(key) => format!("a record ({}) of what does not exist is taken away", letter(key)),
-            Fix::Put(key) => format!("a record ({}) that has to be there is written", letter(key)),
-            Fix::Counters(_) => "the sums of promised blocks are counted anew".into(),
-            Fix::Blocks { ino, blocks, .. } => format!("file {ino}: {blocks} blocks are counted"),
-            Fix::Links(ino, n) => format!("file {ino}: {n} names are counted"),
-            Fix::Name(ino) => format!("file {ino}: gets its name back"),
-            Fix::NoOwner(sid) => format!("stream {sid}: data that no file has is taken away"),
-            Fix::Release(run) => format!("{} blocks from {} on are free", run.len, run.start),
-            Fix::Claim(run) => format!("{} blocks from {} on are in use", run.len, run.start),
-            Fix::Users(run, n) => format!("{} blocks from {} on have {n} users", run.len, run.start),
-            Fix::Descriptor(id, 0) => format!("descriptor {id}: taken away, no file has it"),
-            Fix::Descriptor(id, n) => format!("descriptor {id}: {n} files have it"),
-            Fix::DropEas(ino) => format!("file {ino}: EAs that cannot be read are taken away"),
-            Fix::DropAttributes(ino) => format!("attributes of file {ino}, which does not exist, are taken away"),
-            Fix::Quota(_, q) => format!("{} bytes are counted", q.used_bytes),
-            Fix::EaSize(ino) => format!("file {ino}: the size of its EAs is counted"),
-        }
-    }
-}
-
-fn letter(key: &[u8]) -> char {
-    key.first().map_or('?', |b| *b as char)
-}
 
 /// What was done, or with `dry_run` would be, and what is left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,185 +31,176 @@ pub struct RepairReport {
     pub left: Vec<String>,
 }
 
-impl Volume {
-    /// Mends what is safe to mend, while the volume is in use. With `dry_run` it only says what it would begin with.
-    pub fn repair(&self, dry_run: bool) -> VolResult<RepairReport> {
-        let mut report = RepairReport::default();
-        for _ in 0..PASSES_MAX {
-            self.make_room()?;
-            let mut t = self.begin();
-            let found = look(self, &t, &t.core, false)?;
-            report.left.clear();
-            let mut fixes = Vec::new();
-            for finding in found.findings {
-                match finding.fix {
-                    Some(fix) if found.sure || !fix.needs_certainty() => fixes.push((finding.text, fix)),
-                    _ => report.left.push(finding.text),
-                }
+/// Mends what is safe to mend, while the volume is in use. With `dry_run` it only says what it would begin with.
+pub fn repair(files: &Files, dry_run: bool) -> VolResult<RepairReport> {
+    let mut report = RepairReport::default();
+    for _ in 0..PASSES_MAX {
+        files.engine.make_room()?;
+        let mut t = files.begin();
+        let found = look(files, &t, &t.core, false)?;
+        report.left.clear();
+        let mut fixes = Vec::new();
+        for finding in found.findings {
+            match finding.fix {
+                Some(fix) if found.sure || !fix.needs_certainty() => fixes.push((finding.text, fix)),
+                _ => report.left.push(finding.text),
             }
-            if dry_run {
-                report.done.extend(fixes.iter().map(|(what, fix)| format!("{what}: {}", fix.text())));
-                return Ok(report);
-            }
-            let mut mended = 0;
-            for (what, fix) in fixes {
-                if mended < FIXES_A_PASS && t.mend(&fix)? {
-                    report.done.push(format!("{what}: {}", fix.text()));
-                    mended += 1;
-                } else if mended == 0 {
-                    report.left.push(what);
-                }
-            }
-            if mended == 0 {
-                return Ok(report);
-            }
-            let seq = t.commit_mended()?;
-            self.commit_to(seq)?;
-            // What repair made an orphan goes.
-            self.collect_orphans()?;
         }
-        Ok(report)
+        if dry_run {
+            report.done.extend(fixes.iter().map(|(what, fix)| format!("{what}: {}", fix.text())));
+            return Ok(report);
+        }
+        let mut mended = 0;
+        for (what, fix) in fixes {
+            if mended < FIXES_A_PASS && mend(&mut t, &fix)? {
+                report.done.push(format!("{what}: {}", fix.text()));
+                mended += 1;
+            } else if mended == 0 {
+                report.left.push(what);
+            }
+        }
+        if mended == 0 {
+            return Ok(report);
+        }
+        let seq = t.commit_mended()?;
+        files.engine.commit_to(seq)?;
+        // What repair made an orphan goes.
+        files.collect_orphans()?;
     }
+    Ok(report)
 }
 
-impl Txn<'_> {
-    /// False when it cannot be done after all.
-    fn mend(&mut self, fix: &Fix) -> VolResult<bool> {
-        match fix {
-            Fix::Delete(key) => self.delete(key.clone()),
-            Fix::Put(key) => self.put(key.clone(), []),
-            Fix::Counters(counted) => {
-                let kept = self.core.counters;
-                self.counters.promised += counted.promised - kept.promised;
-                self.counters.resident += counted.resident - kept.resident;
-            }
-            Fix::Blocks { ino, stream, blocks } => return self.mend_blocks(*ino, stream.as_ref(), *blocks),
-            Fix::Links(ino, links) => {
-                let mut inode = load_inode(self, *ino)?;
-                inode.links = *links;
-                self.put_inode(*ino, &inode);
-            }
-            Fix::Name(ino) => return self.mend_name(*ino),
-            Fix::NoOwner(sid) => return self.mend_no_owner(*sid),
-            Fix::Release(run) => self.free_mapped(*run),
-            Fix::Claim(run) => {
-                if !self.vol.alloc.lock().claim(*run) {
-                    return Ok(false);
-                }
-                self.enter(*run);
-            }
-            Fix::Users(run, users) => self.mend_users(*run, *users)?,
-            Fix::Descriptor(id, uses) => self.mend_descriptor(*id, *uses)?,
-            Fix::DropEas(ino) => {
-                let mut inode = load_inode(self, *ino)?;
-                inode.ea_size = 0;
-                self.delete_pieces(keys::EAS, *ino)?;
-                self.put_inode(*ino, &inode);
-            }
-            Fix::DropAttributes(ino) => {
-                self.delete_pieces(keys::EAS, *ino)?;
-                self.delete_pieces(keys::REPARSE, *ino)?;
-            }
-            Fix::Quota(key, q) => self.put_quota(key.clone(), q),
-            Fix::EaSize(ino) => {
-                let mut inode = load_inode(self, *ino)?;
-                inode.ea_size = ea::size(&ea::load(self, *ino)?);
-                self.put_inode(*ino, &inode);
-            }
+/// False when it cannot be done after all.
+fn mend(t: &mut FileTxn<'_>, fix: &Fix) -> VolResult<bool> {
+    match fix {
+        Fix::Delete(key) => t.delete(key.clone()),
+        Fix::Put(key) => t.put(key.clone(), []),
+        Fix::Counters(counted) => {
+            let kept = t.core.counters;
+            t.changes.counters.promised += counted.promised - kept.promised;
+            t.changes.counters.resident += counted.resident - kept.resident;
         }
-        Ok(true)
+        Fix::Blocks { ino, stream, blocks } => return mend_blocks(t, *ino, stream.as_ref(), *blocks),
+        Fix::Links(ino, links) => {
+            let mut inode = load_inode(t, *ino)?;
+            inode.links = *links;
+            t.put_inode(*ino, &inode);
+        }
+        Fix::Name(ino) => return mend_name(t, *ino),
+        Fix::NoOwner(sid) => return mend_no_owner(t, *sid),
+        Fix::Release(run) => t.free_mapped(*run),
+        Fix::Claim(run) => return Ok(t.claim(*run)),
+        Fix::Users(run, users) => mend_users(t, *run, *users)?,
+        Fix::Descriptor(id, uses) => mend_descriptor(t, *id, *uses)?,
+        Fix::DropEas(ino) => {
+            let mut inode = load_inode(t, *ino)?;
+            inode.ea_size = 0;
+            t.delete_pieces(keys::EAS, *ino)?;
+            t.put_inode(*ino, &inode);
+        }
+        Fix::DropAttributes(ino) => {
+            t.delete_pieces(keys::EAS, *ino)?;
+            t.delete_pieces(keys::REPARSE, *ino)?;
+        }
+        Fix::Quota(key, q) => put_quota(t, key.clone(), q),
+        Fix::EaSize(ino) => {
+            let mut inode = load_inode(t, *ino)?;
+            inode.ea_size = ea::size(&ea::load(t, *ino)?);
+            t.put_inode(*ino, &inode);
+        }
     }
+    Ok(true)
+}
 
-    fn mend_blocks(&mut self, ino: u64, stream: Option<&Key>, blocks: u64) -> VolResult<bool> {
-        match stream {
-            None => {
-                let mut inode = load_inode(self, ino)?;
-                let before = inode.data.promised();
-                inode.data.blocks = blocks;
-                self.counters.promised += inode.data.promised() - before;
-                self.put_inode(ino, &inode);
-            }
-            Some(key) => {
-                let Some(value) = self.get(key)? else { return Ok(false) };
-                let mut s = Stream::decode(&value)?;
-                let before = s.data.promised();
-                s.data.blocks = blocks;
-                self.counters.promised += s.data.promised() - before;
-                self.put(key.clone(), s.encode());
-            }
+fn mend_blocks(t: &mut FileTxn<'_>, ino: u64, stream: Option<&Key>, blocks: u64) -> VolResult<bool> {
+    match stream {
+        None => {
+            let mut inode = load_inode(t, ino)?;
+            let before = inode.data.promised();
+            inode.data.blocks = blocks;
+            t.changes.counters.promised += inode.data.promised() - before;
+            t.put_inode(ino, &inode);
         }
-        Ok(true)
+        Some(key) => {
+            let Some(value) = t.get(key)? else { return Ok(false) };
+            let mut s = Stream::decode(&value)?;
+            let before = s.data.promised();
+            s.data.blocks = blocks;
+            t.changes.counters.promised += s.data.promised() - before;
+            t.put(key.clone(), s.encode());
+        }
     }
+    Ok(true)
+}
 
-    /// Only where nothing else has the name, in a directory that is one.
-    fn mend_name(&mut self, ino: u64) -> VolResult<bool> {
-        let mut inode = load_inode(self, ino)?;
-        let is_directory = load_inode(self, inode.parent).is_ok_and(|d| d.directory && d.links > 0);
-        let key = keys::named(keys::NAME, inode.parent, &fold(&inode.name));
-        if inode.name.is_empty() || !is_directory || self.get(&key)?.is_some() {
-            return Ok(false);
-        }
-        inode.links = 1;
-        self.put(key, NameEntry::encode(ino, &inode.name));
-        self.put_inode(ino, &inode);
-        Ok(true)
+/// Only where nothing else has the name, in a directory that is one.
+fn mend_name(t: &mut FileTxn<'_>, ino: u64) -> VolResult<bool> {
+    let mut inode = load_inode(t, ino)?;
+    let is_directory = load_inode(t, inode.parent).is_ok_and(|d| d.directory && d.links > 0);
+    let key = keys::named(keys::NAME, inode.parent, &fold(&inode.name));
+    if inode.name.is_empty() || !is_directory || t.get(&key)?.is_some() {
+        return Ok(false);
     }
+    inode.links = 1;
+    t.put(key, NameEntry::encode(ino, &inode.name));
+    t.put_inode(ino, &inode);
+    Ok(true)
+}
 
-    fn mend_no_owner(&mut self, sid: u64) -> VolResult<bool> {
-        let mut room = ENTRIES_A_PASS;
-        self.unmap_some(sid, &mut room)?;
-        self.dirty.push((sid, None));
-        Ok(true)
-    }
+fn mend_no_owner(t: &mut FileTxn<'_>, sid: u64) -> VolResult<bool> {
+    let mut room = ENTRIES_A_PASS;
+    t.unmap_some(sid, &mut room)?;
+    t.changes.dirty.push((sid, None));
+    Ok(true)
+}
 
-    fn mend_users(&mut self, run: Run, users: u32) -> VolResult<()> {
-        let end = run.start + run.len;
-        let first = keys::one(keys::REFS, run.start.saturating_sub(EXTENT_BLOCKS_MAX - 1));
-        for (key, value) in self.collect(&first, &keys::one(keys::REFS, end), usize::MAX)? {
-            let Some((len, refs)) = decode_refs(&value) else { continue };
-            let old = Run { start: keys::first(&key), len };
-            if old.start + old.len <= run.start {
-                continue;
-            }
-            self.delete(key);
-            if old.start < run.start {
-                self.put_refs(Run { start: old.start, len: run.start - old.start }, refs);
-            }
-            if old.start + old.len > end {
-                self.put_refs(Run { start: end, len: old.start + old.len - end }, refs);
-            }
+fn mend_users(t: &mut FileTxn<'_>, run: Run, users: u32) -> VolResult<()> {
+    let end = run.start + run.len;
+    let first = keys::one(keys::REFS, run.start.saturating_sub(EXTENT_BLOCKS_MAX - 1));
+    for (key, value) in t.collect(&first, &keys::one(keys::REFS, end), usize::MAX)? {
+        let Some((len, refs)) = decode_refs(&value) else { continue };
+        let old = Run { start: keys::first(&key), len };
+        if old.start + old.len <= run.start {
+            continue;
         }
-        for start in (run.start..end).step_by(EXTENT_BLOCKS_MAX as usize) {
-            self.put_refs(Run { start, len: EXTENT_BLOCKS_MAX.min(end - start) }, users);
+        t.delete(key);
+        if old.start < run.start {
+            t.put_refs(Run { start: old.start, len: run.start - old.start }, refs);
         }
-        Ok(())
+        if old.start + old.len > end {
+            t.put_refs(Run { start: end, len: old.start + old.len - end }, refs);
+        }
     }
+    for start in (run.start..end).step_by(EXTENT_BLOCKS_MAX as usize) {
+        t.put_refs(Run { start, len: EXTENT_BLOCKS_MAX.min(end - start) }, users);
+    }
+    Ok(())
+}
 
-    fn mend_descriptor(&mut self, id: u64, uses: u64) -> VolResult<()> {
-        let Some(bytes) = self.pieces(keys::SD, id)? else { return Ok(()) };
-        let hash = keys::two(keys::SD_HASH, xxhash_rust::xxh3::xxh3_64(&bytes), id);
-        let count = keys::one(keys::SD_COUNT, id);
-        if uses == 0 {
-            self.delete(hash);
-            self.delete(count);
-            return self.delete_pieces(keys::SD, id);
-        }
-        self.put(hash, []);
-        self.put(count, uses.to_le_bytes());
-        Ok(())
+fn mend_descriptor(t: &mut FileTxn<'_>, id: u64, uses: u64) -> VolResult<()> {
+    let Some(bytes) = t.pieces(keys::SD, id)? else { return Ok(()) };
+    let hash = keys::two(keys::SD_HASH, xxhash_rust::xxh3::xxh3_64(&bytes), id);
+    let count = keys::one(keys::SD_COUNT, id);
+    if uses == 0 {
+        t.delete(hash);
+        t.delete(count);
+        return t.delete_pieces(keys::SD, id);
     }
+    t.put(hash, []);
+    t.put(count, uses.to_le_bytes());
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arden_store::store::Node;
+    use arden_store::{quota::Quota, store::Node};
 
     use super::*;
     use crate::{
         disk::inode::Inode,
-        testing::{Files, volume, volume_on},
+        testing::{Files, Volume, volume, volume_on},
     };
 
     /// A volume with one of everything.
@@ -302,8 +221,8 @@ mod tests {
         Files::new(vol).find(path).unwrap().id().file
     }
 
-    fn change(vol: &Volume, change: impl FnOnce(&mut Txn<'_>)) {
-        let mut t = vol.begin();
+    fn change(vol: &Volume, change: impl FnOnce(&mut FileTxn<'_>)) {
+        let mut t = vol.files.begin();
         change(&mut t);
         t.commit_mended().unwrap();
     }
@@ -347,21 +266,21 @@ mod tests {
 
     #[test]
     fn wrong_counts_are_counted_again() {
-        mends("sums", |vol| change(vol, |t| (t.counters.promised, t.counters.resident) = (77, -3)));
+        mends("sums", |vol| change(vol, |t| (t.changes.counters.promised, t.changes.counters.resident) = (77, -3)));
         mends("blocks", |vol| with_inode(vol, ino(vol, "b"), |i| i.data.blocks += 9));
         mends("links", |vol| with_inode(vol, ino(vol, "b"), |i| i.links = 5));
         mends("size of EAs", |vol| with_inode(vol, ino(vol, "dir\\a"), |i| i.ea_size = 0));
         mends("users of descriptors", |vol| {
-            let sd = load_inode(&vol.reading(), ino(vol, "b")).unwrap().sd;
+            let sd = load_inode(&vol.engine.reading(), ino(vol, "b")).unwrap().sd;
             change(vol, |t| t.put(keys::one(keys::SD_COUNT, sd), 99u64.to_le_bytes()));
         });
         mends("users of blocks", |vol| {
-            let all = vol.reading().collect(&[keys::REFS], &[keys::REFS + 1], 9).unwrap();
+            let all = vol.engine.reading().collect(&[keys::REFS], &[keys::REFS + 1], 9).unwrap();
             assert!(!all.is_empty());
             change(vol, |t| all.iter().for_each(|(k, _)| t.delete(k.clone())));
         });
         mends("too many users of blocks", |vol| {
-            let all = vol.reading().collect(&[keys::REFS], &[keys::REFS + 1], 1).unwrap();
+            let all = vol.engine.reading().collect(&[keys::REFS], &[keys::REFS + 1], 1).unwrap();
             change(vol, |t| t.put(all[0].0.clone(), [1u32.to_le_bytes(), 7u32.to_le_bytes()].concat()));
         });
     }
@@ -374,7 +293,7 @@ mod tests {
             vol.set_folder_quota(1, 5, 20 << 20).unwrap();
             let keys = [crate::features::quota::user_key(&sid.encode()), crate::features::quota::folder_key(1)];
             change(vol, |t| {
-                keys.iter().for_each(|k| t.put_quota(k.clone(), &Quota { used_bytes: 77, ..Quota::default() }))
+                keys.iter().for_each(|k| put_quota(t, k.clone(), &Quota { used_bytes: 77, ..Quota::default() }))
             });
         });
     }
@@ -382,12 +301,12 @@ mod tests {
     #[test]
     fn what_nobody_has_is_given_back() {
         mends("leaked blocks", |vol| {
-            let run = vol.alloc.lock().reserve_data(300, 256).unwrap();
+            let run = vol.engine.state.alloc.lock().reserve_data(300, 256).unwrap();
             change(vol, |t| run.iter().for_each(|r| t.enter(*r)));
         });
         mends("data without an owner", |vol| {
-            let sid = vol.begin().new_id();
-            let run = vol.alloc.lock().reserve_data(5, 256).unwrap()[0];
+            let sid = vol.files.begin().new_id();
+            let run = vol.engine.state.alloc.lock().reserve_data(5, 256).unwrap()[0];
             let sums = vec![0; run.len as usize];
             let e = crate::disk::inode::Extent { file_block: 0, dev_block: run.start, birth: 1, sums };
             change(vol, |t| {
@@ -412,7 +331,7 @@ mod tests {
     fn names_and_maps_are_brought_in_line_with_what_is_certain() {
         mends("a name that is lost", |vol| change(vol, |t| t.delete(keys::named(keys::NAME, 1, "B"))));
         mends("a link that is not listed", |vol| {
-            let all = vol.reading().collect(&[keys::LINK], &[keys::LINK + 1], 9).unwrap();
+            let all = vol.engine.reading().collect(&[keys::LINK], &[keys::LINK + 1], 9).unwrap();
             change(vol, |t| t.delete(all[0].0.clone()));
         });
         mends("an orphan that has a name", |vol| {
@@ -420,8 +339,8 @@ mod tests {
             change(vol, |t| t.put(keys::one(keys::ORPHAN, b), []));
         });
         mends("blocks in use that the map calls free", |vol| {
-            let sid = load_inode(&vol.reading(), ino(vol, "dir\\a")).unwrap().data.sid;
-            let e = crate::files::extents::extents(&vol.reading(), sid, 60, 61).unwrap()[0].clone();
+            let sid = load_inode(&vol.engine.reading(), ino(vol, "dir\\a")).unwrap().data.sid;
+            let e = crate::files::places::extents(&vol.engine.reading(), sid, 60, 61).unwrap()[0].clone();
             change(vol, |t| t.free(Run { start: e.dev_block, len: 2 }));
         });
         let (_, vol) = filled();

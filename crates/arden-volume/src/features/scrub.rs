@@ -19,20 +19,16 @@ use crate::{
         device::{BLOCK, BlockCheck},
         error::VolResult,
         inode::{Extent, Inode, ROOT_INO, Stream},
-        keys,
+        keys::{self, Key, Val},
         treenode::{NODE_BLOCKS, NODE_BYTES, Ptr},
     },
     engine::{
-        kv::View,
-        tree::{Key, Val},
-        volume::Volume,
+        kept::{Snapshot, visit_nodes},
+        owner::Engine,
+        view::View,
     },
-    facade::ns,
-    features::{
-        check_past::fingerprint,
-        snapshot::{Snapshot, visit_nodes},
-    },
-    files::subject::load_inode,
+    features::{check_past::fingerprint, even::even_out, grow::heal_superblock},
+    files::{inodes::load_inode, names},
 };
 
 /// Extents looked up at once.
@@ -70,7 +66,7 @@ pub struct ScrubReport {
 }
 
 struct Scrub<'a> {
-    vol: &'a Volume,
+    engine: &'a Engine,
     settings: &'a ScrubSettings,
     started: Instant,
     report: ScrubReport,
@@ -81,52 +77,40 @@ struct Scrub<'a> {
     looked_at: HashSet<u64>,
 }
 
-impl Volume {
-    pub fn scrub(&self, settings: &ScrubSettings) -> VolResult<ScrubReport> {
-        let mut s = Scrub {
-            vol: self,
-            settings,
-            started: Instant::now(),
-            report: ScrubReport::default(),
-            damage: Vec::new(),
-            has_snapshots: false,
-            looked_at: HashSet::new(),
-        };
-        let nodes = self.nodes()?;
-        let blocks = nodes.len() as u64 * NODE_BLOCKS + self.alloc.lock().data.count();
-        // What lies on parity is read again with its parity, which makes it a little more than twice.
-        let times = if self.device.uneven(0, 0).is_ok_and(|parity| parity.is_some()) { 2 } else { 1 };
-        settings.total_bytes.store(blocks * BLOCK_BYTES * times, Ordering::Relaxed);
-        s.report.healed_blocks += self.heal_superblock()?;
-        s.tree(&nodes)?;
-        let snapshots = self.reading().core.snapshots.clone();
-        s.has_snapshots = !snapshots.is_empty();
-        for past in std::iter::once(None).chain(snapshots.iter().map(|p| Some(&**p))) {
-            s.data(past)?;
-            s.name_damage(past)?;
-        }
-        if !s.report.stopped {
-            s.report.healed_blocks += self.even_out(&mut |bytes| {
-                settings.total_bytes.fetch_max(s.report.read_bytes + bytes, Ordering::Relaxed);
-                s.go_on(bytes)
-            })?;
-        }
-        if !s.report.stopped {
-            settings.total_bytes.store(s.report.read_bytes, Ordering::Relaxed);
-        }
-        Ok(s.report)
+/// Reads every copy of everything, and heals what can be.
+pub fn scrub(engine: &Engine, settings: &ScrubSettings) -> VolResult<ScrubReport> {
+    let mut s = Scrub {
+        engine,
+        settings,
+        started: Instant::now(),
+        report: ScrubReport::default(),
+        damage: Vec::new(),
+        has_snapshots: false,
+        looked_at: HashSet::new(),
+    };
+    let nodes = engine.nodes()?;
+    let blocks = nodes.len() as u64 * NODE_BLOCKS + engine.state.alloc.lock().data.count();
+    // What lies on parity is read again with its parity, which makes it a little more than twice.
+    let times = if engine.device.uneven(0, 0).is_ok_and(|parity| parity.is_some()) { 2 } else { 1 };
+    settings.total_bytes.store(blocks * BLOCK_BYTES * times, Ordering::Relaxed);
+    s.report.healed_blocks += heal_superblock(engine)?;
+    s.tree(&nodes)?;
+    let snapshots = engine.reading().core.snapshots.clone();
+    s.has_snapshots = !snapshots.is_empty();
+    for past in std::iter::once(None).chain(snapshots.iter().map(|p| Some(&**p))) {
+        s.data(past)?;
+        s.name_damage(past)?;
     }
-
-    /// Where the nodes of all trees are.
-    pub(crate) fn nodes(&self) -> VolResult<Vec<Ptr>> {
-        let _guard = self.lock_checkpoint();
-        let mut out = Vec::new();
-        visit_nodes(&self.reading().core, &self.tree, &mut |ptr| {
-            out.push(*ptr);
-            Ok(())
+    if !s.report.stopped {
+        s.report.healed_blocks += even_out(engine, &mut |bytes| {
+            settings.total_bytes.fetch_max(s.report.read_bytes + bytes, Ordering::Relaxed);
+            s.go_on(bytes)
         })?;
-        Ok(out)
     }
+    if !s.report.stopped {
+        settings.total_bytes.store(s.report.read_bytes, Ordering::Relaxed);
+    }
+    Ok(s.report)
 }
 
 impl Scrub<'_> {
@@ -148,7 +132,7 @@ impl Scrub<'_> {
     fn tree(&mut self, nodes: &[Ptr]) -> VolResult<()> {
         for ptr in nodes {
             let at = ptr.block * BLOCK_BYTES;
-            if !self.vol.device.copies_pass(at, NODE_BYTES, &ptr.check()) {
+            if !self.engine.device.copies_pass(at, NODE_BYTES, &ptr.check()) {
                 self.heal_node(ptr)?;
             }
             if !self.go_on(NODE_BYTES as u64) {
@@ -159,16 +143,19 @@ impl Scrub<'_> {
     }
 
     fn heal_node(&mut self, ptr: &Ptr) -> VolResult<()> {
-        let _guard = self.vol.lock_checkpoint();
+        let _guard = self.engine.lock_checkpoint();
         let mut still = false;
-        visit_nodes(&self.vol.reading().core, &self.vol.tree, &mut |p| {
-            still |= p == ptr;
-            Ok(())
-        })?;
+        {
+            let core = self.engine.state.core.read();
+            visit_nodes(&core.snapshots, &core.root, &self.engine.state.tree, &mut |p| {
+                still |= p == ptr;
+                Ok(())
+            })?;
+        }
         if !still {
             return Ok(());
         }
-        match self.vol.device.heal(ptr.block * BLOCK_BYTES, NODE_BYTES, &ptr.check()) {
+        match self.engine.device.heal(ptr.block * BLOCK_BYTES, NODE_BYTES, &ptr.check()) {
             Ok(n) => self.report.healed_blocks += n,
             Err(_) => {
                 self.report.damaged_blocks += NODE_BLOCKS;
@@ -184,7 +171,7 @@ impl Scrub<'_> {
         let mut next: Key = vec![keys::EXTENT];
         while !self.report.stopped {
             // One that is gone by now has nothing that could be damaged.
-            let Some(view) = self.vol.reading_at(past) else { return Ok(()) };
+            let Some(view) = self.engine.state.reading_at(past) else { return Ok(()) };
             let batch = view.collect(&next, &[keys::EXTENT + 1], BATCH)?;
             drop(view);
             let Some((last, _)) = batch.last() else { return Ok(()) };
@@ -196,7 +183,7 @@ impl Scrub<'_> {
                     continue;
                 }
                 let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
-                if !self.vol.device.copies_pass(e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, &check) {
+                if !self.engine.device.copies_pass(e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, &check) {
                     self.heal_extent(past, (key, value), &e, &check)?;
                 }
                 if !self.go_on(e.len() * BLOCK_BYTES) {
@@ -214,17 +201,17 @@ impl Scrub<'_> {
         e: &Extent,
         check: &BlockCheck,
     ) -> VolResult<()> {
-        let Some(view) = self.vol.reading_at(past) else { return Ok(()) };
+        let Some(view) = self.engine.state.reading_at(past) else { return Ok(()) };
         // Changed meanwhile: the blocks may be somebody else's.
         if view.get(key)?.as_ref() != Some(value) {
             return Ok(());
         }
-        match self.vol.device.heal(e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, check) {
+        match self.engine.device.heal(e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, check) {
             Ok(n) => self.report.healed_blocks += n,
             Err(_) => {
                 for (i, sum) in e.sums.iter().enumerate() {
                     let one = BlockCheck::Sums(Arc::from([*sum].as_slice()));
-                    match self.vol.device.heal((e.dev_block + i as u64) * BLOCK_BYTES, BLOCK, &one) {
+                    match self.engine.device.heal((e.dev_block + i as u64) * BLOCK_BYTES, BLOCK, &one) {
                         Ok(n) => self.report.healed_blocks += n,
                         Err(_) => self.damaged(keys::first(key), e.file_block + i as u64),
                     }
@@ -247,7 +234,7 @@ impl Scrub<'_> {
     /// Finds the files that damaged streams are of.
     fn name_damage(&mut self, past: Option<&Snapshot>) -> VolResult<()> {
         let damage = std::mem::take(&mut self.damage);
-        let Some(view) = self.vol.reading_at(past).filter(|_| !damage.is_empty()) else { return Ok(()) };
+        let Some(view) = self.engine.state.reading_at(past).filter(|_| !damage.is_empty()) else { return Ok(()) };
         let wanted: HashSet<u64> = damage.iter().map(|(sid, ..)| *sid).collect();
         let mut found = Vec::new();
         view.scan(&[keys::INODE], &[keys::INODE + 1], &mut |key, value| {
@@ -268,7 +255,7 @@ impl Scrub<'_> {
         let mut paths: HashMap<u64, String> = HashMap::new();
         for (sid, ino, stream) in found {
             let inode = load_inode(&view, ino)?;
-            let path = ns::path(&view, ROOT_INO, inode.parent, &inode.name)?.map_or(inode.name, |p| p.join("\\"));
+            let path = names::path(&view, ROOT_INO, inode.parent, &inode.name)?.map_or(inode.name, |p| p.join("\\"));
             paths.insert(sid, path + &stream);
         }
         let of = past.map_or(String::new(), |s| format!("{}\\", gmt_token(s.time)));
@@ -286,16 +273,16 @@ mod tests {
     use super::*;
     use crate::{
         disk::device::{Device, MemDevice},
-        testing::{Files, volume},
+        testing::{Files, Volume, volume},
     };
 
     /// Where the only extent of a file begins.
-    fn place(vol: &Volume, name: &str) -> u64 {
-        let files = Files::new(&vol.file_for_settling(1).unwrap().vol);
+    fn place(vol: &Arc<Volume>, name: &str) -> u64 {
+        let files = Files::new(vol);
         let ino = files.find(name).unwrap().id().file;
-        let view = vol.reading();
-        let sid = crate::files::subject::load_inode(&view, ino).unwrap().data.sid;
-        crate::files::extents::extents(&view, sid, 0, 1).unwrap()[0].dev_block
+        let view = vol.engine.reading();
+        let sid = load_inode(&view, ino).unwrap().data.sid;
+        crate::files::places::extents(&view, sid, 0, 1).unwrap()[0].dev_block
     }
 
     fn damage(device: &MemDevice, block: u64) {
@@ -353,7 +340,7 @@ mod tests {
         let files = Files::new(&vol);
         (0..500).for_each(|i| drop(files.write(&format!("file {i}"), b"x")));
         vol.checkpoint().unwrap();
-        let node = *vol.nodes().unwrap().last().unwrap();
+        let node = *vol.engine.nodes().unwrap().last().unwrap();
         damage(&device, node.block + 1);
         let report = vol.scrub(&ScrubSettings::default()).unwrap();
         assert_eq!(report.damage, [Damage { path: String::new(), offset: node.block * 4096, len: 4 * 4096 }]);

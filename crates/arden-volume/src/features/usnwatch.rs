@@ -8,9 +8,7 @@ use std::{
 use arden_store::store::WatchGuard;
 use parking_lot::Mutex;
 
-use crate::{disk::error::VolResult, engine::volume::Volume, features::usn::info_of};
-
-type Wake = Box<dyn Fn() + Send + Sync>;
+pub type Wake = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Waiting {
@@ -19,10 +17,21 @@ struct Waiting {
     by_number: BTreeMap<u64, (u64, Wake)>,
 }
 
+/// Its lock protects the list, and is taken alone, also under the engine's state; nobody is woken under it.
 #[derive(Default)]
 pub struct Watchers(Mutex<Waiting>);
 
 impl Watchers {
+    /// Calls `wake` once, when the journal ends at `usn` or behind it, until the guard is dropped.
+    pub fn add(self: &Arc<Self>, usn: u64, wake: Wake) -> WatchGuard {
+        let mut s = self.0.lock();
+        s.last += 1;
+        let number = s.last;
+        s.by_number.insert(number, (usn, wake));
+        drop(s);
+        Box::new(Watch { watchers: Arc::downgrade(self), number })
+    }
+
     /// The journal ends here now; None: it is gone.
     pub fn moved(&self, end: Option<u64>) {
         let mut s = self.0.lock();
@@ -43,40 +52,15 @@ impl Watchers {
 }
 
 struct Watch {
-    vol: Weak<Volume>,
+    watchers: Weak<Watchers>,
     number: u64,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(vol) = self.vol.upgrade() {
-            let gone = vol.watchers.0.lock().by_number.remove(&self.number);
+        if let Some(watchers) = self.watchers.upgrade() {
+            let gone = watchers.0.lock().by_number.remove(&self.number);
             drop(gone);
         }
-    }
-}
-
-impl Volume {
-    /// Calls `wake` once, until the guard is dropped: when the journal ends at `usn` or behind it, is deleted, or has to be
-    /// asked where it ends. May do so with the volume locked.
-    pub fn watch_journal(self: &Arc<Self>, usn: u64, wake: Wake) -> VolResult<WatchGuard> {
-        let number = {
-            let mut s = self.watchers.0.lock();
-            s.last += 1;
-            let number = s.last;
-            s.by_number.insert(number, (usn, wake));
-            number
-        };
-        let guard = Box::new(Watch { vol: Arc::downgrade(self), number });
-        // What came before it was on the list nobody tells it.
-        let end = self.journal_end()?;
-        self.watchers.moved(Some(end));
-        Ok(guard)
-    }
-
-    /// Where the journal ends, also while that is not durable.
-    pub fn journal_end(&self) -> VolResult<u64> {
-        self.write_close_records()?;
-        Ok(info_of(&self.reading())?.ok_or(crate::disk::error::VolError::NoJournal)?.next)
     }
 }

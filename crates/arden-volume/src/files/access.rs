@@ -7,8 +7,10 @@ use arden_wire::FileTime;
 
 use crate::{
     disk::{error::VolResult, inode::Inode, superblock::feature},
-    engine::volume::Volume,
-    files::subject::{load_inode, now},
+    files::{
+        inodes::{load_inode, now},
+        owner::Files,
+    },
 };
 
 /// What moves LastAccessTime.
@@ -27,7 +29,7 @@ pub enum LastAccess {
 const OLD: u64 = 24 * 3600 * 10_000_000;
 
 impl LastAccess {
-    pub(crate) fn of(features: u32) -> LastAccess {
+    pub fn of(features: u32) -> LastAccess {
         match features & (feature::ACCESS_RELATIVE | feature::ACCESS_ALWAYS) {
             0 => LastAccess::Never,
             feature::ACCESS_RELATIVE => LastAccess::Relative,
@@ -53,30 +55,30 @@ impl LastAccess {
     }
 }
 
-impl Volume {
+impl Files {
     pub fn last_access(&self) -> LastAccess {
         LastAccess::of(self.access_bits.load(Ordering::Relaxed))
     }
 
     pub fn set_last_access(&self, policy: LastAccess) -> VolResult<()> {
-        let guard = self.lock_checkpoint();
+        let guard = self.engine.lock_checkpoint();
         let all = feature::ACCESS_RELATIVE | feature::ACCESS_ALWAYS;
         if self.last_access() != policy {
-            self.change_superblock(&guard, |sb| sb.features = sb.features & !all | policy.bits())?;
+            self.engine.change_superblock(&guard, |sb| sb.features = sb.features & !all | policy.bits())?;
             self.access_bits.store(policy.bits(), Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Somebody read the file or listed the directory.
-    pub(crate) fn accessed(&self, ino: u64) {
+    pub fn accessed(&self, ino: u64) {
         let policy = self.last_access();
         if policy == LastAccess::Never {
             return;
         }
         let now = now();
         let moved = || -> VolResult<()> {
-            if !policy.is_due(&load_inode(&self.reading(), ino)?, now) {
+            if !policy.is_due(&load_inode(&self.engine.reading(), ino)?, now) {
                 return Ok(());
             }
             let mut t = self.begin();

@@ -12,7 +12,7 @@ use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 use crate::{
     disk::{device::BLOCK, inode::Extent},
-    files::read::Placed,
+    files::places::Placed,
 };
 
 /// Volume, block of the device, checksum.
@@ -107,6 +107,26 @@ impl BlockCache {
     pub(crate) fn keep(&self, volume: u64, e: &Extent, bytes: &[u8]) {
         for ((sum, bytes), block) in e.sums.iter().zip(bytes.chunks_exact(BLOCK)).zip(e.dev_block..) {
             self.blocks.insert((volume, block, *sum), bytes.into());
+        }
+    }
+}
+
+/// The part of one volume in a cache, where it has one.
+pub struct VolumeBlocks {
+    pub cache: Option<Arc<BlockCache>>,
+    /// The volume's number in a cache that it shares.
+    pub serial: u64,
+}
+
+impl VolumeBlocks {
+    /// False where not all of it is there; then `out` is undefined.
+    pub fn read(&self, e: &Extent, out: &mut [u8]) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
+    }
+
+    pub fn keep(&self, e: &Extent, bytes: &[u8]) {
+        if let Some(cache) = &self.cache {
+            cache.keep(self.serial, e, bytes);
         }
     }
 }

@@ -12,34 +12,24 @@ use arden_wire::NtStatus;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    disk::{
-        device::BLOCK,
-        error::{VolError, VolResult},
-        inode::{EXTENT_BLOCKS_MAX, Extent},
-        keys,
-    },
-    engine::{
-        alloc::Run,
-        kv::{Txn, View},
-        volume::Volume,
-    },
+    disk::{device::BLOCK, error::VolResult, inode::Extent, keys},
+    engine::{alloc::Reserved, view::View},
     files::{
-        extents::{extents, resident},
+        DIRECT_BYTES_MIN, EXTENTS_AN_OPERATION,
+        inodes::now,
         open::{OpenFile, StreamRef},
-        read::{Parts, Placed},
+        owner::Files,
+        places::{Parts, Placed, extents, resident},
         subject::Subject,
+        txn::FileTxn,
     },
 };
 
 /// A file has at most this many bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 46;
-/// Writes of at least this much go to the device at once; smaller ones through the journal.
-pub(crate) const DIRECT_BYTES_MIN: usize = 64 << 10;
 /// A write of up to this many bytes is one operation on every volume; how much more is, the journal decides.
 const WRITE_BYTES_MIN: usize = 16 << 20;
 const WRITE_BYTES_MAX: usize = 1 << 30;
-/// Extents that one operation takes away on every volume.
-const EXTENTS_AN_OPERATION: usize = 1500;
 /// What a record of the journal holds at most for a block that is written and may be an extent of its own, and for an
 /// extent that is taken away and may be shared.
 const RECORD_BYTES_A_BLOCK: u64 = 64;
@@ -51,6 +41,7 @@ const B: u64 = BLOCK_BYTES;
 /// One file or stream whose data is worked on.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
+    pub files: &'a Files,
     pub file: &'a OpenFile,
     pub stream: &'a OnceLock<Arc<StreamRef>>,
 }
@@ -70,66 +61,17 @@ enum Edit<'a> {
     Patch(usize, &'a [u8]),
 }
 
-/// Blocks that are reserved and given back unless an operation entered them.
-pub struct Reserved<'a> {
-    vol: &'a Volume,
-    pub runs: Vec<Run>,
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        if !self.runs.is_empty() {
-            let mut alloc = self.vol.alloc.lock();
-            self.runs.iter().for_each(|r| alloc.cancel(*r));
-        }
-    }
-}
-
-impl Volume {
+impl Files {
     /// How much of a write is all or nothing.
-    pub(crate) fn write_bytes_max(&self) -> usize {
-        let blocks = self.journal.record_bytes_max() / RECORD_BYTES_A_BLOCK;
+    fn write_bytes_max(&self) -> usize {
+        let blocks = self.engine.state.wal.record_bytes_max() / RECORD_BYTES_A_BLOCK;
         ((blocks * B) as usize).clamp(WRITE_BYTES_MIN, WRITE_BYTES_MAX)
     }
 
     /// How many extents go in one operation: where a file has more to lose, it loses them in several, from its end, and
     /// a crash between them leaves it at a length between the old one and the new one.
-    pub(crate) fn extents_max(&self) -> usize {
-        ((self.journal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
-    }
-
-    fn reserve(&self, blocks: u64) -> VolResult<Reserved<'_>> {
-        let runs = self.alloc.lock().reserve_data(blocks, EXTENT_BLOCKS_MAX)?;
-        Ok(Reserved { vol: self, runs })
-    }
-
-    pub(crate) fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
-        if self.read_cached(e, out) {
-            return Ok(());
-        }
-        self.device.read_checked(e.dev_block * B, out, &e.check())?;
-        if let Some(cache) = &self.options.blocks {
-            cache.keep(self.serial, e, out);
-        }
-        Ok(())
-    }
-
-    /// From memory. False where not all of it is there; then `out` is undefined.
-    pub(crate) fn read_cached(&self, e: &Extent, out: &mut [u8]) -> bool {
-        self.options.blocks.as_ref().is_some_and(|cache| cache.read(self.serial, e, out))
-    }
-
-    /// Fresh blocks, and what writing them gave.
-    pub(crate) fn place<T>(
-        &self,
-        blocks: u64,
-        write: impl Fn(&Reserved<'_>) -> VolResult<T>,
-    ) -> VolResult<(Reserved<'_>, T)> {
-        self.with_relief(|| {
-            let reserved = self.reserve(blocks)?;
-            let written = write(&reserved)?;
-            Ok((reserved, written))
-        })
+    fn extents_max(&self) -> usize {
+        ((self.engine.state.wal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
     }
 
     /// Writes whole blocks to reserved places; `data` is padded with zeros.
@@ -149,7 +91,7 @@ impl Volume {
                 &padded
             };
             let sums: Vec<u64> = bytes.chunks_exact(BLOCK).map(xxh3_64).collect();
-            self.device.write(run.start * B, bytes)?;
+            self.engine.device.write(run.start * B, bytes)?;
             out.push(Extent { file_block: block, dev_block: run.start, birth: 0, sums });
             at = end;
             block += run.len;
@@ -165,10 +107,6 @@ fn fresh_blocks(offset: u64, len: usize, eof: u64) -> Range<u64> {
 }
 
 impl<'a> Target<'a> {
-    fn vol(&self) -> &'a Volume {
-        &self.file.vol
-    }
-
     pub fn load(&self, view: &dyn View) -> Result<Subject> {
         Subject::load(view, self.file, self.stream.get().map(|s| &**s))
     }
@@ -179,25 +117,25 @@ impl<'a> Target<'a> {
             Wait::No => self.file.try_keep_data().ok_or(NtStatus::PENDING)?,
         };
         if let Some(placed) = self.placed(offset, buf.len())? {
-            return placed.read(self.vol(), offset, buf, wait);
+            return placed.read(self.files, offset, buf, wait);
         }
         let parts = {
-            let view = self.vol().reading();
+            let view = self.files.engine.reading();
             Parts::find(&view, self.load(&view)?.data(), offset, buf.len())?
         };
-        parts.read(self.vol(), buf, wait)
+        parts.read(self.files, buf, wait)
     }
 
     /// Where a part of the file's own data lies that holds all of a read. None: it has to be looked for. The caller keeps the
     /// data as it is.
     fn placed(&self, offset: u64, len: usize) -> Result<Option<Arc<Placed>>> {
-        let (None, Some(cache)) = (self.stream.get(), &self.vol().options.blocks) else { return Ok(None) };
+        let (None, Some(cache)) = (self.stream.get(), &self.files.blocks.cache) else { return Ok(None) };
         let Some(part) = Placed::part(offset, len) else { return Ok(None) };
         let state = self.file.data_state();
         if let Some(known) = cache.placed(state, part) {
             return Ok(Some(known));
         }
-        let view = self.vol().reading();
+        let view = self.files.engine.reading();
         let found = Placed::find(&view, self.load(&view)?.data(), part)?;
         if let Some(placed) = &found {
             cache.keep_placed(state, part, placed.clone());
@@ -207,10 +145,10 @@ impl<'a> Target<'a> {
 
     /// What a block holds now up to `valid` bytes, from the device; None for a hole.
     fn base(&self, sid: u64, block: u64, valid: usize) -> Result<Option<Vec<u8>>> {
-        let found = extents(&self.vol().reading(), sid, block, block + 1)?;
+        let found = extents(&self.files.engine.reading(), sid, block, block + 1)?;
         let Some(e) = found.first() else { return Ok(None) };
         let mut bytes = vec![0; BLOCK];
-        self.vol().read_extent(&e.part(block, block + 1), &mut bytes)?;
+        self.files.read_extent(&e.part(block, block + 1), &mut bytes)?;
         bytes.truncate(valid);
         Ok(Some(bytes))
     }
@@ -221,7 +159,7 @@ impl<'a> Target<'a> {
         if at == 0 && bytes.len() >= valid {
             return Ok(Edit::Put(bytes.to_vec()));
         }
-        if self.vol().reading().get(&keys::two(keys::BLOCK, sid, block))?.is_some() {
+        if self.files.engine.reading().get(&keys::two(keys::BLOCK, sid, block))?.is_some() {
             return Ok(Edit::Patch(at, bytes));
         }
         let mut value = self.base(sid, block, valid)?.unwrap_or_default();
@@ -231,11 +169,11 @@ impl<'a> Target<'a> {
     }
 
     /// Enters an edit; 1 when the block held nothing before.
-    fn apply(&self, t: &mut Txn<'_>, sid: u64, block: u64, edit: Edit<'_>) -> VolResult<u64> {
+    fn apply(&self, t: &mut FileTxn<'_>, sid: u64, block: u64, edit: Edit<'_>) -> VolResult<u64> {
         let key = keys::two(keys::BLOCK, sid, block);
         let old = t.get(&key)?;
         if old.is_none() {
-            t.counters.resident += 1;
+            t.changes.counters.resident += 1;
         }
         let new = old.is_none() && extents(t, sid, block, block + 1)?.is_empty();
         match (edit, old) {
@@ -243,7 +181,7 @@ impl<'a> Target<'a> {
             (Edit::Patch(at, bytes), old) => t.patch(key, old.as_deref().unwrap_or(&[]), at, bytes),
         }
         if !t.core.dirty.contains_key(&sid) {
-            t.dirty.push((sid, Some(self.file.ino)));
+            t.changes.dirty.push((sid, Some(self.file.ino)));
         }
         Ok(u64::from(new))
     }
@@ -259,8 +197,8 @@ impl<'a> Target<'a> {
         let mut at = 0;
         loop {
             // Cut where blocks end.
-            let n = (self.vol().write_bytes_max() - (offset + at as u64) as usize % BLOCK).min(data.len() - at);
-            self.vol().make_room()?;
+            let n = (self.files.write_bytes_max() - (offset + at as u64) as usize % BLOCK).min(data.len() - at);
+            self.files.engine.make_room()?;
             let (from, part) = (offset + at as u64, &data[at..at + n]);
             // Blocks that are nobody's yet need no lock: writes of one file go to the device side by side.
             let ahead = match n < DIRECT_BYTES_MIN {
@@ -281,20 +219,20 @@ impl<'a> Target<'a> {
 
     /// Writes what fills whole blocks to fresh ones.
     fn write_ahead(&self, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
-        let vol = self.vol();
-        let eof = self.load(&vol.reading())?.data().eof;
+        let files = self.files;
+        let eof = self.load(&files.engine.reading())?.data().eof;
         let blocks = fresh_blocks(offset, data.len(), eof);
         let end = offset + data.len() as u64;
         let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
         let bytes = &data[(from - offset) as usize..(to - offset) as usize];
-        let write = |reserved: &Reserved<'_>| vol.write_blocks(reserved, blocks.start, bytes);
-        let (reserved, extents) = vol.place(blocks.end - blocks.start, write)?;
+        let write = |reserved: &Reserved<'_>| files.write_blocks(reserved, blocks.start, bytes);
+        let (reserved, extents) = files.engine.place(blocks.end - blocks.start, write)?;
         Ok(Ahead { blocks, reserved, extents })
     }
 
     /// What the last checkpoint's tree alone holds goes with the next one.
     fn write_ahead_again(&self, failed: NtStatus, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
-        if failed != NtStatus::DISK_FULL || self.vol().checkpoint().is_err() {
+        if failed != NtStatus::DISK_FULL || self.files.engine.checkpoint().is_err() {
             return Err(failed);
         }
         self.write_ahead(offset, data)
@@ -302,9 +240,9 @@ impl<'a> Target<'a> {
 
     /// The file's data is locked.
     fn write_part(&self, offset: u64, data: &[u8], ahead: Option<Ahead<'a>>) -> Result<u64> {
-        let vol = self.vol();
+        let files = self.files;
         let (sid, eof) = {
-            let s = self.load(&vol.reading())?;
+            let s = self.load(&files.engine.reading())?;
             (s.data().sid, s.data().eof)
         };
         let end = offset + data.len() as u64;
@@ -324,7 +262,7 @@ impl<'a> Target<'a> {
             let bytes = &data[(from - offset) as usize..(to - offset) as usize];
             edits.push((block, self.edit(sid, eof, block, (from - block * B) as usize, bytes)?));
         }
-        let mut t = vol.begin();
+        let mut t = files.begin();
         let mut s = self.load(&t)?;
         let mut more = 0i64;
         for (block, edit) in edits {
@@ -351,10 +289,10 @@ impl<'a> Target<'a> {
             return Err(NtStatus::DISK_FULL);
         }
         // Shorter, as far as can be told without the lock.
-        let eof = self.load(&self.vol().reading())?.data().eof;
+        let eof = self.load(&self.files.engine.reading())?.data().eof;
         match size < eof {
-            true => self.vol().make_room_for_less()?,
-            false => self.vol().make_room()?,
+            true => self.files.engine.make_room_for_less()?,
+            false => self.files.engine.make_room()?,
         }
         let _lock = self.file.change_data();
         self.resize(size, None)
@@ -363,7 +301,7 @@ impl<'a> Target<'a> {
     /// The caller has the data locked. `reserve`: blocks to be kept from now on.
     fn resize(&self, size: u64, reserve: Option<u64>) -> Result<u64> {
         let (sid, eof, blocks) = {
-            let s = self.load(&self.vol().reading())?;
+            let s = self.load(&self.files.engine.reading())?;
             (s.data().sid, s.data().eof, s.data().blocks)
         };
         if size < eof && size == 0 && blocks > 0 {
@@ -372,7 +310,8 @@ impl<'a> Target<'a> {
         let mut eof = eof;
         // A file in very many pieces loses them in several operations, from the end.
         while size < eof
-            && extents(&self.vol().reading(), sid, size.div_ceil(B), eof.div_ceil(B))?.len() > self.vol().extents_max()
+            && extents(&self.files.engine.reading(), sid, size.div_ceil(B), eof.div_ceil(B))?.len()
+                > self.files.extents_max()
         {
             let step = (eof.div_ceil(B).saturating_sub(BLOCKS_A_STEP) * B).max(size);
             self.resize_step(sid, eof, step, None)?;
@@ -382,11 +321,11 @@ impl<'a> Target<'a> {
     }
 
     fn resize_step(&self, sid: u64, eof: u64, size: u64, reserve: Option<u64>) -> Result<u64> {
-        let vol = self.vol();
+        let files = self.files;
         let cut = (size % B) as usize;
         let tail = if size < eof && cut != 0 {
             // Looked up before the match: its lock must not be held over the next look.
-            let in_tree = vol.reading().get(&keys::two(keys::BLOCK, sid, size / B))?;
+            let in_tree = files.engine.reading().get(&keys::two(keys::BLOCK, sid, size / B))?;
             match in_tree {
                 Some(v) => Some(v[..v.len().min(cut)].to_vec()),
                 None => self.base(sid, size / B, cut)?,
@@ -394,7 +333,7 @@ impl<'a> Target<'a> {
         } else {
             None
         };
-        let mut t = vol.begin();
+        let mut t = files.begin();
         let mut s = self.load(&t)?;
         if let Some(tail) = tail {
             self.apply(&mut t, sid, size / B, Edit::Put(tail))?;
@@ -416,20 +355,20 @@ impl<'a> Target<'a> {
 
     /// All data goes away in one small operation; its blocks follow later.
     fn empty(&self, reserve: Option<u64>) -> Result<u64> {
-        let vol = self.vol();
-        let mut t = vol.begin();
+        let files = self.files;
+        let mut t = files.begin();
         let mut s = self.load(&t)?;
         let old = s.data().clone();
         let orphan = t.orphan_data(&old);
         // `orphan_data` took the promise away, and so will `save`.
-        t.counters.promised += old.promised();
+        t.changes.counters.promised += old.promised();
         let sid = t.new_id();
         let d = s.data_mut();
         (d.sid, d.eof, d.blocks, d.reserved) = (sid, 0, 0, reserve.unwrap_or(0));
         s.touch();
         s.save(&mut t);
         let seq = t.commit()?;
-        vol.reap_later(orphan);
+        files.open.reap_later(orphan);
         Ok(seq)
     }
 
@@ -437,13 +376,13 @@ impl<'a> Target<'a> {
         if size > FILE_BYTES_MAX {
             return Err(NtStatus::DISK_FULL);
         }
-        self.vol().make_room()?;
+        self.files.engine.make_room()?;
         let _lock = self.file.change_data();
-        let eof = self.load(&self.vol().reading())?.data().eof;
+        let eof = self.load(&self.files.engine.reading())?.data().eof;
         if size < eof {
             return self.resize(size, Some(0));
         }
-        let mut t = self.vol().begin();
+        let mut t = self.files.begin();
         let mut s = self.load(&t)?;
         s.data_mut().reserved = size.div_ceil(B);
         s.save(&mut t);
@@ -452,11 +391,11 @@ impl<'a> Target<'a> {
 
     /// Nothing is kept beyond the end any more.
     pub fn release_allocation(&self) -> Result<()> {
-        if self.load(&self.vol().reading())?.data().reserved == 0 {
+        if self.load(&self.files.engine.reading())?.data().reserved == 0 {
             return Ok(());
         }
         let _lock = self.file.change_data();
-        let mut t = self.vol().begin();
+        let mut t = self.files.begin();
         let mut s = self.load(&t)?;
         s.data_mut().reserved = 0;
         s.save(&mut t);
@@ -466,10 +405,10 @@ impl<'a> Target<'a> {
 
     /// Never extends the file.
     pub fn zero(&self, offset: u64, len: u64) -> Result<u64> {
-        self.vol().make_room_for_less()?;
+        self.files.engine.make_room_for_less()?;
         let _lock = self.file.change_data();
         let (sid, eof) = {
-            let s = self.load(&self.vol().reading())?;
+            let s = self.load(&self.files.engine.reading())?;
             (s.data().sid, s.data().eof)
         };
         let end = offset.saturating_add(len).min(eof);
@@ -478,7 +417,7 @@ impl<'a> Target<'a> {
         }
         let (from, to) = (offset.div_ceil(B), if end == eof { end.div_ceil(B) } else { end / B });
         let mut at = from;
-        while extents(&self.vol().reading(), sid, at, to.max(at))?.len() > self.vol().extents_max() {
+        while extents(&self.files.engine.reading(), sid, at, to.max(at))?.len() > self.files.extents_max() {
             self.punch(sid, at, (at + BLOCKS_A_STEP).min(to), Vec::new())?;
             at += BLOCKS_A_STEP;
         }
@@ -486,7 +425,7 @@ impl<'a> Target<'a> {
         for (a, b) in zero_edges(offset, end, from, to) {
             let block = a / B;
             let held = {
-                let view = self.vol().reading();
+                let view = self.files.engine.reading();
                 !resident(&view, sid, block, block + 1)?.is_empty()
                     || !extents(&view, sid, block, block + 1)?.is_empty()
             };
@@ -502,7 +441,7 @@ impl<'a> Target<'a> {
     }
 
     fn punch(&self, sid: u64, from: u64, to: u64, edits: Vec<(u64, Edit<'_>)>) -> Result<u64> {
-        let mut t = self.vol().begin();
+        let mut t = self.files.begin();
         let mut s = self.load(&t)?;
         for (block, edit) in edits {
             self.apply(&mut t, sid, block, edit)?;
@@ -516,11 +455,11 @@ impl<'a> Target<'a> {
     }
 
     pub fn set_sparse(&self, sparse: bool) -> Result<u64> {
-        self.vol().make_room()?;
-        let mut t = self.vol().begin();
+        self.files.engine.make_room()?;
+        let mut t = self.files.begin();
         let mut s = self.load(&t)?;
         s.data_mut().sparse = sparse;
-        s.inode.change = crate::files::subject::now();
+        s.inode.change = now();
         s.save(&mut t);
         Ok(t.commit()?)
     }
@@ -531,14 +470,14 @@ impl<'a> Target<'a> {
         if from % B != 0 || offset % B != 0 || offset.checked_add(len).is_none_or(|e| e > FILE_BYTES_MAX) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let vol = self.vol();
-        vol.make_room()?;
+        let files = self.files;
+        files.engine.make_room()?;
         let same = self.file.ino == source.file.ino;
         let (a, b) = if self.file.ino <= source.file.ino { (self, source) } else { (source, self) };
         let _first = a.file.change_data();
         let _second = (!same).then(|| b.file.change_data());
         let (source_data, sid, eof, sparse) = {
-            let view = vol.reading();
+            let view = files.engine.reading();
             let target = self.load(&view)?;
             let d = target.data();
             (source.load(&view)?.data().clone(), d.sid, d.eof, d.sparse)
@@ -557,14 +496,14 @@ impl<'a> Target<'a> {
         if sid == source_data.sid && from < offset + len && offset < end {
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        vol.settle_stream(source_data.sid, true)?;
+        files.settle_stream(source_data.sid, true)?;
         let (mut at, last) = (from / B, end.div_ceil(B));
         let mut seq = 0;
         loop {
-            let parts = extents(&vol.reading(), source_data.sid, at, last)?;
+            let parts = extents(&files.engine.reading(), source_data.sid, at, last)?;
             let to = parts.get(EXTENTS_AN_OPERATION / 4).map_or(last, |e| e.file_block.max(at));
             let shift = offset / B;
-            let mut t = vol.begin();
+            let mut t = files.begin();
             let mut s = self.load(&t)?;
             let place = |block: u64| block - from / B + shift;
             let removed = t.unmap(sid, place(at), place(to))?;
@@ -606,82 +545,4 @@ fn zero_edges(offset: u64, end: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
         out.push((to * B, end));
     }
     out
-}
-
-impl Volume {
-    /// Takes a file or stream without a name away, in as many operations as it needs.
-    pub(crate) fn delete_orphan(&self, ino: u64) -> VolResult<()> {
-        loop {
-            let mut t = self.begin();
-            t.unlimited = true;
-            if t.get(&keys::one(keys::ORPHAN, ino))?.is_none() {
-                return Ok(());
-            }
-            let mut inode = crate::files::subject::load_inode(&t, ino)?;
-            if inode.links > 0 {
-                return Err(VolError::Corrupt("a file to be deleted has a name"));
-            }
-            let mut room = EXTENTS_AN_OPERATION;
-            let promised = inode.data.promised();
-            let mut done = t.unmap_some(inode.data.sid, &mut room)?;
-            let streams = t.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), 64)?;
-            for (key, value) in &streams {
-                let stream = crate::disk::inode::Stream::decode(value)?;
-                done = done && t.unmap_some(stream.data.sid, &mut room)?;
-                if done {
-                    t.counters.promised -= stream.data.promised();
-                    if t.core.dirty.contains_key(&stream.data.sid) {
-                        t.dirty.push((stream.data.sid, None));
-                    }
-                    t.delete(key.clone());
-                }
-            }
-            if done && streams.len() < 64 {
-                t.counters.promised -= promised;
-                if t.core.dirty.contains_key(&inode.data.sid) {
-                    t.dirty.push((inode.data.sid, None));
-                }
-                if inode.sd != 0 {
-                    t.drop_descriptor(inode.sd)?;
-                }
-                t.delete_pieces(keys::EAS, ino)?;
-                t.delete_pieces(keys::REPARSE, ino)?;
-                t.delete(keys::one(keys::INODE, ino));
-                t.delete(keys::one(keys::ORPHAN, ino));
-                t.commit()?;
-                return Ok(());
-            }
-            // The sums of what is left stay right: sizes no longer matter.
-            t.counters.promised -= promised;
-            (inode.data.eof, inode.data.reserved, inode.data.sparse) = (0, 0, true);
-            t.put_inode(ino, &inode);
-            t.commit()?;
-        }
-    }
-}
-
-impl Txn<'_> {
-    /// Takes up to `room` extents and blocks of a stream away; true when none is left.
-    pub(crate) fn unmap_some(&mut self, sid: u64, room: &mut usize) -> VolResult<bool> {
-        if sid == 0 {
-            return Ok(true);
-        }
-        for kind in [keys::BLOCK, keys::EXTENT] {
-            let found = self.collect(&keys::one(kind, sid), &keys::end_of(kind, sid), *room + 1)?;
-            let n = found.len().min(*room);
-            for (key, value) in &found[..n] {
-                self.delete(key.clone());
-                if kind == keys::BLOCK {
-                    self.counters.resident -= 1;
-                } else {
-                    self.release(&Extent::decode(keys::second(key), value)?)?;
-                }
-            }
-            *room -= n;
-            if found.len() > n {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }

@@ -6,38 +6,14 @@ use crate::{
         error::VolResult,
         inode::{EXTENT_BLOCKS_MAX, Extent},
         keys,
+        run::Run,
     },
-    engine::{
-        alloc::Run,
-        kv::{Txn, View},
+    engine::view::View,
+    files::{
+        places::{extents, resident},
+        txn::FileTxn,
     },
 };
-
-/// Extents with blocks in `from..to`, whole, in order.
-pub fn extents(view: &dyn View, sid: u64, from: u64, to: u64) -> VolResult<Vec<Extent>> {
-    let start = from.saturating_sub(EXTENT_BLOCKS_MAX - 1);
-    let mut out = Vec::new();
-    let mut result = Ok(());
-    view.scan(&keys::two(keys::EXTENT, sid, start), &keys::two(keys::EXTENT, sid, to), &mut |k, v| {
-        match Extent::decode(keys::second(k), v) {
-            Ok(e) if e.end() > from => out.push(e),
-            Ok(_) => {}
-            Err(e) => result = Err(e),
-        }
-        result.is_ok()
-    })?;
-    result.map(|()| out)
-}
-
-/// Numbers of blocks in `from..to` that lie in the tree.
-pub fn resident(view: &dyn View, sid: u64, from: u64, to: u64) -> VolResult<Vec<u64>> {
-    let mut out = Vec::new();
-    view.scan(&keys::two(keys::BLOCK, sid, from), &keys::two(keys::BLOCK, sid, to), &mut |k, _| {
-        out.push(keys::second(k));
-        true
-    })?;
-    Ok(out)
-}
 
 /// Blocks shared: a run, and how many users it has (at least two).
 fn shared(view: &dyn View, run: Run) -> VolResult<Vec<(Run, u32)>> {
@@ -62,8 +38,8 @@ pub fn decode_refs(v: &[u8]) -> Option<(u64, u32)> {
     Some((u64::from(u(len)), u(refs)))
 }
 
-impl Txn<'_> {
-    pub(crate) fn put_refs(&mut self, run: Run, refs: u32) {
+impl FileTxn<'_> {
+    pub fn put_refs(&mut self, run: Run, refs: u32) {
         if run.len > 0 && refs > 1 {
             let v = [(run.len as u32).to_le_bytes(), refs.to_le_bytes()].concat();
             self.put(keys::one(keys::REFS, run.start), v);
@@ -124,7 +100,7 @@ impl Txn<'_> {
         for block in &in_tree {
             self.delete(keys::two(keys::BLOCK, sid, *block));
         }
-        self.counters.resident -= in_tree.len() as i64;
+        self.changes.counters.resident -= in_tree.len() as i64;
         let removed = self.unmap_device(sid, from, to)?;
         let both = in_tree.iter().filter(|b| removed.iter().any(|(f, t)| (f..t).contains(b))).count();
         Ok(removed.iter().map(|(f, t)| t - f).sum::<u64>() + (in_tree.len() - both) as u64)
@@ -146,5 +122,29 @@ impl Txn<'_> {
             removed.push((a, b));
         }
         Ok(removed)
+    }
+
+    /// Takes up to `room` extents and blocks of a stream away; true when none is left.
+    pub fn unmap_some(&mut self, sid: u64, room: &mut usize) -> VolResult<bool> {
+        if sid == 0 {
+            return Ok(true);
+        }
+        for kind in [keys::BLOCK, keys::EXTENT] {
+            let found = self.collect(&keys::one(kind, sid), &keys::end_of(kind, sid), *room + 1)?;
+            let n = found.len().min(*room);
+            for (key, value) in &found[..n] {
+                self.delete(key.clone());
+                if kind == keys::BLOCK {
+                    self.changes.counters.resident -= 1;
+                } else {
+                    self.release(&Extent::decode(keys::second(key), value)?)?;
+                }
+            }
+            *room -= n;
+            if found.len() > n {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

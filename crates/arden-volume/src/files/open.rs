@@ -1,14 +1,25 @@
 //! Files in use: what all nodes of one file share. Owns the lock that keeps a file's data and its map in step, and the
 //! names that nodes were found by, so that a rename is seen by all of them.
+//!
+//! | lock | protects | taken |
+//! |---|---|---|
+//! | `OpenFile::data` | the file's data and where it lies | before the engine's state; of two files, that of the lower number first |
+//! | `OpenFiles::map` | which files are in use | alone, also under the engine's state |
+//! | `OpenFiles::unnamed` | files without a name whose last user went | alone |
+//! | `OpenFile::links`, then `Link::place` | names of nodes | under the engine's state where a name changes |
+//! | `OpenFile::streams`, then `StreamRef::state` | names of streams | under the engine's state where a name changes |
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::engine::volume::Volume;
+use crate::engine::deferred::Deferrals;
 
 /// One name of a file, as some node knows it.
 #[derive(Debug)]
@@ -50,7 +61,7 @@ fn next_state() -> u64 {
 }
 
 pub struct OpenFile {
-    pub vol: Arc<Volume>,
+    table: Arc<OpenFiles>,
     pub ino: u64,
     pub directory: bool,
     /// Written by whoever changes data or where it lies; taken before the volume's state.
@@ -65,13 +76,13 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// A file as a snapshot has it. Nothing happens to it, so its users have nothing to share.
-    pub fn of_the_past(vol: &Arc<Volume>, ino: u64, directory: bool) -> Arc<OpenFile> {
-        Arc::new(OpenFile::new(vol, ino, directory))
+    pub fn of_the_past(table: &Arc<OpenFiles>, ino: u64, directory: bool) -> Arc<OpenFile> {
+        Arc::new(OpenFile::new(table, ino, directory))
     }
 
-    fn new(vol: &Arc<Volume>, ino: u64, directory: bool) -> OpenFile {
+    fn new(table: &Arc<OpenFiles>, ino: u64, directory: bool) -> OpenFile {
         OpenFile {
-            vol: vol.clone(),
+            table: table.clone(),
             ino,
             directory,
             data: RwLock::new(()),
@@ -169,33 +180,66 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let mut files = self.vol.files.lock();
+        let table = &self.table;
+        let mut map = table.map.lock();
         // A new user may have come between the last one's going and this.
-        if files.get(&self.ino).is_some_and(|w| w.strong_count() == 0) {
-            files.remove(&self.ino);
+        if map.get(&self.ino).is_some_and(|w| w.strong_count() == 0) {
+            map.remove(&self.ino);
         }
-        drop(files);
-        if self.vol.unclosed.closed(self.ino) {
-            self.vol.watchers.may_move();
-        }
+        drop(map);
+        table.last_use.ended(self.ino);
         if self.orphan.load(Ordering::Acquire) {
-            self.vol.reap_later(self.ino);
+            table.reap_later(self.ino);
         }
     }
 }
 
-impl Volume {
-    pub(crate) fn file(self: &Arc<Self>, ino: u64, directory: bool) -> Arc<OpenFile> {
-        let mut files = self.files.lock();
-        if let Some(f) = files.get(&ino).and_then(Weak::upgrade) {
+/// Told that a file's last user went.
+pub trait LastUse: Send + Sync {
+    /// Called with no lock of the table held, maybe with the engine's state locked.
+    fn ended(&self, ino: u64);
+}
+
+/// Files in use, and those without a name that nobody uses any more.
+pub struct OpenFiles {
+    map: Mutex<HashMap<u64, Weak<OpenFile>>>,
+    /// Files without a name whose last user went.
+    unnamed: Mutex<Vec<u64>>,
+    last_use: Arc<dyn LastUse>,
+    deferrals: Arc<Deferrals>,
+}
+
+impl OpenFiles {
+    pub fn new(last_use: Arc<dyn LastUse>, deferrals: Arc<Deferrals>) -> Arc<OpenFiles> {
+        Arc::new(OpenFiles { map: Mutex::default(), unnamed: Mutex::default(), last_use, deferrals })
+    }
+
+    pub fn file(self: &Arc<Self>, ino: u64, directory: bool) -> Arc<OpenFile> {
+        let mut map = self.map.lock();
+        if let Some(f) = map.get(&ino).and_then(Weak::upgrade) {
             return f;
         }
         let f = Arc::new(OpenFile::new(self, ino, directory));
-        files.insert(ino, Arc::downgrade(&f));
+        map.insert(ino, Arc::downgrade(&f));
         f
     }
 
-    pub(crate) fn file_in_use(&self, ino: u64) -> Option<Arc<OpenFile>> {
-        self.files.lock().get(&ino).and_then(Weak::upgrade)
+    pub fn in_use(&self, ino: u64) -> Option<Arc<OpenFile>> {
+        self.map.lock().get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// A file without a name has no user any more.
+    pub fn reap_later(&self, ino: u64) {
+        self.reap_all_later([ino]);
+    }
+
+    pub fn reap_all_later(&self, all: impl IntoIterator<Item = u64>) {
+        self.unnamed.lock().extend(all);
+        self.deferrals.leave();
+    }
+
+    /// The next one to be taken away.
+    pub fn next_unnamed(&self) -> Option<u64> {
+        self.unnamed.lock().pop()
     }
 }

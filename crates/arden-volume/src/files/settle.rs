@@ -9,10 +9,10 @@ use crate::{
         device::BLOCK,
         error::{VolError, VolResult},
         inode::{EXTENT_BLOCKS_MAX, Extent},
-        keys,
+        keys::{self, Val},
     },
-    engine::{kv::View, tree::Val, volume::Volume},
-    files::data::{DIRECT_BYTES_MIN, Reserved},
+    engine::{alloc::Reserved, checkpoint::STREAMS_SETTLED_EARLY, view::View},
+    files::{DIRECT_BYTES_MIN, owner::Files},
 };
 
 const B: u64 = BLOCK_BYTES;
@@ -20,10 +20,8 @@ const B: u64 = BLOCK_BYTES;
 const STAYS_BYTES_MAX: usize = 1024;
 /// Blocks given a place in one operation.
 const SETTLE_BLOCKS_MAX: usize = 1024;
-/// So many streams with blocks in the tree are worth the trouble before a checkpoint asks for it.
-pub(crate) const STREAMS_SETTLED_EARLY: usize = 4 * STREAMS_TOGETHER;
 /// Streams that share one operation, and blocks that such a stream has at most.
-const STREAMS_TOGETHER: usize = 64;
+const STREAMS_TOGETHER: usize = STREAMS_SETTLED_EARLY / 4;
 const BLOCKS_TOGETHER: usize = SETTLE_BLOCKS_MAX / STREAMS_TOGETHER;
 
 /// Blocks of one stream that get a place.
@@ -35,13 +33,13 @@ struct Settling {
     last: bool,
 }
 
-impl Volume {
+impl Files {
     /// Gives blocks that lie in the tree a place on the device, those of all streams. What is written meanwhile too, as
     /// long as it becomes less: whatever is left is written with the tree, and read and written once more later.
     pub fn settle_blocks(&self) -> VolResult<()> {
         let mut before = usize::MAX;
         loop {
-            let dirty: Vec<(u64, u64)> = self.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
+            let dirty: Vec<(u64, u64)> = self.engine.state.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
             if dirty.is_empty() || dirty.len() > before / 2 {
                 return Ok(());
             }
@@ -49,9 +47,9 @@ impl Volume {
             for some in dirty.chunks(STREAMS_TOGETHER) {
                 let settled = self.settle_small(some).and_then(|left| self.settle_each(&left));
                 match settled {
-                    Ok(true) => {}
-                    // The volume goes away; or where there is no room, they stay where they are.
-                    Ok(false) | Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
+                    Ok(()) => {}
+                    // Where there is no room, they stay where they are.
+                    Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
                     Err(e) => return Err(e),
                 }
             }
@@ -61,14 +59,11 @@ impl Volume {
     /// Small streams together: to the device one write is much cheaper than one for each. Gives those that are left: large
     /// ones, and those that somebody uses right now.
     fn settle_small(&self, streams: &[(u64, u64)]) -> VolResult<Vec<(u64, u64)>> {
-        let files: Vec<_> = streams.iter().filter_map(|(_, ino)| self.file_for_settling(*ino)).collect();
-        if files.len() < streams.len() {
-            return Ok(streams.to_vec());
-        }
+        let files: Vec<_> = streams.iter().map(|(_, ino)| self.open.file(*ino, false)).collect();
         // Never waits with locks in hand.
         let locks: Vec<_> = files.iter().map(|file| file.try_change_data()).collect();
         let (mut small, mut left) = (Vec::new(), Vec::new());
-        let view = self.reading();
+        let view = self.engine.reading();
         for (stream, lock) in streams.iter().zip(&locks) {
             let found = match lock {
                 Some(_) => Some(blocks_to_settle(&view, stream.0, false, BLOCKS_TOGETHER + 1)?),
@@ -86,20 +81,19 @@ impl Volume {
         Ok(left)
     }
 
-    /// False when the volume goes away.
-    fn settle_each(&self, streams: &[(u64, u64)]) -> VolResult<bool> {
+    fn settle_each(&self, streams: &[(u64, u64)]) -> VolResult<()> {
         for (sid, ino) in streams {
-            let Some(file) = self.file_for_settling(*ino) else { return Ok(false) };
+            let file = self.open.file(*ino, false);
             let _lock = file.change_data();
             self.settle_stream(*sid, false)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The same for one stream; the caller has its data locked.
-    pub(crate) fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
+    pub fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
         loop {
-            let found = blocks_to_settle(&self.reading(), sid, all, SETTLE_BLOCKS_MAX)?;
+            let found = blocks_to_settle(&self.engine.reading(), sid, all, SETTLE_BLOCKS_MAX)?;
             let last = found.last;
             if !self.settle_some(&[found])? || last {
                 return Ok(());
@@ -120,13 +114,13 @@ impl Volume {
             let mut rest = bytes.as_slice();
             for run in &reserved.runs {
                 let (part, after) = rest.split_at((run.len * B) as usize);
-                self.device.write(run.start * B, part)?;
+                self.engine.device.write(run.start * B, part)?;
                 places.extend(run.start..run.start + run.len);
                 rest = after;
             }
             Ok(places)
         };
-        let (mut held, places) = self.place(blocks as u64, write)?;
+        let (mut held, places) = self.engine.place(blocks as u64, write)?;
         let fresh = self.extents_of(streams, &places, &bytes);
         let mut t = self.begin();
         for (key, value) in streams.iter().flat_map(|s| &s.found) {
@@ -135,7 +129,7 @@ impl Volume {
             }
             t.delete(key.clone());
         }
-        t.counters.resident -= blocks as i64;
+        t.changes.counters.resident -= blocks as i64;
         for (sid, e) in &fresh {
             t.unmap_device(*sid, e.file_block, e.end())?;
             t.map_fresh(*sid, e);
@@ -147,7 +141,7 @@ impl Volume {
                 // Nothing durable changes.
                 t.core.dirty.remove(&s.sid);
             } else {
-                t.dirty.push((s.sid, None));
+                t.changes.dirty.push((s.sid, None));
             }
         }
         if fresh.is_empty() {
@@ -177,15 +171,13 @@ impl Volume {
                 _ => out.push((sid, Extent { file_block: block, dev_block: *place, birth: 0, sums: vec![sum] })),
             }
         }
-        if let Some(cache) = &self.options.blocks {
-            let mut rest = bytes;
-            for (_, e) in &out {
-                let (content, after) = rest.split_at(e.sums.len() * BLOCK);
-                if content.len() < DIRECT_BYTES_MIN {
-                    cache.keep(self.serial, e, content);
-                }
-                rest = after;
+        let mut rest = bytes;
+        for (_, e) in &out {
+            let (content, after) = rest.split_at(e.sums.len() * BLOCK);
+            if content.len() < DIRECT_BYTES_MIN {
+                self.blocks.keep(e, content);
             }
+            rest = after;
         }
         out
     }
@@ -212,8 +204,7 @@ mod tests {
     use super::*;
     use crate::{
         disk::device::MemDevice,
-        engine::volume::VolumeOptions,
-        testing::{Files, Watched, options, volume},
+        testing::{Files, Volume, VolumeOptions, Watched, options, volume},
     };
 
     #[test]
@@ -238,7 +229,7 @@ mod tests {
         *meanwhile.lock() = Some(Box::new(move || put(&other, 100..130)));
         vol.checkpoint().unwrap();
         assert!(meanwhile.lock().is_none());
-        assert_eq!((vol.core.read().dirty.len(), vol.core.read().counters.resident), (0, 0));
+        assert_eq!((vol.engine.state.core.read().dirty.len(), vol.engine.state.core.read().counters.resident), (0, 0));
         let files = Files::new(&vol);
         assert!((0..130u32).all(|i| files.read(&format!("f{i}")) == [i as u8; 9000]));
     }
@@ -254,8 +245,8 @@ mod tests {
         let many = 2 * STREAMS_SETTLED_EARLY;
         (0..many).for_each(|i| drop(files.write(&format!("f{i}"), &[i as u8; 5000])));
         let began = Instant::now();
-        while vol.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
-            assert!(began.elapsed() < Duration::from_secs(120), "{} wait", vol.core.read().dirty.len());
+        while vol.engine.state.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+            assert!(began.elapsed() < Duration::from_secs(120), "{} wait", vol.engine.state.core.read().dirty.len());
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(vol.superblock().generation, generation, "no checkpoint was needed for that");

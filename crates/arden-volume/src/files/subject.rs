@@ -1,43 +1,21 @@
 //! What an operation on a file or one of its streams works on: the inode, and the stream where it is one. Owns keeping
 //! the sums of promised blocks right when sizes change.
 
-use std::time::SystemTime;
-
-use arden_store::name::fold;
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::NtStatus;
 
 use crate::{
     disk::{
-        error::{VolError, VolResult},
         inode::{Data, Inode, Stream},
-        keys,
+        keys::{self, Key},
     },
-    engine::{
-        kv::{Txn, View},
-        tree::Key,
-    },
+    engine::view::View,
     files::{
         access::LastAccess,
+        inodes::{load_inode, load_stream, now},
         open::{OpenFile, StreamRef},
+        txn::FileTxn,
     },
 };
-
-pub fn now() -> FileTime {
-    FileTime::from_system(SystemTime::now())
-}
-
-pub fn load_inode(view: &dyn View, ino: u64) -> VolResult<Inode> {
-    let value = view.get(&keys::one(keys::INODE, ino))?.ok_or(VolError::Corrupt("an inode is missing"))?;
-    Inode::decode(&value)
-}
-
-pub fn load_stream(view: &dyn View, ino: u64, name: &str) -> VolResult<Option<(Key, Stream)>> {
-    let key = keys::named(keys::STREAM, ino, &fold(name));
-    match view.get(&key)? {
-        Some(value) => Ok(Some((key, Stream::decode(&value)?))),
-        None => Ok(None),
-    }
-}
 
 #[derive(Debug, Clone)]
 pub struct Subject {
@@ -86,34 +64,14 @@ impl Subject {
         self.touched = true;
     }
 
-    pub fn save(mut self, t: &mut Txn<'_>) {
-        t.counters.promised += self.data().promised() - self.promised_before;
-        if self.touched && t.vol.last_access() == LastAccess::Always {
+    pub fn save(mut self, t: &mut FileTxn<'_>) {
+        t.changes.counters.promised += self.data().promised() - self.promised_before;
+        if self.touched && t.files.last_access() == LastAccess::Always {
             self.inode.last_access = self.inode.last_write;
         }
         t.put(keys::one(keys::INODE, self.ino), self.inode.encode());
         if let Some((key, stream)) = self.stream {
             t.put(key, stream.encode());
         }
-    }
-}
-
-impl Txn<'_> {
-    pub fn put_inode(&mut self, ino: u64, inode: &Inode) {
-        self.put(keys::one(keys::INODE, ino), inode.encode());
-    }
-
-    /// What `data` holds is to be taken away, later and in parts. Answers the id under which it waits.
-    pub fn orphan_data(&mut self, data: &Data) -> u64 {
-        let sid = data.sid;
-        // Promises nothing any more.
-        let left = Data { eof: 0, reserved: 0, sparse: true, ..data.clone() };
-        self.counters.promised -= data.promised();
-        self.put_inode(sid, &Inode { data: left, ..Inode::default() });
-        self.put(keys::one(keys::ORPHAN, sid), []);
-        if self.core.dirty.contains_key(&sid) {
-            self.dirty.push((sid, None));
-        }
-        sid
     }
 }

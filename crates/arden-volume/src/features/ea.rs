@@ -9,7 +9,7 @@ use arden_wire::{
 
 use crate::{
     disk::{error::VolResult, keys},
-    engine::kv::{Txn, View},
+    engine::{txn::Txn, view::View},
 };
 
 const NAME_BYTES_MAX: usize = 250;

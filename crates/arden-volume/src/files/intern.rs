@@ -1,56 +1,23 @@
-//! Security descriptors, each kept once however many files have it, with a count of them. Refuses to decide access.
+//! Descriptors on the device: each kept once however many files have it, with a count of them.
 
-use std::sync::Arc;
-
-use arden_auth::{Token, new_descriptor};
-use arden_wire::dtyp::{SecurityDescriptor, well_known as wk};
+use arden_wire::dtyp::SecurityDescriptor;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    disk::{
-        error::{VolError, VolResult},
-        keys,
-    },
-    engine::{
-        kv::{Txn, View},
-        volume::Volume,
-    },
+    disk::{error::VolResult, keys},
+    engine::view::View,
+    files::txn::FileTxn,
 };
-
-/// Ids known by content.
-const IDS_CACHED_MAX: usize = 4096;
-
-/// What a file made without a descriptor in a directory with `parent` gets.
-pub fn inherited(parent: &SecurityDescriptor, directory: bool) -> SecurityDescriptor {
-    let explicit = SecurityDescriptor {
-        owner: Some(wk::BUILTIN_ADMINISTRATORS.clone()),
-        group: Some(wk::SYSTEM.clone()),
-        ..Default::default()
-    };
-    new_descriptor(Some(parent), Some(&explicit), directory, &Token::system())
-}
 
 fn count(value: &[u8]) -> u64 {
     value.try_into().map_or(0, u64::from_le_bytes)
 }
 
-impl Volume {
-    pub(crate) fn descriptor(&self, view: &dyn View, id: u64) -> VolResult<Arc<SecurityDescriptor>> {
-        if let Some(sd) = self.descriptors.lock().get(&id) {
-            return Ok(sd.clone());
-        }
-        let bytes = view.pieces(keys::SD, id)?.ok_or(VolError::Corrupt("a security descriptor is missing"))?;
-        let sd = Arc::new(SecurityDescriptor::parse(&bytes)?);
-        self.remember_descriptor(id, &sd);
-        Ok(sd)
-    }
-}
-
-impl Txn<'_> {
+impl FileTxn<'_> {
     /// The id of this descriptor, with one user more.
     pub fn intern_descriptor(&mut self, sd: &SecurityDescriptor) -> VolResult<u64> {
         let bytes = sd.encode();
-        let known = self.vol.descriptor_ids.lock().get(&bytes).copied();
+        let known = self.files.descriptors.id_of(&bytes);
         if let Some(id) = known
             && let Some(n) = self.get(&keys::one(keys::SD_COUNT, id))?
         {
@@ -64,7 +31,7 @@ impl Txn<'_> {
             if self.pieces(keys::SD, id)?.as_deref() == Some(bytes.as_slice()) {
                 let n = self.get(&keys::one(keys::SD_COUNT, id))?.map_or(0, |n| count(&n));
                 self.put(keys::one(keys::SD_COUNT, id), (n + 1).to_le_bytes());
-                self.remember_id(bytes, id);
+                self.files.descriptors.remember_id(bytes, id);
                 return Ok(id);
             }
         }
@@ -73,14 +40,6 @@ impl Txn<'_> {
         self.put(keys::two(keys::SD_HASH, hash, id), []);
         self.put(keys::one(keys::SD_COUNT, id), 1u64.to_le_bytes());
         Ok(id)
-    }
-
-    fn remember_id(&self, bytes: Vec<u8>, id: u64) {
-        let mut ids = self.vol.descriptor_ids.lock();
-        if ids.len() >= IDS_CACHED_MAX {
-            ids.clear();
-        }
-        ids.insert(bytes, id);
     }
 
     /// One user fewer.

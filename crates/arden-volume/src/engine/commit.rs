@@ -1,5 +1,11 @@
-//! Commits on a device that needs no thread to wait for it: one batch is on its way at a time, all who ask meanwhile share
-//! the next, and that leaves as soon as the device has told of the one before it. Refuses to know what those do who asked.
+//! Commits: one batch of the log is on its way at a time, and all who ask meanwhile share the next. On a device that tells when
+//! it has written, no thread waits, and the next batch leaves as soon as the device has told of the one before it;
+//! elsewhere whoever comes first writes for all who wait. Refuses to know what those do who asked.
+//!
+//! | lock | protects | taken |
+//! |---|---|---|
+//! | `Committer::leader` | nothing by itself: who writes a batch, on a device that does not tell | before all others of the engine but for the checkpoint's |
+//! | `Committer::waiting` | whether a batch is on its way, and who waits for it | alone |
 
 use std::sync::{
     Arc,
@@ -15,59 +21,108 @@ use crate::{
         device::Device,
         error::{VolError, VolResult},
     },
-    engine::{alloc::Alloc, later::Committed, wal::Journal},
+    engine::{alloc::Alloc, state::State, wal::Wal},
 };
 
+/// Told how the commit went.
+pub type Committed = Box<dyn FnOnce(VolResult<()>) + Send>;
+
 #[derive(Default)]
-struct State {
+struct Waiting {
     /// A batch is on its way.
     busy: bool,
     /// By the number of the operation that has to be durable.
-    waiting: Vec<(u64, Committed)>,
+    list: Vec<(u64, Committed)>,
 }
 
-/// What a volume shares with the batch that is on its way: not the volume itself, which may go away meanwhile on a thread
-/// that waits for the device.
-pub(crate) struct Pipeline {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) alloc: Arc<Mutex<Alloc>>,
-    pub(crate) durable_seq: Arc<AtomicU64>,
-    pub(crate) failed: Arc<AtomicBool>,
-    state: Mutex<State>,
+/// Shared with the batch that is on its way: not the engine itself, which may go away meanwhile on a thread that waits for
+/// the device.
+pub struct Committer {
+    device: Arc<dyn Device>,
+    wal: Arc<Wal>,
+    alloc: Arc<Mutex<Alloc>>,
+    /// The device tells when a batch is written.
+    tells: bool,
+    durable_seq: AtomicU64,
+    failed: Arc<AtomicBool>,
+    leader: Mutex<()>,
+    waiting: Mutex<Waiting>,
     idle: Condvar,
 }
 
-impl Pipeline {
-    pub(crate) fn new(
-        device: Arc<dyn Device>,
-        journal: Arc<Journal>,
-        alloc: Arc<Mutex<Alloc>>,
-        durable_seq: Arc<AtomicU64>,
-        failed: Arc<AtomicBool>,
-    ) -> Arc<Pipeline> {
-        let (state, idle) = (Mutex::default(), Condvar::new());
-        Arc::new(Pipeline { device, journal, alloc, durable_seq, failed, state, idle })
+impl Committer {
+    /// For a state whose operations up to `seq` are durable.
+    pub fn new(device: Arc<dyn Device>, state: &State, seq: u64) -> Arc<Committer> {
+        Arc::new(Committer {
+            tells: device.writes_later(),
+            device,
+            wal: state.wal.clone(),
+            alloc: state.alloc.clone(),
+            durable_seq: AtomicU64::new(seq),
+            failed: state.failed.clone(),
+            leader: Mutex::new(()),
+            waiting: Mutex::default(),
+            idle: Condvar::new(),
+        })
+    }
+
+    /// The number of the last operation that is durable.
+    pub fn durable(&self) -> u64 {
+        self.durable_seq.load(Ordering::Acquire)
+    }
+
+    /// Whether `ask` needs no thread.
+    pub fn tells(&self) -> bool {
+        self.tells
+    }
+
+    /// Returns when operation `seq`, and all before it, are durable.
+    ///
+    /// # Errors
+    /// Why they are not; nothing is changed any more then.
+    pub fn commit_to(self: &Arc<Self>, seq: u64) -> VolResult<()> {
+        if self.durable() >= seq {
+            return Ok(());
+        }
+        if self.tells {
+            return self.wait(seq);
+        }
+        let _leader = self.leader.lock();
+        if self.durable() >= seq {
+            return Ok(());
+        }
+        if self.failed.load(Ordering::Acquire) {
+            return Err(VolError::Failed);
+        }
+        let Some(sealed) = self.wal.seal().inspect_err(|e| self.fail(*e))? else { return Ok(()) };
+        self.device.write_durably(&sealed.writes).map_err(VolError::from).inspect_err(|e| self.fail(*e))?;
+        self.now_durable(sealed.last_seq);
+        Ok(())
+    }
+
+    /// Operations up to `seq` are: what they freed may be used again.
+    pub fn now_durable(&self, seq: u64) {
+        self.durable_seq.fetch_max(seq, Ordering::AcqRel);
+        self.alloc.lock().release_upto(seq);
     }
 
     /// Calls `done` when operation `seq`, and all before it, are durable: here when they are, else on the device's thread.
-    pub(crate) fn ask(self: &Arc<Pipeline>, seq: u64, done: Committed) {
-        if self.durable_seq.load(Ordering::Acquire) >= seq {
+    pub fn ask(self: &Arc<Self>, seq: u64, done: Committed) {
+        if self.durable() >= seq {
             return done(Ok(()));
         }
         {
-            let mut state = self.state.lock();
-            state.waiting.push((seq, done));
-            if std::mem::replace(&mut state.busy, true) {
+            let mut waiting = self.waiting.lock();
+            waiting.list.push((seq, done));
+            if std::mem::replace(&mut waiting.busy, true) {
                 return;
             }
         }
         self.next();
     }
 
-    /// Returns when operation `seq`, and all before it, are durable.
-    pub(crate) fn wait(self: &Arc<Pipeline>, seq: u64) -> VolResult<()> {
-        if self.durable_seq.load(Ordering::Acquire) >= seq {
+    fn wait(self: &Arc<Self>, seq: u64) -> VolResult<()> {
+        if self.durable() >= seq {
             return Ok(());
         }
         let (tx, rx) = sync_channel(1);
@@ -80,19 +135,20 @@ impl Pipeline {
         rx.recv().unwrap_or(Err(VolError::Failed))
     }
 
-    /// Nothing more is written when it returns.
-    pub(crate) fn stop(&self) {
+    /// Nothing more is written when it returns, nor changed.
+    pub fn stop(&self) {
+        let _leader = self.leader.lock();
         self.failed.store(true, Ordering::Release);
-        let mut state = self.state.lock();
-        while state.busy {
-            self.idle.wait(&mut state);
+        let mut waiting = self.waiting.lock();
+        while waiting.busy {
+            self.idle.wait(&mut waiting);
         }
     }
 
     /// Sends what waits; whoever calls it has made the pipeline busy.
-    fn next(self: &Arc<Pipeline>) {
+    fn next(self: &Arc<Self>) {
         let stopped = self.failed.load(Ordering::Acquire);
-        match if stopped { Err(VolError::Failed) } else { self.journal.seal() } {
+        match if stopped { Err(VolError::Failed) } else { self.wal.seal() } {
             Ok(Some(sealed)) => {
                 let me = self.clone();
                 let told = move |written: IoResult<()>| me.written(sealed.last_seq, written.map_err(VolError::from));
@@ -104,28 +160,28 @@ impl Pipeline {
         }
     }
 
-    fn written(self: Arc<Pipeline>, last: u64, written: VolResult<()>) {
+    fn written(self: Arc<Self>, last: u64, written: VolResult<()>) {
         match written {
-            Ok(()) if last < u64::MAX => self.now_durable(last),
+            Ok(()) if last < u64::MAX => self.told_durable(last),
             Ok(()) | Err(VolError::Failed) => {}
             Err(e) => self.fail(e),
         }
         let (ready, more) = {
-            let mut state = self.state.lock();
-            let all = std::mem::take(&mut state.waiting);
+            let mut waiting = self.waiting.lock();
+            let all = std::mem::take(&mut waiting.list);
             let ready = match written {
                 Ok(()) => {
                     let (ready, later) = all.into_iter().partition(|(seq, _)| *seq <= last);
-                    state.waiting = later;
+                    waiting.list = later;
                     ready
                 }
                 Err(_) => all,
             };
-            state.busy = !state.waiting.is_empty();
-            if !state.busy {
+            waiting.busy = !waiting.list.is_empty();
+            if !waiting.busy {
                 self.idle.notify_all();
             }
-            (ready, state.busy)
+            (ready, waiting.busy)
         };
         if more {
             self.next();
@@ -137,7 +193,7 @@ impl Pipeline {
     }
 
     /// Blocks that operations up to `seq` freed may be used again: now, or when somebody needs the map less.
-    fn now_durable(&self, seq: u64) {
+    fn told_durable(&self, seq: u64) {
         self.durable_seq.fetch_max(seq, Ordering::AcqRel);
         if let Some(mut alloc) = self.alloc.try_lock() {
             alloc.release_upto(seq);
@@ -160,8 +216,7 @@ mod tests {
     use super::*;
     use crate::{
         disk::device::{MemDevice, Written},
-        engine::volume::Volume,
-        testing::{Files, options},
+        testing::{Files, Volume, options},
     };
 
     type Batch = (Vec<(u64, Vec<u8>)>, Written);

@@ -1,0 +1,232 @@
+//! Checkpoints: bringing the tree on the device up to date, so that the log begins anew, and making room in log and memory
+//! before changes. Owns the order in which things become durable:
+//!
+//! - a batch of the log and the data that it speaks of are flushed before an operation in it is acknowledged as
+//!   durable, and before the next batch is written: only the data of the last batches may be missing after a crash;
+//! - the nodes of a new tree are flushed before the superblock that leads to them, that before old nodes are reused;
+//! - blocks that an operation freed are reused only when that operation is durable.
+
+use std::sync::Arc;
+
+use arden_block::IoError;
+use parking_lot::MutexGuard;
+
+use crate::{
+    disk::{
+        error::{VolError, VolResult},
+        keys,
+        run::Run,
+        superblock::{FIRST_EPOCH, Superblock, feature},
+        treenode::{NODE_BLOCKS, Ptr},
+    },
+    engine::{
+        kept::visit_nodes,
+        owner::{Engine, Freeze},
+        state::Core,
+    },
+};
+
+/// Thousandths of the journal from which on a checkpoint is made, and from which on operations wait for it.
+const JOURNAL_FULL_SOFT: u64 = 400;
+const JOURNAL_FULL_HARD: u64 = 650;
+/// From which on nothing is done without one.
+const JOURNAL_FULL_LAST: u64 = 850;
+/// So many streams with blocks in the tree are worth giving them places before a checkpoint asks for it.
+pub const STREAMS_SETTLED_EARLY: usize = 256;
+const DIRTY_LISTED_MAX: usize = 250;
+
+impl Engine {
+    /// Before an operation, without locks: makes room in the journal and in memory.
+    pub fn make_room(&self) -> VolResult<()> {
+        self.state.check_alive()?;
+        self.deferrals.before_change()?;
+        self.bound_waiting()?;
+        if self.is_over(JOURNAL_FULL_HARD, 2) || (!self.options.background && self.is_over(JOURNAL_FULL_SOFT, 1)) {
+            let mut unfinished = self.checkpoints.unfinished.lock();
+            // Somebody else may have just made one.
+            if self.is_over(JOURNAL_FULL_SOFT, 1) {
+                return self.checkpoint_locked(&mut unfinished);
+            }
+        } else if self.is_over(JOURNAL_FULL_SOFT, 1) {
+            self.threads.wakeup.ask_checkpoint();
+        } else if self.state.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+            self.threads.wakeup.ask_settling();
+        }
+        Ok(())
+    }
+
+    /// What nobody asked to be durable waits in memory for its batch: no more of it than of changes, whatever room the journal has.
+    fn bound_waiting(&self) -> VolResult<()> {
+        let (waiting, max) = (self.state.wal.waiting_bytes(), self.options.overlay_bytes_max);
+        if waiting >= max {
+            return self.sync();
+        }
+        if waiting >= max / 2 {
+            self.threads.wakeup.wake();
+        }
+        Ok(())
+    }
+
+    /// The same before an operation that takes away: refused last, as only such make room.
+    pub fn make_room_for_less(&self) -> VolResult<()> {
+        match self.make_room() {
+            Err(VolError::Full) if self.state.wal.fullness() < JOURNAL_FULL_LAST => Ok(()),
+            other => other,
+        }
+    }
+
+    fn is_over(&self, journal: u64, overlays: usize) -> bool {
+        self.state.wal.fullness() >= journal
+            || self.state.core.read().overlay_bytes >= self.options.overlay_bytes_max.saturating_mul(overlays)
+    }
+
+    /// Brings the tree on the device up to date and lets the journal begin anew.
+    pub fn checkpoint(&self) -> VolResult<()> {
+        self.checkpoint_locked(&mut self.checkpoints.unfinished.lock())
+    }
+
+    /// A checkpoint that ends an epoch: no operation of this epoch is missing in it, and none of the next is in it. The
+    /// epoch that it ended.
+    pub fn checkpoint_epoch(&self, unfinished: &mut Option<Freeze>) -> VolResult<u32> {
+        if unfinished.is_some() {
+            self.checkpoint_locked(unfinished)?;
+        }
+        self.deferrals.before_checkpoint()?;
+        let mut t = self.begin();
+        let epoch = t.core.epoch;
+        t.next_epoch();
+        t.finish()?;
+        *unfinished = Some(self.freeze(&mut t.core));
+        drop(t);
+        self.checkpoint_locked(unfinished)?;
+        Ok(epoch)
+    }
+
+    /// Writes the superblock of the last checkpoint with a change, durably.
+    pub fn change_superblock(
+        &self,
+        _guard: &MutexGuard<'_, Option<Freeze>>,
+        change: impl FnOnce(&mut Superblock),
+    ) -> VolResult<()> {
+        self.state.check_alive()?;
+        let mut sb = self.superblock();
+        sb.generation += 1;
+        change(&mut sb);
+        let written = || -> VolResult<()> {
+            sb.write(&*self.device)?;
+            self.device.flush()?;
+            Ok(())
+        };
+        written().map_err(|e| self.state.fail(e))?;
+        *self.checkpoints.superblock.lock() = sb;
+        Ok(())
+    }
+
+    fn checkpoint_locked(&self, unfinished: &mut Option<Freeze>) -> VolResult<()> {
+        self.state.check_alive()?;
+        if unfinished.is_none() {
+            self.deferrals.before_checkpoint()?;
+            let mut core = self.state.core.write();
+            if core.overlay.is_empty() {
+                return Ok(());
+            }
+            *unfinished = Some(self.freeze(&mut core));
+        }
+        let Some(freeze) = unfinished.as_ref() else { return Ok(()) };
+        let (frozen, root) = {
+            let core = self.state.core.read();
+            (core.frozen.clone(), core.root)
+        };
+        let Some(frozen) = frozen else { return Ok(()) };
+        let mut sb = self.checkpoints.superblock.lock().clone();
+        sb.generation += 1;
+        let applied = match self.with_relief(|| self.state.tree.apply(&root, &frozen, sb.generation, &self.state.alloc))
+        {
+            Ok(a) => a,
+            // No room: tried again later, with what is frozen.
+            Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Err(VolError::Full),
+            Err(e) => return Err(self.state.fail(e)),
+        };
+        sb.root = applied.root;
+        sb.start = freeze.start;
+        sb.seq = freeze.seq;
+        sb.next_id = freeze.next_id;
+        sb.counters = freeze.counters;
+        sb.epoch = freeze.epoch;
+        if sb.epoch > FIRST_EPOCH {
+            sb.features |= feature::SNAPSHOTS;
+        }
+        let written = || -> VolResult<()> {
+            self.device.flush()?;
+            sb.write(&*self.device)?;
+            self.device.flush()?;
+            Ok(())
+        };
+        written().map_err(|e| self.state.fail(e))?;
+        let (seq, used) = (freeze.seq, freeze.used);
+        {
+            let mut core = self.state.core.write();
+            core.root = sb.root;
+            core.frozen = None;
+            let kept = core.snapshots.last().map_or(0, |s| s.generation);
+            let mut alloc = self.state.alloc.lock();
+            for ptr in applied.freed.iter().filter(|p| p.birth > kept) {
+                self.state.tree.forget(ptr.block);
+                alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
+            }
+        }
+        *self.checkpoints.superblock.lock() = sb;
+        self.state.wal.trim(used, seq);
+        *unfinished = None;
+        self.committer.now_durable(seq);
+        if !self.options.background {
+            self.rest();
+            self.rest();
+            self.give_back();
+        }
+        Ok(())
+    }
+
+    /// Takes all changes so far as the next checkpoint's.
+    fn freeze(&self, core: &mut Core) -> Freeze {
+        let mut layer = std::mem::take(&mut core.overlay);
+        core.overlay_bytes = 0;
+        for (page, bytes) in self.state.alloc.lock().take_dirty() {
+            layer.insert(keys::one(keys::MAP, page as u64), bytes.map(Into::into));
+        }
+        let listed: Vec<u8> = core
+            .dirty
+            .iter()
+            .take(DIRTY_LISTED_MAX)
+            .flat_map(|(sid, ino)| [sid.to_le_bytes(), ino.to_le_bytes()].concat())
+            .collect();
+        layer.insert(vec![keys::DIRTY], (!listed.is_empty()).then(|| listed.into()));
+        core.frozen = Some(Arc::new(layer));
+        let (start, used) = self.state.wal.position();
+        let (seq, next_id, counters, epoch) = (core.seq, core.next_id, core.counters, core.epoch);
+        Freeze { seq, next_id, counters, epoch, start, used }
+    }
+
+    /// From now on the volume holds what this bit of [`feature`] stands for: known on the device before the first change
+    /// that needs it, in both slots, as a program that cannot read one may take the other.
+    pub fn use_feature(&self, bit: u32) -> VolResult<()> {
+        let guard = self.lock_checkpoint();
+        if self.superblock().features & bit == bit {
+            return Ok(());
+        }
+        self.change_superblock(&guard, |sb| sb.features |= bit)?;
+        self.change_superblock(&guard, |_| {})
+    }
+
+    /// Where the nodes of all trees are.
+    pub fn nodes(&self) -> VolResult<Vec<Ptr>> {
+        let _guard = self.lock_checkpoint();
+        let mut out = Vec::new();
+        let core = self.state.core.read();
+        visit_nodes(&core.snapshots, &core.root, &self.state.tree, &mut |ptr| {
+            out.push(*ptr);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+}

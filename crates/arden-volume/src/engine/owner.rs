@@ -1,0 +1,169 @@
+//! The engine: the volume's state, the one who commits it, and its checkpoints. Owns nothing of files; layers above take part
+//! by [`TxnHook`](crate::engine::txn::TxnHook) and [`Deferred`](crate::engine::deferred::Deferred).
+//!
+//! Locks, in the order in which a thread takes them: `Checkpoints::unfinished`, `Committer::leader`, `State::core`,
+//! `State::alloc`, and one of the others for a moment (`state`, `commit` and `threads` say what each protects).
+
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use arden_block::BLOCK_BYTES;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use crate::{
+    disk::{
+        device::Device,
+        error::VolResult,
+        superblock::{Counters, JournalStart, Superblock},
+    },
+    engine::{
+        commit::{Committed, Committer},
+        deferred::Deferrals,
+        load::Loaded,
+        state::{Reading, State},
+        threads::Threads,
+        txn::{Hooks, Txn},
+    },
+};
+
+/// Limits and habits of the engine.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Changes in memory; a checkpoint is made when they are more.
+    pub overlay_bytes_max: usize,
+    /// Threads of the engine's own commit and make checkpoints. Without them, callers do when they have to.
+    pub background: bool,
+    /// How long a change that nobody waits for may stay in memory.
+    pub commit_interval: Duration,
+    /// How long a piece of the device has to be empty before it is given back: what is soon written again should not
+    /// have to be made ready again.
+    pub give_back_after: Duration,
+}
+
+/// A checkpoint that is being made.
+pub struct Freeze {
+    pub seq: u64,
+    pub next_id: u64,
+    pub counters: Counters,
+    pub epoch: u32,
+    pub start: JournalStart,
+    pub used: u64,
+}
+
+/// What the device says of the last checkpoint, and the next one.
+pub struct Checkpoints {
+    /// As it was last written; changed only under `unfinished`.
+    pub superblock: Mutex<Superblock>,
+    /// Held while one is made, or while the trees have to stay as they are.
+    pub unfinished: Mutex<Option<Freeze>>,
+}
+
+pub struct Engine {
+    pub device: Arc<dyn Device>,
+    pub state: State,
+    pub committer: Arc<Committer>,
+    pub checkpoints: Checkpoints,
+    pub threads: Threads,
+    pub deferrals: Arc<Deferrals>,
+    pub options: EngineOptions,
+    hooks: Hooks,
+}
+
+impl Engine {
+    pub fn new(
+        device: Arc<dyn Device>,
+        sb: Superblock,
+        loaded: Loaded,
+        (hooks, deferrals): (Hooks, Arc<Deferrals>),
+        options: EngineOptions,
+    ) -> Arc<Engine> {
+        let Loaded { core, alloc, wal, tree } = loaded;
+        let seq = core.seq;
+        let (alloc, wal) = (Arc::new(Mutex::new(alloc)), Arc::new(wal));
+        let state = State { core: RwLock::new(core), tree, alloc, wal, failed: Arc::new(AtomicBool::new(false)) };
+        let committer = Committer::new(device.clone(), &state, seq);
+        let checkpoints = Checkpoints { superblock: Mutex::new(sb), unfinished: Mutex::new(None) };
+        let threads = Threads::default();
+        Arc::new(Engine { device, state, committer, checkpoints, threads, deferrals, options, hooks })
+    }
+
+    pub fn superblock(&self) -> Superblock {
+        self.checkpoints.superblock.lock().clone()
+    }
+
+    /// While it is held, no checkpoint is made: the trees stay as they are.
+    pub fn lock_checkpoint(&self) -> MutexGuard<'_, Option<Freeze>> {
+        self.checkpoints.unfinished.lock()
+    }
+
+    pub fn reading(&self) -> Reading<'_> {
+        self.state.reading()
+    }
+
+    pub fn begin(&self) -> Txn<'_> {
+        Txn::new(&self.state, &self.hooks)
+    }
+
+    /// Returns when operation `seq`, and all before it, are durable.
+    pub fn commit_to(&self, seq: u64) -> VolResult<()> {
+        self.committer.commit_to(seq)
+    }
+
+    /// Whether there is a thread for `commit_later`, or none is needed.
+    pub fn commits_later(&self) -> bool {
+        self.options.background || self.committer.tells()
+    }
+
+    /// Calls `done`, which must not wait for this volume, when operation `seq`, and all before it, are durable: on the
+    /// engine's thread or the device's, or here where there is none or it is closed.
+    pub fn commit_later(&self, seq: u64, done: Committed) {
+        if self.committer.tells() {
+            return self.committer.ask(seq, done);
+        }
+        let here = if self.options.background { self.threads.later.ask(seq, done) } else { Err(done) };
+        if let Err(done) = here {
+            done(self.commit_to(seq));
+        }
+    }
+
+    /// Makes everything done so far durable.
+    pub fn sync(&self) -> VolResult<()> {
+        let seq = self.state.core.read().seq;
+        self.commit_to(seq)
+    }
+
+    /// The number of the last operation, and of the last durable one.
+    pub fn progress(&self) -> (u64, u64) {
+        // The durable one first, so that it is never ahead.
+        let durable = self.committer.durable();
+        (self.state.core.read().seq, durable)
+    }
+
+    pub fn rest(&self) {
+        self.state.alloc.lock().rest();
+    }
+
+    /// Total, free, and promised bytes.
+    pub fn room(&self) -> (u64, u64, u64) {
+        self.deferrals.reclaim();
+        let promised = {
+            let core = self.state.core.read();
+            (core.counters.promised + core.counters.resident).max(0) as u64
+        };
+        let alloc = self.state.alloc.lock();
+        let free = alloc.free_blocks().saturating_sub(alloc.reserve).saturating_sub(promised);
+        (alloc.total_blocks() * BLOCK_BYTES, free * BLOCK_BYTES, promised * BLOCK_BYTES)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.threads.stop();
+        // One that stopped has said so.
+        if self.options.background && self.state.check_alive().is_ok() && self.sync().is_err() {
+            tracing::warn!("the last changes of a volume may be lost");
+        }
+    }
+}

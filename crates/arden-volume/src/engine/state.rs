@@ -1,0 +1,166 @@
+//! The volume's state in memory, and what every change of it needs at hand. Owns the one lock that all changes take.
+//!
+//! | lock | protects | taken |
+//! |---|---|---|
+//! | `State::core` | keys and values since the last checkpoint, sums, ids, the list of snapshots | for reading by every look, for writing for the length of a transaction |
+//! | `State::alloc` | which blocks are free | alone or under `core`, for moments |
+//! | `Wal` (its own) | records that wait for a batch | under `core`, so that records have the order of their numbers |
+//! | `Tree` (its own, sharded) | nodes in memory | under any of them |
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use crate::{
+    disk::{
+        error::{VolError, VolResult},
+        keys::{Key, Val},
+        superblock::Counters,
+    },
+    engine::{
+        alloc::Alloc,
+        kept::{Past, Snapshot},
+        tree::{Layer, Root, Tree},
+        view::{Take, View, scan},
+        wal::Wal,
+    },
+};
+
+/// What a key and its value cost in memory besides their bytes.
+const OVERHEAD: usize = 96;
+
+#[derive(Default)]
+pub struct Core {
+    pub overlay: Layer,
+    pub overlay_bytes: usize,
+    /// What a checkpoint is writing.
+    pub frozen: Option<Arc<Layer>>,
+    pub root: Root,
+    pub next_id: u64,
+    pub seq: u64,
+    pub counters: Counters,
+    /// Streams with blocks in the tree that should get a place, and the files that they are of.
+    pub dirty: BTreeMap<u64, u64>,
+    /// Counts snapshots: what is written now is in none of those that there are.
+    pub epoch: u32,
+    /// Oldest first.
+    pub snapshots: Vec<Arc<Snapshot>>,
+}
+
+/// A state for reading, by whoever holds it.
+pub struct CoreView<'a> {
+    pub core: &'a Core,
+    pub tree: &'a Tree,
+}
+
+impl View for CoreView<'_> {
+    fn get(&self, key: &[u8]) -> VolResult<Option<Val>> {
+        self.core.get(self.tree, key)
+    }
+    fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
+        self.core.scan(self.tree, start, end, take)
+    }
+}
+
+impl Core {
+    pub fn get(&self, tree: &Tree, key: &[u8]) -> VolResult<Option<Val>> {
+        if let Some(v) = self.overlay.get(key) {
+            return Ok(v.clone());
+        }
+        if let Some(v) = self.frozen.as_ref().and_then(|f| f.get(key)) {
+            return Ok(v.clone());
+        }
+        tree.get(&self.root, key)
+    }
+
+    pub fn scan(&self, tree: &Tree, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
+        let layers: Vec<&Layer> = std::iter::once(&self.overlay).chain(self.frozen.as_deref()).collect();
+        scan(&layers, tree, &self.root, start, end, take)
+    }
+
+    pub fn set(&mut self, key: Key, value: Option<Val>) {
+        let size = key.len() + value.as_ref().map_or(0, |v| v.len()) + OVERHEAD;
+        let key_len = key.len();
+        let old = self.overlay.insert(key, value);
+        let old = old.map_or(0, |v| key_len + v.map_or(0, |v| v.len()) + OVERHEAD);
+        self.overlay_bytes = (self.overlay_bytes + size).saturating_sub(old);
+    }
+}
+
+/// The present state, for reading.
+pub struct Reading<'a> {
+    pub tree: &'a Tree,
+    pub core: RwLockReadGuard<'a, Core>,
+}
+
+impl View for Reading<'_> {
+    fn get(&self, key: &[u8]) -> VolResult<Option<Val>> {
+        self.core.get(self.tree, key)
+    }
+    fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
+        self.core.scan(self.tree, start, end, take)
+    }
+}
+
+/// The present state or one of the past.
+pub enum Moment<'a> {
+    Now(Reading<'a>),
+    Past(Past<'a>),
+}
+
+impl View for Moment<'_> {
+    fn get(&self, key: &[u8]) -> VolResult<Option<Val>> {
+        match self {
+            Moment::Now(r) => r.get(key),
+            Moment::Past(p) => p.get(key),
+        }
+    }
+    fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
+        match self {
+            Moment::Now(r) => r.scan(start, end, take),
+            Moment::Past(p) => p.scan(start, end, take),
+        }
+    }
+}
+
+/// What transactions, commits and checkpoints work on.
+pub struct State {
+    pub core: RwLock<Core>,
+    pub tree: Tree,
+    pub alloc: Arc<Mutex<Alloc>>,
+    pub wal: Arc<Wal>,
+    /// Set for good by the first write that failed.
+    pub failed: Arc<AtomicBool>,
+}
+
+impl State {
+    pub fn reading(&self) -> Reading<'_> {
+        Reading { tree: &self.tree, core: self.core.read() }
+    }
+
+    /// The state to read in: now, or a snapshot's. None when that is gone.
+    pub fn reading_at<'a>(&'a self, past: Option<&'a Snapshot>) -> Option<Moment<'a>> {
+        let Some(s) = past else { return Some(Moment::Now(self.reading())) };
+        s.read(&self.tree).map(Moment::Past)
+    }
+
+    /// # Errors
+    /// `Failed` once a write failed.
+    pub fn check_alive(&self) -> VolResult<()> {
+        if self.failed.load(Ordering::Acquire) { Err(VolError::Failed) } else { Ok(()) }
+    }
+
+    /// Nothing more is changed after `e`.
+    pub fn fail(&self, e: VolError) -> VolError {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            tracing::error!("the volume stops: {e}");
+        }
+        e
+    }
+}

@@ -1,0 +1,312 @@
+//! The transaction, the only way to change anything: one record of the log, all or nothing. Owns what takes part in every
+//! one of them ([`TxnHook`]), so that no operation can forget it.
+
+use std::{
+    collections::{BTreeMap, btree_map},
+    ops::Bound::{Excluded, Included},
+    sync::Arc,
+};
+
+use parking_lot::RwLockWriteGuard;
+
+use crate::{
+    disk::{
+        error::{VolError, VolResult},
+        keys::{self, Key, Val},
+        run::Run,
+        treenode::{CAPACITY, ENTRY_MAX},
+    },
+    engine::{
+        kept::Dead,
+        record::{Changes, PIECE_BYTES, overwrite},
+        state::{Core, CoreView, State},
+        tree::Layer,
+        view::{Take, View, scan},
+    },
+};
+
+/// Takes part in every transaction. All is called with the state locked for writing, so it must not begin a transaction nor
+/// wait for one.
+pub trait TxnHook: Send + Sync {
+    /// May refuse the transaction, and adds what it counts; once for each, when sizes, owners and places do not change any more.
+    ///
+    /// # Errors
+    /// Nothing of the transaction happens then.
+    fn admit(&self, _t: &mut Txn<'_>) -> VolResult<()> {
+        Ok(())
+    }
+    /// Adds what it records of the other changes; the last before the record is encoded.
+    ///
+    /// # Errors
+    /// As `admit`.
+    fn record(&self, _t: &mut Txn<'_>) -> VolResult<()> {
+        Ok(())
+    }
+    /// A key of its kind has this value from now on; None: it is gone. The record is in the log by then.
+    fn applied(&self, key: &[u8], value: Option<&[u8]>);
+}
+
+/// Each with the kind of keys that it is told of, in the order in which they are asked.
+pub type Hooks = Vec<(u8, Arc<dyn TxnHook>)>;
+
+/// Changes that take effect together, or not at all when it is dropped. Holds the lock of the state.
+pub struct Txn<'a> {
+    state: &'a State,
+    hooks: &'a Hooks,
+    pub core: RwLockWriteGuard<'a, Core>,
+    pub changes: Changes,
+    /// Data was written to the device that has to be durable first.
+    pub data: bool,
+    /// No limit stands against it.
+    pub unlimited: bool,
+    mended: bool,
+    admitted: bool,
+    /// Run when it took effect, before the lock goes.
+    after: Vec<Box<dyn FnOnce() + 'a>>,
+}
+
+impl View for Txn<'_> {
+    fn get(&self, key: &[u8]) -> VolResult<Option<Val>> {
+        match self.changes.map.get(key) {
+            Some(v) => Ok(v.clone()),
+            None => self.core.get(&self.state.tree, key),
+        }
+    }
+    fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
+        let mut layers: Vec<&Layer> = vec![&self.changes.map, &self.core.overlay];
+        layers.extend(self.core.frozen.as_deref());
+        scan(&layers, &self.state.tree, &self.core.root, start, end, take)
+    }
+}
+
+impl<'a> Txn<'a> {
+    pub fn new(state: &'a State, hooks: &'a Hooks) -> Txn<'a> {
+        Txn {
+            state,
+            hooks,
+            core: state.core.write(),
+            changes: Changes::default(),
+            data: false,
+            unlimited: false,
+            mended: false,
+            admitted: false,
+            after: Vec::new(),
+        }
+    }
+
+    /// The state as it was before this.
+    pub fn before(&self) -> CoreView<'_> {
+        CoreView { core: &self.core, tree: &self.state.tree }
+    }
+
+    /// `f` is run when this took effect, while the state stays locked.
+    pub fn on_applied(&mut self, f: impl FnOnce() + 'a) {
+        self.after.push(Box::new(f));
+    }
+
+    pub fn put(&mut self, key: Key, value: impl Into<Val>) {
+        self.changes.patches.remove(&key);
+        self.changes.map.insert(key, Some(value.into()));
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.changes.patches.remove(&key);
+        self.changes.map.insert(key, None);
+    }
+
+    /// Overwrites bytes of a value that is there and was not changed in this transaction, growing it as needed.
+    pub fn patch(&mut self, key: Key, old: &[u8], at: usize, bytes: &[u8]) {
+        let mut value = old.to_vec();
+        overwrite(&mut value, at, bytes);
+        if !self.changes.map.contains_key(&key) {
+            self.changes.patches.insert(key.clone(), (at, bytes.len()));
+        }
+        self.changes.map.insert(key, Some(value.into()));
+    }
+
+    pub fn put_pieces(&mut self, kind: u8, n: u64, value: &[u8]) -> VolResult<()> {
+        self.delete_pieces(kind, n)?;
+        for (i, piece) in value.chunks(PIECE_BYTES).enumerate() {
+            self.put(keys::piece(kind, n, i as u16), piece);
+        }
+        if value.is_empty() {
+            self.put(keys::piece(kind, n, 0), []);
+        }
+        Ok(())
+    }
+
+    pub fn delete_pieces(&mut self, kind: u8, n: u64) -> VolResult<()> {
+        for (key, _) in self.collect(&keys::one(kind, n), &keys::end_of(kind, n), usize::MAX)? {
+            self.delete(key);
+        }
+        Ok(())
+    }
+
+    pub fn new_id(&mut self) -> u64 {
+        self.core.next_id += 1;
+        self.changes.next_id = Some(self.core.next_id);
+        self.core.next_id
+    }
+
+    /// What comes after this operation is not in the snapshot that is being made.
+    pub fn next_epoch(&mut self) {
+        self.changes.epoch = Some(self.core.epoch + 1);
+    }
+
+    /// These reserved blocks belong to a file now.
+    pub fn enter(&mut self, run: Run) {
+        self.changes.enters.push(run);
+    }
+
+    /// These blocks have no user any more.
+    pub fn free(&mut self, run: Run) {
+        self.changes.frees.push(run);
+    }
+
+    /// The same for blocks that the map alone says somebody has.
+    pub fn free_mapped(&mut self, run: Run) {
+        // The journal's field for it has 32 bits.
+        for start in (run.start..run.start + run.len).step_by(1 << 20) {
+            self.free(Run { start, len: (run.start + run.len - start).min(1 << 20) });
+        }
+    }
+
+    /// Commits what repair did: sums alone count as a change here, and room is not asked for.
+    pub fn commit_mended(mut self) -> VolResult<u64> {
+        self.mended = true;
+        self.unlimited = true;
+        self.commit()
+    }
+
+    /// Asks all hooks whether this may happen, once: what comes after it must not change sizes, owners or places. Called
+    /// early where a refusal has to come before something else is told.
+    pub fn admit(&mut self) -> VolResult<()> {
+        if std::mem::replace(&mut self.admitted, true) {
+            return Ok(());
+        }
+        let hooks = self.hooks;
+        hooks.iter().try_for_each(|(_, hook)| hook.admit(self))
+    }
+
+    /// No file has these blocks any more: they are free, unless a snapshot holds them.
+    pub fn bury(&mut self, run: Run, birth: u32) {
+        let youngest = self.core.snapshots.iter().rev().find(|s| !s.is_leaving()).map(|s| s.epoch);
+        match youngest.filter(|epoch| *epoch >= birth) {
+            Some(epoch) => {
+                let dead = Dead { epoch, run, birth };
+                self.put(dead.key(), dead.encode());
+            }
+            None => self.free(run),
+        }
+    }
+
+    /// Marks blocks as in use that the map has as free; false where somebody writes there just now.
+    pub fn claim(&mut self, run: Run) -> bool {
+        let claimed = self.state.alloc.lock().claim(run);
+        if claimed {
+            self.enter(run);
+        }
+        claimed
+    }
+
+    /// Files whose inode or streams change, and whether streams do.
+    pub fn changed_files(&self) -> BTreeMap<u64, bool> {
+        let mut out = BTreeMap::new();
+        let of = |kind: u8| self.changes.map.range::<[u8], _>((Included(&[kind][..]), Excluded(&[kind + 1][..])));
+        for (key, _) in of(keys::INODE) {
+            out.insert(keys::first(key), false);
+        }
+        for (key, _) in of(keys::STREAM) {
+            out.insert(keys::first(key), true);
+        }
+        out
+    }
+
+    fn changed(&self, kind: u8, n: u64) -> btree_map::Range<'_, Key, Option<Val>> {
+        self.changes.map.range((Included(keys::one(kind, n)), Excluded(keys::end_of(kind, n))))
+    }
+
+    pub fn changes_any(&self, kind: u8, n: u64) -> bool {
+        self.changed(kind, n).next().is_some()
+    }
+
+    pub fn changed_streams(&self, ino: u64) -> Vec<Key> {
+        self.changed(keys::STREAM, ino).map(|(k, _)| k.clone()).collect()
+    }
+
+    /// The first block of a stream that is written.
+    pub fn lowest_written(&self, sid: u64) -> Option<u64> {
+        let first = |kind| self.changed(kind, sid).find(|(_, v)| v.is_some()).map(|(k, _)| keys::second(k));
+        first(keys::BLOCK).into_iter().chain(first(keys::EXTENT)).min()
+    }
+
+    /// Whether what this adds fits beside all that is promised already.
+    fn check_room(&self) -> VolResult<()> {
+        let entered: u64 = self.changes.enters.iter().map(|r| r.len).sum();
+        let more = self.changes.counters.promised + self.changes.counters.resident;
+        if more + entered as i64 <= 0 || (more <= 0 && entered == 0) {
+            return Ok(());
+        }
+        let alloc = self.state.alloc.lock();
+        let total = self.core.counters.promised + self.core.counters.resident + more;
+        let free = alloc.free_blocks().saturating_sub(alloc.reserve);
+        if total > free as i64 { Err(VolError::Full) } else { Ok(()) }
+    }
+
+    /// Makes the changes visible and appends them to the journal; they are durable when its number is.
+    pub fn commit(mut self) -> VolResult<u64> {
+        self.finish()
+    }
+
+    /// The same while the state stays locked; nothing may be added after it.
+    pub fn finish(&mut self) -> VolResult<u64> {
+        if self.changes.is_empty() && !self.mended {
+            return Ok(self.core.seq);
+        }
+        self.state.check_alive()?;
+        self.admit()?;
+        let hooks = self.hooks;
+        hooks.iter().try_for_each(|(_, hook)| hook.record(self))?;
+        if !self.mended {
+            self.check_room()?;
+        }
+        if self
+            .changes
+            .map
+            .iter()
+            .any(|(k, v)| 4 + k.len() + v.as_ref().map_or(0, |v| v.len()) > ENTRY_MAX.min(CAPACITY))
+        {
+            return Err(VolError::Refused("an entry is too large"));
+        }
+        let record = self.changes.encode();
+        if record.len() as u64 > self.state.wal.record_bytes_max() {
+            return Err(VolError::Refused("an operation is too large for the journal"));
+        }
+        let (core, changes) = (&mut *self.core, std::mem::take(&mut self.changes));
+        core.seq += 1;
+        let seq = core.seq;
+        self.state.wal.append(seq, &record, self.data);
+        core.epoch = changes.epoch.unwrap_or(core.epoch);
+        for (key, value) in changes.map {
+            for (_, hook) in hooks.iter().filter(|(kind, _)| key.first() == Some(kind)) {
+                hook.applied(&key, value.as_deref());
+            }
+            core.set(key, value);
+        }
+        core.counters.promised += changes.counters.promised;
+        core.counters.resident += changes.counters.resident;
+        for (sid, ino) in changes.dirty {
+            match ino {
+                Some(ino) => core.dirty.insert(sid, ino),
+                None => core.dirty.remove(&sid),
+            };
+        }
+        if !changes.enters.is_empty() || !changes.frees.is_empty() {
+            let mut alloc = self.state.alloc.lock();
+            changes.enters.iter().for_each(|r| alloc.enter(*r));
+            changes.frees.iter().for_each(|r| alloc.free(seq, *r));
+        }
+        std::mem::take(&mut self.after).into_iter().for_each(|f| f());
+        Ok(seq)
+    }
+}

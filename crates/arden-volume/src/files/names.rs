@@ -1,0 +1,77 @@
+//! Finding names: the folded name is part of the key, so two spellings of one name cannot both exist. Refuses to change any.
+
+use arden_store::name::{fold, may_be_made_short, short_name};
+
+use crate::{
+    disk::{
+        error::{VolError, VolResult},
+        inode::{NameEntry, ROOT_INO},
+        keys::{self, Key},
+    },
+    engine::view::View,
+    files::inodes::load_inode,
+};
+
+/// A path never goes deeper; a loop of directories cannot come to be, but a damaged volume may show one.
+pub const DEPTH_MAX: usize = 1024;
+
+pub fn name_key(directory: u64, name: &str) -> Key {
+    keys::named(keys::NAME, directory, &fold(name))
+}
+
+/// The entry `name` of a directory, in any case.
+pub fn find(view: &dyn View, directory: u64, name: &str) -> VolResult<Option<NameEntry>> {
+    if let Some(value) = view.get(&name_key(directory, name))? {
+        return NameEntry::decode(&value).map(Some);
+    }
+    if !may_be_made_short(name) {
+        return Ok(None);
+    }
+    // The only entry whose 8.3 name this is.
+    let mut found = None;
+    let mut several = false;
+    view.scan(&keys::one(keys::NAME, directory), &keys::end_of(keys::NAME, directory), &mut |_, value| {
+        if let Ok(entry) = NameEntry::decode(value)
+            && short_name(&entry.name).is_some_and(|s| s.eq_ignore_ascii_case(name))
+        {
+            several |= found.replace(entry).is_some();
+        }
+        !several
+    })?;
+    Ok(found.filter(|_| !several))
+}
+
+pub fn is_empty(view: &dyn View, directory: u64) -> VolResult<bool> {
+    let found = view.collect(&keys::one(keys::NAME, directory), &keys::end_of(keys::NAME, directory), 1)?;
+    Ok(found.is_empty())
+}
+
+/// The components from `root` down to `parent\name`; None when it is not below.
+pub fn path(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Option<Vec<String>>> {
+    let mut out = vec![name.to_owned()];
+    let mut at = parent;
+    while at != root {
+        if at == ROOT_INO || out.len() > DEPTH_MAX {
+            return Ok(None);
+        }
+        let inode = load_inode(view, at)?;
+        out.push(inode.name);
+        at = inode.parent;
+    }
+    out.reverse();
+    Ok(Some(out))
+}
+
+/// Whether directory `at` is `top` or below it.
+pub fn is_below(view: &dyn View, mut at: u64, top: u64) -> VolResult<bool> {
+    for _ in 0..DEPTH_MAX {
+        if at == top {
+            return Ok(true);
+        }
+        if at == ROOT_INO || at == 0 {
+            return Ok(false);
+        }
+        at = load_inode(view, at)?.parent;
+    }
+    Err(VolError::Corrupt("a loop of directories"))
+}

@@ -1,0 +1,133 @@
+//! Where the parts of a stream lie, as some state of the volume says. Who reads keeps what was found from being used for
+//! something else meanwhile.
+
+use std::sync::Arc;
+
+use arden_block::BLOCK_BYTES;
+
+use crate::{
+    disk::{
+        error::VolResult,
+        inode::{Data, EXTENT_BLOCKS_MAX, Extent},
+        keys::{self, Val},
+    },
+    engine::view::View,
+};
+
+const B: u64 = BLOCK_BYTES;
+/// Of one [`Placed`].
+const PART_BLOCKS: u64 = 256;
+const PART_BYTES: u64 = PART_BLOCKS * B;
+
+/// Extents with blocks in `from..to`, whole, in order.
+pub fn extents(view: &dyn View, sid: u64, from: u64, to: u64) -> VolResult<Vec<Extent>> {
+    let start = from.saturating_sub(EXTENT_BLOCKS_MAX - 1);
+    let mut out = Vec::new();
+    let mut result = Ok(());
+    view.scan(&keys::two(keys::EXTENT, sid, start), &keys::two(keys::EXTENT, sid, to), &mut |k, v| {
+        match Extent::decode(keys::second(k), v) {
+            Ok(e) if e.end() > from => out.push(e),
+            Ok(_) => {}
+            Err(e) => result = Err(e),
+        }
+        result.is_ok()
+    })?;
+    result.map(|()| out)
+}
+
+/// Numbers of blocks in `from..to` that lie in the tree.
+pub fn resident(view: &dyn View, sid: u64, from: u64, to: u64) -> VolResult<Vec<u64>> {
+    let mut out = Vec::new();
+    view.scan(&keys::two(keys::BLOCK, sid, from), &keys::two(keys::BLOCK, sid, to), &mut |k, _| {
+        out.push(keys::second(k));
+        true
+    })?;
+    Ok(out)
+}
+
+/// What lies in a range of a stream.
+pub struct Parts {
+    pub offset: u64,
+    pub len: usize,
+    pub mapped: Vec<Extent>,
+    /// Blocks by their number; over what is mapped.
+    pub in_tree: Vec<(u64, Val)>,
+}
+
+impl Parts {
+    /// Of `len` bytes at `offset`, or as many as there are.
+    pub fn find(view: &dyn View, data: &Data, offset: u64, len: usize) -> VolResult<Parts> {
+        let len = data.eof.saturating_sub(offset).min(len as u64) as usize;
+        let mut parts = Parts { offset, len, mapped: Vec::new(), in_tree: Vec::new() };
+        if len == 0 {
+            return Ok(parts);
+        }
+        let (from, to) = (offset / B, (offset + len as u64).div_ceil(B));
+        parts.mapped = extents(view, data.sid, from, to)?;
+        view.scan(&keys::two(keys::BLOCK, data.sid, from), &keys::two(keys::BLOCK, data.sid, to), &mut |k, v| {
+            parts.in_tree.push((keys::second(k), v.into()));
+            true
+        })?;
+        Ok(parts)
+    }
+}
+
+/// Where a whole part of a file's own data lies that has no blocks in the tree: found once, then read often.
+pub struct Placed {
+    pub eof: u64,
+    pub mapped: Vec<Extent>,
+}
+
+impl Placed {
+    /// The part that a read lies in, if one holds all of it.
+    pub fn part(offset: u64, len: usize) -> Option<u64> {
+        let part = offset / PART_BYTES;
+        let end = offset.checked_add(len as u64)?;
+        (len > 0 && end <= (part + 1) * PART_BYTES).then_some(part)
+    }
+
+    /// None where blocks of the part are in the tree.
+    pub fn find(view: &dyn View, data: &Data, part: u64) -> VolResult<Option<Arc<Placed>>> {
+        let (from, to) = (part * PART_BLOCKS, (part + 1) * PART_BLOCKS);
+        let mut in_tree = false;
+        view.scan(&keys::two(keys::BLOCK, data.sid, from), &keys::two(keys::BLOCK, data.sid, to), &mut |_, _| {
+            in_tree = true;
+            false
+        })?;
+        if in_tree {
+            return Ok(None);
+        }
+        let mapped = extents(view, data.sid, from, to)?;
+        Ok(Some(Arc::new(Placed { eof: data.eof, mapped })))
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        let of = |e: &Extent| (size_of::<Extent>() + e.sums.len() * size_of::<u64>()) as u64;
+        self.mapped.iter().map(of).sum()
+    }
+}
+
+/// Parts of `offset..offset + len` that hold data, ascending.
+pub fn allocated_ranges(view: &dyn View, d: &Data, offset: u64, len: u64) -> VolResult<Vec<(u64, u64)>> {
+    let end = offset.saturating_add(len).min(d.eof);
+    if offset >= end {
+        return Ok(Vec::new());
+    }
+    if !d.sparse {
+        return Ok(vec![(offset, end - offset)]);
+    }
+    let (from, to) = (offset / B, end.div_ceil(B));
+    let mut parts: Vec<(u64, u64)> = extents(view, d.sid, from, to)?.iter().map(|e| (e.file_block, e.end())).collect();
+    parts.extend(resident(view, d.sid, from, to)?.into_iter().map(|b| (b, b + 1)));
+    parts.sort_unstable();
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for (a, b) in parts {
+        let (a, b) = ((a * B).max(offset), (b * B).min(end));
+        match out.last_mut() {
+            Some((start, n)) if *start + *n >= a => *n = (*n).max(b.saturating_sub(*start)),
+            _ if a < b => out.push((a, b - a)),
+            _ => {}
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,87 @@
+//! What files leave to be done when no lock is held: taking away what has no name and no user any more, in as many operations
+//! as it needs, and giving blocks their places.
+
+use crate::{
+    disk::{
+        error::{VolError, VolResult},
+        inode::Stream,
+        keys,
+    },
+    engine::{deferred::Deferred, view::View},
+    files::{EXTENTS_AN_OPERATION, inodes::load_inode, owner::Files},
+};
+
+impl Files {
+    /// Takes a file or stream without a name away, in as many operations as it needs.
+    fn delete_orphan(&self, ino: u64) -> VolResult<()> {
+        loop {
+            let mut t = self.begin();
+            t.unlimited = true;
+            if t.get(&keys::one(keys::ORPHAN, ino))?.is_none() {
+                return Ok(());
+            }
+            let mut inode = load_inode(&t, ino)?;
+            if inode.links > 0 {
+                return Err(VolError::Corrupt("a file to be deleted has a name"));
+            }
+            let mut room = EXTENTS_AN_OPERATION;
+            let promised = inode.data.promised();
+            let mut done = t.unmap_some(inode.data.sid, &mut room)?;
+            let streams = t.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), 64)?;
+            for (key, value) in &streams {
+                let stream = Stream::decode(value)?;
+                done = done && t.unmap_some(stream.data.sid, &mut room)?;
+                if done {
+                    t.changes.counters.promised -= stream.data.promised();
+                    if t.core.dirty.contains_key(&stream.data.sid) {
+                        t.changes.dirty.push((stream.data.sid, None));
+                    }
+                    t.delete(key.clone());
+                }
+            }
+            if done && streams.len() < 64 {
+                t.changes.counters.promised -= promised;
+                if t.core.dirty.contains_key(&inode.data.sid) {
+                    t.changes.dirty.push((inode.data.sid, None));
+                }
+                if inode.sd != 0 {
+                    t.drop_descriptor(inode.sd)?;
+                }
+                t.delete_pieces(keys::EAS, ino)?;
+                t.delete_pieces(keys::REPARSE, ino)?;
+                t.delete(keys::one(keys::INODE, ino));
+                t.delete(keys::one(keys::ORPHAN, ino));
+                t.commit()?;
+                return Ok(());
+            }
+            // The sums of what is left stay right: sizes no longer matter.
+            t.changes.counters.promised -= promised;
+            (inode.data.eof, inode.data.reserved, inode.data.sparse) = (0, 0, true);
+            t.put_inode(ino, &inode);
+            t.commit()?;
+        }
+    }
+
+    /// Takes away what has no name and no user any more, also what an earlier opening left.
+    pub fn collect_orphans(&self) -> VolResult<()> {
+        let orphans = self.engine.reading().collect(&[keys::ORPHAN], &[keys::ORPHAN + 1], usize::MAX)?;
+        let unused = orphans.iter().map(|(k, _)| keys::first(k)).filter(|ino| self.open.in_use(*ino).is_none());
+        self.open.reap_all_later(unused);
+        self.reclaim();
+        Ok(())
+    }
+}
+
+impl Deferred for Files {
+    fn reclaim(&self) {
+        while let Some(ino) = self.open.next_unnamed() {
+            if let Err(e) = self.delete_orphan(ino) {
+                tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}");
+            }
+        }
+    }
+
+    fn before_checkpoint(&self) -> VolResult<()> {
+        self.settle_blocks()
+    }
+}
