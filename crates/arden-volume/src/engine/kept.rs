@@ -6,6 +6,10 @@
 //! under the youngest snapshot that holds them; when that goes, they move to the next older one, or become free where
 //! they were born after that. Nodes of the tree follow the same rule with checkpoints for epochs, and need no list:
 //! opening finds them from the roots.
+//!
+//! | lock | protects | taken |
+//! |---|---|---|
+//! | `Snapshot::in_use` | the snapshot's blocks from being freed | for reading by every look at it, for writing by its deletion; before the engine's state |
 
 use std::sync::{
     Arc,

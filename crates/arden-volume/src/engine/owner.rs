@@ -1,8 +1,9 @@
 //! The engine: the volume's state, the one who commits it, and its checkpoints. Owns nothing of files; layers above take part
 //! by [`TxnHook`](crate::engine::txn::TxnHook) and [`Deferred`](crate::engine::deferred::Deferred).
 //!
-//! Locks, in the order in which a thread takes them: `Checkpoints::unfinished`, `Committer::leader`, `State::core`,
-//! `State::alloc`, and one of the others for a moment (`state`, `commit` and `threads` say what each protects).
+//! Locks, in the order in which a thread takes them: `Checkpoints::unfinished`, `Committer::leader`, `Snapshot::in_use`,
+//! `State::core`, `State::alloc`, and one of the others for a moment (`state`, `commit`, `kept` and `threads` say what each
+//! protects).
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -54,7 +55,7 @@ pub struct Freeze {
 
 /// What the device says of the last checkpoint, and the next one.
 pub struct Checkpoints {
-    /// As it was last written; changed only under `unfinished`.
+    /// As it was last written; changed only under `unfinished`, read under any.
     pub superblock: Mutex<Superblock>,
     /// Held while one is made, or while the trees have to stay as they are.
     pub unfinished: Mutex<Option<Freeze>>,

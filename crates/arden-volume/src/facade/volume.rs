@@ -1,9 +1,9 @@
 //! The volume: formatting, opening and closing, and all that can be asked of it as a whole. Owns which layers there are
 //! and how they are joined; what each does is elsewhere.
 //!
-//! A lock is taken before those of layers below it, and none of a layer above while one below is held: first those of
-//! [`Snapshots`], then a file's data (`files::open`), then the engine's (`engine::owner`). Features that take part in a
-//! transaction take theirs under the engine's state, for moments.
+//! A thread takes locks in this order: `VolumeHandles::fresh`, `Snapshots::deletions`, `Checkpoints::unfinished`,
+//! `OpenFile::data`, `Committer::leader`, `Snapshot::in_use`, `State::core`, `QuotaCounts::folders`, `State::alloc`. All others
+//! are taken for moments, alone or under these; the module of their owner says what each protects.
 
 use std::{
     sync::{Arc, Weak},

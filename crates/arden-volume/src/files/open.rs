@@ -3,7 +3,7 @@
 //!
 //! | lock | protects | taken |
 //! |---|---|---|
-//! | `OpenFile::data` | the file's data and where it lies | before the engine's state; of two files, that of the lower number first |
+//! | `OpenFile::data` | the file's data and where it lies | after the checkpoint's and before the engine's state; of two files, that of the lower number first; of many, without waiting |
 //! | `OpenFiles::map` | which files are in use | alone, also under the engine's state |
 //! | `OpenFiles::unnamed` | files without a name whose last user went | alone |
 //! | `OpenFile::links`, then `Link::place` | names of nodes | under the engine's state where a name changes |
