@@ -42,6 +42,21 @@ impl<T, R: Rank> Mutex<T, R> {
         let held = Held::check::<R>();
         MutexGuard { inner: self.inner.lock(), _held: held }
     }
+
+    /// Without a lock: nobody else can have a reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+
+    /// None when another thread holds it.
+    ///
+    /// # Panics
+    /// As [`Mutex::lock`].
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = Held::check::<R>();
+        Some(MutexGuard { inner: self.inner.try_lock()?, _held: held })
+    }
 }
 
 impl<T: fmt::Debug, R: Rank> fmt::Debug for Mutex<T, R> {

@@ -53,4 +53,16 @@ ranks! {
     720 Work "Work::count";
     740 LargeBuffer "Peer::large";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
+    1000 Past "Fs::past";
+    1010 Listing "Open::listing";
+    1020 Watches "Watches::by_path";
+    1030 Watch "Watch::state";
+    1040 WatchPath "Watch::path";
+    1050 WatchUsers "Watches::held";
+    1060 Files "OpenTable::files";
+    1080 File "FileState";
+    1100 Leases "OpenTable::leases";
+    1120 Waits "OpenTable::waits";
+    1140 Deadlines "OpenTable::deadlines";
+    1160 HeldTimes "Open::times";
 }

@@ -9,12 +9,12 @@ use std::{
 };
 
 use arden_auth::{Token, creator_descriptor, new_descriptor};
+use arden_lock::Mutex;
 use arden_wire::{
     NtStatus,
     access::*,
     dtyp::{Acl, SecurityDescriptor},
 };
-use parking_lot::Mutex;
 
 use super::{
     CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::{FileTime, NtStatus};
-use parking_lot::Mutex;
 
 use super::{Fs, Open};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Those in use.
-pub(super) type Past = Mutex<HashMap<FileTime, Weak<Fs>>>;
+pub(super) type Past = Mutex<HashMap<FileTime, Weak<Fs>>, ranks::Past>;
 
 impl Fs {
     /// This root as it was. OBJECT_NAME_NOT_FOUND when no state of that second is kept, [MS-SMB2] 3.3.5.9.4.

@@ -9,8 +9,8 @@ use std::{
     time::Instant,
 };
 
+use arden_lock::Mutex;
 use arden_wire::NtStatus;
-use parking_lot::Mutex;
 
 use super::{Fs, LockRange, Open, Owner, lease_state};
 use crate::{

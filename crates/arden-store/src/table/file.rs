@@ -7,11 +7,11 @@ use std::sync::{
 };
 
 use arden_auth::Token;
+use arden_lock::{Mutex, MutexGuard, ranks};
 use arden_wire::{
     NtStatus,
     access::{DELETE, FILE_READ_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE},
 };
-use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     cache::{Actor, Caches, Clock, LeaseId},
@@ -29,7 +29,7 @@ use crate::{
 
 pub(crate) struct FileState {
     pub id: FileId,
-    inner: Mutex<FileInner>,
+    inner: Mutex<FileInner, ranks::File>,
     /// Byte-range locks of all streams: I/O looks no further while it is 0.
     locks: AtomicUsize,
     /// Anybody may be caching: changes have to look.

@@ -27,8 +27,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::{FileTime, NtStatus};
-use parking_lot::Mutex;
 
 pub(crate) use admit::{Admission, Admitted, Entered};
 use cache::{Clock, LeaseId};
@@ -97,8 +97,8 @@ pub(crate) enum WaitPlace {
     Notify(Weak<Watch>),
 }
 
-type FileShard = Mutex<HashMap<FileId, Arc<FileState>>>;
-type LeaseShard = Mutex<HashMap<LeaseId, LeaseHome>>;
+type FileShard = Mutex<HashMap<FileId, Arc<FileState>>, ranks::Files>;
+type LeaseShard = Mutex<HashMap<LeaseId, LeaseHome>, ranks::Leases>;
 
 /// The one file (and stream) that a lease is for.
 struct LeaseHome {
@@ -112,8 +112,8 @@ pub struct OpenTable {
     files: Box<[FileShard]>,
     leases: Box<[LeaseShard]>,
     hasher: RandomState,
-    waits: Mutex<HashMap<WaitId, (Owner, WaitPlace)>>,
-    deadlines: Mutex<Vec<(Instant, Weak<FileState>)>>,
+    waits: Mutex<HashMap<WaitId, (Owner, WaitPlace)>, ranks::Waits>,
+    deadlines: Mutex<Vec<(Instant, Weak<FileState>)>, ranks::Deadlines>,
     next_open: AtomicU64,
     next_wait: AtomicU64,
     open_count: AtomicUsize,

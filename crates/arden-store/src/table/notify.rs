@@ -9,8 +9,8 @@ use std::{
     },
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::{NtStatus, dtyp::Sid};
-use parking_lot::Mutex;
 
 use crate::{
     fs::{Change, OpenId, WaitId},
@@ -28,8 +28,8 @@ pub(crate) struct Watch {
     /// The store listens for changes from outside here while this is kept.
     pub outside: OnceLock<WatchGuard>,
     /// Where it stands in the map; changed with the map locked.
-    path: Mutex<String>,
-    state: Mutex<WatchState>,
+    path: Mutex<String, ranks::WatchPath>,
+    state: Mutex<WatchState, ranks::Watch>,
 }
 
 #[derive(Default)]
@@ -176,8 +176,8 @@ const HELD_BYTES_PER_USER_MAX: usize = 4 << 20;
 #[derive(Default)]
 pub(crate) struct Watches {
     count: AtomicUsize,
-    by_path: Mutex<HashMap<String, Vec<Arc<Watch>>>>,
-    held: Mutex<HashMap<Sid, Weak<AtomicUsize>>>,
+    by_path: Mutex<HashMap<String, Vec<Arc<Watch>>>, ranks::Watches>,
+    held: Mutex<HashMap<Sid, Weak<AtomicUsize>>, ranks::WatchUsers>,
 }
 
 /// With backslashes; "" is the root.

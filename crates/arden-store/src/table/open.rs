@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use arden_auth::Token;
+use arden_lock::{Mutex, ranks};
 use arden_wire::FileTime;
-use parking_lot::Mutex;
 
 use super::{
     cache::{Actor, LeaseId},
@@ -49,8 +49,8 @@ pub struct Open {
     pub(crate) pending_filter: AtomicU32,
     pub(crate) position: AtomicU64,
     pub(crate) locks: AtomicUsize,
-    pub(crate) times: Mutex<HeldTimes>,
-    pub(crate) listing: Mutex<Option<Listing>>,
+    pub(crate) times: Mutex<HeldTimes, ranks::HeldTimes>,
+    pub(crate) listing: Mutex<Option<Listing>, ranks::Listing>,
     pub(crate) watch: OnceLock<Arc<Watch>>,
     /// It was kept over a restart: what its watch and its listing knew is lost.
     pub(crate) restored: bool,
