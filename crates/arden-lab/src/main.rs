@@ -126,7 +126,7 @@ struct BenchArgs {
     /// Named in the report
     #[arg(long, default_value = "unknown")]
     commit: String,
-    /// Page with markers that gets the tables, instead of docs/bench.md and README.md, which get those of parts that were
+    /// Page with markers that gets the tables, instead of docs/bench.md, which gets those of parts that were
     /// run whole
     #[arg(long)]
     page: Option<PathBuf>,
@@ -230,7 +230,7 @@ fn compare(args: &BenchArgs) -> Result<()> {
         commit: args.commit.clone(),
         pages: match &args.page {
             Some(page) => vec![page.clone()],
-            None if whole => vec![bench::lines::PAGE.into(), "README.md".into()],
+            None if whole => vec![bench::lines::PAGE.into()],
             None => Vec::new(),
         },
     };
@@ -267,14 +267,10 @@ fn bench_space(args: &SpacesArgs) -> Result<()> {
     let text = page::tables(&lines);
     println!("{text}\n{}", page::summary(&lines));
     let whole = args.only.is_empty() && !args.quick && args.btrfs.is_some();
-    for (path, table) in [
-        (args.page.clone().or(whole.then(|| PathBuf::from("docs/bench-space.md"))), &text),
-        (whole.then(|| PathBuf::from("README.md")), &page::summary(&lines)),
-    ] {
-        let Some(path) = path else { continue };
-        if let Some(new) = report::replace_section(&fs::read_to_string(&path)?, "bench-space", table) {
-            fs::write(path, new)?;
-        }
+    if let Some(path) = args.page.clone().or(whole.then(|| PathBuf::from("docs/bench-space.md")))
+        && let Some(new) = report::replace_section(&fs::read_to_string(&path)?, "bench-space", &text)
+    {
+        fs::write(path, new)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// The page with the explanations, as README.md names it.
+/// The page with the explanations, as the tables name it.
 pub const PAGE: &str = "docs/bench.md";
 
 #[derive(Debug, Clone, Copy, PartialEq)]

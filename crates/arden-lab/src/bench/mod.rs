@@ -1,5 +1,5 @@
 //! `make bench`: parts that each start what they measure, run it in interleaved rounds, stop it again, and leave a table
-//! between the markers of README.md and docs/bench.md. A part that fails leaves its old table and stops no other.
+//! between the markers of docs/bench.md. A part that fails leaves its old table and stops no other.
 
 pub mod echo;
 pub mod experiments;
@@ -30,7 +30,6 @@ use crate::{
 
 /// Of each of the two files that a volume of the benchmark lies on.
 const VOLUME_DISK_BYTES: u64 = 8 << 30;
-const README: &str = "README.md";
 /// A directory of the volume, and a continuously available share on it.
 const CA: &str = "ca";
 
@@ -195,7 +194,7 @@ impl Part {
     }
 }
 
-/// Where and how a table came to be; pages other than README.md say it over the table.
+/// Where and how a table came to be; it stands over the table.
 fn origin(plan: &Plan) -> String {
     let a = plan.amount;
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -216,11 +215,7 @@ fn publish(plan: &Plan, section: &Section) -> Result<()> {
     for page in &plan.pages {
         let read = |e| crate::LabError(format!("{}: {e}", page.display()));
         let old = fs::read_to_string(page).map_err(read)?;
-        let text = if page.ends_with(README) {
-            section.text.clone()
-        } else {
-            format!("\n{}{}", origin(plan), section.text.replace(&format!("({}#", lines::PAGE), "(#"))
-        };
+        let text = format!("\n{}{}", origin(plan), section.text.replace(&format!("({}#", lines::PAGE), "(#"));
         if let Some(new) = report::replace_section(&old, section.marker, &text) {
             fs::write(page, new).map_err(read)?;
         }
@@ -280,10 +275,8 @@ mod tests {
     fn tables_go_between_their_markers() {
         let dir = std::env::temp_dir().join(format!("arden-lab-bench-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        let pages = [dir.join(README), dir.join("bench.md")];
-        for page in &pages {
-            fs::write(page, "a\n<!-- bench-e1: begin -->\nold\n<!-- bench-e1: end -->\nb\n").unwrap();
-        }
+        let page = dir.join("bench.md");
+        fs::write(&page, "a\n<!-- bench-e1: begin -->\nold\n<!-- bench-e1: end -->\nb\n").unwrap();
         let plan = Plan {
             parts: Vec::new(),
             rows: Vec::new(),
@@ -298,12 +291,11 @@ mod tests {
             limit: Duration::ZERO,
             dir: dir.clone(),
             commit: "abc".into(),
-            pages: pages.to_vec(),
+            pages: vec![page.clone()],
         };
         let text = "| [no](docs/bench.md#x) |\n".to_string();
         publish(&plan, &Section { marker: "bench-e1", text }).unwrap();
-        let [readme, page] = pages.map(|p| fs::read_to_string(p).unwrap());
-        assert_eq!(readme, "a\n<!-- bench-e1: begin -->\n| [no](docs/bench.md#x) |\n<!-- bench-e1: end -->\nb\n");
+        let page = fs::read_to_string(page).unwrap();
         assert!(page.contains("| [no](#x) |") && page.contains("Commit abc") && !page.contains("old"), "{page}");
         fs::remove_dir_all(&dir).unwrap();
     }
