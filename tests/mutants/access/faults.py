@@ -2,10 +2,12 @@
 """Makes the patches of this directory anew from the sources as they are: `faults.py` writes NAME.patch for each fault.
 
 Each fault is a file, a piece of text that has to be there once, and what stands there instead. With 200 operations a seed the
-fuzzer found them, from seed 1 on, after: deny-aces-do-not-deny 33, inherit-only-aces-count 17, owner-rights-add-up 142,
-inheritance-goes-on-for-ever 234, creator-owner-stays-a-macro 2, shares-do-not-deny 2, overwriting-needs-no-right 1,
-who-lists-a-directory-deletes 1, read-only-files-are-written 19, durable-handles-are-anybodys 5, reading-needs-no-right 7,
-renaming-needs-no-right 1, previous-sessions-end-for-anybody 5.
+fuzzer found them, from seed 1 on, after so many seeds: both-names-of-a-file-stay 1244, creator-owner-stays-a-macro 7,
+deny-aces-do-not-deny 33, durable-handles-are-anybodys 2, inherit-only-aces-count 17, inheritance-goes-on-for-ever 234,
+links-into-dying-directories 100, marked-streams-survive-their-file after more than 400, overlapping-shares-miss-large-streams 1011,
+overwriting-needs-no-right 1, owner-rights-add-up 142, previous-sessions-end-for-anybody 2, read-only-files-are-written 19,
+reading-needs-no-right 2, renaming-needs-no-right 1, shares-do-not-deny 3, who-lists-a-directory-deletes 1. 100 seeds take a
+second.
 """
 import difflib
 import pathlib
@@ -14,6 +16,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 AUTH, STORE, SMB = "crates/arden-auth/src/", "crates/arden-store/src/fs/", "crates/arden-smb/src/"
+DIR, TABLE = "crates/arden-store/src/dir/", "crates/arden-store/src/table/"
 
 FAULTS = [
     ("deny-aces-do-not-deny", AUTH + "check.rs",
@@ -49,6 +52,13 @@ FAULTS = [
      "Operation::Delete => Needs { any: DELETE, ..change },\n            Operation::Rename => change,"),
     ("previous-sessions-end-for-anybody", SMB + "engine/setup.rs",
      "if old.token().user == session.token().user {", "if old.token().user == session.token().user || true {"),
+    ("both-names-of-a-file-stay", DIR + "namespace.rs", "if stat.key == inode.key {\n            // rename(2)",
+     "if stat.key == inode.key && false {\n            // rename(2)"),
+    ("overlapping-shares-miss-large-streams", DIR + "overlap.rs",
+     "s.overlap.overlaps(&self.overlap));", "s.overlap.overlaps(&self.overlap) && false);"),
+    ("marked-streams-survive-their-file", TABLE + "admit.rs",
+     "s.delete.clone().filter(|_| s.opens.is_empty());", "s.delete.clone().filter(|_| false);"),
+    ("links-into-dying-directories", STORE + "rename.rs", "        self.check_parent_lives(&target.parent)?;\n", ""),
 ]
 
 

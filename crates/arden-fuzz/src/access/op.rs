@@ -201,6 +201,8 @@ pub struct View<'a> {
     pub used: Vec<usize>,
     /// Names that the server keeps for itself, and what they may be called.
     pub hidden: &'a [String],
+    /// From the outer root, the names of files that have several.
+    pub linked: Vec<String>,
 }
 
 fn dacl(rng: &mut Rng) -> Option<Vec<Ace>> {
@@ -306,6 +308,9 @@ fn spelled(rng: &mut Rng, name: &str) -> String {
 
 /// A path below `root`, mostly of something that is there.
 fn path(rng: &mut Rng, view: &View<'_>, root: usize, fresh: usize) -> String {
+    if !view.linked.is_empty() && rng.once_in(8) {
+        return rng.pick(&view.linked);
+    }
     let mut known = Vec::new();
     view.tree.walk(root, "", &mut known);
     let mut parts: Vec<String> = Vec::new();
@@ -433,8 +438,8 @@ pub fn next(rng: &mut Rng, view: &View<'_>) -> Op {
         3..=5 => Op::Read { slot, offset: rng.below(40) as u64, len: 100 },
         6..=9 => {
             let len = match rng.below(60) {
-                0 => 70_000,
-                1..=5 => 9000,
+                0..=1 => 70_000,
+                2..=5 => 9000,
                 n => n,
             };
             Op::Write { slot, offset: rng.below(40) as u64, len, fill: rng.word() as u8 }

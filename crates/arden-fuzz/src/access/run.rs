@@ -76,6 +76,7 @@ impl World {
             sessions: self.users.len(),
             used: (0..self.handles.len()).filter(|s| self.handles[*s].is_some()).collect(),
             hidden: &self.hidden,
+            linked: self.linked_names(),
         }
     }
 

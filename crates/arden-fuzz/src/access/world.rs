@@ -298,6 +298,16 @@ impl World {
         }
     }
 
+    /// From the outer root, the names of files that have several.
+    pub fn linked_names(&self) -> Vec<String> {
+        if self.tree.linked_twice.is_empty() {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        self.tree.walk(self.roots[0], "", &mut all);
+        all.into_iter().filter(|(_, n)| self.tree.linked_twice.contains(n)).map(|(path, _)| path).collect()
+    }
+
     pub fn token(&self, session: usize) -> Token {
         Token::of(self.users[session])
     }

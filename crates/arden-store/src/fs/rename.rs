@@ -342,7 +342,6 @@ impl Fs {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let target = self.target(to)?;
-        self.check_parent_lives(&target.parent)?;
         self.check_new_name(open, &target)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
         if same_file && how.replace {
