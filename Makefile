@@ -33,7 +33,7 @@ e2e: build ## End to end: smbclient, smbprotocol, impacket, the kernel's client,
 	tests/e2e/run
 
 .PHONY: clients
-clients: build ## Fourteen independent SMB clients against Arden and Samba, and docs/clients.md anew; ARGS="--clients pysmb --kinds dir"
+clients: build ## Sixteen independent SMB clients against Arden and Samba, and docs/clients.md anew; ARGS="--clients pysmb --kinds dir"
 	@scripts/packages test
 	tests/clients/run --server both --docs docs/clients.md $(ARGS)
 

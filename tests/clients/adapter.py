@@ -22,6 +22,8 @@ class Adapter:
     def space(self, **_): raise NotOffered("no query of free space")
     def shares(self, **_): raise NotOffered("no enumeration of shares")
     def acl(self, **_): raise NotOffered("no reading of ACLs")
+    def too_small(self, **_): raise NotOffered("no choice of a buffer's size")
+    def backup_init(self, **_): raise NotOffered("no backups")
     def version(self, **_): return {"version": "?"}
 
     def parallel(self, puts, gets):

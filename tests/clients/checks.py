@@ -1,9 +1,9 @@
 """What every client has to do on every share. A check works through a Run: it asks the client's adapter for operations, and
 states what must lie on the share afterwards. On a directory that is compared at once, and on every share once more when the
 daemon has stopped (matrix.py), so that the client's own word never decides."""
-import json, os, queue, random, re, subprocess, threading, time
+import json, os, queue, random, re, shutil, subprocess, threading, time
 
-from servers import PASSWORD, USER, sha
+from servers import PASSWORD, USER, read_tree, sha
 
 MANY = 3000  # names in one folder
 BIG = 2 * 60 # files below the folder that is removed as a whole
@@ -95,6 +95,8 @@ class Run:
         self.check = None
         # What must lie below the home folder: path: (bytes, sha256), or None for a folder; and the check that says so.
         self.model, self.said_by, self.uncertain = {}, {}, set()
+        # A folder with a repository of backups: a file's name is its SHA-256, but that of `config`.
+        self.repository = None
 
     # The client.
     def fresh(self, share=None, password=PASSWORD, user=USER):
@@ -549,3 +551,117 @@ def _(run):
     acl = run.ask("acl", path=run.path("hello"))["acl"]
     if not re.search(r"S-1-\d+-\d+|tester|Everyone|WD|BA", acl):
         raise Failed(f"no security identifier: {acl[:200]}")
+
+
+@check("errors", "symlink")
+def _(run):
+    """The error context of a symbolic link, [MS-SMB2] 2.2.2.2.1: followed from the top of the share, for names of four lengths."""
+    if not run.client.reads_error_data:
+        raise NotOffered("a check of libraries that read the error context")
+    run.put("followed", b"followed")
+    run.holds("followed", b"followed")
+    for n in range(4):
+        link = f"{run.home}-link{n * 'x'}"
+        run.ask("symlink", target=f"{run.home}/followed", path=link)
+        try:
+            if run.get(None, path=link) != b"followed":
+                raise Failed(f"{link}: other bytes")
+        finally:
+            run.ask("delete", path=link)
+
+
+@check("errors", "too-small")
+def _(run):
+    """STATUS_BUFFER_TOO_SMALL with the size that would do, [MS-SMB2] 3.3.5.20.3; and the connection goes on."""
+    try:
+        got = run.ask("too_small", path=run.path("hello"))
+    finally:
+        if run.client.reads_error_data and run.get("hello") != b"hello":
+            raise Failed("other bytes after the error")
+    if got["code"] != 0xC0000023 or not 20 < got["need"] < 65536:
+        raise Failed(f"status {got['code']:#x}, {got['need']} bytes would do")
+
+
+def backup_tree(run, generation):
+    """A folder on this machine with what backups meet: {path: content}. The second generation changes, adds and removes."""
+    top = f"{run.work}/tree"
+    files = {f"dir {i % 7}/sub/file-{i}": content(f"backup {i}", i * 97 % 5000) for i in range(150)}
+    files |= {"empty": b"", "Ünïcödé/日本語": b"names", "large": content("large", 24 << 20)}
+    if generation > 1:
+        files = {n: c for i, (n, c) in enumerate(files.items()) if i % 5}
+        files |= {f"dir {i}/new": content(f"new {i}", 3000) for i in range(7)}
+        files["large"] = files["large"][:10 << 20] + b"changed" + files["large"][10 << 20:]
+    shutil.rmtree(top, ignore_errors=True)
+    for name, data in files.items():
+        os.makedirs(os.path.dirname(f"{top}/{name}"), exist_ok=True)
+        with open(f"{top}/{name}", "wb") as f:
+            f.write(data)
+    os.symlink("large", f"{top}/link")
+    return top, {n: (len(c), sha(c)) for n, c in files.items()}
+
+
+def restored(run, ask, want, read_only=False, link="large"):
+    to = f"{run.work}/restored"
+    shutil.rmtree(to, ignore_errors=True)
+    ask("backup_restore", repository=run.path("repository"), to=to, read_only=read_only)
+    found = {n: v for n, v in read_tree(to).items() if v and n != "link"}
+    if found != want or link and os.readlink(f"{to}/link") != link:
+        wrong = [n for n in {*found, *want} if found.get(n) != want.get(n)]
+        raise Failed(f"{len(wrong)} files come back as something else, or not: {sorted(wrong)[:3]}")
+
+
+@check("backup", "save")
+def _(run):
+    """A first backup, a check that reads all of it, and the whole tree back."""
+    run.ask("backup_init", repository=run.path("repository"))
+    run.repository = "repository/"
+    tree, want = backup_tree(run, 1)
+    run.ask("backup", repository=run.path("repository"), tree=tree)
+    run.ask("backup_check", repository=run.path("repository"))
+    restored(run, run.ask, want)
+
+
+@check("backup", "forget")
+def _(run):
+    """A second one of a changed tree; the first is forgotten and its space freed; the second comes back."""
+    if not run.repository:
+        raise NotOffered("no backups")
+    tree, want = backup_tree(run, 2)
+    run.ask("backup", repository=run.path("repository"), tree=tree)
+    if run.ask("backup_snapshots", repository=run.path("repository"))["count"] != 2:
+        raise Failed("not two snapshots")
+    run.ask("backup_forget", repository=run.path("repository"))
+    if run.ask("backup_snapshots", repository=run.path("repository"))["count"] != 1:
+        raise Failed("not one snapshot")
+    run.ask("backup_check", repository=run.path("repository"))
+    restored(run, run.ask, want)
+
+
+@check("backup", "read-only")
+def _(run):
+    """From a read-only share it is restored, and nothing is saved there."""
+    if not run.repository:
+        raise NotOffered("no backups")
+    tree, want = backup_tree(run, 2)
+    adapter = run.fresh(f"ro-{run.kind}")
+    try:
+        restored(run, adapter.ask, want, read_only=True)
+        try:
+            adapter.ask("backup", repository=run.path("repository"), tree=tree)
+        except Refused as e:
+            return str(e)
+        raise Failed("no error of a backup to a read-only share")
+    finally:
+        adapter.end()
+
+
+@check("backup", "encrypted")
+def _(run):
+    """A share that requires encryption is checked to the last byte."""
+    if not run.repository:
+        raise NotOffered("no backups")
+    adapter = run.fresh(f"enc-{run.kind}")
+    try:
+        adapter.ask("backup_check", repository=run.path("repository"))
+    finally:
+        adapter.end()

@@ -1,6 +1,6 @@
 """The clients: how each is built, started and named, and what it lacks. `prepare` installs nothing by itself but what registries have;
 Debian packages come from scripts/packages."""
-import os, re, shutil, subprocess, threading
+import json, os, re, shutil, subprocess, threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(f"{HERE}/../..")
@@ -12,6 +12,8 @@ def run(command, **more):
 
 
 class Client:
+    reads_error_data = False
+
     def __init__(self, name, what, encrypts=True, op_seconds=60, slow=False):
         """`slow`: to build or to run, and left out by --quick."""
         self.name, self.what, self.encrypts, self.op_seconds, self.slow = name, what, encrypts, op_seconds, slow
@@ -65,7 +67,8 @@ class Libsmb2(Python):
 
 
 class Go(Client):
-    """A program of the module in go/, one folder for each library."""
+    """A program of the module in go/, one folder for each library. The library is a copy with too_small.go.in beside its own files."""
+    reads_error_data = True
 
     def prepare(self):
         go = shutil.which("go")
@@ -77,11 +80,30 @@ class Go(Client):
         os.makedirs(OUT, exist_ok=True)
         self.program = f"{OUT}/{self.name}"
         env = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "auto"}
-        got = run([go, "build", "-o", self.program, f"./{self.name}"], cwd=f"{HERE}/go", env=env)
+        module = self.what.split()[0]
+        got = run([go, "mod", "download", "-json", module], cwd=f"{HERE}/go", env=env)
+        if got.returncode:
+            raise RuntimeError(f"go mod download: {got.stdout[-500:]}{got.stderr}")
+        found = json.loads(got.stdout)
+        self.version = found["Version"]
+        got = run([go, "build", f"-modfile={self.with_more(module, found['Dir'])}", "-o", self.program, f"./{self.name}"], cwd=f"{HERE}/go", env=env)
         if got.returncode:
             raise RuntimeError(f"go build: {got.stderr}")
-        self.version = run([go, "list", "-m", "-f", "{{.Version}}", self.what.split()[0]], cwd=f"{HERE}/go", env=env).stdout.strip()
         return None
+
+    def with_more(self, module, source):
+        """A copy of the library with one more file, and a go.mod that names it."""
+        at = f"{OUT}/go-{self.name}"
+        shutil.rmtree(at, ignore_errors=True)
+        shutil.copytree(source, at, copy_function=shutil.copyfile)
+        for folder, _, _ in os.walk(at):
+            os.chmod(folder, 0o755)
+        with open(f"{HERE}/go/too_small.go.in") as f, open(f"{at}/too_small.go", "w") as to:
+            to.write(f.read().replace("MODULE", module))
+        with open(f"{HERE}/go/go.mod") as f, open(f"{at}.mod", "w") as to:
+            to.write(f"{f.read()}\nreplace {module} => {at}\n")
+        shutil.copy(f"{HERE}/go/go.sum", f"{at}.sum")
+        return f"{at}.mod"
 
     def command(self, server, work):
         return [self.program]
@@ -134,6 +156,34 @@ class Java(Client):
         return ["java", "-XX:TieredStopAtLevel=1", "-cp", self.classpath, "matrix.Adapter", self.name]
 
 
+class CSharp(Client):
+    """The program csharp/Adapter.cs, built and run by Mono. SMBLIBRARY names the library where it is not to be fetched."""
+
+    def prepare(self):
+        for program in ("mcs", "mono"):
+            if not shutil.which(program):
+                return f"there is no {program}"
+        library = os.environ.get("SMBLIBRARY")
+        if not library:
+            got = run([f"{ROOT}/tests/downloads", "smblibrary"])
+            if got.returncode:
+                return f"the library is not to be had: {got.stderr[-200:]}"
+            library = f"{got.stdout.strip()}/SMBLibrary.dll"
+        self.at = f"{OUT}/csharp"
+        os.makedirs(self.at, exist_ok=True)
+        shutil.copy(library, f"{self.at}/SMBLibrary.dll")
+        references = ["System.Core", "System.Runtime.Serialization", "System.Xml", "System.Xml.Linq", f"{self.at}/SMBLibrary.dll"]
+        got = run(["mcs", f"-out:{self.at}/adapter.exe", *(f"-r:{r}" for r in references), f"{HERE}/csharp/Adapter.cs"])
+        if got.returncode:
+            raise RuntimeError(f"mcs: {got.stdout}{got.stderr}")
+        known = f"{os.path.dirname(library)}/version"
+        self.version = open(known).read().strip() if os.path.exists(known) else "of SMBLIBRARY"
+        return None
+
+    def command(self, server, work):
+        return ["mono", f"{self.at}/adapter.exe"]
+
+
 CLIENTS = {c.name: c for c in [
     Python("pysmb", "pysmb (Python)", "use_pysmb.py", encrypts=False),
     Python("libsmbclient", "libsmbclient (C, called by ctypes)", "use_smbc.py", system=True),
@@ -142,7 +192,10 @@ CLIENTS = {c.name: c for c in [
     Python("smbprotocol", "smbprotocol (Python)", "use_smbprotocol.py"),
     Python("impacket", "impacket (Python)", "use_impacket.py", op_seconds=240, slow=True),
     Python("rclone", "rclone (Go, with hirochachacha/go-smb2), Debian's", "use_rclone.py", needs=["rclone"], system=True),
+    Python("restic", "restic, by rclone's backend smb, both Debian's", "use_restic.py", needs=["restic", "rclone"], system=True, op_seconds=240,
+           slow=True),
     Python("gvfs", "gvfs by gio, Debian's", "use_gio.py", needs=["gio", "dbus-run-session"], system=True),
+    CSharp("smblibrary", "SMBLibrary (C#), on Mono", slow=True),
     Java("smbj", "smbj (Java)"),
     Java("jcifs-ng", "jcifs-ng (Java)", encrypts=False),
     Go("go-smb2", "github.com/hirochachacha/go-smb2 (Go)"),

@@ -3,7 +3,7 @@
    matrix.py [--work DIR] [--server arden|samba|both] [--kinds dir,volume,ca] [--clients NAME,...] [--checks GROUP,...]
              [--jobs N] [--docs FILE]
 Exit status 0 when every failure is in expected.txt and everything in there fails. A client whose toolchain is missing is skipped and
-counted as skipped. --docs writes the matrix into a page. docs/clients.md says how a client is added."""
+counted as skipped. --docs writes the rows of the clients that ran into a page. docs/clients.md says how a client is added."""
 import argparse, json, os, re, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -112,6 +112,30 @@ def keep_writing(run, stop, counts):
     return f"{len(errors)} errors in {number} writes over {RESTARTS} kills" + (f": {errors[0][:120]}" if errors else "")
 
 
+def keep_backing_up(run, stop, counts):
+    """The same with backups: one that fails is made again, and in the end the repository is whole and gives back what was saved."""
+    number, errors, top = 0, [], f"{run.work}/small"
+    os.makedirs(top, exist_ok=True)
+    back_by = None
+    while not stop.is_set() or back_by:
+        with open(f"{top}/{number % 5}", "wb") as f:
+            f.write(checks.content(f"small {number}", 20_000))
+        try:
+            run.ask("backup", repository=run.path("repository"), tree=top)
+            counts[run.client.name] = counts.get(run.client.name, 0) + 1
+            back_by = None
+        except Refused as e:
+            errors.append(str(e))
+            back_by = back_by or time.time() + BACK_SECONDS
+            if time.time() > back_by:
+                raise Failed(f"no backup within {BACK_SECONDS} s: {e}")
+        number += 1
+    run.ask("backup_unlock", repository=run.path("repository"))
+    run.ask("backup_check", repository=run.path("repository"))
+    checks.restored(run, run.ask, servers.read_tree(top), link=None)
+    return f"{len(errors)} errors in {number} backups over {RESTARTS} kills" + (f": {errors[0][:120]}" if errors else "")
+
+
 def restart_phase(runs, server, results):
     """The daemon is killed while all clients write to a continuously available share."""
     stop, counts = threading.Event(), {}
@@ -119,7 +143,8 @@ def restart_phase(runs, server, results):
     def work(run):
         run.check = "restart.kill"
         try:
-            results.add(run.client.name, run.kind, run.check, "ok", keep_writing(run, stop, counts))
+            write = keep_backing_up if run.repository else keep_writing
+            results.add(run.client.name, run.kind, run.check, "ok", write(run, stop, counts))
         except NotOffered as e:
             results.add(run.client.name, run.kind, run.check, "na", e)
         except Exception as e:
@@ -169,11 +194,24 @@ def verify(run, server, results):
     for check, what in wrong.items():
         if results.rows.get((run.client.name, run.kind, check), ("", ""))[0] != "FAIL":
             results.add(run.client.name, run.kind, check or "tree", "FAIL", f"on the server at the end: {len(what)} wrong, {what[0]}")
+    if run.repository:
+        verify_repository(run, found, results)
     # What failed half-way may have left something.
     failed = any(s == "FAIL" for (c, k, _), (s, _) in results.rows.items() if (c, k) == (run.client.name, run.kind))
-    more = [p for p in found if p not in run.model and p not in run.uncertain]
+    more = [p for p in found if p not in run.model and p not in run.uncertain and not p.startswith(run.repository or "//")]
     if more and not failed:
         results.add(run.client.name, run.kind, "tree.end", "FAIL", f"left over: {more[:5]}")
+
+
+def verify_repository(run, found, results):
+    """Files of a repository of backups have their SHA-256 as names, as restic's documentation of its format says; no lock is left."""
+    files = {p: v[1] for p, v in found.items() if v and p.startswith(run.repository)}
+    wrong = [p for p, digest in files.items() if p.rsplit("/", 1)[1] not in (digest, "config")]
+    wrong += [p for p in files if p.startswith(run.repository + "locks/")]
+    if not any(p.startswith(run.repository + "data/") for p in files):
+        wrong.append("no data")
+    if wrong:
+        results.add(run.client.name, run.kind, "backup.save", "FAIL", f"on the server at the end: {len(wrong)} of {len(files)} wrong, {wrong[0]}")
 
 
 def template(work, names):
@@ -288,7 +326,7 @@ def main():
     with open(f"{work}/results.json", "w") as f:
         json.dump([[*k, *v] for k, v in sorted(results.rows.items())], f, indent=1)
     if args.docs:
-        page.write(args.docs, clients, skipped, results.rows, reasons)
+        page.write(args.docs, list(CLIENTS), clients, skipped, results.rows, reasons)
     count = lambda s: sum(v[0] == s for v in results.rows.values())
     for name, reason in skipped.items():
         print(f"skipped  {name}: {reason}")

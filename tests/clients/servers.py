@@ -159,11 +159,11 @@ class Arden(Server):
 class Samba(Server):
     name = "samba"
 
-    def __init__(self, work, kinds):
+    def __init__(self, work, kinds, mode="nt"):
         super().__init__(work)
         self.directories["samba"] = f"{work}/samba-dir"
         d = self.directories["samba"]
-        subprocess.run([f"{ROOT}/tests/peers/samba.sh", "up", work, str(self.port), "nt", f"samba={d}", f"enc-samba={d}", f"ro-samba={d}"], check=True,
+        subprocess.run([f"{ROOT}/tests/peers/samba.sh", "up", work, str(self.port), mode, f"samba={d}", f"enc-samba={d}", f"ro-samba={d}"], check=True,
                        env={**os.environ, "SAMBA_ADDRESS": self.address})
 
     def stop(self):

@@ -40,6 +40,7 @@ type Share interface {
 	Space() (total, free uint64, err error)
 	Shares() ([]string, error)
 	ACL(name string) (string, error)
+	TooSmall(name string) (code, need uint32, err error)
 }
 
 // Request is one line of standard input.
@@ -167,6 +168,9 @@ func answer(s Share, r Request) (map[string]any, error) {
 	case "shares":
 		names, err := s.Shares()
 		return map[string]any{"names": names}, err
+	case "too_small":
+		code, need, err := s.TooSmall(r.Path)
+		return map[string]any{"code": code, "need": need}, err
 	case "acl":
 		acl, err := s.ACL(r.Path)
 		return map[string]any{"acl": acl}, err

@@ -1,6 +1,6 @@
 //! The adapter of the crate `smb`: opens, block copies in parallel, directory streams, and information by class.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{fs::File, os::unix::fs::FileExt, str::FromStr, sync::Arc, time::Duration};
 
 use arden_clients::{Answer, Client, Value, json, not_offered, number, pairs, serve, text};
 use futures_util::StreamExt;
@@ -8,7 +8,7 @@ use smb::{
     AdditionalInfo, ClientConfig, CreateDisposition, CreateOptions, Directory, FileAccessMask, FileAttributes,
     FileBasicInformation, FileCreateArgs, FileDispositionInformation, FileFsFullSizeInformation,
     FileIdBothDirectoryInformation, FileNetworkOpenInformation, FileRenameInformation, Resource, UncPath,
-    resource::{SetLen, WriteAt, block_copy},
+    resource::{SetLen, WriteAt, WriteAtChannel, block_copy},
     sync_helpers::Mutex,
 };
 
@@ -19,6 +19,22 @@ struct Smb {
     client: Arc<smb::Client>,
     server: String,
     share: UncPath,
+}
+
+/// A file on this machine, written before a call returns. Of tokio's, a write is still under way when `block_copy` has let go of it.
+struct Local(File);
+
+impl WriteAtChannel for Local {
+    async fn write_at_channel(&self, buf: &[u8], offset: u64, _channel: Option<u32>) -> smb::Result<usize> {
+        self.0.write_all_at(buf, offset)?;
+        Ok(buf.len())
+    }
+}
+
+impl SetLen for Local {
+    async fn set_len(&self, len: u64) -> smb::Result<()> {
+        Ok(self.0.set_len(len)?)
+    }
 }
 
 fn all() -> FileAccessMask {
@@ -53,9 +69,9 @@ impl Smb {
     async fn get(client: Arc<smb::Client>, from: UncPath, local: String) -> Result<(), Error> {
         let args = FileCreateArgs::make_open_existing(FileAccessMask::new().with_generic_read(true));
         let file = client.create_file(&from, &args).await?.unwrap_file();
-        let to = tokio::fs::File::create(&local).await?;
+        let to = File::create(&local)?;
         if smb::GetLen::get_len(&file).await? > 0 {
-            block_copy(file, Mutex::new(to), JOBS).await?;
+            block_copy(file, Local(to), JOBS).await?;
         }
         Ok(())
     }
