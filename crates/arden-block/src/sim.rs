@@ -88,6 +88,9 @@ pub struct Counters {
     pub cached_lost: u64,
     /// Operations that were stuck for long.
     pub stuck: u64,
+    /// Writes that failed for good, once for each try, and blocks that a crash left unreadable.
+    pub writes_failed: u64,
+    pub left_unreadable: u64,
 }
 
 struct State {
@@ -108,6 +111,10 @@ struct State {
     flush_fails: bool,
     /// A flush failed, and the disk was not revived since: its user may not know yet.
     flush_failed: bool,
+    /// The next write fails, at whatever place, and so does each further try there: the place, and how many tries are left.
+    failing_write: Option<(Option<u64>, u32)>,
+    /// When the last such try failed.
+    write_failed_ns: Option<u64>,
     /// Tells when a write to this range is asked for.
     trap: Option<Range<u64>>,
     sprung: bool,
@@ -166,6 +173,8 @@ impl SimDisk {
             stuck: 0,
             flush_fails: false,
             flush_failed: false,
+            failing_write: None,
+            write_failed_ns: None,
             trap: None,
             sprung: false,
             faults: Faults::default(),
@@ -238,6 +247,7 @@ impl SimDisk {
     pub fn revive(&self) {
         let mut s = self.state.borrow_mut();
         (s.dead, s.flush_failed) = (false, false);
+        (s.failing_write, s.write_failed_ns) = (None, None);
     }
 
     pub fn is_dead(&self) -> bool {
@@ -674,12 +684,17 @@ impl BlockDevice for SimDevice {
                 disk.be_stuck(&rt, ns).await;
             }
             disk.awake().await;
+            let now_ns = rt.now_ns();
             let s = &mut *disk.state.borrow_mut();
             if s.dead || s.deaths != deaths {
                 return Err(IoError::Gone);
             }
             s.counters.writes += 1;
             s.counters.write_bytes += data.len() as u64;
+            if s.is_failing_write(offset, now_ns) {
+                s.cache.retain(|w| w.id != id);
+                return Err(IoError::Media);
+            }
             let (error, astray, lost) = (s.faults.write_error_ppm, s.faults.misdirect_ppm, s.faults.lost_ppm);
             if s.rng.ppm(error) {
                 // It happened or it did not; it does not happen later.

@@ -71,6 +71,7 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
                 if w.failed() {
                     break;
                 }
+                pause(&w, &r).await;
                 if let Err(e) = step(&w, &r, &s).await {
                     w.fail(e);
                 }
@@ -104,6 +105,21 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
     Ok(())
 }
 
+/// Clients that do nothing for a while: the background forgets marks, and empties the log. Afterwards they work elsewhere,
+/// or everywhere.
+async fn pause(world: &Rc<World>, rt: &Rt) {
+    let ns = {
+        let mut rng = world.rng.borrow_mut();
+        if !world.pausing.get() || !rng.one_in(16) {
+            return;
+        }
+        world.hot.set(rng.one_in(2).then(|| rng.below(300)));
+        rng.range(1_000_000, 90_000_000)
+    };
+    world.stats.borrow_mut().pauses += 1;
+    rt.sleep_ns(ns).await;
+}
+
 async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String> {
     world.stats.borrow_mut().operations += 1;
     let i = if spaces.len() > 1 { world.rng.borrow_mut().below(spaces.len() as u64) as usize } else { 0 };
@@ -120,6 +136,9 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
         let whole = world.profile == Profile::Silent && share.layout.parity() > 0;
         let n = if whole { share.stripe_blocks.min(share.blocks) } else { n };
         let mut first = rng.below(share.blocks - n + 1);
+        if let Some(hot) = world.hot.get() {
+            first = (hot % share.blocks + first % 4).min(share.blocks - n);
+        }
         if n == share.stripe_blocks {
             first = first / n * n;
         }

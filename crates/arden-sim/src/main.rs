@@ -113,7 +113,8 @@ fn main() {
     println!(
         "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} pieces given back; \
          {} commands stuck, {} flushes failed, {} ignored, {} cached writes lost, {} blocks gone bad; crashes aimed at \
-         departures, labels, the log's turn, superblocks, batches: {:?}; {} crashes beside silent damage; {} splits, {} copies, {} old images, {} strangers",
+         departures, labels, the log's turn, superblocks, batches, departures that are noticed, new groups, openings: {:?}; {} writes \
+         failed, {} blocks left unreadable, {} lives of stalling disks, {} pauses; {} crashes beside silent damage; {} splits, {} copies, {} old images, {} strangers",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -132,6 +133,10 @@ fn main() {
         sum.cached_lost,
         sum.broken,
         sum.aimed,
+        sum.writes_failed,
+        sum.left_unreadable,
+        sum.stalling,
+        sum.pauses,
         sum.silent_crashes,
         sum.splits,
         sum.copies,

@@ -46,9 +46,17 @@ pub struct Stats {
     pub broken: u64,
     /// Crashes of runs in which a disk damages silently.
     pub silent_crashes: u64,
+    /// Writes that failed for good on a disk that goes on, and blocks that a crash left unreadable.
+    pub writes_failed: u64,
+    pub left_unreadable: u64,
+    /// Lives of which a tenth of all commands or more take some milliseconds longer.
+    pub stalling: u64,
+    /// Pauses of clients, in which the background forgets marks and empties the log.
+    pub pauses: u64,
     /// Crashes aimed at a moment soon after a departure, at a write of a label, at the turn of the log; of volumes, at a
-    /// write of the superblock, at a batch of the journal.
-    pub aimed: [u64; 5],
+    /// write of the superblock, at a batch of the journal; of spaces again, between the moment when the pool notices a
+    /// departure and the map that says so, while a new group is being mapped, and soon after an opening.
+    pub aimed: [u64; 8],
     /// Openings of pools that were not as they had been left: split, with copies, old images, strangers.
     pub splits: u64,
     pub copies: u64,
@@ -75,6 +83,10 @@ impl Stats {
         self.cached_lost += s.cached_lost;
         self.broken += s.broken;
         self.silent_crashes += s.silent_crashes;
+        self.writes_failed += s.writes_failed;
+        self.left_unreadable += s.left_unreadable;
+        self.stalling += s.stalling;
+        self.pauses += s.pauses;
         self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
         self.splits += s.splits;
         self.copies += s.copies;
@@ -89,6 +101,8 @@ impl Stats {
             self.flushes_failed += c.flushes_failed;
             self.flushes_ignored += c.flushes_ignored;
             self.cached_lost += c.cached_lost;
+            self.writes_failed += c.writes_failed;
+            self.left_unreadable += c.left_unreadable;
         }
     }
 }
@@ -103,6 +117,12 @@ pub(crate) enum Aim {
     Label(u64),
     /// When the log begins anew at the start of its area.
     LogTurn,
+    /// Between the moment when the pool notices that a disk has left and the map that says so.
+    Notice,
+    /// While a map with a new group is on its way.
+    NewGroup,
+    /// Soon after an opening: nothing of what is read was flushed since.
+    Opened,
 }
 
 /// Where the labels of a disk lie, and the first block of the log of a disk of a few MiB.
@@ -162,8 +182,15 @@ pub(crate) struct World {
     pub(crate) changing: bool,
     /// Openings may have to do without more disks than some spaces bear.
     beyond: bool,
-    /// The last life ended within 2 ms of a departure.
+    /// The last life ended soon after a departure.
     departed: Cell<bool>,
+    /// The last life ended soon after its opening: the next one is often without a disk.
+    reopened: Cell<bool>,
+    /// What a crash that waits for a change of the pool saw of it last: disks that are out of date, groups with slabs.
+    seen: Cell<[usize; 2]>,
+    /// The clients of this life pause at times; and whereabouts they work now.
+    pub(crate) pausing: Cell<bool>,
+    pub(crate) hot: Cell<Option<u64>>,
     /// Power is lost also in a silent run: its space is a mirror.
     silent_crashes: bool,
     /// The last life, with all disks: whatever waited for them is there.
@@ -257,28 +284,65 @@ impl World {
             Aim::Label(n) if n > 0 => return self.aim.set(Aim::Label(n - 1)),
             Aim::Label(_) => self.stats.borrow_mut().aimed[1] += 1,
             Aim::LogTurn => self.stats.borrow_mut().aimed[2] += 1,
-            Aim::Anywhere | Aim::Departure => return,
+            Aim::Anywhere | Aim::Departure | Aim::Notice | Aim::NewGroup | Aim::Opened => return,
         }
         self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(400_000));
     }
 
-    fn draw_aim(&self, crash: bool) {
+    /// A disk is noticed to have left, or a group has got slabs: power is lost before or while the map says so.
+    fn look_at_pool(&self, rt: &Rt, pool: &Pool) {
+        let at = match self.aim.get() {
+            Aim::Notice => 0,
+            Aim::NewGroup => 1,
+            _ => return,
+        };
+        let groups = || pool.status().spaces.iter().map(|s| s.groups_allocated).sum();
+        let now = if at == 0 { pool.out_of_date().len() } else { groups() };
+        let mut seen = self.seen.get();
+        let before = std::mem::replace(&mut seen[at], now);
+        self.seen.set(seen);
+        if now > before && self.crash_ns.get() == u64::MAX {
+            self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(900_000));
+            self.stats.borrow_mut().aimed[5 + at] += 1;
+        }
+    }
+
+    /// The pool is open, and what lies in it is about to be read.
+    fn opened(&self, rt: &Rt, pool: &Pool) {
+        self.seen.set([pool.out_of_date().len(), 0]);
+        if self.aim.get() == Aim::Opened {
+            self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(8_000_000));
+            self.stats.borrow_mut().aimed[7] += 1;
+        }
+    }
+
+    fn draw_aim(&self, crash: bool, create: bool) {
         let mut rng = self.rng.borrow_mut();
-        let aim = match rng.below(8) {
+        // Twice in a row: what the first crash left of the log is what the second one finds.
+        let turned = self.aim.get() == Aim::LogTurn && rng.one_in(2);
+        let aim = match rng.below(12) {
             _ if !crash => Aim::Anywhere,
+            0..=3 if create => Aim::NewGroup,
+            _ if create => Aim::Anywhere,
+            _ if turned => Aim::LogTurn,
             0 | 1 if self.tolerance() > 0 => Aim::Departure,
             2 => Aim::Label(rng.below(12)),
             3 => Aim::LogTurn,
+            4 | 5 if self.tolerance() > 0 => Aim::Notice,
+            6 => Aim::NewGroup,
+            7 => Aim::Opened,
             _ => Aim::Anywhere,
         };
         let trap = match aim {
             Aim::Label(_) => Some(LABELS),
             Aim::LogTurn => Some(LOG_START),
-            Aim::Anywhere | Aim::Departure => None,
+            _ => None,
         };
         self.disks.iter().for_each(|d| d.set_trap(trap.clone()));
         self.aim.set(aim);
         self.crash_ns.set(u64::MAX);
+        self.seen.set([usize::MAX; 2]);
+        self.pausing.set(rng.one_in(2));
     }
 
     /// More disks are away than the space bears: it may refuse to do anything until they are back.
@@ -357,6 +421,10 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         changing: false,
         beyond: false,
         departed: Cell::new(false),
+        reopened: Cell::new(false),
+        seen: Cell::default(),
+        pausing: Cell::new(false),
+        hot: Cell::default(),
         silent_crashes: silent && layout.copies() > 1 && seed % 4 > 0,
         last: Cell::new(false),
         leaving: Cell::new(false),
@@ -406,6 +474,10 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         changing: true,
         beyond,
         departed: Cell::new(false),
+        reopened: Cell::new(false),
+        seen: Cell::default(),
+        pausing: Cell::new(false),
+        hot: Cell::default(),
         silent_crashes: false,
         last: Cell::new(false),
         leaving: Cell::new(false),
@@ -479,7 +551,7 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let held: Rc<RefCell<Option<Pool>>> = Rc::default();
     let (w, d, h, r) = (world.clone(), done.clone(), held.clone(), rt.clone());
     set_faults(world, !create);
-    world.draw_aim(crash && !create);
+    world.draw_aim(crash, create);
     rt.spawn(async move {
         let result = if create { live_new(&w, &r, &h).await } else { live_again(&w, &r, &h).await };
         if let Err(e) = result {
@@ -490,6 +562,9 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     while crash && rt.now_ns() < crash_at.min(world.crash_ns.get()) {
         rt.run_until_ns((rt.now_ns() + STEP_NS).min(crash_at).min(world.crash_ns.get()));
         world.look_at_traps(&rt);
+        if let Some(pool) = &*held.borrow() {
+            world.look_at_pool(&rt, pool);
+        }
     }
     let mut step = rt.now_ns();
     while !crash && !done.get() && !world.failed() {
@@ -506,11 +581,16 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let events = events.unwrap_or_default();
     held.borrow_mut().take();
     rt.shutdown();
-    world.disks.iter().for_each(SimDisk::crash);
+    let unreadable = if crash { choose_unreadable(world) } else { None };
+    for (i, d) in world.disks.iter().enumerate() {
+        if unreadable == Some(i) { d.crash_unreadable() } else { d.crash() }
+    }
     world.disks.iter().for_each(SimDisk::end_of_life);
     world.shares.iter().for_each(|s| s.oracle.borrow_mut().crash());
     world.leaving.set(false);
-    world.departed.set(crash && world.aim.get() == Aim::Departure && world.crash_ns.get() < u64::MAX);
+    let aimed = |aim: Aim| crash && world.aim.get() == aim && world.crash_ns.get() < u64::MAX;
+    world.departed.set(aimed(Aim::Departure) || aimed(Aim::Notice));
+    world.reopened.set(aimed(Aim::Opened));
     if crash {
         world.stats.borrow_mut().crashes += 1;
         world.stats.borrow_mut().silent_crashes += u64::from(world.profile == Profile::Silent);
@@ -521,9 +601,33 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     }
 }
 
+/// The disk of which a crash leaves blocks unreadable: it counts as away as long as they are.
+fn choose_unreadable(world: &World) -> Option<usize> {
+    let mut rng = world.rng.borrow_mut();
+    let pick = rng.below(world.disks.len() as u64) as usize;
+    if world.profile == Profile::Silent || world.beyond || !rng.one_in(4) {
+        return None;
+    }
+    let (away, bad) = (world.away.borrow(), |i: usize| world.disks[i].has_bad_blocks());
+    let counts = |&i: &usize| i != pick && (away.contains(&i) || world.flaky == Some(i) || bad(i));
+    let others = (0..world.disks.len()).filter(counts).count();
+    let stays = world.journal_stays(&world.journal.borrow(), |d| d == pick || bad(d));
+    (others < world.tolerance() && stays).then_some(pick)
+}
+
 fn set_faults(world: &World, armed: bool) {
+    // In some lives many commands take longer, less than the time-out: what was asked later is done before.
+    let (stall_ppm, stall_ns) = {
+        let mut rng = world.rng.borrow_mut();
+        match rng.below(8) {
+            0 => (200_000, rng.range(1_000_000, 4_000_000)),
+            1 => (100_000, rng.range(500_000, 3_000_000)),
+            _ => (500, 3_000_000),
+        }
+    };
+    world.stats.borrow_mut().stalling += u64::from(stall_ppm > 500);
     for (i, d) in world.disks.iter().enumerate() {
-        let mut f = Faults { latency_max_ns: 300_000, stall_ppm: 500, stall_ns: 3_000_000, ..Faults::default() };
+        let mut f = Faults { latency_max_ns: 300_000, stall_ppm, stall_ns, ..Faults::default() };
         if world.profile == Profile::Silent && armed && i == world.damaged() {
             (f.lost_ppm, f.misdirect_ppm) = (world.lost_ppm, world.astray_ppm);
             f.flush_ignored_ppm = world.ignored_ppm;
@@ -616,6 +720,7 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     };
     *world.tried_without.borrow_mut() = None;
     *held.borrow_mut() = Some(pool.clone());
+    world.opened(rt, &pool);
     let mut spaces = Vec::new();
     for s in &world.shares {
         match pool.space_named(&s.name) {
@@ -660,7 +765,8 @@ fn choose_beyond(world: &World) -> Vec<usize> {
 fn choose_absent(world: &World) -> Vec<usize> {
     let mut rng = world.rng.borrow_mut();
     let budget = world.tolerance();
-    if world.profile == Profile::Silent || budget == 0 || rng.one_in(2) {
+    let stays = !world.reopened.get() && rng.one_in(2);
+    if world.profile == Profile::Silent || budget == 0 || stays {
         return Vec::new();
     }
     let mut counted = world.away.borrow().clone();

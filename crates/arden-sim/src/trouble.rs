@@ -8,6 +8,9 @@ use arden_space::{DiskState, Pool, SpaceError};
 
 use crate::run::{Profile, World};
 
+/// So long after a write failed the pool has taken its disk out: from then on that is up to the pool.
+const KNOWN_NS: u64 = 50_000_000;
+
 /// A disk that was dead, hung or given up comes back.
 async fn give_back(world: &Rc<World>, rt: &Rt, pool: &Pool, pick: usize) -> Result<(), String> {
     let members = world.members(pool);
@@ -67,6 +70,10 @@ async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -
             return Ok(());
         }
         19 => return Ok(()),
+        20 => {
+            world.say(rt, || format!("the next write of {pick} fails"));
+            disk.fail_next_write();
+        }
         _ => {
             world.say(rt, || format!("kill {pick}"));
             disk.kill();
@@ -83,6 +90,8 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
         let mut rng = world.rng.borrow_mut();
         (rng.below(24), rng.below(world.disks.len() as u64) as usize)
     };
+    let known_ns = rt.now_ns().saturating_sub(KNOWN_NS);
+    world.disks.iter().for_each(|d| d.forget_failed_write(known_ns));
     if world.profile == Profile::Silent {
         if what == 4 {
             // Nobody is told: as with writes that are lost one by one.
@@ -104,7 +113,7 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
         return Ok(());
     }
     match what {
-        0 | 1 | 8 | 16..=19 => {
+        0 | 1 | 8 | 16..=20 => {
             let away = world.away_now(pool);
             // One that returned may hold the last good copy of something while it is out of date elsewhere.
             let too_many = away.iter().filter(|&&d| d != pick).count() >= tolerance;

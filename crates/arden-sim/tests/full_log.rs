@@ -79,7 +79,10 @@ fn a_pool_whose_log_has_no_room_for_what_waits_says_which_disks_to_bring_back() 
                     let Ok(pool) = opened else { return };
                     let b = pool.space_named("b").unwrap();
                     for i in 0..600u64 {
-                        if let Err(e) = b.write(i * 7 % 256 * BLOCK_BYTES, full(9, BLOCK_BYTES as usize), true).await {
+                        // Of all lengths: what does not fit before the log's end wastes more or less of it.
+                        let blocks = 1 + (i * 5 + step) % 16;
+                        let data = full(9, (blocks * BLOCK_BYTES) as usize);
+                        if let Err(e) = b.write(i * 7 % 240 * BLOCK_BYTES, data, true).await {
                             assert_eq!(e, SpaceError::Offline);
                             break;
                         }

@@ -3,6 +3,11 @@
 
 use super::*;
 
+/// How often a place that cannot be written fails: more often than the disk's user tries.
+const WRITE_TRIES: u32 = 3;
+/// The most blocks that one crash leaves unreadable.
+const UNREADABLE_MAX: u64 = 40;
+
 /// What lay on a disk at some time.
 #[derive(Clone)]
 pub struct Image {
@@ -17,11 +22,12 @@ impl SimDisk {
         self.state.borrow_mut().stick_ns = Some(ns);
     }
 
-    /// An operation is stuck, or the next one will be, or the next flush will fail, or one has failed since the disk was
-    /// last revived.
+    /// An operation is stuck, or the next one will be, or the next flush or write will fail, or one has failed since the
+    /// disk was last revived.
     pub fn is_failing(&self) -> bool {
         let s = self.state.borrow();
-        s.stuck > 0 || s.stick_ns.is_some() || s.flush_fails || s.flush_failed
+        let write = s.failing_write.is_some() || s.write_failed_ns.is_some();
+        s.stuck > 0 || s.stick_ns.is_some() || s.flush_fails || s.flush_failed || write
     }
 
     pub(super) fn take_stick(&self) -> Option<u64> {
@@ -43,6 +49,7 @@ impl SimDisk {
         let mut s = self.state.borrow_mut();
         (s.stick_ns, s.stuck, s.flush_fails) = (None, 0, false);
         (s.sprung, s.flush_failed) = (false, false);
+        (s.failing_write, s.write_failed_ns) = (None, None);
     }
 
     /// The disk loses what its cache holds, as in a crash, and goes on. Operations in flight are done all the same.
@@ -57,6 +64,39 @@ impl SimDisk {
     /// The next flush fails, and what was cached may be lost.
     pub fn fail_next_flush(&self) {
         self.state.borrow_mut().flush_fails = true;
+    }
+
+    /// The next write fails, and so does each further try at its place; the disk goes on.
+    pub fn fail_next_write(&self) {
+        self.state.borrow_mut().failing_write = Some((None, WRITE_TRIES));
+    }
+
+    /// A write that failed before `ns` is known to the disk's user by now: [`SimDisk::is_failing`] forgets it.
+    pub fn forget_failed_write(&self, ns: u64) {
+        let mut s = self.state.borrow_mut();
+        if s.write_failed_ns.is_some_and(|at| at < ns) {
+            s.write_failed_ns = None;
+        }
+    }
+
+    /// [`SimDisk::crash`], after which some of the blocks that were being written cannot be read: until they are written,
+    /// or mended with what a crash may have left in them.
+    pub fn crash_unreadable(&self) {
+        let cached: Vec<(u64, u64)> = {
+            let s = self.state.borrow();
+            s.cache.iter().map(|w| (w.offset / BLOCK_BYTES, w.data.len() as u64 / BLOCK_BYTES)).collect()
+        };
+        self.crash();
+        let s = &mut *self.state.borrow_mut();
+        let mut left = UNREADABLE_MAX;
+        for (first, n) in cached.into_iter().rev() {
+            let n = n.min(left);
+            if s.rng.one_in(2) {
+                s.bad_blocks.extend(first..first + n);
+                s.counters.left_unreadable += n;
+                left -= n;
+            }
+        }
     }
 
     /// From now on [`SimDisk::take_sprung`] tells of writes that begin in this range.
@@ -114,6 +154,21 @@ impl SimDisk {
 }
 
 impl State {
+    /// Does this write fail for good?
+    pub(super) fn is_failing_write(&mut self, offset: u64, now_ns: u64) -> bool {
+        let Some((place, left)) = &mut self.failing_write else { return false };
+        if *place.get_or_insert(offset) != offset {
+            return false;
+        }
+        *left -= 1;
+        if *left == 0 {
+            self.failing_write = None;
+        }
+        self.write_failed_ns = Some(now_ns);
+        self.counters.writes_failed += 1;
+        true
+    }
+
     /// What a flush that began when all of `up_to` was complete does.
     pub(super) fn end_flush(&mut self, up_to: BTreeSet<u64>) -> IoResult<()> {
         let fails = std::mem::take(&mut self.flush_fails);
@@ -229,6 +284,31 @@ mod tests {
             assert!(rt.now_ns() - started >= 50_000_000 && !disk.is_failing());
         });
         assert_eq!(count(&disk, 4), 1, "it came over what was written after it");
+    }
+
+    #[test]
+    fn a_write_that_fails_does_so_at_its_place_only_and_is_known_after_a_time() {
+        let (disk, _) = twice(6, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, rt: Rt| {
+            disk.fail_next_write();
+            assert!(dev.write(0, block(3), true).await.is_err());
+            dev.write(4096, block(3), true).await.unwrap();
+            assert!(dev.write(0, block(3), true).await.is_err() && dev.write(0, block(3), true).await.is_err());
+            dev.write(8192, block(3), true).await.unwrap();
+            assert!(disk.is_failing());
+            disk.forget_failed_write(rt.now_ns());
+            assert!(!disk.is_failing());
+        });
+        assert_eq!((count(&disk, 3), disk.counters().writes_failed), (2, 3));
+    }
+
+    #[test]
+    fn a_crash_may_leave_what_was_being_written_unreadable() {
+        let (disk, _) = twice(7, async |_, _: Rc<dyn BlockDevice>, _| ());
+        disk.crash_unreadable();
+        let n = disk.counters().left_unreadable;
+        assert!(n > 2 && n < 16 && disk.has_bad_blocks(), "{n} of 16");
+        disk.mend_blocks();
+        assert_eq!(disk.has_bad_blocks(), false);
     }
 
     #[test]

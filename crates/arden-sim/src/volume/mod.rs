@@ -133,9 +133,23 @@ impl World {
         self.journal = pool.journal_disks().into_iter().map(usize::from).collect();
         drop(pool);
         rt.shutdown();
-        self.disks.iter().for_each(SimDisk::crash);
+        self.crash();
         self.disks.iter().for_each(SimDisk::end_of_life);
         Ok(())
+    }
+
+    /// Power is lost. At times one disk cannot read some of what it was writing, until the opening after the next.
+    fn crash(&mut self) {
+        let pick = self.rng.below(self.disks.len() as u64) as usize;
+        let may = self.layout.tolerance() > 0 && !self.silent && self.away.iter().all(|a| *a == pick);
+        let unreadable = may && self.journal.iter().any(|j| *j != pick) && self.rng.one_in(3);
+        let before: Vec<usize> = (0..self.disks.len()).filter(|&i| self.disks[i].has_bad_blocks()).collect();
+        for (i, d) in self.disks.iter().enumerate() {
+            if before.contains(&i) {
+                d.mend_blocks();
+            }
+            if unreadable && i == pick { d.crash_unreadable() } else { d.crash() }
+        }
     }
 
     fn config(&mut self) -> PoolConfig {
@@ -171,7 +185,8 @@ impl World {
             d.resume();
         });
         let pick = self.rng.below(self.disks.len() as u64) as usize;
-        let may = self.away.iter().all(|a| *a == pick) && self.journal.iter().any(|j| *j != pick);
+        let readable = (0..self.disks.len()).all(|i| i == pick || !self.disks[i].has_bad_blocks());
+        let may = readable && self.away.iter().all(|a| *a == pick) && self.journal.iter().any(|j| *j != pick);
         let often = std::mem::take(&mut self.followed);
         let wanted = self.rng.one_in(if often { 2 } else { 3 });
         let absent = (self.layout.tolerance() > 0 && !self.silent && may && wanted).then_some(pick);
@@ -299,7 +314,8 @@ impl World {
         }
         let missing =
             |i: usize| pool.status().disks.iter().any(|d| usize::from(d.index) == i && d.state == DiskState::Missing);
-        let dead = (0..self.disks.len()).find(|&i| self.disks[i].is_dead() || self.disks[i].is_failing() || missing(i));
+        let out = |d: &SimDisk| d.is_dead() || d.is_failing() || d.has_bad_blocks();
+        let dead = (0..self.disks.len()).find(|&i| out(&self.disks[i]) || missing(i));
         match (what, dead) {
             (0 | 1 | 6..=9, None)
                 if pool.out_of_date().is_empty() && pool.journal_disks().iter().any(|j| usize::from(*j) != pick) =>
@@ -309,6 +325,7 @@ impl World {
             }
             (2..=4, Some(i)) => {
                 self.disks[i].revive();
+                self.disks[i].mend_blocks();
                 let (noticed, pool, disk) = (missing(i), pool.clone(), self.disks[i].attach(rt));
                 self.say(|| format!("return {i}"));
                 let returned = rt.block_on(async move {
