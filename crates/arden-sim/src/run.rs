@@ -49,6 +49,8 @@ pub struct Stats {
     /// Writes that failed for good on a disk that goes on, and blocks that a crash left unreadable.
     pub writes_failed: u64,
     pub left_unreadable: u64,
+    /// Lives of a volume that end with a checkpoint soon after a crash.
+    pub checkpoints: u64,
     /// Lives of which a tenth of all commands or more take some milliseconds longer.
     pub stalling: u64,
     /// Pauses of clients, in which the background forgets marks and empties the log.
@@ -86,6 +88,7 @@ impl Stats {
         self.writes_failed += s.writes_failed;
         self.left_unreadable += s.left_unreadable;
         self.stalling += s.stalling;
+        self.checkpoints += s.checkpoints;
         self.pauses += s.pauses;
         self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
         self.splits += s.splits;

@@ -69,8 +69,9 @@ async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -
             world.stats.borrow_mut().broken += n;
             return Ok(());
         }
+        19 | 20 if world.changing => return Ok(()),
         19 => return Ok(()),
-        20 => {
+        20 if !world.changing => {
             world.say(rt, || format!("the next write of {pick} fails"));
             disk.fail_next_write();
         }

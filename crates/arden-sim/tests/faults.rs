@@ -26,6 +26,13 @@ fn every_fault_happens_in_runs_of_spaces() {
         ("crashes at a label", s.aimed[1]),
         ("crashes at the turn of the log", s.aimed[2]),
         ("crashes beside silent damage", s.silent_crashes),
+        ("writes failed", s.writes_failed),
+        ("blocks left unreadable", s.left_unreadable),
+        ("lives of stalling disks", s.stalling),
+        ("clients pause", s.pauses),
+        ("crashes when a departure is noticed", s.aimed[5]),
+        ("crashes while a group is mapped", s.aimed[6]),
+        ("crashes soon after an opening", s.aimed[7]),
     ] {
         assert!(n > 0, "{what}: never");
     }
@@ -66,6 +73,8 @@ fn every_fault_happens_in_runs_of_volumes() {
         ("crashes", s.crashes),
         ("crashes at the superblock", s.aimed[3]),
         ("crashes at a batch", s.aimed[4]),
+        ("blocks left unreadable", s.left_unreadable),
+        ("checkpoints soon after a crash", s.checkpoints),
     ] {
         assert!(n > 0, "{what}: never");
     }

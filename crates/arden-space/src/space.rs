@@ -259,6 +259,11 @@ impl Pool {
             slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
             return Err(SpaceError::Device(IoError::Gone));
         }
+        // The space may have been deleted meanwhile.
+        if self.0.map.borrow().spaces.get(&space).is_none_or(|s| group >= s.groups.len()) {
+            slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
+            return Err(SpaceError::Closed);
+        }
         {
             let mut map = self.0.map.borrow_mut();
             let incarnation = map.next_incarnation;

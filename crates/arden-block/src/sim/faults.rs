@@ -308,7 +308,7 @@ mod tests {
         let n = disk.counters().left_unreadable;
         assert!(n > 2 && n < 16 && disk.has_bad_blocks(), "{n} of 16");
         disk.mend_blocks();
-        assert_eq!(disk.has_bad_blocks(), false);
+        assert!(!disk.has_bad_blocks());
     }
 
     #[test]

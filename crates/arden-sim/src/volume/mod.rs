@@ -221,7 +221,10 @@ impl World {
     fn work(&mut self, rt: &Rt, pool: &Pool, vol: &Arc<Volume>, follows: bool) -> Result<(), String> {
         let steps = if follows { 1 + self.rng.below(12) } else { 10 + self.rng.below(80) };
         self.followed = follows;
+        // A few operations and a checkpoint, before anything is in the journal: behind its end lies what the last crash left.
+        let checkpoint = (follows && self.rng.one_in(2)).then(|| self.rng.below(5));
         match self.rng.below(16) {
+            _ if checkpoint.is_some() => {}
             // In the middle of a write of the superblock.
             0..=3 if !follows => self.aim(Target::Superblock, 3, 600_000),
             // In the middle of a batch, or when it is durable and the data that it speaks of is not.
@@ -230,11 +233,18 @@ impl World {
             8..=13 if follows => self.aim(Target::Superblock, 1, 3_000_000),
             _ => {}
         }
-        if !self.aimed && !self.rng.one_in(5) {
+        if !self.aimed && checkpoint.is_none() && !self.rng.one_in(5) {
             OnSpace::die_after(Some(self.rng.below(steps * 2)));
         }
         let store = VolumeStore::new(vol.clone(), self.durability);
-        for _ in 0..steps {
+        for i in 0..steps {
+            if checkpoint == Some(i) {
+                vol.checkpoint().map_err(|e| format!("checkpoint: {e}"))?;
+                self.history.durable();
+                self.stats.checkpoints += 1;
+                OnSpace::die_now();
+                return Ok(());
+            }
             self.trouble(rt, pool)?;
             let mut model = self.history.next();
             let outcome = ops::step(&mut self.rng, vol, &*store, &mut model, self.seed);
