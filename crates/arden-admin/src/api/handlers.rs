@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Api, Body};
 use crate::{
-    error::{AdminError, Result},
+    error::{AdminError, ErrorKind, Result},
     metrics, metrics_pools,
     model::{
         GroupInfo, Id, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
@@ -204,17 +204,22 @@ async fn share(State(api): Ctx, Path(name): Path<String>) -> Answer<Share> {
     Ok(Json(s.share_info(s.share(&name)?)))
 }
 
+/// What `edit` would make of a share, which then is checked. The servers are asked without the state's lock: they may open a
+/// volume, which takes long and locks of storage, whose holders change the state.
+fn checked_share(api: &Api, edit: impl FnOnce(&mut Snapshot) -> Result<Share>, exposure_too: bool) -> Result<Share> {
+    let share = edit(&mut Snapshot::clone(&api.state.snapshot()))?;
+    api.control.check_share(&share)?;
+    if exposure_too {
+        api.control.check_exposure(&share)?;
+    }
+    Ok(share)
+}
+
 async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> {
     let share = api
         .blocking(move |api| {
-            api.state.change(|s| {
-                let share = s.add_share(&new)?;
-                api.control.check_share(&share)?;
-                if !new.force {
-                    api.control.check_exposure(&share)?;
-                }
-                Ok(share)
-            })
+            checked_share(api, |s| s.add_share(&new), !new.force)?;
+            api.state.change(|s| s.add_share(&new))
         })
         .await?;
     Ok(created(share_is_stored(&api, &share, "share added").await?))
@@ -223,13 +228,18 @@ async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> 
 async fn change_share(State(api): Ctx, Path(name): Path<String>, Body(change): Body<ShareChange>) -> Answer<Share> {
     let share = api
         .blocking(move |api| {
+            let exposure_too = change.path.is_some() && !change.force;
+            let checked = checked_share(api, |s| s.change_share(&name, &change), exposure_too)?;
             api.state.change(|s| {
                 let share = s.change_share(&name, &change)?;
-                api.control.check_share(&share)?;
-                if change.path.is_some() && !change.force {
-                    api.control.check_exposure(&share)?;
+                if (&share.volume, &share.path) == (&checked.volume, &checked.path) {
+                    return Ok(share);
                 }
-                Ok(share)
+                Err(AdminError::new(
+                    ErrorKind::Conflict,
+                    format!("share {name:?} was moved at the same time"),
+                    "look at what it is now, then try again",
+                ))
             })
         })
         .await?;

@@ -3,7 +3,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock, mpsc},
 };
 
 use axum::{body::Body, http::Request};
@@ -21,7 +21,7 @@ use crate::{
 
 /// A server with one session and one open that writes down what it is told.
 #[derive(Default)]
-struct Fake(Mutex<Vec<String>>);
+struct Fake(Mutex<Vec<String>>, OnceLock<Arc<State>>);
 
 impl Fake {
     fn note(&self, text: String) {
@@ -31,6 +31,12 @@ impl Fake {
 
 impl Control for Fake {
     fn check_share(&self, share: &Share) -> Result<()> {
+        if share.path.starts_with("/slow") {
+            // Opening a volume takes locks of storage, whose holders change the state meanwhile.
+            let (state, (done, waited)) = (self.1.get().unwrap().clone(), mpsc::channel());
+            std::thread::spawn(move || done.send(state.change(|_| Ok(()))));
+            waited.recv_timeout(Duration::from_secs(10)).expect("nobody changes the state while a share is checked")?;
+        }
         if share.path.starts_with("/nowhere") {
             return Err(AdminError::invalid("no such directory", "make it first"));
         }
@@ -117,6 +123,7 @@ impl Fixture {
         let dir = std::env::temp_dir().join(format!("arden-api-{}", secret::hex(&secret::random::<8>().unwrap())));
         let state = Arc::new(State::open(&dir).unwrap());
         let fake = Arc::new(Fake::default());
+        fake.1.get_or_init(|| state.clone());
         let router = router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage)));
         Fixture { dir, fake, router }
     }
@@ -352,6 +359,14 @@ async fn servers_are_told_after_the_change() {
     f.json("PATCH", "/v1/settings", Some(json!({"signing_required": false}))).await;
     f.json("DELETE", "/v1/shares/S", None).await;
     assert_eq!(f.told(), ["shares", "sessions of a", "accounts", "signing false", "shares"]);
+}
+
+#[tokio::test]
+async fn others_change_the_state_while_a_share_is_checked() {
+    let f = Fixture::new();
+    assert_eq!(f.json("POST", "/v1/shares", Some(json!({"name": "s", "path": "/slow"}))).await.0, 201);
+    assert_eq!(f.json("PATCH", "/v1/shares/s", Some(json!({"path": "/slow/er"}))).await.0, 200);
+    assert_eq!(f.json("GET", "/v1/shares/s", None).await.1["path"], "/slow/er");
 }
 
 #[tokio::test]
