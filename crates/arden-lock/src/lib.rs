@@ -7,6 +7,7 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::{Deref, DerefMut},
+    time::Duration,
 };
 
 mod held;
@@ -56,6 +57,11 @@ impl<T, R: Rank> Mutex<T, R> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let held = Held::check::<R>();
         Some(MutexGuard { inner: self.inner.try_lock()?, _held: held })
+    }
+
+    /// The lock, unless another thread has it for all of `wait`. Who gives up may hold locks of any rank.
+    pub fn try_lock_for(&self, wait: Duration) -> Option<MutexGuard<'_, T>> {
+        self.inner.try_lock_for(wait).map(|inner| MutexGuard { inner, _held: Held::note::<R>() })
     }
 }
 
@@ -218,6 +224,23 @@ mod tests {
         let low: RwLock<u8, Low> = RwLock::default();
         let _first = low.read();
         drop(low.read());
+    }
+
+    #[test]
+    fn who_gives_up_may_hold_any_lock() {
+        let (low, high): (Mutex<u8, Low>, Mutex<u8, High>) = Default::default();
+        let _high = high.lock();
+        let _low = low.try_lock_for(Duration::ZERO).unwrap();
+        assert!(high.try_lock_for(Duration::ZERO).is_none());
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "low (rank 1) is taken while high (rank 2) is held")]
+    fn a_lock_that_was_tried_is_held() {
+        let (low, high): (Mutex<u8, Low>, Mutex<u8, High>) = Default::default();
+        let _high = high.try_lock_for(Duration::ZERO).unwrap();
+        drop(low.lock());
     }
 
     #[test]

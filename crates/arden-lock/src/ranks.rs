@@ -53,6 +53,10 @@ ranks! {
     720 Work "Work::count";
     740 LargeBuffer "Peer::large";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
+    900 Volumes "Volumes::open";
+    920 VolumeScrubs "Volumes::scrubs";
+    940 ScrubThread "Scrubbing::thread";
+    960 ScrubReport "Scrubbing::found";
     1000 Past "Fs::past";
     1010 Listing "Open::listing";
     1020 Watches "Watches::by_path";
@@ -65,4 +69,15 @@ ranks! {
     1120 Waits "OpenTable::waits";
     1140 Deadlines "OpenTable::deadlines";
     1160 HeldTimes "Open::times";
+    4000 PoolsChanging "Pools::changing";
+    4020 Pools "Pools::pools";
+    4040 PoolJobs "Pools::jobs";
+    4060 JobsFinished "Pools::finished";
+    4080 PoolsWatcher "Pools::watcher";
+    4100 PoolThread "OpenPool::host";
+    4120 Exports "OpenPool::exports";
+    4140 SpaceUses "OpenPool::uses";
+    4160 SpaceReclaimers "OpenPool::givers";
+    5000 StateChange "State::change";
+    5020 StateSnapshot "State::current";
 }

@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, RwLock};
+use arden_lock::{Mutex, RwLock, ranks};
 
 use crate::{
     error::{AdminError, ErrorKind, Result},
@@ -53,9 +53,9 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct State {
     dir: PathBuf,
-    current: RwLock<Arc<Snapshot>>,
+    current: RwLock<Arc<Snapshot>, ranks::StateSnapshot>,
     /// Held over a whole change: changes are one after another.
-    disk: Mutex<disk::Disk>,
+    disk: Mutex<disk::Disk, ranks::StateChange>,
     /// Its lock is what makes this daemon the only one.
     _lock: File,
 }

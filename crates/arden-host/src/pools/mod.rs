@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arden_admin::{AdminError, ErrorKind, State, error::Result, names::key, storage::PoolRecord};
+use arden_lock::{Mutex, ranks};
 use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, SpaceError, SpaceResult, nbd};
-use parking_lot::Mutex;
 
 pub use admin::PoolAdmin;
 use jobs::{Finished, Job};
@@ -32,14 +32,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(120);
 pub struct Pools {
     state: Arc<State>,
     sharing: Arc<dyn Sharing>,
-    pools: Mutex<BTreeMap<String, Slot>>,
+    pools: Mutex<BTreeMap<String, Slot>, ranks::Pools>,
     /// Held over a change of the set of pools, disks or spaces: one after another.
-    changing: Mutex<()>,
-    jobs: Mutex<BTreeMap<u64, Job>>,
+    changing: Mutex<(), ranks::PoolsChanging>,
+    jobs: Mutex<BTreeMap<u64, Job>, ranks::PoolJobs>,
     next_job: AtomicU64,
-    finished: Mutex<Sender<Finished>>,
+    finished: Mutex<Sender<Finished>, ranks::JobsFinished>,
     stopping: AtomicBool,
-    watcher: Mutex<Option<JoinHandle<()>>>,
+    watcher: Mutex<Option<JoinHandle<()>>, ranks::PoolsWatcher>,
 }
 
 /// A pool by name: open, or why not.
@@ -50,15 +50,15 @@ struct Slot {
 }
 
 struct OpenPool {
-    host: Mutex<Option<PoolHost>>,
+    host: Mutex<Option<PoolHost>, ranks::PoolThread>,
     caller: Caller,
-    exports: Mutex<BTreeMap<String, nbd::Export>>,
+    exports: Mutex<BTreeMap<String, nbd::Export>, ranks::Exports>,
     /// Spaces that something in this daemon has, and what.
-    uses: Mutex<BTreeMap<String, String>>,
+    uses: Mutex<BTreeMap<String, String>, ranks::SpaceUses>,
     /// By space: what gives back what its user can do without.
-    givers: Mutex<BTreeMap<String, Giver>>,
-    /// Held by whoever asks them: one at a time, who never waits for another.
-    asking: Mutex<()>,
+    givers: Mutex<BTreeMap<String, Giver>, ranks::SpaceReclaimers>,
+    /// Held by whoever asks them: one at a time, who never waits for another. Only ever tried, so it has no rank.
+    asking: parking_lot::Mutex<()>,
 }
 
 type Giver = Arc<dyn Fn() + Send + Sync>;
@@ -87,8 +87,10 @@ impl OpenPool {
 
     /// Ends exports and closes the pool.
     fn close(&self) -> Result<()> {
-        std::mem::take(&mut *self.exports.lock()).into_values().for_each(nbd::Export::stop);
-        match self.host.lock().take() {
+        let exports = std::mem::take(&mut *self.exports.lock());
+        exports.into_values().for_each(nbd::Export::stop);
+        let host = self.host.lock().take();
+        match host {
             Some(host) => host.stop().map_err(refusal),
             None => Ok(()),
         }
@@ -188,12 +190,14 @@ impl Pools {
     /// Closes every pool. Jobs go on at the next start.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        if let Some(t) = self.watcher.lock().take() {
+        let watcher = self.watcher.lock().take();
+        if let Some(t) = watcher {
             t.thread().unpark();
             let _ = t.join();
         }
         let _one = self.changing.lock();
-        for (name, slot) in std::mem::take(&mut *self.pools.lock()) {
+        let pools = std::mem::take(&mut *self.pools.lock());
+        for (name, slot) in pools {
             if let Some(Err(e)) = slot.open.map(|p| p.close()) {
                 tracing::error!(pool = name, "not closed cleanly: {e}");
             }
@@ -344,7 +348,7 @@ fn hosted(host: PoolHost) -> Arc<OpenPool> {
         exports: Mutex::default(),
         uses: Mutex::default(),
         givers: Mutex::default(),
-        asking: Mutex::default(),
+        asking: parking_lot::Mutex::default(),
     })
 }
 

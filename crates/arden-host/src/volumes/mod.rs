@@ -27,12 +27,12 @@ use arden_admin::{
         VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
+use arden_lock::{Mutex, ranks};
 use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
 use arden_volume::{
     BlockCache, Device, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
 };
 use arden_wire::FileTime;
-use parking_lot::Mutex;
 
 use device::SpaceDevice;
 pub use offline::{Entry, File, Offline};
@@ -50,9 +50,9 @@ pub struct Volumes {
     state: Arc<State>,
     pools: Arc<Pools>,
     /// By the key of their names. Held while one is opened, so that nobody opens it twice.
-    open: Mutex<BTreeMap<String, Open>>,
+    open: Mutex<BTreeMap<String, Open>, ranks::Volumes>,
     /// The present or last scrub of each.
-    scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>>,
+    scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>, ranks::VolumeScrubs>,
     /// What was read of any of them.
     blocks: Arc<BlockCache>,
     stopped: AtomicBool,
@@ -190,7 +190,8 @@ impl Volumes {
 
     /// Closes all: nothing is left to replay.
     pub fn stop(&self) {
-        std::mem::take(&mut *self.scrubs.lock()).values().for_each(|s| s.end());
+        let scrubs = std::mem::take(&mut *self.scrubs.lock());
+        scrubs.values().for_each(|s| s.end());
         let open = {
             let mut open = self.open.lock();
             self.stopped.store(true, Ordering::Release);

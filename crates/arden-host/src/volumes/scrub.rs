@@ -11,15 +11,15 @@ use arden_admin::{
     names::key,
     volume::{DamageInfo, NewScrub, ScrubState, VolumeScrub},
 };
+use arden_lock::{Mutex, ranks};
 use arden_volume::{ScrubReport, ScrubSettings, Volume};
-use parking_lot::Mutex;
 
 use super::Volumes;
 
 pub(super) struct Scrubbing {
     settings: ScrubSettings,
-    found: Mutex<Option<std::result::Result<ScrubReport, String>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    found: Mutex<Option<std::result::Result<ScrubReport, String>>, ranks::ScrubReport>,
+    thread: Mutex<Option<JoinHandle<()>>, ranks::ScrubThread>,
 }
 
 impl Scrubbing {
@@ -45,7 +45,8 @@ impl Scrubbing {
     /// Returns when it has ended.
     pub(super) fn end(&self) {
         self.settings.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
