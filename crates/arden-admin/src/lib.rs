@@ -22,6 +22,6 @@ pub mod volume;
 pub use control::Control;
 pub use error::{AdminError, ErrorKind};
 pub use snapshot::SnapshotAdmin;
-pub use state::State;
+pub use state::{State, StateDirectory, StateStore};
 pub use storage::Storage;
 pub use volume::VolumeAdmin;

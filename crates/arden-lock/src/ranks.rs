@@ -80,4 +80,5 @@ ranks! {
     4160 SpaceReclaimers "OpenPool::givers";
     5000 StateChange "State::change";
     5020 StateSnapshot "State::current";
+    5040 MemoryState "MemoryStore::contents";
 }

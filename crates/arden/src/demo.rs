@@ -34,8 +34,8 @@ const GREETING: &[u8] = b"This file comes from Arden.\r\n";
 
 /// The directory of the demonstration: the one that was asked for. Else, for a person at a terminal, one beside the state
 /// when there is nothing to serve yet, or when it was made that way before.
-pub fn place(state: &State, asked: Option<PathBuf>, at_terminal: bool) -> Option<PathBuf> {
-    let beside = state.dir().join(NAME);
+pub fn place(state: &State, state_dir: &Path, asked: Option<PathBuf>, at_terminal: bool) -> Option<PathBuf> {
+    let beside = state_dir.join(NAME);
     let s = state.snapshot();
     let blank = s.users.is_empty() && s.shares.is_empty() && s.pools.is_empty() && s.volumes.is_empty();
     let made = s.shares.contains_key(NAME) && Keeper::at(&beside).password().exists();
@@ -235,6 +235,7 @@ Ctrl-C stops the daemon.
 
 #[cfg(test)]
 mod tests {
+    use arden_admin::state::MemoryStore;
     use arden_host::NothingShared;
 
     use super::*;
@@ -244,8 +245,8 @@ mod tests {
     }
 
     /// One run of the daemon, without its servers.
-    fn run(dir: &Path, work: impl FnOnce(&State, &Volumes, &str)) {
-        let state = Arc::new(State::open(&dir.join("state")).unwrap());
+    fn run(dir: &Path, store: &Arc<MemoryStore>, work: impl FnOnce(&State, &Volumes, &str)) {
+        let state = Arc::new(State::on(store.clone()).unwrap());
         let pools = Pools::start(&state, Arc::new(NothingShared)).unwrap();
         let volumes = Volumes::new(&state, &pools);
         let password = prepare(&state, &pools, &volumes, &dir.join("disks")).unwrap();
@@ -268,20 +269,21 @@ mod tests {
     #[test]
     fn what_the_demo_made_is_there_again_even_when_the_state_is_lost() {
         let dir = temporary();
-        let mut first = String::new();
-        run(&dir, |state, volumes, password| {
+        let (mut first, store) = (String::new(), Arc::default());
+        run(&dir, &store, |state, volumes, password| {
             first = password.to_string();
             let s = state.snapshot();
             assert_eq!(s.user(NAME).unwrap().nt_hash, secret::hex(&secret::nt_hash(password)));
             assert!(s.share(NAME).unwrap().continuously_available);
             assert_eq!(welcome(volumes), GREETING);
         });
-        run(&dir, |state, volumes, password| {
+        run(&dir, &store, |state, volumes, password| {
             assert_eq!((password, state.snapshot().shares.len()), (first.as_str(), 1));
             assert_eq!(welcome(volumes), GREETING);
         });
-        std::fs::remove_dir_all(dir.join("state")).unwrap();
-        run(&dir, |_, volumes, password| assert_eq!((welcome(volumes), password), (GREETING.to_vec(), first.as_str())));
+        run(&dir, &Arc::default(), |_, volumes, password| {
+            assert_eq!((welcome(volumes), password), (GREETING.to_vec(), first.as_str()))
+        });
         let text = how_to_connect(&dir, &dir, "127.0.0.1:4450".parse().unwrap(), &first);
         assert!(text.contains(&format!("smbclient //127.0.0.1/demo -p 4450 -U demo%{first}")));
         std::fs::remove_dir_all(&dir).unwrap();
@@ -299,10 +301,10 @@ mod tests {
     #[test]
     fn only_a_person_with_nothing_to_serve_gets_it_unasked() {
         let dir = temporary();
-        let state = State::open(&dir).unwrap();
-        assert_eq!(place(&state, None, true), Some(state.dir().join(NAME)));
-        assert_eq!(place(&state, None, false), None);
-        assert_eq!(place(&state, Some("/x".into()), false), Some("/x".into()));
+        let state = State::in_memory().unwrap();
+        assert_eq!(place(&state, &dir, None, true), Some(dir.join(NAME)));
+        assert_eq!(place(&state, &dir, None, false), None);
+        assert_eq!(place(&state, &dir, Some("/x".into()), false), Some("/x".into()));
         let user = NewUser {
             name: "alice".into(),
             password: "secret-secret".into(),
@@ -311,7 +313,6 @@ mod tests {
             disabled: false,
         };
         state.change(|s| s.add_user(&user).map(|_| ())).unwrap();
-        assert_eq!(place(&state, None, true), None);
-        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(place(&state, &dir, None, true), None);
     }
 }

@@ -332,7 +332,7 @@ mod tests {
         let dir = Dir::new("disk");
         let disk = dir.sub("share/deep").join("disk1.img");
         let snapshot = |path: PathBuf| {
-            let state = arden_admin::State::open(&dir.sub("state")).unwrap();
+            let state = State::in_memory().unwrap();
             let mut snapshot = Snapshot::clone(&state.snapshot());
             let share = serde_json::json!({"name": "docs", "path": path});
             snapshot.shares.insert("docs".into(), serde_json::from_value(share).unwrap());

@@ -3,11 +3,11 @@
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
 use arden_admin::{
-    AdminError, Control, State,
+    AdminError, Control, State, StateDirectory,
     api::{self, Api},
     error::Result,
 };
-use arden_host::{PoolAdmin, Pools, Volumes};
+use arden_host::{PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -36,28 +36,30 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
 
-    let state = Arc::new(State::open(state_dir)?);
+    let directory = Arc::new(StateDirectory::open(state_dir)?);
+    let state = Arc::new(State::open(&directory)?);
     let (stop, stopped) = watch::channel(false);
-    let owner = state.clone();
-    let demo_dir = demo::place(&state, options.demo, std::io::stdout().is_terminal());
+    let (owner, home) = (state.clone(), directory.clone());
+    let demo_dir = demo::place(&state, directory.path(), options.demo, std::io::stdout().is_terminal());
     let wanted = demo_dir.clone();
     let opening = tokio::task::spawn_blocking(move || {
+        adopt_old_list(&owner, home.path())?;
         let pools = Pools::start(&owner, Arc::new(Shares(owner.clone())))?;
         let volumes = Volumes::new(&owner, &pools);
         let password = wanted.map(|dir| demo::prepare(&owner, &pools, &volumes, &dir)).transpose()?;
         Ok::<_, AdminError>((pools, volumes, password))
     });
     let (pools, volumes, password) = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
-    let control = SmbControl::start(&state, &volumes, &options.listen, stopped.clone()).await?;
-    let listener = api::bind(&state.socket())?;
+    let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, stopped.clone()).await?;
+    let listener = api::bind(&directory.socket())?;
     tracing::info!(
-        state = %state.dir().display(),
+        state = %directory.path().display(),
         listen = control.listen().join(", "),
         shares = state.snapshot().shares.len(),
         "ready"
     );
     if let (Some(password), Some(dir), Some(address)) = (password, demo_dir, control.addresses().first()) {
-        print!("{}", printable::lines(&demo::how_to_connect(state.dir(), &dir, *address, &password)));
+        print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
     let api = Api::new(state.clone(), control.clone(), Arc::new(PoolAdmin(pools.clone())), volumes.clone());
@@ -75,7 +77,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         pools.stop();
     };
     let _ = tokio::task::spawn_blocking(end).await;
-    let _ = std::fs::remove_file(state.socket());
+    let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
     Ok(())
 }

@@ -61,6 +61,8 @@ pub struct SmbControl {
     stores: Mutex<HashMap<Place, Arc<Fs>>>,
     volumes: Arc<Volumes>,
     state: Arc<State>,
+    /// What the daemon keeps for itself, which is not to be shared.
+    state_dir: PathBuf,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
     /// Held while the server is told of shares.
@@ -72,6 +74,7 @@ pub struct SmbControl {
 impl SmbControl {
     pub async fn start(
         state: &Arc<State>,
+        state_dir: &Path,
         volumes: &Arc<Volumes>,
         listen: &[SocketAddr],
         stopped: watch::Receiver<bool>,
@@ -80,7 +83,7 @@ impl SmbControl {
         let table =
             OpenTable::new(TableLimits { opens_max: snapshot.settings.opens_max as usize, ..TableLimits::default() });
         let name = snapshot.server_name();
-        let handles = open_handles(state)?;
+        let handles = open_handles(state_dir)?;
         // Ids of handles are never given twice, over restarts too: 2^36 for each start.
         table.start_ids_at(handles.starts() << 36 | 1);
         let users = Arc::new(LiveUsers::new(state.clone()));
@@ -94,6 +97,7 @@ impl SmbControl {
             stores: Mutex::new(HashMap::new()),
             volumes: volumes.clone(),
             state: state.clone(),
+            state_dir: state_dir.to_path_buf(),
             unserved: Mutex::default(),
             changing: Mutex::default(),
             addresses,
@@ -101,7 +105,7 @@ impl SmbControl {
         });
         // What clients held before comes first: nobody connects before it is there again.
         control.shares_changed();
-        exposure::warn(state.dir(), &snapshot);
+        exposure::warn(state_dir, &snapshot);
         control.listen_on(listeners, &stopped);
         let (server, addresses) = (control.server.clone(), control.addresses.clone());
         tokio::spawn(async move {
@@ -186,8 +190,8 @@ impl SmbControl {
     }
 }
 
-fn open_handles(state: &State) -> Result<Arc<DiskHandles>> {
-    let file = state.dir().join("handles.redb");
+fn open_handles(state_dir: &Path) -> Result<Arc<DiskHandles>> {
+    let file = state_dir.join("handles.redb");
     DiskHandles::open(&file).map(Arc::new).map_err(|status| {
         AdminError::failed(
             format!("{}: {status}", file.display()),
@@ -310,7 +314,7 @@ impl Control for SmbControl {
     }
 
     fn check_exposure(&self, share: &Share) -> Result<()> {
-        exposure::check_share(self.state.dir(), &self.state.snapshot(), share)
+        exposure::check_share(&self.state_dir, &self.state.snapshot(), share)
     }
 
     fn shares_changed(&self) {

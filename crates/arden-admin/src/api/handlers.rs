@@ -133,7 +133,7 @@ async fn change_user(State(api): Ctx, Path(name): Path<String>, Body(change): Bo
 /// Makes a change of accounts, and what follows from it for sessions that exist.
 async fn change_accounts<T: Send + 'static>(
     api: &Arc<Api>,
-    change: impl FnOnce(&mut Snapshot) -> Result<T> + Send + 'static,
+    change: impl FnMut(&mut Snapshot) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     api.blocking(move |api| {
         let changed = api.state.change(change)?;

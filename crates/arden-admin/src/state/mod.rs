@@ -1,23 +1,22 @@
-//! The state directory: who the server is, its users, groups, shares and settings, in one transactional
-//! store that survives kill -9. One daemon for each directory. Refuses plain passwords and live state
-//! (sessions, opens), which belong to the servers.
+//! The state: who the server is, its users, groups, shares and settings, pools and volumes, in a transactional
+//! [`StateStore`] that survives kill -9: a file of one daemon, or what the daemons of a cluster share. Refuses plain passwords
+//! and live state (sessions, opens), which belong to the servers.
 //!
-//! Readers take an `Arc<Snapshot>` and never wait for the disk. A change edits a copy of the snapshot; what
-//! differs is written in one durable transaction, and only then do readers see it.
+//! Readers take an `Arc<Snapshot>` and never wait for the store. A change edits a copy of the snapshot; what differs is
+//! written in one durable transaction, and only then do readers see it. When another daemon's transaction came between, the
+//! snapshot is read anew and the edit runs again.
 
-mod disk;
+mod directory;
 mod edit;
+mod file;
+mod memory;
+mod records;
+mod store;
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use arden_lock::{Mutex, RwLock, ranks};
+use tokio::sync::watch;
 
 use crate::{
     error::{AdminError, ErrorKind, Result},
@@ -26,6 +25,11 @@ use crate::{
     storage::{DiskRecord, PoolRecord},
     volume::VolumeRecord,
 };
+
+pub use directory::{StateDirectory, socket_path};
+pub use file::RedbStore;
+pub use memory::MemoryStore;
+pub use store::{Change, Commit, Contents, Records, Revision, StateStore, Table};
 
 /// `S-1-1-0`, written `everyone` in grants.
 pub const EVERYONE_SID: &str = "S-1-1-0";
@@ -50,100 +54,113 @@ pub struct Snapshot {
     pub volumes: BTreeMap<String, VolumeRecord>,
 }
 
+/// A change is tried this often when other daemons change the state at the same time.
+pub const CHANGE_TRIES_MAX: u32 = 32;
+
+/// The state as one daemon has it.
 #[derive(Debug)]
 pub struct State {
-    dir: PathBuf,
+    store: Arc<dyn StateStore>,
     current: RwLock<Arc<Snapshot>, ranks::StateSnapshot>,
-    /// Held over a whole change: changes are one after another.
-    disk: Mutex<disk::Disk, ranks::StateChange>,
-    /// Its lock is what makes this daemon the only one.
-    _lock: File,
+    /// The revision of `current`. Held over a whole change: those of this daemon are one after another.
+    change: Mutex<Revision, ranks::StateChange>,
 }
 
 impl State {
-    /// Opens the directory, makes it when it is not there, and takes its lock.
-    pub fn open(dir: &Path) -> Result<State> {
-        let io = |e: std::io::Error| {
-            let hint = "check the path and its permissions, or choose another directory with --state";
-            AdminError::failed(format!("state directory {}: {e}", dir.display()), hint)
-        };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io)?;
-        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(io)?;
-        let lock = take_lock(dir)?;
-        let (disk, snapshot) = disk::Disk::open(&dir.join("state.redb"))?;
-        let state = State {
-            dir: dir.to_path_buf(),
-            current: RwLock::new(Arc::new(snapshot)),
-            disk: Mutex::new(disk),
-            _lock: lock,
-        };
+    /// The state in the file of the directory.
+    ///
+    /// # Errors
+    /// Failed, when it cannot be read.
+    pub fn open(directory: &Arc<StateDirectory>) -> Result<State> {
+        State::on(Arc::new(RedbStore::open(directory)?))
+    }
+
+    /// The state in `store`. In one without an identity a new server begins.
+    ///
+    /// # Errors
+    /// Failed, when it cannot be read.
+    pub fn on(store: Arc<dyn StateStore>) -> Result<State> {
+        let contents = store.read()?;
+        let snapshot = Arc::new(records::snapshot(&contents.records)?);
+        let state = State { store, current: RwLock::new(snapshot), change: Mutex::new(contents.revision) };
         if state.snapshot().machine_sid.is_empty() {
             state.change(|s| {
-                *s = Snapshot::fresh()?;
+                if s.machine_sid.is_empty() {
+                    *s = Snapshot::fresh()?;
+                }
                 Ok(())
             })?;
         }
         Ok(state)
     }
 
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// A new server's state, which goes with the process.
+    ///
+    /// # Errors
+    /// Failed, when the system has no randomness.
+    pub fn in_memory() -> Result<State> {
+        State::on(Arc::new(MemoryStore::default()))
     }
 
-    /// Where the REST API listens.
-    pub fn socket(&self) -> PathBuf {
-        socket_path(&self.dir)
-    }
-
+    /// The newest state that this daemon knows of. Never waits.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.read().clone()
     }
 
-    /// Makes one change: all of it is durable when this returns Ok, none of it otherwise. Blocks on the disk.
-    pub fn change<T>(&self, edit: impl FnOnce(&mut Snapshot) -> Result<T>) -> Result<T> {
-        let mut disk = self.disk.lock();
-        let old = self.snapshot();
-        let mut new = (*old).clone();
-        let out = edit(&mut new)?;
-        if new != *old {
-            disk.commit(&old, &new)?;
-            *self.current.write() = Arc::new(new);
+    /// Makes one change: all of it is durable when this returns Ok. Blocks on the store. `edit` runs under a lock and only
+    /// computes: it asks no server and takes no lock. It runs again when another daemon's change came between, on a
+    /// snapshot that has that change.
+    ///
+    /// # Errors
+    /// Those of `edit`, after which nothing is changed; Conflict after [`CHANGE_TRIES_MAX`] tries; Failed, when the store does
+    /// not say whether the change is durable.
+    pub fn change<T>(&self, mut edit: impl FnMut(&mut Snapshot) -> Result<T>) -> Result<T> {
+        let mut revision = self.change.lock();
+        for _ in 0..CHANGE_TRIES_MAX {
+            let old = self.snapshot();
+            let mut new = (*old).clone();
+            let out = edit(&mut new)?;
+            if new == *old {
+                return Ok(out);
+            }
+            match self.store.commit(*revision, &records::difference(&old, &new)?)? {
+                Commit::Done(made) => {
+                    *revision = made;
+                    *self.current.write() = Arc::new(new);
+                    return Ok(out);
+                }
+                Commit::Outdated => {
+                    self.reload(&mut revision)?;
+                }
+            }
         }
-        Ok(out)
+        tracing::warn!(tries = CHANGE_TRIES_MAX, "a change of the state is given up: others change it all the time");
+        Err(AdminError::new(ErrorKind::Conflict, "the state is changed by others at the same time", "try again"))
     }
-}
 
-pub fn socket_path(dir: &Path) -> PathBuf {
-    dir.join("api.sock")
-}
+    /// Takes over what other daemons have changed; whether there was something. Blocks on the store.
+    ///
+    /// # Errors
+    /// Failed, when the store cannot be read; the snapshot stays what it was.
+    pub fn refresh(&self) -> Result<bool> {
+        self.reload(&mut self.change.lock())
+    }
 
-fn take_lock(dir: &Path) -> Result<File> {
-    let path = dir.join("lock");
-    let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", path.display()), "");
-    let mut file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed)?;
-    let how = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    if let Err(e) = rustix::fs::flock(&file, how) {
-        if e != rustix::io::Errno::WOULDBLOCK {
-            return Err(failed(e.into()));
+    fn reload(&self, revision: &mut Revision) -> Result<bool> {
+        let contents = self.store.read()?;
+        if contents.revision == *revision {
+            return Ok(false);
         }
-        let mut pid = String::new();
-        file.read_to_string(&mut pid).map_err(failed)?;
-        return Err(AdminError::new(
-            ErrorKind::Conflict,
-            format!("another daemon (process {}) uses the state directory {}", pid.trim(), dir.display()),
-            "stop it first, or give this one its own directory with --state",
-        ));
+        let snapshot = records::snapshot(&contents.records)?;
+        *self.current.write() = Arc::new(snapshot);
+        *revision = contents.revision;
+        Ok(true)
     }
-    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-    writeln!(file, "{}", std::process::id()).map_err(failed)?;
-    Ok(file)
+
+    /// Tells of changes, by any daemon: then [`State::refresh`] has something to take over, or the change was this one's.
+    pub fn watch(&self) -> watch::Receiver<Revision> {
+        self.store.watch()
+    }
 }
 
 impl Snapshot {

@@ -1,6 +1,9 @@
 //! The state store: what survives, what is refused.
 
-use std::path::PathBuf;
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use super::*;
 use crate::model::{Grant, NewGroup, NewUser, Rights, ShareChange, ShareKind, UserChange};
@@ -19,6 +22,10 @@ impl Drop for Temp {
     }
 }
 
+fn open(dir: &Path) -> Result<State> {
+    State::open(&Arc::new(StateDirectory::open(dir)?))
+}
+
 fn user(name: &str) -> NewUser {
     NewUser { name: name.into(), password: "pw".into(), full_name: String::new(), groups: vec![], disabled: false }
 }
@@ -30,7 +37,7 @@ fn share(name: &str) -> Share {
 #[test]
 fn what_was_changed_is_there_after_reopening() {
     let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = open(&t.0).unwrap();
     state
         .change(|s| {
             s.add_group(&NewGroup { name: "staff".into(), comment: "c".into() })?;
@@ -44,7 +51,7 @@ fn what_was_changed_is_there_after_reopening() {
         .unwrap();
     let before = state.snapshot();
     drop(state);
-    let state = State::open(&t.0).unwrap();
+    let state = open(&t.0).unwrap();
     assert_eq!(before, state.snapshot());
     let s = state.snapshot();
     let alice = s.user("ALICE").unwrap();
@@ -57,8 +64,7 @@ fn what_was_changed_is_there_after_reopening() {
 
 #[test]
 fn a_failed_change_leaves_nothing() {
-    let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = State::in_memory().unwrap();
     let before = state.snapshot();
     let result = state.change(|s| {
         s.add_user(&user("bob"))?;
@@ -71,8 +77,8 @@ fn a_failed_change_leaves_nothing() {
 #[test]
 fn one_daemon_for_each_directory_and_nobody_else_reads_it() {
     let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
-    let error = State::open(&t.0).unwrap_err();
+    let state = open(&t.0).unwrap();
+    let error = open(&t.0).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Conflict);
     assert!(error.error.contains(&std::process::id().to_string()), "{error}");
     let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o777;
@@ -81,13 +87,13 @@ fn one_daemon_for_each_directory_and_nobody_else_reads_it() {
         assert_eq!(mode(&t.0.join(file)), 0o600, "{file}");
     }
     drop(state);
-    State::open(&t.0).unwrap();
+    open(&t.0).unwrap();
 }
 
 #[test]
 fn no_password_lies_in_the_directory() {
     let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = open(&t.0).unwrap();
     let mut carol = user("carol");
     carol.password = "a-plain-secret".into();
     state.change(|s| s.add_user(&carol)).unwrap();
@@ -102,8 +108,7 @@ fn no_password_lies_in_the_directory() {
 
 #[test]
 fn a_new_user_of_an_old_name_inherits_nothing() {
-    let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = State::in_memory().unwrap();
     let (old, new) = state
         .change(|s| {
             let old = s.add_user(&user("dave"))?;
@@ -124,8 +129,7 @@ fn a_new_user_of_an_old_name_inherits_nothing() {
 
 #[test]
 fn names_clash_without_case_and_across_users_and_groups() {
-    let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = State::in_memory().unwrap();
     state.change(|s| s.add_user(&user("Erin")).map(drop)).unwrap();
     let kind = |r: Result<()>| r.unwrap_err().kind;
     assert_eq!(kind(state.change(|s| s.add_user(&user("eRIN")).map(drop))), ErrorKind::Exists);
@@ -143,21 +147,39 @@ fn names_clash_without_case_and_across_users_and_groups() {
 #[test]
 fn a_state_of_the_future_is_refused() {
     let t = Temp::new();
-    drop(State::open(&t.0).unwrap());
+    drop(open(&t.0).unwrap());
     let db = redb::Database::create(t.0.join("state.redb")).unwrap();
     let tx = db.begin_write().unwrap();
     const META: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
     tx.open_table(META).unwrap().insert("schema", b"99".as_slice()).unwrap();
     tx.commit().unwrap();
     drop(db);
-    assert!(State::open(&t.0).unwrap_err().error.contains("schema 99"));
+    assert!(open(&t.0).unwrap_err().error.contains("schema 99"));
+}
+
+#[test]
+fn a_file_from_before_revisions_opens_and_changes() {
+    let t = Temp::new();
+    drop(open(&t.0).unwrap());
+    let db = redb::Database::create(t.0.join("state.redb")).unwrap();
+    let tx = db.begin_write().unwrap();
+    const REVISION: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("revision");
+    assert!(tx.delete_table(REVISION).unwrap());
+    tx.commit().unwrap();
+    drop(db);
+    let state = open(&t.0).unwrap();
+    let sid = state.snapshot().machine_sid.clone();
+    state.change(|s| s.add_user(&user("alice"))).unwrap();
+    drop(state);
+    let s = open(&t.0).unwrap().snapshot();
+    assert_eq!((s.machine_sid.as_str(), s.users.len()), (sid.as_str(), 1));
 }
 
 #[test]
 fn another_servers_place_is_taken_before_there_are_accounts() {
     use crate::model::SettingsChange;
     let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = open(&t.0).unwrap();
     let import = |sid: &str| {
         let change = SettingsChange { machine_sid: Some(sid.into()), ..SettingsChange::default() };
         state.change(|s| s.change_settings(&change))
@@ -175,13 +197,12 @@ fn another_servers_place_is_taken_before_there_are_accounts() {
     assert_eq!(import("S-1-5-21-1-2-3").unwrap_err().kind, ErrorKind::Conflict);
     assert_eq!(import(sid).unwrap().machine_sid, sid, "the same again changes nothing");
     drop(state);
-    assert_eq!(State::open(&t.0).unwrap().snapshot().settings_shown().machine_sid, sid);
+    assert_eq!(open(&t.0).unwrap().snapshot().settings_shown().machine_sid, sid);
 }
 
 #[test]
 fn a_path_that_is_not_absolute_is_refused_with_what_to_do() {
-    let t = Temp::new();
-    let state = State::open(&t.0).unwrap();
+    let state = State::in_memory().unwrap();
     let mut docs = share("docs");
     docs.path = "here".into();
     let said = |share: &Share| state.change(|s| s.add_share(share)).unwrap_err().to_string();

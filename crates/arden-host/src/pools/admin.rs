@@ -407,7 +407,7 @@ impl Storage for PoolAdmin {
         let record = ExportRecord { space: name.to_string(), nbd: new.nbd.clone() };
         self.0.change_record(pool, |r| {
             r.exports.retain(|e| e.space != record.space);
-            r.exports.push(record);
+            r.exports.push(record.clone());
         })?;
         self.space_info(pool, &open, name)
     }

@@ -10,7 +10,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Weak};
@@ -174,7 +174,6 @@ impl Pools {
             stopping: AtomicBool::new(false),
             watcher: Mutex::default(),
         });
-        pools.adopt_old_list()?;
         for record in state.snapshot().pools.values() {
             pools.open_known(record);
         }
@@ -226,7 +225,7 @@ impl Pools {
         self.state.snapshot().pools.get(&key(name)).cloned().ok_or_else(|| AdminError::not_found("pool", name))
     }
 
-    fn change_record<T>(&self, name: &str, edit: impl FnOnce(&mut PoolRecord) -> T) -> Result<T> {
+    fn change_record<T>(&self, name: &str, mut edit: impl FnMut(&mut PoolRecord) -> T) -> Result<T> {
         self.state.change(|s| {
             let record = s.pools.get_mut(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
             Ok(edit(record))
@@ -310,24 +309,27 @@ impl Pools {
         });
         Ok(hosted(host.map_err(refusal)?))
     }
+}
 
-    /// A list of pools that an earlier version kept in a file.
-    fn adopt_old_list(&self) -> Result<()> {
-        let path = self.state.dir().join("pools.json");
-        let Ok(bytes) = std::fs::read(&path) else { return Ok(()) };
-        let old: BTreeMap<String, Vec<PathBuf>> = serde_json::from_slice(&bytes)
-            .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "remove it, then import the pools"))?;
-        for (name, devices) in old {
-            let Some(found) = devices::scan(&devices).into_iter().next() else { continue };
-            let record = new_record(name, found.pool_id, devices);
-            self.state.change(|s| {
-                s.pools.entry(key(&record.name)).or_insert(record);
-                Ok(())
-            })?;
-        }
-        std::fs::rename(&path, path.with_extension("json.imported"))
-            .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "check the directory's permissions"))
+/// Takes over a list of pools that an earlier version kept in a file of the state directory. Before [`Pools::start`].
+///
+/// # Errors
+/// Failed, when the file is there and cannot be read or renamed.
+pub fn adopt_old_list(state: &State, directory: &Path) -> Result<()> {
+    let path = directory.join("pools.json");
+    let Ok(bytes) = std::fs::read(&path) else { return Ok(()) };
+    let old: BTreeMap<String, Vec<PathBuf>> = serde_json::from_slice(&bytes)
+        .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "remove it, then import the pools"))?;
+    for (name, devices) in old {
+        let Some(found) = devices::scan(&devices).into_iter().next() else { continue };
+        let record = new_record(name, found.pool_id, devices);
+        state.change(|s| {
+            s.pools.entry(key(&record.name)).or_insert_with(|| record.clone());
+            Ok(())
+        })?;
     }
+    std::fs::rename(&path, path.with_extension("json.imported"))
+        .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "check the directory's permissions"))
 }
 
 fn pool_id(record: &PoolRecord) -> Result<u128> {

@@ -151,7 +151,7 @@ fn take_back(pools: &Pools, name: &str, open: &OpenPool, status: &PoolStatus, se
                 let path = found.path.clone();
                 let known = pools.change_record(&key(name), |r| {
                     if !r.devices.contains(&path) {
-                        r.devices.push(path);
+                        r.devices.push(path.clone());
                     }
                 });
                 if let Err(e) = known {

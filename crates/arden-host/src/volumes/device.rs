@@ -251,7 +251,7 @@ mod tests {
         fs::create_dir_all(dir).unwrap();
         let disk = dir.join("disk");
         fs::File::create(&disk).unwrap().set_len(2 << 30).unwrap();
-        let pools = Pools::start(&Arc::new(State::open(&dir.join("state")).unwrap()), Arc::new(NothingShared)).unwrap();
+        let pools = Pools::start(&Arc::new(State::in_memory().unwrap()), Arc::new(NothingShared)).unwrap();
         let admin = PoolAdmin(pools.clone());
         let new = NewPool { name: "tank".into(), disks: vec![disk], hot_spares: Vec::new(), force: false };
         admin.create_pool(&new).unwrap();

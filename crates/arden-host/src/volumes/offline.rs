@@ -3,7 +3,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use arden_admin::{AdminError, ErrorKind, State, error::Result};
+use arden_admin::{AdminError, ErrorKind, State, StateDirectory, error::Result};
 use arden_store::{
     name::NtPath,
     store::{FileStore, Lookup, NewFile, NodeRef, Wait},
@@ -13,7 +13,10 @@ use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
 use serde::Serialize;
 
 use super::{Volumes, no_file, refusal};
-use crate::{pools::Pools, sharing::NothingShared};
+use crate::{
+    pools::{Pools, adopt_old_list},
+    sharing::NothingShared,
+};
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,7 +58,8 @@ impl Offline {
             let opened = Volume::open(Arc::new(device), options).map_err(|e| refusal(&name, e))?;
             return Ok(Offline { name, store: VolumeStore::new(opened, Durability::Plain), known: None });
         }
-        let state = Arc::new(State::open(state_dir)?);
+        let state = Arc::new(State::open(&Arc::new(StateDirectory::open(state_dir)?))?);
+        adopt_old_list(&state, state_dir)?;
         let pools = Pools::start(&state, Arc::new(NothingShared))?;
         let volumes = Volumes::new(&state, &pools);
         match volumes.volume(&name) {
@@ -155,6 +159,6 @@ impl File {
     /// # Errors
     /// Failed, when there is no room.
     pub fn write_at(&self, at: u64, data: &[u8]) -> Result<()> {
-        self.node.write_at(at, data, Wait::Yes).map(drop).map_err(status(&self.path))
+        self.node.write_at(at, data, Wait::Yes).map_err(status(&self.path))
     }
 }
