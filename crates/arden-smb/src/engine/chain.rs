@@ -444,7 +444,7 @@ impl State {
         }
         let element = &self.elements[self.next];
         self.server.metrics.answered(element.header.command, status);
-        tracing::trace!(client = %self.peer.address, message = element.header.message_id,
+        tracing::trace!(client = %self.peer.address, message_id = element.header.message_id,
             command = ?Command::from_u16(element.header.command), %status, "answered");
         let signer = answer_signer(&element.proof, None, &element.header);
         if signer.is_none() && self.encrypted.is_none() && element.header.is(flags::SIGNED) {

@@ -162,7 +162,7 @@ impl Connection {
             // The client would refuse this answer without a signature, and there is none to be had for its MessageId.
             out.truncate(start);
             self.setups.remove(&session_id);
-            tracing::warn!(client = %self.peer.address, message = header.message_id,
+            tracing::warn!(client = %self.peer.address, message_id = header.message_id,
                 "a connection is not bound: its MessageId was used with this AES-GMAC key before");
             let reply = self.respond_error(header, credits, NtStatus::NOT_SUPPORTED, out);
             out[reply.base + offset::FLAGS] |= flags::SIGNED as u8;
