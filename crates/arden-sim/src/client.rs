@@ -44,7 +44,7 @@ async fn make_equal(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Resu
         space.write(at * BLOCK_BYTES, copy, true).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
         share.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
     }
-    space.settle().await.map_err(|e| format!("after opening: {e}"))?;
+    space.end_crash_resync().await.map_err(|e| format!("after opening: {e}"))?;
     world.say(rt, || format!("everything of {} read back and written again", share.name));
     Ok(())
 }

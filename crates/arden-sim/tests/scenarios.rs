@@ -641,7 +641,7 @@ fn after_a_crash_no_copy_goes_over_another_where_checksums_tell_which_is_right()
                 space.heal_copies(at, BLOCK_BYTES as usize, &verify).await.unwrap();
                 assert!(space.copies_pass(at, BLOCK_BYTES as usize, &verify).await.unwrap());
             }
-            space.settle().await.unwrap();
+            space.end_crash_resync().await.unwrap();
             assert!(!space.begin_verifying());
             pool.close().await.unwrap();
         })

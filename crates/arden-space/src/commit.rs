@@ -52,7 +52,7 @@ impl Pool {
                 p.commit_done.set(upto);
                 disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
                 let mut map = p.map.borrow_mut();
-                map.settled_seq = map.settled_seq.max(seq);
+                map.replicated_seq = map.replicated_seq.max(seq);
                 drop(map);
                 tracing::trace!("map {seq} is durable");
                 self.committed(captured);
@@ -220,7 +220,7 @@ impl Pool {
             }
             let flip = p.next_flip.get();
             self.flush_disks().await?;
-            self.departures_settled().await?;
+            self.wait_departures_durable().await?;
             for f in p.flips.borrow().iter().filter(|f| f.id < flip) {
                 items.push(Item::Flip { id: f.id });
             }
@@ -251,7 +251,7 @@ impl Pool {
             lost |= self.holds_unprotected(d.index);
             self.fail_disk(&d, "flush failed").await?;
         }
-        self.departures_settled().await?;
+        self.wait_departures_durable().await?;
         if lost { Err(SpaceError::Offline) } else { Ok(()) }
     }
 

@@ -263,7 +263,7 @@ impl Pool {
                 self.queue_stuck();
             }
         }
-        self.departures_settled().await?;
+        self.wait_departures_durable().await?;
         let Draft { records, blocks, marks, taken } = self.build_batch(cap);
         if records.is_empty() {
             j.done.set(j.done.get() + taken);

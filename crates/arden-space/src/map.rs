@@ -177,7 +177,7 @@ pub(crate) struct PoolMap {
     pub(crate) warn_percent: [u8; 3],
     /// The newest map known to be on every disk in use. A disk in use with an older one was
     /// away without our knowing.
-    pub(crate) settled_seq: u64,
+    pub(crate) replicated_seq: u64,
     /// The newest epoch that was opened to its end. In a later one nothing was ever served,
     /// so a disk that has nothing newer may be taken back by whoever went on without it.
     pub(crate) served_epoch: u64,
@@ -245,11 +245,11 @@ impl PoolMap {
     /// For the trace: what differs from one map to the next.
     pub(crate) fn outline(&self) -> String {
         let mut text = format!(
-            "map {} of epoch {} (served {}), settled {}, flip floor {}, journal {:x} from {} on {:?}",
+            "map {} of epoch {} (served {}), replicated {}, flip floor {}, journal {:x} from {} on {:?}",
             self.seq,
             self.epoch,
             self.served_epoch,
-            self.settled_seq,
+            self.replicated_seq,
             self.flip_floor,
             self.journal.log_id,
             self.journal.start_seq,

@@ -158,7 +158,7 @@ fn encode_head(w: &mut Writer, map: &PoolMap) {
     w.u32(map.next_space);
     w.u16(map.next_disk);
     w.0.extend_from_slice(&map.warn_percent);
-    w.u64(map.settled_seq);
+    w.u64(map.replicated_seq);
     w.u64(map.served_epoch);
     w.u64(map.flip_floor);
     w.u32(map.moved.len() as u32);
@@ -206,7 +206,7 @@ fn decode_head(r: &mut Reader<'_>) -> SpaceResult<PoolMap> {
         next_space: r.u32()?,
         next_disk: r.u16()?,
         warn_percent: [r.u8()?, r.u8()?, r.u8()?],
-        settled_seq: r.u64()?,
+        replicated_seq: r.u64()?,
         served_epoch: r.u64()?,
         flip_floor: r.u64()?,
         moved: Vec::new(),

@@ -290,9 +290,9 @@ impl Space {
         }
         let results = join_all(writes).await;
         if results.iter().all(Result::is_ok) {
-            return self.pool.departures_settled().await;
+            return self.pool.wait_departures_durable().await;
         }
-        self.settle_write(part, &list, &places, &results).await
+        self.finish_write(part, &list, &places, &results).await
     }
 
     /// Is this place a copy that counts now? Only such a one proves a write; it may have been brought up to date, or
@@ -305,7 +305,7 @@ impl Space {
     }
 
     /// Some copies failed: their disks leave, unless they are the last.
-    async fn settle_write(
+    async fn finish_write(
         &self,
         part: Part,
         list: &[Piece],
@@ -343,7 +343,7 @@ impl Space {
         if lost {
             return Err(error.unwrap_or(SpaceError::Offline));
         }
-        self.pool.departures_settled().await?;
+        self.pool.wait_departures_durable().await?;
         // Between our write and now another disk may have left: is a good copy still there?
         let map = self.pool.0.map.borrow();
         let ok = map.group(self.rt.id, part.group).is_some_and(|g| self.pool.group_usable(&self.rt.shape, g));

@@ -338,7 +338,7 @@ impl Space {
             g.columns[column].target = None;
             self.pool.release_slab(old.0, old.1);
         }
-        if self.rt.shape.is_parity() && self.pool.is_settled(g) {
+        if self.rt.shape.is_parity() && self.pool.is_in_place(g) {
             g.dirty.clear_all();
         }
         Ok(())

@@ -83,7 +83,7 @@ impl Pool {
             next_disk: 0,
             lineage: vec![(1, rt.random_u64())],
             warn_percent: [70, 80, 90],
-            settled_seq: 0,
+            replicated_seq: 0,
             served_epoch: 1,
             flip_floor: 0,
             moved: Vec::new(),
@@ -169,7 +169,7 @@ impl Pool {
             } else if rec.state != DiskState::Missing {
                 // Behind what every disk had is a disk that was away without our knowing (an
                 // old image put back): trust nothing on it.
-                if h.label.seq >= map.settled_seq {
+                if h.label.seq >= map.replicated_seq {
                     journal_disks.push(h.label.index)
                 } else {
                     forget.push(h.label.index)
@@ -206,7 +206,7 @@ impl Pool {
         let patches = pool.replay(log)?;
         pool.register_patches(&patches);
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
-        let back = pool.settle_members(&forget, &apart);
+        let back = pool.reconcile_members(&forget, &apart);
         pool.rebuild_runtime();
         pool.register_patches(&patches);
         pool.put_log_in_place(&old_journal, end, &back).await?;
@@ -351,7 +351,7 @@ impl Pool {
     }
 
     /// Marks who is away; gives those who returned, which are read and written from now on.
-    fn settle_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
+    fn reconcile_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
         let all: Vec<(u16, DiskState)> = self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state)).collect();
         let mut back = Vec::new();
         for (i, state) in all {

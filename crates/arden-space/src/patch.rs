@@ -422,7 +422,7 @@ impl Space {
             return None;
         }
         let map = p.map.borrow();
-        let g = map.group(self.rt.id, group).filter(|g| self.pool.is_settled(g))?;
+        let g = map.group(self.rt.id, group).filter(|g| self.pool.is_in_place(g))?;
         // A record of this slot means nothing before the log knows that the stripe lies here.
         let me = (self.rt.id, group as u32, g.incarnation, stripe as u32);
         if p.flips.borrow().iter().any(|f| (f.space, f.group, f.incarnation, f.stripe) == me) {
@@ -491,7 +491,7 @@ impl Space {
     fn end_patch(&self, group: usize, slot: u16, rt: &GroupRt, patch: &Patch) {
         let (first, end) = self.stripe_blocks(group, patch.stripe as usize);
         if let Some(g) = self.pool.0.map.borrow_mut().group_mut(self.rt.id, group)
-            && !self.pool.is_settled(g)
+            && !self.pool.is_in_place(g)
         {
             g.dirty.set(usize::from(slot));
         }

@@ -367,7 +367,7 @@ impl Pool {
 
     /// Nothing that a departed disk missed may be acknowledged before the map says so: after a
     /// crash the disk would count as good.
-    pub(crate) async fn departures_settled(&self) -> SpaceResult<()> {
+    pub(crate) async fn wait_departures_durable(&self) -> SpaceResult<()> {
         while self.0.departures.get() != self.0.departures_durable.get() && !self.0.opening.get() {
             self.commit().await?;
         }
@@ -588,7 +588,7 @@ impl Pool {
     }
 
     /// Nor is one of them on its way to another disk.
-    pub(crate) fn is_settled(&self, group: &Group) -> bool {
+    pub(crate) fn is_in_place(&self, group: &Group) -> bool {
         self.is_whole(group) && group.columns.iter().all(|c| c.target.is_none())
     }
 

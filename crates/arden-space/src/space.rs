@@ -336,14 +336,14 @@ impl Space {
 
     /// From now on whoever uses the space verifies every block that counts: none of a mirror's copies is written over
     /// another after a crash, because a disk that lies may hold the first of them. Whether there are copies that may
-    /// differ; [`Space::settle`] ends that.
+    /// differ; [`Space::end_crash_resync`] ends that.
     pub fn begin_verifying(&self) -> bool {
         self.rt.user.set(User::Verifying);
         self.rt.groups.borrow().values().any(|g| g.suspect.borrow().any())
     }
 
     /// The copies of all blocks that count are equal, as far as the disks are there.
-    pub async fn settle(&self) -> SpaceResult<()> {
+    pub async fn end_crash_resync(&self) -> SpaceResult<()> {
         self.pool.flush_disks().await?;
         self.rt.groups.borrow().values().for_each(|g| g.suspect.borrow_mut().clear_all());
         Ok(())

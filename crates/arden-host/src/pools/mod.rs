@@ -56,12 +56,12 @@ struct OpenPool {
     /// Spaces that something in this daemon has, and what.
     uses: Mutex<BTreeMap<String, String>, ranks::SpaceUses>,
     /// By space: what gives back what its user can do without.
-    givers: Mutex<BTreeMap<String, Giver>, ranks::SpaceReclaimers>,
+    reclaimers: Mutex<BTreeMap<String, SpaceReclaimer>, ranks::SpaceReclaimers>,
     /// Held by whoever asks them: one at a time, who never waits for another. Only ever tried, so it has no rank.
     asking: parking_lot::Mutex<()>,
 }
 
-type Giver = Arc<dyn Fn() + Send + Sync>;
+type SpaceReclaimer = Arc<dyn Fn() + Send + Sync>;
 
 impl OpenPool {
     /// Runs `f` on the pool's thread. An error when it takes too long.
@@ -116,25 +116,25 @@ impl SpaceUse {
 
 impl SpaceUse {
     /// What to call when another space of the pool needs room.
-    pub fn gives_room(&self, giver: Giver) {
-        self.pool.givers.lock().insert(self.space.clone(), giver);
+    pub fn add_reclaimer(&self, reclaimer: SpaceReclaimer) {
+        self.pool.reclaimers.lock().insert(self.space.clone(), reclaimer);
     }
 
     /// Has those who use the pool's other spaces give back what they can; whether it is worth another try.
     pub fn ask_for_room(&self) -> bool {
         let Some(_one) = self.pool.asking.try_lock() else { return false };
-        let givers: Vec<Giver> = {
-            let all = self.pool.givers.lock();
-            all.iter().filter(|(space, _)| **space != self.space).map(|(_, giver)| giver.clone()).collect()
+        let reclaimers: Vec<SpaceReclaimer> = {
+            let all = self.pool.reclaimers.lock();
+            all.iter().filter(|(space, _)| **space != self.space).map(|(_, reclaimer)| reclaimer.clone()).collect()
         };
-        givers.iter().for_each(|giver| giver());
-        !givers.is_empty()
+        reclaimers.iter().for_each(|reclaimer| reclaimer());
+        !reclaimers.is_empty()
     }
 }
 
 impl Drop for SpaceUse {
     fn drop(&mut self) {
-        self.pool.givers.lock().remove(&self.space);
+        self.pool.reclaimers.lock().remove(&self.space);
         self.pool.uses.lock().remove(&self.space);
     }
 }
@@ -349,7 +349,7 @@ fn hosted(host: PoolHost) -> Arc<OpenPool> {
         caller,
         exports: Mutex::default(),
         uses: Mutex::default(),
-        givers: Mutex::default(),
+        reclaimers: Mutex::default(),
         asking: parking_lot::Mutex::default(),
     })
 }

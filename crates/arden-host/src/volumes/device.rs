@@ -14,7 +14,7 @@ use arden_block::{Buf, IoError, IoResult, SharedBuf};
 use arden_space::{Caller, Pool, Space, SpaceResult, Verifier};
 use arden_volume::{
     Device,
-    device::{BlockCheck, Uneven, Written},
+    device::{BlockCheck, ParityMismatches, Written},
 };
 
 use crate::pools::SpaceUse;
@@ -34,7 +34,7 @@ pub struct SpaceDevice {
 impl SpaceDevice {
     /// `give_back`: has the volume on it give back what it can.
     pub fn new(taken: SpaceUse, give_back: impl Fn() + Send + Sync + 'static) -> SpaceResult<SpaceDevice> {
-        taken.gives_room(Arc::new(give_back));
+        taken.add_reclaimer(Arc::new(give_back));
         let caller = taken.caller();
         let name = taken.space().to_string();
         let (space, size, may_differ, piece_bytes) = caller.call(move |pool: Pool| async move {
@@ -130,8 +130,8 @@ impl Device for SpaceDevice {
         self.may_differ
     }
 
-    fn settle(&self) -> IoResult<()> {
-        self.run(|s| async move { s.settle().await })
+    fn end_crash_resync(&self) -> IoResult<()> {
+        self.run(|s| async move { s.end_crash_resync().await })
     }
 
     /// A thin space gives back slabs by whole groups; one of fixed size keeps them.
@@ -161,13 +161,13 @@ impl Device for SpaceDevice {
         self.run(move |s| async move { s.heal_copies(offset, len, &verifier(accepts)).await })
     }
 
-    fn uneven(&self, offset: u64, len: u64) -> IoResult<Option<Uneven>> {
-        self.run(move |s| async move { s.uneven_rows(offset, len).await })
+    fn parity_mismatches(&self, offset: u64, len: u64) -> IoResult<Option<ParityMismatches>> {
+        self.run(move |s| async move { s.parity_mismatches(offset, len).await })
     }
 
-    fn even_out(&self, row: u64, check: &BlockCheck) -> IoResult<u64> {
+    fn recompute_parity(&self, row: u64, check: &BlockCheck) -> IoResult<u64> {
         let accepts = check.placed(row);
-        self.run(move |s| async move { s.even_out(row, &verifier(accepts)).await })
+        self.run(move |s| async move { s.recompute_parity(row, &verifier(accepts)).await })
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {

@@ -10,7 +10,7 @@ use arden_block::{BLOCK_BYTES, Buf, IoError, IoResult, Rt};
 use arden_space::{Space, SpaceError, SpaceResult, Verifier};
 use arden_volume::{
     Device,
-    device::{BlockCheck, Uneven},
+    device::{BlockCheck, ParityMismatches},
 };
 
 /// The slots of the superblock at the beginning of the device.
@@ -177,8 +177,8 @@ impl Device for OnSpace {
     fn may_differ(&self) -> bool {
         self.may_differ
     }
-    fn settle(&self) -> IoResult<()> {
-        self.run(false, |s| async move { s.settle().await })
+    fn end_crash_resync(&self) -> IoResult<()> {
+        self.run(false, |s| async move { s.end_crash_resync().await })
     }
     fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
         let verify: Verifier = Rc::new(check.placed(offset));
@@ -188,12 +188,12 @@ impl Device for OnSpace {
         let verify: Verifier = Rc::new(check.placed(offset));
         self.run(true, move |s| async move { s.heal_copies(offset, len, &verify).await })
     }
-    fn uneven(&self, offset: u64, len: u64) -> IoResult<Option<Uneven>> {
-        self.run(false, move |s| async move { s.uneven_rows(offset, len).await })
+    fn parity_mismatches(&self, offset: u64, len: u64) -> IoResult<Option<ParityMismatches>> {
+        self.run(false, move |s| async move { s.parity_mismatches(offset, len).await })
     }
-    fn even_out(&self, row: u64, check: &BlockCheck) -> IoResult<u64> {
+    fn recompute_parity(&self, row: u64, check: &BlockCheck) -> IoResult<u64> {
         let verify: Verifier = Rc::new(check.placed(row));
-        self.run(true, move |s| async move { s.even_out(row, &verify).await })
+        self.run(true, move |s| async move { s.recompute_parity(row, &verify).await })
     }
     fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
         let len = buf.len();

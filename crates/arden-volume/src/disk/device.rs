@@ -33,7 +33,7 @@ pub enum BlockCheck {
 }
 
 /// Bytes that were looked at, and rows of blocks whose parity does not fit: where the data of each lies.
-pub type Uneven = (u64, Vec<Vec<u64>>);
+pub type ParityMismatches = (u64, Vec<Vec<u64>>);
 
 impl BlockCheck {
     pub fn accepts(&self, index: usize, block: &[u8]) -> bool {
@@ -112,12 +112,12 @@ pub trait Device: Send + Sync {
         self.read_checked(offset, &mut vec![0; len], check).map(|()| 0)
     }
     /// Looks for parity that does not fit its data. None: the device has none.
-    fn uneven(&self, _offset: u64, _len: u64) -> IoResult<Option<Uneven>> {
+    fn parity_mismatches(&self, _offset: u64, _len: u64) -> IoResult<Option<ParityMismatches>> {
         Ok(None)
     }
     /// Computes the parity of a row anew if its data passes: `row` is its first place, where the check's numbers begin. How
     /// many blocks were written.
-    fn even_out(&self, _row: u64, _check: &BlockCheck) -> IoResult<u64> {
+    fn recompute_parity(&self, _row: u64, _check: &BlockCheck) -> IoResult<u64> {
         Ok(0)
     }
     /// Whether a crash may have left copies of blocks different. None was written over another: only checksums tell which
@@ -126,7 +126,7 @@ pub trait Device: Send + Sync {
         false
     }
     /// The copies of every block that counts are equal now.
-    fn settle(&self) -> IoResult<()> {
+    fn end_crash_resync(&self) -> IoResult<()> {
         Ok(())
     }
     /// Reads blocks that pass `check`, from whichever copy; `Media` when no copy passes.
@@ -137,9 +137,9 @@ pub trait Device: Send + Sync {
 }
 
 /// A device whose copies may differ since a crash: what is read of it and passes is equal in all of them afterwards.
-pub struct Settling<'a>(pub &'a dyn Device);
+pub struct CrashResync<'a>(pub &'a dyn Device);
 
-impl Device for Settling<'_> {
+impl Device for CrashResync<'_> {
     fn size_bytes(&self) -> u64 {
         self.0.size_bytes()
     }

@@ -286,7 +286,7 @@ impl Superblock {
 
     /// After a crash this generation is all there is: in its slot first, then in the others. There one of several disks may
     /// hold the next one, complete, and the blocks of its tree are about to be used again.
-    pub fn settle(&self, device: &dyn Device) -> VolResult<()> {
+    pub fn resync_slots(&self, device: &dyn Device) -> VolResult<()> {
         let (bytes, end) = (self.encode(), device.size_bytes() / BLOCK_BYTES);
         for slot in (self.generation..self.generation + SLOTS).map(|g| g % SLOTS) {
             // The next one may have been the first of a larger volume.

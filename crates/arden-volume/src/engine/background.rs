@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     disk::error::{VolError, VolResult},
-    engine::{checkpoint::STREAMS_SETTLED_EARLY, owner::Engine},
+    engine::{checkpoint::STREAMS_ALLOCATED_EARLY, owner::Engine},
 };
 
 /// Runs until the volume is closed or gone.
@@ -21,14 +21,14 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
             engine.deferrals.reclaim();
-            let settle = engine.state.core.read().dirty.len() >= STREAMS_SETTLED_EARLY;
+            let allocate = engine.state.core.read().dirty.len() >= STREAMS_ALLOCATED_EARLY;
             let mut done = match checkpoint {
                 true => engine.checkpoint(),
-                false if settle => engine.deferrals.before_checkpoint(),
+                false if allocate => engine.deferrals.before_checkpoint(),
                 false => Ok(()),
             };
             // However often other things are asked for.
-            let beat = (!checkpoint && !settle) || synced.elapsed() >= interval;
+            let beat = (!checkpoint && !allocate) || synced.elapsed() >= interval;
             if beat && done.is_ok() {
                 done = engine.sync();
                 synced = Instant::now();

@@ -32,7 +32,7 @@ const JOURNAL_FULL_HARD: u64 = 650;
 /// From which on nothing is done without one.
 const JOURNAL_FULL_LAST: u64 = 850;
 /// So many streams with blocks in the tree are worth giving them places before a checkpoint asks for it.
-pub const STREAMS_SETTLED_EARLY: usize = 256;
+pub const STREAMS_ALLOCATED_EARLY: usize = 256;
 const DIRTY_LISTED_MAX: usize = 250;
 
 impl Engine {
@@ -49,7 +49,7 @@ impl Engine {
             }
         } else if self.is_over(JOURNAL_FULL_SOFT, 1) {
             self.threads.wakeup.ask_checkpoint();
-        } else if self.state.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+        } else if self.state.core.read().dirty.len() >= STREAMS_ALLOCATED_EARLY {
             self.threads.wakeup.ask_settling();
         }
         Ok(())

@@ -6,7 +6,7 @@ use arden_block::BLOCK_BYTES;
 
 use crate::{
     disk::{
-        device::{BLOCK, BlockCheck, Device, Settling},
+        device::{BLOCK, BlockCheck, CrashResync, Device},
         error::{VolError, VolResult},
         inode::EXTENT_BLOCKS_MAX,
         keys,
@@ -38,9 +38,9 @@ impl Loaded {
     }
 }
 
-/// Everything in memory, from what lies on the device. `settle`: what the last crash interrupted is made equal in all
+/// Everything in memory, from what lies on the device. `crash_resync`: what the last crash interrupted is made equal in all
 /// copies.
-pub fn load(device: &Arc<dyn Device>, sb: &Superblock, cache_bytes: usize, settle: bool) -> VolResult<Loaded> {
+pub fn load(device: &Arc<dyn Device>, sb: &Superblock, cache_bytes: usize, crash_resync: bool) -> VolResult<Loaded> {
     let tree = Tree::new(device.clone(), cache_bytes);
     let mut alloc = Alloc::new(sb.size_blocks);
     alloc.note_empty(device.piece_bytes().unwrap_or(0) / BLOCK_BYTES, device.pieces_held());
@@ -72,8 +72,8 @@ pub fn load(device: &Arc<dyn Device>, sb: &Superblock, cache_bytes: usize, settl
         }
     }
     let wal = Wal::new(sb.journal_block, sb.journal_blocks, sb.id, sb.start, 0);
-    let settling = Settling(&**device);
-    let reader: &dyn Device = if settle { &settling } else { &**device };
+    let resyncing = CrashResync(&**device);
+    let reader: &dyn Device = if crash_resync { &resyncing } else { &**device };
     let is_there = |group: &[Vec<u8>]| {
         let mut blocks = BTreeMap::new();
         // Older operations are in the tree: their data may have made room for others' since.

@@ -240,7 +240,7 @@ impl Work<'_> {
             None => (merge_leaf(&Node::new(0), &changes), 0),
         };
         while items.len() > 1 {
-            let entries = self.settle_all(items)?;
+            let entries = self.write_nodes(items)?;
             level += 1;
             if level > LEVEL_MAX {
                 return Err(VolError::Refused("the tree is too deep"));
@@ -252,7 +252,7 @@ impl Work<'_> {
             Some(Item::Old(_, ptr)) => Some((ptr, level)),
             // A root with one child is not needed.
             Some(Item::New(_, node)) if node.level > 0 && node.len() == 1 => Some((node.ptr(0)?, level - 1)),
-            Some(Item::New(_, node)) => Some((self.settle(node)?, level)),
+            Some(Item::New(_, node)) => Some((self.write_node(node)?, level)),
         };
         self.write_out()?;
         while let Some((ptr, level)) = root.filter(|(_, l)| *l > 0) {
@@ -291,7 +291,7 @@ impl Work<'_> {
             }
             from = to;
         }
-        let entries = self.settle_all(out)?;
+        let entries = self.write_nodes(out)?;
         Ok(pack(level, &entries))
     }
 
@@ -332,17 +332,17 @@ impl Work<'_> {
         }
     }
 
-    fn settle_all(&mut self, items: Vec<Item>) -> VolResult<Vec<(Key, Ptr)>> {
+    fn write_nodes(&mut self, items: Vec<Item>) -> VolResult<Vec<(Key, Ptr)>> {
         items
             .into_iter()
             .map(|item| match item {
                 Item::Old(key, ptr) => Ok((key, ptr)),
-                Item::New(key, node) => Ok((key, self.settle(node)?)),
+                Item::New(key, node) => Ok((key, self.write_node(node)?)),
             })
             .collect()
     }
 
-    fn settle(&mut self, node: Node) -> VolResult<Ptr> {
+    fn write_node(&mut self, node: Node) -> VolResult<Ptr> {
         let block = self.alloc.lock().reserve_node(NODE_BLOCKS)?;
         self.made.push(block);
         let mut ptr = Ptr { block, birth: self.birth, sum: 0 };

@@ -130,8 +130,8 @@ impl Volume {
         let loaded = load(&device, &sb, options.cache_bytes, device.may_differ())?;
         if device.may_differ() {
             // All else that counts was flushed before anything spoke of it.
-            sb.settle(&*device)?;
-            device.settle()?;
+            sb.resync_slots(&*device)?;
+            device.end_crash_resync()?;
         }
         loaded.wal.forget_what_follows(&*device)?;
         let volume = Volume::assemble(device, sb, loaded, &options)?;
@@ -262,8 +262,8 @@ impl Volume {
     }
 
     /// Gives blocks that lie in the tree a place on the device, those of all streams.
-    pub fn settle_blocks(&self) -> VolResult<()> {
-        self.files.settle_blocks()
+    pub fn allocate_delayed(&self) -> VolResult<()> {
+        self.files.allocate_delayed()
     }
 
     /// Total, free, and promised bytes.

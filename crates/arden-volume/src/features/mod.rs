@@ -5,9 +5,9 @@
 pub mod check;
 pub mod check_past;
 pub mod ea;
-pub mod even;
 pub mod fix;
 pub mod grow;
+pub mod parity_check;
 pub mod quota;
 pub mod repair;
 pub mod scrub;

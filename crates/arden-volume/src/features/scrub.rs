@@ -27,7 +27,7 @@ use crate::{
         owner::Engine,
         view::View,
     },
-    features::{check_past::fingerprint, even::even_out, grow::heal_superblock},
+    features::{check_past::fingerprint, grow::heal_superblock, parity_check::recompute_parity},
     files::{inodes::load_inode, names},
 };
 
@@ -91,7 +91,7 @@ pub fn scrub(engine: &Engine, settings: &ScrubSettings) -> VolResult<ScrubReport
     let nodes = engine.nodes()?;
     let blocks = nodes.len() as u64 * NODE_BLOCKS + engine.state.alloc.lock().data.count();
     // What lies on parity is read again with its parity, which makes it a little more than twice.
-    let times = if engine.device.uneven(0, 0).is_ok_and(|parity| parity.is_some()) { 2 } else { 1 };
+    let times = if engine.device.parity_mismatches(0, 0).is_ok_and(|parity| parity.is_some()) { 2 } else { 1 };
     settings.total_bytes.store(blocks * BLOCK_BYTES * times, Ordering::Relaxed);
     s.report.healed_blocks += heal_superblock(engine)?;
     s.tree(&nodes)?;
@@ -102,7 +102,7 @@ pub fn scrub(engine: &Engine, settings: &ScrubSettings) -> VolResult<ScrubReport
         s.name_damage(past)?;
     }
     if !s.report.stopped {
-        s.report.healed_blocks += even_out(engine, &mut |bytes| {
+        s.report.healed_blocks += recompute_parity(engine, &mut |bytes| {
             settings.total_bytes.fetch_max(s.report.read_bytes + bytes, Ordering::Relaxed);
             s.go_on(bytes)
         })?;

@@ -496,7 +496,7 @@ impl<'a> Target<'a> {
         if sid == source_data.sid && from < offset + len && offset < end {
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        files.settle_stream(source_data.sid, true)?;
+        files.allocate_stream(source_data.sid, true)?;
         let (mut at, last) = (from / B, end.div_ceil(B));
         let mut seq = 0;
         loop {

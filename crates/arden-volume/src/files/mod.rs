@@ -5,6 +5,7 @@
 pub mod access;
 pub mod cache;
 pub mod data;
+pub mod delayed;
 pub mod descriptors;
 pub mod extents;
 pub mod inodes;
@@ -15,7 +16,6 @@ pub mod owner;
 pub mod places;
 pub mod read;
 pub mod reap;
-pub mod settle;
 pub mod subject;
 pub mod txn;
 

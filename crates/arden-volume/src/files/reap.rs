@@ -82,6 +82,6 @@ impl Deferred for Files {
     }
 
     fn before_checkpoint(&self) -> VolResult<()> {
-        self.settle_blocks()
+        self.allocate_delayed()
     }
 }

@@ -210,7 +210,7 @@ impl World<'_> {
             90..=92 => self.unlink_in_use(),
             93..=94 => Some((self.vol.sync().map_err(Into::into), Ok(()))),
             // As the volume's own thread does when many streams wait for it.
-            95..=96 => Some((self.vol.settle_blocks().map_err(Into::into), Ok(()))),
+            95..=96 => Some((self.vol.allocate_delayed().map_err(Into::into), Ok(()))),
             97..=99 => Some((self.vol.checkpoint().map_err(Into::into), Ok(()))),
             100..=102 => self.create_snapshot(),
             103..=104 => self.delete_snapshot(),

@@ -11,7 +11,7 @@ use crate::{
         inode::{EXTENT_BLOCKS_MAX, Extent},
         keys::{self, Val},
     },
-    engine::{alloc::Reserved, checkpoint::STREAMS_SETTLED_EARLY, view::View},
+    engine::{alloc::Reserved, checkpoint::STREAMS_ALLOCATED_EARLY, view::View},
     files::{DIRECT_BYTES_MIN, owner::Files},
 };
 
@@ -19,13 +19,13 @@ const B: u64 = BLOCK_BYTES;
 /// A stream whose only block is this small stays in the tree.
 const STAYS_BYTES_MAX: usize = 1024;
 /// Blocks given a place in one operation.
-const SETTLE_BLOCKS_MAX: usize = 1024;
+const ALLOCATE_BLOCKS_MAX: usize = 1024;
 /// Streams that share one operation, and blocks that such a stream has at most.
-const STREAMS_TOGETHER: usize = STREAMS_SETTLED_EARLY / 4;
-const BLOCKS_TOGETHER: usize = SETTLE_BLOCKS_MAX / STREAMS_TOGETHER;
+const STREAMS_TOGETHER: usize = STREAMS_ALLOCATED_EARLY / 4;
+const BLOCKS_TOGETHER: usize = ALLOCATE_BLOCKS_MAX / STREAMS_TOGETHER;
 
 /// Blocks of one stream that get a place.
-struct Settling {
+struct DelayedBlocks {
     sid: u64,
     /// As they are in the tree.
     found: Vec<(Vec<u8>, Val)>,
@@ -36,7 +36,7 @@ struct Settling {
 impl Files {
     /// Gives blocks that lie in the tree a place on the device, those of all streams. What is written meanwhile too, as
     /// long as it becomes less: whatever is left is written with the tree, and read and written once more later.
-    pub fn settle_blocks(&self) -> VolResult<()> {
+    pub fn allocate_delayed(&self) -> VolResult<()> {
         let mut before = usize::MAX;
         loop {
             let dirty: Vec<(u64, u64)> = self.engine.state.core.read().dirty.iter().map(|(s, i)| (*s, *i)).collect();
@@ -45,8 +45,8 @@ impl Files {
             }
             before = dirty.len();
             for some in dirty.chunks(STREAMS_TOGETHER) {
-                let settled = self.settle_small(some).and_then(|left| self.settle_each(&left));
-                match settled {
+                let allocated = self.allocate_small(some).and_then(|left| self.allocate_each(&left));
+                match allocated {
                     Ok(()) => {}
                     // Where there is no room, they stay where they are.
                     Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Ok(()),
@@ -58,7 +58,7 @@ impl Files {
 
     /// Small streams together: to the device one write is much cheaper than one for each. Gives those that are left: large
     /// ones, and those that somebody uses right now.
-    fn settle_small(&self, streams: &[(u64, u64)]) -> VolResult<Vec<(u64, u64)>> {
+    fn allocate_small(&self, streams: &[(u64, u64)]) -> VolResult<Vec<(u64, u64)>> {
         let files: Vec<_> = streams.iter().map(|(_, ino)| self.open.file(*ino, false)).collect();
         // Never waits with locks in hand.
         let locks: Vec<_> = files.iter().map(|file| file.try_change_data()).collect();
@@ -66,7 +66,7 @@ impl Files {
         let view = self.engine.reading();
         for (stream, lock) in streams.iter().zip(&locks) {
             let found = match lock {
-                Some(_) => Some(blocks_to_settle(&view, stream.0, false, BLOCKS_TOGETHER + 1)?),
+                Some(_) => Some(delayed_blocks(&view, stream.0, false, BLOCKS_TOGETHER + 1)?),
                 None => None,
             };
             match found {
@@ -75,34 +75,34 @@ impl Files {
             }
         }
         drop(view);
-        if !self.settle_some(&small)? {
+        if !self.allocate_some(&small)? {
             return Ok(streams.to_vec());
         }
         Ok(left)
     }
 
-    fn settle_each(&self, streams: &[(u64, u64)]) -> VolResult<()> {
+    fn allocate_each(&self, streams: &[(u64, u64)]) -> VolResult<()> {
         for (sid, ino) in streams {
             let file = self.open.file(*ino, false);
             let _lock = file.change_data();
-            self.settle_stream(*sid, false)?;
+            self.allocate_stream(*sid, false)?;
         }
         Ok(())
     }
 
     /// The same for one stream; the caller has its data locked.
-    pub fn settle_stream(&self, sid: u64, all: bool) -> VolResult<()> {
+    pub fn allocate_stream(&self, sid: u64, all: bool) -> VolResult<()> {
         loop {
-            let found = blocks_to_settle(&self.engine.reading(), sid, all, SETTLE_BLOCKS_MAX)?;
+            let found = delayed_blocks(&self.engine.reading(), sid, all, ALLOCATE_BLOCKS_MAX)?;
             let last = found.last;
-            if !self.settle_some(&[found])? || last {
+            if !self.allocate_some(&[found])? || last {
                 return Ok(());
             }
         }
     }
 
     /// False when something took blocks away meanwhile.
-    fn settle_some(&self, streams: &[Settling]) -> VolResult<bool> {
+    fn allocate_some(&self, streams: &[DelayedBlocks]) -> VolResult<bool> {
         let blocks: usize = streams.iter().map(|s| s.found.len()).sum();
         let mut bytes = Vec::with_capacity(blocks * BLOCK);
         for (_, value) in streams.iter().flat_map(|s| &s.found) {
@@ -154,7 +154,7 @@ impl Files {
 
     /// What lies where: neighbours in the file that are neighbours on the device are one extent. Blocks of small files, that
     /// are maybe soon read, stay in memory.
-    fn extents_of(&self, streams: &[Settling], places: &[u64], bytes: &[u8]) -> Vec<(u64, Extent)> {
+    fn extents_of(&self, streams: &[DelayedBlocks], places: &[u64], bytes: &[u8]) -> Vec<(u64, Extent)> {
         let mut out: Vec<(u64, Extent)> = Vec::new();
         let blocks = streams.iter().flat_map(|s| s.found.iter().map(move |(key, _)| (s.sid, keys::second(key))));
         for (((sid, block), place), content) in blocks.zip(places).zip(bytes.chunks_exact(BLOCK)) {
@@ -184,11 +184,11 @@ impl Files {
 }
 
 /// The first `max` blocks of a stream; `all`: also what may stay.
-fn blocks_to_settle(view: &dyn View, sid: u64, all: bool, max: usize) -> VolResult<Settling> {
+fn delayed_blocks(view: &dyn View, sid: u64, all: bool, max: usize) -> VolResult<DelayedBlocks> {
     let found = view.collect(&keys::two(keys::BLOCK, sid, 0), &keys::end_of(keys::BLOCK, sid), max)?;
     let stays = !all && found.len() == 1 && found[0].1.len() <= STAYS_BYTES_MAX && keys::second(&found[0].0) == 0;
     let last = stays || found.len() < max;
-    Ok(Settling { sid, found: if stays { Vec::new() } else { found }, last })
+    Ok(DelayedBlocks { sid, found: if stays { Vec::new() } else { found }, last })
 }
 
 #[cfg(test)]
@@ -242,10 +242,10 @@ mod tests {
         let vol = Volume::open(Arc::new(MemDevice::holding(memory.content())), options).unwrap();
         let generation = vol.superblock().generation;
         let files = Files::new(&vol);
-        let many = 2 * STREAMS_SETTLED_EARLY;
+        let many = 2 * STREAMS_ALLOCATED_EARLY;
         (0..many).for_each(|i| drop(files.write(&format!("f{i}"), &[i as u8; 5000])));
         let began = Instant::now();
-        while vol.engine.state.core.read().dirty.len() >= STREAMS_SETTLED_EARLY {
+        while vol.engine.state.core.read().dirty.len() >= STREAMS_ALLOCATED_EARLY {
             assert!(began.elapsed() < Duration::from_secs(120), "{} wait", vol.engine.state.core.read().dirty.len());
             std::thread::sleep(Duration::from_millis(5));
         }

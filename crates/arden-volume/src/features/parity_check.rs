@@ -32,11 +32,11 @@ const BATCH: usize = 64;
 type Known = HashMap<u64, (BlockCheck, usize)>;
 
 /// Blocks of parity that were written anew. `go_on` hears of bytes that were read, and says whether to.
-pub fn even_out(engine: &Engine, go_on: &mut dyn FnMut(u64) -> bool) -> VolResult<u64> {
+pub fn recompute_parity(engine: &Engine, go_on: &mut dyn FnMut(u64) -> bool) -> VolResult<u64> {
     let size_bytes = engine.device.size_bytes();
     let (mut rows, mut healed) = (Vec::new(), 0);
     for at in (0..size_bytes).step_by(STEP_BYTES as usize) {
-        let Some((bytes, found)) = engine.device.uneven(at, STEP_BYTES.min(size_bytes - at))? else { break };
+        let Some((bytes, found)) = engine.device.parity_mismatches(at, STEP_BYTES.min(size_bytes - at))? else { break };
         rows.extend(found);
         if rows.len() >= ROWS_MAX {
             healed += even_rows(engine, &std::mem::take(&mut rows))?;
@@ -66,7 +66,7 @@ fn even_rows(engine: &Engine, rows: &[Vec<u64>]) -> VolResult<u64> {
         let check = |at: &u64| Some((number(at), known.get(&(at / BLOCK_BYTES))?.clone()));
         let checks: BTreeMap<usize, (BlockCheck, usize)> = row.iter().filter_map(check).collect();
         // What fails is as it was.
-        healed += engine.device.even_out(row[0], &BlockCheck::Known(Arc::new(checks))).unwrap_or(0);
+        healed += engine.device.recompute_parity(row[0], &BlockCheck::Known(Arc::new(checks))).unwrap_or(0);
     }
     Ok(healed)
 }

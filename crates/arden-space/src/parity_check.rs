@@ -16,7 +16,7 @@ type Columns = Vec<Option<Vec<u8>>>;
 impl Space {
     /// Reads all columns of the stripes of a range. How many bytes that were, and rows whose parity does not fit: where
     /// the data blocks of each lie. None: the space keeps no parity.
-    pub async fn uneven_rows(&self, offset: u64, len: u64) -> SpaceResult<Option<(u64, Vec<Vec<u64>>)>> {
+    pub async fn parity_mismatches(&self, offset: u64, len: u64) -> SpaceResult<Option<(u64, Vec<Vec<u64>>)>> {
         let shape = self.rt.shape;
         if !shape.is_parity() {
             return Ok(None);
@@ -44,7 +44,7 @@ impl Space {
     }
 
     /// Computes the parity anew of the row whose first data block lies there, if all its data passes. Blocks written.
-    pub async fn even_out(&self, row: u64, verify: &Verifier) -> SpaceResult<u64> {
+    pub async fn recompute_parity(&self, row: u64, verify: &Verifier) -> SpaceResult<u64> {
         self.check(row, BLOCK_BYTES)?;
         let (shape, len) = (self.rt.shape, BLOCK_BYTES as usize);
         let (group, stripe) = self.stripe_at(row);
