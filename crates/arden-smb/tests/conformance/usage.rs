@@ -28,14 +28,22 @@ fn bound(user: usize, address: usize, whole: usize) -> Bound {
     Bound { user, address, whole }
 }
 
-/// What the connection does with a request itself, how long that takes, and the buffer of its answer.
+/// What this thread has run so far.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel counts what threads run");
+    Duration::from_nanos(stat.split(' ').next().and_then(|n| n.parse().ok()).expect("nanoseconds"))
+}
+
+/// What the connection does with a request itself, what that takes of the thread, and the buffer of its answer.
 fn handle(c: &mut Client, req: &Req) -> (bool, Duration, Vec<u8>) {
     let (_, mut message) = c.encode(req, false);
     let mut out = Vec::new();
     let connection = c.connection.as_mut().unwrap();
-    let began = Instant::now();
+    let (began, on_cpu) = (Instant::now(), cpu_time());
     let verdict = connection.handle_message(&mut message, Time::read(), &mut out);
-    let took = began.elapsed();
+    // What other processes take of the machine meanwhile does not count; a wait for a disk or a lock would be longer.
+    let waited = began.elapsed().checked_sub(Duration::from_millis(500)).unwrap_or_default();
+    let took = cpu_time() - on_cpu + waited;
     let moved = match verdict {
         Verdict::Job(job) => {
             job.run();
