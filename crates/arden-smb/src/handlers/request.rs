@@ -30,8 +30,8 @@ pub enum Fail {
 }
 
 impl Fail {
-    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1, whose data is padded to 8 bytes: clients
-    /// look for a next context there before they look at the count.
+    /// With ErrorData; 3.1.1 wraps it in an error context, [MS-SMB2] 2.2.2.1. Nothing follows that context: section
+    /// 3.3.5.20.3 wants a ByteCount of 12 for data of 4 bytes.
     pub fn with_data(status: NtStatus, data: &[u8], dialect: Dialect) -> Fail {
         if dialect != Dialect::Smb311 {
             return Fail::Data(status, data.to_vec(), 0);

@@ -309,5 +309,10 @@ fn buffers_that_are_too_small_and_classes_that_do_not_exist() {
     let sd = query_info(f.id, info_type::SECURITY, 0, 7, &[], 8);
     let reply = c.call(&sd);
     assert_eq!(reply.status(), NtStatus::BUFFER_TOO_SMALL);
-    assert!(le_u32(reply.body(), 16) > 8, "the size that would do");
+    // [MS-SMB2] 3.3.5.20.3: ErrorContextCount 1, ByteCount 12, ErrorDataLength 4, ErrorId 0.
+    let lengths = [4, 8, 12].map(|at| le_u32(reply.body(), at));
+    assert_eq!((reply.body()[2], lengths), (1, [12, 4, 0]));
+    let need = le_u32(reply.body(), 16);
+    assert_eq!(c.status(&query_info(f.id, info_type::SECURITY, 0, 7, &[], need - 1)), NtStatus::BUFFER_TOO_SMALL);
+    assert_eq!(c.status(&query_info(f.id, info_type::SECURITY, 0, 7, &[], need)), NtStatus::SUCCESS);
 }
