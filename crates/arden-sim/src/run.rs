@@ -185,6 +185,8 @@ pub(crate) struct World {
     pub(crate) changing: bool,
     /// Openings may have to do without more disks than some spaces bear.
     beyond: bool,
+    /// The pool's creation was acknowledged.
+    founded: Cell<bool>,
     /// The last life ended soon after a departure.
     departed: Cell<bool>,
     /// The last life ended soon after its opening: the next one is often without a disk.
@@ -423,6 +425,7 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         others_from: n,
         changing: false,
         beyond: false,
+        founded: Cell::new(false),
         departed: Cell::new(false),
         reopened: Cell::new(false),
         seen: Cell::default(),
@@ -476,6 +479,7 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         others_from: n + spares,
         changing: true,
         beyond,
+        founded: Cell::new(false),
         departed: Cell::new(false),
         reopened: Cell::new(false),
         seen: Cell::default(),
@@ -526,7 +530,9 @@ fn lives(world: World) -> Result<Stats, Failure> {
     let rounds = world.rng.borrow_mut().range(2, 5);
     session(&world, true)?;
     for _ in 1..rounds {
-        session(&world, false)?;
+        // What a crash left of a creation may be opened, or is created once more.
+        let again = !world.founded.get() && world.rng.borrow_mut().one_in(2);
+        session(&world, again)?;
     }
     if world.beyond {
         world.last.set(true);
@@ -659,12 +665,17 @@ fn remember_away(world: &World, pool: Option<&Pool>) {
 }
 
 async fn live_new(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) -> Result<(), String> {
+    world.disks.iter().for_each(SimDisk::revive);
+    world.disks.iter().for_each(SimDisk::resume);
+    world.away.borrow_mut().clear();
+    *world.tried_without.borrow_mut() = None;
     let attach = |d: &[SimDisk]| -> Vec<Rc<dyn BlockDevice>> { d.iter().map(|d| d.attach(rt)).collect() };
     let devices = attach(&world.disks[..world.spares_from]);
     let spares = attach(&world.disks[world.spares_from..world.others_from]);
     let cfg = config(&mut world.rng.borrow_mut());
     let options = CreateOptions { slab_bytes: Some(128 << 10), config: cfg };
     let pool = Pool::create(rt, "sim", devices, spares, options).await.map_err(|e| format!("create: {e}"))?;
+    world.founded.set(true);
     let mut spaces = Vec::new();
     for s in &world.shares {
         let size = s.blocks * BLOCK_BYTES;
@@ -705,6 +716,8 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     }
     let beyond = world.beyond && world.away.borrow().len() > world.tolerance();
     let pool = match Pool::open(rt, devices, None, options).await {
+        // The crash came before the pool was made, or while it was made once more: nothing was promised.
+        Err(SpaceError::NotFound(_) | SpaceError::Refused(_)) if !world.founded.get() => return Ok(()),
         // The log has no room for what would have to wait: it says which disks to bring back.
         Err(SpaceError::Refused(what)) if beyond && !world.last.get() && what.contains("bring back disks") => {
             world.stats.borrow_mut().refusals += 1;
