@@ -170,7 +170,9 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
         _ => {
             let mark = share.oracle.borrow().read_begin(first, n);
             let suffered = world.suffers(space.pool(), i);
+            world.say(rt, || format!("read {} {first}+{n}", share.name));
             let data = world.excuse(space.pool(), i, suffered, read(world, i, space, first, n).await);
+            world.say(rt, || format!("has read {} {first}+{n}", share.name));
             match data.map_err(|e| format!("read {first}+{n}: {e}"))? {
                 Some(data) => share.oracle.borrow_mut().check(first, &data, &mark),
                 None => Ok(()),

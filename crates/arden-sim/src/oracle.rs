@@ -1,12 +1,15 @@
 //! What may be read back. Every block of every version has a content that names both, so that
 //! a reader can tell which version each sector comes from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use arden_block::{BLOCK_BYTES, Buf};
 
 const SECTOR: usize = 512;
 const SECTORS: usize = BLOCK_BYTES as usize / SECTOR;
+
+/// So many writes of a block may begin while one read is under way: more than all clients of a life make.
+const RECENT_MAX: usize = 256;
 
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -51,8 +54,8 @@ struct Block {
     history: Vec<u32>,
     in_flight: u32,
     raced: bool,
-    /// The last few versions that were begun.
-    recent: Vec<u32>,
+    /// The versions that were begun last, each with the stamp that it set.
+    recent: VecDeque<(u64, u32)>,
     stamp: u64,
 }
 
@@ -102,13 +105,13 @@ impl Oracle {
         for b in &mut self.blocks[first as usize..(first + n) as usize] {
             b.now.push(version);
             b.history.push(version);
-            if b.recent.len() >= 8 {
-                b.recent.remove(0);
-            }
-            b.recent.push(version);
             b.in_flight += 1;
             b.raced |= b.in_flight > 1;
             b.stamp += 1;
+            if b.recent.len() >= RECENT_MAX {
+                b.recent.pop_front();
+            }
+            b.recent.push_back((b.stamp, version));
         }
     }
 
@@ -182,11 +185,13 @@ impl Oracle {
                     return Err(format!("block {block} sector {i}: foreign bytes {:02x?}, of {of:?}", &sector[..16]));
                 };
                 let allowed = |list: &[u32]| list.iter().any(|&c| self.sector(c, i) == v);
-                if !(allowed(&b.now) || !quiet && (allowed(&b.recent) || allowed(&b.history) || allowed(&mark.0[k].2)))
-                {
+                // A read that writes overlap may show what was there when it began, or whatever was begun since.
+                let (stamp, _, before) = &mark.0[k];
+                let mut since = b.recent.iter().filter(|r| r.0 > *stamp);
+                if !(allowed(&b.now) || allowed(before) || since.any(|r| allowed(&[r.1]))) {
                     return Err(format!(
-                        "block {block} sector {i}: version {v}, allowed now {:?}, since the last flush {:?}, quiet {quiet}",
-                        b.now, b.history
+                        "block {block} sector {i}: version {v}, allowed now {:?}, since the last flush {:?}, when the read began {:?}, quiet {quiet}",
+                        b.now, b.history, mark.0[k].2
                     ));
                 }
                 seen[i] = v;
