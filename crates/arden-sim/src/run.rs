@@ -211,6 +211,8 @@ pub(crate) struct World {
     /// Where the journal was when the last life ended, and which disks belonged to the pool.
     journal: RefCell<Vec<usize>>,
     members_last: RefCell<Vec<usize>>,
+    /// The members that took part when the pool began to serve.
+    members_first: RefCell<Vec<usize>>,
     flaky: Option<usize>,
     /// What the one disk that damages silently does to writes, in parts of a million.
     lost_ppm: u32,
@@ -315,10 +317,16 @@ impl World {
     /// The pool is open, and what lies in it is about to be read.
     fn opened(&self, rt: &Rt, pool: &Pool) {
         self.seen.set([pool.out_of_date().len(), 0]);
+        self.note_members(pool);
         if self.aim.get() == Aim::Opened {
             self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(8_000_000));
             self.stats.borrow_mut().aimed[7] += 1;
         }
+    }
+
+    fn note_members(&self, pool: &Pool) {
+        let here = self.members(pool).into_iter().filter(|(_, m)| m.1 != DiskState::Missing);
+        *self.members_first.borrow_mut() = here.map(|(place, _)| place).collect();
     }
 
     fn draw_aim(&self, crash: bool, create: bool) {
@@ -441,6 +449,7 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         tried_without: RefCell::default(),
         journal: RefCell::default(),
         members_last: RefCell::default(),
+        members_first: RefCell::default(),
         flaky,
         lost_ppm,
         astray_ppm,
@@ -495,6 +504,7 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         tried_without: RefCell::default(),
         journal: RefCell::default(),
         members_last: RefCell::default(),
+        members_first: RefCell::default(),
         flaky,
         lost_ppm: 0,
         astray_ppm: 0,
@@ -661,7 +671,9 @@ fn remember_away(world: &World, pool: Option<&Pool>) {
     let Some(pool) = pool else { return };
     *world.journal.borrow_mut() = world.places(pool, &pool.journal_disks());
     *world.away.borrow_mut() = world.places(pool, &pool.out_of_date());
-    *world.members_last.borrow_mut() = world.members(pool).into_keys().collect();
+    // A disk that joined since may know nothing yet: the crash came before the map that names it was durable.
+    let first = world.members_first.borrow();
+    *world.members_last.borrow_mut() = world.members(pool).into_keys().filter(|d| first.contains(d)).collect();
 }
 
 async fn live_new(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) -> Result<(), String> {
@@ -676,6 +688,7 @@ async fn live_new(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) 
     let options = CreateOptions { slab_bytes: Some(128 << 10), config: cfg };
     let pool = Pool::create(rt, "sim", devices, spares, options).await.map_err(|e| format!("create: {e}"))?;
     world.founded.set(true);
+    world.note_members(&pool);
     let mut spaces = Vec::new();
     for s in &world.shares {
         let size = s.blocks * BLOCK_BYTES;
@@ -723,9 +736,10 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
             world.stats.borrow_mut().refusals += 1;
             return Ok(());
         }
-        // None of the disks that hold the log: then nothing is better than something old.
+        // None of the disks that hold the log: then nothing is better than something old. A pool with few disks in
+        // use has few copies of its log, so this takes no more disks than its spaces bear.
         Err(SpaceError::NotFound(_))
-            if beyond
+            if world.beyond
                 && !world.last.get()
                 && !world.journal_stays(&world.journal.borrow(), |d| world.disks[d].is_dead()) =>
         {
