@@ -64,7 +64,8 @@ pub struct Handle {
 pub struct Lease {
     /// As letters, "RWH".
     pub state: String,
-    /// Caching that has to be gone when the client is back, because others did meanwhile what breaks it.
+    /// Caching that has to be gone when the client is back, or when it has acknowledged the break that it owes an
+    /// answer to, because others did meanwhile what breaks it.
     pub lost: String,
 }
 

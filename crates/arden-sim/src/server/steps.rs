@@ -6,7 +6,7 @@ use arden_wire::{NtStatus, access::*};
 
 use super::{
     client::{Created, Req, Want, close, lock, lock_flags, read, want, write},
-    model::{DELETE as SHARE_DELETE, Expect, FILES, Handle, Lock, READ, SLOT_BYTES, SLOTS, WRITE, lease_key},
+    model::{DELETE as SHARE_DELETE, Expect, FILES, Handle, Lease, Lock, READ, SLOT_BYTES, SLOTS, WRITE, lease_key},
     world::{Answer, CLIENTS, Unknown, World, content, version_of},
 };
 use crate::volume::under::OnSpace;
@@ -32,7 +32,7 @@ impl World {
             return if self.rng.one_in(2) { self.come_back(actor) } else { Ok(()) };
         }
         if !self.actors[actor].lazy {
-            self.acknowledge(actor);
+            self.acknowledge(actor)?;
         }
         match self.rng.below(24) {
             0..=3 => self.create(actor),
@@ -51,7 +51,7 @@ impl World {
             }
             _ => {
                 let time = [1_001, 7_003, 20_007, 71_011][self.rng.below(4) as usize];
-                self.pass(Duration::from_millis(time));
+                self.pass(Duration::from_millis(time))?;
                 Ok(())
             }
         }
@@ -100,7 +100,7 @@ impl World {
         self.model.handles.push(handle.clone());
         let mut answer = self.ask(actor, &want.req(), true);
         if let Answer::Pending(id) = answer {
-            answer = self.wait_for(actor, id);
+            answer = self.wait_for(actor, id)?;
         }
         let reply = match answer {
             Answer::Reply(reply) => reply,
@@ -141,7 +141,7 @@ impl World {
         let is_breaking = self.actors[actor].owed.iter().any(|(key, _, _)| lease == Some(*key));
         if lease.is_some() && !is_breaking {
             let state = created.lease();
-            self.model.leases.entry((actor, file)).or_default().state = state;
+            *self.model.leases.entry((actor, file)).or_default() = Lease { state, lost: String::new() };
         }
         self.others_lose(file, lease, 'W', "opened")
     }
@@ -151,9 +151,14 @@ impl World {
         for (client, f) in self.model.caching(file, by, letter) {
             if self.actors[client].link.is_some() {
                 self.note_breaks(client);
-                let lease = self.model.leases.get(&(client, f));
-                if lease.is_some_and(|l| l.state.contains(letter)) {
-                    return Err(format!("client {client} still caches {letter} of f{f}, which was {what}"));
+                // [MS-SMB2] 3.3.5.22.2: a client that still owes an acknowledgement is told the rest after it.
+                let key = lease_key(client, f);
+                let owes = self.actors[client].owed.iter().any(|(k, _, _)| *k == key);
+                let lease = self.model.leases.get_mut(&(client, f)).filter(|l| l.state.contains(letter));
+                match lease {
+                    Some(lease) if owes => lease.lost.push(letter),
+                    Some(_) => return Err(format!("client {client} still caches {letter} of f{f}, which was {what}")),
+                    None => {}
                 }
             } else if let Some(lease) = self.model.leases.get_mut(&(client, f))
                 && !lease.lost.contains(letter)
@@ -165,24 +170,24 @@ impl World {
     }
 
     /// A create waits for others: they acknowledge, or time passes.
-    fn wait_for(&mut self, actor: usize, id: u64) -> Answer {
+    fn wait_for(&mut self, actor: usize, id: u64) -> Result<Answer, String> {
         self.stats.waits += 1;
         (0..CLIENTS).for_each(|a| self.note_breaks(a));
         for a in 0..CLIENTS {
             if !self.actors[a].lazy || self.rng.one_in(2) {
-                self.acknowledge(a);
+                self.acknowledge(a)?;
             }
         }
         for seconds in [0, 40, 75, 310] {
             if seconds > 0 {
-                self.pass(Duration::from_millis(seconds * 1000 + 13));
+                self.pass(Duration::from_millis(seconds * 1000 + 13))?;
             }
             match self.take(actor, id) {
                 Answer::Pending(_) => {}
-                other => return other,
+                other => return Ok(other),
             }
         }
-        Answer::Pending(id)
+        Ok(Answer::Pending(id))
     }
 
     fn write(&mut self, actor: usize) -> Step {
@@ -384,6 +389,12 @@ impl World {
             }
         }
         for file in 0..FILES {
+            // Told once more of a break that it never answered, it is told the rest after its answer.
+            self.note_breaks(actor);
+            let key = lease_key(actor, file);
+            if self.actors[actor].owed.iter().any(|(k, _, _)| *k == key) {
+                continue;
+            }
             let Some(lease) = self.model.leases.get_mut(&(actor, file)) else { continue };
             let lost = std::mem::take(&mut lease.lost);
             if let Some(letter) = lost.chars().find(|c| lease.state.contains(*c)) {
@@ -458,7 +469,7 @@ impl World {
             }
         }
         for actor in 0..CLIENTS {
-            self.acknowledge(actor);
+            self.acknowledge(actor)?;
             let guids: Vec<u128> = self.model.handles.iter().filter(|h| h.client == actor).map(|h| h.guid).collect();
             for guid in guids {
                 for slot in 0..SLOTS {

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use super::{
     client::{Break, CA, Client, Dialect, Offer, Reply, Req, USER, Want, lease_ack, logon},
-    model::{FILES, Handle, Model, SLOT_BYTES, SLOTS},
+    model::{FILES, Handle, Lease, Model, SLOT_BYTES, SLOTS},
 };
 use crate::{run::Stats, volume::under::OnSpace};
 
@@ -389,6 +389,7 @@ impl World {
             self.say(|| format!("client {actor}: lease {:x} breaks to {to:?}, to be acknowledged: {ack}", key as u64));
             let file = (key as u64 - 1) as usize;
             if let Some(lease) = self.model.leases.get_mut(&(actor, file)) {
+                lease.lost.retain(|c| to.contains(c));
                 lease.state = to.clone();
             }
             self.stats.waits += 1;
@@ -399,7 +400,8 @@ impl World {
         }
     }
 
-    pub fn acknowledge(&mut self, actor: usize) {
+    /// The client answers the breaks that it was told of; what it lost meanwhile it is told of at once.
+    pub fn acknowledge(&mut self, actor: usize) -> Result<(), String> {
         self.note_breaks(actor);
         for (key, to, _) in std::mem::take(&mut self.actors[actor].owed) {
             if let Answer::Reply(reply) = self.ask(actor, &lease_ack(key, &to), false) {
@@ -407,18 +409,26 @@ impl World {
                 // [MS-SMB2] 3.3.6.5: a break that ran out of time leaves nothing of the lease.
                 let lease = self.model.leases.get_mut(&(actor, (key as u64 - 1) as usize));
                 if let Some(lease) = lease.filter(|_| status != NtStatus::SUCCESS) {
-                    lease.state.clear();
+                    *lease = Lease::default();
                 }
                 self.say(|| format!("client {actor}: lease {:x} acknowledged as {to:?}: {status}", key as u64));
+                self.note_breaks(actor);
+                let file = (key as u64 - 1) as usize;
+                let Some(lease) = self.model.leases.get_mut(&(actor, file)) else { continue };
+                let lost = std::mem::take(&mut lease.lost);
+                if let Some(letter) = lost.chars().find(|c| lease.state.contains(*c) && !OnSpace::is_dead()) {
+                    return Err(format!("client {actor} acknowledged a break and still caches {letter} of f{file}"));
+                }
             }
         }
+        Ok(())
     }
 
     /// Time passes. Clients that are not lazy answer breaks first.
-    pub fn pass(&mut self, time: Duration) {
+    pub fn pass(&mut self, time: Duration) -> Result<(), String> {
         for actor in 0..CLIENTS {
             if !self.actors[actor].lazy {
-                self.acknowledge(actor);
+                self.acknowledge(actor)?;
             }
         }
         *self.offset.lock() += time;
@@ -434,10 +444,11 @@ impl World {
         for (actor, a) in self.actors.iter().enumerate() {
             for (key, _, _) in a.owed.iter().filter(|(_, _, since)| now >= *since + BREAK_TIMEOUT) {
                 if let Some(lease) = self.model.leases.get_mut(&(actor, (*key as u64 - 1) as usize)) {
-                    lease.state.clear();
+                    *lease = Lease::default();
                 }
             }
         }
+        Ok(())
     }
 }
 

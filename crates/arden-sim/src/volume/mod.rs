@@ -22,7 +22,7 @@ use arden_block::{
     sim::{Faults, SimDisk},
 };
 use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
-use arden_volume::{BlockCache, Durability, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{BlockCache, Durability, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 use crate::run::{Failure, Stats};
@@ -239,9 +239,15 @@ impl World {
         let store = VolumeStore::new(vol.clone(), self.durability);
         for i in 0..steps {
             if checkpoint == Some(i) {
-                vol.checkpoint().map_err(|e| format!("checkpoint: {e}"))?;
-                self.history.durable();
-                self.stats.checkpoints += 1;
+                match vol.checkpoint() {
+                    Ok(()) => {
+                        self.history.durable();
+                        self.stats.checkpoints += 1;
+                    }
+                    // A full volume makes it when there is room again.
+                    Err(VolError::Full) => {}
+                    Err(e) => return Err(format!("checkpoint: {e}")),
+                }
                 OnSpace::die_now();
                 return Ok(());
             }

@@ -413,7 +413,13 @@ impl World<'_> {
         if last && at.node.write_at(10, b"more", Wait::Yes).is_ok() {
             let mut want = (*content).clone();
             put(&mut want, 10, b"more");
-            assert_eq!(read_all(&at.node), want);
+            // Power may be lost right after the write, in what the volume does behind it.
+            let mut now = vec![0xEE; want.len() + 7];
+            let read = at.node.read_at(0, &mut now, Wait::Yes);
+            if let Ok(n) = read {
+                assert_eq!(now[..n], want);
+            }
+            return Some((read.map(drop), Ok(())));
         }
         Some((Ok(()), Ok(())))
     }
