@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use arden_wire::{NtStatus, access::*};
+use arden_wire::{NtStatus, access::*, smb2::create::LEASE_FLAG_BREAK_IN_PROGRESS};
 
 use super::{
     client::{Created, Req, Want, close, lock, lock_flags, read, want, write},
@@ -138,7 +138,9 @@ impl World {
         self.model.resolve_opens(&handle);
         self.model.handles.push(handle);
         // [MS-SMB2] 2.2.14.2.11: while a break is under way the response has the state before it.
-        let is_breaking = self.actors[actor].owed.iter().any(|(key, _, _)| lease == Some(*key));
+        // The client may have acknowledged it before it read this response.
+        let told = created.lease_context().is_some_and(|l| l.flags & LEASE_FLAG_BREAK_IN_PROGRESS != 0);
+        let is_breaking = told || self.actors[actor].owed.iter().any(|(key, _, _)| lease == Some(*key));
         if lease.is_some() && !is_breaking {
             let state = created.lease();
             *self.model.leases.entry((actor, file)).or_default() = Lease { state, lost: String::new() };
