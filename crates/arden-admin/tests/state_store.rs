@@ -1,8 +1,6 @@
 //! Every implementation of a store of the state passes the same suite; and the suite finds planted bugs. Two daemons on one
 //! store.
 
-mod store_suite;
-
 use std::{
     path::PathBuf,
     sync::{
@@ -20,7 +18,7 @@ use arden_admin::{
         CHANGE_TRIES_MAX, Change, Commit, Contents, MemoryStore, RedbStore, Revision, StateDirectory, StateStore, Table,
     },
 };
-use store_suite::{Open, failures};
+use arden_testkit::state::{Open, failures};
 use tokio::sync::watch;
 
 const NONE: [&str; 0] = [];

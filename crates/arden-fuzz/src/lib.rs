@@ -5,8 +5,6 @@
 
 pub mod access;
 mod auth;
-#[path = "../../arden-smb/tests/client/mod.rs"]
-mod client;
 mod engine;
 mod mutate;
 mod rpc;
@@ -15,6 +13,8 @@ pub use mutate::{corpus, mutations};
 pub use rpc::PIPES;
 mod smb2;
 mod wire;
+
+use arden_testkit::client;
 
 /// Takes any bytes.
 pub type Entry = fn(&[u8]);

@@ -1,13 +1,6 @@
 //! What every `FileStore` has to do, over volumes: on memory, on a file, durable at every step, and with so little
 //! memory that each case makes checkpoints.
 
-#[macro_use]
-#[path = "../../arden-store/tests/behaviour/suite.rs"]
-mod suite;
-
-#[path = "../../arden-store/tests/behaviour/cases.rs"]
-mod cases;
-
 use std::{
     path::PathBuf,
     sync::{
@@ -17,6 +10,7 @@ use std::{
 };
 
 use arden_store::store::FileStore;
+use arden_testkit::all_cases;
 use arden_volume::{BlockCache, Device, Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 

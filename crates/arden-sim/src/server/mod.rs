@@ -14,11 +14,11 @@
 //! Several channels, renames and deletions, oplocks, directories, requests of one client beside each other, the state
 //! store, disks that fail. Session ids and challenges are random: a seed decides everything that the model sees, not every byte.
 
-#[path = "../../../arden-smb/tests/client/mod.rs"]
-mod client;
 mod model;
 mod steps;
 mod world;
+
+use arden_testkit::client;
 
 use crate::run::{Failure, Stats};
 

@@ -6,12 +6,6 @@
 //! a mirror, of which then none leaves: every block of a volume has a checksum, and none may come back wrong.
 //! In a quarter of the runs the disks are so small that the pool is full before its space is.
 
-#[path = "../../../arden-volume/tests/crash/history.rs"]
-mod history;
-#[path = "../../../arden-volume/tests/crash/model.rs"]
-mod model;
-#[path = "../../../arden-volume/tests/crash/ops.rs"]
-mod ops;
 pub(crate) mod under;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
@@ -22,11 +16,11 @@ use arden_block::{
     sim::{Faults, SimDisk},
 };
 use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
+use arden_testkit::crash::{history::History, ops};
 use arden_volume::{BlockCache, Durability, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 use crate::run::{Failure, Stats};
-use history::History;
 use under::{OnSpace, Target};
 
 struct World {

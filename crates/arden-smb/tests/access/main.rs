@@ -1,8 +1,7 @@
 //! Who may do what: every operation under every share permission and every granted access, on both kinds of store, and
 //! what a user who is logged on may not reach. Expected outcomes are those of [MS-FSA] and [MS-DTYP].
 
-#[path = "../client/mod.rs"]
-mod client;
+use arden_testkit::client;
 
 mod creating;
 mod hostile;

@@ -1,8 +1,7 @@
 //! The server cases of the vendor's own suite, against the server without sockets. The comment of a test names
 //! its cases; `docs/conformance.md` lists them all.
 
-#[path = "../client/mod.rs"]
-mod client;
+use arden_testkit::client;
 
 mod absent_owner;
 mod app_instance;

@@ -1,7 +1,6 @@
 //! What strangers can make the server keep in memory, measured: alone in its process, so that nobody else's counts.
 
-#[path = "../client/mod.rs"]
-mod client;
+use arden_testkit::client;
 
 use client::*;
 

@@ -1,10 +1,4 @@
-//! What every `FileStore` has to do, told once and run over each store. A case takes an empty store and uses nothing
-//! but the trait, so that a later store joins by one more `suite!`.
-
-#[macro_use]
-mod suite;
-
-mod cases;
+//! What every `FileStore` has to do, over a directory.
 
 use std::{
     path::PathBuf,
@@ -44,4 +38,4 @@ fn dir_store() -> (TempDir, Arc<dyn FileStore>) {
     (temp, store)
 }
 
-all_cases!(dir: crate::dir_store);
+arden_testkit::all_cases!(dir: crate::dir_store);

@@ -1,6 +1,5 @@
 //! A test client: several connections in memory to one server over a directory of its own. No sockets; what
 //! blocks runs at once, and time passes when a test says so. Refuses to judge: the tests assert.
-#![allow(dead_code, unused_imports)]
 
 mod files;
 mod link;
@@ -8,6 +7,7 @@ mod logon;
 mod ops;
 mod reply;
 mod request;
+mod security;
 
 use std::{
     path::PathBuf,
@@ -40,7 +40,7 @@ pub use arden_wire::{
         io::lock_flags,
     },
 };
-use arden_wire::{access::FILE_ALL_ACCESS, dtyp::Sid, dtyp::well_known};
+use arden_wire::{dtyp::Sid, dtyp::well_known};
 use parking_lot::Mutex;
 
 pub use files::*;
@@ -49,6 +49,7 @@ pub use logon::*;
 pub use ops::*;
 pub use reply::*;
 pub use request::*;
+pub use security::*;
 
 pub const USER: &str = "user";
 pub const OTHER: &str = "other";
@@ -106,6 +107,12 @@ impl Default for Setup {
 
 pub fn share(name: &str, fs: &Arc<Fs>) -> Share {
     Share { name: name.into(), comment: String::new(), path: "C:\\".into(), fs: Some(fs.clone()), ..Share::ipc() }
+}
+
+impl Default for Lab {
+    fn default() -> Lab {
+        Lab::new()
+    }
 }
 
 impl Lab {

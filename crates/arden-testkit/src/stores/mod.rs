@@ -1,21 +1,26 @@
-//! All cases over one store: `all_cases!(name: make)`, where `make` gives something to keep and the empty store. Other
-//! crates' stores take this file and `cases.rs` into tests of their own.
+//! What every `FileStore` has to do, told once and run over each store. `all_cases!(name: make)` makes a module `name` of
+//! tests; `make` is a path to a function that gives something to keep and an empty store.
 
+pub mod cases;
+
+#[doc(hidden)]
+#[macro_export]
 macro_rules! suite {
     ($store:ident: $make:expr; $($case:ident)*) => {
         mod $store {
             $(#[test]
             fn $case() {
                 let (_keep, store) = $make();
-                crate::cases::$case(&*store);
+                $crate::stores::cases::$case(&*store);
             })*
         }
     };
 }
 
+#[macro_export]
 macro_rules! all_cases {
     ($store:ident: $make:expr) => {
-        suite! { $store: $make;
+        $crate::suite! { $store: $make;
             a_new_store_is_an_empty_directory
             created_is_found_in_any_case
             short_names_lead_to_their_files

@@ -3,10 +3,7 @@
 //! has to find nothing. `ARDEN_VOLUME_SEEDS=from..to` and `ARDEN_VOLUME_SECONDS` run other seeds, and longer.
 
 mod device;
-mod history;
 mod large;
-mod model;
-mod ops;
 
 use std::{
     sync::Arc,
@@ -17,8 +14,8 @@ use arden_block::rng::Rng;
 use arden_volume::{BlockCache, Durability, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
+use arden_testkit::crash::{history::History, model, ops};
 use device::CrashDevice;
-use history::History;
 
 struct Run {
     rng: Rng,

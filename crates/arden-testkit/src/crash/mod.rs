@@ -1,0 +1,5 @@
+//! Random operations on a volume beside a naive model, and what may be there after a crash.
+
+pub mod history;
+pub mod model;
+pub mod ops;
