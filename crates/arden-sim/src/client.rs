@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arden_block::{BLOCK_BYTES, Buf, Rt};
-use arden_space::{DiskStatus, Space, SpaceError};
+use arden_space::{DiskStatus, Pool, Space, SpaceError};
 
 use crate::oracle::fill;
 use crate::run::{Profile, World};
@@ -59,6 +59,11 @@ async fn read(world: &Rc<World>, share: usize, space: &Space, first: u64, n: u64
     space.read_verified(offset, len, verify).await
 }
 
+/// What the pool says of itself is consistent. Nothing else is believed because of it.
+pub(crate) fn check(pool: &Pool) -> Result<(), String> {
+    pool.check_invariants().map_err(|e| format!("broken invariant: {e}"))
+}
+
 pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> Result<(), String> {
     let spaces = Rc::new(spaces);
     let clients = world.rng.borrow_mut().range(1, 4);
@@ -72,7 +77,7 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
                     break;
                 }
                 pause(&w, &r).await;
-                if let Err(e) = step(&w, &r, &s).await {
+                if let Err(e) = step(&w, &r, &s).await.and_then(|()| check(s[0].pool())) {
                     w.fail(e);
                 }
             }
@@ -82,6 +87,7 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
     while running.get() > 0 {
         rt.sleep_ns(1_000_000).await;
         trouble(world, rt, spaces[0].pool()).await?;
+        check(spaces[0].pool())?;
     }
     // At rest everything is as the oracle says, and stays so through a second look.
     for (i, space) in spaces.iter().enumerate() {

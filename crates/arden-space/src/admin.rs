@@ -48,13 +48,12 @@ impl Pool {
 
     /// How long a missing disk is waited for before others take its place.
     pub fn set_grace_ms(&self, grace_ms: u64) {
-        self.0.grace_ms.set(grace_ms);
-        self.0.work.notify_all();
+        self.0.background.set_grace_ms(grace_ms);
     }
 
     /// While set, long work ends with [`SpaceError::Cancelled`] at its next step.
     pub fn set_cancelled(&self, cancelled: bool) {
-        self.0.cancelled.set(cancelled);
+        self.0.background.set_cancelled(cancelled);
     }
 
     /// A disk that was to be emptied stays.
@@ -162,11 +161,11 @@ impl Pool {
 
     /// How far the present scrub is: the space and the group that it reads.
     pub fn scrub_at(&self) -> (u32, usize) {
-        self.0.scrub_at.get()
+        self.0.background.scrub_at()
     }
 
     /// Events so far, those included that [`crate::PoolStatus::events`] no longer holds.
     pub fn event_count(&self) -> u64 {
-        self.0.event_count.get()
+        self.0.events.count()
     }
 }

@@ -39,7 +39,7 @@ impl Allocator {
 
     /// Takes a slab that is free. False when it is not.
     pub(crate) fn claim(&mut self, disk: u16, slab: u32) -> bool {
-        let free = self.used.get(&disk).is_some_and(|b| (slab as usize) < b.len() && !b.get(slab as usize));
+        let free = self.is_free(disk, slab);
         if free {
             self.take(disk, slab);
         }
@@ -54,6 +54,19 @@ impl Allocator {
 
     pub(crate) fn free(&self, disk: u16) -> usize {
         self.used.get(&disk).map_or(0, |b| b.len() - b.count())
+    }
+
+    pub(crate) fn is_free(&self, disk: u16, slab: u32) -> bool {
+        self.used.get(&disk).is_some_and(|b| (slab as usize) < b.len() && !b.get(slab as usize))
+    }
+
+    /// Every slab that the map names is taken.
+    pub(crate) fn check(&self, map: &PoolMap) -> Result<(), String> {
+        let places = map.columns().flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten();
+        match places.into_iter().find(|p| self.is_free(p.0, p.1)) {
+            Some((disk, slab)) => Err(format!("slab {slab} of disk {disk} is in the map and free")),
+            None => Ok(()),
+        }
     }
 
     fn first_free(&self, disk: u16) -> Option<u32> {

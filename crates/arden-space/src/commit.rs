@@ -30,26 +30,21 @@ impl Pool {
     /// Makes the map as it is now durable on every disk that answers.
     pub(crate) async fn commit(&self) -> SpaceResult<()> {
         let p = &self.0;
-        let mine = p.commit_want.get() + 1;
-        p.commit_want.set(mine);
-        let _guard = p.commit_lock.lock().await;
-        if p.commit_done.get() >= mine {
-            return Ok(());
-        }
+        let Some(round) = p.commits.next().await else { return Ok(()) };
         loop {
             self.alive()?;
-            let upto = p.commit_want.get();
+            let asked = round.asked();
             let disks: Vec<Rc<DiskRt>> = p.disks.borrow().values().filter(|d| d.online.get()).cloned().collect();
             if disks.is_empty() {
                 self.event("no disk left".into());
-                p.dead.set(true);
+                p.life.close();
                 return Err(SpaceError::Closed);
             }
             let (labels, bytes, captured) = self.encode_map(&disks)?;
             let seq = labels.first().map_or(0, |l| l.seq);
             let failed = self.commit_round(&disks, labels, bytes).await;
             if failed.is_empty() {
-                p.commit_done.set(upto);
+                round.done(asked);
                 disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
                 let mut map = p.map.borrow_mut();
                 map.replicated_seq = map.replicated_seq.max(seq);
@@ -74,15 +69,14 @@ impl Pool {
             (j.seq, j.head)
         };
         let oldest = self.oldest_needed();
-        let start = match p.opening.get() {
+        let start = match p.life.is_opening() {
             // The log of the last opening counts whole until the map names another.
             true => (map.journal.start_seq, map.journal.start_pos),
             false => oldest.map_or(head, |o| o.min(head)),
         };
         (map.journal.start_seq, map.journal.start_pos) = start;
-        map.flip_floor = p.next_flip.get();
-        p.moved.borrow_mut().retain(|_, m| m.2 >= start.0);
-        map.moved = p.moved.borrow().iter().map(|(k, m)| (k.0, k.1, m.0, k.2, m.1)).collect();
+        map.flip_floor = p.flips.next_id();
+        map.moved = p.flips.superseded_since(start.0);
         let mut dirty = Vec::new();
         for s in map.spaces.values() {
             for (gi, g) in s.groups.iter().enumerate() {
@@ -96,7 +90,7 @@ impl Pool {
         }
         let journal = map.journal.disks.clone();
         let captured =
-            Captured { flip: p.next_flip.get(), departures: p.departures.get(), away, journal, start, dirty };
+            Captured { flip: p.flips.next_id(), departures: p.departures.count(), away, journal, start, dirty };
         tracing::trace!("{}", map.outline());
         let (len, sum) = Encoder::measure(&map);
         let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
@@ -166,11 +160,9 @@ impl Pool {
     fn committed(&self, c: Captured) {
         let p = &self.0;
         p.journal.state.borrow_mut().tail = c.start.1;
-        *p.away_on_disk.borrow_mut() = c.away;
-        *p.journal_on_disk.borrow_mut() = c.journal;
-        p.departures_durable.set(c.departures);
+        p.departures.map_is_durable(c.departures, c.away, c.journal);
         // While the old log is being put in its place its sequence numbers mean nothing here.
-        for s in p.spaces.borrow().values().filter(|_| !p.opening.get()) {
+        for s in p.spaces.borrow().values().filter(|_| !p.life.is_opening()) {
             s.logged.borrow_mut().retain(|_, seq| *seq >= c.start.0);
             s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().retain(|_, seq| *seq >= c.start.0));
         }
@@ -186,9 +178,7 @@ impl Pool {
 
     /// The moves up to `id` are durable: the slots they left are free.
     fn retire_flips(&self, id: u64) {
-        let (done, rest): (Vec<_>, Vec<_>) = self.0.flips.borrow_mut().drain(..).partition(|f| f.id < id);
-        *self.0.flips.borrow_mut() = rest;
-        for f in done {
+        for f in self.0.flips.retire(id) {
             let Some(s) = self.space_rt(f.space) else { continue };
             let same =
                 self.0.map.borrow().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
@@ -203,13 +193,8 @@ impl Pool {
     pub async fn flush(&self) -> SpaceResult<()> {
         let p = &self.0;
         self.alive()?;
-        let mine = p.flush_want.get() + 1;
-        p.flush_want.set(mine);
-        let _guard = p.flush_lock.lock().await;
-        if p.flush_done.get() >= mine {
-            return Ok(());
-        }
-        let upto = p.flush_want.get();
+        let Some(round) = p.flushes.next().await else { return Ok(()) };
+        let asked = round.asked();
         loop {
             self.alive()?;
             let skipped = p.journal.skipped();
@@ -218,12 +203,10 @@ impl Pool {
                 let blocks = s.overlay.borrow().unlogged();
                 items.extend(blocks.into_iter().map(|block| Item::Block { space: s.id, block }));
             }
-            let flip = p.next_flip.get();
+            let flip = p.flips.next_id();
             self.flush_disks().await?;
             self.wait_departures_durable().await?;
-            for f in p.flips.borrow().iter().filter(|f| f.id < flip) {
-                items.push(Item::Flip { id: f.id });
-            }
+            items.extend(p.flips.ids_before(flip).into_iter().map(|id| Item::Flip { id }));
             if !items.is_empty() {
                 self.journal_append(items).await?;
                 self.retire_flips(flip);
@@ -232,7 +215,7 @@ impl Pool {
                 break;
             }
         }
-        p.flush_done.set(upto);
+        round.done(asked);
         Ok(())
     }
 

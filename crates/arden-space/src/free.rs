@@ -109,7 +109,7 @@ impl Space {
         let mapped = self.rt.group_rt(part.group).is_some_and(|g| g.mapped.get());
         let map = self.pool.0.map.borrow();
         let serves = map.group(self.rt.id, part.group).is_some_and(|g| self.pool.group_usable(shape, g));
-        whole && mapped && serves && !self.pool.0.opening.get()
+        whole && mapped && serves && !self.pool.0.life.is_opening()
     }
 
     /// Nobody is at work on the group who relies on its staying: no user, nor whoever puts something in its place or
@@ -142,10 +142,9 @@ impl Space {
         let (first, end) = self.group_blocks(group);
         self.rt.overlay.borrow_mut().remove_upto(first, end, u64::MAX);
         self.rt.logged.borrow_mut().retain(|b, _| !(first..end).contains(b));
-        p.flips.borrow_mut().retain(|f| (f.space, f.group as usize) != (id, group));
-        p.moved.borrow_mut().retain(|k, _| (k.0, k.1 as usize) != (id, group));
-        p.departures.set(p.departures.get() + 1);
-        p.room.notify_all();
+        p.flips.forget_group(id, group);
+        p.departures.note();
+        p.room.tell();
         tracing::trace!("group {group} of space {id} is given back");
         gone.iter().flat_map(|g| &g.columns).flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten().collect()
     }
@@ -165,7 +164,7 @@ impl Pool {
     pub(crate) fn start_trimming(&self) {
         let me = self.clone();
         self.0.rt.spawn(async move {
-            while !me.0.dead.get() {
+            while !me.0.life.is_closed() {
                 let bell = me.0.trims.bell.wait();
                 let next = me.0.trims.slabs.borrow_mut().pop_first();
                 match next {
@@ -181,7 +180,7 @@ impl Pool {
         let started = self.0.rt.now_ns();
         {
             let _one = self.0.trims.one.lock().await;
-            let Some(disk) = self.disk(index).filter(|d| d.online.get() && !self.0.dead.get()) else { return };
+            let Some(disk) = self.disk(index).filter(|d| d.online.get() && !self.0.life.is_closed()) else { return };
             // It may have been given away since.
             if !self.0.alloc.borrow_mut().claim(index, slab) {
                 return;

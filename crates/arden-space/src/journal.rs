@@ -129,6 +129,21 @@ impl Journal {
         self.state.borrow_mut().disks.retain(|&d| d != disk);
     }
 
+    /// `rec` is what the map in memory says of the journal.
+    pub(crate) fn check(&self, rec: &JournalRec) -> Result<(), String> {
+        let s = self.state.borrow();
+        if s.log_id != rec.log_id || s.disks != rec.disks {
+            return Err(format!("log {:x} on {:?}, in the map {:x} on {:?}", s.log_id, s.disks, rec.log_id, rec.disks));
+        }
+        if s.head > s.size || s.tail > s.size {
+            return Err(format!("a log of {} bytes from {} to {}", s.size, s.tail, s.head));
+        }
+        if self.done.get() > self.asked.get() {
+            return Err(format!("{} records are logged, of {}", self.done.get(), self.asked.get()));
+        }
+        Ok(())
+    }
+
     /// Blocks that are to be kept are in the queue already.
     pub(crate) fn keeps(&self) -> bool {
         self.done.get() < self.kept.get()
@@ -179,7 +194,7 @@ impl Pool {
     /// The oldest batch that anything in memory needs: sequence and position.
     pub(crate) fn oldest_needed(&self) -> Option<(u64, u64)> {
         let oldest = self.0.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
-        oldest.into_iter().chain(self.0.log_pins.oldest()).min()
+        oldest.into_iter().chain(self.0.patches.oldest_log()).min()
     }
 
     /// Lets go of what nothing needs any more, where that is an eighth of the log. It costs a map; what is in memory stays
@@ -190,7 +205,7 @@ impl Pool {
             let needed = self.oldest_needed().map_or(0, |(_, at)| s.used_since(at));
             s.used().saturating_sub(needed) >= (s.size / 8).max(1)
         };
-        if unneeded && !self.0.opening.get() { self.commit().await } else { Ok(()) }
+        if unneeded && !self.0.life.is_opening() { self.commit().await } else { Ok(()) }
     }
 
     /// Called by durable writers before they append. Not for ever: what cannot be emptied (a
@@ -198,7 +213,7 @@ impl Pool {
     pub(crate) async fn wait_for_log(&self) {
         let j = &self.0.journal;
         for _ in 0..EMPTYINGS_MAX {
-            if !self.log_is_crowded() || self.0.opening.get() || self.0.dead.get() {
+            if !self.log_is_crowded() || self.0.life.is_opening() || self.0.life.is_closed() {
                 return;
             }
             let emptied = j.emptied.wait();
@@ -257,7 +272,7 @@ impl Pool {
         }
         // What a checkpoint cannot free is needed by blocks that wait in the queue: writing
         // on is what frees it. Only a log with no room at all is an error.
-        if used() > size / 2 && !self.0.opening.get() {
+        if used() > size / 2 && !self.0.life.is_opening() {
             self.checkpoint_alone().await?;
             if used() > size / 2 {
                 self.queue_stuck();
@@ -302,7 +317,7 @@ impl Pool {
             let Some(s) = self.space_rt(space) else { continue };
             // A move of the stripe has to say that this batch is void, too.
             patch.covered().for_each(|b| _ = s.logged.borrow_mut().insert(b, seq));
-            patch.logged(&self.0.log_pins, (seq, pos));
+            patch.logged(self.0.patches.pins(), (seq, pos));
             if let Some(g) = s.group_rt(group) {
                 g.patched.borrow_mut().insert(slot, seq);
             }
@@ -360,7 +375,7 @@ impl Pool {
                 }
                 Item::Flip { id } => {
                     // Gone from the list: a map that holds it became durable meanwhile.
-                    let flip = self.0.flips.borrow().iter().find(|f| f.id == id).cloned();
+                    let flip = self.0.flips.get(id);
                     let Some(f) = flip else { continue };
                     let mut map = self.0.map.borrow_mut();
                     let degraded =

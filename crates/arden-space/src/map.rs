@@ -2,7 +2,7 @@
 //! One value in memory, written whole to every disk at each commit; log records change it in
 //! between. Its bytes are `mapcode`. See `docs/on-disk-space.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use arden_block::BLOCK_BYTES;
@@ -268,5 +268,70 @@ impl PoolMap {
             }
         }
         text
+    }
+}
+
+/// What holds of every map between two awaits.
+impl PoolMap {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.replicated_seq > self.seq || self.served_epoch > self.epoch {
+            let (seq, epoch) = (self.seq, self.epoch);
+            return Err(format!(
+                "map {seq} of epoch {epoch}: map {} replicated, epoch {} served",
+                self.replicated_seq, self.served_epoch
+            ));
+        }
+        if !self.lineage.is_sorted_by(|a, b| a.0 < b.0) || self.lineage.last().is_some_and(|l| l.0 != self.epoch) {
+            return Err(format!("lineage {:?} in epoch {}", self.lineage, self.epoch));
+        }
+        let in_use = |d: &u16| self.disks.get(d).is_some_and(|r| r.state != DiskState::Missing);
+        if let Some(d) = self.journal.disks.iter().find(|d| !in_use(d)) {
+            return Err(format!("disk {d} holds the journal and is not in use"));
+        }
+        let mut places = BTreeSet::new();
+        for c in self.columns() {
+            for (disk, slab) in [Some((c.disk, c.slab)), c.target].into_iter().flatten() {
+                if self.disks.get(&disk).is_none_or(|d| slab >= d.slabs || disk >= self.next_disk) {
+                    return Err(format!("slab {slab} of disk {disk} is in use and does not exist"));
+                }
+                if !places.insert((disk, slab)) {
+                    return Err(format!("slab {slab} of disk {disk} is in use twice"));
+                }
+            }
+        }
+        let mut incarnations = BTreeSet::new();
+        for s in self.spaces.values() {
+            for (i, g) in s.groups.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref()?))) {
+                let fresh = incarnations.insert(g.incarnation) && g.incarnation < self.next_incarnation;
+                if !fresh || s.id >= self.next_space {
+                    return Err(format!("group {i} of space {} has incarnation {} again", s.id, g.incarnation));
+                }
+                g.check(&s.shape(self.slab_bytes)).map_err(|e| format!("group {i} of space {}: {e}", s.id))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    fn check(&self, shape: &Shape) -> Result<(), String> {
+        if self.columns.len() != shape.width() || self.dirty.len() != shape.dirty_bits() {
+            return Err(format!("{} columns, {} dirty bits", self.columns.len(), self.dirty.len()));
+        }
+        // Columns that stand in for each other.
+        let copies = if shape.is_parity() { shape.width() } else { shape.layout.copies() };
+        for set in self.columns.chunks(copies) {
+            let disks: BTreeSet<u16> = set.iter().map(|c| c.disk).collect();
+            if disks.len() < copies {
+                return Err(format!("two columns on one disk: {set:?}"));
+            }
+        }
+        let mut slots = BTreeSet::new();
+        for slot in self.stripes.iter().filter(|&s| s != UNWRITTEN) {
+            if usize::from(slot) >= shape.slots || !slots.insert(slot) {
+                return Err(format!("slot {slot} is beyond the group, or has two stripes"));
+            }
+        }
+        Ok(())
     }
 }

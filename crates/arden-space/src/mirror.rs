@@ -127,7 +127,7 @@ impl Pool {
     /// Records, durably, that the copies of these regions may differ.
     async fn mark_dirty(&self, space: &SpaceRt, group: usize, bits: &[u32], by_commit: bool) -> SpaceResult<()> {
         let items = self.mark_items(space, group, bits)?;
-        if items.is_empty() || self.0.opening.get() {
+        if items.is_empty() || self.0.life.is_opening() {
             return Ok(());
         }
         if by_commit {
@@ -512,7 +512,7 @@ impl Space {
         let (mut n, mut error) = (0, None);
         {
             let o = self.rt.overlay.borrow();
-            let opening = self.pool.0.opening.get();
+            let opening = self.pool.0.life.is_opening();
             let per = self.rt.shape.group_bytes / BLOCK_BYTES;
             let mut at = (u64::MAX, true);
             for (b, e) in o.snapshot(0, u64::MAX) {
@@ -550,7 +550,7 @@ impl Space {
         let shape = self.rt.shape;
         let (start, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
         let _guard = self.rt.locks.lock(start, start + len).await;
-        let opening = self.pool.0.opening.get();
+        let opening = self.pool.0.life.is_opening();
         // What was replaced while we waited is taken as it is now, if it is in the log.
         let now: Vec<(u64, crate::overlay::Entry)> = self.rt.overlay.borrow().snapshot(first, end);
         let now: Vec<_> = now.into_iter().filter(|(_, e)| e.is_logged() || opening).collect();

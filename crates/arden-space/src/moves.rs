@@ -23,16 +23,11 @@ impl Pool {
     /// What happens by itself: after the grace time others take the place of a lost disk;
     /// disks that retire are emptied.
     pub(crate) async fn background_moves(&self) -> SpaceResult<()> {
-        if self.0.moves_lock.is_locked() {
+        if self.0.background.is_moving() {
             return Ok(());
         }
-        let _moving = self.0.moves_lock.lock().await;
-        let grace = self.0.grace_ms.get() * 1_000_000;
-        let now = self.0.rt.now_ns();
-        let overdue: Vec<u16> = {
-            let since = self.0.missing_since.borrow();
-            since.iter().filter(|(_, at)| now.saturating_sub(**at) >= grace).map(|(&d, _)| d).collect()
-        };
+        let _moving = self.0.background.moving().await;
+        let overdue = self.0.departures.overdue(self.0.rt.now_ns(), self.0.background.grace_ns());
         for d in overdue {
             if self.holds_columns(d) {
                 self.activate_spare().await?;
@@ -59,7 +54,7 @@ impl Pool {
             map.disks.iter().filter(|(_, d)| d.state == DiskState::Missing).map(|(&i, _)| i).collect()
         };
         let mut report = MoveReport::default();
-        let _moving = self.0.moves_lock.lock().await;
+        let _moving = self.0.background.moving().await;
         for d in missing {
             if self.holds_columns(d) {
                 self.activate_spare().await?;
@@ -89,7 +84,7 @@ impl Pool {
     /// Empties a disk and takes it out of the pool.
     pub async fn remove_disk(&self, disk: u16) -> SpaceResult<()> {
         self.retire(disk).await?;
-        let moving = self.0.moves_lock.lock().await;
+        let moving = self.0.background.moving().await;
         let r = self.move_off(disk, "drain").await?;
         drop(moving);
         if r.left > 0 || self.holds_columns(disk) {
@@ -110,7 +105,7 @@ impl Pool {
             }
             map.disks.remove(&disk);
             self.0.alloc.borrow_mut().remove_disk(disk);
-            self.0.missing_since.borrow_mut().remove(&disk);
+            self.0.departures.disk_is_back(disk);
             self.0.disks.borrow_mut().remove(&disk)
         };
         self.commit().await?;
@@ -128,13 +123,13 @@ impl Pool {
     /// Spreads slabs so that every disk is about equally full.
     pub async fn rebalance(&self) -> SpaceResult<MoveReport> {
         let result = self.rebalance_columns().await;
-        self.0.progress.borrow_mut().remove("rebalance");
+        self.0.events.finished("rebalance");
         result
     }
 
     async fn rebalance_columns(&self) -> SpaceResult<MoveReport> {
         let mut report = MoveReport::default();
-        let _moving = self.0.moves_lock.lock().await;
+        let _moving = self.0.background.moving().await;
         loop {
             self.alive()?;
             let Some((from, to)) = self.imbalance() else { return Ok(report) };
@@ -148,7 +143,7 @@ impl Pool {
                     return Ok(report);
                 }
             }
-            self.0.progress.borrow_mut().insert("rebalance".into(), (report.moved as u64, 0));
+            self.0.events.progress("rebalance", report.moved as u64, 0);
         }
     }
 
@@ -212,13 +207,13 @@ impl Pool {
     }
 
     /// Moves every column off `disk`.
-    pub(crate) async fn move_off(&self, disk: u16, what: &str) -> SpaceResult<MoveReport> {
+    pub(crate) async fn move_off(&self, disk: u16, what: &'static str) -> SpaceResult<MoveReport> {
         let result = self.move_columns_off(disk, what).await;
-        self.0.progress.borrow_mut().remove(what);
+        self.0.events.finished(what);
         result
     }
 
-    async fn move_columns_off(&self, disk: u16, what: &str) -> SpaceResult<MoveReport> {
+    async fn move_columns_off(&self, disk: u16, what: &'static str) -> SpaceResult<MoveReport> {
         let list: Vec<(u32, usize, usize)> = {
             let map = self.0.map.borrow();
             let mut list = Vec::new();
@@ -233,7 +228,7 @@ impl Pool {
         let total = list.len() as u64;
         let mut report = MoveReport::default();
         for (n, (space, group, column)) in list.into_iter().enumerate() {
-            self.0.progress.borrow_mut().insert(what.into(), (n as u64, total));
+            self.0.events.progress(what, n as u64, total);
             let Ok(s) = self.space(space) else { continue };
             // Given back meanwhile, or before the next attempt ends.
             let is_there = || {

@@ -2,22 +2,20 @@
 //! a disk that was away from one that went its own way, replaying the journal, and starting
 //! a new epoch.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Media, Rt};
 
-use crate::alloc::Allocator;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
-use crate::journal::{Journal, read_log};
+use crate::journal::read_log;
 use crate::label::{Areas, DiskHeader, LABEL_AT, LABEL_BYTES, Label, read_header, read_map};
 use crate::log::Record;
 use crate::map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, ROTATING, UNWRITTEN};
 use crate::patch::Patches;
-use crate::pool::{GroupRt, Inner, Pool, PoolConfig, SpaceRt};
+use crate::pool::{GroupRt, Inner, Pool, PoolConfig};
 
 /// How a new pool is laid out.
 #[derive(Debug, Clone, Default)]
@@ -218,7 +216,7 @@ impl Pool {
     /// one; a crash until then replays the old log once more. `back` are disks that returned.
     async fn put_log_in_place(&self, old: &JournalRec, end: u64, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
         self.0.journal.reset(old);
-        self.0.opening.set(true);
+        self.0.life.begin_opening();
         // Nothing is written before every disk that is here knows of this opening and of what
         // it is about to do. The newest map may have been on one disk only, and so may the end
         // of the log: an opening without that disk would take free what we are to fill, and
@@ -231,8 +229,8 @@ impl Pool {
         let applied = self.apply_all().await;
         self.forget_patches();
         self.carry_over(old, end, applied).await?;
-        self.0.opening.set(false);
-        self.0.moved.borrow_mut().clear();
+        self.0.life.serve();
+        self.0.flips.forget_superseded();
         {
             let mut map = self.0.map.borrow_mut();
             map.served_epoch = map.epoch;
@@ -254,56 +252,7 @@ impl Pool {
     }
 
     fn assemble(rt: &Rt, map: PoolMap, disks: BTreeMap<u16, Rc<DiskRt>>, cfg: PoolConfig) -> Pool {
-        let alloc = Allocator::from_map(&map);
-        let spaces =
-            map.spaces.values().map(|s| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes))))).collect();
-        let grace_ms = cfg.grace_ms;
-        let pool = Pool(Rc::new(Inner {
-            rt: rt.clone(),
-            cfg,
-            map: RefCell::new(map),
-            disks: RefCell::new(disks),
-            spaces: RefCell::new(spaces),
-            alloc: RefCell::new(alloc),
-            slab_users: Default::default(),
-            trims: Default::default(),
-            alloc_lock: Default::default(),
-            journal: Journal::default(),
-            commit_lock: Default::default(),
-            commit_want: Cell::new(0),
-            commit_done: Cell::new(0),
-            flush_lock: Default::default(),
-            flush_want: Cell::new(0),
-            flush_done: Cell::new(0),
-            flips: RefCell::default(),
-            next_flip: Cell::new(0),
-            moved: RefCell::default(),
-            version: Cell::new(0),
-            opening: Cell::new(false),
-            dead: Cell::new(false),
-            work: Default::default(),
-            room_lock: Default::default(),
-            room: Default::default(),
-            destages: Default::default(),
-            patching: Cell::new(0),
-            log_pins: Default::default(),
-            patches_off: Cell::new(0),
-            patches_done: Cell::new(0),
-            last_use_ns: Cell::new(0),
-            departures: Cell::new(0),
-            departures_durable: Cell::new(0),
-            missing_since: RefCell::default(),
-            away_on_disk: RefCell::default(),
-            journal_on_disk: RefCell::default(),
-            paused: Cell::new(false),
-            cancelled: Cell::new(false),
-            grace_ms: Cell::new(grace_ms),
-            moves_lock: Default::default(),
-            scrub_at: Cell::default(),
-            event_count: Cell::new(0),
-            progress: RefCell::default(),
-            events: RefCell::default(),
-        }));
+        let pool = Pool(Rc::new(Inner::new(rt, map, disks, cfg)));
         pool.rebuild_runtime();
         pool
     }
@@ -362,7 +311,7 @@ impl Pool {
                 self.mark_missing(i);
             } else if !here {
                 let now = self.0.rt.now_ns();
-                self.0.missing_since.borrow_mut().insert(i, now);
+                self.0.departures.note_absent(i, now);
             } else if state == DiskState::Missing {
                 self.event(format!("disk {i} is back"));
                 back.extend(disk);
@@ -487,14 +436,13 @@ impl Pool {
                 }
             }
         }
-        self.0.version.set(version);
-        self.0.next_flip.set(next_flip);
+        self.restore_version(version);
+        self.0.flips.restore_next_id(next_flip);
         // A commit in the middle of this opening skips these moves at the next replay: what the
         // log holds from before them stays void until the log is given up.
-        let mut moved = self.0.moved.borrow_mut();
         for ((space, group, stripe), v) in upto {
             let incarnation = map.group(space, group as usize).map_or(0, |g| g.incarnation);
-            moved.insert((space, group, stripe), (incarnation, v, u64::MAX));
+            self.0.flips.supersede((space, group, stripe), incarnation, v, u64::MAX);
         }
         Ok(patches)
     }
@@ -531,7 +479,7 @@ impl Pool {
         self.0.disks.borrow_mut().insert(index, Rc::new(disk));
         self.0.alloc.borrow_mut().add_disk(index, slabs);
         self.commit().await?;
-        self.0.work.notify_all();
+        self.0.background.wake();
         Ok(index)
     }
 
@@ -569,7 +517,7 @@ impl Pool {
         }
         let disk = Rc::new(DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms));
         self.0.disks.borrow_mut().insert(index, disk.clone());
-        self.0.missing_since.borrow_mut().remove(&index);
+        self.0.departures.disk_is_back(index);
         if apart {
             self.distrust(index, true);
         }
@@ -577,7 +525,7 @@ impl Pool {
         self.event(format!("disk {index} is back"));
         self.commit().await?;
         self.take_into_use(&[disk]).await?;
-        self.0.work.notify_all();
+        self.0.background.wake();
         Ok(index)
     }
 }

@@ -54,6 +54,19 @@ impl Overlay {
         self.logged as u64 * BLOCK_BYTES
     }
 
+    /// `version` is the newest of the pool.
+    pub(crate) fn check(&self, version: u64) -> Result<(), String> {
+        let logged = self.entries.values().filter(|e| e.logged.is_some()).count();
+        if logged != self.logged {
+            return Err(format!("{} blocks count as logged and {logged} are", self.logged));
+        }
+        let newest = |e: &Entry| e.logged.map_or(e.version, |l| l.version.max(e.version));
+        match self.entries.iter().find(|(_, e)| newest(e) > version || newest(e) > e.version) {
+            Some((b, e)) => Err(format!("block {b} has version {}, logged {}, of {version}", e.version, newest(e))),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

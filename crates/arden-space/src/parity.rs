@@ -13,10 +13,11 @@ use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 use crate::bitmap::Bitmap;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
+use crate::flips::Flip;
 use crate::gf;
 use crate::map::{Group, UNWRITTEN};
 use crate::patch::Patch;
-use crate::pool::{Flip, Pool, SpaceRt};
+use crate::pool::{Pool, SpaceRt};
 use crate::slab::SlabUse;
 use crate::space::{Part, Space, Verifier, no_content};
 
@@ -61,24 +62,6 @@ pub(crate) enum Leave {
 /// For the trace: blocks and their versions.
 fn versions(list: &[(u64, crate::overlay::Entry)]) -> Vec<(u64, u64)> {
     list.iter().map(|(b, e)| (*b, e.version)).collect()
-}
-
-/// Counts a stripe that leaves memory, and tells those who wait for its room.
-struct Leaving(Pool);
-
-impl Leaving {
-    fn new(pool: &Pool) -> Leaving {
-        pool.0.destages.set(pool.0.destages.get() + 1);
-        Leaving(pool.clone())
-    }
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        let p = &self.0.0;
-        p.destages.set(p.destages.get() - 1);
-        p.room.notify_all();
-    }
 }
 
 impl Pool {
@@ -326,12 +309,12 @@ impl Space {
     pub(crate) async fn destage(&self, group: usize, stripe: usize, how: Leave) -> SpaceResult<bool> {
         let shape = self.rt.shape;
         let (first, end) = self.stripe_blocks(group, stripe);
-        if self.pool.0.patches_off.get() > 0 && self.rt.patching.borrow().contains(&(group, stripe)) {
+        if self.pool.0.patches.are_forbidden() && self.rt.patching.borrow().contains(&(group, stripe)) {
             // Who patches it waits for the log, whose holder we are or work for.
             return Ok(true);
         }
         let _guard = self.rt.stripe_locks.lock(first, end).await;
-        let _leaving = Leaving::new(&self.pool);
+        let _leaving = self.pool.0.room.leaving();
         let newer = self.rt.overlay.borrow().snapshot(first, end);
         if newer.is_empty() {
             return Ok(true);
@@ -456,7 +439,7 @@ impl Space {
                 return Ok(s);
             }
             let flips = |f: &Flip| (f.space, f.group as usize) == (self.rt.id, group);
-            if self.pool.0.flips.borrow().iter().any(flips) {
+            if self.pool.0.flips.any(flips) {
                 self.pool.commit().await?;
             } else {
                 // Every spare slot is being written or read by others.
@@ -540,13 +523,12 @@ impl Space {
         let in_log = self.rt.logged.borrow().range(first..end).next().is_some() || p.journal.lock.is_locked();
         if in_log {
             let seq = p.journal.state.borrow().seq;
-            p.moved.borrow_mut().insert((self.rt.id, group as u32, stripe as u32), (incarnation, upto, seq));
+            p.flips.supersede((self.rt.id, group as u32, stripe as u32), incarnation, upto, seq);
         }
         self.rt.overlay.borrow_mut().remove_upto(first, end, upto);
-        let id = p.next_flip.get();
+        let id = p.flips.next_id();
         tracing::trace!("move {id}: group {group} stripe {stripe} from slot {old} to {slot}, up to version {upto}");
-        p.next_flip.set(id + 1);
-        p.flips.borrow_mut().push(Flip {
+        p.flips.add(Flip {
             id,
             space: self.rt.id,
             group: group as u32,

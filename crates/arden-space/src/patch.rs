@@ -309,20 +309,60 @@ fn cost(rows: &[u32]) -> u64 {
     runs(rows).len() as u64 * COST_OF_ONE + rows.len() as u64 * BLOCK_BYTES
 }
 
+/// Changes in place of the whole pool.
+#[derive(Default)]
+pub(crate) struct PatchWork {
+    under_way: Cell<u32>,
+    /// How many forbid them now.
+    forbidden: Cell<u32>,
+    /// Since the pool was opened.
+    finished: Cell<u64>,
+    pins: Rc<LogPins>,
+}
+
+impl PatchWork {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.get() > 0
+    }
+
+    pub(crate) fn are_forbidden(&self) -> bool {
+        self.forbidden.get() > 0
+    }
+
+    pub(crate) fn finished(&self) -> u64 {
+        self.finished.get()
+    }
+
+    pub(crate) fn pins(&self) -> &Rc<LogPins> {
+        &self.pins
+    }
+
+    /// The oldest batch of the log that one of them needs: sequence and position.
+    pub(crate) fn oldest_log(&self) -> Option<(u64, u64)> {
+        self.pins.oldest()
+    }
+
+    /// `marked` counts the stripes that spaces have marked.
+    pub(crate) fn check(&self, marked: usize) -> Result<(), String> {
+        let n = self.under_way.get();
+        if n as usize == marked { Ok(()) } else { Err(format!("{n} changes in place, of {marked} stripes")) }
+    }
+}
+
 /// While it lives, stripes are moved and not patched: its owner holds the log, or is about to.
 pub(crate) struct PatchesOff(Pool);
 
 impl PatchesOff {
     pub(crate) fn new(pool: &Pool) -> PatchesOff {
-        pool.0.patches_off.set(pool.0.patches_off.get() + 1);
+        pool.0.patches.forbidden.set(pool.0.patches.forbidden.get() + 1);
         PatchesOff(pool.clone())
     }
 }
 
 impl Drop for PatchesOff {
     fn drop(&mut self) {
-        let p = &self.0.0;
-        p.patches_off.set(p.patches_off.get() - 1);
+        let forbidden = &self.0.0.patches.forbidden;
+        forbidden.set(forbidden.get() - 1);
     }
 }
 
@@ -336,7 +376,7 @@ struct Patching {
 impl Patching {
     fn new(space: &Space, at: (usize, usize)) -> Patching {
         let p = &space.pool.0;
-        p.patching.set(p.patching.get() + 1);
+        p.patches.under_way.set(p.patches.under_way.get() + 1);
         space.rt.patching.borrow_mut().insert(at);
         Patching { pool: space.pool.clone(), space: space.rt.clone(), at }
     }
@@ -345,7 +385,7 @@ impl Patching {
 impl Drop for Patching {
     fn drop(&mut self) {
         let p = &self.pool.0;
-        p.patching.set(p.patching.get() - 1);
+        p.patches.under_way.set(p.patches.under_way.get() - 1);
         self.space.patching.borrow_mut().remove(&self.at);
     }
 }
@@ -418,14 +458,14 @@ impl Space {
     ) -> Option<(Rc<GroupRt>, Plan)> {
         let p = &self.pool.0;
         let rt = self.rt.group_rt(group)?;
-        if p.opening.get() || p.patches_off.get() > 0 || rt.patches.borrow().contains_key(&slot) {
+        if p.life.is_opening() || p.patches.are_forbidden() || rt.patches.borrow().contains_key(&slot) {
             return None;
         }
         let map = p.map.borrow();
         let g = map.group(self.rt.id, group).filter(|g| self.pool.is_in_place(g))?;
         // A record of this slot means nothing before the log knows that the stripe lies here.
         let me = (self.rt.id, group as u32, g.incarnation, stripe as u32);
-        if p.flips.borrow().iter().any(|f| (f.space, f.group, f.incarnation, f.stripe) == me) {
+        if p.flips.any(|f| (f.space, f.group, f.incarnation, f.stripe) == me) {
             return None;
         }
         let (first, _) = self.stripe_blocks(group, stripe);
@@ -448,7 +488,7 @@ impl Space {
             let j = p.journal.state.borrow();
             (j.seq, j.head)
         };
-        let log = p.log_pins.hold(newer.iter().filter_map(|(_, e)| e.logged_at()).fold(now, |a, b| a.min(b)));
+        let log = p.patches.pins.hold(newer.iter().filter_map(|(_, e)| e.logged_at()).fold(now, |a, b| a.min(b)));
         // Whoever leaves from now on may miss it.
         rt.patched.borrow_mut().insert(slot, u64::MAX);
         let Some(blocks) = self.patched_blocks(group, slot, stripe, newer, &plan).await else {
@@ -498,7 +538,7 @@ impl Space {
         tracing::trace!("patched group {group} slot {slot}, up to version {}", patch.upto());
         self.rt.overlay.borrow_mut().remove_upto(first, end, patch.upto());
         rt.patches.borrow_mut().remove(&slot);
-        self.pool.0.patches_done.set(self.pool.0.patches_done.get() + 1);
+        self.pool.0.patches.finished.set(self.pool.0.patches.finished.get() + 1);
     }
 
     /// The new data and the parity that belongs to it; `None` when something cannot be read.

@@ -5,20 +5,27 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use arden_block::sync::{Mutex, Notify};
+use arden_block::sync::Mutex;
 use arden_block::{BLOCK_BYTES, Rt};
 
 use crate::alloc::Allocator;
+use crate::background::Background;
 use crate::bitmap::Bitmap;
+use crate::departures::Departures;
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
+use crate::events::Events;
+use crate::flips::Flips;
 use crate::free::Trims;
 use crate::journal::Journal;
 use crate::layout::{Layout, Provision};
+use crate::lifecycle::Lifecycle;
 use crate::lock::RangeLocks;
 use crate::map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
 use crate::overlay::Overlay;
-use crate::patch::{LogPins, Patch, Pins};
+use crate::patch::{Patch, PatchWork, Pins};
+use crate::room::Room;
+use crate::rounds::Rounds;
 use crate::slab::SlabUsers;
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
@@ -166,19 +173,7 @@ impl SpaceRt {
     }
 }
 
-/// A stripe that moved and whose move is not durable yet.
-#[derive(Debug, Clone)]
-pub(crate) struct Flip {
-    pub(crate) id: u64,
-    pub(crate) space: u32,
-    pub(crate) group: u32,
-    pub(crate) incarnation: u64,
-    pub(crate) stripe: u32,
-    pub(crate) slot: u16,
-    pub(crate) old: u16,
-    pub(crate) upto: u64,
-}
-
+/// The parts of an open pool. Each owns its state: what its module does not offer cannot be done to it.
 pub(crate) struct Inner {
     pub(crate) rt: Rt,
     pub(crate) cfg: PoolConfig,
@@ -188,55 +183,55 @@ pub(crate) struct Inner {
     pub(crate) alloc: RefCell<Allocator>,
     pub(crate) slab_users: SlabUsers,
     pub(crate) trims: Trims,
+    /// One group at a time is given slabs.
     pub(crate) alloc_lock: Mutex,
     pub(crate) journal: Journal,
-    pub(crate) commit_lock: Mutex,
-    pub(crate) commit_want: Cell<u64>,
-    pub(crate) commit_done: Cell<u64>,
-    pub(crate) flush_lock: Mutex,
-    pub(crate) flush_want: Cell<u64>,
-    pub(crate) flush_done: Cell<u64>,
-    pub(crate) flips: RefCell<Vec<Flip>>,
-    pub(crate) next_flip: Cell<u64>,
-    /// Parity stripes `(space, group, stripe)` that moved while the log held older data of
-    /// theirs: incarnation, version, and the last batch that may hold such data.
-    #[allow(clippy::type_complexity)]
-    pub(crate) moved: RefCell<BTreeMap<(u32, u32, u32), (u64, u64, u64)>>,
-    pub(crate) version: Cell<u64>,
-    /// The log of the last opening is being put in its place.
-    pub(crate) opening: Cell<bool>,
-    pub(crate) dead: Cell<bool>,
-    pub(crate) work: Notify,
-    /// One writer at a time makes room in memory; the others wait until there is some.
-    pub(crate) room_lock: Mutex,
-    pub(crate) room: Notify,
-    /// Stripes on their way out of memory.
-    pub(crate) destages: Cell<u32>,
-    /// Changes in place: how many are under way, who keeps the log, who forbids them, how many
-    /// there were.
-    pub(crate) patching: Cell<u32>,
-    pub(crate) log_pins: Rc<LogPins>,
-    pub(crate) patches_off: Cell<u32>,
-    pub(crate) patches_done: Cell<u64>,
-    /// When a client last asked for anything.
-    pub(crate) last_use_ns: Cell<u64>,
-    /// Who is missing or behind according to the newest durable map.
-    pub(crate) away_on_disk: RefCell<Vec<u16>>,
-    /// Disks of the journal according to the newest durable map.
-    pub(crate) journal_on_disk: RefCell<Vec<u16>>,
-    /// How often somebody left, and how much of that the durable map knows.
-    pub(crate) departures: Cell<u64>,
-    pub(crate) departures_durable: Cell<u64>,
-    pub(crate) missing_since: RefCell<BTreeMap<u16, u64>>,
-    pub(crate) paused: Cell<bool>,
-    pub(crate) cancelled: Cell<bool>,
-    pub(crate) grace_ms: Cell<u64>,
-    /// One pass of moves at a time: two would find each other's columns in motion.
-    pub(crate) moves_lock: Mutex,
-    pub(crate) scrub_at: Cell<(u32, usize)>,
-    pub(crate) event_count: Cell<u64>,
-    pub(crate) progress: RefCell<BTreeMap<String, (u64, u64)>>,
-    pub(crate) events: RefCell<Vec<String>>,
+    /// Writing the map, and flushes of everything.
+    pub(crate) commits: Rounds,
+    pub(crate) flushes: Rounds,
+    pub(crate) departures: Departures,
+    pub(crate) flips: Flips,
+    pub(crate) patches: PatchWork,
+    pub(crate) room: Rc<Room>,
+    pub(crate) life: Lifecycle,
+    pub(crate) background: Background,
+    pub(crate) events: Events,
+    /// Of the newest write.
+    version: Cell<u64>,
+}
+
+impl Inner {
+    pub(crate) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    pub(crate) fn new(rt: &Rt, map: PoolMap, disks: BTreeMap<u16, Rc<DiskRt>>, cfg: PoolConfig) -> Inner {
+        let alloc = Allocator::from_map(&map);
+        let spaces =
+            map.spaces.values().map(|s| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes))))).collect();
+        Inner {
+            rt: rt.clone(),
+            background: Background::new(cfg.grace_ms),
+            cfg,
+            map: RefCell::new(map),
+            disks: RefCell::new(disks),
+            spaces: RefCell::new(spaces),
+            alloc: RefCell::new(alloc),
+            slab_users: SlabUsers::default(),
+            trims: Trims::default(),
+            alloc_lock: Mutex::default(),
+            journal: Journal::default(),
+            commits: Rounds::default(),
+            flushes: Rounds::default(),
+            departures: Departures::default(),
+            flips: Flips::default(),
+            patches: PatchWork::default(),
+            room: Rc::default(),
+            life: Lifecycle::default(),
+            events: Events::default(),
+            version: Cell::new(0),
+        }
+    }
 }
 
 /// A handle to an open pool.
@@ -307,7 +302,7 @@ impl Pool {
     }
 
     pub(crate) fn alive(&self) -> SpaceResult<()> {
-        if self.0.dead.get() { Err(SpaceError::Closed) } else { Ok(()) }
+        if self.0.life.is_closed() { Err(SpaceError::Closed) } else { Ok(()) }
     }
 
     pub(crate) fn disk(&self, index: u16) -> Option<Rc<DiskRt>> {
@@ -328,14 +323,14 @@ impl Pool {
         v
     }
 
+    /// The log of the last opening has data up to this version.
+    pub(crate) fn restore_version(&self, version: u64) {
+        self.0.version.set(version);
+    }
+
     pub(crate) fn event(&self, text: String) {
-        self.0.event_count.set(self.0.event_count.get() + 1);
         tracing::debug!("{text}");
-        let mut e = self.0.events.borrow_mut();
-        if e.len() >= 200 {
-            e.remove(0);
-        }
-        e.push(text);
+        self.0.events.add(text);
     }
 
     pub(crate) fn gathered_bytes(&self) -> u64 {
@@ -368,7 +363,7 @@ impl Pool {
     /// Nothing that a departed disk missed may be acknowledged before the map says so: after a
     /// crash the disk would count as good.
     pub(crate) async fn wait_departures_durable(&self) -> SpaceResult<()> {
-        while self.0.departures.get() != self.0.departures_durable.get() && !self.0.opening.get() {
+        while !self.0.departures.are_durable() && !self.0.life.is_opening() {
             self.commit().await?;
         }
         Ok(())
@@ -384,14 +379,13 @@ impl Pool {
         }
         self.event(format!("disk {index} failed: {why}"));
         self.mark_missing(index);
-        self.0.work.notify_all();
+        self.0.background.wake();
     }
 
     pub(crate) fn mark_missing(&self, index: u16) {
         let now = self.0.rt.now_ns();
-        self.0.missing_since.borrow_mut().insert(index, now);
+        self.0.departures.note_disk(index, now);
         self.0.journal.forget_disk(index);
-        self.0.departures.set(self.0.departures.get() + 1);
         let mut map = self.0.map.borrow_mut();
         map.journal.disks.retain(|&d| d != index);
         if let Some(d) = map.disks.get_mut(&index) {
@@ -409,7 +403,7 @@ impl Pool {
     /// Disks are back, others are not: what lies on those is out of date wherever a group can do
     /// without it again, because from now on it is written.
     pub(crate) fn outdate_absent(&self) {
-        self.0.departures.set(self.0.departures.get() + 1);
+        self.0.departures.note();
         self.outdate(&mut self.0.map.borrow_mut(), |d| !self.online(d));
     }
 
@@ -442,10 +436,8 @@ impl Pool {
     fn mark_unflushed(&self, space: &SpaceRt, gi: usize, group: &mut Group) {
         let shape = &space.shape;
         if shape.is_parity() {
-            for f in self.0.flips.borrow().iter() {
-                if (f.space, f.group as usize, f.incarnation) == (space.id, gi, group.incarnation) {
-                    group.dirty.set(usize::from(f.slot));
-                }
+            for slot in self.0.flips.slots_of(space.id, gi, group.incarnation) {
+                group.dirty.set(usize::from(slot));
             }
             if let Some(rt) = space.group_rt(gi) {
                 rt.patched.borrow().keys().for_each(|&slot| group.dirty.set(usize::from(slot)));
@@ -509,9 +501,9 @@ impl Pool {
             warning,
             disks,
             spaces: map.spaces.values().map(|s| self.space_status(&map, s)).collect(),
-            progress: self.0.progress.borrow().iter().map(|(k, v)| (k.clone(), v.0, v.1)).collect(),
-            stripes_patched: self.0.patches_done.get(),
-            events: self.0.events.borrow().clone(),
+            progress: self.0.events.all_progress(),
+            stripes_patched: self.0.patches.finished(),
+            events: self.0.events.list(),
         }
     }
 
@@ -546,7 +538,7 @@ impl Pool {
     /// Disks that are missing, or whose columns are not up to date yet, here or on disk.
     pub fn out_of_date(&self) -> Vec<u16> {
         let mut out = self.away_in_memory();
-        out.extend(self.0.away_on_disk.borrow().iter());
+        out.extend(self.0.departures.away_on_disk().iter());
         out.sort_unstable();
         out.dedup();
         out
@@ -570,7 +562,7 @@ impl Pool {
     /// has to stay whole. They should be one more than the best layout tolerates failures; they
     /// are fewer from a disk's loss until the journal moves to others.
     pub fn journal_disks(&self) -> Vec<u16> {
-        let durable = self.0.journal_on_disk.borrow();
+        let durable = self.0.departures.journal_on_disk();
         self.0.map.borrow().journal.disks.iter().copied().filter(|d| durable.contains(d)).collect()
     }
 
@@ -616,8 +608,8 @@ impl Pool {
         self.commit().await?;
         // Whoever opens the disks next finds nothing under way.
         let _one = self.no_trim().await;
-        self.0.dead.set(true);
-        self.0.work.notify_all();
+        self.0.life.close();
+        self.0.background.wake();
         Ok(())
     }
 }

@@ -65,7 +65,7 @@ impl Pool {
     /// what it holds.
     async fn reform_journal(&self, without: Option<u16>) -> SpaceResult<bool> {
         let _off = PatchesOff::new(self);
-        while self.0.patching.get() > 0 {
+        while self.0.patches.is_under_way() {
             // They wait for the log, and it for them.
             self.alive()?;
             self.0.rt.sleep_ns(PATCHES_END_NS).await;
@@ -81,11 +81,11 @@ impl Pool {
         self.write_queue().await?;
         self.checkpoint().await?;
         let gathered = self.0.spaces.borrow().values().any(|s| s.overlay.borrow().oldest_needed().is_some());
-        if gathered || self.0.log_pins.oldest().is_some() {
+        if gathered || self.0.patches.oldest_log().is_some() {
             return Ok(false);
         }
         self.switch_journal(without);
-        self.0.moved.borrow_mut().clear();
+        self.0.flips.forget_superseded();
         self.commit().await?;
         // Sequence numbers of the old log mean nothing in the new one.
         for s in self.0.spaces.borrow().values() {

@@ -50,10 +50,10 @@ impl Pool {
         self.start_trimming();
         let me = self.clone();
         self.0.rt.spawn(async move {
-            while !me.0.dead.get() {
-                let wait = me.0.work.wait();
+            while !me.0.life.is_closed() {
+                let wait = me.0.background.woken();
                 let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
-                if me.0.dead.get() {
+                if me.0.life.is_closed() {
                     return;
                 }
                 let _ = me.background_round().await;
@@ -61,12 +61,12 @@ impl Pool {
         });
         let me = self.clone();
         self.0.rt.spawn(async move {
-            while !me.0.dead.get() {
-                let wait = me.0.work.wait();
+            while !me.0.life.is_closed() {
+                let wait = me.0.background.woken();
                 let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
                 // Complete stripes are leaving: what is incomplete may yet become complete.
-                let streaming = me.0.destages.get() > 0;
-                if !me.0.dead.get() && me.gathered_bytes() > 0 && !streaming {
+                let streaming = me.0.room.is_streaming();
+                if !me.0.life.is_closed() && me.gathered_bytes() > 0 && !streaming {
                     let _ = me.apply_some(me.0.cfg.gather_bytes_max / 2).await;
                 }
             }
@@ -77,10 +77,10 @@ impl Pool {
     fn start_log_keeper(&self) {
         let me = self.clone();
         self.0.rt.spawn(async move {
-            while !me.0.dead.get() {
+            while !me.0.life.is_closed() {
                 let wait = me.0.journal.filling.wait();
                 let _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, wait).await;
-                if !me.0.dead.get() && !me.0.opening.get() {
+                if !me.0.life.is_closed() && !me.0.life.is_opening() {
                     let _ = me.empty_log().await;
                 }
                 me.0.journal.emptied.notify_all();
@@ -109,16 +109,15 @@ impl Pool {
             let took = self.0.rt.now_ns() - started_ns;
             self.0.rt.sleep_ns(took * 3).await;
         }
-        while self.0.paused.get() && !self.0.dead.get() && !self.0.cancelled.get() {
+        while self.0.background.is_paused() && !self.0.life.is_closed() {
             self.0.rt.sleep_ns(self.0.cfg.tick_ms * 1_000_000).await;
         }
-        if self.0.cancelled.get() { Err(SpaceError::Cancelled) } else { Ok(()) }
+        if self.0.background.is_cancelled() { Err(SpaceError::Cancelled) } else { Ok(()) }
     }
 
     /// Clients are active.
     fn is_busy(&self) -> bool {
-        let last = self.0.last_use_ns.get();
-        last > 0 && self.0.rt.now_ns() - last < self.0.cfg.busy_ms * 1_000_000
+        self.0.background.is_busy(self.0.rt.now_ns(), self.0.cfg.busy_ms)
     }
 
     /// Does `work` for every part, in order, until one fails. While no client is active several
@@ -159,7 +158,7 @@ impl Pool {
 
     /// Stops and restarts long background work.
     pub fn set_paused(&self, paused: bool) {
-        self.0.paused.set(paused);
+        self.0.background.set_paused(paused);
     }
 
     /// Brings every stale column whose disk is back up to date, and every region that a crash may have left different
@@ -174,7 +173,7 @@ impl Pool {
                 }
             }
         }
-        self.0.progress.borrow_mut().remove("resync");
+        self.0.events.finished("resync");
         Ok(())
     }
 
@@ -252,7 +251,7 @@ impl Space {
         let (me, done, total) = (self.clone(), Cell::new(0), bits.len() as u64);
         let sync = move |bit: usize| -> LocalFuture<SpaceResult<bool>> {
             let me = me.clone();
-            me.pool.0.progress.borrow_mut().insert("resync".into(), (done.get(), total));
+            me.pool.0.events.progress("resync", done.get(), total);
             done.set(done.get() + 1);
             Box::pin(async move {
                 if shape.is_parity() {

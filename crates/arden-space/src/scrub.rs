@@ -32,7 +32,7 @@ impl Pool {
     /// As [`Pool::scrub`], from a group of a space on: see [`Pool::scrub_at`].
     pub async fn scrub_from(&self, first_space: u32, first_group: usize) -> SpaceResult<ScrubReport> {
         let result = self.scrub_groups((first_space, first_group)).await;
-        self.0.progress.borrow_mut().remove("scrub");
+        self.0.events.finished("scrub");
         result
     }
 
@@ -45,8 +45,8 @@ impl Pool {
         };
         let total = all.len() as u64;
         for (n, at) in all.into_iter().enumerate().filter(|(_, at)| *at >= from) {
-            self.0.scrub_at.set(at);
-            self.0.progress.borrow_mut().insert("scrub".into(), (n as u64, total));
+            self.0.background.set_scrub_at(at);
+            self.0.events.progress("scrub", n as u64, total);
             // Deleted meanwhile.
             let Ok(s) = self.space(at.0) else { continue };
             if s.rt.shape.is_parity() {

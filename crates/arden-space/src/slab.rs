@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crate::alloc::Allocator;
 use crate::pool::Pool;
 
 #[derive(Default)]
@@ -16,6 +17,16 @@ struct Users {
 
 #[derive(Default)]
 pub(crate) struct SlabUsers(RefCell<HashMap<(u16, u32), Users>>);
+
+impl SlabUsers {
+    /// A slab that somebody uses belongs to nobody else.
+    pub(crate) fn check(&self, alloc: &Allocator) -> Result<(), String> {
+        match self.0.borrow().iter().find(|(p, u)| u.count == 0 || alloc.is_free(p.0, p.1)) {
+            Some((p, u)) => Err(format!("slab {} of disk {} has {} users and is free", p.1, p.0, u.count)),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Keeps a slab for as long as it lives.
 pub(crate) struct SlabUse {

@@ -33,7 +33,7 @@ impl Pool {
         self.0.rt.spawn(async move {
             loop {
                 rt.sleep_ns(tick_ns).await;
-                let Some(me) = pool.upgrade().map(Pool).filter(|p| !p.0.dead.get()) else { return };
+                let Some(me) = pool.upgrade().map(Pool).filter(|p| !p.0.life.is_closed()) else { return };
                 for index in me.slow_disks() {
                     if let Some(disk) = me.disk(index).filter(|d| d.online.get()) {
                         me.ask_slow(&disk).await;

@@ -324,7 +324,7 @@ impl Space {
 
     pub(crate) fn check(&self, offset: u64, len: u64) -> SpaceResult<()> {
         self.pool.alive()?;
-        self.pool.0.last_use_ns.set(self.pool.0.rt.now_ns());
+        self.pool.0.background.client_at(self.pool.0.rt.now_ns());
         if !offset.is_multiple_of(BLOCK_BYTES) || !len.is_multiple_of(BLOCK_BYTES) {
             return Err(SpaceError::BadRange);
         }
@@ -547,16 +547,16 @@ impl Space {
             }
             self.pool.alive()?;
             let p = &self.pool.0;
-            if p.destages.get() > 0 || p.room_lock.is_locked() {
+            if p.room.is_being_made() {
                 // Room is being made. To destage more now would send incomplete stripes away.
-                let wait = p.room.wait();
+                let wait = p.room.made();
                 let _ = p.rt.timeout_ns(ROOM_WAIT_NS, wait).await;
                 continue;
             }
-            let guard = p.room_lock.lock().await;
+            let guard = p.room.make().await;
             let applied = self.pool.apply_some(max / 2).await;
             drop(guard);
-            p.room.notify_all();
+            p.room.tell();
             // A space that waits for its disks, maybe another one, is no reason to refuse: there may be room all the same.
             if let Err(e) = applied
                 && e != SpaceError::Offline
@@ -575,13 +575,13 @@ impl Space {
             self.pool.0.rt.sleep_ns(200_000).await;
         }
         if self.pool.gathered_bytes() > max / 2 {
-            self.pool.0.work.notify_all();
+            self.pool.0.background.wake();
         }
         Ok(())
     }
 
     pub async fn flush(&self) -> SpaceResult<()> {
-        self.pool.0.last_use_ns.set(self.pool.0.rt.now_ns());
+        self.pool.0.background.client_at(self.pool.0.rt.now_ns());
         self.pool.flush().await
     }
 

@@ -249,6 +249,7 @@ impl World {
             let mut model = self.history.next();
             let outcome = ops::step(&mut self.rng, vol, &*store, &mut model, self.seed);
             self.stats.operations += 1;
+            crate::client::check(pool)?;
             let through = self.durability == Durability::WriteThrough;
             self.history.note(&outcome, model, through);
             if OnSpace::is_dead() {
