@@ -25,6 +25,7 @@ check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/tidy
+	scripts/chart --check
 
 unit:
 	cargo test --workspace
@@ -44,6 +45,7 @@ bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--qui
 bench: ## Arden against Samba, same client, same disk, same run; ARGS="--only e1" for one part
 	@scripts/packages test
 	tests/bench/run $(ARGS)
+	scripts/chart
 
 reports: ## docs/reports anew, on a machine that does nothing else; ARGS="--quick", ARGS="--limit 10m e1 e2"
 	@scripts/packages test
