@@ -12,7 +12,7 @@ pub use record::{KeptBreak, KeptCache, KeptLease, KeptOpen};
 
 use arden_wire::NtStatus;
 
-use crate::store::Result;
+use crate::{commit::ScopeId, store::Result};
 
 /// Longest key and value that a store has to take.
 pub const KEY_BYTES_MAX: usize = 64;
@@ -32,20 +32,27 @@ pub trait HandleStore: Send + Sync {
     /// Everything that was put and committed, by ascending key.
     fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
     /// Changes take their place after all that were put before; those of one call stand or fall together. Does not wait
-    /// for the disk, and is not durable before the next `commit`.
-    fn put(&self, changes: Vec<HandleChange>);
-    /// Whether `commit` would have something to do for the caller: what another thread put a moment ago, and commits itself,
-    /// need not count. Whoever puts and goes on in another thread has to `commit` there.
-    fn has_uncommitted(&self) -> bool;
-    /// All that was put before the call is on stable storage when it returns. Callers at the same time share a flush.
-    fn commit(&self) -> Result<()>;
+    /// for the disk, and is not durable before the scope's next `commit`. Called by [`crate::commit::CommitScope::put`],
+    /// which knows then that the scope has to commit here.
+    fn put(&self, scope: ScopeId, changes: Vec<HandleChange>);
+    /// Whether `commit` would have something to do for the scope: changes of other scopes need not count, unless they came
+    /// before in the store's own order.
+    fn has_uncommitted(&self, scope: ScopeId) -> bool;
+    /// All that the scope put before the call is on stable storage when it returns, and all of scopes that have ended.
+    /// Callers at the same time share a flush.
+    ///
+    /// # Errors
+    /// Something that the scope put, or a scope that ended without a commit, was not kept.
+    fn commit(&self, scope: ScopeId) -> Result<()>;
+    /// The scope ends: what it put and nobody committed is durable with the next commit of any scope. Does not wait.
+    fn end_scope(&self, _scope: ScopeId) {}
     /// Whether there is `commit_later`: where handles and files lie together, and one flush makes both durable.
     fn commits_later(&self) -> bool {
         false
     }
-    /// Does not wait: `done` is called when all that `has_uncommitted` counts, and with `files` every change of a file, is on
-    /// stable storage.
-    fn commit_later(&self, _files: bool, done: Committed) {
+    /// Does not wait: `done` is called when all that `has_uncommitted` counts for the scope, and with `files` every change of a
+    /// file, is on stable storage.
+    fn commit_later(&self, _scope: ScopeId, _files: bool, done: Committed) {
         done(Err(NtStatus::NOT_SUPPORTED));
     }
 }

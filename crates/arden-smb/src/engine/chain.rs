@@ -316,11 +316,11 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
         }
         state.next += 1;
     }
-    if !may_block && state.commits.is_due() {
+    if !may_block && state.commits.scope.is_due() {
         let out = state.begun_frame(out);
-        if let Some((fs, changes)) = state.commits.later() {
+        if let Some(commit) = state.commits.scope.later() {
             // The connection goes on meanwhile.
-            fs.commit_later(changes, Box::new(move |committed| Finished { state, out, committed }.hand_over()));
+            commit.run(Box::new(move |committed| Finished { state, out, committed }.hand_over()));
             return None;
         }
         return Job::rest(message, state, out);
@@ -483,7 +483,7 @@ impl State {
 
     /// Brings what was changed to stable storage before what speaks of it leaves.
     fn commit(&mut self, out: &mut Vec<u8>) {
-        let committed = self.commits.run();
+        let committed = self.commits.scope.commit();
         self.committed(out, committed);
     }
 
@@ -622,16 +622,19 @@ impl State {
             room,
             resumed: self.async_id.is_some(),
             encrypted: self.encrypted.is_some(),
+            scope: &self.commits.scope,
             counted: &mut self.counted,
             used: &mut self.used,
             pending_create: &mut self.pending_create,
             usn_wait: &mut self.usn_wait,
         };
         let handled = crate::engine::dispatch::handle(command, &mut request, out);
+        let resumed = request.resumed;
+        self.commits.noted(self.frame.responses.len(), self.next);
         if handled.is_ok() && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
-        if request.resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
+        if resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
     }
 
     /// [MS-SMB2] 3.3.5.2.9.

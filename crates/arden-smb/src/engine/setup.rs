@@ -3,6 +3,7 @@
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use arden_auth::{Acceptor, Logon, Step, Token};
+use arden_store::commit::CommitScope;
 use arden_wire::{
     NtStatus,
     smb2::{
@@ -188,7 +189,7 @@ impl Connection {
             && let Some(Setup { kind: Kind::Reauthenticate(channel), .. }) = self.setups.remove(&session_id)
         {
             // [MS-SMB2] 3.3.5.5.3: a failed authentication ends the session.
-            self.server.end_session(&channel.session, false, now);
+            self.server.end_session(&CommitScope::begin(), &channel.session, false, now);
         }
     }
 
@@ -460,7 +461,7 @@ impl Connection {
     fn replace_previous(&self, previous: u64, session: &Session, now: Instant) {
         if let Some(old) = self.server.session(previous) {
             if old.token().user == session.token().user {
-                self.server.end_session(&old, true, now);
+                self.server.end_session(&CommitScope::begin(), &old, true, now);
             }
         }
     }

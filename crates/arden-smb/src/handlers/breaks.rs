@@ -22,7 +22,7 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             // Of this client as this user: nobody acknowledges another's break.
             let client = request.session.client;
             let now = request.server.table.ack_lease_break(client, key, state, request.now)?;
-            request.server.keep_lease(client, key);
+            request.server.keep_lease(request.scope, client, key);
             put_lease_break_response(out, key, now);
         }
         BreakAck::Oplock { level, file_id } => {
@@ -37,7 +37,7 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             };
             let level = file.fs().ack_oplock_break(file, to, request.now)?;
             open.state.lock().breaking = false;
-            request.server.keep_open(open.id.persistent);
+            request.server.keep_open(request.scope, open.id.persistent);
             put_oplock_break(out, wire_level(level), file_id);
         }
     }

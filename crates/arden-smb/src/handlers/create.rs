@@ -36,7 +36,7 @@ use crate::{
         request::{Fail, Handled, Request},
     },
     model::{Durability, Object, OpenState, SmbOpen, Tree, Work, caches_handle, wire_level},
-    server::{Server, breaks::Opening},
+    server::breaks::Opening,
 };
 
 const BAD_IMPERSONATION_LEVEL: NtStatus = NtStatus(0xC000_00A5);
@@ -263,7 +263,7 @@ fn fail_over(
         if readable & access::FILE_GENERIC_READ == access::FILE_GENERIC_READ {
             tracing::info!(share = %tree.share.name, file = %name, client = %request.peer.address,
                 "application instance fails over: its earlier open is closed");
-            request.server.close_open(&open);
+            request.server.close_open(request.scope, &open);
         }
     }
     Ok(())
@@ -407,22 +407,23 @@ fn finish(
         usage: OpenUsage::of(usage),
     });
     if matches!(granted, Durability::Persistent { .. }) {
-        request.server.keep_new(&open);
+        request.server.keep_new(request.scope, &open);
     } else if let Some(key) = lease_key {
         // Another open of the lease may be persistent, and this one may have raised the lease.
-        request.server.keep_lease(open.client, key);
+        request.server.keep_lease(request.scope, open.client, key);
     }
-    register(request.server, request.session, &open);
+    register(request, &open);
     drop(opening);
     request.related.file = Some(id);
     respond(request, &open, asked, opened.action, opened.cache, &opened.stat, out)
 }
 
-pub(crate) fn register(server: &Server, session: &Arc<crate::model::Session>, open: &Arc<SmbOpen>) {
+pub(crate) fn register(request: &Request<'_>, open: &Arc<SmbOpen>) {
+    let (server, session) = (request.server, request.session);
     session.opens.write().insert(open.id.volatile, open.clone());
     server.add_open(open);
     // While the file was being opened, its session may have ended: nobody would close it.
-    server.recheck_open(session, open);
+    server.recheck_open(request.scope, session, open);
 }
 
 /// Reconnected or replayed: the open as it is now.
@@ -432,7 +433,7 @@ fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Aske
     let cache = file.fs().cache(file);
     request.related.file = Some(open.id);
     // Who is told of it now may not be who made it: what is kept of it is durable with this answer.
-    request.server.keep_open(open.id.persistent);
+    request.server.keep_open(request.scope, open.id.persistent);
     // [MS-SMB2] 3.3.5.9.10: a replay is answered as the first time, a reconnect says that the file was there.
     let reconnect = asked.wanted.is_reconnect();
     let action = if reconnect { CreateAction::Opened } else { open.action };

@@ -63,7 +63,7 @@ pub fn close(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             };
         }
     }
-    request.server.close_open(&open);
+    request.server.close_open(request.scope, &open);
     response.put(out);
     Ok(NtStatus::SUCCESS)
 }

@@ -177,7 +177,7 @@ pub(crate) fn reconnect(
     if !attach(request, tree, &open) {
         return Err(not_found());
     }
-    if !request.server.recheck_open(request.session, &open) {
+    if !request.server.recheck_open(request.scope, request.session, &open) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     if persistent {
@@ -192,7 +192,7 @@ pub(crate) fn reconnect(
 fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked<'_>) {
     if let (Some(file), Some(lease)) = (open.file(), asked.lease) {
         file.fs().catch_up(file, lease.epoch);
-        request.server.keep_lease(open.client, lease.key);
+        request.server.keep_lease(request.scope, open.client, lease.key);
     }
     request.server.tell_break_later(open);
 }
@@ -319,7 +319,7 @@ fn replayed_persistent(
     if !attach(request, tree, open) {
         return Err(NtStatus::FILE_NOT_AVAILABLE.into());
     }
-    if !request.server.recheck_open(request.session, open) {
+    if !request.server.recheck_open(request.scope, request.session, open) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     resume_lease(request, open, asked);

@@ -74,7 +74,7 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if let Some(kept) = &kept {
         request.server.release_locks(user, held + reserved - kept.held_count());
     }
-    crate::server::persist::put(&open, changes);
+    crate::server::persist::put(request.scope, &open, changes);
     done?;
     put_empty(out);
     Ok(NtStatus::SUCCESS)

@@ -60,7 +60,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
         work: Work::default(),
         usage: OpenUsage::of(usage),
     });
-    register(request.server, request.session, &open);
+    register(request, &open);
     request.related.file = Some(id);
     CreateResponse {
         oplock_level: oplock::NONE,

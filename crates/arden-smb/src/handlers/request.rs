@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use arden_store::fs::WaitId;
+use arden_store::{commit::CommitScope, fs::WaitId};
 use arden_wire::{
     Malformed, NtStatus,
     cursor::Put,
@@ -87,6 +87,8 @@ pub struct Request<'a> {
     /// It ran before and waited.
     pub resumed: bool,
     pub encrypted: bool,
+    /// What the message changes: its answers wait for it.
+    pub scope: &'a CommitScope,
     pub(crate) counted: &'a mut Option<Arc<SmbOpen>>,
     pub(crate) used: &'a mut Option<Arc<SmbOpen>>,
     /// Kept while a create with a CreateGuid waits.

@@ -55,7 +55,7 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             let names =
                 [file_class::RENAME, file_class::RENAME_EX, file_class::DISPOSITION, file_class::DISPOSITION_EX];
             if names.contains(&set.class) {
-                request.server.keep_file(&open);
+                request.server.keep_file(request.scope, &open);
             }
         }
         info_type::SECURITY => {

@@ -28,7 +28,7 @@ pub fn logoff(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     parse_empty(request.message)?;
     closes_many(request)?;
     // Durable handles outlive their session: the same user may reclaim them from the next one.
-    request.server.end_session(request.session, true, request.now);
+    request.server.end_session(request.scope, request.session, true, request.now);
     tracing::info!(client = %request.peer.address, user = %request.session.token().user_name, "logged off");
     put_empty(out);
     Ok(NtStatus::SUCCESS)
@@ -77,7 +77,7 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             Tree { id, session_id: request.session.id, share: share.clone(), maximal_access, created: request.now };
         trees.insert(id, Arc::new(tree));
     }
-    if !request.server.recheck_tree(request.session, id) {
+    if !request.server.recheck_tree(request.scope, request.session, id) {
         // The share changed meanwhile.
         return Err(NtStatus::NETWORK_NAME_DELETED.into());
     }
@@ -119,7 +119,7 @@ pub fn disconnect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     parse_empty(request.message)?;
     closes_many(request)?;
     let id = request.tree()?.id;
-    if !request.server.disconnect_tree(request.session, id) {
+    if !request.server.disconnect_tree(request.scope, request.session, id) {
         return Err(NtStatus::NETWORK_NAME_DELETED.into());
     }
     put_empty(out);

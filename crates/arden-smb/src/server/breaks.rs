@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use arden_store::fs::{ClientId, LeaseBreak, OpenId, OpenOwner, OplockLevel, WaitId};
+use arden_store::{
+    commit::CommitScope,
+    fs::{ClientId, LeaseBreak, OpenId, OpenOwner, OplockLevel, WaitId},
+};
 use arden_wire::{
     cursor::Put,
     smb2::{
@@ -129,7 +132,7 @@ impl Server {
             return;
         }
         count(&self.metrics.breaks, 1);
-        self.keep_open(id.0);
+        self.keep_open(&CommitScope::begin(), id.0);
         // One that is gone has nobody to tell.
         let Some(open) = self.open(id.0) else { return };
         match open.session().and_then(|s| s.live_peer().map(|p| (s, p))) {
@@ -158,7 +161,7 @@ impl Server {
 
     fn break_lease(&self, b: &LeaseBreak) {
         count(&self.metrics.breaks, 1);
-        self.keep_lease(b.client, b.key);
+        self.keep_lease(&CommitScope::begin(), b.client, b.key);
         loop {
             // Before the registered ones: an open that leaves this list is among those by then.
             let opening = self.openings.first_of(&b.opens);
@@ -201,7 +204,7 @@ impl OpenOwner for Events {
 
     fn cache_lost(&self, opens: &[OpenId]) {
         if let Some(server) = self.0.upgrade() {
-            server.keep_lost(opens);
+            server.keep_lost(&CommitScope::begin(), opens);
         }
     }
 

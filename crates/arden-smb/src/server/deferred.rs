@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arden_lock::{Mutex, RwLock, ranks};
+use arden_store::commit::CommitScope;
 
 use crate::{
     model::{
@@ -55,7 +56,7 @@ impl Server {
             }
             for item in work {
                 match item {
-                    Deferred::Close(open) => self.close_open(&open),
+                    Deferred::Close(open) => self.close_open(&CommitScope::begin(), &open),
                     Deferred::TellBreak(open) => {
                         if let Some(file) = open.file() {
                             file.fs().tell_break_again(file, self.time().now);

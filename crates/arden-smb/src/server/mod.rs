@@ -21,6 +21,7 @@ use std::{
 
 use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::{
+    commit::CommitScope,
     fs::{CacheGrant, Owner},
     table::OpenTable,
 };
@@ -222,7 +223,7 @@ impl Server {
     }
 
     /// Logs a session off: its opens are closed or, when `keep_durable`, kept for a reconnect.
-    pub fn end_session(&self, session: &Arc<Session>, keep_durable: bool, now: Instant) {
+    pub fn end_session(&self, scope: &CommitScope, session: &Arc<Session>, keep_durable: bool, now: Instant) {
         if !session.delete() {
             return;
         }
@@ -245,7 +246,7 @@ impl Server {
             if keep_durable && self.keep_disconnected(&open, now) {
                 continue;
             }
-            self.close_object(&open);
+            self.close_object(scope, &open);
         }
         session.trees.write().clear();
     }
@@ -258,7 +259,7 @@ impl Server {
             channels.len()
         };
         if left == 0 {
-            self.end_session(session, true, now);
+            self.end_session(&CommitScope::begin(), session, true, now);
         }
     }
 
@@ -266,7 +267,7 @@ impl Server {
     pub fn close_session(&self, id: u64) -> bool {
         let Some(session) = self.session(id) else { return false };
         tracing::info!(session = id, user = %session.token().user_name, "session closed by an administrator");
-        self.end_session(&session, false, self.time().now);
+        self.end_session(&CommitScope::begin(), &session, false, self.time().now);
         true
     }
 
@@ -274,7 +275,7 @@ impl Server {
     pub fn close_open_by_id(&self, id: u64) -> bool {
         let Some(open) = self.open(id) else { return false };
         tracing::info!(share = %open.share.name, file = %open.name, "open closed by an administrator");
-        self.close_open(&open);
+        self.close_open(&CommitScope::begin(), &open);
         true
     }
 
@@ -284,7 +285,7 @@ impl Server {
         self.sessions.read().values().filter(|s| uses(s)).count()
     }
 
-    pub fn disconnect_tree(&self, session: &Session, tree_id: u32) -> bool {
+    pub fn disconnect_tree(&self, scope: &CommitScope, session: &Session, tree_id: u32) -> bool {
         let Some(_) = session.trees.write().remove(&tree_id) else { return false };
         let mut opens = Vec::new();
         session.opens.write().retain(|_, open| {
@@ -295,7 +296,7 @@ impl Server {
             !of_tree
         });
         for open in opens {
-            self.close_object(&open);
+            self.close_object(scope, &open);
         }
         true
     }
@@ -321,14 +322,14 @@ impl Server {
     }
 
     /// Takes the open out of every table and closes what it holds.
-    pub fn close_open(&self, open: &Arc<SmbOpen>) {
+    pub fn close_open(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
         if let Some(session) = open.session() {
             session.opens.write().remove(&open.id.volatile);
         }
-        self.close_object(open);
+        self.close_object(scope, open);
     }
 
-    fn close_object(&self, open: &Arc<SmbOpen>) {
+    fn close_object(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
         self.opens.write().remove(&open.id.persistent);
         if let Some(guid) = open.create_guid {
             let mut guids = self.by_create_guid.lock();
@@ -339,11 +340,14 @@ impl Server {
         match &open.object {
             Object::File(file) => {
                 let deletes = file.deletes_on_close();
+                if let Some(fs) = open.share.fs.as_ref().filter(|_| open.share.is_durable()) {
+                    scope.join(fs, true);
+                }
                 file.fs().close(file);
                 self.end_usn_waits(open);
-                self.forget_kept(open);
+                self.forget_kept(scope, open);
                 if deletes {
-                    self.keep_file(open);
+                    self.keep_file(scope, open);
                 }
             }
             Object::Pipe(pipe) => {
@@ -454,7 +458,7 @@ impl Server {
         }
         for open in expired {
             tracing::info!(share = %open.share.name, file = %open.name, "durable handle expired");
-            self.close_open(&open);
+            self.close_open(&CommitScope::begin(), &open);
         }
         next
     }

@@ -15,6 +15,7 @@ use std::{
 
 use arden_lock::{Mutex, MutexGuard, ranks};
 use arden_store::{
+    commit::CommitScope,
     fs::{ClientId, CreateAction, LockRange, OpenId, RestoreOpen},
     handles::{HandleChange, HandleStore, KeptCache, KeptLease, KeptOpen},
     table::Open,
@@ -77,9 +78,9 @@ fn handles(open: &SmbOpen) -> Option<&Arc<dyn HandleStore>> {
 }
 
 /// What one request changes is put at once: a crash keeps all of it or nothing, and its repetition finds either.
-pub(crate) fn put(open: &SmbOpen, changes: Vec<HandleChange>) {
-    if let Some(handles) = handles(open).filter(|_| !changes.is_empty()) {
-        handles.put(changes);
+pub(crate) fn put(scope: &CommitScope, open: &SmbOpen, changes: Vec<HandleChange>) {
+    if let Some(fs) = &open.share.fs {
+        scope.put(fs, changes);
     }
 }
 
@@ -268,7 +269,7 @@ impl Server {
     }
 
     /// The open becomes persistent: from here on it is in its share's handle store.
-    pub(crate) fn keep_new(&self, open: &Arc<SmbOpen>) {
+    pub(crate) fn keep_new(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
         if let Some(file) = open.file() {
             file.fs().make_persistent(file);
         }
@@ -276,7 +277,7 @@ impl Server {
         state.add(open, 0);
         self.persistence.count.fetch_add(1, Ordering::AcqRel);
         let lease = open.lease_key.and_then(|key| state.lease_change(open.client.0, key));
-        put(open, state.open_change(open).into_iter().chain(lease.map(|(_, change)| change)).collect());
+        put(scope, open, state.open_change(open).into_iter().chain(lease.map(|(_, change)| change)).collect());
     }
 
     /// Whether the user may have one more persistent open, of this name and file. Told apart from nothing to persist: the
@@ -326,45 +327,51 @@ impl Server {
     }
 
     /// Something of the open changed that is kept.
-    pub(crate) fn keep_open(&self, id: u64) {
+    pub(crate) fn keep_open(&self, scope: &CommitScope, id: u64) {
         if self.keeps_nothing() {
             return;
         }
         let state = self.persistence();
         if let Some(open) = state.opens.get(&id) {
-            put(open, state.open_change(open).into_iter().collect());
+            put(scope, open, state.open_change(open).into_iter().collect());
         }
     }
 
     /// The lease changed.
-    pub(crate) fn keep_lease(&self, client: ClientId, lease: u128) {
+    pub(crate) fn keep_lease(&self, scope: &CommitScope, client: ClientId, lease: u128) {
         if self.keeps_nothing() {
             return;
         }
         if let Some((open, change)) = self.persistence().lease_change(client.0, lease) {
-            put(open, vec![change]);
+            put(scope, open, vec![change]);
         }
     }
 
     /// The open's file was renamed, or is to be deleted or not: all its persistent opens keep that.
-    pub(crate) fn keep_file(&self, open: &SmbOpen) {
+    pub(crate) fn keep_file(&self, scope: &CommitScope, open: &SmbOpen) {
         let Some(file) = open.file().filter(|_| !self.keeps_nothing()) else { return };
         let state = self.persistence();
         let ids = state.files.get(&file.file_id()).into_iter().flatten();
-        put_all(ids.filter_map(|id| state.opens.get(id)).filter_map(|o| Some((o.as_ref(), state.open_change(o)?))));
+        put_all(
+            scope,
+            ids.filter_map(|id| state.opens.get(id)).filter_map(|o| Some((o.as_ref(), state.open_change(o)?))),
+        );
     }
 
     /// These opens lost what they cached.
-    pub(crate) fn keep_lost(&self, opens: &[OpenId]) {
+    pub(crate) fn keep_lost(&self, scope: &CommitScope, opens: &[OpenId]) {
         let state = self.persistence();
-        put_all(opens.iter().filter_map(|id| state.opens.get(&id.0)).filter_map(|open| match open.lease_key {
-            Some(lease) => state.lease_change(open.client.0, lease),
-            None => Some((open.as_ref(), state.open_change(open)?)),
-        }));
+        put_all(
+            scope,
+            opens.iter().filter_map(|id| state.opens.get(&id.0)).filter_map(|open| match open.lease_key {
+                Some(lease) => state.lease_change(open.client.0, lease),
+                None => Some((open.as_ref(), state.open_change(open)?)),
+            }),
+        );
     }
 
     /// The open is closed: nothing of it is kept any more.
-    pub(crate) fn forget_kept(&self, open: &Arc<SmbOpen>) {
+    pub(crate) fn forget_kept(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
         if !open.is_persistent() {
             return;
         }
@@ -403,7 +410,7 @@ impl Server {
             kept.held_count()
         };
         self.persistence().forget_usage(&open.owner.user, 1, held);
-        put(open, changes);
+        put(scope, open, changes);
     }
 
     /// Persistent opens of this server, for administration and tests.
@@ -421,18 +428,13 @@ impl Server {
             return;
         }
         match handles.load() {
-            Ok(all) => self.restore_share(share, handles, Found::read(all), now),
+            Ok(all) => self.restore_share(share, Found::read(all), now),
             Err(status) => tracing::error!(share = %share.name, %status, "kept handles cannot be read"),
         }
     }
 
-    fn restore_share(
-        self: &Arc<Server>,
-        share: &Arc<Share>,
-        handles: &Arc<dyn HandleStore>,
-        found: Found,
-        now: Instant,
-    ) {
+    fn restore_share(self: &Arc<Server>, share: &Arc<Share>, found: Found, now: Instant) {
+        let scope = CommitScope::begin();
         let (mut restored, mut lost) = (0, 0);
         for kept in found.opens.iter().filter(|k| k.share.eq_ignore_ascii_case(&share.name)) {
             let id = kept.open.id.0;
@@ -447,7 +449,9 @@ impl Server {
                     tracing::warn!(share = %share.name, file = %kept.name, %status, "a persistent handle is given up");
                     let mut gone = vec![HandleChange::Remove { key: open_key(id) }];
                     gone.extend(found.locks_of(id).removal(id));
-                    handles.put(gone);
+                    if let Some(fs) = &share.fs {
+                        scope.put(fs, gone);
+                    }
                 }
             }
         }
@@ -519,16 +523,18 @@ impl Server {
     /// The server stops and another will go on: closes what does not outlive it, and lets go of what does as it is.
     pub fn stop(self: &Arc<Server>, now: Instant) {
         for session in self.sessions() {
-            self.end_session(&session, true, now);
+            self.end_session(&CommitScope::begin(), &session, true, now);
         }
         for open in self.opens() {
             if !open.is_persistent() {
-                self.close_open(&open);
+                self.close_open(&CommitScope::begin(), &open);
             }
         }
         let kept: Vec<_> = self.persistence().opens.drain().map(|(_, open)| open).collect();
         for share in self.shares() {
-            if let Some(Err(status)) = share.fs.as_ref().map(|fs| fs.commit(share.is_durable())) {
+            let scope = CommitScope::begin();
+            share.fs.iter().for_each(|fs| scope.join(fs, share.is_durable()));
+            if let Err(status) = scope.commit() {
                 tracing::error!(share = %share.name, %status, "the last changes could not be brought to stable storage");
             }
         }
@@ -554,7 +560,7 @@ pub(crate) fn is_named(open: &SmbOpen, name: &str) -> bool {
 }
 
 /// Changes of several opens, at once for each store.
-fn put_all<'a>(changes: impl Iterator<Item = (&'a SmbOpen, HandleChange)>) {
+fn put_all<'a>(scope: &CommitScope, changes: impl Iterator<Item = (&'a SmbOpen, HandleChange)>) {
     let mut stores: Vec<(&SmbOpen, Vec<HandleChange>)> = Vec::new();
     let same = |a: &SmbOpen, b: &SmbOpen| match (handles(a), handles(b)) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -566,7 +572,7 @@ fn put_all<'a>(changes: impl Iterator<Item = (&'a SmbOpen, HandleChange)>) {
             None => stores.push((open, vec![change])),
         }
     }
-    stores.into_iter().for_each(|(open, changes)| put(open, changes));
+    stores.into_iter().for_each(|(open, changes)| put(scope, open, changes));
 }
 
 fn path_units(path: &[String]) -> usize {

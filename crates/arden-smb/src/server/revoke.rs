@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use arden_auth::{Token, token_for, users::same_name};
+use arden_store::commit::CommitScope;
 use arden_wire::access::ACCESS_SYSTEM_SECURITY;
 
 use crate::{
@@ -38,7 +39,7 @@ impl Server {
         let mut count = 0;
         for session in self.sessions().into_iter().filter(|s| of_user(&s.token())) {
             tracing::info!(session = session.id, user, "session closed by an administrator");
-            self.end_session(&session, false, self.time().now);
+            self.end_session(&CommitScope::begin(), &session, false, self.time().now);
             count += 1;
         }
         self.close_waiting(|open| of_user(&open.owner));
@@ -59,7 +60,7 @@ impl Server {
                 Standing::Lost => {
                     tracing::info!(session = session.id, user = %token.user_name,
                         "session ended: the account is gone, disabled, or has lost a group");
-                    self.end_session(&session, false, self.time().now);
+                    self.end_session(&CommitScope::begin(), &session, false, self.time().now);
                 }
             }
         }
@@ -77,16 +78,16 @@ impl Server {
     fn recheck_trees(&self, session: &Arc<Session>) {
         let ids: Vec<u32> = session.trees.read().keys().copied().collect();
         for id in ids {
-            self.recheck_tree(session, id);
+            self.recheck_tree(&CommitScope::begin(), session, id);
         }
     }
 
     /// Makes a tree connect what its share is by now. False: it has ended.
-    pub(crate) fn recheck_tree(&self, session: &Arc<Session>, id: u32) -> bool {
+    pub(crate) fn recheck_tree(&self, scope: &CommitScope, session: &Arc<Session>, id: u32) -> bool {
         loop {
             let Some(tree) = session.trees.read().get(&id).cloned() else { return false };
             let Some(share) = self.share(&tree.share.name).filter(|share| still_serves(share, &tree, session)) else {
-                self.disconnect_tree(session, id);
+                self.disconnect_tree(scope, session, id);
                 return false;
             };
             let maximal_access = share.ceiling(&session.token());
@@ -94,7 +95,7 @@ impl Server {
                 return true;
             }
             if maximal_access == 0 {
-                self.disconnect_tree(session, id);
+                self.disconnect_tree(scope, session, id);
                 return false;
             }
             let now = Tree { id, session_id: tree.session_id, share, maximal_access, created: tree.created };
@@ -113,19 +114,19 @@ impl Server {
                     }
                     tracing::info!(share = %open.share.name, file = %open.name, user = %open.owner.user_name,
                         "open closed: the share no longer allows its access");
-                    self.close_open(&open);
+                    self.close_open(scope, &open);
                 }
             }
         }
     }
 
     /// Closes an open that was added while its session or tree connect ended, or lost the access it has. False: it did.
-    pub(crate) fn recheck_open(&self, session: &Session, open: &Arc<SmbOpen>) -> bool {
+    pub(crate) fn recheck_open(&self, scope: &CommitScope, session: &Session, open: &Arc<SmbOpen>) -> bool {
         let id = open.state.lock().tree_id;
         let allows = |tree: &Arc<Tree>| within(open, tree.maximal_access);
         let may = session.state() != SessionState::Deleted && session.trees.read().get(&id).is_some_and(allows);
         if !may {
-            self.close_open(open);
+            self.close_open(scope, open);
         }
         may
     }
@@ -134,7 +135,7 @@ impl Server {
     fn close_waiting(&self, ends: impl Fn(&SmbOpen) -> bool) {
         for open in self.opens() {
             if open.session().is_none() && ends(&open) {
-                self.close_open(&open);
+                self.close_open(&CommitScope::begin(), &open);
             }
         }
     }

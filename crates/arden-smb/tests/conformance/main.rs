@@ -6,6 +6,7 @@ use arden_testkit::client;
 mod absent_owner;
 mod app_instance;
 mod channels;
+mod commit_scopes;
 mod compounds;
 mod create;
 mod directory;

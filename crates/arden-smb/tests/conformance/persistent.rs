@@ -417,7 +417,7 @@ fn what_is_acknowledged_is_committed_once_for_a_message() {
     c.write(f.id, 0, b"x");
     c.read(f.id, 0, 1);
     assert_eq!(lab.handles.commits(), before + 1, "a write changes nothing that is kept of the open");
-    assert!(!lab.server.share(CA).unwrap().fs.as_ref().unwrap().has_uncommitted(true));
+    assert!(lab.is_committed(CA));
     c.call(&flush(f.id)).ok();
     c.close(f.id);
     assert_eq!(lab.handles.commits(), before + 2);

@@ -21,6 +21,7 @@ use arden_wire::{
 };
 
 use crate::{
+    commit::ScopeId,
     handles::{Committed, HandleStore},
     name::NtPath,
     store::{ChangeKind, Ea, FileStore, Result, Stat},
@@ -345,27 +346,32 @@ impl Fs {
     pub fn handles(&self) -> Option<&Arc<dyn HandleStore>> {
         self.handles.as_ref()
     }
-    /// Whether `commit` would have something to do; with `changes`, changes of files count.
-    pub fn has_uncommitted(&self, changes: bool) -> bool {
-        self.handles.as_ref().is_some_and(|h| h.has_uncommitted()) || changes && self.store.has_uncommitted()
+    /// Whether `commit` would have something to do for the scope; with `changes`, changes of files count.
+    pub(crate) fn has_uncommitted(&self, scope: ScopeId, changes: bool) -> bool {
+        self.handles.as_ref().is_some_and(|h| h.has_uncommitted(scope)) || changes && self.store.has_uncommitted()
     }
-    /// What was done through this root before the call is durable when it returns: what is kept of opens, and with
+    /// What the scope did through this root before the call is durable when it returns: what is kept of opens, and with
     /// `changes` the files. Opens first: a handle to a file that is gone is no harm, a file without its handle may be.
-    pub fn commit(&self, changes: bool) -> Result<()> {
+    pub(crate) fn commit(&self, scope: ScopeId, changes: bool) -> Result<()> {
         if let Some(handles) = &self.handles {
-            handles.commit()?;
+            handles.commit(scope)?;
         }
         if changes { self.store.commit() } else { Ok(()) }
     }
     /// Whether `commit_later` is there.
-    pub fn commits_later(&self) -> bool {
+    pub(crate) fn commits_later(&self) -> bool {
         self.handles.as_ref().is_some_and(|h| h.commits_later())
     }
     /// `commit` without waiting: `done` is called on another thread.
-    pub fn commit_later(&self, changes: bool, done: Committed) {
+    pub(crate) fn commit_later(&self, scope: ScopeId, changes: bool, done: Committed) {
         match &self.handles {
-            Some(handles) => handles.commit_later(changes, done),
-            None => done(self.commit(changes)),
+            Some(handles) => handles.commit_later(scope, changes, done),
+            None => done(self.commit(scope, changes)),
+        }
+    }
+    pub(crate) fn end_scope(&self, scope: ScopeId) {
+        if let Some(handles) = &self.handles {
+            handles.end_scope(scope);
         }
     }
     /// Tells opens of this root from those of others; good while the root lives.

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{HandleChange, HandleStore};
-use crate::store::Result;
+use crate::{commit::ScopeId, store::Result};
 
 const HANDLES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("handles");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -107,7 +107,7 @@ impl HandleStore for DiskHandles {
         Ok(all)
     }
 
-    fn put(&self, changes: Vec<HandleChange>) {
+    fn put(&self, _scope: ScopeId, changes: Vec<HandleChange>) {
         if changes.is_empty() {
             return;
         }
@@ -117,11 +117,11 @@ impl HandleStore for DiskHandles {
         self.uncommitted.store(true, Ordering::Release);
     }
 
-    fn has_uncommitted(&self) -> bool {
+    fn has_uncommitted(&self, _scope: ScopeId) -> bool {
         self.uncommitted.load(Ordering::Acquire)
     }
 
-    fn commit(&self) -> Result<()> {
+    fn commit(&self, _scope: ScopeId) -> Result<()> {
         let mut state = self.state.lock();
         let target = state.put;
         while state.committed < target {
@@ -156,6 +156,7 @@ impl HandleStore for DiskHandles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commit::CommitScope;
 
     fn put(key: &[u8], value: &[u8]) -> HandleChange {
         HandleChange::Put { key: key.to_vec(), value: value.to_vec() }
@@ -166,14 +167,14 @@ mod tests {
         let file = std::env::temp_dir().join(format!("arden-handles-{}", std::process::id()));
         let _ = std::fs::remove_file(&file);
         let first = {
-            let h = DiskHandles::open(&file).unwrap();
-            h.put(vec![put(b"a", b"1"), put(b"b", b"2")]);
-            assert!(h.has_uncommitted());
-            h.commit().unwrap();
-            assert!(!h.has_uncommitted());
-            h.put(vec![HandleChange::Remove { key: b"a".to_vec() }, put(b"b", b"3")]);
-            h.commit().unwrap();
-            h.put(vec![put(b"lost", b"")]);
+            let (h, scope) = (DiskHandles::open(&file).unwrap(), CommitScope::begin());
+            h.put(scope.id(), vec![put(b"a", b"1"), put(b"b", b"2")]);
+            assert!(h.has_uncommitted(scope.id()));
+            h.commit(scope.id()).unwrap();
+            assert!(!h.has_uncommitted(scope.id()));
+            h.put(scope.id(), vec![HandleChange::Remove { key: b"a".to_vec() }, put(b"b", b"3")]);
+            h.commit(scope.id()).unwrap();
+            h.put(scope.id(), vec![put(b"lost", b"")]);
             h.starts()
         };
         let h = DiskHandles::open(&file).unwrap();
@@ -192,9 +193,10 @@ mod tests {
             for t in 0..8u8 {
                 let h = &h;
                 s.spawn(move || {
+                    let scope = CommitScope::begin();
                     for i in 0..20u8 {
-                        h.put(vec![put(&[t, i], &[i])]);
-                        h.commit().unwrap();
+                        h.put(scope.id(), vec![put(&[t, i], &[i])]);
+                        h.commit(scope.id()).unwrap();
                     }
                 });
             }

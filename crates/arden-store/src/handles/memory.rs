@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 
 use super::{HandleChange, HandleStore};
-use crate::store::Result;
+use crate::{commit::ScopeId, store::Result};
 
 /// A `HandleStore` that lasts as long as the process.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl HandleStore for MemoryHandles {
     fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         Ok(self.state.lock().durable.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
     }
-    fn put(&self, changes: Vec<HandleChange>) {
+    fn put(&self, _scope: ScopeId, changes: Vec<HandleChange>) {
         let mut state = self.state.lock();
         match &mut state.dies_after {
             Some(left) if *left > 0 => {
@@ -70,10 +70,10 @@ impl HandleStore for MemoryHandles {
             _ => state.waiting.extend(changes),
         }
     }
-    fn has_uncommitted(&self) -> bool {
+    fn has_uncommitted(&self, _scope: ScopeId) -> bool {
         !self.state.lock().waiting.is_empty()
     }
-    fn commit(&self) -> Result<()> {
+    fn commit(&self, _scope: ScopeId) -> Result<()> {
         let mut state = self.state.lock();
         if state.dies_after.is_none() {
             let waiting = std::mem::take(&mut state.waiting);

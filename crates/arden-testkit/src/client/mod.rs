@@ -22,6 +22,7 @@ use arden_auth::{AuthPolicy, MemoryUsers, ServerIdentity};
 use arden_smb::time::Time;
 use arden_smb::{Interface, Limits, Policy, Server, ServerConfig, Share};
 use arden_store::{
+    commit::CommitScope,
     dir::{DirOptions, DirStore},
     fs::Fs,
     handles::MemoryHandles,
@@ -256,6 +257,14 @@ impl Lab {
         };
         self.server.tick(now);
         self.server.run_deferred();
+    }
+
+    /// Whether a crash now takes nothing from the share.
+    pub fn is_committed(&self, share: &str) -> bool {
+        let share = self.server.share(share).expect("a share");
+        let scope = CommitScope::begin();
+        scope.join(share.fs.as_ref().expect("files"), true);
+        !scope.is_due()
     }
 
     /// The path of a file of the share on the host.

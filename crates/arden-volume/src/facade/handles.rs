@@ -2,16 +2,15 @@
 //! files themselves. Refuses to know what it means.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    thread::{self, ThreadId},
-    time::{Duration, Instant},
 };
 
 use arden_store::{
+    commit::ScopeId,
     handles::{Committed, HandleChange, HandleStore, VALUE_BYTES_MAX},
     store::Result,
 };
@@ -89,45 +88,35 @@ impl Volume {
     }
 }
 
-/// After so long, what somebody put concerns everybody who commits.
-const OWN_FOR: Duration = Duration::from_millis(20);
-
 /// What was put under a key that the volume does not have.
 struct Fresh {
     value: Vec<u8>,
-    /// Who put it, and commits it unless it is removed before. The others leave it to them, for a while: whoever works on
-    /// another message has told nobody of it.
-    by: ThreadId,
-    at: Instant,
+    /// Whose message put it, and commits it unless it is removed before. Other scopes leave it to that one.
+    scope: ScopeId,
 }
 
-impl Fresh {
-    /// `now`: one moment for all, so that what was put at once is due at once.
-    fn is_due(&self, now: Instant) -> bool {
-        self.by == thread::current().id() || now.saturating_duration_since(self.at) > OWN_FOR
-    }
+#[derive(Default)]
+struct State {
+    /// Since the last commit: what is removed before the next one, like an open that is closed in the same message, never
+    /// gets to the volume, and nobody has to wait for it.
+    fresh: BTreeMap<Vec<u8>, Fresh>,
+    /// Scopes of whose changes some could not be kept: their commits fail.
+    failed: BTreeSet<ScopeId>,
+    /// A scope that failed ended without a commit: the next commit of anybody fails.
+    unattended_failed: bool,
 }
 
 /// The handles of a volume as the store of persistent opens.
 pub struct VolumeHandles {
     vol: Arc<Volume>,
-    /// Since the last commit: what is removed before the next one, like an open that is closed in the same message, never
-    /// gets to the volume, and nobody has to wait for it.
-    fresh: Mutex<BTreeMap<Vec<u8>, Fresh>>,
+    state: Mutex<State>,
     /// The last operation that changed something here.
     last: AtomicU64,
-    /// Something could not be put: the next commit fails.
-    failed: AtomicBool,
 }
 
 impl VolumeHandles {
     pub fn new(vol: Arc<Volume>) -> Arc<VolumeHandles> {
-        Arc::new(VolumeHandles {
-            vol,
-            fresh: Mutex::default(),
-            last: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
-        })
+        Arc::new(VolumeHandles { vol, state: Mutex::default(), last: AtomicU64::new(0) })
     }
 
     /// Whether the volume has the key, or nobody can tell.
@@ -135,8 +124,8 @@ impl VolumeHandles {
         self.vol.engine.reading().get(&key(of, 0)).map_or(true, |v| v.is_some())
     }
 
-    /// One operation with what is fresh and what comes after it.
-    fn change(&self, fresh: BTreeMap<Vec<u8>, Fresh>, changes: &[HandleChange]) {
+    /// One operation with what is fresh, of any scope, and `changes` of `scope` after it.
+    fn change(&self, state: &mut State, fresh: BTreeMap<Vec<u8>, Fresh>, scope: ScopeId, changes: &[HandleChange]) {
         let first = fresh.iter().map(|(k, f)| (k.as_slice(), Some(f.value.as_slice())));
         let then = changes.iter().map(|c| match c {
             HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
@@ -148,22 +137,37 @@ impl VolumeHandles {
             }
             Err(e) => {
                 tracing::error!("the state of open handles is not kept: {e}");
-                self.failed.store(true, Ordering::Release);
+                state.failed.extend(fresh.values().map(|f| f.scope));
+                if !changes.is_empty() {
+                    state.failed.insert(scope);
+                }
             }
         }
     }
 
-    fn write_fresh(&self, which: impl Fn(&Fresh) -> bool) {
-        let mut fresh = self.fresh.lock();
-        let (now, later) = std::mem::take(&mut *fresh).into_iter().partition::<BTreeMap<_, _>, _>(|(_, f)| which(f));
-        *fresh = later;
+    /// Takes what is fresh to the volume: of the scope, or of all.
+    fn write_fresh(&self, state: &mut State, scope: ScopeId, all: bool) {
+        let fresh = std::mem::take(&mut state.fresh);
+        let (now, later) = fresh.into_iter().partition::<BTreeMap<_, _>, _>(|(_, f)| all || f.scope == scope);
+        state.fresh = later;
         if !now.is_empty() {
-            self.change(now, &[]);
+            self.change(state, now, scope, &[]);
         }
     }
+}
 
-    fn check_kept(&self) -> Result<()> {
-        if self.failed.swap(false, Ordering::AcqRel) { Err(NtStatus::INSUFFICIENT_RESOURCES) } else { Ok(()) }
+impl State {
+    fn has_failed(&self, scope: ScopeId) -> bool {
+        self.unattended_failed || self.failed.contains(&scope)
+    }
+
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES, once, when a change of the scope or of one that nobody committed was not kept.
+    fn check_kept(&mut self, scope: ScopeId) -> Result<()> {
+        let failed = self.has_failed(scope);
+        self.failed.remove(&scope);
+        self.unattended_failed = false;
+        if failed { Err(NtStatus::INSUFFICIENT_RESOURCES) } else { Ok(()) }
     }
 }
 
@@ -175,56 +179,66 @@ impl HandleStore for VolumeHandles {
         Ok(all)
     }
 
-    fn put(&self, changes: Vec<HandleChange>) {
-        let mut fresh = self.fresh.lock();
-        let by = thread::current().id();
-        let mut at = Instant::now();
-        // What another thread put and this one changes goes to the volume with all that belongs to it.
-        let mut stays_here = |c: &HandleChange| {
+    fn put(&self, scope: ScopeId, changes: Vec<HandleChange>) {
+        let mut state = self.state.lock();
+        // What another scope put and this one changes goes to the volume with all that belongs to it.
+        let stays_here = |c: &HandleChange| {
             let (HandleChange::Put { key, .. } | HandleChange::Remove { key }) = c;
-            match (fresh.get(key), c) {
-                (Some(f), _) => {
-                    at = at.min(f.at);
-                    f.by == by
-                }
+            match (state.fresh.get(key), c) {
+                (Some(f), _) => f.scope == scope,
                 (None, HandleChange::Put { key, value }) => {
                     value.len() <= HANDLE_BYTES_MAX && key.len() <= KEY_BYTES_MAX && !self.has(key)
                 }
                 (None, HandleChange::Remove { .. }) => false,
             }
         };
-        if !changes.iter().all(&mut stays_here) {
-            return self.change(std::mem::take(&mut fresh), &changes);
+        if !changes.iter().all(stays_here) {
+            let fresh = std::mem::take(&mut state.fresh);
+            return self.change(&mut state, fresh, scope, &changes);
         }
         for change in changes {
             match change {
-                HandleChange::Put { key, value } => fresh.insert(key, Fresh { value, by, at }),
-                HandleChange::Remove { key } => fresh.remove(&key),
+                HandleChange::Put { key, value } => state.fresh.insert(key, Fresh { value, scope }),
+                HandleChange::Remove { key } => state.fresh.remove(&key),
             };
         }
     }
 
-    fn has_uncommitted(&self) -> bool {
-        let now = Instant::now();
-        self.fresh.lock().values().any(|f| f.is_due(now))
+    fn has_uncommitted(&self, scope: ScopeId) -> bool {
+        let state = self.state.lock();
+        state.fresh.values().any(|f| f.scope == scope)
             || self.last.load(Ordering::Acquire) > self.vol.progress().1
-            || self.failed.load(Ordering::Acquire)
+            || state.has_failed(scope)
     }
 
-    fn commit(&self) -> Result<()> {
-        self.write_fresh(|_| true);
-        self.check_kept()?;
+    fn commit(&self, scope: ScopeId) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            self.write_fresh(&mut state, scope, true);
+            state.check_kept(scope)?;
+        }
         Ok(self.vol.commit_to(self.last.load(Ordering::Acquire))?)
+    }
+
+    fn end_scope(&self, scope: ScopeId) {
+        let mut state = self.state.lock();
+        self.write_fresh(&mut state, scope, false);
+        if state.failed.remove(&scope) {
+            state.unattended_failed = true;
+        }
     }
 
     fn commits_later(&self) -> bool {
         self.vol.commits_later()
     }
 
-    fn commit_later(&self, files: bool, done: Committed) {
-        let now = Instant::now();
-        self.write_fresh(|f| f.is_due(now));
-        if let Err(e) = self.check_kept() {
+    fn commit_later(&self, scope: ScopeId, files: bool, done: Committed) {
+        let kept = {
+            let mut state = self.state.lock();
+            self.write_fresh(&mut state, scope, false);
+            state.check_kept(scope)
+        };
+        if let Err(e) = kept {
             return done(Err(e));
         }
         let seq = if files { self.vol.progress().0 } else { self.last.load(Ordering::Acquire) };
@@ -234,6 +248,8 @@ impl HandleStore for VolumeHandles {
 
 #[cfg(test)]
 mod tests {
+    use arden_store::commit::CommitScope;
+
     use super::*;
     use crate::testing::volume;
 
@@ -249,13 +265,14 @@ mod tests {
     fn what_is_removed_before_the_next_commit_never_gets_to_the_volume() {
         let (_, vol) = volume(8 << 20);
         let handles = VolumeHandles::new(vol.clone());
+        let scope = CommitScope::begin();
         let before = vol.progress().0;
-        handles.put(vec![put(b"o1", b"open")]);
-        handles.put(vec![put(b"l1", b"lease"), put(b"o1", b"changed")]);
-        assert!(handles.has_uncommitted(), "whoever is told of it has to wait");
-        handles.put(vec![remove(b"o1"), remove(b"l1")]);
-        assert!(!handles.has_uncommitted() && vol.progress().0 == before);
-        handles.commit().unwrap();
+        handles.put(scope.id(), vec![put(b"o1", b"open")]);
+        handles.put(scope.id(), vec![put(b"l1", b"lease"), put(b"o1", b"changed")]);
+        assert!(handles.has_uncommitted(scope.id()), "whoever is told of it has to wait");
+        handles.put(scope.id(), vec![remove(b"o1"), remove(b"l1")]);
+        assert!(!handles.has_uncommitted(scope.id()) && vol.progress().0 == before);
+        handles.commit(scope.id()).unwrap();
         assert!(handles.load().unwrap().is_empty());
     }
 
@@ -263,71 +280,104 @@ mod tests {
     fn what_was_committed_is_changed_at_once_and_in_order() {
         let (_, vol) = volume(8 << 20);
         let handles = VolumeHandles::new(vol.clone());
-        handles.put(vec![put(b"o1", b"open")]);
-        handles.commit().unwrap();
-        assert!(!handles.has_uncommitted());
+        let scope = CommitScope::begin();
+        handles.put(scope.id(), vec![put(b"o1", b"open")]);
+        handles.commit(scope.id()).unwrap();
+        assert!(!handles.has_uncommitted(scope.id()));
         assert_eq!(handles.load().unwrap(), [(b"o1".to_vec(), b"open".to_vec())]);
-        handles.put(vec![put(b"o2", b"two")]);
+        handles.put(scope.id(), vec![put(b"o2", b"two")]);
         // One operation with what was put before.
         let before = vol.progress().0;
-        handles.put(vec![put(b"o1", b"broken"), put(b"o3", b"three")]);
+        handles.put(scope.id(), vec![put(b"o1", b"broken"), put(b"o3", b"three")]);
         assert_eq!(vol.progress().0, before + 1);
         let all = |n: &[(&[u8], &[u8])]| n.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect::<Vec<_>>();
         assert_eq!(handles.load().unwrap(), all(&[(b"o1", b"broken"), (b"o2", b"two"), (b"o3", b"three")]));
-        handles.put(vec![remove(b"o1"), remove(b"o2")]);
-        assert!(handles.has_uncommitted(), "the volume has it, so that it is gone is a change");
-        handles.commit().unwrap();
+        handles.put(scope.id(), vec![remove(b"o1"), remove(b"o2")]);
+        assert!(handles.has_uncommitted(scope.id()), "the volume has it, so that it is gone is a change");
+        handles.commit(scope.id()).unwrap();
         assert_eq!(handles.load().unwrap(), all(&[(b"o3", b"three")]));
         assert_eq!(VolumeHandles::new(vol).load().unwrap(), all(&[(b"o3", b"three")]));
     }
 
     #[test]
-    fn what_another_thread_put_and_told_nobody_of_is_left_to_it() {
+    fn what_another_scope_put_and_has_not_committed_is_left_to_it() {
         let (_, vol) = volume(8 << 20);
         let handles = VolumeHandles::new(vol.clone());
+        let (one, other) = (CommitScope::begin(), CommitScope::begin());
         let before = vol.progress().0;
-        thread::scope(|s| s.spawn(|| handles.put(vec![put(b"o1", b"other")])).join().unwrap());
-        let began = handles.fresh.lock().values().next().unwrap().at;
-        handles.put(vec![put(b"o2", b"own")]);
-        assert!(handles.has_uncommitted());
-        handles.put(vec![remove(b"o2")]);
-        // As far as that could be seen in time.
-        assert!(!handles.has_uncommitted() || began.elapsed() > OWN_FOR);
-        handles.put(vec![put(b"o3", b"own")]);
-        handles.commit_later(false, Box::new(|r| r.unwrap()));
+        handles.put(other.id(), vec![put(b"o1", b"other")]);
+        handles.put(one.id(), vec![put(b"o2", b"own")]);
+        assert!(handles.has_uncommitted(one.id()));
+        handles.put(one.id(), vec![remove(b"o2")]);
+        assert!(!handles.has_uncommitted(one.id()));
+        handles.put(one.id(), vec![put(b"o3", b"own")]);
+        handles.commit_later(one.id(), false, Box::new(|r| r.unwrap()));
         assert_eq!(vol.progress().0, before + 1);
-        let kept = handles.load().unwrap();
-        assert!(kept == [(b"o3".to_vec(), b"own".to_vec())] || kept.len() == 2 && began.elapsed() > OWN_FOR);
-        // Whoever put it may have forgotten it.
-        thread::sleep(2 * OWN_FOR);
-        assert!(handles.has_uncommitted() || kept.len() == 2);
-        handles.commit_later(false, Box::new(|r| r.unwrap()));
-        assert!(!handles.has_uncommitted() && handles.load().unwrap().len() == 2);
-        thread::scope(|s| s.spawn(|| handles.put(vec![put(b"o4", b"other")])).join().unwrap());
-        handles.commit().unwrap();
+        assert_eq!(handles.load().unwrap(), [(b"o3".to_vec(), b"own".to_vec())]);
+        assert!(handles.has_uncommitted(other.id()) && !handles.has_uncommitted(one.id()));
+        // It ends, and nobody commits it: so does the next one.
+        handles.end_scope(other.id());
+        assert!(handles.has_uncommitted(one.id()));
+        handles.commit_later(one.id(), false, Box::new(|r| r.unwrap()));
+        assert!(!handles.has_uncommitted(one.id()) && handles.load().unwrap().len() == 2);
+        handles.put(other.id(), vec![put(b"o4", b"other")]);
+        handles.commit(one.id()).unwrap();
         assert_eq!(handles.load().unwrap().len(), 3, "whoever waits waits for everything");
+    }
+
+    /// A message may go on where it may block: what it put before is still its own.
+    #[test]
+    fn a_scope_that_goes_to_another_thread_takes_its_changes_along() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol.clone());
+        let scope = CommitScope::begin().id();
+        handles.put(scope, vec![put(b"o1", b"open")]);
+        let committed = std::thread::scope(|s| {
+            let moved = s.spawn(|| {
+                let due = handles.has_uncommitted(scope);
+                handles.commit_later(scope, false, Box::new(|r| r.unwrap()));
+                due
+            });
+            moved.join().unwrap()
+        });
+        assert!(committed, "its answer has to wait");
+        assert_eq!(handles.load().unwrap(), [(b"o1".to_vec(), b"open".to_vec())]);
     }
 
     #[test]
     fn what_was_put_at_once_gets_to_the_volume_at_once() {
         let (_, vol) = volume(8 << 20);
         let handles = VolumeHandles::new(vol.clone());
-        thread::scope(|s| s.spawn(|| handles.put(vec![put(b"k1", b"lock"), put(b"s1", b"1")])).join().unwrap());
-        handles.put(vec![put(b"s1", b"2")]);
-        assert!(handles.fresh.lock().is_empty(), "another's, and changed");
-        handles.put(vec![put(b"k2", b"lock")]);
-        handles.fresh.lock().get_mut(b"k2".as_slice()).unwrap().at -= OWN_FOR;
-        handles.put(vec![put(b"k2", b"again"), put(b"s2", b"1")]);
-        thread::scope(|s| s.spawn(|| handles.commit_later(false, Box::new(|r| r.unwrap()))).join().unwrap());
-        assert_eq!(handles.load().unwrap().len(), 4);
+        let (one, other) = (CommitScope::begin(), CommitScope::begin());
+        handles.put(other.id(), vec![put(b"k1", b"lock"), put(b"s1", b"1")]);
+        handles.put(one.id(), vec![put(b"s1", b"2")]);
+        assert!(handles.state.lock().fresh.is_empty(), "another's, and changed");
+        assert_eq!(handles.load().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_commit_of_whoever_put_what_is_not_kept_fails_and_no_other() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol);
+        let (one, other) = (CommitScope::begin(), CommitScope::begin());
+        handles.put(one.id(), vec![put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
+        assert!(!handles.has_uncommitted(other.id()));
+        assert!(handles.commit(other.id()).is_ok(), "it is another's");
+        assert!(handles.has_uncommitted(one.id()) && handles.commit(one.id()).is_err());
+        assert!(handles.commit(one.id()).is_ok());
+        // Nobody commits the scope: somebody has to be told.
+        handles.put(one.id(), vec![put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
+        handles.end_scope(one.id());
+        assert!(handles.commit(other.id()).is_err() && handles.commit(other.id()).is_ok());
     }
 
     #[test]
     fn what_cannot_be_kept_fails_the_commit() {
         let (_, vol) = volume(8 << 20);
         let handles = VolumeHandles::new(vol);
-        handles.put(vec![put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
-        assert!(handles.has_uncommitted() && handles.commit().is_err());
-        assert!(handles.commit().is_ok() && handles.load().unwrap().is_empty());
+        let scope = CommitScope::begin();
+        handles.put(scope.id(), vec![put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
+        assert!(handles.has_uncommitted(scope.id()) && handles.commit(scope.id()).is_err());
+        assert!(handles.commit(scope.id()).is_ok() && handles.load().unwrap().is_empty());
     }
 }

@@ -1,0 +1,51 @@
+//! What a message changed is durable before its answer leaves, whatever its command: the change joins the message's scope.
+
+use arden_wire::{NtStatus, smb2::Command};
+
+use crate::client::*;
+
+const GUID: u128 = 0x7007;
+
+fn held() -> (Lab, Client) {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    let held = c.open(want("held").lease(7, "RWH").persistent(GUID, 0));
+    assert!(held.durable_v2().is_some());
+    assert!(lab.is_committed(CA));
+    (lab, c)
+}
+
+#[test]
+fn a_persistent_open_that_a_tree_disconnect_closed_stays_closed() {
+    let (mut lab, mut c) = held();
+    assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
+    assert!(lab.is_committed(CA), "the answer came too early");
+    lab.crash();
+    assert_eq!(lab.server.opens().len(), 0, "closed is closed");
+}
+
+#[test]
+fn a_deletion_is_durable_whatever_closes_the_open() {
+    for share in [CA, THROUGH] {
+        for command in [Command::Close, Command::TreeDisconnect, Command::Logoff] {
+            let lab = Lab::new();
+            let mut c = lab.client();
+            c.connect(share);
+            let f = c.open(want("gone").delete_on_close());
+            assert!(lab.is_committed(share));
+            let req = if command == Command::Close { close(f.id) } else { Req::empty(command) };
+            assert_eq!(c.status(&req), NtStatus::SUCCESS);
+            assert!(!lab.host("gone").exists());
+            assert!(lab.is_committed(share), "{command:?} on {share}: the answer came too early");
+        }
+    }
+}
+
+#[test]
+fn what_a_tree_disconnect_of_a_plain_share_changed_is_not_waited_for() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.open(want("gone").delete_on_close());
+    assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
+    assert!(!lab.is_committed(THROUGH), "the same directory, and nobody asked for durability");
+}
