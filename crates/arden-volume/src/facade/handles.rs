@@ -96,7 +96,7 @@ struct Fresh {
 }
 
 #[derive(Default)]
-struct State {
+struct Uncommitted {
     /// Since the last commit: what is removed before the next one, like an open that is closed in the same message, never
     /// gets to the volume, and nobody has to wait for it.
     fresh: BTreeMap<Vec<u8>, Fresh>,
@@ -109,7 +109,7 @@ struct State {
 /// The handles of a volume as the store of persistent opens.
 pub struct VolumeHandles {
     vol: Arc<Volume>,
-    state: Mutex<State>,
+    state: Mutex<Uncommitted>,
     /// The last operation that changed something here.
     last: AtomicU64,
 }
@@ -125,7 +125,13 @@ impl VolumeHandles {
     }
 
     /// One operation with what is fresh, of any scope, and `changes` of `scope` after it.
-    fn change(&self, state: &mut State, fresh: BTreeMap<Vec<u8>, Fresh>, scope: ScopeId, changes: &[HandleChange]) {
+    fn change(
+        &self,
+        state: &mut Uncommitted,
+        fresh: BTreeMap<Vec<u8>, Fresh>,
+        scope: ScopeId,
+        changes: &[HandleChange],
+    ) {
         let first = fresh.iter().map(|(k, f)| (k.as_slice(), Some(f.value.as_slice())));
         let then = changes.iter().map(|c| match c {
             HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
@@ -146,7 +152,7 @@ impl VolumeHandles {
     }
 
     /// Takes what is fresh to the volume: of the scope, or of all.
-    fn write_fresh(&self, state: &mut State, scope: ScopeId, all: bool) {
+    fn write_fresh(&self, state: &mut Uncommitted, scope: ScopeId, all: bool) {
         let fresh = std::mem::take(&mut state.fresh);
         let (now, later) = fresh.into_iter().partition::<BTreeMap<_, _>, _>(|(_, f)| all || f.scope == scope);
         state.fresh = later;
@@ -156,7 +162,7 @@ impl VolumeHandles {
     }
 }
 
-impl State {
+impl Uncommitted {
     fn has_failed(&self, scope: ScopeId) -> bool {
         self.unattended_failed || self.failed.contains(&scope)
     }
