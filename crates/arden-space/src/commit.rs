@@ -56,6 +56,17 @@ impl Pool {
             for d in failed {
                 self.note_failed(&d, "write of the pool map failed");
             }
+            self.keep_a_log();
+        }
+    }
+
+    /// A map that names no log could not be opened, whichever disks are there.
+    fn keep_a_log(&self) {
+        let mut map = self.0.map.borrow_mut();
+        if map.journal.disks.is_empty()
+            && let Some(former) = self.0.journal.undo_switch(|d| self.online(d))
+        {
+            map.journal = former;
         }
     }
 

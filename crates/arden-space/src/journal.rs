@@ -94,6 +94,8 @@ impl JournalState {
 pub(crate) struct Journal {
     pub(crate) lock: Mutex,
     pub(crate) state: RefCell<JournalState>,
+    /// The log before, while no durable map names the new one. It holds nothing that is needed, and still counts.
+    former: RefCell<Option<(JournalState, JournalRec)>>,
     queue: RefCell<VecDeque<Item>>,
     asked: Cell<u64>,
     done: Cell<u64>,
@@ -123,6 +125,25 @@ impl Journal {
             seq: rec.start_seq,
             tail: rec.start_pos,
         };
+    }
+
+    /// The map is about to name a new log instead of `rec`.
+    pub(crate) fn begin_switch(&self, rec: JournalRec) {
+        *self.former.borrow_mut() = Some((self.state.borrow().clone(), rec));
+    }
+
+    /// A map is durable that names the log.
+    pub(crate) fn end_switch(&self) {
+        *self.former.borrow_mut() = None;
+    }
+
+    /// Every disk of the new log has left before a map named it: the old one goes on, on those of its disks that stay.
+    pub(crate) fn undo_switch(&self, stays: impl Fn(u16) -> bool) -> Option<JournalRec> {
+        let (mut state, mut rec) = self.former.borrow_mut().take()?;
+        rec.disks.retain(|&d| stays(d));
+        state.disks.clone_from(&rec.disks);
+        *self.state.borrow_mut() = state;
+        Some(rec)
     }
 
     pub(crate) fn forget_disk(&self, disk: u16) {

@@ -100,7 +100,7 @@ impl Pool {
             forget_labels(&*d.dev).await?;
         }
         let pool = Pool::assemble(rt, map, open, options.config);
-        pool.switch_journal(None);
+        pool.switch_journal(pool.choose_journal(None));
         pool.commit().await?;
         pool.start_background();
         Ok(pool)
@@ -273,8 +273,7 @@ impl Pool {
     }
 
     /// A fresh log on the fastest disks, those that stay first, as many copies as failures are to be survived and one.
-    pub(crate) fn switch_journal(&self, without: Option<u16>) {
-        let new = self.choose_journal(without);
+    pub(crate) fn switch_journal(&self, new: JournalRec) {
         self.0.journal.reset(&new);
         self.0.map.borrow_mut().journal = new;
     }

@@ -53,8 +53,8 @@ impl Pool {
             return Ok(());
         }
         Err(SpaceError::Refused(format!(
-            "disk {disk} has a copy of the log, which holds what waits for missing disks; bring them back, then remove \
-             it again"
+            "disk {disk} has a copy of the log, and either the log holds what waits for missing disks or no other disk can \
+             take it; bring them back, then remove it again"
         )))
     }
 
@@ -84,9 +84,21 @@ impl Pool {
         if gathered || self.0.patches.oldest_log().is_some() {
             return Ok(false);
         }
-        self.switch_journal(without);
+        let new = self.choose_journal(without);
+        if new.disks.is_empty() {
+            // The last disk that could have had it left meanwhile.
+            return Ok(false);
+        }
+        let id = new.log_id;
+        self.0.journal.begin_switch(self.0.map.borrow().journal.clone());
+        self.switch_journal(new);
         self.0.flips.forget_superseded();
-        self.commit().await?;
+        let committed = self.commit().await;
+        self.0.journal.end_switch();
+        committed?;
+        if self.0.map.borrow().journal.log_id != id {
+            return Ok(false);
+        }
         // Sequence numbers of the old log mean nothing in the new one.
         for s in self.0.spaces.borrow().values() {
             s.logged.borrow_mut().clear();
