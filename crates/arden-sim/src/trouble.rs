@@ -160,6 +160,8 @@ async fn exchange(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usiz
             if disk.is_dead() || disk.is_hung() || disk.is_failing() {
                 return Ok(());
             }
+            // It comes new: what of it was unreadable before is mended.
+            disk.mend_blocks();
             let r = pool.add_disk(disk.attach(rt), what == 12).await;
             world.say(rt, || format!("join of {pick}, spare {}: {r:?}", what == 12));
             match r {

@@ -1,7 +1,9 @@
 //! The label of a disk: two copies at fixed places, written in turn, each with a checksum.
 //! It says whose disk this is, where its areas lie and which copy of the map is the newest.
 
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, IoError};
+use std::cell::Cell;
+
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, IoError, Rt};
 
 use crate::codec::{Reader, Writer, checksum};
 use crate::error::{SpaceError, SpaceResult};
@@ -146,29 +148,61 @@ pub struct DiskHeader {
 }
 
 /// Much hangs on these few sectors: a label taken for unreadable makes its disk out of date.
-async fn read_retried(dev: &dyn BlockDevice, at: u64, len: usize) -> Option<Buf> {
-    for _ in 0..HEADER_TRIES {
-        match dev.read(at, len).await {
-            Ok(b) => return Some(b),
-            Err(IoError::Media) => {}
-            Err(_) => return None,
-        }
+/// Reads of what lies at the head of a disk.
+pub(crate) struct HeaderReads<'a> {
+    dev: &'a dyn BlockDevice,
+    /// How long one read may take, in nanoseconds.
+    limit: Option<(&'a Rt, u64)>,
+    /// One took longer: the disk hangs, and nothing more is asked of it.
+    hangs: Cell<bool>,
+}
+
+impl<'a> HeaderReads<'a> {
+    pub(crate) fn within(rt: &'a Rt, dev: &'a dyn BlockDevice, timeout_ms: u64) -> HeaderReads<'a> {
+        HeaderReads { dev, limit: Some((rt, timeout_ms.saturating_mul(1_000_000))), hangs: Cell::new(false) }
     }
-    None
+
+    async fn once(&self, at: u64, len: usize) -> Result<Buf, IoError> {
+        let Some((rt, limit_ns)) = self.limit else { return self.dev.read(at, len).await };
+        let read = rt.timeout_ns(limit_ns, self.dev.read(at, len)).await;
+        self.hangs.set(self.hangs.get() || read.is_none());
+        read.unwrap_or(Err(IoError::Gone))
+    }
+
+    async fn retried(&self, at: u64, len: usize) -> Option<Buf> {
+        for _ in 0..HEADER_TRIES {
+            match self.once(at, len).await {
+                Ok(b) => return Some(b),
+                Err(IoError::Media) if !self.hangs.get() => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
 }
 
 /// Reads a disk's label and map. `None` when it belongs to no pool.
 pub async fn read_header(dev: &dyn BlockDevice) -> SpaceResult<Option<DiskHeader>> {
+    header(&HeaderReads { dev, limit: None, hangs: Cell::new(false) }).await
+}
+
+/// As [`read_header`], and `None` when the disk hangs.
+pub(crate) async fn header(reads: &HeaderReads<'_>) -> SpaceResult<Option<DiskHeader>> {
     let mut found: Vec<Label> = Vec::new();
     for at in LABEL_AT {
-        if let Some(b) = read_retried(dev, at, LABEL_BYTES).await {
+        if let Some(b) = reads.retried(at, LABEL_BYTES).await {
             found.extend(Label::decode(&b)?);
         }
     }
     found.sort_by_key(|l| std::cmp::Reverse((l.epoch, l.seq)));
     for label in found {
         let whole = label.map_len <= PART_BYTES as u64;
-        let Some(map) = read_map(dev, &label, !whole).await? else { continue };
+        let map = read_map(reads, &label, !whole).await?;
+        if reads.hangs.get() {
+            // An older label would make it an old image.
+            break;
+        }
+        let Some(map) = map else { continue };
         if map.pool_id == label.pool_id && map.seq == label.seq {
             return Ok(Some(DiskHeader {
                 pool_id: label.pool_id,
@@ -185,7 +219,7 @@ pub async fn read_header(dev: &dyn BlockDevice) -> SpaceResult<Option<DiskHeader
 }
 
 /// The map that a label names, or what comes before its spaces. `None` when it is not there as it was written.
-pub(crate) async fn read_map(dev: &dyn BlockDevice, label: &Label, head_only: bool) -> SpaceResult<Option<PoolMap>> {
+pub(crate) async fn read_map(reads: &HeaderReads<'_>, label: &Label, head_only: bool) -> SpaceResult<Option<PoolMap>> {
     if label.map_slot > 1 || label.map_len > label.areas.map_slot_bytes {
         return Ok(None);
     }
@@ -194,7 +228,7 @@ pub(crate) async fn read_map(dev: &dyn BlockDevice, label: &Label, head_only: bo
     while at < label.map_len {
         let n = (label.map_len - at).min(PART_BYTES as u64);
         let len = n.next_multiple_of(BLOCK_BYTES) as usize;
-        let Some(data) = read_retried(dev, start + at, len).await else { return Ok(None) };
+        let Some(data) = reads.retried(start + at, len).await else { return Ok(None) };
         map.push(&data[..n as usize]);
         at += n;
     }

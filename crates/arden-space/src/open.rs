@@ -11,7 +11,7 @@ use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Media, Rt};
 use crate::disk::DiskRt;
 use crate::error::{SpaceError, SpaceResult};
 use crate::journal::read_log;
-use crate::label::{Areas, DiskHeader, LABEL_AT, LABEL_BYTES, Label, read_header, read_map};
+use crate::label::{Areas, DiskHeader, HeaderReads, LABEL_AT, LABEL_BYTES, Label, header, read_map};
 use crate::log::Record;
 use crate::map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, ROTATING, UNWRITTEN};
 use crate::patch::Patches;
@@ -532,10 +532,7 @@ impl Pool {
 /// A disk that hangs counts as not there.
 fn header_within(rt: &Rt, dev: Rc<dyn BlockDevice>, timeout_ms: u64) -> LocalFuture<SpaceResult<Option<DiskHeader>>> {
     let rt = rt.clone();
-    Box::pin(async move {
-        let limit_ns = timeout_ms.saturating_mul(1_000_000);
-        rt.timeout_ns(limit_ns, read_header(&*dev)).await.unwrap_or(Ok(None))
-    })
+    Box::pin(async move { header(&HeaderReads::within(&rt, &*dev, timeout_ms)).await })
 }
 
 /// The map of which `label` speaks, from any disk that has the same.
@@ -547,8 +544,8 @@ async fn whole_map(
 ) -> SpaceResult<PoolMap> {
     let same = |l: &Label| (l.epoch, l.seq, l.map_checksum) == (label.epoch, label.seq, label.map_checksum);
     for (dev, h) in found.iter().filter(|f| same(&f.1.label)) {
-        let read = read_map(&**dev, &h.label, false);
-        if let Some(Ok(Some(map))) = rt.timeout_ns(timeout_ms.saturating_mul(1_000_000), read).await {
+        let reads = HeaderReads::within(rt, &**dev, timeout_ms);
+        if let Ok(Some(map)) = read_map(&reads, &h.label, false).await {
             return Ok(map);
         }
     }
