@@ -232,19 +232,24 @@ impl Pool {
 
     /// Flushes every disk that has something to flush; one that cannot is taken out.
     pub(crate) async fn flush_disks(&self) -> SpaceResult<()> {
-        let disks = self.unflushed_disks();
-        let mut all: Vec<LocalFuture<bool>> = Vec::new();
-        for d in &disks {
-            let d = d.clone();
-            all.push(Box::pin(async move { d.flush().await.is_ok() }));
+        let mut all: Vec<LocalFuture<Option<bool>>> = Vec::new();
+        for d in self.unflushed_disks() {
+            let me = self.clone();
+            all.push(Box::pin(async move {
+                if d.flush().await.is_ok() {
+                    return None;
+                }
+                // Judged now: until the slowest disk has answered this one may be back, and others gone.
+                let lost = me.holds_unprotected(d.index);
+                me.note_failed(&d, "flush failed");
+                Some(lost)
+            }));
         }
-        let ok = join_all(all).await;
-        let failed: Vec<Rc<DiskRt>> = disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect();
-        let mut lost = false;
-        for d in failed {
-            lost |= self.holds_unprotected(d.index);
-            self.fail_disk(&d, "flush failed").await?;
+        let failed: Vec<bool> = join_all(all).await.into_iter().flatten().collect();
+        if !failed.is_empty() {
+            self.commit().await?;
         }
+        let lost = failed.contains(&true);
         self.wait_departures_durable().await?;
         if lost { Err(SpaceError::Offline) } else { Ok(()) }
     }
