@@ -280,7 +280,9 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                 state.end_work();
                 // What was answered before leaves with the interim response.
                 state.commit(out);
-                let refused = if !state.may_wait() {
+                let refused = if let Some(status) = state.elements[state.next].refused {
+                    Some(status)
+                } else if !state.may_wait() {
                     // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
                     Some(NtStatus::INTERNAL_ERROR)
                 } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
@@ -492,7 +494,11 @@ impl State {
         let commits = std::mem::take(&mut self.commits);
         let (Err(status), Some((response, element))) = (committed, commits.first()) else { return };
         tracing::error!(client = %self.peer.address, %status, "a change could not be made durable");
-        let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };
+        let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else {
+            // The change is that of a request which is about to wait, and nothing speaks of it yet.
+            self.elements[element].refused = Some(status);
+            return;
+        };
         let next = std::mem::replace(&mut self.next, element);
         out.truncate(base);
         self.frame.responses.truncate(response);

@@ -5,6 +5,7 @@ use arden_wire::{NtStatus, smb2::Command};
 use crate::client::*;
 
 const GUID: u128 = 0x7007;
+const EXCLUSIVE: u32 = lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY;
 
 fn held() -> (Lab, Client) {
     let lab = Lab::new();
@@ -48,4 +49,20 @@ fn what_a_tree_disconnect_of_a_plain_share_changed_is_not_waited_for() {
     c.open(want("gone").delete_on_close());
     assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
     assert!(!lab.is_committed(THROUGH), "the same directory, and nobody asked for durability");
+}
+
+/// A change that was made before its request waits, and could not be made durable: the request fails, and does not wait.
+#[test]
+fn a_request_whose_changes_cannot_be_kept_does_not_go_on_to_wait() {
+    let lab = Lab::new();
+    let (mut a, mut b) = (lab.ca_client(), lab.ca_client());
+    let (held, waits) = (a.open(want("file")), b.open(want("file")));
+    a.call(&lock(held.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
+    lab.handles.fail_commits(1);
+    assert_eq!(b.status(&lock(waits.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)])), NtStatus::DISK_FULL);
+    a.close(held.id);
+    // It was not granted when the other went.
+    let mut c = lab.ca_client();
+    let free = c.open(want("file"));
+    c.call(&lock(free.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
 }

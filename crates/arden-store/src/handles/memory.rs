@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use arden_wire::NtStatus;
 use parking_lot::Mutex;
 
 use super::{HandleChange, HandleStore};
@@ -18,6 +19,8 @@ struct State {
     durable: BTreeMap<Vec<u8>, Vec<u8>>,
     waiting: Vec<HandleChange>,
     commits: u64,
+    /// So many commits fail.
+    failing: u64,
     /// So many batches more are durable as soon as they are put, then nothing is any more.
     dies_after: Option<u64>,
 }
@@ -50,6 +53,10 @@ impl MemoryHandles {
         let state = self.state.lock();
         state.dies_after == Some(0) && !state.waiting.is_empty()
     }
+    /// The next commits fail: what was put stays uncommitted.
+    pub fn fail_commits(&self, commits: u64) {
+        self.state.lock().failing = commits;
+    }
     /// Commits that had something to do.
     pub fn commits(&self) -> u64 {
         self.state.lock().commits
@@ -75,6 +82,10 @@ impl HandleStore for MemoryHandles {
     }
     fn commit(&self, _scope: ScopeId) -> Result<()> {
         let mut state = self.state.lock();
+        if state.failing > 0 {
+            state.failing -= 1;
+            return Err(NtStatus::DISK_FULL);
+        }
         if state.dies_after.is_none() {
             let waiting = std::mem::take(&mut state.waiting);
             state.commits += u64::from(!waiting.is_empty());
