@@ -278,9 +278,12 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
             Err(Fail::Wait(wait)) => {
                 state.drop_response(out, base);
                 state.end_work();
-                // What was answered before leaves with the interim response.
-                state.commit(out);
-                let refused = if let Some(status) = state.elements[state.next].refused {
+                // What was answered before leaves with the interim response. What this request changed before it waits is
+                // committed with it: where that failed, the request fails and does not wait.
+                let committed = state.commit(out);
+                let refused = if let Err(status) = committed {
+                    Some(status)
+                } else if let Some(status) = state.elements[state.next].refused {
                     Some(status)
                 } else if !state.may_wait() {
                     // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
@@ -329,7 +332,7 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
     }
     // Where this thread may not block, nothing that it did is due: all of it began here and ends here.
     if may_block {
-        state.commit(out);
+        let _ = state.commit(out);
     }
     state.finish_frame(out);
     None
@@ -439,11 +442,7 @@ impl State {
     }
 
     fn end_response(&mut self, out: &mut Vec<u8>, base: usize, status: NtStatus) {
-        out.patch_u32(base + offset::STATUS, status.0);
-        if let Some((last, _)) = self.frame.responses.last() {
-            let distance = (base - last) as u32;
-            out.patch_u32(last + offset::NEXT_COMMAND, distance);
-        }
+        self.link_response(out, base, status);
         let element = &self.elements[self.next];
         self.server.metrics.answered(element.header.command, status);
         tracing::trace!(client = %self.peer.address, message_id = element.header.message_id,
@@ -484,29 +483,41 @@ impl State {
     }
 
     /// Brings what was changed to stable storage before what speaks of it leaves.
-    fn commit(&mut self, out: &mut Vec<u8>) {
+    fn commit(&mut self, out: &mut Vec<u8>) -> Result<(), NtStatus> {
         let committed = self.commits.scope.commit();
         self.committed(out, committed);
+        committed
     }
 
     /// Where it could not be made durable, what was answered since the first change becomes an error.
     fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), NtStatus>) {
         let commits = std::mem::take(&mut self.commits);
-        let (Err(status), Some((response, element))) = (committed, commits.first()) else { return };
+        let (Err(status), Some(response)) = (committed, commits.first()) else { return };
         tracing::error!(client = %self.peer.address, %status, "a change could not be made durable");
-        let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else {
-            // The change is that of a request which is about to wait, and nothing speaks of it yet.
-            self.elements[element].refused = Some(status);
-            return;
-        };
-        let next = std::mem::replace(&mut self.next, element);
+        // None: the change is that of a request which is about to wait, and nothing speaks of it yet.
+        let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };
+        // Each keeps its header: it may be the final response to a request that waited, [MS-SMB2] 3.3.4.4.
+        let answered = self.frame.responses.split_off(response);
+        let headers: Vec<Vec<u8>> = answered.iter().map(|(at, _)| out[*at..*at + HEADER_BYTES].to_vec()).collect();
         out.truncate(base);
-        self.frame.responses.truncate(response);
-        while self.next < next {
-            let base = self.begin_response(out);
+        for (header, (_, signer)) in headers.iter().zip(answered) {
+            if let Some((last, _)) = self.frame.responses.last() {
+                out.pad_to(*last, 8);
+            }
+            let base = out.len();
+            out.extend_from_slice(header);
+            out.patch_u32(base + offset::NEXT_COMMAND, 0);
             put_error(out, &[], 0);
-            self.end_response(out, base, status);
-            self.next += 1;
+            self.link_response(out, base, status);
+            self.frame.responses.push((base, signer));
+        }
+    }
+
+    /// Gives a response its status and its place behind the one before.
+    fn link_response(&self, out: &mut Vec<u8>, base: usize, status: NtStatus) {
+        out.patch_u32(base + offset::STATUS, status.0);
+        if let Some((last, _)) = self.frame.responses.last() {
+            out.patch_u32(last + offset::NEXT_COMMAND, (base - last) as u32);
         }
     }
 
@@ -566,10 +577,7 @@ impl State {
         let credits = self.elements[self.next].credits;
         out.patch_u16(base + offset::CREDITS, credits);
         put_error(out, &[], 0);
-        out.patch_u32(base + offset::STATUS, NtStatus::PENDING.0);
-        if let Some((last, _)) = self.frame.responses.last() {
-            out.patch_u32(last + offset::NEXT_COMMAND, (base - last) as u32);
-        }
+        self.link_response(out, base, NtStatus::PENDING);
         self.frame.responses.push((base, None));
         self.finish_frame(out);
         true
@@ -609,7 +617,7 @@ impl State {
             self.related = Related { tree_id: tree.as_ref().map_or(0, |t| t.id), ..Related::default() };
         }
         if let Some(tree) = tree.as_ref().filter(|_| changes(command)) {
-            self.commits.note(&tree.share, self.frame.responses.len(), self.next);
+            self.commits.note(&tree.share, self.frame.responses.len());
         }
         let now = self.server.time().now;
         session.touch(now);
@@ -636,7 +644,7 @@ impl State {
         };
         let handled = crate::engine::dispatch::handle(command, &mut request, out);
         let resumed = request.resumed;
-        self.commits.noted(self.frame.responses.len(), self.next);
+        self.commits.noted(self.frame.responses.len());
         if handled.is_ok() && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }

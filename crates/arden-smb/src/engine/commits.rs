@@ -10,28 +10,28 @@ use crate::model::share::Share;
 #[derive(Default)]
 pub struct Commits {
     pub scope: CommitScope,
-    /// The first response that speaks of a change, and its request.
-    first: Option<(usize, usize)>,
+    /// The first response that speaks of a change.
+    first: Option<usize>,
 }
 
 impl Commits {
     /// The request is about to change something of its share.
-    pub fn note(&mut self, share: &Share, response: usize, element: usize) {
+    pub fn note(&mut self, share: &Share, response: usize) {
         let Some(fs) = &share.fs else { return };
         if !share.is_durable() && !fs.is_available() {
             return;
         }
         self.scope.join(fs, share.is_durable());
-        self.noted(response, element);
+        self.noted(response);
     }
     /// The request ran, and may have joined the scope with what it changed.
-    pub fn noted(&mut self, response: usize, element: usize) {
+    pub fn noted(&mut self, response: usize) {
         if self.first.is_none() && !self.scope.is_empty() {
-            self.first = Some((response, element));
+            self.first = Some(response);
         }
     }
-    /// The first response and request that a failure concerns.
-    pub fn first(&self) -> Option<(usize, usize)> {
+    /// The first response that a failure concerns.
+    pub fn first(&self) -> Option<usize> {
         self.first
     }
 }

@@ -1,6 +1,9 @@
 //! What a message changed is durable before its answer leaves, whatever its command: the change joins the message's scope.
 
-use arden_wire::{NtStatus, smb2::Command};
+use arden_wire::{
+    NtStatus,
+    smb2::{Command, FileId, flags},
+};
 
 use crate::client::*;
 
@@ -65,4 +68,40 @@ fn a_request_whose_changes_cannot_be_kept_does_not_go_on_to_wait() {
     let mut c = lab.ca_client();
     let free = c.open(want("file"));
     c.call(&lock(free.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
+}
+
+/// Its compound changed something before, and the commit of both fails: neither counts, and it does not wait either.
+#[test]
+fn a_request_behind_a_change_that_cannot_be_kept_does_not_go_on_to_wait() {
+    let lab = Lab::new();
+    let (mut a, mut b) = (lab.ca_client(), lab.ca_client());
+    let held = a.open(want("file"));
+    a.call(&lock(held.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
+    lab.handles.fail_commits(1);
+    let create = want("file").persistent(GUID, 0).req();
+    let answers = b.compound(&[create, lock(FileId::RELATED, 0, &[(0, 10, lock_flags::EXCLUSIVE)]).related()]);
+    let statuses: Vec<NtStatus> = answers.iter().map(Reply::status).collect();
+    assert_eq!(statuses, [NtStatus::DISK_FULL; 2]);
+    a.close(held.id);
+    let mut c = lab.ca_client();
+    let free = c.open(want("file"));
+    c.call(&lock(free.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
+}
+
+/// [MS-SMB2] 3.3.4.4: the error says which request it answers, as the success would have.
+#[test]
+fn the_failed_commit_of_a_request_that_waited_is_its_final_response() {
+    let lab = Lab::new();
+    // The same directory, and nobody asked for durability: its unlock commits nothing.
+    let (mut a, mut b) = (lab.client(), lab.ca_client());
+    let (held, waits) = (a.open(want("file")), b.open(want("file").persistent(GUID, 0)));
+    a.call(&lock(held.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
+    let id = b.send(&lock(waits.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)]));
+    let async_id = b.interim(id);
+    lab.handles.fail_commits(1);
+    a.close(held.id);
+    let answer = b.receive(id);
+    assert_eq!(answer.status(), NtStatus::DISK_FULL);
+    assert!(answer.header.is(flags::ASYNC_COMMAND), "{:?}", answer.header);
+    assert_eq!((answer.header.async_or_tree, answer.header.credits), (async_id, 0));
 }
