@@ -1,0 +1,6 @@
+//! The write-ahead log: its records, writing and reading it, the disks that it lies on, what it keeps for absent disks.
+
+pub(crate) mod journal;
+pub(crate) mod record;
+pub(crate) mod reform;
+pub(crate) mod stuck;

@@ -1,0 +1,328 @@
+//! The pool map as bytes, see `docs/on-disk-space.md`. The map of a large pool is larger as bytes than the memory that a
+//! pool may take, so it is made and read in parts.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::base::bitmap::Bitmap;
+use crate::base::codec::{Reader, Writer};
+use crate::base::error::SpaceResult;
+use crate::map::layout::{COLUMNS_MAX, Layout, Provision};
+use crate::map::pool_map::{Column, DiskRec, DiskState, Group, JournalRec, PoolMap, Shape, SpaceRec, UNWRITTEN};
+
+/// What is in memory at once, about.
+pub(crate) const PART_BYTES: usize = 1 << 20;
+const WHAT: &str = "the pool map";
+
+/// Makes the bytes of a map as it was when this began, whatever becomes of the map meanwhile.
+pub(crate) struct Encoder {
+    spaces: Vec<SpaceRec>,
+    /// The space whose groups are made, and the next of them.
+    at: (usize, usize),
+    made: Vec<u8>,
+}
+
+impl Encoder {
+    pub(crate) fn new(map: &PoolMap) -> Encoder {
+        let mut w = Writer::default();
+        encode_head(&mut w, map);
+        let spaces: Vec<SpaceRec> = map.spaces.values().cloned().collect();
+        if let Some(s) = spaces.first() {
+            encode_space(&mut w, s);
+        }
+        Encoder { spaces, at: (0, 0), made: w.0 }
+    }
+
+    /// Length and checksum of what the parts are together.
+    pub(crate) fn measure(map: &PoolMap) -> (u64, u64) {
+        let (mut all, mut len, mut hash) = (Encoder::new(map), 0, Xxh3::new());
+        while let Some(p) = all.part() {
+            len += p.len() as u64;
+            hash.update(&p);
+        }
+        (len, hash.digest())
+    }
+
+    /// The next part; all but the last are of `PART_BYTES`.
+    pub(crate) fn part(&mut self) -> Option<Vec<u8>> {
+        let mut w = Writer(std::mem::take(&mut self.made));
+        while w.0.len() < PART_BYTES {
+            let Some(space) = self.spaces.get(self.at.0) else { break };
+            if let Some(g) = space.groups.get(self.at.1) {
+                encode_group(&mut w, g.as_deref());
+                self.at.1 += 1;
+            } else {
+                self.at = (self.at.0 + 1, 0);
+                if let Some(next) = self.spaces.get(self.at.0) {
+                    encode_space(&mut w, next);
+                }
+            }
+        }
+        self.made = w.0.split_off(w.0.len().min(PART_BYTES));
+        (!w.0.is_empty()).then_some(w.0)
+    }
+}
+
+/// Reads a map as its bytes come.
+pub(crate) struct Decoder {
+    data: Vec<u8>,
+    /// Bytes that are still to come.
+    more: usize,
+    hash: Xxh3,
+    /// Only what comes before the spaces.
+    head_only: bool,
+    map: Option<PoolMap>,
+    /// Spaces to come; the one whose groups come, its shape, and how many of them.
+    spaces_left: usize,
+    space: Option<(SpaceRec, Shape, usize)>,
+}
+
+impl Decoder {
+    /// Of a map of `len` bytes.
+    pub(crate) fn new(len: u64, head_only: bool) -> Decoder {
+        let (data, hash) = (Vec::new(), Xxh3::new());
+        Decoder { data, more: len as usize, hash, head_only, map: None, spaces_left: 0, space: None }
+    }
+
+    pub(crate) fn push(&mut self, part: &[u8]) {
+        self.hash.update(part);
+        self.more = self.more.saturating_sub(part.len());
+        if self.is_done() {
+            return;
+        }
+        let mut data = std::mem::take(&mut self.data);
+        data.extend_from_slice(part);
+        let mut r = Reader::of_more(&data, WHAT, self.more);
+        let mut used = 0;
+        // What cannot be read yet is cut off, or damaged: at the end that is the same.
+        while !self.is_done() && self.item(&mut r).is_ok() {
+            used = data.len() - r.left();
+        }
+        data.drain(..used);
+        self.data = data;
+    }
+
+    pub(crate) fn checksum(&self) -> u64 {
+        self.hash.digest()
+    }
+
+    pub(crate) fn finish(self) -> SpaceResult<PoolMap> {
+        match self.map {
+            Some(map) if self.head_only || self.spaces_left == 0 && self.space.is_none() => Ok(map),
+            _ => Reader::new(&[], WHAT).bad(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.map.is_some() && (self.head_only || self.spaces_left == 0 && self.space.is_none())
+    }
+
+    fn item(&mut self, r: &mut Reader<'_>) -> SpaceResult<()> {
+        let Some(map) = &mut self.map else {
+            let map = decode_head(r)?;
+            self.spaces_left = r.count()?;
+            self.map = Some(map);
+            return Ok(());
+        };
+        let Some((rec, shape, left)) = &mut self.space else {
+            let (rec, groups) = decode_space(r, map.slab_bytes)?;
+            let shape = rec.shape(map.slab_bytes);
+            self.spaces_left -= 1;
+            if groups == 0 {
+                map.spaces.insert(rec.id, rec);
+            } else {
+                self.space = Some((rec, shape, groups));
+            }
+            return Ok(());
+        };
+        rec.groups.push(decode_group(r, shape)?);
+        *left -= 1;
+        if *left == 0
+            && let Some((rec, _, _)) = self.space.take()
+        {
+            map.spaces.insert(rec.id, rec);
+        }
+        Ok(())
+    }
+}
+
+fn encode_head(w: &mut Writer, map: &PoolMap) {
+    w.u128(map.pool_id);
+    w.text(&map.name);
+    w.u64(map.epoch);
+    w.u64(map.seq);
+    w.u64(map.slab_bytes);
+    w.u64(map.next_incarnation);
+    w.u32(map.next_space);
+    w.u16(map.next_disk);
+    w.0.extend_from_slice(&map.warn_percent);
+    w.u64(map.replicated_seq);
+    w.u64(map.served_epoch);
+    w.u64(map.flip_floor);
+    w.u32(map.moved.len() as u32);
+    for &(space, group, incarnation, stripe, version) in &map.moved {
+        w.u32(space);
+        w.u32(group);
+        w.u64(incarnation);
+        w.u32(stripe);
+        w.u64(version);
+    }
+    w.u32(map.lineage.len() as u32);
+    for &(e, n) in &map.lineage {
+        w.u64(e);
+        w.u64(n);
+    }
+    let j = &map.journal;
+    w.u64(j.log_id);
+    w.u64(j.size_bytes);
+    w.u64(j.start_pos);
+    w.u64(j.start_seq);
+    w.u32(j.disks.len() as u32);
+    j.disks.iter().for_each(|&d| w.u16(d));
+    w.u32(map.disks.len() as u32);
+    for (&index, d) in &map.disks {
+        w.u16(index);
+        w.u128(d.id);
+        w.u64(d.size_bytes);
+        w.u32(d.slabs);
+        w.u8(d.state as u8);
+        w.u8(u8::from(d.retire));
+        w.u8(d.media);
+        w.text(&d.name);
+    }
+    w.u32(map.spaces.len() as u32);
+}
+
+fn decode_head(r: &mut Reader<'_>) -> SpaceResult<PoolMap> {
+    let mut map = PoolMap {
+        pool_id: r.u128()?,
+        name: r.text()?,
+        epoch: r.u64()?,
+        seq: r.u64()?,
+        slab_bytes: r.u64()?,
+        next_incarnation: r.u64()?,
+        next_space: r.u32()?,
+        next_disk: r.u16()?,
+        warn_percent: [r.u8()?, r.u8()?, r.u8()?],
+        replicated_seq: r.u64()?,
+        served_epoch: r.u64()?,
+        flip_floor: r.u64()?,
+        moved: Vec::new(),
+        lineage: Vec::new(),
+        journal: JournalRec::default(),
+        disks: BTreeMap::new(),
+        spaces: BTreeMap::new(),
+    };
+    if !map.slab_bytes.is_power_of_two() || !(1 << 16..=1 << 40).contains(&map.slab_bytes) {
+        return r.bad();
+    }
+    for _ in 0..r.count()? {
+        map.moved.push((r.u32()?, r.u32()?, r.u64()?, r.u32()?, r.u64()?));
+    }
+    for _ in 0..r.count()? {
+        map.lineage.push((r.u64()?, r.u64()?));
+    }
+    map.journal.log_id = r.u64()?;
+    map.journal.size_bytes = r.u64()?;
+    map.journal.start_pos = r.u64()?;
+    map.journal.start_seq = r.u64()?;
+    for _ in 0..r.count()? {
+        map.journal.disks.push(r.u16()?);
+    }
+    for _ in 0..r.count()? {
+        let index = r.u16()?;
+        let (id, size_bytes, slabs) = (r.u128()?, r.u64()?, r.u32()?);
+        let state = match r.u8()? {
+            0 => DiskState::Active,
+            1 => DiskState::Spare,
+            2 => DiskState::Retiring,
+            3 => DiskState::Missing,
+            _ => return r.bad(),
+        };
+        let (retire, media, name) = (r.u8()? != 0, r.u8()?, r.text()?);
+        map.disks.insert(index, DiskRec { id, size_bytes, slabs, state, retire, media, name });
+    }
+    Ok(map)
+}
+
+/// What comes before the groups.
+fn encode_space(w: &mut Writer, s: &SpaceRec) {
+    w.u32(s.id);
+    w.text(&s.name);
+    w.u8(s.layout.code());
+    w.u16(s.columns);
+    w.u64(s.interleave);
+    w.u64(s.size_bytes);
+    w.u8(u8::from(s.provision == Provision::Fixed));
+    w.u32(s.groups.len() as u32);
+}
+
+/// The space without its groups, and how many they are.
+fn decode_space(r: &mut Reader<'_>, slab_bytes: u64) -> SpaceResult<(SpaceRec, usize)> {
+    let (id, name) = (r.u32()?, r.text()?);
+    let Some(layout) = Layout::from_code(r.u8()?) else { return r.bad() };
+    let (columns, interleave, size_bytes) = (r.u16()?, r.u64()?, r.u64()?);
+    let provision = if r.u8()? == 0 { Provision::Thin } else { Provision::Fixed };
+    let sane = (1..=COLUMNS_MAX).contains(&columns)
+        && usize::from(columns) > layout.parity()
+        && interleave.is_power_of_two()
+        && interleave >= arden_block::BLOCK_BYTES
+        && interleave <= slab_bytes;
+    if !sane {
+        return r.bad();
+    }
+    let groups = r.count()?;
+    Ok((SpaceRec { id, name, layout, columns, interleave, size_bytes, provision, groups: Vec::new() }, groups))
+}
+
+fn encode_group(w: &mut Writer, group: Option<&Group>) {
+    let Some(g) = group else { return w.u8(0) };
+    w.u8(1);
+    w.u64(g.incarnation);
+    for c in &g.columns {
+        w.u16(c.disk);
+        w.u32(c.slab);
+        w.u8(u8::from(c.stale));
+    }
+    if g.dirty.any() {
+        w.u8(1);
+        g.dirty.words().iter().for_each(|&x| w.u64(x));
+    } else {
+        w.u8(0);
+    }
+    g.stripes.iter().for_each(|x| w.u16(x));
+}
+
+fn decode_group(r: &mut Reader<'_>, shape: &Shape) -> SpaceResult<Option<Rc<Group>>> {
+    if r.u8()? == 0 {
+        return Ok(None);
+    }
+    let incarnation = r.u64()?;
+    let mut columns = Vec::with_capacity(shape.width());
+    for _ in 0..shape.width() {
+        columns.push(Column { disk: r.u16()?, slab: r.u32()?, stale: r.u8()? != 0, target: None });
+    }
+    let bits = shape.dirty_bits();
+    let mut dirty = Bitmap::new(bits);
+    if r.u8()? != 0 {
+        let mut words = Vec::new();
+        for _ in 0..bits.div_ceil(64) {
+            words.push(r.u64()?);
+        }
+        dirty = match Bitmap::from_words(bits, words) {
+            Some(b) => b,
+            None => return r.bad(),
+        };
+    }
+    let mut stripes = shape.no_stripes();
+    for i in 0..stripes.len() {
+        let slot = r.u16()?;
+        if slot != UNWRITTEN && usize::from(slot) >= shape.slots {
+            return r.bad();
+        }
+        stripes.set(i, slot);
+    }
+    Ok(Some(Rc::new(Group { incarnation, columns, dirty, stripes })))
+}

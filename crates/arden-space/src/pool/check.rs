@@ -1,0 +1,57 @@
+//! What holds of an open pool between any two awaits. The simulator asks after every operation of a client; a daemon never
+//! does, for it takes time in proportion to all that the pool holds.
+
+use crate::map::pool_map::{DiskState, Group};
+use crate::pool::open_pool::{GroupRt, Pool, SpaceRt};
+
+impl Pool {
+    /// # Errors
+    /// The first invariant that does not hold, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let p = &self.0;
+        let map = p.map.borrow();
+        map.check()?;
+        p.commits.check("commits")?;
+        p.flushes.check("flushes")?;
+        p.departures.check(|d| map.disks.get(&d).is_none_or(|r| r.state == DiskState::Missing))?;
+        p.alloc.borrow().check(&map)?;
+        p.slab_users.check(&p.alloc.borrow())?;
+        p.journal.check(&map.journal)?;
+        p.events.check()?;
+        let version = p.version();
+        p.flips.check(version, |f, slot| {
+            let same = map.group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
+            let rt = self.space_rt(f.space).and_then(|s| s.group_rt(f.group as usize));
+            !same || rt.is_none_or(|g| g.taken.borrow().get(usize::from(slot)))
+        })?;
+        let spaces = p.spaces.borrow();
+        p.patches.check(spaces.values().map(|s| s.patching.borrow().len()).sum())?;
+        for s in spaces.values() {
+            s.overlay.borrow().check(version).map_err(|e| format!("space {}: {e}", s.id))?;
+            for (&gi, rt) in s.groups.borrow().iter() {
+                let Some(g) = map.group(s.id, gi) else {
+                    return Err(format!("group {gi} of space {} is open and not in the map", s.id));
+                };
+                rt.check(s, g).map_err(|e| format!("group {gi} of space {}: {e}", s.id))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GroupRt {
+    fn check(&self, space: &SpaceRt, group: &Group) -> Result<(), String> {
+        if space.shape.is_parity() {
+            let taken = self.taken.borrow();
+            let free = |s: &u16| usize::from(*s) < taken.len() && !taken.get(usize::from(*s));
+            return match group.stripes.iter().find(free) {
+                Some(slot) => Err(format!("slot {slot} has a stripe and is free")),
+                None => Ok(()),
+            };
+        }
+        match self.durable.borrow().ones().into_iter().find(|&b| !group.dirty.get(b)) {
+            Some(bit) => Err(format!("region {bit} is dirty on disk and clean in memory")),
+            None => Ok(()),
+        }
+    }
+}

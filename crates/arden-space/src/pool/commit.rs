@@ -1,0 +1,280 @@
+//! Writing the pool map: to every disk the map, a flush of everything, then to every disk the
+//! label that names it. And the flush of a pool, which makes moved stripes and gathered
+//! writes durable through the journal.
+
+use std::rc::Rc;
+
+use arden_block::sync::join_all;
+use arden_block::{BLOCK_BYTES, Buf, LocalFuture};
+
+use crate::base::error::{SpaceError, SpaceResult};
+use crate::disk::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_PATCHES, Label};
+use crate::disk::open_disk::DiskRt;
+use crate::log::journal::Item;
+use crate::map::mapcode::Encoder;
+use crate::map::pool_map::Group;
+use crate::pool::open_pool::{GroupRt, Pool};
+
+/// What a commit makes durable besides the map's own content.
+struct Captured {
+    flip: u64,
+    departures: u64,
+    away: Vec<u16>,
+    journal: Vec<u16>,
+    start: (u64, u64),
+    /// The group, how often it was cleaned, and its dirty bits.
+    dirty: Vec<(Rc<GroupRt>, u64, Vec<usize>)>,
+}
+
+impl Pool {
+    /// Makes the map as it is now durable on every disk that answers.
+    pub(crate) async fn commit(&self) -> SpaceResult<()> {
+        let p = &self.0;
+        let Some(round) = p.commits.next().await else { return Ok(()) };
+        loop {
+            self.alive()?;
+            let asked = round.asked();
+            let disks: Vec<Rc<DiskRt>> = p.disks.borrow().values().filter(|d| d.online.get()).cloned().collect();
+            if disks.is_empty() {
+                self.event("no disk left".into());
+                p.life.close();
+                return Err(SpaceError::Closed);
+            }
+            let (labels, bytes, captured) = self.encode_map(&disks)?;
+            let seq = labels.first().map_or(0, |l| l.seq);
+            let failed = self.commit_round(&disks, labels, bytes).await;
+            if failed.is_empty() {
+                round.done(asked);
+                disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
+                let mut map = p.map.borrow_mut();
+                map.replicated_seq = map.replicated_seq.max(seq);
+                drop(map);
+                tracing::trace!("map {seq} is durable");
+                self.committed(captured);
+                return Ok(());
+            }
+            for d in failed {
+                self.note_failed(&d, "write of the pool map failed");
+            }
+            self.keep_a_log();
+        }
+    }
+
+    /// A map that names no log could not be opened, whichever disks are there.
+    fn keep_a_log(&self) {
+        let mut map = self.0.map.borrow_mut();
+        if map.journal.disks.is_empty()
+            && let Some(former) = self.0.journal.undo_switch(|d| self.online(d))
+        {
+            map.journal = former;
+        }
+    }
+
+    fn encode_map(&self, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<Label>, Encoder, Captured)> {
+        let p = &self.0;
+        let away = self.away_in_memory();
+        let mut map = p.map.borrow_mut();
+        map.seq += 1;
+        let head = {
+            let j = p.journal.state.borrow();
+            (j.seq, j.head)
+        };
+        let oldest = self.oldest_needed();
+        let start = match p.life.is_opening() {
+            // The log of the last opening counts whole until the map names another.
+            true => (map.journal.start_seq, map.journal.start_pos),
+            false => oldest.map_or(head, |o| o.min(head)),
+        };
+        (map.journal.start_seq, map.journal.start_pos) = start;
+        map.flip_floor = p.flips.next_id();
+        map.moved = p.flips.superseded_since(start.0);
+        let mut dirty = Vec::new();
+        for s in map.spaces.values() {
+            for (gi, g) in s.groups.iter().enumerate() {
+                if let Some(g) = g
+                    && g.dirty.any()
+                    && let Some(rt) = self.space_rt(s.id).and_then(|s| s.group_rt(gi))
+                {
+                    dirty.push((rt.clone(), rt.cleaned.get(), g.dirty.ones()));
+                }
+            }
+        }
+        let journal = map.journal.disks.clone();
+        let captured =
+            Captured { flip: p.flips.next_id(), departures: p.departures.count(), away, journal, start, dirty };
+        tracing::trace!("{}", map.outline());
+        let (len, sum) = Encoder::measure(&map);
+        let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
+        let mut labels = Vec::new();
+        for d in disks {
+            if len > d.areas.map_slot_bytes {
+                return Err(SpaceError::Refused(format!(
+                    "the pool map needs {len} bytes and disk {} has room for {}",
+                    d.index, d.areas.map_slot_bytes
+                )));
+            }
+            labels.push(Label {
+                version: if parity { LABEL_VERSION_PATCHES } else { LABEL_VERSION },
+                pool_id: map.pool_id,
+                disk_id: map.disks.get(&d.index).map_or(0, |r| r.id),
+                index: d.index,
+                epoch: map.epoch,
+                nonce: map.nonce(),
+                seq: map.seq,
+                slab_bytes: map.slab_bytes,
+                areas: d.areas,
+                // Never over the map that this disk's label names now, whatever became of
+                // attempts in between.
+                map_slot: 1 - d.copy.get(),
+                map_len: len,
+                map_checksum: sum,
+                pool_name: map.name.clone(),
+            });
+        }
+        Ok((labels, Encoder::new(&map), captured))
+    }
+
+    /// Both phases; gives the disks that failed.
+    async fn commit_round(&self, disks: &[Rc<DiskRt>], labels: Vec<Label>, mut bytes: Encoder) -> Vec<Rc<DiskRt>> {
+        let (mut at, mut part) = (0, bytes.part());
+        while let Some(data) = part {
+            part = bytes.part();
+            let is_last = part.is_none();
+            let mut buf = Buf::zeroed(data.len().next_multiple_of(BLOCK_BYTES as usize));
+            buf[..data.len()].copy_from_slice(&data);
+            let buf = buf.share();
+            let mut first: Vec<LocalFuture<bool>> = Vec::new();
+            for (d, l) in disks.iter().zip(&labels) {
+                let (d, buf, at) = (d.clone(), buf.clone(), d.areas.map_slot_at(usize::from(l.map_slot)) + at);
+                first.push(Box::pin(async move {
+                    d.write(at, buf, false).await.is_ok() && (!is_last || d.flush().await.is_ok())
+                }));
+            }
+            at += data.len() as u64;
+            let ok = join_all(first).await;
+            let failed: Vec<_> = disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect();
+            if !failed.is_empty() {
+                return failed;
+            }
+        }
+        let mut second: Vec<LocalFuture<bool>> = Vec::new();
+        for (d, l) in disks.iter().zip(&labels) {
+            let d = d.clone();
+            let at = LABEL_AT[usize::from(l.map_slot)];
+            let label = l.encode().share();
+            second.push(Box::pin(async move { d.write(at, label, true).await.is_ok() }));
+        }
+        let ok = join_all(second).await;
+        disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect()
+    }
+
+    fn committed(&self, c: Captured) {
+        let p = &self.0;
+        p.journal.state.borrow_mut().tail = c.start.1;
+        p.departures.map_is_durable(c.departures, c.away, c.journal);
+        // While the old log is being put in its place its sequence numbers mean nothing here.
+        for s in p.spaces.borrow().values().filter(|_| !p.life.is_opening()) {
+            s.logged.borrow_mut().retain(|_, seq| *seq >= c.start.0);
+            s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().retain(|_, seq| *seq >= c.start.0));
+        }
+        for (g, cleaned, bits) in c.dirty {
+            // Cleaned meanwhile: the map on disk names bits that are gone from memory.
+            if g.cleaned.get() == cleaned {
+                let mut durable = g.durable.borrow_mut();
+                bits.into_iter().for_each(|b| durable.set(b));
+            }
+        }
+        self.retire_flips(c.flip);
+    }
+
+    /// The moves up to `id` are durable: the slots they left are free.
+    fn retire_flips(&self, id: u64) {
+        for f in self.0.flips.retire(id) {
+            let Some(s) = self.space_rt(f.space) else { continue };
+            let same =
+                self.0.map.borrow().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
+            if let Some(g) = s.group_rt(f.group as usize).filter(|_| same) {
+                g.taken.borrow_mut().clear(usize::from(f.old));
+            }
+        }
+    }
+
+    /// Makes everything written so far durable. Callers that come while a flush runs share
+    /// the next one.
+    pub async fn flush(&self) -> SpaceResult<()> {
+        let p = &self.0;
+        self.alive()?;
+        let Some(round) = p.flushes.next().await else { return Ok(()) };
+        let asked = round.asked();
+        loop {
+            self.alive()?;
+            let skipped = p.journal.skipped();
+            let mut items: Vec<Item> = Vec::new();
+            for s in p.spaces.borrow().values() {
+                let blocks = s.overlay.borrow().unlogged();
+                items.extend(blocks.into_iter().map(|block| Item::Block { space: s.id, block }));
+            }
+            let flip = p.flips.next_id();
+            self.flush_disks().await?;
+            self.wait_departures_durable().await?;
+            items.extend(p.flips.ids_before(flip).into_iter().map(|id| Item::Flip { id }));
+            if !items.is_empty() {
+                self.journal_append(items).await?;
+                self.retire_flips(flip);
+            }
+            if p.journal.skipped() == skipped {
+                break;
+            }
+        }
+        round.done(asked);
+        Ok(())
+    }
+
+    /// Flushes every disk that has something to flush; one that cannot is taken out.
+    pub(crate) async fn flush_disks(&self) -> SpaceResult<()> {
+        let mut all: Vec<LocalFuture<Option<bool>>> = Vec::new();
+        for d in self.unflushed_disks() {
+            let me = self.clone();
+            all.push(Box::pin(async move {
+                if d.flush().await.is_ok() {
+                    return None;
+                }
+                // Judged now: until the slowest disk has answered this one may be back, and others gone.
+                let lost = me.holds_unprotected(d.index);
+                me.note_failed(&d, "flush failed");
+                Some(lost)
+            }));
+        }
+        let failed: Vec<bool> = join_all(all).await.into_iter().flatten().collect();
+        if !failed.is_empty() {
+            self.commit().await?;
+        }
+        let lost = failed.contains(&true);
+        self.wait_departures_durable().await?;
+        if lost { Err(SpaceError::Offline) } else { Ok(()) }
+    }
+
+    /// True when a space without redundancy lies on the disk, or a group that has no other
+    /// good copy: a failed flush then is an error to the writer.
+    fn holds_unprotected(&self, disk: u16) -> bool {
+        let map = self.0.map.borrow();
+        let slab = map.slab_bytes;
+        map.spaces.values().any(|s| {
+            let shape = s.shape(slab);
+            s.groups.iter().flatten().any(|g| {
+                if !g.columns.iter().any(|c| c.disk == disk && !c.stale) {
+                    return false;
+                }
+                let mut without = Group::clone(g);
+                without.columns.iter_mut().filter(|c| c.disk == disk).for_each(|c| c.stale = true);
+                !self.group_usable(&shape, &without)
+            })
+        })
+    }
+
+    /// Puts everything that the log holds in its place, so that the log can begin anew.
+    pub(crate) async fn checkpoint(&self) -> SpaceResult<()> {
+        let _ = self.apply_all().await;
+        self.commit().await
+    }
+}

@@ -1,0 +1,7 @@
+//! An open pool: its parts together, who is a member, writing the map, slabs in use.
+
+pub(crate) mod check;
+pub(crate) mod commit;
+pub(crate) mod open_pool;
+pub(crate) mod slab;
+pub(crate) mod slow;

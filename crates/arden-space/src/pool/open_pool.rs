@@ -1,0 +1,615 @@
+//! An open pool: the map in memory, its disks, its spaces, and what fails together. One owner
+//! on one runtime; everything that changes the map does so between two awaits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use arden_block::sync::Mutex;
+use arden_block::{BLOCK_BYTES, Rt};
+
+use crate::base::bitmap::Bitmap;
+use crate::base::error::{SpaceError, SpaceResult};
+use crate::base::lock::RangeLocks;
+use crate::disk::open_disk::DiskRt;
+use crate::log::journal::Journal;
+use crate::map::alloc::Allocator;
+use crate::map::layout::{Layout, Provision};
+use crate::map::pool_map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
+use crate::pool::slab::SlabUsers;
+use crate::space::free::Trims;
+use crate::space::patch::{Patch, PatchWork, Pins};
+use crate::state::background::Background;
+use crate::state::departures::Departures;
+use crate::state::events::Events;
+use crate::state::flips::Flips;
+use crate::state::lifecycle::Lifecycle;
+use crate::state::overlay::Overlay;
+use crate::state::room::Room;
+use crate::state::rounds::Rounds;
+
+/// What may be tuned; the defaults are meant for daemons, simulation makes things small.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// Small writes gathered in memory, at most.
+    pub gather_bytes_max: u64,
+    /// Durable writes up to this go through the journal.
+    pub journal_write_max: usize,
+    /// How often background work looks whether there is any.
+    pub tick_ms: u64,
+    /// How long a missing disk is waited for before others take its place.
+    pub grace_ms: u64,
+    /// How long a disk may take over an operation before it counts as hung and leaves; a flush
+    /// and the zeroing of a slab may take eight times as long.
+    pub io_timeout_ms: u64,
+    /// Foreground work counts as present for this long after its last operation.
+    pub busy_ms: u64,
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig {
+            gather_bytes_max: 16 << 20,
+            journal_write_max: 64 << 10,
+            tick_ms: 1000,
+            grace_ms: 300_000,
+            io_timeout_ms: 20_000,
+            busy_ms: 50,
+        }
+    }
+}
+
+/// What is known of a group only while the pool is open.
+pub(crate) struct GroupRt {
+    /// Dirty bits that are on disk.
+    pub(crate) durable: RefCell<Bitmap>,
+    /// Mirrors: regions that a crash may have left different; read only after a resync.
+    pub(crate) suspect: RefCell<Bitmap>,
+    /// Mirrors: writes in flight to a region, and whether any came since the last cleaning.
+    pub(crate) touched: RefCell<BTreeMap<u32, (u32, bool)>>,
+    /// Parity: slots that hold a stripe, are being written, or were left but not yet durably.
+    pub(crate) taken: RefCell<Bitmap>,
+    /// Mirrors: regions that small durable writes came to lately.
+    pub(crate) warm: RefCell<BTreeSet<u32>>,
+    /// Parity: readers of a slot, and those among them who reconstruct.
+    pub(crate) pins: Pins,
+    pub(crate) rebuilds: Pins,
+    /// Parity: changes in place, by slot.
+    pub(crate) patches: RefCell<BTreeMap<u16, Rc<Patch>>>,
+    /// Parity: slots changed in place by a batch in the live part of the log.
+    pub(crate) patched: RefCell<BTreeMap<u16, u64>>,
+    pub(crate) next_slot: Cell<usize>,
+    /// Users who are reading or writing: the group stays in the map.
+    pub(crate) holds: Cell<u32>,
+    /// How often dirty marks were forgotten.
+    pub(crate) cleaned: Cell<u64>,
+    /// A durable map has the group: before, records of it in the log would mean nothing.
+    pub(crate) mapped: Cell<bool>,
+}
+
+impl GroupRt {
+    pub(crate) fn new(shape: &Shape, group: &Group, opened: bool) -> GroupRt {
+        let mut taken = Bitmap::new(0);
+        let mut suspect = Bitmap::new(shape.dirty_bits());
+        if shape.is_parity() {
+            taken = Bitmap::new(shape.slots);
+            group.stripes.iter().filter(|&s| s != UNWRITTEN).for_each(|s| taken.set(usize::from(s)));
+        } else if opened && shape.layout.copies() > 1 {
+            suspect = group.dirty.clone();
+        }
+        GroupRt {
+            durable: RefCell::new(group.dirty.clone()),
+            suspect: RefCell::new(suspect),
+            touched: RefCell::default(),
+            taken: RefCell::new(taken),
+            warm: RefCell::default(),
+            pins: Pins::default(),
+            rebuilds: Pins::default(),
+            patches: RefCell::default(),
+            patched: RefCell::default(),
+            next_slot: Cell::new(0),
+            holds: Cell::new(0),
+            cleaned: Cell::new(0),
+            mapped: Cell::new(opened),
+        }
+    }
+}
+
+/// Who uses a space decides what becomes of copies that a crash left different.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum User {
+    /// Nobody yet: they stay as they are.
+    Nobody,
+    /// Somebody who takes every block as it comes: one copy goes over the others.
+    Trusting,
+    /// Somebody who knows the checksum of every block that counts, and says when the copies of those are equal.
+    Verifying,
+}
+
+pub(crate) struct SpaceRt {
+    pub(crate) id: u32,
+    pub(crate) shape: Shape,
+    pub(crate) user: Cell<User>,
+    /// Writers in place, applying and resync exclude each other by range.
+    pub(crate) locks: Rc<RangeLocks>,
+    /// Parity: one destage of a stripe at a time.
+    pub(crate) stripe_locks: Rc<RangeLocks>,
+    pub(crate) overlay: RefCell<Overlay>,
+    /// Blocks with a record in the live part of the log: they may not be written past it.
+    pub(crate) logged: RefCell<BTreeMap<u64, u64>>,
+    pub(crate) groups: RefCell<BTreeMap<usize, Rc<GroupRt>>>,
+    /// Parity: stripes (with their group) that are being changed in place.
+    pub(crate) patching: RefCell<BTreeSet<(usize, usize)>>,
+    /// Mirrors whose user verifies: blocks near which a copy could not be read.
+    pub(crate) unread: RefCell<BTreeSet<u64>>,
+}
+
+impl SpaceRt {
+    pub(crate) fn new(id: u32, shape: Shape) -> SpaceRt {
+        SpaceRt {
+            user: Cell::new(User::Nobody),
+            id,
+            shape,
+            locks: Rc::default(),
+            stripe_locks: Rc::default(),
+            overlay: RefCell::default(),
+            logged: RefCell::default(),
+            groups: RefCell::default(),
+            patching: RefCell::default(),
+            unread: RefCell::default(),
+        }
+    }
+
+    /// The group of a block of the space, its incarnation, and the block within it.
+    pub(crate) fn locate_group(&self, pool: &Inner, block: u64) -> Option<(u32, u64, u64)> {
+        let per = self.shape.group_bytes / BLOCK_BYTES;
+        let group = (block / per) as usize;
+        let incarnation = pool.map.borrow().group(self.id, group)?.incarnation;
+        Some((group as u32, incarnation, block % per))
+    }
+
+    pub(crate) fn group_rt(&self, group: usize) -> Option<Rc<GroupRt>> {
+        self.groups.borrow().get(&group).cloned()
+    }
+}
+
+/// The parts of an open pool. Each owns its state: what its module does not offer cannot be done to it.
+pub(crate) struct Inner {
+    pub(crate) rt: Rt,
+    pub(crate) cfg: PoolConfig,
+    pub(crate) map: RefCell<PoolMap>,
+    pub(crate) disks: RefCell<BTreeMap<u16, Rc<DiskRt>>>,
+    pub(crate) spaces: RefCell<BTreeMap<u32, Rc<SpaceRt>>>,
+    pub(crate) alloc: RefCell<Allocator>,
+    pub(crate) slab_users: SlabUsers,
+    pub(crate) trims: Trims,
+    /// One group at a time is given slabs.
+    pub(crate) alloc_lock: Mutex,
+    pub(crate) journal: Journal,
+    /// Writing the map, and flushes of everything.
+    pub(crate) commits: Rounds,
+    pub(crate) flushes: Rounds,
+    pub(crate) departures: Departures,
+    pub(crate) flips: Flips,
+    pub(crate) patches: PatchWork,
+    pub(crate) room: Rc<Room>,
+    pub(crate) life: Lifecycle,
+    pub(crate) background: Background,
+    pub(crate) events: Events,
+    /// Of the newest write.
+    version: Cell<u64>,
+}
+
+impl Inner {
+    pub(crate) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    pub(crate) fn new(rt: &Rt, map: PoolMap, disks: BTreeMap<u16, Rc<DiskRt>>, cfg: PoolConfig) -> Inner {
+        let alloc = Allocator::from_map(&map);
+        let spaces =
+            map.spaces.values().map(|s| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes))))).collect();
+        Inner {
+            rt: rt.clone(),
+            background: Background::new(cfg.grace_ms),
+            cfg,
+            map: RefCell::new(map),
+            disks: RefCell::new(disks),
+            spaces: RefCell::new(spaces),
+            alloc: RefCell::new(alloc),
+            slab_users: SlabUsers::default(),
+            trims: Trims::default(),
+            alloc_lock: Mutex::default(),
+            journal: Journal::default(),
+            commits: Rounds::default(),
+            flushes: Rounds::default(),
+            departures: Departures::default(),
+            flips: Flips::default(),
+            patches: PatchWork::default(),
+            room: Rc::default(),
+            life: Lifecycle::default(),
+            events: Events::default(),
+            version: Cell::new(0),
+        }
+    }
+}
+
+/// A handle to an open pool.
+#[derive(Clone)]
+pub struct Pool(pub(crate) Rc<Inner>);
+
+#[derive(Debug, Clone)]
+pub struct DiskStatus {
+    pub index: u16,
+    pub id: u128,
+    pub name: String,
+    pub state: DiskState,
+    pub online: bool,
+    pub size_bytes: u64,
+    pub slabs: u32,
+    pub slabs_free: u32,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub latency_us: u64,
+    /// Answers far slower than its peers; avoided for reads.
+    pub slow: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct SpaceStatus {
+    pub id: u32,
+    pub name: String,
+    pub layout: Layout,
+    pub columns: u16,
+    pub interleave: u64,
+    pub size_bytes: u64,
+    pub provision: Provision,
+    pub groups: usize,
+    pub groups_allocated: usize,
+    pub groups_degraded: usize,
+    pub groups_offline: usize,
+    /// Columns in all, and those that are missing or out of date.
+    pub columns_held: usize,
+    pub columns_away: usize,
+    /// Disks that the space lies on and that are away.
+    pub missing: Vec<u16>,
+    /// Raw bytes of slabs held.
+    pub allocated_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct PoolStatus {
+    pub id: u128,
+    pub name: String,
+    pub epoch: u64,
+    pub slab_bytes: u64,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// The highest warning level reached, in percent.
+    pub warning: Option<u8>,
+    pub disks: Vec<DiskStatus>,
+    pub spaces: Vec<SpaceStatus>,
+    /// Long work: name, done, total.
+    pub progress: Vec<(String, u64, u64)>,
+    /// Parity stripes changed in place since the pool was opened.
+    pub stripes_patched: u64,
+    pub events: Vec<String>,
+}
+
+impl Pool {
+    pub fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    pub(crate) fn alive(&self) -> SpaceResult<()> {
+        if self.0.life.is_closed() { Err(SpaceError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn disk(&self, index: u16) -> Option<Rc<DiskRt>> {
+        self.0.disks.borrow().get(&index).cloned()
+    }
+
+    pub(crate) fn online(&self, index: u16) -> bool {
+        self.0.disks.borrow().get(&index).is_some_and(|d| d.online.get())
+    }
+
+    pub(crate) fn space_rt(&self, id: u32) -> Option<Rc<SpaceRt>> {
+        self.0.spaces.borrow().get(&id).cloned()
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        let v = self.0.version.get() + 1;
+        self.0.version.set(v);
+        v
+    }
+
+    /// The log of the last opening has data up to this version.
+    pub(crate) fn restore_version(&self, version: u64) {
+        self.0.version.set(version);
+    }
+
+    pub(crate) fn event(&self, text: String) {
+        tracing::debug!("{text}");
+        self.0.events.add(text);
+    }
+
+    pub(crate) fn gathered_bytes(&self) -> u64 {
+        self.0.spaces.borrow().values().map(|s| s.overlay.borrow().bytes()).sum()
+    }
+
+    /// Byte offset on its disk of a slab.
+    pub(crate) fn slab_at(&self, disk: u16, slab: u32) -> u64 {
+        let slab_bytes = self.0.map.borrow().slab_bytes;
+        self.disk(disk).map_or(0, |d| d.areas.data_at + u64::from(slab) * slab_bytes)
+    }
+
+    /// True when every column of the group can be both read and written.
+    pub(crate) fn group_usable(&self, shape: &Shape, group: &Group) -> bool {
+        let live = |i: usize| !group.columns[i].stale && self.online(group.columns[i].disk);
+        if shape.is_parity() {
+            (0..group.columns.len()).filter(|&i| live(i)).count() >= shape.data_columns()
+        } else {
+            let k = shape.layout.copies();
+            (0..shape.columns).all(|c| (0..k).any(|i| live(c * k + i)))
+        }
+    }
+
+    /// Takes a disk out of service, records what it misses, and waits until that is durable.
+    pub(crate) async fn fail_disk(&self, disk: &Rc<DiskRt>, why: &str) -> SpaceResult<()> {
+        self.note_failed(disk, why);
+        self.commit().await
+    }
+
+    /// Nothing that a departed disk missed may be acknowledged before the map says so: after a
+    /// crash the disk would count as good.
+    pub(crate) async fn wait_departures_durable(&self) -> SpaceResult<()> {
+        while !self.0.departures.are_durable() && !self.0.life.is_opening() {
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// The part of a failure that happens in memory, at once.
+    pub(crate) fn note_failed(&self, disk: &Rc<DiskRt>, why: &str) {
+        let index = disk.index;
+        // A late answer from before the disk left and returned says nothing of it now.
+        let current = self.disk(index).is_some_and(|d| Rc::ptr_eq(&d, disk));
+        if !disk.online.replace(false) || !current {
+            return;
+        }
+        self.event(format!("disk {index} failed: {why}"));
+        self.mark_missing(index);
+        self.0.background.wake();
+    }
+
+    pub(crate) fn mark_missing(&self, index: u16) {
+        let now = self.0.rt.now_ns();
+        self.0.departures.note_disk(index, now);
+        self.0.journal.forget_disk(index);
+        let mut map = self.0.map.borrow_mut();
+        map.journal.disks.retain(|&d| d != index);
+        if let Some(d) = map.disks.get_mut(&index) {
+            d.retire |= d.state == DiskState::Retiring;
+            d.state = DiskState::Missing;
+        }
+        let released = map.drop_targets(index);
+        self.outdate(&mut map, |d| d == index);
+        drop(map);
+        for (d, s) in released {
+            self.release_slab(d, s);
+        }
+    }
+
+    /// Disks are back, others are not: what lies on those is out of date wherever a group can do
+    /// without it again, because from now on it is written.
+    pub(crate) fn outdate_absent(&self) {
+        self.0.departures.note();
+        self.outdate(&mut self.0.map.borrow_mut(), |d| !self.online(d));
+    }
+
+    fn outdate(&self, map: &mut PoolMap, gone: impl Fn(u16) -> bool) {
+        for space in self.0.spaces.borrow().values() {
+            let shape = space.shape;
+            let Some(rec) = map.spaces.get_mut(&space.id) else { continue };
+            for (gi, group) in rec.groups.iter_mut().enumerate() {
+                let Some(group) = group else { continue };
+                let held: Vec<usize> = (0..group.columns.len())
+                    .filter(|&i| gone(group.columns[i].disk) && !group.columns[i].stale)
+                    .collect();
+                if held.is_empty() || shape.layout.tolerance() == 0 {
+                    continue;
+                }
+                let group = Rc::make_mut(group);
+                for i in held {
+                    group.columns[i].stale = true;
+                    if !self.group_usable(&shape, group) {
+                        // The last good copy: nothing is written until it is back.
+                        group.columns[i].stale = false;
+                    }
+                }
+                self.mark_unflushed(space, gi, group);
+            }
+        }
+    }
+
+    /// A disk that leaves may have lost what was written since its last flush.
+    fn mark_unflushed(&self, space: &SpaceRt, gi: usize, group: &mut Group) {
+        let shape = &space.shape;
+        if shape.is_parity() {
+            for slot in self.0.flips.slots_of(space.id, gi, group.incarnation) {
+                group.dirty.set(usize::from(slot));
+            }
+            if let Some(rt) = space.group_rt(gi) {
+                rt.patched.borrow().keys().for_each(|&slot| group.dirty.set(usize::from(slot)));
+            }
+        } else {
+            if !space.group_rt(gi).is_some_and(|g| g.mapped.get()) {
+                // The zeros that a new slab was filled with are flushed by the commit that maps
+                // the group; before, they may be lost.
+                group.dirty.set_all();
+            }
+            let per = shape.group_bytes / BLOCK_BYTES;
+            let first = gi as u64 * per;
+            for (&block, _) in space.logged.borrow().range(first..first + per) {
+                group.dirty.set(((block - first) * BLOCK_BYTES / shape.region_bytes) as usize);
+            }
+        }
+    }
+
+    /// Every disk that takes part in a flush.
+    pub(crate) fn unflushed_disks(&self) -> Vec<Rc<DiskRt>> {
+        self.0.disks.borrow().values().filter(|d| d.online.get() && d.has_unflushed()).cloned().collect()
+    }
+
+    pub fn status(&self) -> PoolStatus {
+        let map = self.0.map.borrow();
+        let alloc = self.0.alloc.borrow();
+        let slow = self.slow_disks();
+        let disks: Vec<DiskStatus> = map
+            .disks
+            .iter()
+            .map(|(&index, d)| {
+                let rt = self.disk(index);
+                DiskStatus {
+                    index,
+                    id: d.id,
+                    name: d.name.clone(),
+                    state: d.state,
+                    online: rt.as_ref().is_some_and(|r| r.online.get()),
+                    size_bytes: d.size_bytes,
+                    slabs: d.slabs,
+                    slabs_free: alloc.free(index) as u32,
+                    read_errors: rt.as_ref().map_or(0, |r| r.read_errors.get()),
+                    write_errors: rt.as_ref().map_or(0, |r| r.write_errors.get()),
+                    latency_us: rt.as_ref().map_or(0, |r| r.latency_ns.get() / 1000),
+                    slow: slow.contains(&index),
+                }
+            })
+            .collect();
+        let usable = |d: &&DiskStatus| matches!(d.state, DiskState::Active) && d.online;
+        let total: u64 = disks.iter().filter(usable).map(|d| u64::from(d.slabs)).sum();
+        let free: u64 = disks.iter().filter(usable).map(|d| u64::from(d.slabs_free)).sum();
+        let used_percent = ((total - free) * 100).checked_div(total).unwrap_or(0);
+        let warning = map.warn_percent.iter().copied().filter(|&w| used_percent >= u64::from(w)).max();
+        PoolStatus {
+            id: map.pool_id,
+            name: map.name.clone(),
+            epoch: map.epoch,
+            slab_bytes: map.slab_bytes,
+            total_bytes: total * map.slab_bytes,
+            free_bytes: free * map.slab_bytes,
+            warning,
+            disks,
+            spaces: map.spaces.values().map(|s| self.space_status(&map, s)).collect(),
+            progress: self.0.events.all_progress(),
+            stripes_patched: self.0.patches.finished(),
+            events: self.0.events.list(),
+        }
+    }
+
+    fn space_status(&self, map: &PoolMap, s: &crate::map::pool_map::SpaceRec) -> SpaceStatus {
+        let shape = s.shape(map.slab_bytes);
+        let groups: Vec<&Rc<Group>> = s.groups.iter().flatten().collect();
+        let away = |c: &crate::map::pool_map::Column| c.stale || !self.online(c.disk);
+        let degraded = |g: &&&Rc<Group>| g.columns.iter().any(away);
+        let columns = groups.iter().flat_map(|g| &g.columns);
+        let missing: BTreeSet<u16> = columns.map(|c| c.disk).filter(|&d| !self.online(d)).collect();
+        SpaceStatus {
+            id: s.id,
+            name: s.name.clone(),
+            layout: s.layout,
+            columns: s.columns,
+            interleave: s.interleave,
+            size_bytes: s.size_bytes,
+            provision: s.provision,
+            groups: s.groups.len(),
+            groups_allocated: groups.len(),
+            groups_degraded: groups.iter().filter(degraded).count(),
+            groups_offline: groups.iter().filter(|g| !self.group_usable(&shape, g)).count(),
+            columns_held: groups.iter().map(|g| g.columns.len()).sum(),
+            columns_away: groups.iter().flat_map(|g| &g.columns).filter(|c| away(c)).count(),
+            missing: missing.into_iter().collect(),
+            allocated_bytes: groups.len() as u64 * shape.width() as u64 * map.slab_bytes,
+        }
+    }
+}
+
+impl Pool {
+    /// Disks that are missing, or whose columns are not up to date yet, here or on disk.
+    pub fn out_of_date(&self) -> Vec<u16> {
+        let mut out = self.away_in_memory();
+        out.extend(self.0.departures.away_on_disk().iter());
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    pub(crate) fn away_in_memory(&self) -> Vec<u16> {
+        let map = self.0.map.borrow();
+        let mut out: Vec<u16> = map
+            .disks
+            .iter()
+            .filter(|(i, d)| d.state == DiskState::Missing || !self.online(**i))
+            .map(|(&i, _)| i)
+            .collect();
+        out.extend(map.columns().filter(|c| c.stale).map(|c| c.disk));
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Disks that hold the journal, here and according to the newest durable map. One of them
+    /// has to stay whole. They should be one more than the best layout tolerates failures; they
+    /// are fewer from a disk's loss until the journal moves to others.
+    pub fn journal_disks(&self) -> Vec<u16> {
+        let durable = self.0.departures.journal_on_disk();
+        self.0.map.borrow().journal.disks.iter().copied().filter(|d| durable.contains(d)).collect()
+    }
+
+    /// Somebody else noticed that a disk is not to be trusted now.
+    pub async fn report_failure(&self, disk: u16) -> SpaceResult<()> {
+        match self.disk(disk) {
+            Some(d) => self.fail_disk(&d, "reported from outside").await,
+            None => Ok(()),
+        }
+    }
+
+    /// No column of the group misses anything.
+    pub(crate) fn is_whole(&self, group: &Group) -> bool {
+        group.columns.iter().all(|c| !c.stale && self.online(c.disk))
+    }
+
+    /// Nor is one of them on its way to another disk.
+    pub(crate) fn is_in_place(&self, group: &Group) -> bool {
+        self.is_whole(group) && group.columns.iter().all(|c| c.target.is_none())
+    }
+
+    /// Everything is in place and durable: no copy can differ from another.
+    fn forget_dirty(&self) {
+        let mut map = self.0.map.borrow_mut();
+        for space in self.0.spaces.borrow().values().filter(|s| !s.shape.is_parity()) {
+            for (&gi, rt) in space.groups.borrow().iter() {
+                let Some(g) = map.group_mut(space.id, gi) else { continue };
+                let quiet = rt.touched.borrow().values().all(|t| t.0 == 0) && !rt.suspect.borrow().any();
+                if quiet && self.is_whole(g) {
+                    g.dirty.clear_all();
+                    rt.durable.borrow_mut().clear_all();
+                    rt.cleaned.set(rt.cleaned.get() + 1);
+                }
+            }
+        }
+    }
+
+    /// Makes everything durable and stops; the handle and its spaces answer no more.
+    pub async fn close(&self) -> SpaceResult<()> {
+        self.flush().await?;
+        self.checkpoint().await?;
+        self.forget_dirty();
+        self.commit().await?;
+        // Whoever opens the disks next finds nothing under way.
+        let _one = self.no_trim().await;
+        self.0.life.close();
+        self.0.background.wake();
+        Ok(())
+    }
+}

@@ -1,0 +1,5 @@
+//! A pool for other threads, and spaces for other programs.
+
+pub(crate) mod host;
+pub mod nbd;
+pub(crate) mod remote_space;

@@ -1,0 +1,10 @@
+//! The owners of an open pool's state. Each has private fields and says what holds of them; none knows the pool.
+
+pub(crate) mod background;
+pub(crate) mod departures;
+pub(crate) mod events;
+pub(crate) mod flips;
+pub(crate) mod lifecycle;
+pub(crate) mod overlay;
+pub(crate) mod room;
+pub(crate) mod rounds;

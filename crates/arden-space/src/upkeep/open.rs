@@ -1,0 +1,598 @@
+//! Making a pool, finding one by its labels, and opening it: choosing the newest map, telling
+//! a disk that was away from one that went its own way, replaying the journal, and starting
+//! a new epoch.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use arden_block::sync::join_all;
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Media, Rt};
+
+use crate::base::error::{SpaceError, SpaceResult};
+use crate::disk::label::{Areas, DiskHeader, HeaderReads, LABEL_AT, LABEL_BYTES, Label, header, read_map};
+use crate::disk::open_disk::DiskRt;
+use crate::log::journal::read_log;
+use crate::log::record::Record;
+use crate::map::pool_map::{DiskRec, DiskState, JournalRec, LINEAGE_MAX, PoolMap, ROTATING, UNWRITTEN};
+use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig};
+use crate::space::patch::Patches;
+
+/// How a new pool is laid out.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// 256 MiB, smaller on small disks, when `None`.
+    pub slab_bytes: Option<u64>,
+    pub config: PoolConfig,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    pub config: PoolConfig,
+    /// Disks (by id) whose separate history may be thrown away.
+    pub discard: Vec<u128>,
+}
+
+fn slab_for(sizes: &[u64]) -> u64 {
+    let smallest = sizes.iter().copied().min().unwrap_or(0);
+    let mut slab: u64 = 256 << 20;
+    while slab > 1 << 20 && smallest / slab < 64 {
+        slab /= 2;
+    }
+    slab
+}
+
+fn media_code(m: Media) -> u8 {
+    match m {
+        Media::Unknown => 0,
+        Media::Rotating => ROTATING,
+        Media::Ssd => 2,
+        Media::Nvme => 3,
+    }
+}
+
+impl Pool {
+    /// Makes a pool of `disks`; `spares` stand by. Whatever lay on them is gone.
+    pub async fn create(
+        rt: &Rt,
+        name: &str,
+        disks: Vec<Rc<dyn BlockDevice>>,
+        spares: Vec<Rc<dyn BlockDevice>>,
+        options: CreateOptions,
+    ) -> SpaceResult<Pool> {
+        if disks.is_empty() {
+            return Err(SpaceError::Refused("a pool needs at least one disk".into()));
+        }
+        if name.is_empty() || name.len() > 64 {
+            return Err(SpaceError::Refused("a pool's name has 1 to 64 bytes".into()));
+        }
+        let sizes: Vec<u64> = disks.iter().chain(&spares).map(|d| d.info().size_bytes).collect();
+        let slab_bytes = options.slab_bytes.unwrap_or_else(|| slab_for(&sizes));
+        if !slab_bytes.is_power_of_two() || slab_bytes < 64 << 10 {
+            return Err(SpaceError::Refused("a slab is a power of two of at least 64k".into()));
+        }
+        let mut map = PoolMap {
+            pool_id: rt.random_u128(),
+            name: name.to_string(),
+            epoch: 1,
+            seq: 0,
+            slab_bytes,
+            next_incarnation: 1,
+            next_space: 1,
+            next_disk: 0,
+            lineage: vec![(1, rt.random_u64())],
+            warn_percent: [70, 80, 90],
+            replicated_seq: 0,
+            served_epoch: 1,
+            flip_floor: 0,
+            moved: Vec::new(),
+            journal: JournalRec::default(),
+            disks: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+        };
+        let mut open = BTreeMap::new();
+        let spare_from = disks.len();
+        for (n, dev) in disks.into_iter().chain(spares).enumerate() {
+            let state = if n < spare_from { DiskState::Active } else { DiskState::Spare };
+            let d = make_disk(rt, &mut map, dev, state, options.config.io_timeout_ms)?;
+            open.insert(d.index, Rc::new(d));
+        }
+        for d in open.values() {
+            forget_labels(&*d.dev).await?;
+        }
+        let pool = Pool::assemble(rt, map, open, options.config);
+        pool.switch_journal(pool.choose_journal(None));
+        pool.commit().await?;
+        pool.start_background();
+        Ok(pool)
+    }
+
+    /// Opens the pool that the most disks among `devices` belong to (or that `pool_id` names).
+    pub async fn open(
+        rt: &Rt,
+        devices: Vec<Rc<dyn BlockDevice>>,
+        pool_id: Option<u128>,
+        options: OpenOptions,
+    ) -> SpaceResult<Pool> {
+        let timeout_ms = options.config.io_timeout_ms;
+        let mut found: Vec<(Rc<dyn BlockDevice>, DiskHeader)> = Vec::new();
+        let headers = devices.iter().map(|d| header_within(rt, d.clone(), timeout_ms));
+        for (dev, h) in devices.iter().zip(join_all(headers.collect()).await) {
+            if let Some(h) = h?
+                && pool_id.is_none_or(|id| id == h.pool_id)
+            {
+                found.push((dev.clone(), h));
+            }
+        }
+        if found.is_empty() {
+            return Err(SpaceError::NotFound("no disk of a pool was found".into()));
+        }
+        // What was served counts before what is merely newer.
+        let age = |h: &DiskHeader| (h.map.served_epoch, h.label.epoch, h.label.seq);
+        let keep = found.iter().filter(|f| !options.discard.contains(&f.1.disk_id));
+        let Some(best) = keep.max_by_key(|f| age(&f.1)) else {
+            return Err(SpaceError::NotFound("every disk found is to be discarded".into()));
+        };
+        let mut map = best.1.map.clone();
+        if !best.1.whole {
+            map = whole_map(rt, &found, &best.1.label, timeout_ms).await?;
+        }
+        if found.iter().any(|f| f.1.pool_id != map.pool_id) {
+            return Err(SpaceError::Refused("disks of several pools were found; say which pool to open".into()));
+        }
+        let mut disks = BTreeMap::new();
+        let mut journal_disks = Vec::new();
+        let (mut forget, mut apart) = (Vec::new(), Vec::new());
+        let mut cut_off = Vec::new();
+        for (dev, h) in found {
+            let Some(rec) = map.disks.get(&h.label.index).filter(|r| r.id == h.disk_id) else { continue };
+            if dev.info().size_bytes < rec.size_bytes {
+                // Cut off: what lay behind its end is gone, so it counts as missing.
+                cut_off.push(h.label.index);
+                continue;
+            }
+            let ancestor = map.lineage.iter().any(|&(e, n)| (e, n) == (h.label.epoch, h.label.nonce));
+            if !ancestor && map.knows_served(&h.map) {
+                // Only openings that came to nothing set it apart.
+                apart.push(h.label.index);
+            } else if !ancestor {
+                if !options.discard.contains(&h.disk_id) {
+                    return Err(SpaceError::Diverged(format!(
+                        "disk {} ({}) was written in an opening of this pool that the others know nothing of; \
+                         leave it out, or discard what it holds",
+                        h.label.index,
+                        dev.info().name
+                    )));
+                }
+                forget.push(h.label.index);
+            } else if rec.state != DiskState::Missing {
+                // Behind what every disk had is a disk that was away without our knowing (an
+                // old image put back): trust nothing on it.
+                if h.label.seq >= map.replicated_seq {
+                    journal_disks.push(h.label.index)
+                } else {
+                    forget.push(h.label.index)
+                }
+            }
+            let d = Rc::new(DiskRt::new(rt, h.label.index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+            if disks.insert(h.label.index, d).is_some() {
+                return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
+            }
+        }
+        map.epoch += 1;
+        let nonce = rt.random_u64();
+        let epoch = map.epoch;
+        map.lineage.push((epoch, nonce));
+        let surplus = map.lineage.len().saturating_sub(LINEAGE_MAX);
+        map.lineage.drain(..surplus);
+        let old_journal = map.journal.clone();
+        let copies: Vec<Rc<DiskRt>> = old_journal
+            .disks
+            .iter()
+            .filter(|d| journal_disks.contains(d))
+            .filter_map(|d| disks.get(d).cloned())
+            .collect();
+        if copies.is_empty() {
+            return Err(SpaceError::NotFound("no disk with an up-to-date journal was found".into()));
+        }
+        tracing::trace!(
+            "opened with {}, log from {:?}, behind {forget:?}, apart {apart:?}",
+            map.outline(),
+            old_journal.disks
+        );
+        let (log, end) = read_log(&old_journal, &copies).await?;
+        let pool = Pool::assemble(rt, map, disks, options.config);
+        let patches = pool.replay(log)?;
+        pool.register_patches(&patches);
+        cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
+        let back = pool.reconcile_members(&forget, &apart);
+        pool.rebuild_runtime();
+        pool.register_patches(&patches);
+        pool.put_log_in_place(&old_journal, end, &back).await?;
+        pool.start_background();
+        Ok(pool)
+    }
+
+    /// What the log held goes to its place, or to the new log, before the map forgets the old
+    /// one; a crash until then replays the old log once more. `back` are disks that returned.
+    async fn put_log_in_place(&self, old: &JournalRec, end: u64, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
+        self.0.journal.reset(old);
+        self.0.life.begin_opening();
+        // Nothing is written before every disk that is here knows of this opening and of what
+        // it is about to do. The newest map may have been on one disk only, and so may the end
+        // of the log: an opening without that disk would take free what we are to fill, and
+        // call equal what we leave half done.
+        self.mark_logged();
+        self.commit().await?;
+        if !back.is_empty() {
+            self.take_into_use(back).await?;
+        }
+        let applied = self.apply_all().await;
+        self.forget_patches();
+        self.carry_over(old, end, applied).await?;
+        self.0.life.serve();
+        self.0.flips.forget_superseded();
+        {
+            let mut map = self.0.map.borrow_mut();
+            map.served_epoch = map.epoch;
+        }
+        self.commit().await
+    }
+
+    /// Mirrors: marks the regions that the log will be put into.
+    fn mark_logged(&self) {
+        let mut map = self.0.map.borrow_mut();
+        for s in self.0.spaces.borrow().values().filter(|s| s.shape.layout.copies() > 1) {
+            for &block in s.logged.borrow().keys() {
+                let at = block * BLOCK_BYTES;
+                if let Some(g) = map.group_mut(s.id, (at / s.shape.group_bytes) as usize) {
+                    g.dirty.set((at % s.shape.group_bytes / s.shape.region_bytes) as usize);
+                }
+            }
+        }
+    }
+
+    fn assemble(rt: &Rt, map: PoolMap, disks: BTreeMap<u16, Rc<DiskRt>>, cfg: PoolConfig) -> Pool {
+        let pool = Pool(Rc::new(Inner::new(rt, map, disks, cfg)));
+        pool.rebuild_runtime();
+        pool
+    }
+
+    /// The in-memory side of every group, from the map.
+    fn rebuild_runtime(&self) {
+        let map = self.0.map.borrow();
+        for s in self.0.spaces.borrow().values() {
+            let mut groups = s.groups.borrow_mut();
+            groups.clear();
+            let Some(rec) = map.spaces.get(&s.id) else { continue };
+            for (gi, g) in rec.groups.iter().enumerate() {
+                if let Some(g) = g {
+                    groups.insert(gi, Rc::new(GroupRt::new(&s.shape, g, true)));
+                }
+            }
+        }
+    }
+
+    /// A fresh log on the fastest disks, those that stay first, as many copies as failures are to be survived and one.
+    pub(crate) fn switch_journal(&self, new: JournalRec) {
+        self.0.journal.reset(&new);
+        self.0.map.borrow_mut().journal = new;
+    }
+
+    pub(crate) fn choose_journal(&self, without: Option<u16>) -> JournalRec {
+        let map = self.0.map.borrow();
+        let want = map.tolerance() + 1;
+        let disks = self.0.disks.borrow();
+        let mut candidates: Vec<(bool, u8, u16)> = map
+            .disks
+            .iter()
+            .filter(|(i, d)| {
+                matches!(d.state, DiskState::Active | DiskState::Retiring)
+                    && disks.get(i).is_some_and(|d| d.online.get())
+                    && without != Some(**i)
+            })
+            .map(|(&i, d)| (d.state == DiskState::Retiring, u8::MAX - d.media, i))
+            .collect();
+        candidates.sort_unstable();
+        let chosen: Vec<u16> = candidates.iter().take(want).map(|c| c.2).collect();
+        let size = chosen.iter().filter_map(|d| disks.get(d)).map(|d| d.areas.journal_bytes).min().unwrap_or(0);
+        JournalRec { log_id: self.0.rt.random_u64(), disks: chosen, size_bytes: size, start_pos: 0, start_seq: 1 }
+    }
+
+    /// Marks who is away; gives those who returned, which are read and written from now on.
+    fn reconcile_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
+        let all: Vec<(u16, DiskState)> = self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state)).collect();
+        let mut back = Vec::new();
+        for (i, state) in all {
+            let disk = self.disk(i);
+            let here = disk.is_some();
+            if !here && state != DiskState::Missing {
+                self.event(format!("disk {i} is missing"));
+                self.mark_missing(i);
+            } else if !here {
+                let now = self.0.rt.now_ns();
+                self.0.departures.note_absent(i, now);
+            } else if state == DiskState::Missing {
+                self.event(format!("disk {i} is back"));
+                back.extend(disk);
+            }
+        }
+        forget.iter().for_each(|&i| self.distrust(i, false));
+        apart.iter().for_each(|&i| self.distrust(i, true));
+        self.outdate_absent();
+        back
+    }
+
+    /// The map says of disks that returned that they are in use. A map before it, which did not
+    /// say so yet, has to be on them: whoever is in use and has a label older than what every disk
+    /// in use had is an old image that was put back, and all of it is out of date. A disk that is
+    /// behind because a crash came before its label was written must not look like one.
+    async fn take_into_use(&self, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
+        for d in back {
+            let stayed = d.online.get() && self.disk(d.index).is_some_and(|now| Rc::ptr_eq(&now, d));
+            let mut map = self.0.map.borrow_mut();
+            if let Some(r) = map.disks.get_mut(&d.index).filter(|r| stayed && r.state == DiskState::Missing) {
+                r.state = if r.retire { DiskState::Retiring } else { DiskState::Active };
+            }
+        }
+        self.commit().await
+    }
+
+    /// Everything on the disk is out of date; with `keep_last` what it alone has is not: then
+    /// it is not behind, it only holds, here and there, writes that nobody was told of.
+    pub(crate) fn distrust(&self, index: u16, keep_last: bool) {
+        self.event(format!("disk {index} holds what nobody recorded: it is brought up to date as a whole"));
+        let mut map = self.0.map.borrow_mut();
+        let slab_bytes = map.slab_bytes;
+        for s in map.spaces.values_mut().filter(|s| s.layout.tolerance() > 0) {
+            let shape = s.shape(slab_bytes);
+            for g in s.groups.iter_mut().flatten() {
+                let held: Vec<usize> = (0..g.columns.len()).filter(|&c| g.columns[c].disk == index).collect();
+                if held.is_empty() {
+                    continue;
+                }
+                let g = Rc::make_mut(g);
+                for &c in &held {
+                    let was = std::mem::replace(&mut g.columns[c].stale, true);
+                    g.columns[c].stale = was || !keep_last || self.group_usable(&shape, g);
+                }
+                g.dirty.set_all();
+            }
+        }
+    }
+
+    /// Applies log records: changes of the map to the map, data to the overlay.
+    fn replay(&self, log: Vec<crate::log::record::Batch>) -> SpaceResult<Patches> {
+        let mut patches = Patches::default();
+        let mut map = self.0.map.borrow_mut();
+        let mut upto: BTreeMap<(u32, u32, u32), u64> = map.moved.iter().map(|m| ((m.0, m.1, m.3), m.4)).collect();
+        let floor = map.flip_floor;
+        map.moved.clear();
+        let (mut version, mut next_flip) = (upto.values().copied().max().unwrap_or(0), floor);
+        for batch in log {
+            tracing::trace!("replay of batch {}: {}", batch.seq, crate::log::record::outline(&batch.records));
+            let mut next = 0;
+            for r in &batch.records {
+                match *r {
+                    Record::Dirty { space, group, incarnation, bit } => {
+                        if let Some(g) = map.group_of(space, group, incarnation) {
+                            g.dirty.set(bit as usize);
+                        }
+                    }
+                    Record::Flip { space, group, incarnation, stripe, slot, upto: v, id, degraded } => {
+                        next_flip = next_flip.max(id + 1);
+                        if id < floor {
+                            continue;
+                        }
+                        self.replay_flip(&mut map, (space, group, incarnation), (stripe, slot, v), degraded);
+                        upto.insert((space, group, stripe), v);
+                        version = version.max(v);
+                        patches.stripe_moved((space, group, stripe), v);
+                    }
+                    Record::Patch { space, group, incarnation, upto: v, stripe, slot, row, rows, parities } => {
+                        let at = next * BLOCK_BYTES as usize;
+                        next += rows as usize * usize::from(parities);
+                        // What is written from now on is newer, also where the log has no data of it.
+                        version = version.max(v);
+                        let Some(rt) = self.space_rt(space) else { continue };
+                        let Some(g) = map.group_of(space, group, incarnation) else { continue };
+                        let here = g.stripes.get(stripe as usize) == Some(slot) && slot != UNWRITTEN;
+                        let unit = (rt.shape.interleave / BLOCK_BYTES) as u32;
+                        let sane = row.checked_add(rows).is_some_and(|end| end <= unit);
+                        let void = upto.get(&(space, group, stripe)).is_some_and(|&u| v <= u);
+                        if here && sane && !void && usize::from(parities) == rt.shape.layout.parity() {
+                            let payload =
+                                |i: usize| batch.payload.slice(at + i * BLOCK_BYTES as usize, BLOCK_BYTES as usize);
+                            patches.add(&rt.shape, (space, group, stripe), slot, v, row..row + rows, payload);
+                        }
+                    }
+                    Record::Data { space, group, incarnation, version: v, block, count } => {
+                        let at = next * BLOCK_BYTES as usize;
+                        next += count as usize;
+                        version = version.max(v);
+                        let Some(rt) = self.space_rt(space) else { continue };
+                        if map.group_of(space, group, incarnation).is_none() {
+                            continue;
+                        }
+                        let per = rt.shape.group_bytes / BLOCK_BYTES;
+                        let stripe_blocks = rt.shape.stripe_bytes / BLOCK_BYTES;
+                        for i in 0..u64::from(count) {
+                            let stripe = ((block + i) / stripe_blocks) as u32;
+                            if rt.shape.is_parity() && upto.get(&(space, group, stripe)).is_some_and(|&u| v <= u) {
+                                continue;
+                            }
+                            let data = batch.payload.slice(at + (i * BLOCK_BYTES) as usize, BLOCK_BYTES as usize);
+                            if rt.shape.is_parity() {
+                                patches.note((space, group, stripe), (block + i) % stripe_blocks, v, &data);
+                            }
+                            let at = u64::from(group) * per + block + i;
+                            rt.logged.borrow_mut().insert(at, 0);
+                            // A patch logs what it covers, though newer may have come to the log before.
+                            if rt.overlay.borrow().get(at).is_none_or(|e| e.version <= v) {
+                                rt.overlay.borrow_mut().put(at, &data, v);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        self.restore_version(version);
+        self.0.flips.restore_next_id(next_flip);
+        // A commit in the middle of this opening skips these moves at the next replay: what the
+        // log holds from before them stays void until the log is given up.
+        for ((space, group, stripe), v) in upto {
+            let incarnation = map.group(space, group as usize).map_or(0, |g| g.incarnation);
+            self.0.flips.supersede((space, group, stripe), incarnation, v, u64::MAX);
+        }
+        Ok(patches)
+    }
+
+    fn replay_flip(&self, map: &mut PoolMap, g: (u32, u32, u64), f: (u32, u16, u64), degraded: bool) {
+        let (space, group, incarnation) = g;
+        let (stripe, slot, version) = f;
+        let Some(rt) = self.space_rt(space) else { return };
+        let Some(group_rec) = map.group_of(space, group, incarnation) else { return };
+        let known = (stripe as usize) < group_rec.stripes.len();
+        if !known || slot != UNWRITTEN && usize::from(slot) >= rt.shape.slots {
+            return;
+        }
+        group_rec.stripes.set(stripe as usize, slot);
+        if slot != UNWRITTEN {
+            if degraded { group_rec.dirty.set(usize::from(slot)) } else { group_rec.dirty.clear(usize::from(slot)) }
+        }
+        let first = (u64::from(group) * rt.shape.group_bytes + u64::from(stripe) * rt.shape.stripe_bytes) / BLOCK_BYTES;
+        rt.overlay.borrow_mut().remove_upto(first, first + rt.shape.stripe_bytes / BLOCK_BYTES, version);
+    }
+
+    /// Adds a disk to the open pool.
+    pub async fn add_disk(&self, dev: Rc<dyn BlockDevice>, spare: bool) -> SpaceResult<u16> {
+        self.alive()?;
+        let state = if spare { DiskState::Spare } else { DiskState::Active };
+        let slab_bytes = self.0.map.borrow().slab_bytes;
+        areas_for(&*dev, slab_bytes)?;
+        forget_labels(&*dev).await?;
+        // The record enters the map before the first await, so that no index is given twice.
+        let timeout_ms = self.0.cfg.io_timeout_ms;
+        let disk = make_disk(&self.0.rt, &mut self.0.map.borrow_mut(), dev, state, timeout_ms)?;
+        let index = disk.index;
+        let slabs = self.0.map.borrow().disks.get(&index).map_or(0, |d| d.slabs);
+        self.0.disks.borrow_mut().insert(index, Rc::new(disk));
+        self.0.alloc.borrow_mut().add_disk(index, slabs);
+        self.commit().await?;
+        self.0.background.wake();
+        Ok(index)
+    }
+
+    /// Takes back a disk of this pool that had gone.
+    pub async fn return_disk(&self, dev: Rc<dyn BlockDevice>) -> SpaceResult<u16> {
+        self.alive()?;
+        let timeout_ms = self.0.cfg.io_timeout_ms;
+        let header = header_within(&self.0.rt, dev.clone(), timeout_ms).await?;
+        let Some(h) = header.filter(|h| h.pool_id == self.0.map.borrow().pool_id) else {
+            return Err(SpaceError::NotFound("not a disk of this pool".into()));
+        };
+        let index = h.label.index;
+        if self.online(index) {
+            return Err(SpaceError::Refused(format!("disk {index} is in use already")));
+        }
+        let waiting = self.disk(index).map_or(0, |d| d.watch.in_flight());
+        if waiting > 0 {
+            // What it was asked to do before it left may still happen, over what it is given now.
+            return Err(SpaceError::Refused(format!("disk {index} has not answered {waiting} operations yet")));
+        }
+        let apart;
+        {
+            let map = self.0.map.borrow();
+            if map.disks.get(&index).is_none_or(|d| d.id != h.disk_id) {
+                return Err(SpaceError::NotFound(format!("disk {index} is no member of this pool any more")));
+            }
+            let ancestor = map.lineage.contains(&(h.label.epoch, h.label.nonce));
+            apart = !ancestor && map.knows_served(&h.map);
+            if !(ancestor || apart) {
+                return Err(SpaceError::Diverged(format!("disk {index} has a history of its own")));
+            }
+            if map.disks.get(&index).is_some_and(|d| dev.info().size_bytes < d.size_bytes) {
+                return Err(SpaceError::Refused(format!("disk {index} is smaller than it was")));
+            }
+        }
+        let disk = Rc::new(DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+        self.0.disks.borrow_mut().insert(index, disk.clone());
+        self.0.departures.disk_is_back(index);
+        if apart {
+            self.distrust(index, true);
+        }
+        self.outdate_absent();
+        self.event(format!("disk {index} is back"));
+        self.commit().await?;
+        self.take_into_use(&[disk]).await?;
+        self.0.background.wake();
+        Ok(index)
+    }
+}
+
+/// A disk that hangs counts as not there.
+fn header_within(rt: &Rt, dev: Rc<dyn BlockDevice>, timeout_ms: u64) -> LocalFuture<SpaceResult<Option<DiskHeader>>> {
+    let rt = rt.clone();
+    Box::pin(async move { header(&HeaderReads::within(&rt, &*dev, timeout_ms)).await })
+}
+
+/// The map of which `label` speaks, from any disk that has the same.
+async fn whole_map(
+    rt: &Rt,
+    found: &[(Rc<dyn BlockDevice>, DiskHeader)],
+    label: &Label,
+    timeout_ms: u64,
+) -> SpaceResult<PoolMap> {
+    let same = |l: &Label| (l.epoch, l.seq, l.map_checksum) == (label.epoch, label.seq, label.map_checksum);
+    for (dev, h) in found.iter().filter(|f| same(&f.1.label)) {
+        let reads = HeaderReads::within(rt, &**dev, timeout_ms);
+        if let Ok(Some(map)) = read_map(&reads, &h.label, false).await {
+            return Ok(map);
+        }
+    }
+    Err(SpaceError::NotFound("the newest map of the pool could not be read from any disk".into()))
+}
+
+fn areas_for(dev: &dyn BlockDevice, slab_bytes: u64) -> SpaceResult<(Areas, u32)> {
+    let info = dev.info();
+    let areas = Areas::for_disk(info.size_bytes, slab_bytes);
+    let slabs = areas.slabs(info.size_bytes, slab_bytes);
+    if slabs < 4 {
+        return Err(SpaceError::Refused(format!(
+            "{} is too small: {} bytes hold {slabs} slabs of {slab_bytes} bytes, at least 4 are needed",
+            info.name, info.size_bytes
+        )));
+    }
+    Ok((areas, slabs))
+}
+
+fn make_disk(
+    rt: &Rt,
+    map: &mut PoolMap,
+    dev: Rc<dyn BlockDevice>,
+    state: DiskState,
+    timeout_ms: u64,
+) -> SpaceResult<DiskRt> {
+    let info = dev.info().clone();
+    let (areas, slabs) = areas_for(&*dev, map.slab_bytes)?;
+    let index = map.next_disk;
+    map.next_disk += 1;
+    let rec = DiskRec {
+        id: rt.random_u128(),
+        size_bytes: info.size_bytes,
+        slabs,
+        state,
+        retire: false,
+        media: media_code(info.media),
+        name: info.name.clone(),
+    };
+    map.disks.insert(index, rec);
+    Ok(DiskRt::new(rt, index, dev, areas, 1, timeout_ms))
+}
+
+/// A label of an earlier pool may be newer than the first of ours: it goes before.
+async fn forget_labels(dev: &dyn BlockDevice) -> SpaceResult<()> {
+    for at in LABEL_AT {
+        dev.write(at, Buf::zeroed(LABEL_BYTES).share(), true).await?;
+    }
+    Ok(())
+}
