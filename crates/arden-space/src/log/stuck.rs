@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use arden_block::BLOCK_BYTES;
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::log::journal::Item;
 use crate::map::pool_map::JournalRec;
 use crate::pool::open_pool::Pool;
-use crate::space::open_space::Space;
+use crate::state::journal::Item;
 
 /// What waits for disks.
 struct Stuck {
@@ -93,13 +92,13 @@ impl Pool {
         new.size_bytes = old.size_bytes;
         new.start_pos = end;
         self.0.journal.reset(&new);
-        self.0.journal.state.borrow_mut().tail = old.start_pos;
+        self.0.journal.starts_at(old.start_pos);
         let no_room = |e| if e == SpaceError::Offline { self.cannot_carry(&stuck) } else { e };
         self.journal_append(stuck.patches.iter().copied()).await.map_err(no_room)?;
         // Some of the blocks went with them.
         let items: Vec<Item> = stuck.blocks.iter().filter_map(|&(space, block)| self.unlogged(space, block)).collect();
         self.journal_append(items).await.map_err(no_room)?;
-        new.disks = self.0.journal.state.borrow().disks.clone();
+        new.disks = self.0.journal.state().disks.clone();
         self.0.map.borrow_mut().journal = new;
         for (name, bytes) in self.stuck_spaces(&stuck) {
             self.event(format!(
@@ -152,18 +151,10 @@ impl Pool {
         }
         let stuck = self.stuck();
         // More than a third would leave the log as full as it is.
-        let size = self.0.journal.state.borrow().size;
+        let size = self.0.journal.state().size;
         if !stuck.blocks.is_empty() && stuck.bytes < size / 3 {
             let blocks = stuck.blocks.into_iter().map(|(space, block)| Item::Block { space, block });
             self.0.journal.keep(stuck.patches.into_iter().chain(blocks));
         }
-    }
-}
-
-impl Space {
-    /// Enough disks of the group are here to read and write it.
-    pub(crate) fn group_serves(&self, group: usize) -> bool {
-        let map = self.pool.0.map.borrow();
-        map.group(self.rt.id, group).is_none_or(|g| self.pool.group_usable(&self.rt.shape, g))
     }
 }

@@ -1,6 +1,5 @@
 //! Writing the pool map: to every disk the map, a flush of everything, then to every disk the
-//! label that names it. And the flush of a pool, which makes moved stripes and gathered
-//! writes durable through the journal.
+//! label that names it. And the flush of the disks.
 
 use std::rc::Rc;
 
@@ -10,7 +9,6 @@ use arden_block::{BLOCK_BYTES, Buf, LocalFuture};
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_PATCHES, Label};
 use crate::disk::open_disk::DiskRt;
-use crate::log::journal::Item;
 use crate::map::mapcode::Encoder;
 use crate::map::pool_map::Group;
 use crate::pool::open_pool::{GroupRt, Pool};
@@ -70,15 +68,18 @@ impl Pool {
         }
     }
 
+    /// The oldest batch that anything in memory needs: sequence and position.
+    pub(crate) fn oldest_needed(&self) -> Option<(u64, u64)> {
+        let oldest = self.0.spaces.borrow().values().filter_map(|s| s.overlay.borrow().oldest_needed()).min();
+        oldest.into_iter().chain(self.0.patches.oldest_log()).min()
+    }
+
     fn encode_map(&self, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<Label>, Encoder, Captured)> {
         let p = &self.0;
         let away = self.away_in_memory();
         let mut map = p.map.borrow_mut();
         map.seq += 1;
-        let head = {
-            let j = p.journal.state.borrow();
-            (j.seq, j.head)
-        };
+        let head = p.journal.head();
         let oldest = self.oldest_needed();
         let start = match p.life.is_opening() {
             // The log of the last opening counts whole until the map names another.
@@ -170,7 +171,7 @@ impl Pool {
 
     fn committed(&self, c: Captured) {
         let p = &self.0;
-        p.journal.state.borrow_mut().tail = c.start.1;
+        p.journal.starts_at(c.start.1);
         p.departures.map_is_durable(c.departures, c.away, c.journal);
         // While the old log is being put in its place its sequence numbers mean nothing here.
         for s in p.spaces.borrow().values().filter(|_| !p.life.is_opening()) {
@@ -188,7 +189,7 @@ impl Pool {
     }
 
     /// The moves up to `id` are durable: the slots they left are free.
-    fn retire_flips(&self, id: u64) {
+    pub(crate) fn retire_flips(&self, id: u64) {
         for f in self.0.flips.retire(id) {
             let Some(s) = self.space_rt(f.space) else { continue };
             let same =
@@ -197,37 +198,6 @@ impl Pool {
                 g.taken.borrow_mut().clear(usize::from(f.old));
             }
         }
-    }
-
-    /// Makes everything written so far durable. Callers that come while a flush runs share
-    /// the next one.
-    pub async fn flush(&self) -> SpaceResult<()> {
-        let p = &self.0;
-        self.alive()?;
-        let Some(round) = p.flushes.next().await else { return Ok(()) };
-        let asked = round.asked();
-        loop {
-            self.alive()?;
-            let skipped = p.journal.skipped();
-            let mut items: Vec<Item> = Vec::new();
-            for s in p.spaces.borrow().values() {
-                let blocks = s.overlay.borrow().unlogged();
-                items.extend(blocks.into_iter().map(|block| Item::Block { space: s.id, block }));
-            }
-            let flip = p.flips.next_id();
-            self.flush_disks().await?;
-            self.wait_departures_durable().await?;
-            items.extend(p.flips.ids_before(flip).into_iter().map(|id| Item::Flip { id }));
-            if !items.is_empty() {
-                self.journal_append(items).await?;
-                self.retire_flips(flip);
-            }
-            if p.journal.skipped() == skipped {
-                break;
-            }
-        }
-        round.done(asked);
-        Ok(())
     }
 
     /// Flushes every disk that has something to flush; one that cannot is taken out.
@@ -270,11 +240,5 @@ impl Pool {
                 !self.group_usable(&shape, &without)
             })
         })
-    }
-
-    /// Puts everything that the log holds in its place, so that the log can begin anew.
-    pub(crate) async fn checkpoint(&self) -> SpaceResult<()> {
-        let _ = self.apply_all().await;
-        self.commit().await
     }
 }

@@ -5,3 +5,4 @@ pub(crate) mod commit;
 pub(crate) mod open_pool;
 pub(crate) mod slab;
 pub(crate) mod slow;
+pub(crate) mod status;

@@ -6,27 +6,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use arden_block::sync::Mutex;
-use arden_block::{BLOCK_BYTES, Rt};
+use arden_block::{BLOCK_BYTES, LocalFuture, Rt};
 
 use crate::base::bitmap::Bitmap;
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::base::lock::RangeLocks;
 use crate::disk::open_disk::DiskRt;
-use crate::log::journal::Journal;
 use crate::map::alloc::Allocator;
-use crate::map::layout::{Layout, Provision};
 use crate::map::pool_map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
 use crate::pool::slab::SlabUsers;
-use crate::space::free::Trims;
-use crate::space::patch::{Patch, PatchWork, Pins};
 use crate::state::background::Background;
 use crate::state::departures::Departures;
 use crate::state::events::Events;
 use crate::state::flips::Flips;
+use crate::state::journal::Journal;
 use crate::state::lifecycle::Lifecycle;
 use crate::state::overlay::Overlay;
+use crate::state::patches::{Patch, PatchWork, Pins};
 use crate::state::room::Room;
 use crate::state::rounds::Rounds;
+use crate::state::trims::Trims;
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
 #[derive(Debug, Clone)]
@@ -173,6 +172,9 @@ impl SpaceRt {
     }
 }
 
+/// How the log is emptied while its writer holds it. What does it is above the log, which only calls it.
+pub(crate) type EmptyLog = fn(Pool) -> LocalFuture<SpaceResult<()>>;
+
 /// The parts of an open pool. Each owns its state: what its module does not offer cannot be done to it.
 pub(crate) struct Inner {
     pub(crate) rt: Rt,
@@ -191,11 +193,13 @@ pub(crate) struct Inner {
     pub(crate) flushes: Rounds,
     pub(crate) departures: Departures,
     pub(crate) flips: Flips,
-    pub(crate) patches: PatchWork,
+    pub(crate) patches: Rc<PatchWork>,
     pub(crate) room: Rc<Room>,
     pub(crate) life: Lifecycle,
     pub(crate) background: Background,
     pub(crate) events: Events,
+    /// Puts in its place what the log holds, for whoever has no room left in it.
+    pub(crate) empty_log: EmptyLog,
     /// Of the newest write.
     version: Cell<u64>,
 }
@@ -205,7 +209,13 @@ impl Inner {
         self.version.get()
     }
 
-    pub(crate) fn new(rt: &Rt, map: PoolMap, disks: BTreeMap<u16, Rc<DiskRt>>, cfg: PoolConfig) -> Inner {
+    pub(crate) fn new(
+        rt: &Rt,
+        map: PoolMap,
+        disks: BTreeMap<u16, Rc<DiskRt>>,
+        cfg: PoolConfig,
+        empty_log: EmptyLog,
+    ) -> Inner {
         let alloc = Allocator::from_map(&map);
         let spaces =
             map.spaces.values().map(|s| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes))))).collect();
@@ -225,10 +235,11 @@ impl Inner {
             flushes: Rounds::default(),
             departures: Departures::default(),
             flips: Flips::default(),
-            patches: PatchWork::default(),
+            patches: Rc::default(),
             room: Rc::default(),
             life: Lifecycle::default(),
             events: Events::default(),
+            empty_log,
             version: Cell::new(0),
         }
     }
@@ -237,64 +248,6 @@ impl Inner {
 /// A handle to an open pool.
 #[derive(Clone)]
 pub struct Pool(pub(crate) Rc<Inner>);
-
-#[derive(Debug, Clone)]
-pub struct DiskStatus {
-    pub index: u16,
-    pub id: u128,
-    pub name: String,
-    pub state: DiskState,
-    pub online: bool,
-    pub size_bytes: u64,
-    pub slabs: u32,
-    pub slabs_free: u32,
-    pub read_errors: u64,
-    pub write_errors: u64,
-    pub latency_us: u64,
-    /// Answers far slower than its peers; avoided for reads.
-    pub slow: bool,
-}
-
-#[derive(Debug, Clone)]
-pub struct SpaceStatus {
-    pub id: u32,
-    pub name: String,
-    pub layout: Layout,
-    pub columns: u16,
-    pub interleave: u64,
-    pub size_bytes: u64,
-    pub provision: Provision,
-    pub groups: usize,
-    pub groups_allocated: usize,
-    pub groups_degraded: usize,
-    pub groups_offline: usize,
-    /// Columns in all, and those that are missing or out of date.
-    pub columns_held: usize,
-    pub columns_away: usize,
-    /// Disks that the space lies on and that are away.
-    pub missing: Vec<u16>,
-    /// Raw bytes of slabs held.
-    pub allocated_bytes: u64,
-}
-
-#[derive(Debug, Clone)]
-pub struct PoolStatus {
-    pub id: u128,
-    pub name: String,
-    pub epoch: u64,
-    pub slab_bytes: u64,
-    pub total_bytes: u64,
-    pub free_bytes: u64,
-    /// The highest warning level reached, in percent.
-    pub warning: Option<u8>,
-    pub disks: Vec<DiskStatus>,
-    pub spaces: Vec<SpaceStatus>,
-    /// Long work: name, done, total.
-    pub progress: Vec<(String, u64, u64)>,
-    /// Parity stripes changed in place since the pool was opened.
-    pub stripes_patched: u64,
-    pub events: Vec<String>,
-}
 
 impl Pool {
     pub fn rt(&self) -> &Rt {
@@ -460,78 +413,6 @@ impl Pool {
     pub(crate) fn unflushed_disks(&self) -> Vec<Rc<DiskRt>> {
         self.0.disks.borrow().values().filter(|d| d.online.get() && d.has_unflushed()).cloned().collect()
     }
-
-    pub fn status(&self) -> PoolStatus {
-        let map = self.0.map.borrow();
-        let alloc = self.0.alloc.borrow();
-        let slow = self.slow_disks();
-        let disks: Vec<DiskStatus> = map
-            .disks
-            .iter()
-            .map(|(&index, d)| {
-                let rt = self.disk(index);
-                DiskStatus {
-                    index,
-                    id: d.id,
-                    name: d.name.clone(),
-                    state: d.state,
-                    online: rt.as_ref().is_some_and(|r| r.online.get()),
-                    size_bytes: d.size_bytes,
-                    slabs: d.slabs,
-                    slabs_free: alloc.free(index) as u32,
-                    read_errors: rt.as_ref().map_or(0, |r| r.read_errors.get()),
-                    write_errors: rt.as_ref().map_or(0, |r| r.write_errors.get()),
-                    latency_us: rt.as_ref().map_or(0, |r| r.latency_ns.get() / 1000),
-                    slow: slow.contains(&index),
-                }
-            })
-            .collect();
-        let usable = |d: &&DiskStatus| matches!(d.state, DiskState::Active) && d.online;
-        let total: u64 = disks.iter().filter(usable).map(|d| u64::from(d.slabs)).sum();
-        let free: u64 = disks.iter().filter(usable).map(|d| u64::from(d.slabs_free)).sum();
-        let used_percent = ((total - free) * 100).checked_div(total).unwrap_or(0);
-        let warning = map.warn_percent.iter().copied().filter(|&w| used_percent >= u64::from(w)).max();
-        PoolStatus {
-            id: map.pool_id,
-            name: map.name.clone(),
-            epoch: map.epoch,
-            slab_bytes: map.slab_bytes,
-            total_bytes: total * map.slab_bytes,
-            free_bytes: free * map.slab_bytes,
-            warning,
-            disks,
-            spaces: map.spaces.values().map(|s| self.space_status(&map, s)).collect(),
-            progress: self.0.events.all_progress(),
-            stripes_patched: self.0.patches.finished(),
-            events: self.0.events.list(),
-        }
-    }
-
-    fn space_status(&self, map: &PoolMap, s: &crate::map::pool_map::SpaceRec) -> SpaceStatus {
-        let shape = s.shape(map.slab_bytes);
-        let groups: Vec<&Rc<Group>> = s.groups.iter().flatten().collect();
-        let away = |c: &crate::map::pool_map::Column| c.stale || !self.online(c.disk);
-        let degraded = |g: &&&Rc<Group>| g.columns.iter().any(away);
-        let columns = groups.iter().flat_map(|g| &g.columns);
-        let missing: BTreeSet<u16> = columns.map(|c| c.disk).filter(|&d| !self.online(d)).collect();
-        SpaceStatus {
-            id: s.id,
-            name: s.name.clone(),
-            layout: s.layout,
-            columns: s.columns,
-            interleave: s.interleave,
-            size_bytes: s.size_bytes,
-            provision: s.provision,
-            groups: s.groups.len(),
-            groups_allocated: groups.len(),
-            groups_degraded: groups.iter().filter(degraded).count(),
-            groups_offline: groups.iter().filter(|g| !self.group_usable(&shape, g)).count(),
-            columns_held: groups.iter().map(|g| g.columns.len()).sum(),
-            columns_away: groups.iter().flat_map(|g| &g.columns).filter(|c| away(c)).count(),
-            missing: missing.into_iter().collect(),
-            allocated_bytes: groups.len() as u64 * shape.width() as u64 * map.slab_bytes,
-        }
-    }
 }
 
 impl Pool {
@@ -582,34 +463,5 @@ impl Pool {
     /// Nor is one of them on its way to another disk.
     pub(crate) fn is_in_place(&self, group: &Group) -> bool {
         self.is_whole(group) && group.columns.iter().all(|c| c.target.is_none())
-    }
-
-    /// Everything is in place and durable: no copy can differ from another.
-    fn forget_dirty(&self) {
-        let mut map = self.0.map.borrow_mut();
-        for space in self.0.spaces.borrow().values().filter(|s| !s.shape.is_parity()) {
-            for (&gi, rt) in space.groups.borrow().iter() {
-                let Some(g) = map.group_mut(space.id, gi) else { continue };
-                let quiet = rt.touched.borrow().values().all(|t| t.0 == 0) && !rt.suspect.borrow().any();
-                if quiet && self.is_whole(g) {
-                    g.dirty.clear_all();
-                    rt.durable.borrow_mut().clear_all();
-                    rt.cleaned.set(rt.cleaned.get() + 1);
-                }
-            }
-        }
-    }
-
-    /// Makes everything durable and stops; the handle and its spaces answer no more.
-    pub async fn close(&self) -> SpaceResult<()> {
-        self.flush().await?;
-        self.checkpoint().await?;
-        self.forget_dirty();
-        self.commit().await?;
-        // Whoever opens the disks next finds nothing under way.
-        let _one = self.no_trim().await;
-        self.0.life.close();
-        self.0.background.wake();
-        Ok(())
     }
 }

@@ -5,8 +5,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use arden_block::sync::MutexGuard;
+
 use crate::map::alloc::Allocator;
 use crate::pool::open_pool::Pool;
+use crate::state::trims::Slab;
 
 #[derive(Default)]
 struct Users {
@@ -48,6 +51,19 @@ impl Pool {
             return;
         }
         self.0.alloc.borrow_mut().release(disk, slab);
+    }
+
+    /// The durable map knows nothing of these slabs any more.
+    pub(crate) fn give_back(&self, slabs: impl IntoIterator<Item = Slab>) {
+        let slabs: Vec<Slab> = slabs.into_iter().collect();
+        slabs.iter().for_each(|&(disk, slab)| self.release_slab(disk, slab));
+        self.0.trims.add(slabs);
+    }
+
+    /// Nothing is free but what is being discarded just now: that is waited for, and nothing else is discarded while the
+    /// guard lives.
+    pub(crate) async fn no_trim(&self) -> MutexGuard<'_> {
+        self.0.trims.one().await
     }
 }
 

@@ -1,25 +1,20 @@
 //! Giving slabs back: a discard that covers a whole group of a thin space takes the group out of the map, and when a map
-//! without it is durable its slabs are free. Owns who has to be waited for before, and the discard of slabs on their
-//! disks, which comes after everything else. What a crash leaves at each step is in `docs/on-disk-space.md`.
+//! without it is durable its slabs are free. Owns who has to be waited for before. What a crash leaves at each step is in
+//! `docs/on-disk-space.md`.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use arden_block::BLOCK_BYTES;
-use arden_block::sync::{Mutex, Notify};
 
 use crate::base::error::SpaceResult;
 use crate::map::layout::Provision;
-use crate::pool::open_pool::{GroupRt, Pool};
+use crate::pool::open_pool::GroupRt;
 use crate::space::open_space::{Part, Space};
+use crate::state::trims::Slab;
 
 /// How often a discard looks whether a group is in use, 0.1 ms each, before it writes zeros instead.
 const LOOKS_MAX: u32 = 20_000;
 const LOOK_NS: u64 = 100_000;
-
-/// A slab: disk, and number there.
-type Slab = (u16, u32);
 
 /// Keeps a group in the map for as long as it lives: whoever reads or writes on behalf of a user.
 pub(crate) struct Hold(Rc<GroupRt>);
@@ -28,15 +23,6 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.0.holds.set(self.0.holds.get() - 1);
     }
-}
-
-/// Free slabs whose content the disks need not keep.
-#[derive(Default)]
-pub(crate) struct Trims {
-    slabs: RefCell<BTreeSet<Slab>>,
-    bell: Notify,
-    /// Held while a slab is discarded, which nobody may have meanwhile.
-    one: Mutex,
 }
 
 impl Space {
@@ -147,54 +133,5 @@ impl Space {
         p.room.tell();
         tracing::trace!("group {group} of space {id} is given back");
         gone.iter().flat_map(|g| &g.columns).flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten().collect()
-    }
-}
-
-impl Pool {
-    /// The durable map knows nothing of these slabs any more.
-    pub(crate) fn give_back(&self, slabs: impl IntoIterator<Item = Slab>) {
-        for (disk, slab) in slabs {
-            self.release_slab(disk, slab);
-            self.0.trims.slabs.borrow_mut().insert((disk, slab));
-        }
-        self.0.trims.bell.notify_all();
-    }
-
-    /// Discards slabs that are free on their disks, in the background.
-    pub(crate) fn start_trimming(&self) {
-        let me = self.clone();
-        self.0.rt.spawn(async move {
-            while !me.0.life.is_closed() {
-                let bell = me.0.trims.bell.wait();
-                let next = me.0.trims.slabs.borrow_mut().pop_first();
-                match next {
-                    Some(slab) => me.trim(slab).await,
-                    None => _ = me.0.rt.timeout_ns(me.0.cfg.tick_ms * 1_000_000, bell).await,
-                }
-            }
-        });
-    }
-
-    /// A disk that cannot do this keeps what it has: nobody relies on it.
-    async fn trim(&self, (index, slab): Slab) {
-        let started = self.0.rt.now_ns();
-        {
-            let _one = self.0.trims.one.lock().await;
-            let Some(disk) = self.disk(index).filter(|d| d.online.get() && !self.0.life.is_closed()) else { return };
-            // It may have been given away since.
-            if !self.0.alloc.borrow_mut().claim(index, slab) {
-                return;
-            }
-            let len = self.0.map.borrow().slab_bytes;
-            let _ = disk.discard(self.slab_at(index, slab), len).await;
-            self.release_slab(index, slab);
-        }
-        let _ = self.throttle(started).await;
-    }
-
-    /// Nothing is free but what is being discarded just now: that is waited for, and nothing else is discarded while the
-    /// guard lives.
-    pub(crate) async fn no_trim(&self) -> arden_block::sync::MutexGuard<'_> {
-        self.0.trims.one.lock().await
     }
 }

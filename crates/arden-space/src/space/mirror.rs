@@ -10,11 +10,11 @@ use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 use crate::base::bitmap::Bitmap;
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::open_disk::DiskRt;
-use crate::log::journal::Item;
 use crate::map::pool_map::{Group, ROTATING, Shape};
 use crate::pool::open_pool::{GroupRt, Pool, SpaceRt, User};
 use crate::pool::slab::SlabUse;
 use crate::space::open_space::{Part, Space, Verifier, no_content, parts};
+use crate::state::journal::Item;
 
 /// A part of a request that lies in one column.
 #[derive(Debug, Clone, Copy)]

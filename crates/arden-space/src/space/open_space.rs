@@ -1,20 +1,15 @@
-//! A space as its users see it: create, grow, delete, read, write, flush, discard. Decides
-//! which way a write goes; the ways themselves are `mirror` and `parity`.
+//! A space as its users see it: read, write, flush, discard. Decides which way a write goes; the ways themselves are
+//! `mirror` and `parity`.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Media, SharedBuf};
 
-use crate::base::bitmap::Bitmap;
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::disk::open_disk::DiskRt;
-use crate::log::journal::Item;
-use crate::map::alloc::eligible;
-use crate::map::layout::{Layout, Provision};
-use crate::map::pool_map::{Column, DiskState, Group, Shape, SpaceRec};
-use crate::pool::open_pool::{GroupRt, Pool, SpaceRt, User};
+use crate::map::pool_map::Shape;
+use crate::pool::open_pool::{Pool, SpaceRt, User};
+use crate::state::journal::Item;
 
 /// How often a writer looks for room in memory while nothing moves (0.2 ms each).
 const ROOM_WAITS_MAX: u32 = 150_000;
@@ -24,9 +19,6 @@ const THROUGH_BYTES_MAX: usize = 256 << 10;
 
 /// How long a writer waits to be told of room before it looks by itself.
 const ROOM_WAIT_NS: u64 = 2_000_000;
-
-/// So many groups of a new space of fixed size are made with the first writing of the map.
-const FIRST_GROUPS: usize = 16;
 
 /// Says whether bytes at an offset of the space are what the caller expects.
 pub type Verifier = Rc<dyn Fn(u64, &[u8]) -> bool>;
@@ -63,77 +55,6 @@ pub(crate) fn parts(shape: &Shape, offset: u64, len: u64) -> Vec<Part> {
 }
 
 impl Pool {
-    /// Makes a space. `columns` and `interleave` as the layout's rules allow.
-    pub async fn create_space(
-        &self,
-        name: &str,
-        layout: Layout,
-        columns: Option<usize>,
-        interleave: u64,
-        size_bytes: u64,
-        provision: Provision,
-    ) -> SpaceResult<Space> {
-        self.alive()?;
-        let id = {
-            let mut map = self.0.map.borrow_mut();
-            let disks = map.disks.values().filter(|d| d.state == DiskState::Active).count();
-            let columns = columns.unwrap_or_else(|| layout.default_columns(disks));
-            layout.check(disks, columns)?;
-            if name.is_empty() || name.len() > 64 || map.spaces.values().any(|s| s.name == name) {
-                return Err(SpaceError::Refused("a space needs a name of its own, of 1 to 64 bytes".into()));
-            }
-            if !interleave.is_power_of_two() || interleave < BLOCK_BYTES || interleave * 4 > map.slab_bytes {
-                return Err(SpaceError::Refused(format!(
-                    "the interleave is a power of two, at least 4k and at most a quarter of the slab ({} bytes)",
-                    map.slab_bytes
-                )));
-            }
-            if size_bytes == 0 || !size_bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(SpaceError::Refused("the size of a space is a multiple of 4096".into()));
-            }
-            let id = map.next_space;
-            map.next_space += 1;
-            let mut rec = SpaceRec {
-                id,
-                name: name.to_string(),
-                layout,
-                columns: columns as u16,
-                interleave,
-                size_bytes,
-                provision,
-                groups: Vec::new(),
-            };
-            let shape = rec.shape(map.slab_bytes);
-            rec.groups.resize(size_bytes.div_ceil(shape.group_bytes) as usize, None);
-            map.spaces.insert(id, rec);
-            let rt = Rc::new(SpaceRt::new(id, shape));
-            self.0.spaces.borrow_mut().insert(id, rt);
-            id
-        };
-        let made = self.finish_create(id, provision).await;
-        if let Err(e) = made {
-            self.delete_space(id).await?;
-            return Err(e);
-        }
-        self.space(id)
-    }
-
-    async fn finish_create(&self, id: u32, provision: Provision) -> SpaceResult<()> {
-        self.reform_journal_if_short().await?;
-        self.commit().await?;
-        if provision == Provision::Fixed {
-            let n = self.0.map.borrow().spaces.get(&id).map_or(0, |s| s.groups.len());
-            // The map is written whole each time: ever more groups share one writing of it.
-            let mut done = 0;
-            while done < n {
-                let upto = (done * 2).max(FIRST_GROUPS).min(n);
-                self.ensure_groups(id, done..upto).await?;
-                done = upto;
-            }
-        }
-        Ok(())
-    }
-
     pub fn space(&self, id: u32) -> SpaceResult<Space> {
         match self.space_rt(id) {
             Some(rt) => Ok(Space { pool: self.clone(), rt }),
@@ -144,153 +65,6 @@ impl Pool {
     pub fn space_named(&self, name: &str) -> SpaceResult<Space> {
         let id = self.0.map.borrow().spaces.values().find(|s| s.name == name).map(|s| s.id);
         id.map_or_else(|| Err(SpaceError::NotFound(format!("no space {name}"))), |id| self.space(id))
-    }
-
-    /// Deletes a space and frees its slabs.
-    pub async fn delete_space(&self, id: u32) -> SpaceResult<()> {
-        self.alive()?;
-        let gone = self.0.map.borrow_mut().spaces.remove(&id);
-        let Some(gone) = gone else { return Err(SpaceError::NotFound(format!("no space {id}"))) };
-        self.0.spaces.borrow_mut().remove(&id);
-        self.commit().await?;
-        let columns = gone.groups.iter().flatten().flat_map(|g| &g.columns);
-        self.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
-        Ok(())
-    }
-
-    /// Gives the groups their slabs, if they have none.
-    pub(crate) async fn ensure_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
-        // A disk that fails while its slab is made ready is no reason to fail the writer.
-        for _ in 0..4 {
-            if groups.clone().all(|g| self.group_mapped(space, g)) {
-                return Ok(());
-            }
-            match self.make_groups(space, groups.clone()).await {
-                Err(SpaceError::Device(_)) => {}
-                other => return other,
-            }
-        }
-        Err(SpaceError::Offline)
-    }
-
-    /// Slabs for a new group, and which of their disks are away. A pool that is short of disks
-    /// gives a missing disk its part, which is out of date from the start: better a group
-    /// without its full redundancy than a writer without room.
-    fn choose_slabs(&self, space: u32) -> SpaceResult<(Shape, Vec<(u16, u32)>, Vec<u16>)> {
-        let map = self.0.map.borrow();
-        let rec = map.spaces.get(&space).ok_or(SpaceError::Closed)?;
-        let (shape, columns) = (rec.shape(map.slab_bytes), usize::from(rec.columns));
-        let mut disks = eligible(&map, |d| self.online(d));
-        let missing = map.disks.iter().filter(|(_, d)| d.state == DiskState::Missing && !d.retire).map(|(&i, _)| i);
-        let missing: Vec<u16> = missing.filter(|&d| !self.online(d)).take(rec.layout.tolerance()).collect();
-        let mut alloc = self.0.alloc.borrow_mut();
-        for away in 0..=missing.len() {
-            if away > 0 {
-                disks.push(missing[away - 1]);
-            }
-            let Some(slabs) = alloc.take_group(&disks, rec.layout, columns) else { continue };
-            let copies = rec.layout.copies();
-            let gone = |s: &(u16, u32)| missing.contains(&s.0);
-            let served = if shape.is_parity() {
-                slabs.iter().filter(|s| gone(s)).count() <= rec.layout.parity()
-            } else {
-                slabs.chunks(copies).all(|c| c.iter().any(|s| !gone(s)))
-            };
-            if served {
-                return Ok((shape, slabs, missing));
-            }
-            slabs.iter().for_each(|&(d, s)| alloc.release(d, s));
-        }
-        Err(SpaceError::OutOfSpace)
-    }
-
-    async fn make_groups(&self, space: u32, groups: Range<usize>) -> SpaceResult<()> {
-        let guard = self.0.alloc_lock.lock().await;
-        let mut made = Vec::new();
-        for group in groups {
-            if self.group_mapped(space, group) {
-                continue;
-            }
-            self.alive()?;
-            // One that is there was not brought onto the disks by whoever made it.
-            if self.0.map.borrow().group(space, group).is_none() {
-                self.place_group(space, group).await?;
-            }
-            made.extend(self.space_rt(space).and_then(|s| s.group_rt(group)));
-        }
-        // The map is written whole: groups that others make meanwhile share its next writing.
-        drop(guard);
-        if !made.is_empty() {
-            self.commit().await?;
-            made.iter().for_each(|g| g.mapped.set(true));
-        }
-        Ok(())
-    }
-
-    /// Puts a new group into the map.
-    async fn place_group(&self, space: u32, group: usize) -> SpaceResult<()> {
-        let (shape, slabs, away) = match self.choose_slabs(space) {
-            Err(SpaceError::OutOfSpace) => {
-                let _one = self.no_trim().await;
-                self.choose_slabs(space)?
-            }
-            chosen => chosen?,
-        };
-        if !shape.is_parity() {
-            // New slabs hold what an earlier owner left; a mirror has no other way to tell.
-            let mut zero: Vec<LocalFuture<(Rc<DiskRt>, bool)>> = Vec::new();
-            for &(d, s) in slabs.iter().filter(|(d, _)| !away.contains(d)) {
-                let Some(disk) = self.disk(d) else { continue };
-                let at = self.slab_at(d, s);
-                let len = shape.slab_bytes;
-                zero.push(Box::pin(async move { (disk.clone(), disk.write_zeroes(at, len).await.is_ok()) }));
-            }
-            for (d, ok) in join_all(zero).await {
-                // One that left and is back has lost the zeros, too.
-                if !ok || !d.online.get() {
-                    slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
-                    self.fail_disk(&d, "could not be zeroed").await?;
-                    return Err(SpaceError::Device(IoError::Media));
-                }
-            }
-        }
-        // A disk may have failed while we zeroed: its new column would never be marked.
-        if slabs.iter().any(|&(d, _)| !self.online(d) && !away.contains(&d)) {
-            slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
-            return Err(SpaceError::Device(IoError::Gone));
-        }
-        // The space may have been deleted meanwhile.
-        if self.0.map.borrow().spaces.get(&space).is_none_or(|s| group >= s.groups.len()) {
-            slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
-            return Err(SpaceError::Closed);
-        }
-        {
-            let mut map = self.0.map.borrow_mut();
-            let incarnation = map.next_incarnation;
-            map.next_incarnation += 1;
-            let column = |(disk, slab)| Column { disk, slab, stale: away.contains(&disk), target: None };
-            let columns: Vec<Column> = slabs.into_iter().map(column).collect();
-            let mut dirty = Bitmap::new(shape.dirty_bits());
-            if columns.iter().any(|c| c.stale) && !shape.is_parity() {
-                // Its slab is not zeroed: when the disk returns it gets all of the group.
-                dirty.set_all();
-            }
-            let rec = Group { incarnation, columns, dirty, stripes: shape.no_stripes() };
-            let rt = GroupRt::new(&shape, &rec, false);
-            let Some(space_rec) = map.spaces.get_mut(&space) else { return Err(SpaceError::Closed) };
-            let Some(slot) = space_rec.groups.get_mut(group) else { return Err(SpaceError::BadRange) };
-            *slot = Some(Rc::new(rec));
-            if let Some(s) = self.space_rt(space) {
-                s.groups.borrow_mut().insert(group, Rc::new(rt));
-            }
-        }
-        Ok(())
-    }
-
-    /// True when a writer may go on: a group that is only in memory would be gone after a crash,
-    /// with what was acknowledged of it.
-    fn group_mapped(&self, space: u32, group: usize) -> bool {
-        self.space_rt(space).and_then(|s| s.group_rt(group)).is_some_and(|g| g.mapped.get())
     }
 }
 
@@ -307,19 +81,10 @@ impl Space {
         self.pool.0.map.borrow().spaces.get(&self.rt.id).map_or(0, |s| s.size_bytes)
     }
 
-    /// Makes the space larger, while it is in use.
-    pub async fn grow(&self, size_bytes: u64) -> SpaceResult<()> {
-        let provision = {
-            let mut map = self.pool.0.map.borrow_mut();
-            let rec = map.spaces.get_mut(&self.rt.id).ok_or(SpaceError::Closed)?;
-            if size_bytes < rec.size_bytes || !size_bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(SpaceError::Refused("a space only grows, by multiples of 4096".into()));
-            }
-            rec.size_bytes = size_bytes;
-            rec.groups.resize(size_bytes.div_ceil(self.rt.shape.group_bytes) as usize, None);
-            rec.provision
-        };
-        self.pool.finish_create(self.rt.id, provision).await
+    /// Enough disks of the group are here to read and write it.
+    pub(crate) fn group_serves(&self, group: usize) -> bool {
+        let map = self.pool.0.map.borrow();
+        map.group(self.rt.id, group).is_none_or(|g| self.pool.group_usable(&self.rt.shape, g))
     }
 
     pub(crate) fn check(&self, offset: u64, len: u64) -> SpaceResult<()> {
@@ -534,9 +299,7 @@ impl Space {
         let max = self.pool.0.cfg.gather_bytes_max;
         let mut idle = 0;
         loop {
-            while self.pool.0.journal.stopped.get() {
-                self.pool.0.journal.goes_on.wait().await;
-            }
+            self.pool.0.journal.may_gather().await;
             let mut before = self.pool.gathered_bytes();
             if before + bytes <= max || before == 0 {
                 break;

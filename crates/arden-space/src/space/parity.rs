@@ -18,8 +18,8 @@ use crate::map::pool_map::{Group, UNWRITTEN};
 use crate::pool::open_pool::{Pool, SpaceRt};
 use crate::pool::slab::SlabUse;
 use crate::space::open_space::{Part, Space, Verifier, no_content};
-use crate::space::patch::Patch;
 use crate::state::flips::Flip;
+use crate::state::patches::Patch;
 
 /// How often a stripe is written again because its disks changed meanwhile.
 const REWRITES_MAX: usize = 8;
@@ -520,9 +520,9 @@ impl Space {
                 rt.patches.borrow_mut().remove(&old);
             }
         }
-        let in_log = self.rt.logged.borrow().range(first..end).next().is_some() || p.journal.lock.is_locked();
+        let in_log = self.rt.logged.borrow().range(first..end).next().is_some() || p.journal.is_locked();
         if in_log {
-            let seq = p.journal.state.borrow().seq;
+            let seq = p.journal.head().0;
             p.flips.supersede((self.rt.id, group as u32, stripe as u32), incarnation, upto, seq);
         }
         self.rt.overlay.borrow_mut().remove_upto(first, end, upto);

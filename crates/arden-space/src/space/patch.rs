@@ -3,7 +3,6 @@
 //! puts all of them in place again, so that a disk lost at the same moment changes nothing.
 //! Only whole groups are changed in this way; what else happens to a stripe is `parity`.
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -12,11 +11,12 @@ use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 
 use crate::base::error::SpaceResult;
 use crate::base::gf;
-use crate::log::journal::Item;
 use crate::map::pool_map::Shape;
 use crate::pool::open_pool::{GroupRt, Pool, SpaceRt};
 use crate::space::open_space::Space;
+use crate::state::journal::Item;
 use crate::state::overlay::Entry;
+use crate::state::patches::{Changed, Patch};
 
 /// A larger change leaves as a whole stripe.
 const BLOCKS_MAX: usize = 32;
@@ -26,272 +26,6 @@ const COST_OF_ONE: u64 = 64 << 10;
 const LOG_COPIES: u64 = 2;
 /// How often a patch looks whether a reconstruction has ended.
 const LOOK_NS: u64 = 20_000;
-
-/// Keeps slots as they are for somebody who reads them.
-#[derive(Default)]
-pub(crate) struct Pins(OnceCell<Rc<Held>>);
-
-/// How often each is held.
-type Held = RefCell<BTreeMap<u16, u32>>;
-
-pub(crate) struct Pin {
-    held: Rc<Held>,
-    slot: u16,
-}
-
-impl Pins {
-    pub(crate) fn hold(&self, slot: u16) -> Pin {
-        let held = self.0.get_or_init(Rc::default).clone();
-        *held.borrow_mut().entry(slot).or_default() += 1;
-        Pin { held, slot }
-    }
-
-    pub(crate) fn is_held(&self, slot: u16) -> bool {
-        self.0.get().is_some_and(|h| h.borrow().contains_key(&slot))
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let mut held = self.held.borrow_mut();
-        if let Some(n) = held.get_mut(&self.slot) {
-            *n -= 1;
-            if *n == 0 {
-                held.remove(&self.slot);
-            }
-        }
-    }
-}
-
-/// The oldest batches that patches need until they are in place.
-#[derive(Default)]
-pub(crate) struct LogPins {
-    held: RefCell<BTreeMap<u64, (u64, u64)>>,
-    next: Cell<u64>,
-}
-
-impl LogPins {
-    fn hold(self: &Rc<Self>, since: (u64, u64)) -> LogPin {
-        let id = self.next.get();
-        self.next.set(id + 1);
-        self.held.borrow_mut().insert(id, since);
-        LogPin { pins: self.clone(), id }
-    }
-
-    pub(crate) fn oldest(&self) -> Option<(u64, u64)> {
-        self.held.borrow().values().min().copied()
-    }
-}
-
-struct LogPin {
-    pins: Rc<LogPins>,
-    id: u64,
-}
-
-impl Drop for LogPin {
-    fn drop(&mut self) {
-        self.pins.held.borrow_mut().remove(&self.id);
-    }
-}
-
-/// A block of the space that a patch changes, and whether the log held it before.
-pub(crate) struct Changed {
-    pub(crate) block: u64,
-    pub(crate) version: u64,
-    pub(crate) data: SharedBuf,
-    logged: bool,
-}
-
-/// A change of a stripe in its slot. Registered in its group from before its record is written
-/// until all of it is in place: whoever reads the slot meanwhile takes these blocks from here.
-pub(crate) struct Patch {
-    pub(crate) stripe: u32,
-    /// Blocks of a unit whose parity changes, and the version up to which data is in that parity.
-    rows: BTreeMap<u32, u64>,
-    changed: Vec<Changed>,
-    /// New content, by part of the stripe (data, then P, then Q) and block of the unit.
-    pub(crate) blocks: BTreeMap<(usize, u32), SharedBuf>,
-    /// Its record has all of its data with it: no older batch is needed.
-    kept: Cell<bool>,
-    log: RefCell<Option<LogPin>>,
-}
-
-impl Patch {
-    /// What the log said of a stripe whose first block is `first`: registered again until the stripe has been moved.
-    fn replayed(shape: &Shape, stripe: u32, first: u64, r: &Replayed) -> Patch {
-        let unit = shape.interleave / BLOCK_BYTES;
-        let data = r.blocks.iter().filter(|((i, _), _)| *i < shape.data_columns());
-        let changed = data.map(|(&(i, row), (version, data))| Changed {
-            block: first + i as u64 * unit + u64::from(row),
-            version: *version,
-            data: data.clone(),
-            logged: false,
-        });
-        Patch {
-            stripe,
-            rows: r.rows.clone(),
-            changed: changed.collect(),
-            blocks: r.blocks.iter().map(|(&at, b)| (at, b.1.clone())).collect(),
-            kept: Cell::new(true),
-            log: RefCell::default(),
-        }
-    }
-
-    /// The newest version that is in its parity.
-    pub(crate) fn upto(&self) -> u64 {
-        self.rows.values().copied().max().unwrap_or(0)
-    }
-
-    /// Data that goes to the log with its record.
-    pub(crate) fn to_log(&self) -> impl Iterator<Item = &Changed> {
-        self.changed.iter().filter(|c| self.kept.get() || !c.logged)
-    }
-
-    /// Every block of the space that changes.
-    pub(crate) fn covered(&self) -> impl Iterator<Item = u64> {
-        self.changed.iter().map(|c| c.block)
-    }
-
-    /// Blocks of payload that it takes in the log.
-    pub(crate) fn log_blocks(&self, parities: usize) -> usize {
-        self.to_log().count() + self.rows.len() * parities
-    }
-
-    /// Neighbouring rows of one version: first, count, version.
-    pub(crate) fn spans(&self) -> Vec<(u32, u32, u64)> {
-        let mut out: Vec<(u32, u32, u64)> = Vec::new();
-        for (&row, &upto) in &self.rows {
-            match out.last_mut() {
-                Some(l) if l.0 + l.1 == row && l.2 == upto => l.1 += 1,
-                _ => out.push((row, 1, upto)),
-            }
-        }
-        out
-    }
-
-    /// Its disks are away: from now on its record takes all of its data along.
-    pub(crate) fn keep(&self) {
-        self.kept.set(true);
-    }
-
-    /// The batch at `at` has its record.
-    pub(crate) fn logged(&self, pins: &Rc<LogPins>, at: (u64, u64)) {
-        if self.kept.get() {
-            *self.log.borrow_mut() = Some(pins.hold(at));
-        }
-    }
-
-    /// Puts what is newer here over what was read of part `i` from byte `from` on.
-    pub(crate) fn lay_over(&self, i: usize, from: u64, buf: &mut Buf) {
-        let (a, b) = (from / BLOCK_BYTES, (from + buf.len() as u64) / BLOCK_BYTES);
-        for (&(_, row), data) in self.blocks.range((i, a as u32)..(i, b as u32)) {
-            let to = ((u64::from(row) - a) * BLOCK_BYTES) as usize;
-            buf[to..to + BLOCK_BYTES as usize].copy_from_slice(data);
-        }
-    }
-}
-
-/// A stripe: space, group, stripe.
-type StripeId = (u32, u32, u32);
-/// The versions of a block that the log holds, ascending.
-type Versions = Vec<(u64, SharedBuf)>;
-
-/// The patches that a log holds, and the data that they speak of.
-#[derive(Default)]
-pub(crate) struct Patches {
-    /// By block within the stripe: the versions that the log holds.
-    data: BTreeMap<StripeId, BTreeMap<u64, Versions>>,
-    slots: BTreeMap<StripeId, Replayed>,
-}
-
-/// What all patch records of a stripe say together.
-struct Replayed {
-    slot: u16,
-    rows: BTreeMap<u32, u64>,
-    /// Version (of data) and content, as in [`Patch::blocks`].
-    blocks: BTreeMap<(usize, u32), (u64, SharedBuf)>,
-}
-
-impl Patches {
-    pub(crate) fn note(&mut self, stripe: StripeId, block: u64, version: u64, data: &SharedBuf) {
-        let list = self.data.entry(stripe).or_default().entry(block).or_default();
-        let at = list.partition_point(|v| v.0 < version);
-        list.insert(at, (version, data.clone()));
-    }
-
-    /// The stripe was written anew with everything up to `upto`.
-    pub(crate) fn stripe_moved(&mut self, stripe: StripeId, upto: u64) {
-        self.slots.remove(&stripe);
-        if let Some(blocks) = self.data.get_mut(&stripe) {
-            blocks.values_mut().for_each(|v| v.retain(|v| v.0 > upto));
-        }
-    }
-
-    /// A patch record: of every data block in its rows the newest version up to `upto`, and the
-    /// parity in `payload`.
-    pub(crate) fn add(
-        &mut self,
-        shape: &Shape,
-        stripe: StripeId,
-        slot: u16,
-        upto: u64,
-        rows: std::ops::Range<u32>,
-        payload: impl Fn(usize) -> SharedBuf,
-    ) {
-        let unit = shape.interleave / BLOCK_BYTES;
-        let new = || Replayed { slot, rows: BTreeMap::new(), blocks: BTreeMap::new() };
-        let Replayed { rows: upto_of, blocks, .. } = self.slots.entry(stripe).or_insert_with(new);
-        let data = self.data.get(&stripe);
-        let count = rows.len();
-        for (n, row) in rows.enumerate() {
-            upto_of.insert(row, upto);
-            for i in 0..shape.data_columns() {
-                let list = data.and_then(|d| d.get(&(i as u64 * unit + u64::from(row))));
-                if let Some(v) = list.and_then(|l| l.iter().rev().find(|v| v.0 <= upto)) {
-                    blocks.insert((i, row), v.clone());
-                }
-            }
-            for k in 0..shape.layout.parity() {
-                blocks.insert((shape.data_columns() + k, row), (upto, payload(k * count + n)));
-            }
-        }
-    }
-}
-
-impl Pool {
-    /// After an opening has moved the stripes of all patches that it could. A stripe of which the log has no data
-    /// was in place before the crash, for what a patch needs leaves the log as one; the others wait for their disks.
-    pub(crate) fn forget_patches(&self) {
-        let map = self.0.map.borrow();
-        for s in self.0.spaces.borrow().values() {
-            let overlay = s.overlay.borrow();
-            for (&gi, rt) in s.groups.borrow().iter() {
-                let usable = map.group(s.id, gi).is_none_or(|g| self.group_usable(&s.shape, g));
-                rt.patches.borrow_mut().retain(|_, p| {
-                    let (first, end) = s.shape.stripe_blocks(gi, p.stripe as usize);
-                    !usable && overlay.count(first, end) > 0
-                });
-            }
-        }
-    }
-
-    /// Until its stripe has moved, what is read of a slot is what the log says of it.
-    pub(crate) fn register_patches(&self, list: &Patches) {
-        let mut map = self.0.map.borrow_mut();
-        for (&(space, group, stripe), said) in &list.slots {
-            let Some(s) = self.space_rt(space) else { continue };
-            let (Some(rt), Some(g)) = (s.group_rt(group as usize), map.group_mut(space, group as usize)) else {
-                continue;
-            };
-            if g.columns.iter().any(|c| c.stale) {
-                g.dirty.set(usize::from(said.slot));
-            }
-            let (first, _) = s.shape.stripe_blocks(group as usize, stripe as usize);
-            rt.patched.borrow_mut().insert(said.slot, 0);
-            rt.patches.borrow_mut().insert(said.slot, Rc::new(Patch::replayed(&s.shape, stripe, first, said)));
-        }
-    }
-}
 
 /// Neighbours as `(first, count)`.
 fn runs(rows: &[u32]) -> Vec<(u32, u32)> {
@@ -309,63 +43,6 @@ fn cost(rows: &[u32]) -> u64 {
     runs(rows).len() as u64 * COST_OF_ONE + rows.len() as u64 * BLOCK_BYTES
 }
 
-/// Changes in place of the whole pool.
-#[derive(Default)]
-pub(crate) struct PatchWork {
-    under_way: Cell<u32>,
-    /// How many forbid them now.
-    forbidden: Cell<u32>,
-    /// Since the pool was opened.
-    finished: Cell<u64>,
-    pins: Rc<LogPins>,
-}
-
-impl PatchWork {
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way.get() > 0
-    }
-
-    pub(crate) fn are_forbidden(&self) -> bool {
-        self.forbidden.get() > 0
-    }
-
-    pub(crate) fn finished(&self) -> u64 {
-        self.finished.get()
-    }
-
-    pub(crate) fn pins(&self) -> &Rc<LogPins> {
-        &self.pins
-    }
-
-    /// The oldest batch of the log that one of them needs: sequence and position.
-    pub(crate) fn oldest_log(&self) -> Option<(u64, u64)> {
-        self.pins.oldest()
-    }
-
-    /// `marked` counts the stripes that spaces have marked.
-    pub(crate) fn check(&self, marked: usize) -> Result<(), String> {
-        let n = self.under_way.get();
-        if n as usize == marked { Ok(()) } else { Err(format!("{n} changes in place, of {marked} stripes")) }
-    }
-}
-
-/// While it lives, stripes are moved and not patched: its owner holds the log, or is about to.
-pub(crate) struct PatchesOff(Pool);
-
-impl PatchesOff {
-    pub(crate) fn new(pool: &Pool) -> PatchesOff {
-        pool.0.patches.forbidden.set(pool.0.patches.forbidden.get() + 1);
-        PatchesOff(pool.clone())
-    }
-}
-
-impl Drop for PatchesOff {
-    fn drop(&mut self) {
-        let forbidden = &self.0.0.patches.forbidden;
-        forbidden.set(forbidden.get() - 1);
-    }
-}
-
 /// Marks a stripe as being patched.
 struct Patching {
     pool: Pool,
@@ -376,7 +53,7 @@ struct Patching {
 impl Patching {
     fn new(space: &Space, at: (usize, usize)) -> Patching {
         let p = &space.pool.0;
-        p.patches.under_way.set(p.patches.under_way.get() + 1);
+        p.patches.begin();
         space.rt.patching.borrow_mut().insert(at);
         Patching { pool: space.pool.clone(), space: space.rt.clone(), at }
     }
@@ -385,7 +62,7 @@ impl Patching {
 impl Drop for Patching {
     fn drop(&mut self) {
         let p = &self.pool.0;
-        p.patches.under_way.set(p.patches.under_way.get() - 1);
+        p.patches.end();
         self.space.patching.borrow_mut().remove(&self.at);
     }
 }
@@ -437,14 +114,8 @@ impl Plan {
 impl Pool {
     /// The largest patch that fits into a batch with others.
     fn patch_blocks_max(&self) -> usize {
-        let size = self.0.journal.state.borrow().size;
+        let size = self.0.journal.state().size;
         BLOCKS_MAX.min((size / 16 / BLOCK_BYTES) as usize)
-    }
-
-    /// Puts everything in its place while the caller holds the log: nobody may append to it.
-    pub(crate) async fn checkpoint_alone(&self) -> SpaceResult<()> {
-        let _off = PatchesOff::new(self);
-        self.checkpoint().await
     }
 }
 
@@ -484,15 +155,12 @@ impl Space {
         let Some((rt, plan)) = self.plan_patch(group, stripe, newer, slot) else { return Ok(false) };
         let p = &self.pool.0;
         let _patching = Patching::new(self, (group, stripe));
-        let now = {
-            let j = p.journal.state.borrow();
-            (j.seq, j.head)
-        };
-        let log = p.patches.pins.hold(newer.iter().filter_map(|(_, e)| e.logged_at()).fold(now, |a, b| a.min(b)));
+        let now = p.journal.head();
+        let log = p.patches.pins().hold(newer.iter().filter_map(|(_, e)| e.logged_at()).fold(now, |a, b| a.min(b)));
         // Whoever leaves from now on may miss it.
         rt.patched.borrow_mut().insert(slot, u64::MAX);
         let Some(blocks) = self.patched_blocks(group, slot, stripe, newer, &plan).await else {
-            rt.patched.borrow_mut().insert(slot, p.journal.state.borrow().seq);
+            rt.patched.borrow_mut().insert(slot, p.journal.head().0);
             return Ok(false);
         };
         let upto = newer.iter().map(|(_, e)| e.version).max().unwrap_or(0);
@@ -502,19 +170,14 @@ impl Space {
             data: e.data.clone(),
             logged: e.is_logged(),
         };
-        let patch = Rc::new(Patch {
-            stripe: stripe as u32,
-            rows: plan.rows.iter().map(|&r| (r, upto)).collect(),
-            changed: newer.iter().map(changed).collect(),
-            blocks,
-            kept: Cell::new(false),
-            log: RefCell::new(Some(log)),
-        });
+        let rows = plan.rows.iter().map(|&r| (r, upto)).collect();
+        let changed = newer.iter().map(changed).collect();
+        let patch = Rc::new(Patch::new(stripe as u32, rows, changed, blocks, log));
         rt.patches.borrow_mut().insert(slot, patch.clone());
         let item = Item::Patch { space: self.rt.id, group, slot };
         if let Err(e) = self.pool.journal_append([item]).await {
             rt.patches.borrow_mut().remove(&slot);
-            rt.patched.borrow_mut().insert(slot, p.journal.state.borrow().seq);
+            rt.patched.borrow_mut().insert(slot, p.journal.head().0);
             return Err(e);
         }
         // Who began to reconstruct before this was registered must not see half of it.
@@ -538,7 +201,7 @@ impl Space {
         tracing::trace!("patched group {group} slot {slot}, up to version {}", patch.upto());
         self.rt.overlay.borrow_mut().remove_upto(first, end, patch.upto());
         rt.patches.borrow_mut().remove(&slot);
-        self.pool.0.patches.finished.set(self.pool.0.patches.finished.get() + 1);
+        self.pool.0.patches.note_finished();
     }
 
     /// The new data and the parity that belongs to it; `None` when something cannot be read.

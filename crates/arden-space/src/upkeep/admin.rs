@@ -164,7 +164,7 @@ impl Pool {
         self.0.background.scrub_at()
     }
 
-    /// Events so far, those included that [`crate::PoolStatus::events`] no longer holds.
+    /// Events so far, those included that [`crate::pool::status::PoolStatus::events`] no longer holds.
     pub fn event_count(&self) -> u64 {
         self.0.events.count()
     }

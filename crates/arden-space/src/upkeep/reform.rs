@@ -5,7 +5,6 @@
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::map::pool_map::DiskState;
 use crate::pool::open_pool::Pool;
-use crate::space::patch::PatchesOff;
 
 /// How often it is looked whether the last patch has ended.
 const PATCHES_END_NS: u64 = 100_000;
@@ -15,16 +14,14 @@ struct Stop(Pool);
 
 impl Stop {
     fn new(pool: &Pool) -> Stop {
-        pool.0.journal.stopped.set(true);
+        pool.0.journal.stop();
         Stop(pool.clone())
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        let j = &self.0.0.journal;
-        j.stopped.set(false);
-        j.goes_on.notify_all();
+        self.0.0.journal.go_on();
     }
 }
 
@@ -64,13 +61,13 @@ impl Pool {
     /// again would keep the rest needed for ever, so they wait for the end: one more batch and
     /// what it holds.
     async fn reform_journal(&self, without: Option<u16>) -> SpaceResult<bool> {
-        let _off = PatchesOff::new(self);
+        let _off = self.0.patches.forbid();
         while self.0.patches.is_under_way() {
             // They wait for the log, and it for them.
             self.alive()?;
             self.0.rt.sleep_ns(PATCHES_END_NS).await;
         }
-        let _guard = self.0.journal.lock.lock().await;
+        let _guard = self.0.journal.lock().await;
         let applied = self.apply_all().await;
         self.commit().await?;
         if applied.is_err() {

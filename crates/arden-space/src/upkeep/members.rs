@@ -1,0 +1,204 @@
+//! Which disks belong to an open pool: those that an opening finds or misses, those that are added and those that return.
+
+use std::rc::Rc;
+
+use arden_block::{BlockDevice, Buf, LocalFuture, Media, Rt};
+
+use crate::base::error::{SpaceError, SpaceResult};
+use crate::disk::label::{Areas, DiskHeader, HeaderReads, LABEL_AT, LABEL_BYTES, header};
+use crate::disk::open_disk::DiskRt;
+use crate::map::pool_map::{DiskRec, DiskState, PoolMap, ROTATING};
+use crate::pool::open_pool::Pool;
+
+impl Pool {
+    /// Marks who is away; gives those who returned, which are read and written from now on.
+    pub(crate) fn reconcile_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
+        let all: Vec<(u16, DiskState)> = self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state)).collect();
+        let mut back = Vec::new();
+        for (i, state) in all {
+            let disk = self.disk(i);
+            let here = disk.is_some();
+            if !here && state != DiskState::Missing {
+                self.event(format!("disk {i} is missing"));
+                self.mark_missing(i);
+            } else if !here {
+                let now = self.0.rt.now_ns();
+                self.0.departures.note_absent(i, now);
+            } else if state == DiskState::Missing {
+                self.event(format!("disk {i} is back"));
+                back.extend(disk);
+            }
+        }
+        forget.iter().for_each(|&i| self.distrust(i, false));
+        apart.iter().for_each(|&i| self.distrust(i, true));
+        self.outdate_absent();
+        back
+    }
+
+    /// The map says of disks that returned that they are in use. A map before it, which did not
+    /// say so yet, has to be on them: whoever is in use and has a label older than what every disk
+    /// in use had is an old image that was put back, and all of it is out of date. A disk that is
+    /// behind because a crash came before its label was written must not look like one.
+    pub(crate) async fn take_into_use(&self, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
+        for d in back {
+            let stayed = d.online.get() && self.disk(d.index).is_some_and(|now| Rc::ptr_eq(&now, d));
+            let mut map = self.0.map.borrow_mut();
+            if let Some(r) = map.disks.get_mut(&d.index).filter(|r| stayed && r.state == DiskState::Missing) {
+                r.state = if r.retire { DiskState::Retiring } else { DiskState::Active };
+            }
+        }
+        self.commit().await
+    }
+
+    /// Everything on the disk is out of date; with `keep_last` what it alone has is not: then
+    /// it is not behind, it only holds, here and there, writes that nobody was told of.
+    pub(crate) fn distrust(&self, index: u16, keep_last: bool) {
+        self.event(format!("disk {index} holds what nobody recorded: it is brought up to date as a whole"));
+        let mut map = self.0.map.borrow_mut();
+        let slab_bytes = map.slab_bytes;
+        for s in map.spaces.values_mut().filter(|s| s.layout.tolerance() > 0) {
+            let shape = s.shape(slab_bytes);
+            for g in s.groups.iter_mut().flatten() {
+                let held: Vec<usize> = (0..g.columns.len()).filter(|&c| g.columns[c].disk == index).collect();
+                if held.is_empty() {
+                    continue;
+                }
+                let g = Rc::make_mut(g);
+                for &c in &held {
+                    let was = std::mem::replace(&mut g.columns[c].stale, true);
+                    g.columns[c].stale = was || !keep_last || self.group_usable(&shape, g);
+                }
+                g.dirty.set_all();
+            }
+        }
+    }
+
+    /// Adds a disk to the open pool.
+    pub async fn add_disk(&self, dev: Rc<dyn BlockDevice>, spare: bool) -> SpaceResult<u16> {
+        self.alive()?;
+        let state = if spare { DiskState::Spare } else { DiskState::Active };
+        let slab_bytes = self.0.map.borrow().slab_bytes;
+        areas_for(&*dev, slab_bytes)?;
+        forget_labels(&*dev).await?;
+        // The record enters the map before the first await, so that no index is given twice.
+        let timeout_ms = self.0.cfg.io_timeout_ms;
+        let disk = make_disk(&self.0.rt, &mut self.0.map.borrow_mut(), dev, state, timeout_ms)?;
+        let index = disk.index;
+        let slabs = self.0.map.borrow().disks.get(&index).map_or(0, |d| d.slabs);
+        self.0.disks.borrow_mut().insert(index, Rc::new(disk));
+        self.0.alloc.borrow_mut().add_disk(index, slabs);
+        self.commit().await?;
+        self.0.background.wake();
+        Ok(index)
+    }
+
+    /// Takes back a disk of this pool that had gone.
+    pub async fn return_disk(&self, dev: Rc<dyn BlockDevice>) -> SpaceResult<u16> {
+        self.alive()?;
+        let timeout_ms = self.0.cfg.io_timeout_ms;
+        let header = header_within(&self.0.rt, dev.clone(), timeout_ms).await?;
+        let Some(h) = header.filter(|h| h.pool_id == self.0.map.borrow().pool_id) else {
+            return Err(SpaceError::NotFound("not a disk of this pool".into()));
+        };
+        let index = h.label.index;
+        if self.online(index) {
+            return Err(SpaceError::Refused(format!("disk {index} is in use already")));
+        }
+        let waiting = self.disk(index).map_or(0, |d| d.watch.in_flight());
+        if waiting > 0 {
+            // What it was asked to do before it left may still happen, over what it is given now.
+            return Err(SpaceError::Refused(format!("disk {index} has not answered {waiting} operations yet")));
+        }
+        let apart;
+        {
+            let map = self.0.map.borrow();
+            if map.disks.get(&index).is_none_or(|d| d.id != h.disk_id) {
+                return Err(SpaceError::NotFound(format!("disk {index} is no member of this pool any more")));
+            }
+            let ancestor = map.lineage.contains(&(h.label.epoch, h.label.nonce));
+            apart = !ancestor && map.knows_served(&h.map);
+            if !(ancestor || apart) {
+                return Err(SpaceError::Diverged(format!("disk {index} has a history of its own")));
+            }
+            if map.disks.get(&index).is_some_and(|d| dev.info().size_bytes < d.size_bytes) {
+                return Err(SpaceError::Refused(format!("disk {index} is smaller than it was")));
+            }
+        }
+        let disk = Rc::new(DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+        self.0.disks.borrow_mut().insert(index, disk.clone());
+        self.0.departures.disk_is_back(index);
+        if apart {
+            self.distrust(index, true);
+        }
+        self.outdate_absent();
+        self.event(format!("disk {index} is back"));
+        self.commit().await?;
+        self.take_into_use(&[disk]).await?;
+        self.0.background.wake();
+        Ok(index)
+    }
+}
+
+/// A disk that hangs counts as not there.
+pub(crate) fn header_within(
+    rt: &Rt,
+    dev: Rc<dyn BlockDevice>,
+    timeout_ms: u64,
+) -> LocalFuture<SpaceResult<Option<DiskHeader>>> {
+    let rt = rt.clone();
+    Box::pin(async move { header(&HeaderReads::within(&rt, &*dev, timeout_ms)).await })
+}
+
+fn areas_for(dev: &dyn BlockDevice, slab_bytes: u64) -> SpaceResult<(Areas, u32)> {
+    let info = dev.info();
+    let areas = Areas::for_disk(info.size_bytes, slab_bytes);
+    let slabs = areas.slabs(info.size_bytes, slab_bytes);
+    if slabs < 4 {
+        return Err(SpaceError::Refused(format!(
+            "{} is too small: {} bytes hold {slabs} slabs of {slab_bytes} bytes, at least 4 are needed",
+            info.name, info.size_bytes
+        )));
+    }
+    Ok((areas, slabs))
+}
+
+pub(crate) fn make_disk(
+    rt: &Rt,
+    map: &mut PoolMap,
+    dev: Rc<dyn BlockDevice>,
+    state: DiskState,
+    timeout_ms: u64,
+) -> SpaceResult<DiskRt> {
+    let info = dev.info().clone();
+    let (areas, slabs) = areas_for(&*dev, map.slab_bytes)?;
+    let index = map.next_disk;
+    map.next_disk += 1;
+    let rec = DiskRec {
+        id: rt.random_u128(),
+        size_bytes: info.size_bytes,
+        slabs,
+        state,
+        retire: false,
+        media: media_code(info.media),
+        name: info.name.clone(),
+    };
+    map.disks.insert(index, rec);
+    Ok(DiskRt::new(rt, index, dev, areas, 1, timeout_ms))
+}
+
+/// A label of an earlier pool may be newer than the first of ours: it goes before.
+pub(crate) async fn forget_labels(dev: &dyn BlockDevice) -> SpaceResult<()> {
+    for at in LABEL_AT {
+        dev.write(at, Buf::zeroed(LABEL_BYTES).share(), true).await?;
+    }
+    Ok(())
+}
+
+fn media_code(m: Media) -> u8 {
+    match m {
+        Media::Unknown => 0,
+        Media::Rotating => ROTATING,
+        Media::Ssd => 2,
+        Media::Nvme => 3,
+    }
+}

@@ -1,0 +1,116 @@
+//! Making, growing and deleting spaces.
+
+use std::rc::Rc;
+
+use arden_block::BLOCK_BYTES;
+
+use crate::base::error::{SpaceError, SpaceResult};
+use crate::map::layout::{Layout, Provision};
+use crate::map::pool_map::{DiskState, SpaceRec};
+use crate::pool::open_pool::{Pool, SpaceRt};
+use crate::space::open_space::Space;
+
+/// So many groups of a new space of fixed size are made with the first writing of the map.
+const FIRST_GROUPS: usize = 16;
+
+impl Pool {
+    /// Makes a space. `columns` and `interleave` as the layout's rules allow.
+    pub async fn create_space(
+        &self,
+        name: &str,
+        layout: Layout,
+        columns: Option<usize>,
+        interleave: u64,
+        size_bytes: u64,
+        provision: Provision,
+    ) -> SpaceResult<Space> {
+        self.alive()?;
+        let id = {
+            let mut map = self.0.map.borrow_mut();
+            let disks = map.disks.values().filter(|d| d.state == DiskState::Active).count();
+            let columns = columns.unwrap_or_else(|| layout.default_columns(disks));
+            layout.check(disks, columns)?;
+            if name.is_empty() || name.len() > 64 || map.spaces.values().any(|s| s.name == name) {
+                return Err(SpaceError::Refused("a space needs a name of its own, of 1 to 64 bytes".into()));
+            }
+            if !interleave.is_power_of_two() || interleave < BLOCK_BYTES || interleave * 4 > map.slab_bytes {
+                return Err(SpaceError::Refused(format!(
+                    "the interleave is a power of two, at least 4k and at most a quarter of the slab ({} bytes)",
+                    map.slab_bytes
+                )));
+            }
+            if size_bytes == 0 || !size_bytes.is_multiple_of(BLOCK_BYTES) {
+                return Err(SpaceError::Refused("the size of a space is a multiple of 4096".into()));
+            }
+            let id = map.next_space;
+            map.next_space += 1;
+            let mut rec = SpaceRec {
+                id,
+                name: name.to_string(),
+                layout,
+                columns: columns as u16,
+                interleave,
+                size_bytes,
+                provision,
+                groups: Vec::new(),
+            };
+            let shape = rec.shape(map.slab_bytes);
+            rec.groups.resize(size_bytes.div_ceil(shape.group_bytes) as usize, None);
+            map.spaces.insert(id, rec);
+            let rt = Rc::new(SpaceRt::new(id, shape));
+            self.0.spaces.borrow_mut().insert(id, rt);
+            id
+        };
+        let made = self.finish_create(id, provision).await;
+        if let Err(e) = made {
+            self.delete_space(id).await?;
+            return Err(e);
+        }
+        self.space(id)
+    }
+
+    async fn finish_create(&self, id: u32, provision: Provision) -> SpaceResult<()> {
+        self.reform_journal_if_short().await?;
+        self.commit().await?;
+        if provision == Provision::Fixed {
+            let n = self.0.map.borrow().spaces.get(&id).map_or(0, |s| s.groups.len());
+            // The map is written whole each time: ever more groups share one writing of it.
+            let mut done = 0;
+            while done < n {
+                let upto = (done * 2).max(FIRST_GROUPS).min(n);
+                self.ensure_groups(id, done..upto).await?;
+                done = upto;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a space and frees its slabs.
+    pub async fn delete_space(&self, id: u32) -> SpaceResult<()> {
+        self.alive()?;
+        let gone = self.0.map.borrow_mut().spaces.remove(&id);
+        let Some(gone) = gone else { return Err(SpaceError::NotFound(format!("no space {id}"))) };
+        self.0.spaces.borrow_mut().remove(&id);
+        self.commit().await?;
+        let columns = gone.groups.iter().flatten().flat_map(|g| &g.columns);
+        self.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
+        Ok(())
+    }
+}
+
+impl Space {
+    /// Makes the space larger, while it is in use.
+    pub async fn grow(&self, size_bytes: u64) -> SpaceResult<()> {
+        let provision = {
+            let mut map = self.pool.0.map.borrow_mut();
+            let rec = map.spaces.get_mut(&self.rt.id).ok_or(SpaceError::Closed)?;
+            if size_bytes < rec.size_bytes || !size_bytes.is_multiple_of(BLOCK_BYTES) {
+                return Err(SpaceError::Refused("a space only grows, by multiples of 4096".into()));
+            }
+            rec.size_bytes = size_bytes;
+            rec.groups.resize(size_bytes.div_ceil(self.rt.shape.group_bytes) as usize, None);
+            rec.provision
+        };
+        self.pool.finish_create(self.rt.id, provision).await
+    }
+}
