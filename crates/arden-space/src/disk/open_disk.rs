@@ -24,6 +24,8 @@ pub(crate) struct DiskRt {
     pub(crate) online: Cell<bool>,
     /// Which copy of label and map is the newest here; the next commit writes the other one.
     pub(crate) copy: Cell<u8>,
+    /// It bears a label of this pool: one that joins has none before its first commit.
+    pub(crate) labelled: Cell<bool>,
     /// Reads in flight and smoothed latency, for choosing among copies.
     pub(crate) reading: Cell<u32>,
     pub(crate) latency_ns: Cell<u64>,
@@ -55,6 +57,7 @@ impl DiskRt {
             areas,
             online: Cell::new(true),
             copy: Cell::new(copy),
+            labelled: Cell::new(true),
             reading: Cell::new(0),
             latency_ns: Cell::new(0),
             read_errors: Cell::new(0),

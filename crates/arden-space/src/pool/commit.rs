@@ -24,6 +24,18 @@ struct Captured {
     dirty: Vec<(Rc<GroupRt>, u64, Vec<usize>)>,
 }
 
+/// Gives the disks that failed.
+async fn write_labels<'a>(labels: impl Iterator<Item = (&'a Rc<DiskRt>, &'a Label)>) -> Vec<Rc<DiskRt>> {
+    let (mut disks, mut writes) = (Vec::new(), Vec::<LocalFuture<bool>>::new());
+    for (disk, label) in labels {
+        let (d, at, bytes) = (disk.clone(), LABEL_AT[usize::from(label.map_slot)], label.encode().share());
+        writes.push(Box::pin(async move { d.write(at, bytes, true).await.is_ok() }));
+        disks.push(disk.clone());
+    }
+    let ok = join_all(writes).await;
+    disks.into_iter().zip(ok).filter(|(_, ok)| !ok).map(|(d, _)| d).collect()
+}
+
 impl Pool {
     /// Makes the map as it is now durable on every disk that answers.
     pub(crate) async fn commit(&self) -> SpaceResult<()> {
@@ -158,15 +170,14 @@ impl Pool {
                 return failed;
             }
         }
-        let mut second: Vec<LocalFuture<bool>> = Vec::new();
-        for (d, l) in disks.iter().zip(&labels) {
-            let d = d.clone();
-            let at = LABEL_AT[usize::from(l.map_slot)];
-            let label = l.encode().share();
-            second.push(Box::pin(async move { d.write(at, label, true).await.is_ok() }));
+        // A disk that joins is labelled before any other disk's label names a map in which it is a member: power lost
+        // in between would leave the pool with a member that is missing for ever.
+        let all = || disks.iter().zip(&labels);
+        let failed = write_labels(all().filter(|(d, _)| !d.labelled.get())).await;
+        if !failed.is_empty() {
+            return failed;
         }
-        let ok = join_all(second).await;
-        disks.iter().zip(&ok).filter(|(_, ok)| !**ok).map(|(d, _)| d.clone()).collect()
+        write_labels(all().filter(|(d, _)| d.labelled.replace(true))).await
     }
 
     fn committed(&self, c: Captured) {

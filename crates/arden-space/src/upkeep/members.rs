@@ -183,7 +183,9 @@ pub(crate) fn make_disk(
         name: info.name.clone(),
     };
     map.disks.insert(index, rec);
-    Ok(DiskRt::new(rt, index, dev, areas, 1, timeout_ms))
+    let disk = DiskRt::new(rt, index, dev, areas, 1, timeout_ms);
+    disk.labelled.set(false);
+    Ok(disk)
 }
 
 /// A label of an earlier pool may be newer than the first of ours: it goes before.

@@ -1,0 +1,69 @@
+//! A disk joins and power is lost meanwhile: afterwards it is a member, or the pool has never heard of it.
+
+use std::rc::Rc;
+
+use arden_block::sim::SimDisk;
+use arden_block::{BlockDevice, Rt};
+use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, read_header};
+
+const MS: u64 = 1_000_000;
+
+fn config() -> PoolConfig {
+    PoolConfig { tick_ms: 5, busy_ms: 0, ..PoolConfig::default() }
+}
+
+fn attach(rt: &Rt, disks: &[SimDisk]) -> Vec<Rc<dyn BlockDevice>> {
+    disks.iter().map(|d| d.attach(rt)).collect()
+}
+
+/// A pool of two disks; power is lost so long after a third begins to join. Whether it is a member afterwards.
+fn joins_until(after_ns: u64, seed: u64) -> bool {
+    let disks: Vec<SimDisk> = (0..3).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 10 + i)).collect();
+    let rt = Rt::virtual_clock(seed);
+    let (inner, all) = (rt.clone(), disks.clone());
+    rt.spawn(async move {
+        let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+        let pool = Pool::create(&inner, "p", attach(&inner, &all[..2]), Vec::new(), options).await.unwrap();
+        pool.create_space("a", Layout::Mirror2, Some(1), 4096, 64 << 12, Provision::Thin).await.unwrap();
+        inner.sleep_until_ns(100 * MS).await;
+        pool.add_disk(all[2].attach(&inner), false).await.unwrap();
+        inner.sleep_ns(1000 * MS).await;
+    });
+    rt.run_until_ns(100 * MS + after_ns);
+    rt.shutdown();
+    for d in &disks {
+        d.crash();
+        d.revive();
+    }
+    let rt = Rt::virtual_clock(seed + 1);
+    let (inner, all) = (rt.clone(), disks.clone());
+    let members = rt.block_on(async move {
+        let mut devices = Vec::new();
+        for device in attach(&inner, &all) {
+            if read_header(&*device).await.unwrap().is_some() {
+                devices.push(device);
+            }
+        }
+        let options = OpenOptions { config: config(), discard: Vec::new() };
+        let pool = Pool::open(&inner, devices, None, options).await.unwrap();
+        let disks = pool.status().disks;
+        assert!(disks.iter().all(|d| d.online), "{after_ns} ns after it began, seed {seed}: {disks:?}");
+        disks.len()
+    });
+    rt.shutdown();
+    members == Some(3)
+}
+
+#[test]
+fn a_disk_whose_joining_a_crash_interrupts_is_no_missing_member() {
+    let (mut before, mut after) = (0, 0);
+    for seed in 0..40 {
+        for step in 0..40 {
+            match joins_until(step * 25_000, seed * 100) {
+                true => after += 1,
+                false => before += 1,
+            }
+        }
+    }
+    assert!(before > 50 && after > 50, "{before} crashes came before it was a member, {after} after");
+}
