@@ -19,8 +19,13 @@
 //!   each on its own; writes between two flushes may survive in any order.
 //! * `flush` is the only barrier. Two overlapping writes in flight at once have no order.
 //! * `write_zeroes` is a write. `discard` leaves the range undefined.
+//!
+//! # Two traits
+//! [`BlockDevice`] is for the tasks of one runtime: disks under a pool, and what a pool gives to NBD. [`Device`] is for any
+//! thread, which waits: what a volume stands on. `arden_space::SharedSpace` is the bridge from one to the other.
 
 pub mod buf;
+pub mod device;
 pub mod file;
 pub mod identify;
 mod io_class;
@@ -38,6 +43,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use buf::{Buf, SharedBuf};
+pub use device::{Device, Redundant, Thin, Verify};
 pub use rt::Rt;
 
 /// The unit of every offset and length.

@@ -4,11 +4,10 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use arden_block::IoResult;
+use arden_block::{Device, IoResult, Thin, device::Written};
 use arden_store::name::NtPath;
 use arden_store::store::{FileStore, Lookup, NewFile};
-use arden_volume::device::{MemDevice, Written};
-use arden_volume::{Device, Durability, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 type Batch = (Vec<(u64, Vec<u8>)>, Written);
@@ -34,6 +33,9 @@ impl Device for Held {
     }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
         self.memory.discard(offset, len)
+    }
+    fn thin(&self) -> Option<&dyn Thin> {
+        self.memory.thin()
     }
     fn writes_later(&self) -> bool {
         true

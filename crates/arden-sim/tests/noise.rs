@@ -55,7 +55,7 @@ impl Lab {
             (pool, space)
         });
         let (pool, space) = made.unwrap();
-        let device = OnSpace::begin(&rt, space, 0);
+        let device = OnSpace::begin(&rt, space, 0).unwrap();
         Volume::format(&device, "noise", 7 << 64 | 9, FileTime(1)).unwrap();
         let options = VolumeOptions { cache_bytes: 0, blocks: None, background: false, ..VolumeOptions::default() };
         let volume = Volume::open(Arc::new(device), options).unwrap();

@@ -41,6 +41,7 @@ pub use pool::status::{DiskStatus, PoolStatus, SpaceStatus};
 pub use remote::host::{Caller, PoolHost};
 pub use remote::nbd;
 pub use remote::remote_space::RemoteSpace;
+pub use remote::shared_space::{Access, SharedSpace, SpaceThread};
 pub use space::open_space::{Space, Verifier};
 pub use upkeep::admin::ColumnPlace;
 pub use upkeep::moves::MoveReport;

@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_block::Device;
 use arden_store::store::*;
-use arden_volume::{Device, Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 fn cpu() -> Duration {

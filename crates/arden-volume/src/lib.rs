@@ -1,6 +1,6 @@
 //! The native file system: NT semantics on a block device. Owns what lies on the device: a journal, a copy-on-write tree
 //! of all metadata, and data in extents with a checksum for every block. docs/on-disk-volume.md is the format. Refuses to
-//! know of protocols and of disks: it stands on the narrow [`device::Device`].
+//! know of protocols and of disks: it stands on the narrow [`arden_block::Device`].
 //!
 //! In layers, each of which imports only those below it:
 //!
@@ -27,7 +27,7 @@ mod files;
 mod testing;
 
 pub use disk::{
-    device::{self, Device, FileDevice, MemDevice},
+    device::{self, FileDevice, MemDevice},
     error::{VolError, VolResult},
     superblock::Superblock,
 };

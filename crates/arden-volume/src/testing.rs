@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arden_block::IoResult;
+use arden_block::{Device, IoResult, Thin};
 use arden_store::{
     name::NtPath,
     store::{FileStore, Lookup, NewFile, NodeRef, Result, Wait},
@@ -14,7 +14,7 @@ pub use crate::facade::{
     volume::{Volume, VolumeOptions},
 };
 use crate::{
-    disk::device::{Device, MemDevice},
+    disk::device::MemDevice,
     facade::store::{Durability, VolumeStore},
 };
 
@@ -40,6 +40,9 @@ impl<F: Fn(u64, &[u8]) + Send + Sync> Device for Watched<F> {
     }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
         self.memory.discard(offset, len)
+    }
+    fn thin(&self) -> Option<&dyn Thin> {
+        self.memory.thin()
     }
 }
 

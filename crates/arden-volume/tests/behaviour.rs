@@ -9,9 +9,10 @@ use std::{
     },
 };
 
+use arden_block::Device;
 use arden_store::store::FileStore;
 use arden_testkit::all_cases;
-use arden_volume::{BlockCache, Device, Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{BlockCache, Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 fn make(device: Arc<dyn Device>, options: VolumeOptions, durability: Durability) -> Arc<dyn FileStore> {

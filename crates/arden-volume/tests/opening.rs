@@ -11,12 +11,12 @@ use std::{
     time::Instant,
 };
 
-use arden_block::IoResult;
+use arden_block::{Device, IoResult, Thin};
 use arden_store::{
     name::NtPath,
     store::{FileStore, Lookup, NewFile, NodeRef, Wait},
 };
-use arden_volume::{Device, Durability, FileDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, FileDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{FileTime, access::ATTR_ARCHIVE};
 
 /// Counts what is read.
@@ -41,6 +41,9 @@ impl Device for Counting {
     }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
         self.device.discard(offset, len)
+    }
+    fn thin(&self) -> Option<&dyn Thin> {
+        self.device.thin()
     }
 }
 

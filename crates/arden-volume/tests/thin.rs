@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use arden_block::{IoError, IoResult};
+use arden_block::{Device, IoError, IoResult};
 use arden_store::{name::NtPath, store::*};
-use arden_volume::{Device, Durability, MemDevice, VolError, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, MemDevice, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{FileTime, NtStatus};
 
 const PIECE: u64 = 256 << 10;
@@ -54,8 +54,14 @@ impl Device for Thin {
         drop((pool, held));
         self.memory.discard(offset, len)
     }
-    fn piece_bytes(&self) -> Option<u64> {
-        Some(PIECE)
+    fn thin(&self) -> Option<&dyn arden_block::Thin> {
+        Some(self)
+    }
+}
+
+impl arden_block::Thin for Thin {
+    fn piece_bytes(&self) -> u64 {
+        PIECE
     }
     fn pieces_held(&self) -> Vec<u64> {
         self.held.lock().unwrap().iter().copied().collect()

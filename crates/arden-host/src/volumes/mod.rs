@@ -27,14 +27,14 @@ use arden_admin::{
         VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
+use arden_block::Device;
 use arden_lock::{Mutex, ranks};
 use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
 use arden_volume::{
-    BlockCache, Device, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
+    BlockCache, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
 };
 use arden_wire::FileTime;
 
-use device::SpaceDevice;
 pub use offline::{Entry, File, Offline};
 use scrub::Scrubbing;
 
@@ -126,7 +126,7 @@ impl Volumes {
                 let taken = self.pools.take_space(space, &format!("volume {}", record.name))?;
                 let (all, name) = (self.me.clone(), key(&record.name));
                 let give_back = move || all.upgrade().into_iter().for_each(|all| all.give_back(&name));
-                let device = SpaceDevice::new(taken, give_back)
+                let device = device::open(taken, give_back)
                     .map_err(|e| AdminError::failed(format!("space {space}: {e}"), "see `arden pool show`"))?;
                 Ok(Arc::new(device))
             }

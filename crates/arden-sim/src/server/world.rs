@@ -156,7 +156,7 @@ impl World {
         let rt = Rt::virtual_clock(self.rng.next_u64());
         let pool = self.pool(&rt, first)?;
         let space = pool.space_named("s").map_err(|e| e.to_string())?;
-        let device = OnSpace::begin(&rt, space, self.rng.below(400_000));
+        let device = OnSpace::begin(&rt, space, self.rng.below(400_000)).map_err(|e| e.to_string())?;
         if first {
             Volume::format(&device, "sim", u128::from(self.seed) << 64 | 77, FileTime(1)).map_err(|e| e.to_string())?;
         }

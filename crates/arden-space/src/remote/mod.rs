@@ -3,3 +3,4 @@
 pub(crate) mod host;
 pub mod nbd;
 pub(crate) mod remote_space;
+pub(crate) mod shared_space;

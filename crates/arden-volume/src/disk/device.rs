@@ -1,6 +1,5 @@
-//! The narrow synchronous device that a volume stands on, so that it can lie on a space, on a file, or in memory.
-//! A device promises what `arden-block` does: a write is durable after a flush that started after it returned; until
-//! then each 512-byte sector of it may be old or new after a crash, in any order. Refuses to know what lies on it.
+//! How a volume uses the device it stands on: checks of blocks, from whichever copy passes, and the devices that are not a
+//! space: a file, and memory. Refuses to know what lies on it.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +12,18 @@ use std::{
     },
 };
 
-use arden_block::{BLOCK_BYTES, IoError, IoResult, check_range};
+use arden_block::{
+    BLOCK_BYTES, Device, IoError, IoResult, Redundant, Thin, Verify, check_range,
+    device::{ParityMismatches, read_single},
+};
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub const BLOCK: usize = BLOCK_BYTES as usize;
 /// What a block with a trailer holds besides it.
 pub const TRAILED: usize = BLOCK - 8;
+/// Files are punched in holes of this many bytes: small ones cost more than they free.
+const HOLE_BYTES: u64 = 1 << 20;
 
 /// How to tell whether single blocks are what was written: a device with several copies tries another one.
 #[derive(Debug, Clone)]
@@ -31,9 +35,6 @@ pub enum BlockCheck {
     /// Single blocks by their number, each as that one of a check; nothing is known of the others, which pass.
     Known(Arc<BTreeMap<usize, (BlockCheck, usize)>>),
 }
-
-/// Bytes that were looked at, and rows of blocks whose parity does not fit: where the data of each lies.
-pub type ParityMismatches = (u64, Vec<Vec<u64>>);
 
 impl BlockCheck {
     pub fn accepts(&self, index: usize, block: &[u8]) -> bool {
@@ -47,10 +48,15 @@ impl BlockCheck {
         }
     }
 
-    /// The same for blocks at their offsets on the device, where the first of them lies at `offset`.
-    pub fn placed(&self, offset: u64) -> impl Fn(u64, &[u8]) -> bool + use<> {
+    /// The same for the block at an offset of the device, where the first one lies at `first`.
+    fn accepts_at(&self, first: u64, at: u64, block: &[u8]) -> bool {
+        self.accepts(((at - first) / BLOCK_BYTES) as usize, block)
+    }
+
+    /// The same for blocks at their offsets on the device, where the first of them lies at `first`.
+    pub fn placed(&self, first: u64) -> Verify {
         let check = self.clone();
-        move |at, block| check.accepts(((at - offset) / BLOCK_BYTES) as usize, block)
+        Arc::new(move |at, block| check.accepts_at(first, at, block))
     }
 
     /// Writes the trailers that [`BlockCheck::Trailer`] looks for.
@@ -62,108 +68,103 @@ impl BlockCheck {
     }
 }
 
-/// Told how a write went.
-pub type Written = Box<dyn FnOnce(IoResult<()>) + Send>;
-
-pub trait Device: Send + Sync {
-    fn size_bytes(&self) -> u64;
-    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()>;
-    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()>;
-    fn flush(&self) -> IoResult<()>;
-    /// These, and everything written before, are durable when it returns.
-    fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
-        writes.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
-        self.flush()
-    }
-    /// Whether `write_durably_later` returns before they are.
-    fn writes_later(&self) -> bool {
-        false
-    }
-    /// `write_durably`, and whoever asks is told when it is over: by a thread of the device, which must not be kept.
-    fn write_durably_later(&self, writes: Vec<(u64, Vec<u8>)>, told: Written) {
-        told(self.write_durably(&writes));
-    }
-    /// The range may be given back; what it reads as is undefined afterwards.
-    fn discard(&self, offset: u64, len: u64) -> IoResult<()>;
-    /// In pieces of how many bytes it takes back what nothing lies in. None: it has no use for that.
-    fn piece_bytes(&self) -> Option<u64> {
-        Some(1 << 20)
-    }
-    /// Those of its pieces, by number, that it keeps room for whether or not anything lies in them, as far as it knows.
-    fn pieces_held(&self) -> Vec<u64> {
-        Vec::new()
-    }
-    /// Nothing on it is wanted any more.
-    fn abandon(&self) -> IoResult<()> {
-        Ok(())
-    }
-    /// Looks how large it is by now: a device that was made larger says so from then on.
-    fn look_again(&self) -> IoResult<u64> {
-        Ok(self.size_bytes())
-    }
-    /// Whether every copy of these blocks can be read and passes. Writes nothing.
-    fn copies_pass(&self, offset: u64, len: usize, check: &BlockCheck) -> bool {
-        let mut buf = vec![0; len];
-        self.read(offset, &mut buf).is_ok() && buf.chunks_exact(BLOCK).enumerate().all(|(i, b)| check.accepts(i, b))
-    }
-    /// Writes copies that do not pass anew from one that does. How many blocks were healed; `Media` when there is one
-    /// of which no copy passes.
-    fn heal(&self, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
-        self.read_checked(offset, &mut vec![0; len], check).map(|()| 0)
-    }
-    /// Looks for parity that does not fit its data. None: the device has none.
-    fn parity_mismatches(&self, _offset: u64, _len: u64) -> IoResult<Option<ParityMismatches>> {
-        Ok(None)
-    }
-    /// Computes the parity of a row anew if its data passes: `row` is its first place, where the check's numbers begin. How
-    /// many blocks were written.
-    fn recompute_parity(&self, _row: u64, _check: &BlockCheck) -> IoResult<u64> {
-        Ok(0)
-    }
-    /// Whether a crash may have left copies of blocks different. None was written over another: only checksums tell which
-    /// is right, and those are not the device's.
-    fn may_differ(&self) -> bool {
-        false
-    }
-    /// The copies of every block that counts are equal now.
-    fn end_crash_resync(&self) -> IoResult<()> {
-        Ok(())
-    }
-    /// Reads blocks that pass `check`, from whichever copy; `Media` when no copy passes.
-    fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
-        self.read(offset, buf)?;
-        if buf.chunks_exact(BLOCK).enumerate().all(|(i, b)| check.accepts(i, b)) { Ok(()) } else { Err(IoError::Media) }
+/// Reads blocks that pass, from whichever copy.
+///
+/// # Errors
+/// [`IoError::Media`] when no copy of a block passes.
+pub fn read_checked(device: &dyn Device, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
+    match device.redundant() {
+        Some(copies) => copies.read_verified(offset, buf, &check.placed(offset)),
+        None => read_single(device, offset, buf, |at, block| check.accepts_at(offset, at, block)),
     }
 }
 
+/// Whether every copy of these blocks can be read and passes. Writes nothing.
+pub fn copies_pass(device: &dyn Device, offset: u64, len: usize, check: &BlockCheck) -> bool {
+    match device.redundant() {
+        Some(copies) => copies.copies_pass(offset, len, &check.placed(offset)),
+        None => read_checked(device, offset, &mut vec![0; len], check).is_ok(),
+    }
+}
+
+/// Writes copies that do not pass anew from one that does. How many blocks were healed.
+///
+/// # Errors
+/// [`IoError::Media`] when there is a block of which no copy passes.
+pub fn heal(device: &dyn Device, offset: u64, len: usize, check: &BlockCheck) -> IoResult<u64> {
+    match device.redundant() {
+        Some(copies) => copies.heal(offset, len, &check.placed(offset)),
+        None => read_checked(device, offset, &mut vec![0; len], check).map(|()| 0),
+    }
+}
+
+/// What a device keeps room for, and in pieces of how many bytes; without pieces, none is given back.
+pub fn pieces(device: &dyn Device) -> (u64, Vec<u64>) {
+    device.thin().map_or((0, Vec::new()), |thin| (thin.piece_bytes(), thin.pieces_held()))
+}
+
 /// A device whose copies may differ since a crash: what is read of it and passes is equal in all of them afterwards.
-pub struct CrashResync<'a>(pub &'a dyn Device);
+pub struct CrashResync<'a> {
+    device: &'a dyn Device,
+    copies: &'a dyn Redundant,
+}
+
+impl<'a> CrashResync<'a> {
+    /// None where a crash leaves all copies equal.
+    pub fn of(device: &'a dyn Device) -> Option<CrashResync<'a>> {
+        let copies = device.redundant().filter(|copies| copies.may_differ())?;
+        Some(CrashResync { device, copies })
+    }
+
+    /// All that counts was read or written since: copies are equal.
+    pub fn end(&self) -> IoResult<()> {
+        self.copies.end_crash_resync()
+    }
+}
 
 impl Device for CrashResync<'_> {
     fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
+        self.device.size_bytes()
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
-        self.0.read(offset, buf)
+        self.device.read(offset, buf)
     }
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-        self.0.write(offset, data)
+        self.device.write(offset, data)
     }
     fn flush(&self) -> IoResult<()> {
-        self.0.flush()
+        self.device.flush()
     }
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
-        self.0.discard(offset, len)
+        self.device.discard(offset, len)
     }
-    fn read_checked(&self, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
-        self.0.read_checked(offset, buf, check)?;
-        if !self.0.copies_pass(offset, buf.len(), check) {
-            if let Err(e) = self.0.heal(offset, buf.len(), check) {
+    fn redundant(&self) -> Option<&dyn Redundant> {
+        Some(self)
+    }
+}
+
+impl Redundant for CrashResync<'_> {
+    fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()> {
+        self.copies.read_verified(offset, buf, verify)?;
+        if !self.copies.copies_pass(offset, buf.len(), verify) {
+            if let Err(e) = self.copies.heal(offset, buf.len(), verify) {
                 // What was read is right; a disk that takes no writes leaves its pool.
                 tracing::warn!(offset, "a copy stays as a crash left it: {e}");
             }
         }
         Ok(())
+    }
+    fn copies_pass(&self, offset: u64, len: usize, verify: &Verify) -> bool {
+        self.copies.copies_pass(offset, len, verify)
+    }
+    fn heal(&self, offset: u64, len: usize, verify: &Verify) -> IoResult<u64> {
+        self.copies.heal(offset, len, verify)
+    }
+    fn parity_mismatches(&self, offset: u64, len: u64) -> IoResult<Option<ParityMismatches>> {
+        self.copies.parity_mismatches(offset, len)
+    }
+    fn recompute_parity(&self, row: u64, verify: &Verify) -> IoResult<u64> {
+        self.copies.recompute_parity(row, verify)
     }
 }
 
@@ -252,6 +253,15 @@ impl Device for FileDevice {
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
         Ok(())
     }
+    fn thin(&self) -> Option<&dyn Thin> {
+        Some(self)
+    }
+}
+
+impl Thin for FileDevice {
+    fn piece_bytes(&self) -> u64 {
+        HOLE_BYTES
+    }
 }
 
 /// Memory, for tests and small things.
@@ -298,5 +308,14 @@ impl Device for MemDevice {
         check_range(self.size_bytes(), offset, len)?;
         self.bytes.write()[offset as usize..(offset + len) as usize].fill(0xDD);
         Ok(())
+    }
+    fn thin(&self) -> Option<&dyn Thin> {
+        Some(self)
+    }
+}
+
+impl Thin for MemDevice {
+    fn piece_bytes(&self) -> u64 {
+        HOLE_BYTES
     }
 }

@@ -1,14 +1,14 @@
 //! The superblock: where the tree, the journal and the counters of the last checkpoint are. Two slots take turns, each
 //! with a copy at the end of the device; the valid one with the highest generation counts.
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device, Thin};
 use arden_wire::{
     FileTime,
     cursor::{Put, Reader},
 };
 
 use crate::disk::{
-    device::{BLOCK, BlockCheck, Device},
+    device::{BLOCK, BlockCheck, read_checked},
     error::{VolError, VolResult},
     treenode::Ptr,
 };
@@ -229,7 +229,7 @@ impl Superblock {
             let mut buf = vec![0; BLOCK];
             // A copy that does not pass is tried as it is: what it says of itself is the better message.
             let check = Superblock::check();
-            if device.read_checked(at * BLOCK_BYTES, &mut buf, &check).is_err() {
+            if read_checked(device, at * BLOCK_BYTES, &mut buf, &check).is_err() {
                 if let Err(e) = device.read(at * BLOCK_BYTES, &mut buf) {
                     error = e.into();
                     continue;
@@ -269,7 +269,7 @@ impl Superblock {
             device.write(block * BLOCK_BYTES, &[0; BLOCK])?;
         }
         device.flush()?;
-        if let Err(e) = device.abandon() {
+        if let Some(Err(e)) = device.thin().map(Thin::abandon) {
             tracing::warn!("what a deleted volume held keeps its room: {e}");
         }
         Ok(())
@@ -313,7 +313,10 @@ impl Superblock {
 mod tests {
     use std::sync::Arc;
 
-    use arden_block::IoResult;
+    use arden_block::{
+        IoResult, Redundant, Verify,
+        device::{ParityMismatches, read_single},
+    };
 
     use super::*;
     use crate::{
@@ -339,6 +342,27 @@ mod tests {
         }
         fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
             self.0.iter().try_for_each(|d| d.discard(offset, len))
+        }
+        fn redundant(&self) -> Option<&dyn Redundant> {
+            Some(self)
+        }
+    }
+
+    impl Redundant for Pair {
+        fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()> {
+            read_single(self, offset, buf, |at, block| verify(at, block))
+        }
+        fn copies_pass(&self, offset: u64, len: usize, verify: &Verify) -> bool {
+            self.read_verified(offset, &mut vec![0; len], verify).is_ok()
+        }
+        fn heal(&self, offset: u64, len: usize, verify: &Verify) -> IoResult<u64> {
+            self.read_verified(offset, &mut vec![0; len], verify).map(|()| 0)
+        }
+        fn parity_mismatches(&self, _offset: u64, _len: u64) -> IoResult<Option<ParityMismatches>> {
+            Ok(None)
+        }
+        fn recompute_parity(&self, _row: u64, _verify: &Verify) -> IoResult<u64> {
+            Ok(0)
         }
         fn may_differ(&self) -> bool {
             true

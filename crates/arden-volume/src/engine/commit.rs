@@ -13,14 +13,11 @@ use std::sync::{
     mpsc::sync_channel,
 };
 
-use arden_block::IoResult;
+use arden_block::{Device, IoResult};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    disk::{
-        device::Device,
-        error::{VolError, VolResult},
-    },
+    disk::error::{VolError, VolResult},
     engine::{alloc::Alloc, state::State, wal::Wal},
 };
 
@@ -211,11 +208,11 @@ impl Committer {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use arden_block::IoError;
+    use arden_block::{IoError, Thin, device::Written};
 
     use super::*;
     use crate::{
-        disk::device::{MemDevice, Written},
+        disk::device::MemDevice,
         testing::{Files, Volume, options},
     };
 
@@ -242,6 +239,9 @@ mod tests {
         }
         fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
             self.memory.discard(offset, len)
+        }
+        fn thin(&self) -> Option<&dyn Thin> {
+            self.memory.thin()
         }
         fn writes_later(&self) -> bool {
             true

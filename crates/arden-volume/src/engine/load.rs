@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 
 use crate::{
     disk::{
-        device::{BLOCK, BlockCheck, CrashResync, Device},
+        device::{BLOCK, BlockCheck, CrashResync, pieces, read_checked},
         error::{VolError, VolResult},
         inode::EXTENT_BLOCKS_MAX,
         keys,
@@ -40,10 +40,16 @@ impl Loaded {
 
 /// Everything in memory, from what lies on the device. `crash_resync`: what the last crash interrupted is made equal in all
 /// copies.
-pub fn load(device: &Arc<dyn Device>, sb: &Superblock, cache_bytes: usize, crash_resync: bool) -> VolResult<Loaded> {
+pub fn load(
+    device: &Arc<dyn Device>,
+    sb: &Superblock,
+    cache_bytes: usize,
+    crash_resync: Option<&CrashResync<'_>>,
+) -> VolResult<Loaded> {
     let tree = Tree::new(device.clone(), cache_bytes);
     let mut alloc = Alloc::new(sb.size_blocks);
-    alloc.note_empty(device.piece_bytes().unwrap_or(0) / BLOCK_BYTES, device.pieces_held());
+    let (piece_bytes, held) = pieces(&**device);
+    alloc.note_empty(piece_bytes / BLOCK_BYTES, held);
     let fixed = [
         Run { start: 0, len: SLOTS },
         Run { start: sb.journal_block, len: sb.journal_blocks },
@@ -72,8 +78,7 @@ pub fn load(device: &Arc<dyn Device>, sb: &Superblock, cache_bytes: usize, crash
         }
     }
     let wal = Wal::new(sb.journal_block, sb.journal_blocks, sb.id, sb.start, 0);
-    let resyncing = CrashResync(&**device);
-    let reader: &dyn Device = if crash_resync { &resyncing } else { &**device };
+    let reader: &dyn Device = crash_resync.map_or(&**device, |resync| resync);
     let is_there = |group: &[Vec<u8>]| {
         let mut blocks = BTreeMap::new();
         // Older operations are in the tree: their data may have made room for others' since.
@@ -103,7 +108,7 @@ fn holds(device: &dyn Device, blocks: &BTreeMap<u64, u64>) -> bool {
     let mut buf = vec![0; EXTENT_BLOCKS_MAX as usize * BLOCK];
     list.chunk_by(|a, b| a.0 + 1 == b.0).flat_map(|run| run.chunks(EXTENT_BLOCKS_MAX as usize)).all(|run| {
         let check = BlockCheck::Sums(run.iter().map(|(_, sum)| *sum).collect());
-        device.read_checked(run[0].0 * BLOCK_BYTES, &mut buf[..run.len() * BLOCK], &check).is_ok()
+        read_checked(device, run[0].0 * BLOCK_BYTES, &mut buf[..run.len() * BLOCK], &check).is_ok()
     })
 }
 

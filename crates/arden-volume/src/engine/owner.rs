@@ -10,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{
     disk::{
-        device::Device,
         error::VolResult,
         superblock::{Counters, JournalStart, Superblock},
     },

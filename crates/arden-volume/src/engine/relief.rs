@@ -8,6 +8,7 @@ use arden_block::{BLOCK_BYTES, IoError};
 
 use crate::{
     disk::{
+        device::pieces,
         error::{VolError, VolResult},
         inode::EXTENT_BLOCKS_MAX,
     },
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     fn keep_to_held(&self) {
-        let held: BTreeSet<u64> = self.device.pieces_held().into_iter().collect();
+        let held: BTreeSet<u64> = pieces(&*self.device).1.into_iter().collect();
         if !held.is_empty() {
             self.state.alloc.lock().keep_within(held);
         }

@@ -7,12 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 use parking_lot::Mutex;
 
 use crate::{
     disk::{
-        device::Device,
+        device::read_checked,
         error::{VolError, VolResult},
         keys::{Key, Val},
         run::Run,
@@ -70,7 +70,7 @@ impl Tree {
         }
         let mut blocks = vec![0; NODE_BYTES];
         let offset = ptr.block.checked_mul(BLOCK_BYTES).ok_or(VolError::Corrupt("pointer in the tree"))?;
-        self.device.read_checked(offset, &mut blocks, &ptr.check())?;
+        read_checked(&*self.device, offset, &mut blocks, &ptr.check())?;
         let node = Arc::new(Node::open(ptr, &blocks, level)?);
         self.remember(ptr, node.clone());
         Ok(node)

@@ -3,13 +3,13 @@
 //! an earlier turn of the ring, or from an opening that ended in a crash, is ever taken for a continuation. Batches that
 //! speak of data share their flush with it: the last ones are believed only when their data is there.
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 use arden_wire::cursor::{Put, Reader};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::disk::{
-    device::{BLOCK, BlockCheck, Device, TRAILED},
+    device::{BLOCK, BlockCheck, TRAILED, read_checked},
     error::{VolError, VolResult},
     superblock::JournalStart,
 };
@@ -314,7 +314,7 @@ fn batch_blocks(payload_bytes: usize) -> u64 {
 /// operation that was acknowledged may lie there.
 fn read_sealed(device: &dyn Device, offset: u64, len: usize, check: &BlockCheck) -> VolResult<Option<Vec<u8>>> {
     let mut buf = vec![0; len];
-    match device.read_checked(offset, &mut buf, check) {
+    match read_checked(device, offset, &mut buf, check) {
         Ok(()) => Ok(Some(buf)),
         Err(_) => Ok(device.read(offset, &mut buf).map(|()| None)?),
     }

@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 use arden_store::quota::{Quota, QuotaControl};
 use arden_store::usn::JournalInfo;
 use arden_wire::{FileTime, dtyp::Sid};
 
 use crate::{
     disk::{
-        device::Device,
+        device::CrashResync,
         error::{VolError, VolResult},
         inode::{Inode, ROOT_INO},
         keys,
@@ -110,7 +110,7 @@ impl Volume {
         let blank = vec![0; BLOCK_BYTES as usize];
         // Nothing that an earlier volume left may look like the beginning of this journal. And the device makes room for
         // all of it: a volume that cannot write its journal stops.
-        let piece = device.piece_bytes().map_or(sb.journal_blocks, |bytes| (bytes / BLOCK_BYTES).max(1));
+        let piece = device.thin().map_or(sb.journal_blocks, |thin| (thin.piece_bytes() / BLOCK_BYTES).max(1));
         for block in (sb.journal_block..sb.journal_block + sb.journal_blocks).step_by(piece as usize) {
             device.write(block * BLOCK_BYTES, &blank)?;
         }
@@ -127,12 +127,16 @@ impl Volume {
 
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> VolResult<Arc<Volume>> {
         let sb = Superblock::read(&*device)?;
-        let loaded = load(&device, &sb, options.cache_bytes, device.may_differ())?;
-        if device.may_differ() {
-            // All else that counts was flushed before anything spoke of it.
-            sb.resync_slots(&*device)?;
-            device.end_crash_resync()?;
-        }
+        let loaded = {
+            let resync = CrashResync::of(&*device);
+            let loaded = load(&device, &sb, options.cache_bytes, resync.as_ref())?;
+            if let Some(resync) = resync {
+                // All else that counts was flushed before anything spoke of it.
+                sb.resync_slots(&*device)?;
+                resync.end()?;
+            }
+            loaded
+        };
         loaded.wal.forget_what_follows(&*device)?;
         let volume = Volume::assemble(device, sb, loaded, &options)?;
         // Before the first batch, which an earlier program would take for the journal's end.
@@ -386,7 +390,7 @@ impl Volume {
 /// Checks a volume that is not open. Nothing is written: what is in the journal is applied in memory.
 pub fn check_device(device: Arc<dyn Device>, options: VolumeOptions, verify_data: bool) -> VolResult<CheckReport> {
     let sb = Superblock::read(&*device)?;
-    let loaded = load(&device, &sb, options.cache_bytes, false)?;
+    let loaded = load(&device, &sb, options.cache_bytes, None)?;
     let volume = Volume::assemble(device, sb, loaded, &VolumeOptions { background: false, ..options })?;
     check::check(&volume.files, verify_data)
 }

@@ -6,12 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 use arden_store::name::fold;
 
 use crate::{
     disk::{
-        device::{BLOCK, BlockCheck, Device},
+        device::{BLOCK, BlockCheck, read_checked},
         error::VolResult,
         inode::{Data, Extent, Inode, NameEntry, ROOT_INO, Stream},
         keys::{self, Key},
@@ -567,7 +567,7 @@ fn verify(files: &Files, view: &dyn View, c: &mut Check, data: bool) -> VolResul
 fn verify_extent(device: &dyn Device, sid: u64, e: &Extent, error: &mut dyn FnMut(String)) {
     let mut buf = vec![0; e.sums.len() * BLOCK];
     let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
-    if let Err(err) = device.read_checked(e.dev_block * BLOCK_BYTES, &mut buf, &check) {
+    if let Err(err) = read_checked(device, e.dev_block * BLOCK_BYTES, &mut buf, &check) {
         error(format!("stream {sid}: data of block {} on: {err}", e.file_block));
     }
 }

@@ -1,11 +1,10 @@
 //! Changes of the superblock alone, between checkpoints: growing to the device's new size, and writing damaged places of
 //! it anew. Each is one write of the other slot, so a crash leaves the volume as it was or as it is to be.
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Device};
 
 use crate::{
     disk::{
-        device::Device,
         error::VolResult,
         run::Run,
         superblock::{SLOTS, Superblock},
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
     use crate::{
         disk::{
-            device::{BLOCK, Device, MemDevice},
+            device::{BLOCK, MemDevice},
             error::VolError,
             superblock::feature,
         },

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Redundant};
 
 use crate::{
     disk::{
@@ -31,24 +31,30 @@ const BATCH: usize = 64;
 /// How to tell whether a block is right: a check, and the block's number in that.
 type Known = HashMap<u64, (BlockCheck, usize)>;
 
+/// Whether the device keeps parity.
+pub fn has_parity(engine: &Engine) -> bool {
+    engine.device.redundant().is_some_and(|copies| matches!(copies.parity_mismatches(0, 0), Ok(Some(_))))
+}
+
 /// Blocks of parity that were written anew. `go_on` hears of bytes that were read, and says whether to.
 pub fn recompute_parity(engine: &Engine, go_on: &mut dyn FnMut(u64) -> bool) -> VolResult<u64> {
+    let Some(copies) = engine.device.redundant() else { return Ok(0) };
     let size_bytes = engine.device.size_bytes();
     let (mut rows, mut healed) = (Vec::new(), 0);
     for at in (0..size_bytes).step_by(STEP_BYTES as usize) {
-        let Some((bytes, found)) = engine.device.parity_mismatches(at, STEP_BYTES.min(size_bytes - at))? else { break };
+        let Some((bytes, found)) = copies.parity_mismatches(at, STEP_BYTES.min(size_bytes - at))? else { break };
         rows.extend(found);
         if rows.len() >= ROWS_MAX {
-            healed += even_rows(engine, &std::mem::take(&mut rows))?;
+            healed += even_rows(engine, copies, &std::mem::take(&mut rows))?;
         }
         if !go_on(bytes) {
             break;
         }
     }
-    Ok(healed + even_rows(engine, &rows)?)
+    Ok(healed + even_rows(engine, copies, &rows)?)
 }
 
-fn even_rows(engine: &Engine, rows: &[Vec<u64>]) -> VolResult<u64> {
+fn even_rows(engine: &Engine, copies: &dyn Redundant, rows: &[Vec<u64>]) -> VolResult<u64> {
     let wanted: HashSet<u64> = rows.iter().flatten().map(|at| at / BLOCK_BYTES).collect();
     if wanted.is_empty() {
         return Ok(0);
@@ -66,7 +72,8 @@ fn even_rows(engine: &Engine, rows: &[Vec<u64>]) -> VolResult<u64> {
         let check = |at: &u64| Some((number(at), known.get(&(at / BLOCK_BYTES))?.clone()));
         let checks: BTreeMap<usize, (BlockCheck, usize)> = row.iter().filter_map(check).collect();
         // What fails is as it was.
-        healed += engine.device.recompute_parity(row[0], &BlockCheck::Known(Arc::new(checks))).unwrap_or(0);
+        let verify = BlockCheck::Known(Arc::new(checks)).placed(row[0]);
+        healed += copies.recompute_parity(row[0], &verify).unwrap_or(0);
     }
     Ok(healed)
 }

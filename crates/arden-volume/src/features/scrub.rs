@@ -16,7 +16,7 @@ use arden_store::name::gmt_token;
 
 use crate::{
     disk::{
-        device::{BLOCK, BlockCheck},
+        device::{BLOCK, BlockCheck, copies_pass, heal},
         error::VolResult,
         inode::{Extent, Inode, ROOT_INO, Stream},
         keys::{self, Key, Val},
@@ -27,7 +27,11 @@ use crate::{
         owner::Engine,
         view::View,
     },
-    features::{check_past::fingerprint, grow::heal_superblock, parity_check::recompute_parity},
+    features::{
+        check_past::fingerprint,
+        grow::heal_superblock,
+        parity_check::{has_parity, recompute_parity},
+    },
     files::{inodes::load_inode, names},
 };
 
@@ -91,7 +95,7 @@ pub fn scrub(engine: &Engine, settings: &ScrubSettings) -> VolResult<ScrubReport
     let nodes = engine.nodes()?;
     let blocks = nodes.len() as u64 * NODE_BLOCKS + engine.state.alloc.lock().data.count();
     // What lies on parity is read again with its parity, which makes it a little more than twice.
-    let times = if engine.device.parity_mismatches(0, 0).is_ok_and(|parity| parity.is_some()) { 2 } else { 1 };
+    let times = if has_parity(engine) { 2 } else { 1 };
     settings.total_bytes.store(blocks * BLOCK_BYTES * times, Ordering::Relaxed);
     s.report.healed_blocks += heal_superblock(engine)?;
     s.tree(&nodes)?;
@@ -132,7 +136,7 @@ impl Scrub<'_> {
     fn tree(&mut self, nodes: &[Ptr]) -> VolResult<()> {
         for ptr in nodes {
             let at = ptr.block * BLOCK_BYTES;
-            if !self.engine.device.copies_pass(at, NODE_BYTES, &ptr.check()) {
+            if !copies_pass(&*self.engine.device, at, NODE_BYTES, &ptr.check()) {
                 self.heal_node(ptr)?;
             }
             if !self.go_on(NODE_BYTES as u64) {
@@ -155,7 +159,7 @@ impl Scrub<'_> {
         if !still {
             return Ok(());
         }
-        match self.engine.device.heal(ptr.block * BLOCK_BYTES, NODE_BYTES, &ptr.check()) {
+        match heal(&*self.engine.device, ptr.block * BLOCK_BYTES, NODE_BYTES, &ptr.check()) {
             Ok(n) => self.report.healed_blocks += n,
             Err(_) => {
                 self.report.damaged_blocks += NODE_BLOCKS;
@@ -183,7 +187,7 @@ impl Scrub<'_> {
                     continue;
                 }
                 let check = BlockCheck::Sums(Arc::from(e.sums.as_slice()));
-                if !self.engine.device.copies_pass(e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, &check) {
+                if !copies_pass(&*self.engine.device, e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, &check) {
                     self.heal_extent(past, (key, value), &e, &check)?;
                 }
                 if !self.go_on(e.len() * BLOCK_BYTES) {
@@ -206,12 +210,12 @@ impl Scrub<'_> {
         if view.get(key)?.as_ref() != Some(value) {
             return Ok(());
         }
-        match self.engine.device.heal(e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, check) {
+        match heal(&*self.engine.device, e.dev_block * BLOCK_BYTES, e.sums.len() * BLOCK, check) {
             Ok(n) => self.report.healed_blocks += n,
             Err(_) => {
                 for (i, sum) in e.sums.iter().enumerate() {
                     let one = BlockCheck::Sums(Arc::from([*sum].as_slice()));
-                    match self.engine.device.heal((e.dev_block + i as u64) * BLOCK_BYTES, BLOCK, &one) {
+                    match heal(&*self.engine.device, (e.dev_block + i as u64) * BLOCK_BYTES, BLOCK, &one) {
                         Ok(n) => self.report.healed_blocks += n,
                         Err(_) => self.damaged(keys::first(key), e.file_block + i as u64),
                     }
@@ -270,9 +274,11 @@ impl Scrub<'_> {
 
 #[cfg(test)]
 mod tests {
+    use arden_block::Device;
+
     use super::*;
     use crate::{
-        disk::device::{Device, MemDevice},
+        disk::device::MemDevice,
         testing::{Files, Volume, volume},
     };
 

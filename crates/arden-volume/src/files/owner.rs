@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicU32};
 
 use crate::{
-    disk::{error::VolResult, inode::Extent},
+    disk::{device::read_checked, error::VolResult, inode::Extent},
     engine::owner::Engine,
     files::{cache::VolumeBlocks, descriptors::Descriptors, open::OpenFiles},
 };
@@ -32,7 +32,7 @@ impl Files {
         if self.blocks.read(e, out) {
             return Ok(());
         }
-        self.engine.device.read_checked(e.dev_block * arden_block::BLOCK_BYTES, out, &e.check())?;
+        read_checked(&*self.engine.device, e.dev_block * arden_block::BLOCK_BYTES, out, &e.check())?;
         self.blocks.keep(e, out);
         Ok(())
     }

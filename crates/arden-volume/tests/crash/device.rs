@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 
-use arden_block::{IoError, IoResult, SECTOR_BYTES, check_range, rng::Rng};
-use arden_volume::Device;
+use arden_block::{Device, IoError, IoResult, SECTOR_BYTES, Thin, check_range, rng::Rng};
 use parking_lot::Mutex;
 
 const SECTOR: usize = SECTOR_BYTES as usize;
@@ -137,5 +136,14 @@ impl Device for CrashDevice {
             s.visible.remove(&sector);
         });
         Ok(())
+    }
+    fn thin(&self) -> Option<&dyn Thin> {
+        Some(self)
+    }
+}
+
+impl Thin for CrashDevice {
+    fn piece_bytes(&self) -> u64 {
+        1 << 20
     }
 }
