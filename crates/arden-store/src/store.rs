@@ -221,7 +221,8 @@ pub trait Node: Send + Sync {
     fn is_directory(&self) -> bool;
     /// The named stream this node is; None for the file itself.
     fn stream(&self) -> Option<&str>;
-    /// Where it stands now, real case, relative to the root; no stream in it.
+    /// Where it stands now, real case, relative to the root; no stream in it. Where that is not below the root any more, a
+    /// path that leads nowhere.
     fn path(&self) -> Vec<String>;
     /// The file number of the directory that its name is in, and the name in one case: the same for every node of that name,
     /// of this root or of another one of the store. No meaning for a root.

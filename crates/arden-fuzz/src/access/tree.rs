@@ -138,6 +138,11 @@ impl Tree {
         self.nodes.iter().flat_map(|n| n.children.values()).filter(|(_, n)| *n == node).count()
     }
 
+    /// Of those names the ones that are to be deleted when nobody has them open.
+    pub fn doomed_links(&self, node: NodeId) -> usize {
+        self.doomed.iter().filter(|l| self.leads_to(l, node)).count()
+    }
+
     /// Whether `inner` is `outer` or below it.
     pub fn is_below(&self, outer: NodeId, inner: NodeId) -> bool {
         outer == inner || self.nodes[outer].children.values().any(|(_, child)| self.is_below(*child, inner))

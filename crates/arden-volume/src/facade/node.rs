@@ -36,6 +36,10 @@ const COPY_BYTES: usize = 1 << 20;
 /// Less is copied rather than shared: an extent more costs more than the bytes.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
 
+/// The directory of what is not below the root any more: another root's user moved it. No file has this name, so that the
+/// path leads nowhere.
+const OUTSIDE: &str = "?";
+
 pub struct VolNode {
     pub shared: Arc<Shared>,
     pub file: Arc<OpenFile>,
@@ -149,8 +153,8 @@ impl Node for VolNode {
             return Vec::new();
         }
         let p = self.link.place.lock().clone();
-        let Ok(view) = self.shared.view() else { return vec![p.name] };
-        names::path(&view, self.shared.root, p.parent, &p.name).ok().flatten().unwrap_or_else(|| vec![p.name])
+        let found = self.shared.view().and_then(|view| Ok(names::path(&view, self.shared.root, p.parent, &p.name)?));
+        found.ok().flatten().unwrap_or_else(|| vec![OUTSIDE.into(), p.name])
     }
 
     fn place(&self) -> (u64, String) {

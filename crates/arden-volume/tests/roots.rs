@@ -1,0 +1,75 @@
+//! Two roots in one volume, one below the other: what is moved through one is seen through the other.
+
+use std::{sync::Arc, time::Instant};
+
+use arden_auth::Token;
+use arden_store::{
+    fs::*,
+    name::NtPath,
+    store::{FileStore, NewFile},
+    table::OpenTable,
+};
+use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_wire::{FileTime, access::FILE_ALL_ACCESS};
+
+struct Silent;
+
+impl OpenOwner for Silent {
+    fn oplock_break(&self, _open: OpenId, _to: OplockLevel, _ack: bool) {}
+    fn lease_break(&self, _b: &LeaseBreak) {}
+    fn resume(&self, _wait: WaitId) {}
+}
+
+fn path(p: &str) -> NtPath {
+    NtPath::parse(p).unwrap()
+}
+
+fn open(fs: &Arc<Fs>, table: &OpenTable, p: &str) -> Arc<Open> {
+    let request = OpenRequest {
+        id: table.reserve_open(),
+        owner: &Owner::new(Arc::new(Silent)),
+        path: &path(p),
+        by_id: None,
+        desired_access: FILE_ALL_ACCESS,
+        share_access: 7,
+        disposition: Disposition::OpenIf,
+        options: 0,
+        attributes: 0,
+        allocation: None,
+        security: None,
+        eas: &[],
+        cache: CacheRequest::None,
+        client: ClientId(1),
+        mark: None,
+        who: &Arc::new(Token::system()),
+        access_ceiling: FILE_ALL_ACCESS,
+        now: Instant::now(),
+    };
+    match fs.open(&request).map_err(|e| e.status) {
+        Ok(Step::Done(opened)) => opened.open,
+        other => panic!("{p}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_file_that_was_moved_out_of_a_root_is_not_in_it_any_more() {
+    let device = Arc::new(MemDevice::new(16 << 20));
+    Volume::format(&*device, "roots", 77, FileTime(1)).unwrap();
+    let volume = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
+    let whole = VolumeStore::new(volume.clone(), Durability::Plain);
+    let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
+    whole.root().create_child("inner", &new).unwrap();
+    let inner = VolumeStore::of_directory(volume, &path("inner"), Durability::Plain).unwrap();
+    let table = OpenTable::new(TableLimits::default());
+    let (outer, inner) = (Fs::new(whole, table.clone()), Fs::new(inner, table.clone()));
+
+    let (a, b) = (open(&outer, &table, "inner\\f"), open(&inner, &table, "f"));
+    let rename = |fs: &Arc<Fs>, open: &Arc<Open>, to: &str| {
+        let how = NameChange { replace: true, ..NameChange::default() };
+        assert!(matches!(fs.rename(open, &path(to), how, Instant::now()), Ok(Step::Done(()))), "{to}");
+    };
+    rename(&outer, &a, "f");
+    // The name is the same, the directory is not.
+    rename(&inner, &b, "f");
+    assert_eq!(outer.path(&a), "inner\\f");
+}
