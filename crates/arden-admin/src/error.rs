@@ -1,10 +1,11 @@
 //! One error for all of administration: what went wrong, and what to do about it. It becomes an HTTP
 //! status at the API's edge and an exit code at the command line's.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Whose fault, which decides the HTTP status and the exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
     /// The request cannot be meant that way.
@@ -44,10 +45,14 @@ impl ErrorKind {
 }
 
 /// `error` says what is wrong, `hint` what to do next.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Error")]
 pub struct AdminError {
+    /// Whose fault.
     pub kind: ErrorKind,
+    /// What is wrong.
     pub error: String,
+    /// What to do about it.
     pub hint: String,
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A 64-bit identifier in JSON: a string of hexadecimal digits, because JSON numbers end at 2^53.
@@ -24,6 +25,18 @@ impl std::str::FromStr for Id {
 impl Serialize for Id {
     fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
         s.collect_str(self)
+    }
+}
+
+impl JsonSchema for Id {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Id".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^[0-9a-f]+$"})
     }
 }
 
@@ -63,7 +76,7 @@ pub struct GroupRecord {
     pub members: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ShareKind {
     /// An existing directory of any Linux file system.
@@ -73,7 +86,7 @@ pub enum ShareKind {
 }
 
 /// What a share lets somebody do at most; the files' own ACLs decide within it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {
     Read,
@@ -104,26 +117,32 @@ impl std::fmt::Display for Rights {
 }
 
 /// One entry of a share's access list. Stored and compared by SID; `who` is what the API shows and takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Grant {
     /// A user, a group, `everyone`, or a SID.
     pub who: String,
+    /// At most this.
     pub rights: Rights,
 }
 
 /// A share as stored (grants by SID) and as shown (grants by name).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
+    /// At most 80 characters; compared without case.
     pub name: String,
+    /// A directory of any Linux file system, or of a volume.
     #[serde(default = "dir_kind")]
     pub kind: ShareKind,
     /// The volume that `path` is on, from its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// Absolute path of the directory, on a volume from its root.
     pub path: PathBuf,
+    /// Shown in share lists.
     #[serde(default)]
     pub comment: String,
+    /// Nobody may write.
     #[serde(default)]
     pub read_only: bool,
     /// Every request to this share has to be encrypted.
@@ -160,23 +179,31 @@ fn dir_kind() -> ShareKind {
 }
 
 /// Fields of a share to change; what is absent stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShareChange {
+    /// Absolute path of the directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// Shown in share lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// Nobody may write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
+    /// Requests have to be encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<bool>,
+    /// Changes are on stable storage before they are acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_through: Option<bool>,
+    /// Also open handles outlive the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continuously_available: Option<bool>,
+    /// Left out of share lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
+    /// Listings leave out what the caller may not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_based_enumeration: Option<bool>,
     /// Replaces the whole list.
@@ -193,73 +220,99 @@ pub struct ShareChange {
     pub force: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "User")]
 pub struct UserInfo {
+    /// Compared without case.
     pub name: String,
+    /// For people.
     pub full_name: String,
+    /// Stays with the account.
     pub sid: String,
+    /// Names of groups.
     pub groups: Vec<String>,
+    /// Cannot log on.
     pub disabled: bool,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
+    /// At most 20 characters.
     pub name: String,
+    /// Only its NT hash is stored.
     pub password: String,
+    /// For people.
     #[serde(default)]
     pub full_name: String,
+    /// Names of groups to join.
     #[serde(default)]
     pub groups: Vec<String>,
+    /// Cannot log on.
     #[serde(default)]
     pub disabled: bool,
 }
 
-#[derive(Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserChange {
+    /// Ends the user's sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
+    /// For people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full_name: Option<String>,
+    /// Ends the user's sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Group")]
 pub struct GroupInfo {
+    /// Compared without case.
     pub name: String,
+    /// For people.
     pub comment: String,
+    /// Stays with the account.
     pub sid: String,
     /// Made by Arden; cannot be removed.
     pub builtin: bool,
+    /// Users, by name.
     pub members: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewGroup {
+    /// Shares its names with users.
     pub name: String,
+    /// For people.
     #[serde(default)]
     pub comment: String,
 }
 
 /// What holds for the whole server. Changes need no restart unless they say so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// NetBIOS name, at most 15 characters; clients see it in NTLM and in server lists. Empty: the host's name.
     pub server_name: String,
+    /// Shown in server lists.
     pub comment: String,
+    /// Clients have to sign.
     pub signing_required: bool,
     /// Every session has to encrypt: clients before SMB 3.0 cannot connect.
     pub encryption_required: bool,
+    /// Several connections for one session.
     pub multichannel: bool,
     /// Sessions have to authenticate again after this time, those that exist too; 0: never.
     pub session_lifetime_seconds: u32,
     /// Needs a restart, as the two below.
     pub connections_max: u32,
+    /// Sessions at most.
     pub sessions_max: u32,
+    /// Open files and directories.
     pub opens_max: u32,
     /// SID that local accounts start with. Only shown here: the snapshot keeps it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -284,25 +337,34 @@ impl Default for Settings {
 }
 
 /// Fields of the settings to change; what is absent stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SettingsChange {
+    /// NetBIOS name; empty: the host's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
+    /// Shown in server lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// Clients have to sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing_required: Option<bool>,
+    /// Clients have to encrypt, which SMB before 3.0 cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption_required: Option<bool>,
+    /// Several connections for one session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multichannel: Option<bool>,
+    /// TCP connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_max: Option<u32>,
+    /// Sessions at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<u32>,
+    /// Open files and directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_max: Option<u32>,
+    /// After this time sessions have to authenticate again; 0: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_lifetime_seconds: Option<u32>,
     /// Refused once there are accounts whose SIDs begin with the old one.
@@ -310,38 +372,51 @@ pub struct SettingsChange {
     pub machine_sid: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Session")]
 pub struct SessionInfo {
+    /// Hexadecimal digits.
     pub id: Id,
+    /// Who logged on.
     pub user: String,
     /// `address:port` of the first channel.
     pub client: String,
     /// As [MS-SMB2] writes it: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1.
+    #[schemars(extend("enum" = ["2.0.2", "2.1", "3.0", "3.0.2", "3.1.1"]))]
     pub dialect: String,
     /// Algorithm, or empty when not signed.
     pub signing: String,
     /// Cipher, or empty when not encrypted.
     pub encryption: String,
+    /// Connections bound to the session.
     pub channels: u32,
+    /// Open files and directories.
     pub opens: u32,
+    /// Seconds since the logon.
     pub age_seconds: u64,
+    /// Seconds since the last request.
     pub idle_seconds: u64,
 }
 
 /// How many sessions of a user were ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionsClosed {
+    /// Sessions that were ended.
     pub closed: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Open")]
 pub struct OpenInfo {
+    /// Hexadecimal digits.
     pub id: Id,
     /// None while a durable open waits for its client.
     pub session: Option<Id>,
+    /// Who opened it.
     pub user: String,
     /// `address:port` of the session's first channel; empty while the open waits for its client.
     pub client: String,
+    /// Name of the share.
     pub share: String,
     /// Relative to the share, with backslashes; empty for its root.
     pub path: String,
@@ -349,7 +424,9 @@ pub struct OpenInfo {
     pub access: u32,
     /// For example `batch`, `lease rwh`, or empty.
     pub cache: String,
+    /// Survives a lost connection.
     pub durable: bool,
+    /// Byte-range locks held.
     pub locks: u32,
 }
 
@@ -365,19 +442,31 @@ pub struct Metric {
     pub value: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Status")]
 pub struct StatusInfo {
+    /// The daemon's version.
     pub version: String,
+    /// Process id.
     pub pid: u32,
+    /// Seconds since the daemon started.
     pub uptime_seconds: u64,
     /// `address:port` that clients connect to.
     pub listen: Vec<String>,
+    /// NetBIOS name.
     pub server_name: String,
+    /// ServerGuid of the negotiation.
     pub server_guid: String,
+    /// SID that local accounts start with.
     pub machine_sid: String,
+    /// Shares that are configured.
     pub shares: u32,
+    /// Users that are known.
     pub users: u32,
+    /// Authenticated sessions.
     pub sessions: u32,
+    /// Open files and directories.
     pub opens: u32,
+    /// Resident memory.
     pub memory_bytes: u64,
 }

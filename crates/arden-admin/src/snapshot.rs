@@ -1,6 +1,7 @@
 //! Snapshots of volumes in administration: the bodies of the API, the schedules that the state keeps, and the trait through
 //! which a daemon answers. Owns when a schedule is due and which snapshots it has too many of; the time is passed in.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{AdminError, Result};
@@ -10,28 +11,34 @@ pub const SCHEDULED: char = '@';
 const KEEP_MAX: u32 = 500;
 const NAME_CHARS_MAX: usize = 32;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Snapshot")]
 pub struct SnapshotInfo {
     /// As clients see it: `@GMT-2026.05.31-12.00.00`.
     pub time: String,
+    /// Given when it was made; @ and a schedule's name for those that it made.
     pub label: String,
     /// Data that would become free if it went.
     pub only_bytes: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSnapshot {
+    /// For people.
     #[serde(default)]
     pub label: String,
 }
 
 /// Takes a snapshot in each of its intervals and keeps the newest ones.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotSchedule {
+    /// The schedule's name.
     pub name: String,
+    /// One snapshot in each interval of this length.
     pub every_seconds: u64,
+    /// How many of its snapshots stay.
     pub keep: u32,
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -54,7 +55,7 @@ pub struct DiskRecord {
     pub media: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
     Scrub,
@@ -74,7 +75,7 @@ impl std::fmt::Display for JobKind {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     Running,
@@ -96,41 +97,57 @@ impl std::fmt::Display for JobState {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Job")]
 pub struct JobInfo {
+    /// The job's number.
     pub id: u64,
+    /// The pool that it works on.
     pub pool: String,
+    /// What it does.
     pub kind: JobKind,
+    /// The disk that it empties; null for other kinds.
     pub disk: Option<u16>,
+    /// What it does at present.
     pub state: JobState,
     /// Steps of the present part; 0 of 0 while nobody knows.
     pub done: u64,
+    /// Steps; 0 while nobody knows.
     pub total: u64,
     /// What came of it.
     pub result: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
+    /// What to do.
     pub kind: JobKind,
+    /// For `remove-disk`: the disk's index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u16>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
+    /// Stop, or go on.
     pub paused: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Disk")]
 pub struct DiskInfo {
+    /// File or block device.
     pub path: PathBuf,
+    /// Whole blocks of 4096.
     pub size_bytes: u64,
     /// unknown, rotating, ssd or nvme.
+    #[schemars(extend("enum" = ["unknown", "rotating", "ssd", "nvme"]))]
     pub media: String,
+    /// From the system, or set by hand.
     pub model: String,
+    /// From the system, or set by hand.
     pub serial: String,
     /// What is recognisably on it; empty when nothing is.
     pub content: String,
@@ -141,45 +158,56 @@ pub struct DiskInfo {
 }
 
 /// Paths as the daemon sees them: absolute.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskQuery {
+    /// Absolute paths; none: all that are known.
     pub disks: Vec<PathBuf>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskLabel {
+    /// Absolute path.
     pub disk: PathBuf,
     /// Empty: what the system says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Empty: what the system says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Empty: what the system says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["", "unknown", "rotating", "ssd", "nvme"]))]
     pub media: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskWipe {
+    /// Absolute path.
     pub disk: PathBuf,
+    /// Also when something is on it.
     #[serde(default)]
     pub force: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPool {
+    /// 1 to 64 bytes.
     pub name: String,
+    /// Absolute paths.
     pub disks: Vec<PathBuf>,
+    /// Stand by until a disk fails.
     #[serde(default)]
     pub hot_spares: Vec<PathBuf>,
+    /// Also when something is on a disk.
     #[serde(default)]
     pub force: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolImport {
     /// Disks, or directories of disk files; empty: every block device of this machine.
@@ -192,11 +220,13 @@ pub struct PoolImport {
     pub discard: Vec<PathBuf>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolChange {
+    /// New name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// How long a missing disk is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<u64>,
     /// Three fill levels, ascending.
@@ -204,62 +234,94 @@ pub struct PoolChange {
     pub warn_percent: Option<[u8; 3]>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddDisk {
+    /// Absolute path.
     pub disk: PathBuf,
+    /// Stands by until another disk fails.
     #[serde(default)]
     pub hot_spare: bool,
+    /// Also when something is on it.
     #[serde(default)]
     pub force: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolDiskChange {
     /// True: emptied, and nothing new goes to it. False: it stays.
     pub retire: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PoolDisk")]
 pub struct PoolDiskInfo {
+    /// The disk's number within the pool.
     pub index: u16,
+    /// Where it was when it joined.
     pub path: String,
     /// active, spare, retiring or missing.
+    #[schemars(extend("enum" = ["active", "spare", "retiring", "missing"]))]
     pub state: String,
+    /// The disk's size.
     pub size_bytes: u64,
+    /// Slabs in all.
     pub slabs: u32,
+    /// Slabs that nothing uses.
     pub slabs_free: u32,
+    /// Errors since the pool was opened.
     pub read_errors: u64,
+    /// Errors since the pool was opened.
     pub write_errors: u64,
+    /// Latency of reads, smoothed.
     pub latency_us: u64,
     /// Answers far slower than its peers; avoided for reads.
     pub slow: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Work")]
 pub struct WorkInfo {
+    /// resync, repair, drain, rebalance or scrub.
     pub what: String,
+    /// Steps that are done.
     pub done: u64,
+    /// Steps; 0 when nobody knows.
     pub total: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Space")]
 pub struct SpaceInfo {
+    /// The pool that it is cut from.
     pub pool: String,
+    /// The space's name.
     pub name: String,
+    /// The space's number within the pool.
     pub id: u32,
+    /// How it survives lost disks.
+    #[schemars(extend("enum" = ["simple", "mirror2", "mirror3", "parity", "dual-parity"]))]
     pub layout: String,
+    /// Of a stripe, parity included.
     pub columns: u16,
+    /// Bytes of one column in a stripe.
     pub interleave_bytes: u64,
+    /// Its size as a disk.
     pub size_bytes: u64,
     /// thin or fixed.
+    #[schemars(extend("enum" = ["thin", "fixed"]))]
     pub provision: String,
     /// whole, degraded or offline.
+    #[schemars(extend("enum" = ["whole", "degraded", "offline"]))]
     pub health: String,
+    /// Slab groups.
     pub groups: u64,
+    /// Groups that have slabs.
     pub groups_allocated: u64,
+    /// Groups without their full redundancy.
     pub groups_degraded: u64,
+    /// Groups that cannot be read and written now.
     pub groups_offline: u64,
     /// Raw bytes of the slabs that it holds.
     pub allocated_bytes: u64,
@@ -273,37 +335,57 @@ pub struct SpaceInfo {
     pub used_by: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Pool")]
 pub struct PoolInfo {
+    /// The pool's name.
     pub name: String,
+    /// As on its disks' labels.
     pub id: String,
     /// open or closed.
+    #[schemars(extend("enum" = ["open", "closed"]))]
     pub state: String,
     /// Why it is closed.
     pub reason: String,
+    /// Openings so far.
     pub epoch: u64,
+    /// Unit of allocation.
     pub slab_bytes: u64,
+    /// Raw bytes, room for redundancy included.
     pub total_bytes: u64,
+    /// Raw bytes, room for redundancy included.
     pub free_bytes: u64,
     /// The highest warning level that is reached; 0 when none is.
     pub warning_percent: u8,
+    /// Levels that warn.
     pub warn_percent: [u8; 3],
+    /// How long a missing disk is waited for.
     pub grace_seconds: u64,
     /// whole, degraded or offline.
+    #[schemars(extend("enum" = ["whole", "degraded", "offline"]))]
     pub health: String,
+    /// The pool's disks.
     pub disks: Vec<PoolDiskInfo>,
+    /// Cut from it.
     pub spaces: Vec<SpaceInfo>,
+    /// What goes on in the background.
     pub work: Vec<WorkInfo>,
+    /// What happened since it was opened, newest last.
     pub events: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSpace {
+    /// 1 to 64 bytes, no other space has it.
     pub name: String,
+    /// How it survives lost disks.
+    #[schemars(extend("enum" = ["simple", "mirror2", "mirror3", "parity", "dual-parity"]))]
     pub layout: String,
+    /// Absent: by the number of disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<u16>,
+    /// A power of two from 64 KiB to 1 MiB; absent: 256 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave_bytes: Option<u64>,
     /// Absent: all the room that there is.
@@ -314,30 +396,39 @@ pub struct NewSpace {
     pub fixed: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpaceChange {
+    /// Not less than now.
     pub size_bytes: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewExport {
+    /// unix:PATH, or ADDR:PORT of a loopback address.
     pub nbd: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Column")]
 pub struct ColumnInfo {
+    /// Index in the pool.
     pub disk: u16,
+    /// The slab's number on that disk.
     pub slab: u32,
     /// whole, stale or missing.
+    #[schemars(extend("enum" = ["whole", "stale", "missing"]))]
     pub state: String,
+    /// Disk that takes its place.
     pub moving_to: Option<u16>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupMap {
+    /// The group's number in the space.
     pub group: u64,
+    /// Where the group's columns lie, in order.
     pub columns: Vec<ColumnInfo>,
 }
 

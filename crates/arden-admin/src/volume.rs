@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -11,13 +12,17 @@ use crate::{
 };
 
 /// A volume that the daemon opens: on a space of its pools, or on a file or block device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeRecord {
+    /// The volume's name.
     pub name: String,
+    /// The whole of a space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
+    /// Absolute path of a file or block device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// Schedules of its snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<SnapshotSchedule>,
 }
@@ -33,9 +38,10 @@ impl VolumeRecord {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
+    /// The volume's name.
     pub name: String,
     /// The whole of a space that nothing else uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +49,7 @@ pub struct NewVolume {
     /// An absolute path: made with `size_bytes`, or there already, which needs `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// Make the file, of this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// Also where a volume or something else lies already.
@@ -50,20 +57,28 @@ pub struct NewVolume {
     pub force: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Volume")]
 pub struct VolumeInfo {
+    /// The volume's name.
     pub name: String,
+    /// What it lies on.
     pub device: String,
     /// Empty while it is open, else why not.
     pub closed_because: String,
+    /// Given when it was made.
     pub id: String,
+    /// The device's size.
     pub total_bytes: u64,
+    /// Not promised to any file.
     pub free_bytes: u64,
+    /// When reading moves a file's last access.
     pub last_access: AccessPolicy,
+    /// Shares that are on it.
     pub shares: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCheck {
     /// Also read all data against its checksums.
@@ -71,21 +86,28 @@ pub struct NewCheck {
     pub data: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeCheck {
     /// Empty when everything is as it should be.
     pub errors: Vec<String>,
+    /// How many there are.
     pub files: u64,
+    /// How many there are.
     pub directories: u64,
+    /// Named streams.
     pub streams: u64,
+    /// How many there are.
     pub extents: u64,
+    /// Bytes in blocks of files.
     pub data_bytes: u64,
+    /// Bytes of them that several files share.
     pub shared_bytes: u64,
+    /// Bytes of metadata.
     pub tree_bytes: u64,
 }
 
 /// Absent fields stay.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeChange {
     /// Take in what its device has become larger by.
@@ -94,12 +116,13 @@ pub struct VolumeChange {
     /// With `grow`, on a regular file: make that longer first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// When reading moves a file's last access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_access: Option<AccessPolicy>,
 }
 
 /// When reading a file moves its time of last access.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessPolicy {
     #[default]
@@ -109,7 +132,7 @@ pub enum AccessPolicy {
     Always,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeDelete {
     /// Also while shares are on it: they are removed.
@@ -117,7 +140,7 @@ pub struct VolumeDelete {
     pub force: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRepair {
     /// Say what would be done, and do nothing.
@@ -125,14 +148,15 @@ pub struct NewRepair {
     pub dry_run: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeRepair {
+    /// What was wrong and what was done, or would be.
     pub done: Vec<String>,
     /// What is not safe to do anything about.
     pub left: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewScrub {
     /// 0: as fast as it goes.
@@ -140,7 +164,7 @@ pub struct NewScrub {
     pub bytes_per_second: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubState {
     Never,
@@ -151,33 +175,41 @@ pub enum ScrubState {
 }
 
 /// A scrub of a volume, the present one or the last since the daemon started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeScrub {
+    /// State of the present scrub, or of the last.
     pub state: ScrubState,
+    /// Bytes that were read.
     pub done_bytes: u64,
+    /// Bytes to be read.
     pub total_bytes: u64,
     /// Written anew from another copy.
     pub healed_blocks: u64,
     /// Lost: no copy holds them.
     pub damaged_blocks: u64,
+    /// Where they are.
     pub damage: Vec<DamageInfo>,
     /// Why it failed.
     pub error: String,
 }
 
 /// A part of a file that is lost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Damage")]
 pub struct DamageInfo {
     /// Empty: in the metadata.
     pub path: String,
+    /// In bytes.
     pub offset: u64,
+    /// In bytes.
     pub len: u64,
 }
 
 /// Whose quota: a user's (or group's, or SID's), a folder's, or without both what users without one have.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaSubject {
+    /// A user, group or SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// From the volume's root.
@@ -185,11 +217,13 @@ pub struct QuotaSubject {
     pub folder: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewQuota {
+    /// A user, group or SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Path from the volume's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
     /// Logged when it is passed; absent: none.
@@ -200,7 +234,7 @@ pub struct NewQuota {
     pub hard_bytes: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaKind {
     Default,
@@ -208,13 +242,18 @@ pub enum QuotaKind {
     Folder,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Quota")]
 pub struct QuotaInfo {
+    /// Whose quota it is.
     pub kind: QuotaKind,
     /// The user's name, or the folder's path.
     pub name: String,
+    /// Bytes that are allocated.
     pub used_bytes: u64,
+    /// Logged when passed.
     pub soft_bytes: Option<u64>,
+    /// Never passed.
     pub hard_bytes: Option<u64>,
 }
 

@@ -7,11 +7,10 @@ use axum::{
     extract::{Path, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{MethodFilter, MethodRouter, on},
 };
 use serde::Serialize;
 
-use super::{Api, Body};
+use super::{Api, Body, routes::routes};
 use crate::{
     error::{AdminError, ErrorKind, Result},
     metrics, metrics_pools,
@@ -19,55 +18,18 @@ use crate::{
         GroupInfo, Id, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
         ShareChange, StatusInfo, UserChange, UserInfo,
     },
-    openapi::{self, Route},
+    openapi,
     state::Snapshot,
 };
 
 type Ctx = State<Arc<Api>>;
 type Answer<T> = Result<Json<T>>;
 
-/// Every operation of `openapi::ROUTES`; a missing one stops the daemon at its start and fails the tests.
-pub(super) fn for_route(route: &Route) -> MethodRouter<Arc<Api>> {
-    let method = MethodFilter::try_from(route.method()).unwrap_or(MethodFilter::GET);
-    match route.operation {
-        "status" => on(method, status),
-        "settings" => on(method, settings),
-        "changeSettings" => on(method, change_settings),
-        "users" => on(method, users),
-        "addUser" => on(method, add_user),
-        "user" => on(method, user),
-        "changeUser" => on(method, change_user),
-        "removeUser" => on(method, remove_user),
-        "closeUserSessions" => on(method, close_user_sessions),
-        "groups" => on(method, groups),
-        "addGroup" => on(method, add_group),
-        "group" => on(method, group),
-        "removeGroup" => on(method, remove_group),
-        "addMember" => on(method, add_member),
-        "removeMember" => on(method, remove_member),
-        "shares" => on(method, shares),
-        "addShare" => on(method, add_share),
-        "share" => on(method, share),
-        "changeShare" => on(method, change_share),
-        "removeShare" => on(method, remove_share),
-        "sessions" => on(method, sessions),
-        "closeSession" => on(method, close_session),
-        "opens" => on(method, opens),
-        "closeOpen" => on(method, close_open),
-        "metrics" | "prometheus" => on(method, metrics_text),
-        "openapi" => on(method, document),
-        other => super::storage::for_operation(other, method)
-            .or_else(|| super::volume::for_operation(other, method))
-            .or_else(|| super::snapshot::for_operation(other, method))
-            .unwrap_or_else(|| unreachable!("route {other} has no handler")),
-    }
-}
-
 pub(super) fn created<T: Serialize>(value: T) -> Response {
     (StatusCode::CREATED, Json(value)).into_response()
 }
 
-async fn status(State(api): Ctx) -> Json<StatusInfo> {
+pub(super) async fn status(State(api): Ctx) -> Json<StatusInfo> {
     let s = api.state.snapshot();
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Json(StatusInfo {
@@ -86,34 +48,38 @@ async fn status(State(api): Ctx) -> Json<StatusInfo> {
     })
 }
 
-async fn settings(State(api): Ctx) -> Json<Settings> {
+pub(super) async fn settings(State(api): Ctx) -> Json<Settings> {
     Json(api.state.snapshot().settings_shown())
 }
 
-async fn change_settings(State(api): Ctx, Body(change): Body<SettingsChange>) -> Answer<Settings> {
+pub(super) async fn change_settings(State(api): Ctx, Body(change): Body<SettingsChange>) -> Answer<Settings> {
     let settings = api.blocking(move |api| api.state.change(|s| s.change_settings(&change))).await?;
     api.control.settings_changed(&settings);
     tracing::info!("settings changed");
     Ok(Json(settings))
 }
 
-async fn users(State(api): Ctx) -> Json<Vec<UserInfo>> {
+pub(super) async fn users(State(api): Ctx) -> Json<Vec<UserInfo>> {
     let s = api.state.snapshot();
     Json(s.users.values().map(|u| s.user_info(u)).collect())
 }
 
-async fn add_user(State(api): Ctx, Body(new): Body<NewUser>) -> Result<Response> {
+pub(super) async fn add_user(State(api): Ctx, Body(new): Body<NewUser>) -> Result<Response> {
     let user = api.blocking(move |api| api.state.change(|s| s.add_user(&new))).await?;
     tracing::info!(user = user.name, "user added");
     Ok(created(user))
 }
 
-async fn user(State(api): Ctx, Path(name): Path<String>) -> Answer<UserInfo> {
+pub(super) async fn user(State(api): Ctx, Path(name): Path<String>) -> Answer<UserInfo> {
     let s = api.state.snapshot();
     Ok(Json(s.user_info(s.user(&name)?)))
 }
 
-async fn change_user(State(api): Ctx, Path(name): Path<String>, Body(change): Body<UserChange>) -> Answer<UserInfo> {
+pub(super) async fn change_user(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(change): Body<UserChange>,
+) -> Answer<UserInfo> {
     let (new_password, disabled) = (change.password.is_some(), change.disabled == Some(true));
     let user = api
         .blocking(move |api| {
@@ -143,13 +109,13 @@ async fn change_accounts<T: Send + 'static>(
     .await
 }
 
-async fn remove_user(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+pub(super) async fn remove_user(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     let user = change_accounts(&api, move |s| s.remove_user(&name)).await?;
     tracing::info!(user = user.name, "user removed");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn close_user_sessions(State(api): Ctx, Path(name): Path<String>) -> Answer<SessionsClosed> {
+pub(super) async fn close_user_sessions(State(api): Ctx, Path(name): Path<String>) -> Answer<SessionsClosed> {
     let user = name.clone();
     let closed = api.blocking(move |api| Ok(api.control.close_user_sessions(&name))).await?;
     if closed == 0 {
@@ -159,47 +125,47 @@ async fn close_user_sessions(State(api): Ctx, Path(name): Path<String>) -> Answe
     Ok(Json(SessionsClosed { closed: u32::try_from(closed).unwrap_or(u32::MAX) }))
 }
 
-async fn groups(State(api): Ctx) -> Json<Vec<GroupInfo>> {
+pub(super) async fn groups(State(api): Ctx) -> Json<Vec<GroupInfo>> {
     let s = api.state.snapshot();
     Json(s.groups.values().map(|g| s.group_info(g)).collect())
 }
 
-async fn add_group(State(api): Ctx, Body(new): Body<NewGroup>) -> Result<Response> {
+pub(super) async fn add_group(State(api): Ctx, Body(new): Body<NewGroup>) -> Result<Response> {
     let group = api.blocking(move |api| api.state.change(|s| s.add_group(&new))).await?;
     tracing::info!(group = group.name, "group added");
     Ok(created(group))
 }
 
-async fn group(State(api): Ctx, Path(name): Path<String>) -> Answer<GroupInfo> {
+pub(super) async fn group(State(api): Ctx, Path(name): Path<String>) -> Answer<GroupInfo> {
     let s = api.state.snapshot();
     Ok(Json(s.group_info(s.group(&name)?)))
 }
 
-async fn remove_group(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+pub(super) async fn remove_group(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     let group = name.clone();
     change_accounts(&api, move |s| s.remove_group(&name)).await?;
     tracing::info!(group, "group removed");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn add_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
+pub(super) async fn add_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
     let group = change_accounts(&api, move |s| s.add_member(&group, &user)).await?;
     tracing::info!(group = group.name, members = group.members.len(), "group changed");
     Ok(Json(group))
 }
 
-async fn remove_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
+pub(super) async fn remove_member(State(api): Ctx, Path((group, user)): Path<(String, String)>) -> Answer<GroupInfo> {
     let group = change_accounts(&api, move |s| s.remove_member(&group, &user)).await?;
     tracing::info!(group = group.name, members = group.members.len(), "group changed");
     Ok(Json(group))
 }
 
-async fn shares(State(api): Ctx) -> Json<Vec<Share>> {
+pub(super) async fn shares(State(api): Ctx) -> Json<Vec<Share>> {
     let s = api.state.snapshot();
     Json(s.shares.values().map(|share| s.share_info(share)).collect())
 }
 
-async fn share(State(api): Ctx, Path(name): Path<String>) -> Answer<Share> {
+pub(super) async fn share(State(api): Ctx, Path(name): Path<String>) -> Answer<Share> {
     let s = api.state.snapshot();
     Ok(Json(s.share_info(s.share(&name)?)))
 }
@@ -215,7 +181,7 @@ fn checked_share(api: &Api, edit: impl FnOnce(&mut Snapshot) -> Result<Share>, e
     Ok(share)
 }
 
-async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> {
+pub(super) async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> {
     let share = api
         .blocking(move |api| {
             checked_share(api, |s| s.add_share(&new), !new.force)?;
@@ -225,7 +191,11 @@ async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> 
     Ok(created(share_is_stored(&api, &share, "share added").await?))
 }
 
-async fn change_share(State(api): Ctx, Path(name): Path<String>, Body(change): Body<ShareChange>) -> Answer<Share> {
+pub(super) async fn change_share(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(change): Body<ShareChange>,
+) -> Answer<Share> {
     let share = api
         .blocking(move |api| {
             let exposure_too = change.path.is_some() && !change.force;
@@ -261,7 +231,7 @@ pub(super) async fn tell_shares(api: &Arc<Api>) -> Result<()> {
     .await
 }
 
-async fn remove_share(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+pub(super) async fn remove_share(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     let share = name.clone();
     api.blocking(move |api| api.state.change(|s| s.remove_share(&name))).await?;
     tell_shares(&api).await?;
@@ -269,7 +239,7 @@ async fn remove_share(State(api): Ctx, Path(name): Path<String>) -> Result<Statu
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn sessions(State(api): Ctx) -> Answer<Vec<SessionInfo>> {
+pub(super) async fn sessions(State(api): Ctx) -> Answer<Vec<SessionInfo>> {
     api.blocking(|api| Ok(Json(api.control.sessions()))).await
 }
 
@@ -278,7 +248,7 @@ fn parse_id(what: &str, id: &str) -> Result<Id> {
     id.parse().map_err(|_| AdminError::invalid(format!("{id:?} is not the id of a {what}"), hint))
 }
 
-async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
+pub(super) async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let parsed = parse_id("session", &id)?;
     // What is open there may wait for the disk when it is closed.
     if !api.blocking(move |api| Ok(api.control.close_session(parsed))).await? {
@@ -288,11 +258,11 @@ async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<Status
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn opens(State(api): Ctx) -> Answer<Vec<OpenInfo>> {
+pub(super) async fn opens(State(api): Ctx) -> Answer<Vec<OpenInfo>> {
     api.blocking(|api| Ok(Json(api.control.opens()))).await
 }
 
-async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
+pub(super) async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let parsed = parse_id("open", &id)?;
     if !api.blocking(move |api| Ok(api.control.close_open(parsed))).await? {
         return Err(AdminError::not_found("open", &id));
@@ -304,7 +274,7 @@ async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCod
 /// What the pools have to say is left out when it takes longer.
 const POOLS_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
 
-async fn metrics_text(State(api): Ctx) -> Response {
+pub(super) async fn metrics_text(State(api): Ctx) -> Response {
     // A disk that hangs must not keep everything else from being seen.
     let asked = tokio::time::timeout(POOLS_WAIT, api.blocking(|api| api.storage.pools())).await;
     let pools = asked.ok().and_then(std::result::Result::ok);
@@ -314,6 +284,6 @@ async fn metrics_text(State(api): Ctx) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-async fn document() -> Json<serde_json::Value> {
-    Json(openapi::document())
+pub(super) async fn document() -> Json<serde_json::Value> {
+    Json(openapi::document(&routes()))
 }

@@ -1,8 +1,9 @@
-//! The REST API: HTTP on a Unix socket that only the daemon's own user can open. Every route is a row of
-//! `openapi::ROUTES`, so that the router and the document cannot disagree. Refuses rules of its own:
+//! The REST API: HTTP on a Unix socket that only the daemon's own user can open. Every route is a row of the table in
+//! `routes`, so that the router and the document cannot disagree. Refuses rules of its own:
 //! `state` says what may be stored, `Control` what the servers do with it.
 
 mod handlers;
+pub(crate) mod routes;
 mod snapshot;
 mod storage;
 mod volume;
@@ -26,7 +27,6 @@ use serde::de::DeserializeOwned;
 use crate::{
     control::Control,
     error::{AdminError, ErrorKind},
-    openapi,
     state::State,
     storage::Storage,
     volume::VolumeAdmin,
@@ -91,8 +91,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
 pub fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new();
-    for route in openapi::ROUTES {
-        router = router.route(route.path, handlers::for_route(route));
+    for route in routes::routes() {
+        router = router.route(route.path, route.router);
     }
     router
         .fallback(|request: Request| async move {

@@ -8,7 +8,6 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
     response::Response,
-    routing::{MethodFilter, MethodRouter, on},
 };
 
 use super::{Api, Body, handlers::created};
@@ -20,23 +19,11 @@ use crate::{
 type Ctx = State<Arc<Api>>;
 type Answer<T> = Result<Json<T>>;
 
-pub(super) fn for_operation(operation: &str, method: MethodFilter) -> Option<MethodRouter<Arc<Api>>> {
-    Some(match operation {
-        "snapshots" => on(method, snapshots),
-        "createSnapshot" => on(method, create_snapshot),
-        "deleteSnapshot" => on(method, delete_snapshot),
-        "snapshotSchedules" => on(method, schedules),
-        "setSnapshotSchedule" => on(method, set_schedule),
-        "removeSnapshotSchedule" => on(method, remove_schedule),
-        _ => return None,
-    })
-}
-
-async fn snapshots(State(api): Ctx, Path(volume): Path<String>) -> Answer<Vec<SnapshotInfo>> {
+pub(super) async fn snapshots(State(api): Ctx, Path(volume): Path<String>) -> Answer<Vec<SnapshotInfo>> {
     api.blocking(move |api| api.volumes.snapshots(&volume)).await.map(Json)
 }
 
-async fn create_snapshot(
+pub(super) async fn create_snapshot(
     State(api): Ctx,
     Path(volume): Path<String>,
     Body(new): Body<NewSnapshot>,
@@ -47,18 +34,21 @@ async fn create_snapshot(
     Ok(created(snapshot))
 }
 
-async fn delete_snapshot(State(api): Ctx, Path((volume, time)): Path<(String, String)>) -> Result<StatusCode> {
+pub(super) async fn delete_snapshot(
+    State(api): Ctx,
+    Path((volume, time)): Path<(String, String)>,
+) -> Result<StatusCode> {
     let (of, snapshot) = (volume.clone(), time.clone());
     api.blocking(move |api| api.volumes.delete_snapshot(&volume, &time)).await?;
     tracing::info!(volume = of, snapshot, "snapshot deleted");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn schedules(State(api): Ctx, Path(volume): Path<String>) -> Answer<Vec<SnapshotSchedule>> {
+pub(super) async fn schedules(State(api): Ctx, Path(volume): Path<String>) -> Answer<Vec<SnapshotSchedule>> {
     api.blocking(move |api| api.volumes.schedules(&volume)).await.map(Json)
 }
 
-async fn set_schedule(
+pub(super) async fn set_schedule(
     State(api): Ctx,
     Path(volume): Path<String>,
     Body(schedule): Body<SnapshotSchedule>,
@@ -66,7 +56,10 @@ async fn set_schedule(
     api.blocking(move |api| api.volumes.set_schedule(&volume, &schedule)).await.map(Json)
 }
 
-async fn remove_schedule(State(api): Ctx, Path((volume, name)): Path<(String, String)>) -> Result<StatusCode> {
+pub(super) async fn remove_schedule(
+    State(api): Ctx,
+    Path((volume, name)): Path<(String, String)>,
+) -> Result<StatusCode> {
     api.blocking(move |api| api.volumes.remove_schedule(&volume, &name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

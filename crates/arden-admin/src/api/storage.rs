@@ -8,7 +8,6 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
     response::Response,
-    routing::{MethodFilter, MethodRouter, on},
 };
 
 use super::{Api, Body, handlers::created};
@@ -24,167 +23,160 @@ type Ctx = State<Arc<Api>>;
 type Answer<T> = Result<Json<T>>;
 type Two = Path<(String, String)>;
 
-pub(super) fn for_operation(operation: &str, method: MethodFilter) -> Option<MethodRouter<Arc<Api>>> {
-    Some(match operation {
-        "disks" => on(method, disks),
-        "lookAtDisks" => on(method, look_at_disks),
-        "labelDisk" => on(method, label_disk),
-        "wipeDisk" => on(method, wipe_disk),
-        "pools" => on(method, pools),
-        "pool" => on(method, pool),
-        "createPool" => on(method, create_pool),
-        "importPool" => on(method, import_pool),
-        "changePool" => on(method, change_pool),
-        "forgetPool" => on(method, forget_pool),
-        "addDisk" => on(method, add_disk),
-        "changeDisk" => on(method, change_disk),
-        "startJob" => on(method, start_job),
-        "jobs" => on(method, jobs),
-        "job" => on(method, job),
-        "changeJob" => on(method, change_job),
-        "cancelJob" => on(method, cancel_job),
-        "spaces" => on(method, spaces),
-        "createSpace" => on(method, create_space),
-        "space" => on(method, space),
-        "spaceMap" => on(method, space_map),
-        "growSpace" => on(method, grow_space),
-        "deleteSpace" => on(method, delete_space),
-        "exportSpace" => on(method, export_space),
-        "unexportSpace" => on(method, unexport_space),
-        _ => return None,
-    })
-}
-
 fn number<T: std::str::FromStr>(what: &str, text: &str) -> Result<T> {
     let hint = "lists show the numbers";
     text.parse().map_err(|_| AdminError::invalid(format!("{text:?} is not the number of a {what}"), hint))
 }
 
-async fn disks(State(api): Ctx) -> Answer<Vec<DiskInfo>> {
+pub(super) async fn disks(State(api): Ctx) -> Answer<Vec<DiskInfo>> {
     api.blocking(|api| api.storage.disks(&DiskQuery::default())).await.map(Json)
 }
 
-async fn look_at_disks(State(api): Ctx, Body(query): Body<DiskQuery>) -> Answer<Vec<DiskInfo>> {
+pub(super) async fn look_at_disks(State(api): Ctx, Body(query): Body<DiskQuery>) -> Answer<Vec<DiskInfo>> {
     api.blocking(move |api| api.storage.disks(&query)).await.map(Json)
 }
 
-async fn label_disk(State(api): Ctx, Body(label): Body<DiskLabel>) -> Answer<DiskInfo> {
+pub(super) async fn label_disk(State(api): Ctx, Body(label): Body<DiskLabel>) -> Answer<DiskInfo> {
     api.blocking(move |api| api.storage.label_disk(&label)).await.map(Json)
 }
 
-async fn wipe_disk(State(api): Ctx, Body(wipe): Body<DiskWipe>) -> Result<StatusCode> {
+pub(super) async fn wipe_disk(State(api): Ctx, Body(wipe): Body<DiskWipe>) -> Result<StatusCode> {
     let disk = wipe.disk.display().to_string();
     api.blocking(move |api| api.storage.wipe_disk(&wipe)).await?;
     tracing::info!(disk, "disk wiped");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pools(State(api): Ctx) -> Answer<Vec<PoolInfo>> {
+pub(super) async fn pools(State(api): Ctx) -> Answer<Vec<PoolInfo>> {
     api.blocking(|api| api.storage.pools()).await.map(Json)
 }
 
-async fn pool(State(api): Ctx, Path(name): Path<String>) -> Answer<PoolInfo> {
+pub(super) async fn pool(State(api): Ctx, Path(name): Path<String>) -> Answer<PoolInfo> {
     api.blocking(move |api| api.storage.pool(&name)).await.map(Json)
 }
 
-async fn create_pool(State(api): Ctx, Body(new): Body<NewPool>) -> Result<Response> {
+pub(super) async fn create_pool(State(api): Ctx, Body(new): Body<NewPool>) -> Result<Response> {
     let pool = api.blocking(move |api| api.storage.create_pool(&new)).await?;
     tracing::info!(pool = pool.name, disks = pool.disks.len(), "pool created");
     Ok(created(pool))
 }
 
-async fn import_pool(State(api): Ctx, Body(import): Body<PoolImport>) -> Answer<PoolInfo> {
+pub(super) async fn import_pool(State(api): Ctx, Body(import): Body<PoolImport>) -> Answer<PoolInfo> {
     let pool = api.blocking(move |api| api.storage.import_pool(&import)).await?;
     tracing::info!(pool = pool.name, "pool imported");
     Ok(Json(pool))
 }
 
-async fn change_pool(State(api): Ctx, Path(name): Path<String>, Body(change): Body<PoolChange>) -> Answer<PoolInfo> {
+pub(super) async fn change_pool(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(change): Body<PoolChange>,
+) -> Answer<PoolInfo> {
     api.blocking(move |api| api.storage.change_pool(&name, &change)).await.map(Json)
 }
 
-async fn forget_pool(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+pub(super) async fn forget_pool(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     let pool = name.clone();
     api.blocking(move |api| api.storage.forget_pool(&name)).await?;
     tracing::info!(pool, "pool closed and forgotten");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn add_disk(State(api): Ctx, Path(name): Path<String>, Body(add): Body<AddDisk>) -> Result<Response> {
+pub(super) async fn add_disk(State(api): Ctx, Path(name): Path<String>, Body(add): Body<AddDisk>) -> Result<Response> {
     let disk = add.disk.display().to_string();
     let pool = api.blocking(move |api| api.storage.add_disk(&name, &add)).await?;
     tracing::info!(pool = pool.name, disk, "disk added");
     Ok(created(pool))
 }
 
-async fn change_disk(State(api): Ctx, Path((name, disk)): Two, Body(change): Body<PoolDiskChange>) -> Answer<PoolInfo> {
+pub(super) async fn change_disk(
+    State(api): Ctx,
+    Path((name, disk)): Two,
+    Body(change): Body<PoolDiskChange>,
+) -> Answer<PoolInfo> {
     let disk = number("disk", &disk)?;
     api.blocking(move |api| api.storage.change_disk(&name, disk, &change)).await.map(Json)
 }
 
-async fn start_job(State(api): Ctx, Path(name): Path<String>, Body(new): Body<NewJob>) -> Result<Response> {
+pub(super) async fn start_job(State(api): Ctx, Path(name): Path<String>, Body(new): Body<NewJob>) -> Result<Response> {
     let job = api.blocking(move |api| api.storage.start_job(&name, &new)).await?;
     tracing::info!(job = job.id, pool = job.pool, kind = %job.kind, "job started");
     Ok(created(job))
 }
 
-async fn jobs(State(api): Ctx) -> Answer<Vec<JobInfo>> {
+pub(super) async fn jobs(State(api): Ctx) -> Answer<Vec<JobInfo>> {
     api.blocking(|api| api.storage.jobs()).await.map(Json)
 }
 
-async fn job(State(api): Ctx, Path(id): Path<String>) -> Answer<JobInfo> {
+pub(super) async fn job(State(api): Ctx, Path(id): Path<String>) -> Answer<JobInfo> {
     let id = number("job", &id)?;
     api.blocking(move |api| api.storage.job(id)).await.map(Json)
 }
 
-async fn change_job(State(api): Ctx, Path(id): Path<String>, Body(change): Body<JobChange>) -> Answer<JobInfo> {
+pub(super) async fn change_job(
+    State(api): Ctx,
+    Path(id): Path<String>,
+    Body(change): Body<JobChange>,
+) -> Answer<JobInfo> {
     let id = number("job", &id)?;
     api.blocking(move |api| api.storage.change_job(id, &change)).await.map(Json)
 }
 
-async fn cancel_job(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
+pub(super) async fn cancel_job(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let id = number("job", &id)?;
     api.blocking(move |api| api.storage.cancel_job(id)).await?;
     tracing::info!(job = id, "job cancelled");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn spaces(State(api): Ctx) -> Answer<Vec<SpaceInfo>> {
+pub(super) async fn spaces(State(api): Ctx) -> Answer<Vec<SpaceInfo>> {
     api.blocking(|api| api.storage.spaces()).await.map(Json)
 }
 
-async fn create_space(State(api): Ctx, Path(pool): Path<String>, Body(new): Body<NewSpace>) -> Result<Response> {
+pub(super) async fn create_space(
+    State(api): Ctx,
+    Path(pool): Path<String>,
+    Body(new): Body<NewSpace>,
+) -> Result<Response> {
     let space = api.blocking(move |api| api.storage.create_space(&pool, &new)).await?;
     tracing::info!(pool = space.pool, space = space.name, "space created");
     Ok(created(space))
 }
 
-async fn space(State(api): Ctx, Path((pool, name)): Two) -> Answer<SpaceInfo> {
+pub(super) async fn space(State(api): Ctx, Path((pool, name)): Two) -> Answer<SpaceInfo> {
     api.blocking(move |api| api.storage.space(&pool, &name)).await.map(Json)
 }
 
-async fn space_map(State(api): Ctx, Path((pool, name)): Two) -> Answer<Vec<GroupMap>> {
+pub(super) async fn space_map(State(api): Ctx, Path((pool, name)): Two) -> Answer<Vec<GroupMap>> {
     api.blocking(move |api| api.storage.space_map(&pool, &name)).await.map(Json)
 }
 
-async fn grow_space(State(api): Ctx, Path((pool, name)): Two, Body(change): Body<SpaceChange>) -> Answer<SpaceInfo> {
+pub(super) async fn grow_space(
+    State(api): Ctx,
+    Path((pool, name)): Two,
+    Body(change): Body<SpaceChange>,
+) -> Answer<SpaceInfo> {
     api.blocking(move |api| api.storage.grow_space(&pool, &name, &change)).await.map(Json)
 }
 
-async fn delete_space(State(api): Ctx, Path((pool, name)): Two) -> Result<StatusCode> {
+pub(super) async fn delete_space(State(api): Ctx, Path((pool, name)): Two) -> Result<StatusCode> {
     let space = name.clone();
     api.blocking(move |api| api.storage.delete_space(&pool, &name)).await?;
     tracing::info!(space, "space deleted");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn export_space(State(api): Ctx, Path((pool, name)): Two, Body(new): Body<NewExport>) -> Answer<SpaceInfo> {
+pub(super) async fn export_space(
+    State(api): Ctx,
+    Path((pool, name)): Two,
+    Body(new): Body<NewExport>,
+) -> Answer<SpaceInfo> {
     let space = api.blocking(move |api| api.storage.export_space(&pool, &name, &new)).await?;
     tracing::info!(space = space.name, nbd = space.nbd, "space exported");
     Ok(Json(space))
 }
 
-async fn unexport_space(State(api): Ctx, Path((pool, name)): Two) -> Answer<SpaceInfo> {
+pub(super) async fn unexport_space(State(api): Ctx, Path((pool, name)): Two) -> Answer<SpaceInfo> {
     let space = api.blocking(move |api| api.storage.unexport_space(&pool, &name)).await?;
     tracing::info!(space = space.name, "export ended");
     Ok(Json(space))

@@ -13,9 +13,9 @@ use tower::ServiceExt;
 
 use super::{storage_fake::FakeStorage, *};
 use crate::{
+    api::routes::{Answer, routes},
     error::Result,
     model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
-    openapi::{Answer, ROUTES},
     secret,
 };
 
@@ -153,6 +153,13 @@ fn fault(document: &Value, schema: &Value, value: &Value, at: &str) -> Option<St
         let target = document.pointer(name.trim_start_matches('#'));
         return target.map_or(Some(format!("{name} does not exist")), |s| fault(document, s, value, at));
     }
+    if let Some(any) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+        let fits = any.iter().any(|s| fault(document, s, value, at).is_none());
+        return (!fits).then(|| format!("{at}: {value} is none of {any:?}"));
+    }
+    if !schema["const"].is_null() && schema["const"] != *value {
+        return Some(format!("{at}: {value} is not {}", schema["const"]));
+    }
     let is = |t: &str| match t {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -284,18 +291,19 @@ async fn every_documented_operation_answers_as_documented() {
     let f = Fixture::new();
     let (_, document) = f.json("GET", "/v1/openapi.json", None).await;
     let calls = calls();
-    for route in ROUTES {
+    let routes = routes();
+    for route in &routes {
         assert!(calls.iter().any(|c| c.0 == route.operation), "{} is not called here", route.operation);
-        assert!(!document["paths"][route.path][route.method.to_lowercase()].is_null());
+        assert!(!document["paths"][route.path][route.method.as_str().to_lowercase()].is_null());
     }
     for (operation, path, body) in calls {
-        let route = ROUTES.iter().find(|r| r.operation == operation).unwrap();
-        let described = &document["paths"][route.path][route.method.to_lowercase()];
+        let route = routes.iter().find(|r| r.operation == operation).unwrap();
+        let described = &document["paths"][route.path][route.method.as_str().to_lowercase()];
         if let Some(body) = &body {
             let schema = &described["requestBody"]["content"]["application/json"]["schema"];
             assert_eq!(fault(&document, schema, body, operation), None);
         }
-        let (status, bytes) = f.call(route.method, path, body).await;
+        let (status, bytes) = f.call(route.method.as_str(), path, body).await;
         assert_eq!(status, route.success(), "{operation}: {}", String::from_utf8_lossy(&bytes));
         let schema = &described["responses"][status.to_string()]["content"]["application/json"]["schema"];
         match route.answer {
@@ -412,5 +420,17 @@ async fn metrics_name_pools_disks_spaces_and_long_work() {
         "arden_pool_work_total{pool=\"tank\",work=\"repair\"} 2",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn every_field_is_described() {
+    let document = crate::openapi::document(&routes());
+    let schemas = document.pointer("/components/schemas").unwrap().as_object().unwrap();
+    assert!(schemas.len() > 50, "{}", schemas.len());
+    for (name, schema) in schemas {
+        for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+            assert!(property["description"].as_str().is_some_and(|d| d.len() > 3), "{name}.{field}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
     response::Response,
-    routing::{MethodFilter, MethodRouter, on},
 };
 
 use super::{
@@ -26,59 +25,42 @@ use crate::{
 type Ctx = State<Arc<Api>>;
 type Answer<T> = Result<Json<T>>;
 
-pub(super) fn for_operation(operation: &str, method: MethodFilter) -> Option<MethodRouter<Arc<Api>>> {
-    Some(match operation {
-        "volumes" => on(method, volumes),
-        "createVolume" => on(method, create_volume),
-        "attachVolume" => on(method, attach_volume),
-        "volume" => on(method, volume),
-        "forgetVolume" => on(method, forget_volume),
-        "checkVolume" => on(method, check_volume),
-        "changeVolume" => on(method, change_volume),
-        "quotas" => on(method, quotas),
-        "setQuota" => on(method, set_quota),
-        "removeQuota" => on(method, remove_quota),
-        "deleteVolume" => on(method, delete_volume),
-        "repairVolume" => on(method, repair_volume),
-        "startVolumeScrub" => on(method, start_scrub),
-        "volumeScrub" => on(method, scrub),
-        "stopVolumeScrub" => on(method, stop_scrub),
-        _ => return None,
-    })
-}
-
-async fn volumes(State(api): Ctx) -> Answer<Vec<VolumeInfo>> {
+pub(super) async fn volumes(State(api): Ctx) -> Answer<Vec<VolumeInfo>> {
     api.blocking(|api| api.volumes.volumes()).await.map(Json)
 }
 
-async fn volume(State(api): Ctx, Path(name): Path<String>) -> Answer<VolumeInfo> {
+pub(super) async fn volume(State(api): Ctx, Path(name): Path<String>) -> Answer<VolumeInfo> {
     api.blocking(move |api| api.volumes.volume(&name)).await.map(Json)
 }
 
-async fn create_volume(State(api): Ctx, Body(new): Body<NewVolume>) -> Result<Response> {
+pub(super) async fn create_volume(State(api): Ctx, Body(new): Body<NewVolume>) -> Result<Response> {
     let volume = api.blocking(move |api| api.volumes.create_volume(&new)).await?;
     tracing::info!(volume = volume.name, device = volume.device, "volume created");
     Ok(created(volume))
 }
 
-async fn attach_volume(State(api): Ctx, Body(record): Body<VolumeRecord>) -> Answer<VolumeInfo> {
+pub(super) async fn attach_volume(State(api): Ctx, Body(record): Body<VolumeRecord>) -> Answer<VolumeInfo> {
     let volume = api.blocking(move |api| api.volumes.attach_volume(&record)).await?;
     tracing::info!(volume = volume.name, device = volume.device, "volume attached");
     Ok(Json(volume))
 }
 
-async fn forget_volume(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+pub(super) async fn forget_volume(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     let volume = name.clone();
     api.blocking(move |api| api.volumes.forget_volume(&name)).await?;
     tracing::info!(volume, "volume closed and forgotten");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn check_volume(State(api): Ctx, Path(name): Path<String>, Body(check): Body<NewCheck>) -> Answer<VolumeCheck> {
+pub(super) async fn check_volume(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(check): Body<NewCheck>,
+) -> Answer<VolumeCheck> {
     api.blocking(move |api| api.volumes.check_volume(&name, &check)).await.map(Json)
 }
 
-async fn change_volume(
+pub(super) async fn change_volume(
     State(api): Ctx,
     Path(name): Path<String>,
     Body(change): Body<VolumeChange>,
@@ -88,7 +70,7 @@ async fn change_volume(
     Ok(Json(volume))
 }
 
-async fn delete_volume(
+pub(super) async fn delete_volume(
     State(api): Ctx,
     Path(name): Path<String>,
     Body(delete): Body<VolumeDelete>,
@@ -112,7 +94,7 @@ async fn delete_volume(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn repair_volume(
+pub(super) async fn repair_volume(
     State(api): Ctx,
     Path(name): Path<String>,
     Body(repair): Body<NewRepair>,
@@ -126,31 +108,43 @@ async fn repair_volume(
     Ok(Json(report))
 }
 
-async fn start_scrub(State(api): Ctx, Path(name): Path<String>, Body(scrub): Body<NewScrub>) -> Answer<VolumeScrub> {
+pub(super) async fn start_scrub(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(scrub): Body<NewScrub>,
+) -> Answer<VolumeScrub> {
     api.blocking(move |api| api.volumes.start_scrub(&name, &scrub)).await.map(Json)
 }
 
-async fn scrub(State(api): Ctx, Path(name): Path<String>) -> Answer<VolumeScrub> {
+pub(super) async fn scrub(State(api): Ctx, Path(name): Path<String>) -> Answer<VolumeScrub> {
     api.volumes.scrub(&name).map(Json)
 }
 
-async fn stop_scrub(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+pub(super) async fn stop_scrub(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
     api.blocking(move |api| api.volumes.stop_scrub(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn quotas(State(api): Ctx, Path(name): Path<String>) -> Answer<Vec<QuotaInfo>> {
+pub(super) async fn quotas(State(api): Ctx, Path(name): Path<String>) -> Answer<Vec<QuotaInfo>> {
     api.blocking(move |api| api.volumes.quotas(&name)).await.map(Json)
 }
 
-async fn set_quota(State(api): Ctx, Path(name): Path<String>, Body(quota): Body<NewQuota>) -> Answer<QuotaInfo> {
+pub(super) async fn set_quota(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(quota): Body<NewQuota>,
+) -> Answer<QuotaInfo> {
     let volume = name.clone();
     let set = api.blocking(move |api| api.volumes.set_quota(&name, &quota)).await?;
     tracing::info!(volume, of = set.name, soft = ?set.soft_bytes, hard = ?set.hard_bytes, "quota set");
     Ok(Json(set))
 }
 
-async fn remove_quota(State(api): Ctx, Path(name): Path<String>, Body(of): Body<QuotaSubject>) -> Result<StatusCode> {
+pub(super) async fn remove_quota(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(of): Body<QuotaSubject>,
+) -> Result<StatusCode> {
     let volume = name.clone();
     let what = of.clone();
     api.blocking(move |api| api.volumes.remove_quota(&name, &of)).await?;
