@@ -56,7 +56,7 @@ impl World {
         let crosses = inner(h.node) != plan.target.parent.is_some_and(inner);
         plan.verdict.may_refuse_if(crosses && h.share >= 6, "another store");
         plan.verdict.may_refuse_if(class == file_class::RENAME_EX, "support");
-        if !links && self.is_used_through_the_other_store(h) {
+        if !links && (self.is_used_through_the_other_store(h) || self.replaces_a_name_in_use(h, &plan)) {
             return Ok(());
         }
         let reply = self.set(h, class, &data);
@@ -77,6 +77,13 @@ impl World {
             self.moved(h, &plan, links);
         }
         Ok(())
+    }
+
+    /// Another name of the same file, by which somebody has it open: that open loses its name, [MS-FSA] 2.1.5.15.12, and the
+    /// model knows names only by how they are written.
+    fn replaces_a_name_in_use(&self, h: &Handle, plan: &Move) -> bool {
+        let target = plan.target.link();
+        plan.target.node == Some(h.node) && target != h.link && self.opens().iter().any(|o| o.link == target)
     }
 
     /// Two stores over one directory tree do not tell each other what they rename: an open of the other one keeps the name

@@ -167,7 +167,7 @@ impl World {
             }
             (Some(node), Action::Opened) => node,
             (Some(node), _) => {
-                self.overwritten(c, node);
+                self.overwritten(c, node)?;
                 node
             }
         };
@@ -253,7 +253,7 @@ impl World {
     }
 
     /// The data go; of other streams and EAs a store may keep some.
-    fn overwritten(&mut self, c: &Create, node: usize) {
+    fn overwritten(&mut self, c: &Create, node: usize) -> Check {
         let path = self.path_of(node);
         let there = path.and_then(|p| self.lookup(&p).ok());
         let model = &mut self.tree.nodes[node];
@@ -261,10 +261,10 @@ impl World {
             stream.1.clear();
         }
         if !c.stream.is_empty() {
-            return;
+            return Ok(());
         }
         model.attributes = c.attributes & ATTR_COMPARED;
-        let Some(there) = there else { return };
+        let Some(there) = there else { return Ok(()) };
         if let Ok(streams) = there.streams() {
             model.streams.retain(|key, _| streams.iter().any(|s| upper(&s.name) == *key));
             for h in self.handles.iter_mut().flatten().filter(|h| h.node == node && !h.stream.is_empty()) {
@@ -281,6 +281,15 @@ impl World {
                 }
             }
         }
+        // Another store over the same directory is not told, and would take the next stream of the name for the one that went.
+        let other = |h: &Handle| (h.share >= judge::INNER_SHARES) != (c.share >= judge::INNER_SHARES);
+        let stale = |h: &Handle| h.gone && h.node == node && other(h);
+        for slot in 0..self.handles.len() {
+            if self.kind == StoreKind::Directory && self.handles[slot].as_ref().is_some_and(stale) {
+                self.close_slot(slot)?;
+            }
+        }
+        Ok(())
     }
 
     /// Something that is not in the model must not open.

@@ -280,7 +280,7 @@ impl Shared {
         if stat.key == inode.key {
             // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away.
             rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::status)?;
-            inode.move_name((to, target), (to, name));
+            inode.forget_name(to, target);
         } else {
             let replaced = self.table.get(stat.key);
             let spilled = self.has_spilled_streams(to, target, &stat);

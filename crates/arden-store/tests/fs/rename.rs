@@ -191,3 +191,25 @@ fn no_name_is_added_to_a_directory_that_is_to_be_deleted() {
     w.close(d);
     assert_eq!(w.fails(want("d").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
+
+/// [MS-FSA] 2.1.5.15.12: the link that is replaced is not the one that is there afterwards, though both are of one file.
+#[test]
+fn who_has_the_replaced_name_of_the_same_file_open_does_not_delete_the_new_one() {
+    for posix in [false, true] {
+        let w = World::new();
+        w.close(w.open(want("d").directory()));
+        let a = w.open(want("a"));
+        let b = {
+            let how = NameChange::default();
+            assert!(matches!(w.fs.link(&a, &NtPath::parse("d\\a").unwrap(), how, w.now), Ok(Step::Done(()))));
+            w.open(want("d\\a").existing())
+        };
+        assert!(matches!(w.rename(&b, "A", true), Ok(Step::Done(()))));
+        assert_eq!(w.fs.path(&b), "A");
+        let _ = w.fs.set_disposition(&a, Disposal { delete: true, posix, ..Disposal::default() }, w.now);
+        w.close(a);
+        w.close(b);
+        assert!(w.dir.join("A").exists(), "posix {posix}");
+        assert!(!w.dir.join("d/a").exists());
+    }
+}
