@@ -33,7 +33,7 @@ impl World {
     pub fn spell(&mut self, root: usize, path: &str) -> (String, String) {
         let plain = path.replace('?', "");
         // A directory whose names are not in memory finds nothing by 8.3 names.
-        if !path.contains('?') || self.kind == StoreKind::Directory {
+        if !path.contains(['?', '~']) || self.kind == StoreKind::Directory {
             return (plain.clone(), plain);
         }
         let mut wire: Vec<String> = Vec::new();
@@ -41,15 +41,27 @@ impl World {
         for part in path.split('\\') {
             let name = part.trim_start_matches('?');
             let short = if part.starts_with('?') { self.short_name(root, &known, name) } else { None };
+            // A name that was made of an 8.3 name once may be the 8.3 name of another entry now.
+            let long = if short.is_none() && name.contains('~') { self.long_name(root, &known, name) } else { None };
             wire.push(short.unwrap_or_else(|| name.to_string()));
+            let name = long.as_deref().unwrap_or(name);
             known = if known.is_empty() { name.to_string() } else { format!("{known}\\{name}") };
         }
-        (wire.join("\\"), plain)
+        (wire.join("\\"), known)
     }
 
-    /// The 8.3 name of an entry, as the administrator sees it. None where it is the whole name of another entry, which is
-    /// found first: 8.3 names are made from the long name alone, so that a listing does not know of that entry.
-    fn short_name(&mut self, root: usize, directory: &str, name: &str) -> Option<String> {
+    /// The long name of the entry that has this 8.3 name. None where it is the whole name of an entry, or of nothing.
+    fn long_name(&mut self, root: usize, directory: &str, name: &str) -> Option<String> {
+        let whole = if directory.is_empty() { name.to_string() } else { format!("{directory}\\{name}") };
+        if self.tree.resolve(root, &whole).is_ok_and(|t| t.node.is_some()) {
+            return None;
+        }
+        let entries = self.listed(root, directory, "*")?;
+        entries.into_iter().find(|(_, short)| upper(short) == upper(name)).map(|(long, _)| long)
+    }
+
+    /// Long and 8.3 names of a directory, as the administrator sees them.
+    fn listed(&mut self, root: usize, directory: &str, pattern: &str) -> Option<Vec<(String, String)>> {
         let share = self.roots.iter().position(|r| *r == root)?;
         let backup = arden_wire::access::OPT_OPEN_FOR_BACKUP_INTENT;
         let open = want(directory).access(acl::READ_DATA).existing().options(backup);
@@ -58,13 +70,24 @@ impl World {
             return None;
         }
         let id = Created::parse(&reply).id;
-        let reply = self.call(ADMIN, share, &client::query_directory(id, file_class::BOTH_DIRECTORY, 1, name, 65536));
-        let entry = reply.status().is_success().then(|| client::entries(reply.buffer(), file_class::BOTH_DIRECTORY));
+        let reply =
+            self.call(ADMIN, share, &client::query_directory(id, file_class::BOTH_DIRECTORY, 1, pattern, 65536));
+        let entries = reply.status().is_success().then(|| client::entries(reply.buffer(), file_class::BOTH_DIRECTORY));
         self.call(ADMIN, share, &client::close(id));
-        let (_, bytes) = entry?.into_iter().find(|(n, _)| upper(n) == upper(name))?;
-        let len = usize::from(bytes[68]);
-        let units: Vec<u16> = bytes[70..70 + len].chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect();
-        let short = String::from_utf16(&units).ok().filter(|s| !s.is_empty())?;
+        let short = |bytes: &[u8]| {
+            let len = usize::from(bytes[68]);
+            let units: Vec<u16> =
+                bytes[70..70 + len].chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect();
+            String::from_utf16(&units).unwrap_or_default()
+        };
+        Some(entries?.into_iter().map(|(long, bytes)| (long, short(&bytes))).collect())
+    }
+
+    /// The 8.3 name of an entry, as the administrator sees it. None where it is the whole name of another entry, which is
+    /// found first: 8.3 names are made from the long name alone, so that a listing does not know of that entry.
+    fn short_name(&mut self, root: usize, directory: &str, name: &str) -> Option<String> {
+        let entries = self.listed(root, directory, name)?;
+        let (_, short) = entries.into_iter().find(|(long, short)| upper(long) == upper(name) && !short.is_empty())?;
         let whole = if directory.is_empty() { short.clone() } else { format!("{directory}\\{short}") };
         let taken = self.tree.resolve(root, &whole).is_ok_and(|t| t.node.is_some());
         (!taken).then_some(short)
@@ -138,6 +161,8 @@ impl World {
         let plan = match self.tree.resolve(root, &path) {
             // Deletion of the inner share's root is nobody's plan.
             Ok(t) if t.node == Some(self.inner) && c.options & 0x1000 != 0 => return Ok(()),
+            // A new file of an 8.3 name may be given the long name of one that went, [MS-FSA] 2.1.5.1.1 (TunnelCacheList).
+            Ok(t) if t.node.is_none() && t.name.contains('~') => return Ok(()),
             Ok(target) => judge::open(&self.tree, &self.shares[c.share], &who, c, target, &self.opens()),
             Err(why) => {
                 let reply = self.call(c.session, c.share, &request);
