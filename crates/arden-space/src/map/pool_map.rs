@@ -285,8 +285,9 @@ impl PoolMap {
             return Err(format!("lineage {:?} in epoch {}", self.lineage, self.epoch));
         }
         let in_use = |d: &u16| self.disks.get(d).is_some_and(|r| r.state != DiskState::Missing);
-        if let Some(d) = self.journal.disks.iter().find(|d| !in_use(d)) {
-            return Err(format!("disk {d} holds the journal and is not in use"));
+        let (here, gone): (Vec<u16>, Vec<u16>) = self.journal.disks.iter().copied().partition(in_use);
+        if !gone.is_empty() && !here.is_empty() {
+            return Err(format!("disks {gone:?} hold the journal and are not in use, {here:?} are"));
         }
         let mut places = BTreeSet::new();
         for c in self.columns() {

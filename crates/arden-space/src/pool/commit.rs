@@ -57,7 +57,10 @@ impl Pool {
                 round.done(asked);
                 disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
                 let mut map = p.map.borrow_mut();
-                map.replicated_seq = map.replicated_seq.max(seq);
+                // A disk that left with the log is behind from now on, and its log is still the one that counts.
+                if map.journal.disks.iter().any(|&d| self.online(d)) {
+                    map.replicated_seq = map.replicated_seq.max(seq);
+                }
                 drop(map);
                 tracing::trace!("map {seq} is durable");
                 self.committed(captured);
@@ -70,10 +73,10 @@ impl Pool {
         }
     }
 
-    /// A map that names no log could not be opened, whichever disks are there.
+    /// A new log whose disks have all left before a map named it is nothing: the one before counts.
     fn keep_a_log(&self) {
         let mut map = self.0.map.borrow_mut();
-        if map.journal.disks.is_empty()
+        if !map.journal.disks.iter().any(|&d| self.online(d))
             && let Some(former) = self.0.journal.undo_switch(|d| self.online(d))
         {
             map.journal = former;

@@ -340,7 +340,10 @@ impl Pool {
         self.0.departures.note_disk(index, now);
         self.0.journal.forget_disk(index);
         let mut map = self.0.map.borrow_mut();
-        map.journal.disks.retain(|&d| d != index);
+        // A log whose last disk leaves is on that one and nowhere else: the map names it until there is another.
+        if map.journal.disks.iter().any(|&d| d != index && self.online(d)) {
+            map.journal.disks.retain(|&d| d != index);
+        }
         if let Some(d) = map.disks.get_mut(&index) {
             d.retire |= d.state == DiskState::Retiring;
             d.state = DiskState::Missing;
@@ -444,7 +447,8 @@ impl Pool {
     /// are fewer from a disk's loss until the journal moves to others.
     pub fn journal_disks(&self) -> Vec<u16> {
         let durable = self.0.departures.journal_on_disk();
-        self.0.map.borrow().journal.disks.iter().copied().filter(|d| durable.contains(d)).collect()
+        let map = self.0.map.borrow();
+        map.journal.disks.iter().copied().filter(|&d| durable.contains(&d) && self.online(d)).collect()
     }
 
     /// Somebody else noticed that a disk is not to be trusted now.

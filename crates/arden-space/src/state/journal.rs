@@ -105,8 +105,10 @@ impl Journal {
     /// Every disk of the new log has left before a map named it: the old one goes on, on those of its disks that stay.
     pub(crate) fn undo_switch(&self, stays: impl Fn(u16) -> bool) -> Option<JournalRec> {
         let (mut state, mut rec) = self.former.borrow_mut().take()?;
-        rec.disks.retain(|&d| stays(d));
-        state.disks.clone_from(&rec.disks);
+        state.disks.retain(|&d| stays(d));
+        if !state.disks.is_empty() {
+            rec.disks.clone_from(&state.disks);
+        }
         *self.state.borrow_mut() = state;
         Some(rec)
     }
@@ -118,7 +120,8 @@ impl Journal {
     /// `rec` is what the map in memory says of the journal.
     pub(crate) fn check(&self, rec: &JournalRec) -> Result<(), String> {
         let s = self.state.borrow();
-        if s.log_id != rec.log_id || s.disks != rec.disks {
+        // Without a disk that is here, the map names the last one that had it.
+        if s.log_id != rec.log_id || !s.disks.is_empty() && s.disks != rec.disks {
             return Err(format!("log {:x} on {:?}, in the map {:x} on {:?}", s.log_id, s.disks, rec.log_id, rec.disks));
         }
         if s.head > s.size || s.tail > s.size {

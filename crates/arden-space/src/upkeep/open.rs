@@ -156,7 +156,12 @@ impl Pool {
                     )));
                 }
                 forget.push(h.label.index);
-            } else if rec.state != DiskState::Missing {
+            } else if rec.state == DiskState::Missing {
+                // The last disk of the log left, and no other has taken it since.
+                if map.journal.disks.contains(&h.label.index) && h.label.seq >= map.replicated_seq {
+                    journal_disks.push(h.label.index);
+                }
+            } else {
                 // Behind what every disk had is a disk that was away without our knowing (an
                 // old image put back): trust nothing on it.
                 if h.label.seq >= map.replicated_seq {

@@ -32,7 +32,7 @@ impl Pool {
             let map = self.0.map.borrow();
             let active = |d: &DiskState| matches!(d, DiskState::Active | DiskState::Retiring);
             let can = map.disks.iter().filter(|(i, d)| active(&d.state) && self.online(**i)).count();
-            (map.journal.disks.len(), map.tolerance() + 1, can)
+            (self.0.journal.state().disks.len(), map.tolerance() + 1, can)
         };
         if have >= want.min(can) {
             return Ok(());
