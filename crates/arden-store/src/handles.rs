@@ -4,10 +4,12 @@
 
 mod disk;
 mod memory;
+mod not_kept;
 mod record;
 
 pub use disk::DiskHandles;
 pub use memory::MemoryHandles;
+pub use not_kept::NotKept;
 pub use record::{KeptBreak, KeptCache, KeptLease, KeptOpen};
 
 use arden_wire::NtStatus;

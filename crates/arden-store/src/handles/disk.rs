@@ -9,7 +9,7 @@ use arden_wire::NtStatus;
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::{HandleChange, HandleStore};
+use super::{HandleChange, HandleStore, KEY_BYTES_MAX, NotKept, VALUE_BYTES_MAX};
 use crate::{commit::ScopeId, store::Result};
 
 const HANDLES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("handles");
@@ -35,6 +35,21 @@ struct State {
     put: u64,
     committed: u64,
     committing: bool,
+    not_kept: NotKept,
+}
+
+impl State {
+    /// Whether a commit of some scope has something to do.
+    fn is_due(&self) -> bool {
+        self.put != self.committed || !self.not_kept.is_empty()
+    }
+}
+
+fn is_too_large(change: &HandleChange) -> bool {
+    match change {
+        HandleChange::Put { key, value } => key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX,
+        HandleChange::Remove { key } => key.len() > KEY_BYTES_MAX,
+    }
 }
 
 fn failed(e: impl std::fmt::Display) -> NtStatus {
@@ -107,13 +122,19 @@ impl HandleStore for DiskHandles {
         Ok(all)
     }
 
-    fn put(&self, _scope: ScopeId, changes: Vec<HandleChange>) {
+    fn put(&self, scope: ScopeId, changes: Vec<HandleChange>) {
         if changes.is_empty() {
             return;
         }
         let mut state = self.state.lock();
-        state.waiting.extend(changes);
-        state.put += 1;
+        // It never gets into a transaction that it could spoil for others.
+        if changes.iter().any(is_too_large) {
+            tracing::error!("the state of an open handle is too large to be kept");
+            state.not_kept.note(scope);
+        } else {
+            state.waiting.extend(changes);
+            state.put += 1;
+        }
         self.uncommitted.store(true, Ordering::Release);
     }
 
@@ -121,8 +142,11 @@ impl HandleStore for DiskHandles {
         self.uncommitted.load(Ordering::Acquire)
     }
 
-    fn commit(&self, _scope: ScopeId) -> Result<()> {
+    fn commit(&self, scope: ScopeId) -> Result<()> {
         let mut state = self.state.lock();
+        let kept = state.not_kept.check(scope);
+        self.uncommitted.store(state.is_due(), Ordering::Release);
+        kept?;
         let target = state.put;
         while state.committed < target {
             if state.committing {
@@ -139,7 +163,7 @@ impl HandleStore for DiskHandles {
             match written {
                 Ok(()) => {
                     state.committed = upto;
-                    self.uncommitted.store(state.put != upto, Ordering::Release);
+                    self.uncommitted.store(state.is_due(), Ordering::Release);
                 }
                 Err(e) => {
                     // It keeps its place before what came meanwhile; the next caller tries again.
@@ -150,6 +174,10 @@ impl HandleStore for DiskHandles {
             }
         }
         Ok(())
+    }
+
+    fn end_scope(&self, scope: ScopeId) {
+        self.state.lock().not_kept.end(scope);
     }
 }
 
@@ -180,6 +208,26 @@ mod tests {
         let h = DiskHandles::open(&file).unwrap();
         assert_eq!(h.load().unwrap(), [(b"b".to_vec(), b"3".to_vec())]);
         assert_eq!(h.starts(), first + 1);
+        drop(h);
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_kept_of_one_scope_fails_no_other() {
+        let file = std::env::temp_dir().join(format!("arden-handles-large-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let h = DiskHandles::open(&file).unwrap();
+        let (one, other) = (CommitScope::begin(), CommitScope::begin());
+        h.put(other.id(), vec![put(b"a", b"1")]);
+        h.put(one.id(), vec![put(b"b", b"2"), put(b"c", &vec![0; VALUE_BYTES_MAX + 1])]);
+        h.commit(other.id()).unwrap();
+        assert!(h.has_uncommitted(one.id()) && h.commit(one.id()).is_err());
+        assert!(!h.has_uncommitted(one.id()) && h.commit(one.id()).is_ok());
+        assert_eq!(h.load().unwrap(), [(b"a".to_vec(), b"1".to_vec())], "all of one call, or nothing");
+        // Nobody commits the scope: somebody has to be told.
+        h.put(one.id(), vec![put(&[b'k'; KEY_BYTES_MAX + 1], b"")]);
+        h.end_scope(one.id());
+        assert!(h.has_uncommitted(other.id()) && h.commit(other.id()).is_err() && h.commit(other.id()).is_ok());
         drop(h);
         std::fs::remove_file(&file).unwrap();
     }

@@ -11,7 +11,7 @@ use std::{
 
 use arden_store::{
     commit::ScopeId,
-    handles::{Committed, HandleChange, HandleStore, VALUE_BYTES_MAX},
+    handles::{Committed, HandleChange, HandleStore, NotKept, VALUE_BYTES_MAX},
     store::Result,
 };
 use arden_wire::NtStatus;
@@ -100,10 +100,7 @@ struct Uncommitted {
     /// Since the last commit: what is removed before the next one, like an open that is closed in the same message, never
     /// gets to the volume, and nobody has to wait for it.
     fresh: BTreeMap<Vec<u8>, Fresh>,
-    /// Scopes of whose changes some could not be kept: their commits fail.
-    failed: BTreeSet<ScopeId>,
-    /// A scope that failed ended without a commit: the next commit of anybody fails.
-    unattended_failed: bool,
+    not_kept: NotKept,
 }
 
 /// The handles of a volume as the store of persistent opens.
@@ -124,7 +121,8 @@ impl VolumeHandles {
         self.vol.engine.reading().get(&key(of, 0)).map_or(true, |v| v.is_some())
     }
 
-    /// One operation with what is fresh, of any scope, and `changes` of `scope` after it.
+    /// One operation with what is fresh, of any scope, and `changes` of `scope` after it. Where it cannot be kept, one for
+    /// each scope: only those fail whose own changes cannot be.
     fn change(
         &self,
         state: &mut Uncommitted,
@@ -132,21 +130,30 @@ impl VolumeHandles {
         scope: ScopeId,
         changes: &[HandleChange],
     ) {
-        let first = fresh.iter().map(|(k, f)| (k.as_slice(), Some(f.value.as_slice())));
-        let then = changes.iter().map(|c| match c {
-            HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
-            HandleChange::Remove { key } => (key.as_slice(), None),
-        });
-        match self.vol.change_handles(first.chain(then)) {
-            Ok(seq) => {
-                self.last.fetch_max(seq, Ordering::AcqRel);
-            }
-            Err(e) => {
+        let mut scopes: BTreeSet<ScopeId> = fresh.values().map(|f| f.scope).collect();
+        if !changes.is_empty() {
+            scopes.insert(scope);
+        }
+        let of = |scopes: &[ScopeId]| {
+            let first = fresh.iter().filter(|(_, f)| scopes.contains(&f.scope));
+            let first = first.map(|(k, f)| (k.as_slice(), Some(f.value.as_slice())));
+            let then = changes.iter().filter(|_| scopes.contains(&scope)).map(|c| match c {
+                HandleChange::Put { key, value } => (key.as_slice(), Some(value.as_slice())),
+                HandleChange::Remove { key } => (key.as_slice(), None),
+            });
+            let seq = self.vol.change_handles(first.chain(then))?;
+            self.last.fetch_max(seq, Ordering::AcqRel);
+            VolResult::Ok(())
+        };
+        // `scope` last, as its changes may be of keys that others put.
+        let mut each: Vec<ScopeId> = scopes.iter().copied().filter(|s| *s != scope).collect();
+        each.extend(scopes.get(&scope));
+        let Err(e) = of(&each) else { return };
+        let alone = each.len() == 1;
+        for one in each {
+            if let Err(e) = if alone { Err(e) } else { of(&[one]) } {
                 tracing::error!("the state of open handles is not kept: {e}");
-                state.failed.extend(fresh.values().map(|f| f.scope));
-                if !changes.is_empty() {
-                    state.failed.insert(scope);
-                }
+                state.not_kept.note(one);
             }
         }
     }
@@ -159,21 +166,6 @@ impl VolumeHandles {
         if !now.is_empty() {
             self.change(state, now, scope, &[]);
         }
-    }
-}
-
-impl Uncommitted {
-    fn has_failed(&self, scope: ScopeId) -> bool {
-        self.unattended_failed || self.failed.contains(&scope)
-    }
-
-    /// # Errors
-    /// INSUFFICIENT_RESOURCES, once, when a change of the scope or of one that nobody committed was not kept.
-    fn check_kept(&mut self, scope: ScopeId) -> Result<()> {
-        let failed = self.has_failed(scope);
-        self.failed.remove(&scope);
-        self.unattended_failed = false;
-        if failed { Err(NtStatus::INSUFFICIENT_RESOURCES) } else { Ok(()) }
     }
 }
 
@@ -214,14 +206,14 @@ impl HandleStore for VolumeHandles {
         let state = self.state.lock();
         state.fresh.values().any(|f| f.scope == scope)
             || self.last.load(Ordering::Acquire) > self.vol.progress().1
-            || state.has_failed(scope)
+            || state.not_kept.concerns(scope)
     }
 
     fn commit(&self, scope: ScopeId) -> Result<()> {
         {
             let mut state = self.state.lock();
             self.write_fresh(&mut state, scope, true);
-            state.check_kept(scope)?;
+            state.not_kept.check(scope)?;
         }
         Ok(self.vol.commit_to(self.last.load(Ordering::Acquire))?)
     }
@@ -229,9 +221,7 @@ impl HandleStore for VolumeHandles {
     fn end_scope(&self, scope: ScopeId) {
         let mut state = self.state.lock();
         self.write_fresh(&mut state, scope, false);
-        if state.failed.remove(&scope) {
-            state.unattended_failed = true;
-        }
+        state.not_kept.end(scope);
     }
 
     fn commits_later(&self) -> bool {
@@ -242,7 +232,7 @@ impl HandleStore for VolumeHandles {
         let kept = {
             let mut state = self.state.lock();
             self.write_fresh(&mut state, scope, false);
-            state.check_kept(scope)
+            state.not_kept.check(scope)
         };
         if let Err(e) = kept {
             return done(Err(e));
@@ -375,6 +365,29 @@ mod tests {
         handles.put(one.id(), vec![put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
         handles.end_scope(one.id());
         assert!(handles.commit(other.id()).is_err() && handles.commit(other.id()).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_of_one_scope_fails_no_other() {
+        let (_, vol) = volume(8 << 20);
+        let handles = VolumeHandles::new(vol);
+        let (one, other, third) = (CommitScope::begin(), CommitScope::begin(), CommitScope::begin());
+        handles.put(other.id(), vec![put(b"o2", b"other")]);
+        handles.put(third.id(), vec![put(b"o3", b"third")]);
+        // With all that is fresh.
+        handles.put(one.id(), vec![put(b"o2", b"changed"), put(b"o1", &vec![0; HANDLE_BYTES_MAX + 1])]);
+        assert!(handles.commit(other.id()).is_ok() && handles.commit(third.id()).is_ok());
+        let all = [(b"o2".to_vec(), b"other".to_vec()), (b"o3".to_vec(), b"third".to_vec())];
+        assert_eq!(handles.load().unwrap(), all);
+        assert!(handles.commit(one.id()).is_err() && handles.commit(one.id()).is_ok());
+        // Each value is small enough, and all of one scope are not.
+        handles.put(other.id(), vec![put(b"p2", b"other")]);
+        for i in 0..64u8 {
+            handles.put(one.id(), vec![put(&[b'q', i], &vec![i; HANDLE_BYTES_MAX])]);
+        }
+        assert!(handles.commit(other.id()).is_ok());
+        assert!(handles.load().unwrap().contains(&(b"p2".to_vec(), b"other".to_vec())));
+        assert!(handles.commit(one.id()).is_err());
     }
 
     #[test]
