@@ -4,12 +4,17 @@
 use std::{fs, net::SocketAddr, path::PathBuf};
 
 use arden_lab::{
-    Result,
-    bench::{self, Part, Plan, small, small::Guard},
-    client::Target,
-    daemon, fail, report,
+    bench::{
+        self,
+        plan::{Part, Plan},
+        small::{self, Guard},
+        tables::replace_section,
+    },
+    cli,
+    targets::daemon,
     work::{Amount, Bench, Work},
 };
+use arden_measure::{Error, Result, base::units::duration, client::Target, fail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 #[derive(Parser)]
@@ -34,7 +39,7 @@ enum Verb {
     )]
     Work(WorkArgs),
     #[command(flatten)]
-    Lab(arden_lab::cli::Lab),
+    Lab(cli::args::Verb),
 }
 
 /// Spaces, real and simulated.
@@ -162,7 +167,7 @@ struct WorkArgs {
 
 fn work(name: &str) -> Result<Work> {
     let found = Work::ALL.into_iter().find(|w| w.name() == name);
-    found.ok_or_else(|| arden_lab::LabError(format!("no workload {name}")))
+    found.ok_or_else(|| Error(format!("no workload {name}")))
 }
 
 fn run(args: &WorkArgs) -> Result<()> {
@@ -225,7 +230,7 @@ fn compare(args: &BenchArgs) -> Result<()> {
         sessions: args.sessions,
         stream_bytes: if args.quick { 64 << 20 } else { 1 << 30 },
         scale: args.scale.unwrap_or(if args.quick { 64 } else { 4 }),
-        limit: arden_lab::run::duration(&args.limit)?,
+        limit: duration(&args.limit)?,
         dir: args.dir.clone(),
         commit: args.commit.clone(),
         pages: match &args.page {
@@ -268,7 +273,7 @@ fn bench_space(args: &SpacesArgs) -> Result<()> {
     println!("{text}\n{}", page::summary(&lines));
     let whole = args.only.is_empty() && !args.quick && args.btrfs.is_some();
     if let Some(path) = args.page.clone().or(whole.then(|| PathBuf::from("docs/bench-space.md")))
-        && let Some(new) = report::replace_section(&fs::read_to_string(&path)?, "bench-space", &text)
+        && let Some(new) = replace_section(&fs::read_to_string(&path)?, "bench-space", &text)
     {
         fs::write(path, new)?;
     }
@@ -280,7 +285,7 @@ fn main() {
         Verb::Bench(args) => compare(&args),
         Verb::BenchSpace(args) => bench_space(&args),
         Verb::Work(args) => run(&args),
-        Verb::Lab(verb) => arden_lab::cli::run(&verb, &daemon::default_home(), false),
+        Verb::Lab(verb) => cli::run(&verb, &daemon::default_home(), false),
     };
     if let Err(e) = result {
         eprintln!("arden-lab: {e}");

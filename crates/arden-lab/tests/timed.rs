@@ -1,10 +1,12 @@
 //! Figures in virtual time that have to hold on every machine: what more disks give, what parity costs a stream, how fast
 //! a disk is repaired. `make bench-space` has the long versions.
 
-use arden_lab::spaces::{
-    Line,
-    models::{doubling, parity_stream, repair},
-    timed::{Disk, Setup, World},
+use arden_lab::{
+    pools::timed::{Disk, Setup, World},
+    spaces::{
+        Line,
+        models::{doubling, parity_stream, repair},
+    },
 };
 use arden_space::Layout;
 

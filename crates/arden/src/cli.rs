@@ -94,7 +94,7 @@ pub enum Noun {
         subcommand,
         after_help = "Example:\n  arden lab run database --target /srv/test --outstanding 1,8..64\n  arden lab run streaming --target smb://alice@files/docs"
     )]
-    Lab(arden_lab::cli::Lab),
+    Lab(arden_lab::cli::args::Verb),
     /// The daemon at a glance
     #[command(after_help = "Example:\n  arden status --json")]
     Status,

@@ -30,7 +30,8 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.noun {
         Noun::Serve(_) => Ok(()),
         Noun::Lab(verb) => {
-            let home = arden_lab::daemon::Home { state: out.state.clone(), program: std::env::current_exe().ok() };
+            let home =
+                arden_lab::targets::daemon::Home { state: out.state.clone(), program: std::env::current_exe().ok() };
             arden_lab::cli::run(&verb, &home, out.json).map_err(|e| AdminError::failed(e.to_string(), ""))
         }
         Noun::Disk(verb) => storage::disk(&out, verb),

@@ -7,10 +7,9 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    Result, fail,
-    work::{BLOCK_BYTES, RANDOM_IN_FLIGHT},
-};
+use arden_measure::{Result, fail};
+
+use crate::work::{BLOCK_BYTES, RANDOM_IN_FLIGHT};
 
 /// The frame's length, a header, a READ request: [MS-SMB2] 2.1, 2.2.1.2, 2.2.19.
 pub const REQUEST_BYTES: usize = 4 + 64 + 49;
@@ -66,6 +65,9 @@ fn ask(socket: &mut TcpStream, answers: usize) -> Result<()> {
 }
 
 /// Answers a second.
+///
+/// # Errors
+/// A connection that fails.
 pub fn rate(how: Echo, answers: usize) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut socket = TcpStream::connect(listener.local_addr()?)?;
@@ -91,6 +93,7 @@ mod tests {
 
     #[test]
     fn a_request_is_as_long_as_a_read() {
+        use arden_measure::client::requests;
         use smb2::{
             msg::header::Header,
             pack::{Pack, WriteCursor},
@@ -99,7 +102,7 @@ mod tests {
         let mut message = WriteCursor::new();
         message.write_zeros(4);
         Header::new_request(Command::Read).pack(&mut message);
-        crate::client::requests::read(FileId::SENTINEL, BLOCK_BYTES as u32).pack(&mut message);
+        requests::read(FileId::SENTINEL, BLOCK_BYTES as u32).pack(&mut message);
         assert_eq!(message.into_inner().len(), REQUEST_BYTES);
     }
 

@@ -2,30 +2,37 @@
 
 use std::{path::Path, time::Duration};
 
-use super::{
-    Plan,
-    lines::{Aim, Line, table},
-};
-use crate::{
+use arden_measure::{
     Result,
-    experiment::{
-        Options, e1, e2,
-        systems::{self, Kinds, Store, Wanted},
-    },
+    base::{stats::median, units::size},
+    client::Protection,
     fail,
-    load::{Live, profile::size},
+    load::Live,
     outcome::{Outcome, Ratio},
-    source::Wire,
-    stats::median,
-    view::View,
+    source::share::Wire,
+    sweep::view::View,
 };
 
+use super::{
+    lines::{Aim, Line, table},
+    plan::Plan,
+};
+use crate::experiment::{
+    Options, e1, e2,
+    systems::{self, Kinds, Store, Wanted},
+};
+
+/// An experiment that is a part of `make bench`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     E1,
     E2,
 }
 
+/// The table of the part.
+///
+/// # Errors
+/// A disk without room for the data, and as the experiment.
 pub fn measure(plan: &Plan, which: Which, dir: &Path, live: &Live) -> Result<String> {
     let (needed, free) = (systems::room_bytes(plan.scale), free_bytes(dir)?);
     if free < needed {
@@ -37,7 +44,7 @@ pub fn measure(plan: &Plan, which: Which, dir: &Path, live: &Live) -> Result<Str
         );
     }
     // Shares are signed as they are by default; a Samba that is asked with GMAC signs too.
-    let wire = Wire { protection: crate::client::Protection::GMAC, channels: 1, password: None };
+    let wire = Wire { protection: Protection::GMAC, channels: 1, password: None };
     let wanted = Wanted {
         arden: Some(plan.arden.clone()),
         store: Store::Volume,
@@ -105,8 +112,9 @@ fn tables(ratios: &[Ratio], which: Which, scale: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use arden_measure::base::stats::paired_ratio;
+
     use super::*;
-    use crate::stats::paired_ratio;
 
     fn ratio(config: &str, published: Option<f64>, aim: f64, a: &[f64], b: &[f64]) -> Ratio {
         Ratio {

@@ -6,6 +6,7 @@ use std::fmt::Write;
 /// The page with the explanations, as the tables name it.
 pub const PAGE: &str = "docs/bench.md";
 
+/// What a ratio should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aim {
     AtLeast(f64),
@@ -15,6 +16,7 @@ pub enum Aim {
 }
 
 impl Aim {
+    /// Whether a ratio is as it should be; never one that was not measured.
     pub fn met(self, ratio: f64) -> bool {
         match self {
             Aim::AtLeast(least) => ratio >= least,
@@ -59,6 +61,7 @@ pub fn score(ratio: f64, aim: Aim, why: &str) -> String {
     }
 }
 
+/// A line of a table.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub what: String,

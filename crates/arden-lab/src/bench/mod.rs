@@ -4,119 +4,35 @@
 pub mod echo;
 pub mod experiments;
 pub mod lines;
+pub mod memory;
+pub mod plan;
 pub mod reads;
 pub mod small;
 pub mod streams;
+pub mod tables;
+pub mod turns;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::{Duration, Instant},
+use std::{fs, path::Path, sync::Arc, time::Instant};
+
+use arden_measure::{Context, Result, base::machine, client::Client, fail, load::Live};
+
+use self::{
+    plan::{Part, Plan, VOLUME_DISK_BYTES},
+    small::{Row, Side},
+    tables::replace_section,
 };
-
-use clap::ValueEnum;
-
-use self::small::{Row, Side};
 use crate::{
-    Result, cli,
-    client::Client,
-    experiment_cli::Scratch,
-    fail,
-    load::Live,
-    machine, memory, report, servers,
-    work::{Amount, Sample},
+    local::{scratch::Scratch, servers, signals::stop_on_signal},
+    work::Sample,
 };
 
-/// Of each of the two files that a volume of the benchmark lies on.
-const VOLUME_DISK_BYTES: u64 = 8 << 30;
 /// A directory of the volume, and a continuously available share on it.
 const CA: &str = "ca";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Part {
-    /// Small files, random reads and streams on a directory, a volume, a continuously available share and Samba
-    Small,
-    /// What the daemon keeps in memory
-    Memory,
-    /// 4 KiB reads from memory beside an echo
-    Reads,
-    /// Sequential writing and reading on a mirror beside the space itself
-    Streams,
-    /// Copies on a continuously available share and a plain one
-    E1,
-    /// Write-through and cached copies
-    E2,
-}
-
-/// What to run, decided.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    pub parts: Vec<Part>,
-    /// Of the small part.
-    pub rows: Vec<Row>,
-    pub arden: PathBuf,
-    /// Script that starts and stops Samba; without it Arden is measured alone.
-    pub samba: Option<PathBuf>,
-    /// Samba's modes; the first takes part in every round.
-    pub modes: Vec<String>,
-    pub rounds: usize,
-    pub amount: Amount,
-    /// Of the memory part.
-    pub sessions: usize,
-    pub stream_bytes: u64,
-    /// E1's and E2's data is so many times smaller than published.
-    pub scale: u64,
-    /// The longest that E1 may take; E2 half of that.
-    pub limit: Duration,
-    /// Everything is made in directories of its own here, which are removed.
-    pub dir: PathBuf,
-    pub commit: String,
-    /// Pages that get the tables.
-    pub pages: Vec<PathBuf>,
-}
 
 /// A table and the markers that it goes between.
 struct Section {
     marker: &'static str,
     text: String,
-}
-
-pub(crate) fn stopped(live: &Live) -> Result<()> {
-    if live.stop.load(Relaxed) {
-        fail!("stopped");
-    }
-    Ok(())
-}
-
-/// Whose turn it is.
-#[derive(Debug, Clone, Copy)]
-struct Turn {
-    side: usize,
-    round: usize,
-}
-
-/// Every side in every round; by side, what each round gave. Nobody is always first.
-fn in_turn(
-    rounds: usize,
-    sides: &[&str],
-    unit: &str,
-    live: &Live,
-    mut measure: impl FnMut(Turn) -> Result<f64>,
-) -> Result<Vec<Vec<f64>>> {
-    let mut seen = vec![Vec::new(); sides.len()];
-    for round in 0..rounds {
-        for k in 0..sides.len() {
-            let side = (k + round) % sides.len();
-            stopped(live)?;
-            // What the last one left to the disk is not this one's to carry.
-            rustix::fs::sync();
-            let value = measure(Turn { side, round }).map_err(|e| crate::LabError(format!("{}: {e}", sides[side])))?;
-            eprintln!("round {}  {:<40} {value:>10.0} {unit}", round + 1, sides[side]);
-            seen[side].push(value);
-        }
-    }
-    Ok(seen)
 }
 
 /// A line of the log.
@@ -160,9 +76,9 @@ fn small(plan: &Plan, dir: &Path, live: &Live) -> Result<Vec<Section>> {
     let results = small::run(&plan.rows, &sides, plan.rounds, plan.amount, live, show)?;
     let names: Vec<String> = sides.into_iter().map(|s| s.name).collect();
     Ok(vec![
-        Section { marker: "bench", text: report::main_table(&results) },
-        Section { marker: "bench-volume", text: report::volume_table(&results) },
-        Section { marker: "bench-servers", text: report::servers_table(&results, &names) },
+        Section { marker: "bench", text: tables::main_table(&results) },
+        Section { marker: "bench-volume", text: tables::volume_table(&results) },
+        Section { marker: "bench-servers", text: tables::servers_table(&results, &names) },
     ])
 }
 
@@ -184,7 +100,7 @@ impl Part {
             Part::Small => small(plan, dir, live),
             Part::Memory => {
                 let arden = servers::arden(&plan.arden, dir)?;
-                one("bench-memory", report::memory_table(&memory::measure(&arden, plan.sessions)?))
+                one("bench-memory", tables::memory_table(&memory::measure(&arden, plan.sessions)?))
             }
             Part::Reads => one("bench-reads", reads::measure(plan, dir, live)?),
             Part::Streams => one("bench-streams", streams::measure(plan, dir, live)?),
@@ -213,11 +129,10 @@ fn origin(plan: &Plan) -> String {
 /// Puts a section into the pages that have its markers.
 fn publish(plan: &Plan, section: &Section) -> Result<()> {
     for page in &plan.pages {
-        let read = |e| crate::LabError(format!("{}: {e}", page.display()));
-        let old = fs::read_to_string(page).map_err(read)?;
+        let old = fs::read_to_string(page).context(page.display())?;
         let text = format!("\n{}{}", origin(plan), section.text.replace(&format!("({}#", lines::PAGE), "(#"));
-        if let Some(new) = report::replace_section(&old, section.marker, &text) {
-            fs::write(page, new).map_err(read)?;
+        if let Some(new) = replace_section(&old, section.marker, &text) {
+            fs::write(page, new).context(page.display())?;
         }
     }
     Ok(())
@@ -233,9 +148,12 @@ fn run_part(part: Part, plan: &Plan, live: &Live) -> Result<()> {
 }
 
 /// Runs the parts one after the other.
+///
+/// # Errors
+/// Which parts failed; when it was stopped.
 pub fn run(plan: &Plan) -> Result<()> {
     let live = Arc::new(Live::default());
-    cli::stop_on_signal(&live);
+    stop_on_signal(&live);
     let mut wrong = Vec::new();
     for part in &plan.parts {
         let began = Instant::now();
@@ -245,7 +163,7 @@ pub fn run(plan: &Plan) -> Result<()> {
             wrong.push(format!("{}: {e}", part.name()));
         }
         eprintln!("== {} took {:.0} s", part.name(), began.elapsed().as_secs_f64());
-        stopped(&live)?;
+        live.go_on()?;
     }
     if !wrong.is_empty() {
         fail!("not everything was measured: {}", wrong.join("; "));
@@ -255,21 +173,10 @@ pub fn run(plan: &Plan) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{path::PathBuf, time::Duration};
 
-    #[test]
-    fn everyone_takes_the_first_turn_once() {
-        let mut order = Vec::new();
-        let seen = in_turn(2, &["a", "b"], "x", &Live::default(), |t| {
-            order.push((t.round, t.side));
-            Ok((t.round * 10 + t.side) as f64)
-        });
-        assert_eq!(order, [(0, 0), (0, 1), (1, 1), (1, 0)]);
-        assert_eq!(seen.unwrap(), [vec![0.0, 10.0], vec![1.0, 11.0]]);
-        let live = Live::default();
-        live.stop.store(true, Relaxed);
-        assert!(in_turn(1, &["a"], "x", &live, |_| Ok(1.0)).is_err());
-    }
+    use super::*;
+    use crate::work::Amount;
 
     #[test]
     fn tables_go_between_their_markers() {

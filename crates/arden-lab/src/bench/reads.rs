@@ -2,23 +2,26 @@
 
 use std::path::Path;
 
+use arden_measure::{Result, base::stats::median, load::Live};
+
 use super::{
-    Plan, Turn, VOLUME_DISK_BYTES,
     echo::{self, Echo},
-    in_turn,
     lines::{Aim, Line, table},
+    plan::{Plan, VOLUME_DISK_BYTES},
+    small::Guard,
+    turns::{Turn, in_turn},
 };
 use crate::{
-    Result,
-    bench::small::Guard,
-    load::Live,
-    servers,
-    stats::median,
+    local::servers,
     work::{Bench, Work},
 };
 
 const AIM: Aim = Aim::AtLeast(0.9);
 
+/// The table of the part.
+///
+/// # Errors
+/// What keeps a measurement from running, or ends it.
 pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     let plain = servers::arden(&plan.arden, &dir.join("dir"))?;
     let volume = servers::arden_on_volume(&plan.arden, &dir.join("volume"), VOLUME_DISK_BYTES, &[("test", None)])?;

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use super::stopped;
-use crate::{
-    Result,
+use arden_measure::{
+    Context, Result,
+    base::stats::median,
     client::{Protection, Target},
     load::Live,
-    stats::median,
-    work::{Amount, Bench, Sample, Work},
 };
+use serde::{Deserialize, Serialize};
 
+use crate::work::{Amount, Bench, Sample, Work};
+
+/// How messages are protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Guard {
     Gmac,
@@ -22,6 +22,7 @@ pub enum Guard {
 }
 
 impl Guard {
+    /// The same, as the client takes it.
     pub fn protection(self) -> Protection {
         match self {
             Guard::Gmac => Protection::GMAC,
@@ -29,6 +30,7 @@ impl Guard {
             Guard::Encrypted => Protection::Encrypt,
         }
     }
+    /// For tables.
     pub fn title(self) -> &'static str {
         match self {
             Guard::Gmac => "signed, AES-GMAC",
@@ -82,6 +84,7 @@ pub struct Figures {
 }
 
 impl Results {
+    /// None where the row was not run on that server.
     pub fn figures(&self, row: Row, server: &str) -> Option<Figures> {
         let samples = self.samples.get(&(row, server.to_string()))?;
         let of = |f: fn(&Sample) -> f64| median(&samples.iter().map(f).collect::<Vec<f64>>());
@@ -96,6 +99,9 @@ impl Results {
 }
 
 /// Runs `rows` on every side in turn.
+///
+/// # Errors
+/// The first run that fails, by side and work; when it was stopped.
 pub fn run(
     rows: &[Row],
     sides: &[Side],
@@ -112,7 +118,7 @@ pub fn run(
                 if left_out {
                     continue;
                 }
-                stopped(live)?;
+                live.go_on()?;
                 // What the last one left to the disk is not this one's to carry.
                 rustix::fs::sync();
                 let bench = Bench {
@@ -121,9 +127,7 @@ pub fn run(
                     server: Some(side.pid),
                     amount: if side.every_round { amount } else { amount.fifth() },
                 };
-                let sample = bench
-                    .run(row.work)
-                    .map_err(|e| crate::LabError(format!("{}, {}: {e}", side.name, row.work.title())))?;
+                let sample = bench.run(row.work).context(format_args!("{}, {}", side.name, row.work.title()))?;
                 progress(*row, &side.name, &sample);
                 results.samples.entry((*row, side.name.clone())).or_default().push(sample);
             }

@@ -4,22 +4,26 @@
 
 use std::path::Path;
 
-use super::{
-    Plan, Turn, VOLUME_DISK_BYTES, in_turn,
-    lines::{Aim, Line, table},
-};
-use crate::{
+use arden_measure::{
     Result,
+    base::stats::median,
     client::Protection,
-    daemon::{Home, SpaceSource},
     fail,
     load::{
         Content, Kind, Live, Op, Target, fill,
         smb::{How, SmbFile, SmbTarget},
     },
-    servers,
     source::{Need, Source},
-    stats::median,
+};
+
+use super::{
+    lines::{Aim, Line, table},
+    plan::{Plan, VOLUME_DISK_BYTES},
+    turns::{Turn, in_turn},
+};
+use crate::{
+    local::servers,
+    targets::daemon::{Home, SpaceSource},
 };
 
 const AIM: f64 = 0.85;
@@ -76,6 +80,10 @@ fn once(open: impl Fn(How) -> Result<Box<dyn Target>>, bytes: u64, round: usize,
     Ok([write, read])
 }
 
+/// The table of the part.
+///
+/// # Errors
+/// What keeps a measurement from running, or ends it.
 pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     let bytes = plan.stream_bytes;
     // The files of both SMB ways, the space and what two rounds hold at once lie on each disk of the mirror.

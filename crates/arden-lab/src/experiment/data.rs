@@ -4,12 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use arden_block::rng::Rng;
-use smb2::{
-    msg::set_info::SetInfoRequest,
-    types::{Command, FileId},
-};
-
-use crate::{
+use arden_measure::{
     Result,
     client::{Call, Client, requests as r},
     fail,
@@ -17,6 +12,10 @@ use crate::{
         Live,
         smb::{How, open_file},
     },
+};
+use smb2::{
+    msg::set_info::SetInfoRequest,
+    types::{Command, FileId},
 };
 
 const CHUNK_BYTES: usize = 1 << 20;
@@ -63,6 +62,7 @@ impl Tree {
         Tree { folders: names, files }
     }
 
+    /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.1).sum()
     }
@@ -79,6 +79,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
+    /// Writes over `client`; what was written is counted in `live`.
     pub fn new(client: Client, mark: bool, live: &'a Live) -> Writer<'a> {
         let mut rng = Rng::new(11);
         let mut pool = vec![0; 4 * CHUNK_BYTES];
@@ -92,6 +93,10 @@ impl<'a> Writer<'a> {
         if self.mark { WRITEFLAG_WRITE_THROUGH } else { 0 }
     }
 
+    /// Makes a file, or cuts the one that is there to nothing.
+    ///
+    /// # Errors
+    /// A lost connection, or the server's refusal.
     pub fn create(&mut self, path: &str) -> Result<FileId> {
         match open_file(&mut self.client, path, How::Overwrite, self.mark)? {
             Ok(open) => Ok(open.id),
@@ -106,6 +111,9 @@ impl<'a> Writer<'a> {
     }
 
     /// FileEndOfFileInformation, [MS-FSCC] 2.4.14.
+    ///
+    /// # Errors
+    /// A lost connection, or the server's refusal.
     pub fn set_end(&mut self, id: FileId, bytes: u64) -> Result<()> {
         self.set(id, 20, bytes.to_le_bytes().to_vec())
     }
@@ -121,6 +129,9 @@ impl<'a> Writer<'a> {
     }
 
     /// One write, waited for.
+    ///
+    /// # Errors
+    /// A lost connection, or the server's refusal.
     pub fn write_at(&mut self, id: FileId, offset: u64, bytes: usize) -> Result<()> {
         let mut template = self.client.write_template(id, self.flags());
         self.client.queue_write_at(&mut template, offset, &self.pool[..bytes]);
@@ -141,6 +152,9 @@ impl<'a> Writer<'a> {
     }
 
     /// A file's bytes from the first to the last, several writes in flight.
+    ///
+    /// # Errors
+    /// A lost connection, or the server's refusal. When the load was stopped.
     pub fn push(&mut self, id: FileId, bytes: u64, chunk_bytes: usize) -> Result<()> {
         let chunk = chunk_bytes as u64;
         let whole = bytes / chunk;
@@ -160,9 +174,7 @@ impl<'a> Writer<'a> {
             }
             self.written(chunk_bytes)?;
             done += 1;
-            if self.live.stop.load(Relaxed) {
-                fail!("stopped");
-            }
+            self.live.go_on()?;
         }
         let rest = (bytes - whole * chunk) as usize;
         if rest > 0 {
@@ -172,6 +184,9 @@ impl<'a> Writer<'a> {
     }
 
     /// As copying programs do it: the size first, then the bytes, then the times.
+    ///
+    /// # Errors
+    /// As [`Writer::push`].
     pub fn copy(&mut self, path: &str, bytes: u64) -> Result<()> {
         let id = self.create(path)?;
         if bytes > 0 {
@@ -183,6 +198,9 @@ impl<'a> Writer<'a> {
     }
 
     /// As offline files synchronise: under another name, which then becomes the right one.
+    ///
+    /// # Errors
+    /// As [`Writer::push`].
     pub fn synchronise(&mut self, path: &str, bytes: u64) -> Result<()> {
         let partial = format!("{path}.tmp");
         let id = self.create(&partial)?;
@@ -195,6 +213,10 @@ impl<'a> Writer<'a> {
         self.client.close(id)
     }
 
+    /// Makes a directory; it may be there.
+    ///
+    /// # Errors
+    /// A lost connection, or the server's refusal.
     pub fn folder(&mut self, path: &str) -> Result<()> {
         self.client.make_directory(path)
     }
@@ -209,6 +231,9 @@ impl<'a> Writer<'a> {
     }
 
     /// Removes a tree: files, then folders from the deepest.
+    ///
+    /// # Errors
+    /// A lost connection, or the server's refusal.
     pub fn remove(&mut self, root: &str, tree: &Tree) -> Result<()> {
         for (name, _) in &tree.files {
             self.client.delete(&format!("{root}\\{name}"))?;

@@ -6,17 +6,15 @@ use std::{
     time::Instant,
 };
 
+use arden_measure::{
+    Result, base::units::size, fail, load::Live, outcome::Outcome, source::own_name, sweep::view::View,
+};
+
 use super::{
-    Limits, Options, Pair, System, Variant,
+    Limits, Options, Pair,
     data::{Tree, Writer},
     interleave, ratios, safe_over_plain,
-};
-use crate::{
-    Result, fail,
-    load::{Live, profile::size},
-    outcome::Outcome,
-    source::own_name,
-    view::View,
+    systems::{System, Variant},
 };
 
 const GIB: u64 = 1 << 30;
@@ -153,6 +151,10 @@ fn put_tree<'a>(
     })
 }
 
+/// Runs the experiment; ratios of tests that ended are in `outcome` also after an error.
+///
+/// # Errors
+/// What keeps a measurement from running, or ends it.
 pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let tests = tests(o);
     let n = tests.len() as u32;

@@ -3,13 +3,20 @@
 
 use std::time::Instant;
 
-use super::{Limits, Options, Pair, System, Variant, data::Writer, interleave, ratios, safe_over_plain};
-use crate::{
+use arden_measure::{
     Result,
-    load::{Live, profile::size},
+    base::units::size,
+    load::Live,
     outcome::{Outcome, Relation},
     source::own_name,
-    view::View,
+    sweep::view::View,
+};
+
+use super::{
+    Limits, Options, Pair,
+    data::Writer,
+    interleave, ratios, safe_over_plain,
+    systems::{System, Variant},
 };
 
 /// 8.5 GB.
@@ -32,6 +39,10 @@ fn once(bytes: u64, variant: &Variant, live: &Live) -> Result<f64> {
     Ok(took)
 }
 
+/// Runs the experiment; ratios are in `outcome` when it ran whole.
+///
+/// # Errors
+/// What keeps a measurement from running, or ends it.
 pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let bytes = FILE_BYTES / o.scale;
     outcome.set("file", size(bytes));

@@ -5,22 +5,23 @@
 use std::{
     path::PathBuf,
     rc::Rc,
-    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
 use arden_block::{BlockDevice, Rt, file::FileDevice, sim::SimDisk, timing};
 use arden_space::{CreateOptions, Layout, Pool, Provision, Space, SpaceError};
 
-use super::Options;
-use crate::{
-    Result, fail,
-    load::{Access, BlockTarget, Content, Live, Profile, Window, drive, fill, profile::size},
+use arden_measure::{
+    Result,
+    base::units::size,
+    fail,
+    load::{Access, BlockTarget, Content, Live, Load, Profile, Window, drive, fill},
     outcome::{Outcome, Point, Relation},
     page::svg::short,
-    run::load_of,
-    view::View,
+    sweep::view::View,
 };
+
+use super::Options;
 
 const DISK_BYTES: u64 = 147_000_000_000;
 const SWEEP_OUTSTANDING: usize = 32;
@@ -211,9 +212,7 @@ impl Run<'_> {
         group: &str,
         config: &str,
     ) -> Result<Point> {
-        if self.live.stop.load(Relaxed) {
-            fail!("stopped");
-        }
+        self.live.go_on()?;
         if self.began.elapsed() > self.limit {
             fail!("the time limit of {:?} is reached", self.limit);
         }
@@ -223,7 +222,7 @@ impl Run<'_> {
             self.began.elapsed(),
             self.limit,
         );
-        let load = load_of(profile, outstanding, None, self.plan.file_bytes, false);
+        let load = Load::of(profile, outstanding, self.plan.file_bytes);
         let measured = drive(target, &load, self.plan.window, &mut Content::plain(1), self.live);
         if let Some(problem) = measured.problem {
             fail!("{group}, {config}, {outstanding} outstanding: {problem}");
@@ -243,6 +242,9 @@ impl Run<'_> {
 }
 
 /// `disks`: real ones, whose contents go; without any only the models are measured.
+///
+/// # Errors
+/// What keeps a measurement from running, or ends it.
 pub fn run(disks: &[PathBuf], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let plan = plan(o);
     outcome.set("file size", size(plan.file_bytes));
@@ -261,7 +263,10 @@ pub fn run(disks: &[PathBuf], o: &Options, live: &Live, view: &mut View, outcome
     }
     // Charts that show most come first.
     outcome.points.sort_by_key(|p| !(p.group.contains(": layouts") || p.group.starts_with("block sizes")));
-    relations(outcome);
+    let seen = Seen(outcome);
+    let relations = disk_relations(&seen).into_iter().chain(parity_relations(&seen)).flatten().collect();
+    outcome.relations = relations;
+    outcome.verdict = verdict(outcome);
     result
 }
 
@@ -283,13 +288,25 @@ fn real(disks: &[PathBuf], r: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Lines of the charts that relations are between.
+const ON2: &str = "2 disks, cache on";
+const ON4: &str = "4 disks, cache on";
+const ON8: &str = "8 disks, cache on";
+const OFF8: &str = "8 disks, cache off";
+
+/// A side of a ratio: profile, layout, line of the chart, and KiB of interleave.
+type Side<'a> = (&'a str, &'a str, &'a str, u64);
+
+/// A ratio by its name; none where one side was not measured.
+type Named = (String, Option<f64>);
+
 /// Looks up what was measured.
 struct Seen<'a>(&'a Outcome);
 
 impl Seen<'_> {
     /// The geometric mean of `a` over `b` from 16 outstanding on: with fewer, eight disks do not all have work.
-    fn ratio(&self, a: (&str, &str, &str, u64), b: (&str, &str, &str, u64), io: bool) -> Option<f64> {
-        let find = |(profile, layout, line, kib): (&str, &str, &str, u64)| {
+    fn ratio(&self, a: Side, b: Side, io: bool) -> Option<f64> {
+        let find = |(profile, layout, line, kib): Side| {
             let group = format!("{profile}, {layout}, {kib} KiB interleave");
             let of = self.0.points.iter().filter(move |p| p.group == group && p.config == line && p.outstanding >= 16);
             of.map(|p| if io { p.of(|f| f.io_s) } else { p.of(|f| f.mb_s) }).collect::<Vec<f64>>()
@@ -298,93 +315,117 @@ impl Seen<'_> {
             find(a).iter().zip(&find(b)).map(|(a, b)| (a / b).ln()).filter(|v| v.is_finite()).collect();
         (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
     }
+
+    /// Twice the disks, of the two layouts that every number of disks has.
+    fn doubled(&self, profile: &str) -> Vec<Named> {
+        let one = |layout: &str, (few, many, name): (&str, &str, &str)| {
+            let r = self.ratio((profile, layout, many, 256), (profile, layout, few, 256), true);
+            (format!("{layout} {name}"), r)
+        };
+        let steps = [(ON2, ON4, "2 to 4"), (ON4, ON8, "4 to 8")];
+        ["simple", "mirror2"].iter().flat_map(|layout| steps.map(|s| one(layout, s))).collect()
+    }
+
+    /// The disks' write cache on, over off.
+    fn cached(&self, profile: &str, layout: &str) -> Named {
+        let r = self.ratio((profile, layout, ON8, 256), (profile, layout, OFF8, 256), true);
+        (format!("{profile}, {layout}"), r)
+    }
+
+    /// 64 KiB of interleave over 256 KiB.
+    fn interleaved(&self, profile: &str, layout: &str) -> Named {
+        let r = self.ratio((profile, layout, ON8, 64), (profile, layout, ON8, 256), false);
+        (format!("{profile}, {layout}"), r)
+    }
+
+    /// One layout over another.
+    fn over(&self, profile: &str, a: &str, b: &str, line: &str) -> Named {
+        let r = self.ratio((profile, a, line, 256), (profile, b, line, 256), true);
+        (format!("{profile}, {a} over {b}"), r)
+    }
 }
 
-fn relations(outcome: &mut Outcome) {
-    let (on2, on4, on8, off8) = ("2 disks, cache on", "4 disks, cache on", "8 disks, cache on", "8 disks, cache off");
-    let mut all = Vec::new();
-    let mut add = |claim: &str, seen: Vec<(String, Option<f64>)>, holds: &dyn Fn(f64) -> bool, why: &str| {
-        let known: Vec<(String, f64)> = seen.into_iter().filter_map(|(n, v)| Some((n, v?))).collect();
-        if known.is_empty() {
-            return;
-        }
-        all.push(Relation {
-            claim: claim.to_string(),
-            seen: known.iter().map(|(n, v)| format!("{n} {v:.2}x")).collect::<Vec<_>>().join(", "),
-            holds: known.iter().all(|(_, v)| holds(*v)),
-            explanation: why.to_string(),
-        });
-    };
-    let seen = Seen(outcome);
-    let double = |profile: &str, layout: &str| {
-        [(on2, on4, "2 to 4"), (on4, on8, "4 to 8")]
-            .map(|(few, many, name)| {
-                let r = seen.ratio((profile, layout, many, 256), (profile, layout, few, 256), true);
-                (format!("{layout} {name}"), r)
-            })
-            .to_vec()
-    };
-    let both = |profile: &str| [double(profile, "simple"), double(profile, "mirror2")].concat();
-    add(
-        "Doubling the disks: sequential throughput up to 2x",
-        both("streaming"),
-        &|v| (1.2..=2.2).contains(&v),
-        "Streaming, 16 and more outstanding I/Os. With few in flight 64 KiB requests do not reach all disks at once.",
-    );
-    add(
-        "Doubling the disks: random throughput 1.2x to 2.2x",
-        [both("database"), both("file-server")].concat(),
-        &|v| (1.2..=2.2).contains(&v),
-        "Database and file server, 16 and more outstanding I/Os; with few in flight the disks do not all have work.",
-    );
-    let cache = |profile: &str, layout: &str| {
-        let r = seen.ratio((profile, layout, on8, 256), (profile, layout, off8, 256), true);
-        (format!("{profile}, {layout}"), r)
-    };
-    add(
-        "The disks' write cache shows at medium load",
-        vec![cache("database", "simple"), cache("database", "mirror2"), cache("file-copy", "simple")],
-        &|v| v > 1.02,
-        "Cache on over cache off, 8 disks. Sequential writes at full depth keep the disks busy either way.",
-    );
-    let interleave = |profile: &str, layout: &str| {
-        let r = seen.ratio((profile, layout, on8, 64), (profile, layout, on8, 256), false);
-        (format!("{profile}, {layout}"), r)
-    };
-    add(
-        "Interleave: 64 KiB was compared with 256 KiB; no figures were published",
-        vec![interleave("streaming", "simple"), interleave("restore", "simple"), interleave("database", "simple")],
-        &|_| true,
-        "64 KiB over 256 KiB, 8 disks, 16 and more outstanding I/Os: enough in flight for every disk either way.",
-    );
-    let over = |profile: &str, a: &str, b: &str, line: &str| {
-        let r = seen.ratio((profile, a, line, 256), (profile, b, line, 256), true);
-        (format!("{profile}, {a} over {b}"), r)
-    };
-    add(
-        "Parity reads at no disadvantage",
-        vec![over("streaming", "parity", "simple", on4)],
-        &|v| v >= 0.45,
-        "4 disks: of parity's 3 columns 2 hold data, and the arms pass over the third: half of simple's 4 is what there is.",
-    );
-    add(
-        "Parity writes far behind, because every write is journalled first",
-        vec![
-            over("restore", "parity", "mirror2", on8),
-            over("database", "parity", "mirror2", on8),
-            over("file-copy", "parity", "mirror2", on8),
-        ],
-        &|v| v < 0.6,
-        "Arden aims at the opposite: large writes as full stripes, small ones gathered. Where it is as published, the aim is not reached \
-         on rotating disks: small writes fill the journal faster than stripes are rebuilt from it.",
-    );
-    outcome.relations = all;
+/// Holds a published claim against what was measured; none where nothing was.
+fn relation(claim: &str, seen: Vec<Named>, holds: impl Fn(f64) -> bool, why: &str) -> Option<Relation> {
+    let known: Vec<(String, f64)> = seen.into_iter().filter_map(|(n, v)| Some((n, v?))).collect();
+    (!known.is_empty()).then(|| Relation {
+        claim: claim.to_string(),
+        seen: known.iter().map(|(n, v)| format!("{n} {v:.2}x")).collect::<Vec<_>>().join(", "),
+        holds: known.iter().all(|(_, v)| holds(*v)),
+        explanation: why.to_string(),
+    })
+}
+
+/// What was published of more disks, caches and interleaves.
+fn disk_relations(seen: &Seen) -> [Option<Relation>; 4] {
+    let doubles = |v: f64| (1.2..=2.2).contains(&v);
+    [
+        relation(
+            "Doubling the disks: sequential throughput up to 2x",
+            seen.doubled("streaming"),
+            doubles,
+            "Streaming, 16 and more outstanding I/Os. With few in flight 64 KiB requests do not reach all disks at once.",
+        ),
+        relation(
+            "Doubling the disks: random throughput 1.2x to 2.2x",
+            [seen.doubled("database"), seen.doubled("file-server")].concat(),
+            doubles,
+            "Database and file server, 16 and more outstanding I/Os; with few in flight the disks do not all have work.",
+        ),
+        relation(
+            "The disks' write cache shows at medium load",
+            vec![
+                seen.cached("database", "simple"),
+                seen.cached("database", "mirror2"),
+                seen.cached("file-copy", "simple"),
+            ],
+            |v| v > 1.02,
+            "Cache on over cache off, 8 disks. Sequential writes at full depth keep the disks busy either way.",
+        ),
+        relation(
+            "Interleave: 64 KiB was compared with 256 KiB; no figures were published",
+            vec![
+                seen.interleaved("streaming", "simple"),
+                seen.interleaved("restore", "simple"),
+                seen.interleaved("database", "simple"),
+            ],
+            |_| true,
+            "64 KiB over 256 KiB, 8 disks, 16 and more outstanding I/Os: enough in flight for every disk either way.",
+        ),
+    ]
+}
+
+/// What was published of parity.
+fn parity_relations(seen: &Seen) -> [Option<Relation>; 2] {
+    [
+        relation(
+            "Parity reads at no disadvantage",
+            vec![seen.over("streaming", "parity", "simple", ON4)],
+            |v| v >= 0.45,
+            "4 disks: of parity's 3 columns 2 hold data, and the arms pass over the third: half of simple's 4 is what there is.",
+        ),
+        relation(
+            "Parity writes far behind, because every write is journalled first",
+            vec![
+                seen.over("restore", "parity", "mirror2", ON8),
+                seen.over("database", "parity", "mirror2", ON8),
+                seen.over("file-copy", "parity", "mirror2", ON8),
+            ],
+            |v| v < 0.6,
+            "Arden aims at the opposite: large writes as full stripes, small ones gathered. Where it is as published, the aim is not reached \
+             on rotating disks: small writes fill the journal faster than stripes are rebuilt from it.",
+        ),
+    ]
+}
+
+/// The best figures of every layout, in words.
+fn verdict(outcome: &Outcome) -> Vec<String> {
     let best = |layout: &str, profile: &str, f: fn(&Point) -> f64| {
         let group = format!("{profile}: layouts on 8 disks");
         let of = outcome.points.iter().filter(|p| p.group == group && p.config == layout);
         of.map(f).fold(0.0, f64::max)
     };
-    let lines: Vec<String> = layouts(8)
+    layouts(8)
         .iter()
         .map(|layout| layout.name())
         .filter(|layout| best(layout, "database", |p| p.of(|f| f.io_s)) > 0.0)
@@ -396,8 +437,7 @@ fn relations(outcome: &mut Outcome) {
                 short(best(layout, "restore", |p| p.of(|f| f.mb_s)))
             )
         })
-        .collect();
-    outcome.verdict = lines;
+        .collect()
 }
 
 #[cfg(test)]
@@ -411,7 +451,7 @@ mod tests {
         let once = || {
             let world = World::simulated(setup, 256 << 20).unwrap();
             let profile = Profile::named("database").unwrap();
-            let load = load_of(&profile, 8, None, 256 << 20, false);
+            let load = Load::of(&profile, 8, 256 << 20);
             let window = Window { warm_up_ns: 0, measure_ns: 500_000_000 };
             let m = drive(&mut world.target(), &load, window, &mut Content::plain(1), &Live::default());
             assert_eq!(m.problem, None);

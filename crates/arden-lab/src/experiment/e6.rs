@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Options, System, WIDTH_MAX, stopped};
-use crate::{
+use arden_measure::{
     Result,
-    load::{Access, Live, Profile, Window, profile::size},
+    base::{stats, units::size},
+    load::{Access, Live, Load, Profile, Window},
     outcome::{Outcome, Point, Ratio, Relation},
-    run::load_of,
-    source::{self, Need, Source},
-    stats,
-    sweep::{self, Clients, Step},
-    view::View,
+    page::svg::short,
+    source::{Need, Prepared, Source, share::Share},
+    sweep::{self, Clients, TimedLoad, view::View},
 };
+
+use super::{Options, WIDTH_MAX, systems::System};
 
 const BLOCKS: [u32; 3] = [512 << 10, 8 << 10, 1 << 10];
 
@@ -25,6 +25,10 @@ fn profile(block_bytes: u32) -> Profile {
     }
 }
 
+/// Runs the experiment with so many clients at once; points that were measured are in `outcome` also after an error.
+///
+/// # Errors
+/// What keeps a measurement from running, or ends it.
 pub fn run(
     systems: &[System],
     o: &Options,
@@ -44,7 +48,8 @@ pub fn run(
     };
     outcome.set("file size", size(file_bytes));
     outcome.set("clients", clients);
-    let mut sources: Vec<Box<dyn Source>> = systems.iter().map(|s| source::of_share(&s.variants[0].file)).collect();
+    let mut sources: Vec<Box<dyn Source>> =
+        systems.iter().map(|s| Box::new(Share::new(&s.variants[0].file)) as Box<dyn Source>).collect();
     let mut prepared = Vec::new();
     let mut result = Ok(());
     for s in &mut sources {
@@ -59,9 +64,9 @@ pub fn run(
         for block in BLOCKS {
             for n in outstanding {
                 let profile = profile(block);
-                steps.push(Step {
+                steps.push(TimedLoad {
                     title: format!("{}, {n} outstanding", profile.name),
-                    load: load_of(&profile, *n, None, file_bytes, false),
+                    load: Load::of(&profile, *n, file_bytes),
                     window: Window { warm_up_ns: window.0 * 1_000_000, measure_ns: window.1 * 1_000_000 },
                 });
             }
@@ -81,8 +86,8 @@ pub fn run(
 fn rounds(
     systems: &[System],
     sources: &[Box<dyn Source>],
-    prepared: &[source::Prepared],
-    steps: &[Step],
+    prepared: &[Prepared],
+    steps: &[TimedLoad],
     clients: usize,
     limit: Duration,
     live: &Live,
@@ -94,7 +99,7 @@ fn rounds(
     for round in 0.. {
         let round_began = Instant::now();
         for (s, system) in systems.iter().enumerate() {
-            stopped(live)?;
+            live.go_on()?;
             let first = s * steps.len();
             sweep::run(sources[s].as_ref(), how, prepared[s], steps, live, view, |i, figures, problem| {
                 let load = &steps[i].load;
@@ -167,8 +172,8 @@ fn compare(systems: &[System], outcome: &mut Outcome) {
         outcome.verdict.push(format!(
             "{}: up to {} reads of 1 KiB a second, and {} MB/s in reads of 512 KiB.",
             system.name,
-            crate::page::svg::short(small),
-            crate::page::svg::short(large)
+            short(small),
+            short(large)
         ));
         outcome.relations.push(Relation {
             claim: "160,000 reads of 1 KB a second over one RDMA card; 300,000 and 4,300 MB/s over four 10 GbE cards".into(),

@@ -1,30 +1,31 @@
 //! The published experiments, whole: the systems they run on, rounds in which everything takes its turn, and the ratios
 //! with their intervals.
 
+pub mod advise;
 pub mod data;
 pub mod e1;
 pub mod e2;
 pub mod e3;
 pub mod e6;
+pub mod run;
 pub mod systems;
 
-use std::{
-    sync::atomic::Ordering::Relaxed,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use crate::{
-    Result, fail,
+use arden_measure::{
+    Context, Result,
+    base::stats::{self, Interval},
     load::Live,
     outcome::Ratio,
-    stats::{self, Interval},
-    view::View,
+    sweep::view::View,
 };
-pub use systems::{System, Variant};
+
+use self::systems::{System, Variant};
 
 /// An interval that is this narrow is enough.
 const WIDTH_MAX: f64 = 0.03;
 const ROUNDS_MIN: usize = 3;
+/// Rounds of one test, however wide its intervals are and however much time there is.
 pub const ROUNDS_MAX: usize = 200;
 
 /// How an experiment is run.
@@ -69,15 +70,11 @@ impl Pair {
     }
 }
 
-fn stopped(live: &Live) -> Result<()> {
-    if live.stop.load(Relaxed) {
-        fail!("stopped");
-    }
-    Ok(())
-}
-
 /// Runs `test` on every variant of every system in turn, until all ratios are sure enough or the time is over. What else
 /// the machine does hits neighbours in a round alike.
+///
+/// # Errors
+/// The first test that fails, by its name; when the load was stopped.
 pub fn interleave(
     systems: &[System],
     title: &str,
@@ -96,7 +93,7 @@ pub fn interleave(
             for k in 0..n {
                 // Nobody is always first.
                 let v = (k + round) % n;
-                stopped(live)?;
+                live.go_on()?;
                 let variant = &system.variants[v];
                 view.tick(
                     &format!("{title}, {}, {}, round {}", system.name, variant.name, round + 1),
@@ -108,8 +105,8 @@ pub fn interleave(
                     // What the last one left to the disk is not this one's to carry.
                     rustix::fs::sync();
                 }
-                let value = test(system, variant)
-                    .map_err(|e| crate::LabError(format!("{title}, {}, {}: {e}", system.name, variant.name)))?;
+                let value =
+                    test(system, variant).context(format_args!("{title}, {}, {}", system.name, variant.name))?;
                 seen[s][v].push(value);
             }
         }
@@ -182,18 +179,23 @@ fn ratio(
 
 #[cfg(test)]
 mod tests {
+    use arden_measure::{
+        client::{Protection, Target},
+        load::smb::SmbFile,
+    };
+
     use super::*;
 
     fn system(names: &[&str]) -> System {
-        let file = crate::load::smb::SmbFile {
-            target: crate::client::Target {
+        let file = SmbFile {
+            target: Target {
                 address: "127.0.0.1:1".parse().unwrap(),
                 share: "s".into(),
                 user: "u".into(),
                 password: "p".into(),
             },
             path: String::new(),
-            protection: crate::client::Protection::Plain,
+            protection: Protection::Plain,
             channels: 1,
         };
         let variant = |n: &&str| Variant { name: n.to_string(), file: file.clone(), mark: false };

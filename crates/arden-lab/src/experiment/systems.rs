@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    Result, fail,
+use arden_measure::{
+    Result,
+    base::process,
+    fail,
     load::smb::SmbFile,
-    servers::{self, Running},
-    source::{self, Wire},
+    source::share::{self, Wire},
 };
+
+use crate::local::servers::{self, Running};
 
 /// A server with one or more ways to use it.
 pub struct System {
@@ -106,12 +109,12 @@ fn variants(kinds: Kinds, plain: SmbFile, safe: Option<(SmbFile, &str)>) -> Vec<
 
 fn named(name: &str, url: &str, safe: Option<&str>, kinds: Kinds, wire: &Wire) -> Result<System> {
     let file = |url: &str| match url.strip_prefix("smb://") {
-        Some(rest) => source::share(rest, wire),
+        Some(rest) => share::share(rest, wire),
         None => fail!("{url}: experiments run on smb:// shares"),
     };
     let plain = file(url)?;
     let local = plain.target.address.ip().is_loopback();
-    let server = if local { crate::cpu::listener(plain.target.address.port()) } else { None };
+    let server = if local { process::listener(plain.target.address.port()) } else { None };
     let safe = safe.map(file).transpose()?.map(|s| (s, "the safe share"));
     Ok(System { name: name.to_string(), variants: variants(kinds, plain, safe), server, owns: Vec::new() })
 }
@@ -156,6 +159,9 @@ fn own_samba(script: &Path, dir: &Path, kinds: Kinds, wire: &Wire) -> Result<Sys
 }
 
 /// The systems of an experiment: those that are named, else Arden started here; Samba too when its script is named.
+///
+/// # Errors
+/// No server is named or can be started, or one that does not start.
 pub fn open(wanted: &Wanted, kinds: Kinds, dir: &Path, wire: &Wire) -> Result<Vec<System>> {
     let mut all = Vec::new();
     match (&wanted.target, &wanted.arden) {

@@ -2,12 +2,17 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use arden_measure::{
+    Error, Result,
+    base::{process, stats::median},
+    load::{Access, BlockTarget, Content, Live, Load, Profile, Target, Window, drive, flush},
+};
 use arden_space::Layout;
 
-use super::{Line, Sample, btrfs::Mounted, files, files::FilePool, fio, timed::INTERLEAVE_BYTES};
-use crate::{
-    LabError, Result, cpu,
-    load::{Access, BlockTarget, Content, Kind, Live, Load, Op, Profile, Target, Window, drive},
+use super::{Line, Sample, btrfs::Mounted, fio};
+use crate::pools::{
+    files::{self, FilePool},
+    timed::INTERLEAVE_BYTES,
 };
 
 /// How much of everything.
@@ -50,48 +55,33 @@ impl Ask {
 /// Runs our generator on a target. What was written is flushed before the clock stops.
 fn ours(target: &mut BlockTarget, ask: &Ask, plan: &Plan) -> Result<Sample> {
     let p = &ask.profile;
-    let load = Load {
-        access: p.access,
-        read_percent: p.read_percent,
-        block_bytes: p.block_bytes,
-        file_bytes: plan.file_bytes,
-        outstanding: ask.depth,
-        rate: None,
-        durable: ask.durable,
-        seed: 1,
-        first_block: 0,
-        base_bytes: 0,
-    };
+    let load = Load { durable: ask.durable, seed: 1, ..Load::of(p, ask.depth, plan.file_bytes) };
     let window = Window { warm_up_ns: 0, measure_ns: (plan.seconds * 1e9) as u64 };
-    let (busy, start) = (cpu::own(), target.now_ns());
+    let (busy, start) = (process::own(), target.now_ns());
     let m = drive(target, &load, window, &mut Content::plain(1), &Live::default());
     if let Some(problem) = m.problem {
-        return Err(LabError(problem));
+        return Err(Error(problem));
     }
     if p.read_percent < 100 {
-        let op = Op { kind: Kind::Flush, offset: 0, bytes: 0, durable: false, tag: 0, want_data: false };
-        target.start(op, None)?;
-        target.wait(None, &mut Vec::new())?;
+        flush(target)?;
     }
     let ops = (m.recorder.reads + m.recorder.writes) as f64;
     let took = (target.now_ns() - start) as f64 / 1e9;
-    Ok(Sample { io_s: ops / took, cpu_us: (cpu::own() - busy).as_secs_f64() * 1e6 / ops })
+    Ok(Sample { io_s: ops / took, cpu_us: (process::own() - busy).as_secs_f64() * 1e6 / ops })
 }
 
 /// Both sides of every round.
 #[derive(Default)]
-struct Pair {
+struct Comparison {
     ours: Vec<Sample>,
     peer: Vec<Sample>,
 }
 
-pub fn median(mut v: Vec<f64>) -> f64 {
-    v.sort_by(f64::total_cmp);
-    let n = v.len();
-    if n == 0 { f64::NAN } else { (v[(n - 1) / 2] + v[n / 2]) / 2.0 }
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    median(&values.collect::<Vec<f64>>())
 }
 
-impl Pair {
+impl Comparison {
     fn add(&mut self, what: &str, ours: Sample, peer: Sample) {
         eprintln!(
             "{what:<58} {:>9.0}/s {:>6.1} us   peer {:>9.0}/s {:>6.1} us   {:.2}",
@@ -106,14 +96,14 @@ impl Pair {
     }
 
     fn rates(&self, section: &'static str, what: String, aim: f64) -> Line {
-        let rate = |v: &[Sample]| format!("{:.0}/s", median(v.iter().map(|s| s.io_s).collect()));
-        let ratio = median(self.ours.iter().zip(&self.peer).map(|(o, p)| o.io_s / p.io_s).collect());
+        let rate = |v: &[Sample]| format!("{:.0}/s", middle(v.iter().map(|s| s.io_s)));
+        let ratio = middle(self.ours.iter().zip(&self.peer).map(|(o, p)| o.io_s / p.io_s));
         Line { section, what, ours: rate(&self.ours), peer: rate(&self.peer), ratio, aim, at_most: false }
     }
 
     fn cpu(&self, section: &'static str, what: String) -> Line {
-        let cpu = |v: &[Sample]| median(v.iter().map(|s| s.cpu_us).collect());
-        let ratio = median(self.ours.iter().zip(&self.peer).map(|(o, p)| o.cpu_us - p.cpu_us).collect());
+        let cpu = |v: &[Sample]| middle(v.iter().map(|s| s.cpu_us));
+        let ratio = middle(self.ours.iter().zip(&self.peer).map(|(o, p)| o.cpu_us - p.cpu_us));
         let text = |us: f64| format!("{us:.1} us");
         Line { section, what, ours: text(cpu(&self.ours)), peer: text(cpu(&self.peer)), ratio, aim: 6.0, at_most: true }
     }
@@ -148,6 +138,9 @@ fn in_turn(
 }
 
 /// A simple space on four files beside fio on four others.
+///
+/// # Errors
+/// A disk or the peer that fails.
 pub fn simple(plan: &Plan) -> Result<Vec<Line>> {
     const SECTION: &str = "simple on 4 file disks, against fio on 4 files";
     let (set, raw) = (files::make(&plan.dir, "a", DISKS, plan.disk_bytes)?, raw_files(plan)?);
@@ -162,7 +155,7 @@ pub fn simple(plan: &Plan) -> Result<Vec<Line>> {
     let cpu_from = asks.len();
     asks.push(Ask::new("read", Access::Random, 100, 4096, 32));
     asks.push(Ask::new("write", Access::Random, 0, 4096, 32));
-    let mut pairs: Vec<Pair> = asks.iter().map(|_| Pair::default()).collect();
+    let mut pairs: Vec<Comparison> = asks.iter().map(|_| Comparison::default()).collect();
     for round in 0..plan.rounds {
         for (ask, pair) in asks.iter().zip(&mut pairs) {
             let job = fio_job(ask, &raw, plan);
@@ -198,6 +191,9 @@ fn fio_job<'a>(ask: &Ask, files: &'a [PathBuf], plan: &Plan) -> fio::Job<'a> {
 }
 
 /// 8 KiB random writes that are durable when they return.
+///
+/// # Errors
+/// A disk or the peer that fails.
 pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
     const SECTION: &str = "8 KiB durable random writes, against fio with fdatasync on one raw file, 1 in flight";
     let (set, raw) = (files::make(&plan.dir, "a", DISKS, plan.disk_bytes)?, raw_files(plan)?);
@@ -205,7 +201,7 @@ pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
     let mut ceiling = Vec::new();
     for layout in [Layout::Simple, Layout::Mirror2, Layout::Parity] {
         let pool = FilePool::new(&set, layout, None, INTERLEAVE_BYTES, plan.file_bytes)?;
-        let (mut one, mut many) = (Pair::default(), Pair::default());
+        let (mut one, mut many) = (Comparison::default(), Comparison::default());
         for _ in 0..plan.rounds {
             let peer = fio::run(&fio_job(&Ask::durable(1), &raw[..1], plan))?;
             one.add(&format!("{}, durable, 1", layout.name()), ours(&mut pool.target(), &Ask::durable(1), plan)?, peer);
@@ -227,7 +223,7 @@ pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
         what: "for orientation: fio, 32 in flight, no flush at all".into(),
         ours: String::new(),
         peer: String::new(),
-        ratio: median(ceiling),
+        ratio: median(&ceiling),
         aim: f64::NAN,
         at_most: false,
     });
@@ -235,6 +231,9 @@ pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
 }
 
 /// Mirror and parity beside btrfs raid1 and raid5 on loop devices.
+///
+/// # Errors
+/// A disk or the peer that fails.
 pub fn against_btrfs(plan: &Plan) -> Result<Vec<Line>> {
     const SECTION: &str = "five profiles, against btrfs on loop devices (direct I/O throughout)";
     let Some(script) = &plan.btrfs else { return Ok(Vec::new()) };
@@ -249,7 +248,7 @@ pub fn against_btrfs(plan: &Plan) -> Result<Vec<Line>> {
             .into_iter()
             .flat_map(|p| [1, 32].map(|depth| Ask { profile: p.clone(), depth, durable: false }))
             .collect();
-        let mut pairs: Vec<Pair> = asks.iter().map(|_| Pair::default()).collect();
+        let mut pairs: Vec<Comparison> = asks.iter().map(|_| Comparison::default()).collect();
         for round in 0..plan.rounds {
             for (ask, pair) in asks.iter().zip(&mut pairs) {
                 let what = format!("{} / {peer_name}, {}", layout.name(), ask.title());
@@ -268,8 +267,11 @@ pub fn against_btrfs(plan: &Plan) -> Result<Vec<Line>> {
 }
 
 /// The most memory that this process has held: pools, their spaces under load, and the generator.
+///
+/// # Errors
+/// Without /proc.
 pub fn memory() -> Result<Line> {
-    let mib = cpu::memory(std::process::id(), "VmHWM")? as f64 / f64::from(1 << 20);
+    let mib = process::memory(std::process::id(), "VmHWM")? as f64 / f64::from(1 << 20);
     Ok(Line {
         section: "memory, at most 64 MiB and 1 MiB for each TiB of pool",
         what: "peak of the whole process with the generator, after all of the above (pools of 4 GiB)".into(),

@@ -6,12 +6,12 @@ use std::{
 };
 
 use arden_block::Rt;
-
-use super::files;
-use crate::{
+use arden_measure::{
     Result, fail,
     load::{BlockTarget, Content, Live, fill},
 };
+
+use crate::pools::files;
 
 /// A mounted file system with one filled test file.
 pub struct Mounted {
@@ -31,6 +31,9 @@ fn call(script: &Path, args: &[&str]) -> Result<()> {
 
 impl Mounted {
     /// `profile` is btrfs's name: raid1, raid5.
+    ///
+    /// # Errors
+    /// The script's own, and a file that cannot be filled.
     pub fn new(script: &Path, profile: &str, mount: &Path, disks: &[PathBuf], bytes: u64) -> Result<Mounted> {
         let mount_text = mount.display().to_string();
         let mut args = vec!["start", profile, &mount_text];
@@ -49,6 +52,10 @@ impl Mounted {
         Ok(made)
     }
 
+    /// The test file.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
     pub fn target(&self) -> Result<BlockTarget> {
         Ok(BlockTarget::new(&self.rt, files::open(&self.rt, &self.file)?))
     }

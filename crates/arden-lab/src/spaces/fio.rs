@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, process::Command};
 
+use arden_measure::{Context, Result, fail};
+
 use super::Sample;
-use crate::{LabError, Result, fail};
 
 /// What fio is asked for.
 #[derive(Debug, Clone)]
@@ -20,10 +21,15 @@ pub struct Job<'a> {
     pub seconds: f64,
 }
 
+/// Whether fio is installed.
 pub fn available() -> bool {
     Command::new("fio").arg("--version").output().is_ok_and(|o| o.status.success())
 }
 
+/// Runs fio once.
+///
+/// # Errors
+/// fio that cannot be started, or whose answer is not understood.
 pub fn run(job: &Job) -> Result<Sample> {
     let names: Vec<String> = job.files.iter().map(|f| f.display().to_string().replace(':', "\\:")).collect();
     let mut c = Command::new("fio");
@@ -40,7 +46,7 @@ pub fn run(job: &Job) -> Result<Sample> {
     let text = String::from_utf8_lossy(&out.stdout);
     let start = text.find('{').unwrap_or(0);
     let json: serde_json::Value = serde_json::from_str(&text[start..])
-        .map_err(|e| LabError(format!("fio: {e}: {}", String::from_utf8_lossy(&out.stderr))))?;
+        .context(format_args!("fio, which said {}", String::from_utf8_lossy(&out.stderr).trim()))?;
     let j = &json["jobs"][0];
     let number = |v: &serde_json::Value| v.as_f64().unwrap_or(0.0);
     let io_s = number(&j["read"]["iops"]) + number(&j["write"]["iops"]);

@@ -3,11 +3,9 @@
 
 pub mod bench;
 pub mod btrfs;
-pub mod files;
 pub mod fio;
 pub mod models;
 pub mod page;
-pub mod timed;
 
 /// One run of one side.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +29,7 @@ pub struct Line {
 }
 
 impl Line {
+    /// Whether the ratio reaches its aim; never one that was not measured.
     pub fn met(&self) -> bool {
         if self.at_most { self.ratio <= self.aim } else { self.ratio >= self.aim }
     }

@@ -1,15 +1,13 @@
 //! The rows in virtual time: what more disks give, what parity costs, how fast a disk is repaired.
 
-use arden_space::Layout;
-
-use super::{
-    Line,
-    timed::{Disk, Setup, World, bare, profile, standard},
-};
-use crate::{
+use arden_measure::{
     Result,
     load::{Access, Profile},
 };
+use arden_space::Layout;
+
+use super::Line;
+use crate::pools::timed::{Disk, Setup, World, bare, profile, standard};
 
 const SAS: Disk = Disk::Sas { write_cache: true };
 /// Requests in flight where nothing else is said.
@@ -26,7 +24,10 @@ fn simple(disk: Disk, disks: usize, p: &Profile, file_bytes: u64, seconds: f64) 
     Ok(world.measure(p, OUTSTANDING, seconds)?.io_s)
 }
 
-/// Four disks and eight.
+/// Eight disks over four, under a standard profile.
+///
+/// # Errors
+/// A space that cannot be built or does not answer.
 pub fn doubling(disk: Disk, name: &str, file_bytes: u64, seconds: f64) -> Result<Line> {
     let p = standard(name);
     let four = simple(disk, 4, &p, file_bytes, seconds)?;
@@ -35,6 +36,7 @@ pub fn doubling(disk: Disk, name: &str, file_bytes: u64, seconds: f64) -> Result
     Ok(line(SCALING, format!("{}, {name}", describe(disk)), eight, four, aim))
 }
 
+/// The kind of disk, for tables.
 pub fn describe(disk: Disk) -> &'static str {
     match disk {
         Disk::Sas { write_cache: true } => "SAS, cache on",
@@ -49,6 +51,9 @@ const REPAIR: &str = "virtual time: repair of one disk, nobody else there, again
 const RAID5: &str = "virtual time: parity with 64 KiB interleave, random 67/33 8 KiB, 64 in flight, against a RAID 5 with a perfect write-back cache";
 
 /// Sequential writes of parity over all disks as one stripe, as a part of (n-1)/n of simple.
+///
+/// # Errors
+/// A space that cannot be built or does not answer.
 pub fn parity_stream(disk: Disk, disks: usize, seconds: f64) -> Result<Line> {
     let p = standard("restore");
     let bytes = 2 << 30;
@@ -61,12 +66,19 @@ pub fn parity_stream(disk: Disk, disks: usize, seconds: f64) -> Result<Line> {
 
 /// What a RAID 5 could do at most: every read is one operation of a disk, every write four (old data and old parity read,
 /// both written), none of them waits for another, and each disk always has as many to choose from as its queue holds.
+///
+/// # Errors
+/// A disk that does not answer.
 pub fn raid5_bound(disk: Disk, disks: usize, file_bytes: u64) -> Result<f64> {
     let each = file_bytes / (disks as u64 - 1);
     let one = bare(disk, &profile(Access::Random, 100, 8192), 32, each, 20.0)?.io_s;
     Ok(disks as f64 * one / (0.67 + 0.33 * 4.0))
 }
 
+/// Random reads and writes of parity, over what a RAID 5 of the same disks could do at most.
+///
+/// # Errors
+/// A space that cannot be built or does not answer.
 pub fn parity_random(disk: Disk, disks: usize, file_bytes: u64, seconds: f64) -> Result<Line> {
     let mut setup = Setup::new(Layout::Parity, disks, disk).columns(disks).file_bytes(file_bytes);
     setup.interleave_bytes = 64 << 10;
@@ -77,6 +89,9 @@ pub fn parity_random(disk: Disk, disks: usize, file_bytes: u64, seconds: f64) ->
 }
 
 /// One disk lost, nobody else there: what is moved against what one disk streams.
+///
+/// # Errors
+/// A space that cannot be built, or a repair that leaves something.
 pub fn repair(disk: Disk, layout: Layout, disks: usize, file_bytes: u64) -> Result<Line> {
     let mut setup = Setup::new(layout, disks, disk).file_bytes(file_bytes);
     if layout.parity() > 0 {
@@ -97,6 +112,9 @@ pub fn repair(disk: Disk, layout: Layout, disks: usize, file_bytes: u64) -> Resu
 }
 
 /// Everything, as the page has it.
+///
+/// # Errors
+/// As the rows.
 pub fn all(quick: bool) -> Result<Vec<Line>> {
     let (seconds, span) = if quick { (2.0, 8 << 30) } else { (5.0, 32 << 30) };
     let cold = Disk::Sas { write_cache: false };

@@ -1,0 +1,223 @@
+//! Servers that are measured: Arden, started here, and Samba, started by a script. Both end with the value.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use arden_measure::{Context, Result, base::process, client::Target, fail};
+
+/// The user of servers that are started here.
+pub const USER: &str = "tester";
+/// His password.
+pub const PASSWORD: &str = "pw";
+/// How long a daemon may take until it answers, on a machine that has other work.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A server that was started here; it ends with the value.
+pub struct Running {
+    pub name: String,
+    pub target: Target,
+    pub pid: u32,
+    stop: Stop,
+}
+
+enum Stop {
+    Child(Child),
+    Script { script: PathBuf, work: PathBuf },
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        match &mut self.stop {
+            Stop::Child(child) => {
+                if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+                let _ = child.wait();
+            }
+            Stop::Script { script, work } => {
+                let _ = Command::new(script).arg("down").arg(work).status();
+                // Children outlive their parent by a moment; their directories are about to go.
+                let deadline = Instant::now() + Duration::from_secs(5);
+                while process::tree(self.pid).len() > 1 && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+}
+
+/// Changes settings of an Arden that was started here.
+///
+/// # Errors
+/// A command that fails, with what it said.
+pub fn settings(program: &Path, work: &Path, options: &[&str]) -> Result<()> {
+    run(Command::new(program).arg("--state").arg(work.join("state")).args(["settings", "set"]).args(options))
+}
+
+/// A TCP port of the loopback interface that nobody listens on.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn target(port: u16) -> Target {
+    Target {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        share: "test".to_string(),
+        user: USER.to_string(),
+        password: PASSWORD.to_string(),
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output()?;
+    if !output.status.success() {
+        fail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// Starts `program` with its state and a share under `work`.
+///
+/// # Errors
+/// As [`arden_with`].
+pub fn arden(program: &Path, work: &Path) -> Result<Running> {
+    arden_with(program, work, &[("test", "share", None)])
+}
+
+/// Starts `program` on a state directory; what it says goes to `log`. It has answered when this returns.
+///
+/// # Errors
+/// A daemon that ends or does not answer, with its log.
+pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
+    let port = free_port()?;
+    let out = fs::File::create(log)?;
+    let child = Command::new(program)
+        .arg("--state")
+        .arg(state)
+        .args(["serve", "--log", "warn", "--listen", &format!("127.0.0.1:{port}")])
+        .stdin(Stdio::null())
+        .stdout(out.try_clone()?)
+        .stderr(out)
+        .spawn()
+        .context(program.display())?;
+    let mut running =
+        Running { name: "arden".to_string(), target: target(port), pid: child.id(), stop: Stop::Child(child) };
+    let deadline = Instant::now() + START_TIMEOUT;
+    while run(Command::new(program).arg("--state").arg(state).arg("status")).is_err() {
+        let ended = match &mut running.stop {
+            Stop::Child(child) => child.try_wait()?.is_some(),
+            Stop::Script { .. } => false,
+        };
+        if ended || Instant::now() > deadline {
+            fail!("{} does not start: {}", program.display(), fs::read_to_string(log)?.trim());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(running)
+}
+
+/// Starts `program` with shares: name, directory under `work`, and an option of `arden share add`.
+///
+/// # Errors
+/// A daemon that does not start, or a command that fails.
+pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&str>)]) -> Result<Running> {
+    let state = work.join("state");
+    fs::create_dir_all(&state)?;
+    let running = daemon(program, &state, &work.join("log"))?;
+    run(Command::new(program).arg("--state").arg(&state).args(["user", "add", USER, "--password", PASSWORD]))?;
+    for (name, dir, option) in shares {
+        let dir = work.join(dir);
+        fs::create_dir_all(&dir)?;
+        let mut add = Command::new(program);
+        add.arg("--state").arg(&state).args(["share", "add", name, "--dir"]).arg(&dir).args(option);
+        run(&mut add)?;
+    }
+    Ok(running)
+}
+
+/// Starts `program` with a volume on a mirror of two disk files of `disk_bytes`, and shares of it: name, and an option of
+/// `arden share add`.
+///
+/// # Errors
+/// A daemon that does not start, or a command that fails.
+pub fn arden_on_volume(
+    program: &Path,
+    work: &Path,
+    disk_bytes: u64,
+    shares: &[(&str, Option<&str>)],
+) -> Result<Running> {
+    let running = arden_with(program, work, &[])?;
+    let disks: Vec<PathBuf> = ["disk0", "disk1"].iter().map(|d| work.join(d)).collect();
+    for disk in &disks {
+        fs::File::create(disk)?.set_len(disk_bytes)?;
+    }
+    let state = work.join("state");
+    let arden = || {
+        let mut command = Command::new(program);
+        command.arg("--state").arg(&state);
+        command
+    };
+    let size = (disk_bytes / 10 * 9 / (1 << 20) * (1 << 20)).to_string();
+    run(arden().args(["pool", "create", "tank"]).args(&disks))?;
+    run(arden().args(["space", "create", "mirror", "--pool", "tank", "--layout", "mirror2", "--size", &size]))?;
+    run(arden().args(["volume", "create", "files", "--space", "mirror"]))?;
+    for (name, option) in shares {
+        run(arden().args(["share", "add", name, "--volume", "files"]).args(option))?;
+    }
+    Ok(running)
+}
+
+/// One command line of an Arden that was started under `work`.
+fn command(program: &Path, work: &Path, arguments: &[&str]) -> Result<()> {
+    run(Command::new(program).arg("--state").arg(work.join("state")).args(arguments))
+}
+
+/// Another share of the volume of `arden_on_volume`, on a directory of it.
+///
+/// # Errors
+/// A command that fails, with what it said.
+pub fn volume_share(program: &Path, work: &Path, name: &str, directory: &str, option: &str) -> Result<()> {
+    command(program, work, &["share", "add", name, "--volume", "files", "--path", directory, option])
+}
+
+/// Another mirror in the pool of `arden_on_volume`.
+///
+/// # Errors
+/// A command that fails, with what it said.
+pub fn mirror(program: &Path, work: &Path, name: &str, bytes: u64) -> Result<()> {
+    let size = bytes.to_string();
+    command(program, work, &["space", "create", name, "--pool", "tank", "--layout", "mirror2", "--size", &size])
+}
+
+/// Starts Samba in one of the modes of `script`.
+///
+/// # Errors
+/// The script's own, with what it said.
+pub fn samba(script: &Path, mode: &str, work: &Path) -> Result<Running> {
+    let port = free_port()?;
+    fs::create_dir_all(work)?;
+    run(Command::new(script)
+        .arg("up")
+        .arg(work)
+        .args([&port.to_string(), mode])
+        .arg(format!("test={}", work.join("share").display())))?;
+    let pid = fs::read_to_string(work.join("samba/run/smbd.pid"))?;
+    let Ok(pid) = pid.trim().parse() else { fail!("smbd.pid holds {pid:?}") };
+    let stop = Stop::Script { script: script.to_path_buf(), work: work.to_path_buf() };
+    Ok(Running { name: format!("samba-{mode}"), target: target(port), pid, stop })
+}
+
+/// The daemon's program: this one, or the one beside it.
+pub fn own_program() -> Option<PathBuf> {
+    let this = std::env::current_exe().ok()?;
+    let arden = this.with_file_name("arden");
+    arden.exists().then_some(arden)
+}

@@ -1,0 +1,105 @@
+//! File disks: made once, written through so that nothing is measured that is only first use, and pools on them.
+
+use std::{fs, path::Path, path::PathBuf, rc::Rc};
+
+use arden_block::{BlockDevice, Rt, file::FileDevice};
+use arden_space::{CreateOptions, Layout, Pool, Provision, Space, SpaceError};
+
+use arden_measure::{
+    Context, Result, fail,
+    load::{BlockTarget, Content, Live, fill},
+};
+
+/// `count` files of `bytes` in `dir`, every byte written.
+///
+/// # Errors
+/// A file that cannot be made or filled.
+pub fn make(dir: &Path, set: &str, count: usize, bytes: u64) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for i in 0..count {
+        let path = dir.join(format!("{set}{i}"));
+        write_whole(&path, bytes)?;
+        all.push(path);
+    }
+    Ok(all)
+}
+
+/// A file with every byte written, through direct I/O.
+///
+/// # Errors
+/// A file that cannot be made or filled.
+pub fn write_whole(path: &Path, bytes: u64) -> Result<()> {
+    let file = fs::File::create(path)?;
+    file.set_len(bytes)?;
+    let rt = Rt::real();
+    let mut target = BlockTarget::new(&rt, open(&rt, path)?);
+    fill(&mut target, bytes, &mut Content::plain(1), &Live::default())?;
+    file.sync_all()?;
+    drop(target);
+    rt.shutdown();
+    Ok(())
+}
+
+/// A file as a block device.
+///
+/// # Errors
+/// When it cannot be opened for writing.
+pub fn open(rt: &Rt, path: &Path) -> Result<Rc<dyn BlockDevice>> {
+    let device = FileDevice::open(rt, path, true).context(path.display())?;
+    Ok(Rc::new(device))
+}
+
+/// A pool with one filled space on files.
+pub struct FilePool {
+    pub rt: Rt,
+    pub space: Space,
+    pub bytes: u64,
+}
+
+impl FilePool {
+    /// A pool on `files`, with a space of `bytes` bytes that is written once. `columns`: the layout's default when none.
+    ///
+    /// # Errors
+    /// A pool that cannot be built or filled.
+    pub fn new(
+        files: &[PathBuf],
+        layout: Layout,
+        columns: Option<usize>,
+        interleave: u64,
+        bytes: u64,
+    ) -> Result<FilePool> {
+        let rt = Rt::real();
+        let disks = files.iter().map(|f| open(&rt, f)).collect::<Result<Vec<_>>>()?;
+        let r = rt.clone();
+        let made = rt.block_on(async move {
+            let pool = Pool::create(&r, "bench", disks, Vec::new(), CreateOptions::default()).await?;
+            let space = pool.create_space("s", layout, columns, interleave, bytes, Provision::Fixed).await?;
+            Ok::<_, SpaceError>(space)
+        });
+        let space = match made {
+            Some(Ok(space)) => space,
+            Some(Err(e)) => fail!("no {} space: {e}", layout.name()),
+            None => fail!("no {} space", layout.name()),
+        };
+        let made = FilePool { rt, space, bytes };
+        fill(&mut made.target(), bytes, &mut Content::plain(1), &Live::default())?;
+        let space = made.space.clone();
+        match made.rt.block_on(async move { space.flush().await }) {
+            Some(Ok(())) => Ok(made),
+            other => fail!("flush: {other:?}"),
+        }
+    }
+
+    /// The space.
+    pub fn target(&self) -> BlockTarget {
+        BlockTarget::new(&self.rt, Rc::new(self.space.device()))
+    }
+}
+
+impl Drop for FilePool {
+    fn drop(&mut self) {
+        let pool = self.space.pool().clone();
+        self.rt.block_on(async move { pool.close().await });
+        self.rt.shutdown();
+    }
+}

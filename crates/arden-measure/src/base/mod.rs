@@ -1,0 +1,8 @@
+//! What every layer uses: errors, units, statistics, tables, this machine and its processes.
+
+pub mod error;
+pub mod machine;
+pub mod process;
+pub mod stats;
+pub mod table;
+pub mod units;
