@@ -14,7 +14,7 @@ use arden_wire::{
 use crate::{
     base::usage::{Charge, Kind},
     engine::commits::{Commits, changes},
-    handlers::request::{Fail, Handled, Related, Request},
+    handlers::request::{Continuation, Fail, Handled, Related, Request},
     model::{
         Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree,
         signer::{Proof, Signer, answer_signer},
@@ -23,7 +23,7 @@ use crate::{
         frame::{put_frame_length, seal_frame},
         work::{Answers, BlockingWork, Parked},
     },
-    server::{Server, deferred::Deferred, usn_waits::UsnWait, waits::PendingCreate},
+    server::{Server, deferred::Deferred},
 };
 
 /// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
@@ -97,8 +97,8 @@ struct State {
     working: bool,
     /// What the current request costs while it waits.
     waiting: Option<[Charge; 2]>,
-    pending_create: Option<PendingCreate>,
-    usn_wait: Option<UsnWait>,
+    /// How the current request goes on, once it waited.
+    continuation: Option<Box<dyn Continuation>>,
     commits: Commits,
 }
 
@@ -227,8 +227,7 @@ pub fn start(
         used: None,
         working: false,
         waiting: None,
-        pending_create: None,
-        usn_wait: None,
+        continuation: None,
         commits: Commits::default(),
     };
     run(message, state, out, may_block)
@@ -275,7 +274,8 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                 let out = state.begun_frame(out);
                 return Job::rest(message, state, out);
             }
-            Err(Fail::Wait(wait)) => {
+            Err(Fail::Wait(wait, continuation)) => {
+                state.continuation = continuation.or(state.continuation.take());
                 state.drop_response(out, base);
                 state.end_work();
                 // What was answered before leaves with the interim response. What this request changed before it waits is
@@ -456,8 +456,7 @@ impl State {
         if status.is_error() && self.related.file.is_none() && self.related.failed.is_none() {
             self.related.failed = Some(status);
         }
-        self.pending_create = None;
-        self.usn_wait = None;
+        self.continuation = None;
         self.waiting = None;
         if let Some(id) = self.async_id.take() {
             self.peer.pending.lock().remove(id);
@@ -634,21 +633,20 @@ impl State {
             now,
             may_block,
             room,
-            resumed: self.async_id.is_some(),
             encrypted: self.encrypted.is_some(),
             scope: &self.commits.scope,
             counted: &mut self.counted,
             used: &mut self.used,
-            pending_create: &mut self.pending_create,
-            usn_wait: &mut self.usn_wait,
         };
-        let handled = crate::engine::dispatch::handle(command, &mut request, out);
-        let resumed = request.resumed;
+        let handled = match &mut self.continuation {
+            Some(continuation) => continuation.resume(&mut request, out),
+            None => crate::engine::dispatch::handle(command, &mut request, out),
+        };
         self.commits.noted(self.frame.responses.len());
         if handled.is_ok() && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
-        if resumed { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
+        if self.async_id.is_some() { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
     }
 
     /// [MS-SMB2] 3.3.5.2.9.

@@ -16,7 +16,7 @@ use arden_store::{
     store::{Ea, Stat},
 };
 use arden_wire::{
-    FileTime, NtStatus, access,
+    FileTime, Malformed, NtStatus, access,
     cursor::{Put, Reader},
     dtyp::SecurityDescriptor,
     fscc,
@@ -33,10 +33,10 @@ use crate::{
     base::usage::{Charge, Kind, OpenUsage},
     handlers::{
         durable::{self, Wanted},
-        request::{Fail, Handled, Request},
+        request::{Continuation, Fail, Handled, Request, waiting},
     },
     model::{Durability, Object, OpenState, SmbOpen, Tree, Work, caches_handle, wire_level},
-    server::breaks::Opening,
+    server::{breaks::Opening, waits::PendingCreate},
 };
 
 const BAD_IMPERSONATION_LEVEL: NtStatus = NtStatus(0xC000_00A5);
@@ -48,9 +48,15 @@ const OPTIONS_INVALID: u32 = 0xFF00_0000;
 const OPTIONS_UNSUPPORTED: u32 = 0x0010_0080;
 const ATTRIBUTES_INVALID: u32 = 0xFFFF_8048;
 
-/// What the create contexts ask for.
-pub(crate) struct Asked<'a> {
-    pub request: CreateRequest<'a>,
+/// What a create asks for: its fields, and its contexts.
+pub(crate) struct Asked {
+    pub name: Result<String, Malformed>,
+    pub desired_access: u32,
+    pub share_access: u32,
+    pub options: u32,
+    disposition: u32,
+    attributes: u32,
+    oplock_level: u8,
     pub lease: Option<LeaseContext>,
     pub wanted: Wanted,
     pub app_instance: Option<(u128, Option<(u64, u64)>)>,
@@ -61,31 +67,47 @@ pub(crate) struct Asked<'a> {
     disk_id: bool,
     /// [MS-SMB2] 2.2.13.2.7.
     past: Option<FileTime>,
+    /// A context is longer than a descriptor or attributes that are set at once.
+    has_long_context: bool,
+}
+
+/// A create that found out what to open and where, and waits for others to give up what they cache of it.
+struct CreateAfterBreak {
+    asked: Asked,
+    /// The present or a snapshot. The share's files stay the same for as long as the tree connect lives.
+    fs: Arc<Fs>,
+    path: NtPath,
+    by_id: Option<u64>,
+    name: String,
+    /// Noted from the first wait on.
+    pending: Option<PendingCreate>,
 }
 
 pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let tree = request.tree()?.clone();
-    let asked = parse(request)?;
+    let parsed = CreateRequest::parse(request.message)?;
+    let asked = ask(request, &parsed)?;
     let Some(fs) = tree.share.fs.clone() else {
-        return crate::handlers::pipes::create(request, &tree, &asked.request, out);
+        return crate::handlers::pipes::create(request, &tree, &parsed, out);
     };
     if let Some(open) = durable::reconnect(request, &tree, &asked)? {
         return respond_existing(request, &open, &asked, out);
     }
-    if let Some(open) = durable::replayed(request, &tree, &asked)? {
+    if let Some(open) = durable::replayed(request, &tree, &asked, false)? {
         return respond_existing(request, &open, &asked, out);
     }
-    let name = asked.request.name.clone().map_err(|_| NtStatus::OBJECT_NAME_INVALID);
-    let by_id = by_file_id(&asked.request)?;
-    let mut path = match by_id {
-        Some(_) => NtPath::default(),
+    let by_id = by_file_id(&parsed)?;
+    let (name, mut path) = match by_id {
+        Some(_) => (String::new(), NtPath::default()),
         None => {
-            let name = name.clone()?;
+            let name = asked.name.clone().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
             if name.starts_with('\\') {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
             // The root stands for it: quotas are asked of any file of the volume.
-            if crate::handlers::quota::is_quota_index(&fs, &name) { NtPath::default() } else { NtPath::parse(&name)? }
+            let is_index = crate::handlers::quota::is_quota_index(&fs, &name);
+            let path = if is_index { NtPath::default() } else { NtPath::parse(&name)? };
+            (name, path)
         }
     };
     // [MS-SMB2] 3.3.5.9.4.
@@ -93,22 +115,44 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         Some(time) => fs.as_of(time)?,
         None => fs,
     };
-    let name = if by_id.is_some() { String::new() } else { name? };
     if !request.may_block && may_take_long(&asked, &path) {
         return Err(Fail::Block);
     }
     if let Some(instance) = asked.app_instance {
         fail_over(request, &tree, &name, instance)?;
     }
-    let (server, peer) = (request.server, request.peer);
-    let usage = server.usage.charge(Kind::Opens, &request.session.token(), Some(peer.ip), 1);
-    let usage = usage.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)?;
-    let opened = open_file(request, &tree, &fs, &asked, &path, by_id);
-    if let (Err(Fail::Wait(_)), Some(guid), None) = (&opened, asked.wanted.create_guid(), &request.pending_create) {
-        *request.pending_create = Some(request.server.note_pending_create(request.session.client.0, guid));
+    let mut create = CreateAfterBreak { asked, fs, path, by_id, name, pending: None };
+    let handled = create.open(request, &tree, out);
+    waiting(handled, create)
+}
+
+impl CreateAfterBreak {
+    /// Access, sharing and what the name stands for are looked at in the moment in which the open is made.
+    fn open(&mut self, request: &mut Request<'_>, tree: &Arc<Tree>, out: &mut Vec<u8>) -> Handled {
+        let (server, ip) = (request.server, request.peer.ip);
+        let usage = server.usage.charge(Kind::Opens, &request.session.token(), Some(ip), 1);
+        let usage = usage.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)?;
+        let opened = open_file(request, tree, self);
+        if let (Err(Fail::Wait(..)), Some(guid), None) = (&opened, self.asked.wanted.create_guid(), &self.pending) {
+            self.pending = Some(server.note_pending_create(request.session.client.0, guid));
+        }
+        let opened = opened?;
+        finish(request, tree, &self.asked, opened, (self.name.clone(), usage), out)
     }
-    let opened = opened?;
-    finish(request, &tree, &asked, opened, (name, usage), out)
+}
+
+impl Continuation for CreateAfterBreak {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        let tree = request.tree()?.clone();
+        // Another with its CreateGuid may have been done meanwhile.
+        if let Some(open) = durable::replayed(request, &tree, &self.asked, true)? {
+            return respond_existing(request, &open, &self.asked, out);
+        }
+        if !request.may_block && may_take_long(&self.asked, &self.path) {
+            return Err(Fail::Block);
+        }
+        self.open(request, &tree, out)
+    }
 }
 
 /// Longer paths are looked up where that may take its time.
@@ -119,31 +163,36 @@ const INLINE_CONTEXT_BYTES_MAX: usize = 4 * 1024;
 const INLINE_ALLOCATION_BYTES_MAX: u64 = 16 << 20;
 
 /// Whether the create may keep a thread for milliseconds.
-fn may_take_long(asked: &Asked<'_>, path: &NtPath) -> bool {
-    let large = |data: &[u8]| data.len() > INLINE_CONTEXT_BYTES_MAX;
+fn may_take_long(asked: &Asked, path: &NtPath) -> bool {
     path.components.len() > INLINE_COMPONENTS_MAX
         || asked.app_instance.is_some()
         || asked.allocation.is_some_and(|bytes| bytes > INLINE_ALLOCATION_BYTES_MAX)
-        || asked.request.contexts.clone().into_iter().any(|c| large(c.data))
+        || asked.has_long_context
 }
 
-fn parse<'a>(request: &Request<'a>) -> Result<Asked<'a>, Fail> {
-    let parsed = CreateRequest::parse(request.message)?;
+fn ask(request: &Request<'_>, parsed: &CreateRequest<'_>) -> Result<Asked, Fail> {
     let is_pipe = request.tree()?.share.is_pipe();
-    let wanted = durable::wanted(&parsed, request.peer.dialect())?;
+    let wanted = durable::wanted(parsed, request.peer.dialect())?;
     // A reconnect names an open that has its parameters already; what else the request says does not count.
     if !wanted.is_reconnect() {
         if parsed.impersonation > 3 {
             return Err(BAD_IMPERSONATION_LEVEL.into());
         }
         if !is_pipe {
-            check_fields(&parsed)?;
+            check_fields(parsed)?;
         } else if parsed.desired_access == 0 || parsed.desired_access & DESIRED_ACCESS_INVALID != 0 {
             // [MS-FSA] 2.1.5.1 phase 1 holds for pipes too.
             return Err(NtStatus::ACCESS_DENIED.into());
         }
     }
     let mut asked = Asked {
+        name: parsed.name.clone(),
+        desired_access: parsed.desired_access,
+        share_access: parsed.share_access,
+        options: parsed.options,
+        disposition: parsed.disposition,
+        attributes: parsed.attributes,
+        oplock_level: parsed.oplock_level,
         lease: None,
         wanted,
         app_instance: None,
@@ -153,9 +202,9 @@ fn parse<'a>(request: &Request<'a>) -> Result<Asked<'a>, Fail> {
         max_access: false,
         disk_id: false,
         past: None,
-        request: parsed,
+        has_long_context: parsed.contexts.iter().any(|c| c.data.len() > INLINE_CONTEXT_BYTES_MAX),
     };
-    contexts(request, &mut asked)?;
+    contexts(request, parsed, &mut asked)?;
     Ok(asked)
 }
 
@@ -176,11 +225,11 @@ fn check_fields(r: &CreateRequest<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-fn contexts(request: &Request<'_>, asked: &mut Asked<'_>) -> Result<(), Fail> {
+fn contexts(request: &Request<'_>, parsed: &CreateRequest<'_>, asked: &mut Asked) -> Result<(), Fail> {
     let dialect = request.peer.dialect();
     let mut instance_id = None;
     let mut instance_version = None;
-    for context in asked.request.contexts.clone() {
+    for context in &parsed.contexts {
         match context.name {
             tag::EA_BUFFER => {
                 let eas = fscc::parse_eas(context.data)?;
@@ -194,7 +243,7 @@ fn contexts(request: &Request<'_>, asked: &mut Asked<'_>) -> Result<(), Fail> {
             tag::TIMEWARP => asked.past = Some(FileTime(Reader::new(context.data).u64()?)).filter(|t| t.0 != 0),
             tag::LEASE
                 if dialect >= Dialect::Smb210
-                    && (asked.request.oplock_level == oplock::LEASE || asked.wanted.is_reconnect()) =>
+                    && (asked.oplock_level == oplock::LEASE || asked.wanted.is_reconnect()) =>
             {
                 let lease = LeaseContext::parse(context.data)?;
                 if lease.version == 1 || dialect.is_smb3() {
@@ -269,8 +318,8 @@ fn fail_over(
     Ok(())
 }
 
-fn cache_request(asked: &Asked<'_>) -> CacheRequest {
-    match (asked.request.oplock_level, asked.lease) {
+fn cache_request(asked: &Asked) -> CacheRequest {
+    match (asked.oplock_level, asked.lease) {
         (oplock::LEASE, Some(lease)) => CacheRequest::Lease(LeaseRequest {
             key: lease.key,
             state: lease.state & (lease_state::READ | lease_state::HANDLE | lease_state::WRITE),
@@ -286,21 +335,14 @@ fn cache_request(asked: &Asked<'_>) -> CacheRequest {
     }
 }
 
-fn open_file<'a>(
-    request: &Request<'a>,
-    tree: &Tree,
-    fs: &Arc<Fs>,
-    asked: &Asked<'_>,
-    path: &NtPath,
-    by_id: Option<u64>,
-) -> Result<(Opened, Opening<'a>), Fail> {
+fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) -> Result<(Opened, Opening<'a>), Fail> {
     let limit = request.server.config.limits.opens_per_session_max;
     if request.session.opens.read().len() >= limit {
         tracing::warn!(client = %request.peer.address, limit, "opens_per_session_max reached");
         return Err(NtStatus::TOO_MANY_OPENED_FILES.into());
     }
-    let r = &asked.request;
-    let disposition = match r.disposition {
+    let asked = &create.asked;
+    let disposition = match asked.disposition {
         0 => Disposition::Supersede,
         1 => Disposition::Open,
         2 => Disposition::Create,
@@ -311,16 +353,16 @@ fn open_file<'a>(
     let who = request.session.token();
     let server = request.server;
     let opening = server.begin_open();
-    let opened = fs.open(&OpenRequest {
+    let opened = create.fs.open(&OpenRequest {
         id: opening.id,
         owner: &request.server.owner,
-        path,
-        by_id,
-        desired_access: r.desired_access,
-        share_access: r.share_access,
+        path: &create.path,
+        by_id: create.by_id,
+        desired_access: asked.desired_access,
+        share_access: asked.share_access,
         disposition,
-        options: r.options,
-        attributes: r.attributes,
+        options: asked.options,
+        attributes: asked.attributes,
         allocation: asked.allocation,
         security: asked.security.as_ref(),
         eas: &asked.eas,
@@ -333,7 +375,7 @@ fn open_file<'a>(
     });
     match opened {
         Ok(Step::Done(opened)) => Ok((opened, opening)),
-        Ok(Step::Wait(wait)) => Err(Fail::Wait(wait)),
+        Ok(Step::Wait(wait)) => Err(Fail::Wait(wait, None)),
         Err(OpenError { status, symlink: Some(link) }) => {
             Err(Fail::with_data(status, &symlink_error(&link), request.peer.dialect()))
         }
@@ -365,7 +407,7 @@ fn symlink_error(link: &arden_store::fs::SymlinkError) -> Vec<u8> {
 fn finish(
     request: &mut Request<'_>,
     tree: &Arc<Tree>,
-    asked: &Asked<'_>,
+    asked: &Asked,
     (opened, opening): (Opened, Opening<'_>),
     (name, usage): (String, Charge),
     out: &mut Vec<u8>,
@@ -392,14 +434,14 @@ fn finish(
         lease_key,
         app_instance: asked.app_instance,
         action: opened.action,
-        create_options: asked.request.options,
+        create_options: asked.options,
         name,
-        desired_access: asked.request.desired_access,
+        desired_access: asked.desired_access,
         state: Mutex::new(state),
         position: AtomicU64::new(0),
         quota_index: AtomicU64::new(0),
         mode: AtomicU32::new(
-            (asked.request.options | if tree.share.continuously_available { access::OPT_WRITE_THROUGH } else { 0 })
+            (asked.options | if tree.share.continuously_available { access::OPT_WRITE_THROUGH } else { 0 })
                 & (access::OPT_WRITE_THROUGH | access::OPT_SEQUENTIAL_ONLY | access::OPT_NO_INTERMEDIATE_BUFFERING),
         ),
         kept_locks: Mutex::default(),
@@ -427,7 +469,7 @@ pub(crate) fn register(request: &Request<'_>, open: &Arc<SmbOpen>) {
 }
 
 /// Reconnected or replayed: the open as it is now.
-fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Asked<'_>, out: &mut Vec<u8>) -> Handled {
+fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Asked, out: &mut Vec<u8>) -> Handled {
     let file = open.file().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let stat = file.fs().stat(file)?.stat;
     let cache = file.fs().cache(file);
@@ -450,7 +492,7 @@ fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Aske
 fn respond(
     request: &Request<'_>,
     open: &SmbOpen,
-    asked: &Asked<'_>,
+    asked: &Asked,
     action: CreateAction,
     cache: CacheGrant,
     stat: &Stat,

@@ -1,6 +1,6 @@
 //! CLOSE, FLUSH, READ and WRITE, [MS-SMB2] 3.3.5.10 to 3.3.5.13.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_store::{fs::Step, store::Wait, table::Open};
 use arden_wire::{
@@ -15,8 +15,8 @@ use arden_wire::{
 
 use crate::{
     base::metrics,
-    handlers::request::{Fail, Handled, Request},
-    model::{Object, PipeState, SmbOpen},
+    handlers::request::{Continuation, Fail, Handled, Request, waiting},
+    model::{Object, SmbOpen},
 };
 
 /// Transfers above this run off the reactor, beside the connection's other requests. Up to it the hop to another
@@ -31,41 +31,62 @@ const LARGE_READ_HEAD_BYTES_MAX: usize = 512;
 /// [MS-SMB2] 3.3.5.10.
 pub fn close(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let (flags, id) = parse_close(request.message)?;
-    let open = request.open(id)?;
-    if !request.may_block && frees_much(&open) {
-        return Err(Fail::Block);
+    let close = CloseAfterBreak { open: request.open(id)?, flags };
+    let handled = close.close(request, out);
+    waiting(handled, close)
+}
+
+/// A close that deletes its file, and waits for others to give up their handle caching.
+struct CloseAfterBreak {
+    open: Arc<SmbOpen>,
+    flags: u16,
+}
+
+impl Continuation for CloseAfterBreak {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        request.check_still_open(&self.open)?;
+        self.close(request, out)
     }
-    if open.has_work() {
-        // What came before on this handle is finished first.
-        if !request.may_block {
+}
+
+impl CloseAfterBreak {
+    fn close(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
+        let open = &self.open;
+        if !request.may_block && frees_much(open) {
             return Err(Fail::Block);
         }
-        open.wait_for_work();
-    }
-    if let Some(file) = open.file()
-        && let Step::Wait(wait) = file.fs().prepare_close(file, request.now)?
-    {
-        return Err(Fail::Wait(wait));
-    }
-    let mut response = CloseResponse::default();
-    if let (true, Some(file)) = (flags & CLOSE_POSTQUERY_ATTRIB != 0, open.file()) {
-        if let Ok(info) = file.fs().stat(file) {
-            let s = info.stat;
-            response = CloseResponse {
-                flags: CLOSE_POSTQUERY_ATTRIB,
-                creation: s.creation,
-                last_access: s.last_access,
-                last_write: s.last_write,
-                change: s.change,
-                allocation: s.allocation,
-                end_of_file: s.end_of_file,
-                attributes: s.attributes,
-            };
+        if open.has_work() {
+            // What came before on this handle is finished first.
+            if !request.may_block {
+                return Err(Fail::Block);
+            }
+            open.wait_for_work();
         }
+        if let Some(file) = open.file()
+            && let Step::Wait(wait) = file.fs().prepare_close(file, request.now)?
+        {
+            return Err(Fail::Wait(wait, None));
+        }
+        let mut response = CloseResponse::default();
+        if let (true, Some(file)) = (self.flags & CLOSE_POSTQUERY_ATTRIB != 0, open.file()) {
+            if let Ok(info) = file.fs().stat(file) {
+                let s = info.stat;
+                response = CloseResponse {
+                    flags: CLOSE_POSTQUERY_ATTRIB,
+                    creation: s.creation,
+                    last_access: s.last_access,
+                    last_write: s.last_write,
+                    change: s.change,
+                    allocation: s.allocation,
+                    end_of_file: s.end_of_file,
+                    attributes: s.attributes,
+                };
+            }
+        }
+        request.server.close_open(request.scope, open);
+        response.put(out);
+        Ok(NtStatus::SUCCESS)
     }
-    request.server.close_open(request.scope, &open);
-    response.put(out);
-    Ok(NtStatus::SUCCESS)
 }
 
 /// Whether closing it gives back more space than a thread should be kept for.
@@ -124,7 +145,11 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let open = request.open(read.file_id)?;
     let file = match &open.object {
         Object::File(file) => file,
-        Object::Pipe(pipe) => return read_pipe(request, pipe, length, out),
+        Object::Pipe(_) => {
+            let read = PipeRead { open: open.clone(), max: length };
+            let handled = read.read(request, out);
+            return waiting(handled, read);
+        }
     };
     let asked = length;
     let length = there_is(file, read.offset, asked);
@@ -183,11 +208,27 @@ fn there_is(file: &Open, offset: u64, length: usize) -> usize {
     }
 }
 
-fn read_pipe(request: &Request<'_>, pipe: &PipeState, max: usize, out: &mut Vec<u8>) -> Handled {
-    let arden_rpc::PipeRead { data, more } = crate::handlers::pipes::read(request, pipe, max)?;
-    put_read_response(out, data.len() as u32);
-    out.extend_from_slice(&data);
-    Ok(if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS })
+/// A read of a pipe, which waits until there is something to read.
+struct PipeRead {
+    open: Arc<SmbOpen>,
+    max: usize,
+}
+
+impl Continuation for PipeRead {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        request.check_still_open(&self.open)?;
+        self.read(request, out)
+    }
+}
+
+impl PipeRead {
+    fn read(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
+        let Object::Pipe(pipe) = &self.open.object else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
+        let arden_rpc::PipeRead { data, more } = crate::handlers::pipes::read(request, pipe, self.max)?;
+        put_read_response(out, data.len() as u32);
+        out.extend_from_slice(&data);
+        Ok(if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS })
+    }
 }
 
 /// [MS-SMB2] 3.3.5.13.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arden_auth::Token;
 use arden_store::{
-    fs::{Emitted, Step},
+    fs::{Change, Emitted, Step},
     name::{NtPath, PATTERN_UNITS_MAX, short_name},
     store::{ChangeKind, DirEntry, Lookup, Stat},
     table::Open,
@@ -18,7 +18,8 @@ use arden_wire::{
 
 use crate::{
     base::usage::Kind,
-    handlers::request::{Fail, Handled, Request},
+    handlers::request::{Continuation, Fail, Handled, Request, waiting},
+    model::SmbOpen,
 };
 
 /// Names that are passed over on the reactor before the search goes on elsewhere.
@@ -180,23 +181,50 @@ pub fn notify(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if !file.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    let max = parsed.output_length as usize;
-    if max.min(NOTIFY_BYTES_MAX) > request.room {
-        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
-    }
     if open.usage.watch.get().is_none() {
         let charged = request.server.usage.charge(Kind::Watches, &open.owner, Some(request.peer.ip), 1);
         // Where another request of this handle was first, one of the charges goes again.
         let _ = open.usage.watch.set(charged.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?);
     }
-    let changes = match file.fs().notify(file, parsed.filter, parsed.flags & WATCH_TREE != 0, max)? {
-        Step::Done(changes) => changes,
-        Step::Wait(wait) => return Err(Fail::Wait(wait)),
-    };
+    let recursive = parsed.flags & WATCH_TREE != 0;
+    let watch = Watching { filter: parsed.filter, recursive, max: parsed.output_length as usize, open };
+    let handled = watch.query(request, out);
+    waiting(handled, watch)
+}
+
+/// A CHANGE_NOTIFY, which waits until there are changes.
+struct Watching {
+    open: Arc<SmbOpen>,
+    filter: u32,
+    recursive: bool,
+    max: usize,
+}
+
+impl Continuation for Watching {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        request.check_still_open(&self.open)?;
+        self.query(request, out)
+    }
+}
+
+impl Watching {
+    fn query(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
+        if self.max.min(NOTIFY_BYTES_MAX) > request.room {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+        }
+        let file = self.open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
+        match file.fs().notify(file, self.filter, self.recursive, self.max)? {
+            Step::Done(changes) => put_changes(&changes, self.max, out),
+            Step::Wait(wait) => Err(Fail::Wait(wait, None)),
+        }
+    }
+}
+
+fn put_changes(changes: &[Change], max: usize, out: &mut Vec<u8>) -> Handled {
     let len_at = put_buffer_response(out);
     let base = out.len();
     let mut last: Option<usize> = None;
-    for change in &changes {
+    for change in changes {
         out.pad_to(base, 4);
         let at = out.len();
         if let Some(last) = last {

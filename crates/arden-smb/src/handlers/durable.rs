@@ -124,11 +124,7 @@ pub(crate) fn response_context(open: &SmbOpen, wanted: &Wanted) -> Option<(&'sta
 }
 
 /// DHnC and DH2C. None: the request asks for no reconnect.
-pub(crate) fn reconnect(
-    request: &Request<'_>,
-    tree: &Arc<Tree>,
-    asked: &Asked<'_>,
-) -> Result<Option<Arc<SmbOpen>>, Fail> {
+pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) -> Result<Option<Arc<SmbOpen>>, Fail> {
     let (id, guid, asks_persistent) = match asked.wanted {
         Wanted::ReconnectV1(id) => (id, None, false),
         Wanted::ReconnectV2(v2) => (v2.file_id, Some(v2.create_guid), v2.persistent),
@@ -189,7 +185,7 @@ pub(crate) fn reconnect(
 
 /// The client of a persistent open is back: its lease goes on, and it is told of a break that began while it was away,
 /// [MS-SMB2] 3.3.4.7. Owed by everything that takes an absent open up.
-fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked<'_>) {
+fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked) {
     if let (Some(file), Some(lease)) = (open.file(), asked.lease) {
         file.fs().catch_up(file, lease.epoch);
         request.server.keep_lease(request.scope, open.client, lease.key);
@@ -241,14 +237,14 @@ fn wait_for_disconnect(request: &Request<'_>, open: &SmbOpen) -> Result<(), Fail
 }
 
 /// The lease that the request names has to be the one that the open has.
-fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: &Asked<'_>) -> Result<(), Fail> {
+fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: &Asked) -> Result<(), Fail> {
     let not_found = Err(Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND));
     match (cache, asked.lease) {
         (CacheGrant::Lease { key, version, .. }, Some(lease)) => {
             if open.client != request.session.client || lease.key != key || lease.version != version {
                 return not_found;
             }
-            let same = asked.request.name.as_ref().is_ok_and(|n| is_named(open, &n.to_lowercase()));
+            let same = asked.name.as_ref().is_ok_and(|n| is_named(open, &n.to_lowercase()));
             if same { Ok(()) } else { Err(NtStatus::INVALID_PARAMETER.into()) }
         }
         (CacheGrant::Lease { .. }, None) | (CacheGrant::Oplock(_), Some(_)) => not_found,
@@ -259,12 +255,17 @@ fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: 
     }
 }
 
-/// A create that was done before, [MS-SMB2] 3.3.5.9.10.
-pub(crate) fn replayed(request: &Request<'_>, tree: &Tree, asked: &Asked<'_>) -> Result<Option<Arc<SmbOpen>>, Fail> {
+/// A create that was done before, [MS-SMB2] 3.3.5.9.10. `waited`: it is itself the one with its CreateGuid that was pending.
+pub(crate) fn replayed(
+    request: &Request<'_>,
+    tree: &Tree,
+    asked: &Asked,
+    waited: bool,
+) -> Result<Option<Arc<SmbOpen>>, Fail> {
     let Wanted::V2(v2) = asked.wanted else { return Ok(None) };
     let client = request.session.client.0;
     let Some(open) = request.server.open_by_create_guid(client, v2.create_guid) else {
-        if !request.resumed && request.server.create_is_pending(client, v2.create_guid) {
+        if !waited && request.server.create_is_pending(client, v2.create_guid) {
             return Err(NtStatus::FILE_NOT_AVAILABLE.into());
         }
         return Ok(None);
@@ -291,7 +292,7 @@ pub(crate) fn replayed(request: &Request<'_>, tree: &Tree, asked: &Asked<'_>) ->
 fn replayed_persistent(
     request: &Request<'_>,
     tree: &Tree,
-    asked: &Asked<'_>,
+    asked: &Asked,
     open: &Arc<SmbOpen>,
     asks_persistent: bool,
 ) -> Result<(), Fail> {
@@ -310,9 +311,8 @@ fn replayed_persistent(
             return if state.replay_eligible { Ok(()) } else { Err(NtStatus::FILE_NOT_AVAILABLE.into()) };
         }
     }
-    let r = &asked.request;
     let share = open.file().map_or(0, |f| f.share_access());
-    if (r.options, r.desired_access, r.share_access) != (open.create_options, open.desired_access, share) {
+    if (asked.options, asked.desired_access, asked.share_access) != (open.create_options, open.desired_access, share) {
         return Err(CONTEXT_MISMATCH.into());
     }
     wait_for_disconnect(request, open)?;

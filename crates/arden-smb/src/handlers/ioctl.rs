@@ -45,7 +45,7 @@ pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         // [MS-SMB2] 3.3.5.15: these are about no file.
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    let (status, output) = match ioctl.ctl_code {
+    let output = match ioctl.ctl_code {
         fsctl::VALIDATE_NEGOTIATE_INFO => (NtStatus::SUCCESS, validate_negotiate(request, &ioctl)?),
         fsctl::QUERY_NETWORK_INTERFACE_INFO => (NtStatus::SUCCESS, interfaces(request)?),
         // [MS-SMB2] 3.3.5.15.2: no DFS here.
@@ -58,14 +58,25 @@ pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             }
         }
     };
-    if output.len() > ioctl.max_output_response as usize {
-        return Err(NtStatus::BUFFER_TOO_SMALL.into());
-    }
-    put_ioctl_response(out, ioctl.ctl_code, ioctl.file_id, &output);
-    Ok(status)
+    respond(ioctl.ctl_code, ioctl.file_id, ioctl.max_output_response as usize, output, out)
 }
 
 type Output = Result<(NtStatus, Vec<u8>), Fail>;
+
+/// The response's body; an error where the output does not fit.
+pub(crate) fn respond(
+    ctl_code: u32,
+    file_id: FileId,
+    output_max: usize,
+    (status, output): (NtStatus, Vec<u8>),
+    out: &mut Vec<u8>,
+) -> Handled {
+    if output.len() > output_max {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    put_ioctl_response(out, ctl_code, file_id, &output);
+    Ok(status)
+}
 
 fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     let fs = file.fs();

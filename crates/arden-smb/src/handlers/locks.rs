@@ -11,7 +11,7 @@ use arden_wire::{
 
 use crate::{
     base::usage::Kind,
-    handlers::request::{Fail, Handled, Request},
+    handlers::request::{Continuation, Fail, Handled, Request, waiting},
     model::{Durability, SmbOpen},
 };
 
@@ -21,9 +21,11 @@ const INLINE_LOCKS_MAX: usize = 64;
 pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let parsed = LockRequest::parse(request.message)?;
     let open = request.open(parsed.file_id)?;
-    let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    if open.file().is_none() {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
+    }
     let bucket = sequence_bucket(request, &open, parsed.sequence);
-    if let (Some((index, number)), false) = (bucket, request.resumed) {
+    if let Some((index, number)) = bucket {
         if was_done(&open, index, number) {
             put_empty(out);
             return Ok(NtStatus::SUCCESS);
@@ -32,52 +34,76 @@ pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if parsed.locks.len() > INLINE_LOCKS_MAX && !request.may_block {
         return Err(Fail::Block);
     }
-    let usage =
-        open.usage.locks.get_or_init(|| request.server.usage.account(Kind::Locks, &open.owner, Some(request.peer.ip)));
-    let takes = parsed.locks.first().is_some_and(|l| l.flags & lock_flags::UNLOCK == 0);
-    let count = if takes { parsed.locks.len() } else { 0 };
-    if request.resumed {
-        // The table may have given it already.
-        usage.force(count);
-    } else {
-        usage.add(count).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    let lock = LockWait { open, locks: parsed.locks, bucket };
+    let handled = lock.take(request, false, out);
+    waiting(handled, lock)
+}
+
+/// A LOCK; one of a single range may wait for others to unlock.
+struct LockWait {
+    open: Arc<SmbOpen>,
+    locks: Vec<LockElement>,
+    bucket: Option<(usize, u8)>,
+}
+
+impl Continuation for LockWait {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        request.check_still_open(&self.open)?;
+        self.take(request, true, out)
     }
-    let mut unlocked = 0;
-    // A persistent open's locks are kept in the order in which the table gave them, and with their sequence.
-    let id = open.id.persistent;
-    let mut kept = open.is_persistent().then(|| open.kept_locks.lock());
-    let mut changes = Vec::new();
-    let user = &open.owner.user;
-    let (mut reserved, mut held) = (0, 0);
-    if let Some(kept) = &kept
-        && parsed.locks[0].flags & lock_flags::UNLOCK == 0
-    {
-        // One that waited may have been granted by now.
-        (reserved, held) = (parsed.locks.len(), kept.held_count());
-        request.server.reserve_locks(user, reserved, request.resumed)?;
-    } else if let Some(kept) = &kept {
-        held = kept.held_count();
-    }
-    let done = apply(file, &parsed.locks, request.now, |ranges, unlock| {
-        unlocked += if unlock { ranges.len() } else { 0 };
-        if let Some(kept) = &mut kept {
-            kept.change(id, ranges, unlock, &mut changes);
+}
+
+impl LockWait {
+    /// `waited`: the table may have given the lock already, so that no limit may refuse it any more.
+    fn take(&self, request: &Request<'_>, waited: bool, out: &mut Vec<u8>) -> Handled {
+        let LockWait { open, locks, bucket } = self;
+        let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+        let server = request.server;
+        let account = || server.usage.account(Kind::Locks, &open.owner, Some(request.peer.ip));
+        let usage = open.usage.locks.get_or_init(account);
+        let takes = locks.first().is_some_and(|l| l.flags & lock_flags::UNLOCK == 0);
+        let count = if takes { locks.len() } else { 0 };
+        if waited {
+            usage.force(count);
+        } else {
+            usage.add(count).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
         }
-    });
-    usage.release(if done.is_err() { count + unlocked } else { unlocked });
-    if let (Ok(()), Some((index, number))) = (&done, bucket) {
-        remember(&open, index, number);
-        changes.extend(kept.as_mut().map(|kept| kept.sequence(id, index, number)));
-    } else if let Some((index, _)) = bucket {
-        changes.extend(kept.as_mut().and_then(|kept| kept.forget_sequence(id, index)));
+        let mut unlocked = 0;
+        // A persistent open's locks are kept in the order in which the table gave them, and with their sequence.
+        let id = open.id.persistent;
+        let mut kept = open.is_persistent().then(|| open.kept_locks.lock());
+        let mut changes = Vec::new();
+        let user = &open.owner.user;
+        let (mut reserved, mut held) = (0, 0);
+        if let Some(kept) = &kept
+            && takes
+        {
+            (reserved, held) = (locks.len(), kept.held_count());
+            server.reserve_locks(user, reserved, waited)?;
+        } else if let Some(kept) = &kept {
+            held = kept.held_count();
+        }
+        let done = apply(file, locks, request.now, |ranges, unlock| {
+            unlocked += if unlock { ranges.len() } else { 0 };
+            if let Some(kept) = &mut kept {
+                kept.change(id, ranges, unlock, &mut changes);
+            }
+        });
+        usage.release(if done.is_err() { count + unlocked } else { unlocked });
+        if let (Ok(()), Some((index, number))) = (&done, *bucket) {
+            remember(open, index, number);
+            changes.extend(kept.as_mut().map(|kept| kept.sequence(id, index, number)));
+        } else if let Some((index, _)) = *bucket {
+            changes.extend(kept.as_mut().and_then(|kept| kept.forget_sequence(id, index)));
+        }
+        if let Some(kept) = &kept {
+            server.release_locks(user, held + reserved - kept.held_count());
+        }
+        crate::server::persist::put(request.scope, open, changes);
+        done?;
+        put_empty(out);
+        Ok(NtStatus::SUCCESS)
     }
-    if let Some(kept) = &kept {
-        request.server.release_locks(user, held + reserved - kept.held_count());
-    }
-    crate::server::persist::put(request.scope, &open, changes);
-    done?;
-    put_empty(out);
-    Ok(NtStatus::SUCCESS)
 }
 
 /// Asks the table, and tells what it did: part of it too, where the rest failed.
@@ -94,7 +120,7 @@ fn apply(
                 did(&ranges, false);
                 Ok(())
             }
-            Step::Wait(wait) => Err(Fail::Wait(wait)),
+            Step::Wait(wait) => Err(Fail::Wait(wait, None)),
         };
     }
     // [MS-SMB2] 3.3.5.14.1: one after another; what was unlocked before a failure stays unlocked.

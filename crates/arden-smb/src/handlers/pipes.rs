@@ -79,7 +79,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
     Ok(NtStatus::SUCCESS)
 }
 
-/// [MS-SMB2] 3.3.5.12: a read of an empty pipe waits for something to be said.
+/// [MS-SMB2] 3.3.5.12: a read of an empty pipe waits for something to be said, and is made again then.
 pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
     off_the_reactor(request)?;
     let mut conversation = pipe.lock();
@@ -87,7 +87,7 @@ pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeR
         Err(NtStatus::PIPE_EMPTY) => {
             let wait = request.server.new_wait();
             conversation.readers.push(wait);
-            Err(Fail::Wait(wait))
+            Err(Fail::Wait(wait, None))
         }
         other => Ok(other?),
     }

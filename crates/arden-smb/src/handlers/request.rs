@@ -12,19 +12,18 @@ use arden_wire::{
 
 use crate::{
     model::{Peer, Session, SmbOpen, Tree},
-    server::{Server, usn_waits::UsnWait, waits::PendingCreate},
+    server::Server,
 };
 
 /// Why a request has no ordinary response now.
-#[derive(Debug)]
 pub enum Fail {
     Status(NtStatus),
     /// An error with ErrorData and the number of error contexts in it, [MS-SMB2] 2.2.2.
     Data(NtStatus, Vec<u8>, u8),
-    /// Run it again where it may block.
+    /// Not here: the same call is made again where it may block. Nothing has been done yet.
     Block,
-    /// Run it again when the wait is over.
-    Wait(WaitId),
+    /// It waits for somebody else, and goes on from there; None: a continuation that went on waits once more, as it stands.
+    Wait(WaitId, Option<Box<dyn Continuation>>),
     /// The client is not to be trusted any more: the connection ends without an answer.
     Close(&'static str),
 }
@@ -59,6 +58,25 @@ impl From<Malformed> for Fail {
 /// Handlers append the response body and answer its status.
 pub type Handled = Result<NtStatus, Fail>;
 
+/// A request that waits, with what it has worked out so far: what is parsed and checked, and what was done once, is not
+/// parsed, checked and done again.
+///
+/// Session, tree connect and protection are checked anew by the caller. What else may have changed during the wait is looked
+/// at anew by `resume`: the handle ([`Request::check_still_open`]), sharing, access, and what a name stands for by now.
+pub trait Continuation: Send {
+    /// The wait is over: goes on, and appends the response body. With `Fail::Block`, and with `Fail::Wait` without
+    /// another continuation, it is called again: where it may block, after that wait.
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled;
+}
+
+/// What came of a handler whose work is a continuation from the start: boxed only if it waits.
+pub fn waiting<T>(done: Result<T, Fail>, continuation: impl Continuation + 'static) -> Result<T, Fail> {
+    match done {
+        Err(Fail::Wait(wait, None)) => Err(Fail::Wait(wait, Some(Box::new(continuation)))),
+        done => done,
+    }
+}
+
 /// What related requests inherit, [MS-SMB2] 3.3.5.2.7.2.
 #[derive(Default, Clone)]
 pub struct Related {
@@ -84,17 +102,11 @@ pub struct Request<'a> {
     pub may_block: bool,
     /// Bytes that its answer may still have.
     pub room: usize,
-    /// It ran before and waited.
-    pub resumed: bool,
     pub encrypted: bool,
     /// What the message changes: its answers wait for it.
     pub scope: &'a CommitScope,
     pub(crate) counted: &'a mut Option<Arc<SmbOpen>>,
     pub(crate) used: &'a mut Option<Arc<SmbOpen>>,
-    /// Kept while a create with a CreateGuid waits.
-    pub pending_create: &'a mut Option<PendingCreate>,
-    /// What a read of the change journal waited for.
-    pub usn_wait: &'a mut Option<UsnWait>,
 }
 
 impl Request<'_> {
@@ -124,10 +136,20 @@ impl Request<'_> {
         if self.used.is_none() {
             *self.used = Some(open.clone());
         }
-        if self.counted.is_none() && !self.resumed {
+        if self.counted.is_none() {
             self.check_channel_sequence(&open)?;
         }
         Ok(open)
+    }
+
+    /// After a wait: the handle is still one of this session and of this tree connect.
+    pub fn check_still_open(&self, open: &Arc<SmbOpen>) -> Result<(), Fail> {
+        let is_here = self.session.opens.read().get(&open.id.volatile).is_some_and(|o| Arc::ptr_eq(o, open));
+        let tree_id = self.tree.as_ref().map_or(0, |t| t.id);
+        if !is_here || open.state.lock().tree_id != tree_id {
+            return Err(NtStatus::FILE_CLOSED.into());
+        }
+        Ok(())
     }
 
     /// [MS-SMB2] 3.3.5.2.10.

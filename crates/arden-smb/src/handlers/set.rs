@@ -17,7 +17,7 @@ use arden_wire::{
 };
 
 use crate::{
-    handlers::request::{Fail, Handled, Request},
+    handlers::request::{Continuation, Fail, Handled, Request, waiting},
     model::SmbOpen,
 };
 
@@ -50,14 +50,15 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(Fail::Block);
     }
     match set.info_type {
-        info_type::FILE => {
-            file_info(request, &open, file, &set)?;
-            let names =
-                [file_class::RENAME, file_class::RENAME_EX, file_class::DISPOSITION, file_class::DISPOSITION_EX];
-            if names.contains(&set.class) {
-                request.server.keep_file(request.scope, &open);
+        info_type::FILE => match names_set(&set)? {
+            Some(change) => {
+                let may_take_long = may_take_long(file, &set);
+                let wait = ChangeAfterBreak { open: open.clone(), change, may_take_long };
+                let handled = wait.change(request, out);
+                return waiting(handled, wait);
             }
-        }
+            None => file_info(request, &open, file, &set)?,
+        },
         info_type::SECURITY => {
             let sd = SecurityDescriptor::parse(set.buffer).map_err(|_| NtStatus::INVALID_SECURITY_DESCR)?;
             file.fs().set_security(file, set.additional, &sd, request.now)?;
@@ -104,11 +105,75 @@ fn may_take_long(file: &Open, set: &SetInfoRequest<'_>) -> bool {
     }
 }
 
-fn wait(step: Step<()>) -> Result<(), Fail> {
-    match step {
-        Step::Done(()) => Ok(()),
-        Step::Wait(wait) => Err(Fail::Wait(wait)),
+/// A change of a file's names, or of whether it is to be deleted: others have to give up their handle caching first.
+enum Change {
+    Rename(NtPath, NameChange),
+    Link(NtPath, NameChange),
+    Dispose(Disposal),
+}
+
+/// A SET_INFO that waits for that.
+struct ChangeAfterBreak {
+    open: Arc<SmbOpen>,
+    change: Change,
+    may_take_long: bool,
+}
+
+impl Continuation for ChangeAfterBreak {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        request.check_still_open(&self.open)?;
+        if self.may_take_long && !request.may_block {
+            return Err(Fail::Block);
+        }
+        self.change(request, out)
     }
+}
+
+impl ChangeAfterBreak {
+    /// Access, sharing and what the new name stands for are looked at in the moment of the change.
+    fn change(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
+        let file = self.open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
+        let (fs, now) = (file.fs(), request.now);
+        let step = match &self.change {
+            Change::Rename(to, how) => fs.rename(file, to, *how, now)?,
+            Change::Link(to, how) => fs.link(file, to, *how, now)?,
+            Change::Dispose(how) => fs.set_disposition(file, *how, now)?,
+        };
+        if let Step::Wait(wait) = step {
+            return Err(Fail::Wait(wait, None));
+        }
+        if !matches!(self.change, Change::Link(..)) {
+            request.server.keep_file(request.scope, &self.open);
+        }
+        out.put_u16(2);
+        Ok(NtStatus::SUCCESS)
+    }
+}
+
+/// What is set, where that is one of a file's names or their end.
+fn names_set(set: &SetInfoRequest<'_>) -> Result<Option<Change>, Fail> {
+    let mut r = Reader::new(set.buffer);
+    Ok(Some(match set.class {
+        file_class::RENAME | file_class::RENAME_EX => {
+            let (to, how) = name_change(set, set.class == file_class::RENAME_EX)?;
+            Change::Rename(to, how)
+        }
+        file_class::LINK => {
+            let (to, how) = name_change(set, false)?;
+            Change::Link(to, how)
+        }
+        file_class::DISPOSITION => Change::Dispose(Disposal { delete: short(r.u8())? != 0, ..Disposal::default() }),
+        file_class::DISPOSITION_EX => {
+            let flags = short(r.u32())?;
+            Change::Dispose(Disposal {
+                delete: flags & disposition_flags::DELETE != 0,
+                posix: flags & disposition_flags::POSIX_SEMANTICS != 0,
+                ignore_readonly: flags & disposition_flags::IGNORE_READONLY != 0,
+                on_close: flags & disposition_flags::ON_CLOSE != 0,
+            })
+        }
+        _ => return Ok(None),
+    }))
 }
 
 /// A buffer that is too short for its class.
@@ -131,28 +196,6 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
                 attributes: b.attributes,
             };
             fs.set_basic(file, &info, now)?;
-        }
-        file_class::RENAME | file_class::RENAME_EX => {
-            let (to, how) = name_change(set, set.class == file_class::RENAME_EX)?;
-            wait(fs.rename(file, &to, how, now)?)?;
-        }
-        file_class::LINK => {
-            let (to, how) = name_change(set, false)?;
-            wait(fs.link(file, &to, how, now)?)?;
-        }
-        file_class::DISPOSITION => {
-            let delete = short(r.u8())? != 0;
-            wait(fs.set_disposition(file, Disposal { delete, ..Disposal::default() }, now)?)?;
-        }
-        file_class::DISPOSITION_EX => {
-            let flags = short(r.u32())?;
-            let how = Disposal {
-                delete: flags & disposition_flags::DELETE != 0,
-                posix: flags & disposition_flags::POSIX_SEMANTICS != 0,
-                ignore_readonly: flags & disposition_flags::IGNORE_READONLY != 0,
-                on_close: flags & disposition_flags::ON_CLOSE != 0,
-            };
-            wait(fs.set_disposition(file, how, now)?)?;
         }
         file_class::POSITION => {
             let position = short(r.u64())?;

@@ -16,13 +16,16 @@ use arden_wire::{
     access::{FILE_APPEND_DATA, FILE_WRITE_DATA},
     cursor::{Put, Reader},
     fscc::fsctl,
-    smb2::io::IoctlRequest,
+    smb2::{FileId, io::IoctlRequest},
 };
 
 use crate::{
-    handlers::request::{Fail, Request},
+    handlers::{
+        ioctl::respond,
+        request::{Continuation, Fail, Handled, Request, waiting},
+    },
     model::SmbOpen,
-    server::usn_waits::{self, Until},
+    server::usn_waits::{self, Until, UsnWait},
 };
 
 type Output = Result<(NtStatus, Vec<u8>), Fail>;
@@ -69,7 +72,7 @@ fn version(min: u16, max: u16) -> Result<u16, Fail> {
     Ok(if max >= 3 { 3 } else { 2 })
 }
 
-pub fn ioctl(request: &mut Request<'_>, open: &SmbOpen, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+pub fn ioctl(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     let store = file.fs().store();
     let journal = store.change_journal().ok_or(Fail::Status(NtStatus::INVALID_DEVICE_REQUEST))?;
     match ioctl.ctl_code {
@@ -101,7 +104,11 @@ pub fn ioctl(request: &mut Request<'_>, open: &SmbOpen, file: &Arc<Open>, ioctl:
             Ok((NtStatus::SUCCESS, Vec::new()))
         }
         fsctl::QUERY_USN_JOURNAL => query(journal, ioctl.max_output_response as usize),
-        _ => read(request, open, journal, &mut r, ioctl),
+        _ => {
+            let mut read = JournalRead::parse(open, ioctl)?;
+            let output = read.read(request);
+            waiting(output, read)
+        }
     }
 }
 
@@ -127,51 +134,107 @@ fn query(journal: &dyn ChangeJournal, max: usize) -> Output {
 /// READ_USN_JOURNAL_DATA_V0 or V1; the answer is where to go on, and records. With BytesToWaitFor, when the end is reached
 /// and there is nothing to return, it waits until the journal is that much longer or Timeout seconds are over, and looks
 /// again, for as long as it takes.
-fn read(
-    request: &mut Request<'_>,
-    open: &SmbOpen,
-    journal: &dyn ChangeJournal,
-    r: &mut Reader<'_>,
-    ioctl: &IoctlRequest<'_>,
-) -> Output {
-    let (start, mask, only_closed) = (r.u64()?, r.u32()?, r.u32()? != 0);
-    let (timeout_s, bytes_to_wait_for) = (r.u64()?, r.u64()?);
-    let id = r.u64()?;
-    let version = if r.remaining() >= 4 { version(r.u16()?, r.u16()?)? } else { 2 };
-    let max = ioctl.max_output_response as usize;
-    if max < 8 {
-        return Err(NtStatus::BUFFER_TOO_SMALL.into());
-    }
-    let from = match request.usn_wait.take() {
-        Some(waited) if !waited.is_over(request.now, journal.end()?) => {
-            return Err(wait(request, open, journal, waited.again()));
+struct JournalRead {
+    open: Arc<SmbOpen>,
+    file_id: FileId,
+    /// Where to begin: behind what it has looked at.
+    from: u64,
+    mask: u32,
+    only_closed: bool,
+    timeout_s: u64,
+    bytes_to_wait_for: u64,
+    journal_id: u64,
+    version: u16,
+    max: usize,
+    waited: Option<UsnWait>,
+}
+
+impl Continuation for JournalRead {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        request.check_still_open(&self.open)?;
+        if !request.may_block {
+            return Err(Fail::Block);
         }
-        Some(waited) => waited.from(),
-        None => start,
-    };
-    if journal.info()?.id != id || start > i64::MAX as u64 {
-        return Err(NtStatus::INVALID_PARAMETER.into());
+        let output = self.read(request)?;
+        respond(fsctl::READ_USN_JOURNAL, self.file_id, self.max, output, out)
     }
-    let mut out = vec![0; 8];
-    let mut full = false;
-    let next = journal.read(from, &mut |record| {
-        if record.reason & mask == 0 || only_closed && record.reason & reason::CLOSE == 0 {
-            return true;
+}
+
+impl JournalRead {
+    fn parse(open: &Arc<SmbOpen>, ioctl: &IoctlRequest<'_>) -> Result<JournalRead, Fail> {
+        let mut r = Reader::new(ioctl.input);
+        let (from, mask, only_closed) = (r.u64()?, r.u32()?, r.u32()? != 0);
+        let (timeout_s, bytes_to_wait_for) = (r.u64()?, r.u64()?);
+        let journal_id = r.u64()?;
+        let version = if r.remaining() >= 4 { version(r.u16()?, r.u16()?)? } else { 2 };
+        let max = ioctl.max_output_response as usize;
+        if max < 8 {
+            return Err(NtStatus::BUFFER_TOO_SMALL.into());
         }
-        let before = out.len();
-        put_record(&mut out, version, record);
-        if out.len() > max {
-            out.truncate(before);
-            full = true;
+        if from > i64::MAX as u64 {
+            return Err(NtStatus::INVALID_PARAMETER.into());
         }
-        !full
-    })?;
-    if out.len() == 8 && !full && bytes_to_wait_for != 0 {
-        let until = Until::new(next, bytes_to_wait_for, request.now, timeout_s);
-        return Err(wait(request, open, journal, until));
+        let (open, file_id) = (open.clone(), ioctl.file_id);
+        Ok(JournalRead {
+            open,
+            file_id,
+            from,
+            mask,
+            only_closed,
+            timeout_s,
+            bytes_to_wait_for,
+            journal_id,
+            version,
+            max,
+            waited: None,
+        })
     }
-    out[..8].copy_from_slice(&next.to_le_bytes());
-    Ok((NtStatus::SUCCESS, out))
+
+    fn read(&mut self, request: &Request<'_>) -> Output {
+        let open = self.open.clone();
+        let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+        let store = file.fs().store();
+        let journal = store.change_journal().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+        if let Some(waited) = self.waited.take() {
+            if !waited.is_over(request.now, journal.end()?) {
+                return Err(self.wait(request, journal, waited.again()));
+            }
+            self.from = waited.from();
+        }
+        if journal.info()?.id != self.journal_id {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        let mut out = vec![0; 8];
+        let mut full = false;
+        let next = journal.read(self.from, &mut |record| {
+            if record.reason & self.mask == 0 || self.only_closed && record.reason & reason::CLOSE == 0 {
+                return true;
+            }
+            let before = out.len();
+            put_record(&mut out, self.version, record);
+            if out.len() > self.max {
+                out.truncate(before);
+                full = true;
+            }
+            !full
+        })?;
+        if out.len() == 8 && !full && self.bytes_to_wait_for != 0 {
+            let until = Until::new(next, self.bytes_to_wait_for, request.now, self.timeout_s);
+            return Err(self.wait(request, journal, until));
+        }
+        out[..8].copy_from_slice(&next.to_le_bytes());
+        Ok((NtStatus::SUCCESS, out))
+    }
+
+    fn wait(&mut self, request: &Request<'_>, journal: &dyn ChangeJournal, until: Until) -> Fail {
+        match usn_waits::wait(request.server, &self.open, journal, until) {
+            Ok((wait, waited)) => {
+                self.waited = Some(waited);
+                Fail::Wait(wait, None)
+            }
+            Err(status) => status.into(),
+        }
+    }
 }
 
 fn file_data(journal: &dyn ChangeJournal, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
@@ -199,15 +262,4 @@ fn close_record(journal: &dyn ChangeJournal, file: &Arc<Open>, ioctl: &IoctlRequ
     }
     let usn = journal.close_record(&**file.node())?;
     Ok((NtStatus::SUCCESS, usn.to_le_bytes().to_vec()))
-}
-
-/// Has the request wait.
-fn wait(request: &mut Request<'_>, open: &SmbOpen, journal: &dyn ChangeJournal, until: Until) -> Fail {
-    match usn_waits::wait(request.server, open, journal, until) {
-        Ok((wait, kept)) => {
-            *request.usn_wait = Some(kept);
-            Fail::Wait(wait)
-        }
-        Err(status) => status.into(),
-    }
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for somebody else: put aside under the number of their wait, and made again when it is over.
+//! Requests that wait for somebody else: put aside under the number of their wait until it is over.
 
 use std::{
     collections::{HashMap, HashSet},

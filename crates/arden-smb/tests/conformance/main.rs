@@ -50,6 +50,7 @@ mod usage;
 mod usn;
 mod valid_data;
 mod validate_negotiate;
+mod waits;
 
 /// The table of the cases names tests that are there.
 #[test]

@@ -38,7 +38,7 @@ fn file_access_open_named_pipe_desired_access_zero() {
 }
 
 /// A bind to srvsvc with NDR.
-fn bind() -> Vec<u8> {
+pub fn bind() -> Vec<u8> {
     let mut b = vec![5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0];
     b.put_u16(4280);
     b.put_u16(4280);

@@ -7,7 +7,7 @@ use arden_wire::{dtyp::Sid, smb2::session::share_flags};
 
 const DELETED: NtStatus = NtStatus::NETWORK_NAME_DELETED;
 
-fn change(lab: &Lab, name: &str, change: impl Fn(&mut Share)) {
+pub fn change(lab: &Lab, name: &str, change: impl Fn(&mut Share)) {
     let shares = lab.server.shares().into_iter().filter(|s| s.name != "IPC$").map(|s| {
         let mut share = Share::clone(&s);
         if share.name == name {

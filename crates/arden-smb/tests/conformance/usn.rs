@@ -111,7 +111,7 @@ fn a_directory_has_no_journal() {
 }
 
 /// READ_USN_JOURNAL_DATA with BytesToWaitFor and Timeout, in seconds.
-fn waiting(start: u64, mask: u32, id: u64, bytes: u64, timeout_s: u64) -> Vec<u8> {
+pub fn waiting(start: u64, mask: u32, id: u64, bytes: u64, timeout_s: u64) -> Vec<u8> {
     let mut out = reading(start, mask, false, id, None);
     out[16..24].copy_from_slice(&timeout_s.to_le_bytes());
     out[24..32].copy_from_slice(&bytes.to_le_bytes());
