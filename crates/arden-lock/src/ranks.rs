@@ -50,7 +50,7 @@ ranks! {
     660 Jobs "Jobs";
     680 Tokens "Tokens";
     700 Interfaces "Server::interfaces";
-    720 Work "Work::count";
+    720 Work "Work";
     740 LargeBuffer "Peer::large";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
     900 Volumes "Volumes::open";

@@ -16,7 +16,7 @@ use crate::{
     engine::commits::{Commits, changes},
     handlers::request::{Continuation, Fail, Handled, Related, Request},
     model::{
-        Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree,
+        Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree, Working,
         signer::{Proof, Signer, answer_signer},
     },
     model::{
@@ -93,8 +93,8 @@ struct State {
     counted: Option<Arc<SmbOpen>>,
     /// The open that the current request works on.
     used: Option<Arc<SmbOpen>>,
-    /// `used` waits for this request before it may be closed.
-    working: bool,
+    /// `used` is not closed before this request is done.
+    working: Option<Working>,
     /// What the current request costs while it waits.
     waiting: Option<[Charge; 2]>,
     /// How the current request goes on, once it waited.
@@ -138,11 +138,6 @@ impl BlockingWork for Job {
         let state = &self.chain.state;
         let element = state.elements.get(state.next).or_else(|| state.elements.last())?;
         element.channel.as_ref().map(|c| c.session.token().user.clone())
-    }
-
-    fn is_close(&self) -> bool {
-        let state = &self.chain.state;
-        state.elements.get(state.next).is_some_and(|e| e.header.command == Command::Close as u16)
     }
 
     fn run(self: Box<Self>) {
@@ -202,6 +197,11 @@ impl Parked for Chain {
         self.state.elements[i].refused = Some(status);
         self.run(out, false)
     }
+
+    fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
+        self.state.peer.pending.lock().begin_job();
+        Box::new(Job { chain: *self, out: Vec::new() })
+    }
 }
 
 /// Starts an accepted message.
@@ -225,7 +225,7 @@ pub fn start(
         async_id: None,
         counted: None,
         used: None,
-        working: false,
+        working: None,
         waiting: None,
         continuation: None,
         commits: Commits::default(),
@@ -267,17 +267,26 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                 state.drop_response(out, base);
                 if let Some(open) = &state.used {
                     if state.elements[state.next].header.command != Command::Close as u16 {
-                        open.begin_work();
-                        state.working = true;
+                        state.working = Some(Working::on(open));
                     }
                 }
                 let out = state.begun_frame(out);
                 return Job::rest(message, state, out);
             }
+            Err(Fail::After(open)) => {
+                state.drop_response(out, base);
+                if state.charge_wait(message.get().len()) {
+                    let out = state.begun_frame(out);
+                    run_after(&open, message, state, out);
+                    return None;
+                }
+                state.elements[state.next].refused = Some(NtStatus::INSUFFICIENT_RESOURCES);
+                continue;
+            }
             Err(Fail::Wait(wait, continuation)) => {
                 state.continuation = continuation.or(state.continuation.take());
                 state.drop_response(out, base);
-                state.end_work();
+                state.working = None;
                 // What was answered before leaves with the interim response. What this request changed before it waits is
                 // committed with it: where that failed, the request fails and does not wait.
                 let committed = state.commit(out);
@@ -336,6 +345,14 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
     }
     state.finish_frame(out);
     None
+}
+
+/// Runs the message on when nobody works on `open` any more. No thread is kept for it meanwhile: the work itself may wait for
+/// one.
+fn run_after(open: &SmbOpen, message: Bytes<'_>, state: State, out: Vec<u8>) {
+    let peer = state.peer.clone();
+    let Some(job) = Job::rest(message, state, out) else { return };
+    open.after_work(Box::new(move || peer.run(job)));
 }
 
 /// What a request answers that waited until its handle was gone.
@@ -470,15 +487,8 @@ impl State {
                 s.outstanding_before = s.outstanding_before.saturating_sub(1);
             }
         }
-        self.end_work();
+        self.working = None;
         self.used = None;
-    }
-
-    /// A close need not wait for this request any more.
-    fn end_work(&mut self) {
-        if let (Some(open), true) = (&self.used, std::mem::take(&mut self.working)) {
-            open.end_work();
-        }
     }
 
     /// Brings what was changed to stable storage before what speaks of it leaves.
@@ -563,12 +573,8 @@ impl State {
             tracing::warn!(client = %self.peer.address, limit, ?wait, "pending_per_connection_max reached");
             return false;
         }
-        if let Some(channel) = &self.elements[self.next].channel {
-            let (who, usage) = (channel.session.token(), &self.server.usage);
-            let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
-            let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, message_bytes)?]));
-            let Ok(charges) = charges else { return false };
-            self.waiting = Some(charges);
+        if !self.charge_wait(message_bytes) {
+            return false;
         }
         let id = self.server.next_id();
         self.async_id = Some(id);
@@ -580,6 +586,16 @@ impl State {
         self.frame.responses.push((base, None));
         self.finish_frame(out);
         true
+    }
+
+    /// The user pays for a request that waits, and for its message. False: it is too much.
+    fn charge_wait(&mut self, message_bytes: usize) -> bool {
+        let Some(channel) = &self.elements[self.next].channel else { return true };
+        let (who, usage) = (channel.session.token(), &self.server.usage);
+        let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
+        let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, message_bytes)?]));
+        self.waiting = charges.ok();
+        self.waiting.is_some()
     }
 
     fn dispatch(&mut self, message: &[u8], out: &mut Vec<u8>, base: usize, may_block: bool) -> Handled {

@@ -57,10 +57,7 @@ impl CloseAfterBreak {
         }
         if open.has_work() {
             // What came before on this handle is finished first.
-            if !request.may_block {
-                return Err(Fail::Block);
-            }
-            open.wait_for_work();
+            return Err(Fail::After(open.clone()));
         }
         if let Some(file) = open.file()
             && let Step::Wait(wait) = file.fs().prepare_close(file, request.now)?

@@ -22,6 +22,8 @@ pub enum Fail {
     Data(NtStatus, Vec<u8>, u8),
     /// Not here: the same call is made again where it may block. Nothing has been done yet.
     Block,
+    /// Run it again when no other request works on this open, where it may block.
+    After(Arc<SmbOpen>),
     /// It waits for somebody else, and goes on from there; None: a continuation that went on waits once more, as it stands.
     Wait(WaitId, Option<Box<dyn Continuation>>),
     /// The client is not to be trusted any more: the connection ends without an answer.

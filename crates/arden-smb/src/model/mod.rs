@@ -15,7 +15,9 @@ mod tree;
 pub mod work;
 
 pub use kept::KeptLocks;
-pub use open::{Conversation, Durability, Object, OpenState, PipeState, SmbOpen, Work, caches_handle, wire_level};
+pub use open::{
+    Conversation, Durability, Object, OpenState, PipeState, SmbOpen, Work, Working, caches_handle, wire_level,
+};
 pub use peer::{Channel, Mailbox, Negotiated, Peer};
 pub use pending::{EarlyCancel, Pending, PendingRequest};
 pub use session::{NewSession, Session, SessionState};

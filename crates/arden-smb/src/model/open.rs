@@ -9,7 +9,7 @@ use std::{
 };
 
 use arden_auth::Token;
-use arden_lock::{Condvar, Mutex, ranks};
+use arden_lock::{Mutex, ranks};
 use arden_store::{
     fs::{CacheGrant, ClientId, OplockLevel, lease_state},
     table::Open,
@@ -111,17 +111,41 @@ pub struct SmbOpen {
     pub mode: AtomicU32,
     /// Byte-range locks of a persistent open, as they are kept. Held while the table is asked.
     pub(crate) kept_locks: Mutex<KeptLocks, ranks::KeptLocks>,
-    /// Requests on this handle that run on threads of their own; a close waits for them.
+    /// Requests on this handle that run on threads of their own; a close comes after them.
     pub work: Work,
     /// What it holds of the server.
     pub usage: OpenUsage,
 }
 
-/// Counts work in progress.
+/// Counts work in progress, and keeps what comes after it. Nobody waits for it on a thread.
 #[derive(Default)]
-pub struct Work {
-    count: Mutex<usize, ranks::Work>,
-    done: Condvar,
+pub struct Work(Mutex<WorkState, ranks::Work>);
+
+#[derive(Default)]
+struct WorkState {
+    count: usize,
+    after: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// A request that works on an open, until it is dropped.
+pub struct Working(Arc<SmbOpen>);
+
+impl Working {
+    pub fn on(open: &Arc<SmbOpen>) -> Working {
+        open.work.0.lock().count += 1;
+        Working(open.clone())
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let after = {
+            let mut work = self.0.work.0.lock();
+            work.count -= 1;
+            if work.count == 0 { std::mem::take(&mut work.after) } else { Vec::new() }
+        };
+        after.into_iter().for_each(|go_on| go_on());
+    }
 }
 
 impl SmbOpen {
@@ -134,21 +158,18 @@ impl SmbOpen {
     pub fn is_persistent(&self) -> bool {
         matches!(self.state.lock().durability, Durability::Persistent { .. })
     }
-    pub fn begin_work(&self) {
-        *self.work.count.lock() += 1;
-    }
-    pub fn end_work(&self) {
-        *self.work.count.lock() -= 1;
-        self.work.done.notify_all();
-    }
     pub fn has_work(&self) -> bool {
-        *self.work.count.lock() > 0
+        self.work.0.lock().count > 0
     }
-    pub fn wait_for_work(&self) {
-        let mut count = self.work.count.lock();
-        while *count > 0 {
-            self.work.done.wait(&mut count);
+    /// Calls `go_on` when nothing is in progress: now, or by the one that ends the last work.
+    pub fn after_work(&self, go_on: Box<dyn FnOnce() + Send>) {
+        let mut work = self.work.0.lock();
+        if work.count > 0 {
+            work.after.push(go_on);
+            return;
         }
+        drop(work);
+        go_on();
     }
     pub fn session(&self) -> Option<Arc<Session>> {
         self.state.lock().session.as_ref().and_then(Weak::upgrade)

@@ -77,7 +77,7 @@ pub struct Mailbox {
     pub resumed: Vec<Box<dyn Parked>>,
     /// Messages that waited for stable storage.
     pub finished: Vec<Box<dyn Answers>>,
-    /// What follows a cancelled request, and may block.
+    /// What follows a cancelled request, or came after the work on an open, and may block.
     pub jobs: Vec<Box<dyn BlockingWork>>,
     /// Nobody looks here any more.
     pub closed: bool,
@@ -103,7 +103,13 @@ impl Peer {
         self.closed.load(Ordering::Acquire)
     }
     pub fn send(&self, frame: Vec<u8>) {
-        self.mailbox.lock().frames.push(frame);
+        {
+            let mut mailbox = self.mailbox.lock();
+            if mailbox.closed {
+                return;
+            }
+            mailbox.frames.push(frame);
+        }
         (self.wake)();
     }
     /// The message's answers are signed and sent by the connection. Given back where that is gone.
@@ -116,6 +122,17 @@ impl Peer {
         drop(mailbox);
         (self.wake)();
         None
+    }
+    /// The connection runs it where it may block. Where that is gone, it is forgotten.
+    pub fn run(&self, job: Box<dyn BlockingWork>) {
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.closed {
+            drop(mailbox);
+            return drop(job);
+        }
+        mailbox.jobs.push(job);
+        drop(mailbox);
+        (self.wake)();
     }
     pub fn resume(&self, message: Box<dyn Parked>) {
         self.mailbox.lock().resumed.push(message);

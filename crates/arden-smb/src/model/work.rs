@@ -19,6 +19,9 @@ pub trait Parked: Send {
 
     /// Ends the current request with `status`, and runs on with the rest.
     fn abort(self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>>;
+
+    /// The wait is over, and the connection is gone: what is left to do, where it may block.
+    fn detach(self: Box<Self>) -> Box<dyn BlockingWork>;
 }
 
 /// A message that has to run on a thread that may block, and what it has answered so far.
@@ -29,10 +32,7 @@ pub trait BlockingWork: Send {
     /// Who asked; None where that is not known any more.
     fn user(&self) -> Option<Sid>;
 
-    /// Whether it waits for other requests on a handle, and so must not keep them from running.
-    fn is_close(&self) -> bool;
-
-    /// Runs to the end (or to a wait), and sends.
+    /// Runs to the end, or to a wait; sends what is answered.
     fn run(self: Box<Self>);
 }
 

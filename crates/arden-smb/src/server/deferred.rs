@@ -1,6 +1,6 @@
 //! Work that table events leave to do: they come with locks held or on threads that must not block.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::commit::CommitScope;
@@ -8,7 +8,7 @@ use arden_store::commit::CommitScope;
 use crate::{
     model::{
         SmbOpen,
-        work::{Answers, Parked},
+        work::{Answers, BlockingWork},
     },
     server::Server,
 };
@@ -19,7 +19,7 @@ pub(crate) enum Deferred {
     /// The client came back to an open whose break it may not know of.
     TellBreak(Arc<SmbOpen>),
     /// A request whose connection is gone.
-    Run(Box<dyn Parked>),
+    Run(Box<dyn BlockingWork>),
     /// Answers for a connection that is gone, and all that they hold.
     Undelivered(Box<dyn Answers>),
 }
@@ -28,11 +28,15 @@ pub(crate) enum Deferred {
 pub(crate) struct DeferredWork {
     work: Mutex<Vec<Deferred>, ranks::DeferredWork>,
     wake: RwLock<Box<dyn Fn() + Send + Sync>, ranks::DeferredWake>,
+    runner: OnceLock<Runner>,
 }
+
+/// Has a message run on a thread that may block, in its user's turn.
+pub type Runner = Box<dyn Fn(Box<dyn BlockingWork>) + Send + Sync>;
 
 impl Default for DeferredWork {
     fn default() -> DeferredWork {
-        DeferredWork { work: Mutex::default(), wake: RwLock::new(Box::new(|| {})) }
+        DeferredWork { work: Mutex::default(), wake: RwLock::new(Box::new(|| {})), runner: OnceLock::new() }
     }
 }
 
@@ -40,6 +44,11 @@ impl Server {
     /// Whom to call when deferred work turns up.
     pub fn on_deferred(&self, wake: Box<dyn Fn() + Send + Sync>) {
         *self.deferred.wake.write() = wake;
+    }
+
+    /// Who runs requests whose connection is gone; `run_deferred` itself where nobody is named. The first call counts.
+    pub fn on_detached(&self, runner: Runner) {
+        let _ = self.deferred.runner.set(runner);
     }
 
     pub(crate) fn defer(&self, work: Deferred) {
@@ -63,8 +72,11 @@ impl Server {
                         }
                     }
                     Deferred::Undelivered(answers) => drop(answers),
-                    // Nobody hears the answer, but what was asked for happens.
-                    Deferred::Run(message) => drop(message.run(&mut Vec::new(), true)),
+                    // Nobody hears the answer, but what was asked for happens. It may take long, and others' breaks wait here.
+                    Deferred::Run(message) => match self.deferred.runner.get() {
+                        Some(runner) => runner(message),
+                        None => message.run(),
+                    },
                 }
             }
         }

@@ -72,7 +72,7 @@ impl Server {
     }
 
     fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
-        if peer.is_closed() { self.defer(Deferred::Run(message)) } else { peer.resume(message) }
+        if peer.is_closed() { self.defer(Deferred::Run(message.detach())) } else { peer.resume(message) }
     }
 
     /// A wait of the server's own, from the upper half of the numbers; the table counts from below. Until it is over or

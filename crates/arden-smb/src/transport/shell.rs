@@ -16,6 +16,7 @@ use arden_wire::{dtyp::Sid, smb2::HEADER_BYTES};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::{Notify, watch},
     time::{Interval, MissedTickBehavior},
 };
@@ -117,6 +118,13 @@ async fn timers(server: Arc<Server>) {
     let wake = Arc::new(Notify::new());
     let signal = wake.clone();
     server.on_deferred(Box::new(move || signal.notify_one()));
+    let (runtime, weak) = (Handle::current(), Arc::downgrade(&server));
+    server.on_detached(Box::new(move |message| {
+        if let Some(server) = weak.upgrade() {
+            let (user, bytes) = (message.user(), message.bytes());
+            begin(server, &runtime, user, bytes, Box::new(move || message.run()));
+        }
+    }));
     loop {
         let _ = tokio::time::timeout(Duration::from_millis(500), wake.notified()).await;
         let server = server.clone();
@@ -454,7 +462,7 @@ impl Transport {
         let (waiting, wake) = (self.waiting_bytes.clone(), self.wake.clone());
         waiting.fetch_add(size, Ordering::Relaxed);
         let server = self.connection.as_ref().map(|c| c.server.clone());
-        let (user, waits_for_others) = (job.user(), job.is_close());
+        let user = job.user();
         let timed = server.clone();
         let work = Box::new(move || {
             if let Some(server) = timed {
@@ -464,13 +472,9 @@ impl Transport {
             waiting.fetch_sub(size, Ordering::Relaxed);
             wake.notify_one();
         });
-        match (server, user) {
-            (Some(server), Some(user)) if !waits_for_others => {
-                if let Some(work) = server.jobs.admit(&user, size, work, server.job_limits()) {
-                    spawn_for(server, user, size, work);
-                }
-            }
-            _ => drop(tokio::task::spawn_blocking(work)),
+        match server {
+            Some(server) => begin(server, &Handle::current(), user, size, work),
+            None => drop(tokio::task::spawn_blocking(work)),
         }
     }
 
@@ -511,9 +515,17 @@ impl Transport {
     }
 }
 
+/// Runs work on a thread that may block when it is its user's turn.
+fn begin(server: Arc<Server>, runtime: &Handle, user: Option<Sid>, bytes: usize, work: Work) {
+    let Some(user) = user else { return drop(runtime.spawn_blocking(work)) };
+    if let Some(work) = server.jobs.admit(&user, bytes, work, server.job_limits()) {
+        spawn_for(server, runtime, user, bytes, work);
+    }
+}
+
 /// Runs work that was admitted, and what of the user's waits for it.
-fn spawn_for(server: Arc<Server>, user: Sid, bytes: usize, work: Work) {
-    tokio::task::spawn_blocking(move || {
+fn spawn_for(server: Arc<Server>, runtime: &Handle, user: Sid, bytes: usize, work: Work) {
+    runtime.spawn_blocking(move || {
         // Dropped also when the work panics: others of the user are not to wait for ever.
         let _admitted = Admitted { server, user, bytes };
         work();
@@ -530,7 +542,7 @@ struct Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         for (bytes, work) in self.server.jobs.done(&self.user, self.bytes, self.server.job_limits()) {
-            spawn_for(self.server.clone(), self.user.clone(), bytes, work);
+            spawn_for(self.server.clone(), &Handle::current(), self.user.clone(), bytes, work);
         }
     }
 }

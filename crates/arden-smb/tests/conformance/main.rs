@@ -41,6 +41,7 @@ mod revocation;
 mod sessions;
 mod signing;
 mod snapshots;
+mod starving;
 mod strangers;
 mod streams;
 mod times;
