@@ -1,12 +1,15 @@
 //! Thin spaces that give slabs back: power lost at every step of it, with every disk away once, in a pool so full that the
 //! slabs are somebody else's at once; disks that are away or being emptied meanwhile; and what becomes of the slabs.
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt, SharedBuf};
+use arden_block::{BLOCK_BYTES, Buf, Rt, SharedBuf};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError};
+use common::{attach, attach_without, life_from};
 
 const SLAB: u64 = 128 << 10;
 
@@ -30,33 +33,18 @@ fn life<T: 'static, F: Future<Output = T> + 'static>(
     crash_ns: Option<u64>,
     work: impl FnOnce(Rt, Vec<SimDisk>) -> F,
 ) -> (Option<T>, u64) {
-    let rt = Rt::virtual_clock(7);
-    let out: Rc<RefCell<Option<T>>> = Rc::default();
-    let (put, future) = (out.clone(), work(rt.clone(), disks.to_vec()));
-    rt.spawn(async move {
-        let v = future.await;
-        *put.borrow_mut() = Some(v);
-    });
-    match crash_ns {
-        Some(at) => rt.run_until_ns(at),
-        None => (1..20_000u64).take_while(|_| out.borrow().is_none()).for_each(|n| rt.run_until_ns(n * 1_000_000)),
-    }
-    let took = rt.now_ns();
-    rt.shutdown();
-    disks.iter().for_each(SimDisk::crash);
-    (out.take(), took)
+    life_from(7, disks, crash_ns, |rt| work(rt, disks.to_vec()))
 }
 
 async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout, columns: usize) -> Space {
-    let devices: Vec<Rc<dyn BlockDevice>> = disks.iter().map(|d| d.attach(rt)).collect();
+    let devices = attach(rt, disks);
     let options = CreateOptions { slab_bytes: Some(SLAB), config: config() };
     let pool = Pool::create(rt, "p", devices, Vec::new(), options).await.unwrap();
     pool.create_space("s", layout, Some(columns), 4096, 16 << 20, Provision::Thin).await.unwrap()
 }
 
 async fn open(rt: &Rt, disks: &[SimDisk], without: Option<usize>) -> Space {
-    let here = disks.iter().enumerate().filter(|(i, _)| Some(*i) != without);
-    let devices: Vec<Rc<dyn BlockDevice>> = here.map(|(_, d)| d.attach(rt)).collect();
+    let devices = attach_without(rt, disks, without.as_slice());
     let pool = Pool::open(rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await.unwrap();
     pool.space_named("s").unwrap()
 }

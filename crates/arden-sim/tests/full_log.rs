@@ -1,12 +1,15 @@
 //! More waits for disks than the log can keep while the pool is in use: an opening says which disks to bring back,
 //! and nothing is lost.
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
+use common::{attach_without, life_from};
 
 /// Writes of 64 KiB at once, all of them small enough for the log.
 const WRITES: u64 = 12;
@@ -25,17 +28,11 @@ fn full(byte: u8, len: usize) -> SharedBuf {
 
 /// One life of a process, cut off at `crash_ns`.
 fn life(disks: &[SimDisk], crash_ns: u64, work: impl FnOnce(Rt) -> LocalFuture<()>) {
-    let rt = Rt::virtual_clock(3);
-    let future = work(rt.clone());
-    rt.spawn(future);
-    rt.run_until_ns(crash_ns);
-    rt.shutdown();
-    disks.iter().for_each(SimDisk::crash);
+    life_from(3, disks, Some(crash_ns), work);
 }
 
 async fn open(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Result<Pool, SpaceError> {
-    let here = disks.iter().enumerate().filter(|(i, _)| !without.contains(i));
-    let devices: Vec<Rc<dyn BlockDevice>> = here.map(|(_, d)| d.attach(rt)).collect();
+    let devices = attach_without(rt, disks, without);
     Pool::open(rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await
 }
 

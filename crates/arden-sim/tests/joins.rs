@@ -1,19 +1,16 @@
 //! A disk joins and power is lost meanwhile: afterwards it is a member, or the pool has never heard of it.
 
-use std::rc::Rc;
+mod common;
 
+use arden_block::Rt;
 use arden_block::sim::SimDisk;
-use arden_block::{BlockDevice, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, read_header};
+use common::attach;
 
 const MS: u64 = 1_000_000;
 
 fn config() -> PoolConfig {
     PoolConfig { tick_ms: 5, busy_ms: 0, ..PoolConfig::default() }
-}
-
-fn attach(rt: &Rt, disks: &[SimDisk]) -> Vec<Rc<dyn BlockDevice>> {
-    disks.iter().map(|d| d.attach(rt)).collect()
 }
 
 /// A pool of two disks; power is lost so long after a third begins to join. Whether it is a member afterwards.

@@ -1,19 +1,16 @@
 //! The disks of the log leave one after another or all at once: some disk keeps it, and the pool opens when that is there.
 
-use std::rc::Rc;
+mod common;
 
 use arden_block::sim::SimDisk;
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
+use arden_block::{BLOCK_BYTES, Buf, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision};
+use common::attach;
 
 const MS: u64 = 1_000_000;
 
 fn config() -> PoolConfig {
     PoolConfig { tick_ms: 5, busy_ms: 0, io_timeout_ms: 100, ..PoolConfig::default() }
-}
-
-fn attach(rt: &Rt, disks: &[SimDisk]) -> Vec<Rc<dyn BlockDevice>> {
-    disks.iter().map(|d| d.attach(rt)).collect()
 }
 
 async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout) -> Pool {

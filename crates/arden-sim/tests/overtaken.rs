@@ -2,12 +2,15 @@
 //! place that began before the newer was written. Then the log begins between the two, power is
 //! lost, and the block reads as it was acknowledged, whoever is away.
 
+mod common;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
+use arden_block::{BLOCK_BYTES, LocalFuture, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space};
+use common::{attach, attach_without, full};
 
 const INTERLEAVE: u64 = 8192;
 const LOOK_NS: u64 = 50_000;
@@ -17,19 +20,9 @@ fn config() -> PoolConfig {
     PoolConfig { gather_bytes_max: 256 << 10, tick_ms: 10, busy_ms: 0, ..PoolConfig::default() }
 }
 
-fn full(byte: u8, blocks: u64) -> SharedBuf {
-    let mut b = Buf::new((blocks * BLOCK_BYTES) as usize);
-    b.fill(byte);
-    b.share()
-}
-
-fn attach(rt: &Rt, disks: &[SimDisk], without: Option<usize>) -> Vec<Rc<dyn BlockDevice>> {
-    disks.iter().enumerate().filter(|(i, _)| without != Some(*i)).map(|(_, d)| d.attach(rt)).collect()
-}
-
 async fn open(rt: &Rt, disks: &[SimDisk], without: Option<usize>) -> Pool {
     let options = OpenOptions { config: config(), discard: Vec::new() };
-    Pool::open(rt, attach(rt, disks, without), None, options).await.unwrap()
+    Pool::open(rt, attach_without(rt, disks, without.as_slice()), None, options).await.unwrap()
 }
 
 /// One life of a process, which ends with the power.
@@ -63,7 +56,7 @@ fn overtaken(layout: Layout, count: usize, lost: Option<usize>) {
     life(&disks, move |rt| {
         Box::pin(async move {
             let options = CreateOptions { slab_bytes: Some(256 << 10), config: config() };
-            let pool = Pool::create(&rt, "p", attach(&rt, &all, None), Vec::new(), options).await.unwrap();
+            let pool = Pool::create(&rt, "p", attach(&rt, &all), Vec::new(), options).await.unwrap();
             let size = 2 * stripe * BLOCK_BYTES;
             let s = pool.create_space("s", layout, Some(count), INTERLEAVE, size, Provision::Fixed).await.unwrap();
             s.write(0, full(1, 2 * stripe), false).await.unwrap();

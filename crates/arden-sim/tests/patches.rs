@@ -2,12 +2,15 @@
 //! together with a disk, or with more than the space bears, until they are back; and every block
 //! reads as it was acknowledged.
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
+use arden_block::{BLOCK_BYTES, Buf, LocalFuture, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError};
+use common::{attach_without, block, life_from};
 
 const BLOCKS: u64 = 96;
 const INTERLEAVE: u64 = 8192;
@@ -16,31 +19,16 @@ fn config() -> PoolConfig {
     PoolConfig { gather_bytes_max: 256 << 10, tick_ms: 2, busy_ms: 0, ..PoolConfig::default() }
 }
 
-fn block(byte: u8) -> SharedBuf {
-    let mut b = Buf::new(BLOCK_BYTES as usize);
-    b.fill(byte);
-    b.share()
-}
-
-fn attach(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Vec<Rc<dyn BlockDevice>> {
-    disks.iter().enumerate().filter(|(i, _)| !without.contains(i)).map(|(_, d)| d.attach(rt)).collect()
-}
-
 async fn open(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> (Pool, Space) {
     let options = OpenOptions { config: config(), discard: Vec::new() };
-    let pool = Pool::open(rt, attach(rt, disks, without), None, options).await.unwrap();
+    let pool = Pool::open(rt, attach_without(rt, disks, without), None, options).await.unwrap();
     let space = pool.space_named("s").unwrap();
     (pool, space)
 }
 
 /// One life of a process, cut off at `crash_ns`.
 fn life(disks: &[SimDisk], crash_ns: u64, work: impl FnOnce(Rt) -> LocalFuture<()>) {
-    let rt = Rt::virtual_clock(3);
-    let future = work(rt.clone());
-    rt.spawn(future);
-    rt.run_until_ns(crash_ns);
-    rt.shutdown();
-    disks.iter().for_each(SimDisk::crash);
+    life_from(3, disks, Some(crash_ns), work);
 }
 
 /// What each block holds, and what a write that was not answered may have made of it.
@@ -66,7 +54,7 @@ fn crash_everywhere(layout: Layout, disks: usize) -> u64 {
         life(&d, 1_000_000_000, move |rt| {
             Box::pin(async move {
                 let options = CreateOptions { slab_bytes: Some(256 << 10), config: config() };
-                let pool = Pool::create(&rt, "p", attach(&rt, &all, &[]), Vec::new(), options).await.unwrap();
+                let pool = Pool::create(&rt, "p", attach_without(&rt, &all, &[]), Vec::new(), options).await.unwrap();
                 let size = BLOCKS * BLOCK_BYTES;
                 let space =
                     pool.create_space("s", layout, Some(all.len()), INTERLEAVE, size, Provision::Thin).await.unwrap();
@@ -173,7 +161,7 @@ fn crash_beyond(layout: Layout, columns: usize) {
         life(&disks, 1_000_000_000, move |rt| {
             Box::pin(async move {
                 let options = CreateOptions { slab_bytes: Some(256 << 10), config: config() };
-                let pool = Pool::create(&rt, "p", attach(&rt, &all, &[]), Vec::new(), options).await.unwrap();
+                let pool = Pool::create(&rt, "p", attach_without(&rt, &all, &[]), Vec::new(), options).await.unwrap();
                 let size = BLOCKS * BLOCK_BYTES;
                 let made = pool.create_space("s", layout, Some(columns), INTERLEAVE, size, Provision::Thin);
                 let space = made.await.unwrap();

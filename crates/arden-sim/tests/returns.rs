@@ -1,24 +1,17 @@
 //! What a disk that was away gets when it returns, and from where; what counts when a crash comes meanwhile; what
 //! an old image of a disk is taken for; what is read meanwhile where a stripe no longer lies; and what is written then.
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use arden_block::sim::{Faults, SimDisk};
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt, SharedBuf};
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, Verifier};
+use common::{attach_without, block, full, life_from};
 
 const BLOCKS: u64 = 40;
-
-fn full(byte: u8, blocks: u64) -> SharedBuf {
-    let mut b = Buf::new((blocks * BLOCK_BYTES) as usize);
-    b.fill(byte);
-    b.share()
-}
-
-fn block(byte: u8) -> SharedBuf {
-    full(byte, 1)
-}
 
 /// Blocks full of `byte` on a disk.
 fn places(disk: &SimDisk, byte: u8) -> Vec<u64> {
@@ -85,25 +78,11 @@ fn life<T: 'static, F: Future<Output = T> + 'static>(
     crash_ns: Option<u64>,
     work: impl FnOnce(Rt, Vec<SimDisk>) -> F,
 ) -> Option<T> {
-    let rt = Rt::virtual_clock(11);
-    let out: Rc<RefCell<Option<T>>> = Rc::default();
-    let (put, future) = (out.clone(), work(rt.clone(), disks.to_vec()));
-    rt.spawn(async move {
-        let v = future.await;
-        *put.borrow_mut() = Some(v);
-    });
-    match crash_ns {
-        Some(at) => rt.run_until_ns(at),
-        None => (1..10_000u64).take_while(|_| out.borrow().is_none()).for_each(|ms| rt.run_until_ns(ms * 1_000_000)),
-    }
-    rt.shutdown();
-    disks.iter().for_each(SimDisk::crash);
-    out.take()
+    life_from(11, disks, crash_ns, |rt| work(rt, disks.to_vec())).0
 }
 
 async fn open(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Pool {
-    let here = disks.iter().enumerate().filter(|(i, _)| !without.contains(i));
-    let devices: Vec<Rc<dyn BlockDevice>> = here.map(|(_, d)| d.attach(rt)).collect();
+    let devices = attach_without(rt, disks, without);
     Pool::open(rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await.unwrap()
 }
 

@@ -1,16 +1,18 @@
 //! Scripted scenarios on simulated disks: the bugs that seeds found, with every crash point
 //! tried, and hung disks.
 
-use std::cell::RefCell;
+mod common;
+
 use std::rc::Rc;
 
 use arden_block::sim::SimDisk;
 use arden_block::sync::join_all;
-use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt, SharedBuf};
+use arden_block::{BLOCK_BYTES, BlockDevice, Buf, LocalFuture, Rt};
 use arden_space::{
     CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, Verifier,
     read_header,
 };
+use common::{attach, attach_without, block, life_from};
 
 fn disks(n: usize, seed: u64) -> Vec<SimDisk> {
     (0..n).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 100 + i as u64)).collect()
@@ -20,43 +22,17 @@ fn config() -> PoolConfig {
     PoolConfig { gather_bytes_max: 256 << 10, tick_ms: 5, io_timeout_ms: 20, busy_ms: 0, ..PoolConfig::default() }
 }
 
-fn block(byte: u8) -> SharedBuf {
-    let mut b = Buf::new(BLOCK_BYTES as usize);
-    b.fill(byte);
-    b.share()
-}
-
 /// One life of a process: `work` runs on the disks to its end, or until `crash_ns`; then power is lost.
 fn life<T: 'static, F: Future<Output = T> + 'static>(
     disks: &[SimDisk],
     crash_ns: Option<u64>,
     work: impl FnOnce(Rt, Vec<SimDisk>) -> F,
 ) -> Option<T> {
-    let rt = Rt::virtual_clock(7);
-    let out: Rc<RefCell<Option<T>>> = Rc::default();
-    let (put, future) = (out.clone(), work(rt.clone(), disks.to_vec()));
-    rt.spawn(async move {
-        let v = future.await;
-        *put.borrow_mut() = Some(v);
-    });
-    match crash_ns {
-        Some(at) => rt.run_until_ns(at),
-        None => {
-            for ms in 1..100_000u64 {
-                if out.borrow().is_some() {
-                    break;
-                }
-                rt.run_until_ns(ms * 1_000_000);
-            }
-        }
-    }
-    rt.shutdown();
-    disks.iter().for_each(SimDisk::crash);
-    out.take()
+    life_from(7, disks, crash_ns, |rt| work(rt, disks.to_vec())).0
 }
 
 async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout, columns: usize) -> (Pool, Space) {
-    let devices: Vec<Rc<dyn BlockDevice>> = disks.iter().map(|d| d.attach(rt)).collect();
+    let devices = attach(rt, disks);
     let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
     let pool = Pool::create(rt, "p", devices, Vec::new(), options).await.unwrap();
     let space = pool.create_space("s", layout, Some(columns), 4096, 256 << 12, Provision::Thin).await.unwrap();
@@ -64,8 +40,7 @@ async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout, columns: usize) -> (
 }
 
 async fn open(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Result<Pool, SpaceError> {
-    let here = disks.iter().enumerate().filter(|(i, _)| !without.contains(i));
-    let devices: Vec<Rc<dyn BlockDevice>> = here.map(|(_, d)| d.attach(rt)).collect();
+    let devices = attach_without(rt, disks, without);
     Pool::open(rt, devices, None, OpenOptions { config: config(), discard: Vec::new() }).await
 }
 

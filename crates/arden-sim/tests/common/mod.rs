@@ -18,6 +18,10 @@ pub fn full(byte: u8, blocks: u64) -> SharedBuf {
     b.share()
 }
 
+pub fn block(byte: u8) -> SharedBuf {
+    full(byte, 1)
+}
+
 pub fn disks(n: u64, seed: u64) -> Vec<SimDisk> {
     (0..n).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 100 + i)).collect()
 }
@@ -34,7 +38,19 @@ pub fn life<T: 'static, F: Future<Output = T> + 'static>(
 ) -> Option<T> {
     // Each life draws its own random numbers: two openings with the same would be one.
     let number = LIVES.with(|l| l.replace(l.get() + 1));
-    let rt = Rt::virtual_clock(number);
+    let (answer, _) = life_from(number, disks, crash_ns, work);
+    disks.iter().for_each(SimDisk::end_of_life);
+    answer
+}
+
+/// As [`life`], with the random numbers of `seed`. The answer of `work`, and how long the life was in nanoseconds.
+pub fn life_from<T: 'static, F: Future<Output = T> + 'static>(
+    seed: u64,
+    disks: &[SimDisk],
+    crash_ns: Option<u64>,
+    work: impl FnOnce(Rt) -> F,
+) -> (Option<T>, u64) {
+    let rt = Rt::virtual_clock(seed);
     let out: Rc<RefCell<Option<T>>> = Rc::default();
     let (put, future) = (out.clone(), work(rt.clone()));
     rt.spawn(async move {
@@ -43,16 +59,21 @@ pub fn life<T: 'static, F: Future<Output = T> + 'static>(
     });
     match crash_ns {
         Some(at) => rt.run_until_ns(at),
-        None => (1..20_000u64).take_while(|_| out.borrow().is_none()).for_each(|ms| rt.run_until_ns(ms * 1_000_000)),
+        None => (1..100_000u64).take_while(|_| out.borrow().is_none()).for_each(|ms| rt.run_until_ns(ms * 1_000_000)),
     }
+    let took_ns = rt.now_ns();
     rt.shutdown();
     disks.iter().for_each(SimDisk::crash);
-    disks.iter().for_each(SimDisk::end_of_life);
-    out.take()
+    (out.take(), took_ns)
 }
 
 pub fn attach(rt: &Rt, disks: &[SimDisk]) -> Vec<Rc<dyn BlockDevice>> {
-    disks.iter().map(|d| d.attach(rt)).collect()
+    attach_without(rt, disks, &[])
+}
+
+/// All disks but those at the places `without`.
+pub fn attach_without(rt: &Rt, disks: &[SimDisk], without: &[usize]) -> Vec<Rc<dyn BlockDevice>> {
+    disks.iter().enumerate().filter(|(i, _)| !without.contains(i)).map(|(_, d)| d.attach(rt)).collect()
 }
 
 pub async fn create(rt: &Rt, disks: &[SimDisk], layout: Layout, config: PoolConfig) -> (Pool, Space) {
