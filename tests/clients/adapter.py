@@ -34,6 +34,13 @@ class Adapter:
             for w in work:
                 w.result()
 
+    def one_by_one(self, puts, gets):
+        """The transfers of `parallel`, for clients that one thread at a time may use."""
+        for a, b in puts:
+            self.put(a, b)
+        for a, b in gets:
+            self.get(a, b)
+
 
 def serve(adapter):
     """Answers requests until standard input ends. What a library prints goes to standard error."""

@@ -55,11 +55,8 @@ class Impacket(Adapter):
         return {"names": [s["shi1_netname"][:-1] for s in self.c.listShares()]}
 
     def parallel(self, puts, gets):
-        """A connection is one thread's: one after the other."""
-        for a, b in puts:
-            self.put(a, b)
-        for a, b in gets:
-            self.get(a, b)
+        """A connection is one thread's."""
+        self.one_by_one(puts, gets)
 
 
 if len(sys.argv) > 1:

@@ -105,11 +105,8 @@ class Libsmb2(Adapter):
         return {"total": s.blocks * s.bsize, "free": s.bavail * s.bsize}
 
     def parallel(self, puts, gets):
-        """A context is one thread's: one after the other."""
-        for a, b in puts:
-            self.put(a, b)
-        for a, b in gets:
-            self.get(a, b)
+        """A context is one thread's."""
+        self.one_by_one(puts, gets)
 
 
 if len(sys.argv) > 1:
