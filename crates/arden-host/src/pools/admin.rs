@@ -50,6 +50,16 @@ impl PoolAdmin {
         Ok(())
     }
 
+    /// Records an open pool, so that it is opened again when the daemon starts.
+    fn remember(&self, record: &PoolRecord, open: Arc<OpenPool>) -> Result<PoolInfo> {
+        self.0.state.change(|s| {
+            s.pools.insert(key(&record.name), record.clone());
+            Ok(())
+        })?;
+        self.0.keep(record, open);
+        self.info(record)
+    }
+
     /// Users of a share must not get at the disks of a pool.
     fn check_unshared(&self, disk: &Path, force: bool) -> Result<()> {
         if force { Ok(()) } else { self.0.sharing.check_device(disk) }
@@ -195,12 +205,7 @@ impl Storage for PoolAdmin {
         let open = self.create(new)?;
         let id = open.ask(|p| async move { Ok(p.status().id) })?;
         let record = new_record(new.name.clone(), id, all);
-        self.0.state.change(|s| {
-            s.pools.insert(key(&record.name), record.clone());
-            Ok(())
-        })?;
-        self.0.keep(&record, open);
-        self.info(&record)
+        self.remember(&record, open)
     }
 
     fn import_pool(&self, import: &PoolImport) -> Result<PoolInfo> {
@@ -222,12 +227,7 @@ impl Storage for PoolAdmin {
         let paths = found.into_iter().map(|f| f.path).collect();
         let record = PoolRecord { devices: paths, ..known.unwrap_or_else(|| new_record(name, id, Vec::new())) };
         let open = self.0.open(&record, discard)?;
-        self.0.state.change(|s| {
-            s.pools.insert(key(&record.name), record.clone());
-            Ok(())
-        })?;
-        self.0.keep(&record, open);
-        self.info(&record)
+        self.remember(&record, open)
     }
 
     fn change_pool(&self, name: &str, change: &PoolChange) -> Result<PoolInfo> {
