@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_block::{BlockDevice, Rt, file::FileDevice, sim::SimDisk, timing};
-use arden_space::{CreateOptions, Layout, Pool, Provision, Space, SpaceError};
+use arden_block::{BlockDevice, Rt, sim::SimDisk, timing};
+use arden_space::{Layout, Pool, Space};
 
 use arden_measure::{
     Result,
@@ -22,6 +22,7 @@ use arden_measure::{
 };
 
 use super::Options;
+use crate::pools::{self, SpaceSetup, files};
 
 const DISK_BYTES: u64 = 147_000_000_000;
 const SWEEP_OUTSTANDING: usize = 32;
@@ -50,18 +51,10 @@ pub(crate) struct World {
 
 impl World {
     fn build(rt: Rt, devices: Vec<Rc<dyn BlockDevice>>, setup: Setup, bytes: u64) -> Result<World> {
-        let r = rt.clone();
-        let made = rt.block_on(async move {
-            let pool = Pool::create(&r, "e3", devices, Vec::new(), CreateOptions::default()).await?;
-            let interleave = setup.interleave_bytes;
-            let space = pool.create_space("e3", setup.layout, None, interleave, bytes, Provision::Fixed).await?;
-            Ok::<_, SpaceError>((pool, space))
-        });
-        match made {
-            Some(Ok((pool, space))) => Ok(World { rt, pool, space }),
-            Some(Err(e)) => fail!("{} on {} disks: {e}", setup.layout.name(), setup.disks),
-            None => fail!("{} on {} disks never came to be", setup.layout.name(), setup.disks),
-        }
+        let Setup { layout, interleave_bytes, .. } = setup;
+        let space = SpaceSetup { layout, columns: None, interleave_bytes, bytes };
+        let (pool, space) = pools::create(&rt, devices, Vec::new(), space)?;
+        Ok(World { rt, pool, space })
     }
 
     /// Simulated SAS disks of 10,000 rpm, that keep no data beyond what the pool needs.
@@ -75,13 +68,7 @@ impl World {
 
     pub(crate) fn real(paths: &[PathBuf], setup: Setup, bytes: u64) -> Result<World> {
         let rt = Rt::real();
-        let mut devices: Vec<Rc<dyn BlockDevice>> = Vec::new();
-        for path in &paths[..setup.disks] {
-            match FileDevice::open(&rt, path, true) {
-                Ok(device) => devices.push(Rc::new(device)),
-                Err(e) => fail!("{}: {e}", path.display()),
-            }
-        }
+        let devices = paths[..setup.disks].iter().map(|path| files::open(&rt, path)).collect::<Result<Vec<_>>>()?;
         World::build(rt, devices, setup, bytes)
     }
 

@@ -3,7 +3,9 @@
 use std::{fs, path::Path, path::PathBuf, rc::Rc};
 
 use arden_block::{BlockDevice, Rt, file::FileDevice};
-use arden_space::{CreateOptions, Layout, Pool, Provision, Space, SpaceError};
+use arden_space::{Layout, Space};
+
+use super::{SpaceSetup, create};
 
 use arden_measure::{
     Context, Result, fail,
@@ -70,17 +72,8 @@ impl FilePool {
     ) -> Result<FilePool> {
         let rt = Rt::real();
         let disks = files.iter().map(|f| open(&rt, f)).collect::<Result<Vec<_>>>()?;
-        let r = rt.clone();
-        let made = rt.block_on(async move {
-            let pool = Pool::create(&r, "bench", disks, Vec::new(), CreateOptions::default()).await?;
-            let space = pool.create_space("s", layout, columns, interleave, bytes, Provision::Fixed).await?;
-            Ok::<_, SpaceError>(space)
-        });
-        let space = match made {
-            Some(Ok(space)) => space,
-            Some(Err(e)) => fail!("no {} space: {e}", layout.name()),
-            None => fail!("no {} space", layout.name()),
-        };
+        let setup = SpaceSetup { layout, columns, interleave_bytes: interleave, bytes };
+        let (_, space) = create(&rt, disks, Vec::new(), setup)?;
         let made = FilePool { rt, space, bytes };
         fill(&mut made.target(), bytes, &mut Content::plain(1), &Live::default())?;
         let space = made.space.clone();

@@ -4,7 +4,9 @@
 use std::rc::Rc;
 
 use arden_block::{BlockDevice, Rt, sim::SimDisk, timing::Model};
-use arden_space::{CreateOptions, Layout, Pool, Provision, Space, SpaceError};
+use arden_space::{Layout, Pool, Space, SpaceError};
+
+use super::{SpaceSetup, create};
 
 use arden_measure::{
     Error, Result, fail,
@@ -105,17 +107,8 @@ impl World {
             .collect();
         let mut devices: Vec<Rc<dyn BlockDevice>> = disks.iter().map(|d| d.attach(&rt)).collect();
         let spares = devices.split_off(setup.disks);
-        let r = rt.clone();
-        let made = rt.block_on(async move {
-            let pool = Pool::create(&r, "timed", devices, spares, CreateOptions::default()).await?;
-            let (layout, columns) = (setup.layout, setup.columns);
-            let (interleave, size) = (setup.interleave_bytes, setup.file_bytes);
-            let space = pool.create_space("s", layout, columns, interleave, size, Provision::Fixed).await?;
-            Ok::<_, SpaceError>((pool, space))
-        });
-        let Some(Ok((pool, space))) = made else {
-            fail!("no space on simulated disks: {:?}", made.and_then(|m| m.err()));
-        };
+        let Setup { layout, columns, interleave_bytes, file_bytes: bytes, .. } = setup;
+        let (pool, space) = create(&rt, devices, spares, SpaceSetup { layout, columns, interleave_bytes, bytes })?;
         let world = World { rt, disks, pool, space, setup };
         if setup.filled {
             fill(&mut world.target(), setup.file_bytes, &mut Content::plain(1), &Live::default())?;

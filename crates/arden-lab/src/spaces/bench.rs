@@ -47,7 +47,7 @@ impl Ask {
     }
 
     fn title(&self) -> String {
-        let access = if self.profile.access == Access::Random { "random" } else { "sequential" };
+        let access = self.profile.access.name();
         format!("{access} {} {} KiB, {} in flight", self.profile.name, self.profile.block_bytes >> 10, self.depth)
     }
 }

@@ -16,6 +16,16 @@ pub enum Access {
     Sequential,
 }
 
+impl Access {
+    /// The word for it in profiles and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Random => "random",
+            Access::Sequential => "sequential",
+        }
+    }
+}
+
 /// A kind of load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
@@ -99,7 +109,7 @@ impl Profile {
 
     /// As people say it: "random, 67/33, 8 KiB".
     pub fn describe(&self) -> String {
-        let access = if self.access == Access::Random { "random" } else { "sequential" };
+        let access = self.access.name();
         format!("{access}, {}/{}, {}", self.read_percent, 100 - self.read_percent, size(u64::from(self.block_bytes)))
     }
 }

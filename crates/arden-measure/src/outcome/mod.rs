@@ -43,6 +43,12 @@ impl Point {
         stats::median(&self.rounds.iter().map(figure).collect::<Vec<f64>>())
     }
 
+    /// The median of the rounds that have the figure; none when none has.
+    pub fn of_some(&self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let all: Vec<f64> = self.rounds.iter().filter_map(figure).collect();
+        (!all.is_empty()).then(|| stats::median(&all))
+    }
+
     /// Rates whose scatter says how sure the mean is: of the rounds, or of the slices of a single one.
     pub fn rates(&self) -> Vec<f64> {
         match &self.rounds[..] {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{load::Access, outcome::Outcome};
+use crate::outcome::Outcome;
 
 /// All points as comma-separated values, one line a round.
 pub fn csv(outcomes: &[Outcome]) -> String {
@@ -14,7 +14,7 @@ pub fn csv(outcomes: &[Outcome]) -> String {
     for o in outcomes {
         for p in &o.points {
             for (i, f) in p.rounds.iter().enumerate() {
-                let access = if p.profile.access == Access::Random { "random" } else { "sequential" };
+                let access = p.profile.access.name();
                 let or_none = |v: Option<f64>| v.map_or(String::new(), |v| format!("{v:.3}"));
                 let _ = writeln!(
                     out,

@@ -291,9 +291,9 @@ fn charts(o: &Outcome) -> String {
         let configs = configs(o, &group);
         let first = &points[0].profile;
         let what = if axis(&points) == Axis::Block {
-            let access = if first.access == Access::Random { "random" } else { "sequential" };
             format!(
-                "{access}, {}/{}, {} outstanding",
+                "{}, {}/{}, {} outstanding",
+                first.access.name(),
                 first.read_percent,
                 100 - first.read_percent,
                 points[0].outstanding
@@ -365,8 +365,7 @@ fn table(o: &Outcome) -> String {
     );
     for p in &o.points {
         let cpu = |f: fn(&Figures) -> Option<f64>| {
-            let all: Vec<f64> = p.rounds.iter().filter_map(f).collect();
-            if all.is_empty() { "–".to_string() } else { format!("{} µs", svg::short(median(&all))) }
+            p.of_some(f).map_or("–".to_string(), |us| format!("{} µs", svg::short(us)))
         };
         let _ = write!(
             out,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::{
-    base::{stats::median, table},
+    base::table,
     load::Figures,
     outcome::{Outcome, Point},
 };
@@ -53,10 +53,7 @@ pub fn figures(outcome: &Outcome) -> String {
 }
 
 fn row(p: &Point) -> Vec<String> {
-    let cpu = |f: fn(&Figures) -> Option<f64>| {
-        let all: Vec<f64> = p.rounds.iter().filter_map(f).collect();
-        if all.is_empty() { "-".to_string() } else { us(median(&all)) }
-    };
+    let cpu = |f: fn(&Figures) -> Option<f64>| p.of_some(f).map_or("-".to_string(), us);
     let unsent: u64 = p.rounds.iter().map(|f| f.unsent).sum();
     let mut remark = String::new();
     if p.partial {
