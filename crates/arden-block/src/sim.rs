@@ -5,7 +5,7 @@
 
 mod faults;
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,15 +17,15 @@ use crate::sync::Oneshot;
 use crate::timing::{Model, Rotating, Ssd};
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, check_range};
 
-/// What a discarded range is filled with.
+/// The byte that a discarded range is filled with.
 const DISCARDED: u8 = 0xDD;
 const SECTORS_A_BLOCK: usize = (BLOCK_BYTES / SECTOR_BYTES) as usize;
 
-/// What may go wrong by itself, in parts of a million operations, and how slow it is.
+/// Random faults and latency. `_ppm`: how many of a million operations.
 #[derive(Debug, Clone)]
 pub struct Faults {
     pub read_error_ppm: u32,
-    /// So often in a row a read of one place fails by chance: then it succeeds.
+    /// A read of one place fails by chance at most so often in a row.
     pub read_errors_in_a_row: u32,
     pub write_error_ppm: u32,
     pub misdirect_ppm: u32,
@@ -72,6 +72,7 @@ struct Cached {
     dead_blocks: Vec<u64>,
 }
 
+/// Commands and faults since the disk was made.
 #[derive(Default, Debug, Clone)]
 pub struct Counters {
     pub reads: u64,
@@ -100,7 +101,7 @@ struct State {
     next_id: u64,
     bad_blocks: BTreeSet<u64>,
     dead: bool,
-    /// Whoever waits for this disk while it hangs.
+    /// Operations that wait while the disk hangs; `None` while it does not.
     hung: Option<Vec<Oneshot<()>>>,
     /// Counts deaths: what was in flight across one has failed.
     deaths: u64,
@@ -187,15 +188,18 @@ impl SimDisk {
         SimDisk { state: Rc::new(RefCell::new(state)), info: Rc::new(info), model: model.map(Rc::new) }
     }
 
+    /// The disk as a device of the runtime `rt`.
     pub fn attach(&self, rt: &Rt) -> Rc<dyn BlockDevice> {
         let queue = Rc::new(RefCell::new(Queue::default()));
         Rc::new(SimDevice { disk: self.clone(), rt: rt.clone(), queue })
     }
 
+    /// Sets the random faults and the latency from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state.borrow_mut().faults = faults;
     }
 
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.state.borrow().counters.clone()
     }
@@ -221,10 +225,12 @@ impl SimDisk {
         self.state.borrow_mut().hung.get_or_insert_with(Vec::new);
     }
 
+    /// Whether the disk hangs.
     pub fn is_hung(&self) -> bool {
         self.state.borrow().hung.is_some()
     }
 
+    /// Ends a hang: the operations that wait take effect.
     pub fn resume(&self) {
         let waiting = self.state.borrow_mut().hung.take().unwrap_or_default();
         waiting.into_iter().for_each(|w| w.set(()));
@@ -244,12 +250,35 @@ impl SimDisk {
         }
     }
 
+    /// Waits until a command is served that was taken when the disk had died `deaths` times: `wait` is the time it takes,
+    /// and it may be stuck for `stuck` ns more.
+    ///
+    /// # Errors
+    /// [`IoError::Gone`] when the disk died meanwhile, also when it is back.
+    async fn served(
+        &self,
+        wait: impl Future<Output = ()>,
+        stuck: Option<u64>,
+        deaths: u64,
+        rt: &Rt,
+    ) -> IoResult<RefMut<'_, State>> {
+        wait.await;
+        if let Some(ns) = stuck {
+            self.be_stuck(rt, ns).await;
+        }
+        self.awake().await;
+        let s = self.state.borrow_mut();
+        if s.dead || s.deaths != deaths { Err(IoError::Gone) } else { Ok(s) }
+    }
+
+    /// A dead disk answers again, with what was on stable storage.
     pub fn revive(&self) {
         let mut s = self.state.borrow_mut();
         (s.dead, s.flush_failed) = (false, false);
         (s.failing_write, s.write_failed_ns) = (None, None);
     }
 
+    /// Whether the disk has stopped answering for good.
     pub fn is_dead(&self) -> bool {
         self.state.borrow().dead
     }
@@ -637,15 +666,7 @@ impl BlockDevice for SimDevice {
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, len as u64, false, false);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            wait.await;
-            if let Some(ns) = stuck {
-                disk.be_stuck(&rt, ns).await;
-            }
-            disk.awake().await;
-            let mut s = disk.state.borrow_mut();
-            if s.dead || s.deaths != deaths {
-                return Err(IoError::Gone);
-            }
+            let mut s = disk.served(wait, stuck, deaths, &rt).await?;
             s.counters.reads += 1;
             s.counters.read_bytes += len as u64;
             let blocks = offset / BLOCK_BYTES..(offset + len as u64) / BLOCK_BYTES;
@@ -679,16 +700,8 @@ impl BlockDevice for SimDevice {
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, data.len() as u64, true, durable);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            wait.await;
-            if let Some(ns) = stuck {
-                disk.be_stuck(&rt, ns).await;
-            }
-            disk.awake().await;
+            let s = &mut *disk.served(wait, stuck, deaths, &rt).await?;
             let now_ns = rt.now_ns();
-            let s = &mut *disk.state.borrow_mut();
-            if s.dead || s.deaths != deaths {
-                return Err(IoError::Gone);
-            }
             s.counters.writes += 1;
             s.counters.write_bytes += data.len() as u64;
             if s.is_failing_write(offset, now_ns) {
@@ -731,7 +744,7 @@ impl BlockDevice for SimDevice {
         self.write(offset, Buf::zeroed(len as usize).share(), false)
     }
 
-    /// What was there is garbage afterwards, or still there after a crash.
+    /// The range reads as garbage afterwards; after a crash it may hold the old content.
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
         let disk = self.disk.clone();
         if let Err(e) = check_range(disk.info.size_bytes, offset, len) {
@@ -755,15 +768,7 @@ impl BlockDevice for SimDevice {
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, 0, true, false);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            wait.await;
-            if let Some(ns) = stuck {
-                disk.be_stuck(&rt, ns).await;
-            }
-            disk.awake().await;
-            let s = &mut *disk.state.borrow_mut();
-            if s.dead || s.deaths != deaths {
-                return Err(IoError::Gone);
-            }
+            let s = &mut *disk.served(wait, stuck, deaths, &rt).await?;
             s.land(id, offset, &data, false);
             Ok(())
         })
@@ -780,15 +785,7 @@ impl BlockDevice for SimDevice {
         let wait = service_flush(disk.clone(), self.rt.clone(), self.queue.clone());
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            wait.await;
-            if let Some(ns) = stuck {
-                disk.be_stuck(&rt, ns).await;
-            }
-            disk.awake().await;
-            let s = &mut *disk.state.borrow_mut();
-            if s.dead || s.deaths != deaths {
-                return Err(IoError::Gone);
-            }
+            let s = &mut *disk.served(wait, stuck, deaths, &rt).await?;
             s.counters.flushes += 1;
             s.end_flush(up_to)
         })
