@@ -28,39 +28,74 @@ impl Client {
         Client { socket: socket_path(state_dir) }
     }
 
+    /// Gets `path` and reads the body as JSON.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         parse(&self.send("GET", path, None)?)
     }
 
+    /// Gets `path`; the body as text.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn get_text(&self, path: &str) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.send("GET", path, None)?).into_owned())
     }
 
+    /// Posts `body` to `path` and reads the answer.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         parse(&self.send("POST", path, Some(encode(body)?))?)
     }
 
+    /// Patches `path` with `body` and reads the answer.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         parse(&self.send("PATCH", path, Some(encode(body)?))?)
     }
 
+    /// Puts to `path` without a body and reads the answer.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn put<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         parse(&self.send("PUT", path, None)?)
     }
 
+    /// Puts `body` to `path` and reads the answer.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn put_body<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         parse(&self.send("PUT", path, Some(encode(body)?))?)
     }
 
     /// For what takes a body and answers nothing.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn send_only(&self, method: &str, path: &str, body: &impl Serialize) -> Result<()> {
         self.send(method, path, Some(encode(body)?)).map(drop)
     }
 
+    /// Deletes `path` and reads the answer.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn delete_answered<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         parse(&self.send("DELETE", path, None)?)
     }
 
+    /// Deletes `path`; the answer has no body.
+    ///
+    /// # Errors
+    /// The error of the API, or `NotRunning` when no daemon listens.
     pub fn delete(&self, path: &str) -> Result<()> {
         self.send("DELETE", path, None).map(drop)
     }

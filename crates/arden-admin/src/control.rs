@@ -1,4 +1,4 @@
-//! What administration may ask of a live server. The SMB server answers through it; tests use a fake one.
+//! Requests of administration to a running server. The SMB server implements them; tests use a fake one.
 
 use crate::{
     error::Result,
@@ -7,24 +7,35 @@ use crate::{
 
 /// Calls may come from any thread and must not block for longer than a system call does.
 pub trait Control: Send + Sync {
-    /// Would this share work (the directory opens, the file system has what it needs)? Asked before it is stored.
+    /// Checks that a share can be served, before it is stored.
+    ///
+    /// # Errors
+    /// The directory cannot be opened, or its file system lacks what shares need.
     fn check_share(&self, share: &Share) -> Result<()>;
-    /// Is the share's directory one that users may be let into? Errors say what they would get at.
+    /// Checks that users may be let into the share's directory.
+    ///
+    /// # Errors
+    /// The directory holds, or is part of, files of the system or of Arden; the error names them.
     fn check_exposure(&self, share: &Share) -> Result<()>;
-    /// The shares are others, after the commit: what is gone gets disconnected, and what clients have open becomes what the
-    /// shares allow by now.
+    /// Called after a change of shares was committed. Disconnects clients from shares that are gone, and reduces opens to the
+    /// access that the shares grant now.
     fn shares_changed(&self);
-    /// Users or groups are others, after the commit: sessions of users who are gone, disabled, or in fewer groups end.
+    /// Called after a change of users or groups was committed. Ends the sessions of users who were removed, disabled, or left
+    /// a group.
     fn accounts_changed(&self);
-    /// Ends all sessions of a user, by name; how many.
+    /// Ends all sessions of the user `name` and returns their number.
     fn close_user_sessions(&self, name: &str) -> usize;
+    /// Called after a change of settings was committed.
     fn settings_changed(&self, settings: &Settings);
+    /// Sessions of all users.
     fn sessions(&self) -> Vec<SessionInfo>;
-    /// False when there is no such session.
+    /// Ends a session. False when there is no such session.
     fn close_session(&self, id: Id) -> bool;
+    /// Opens of all users.
     fn opens(&self) -> Vec<OpenInfo>;
-    /// False when there is no such open.
+    /// Closes an open. False when there is no such open.
     fn close_open(&self, id: Id) -> bool;
+    /// The server's own metrics.
     fn metrics(&self) -> Vec<Metric>;
     /// `address:port` of the listening sockets.
     fn listen(&self) -> Vec<String>;

@@ -1,18 +1,18 @@
-//! One error for all of administration: what went wrong, and what to do about it. It becomes an HTTP
-//! status at the API's edge and an exit code at the command line's.
+//! The error of all of administration: the fault, and what to do about it. The API turns it into an HTTP status, the command
+//! line into an exit code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whose fault, which decides the HTTP status and the exit code.
+/// The kind of an error, which decides the HTTP status and the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
-    /// The request cannot be meant that way.
+    /// The request is malformed or asks for something that cannot be.
     Invalid,
     NotFound,
     Exists,
-    /// True to its form, but the present state forbids it.
+    /// The request is well-formed, but the present state forbids it.
     Conflict,
     /// Nobody listens on the socket.
     NotRunning,
@@ -48,7 +48,7 @@ impl ErrorKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct AdminError {
-    /// Whose fault.
+    /// The kind of the error.
     pub kind: ErrorKind,
     /// What is wrong.
     pub error: String,

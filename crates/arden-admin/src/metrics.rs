@@ -1,5 +1,5 @@
-//! Metrics as Prometheus text, exposition format 0.0.4. What servers count comes through `Control`; the
-//! process and the state are counted here.
+//! Metrics as Prometheus text, exposition format 0.0.4. The server's counters come through `Control`; those of the process and
+//! the state are read here.
 
 use std::fmt::Write;
 

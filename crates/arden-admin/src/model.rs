@@ -85,7 +85,7 @@ pub enum ShareKind {
     Volume,
 }
 
-/// What a share lets somebody do at most; the files' own ACLs decide within it.
+/// The most that a share grants a user; the files' own ACLs decide within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {

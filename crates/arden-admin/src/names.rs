@@ -1,4 +1,4 @@
-//! What may be a name of a user, a group or a share, and how names compare.
+//! Valid names of users, groups and shares, and how names compare.
 
 use crate::error::{AdminError, Result};
 
@@ -9,6 +9,9 @@ pub fn key(name: &str) -> String {
 
 /// [MS-SAMR] 3.1.1.6: no `" / \ [ ] : ; | = , + * ? < >`, no control characters, at most 20 characters for a
 /// user; groups get the same rule with more room.
+///
+/// # Errors
+/// Invalid, with the rule that the name breaks.
 pub fn check_account(what: &str, name: &str, chars_max: usize) -> Result<()> {
     let bad = |c: char| c.is_control() || "\"/\\[]:;|=,+*?<>@".contains(c);
     if name.is_empty()
@@ -30,6 +33,9 @@ pub fn check_account(what: &str, name: &str, chars_max: usize) -> Result<()> {
 }
 
 /// [MS-SRVS] 2.2.4.22 and [MS-SMB2] 2.2.9: at most 80 characters, none that a path gives a meaning to.
+///
+/// # Errors
+/// Invalid, with the rule that the name breaks.
 pub fn check_share(name: &str) -> Result<()> {
     let bad = |c: char| c.is_control() || "\"/\\[]:|<>+=;,*?".contains(c);
     if name.is_empty() || name.chars().count() > 80 || name.contains(bad) || name.trim_matches([' ', '.']) != name {
@@ -45,6 +51,9 @@ pub fn check_share(name: &str) -> Result<()> {
 }
 
 /// A NetBIOS name: 1 to 15 characters of letters, digits and `-`.
+///
+/// # Errors
+/// Invalid, with the rule that the name breaks.
 pub fn check_server(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 15 || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(AdminError::invalid(
@@ -56,6 +65,9 @@ pub fn check_server(name: &str) -> Result<()> {
 }
 
 /// A machine's SID, S-1-5-21-x-y-z, as another server or a domain calls it: [MS-DTYP] 2.4.2.1.
+///
+/// # Errors
+/// Invalid.
 pub fn check_machine_sid(sid: &str) -> Result<()> {
     let parts: Vec<&str> = sid.strip_prefix("S-1-5-21-").unwrap_or_default().split('-').collect();
     let number = |p: &&str| p.parse::<u32>().is_ok_and(|n| n.to_string() == **p);

@@ -19,6 +19,9 @@ pub fn unhex16(text: &str) -> Option<[u8; 16]> {
 }
 
 /// From the kernel's generator.
+///
+/// # Errors
+/// Failed, when the kernel gives none.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut out = [0u8; N];
     let mut filled = 0;
@@ -33,6 +36,9 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 /// A password that is easy to type: 20 characters, 100 bits, none that look alike.
+///
+/// # Errors
+/// Failed, when the kernel gives no random bytes.
 pub fn random_password() -> Result<String> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bytes: [u8; 20] = random()?;

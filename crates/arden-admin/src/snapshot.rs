@@ -43,6 +43,10 @@ pub struct SnapshotSchedule {
 }
 
 impl SnapshotSchedule {
+    /// Checks the values of a schedule.
+    ///
+    /// # Errors
+    /// Invalid, when one is out of its range.
     pub fn check(&self) -> Result<()> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || self.name.len() > NAME_CHARS_MAX || !self.name.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! What administration says of disks, pools, spaces and long work on them: the records that are stored, the
-//! bodies of the API, and the `Storage` trait through which a daemon answers. Refuses rules of its own.
+//! Disks, pools, spaces and long work on them, as administration sees them: the records that are stored, the bodies of the
+//! API, and the `Storage` trait through which a daemon answers. Holds no rules of its own.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub struct JobRecord {
     pub scrub_at: (u32, u64),
 }
 
-/// What a person says of a disk whose system says nothing, or something wrong. Keyed by its path.
+/// Facts about a disk that were set by hand, because the system reports none or wrong ones. Keyed by its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRecord {
     #[serde(default)]

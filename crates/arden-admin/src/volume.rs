@@ -205,7 +205,7 @@ pub struct DamageInfo {
     pub len: u64,
 }
 
-/// Whose quota: a user's (or group's, or SID's), a folder's, or without both what users without one have.
+/// The subject of a quota: a user, group or SID; a folder; or, without both, all users who have no quota of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaSubject {

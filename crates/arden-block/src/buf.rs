@@ -88,12 +88,14 @@ impl Buf {
         Buf { mem, start, len }
     }
 
+    /// A buffer of `len` zeros.
     pub fn zeroed(len: usize) -> Buf {
         let mut b = Buf::new(len);
         b.fill(0);
         b
     }
 
+    /// A buffer with the bytes of `data`.
     pub fn copy_of(data: &[u8]) -> Buf {
         let mut b = Buf::new(data.len());
         b.copy_from_slice(data);
@@ -105,6 +107,7 @@ impl Buf {
         self.len = self.len.min(len);
     }
 
+    /// Makes the buffer read-only, with any number of owners.
     pub fn share(self) -> SharedBuf {
         let len = self.len;
         SharedBuf { buf: Arc::new(self), start: 0, len }

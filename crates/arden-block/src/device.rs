@@ -1,6 +1,6 @@
-//! A device that any thread may use, as a volume needs it: each call waits for its answer. What a device offers beyond
-//! that, it offers by an extension: [`Thin`] where room is given back, [`Redundant`] where blocks have copies or parity.
-//! Refuses to know what a block holds: who reads says what passes.
+//! A device that any thread may use, as a volume needs it: each call blocks until it is done. Further abilities are
+//! extensions: [`Thin`] where space is given back, [`Redundant`] where blocks have copies or parity. Refuses to know what a
+//! block holds: the reader passes a check of its content.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::{IoError, IoResult};
 /// Whether a block, which lies at this offset of the device, holds what was written there.
 pub type Verify = Arc<dyn Fn(u64, &[u8]) -> bool + Send + Sync>;
 
-/// Told how a write went.
+/// Called with the result of a write.
 pub type Written = Box<dyn FnOnce(IoResult<()>) + Send>;
 
-/// Bytes that were looked at, and rows of blocks whose parity does not fit: where the data of each lies.
+/// Bytes that were compared, and the rows of blocks whose parity mismatches: for each row the offsets of its data, in bytes.
 pub type ParityMismatches = (u64, Vec<Vec<u64>>);
 
 /// A block device for any thread. Its operations promise what those of [`crate::BlockDevice`] do: a write is durable after a
@@ -28,75 +28,79 @@ pub trait Device: Send + Sync {
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;
 
-    /// These, and everything written before, are durable when it returns.
+    /// Writes `writes`, as offset in bytes and data. They and everything written before are durable when it returns.
     fn write_durably(&self, writes: &[(u64, Vec<u8>)]) -> IoResult<()> {
         writes.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
         self.flush()
     }
-    /// Whether `write_durably_later` returns before they are.
+    /// Whether `write_durably_later` returns before the writes are durable.
     fn writes_later(&self) -> bool {
         false
     }
-    /// `write_durably`, and whoever asks is told when it is over: by a thread of the device, which must not be kept.
+    /// As `write_durably`, but calls `told` when it is over, on a thread of the device. `told` must not block.
     fn write_durably_later(&self, writes: Vec<(u64, Vec<u8>)>, told: Written) {
         told(self.write_durably(&writes));
     }
-    /// Looks how large it is by now: a device that was made larger says so from then on.
+    /// Reads the size again, in bytes. A device that was grown reports its new size from then on.
     fn look_again(&self) -> IoResult<u64> {
         Ok(self.size_bytes())
     }
 
-    /// What it offers if it takes room back that nothing lies in.
+    /// The extension of a thin device; `None` for others.
     fn thin(&self) -> Option<&dyn Thin> {
         None
     }
-    /// What it offers if it keeps copies or parity of blocks.
+    /// The extension of a device that keeps copies or parity of blocks; `None` for others.
     fn redundant(&self) -> Option<&dyn Redundant> {
         None
     }
 }
 
-/// A device that takes room only for what was written to it.
+/// A device that allocates space only for what was written.
 pub trait Thin {
-    /// In pieces of how many bytes it takes room and gives it back.
+    /// The unit of allocation, in bytes.
     fn piece_bytes(&self) -> u64;
-    /// Those of its pieces, by number, that it keeps room for whether or not anything lies in them, as far as it knows.
+    /// The units that are allocated, by number, whether or not they hold data.
     fn pieces_held(&self) -> Vec<u64> {
         Vec::new()
     }
-    /// Nothing on it is wanted any more.
+    /// Gives up all content.
     fn abandon(&self) -> IoResult<()> {
         Ok(())
     }
 }
 
-/// A device with copies or parity: only whoever knows what passes can tell which is right.
+/// A device with copies or parity. Which copy is right is decided by `verify`, the check of the caller: a copy on which it
+/// holds is valid. Offsets and lengths are in bytes.
+///
+/// # Errors
+/// [`IoError`], by blame.
 pub trait Redundant: Sync {
-    /// Reads blocks that pass, each from whichever copy; [`IoError::Media`] when no copy passes.
+    /// Reads valid blocks, each from any copy; [`IoError::Media`] when a block has no valid copy.
     fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()>;
-    /// Whether every copy of these blocks can be read and passes. Writes nothing.
+    /// Whether every copy of these blocks is readable and valid. Writes nothing.
     fn copies_pass(&self, offset: u64, len: usize, verify: &Verify) -> bool;
-    /// Writes copies that do not pass anew from one that does. How many blocks were healed; [`IoError::Media`] when there is
-    /// one of which no copy passes.
+    /// Overwrites invalid copies with a valid one and returns the number of blocks healed; [`IoError::Media`] when a block has
+    /// no valid copy.
     fn heal(&self, offset: u64, len: usize, verify: &Verify) -> IoResult<u64>;
-    /// Looks for parity that does not fit its data. None: the device has none.
+    /// Compares parity with data. `None`: the device has no parity.
     fn parity_mismatches(&self, offset: u64, len: u64) -> IoResult<Option<ParityMismatches>>;
-    /// Computes the parity of the row that begins at `row` anew if its data passes. How many blocks were written.
+    /// Recomputes the parity of the row at offset `row` when its data is valid. Returns the number of blocks written.
     fn recompute_parity(&self, row: u64, verify: &Verify) -> IoResult<u64>;
-    /// Whether a crash may have left copies of blocks different. None was written over another: only what passes is right.
+    /// Whether a crash may have left copies of a block different. The device has not chosen among them; only `verify` can.
     fn may_differ(&self) -> bool {
         false
     }
-    /// The copies of every block that counts are equal now.
+    /// Ends the crash resync: the caller has made the copies of all allocated blocks equal.
     fn end_crash_resync(&self) -> IoResult<()> {
         Ok(())
     }
 }
 
-/// Reads blocks of a device without copies, each of which has to pass.
+/// Reads blocks of a device without copies and checks each with `passes`.
 ///
 /// # Errors
-/// What `read` says, and [`IoError::Media`] when a block does not pass.
+/// Those of `read`, and [`IoError::Media`] when `passes` is false for a block.
 pub fn read_single(
     device: &dyn Device,
     offset: u64,

@@ -23,7 +23,7 @@ use crate::uring::Uring;
 use crate::whole::Whole;
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, check_range};
 
-/// What a driver can be asked to do with a descriptor.
+/// An operation of a driver on a descriptor.
 pub(crate) enum Op {
     Read { offset: u64, len: usize },
     Write { offset: u64, data: SharedBuf, durable: bool },
@@ -82,15 +82,15 @@ impl Driver {
     }
 }
 
-/// An open file or disk, and the lock on it. Operations under way hold it too, so the lock ends after the last of
-/// them. It is given back by name: a ring may keep the file open for a while after we have closed it.
+/// An open file or disk, and the lock on it. Operations in flight hold a reference, so the lock is released after the last
+/// of them. It is released explicitly: a ring may keep the file open for a while after it was closed here.
 pub struct Descriptor {
     fd: OwnedFd,
     locked: bool,
 }
 
 impl Descriptor {
-    /// What a killed process had open is let go of a moment after its end, so a lock is asked for more than once.
+    /// Locks the file. Tries for 100 ms: the kernel releases the locks of a killed process a moment after its end.
     fn lock(fd: OwnedFd) -> io::Result<Descriptor> {
         for _ in 0..20 {
             match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
@@ -123,19 +123,20 @@ impl Drop for Descriptor {
     }
 }
 
-/// Flushes of one descriptor. Whoever asks while one runs shares the next: it starts after
-/// everything that they wait for has been written.
+/// Flushes of one descriptor. All requests that come while a flush runs share the next one, which starts after the writes
+/// before each of them have ended.
 struct Syncer {
     fd: Arc<Descriptor>,
     driver: Rc<Driver>,
     asked: Cell<u64>,
     /// The requests that flushes have covered.
     covered: Cell<u64>,
-    /// Stays: after a failed flush, of which the kernel tells once, nobody knows what was lost.
+    /// The error of the first failed flush. It is never cleared: the kernel reports a lost write once, and later flushes
+    /// succeed although the data is gone.
     failed: Cell<Option<IoError>>,
     running: Cell<bool>,
     ended: Notify,
-    /// Writes on their way that are durable when they are done, or will ask for a flush.
+    /// Writes in flight that are durable when they end, or will ask for a flush.
     durable: Cell<usize>,
     class: Rc<IoClass>,
 }
@@ -178,7 +179,7 @@ impl Syncer {
                 self.ended.wait().await;
                 continue;
             }
-            // Whoever gives up in the middle leaves the flush to the others.
+            // When this future is dropped in the middle, `Running` lets another waiter flush.
             let _running = Running(self);
             let (upto, began, beside) = (self.asked.get(), Instant::now(), self.class.is_used());
             let answer = self.driver.submit(self.fd.clone(), Op::Flush).await;
@@ -205,6 +206,9 @@ pub struct FileDevice {
 impl FileDevice {
     /// Opens `path`. For writing it is locked: a second opener in any process is refused with
     /// `ResourceBusy`, as is a block device that is mounted or part of something else.
+    ///
+    /// # Errors
+    /// `ResourceBusy`, when the file is locked or the device in use; that of the system.
     pub fn open(rt: &Rt, path: &Path, writable: bool) -> io::Result<FileDevice> {
         let meta = fs::metadata(path)?;
         let block = meta.file_type().is_block_device();
@@ -230,6 +234,9 @@ impl FileDevice {
     }
 
     /// The same file on another thread's runtime, under the lock that the first opener took.
+    ///
+    /// # Errors
+    /// That of the system; `Other` with a virtual clock.
     pub fn open_again(rt: &Rt, path: &Path, writable: bool, fd: Arc<Descriptor>) -> io::Result<FileDevice> {
         let driver = rt.driver().ok_or_else(|| io::Error::other("a virtual clock cannot drive real devices"))?;
         let meta = fs::metadata(path)?;
@@ -259,7 +266,7 @@ impl FileDevice {
         Ok(FileDevice { info, fd, driver, syncer, class, whole, writable, regular: !block })
     }
 
-    /// What a person says of the disk, in place of what the system says.
+    /// Replaces what the system reports of the disk; `None` keeps it.
     pub fn describe(&mut self, media: Option<Media>, model: Option<String>, serial: Option<String>) {
         self.info.media = media.unwrap_or(self.info.media);
         self.info.model = model.unwrap_or_else(|| std::mem::take(&mut self.info.model));
@@ -340,7 +347,7 @@ impl BlockDevice for FileDevice {
         if let Err(e) = self.check(offset, data.len() as u64, true) {
             return fail(e);
         }
-        // Only this would give a file that was cut short its old length again, and zeros in between.
+        // A write up to the end would silently restore the length of a file that was truncated, with zeros in between.
         if offset + data.len() as u64 == self.info.size_bytes
             && let Err(e) = self.whole.check()
         {
@@ -349,8 +356,8 @@ impl BlockDevice for FileDevice {
         if !durable && data.len() > PIECE_BYTES {
             return self.write_large(offset, data);
         }
-        // A block device makes a single write durable by itself. A file system does so by a flush for each, in a thread
-        // of its own: quicker than write and flush one after the other, but for several, one flush that they share is.
+        // A block device makes a single write durable by itself (FUA). For a file, the kernel flushes after the write, in a
+        // thread: faster than a write and then a flush for one write, slower than a shared flush for several.
         let syncer = (durable && self.regular).then(|| self.syncer.clone());
         let entered = syncer.as_ref().map(Syncer::enter);
         let alone = entered.as_ref().is_some_and(|(_, alone)| *alone);
@@ -367,7 +374,7 @@ impl BlockDevice for FileDevice {
             }
             match syncer {
                 Some(s) if alone => {
-                    // It may have been the flush that failed: of that the kernel tells once.
+                    // The flush in it may have failed, which the kernel reports only once.
                     let flush = answer.as_ref().err().copied().filter(|e| *e == IoError::Media);
                     s.failed.set(s.failed.get().or(flush));
                     answer?;
@@ -505,8 +512,8 @@ mod tests {
             assert!(crate::sync::join_all(many).await.iter().all(Result::is_ok));
         })
         .unwrap();
-        // A file cut short under us is gone, even where it grows again: never other bytes. What lies before the cut
-        // tells nothing of it, and our own write makes the file longer.
+        // A file that was truncated by somebody else counts as gone, also when it grows again, so that no read returns
+        // zeros. Reads before the new end still succeed.
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(75_000).unwrap();
         rt.block_on(async move {
             assert!(dev.read(69632, 4096).await.unwrap().iter().all(|&x| x == 0xA5));
@@ -522,7 +529,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    /// A ring lets go of its files some time after its end: that must not look like another process.
+    /// A ring closes its files some time after it was dropped; opening the file again must not fail meanwhile.
     #[test]
     fn a_file_may_be_opened_as_soon_as_it_is_closed() {
         let path = temp("again", 1 << 20);

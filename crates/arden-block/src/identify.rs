@@ -1,5 +1,5 @@
-//! What the system knows of a disk: size, media, model, serial, whether it is in use, and
-//! which file system or label lies on it. Reads `/sys` and `/proc`; writes nothing.
+//! Facts of the system about a disk: size, media, model, serial, whether it is in use, and which file system or label lies
+//! on it. Reads `/sys` and `/proc`; writes nothing.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -72,6 +72,9 @@ pub fn block_devices() -> Vec<PathBuf> {
 }
 
 /// The size of a block device.
+///
+/// # Errors
+/// The system's.
 pub fn block_size_bytes(path: &Path) -> io::Result<u64> {
     fs::File::open(path)?.seek(SeekFrom::End(0))
 }
@@ -107,6 +110,9 @@ pub fn in_use_by(path: &Path) -> Option<String> {
 }
 
 /// Names what is recognisably on a device, for the refusal that asks for `--force`.
+///
+/// # Errors
+/// The system's, when the disk cannot be read.
 pub fn content_of(path: &Path) -> io::Result<Option<String>> {
     let mut f = fs::File::open(path)?;
     let mut head = vec![0u8; 70_000];

@@ -56,7 +56,7 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 /// The answer of a device.
 pub type IoResult<T> = Result<T, IoError>;
 
-/// What went wrong, by blame.
+/// An error of a device, by blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoError {
     /// The caller's offset or length is not a multiple of the block.
@@ -91,7 +91,7 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// What a disk is made of; sets where the journal goes.
+/// The kind of a disk, slowest first. A pool puts its log on the fastest disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Media {
     Unknown,
@@ -100,7 +100,7 @@ pub enum Media {
     Nvme,
 }
 
-/// What a device says of itself.
+/// Name, size and kind of a device.
 #[derive(Debug, Clone)]
 pub struct DeviceInfo {
     /// A path or a name, for people.
@@ -111,12 +111,21 @@ pub struct DeviceInfo {
     pub serial: String,
 }
 
-/// A disk, or anything that behaves as one. See the crate's page for what each call promises.
+/// A disk, or anything that behaves as one. Offsets and lengths are in bytes, in multiples of [`BLOCK_BYTES`]. The crate's page
+/// says what each operation promises.
+///
+/// # Errors
+/// Every operation ends with an [`IoError`], by blame.
 pub trait BlockDevice {
+    /// Name, size and kind.
     fn info(&self) -> &DeviceInfo;
+    /// Reads `len` bytes at `offset`.
     fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>>;
+    /// Writes `data` at `offset`; `durable`: on stable storage when it ends.
     fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>>;
+    /// Writes `len` zeros at `offset`.
     fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>>;
+    /// Gives up the content of `len` bytes at `offset`.
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>>;
     fn flush(&self) -> LocalFuture<IoResult<()>>;
     /// True when it is known to have lost what was written to it: a file that was cut short.

@@ -8,6 +8,7 @@ pub struct Rng {
 }
 
 impl Rng {
+    /// A generator whose numbers `seed` fixes.
     pub fn new(seed: u64) -> Rng {
         let mut x = seed;
         let mut next = || {
@@ -20,6 +21,7 @@ impl Rng {
         Rng { s: [next(), next(), next(), next()] }
     }
 
+    /// 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.s;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);

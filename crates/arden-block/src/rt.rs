@@ -176,10 +176,12 @@ impl Rt {
         }
     }
 
+    /// Whether the clock is virtual.
     pub fn is_virtual(&self) -> bool {
         matches!(self.0.clock, Clock::Virtual(_))
     }
 
+    /// 64 random bits: from the kernel, or, with a virtual clock, from the seed.
     pub fn random_u64(&self) -> u64 {
         if self.is_virtual() {
             return self.0.rng.borrow_mut().next_u64();
@@ -191,6 +193,7 @@ impl Rt {
         }
     }
 
+    /// 128 random bits, as [`Rt::random_u64`].
     pub fn random_u128(&self) -> u128 {
         (u128::from(self.random_u64()) << 64) | u128::from(self.random_u64())
     }
@@ -216,10 +219,12 @@ impl Rt {
         out
     }
 
+    /// Completes after `ns` nanoseconds.
     pub fn sleep_ns(&self, ns: u64) -> Sleep {
         self.sleep_until_ns(self.now_ns() + ns)
     }
 
+    /// Completes when the clock says `at` nanoseconds.
     pub fn sleep_until_ns(&self, at: u64) -> Sleep {
         let state = Rc::new(TimerState { fired: Cell::new(false), waker: RefCell::new(None) });
         let seq = self.0.timer_seq.get();
@@ -440,6 +445,9 @@ pub struct Remote(Arc<Shared>);
 
 impl Remote {
     /// Runs `job` on the runtime's thread.
+    ///
+    /// # Errors
+    /// [`IoError::Gone`] after [`Remote::close`].
     pub fn run(&self, job: impl FnOnce(&Rt) + Send + 'static) -> Result<(), IoError> {
         if self.0.closed.load(Ordering::SeqCst) {
             return Err(IoError::Gone);

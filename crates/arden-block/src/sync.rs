@@ -1,5 +1,5 @@
-//! What tasks of one runtime need to wait for each other: an asynchronous mutex, a
-//! notification, a one-shot value, and joins. Everything stays on one thread.
+//! Synchronisation between tasks of one runtime: an asynchronous mutex, a notification, a one-shot value, and joins.
+//! Everything stays on one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,6 +22,7 @@ impl Notify {
         Notify::default()
     }
 
+    /// Wakes all tasks that wait.
     pub fn notify_all(&self) {
         self.generation.set(self.generation.get() + 1);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
@@ -36,6 +37,7 @@ impl Notify {
     }
 }
 
+/// The future of [`Notify::wait`].
 pub struct NotifyWait<'a> {
     notify: &'a Notify,
     generation: u64,
@@ -71,10 +73,12 @@ impl Mutex {
         Mutex::default()
     }
 
+    /// Waits for the mutex; waiters get it in the order in which they asked.
     pub fn lock(&self) -> MutexLock<'_> {
         MutexLock { mutex: self, ticket: None }
     }
 
+    /// Whether the mutex is held.
     pub fn is_locked(&self) -> bool {
         self.held.get()
     }
@@ -101,6 +105,7 @@ impl Mutex {
     }
 }
 
+/// The future of [`Mutex::lock`].
 pub struct MutexLock<'a> {
     mutex: &'a Mutex,
     ticket: Option<Rc<Ticket>>,
@@ -141,6 +146,7 @@ impl Drop for MutexLock<'_> {
     }
 }
 
+/// A held [`Mutex`].
 pub struct MutexGuard<'a> {
     mutex: &'a Mutex,
 }
@@ -178,6 +184,7 @@ impl<T> Oneshot<T> {
         Self::default()
     }
 
+    /// Gives the value and wakes its receiver.
     pub fn set(&self, value: T) {
         *self.state.value.borrow_mut() = Some(value);
         let w = self.state.waker.borrow_mut().take();
@@ -208,6 +215,7 @@ enum Slot<T> {
     Done(T),
 }
 
+/// The future of [`join_all`].
 pub struct JoinAll<T> {
     slots: Vec<Slot<T>>,
 }

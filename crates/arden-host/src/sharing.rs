@@ -1,4 +1,4 @@
-//! What the storage manager has to know of the file server beside it. Refuses to know its protocols.
+//! The facts about shares that the storage manager needs. Knows no protocol of the file server.
 
 use std::path::Path;
 

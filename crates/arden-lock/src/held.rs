@@ -10,17 +10,17 @@ mod checked {
         static HELD: RefCell<Vec<(u16, &'static str)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// A lock that is held; goes with its guard.
+    /// The note that the thread holds a lock; nothing in release builds.
     pub struct Held(u16);
 
     impl Held {
-        /// A lock of rank `R` that was taken without waiting for it.
+        /// Notes a lock of rank `R` that was taken without waiting.
         pub fn note<R: Rank>() -> Held {
             HELD.with_borrow_mut(|held| held.push((R::LEVEL, R::NAME)));
             Held(R::LEVEL)
         }
 
-        /// Before the lock of rank `R` is taken.
+        /// Checks the order, then notes a lock of rank `R`.
         #[track_caller]
         pub fn check<R: Rank>() -> Held {
             HELD.with_borrow_mut(|held| {

@@ -59,7 +59,8 @@ impl<T, R: Rank> Mutex<T, R> {
         Some(MutexGuard { inner: self.inner.try_lock()?, _held: held })
     }
 
-    /// The lock, unless another thread has it for all of `wait`. Who gives up may hold locks of any rank.
+    /// Waits at most `wait` for the lock; `None` when another thread holds it for all of that time. The caller may hold locks
+    /// of any rank: a wait that ends cannot deadlock.
     pub fn try_lock_for(&self, wait: Duration) -> Option<MutexGuard<'_, T>> {
         self.inner.try_lock_for(wait).map(|inner| MutexGuard { inner, _held: Held::note::<R>() })
     }
@@ -77,7 +78,8 @@ impl<T: Default, R: Rank> Default for Mutex<T, R> {
     }
 }
 
-// The lock goes before the note that it is held.
+// Fields are dropped in order: the lock is released before the thread's note of it.
+/// A held [`Mutex`].
 pub struct MutexGuard<'a, T> {
     inner: parking_lot::MutexGuard<'a, T>,
     _held: Held,
@@ -100,6 +102,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
+    /// Wakes all threads that wait.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
@@ -150,10 +153,12 @@ impl<T: Default, R: Rank> Default for RwLock<T, R> {
     }
 }
 
+/// An [`RwLock`] held for reading.
 pub struct ReadGuard<'a, T> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
     _held: Held,
 }
+/// An [`RwLock`] held for writing.
 pub struct WriteGuard<'a, T> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
     _held: Held,

@@ -11,7 +11,7 @@ use std::{
 /// More open handles than this in one group are refused.
 const HANDLES_MAX: usize = 256;
 
-/// What a handle stands for.
+/// The object behind a handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Object {
     LsaPolicy,

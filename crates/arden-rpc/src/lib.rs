@@ -19,7 +19,7 @@ pub use view::{ConnectionView, OpenView, ServerView, SessionView, ShareView, sha
 use arden_auth::Token;
 use std::sync::Arc;
 
-/// What a pipe knows of its server and its user.
+/// The server and the user that a pipe belongs to.
 #[derive(Clone)]
 pub struct PipeContext {
     pub view: Arc<dyn ServerView>,

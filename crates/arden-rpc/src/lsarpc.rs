@@ -74,7 +74,7 @@ fn close(handles: &mut Handles, r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// What may be asked of the policy by users: to view it and to look up names.
+/// Access to the policy that every user is granted: to view it and to look up names.
 const READ_ACCESS: u32 = 0x0807 | READ_CONTROL | GENERIC_READ | GENERIC_EXECUTE | MAXIMUM_ALLOWED;
 
 /// LsarOpenPolicy, LsarOpenPolicy2 and LsarOpenPolicy3, [MS-LSAD] 3.1.4.4.

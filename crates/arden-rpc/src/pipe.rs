@@ -1,6 +1,6 @@
 //! A pipe as SMB sees it: a message-mode byte channel with an RPC server behind it, [MS-RPCE] 3.3.
-//! Bounded: a request is at most [`REQUEST_MAX`], answers are made only when what was asked is whole.
-//! Refuses security trailers: whoever wants authenticated RPC is told so, SMB has authenticated the user.
+//! Bounded: a request is at most [`REQUEST_MAX`] bytes, and is answered only when all of its fragments have come.
+//! Refuses security trailers: a bind with authentication gets a bind_nak, because SMB has authenticated the user.
 
 use crate::{
     PipeContext,
@@ -15,7 +15,7 @@ use arden_wire::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipeRead {
     pub data: Vec<u8>,
@@ -99,7 +99,7 @@ pub(crate) struct RpcPipe {
     /// Presentation contexts: index into the service's interfaces.
     bound: BTreeMap<u16, usize>,
     partial: Option<Partial>,
-    /// What the client can receive.
+    /// The largest fragment, in bytes, that the client takes.
     frag_max: usize,
     was_bound: bool,
     broken: bool,
@@ -154,7 +154,7 @@ impl RpcPipe {
     /// [MS-RPCE] 3.3.1.5.2 and 3.3.1.5.3.
     fn bind(&mut self, header: &Header, body: &[u8], answer: u8) {
         if header.auth_length != 0 {
-            // Nobody needs authentication inside of an authenticated session.
+            // The SMB session has authenticated the user; RPC authentication is refused.
             self.push(rpc::encode_bind_nak(header.call_id, rpc::NAK_AUTH_TYPE_NOT_RECOGNIZED));
             return;
         }

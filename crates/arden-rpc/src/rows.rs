@@ -83,7 +83,7 @@ pub(crate) fn single(level: u32, has_arm: bool, row: Result<Row, u32>) -> Vec<u8
     w.finish()
 }
 
-/// What every enumeration takes besides its filters.
+/// Arguments of every enumeration besides its filters: level, bytes of rows at most, and the resume handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EnumArgs {
     pub level: u32,

@@ -170,7 +170,7 @@ fn file_close(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     })
 }
 
-/// NetrSessionEnum, 3.1.4.5. Who is connected is for administrators, at every level.
+/// NetrSessionEnum, 3.1.4.5. Only administrators see sessions, at every level.
 fn session_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let client = r.unique_string()?.filter(|c| !c.is_empty());
     let user = r.unique_string()?.filter(|u| !u.is_empty());

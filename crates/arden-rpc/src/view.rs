@@ -1,4 +1,4 @@
-//! What the interfaces show of the server: the SMB engine implements [`ServerView`].
+//! The part of the server that the interfaces show. The SMB engine implements [`ServerView`].
 
 use arden_auth::{ServerIdentity, UserDb};
 use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};

@@ -343,7 +343,8 @@ const LSARPC: Syntax =
 const SAMR: Syntax =
     Syntax { uuid: uuid(0x1234_5778, 0x1234, 0xABCD, [0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xAC]), version: 1 };
 
-/// A write costs what its length is: half a million PDUs of a header only do not move each other about.
+/// The cost of a write is linear in its length: half a million PDUs that are only headers are parsed without moving the
+/// rest of the buffer for each.
 #[test]
 fn a_write_of_many_small_messages_is_cheap() {
     let mut pipe = bound();

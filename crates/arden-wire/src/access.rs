@@ -67,7 +67,7 @@ pub const ATTR_NOT_CONTENT_INDEXED: u32 = 0x2000;
 pub const ATTR_ENCRYPTED: u32 = 0x4000;
 pub const ATTR_INTEGRITY_STREAM: u32 = 0x8000;
 pub const ATTR_NO_SCRUB_DATA: u32 = 0x20000;
-/// What a client may set; the rest follows from what the file is.
+/// Attributes that a client may set; the others follow from the kind of the file.
 pub const ATTR_SETTABLE: u32 =
     ATTR_READONLY | ATTR_HIDDEN | ATTR_SYSTEM | ATTR_ARCHIVE | ATTR_TEMPORARY | ATTR_OFFLINE | ATTR_NOT_CONTENT_INDEXED;
 

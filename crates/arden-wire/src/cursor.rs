@@ -19,6 +19,10 @@ impl<'a> Reader<'a> {
     pub fn remaining(&self) -> usize {
         self.data.len() - self.pos
     }
+    /// Reads `n` bytes.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         if n > self.remaining() {
             return Err(Malformed("truncated"));
@@ -27,26 +31,54 @@ impl<'a> Reader<'a> {
         self.pos += n;
         Ok(out)
     }
+    /// Reads `N` bytes.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let mut out = [0; N];
         out.copy_from_slice(self.bytes(N)?);
         Ok(out)
     }
+    /// Passes over `n` bytes.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn skip(&mut self, n: usize) -> Result<(), Malformed> {
         self.bytes(n).map(|_| ())
     }
+    /// Reads an octet.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
+    /// Reads 16 bits, little-endian.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_le_bytes(self.array()?))
     }
+    /// Reads 32 bits, little-endian.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.array()?))
     }
+    /// Reads 64 bits, little-endian.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array()?))
     }
+    /// Reads 128 bits, little-endian.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u128(&mut self) -> Result<u128, Malformed> {
         Ok(u128::from_le_bytes(self.array()?))
     }
@@ -58,6 +90,9 @@ impl<'a> Reader<'a> {
 }
 
 /// `len` bytes at `offset` of `data`, or `Malformed` when they are not all there.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn slice_at(data: &[u8], offset: usize, len: usize) -> Result<&[u8], Malformed> {
     let end = offset.checked_add(len).ok_or(Malformed("offset overflow"))?;
     data.get(offset..end).ok_or(Malformed("offset outside the buffer"))
@@ -118,6 +153,9 @@ impl Put for Vec<u8> {
 }
 
 /// UTF-16LE bytes to a string; `Malformed` for odd lengths and unpaired surrogates.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn utf16_string(bytes: &[u8]) -> Result<String, Malformed> {
     if !bytes.len().is_multiple_of(2) {
         return Err(Malformed("odd UTF-16 length"));

@@ -58,7 +58,7 @@ pub mod fs_class {
     pub const SECTOR_SIZE: u8 = 11;
 }
 
-/// What most classes are made of.
+/// The fields that most information classes are made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileMeta {
     pub creation: FileTime,
@@ -304,6 +304,10 @@ pub fn put_eas(out: &mut Vec<u8>, eas: &[FullEa], max: usize) -> bool {
 /// EAs in one request: more are refused.
 const EAS_MAX: usize = 1024;
 
+/// A list of FILE_FULL_EA_INFORMATION, [MS-FSCC] 2.4.16.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_eas(mut data: &[u8]) -> Result<Vec<FullEa>, Malformed> {
     let mut out = Vec::new();
     if data.is_empty() {
@@ -331,6 +335,9 @@ pub fn parse_eas(mut data: &[u8]) -> Result<Vec<FullEa>, Malformed> {
 }
 
 /// FILE_GET_EA_INFORMATION, [MS-FSCC] 2.4.16.1: the names asked for.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_ea_names(mut data: &[u8]) -> Result<Vec<String>, Malformed> {
     let mut out = Vec::new();
     loop {
@@ -359,6 +366,10 @@ pub struct BasicSet {
 }
 
 impl BasicSet {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(data: &[u8]) -> Result<BasicSet, Malformed> {
         let mut r = Reader::new(data);
         Ok(BasicSet {
@@ -381,6 +392,10 @@ pub struct RenameSet {
 }
 
 impl RenameSet {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(data: &[u8], ex: bool) -> Result<RenameSet, Malformed> {
         let mut r = Reader::new(data);
         let word = r.u32()?;
@@ -478,6 +493,10 @@ pub struct SymlinkReparse {
 }
 
 impl SymlinkReparse {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(data: &[u8]) -> Result<SymlinkReparse, Malformed> {
         let mut r = Reader::new(data);
         let (so, sl, po, pl) = (r.u16()?, r.u16()?, r.u16()?, r.u16()?);

@@ -18,30 +18,54 @@ impl<'a> NdrReader<'a> {
         NdrReader { inner: Reader::new(stub) }
     }
 
+    /// Passes over padding up to a multiple of `n` bytes.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn align(&mut self, n: usize) -> Result<(), Malformed> {
         let rest = self.inner.position() % n;
         if rest == 0 { Ok(()) } else { self.inner.skip(n - rest) }
     }
 
+    /// Reads an octet.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.inner.u8()
     }
 
+    /// Reads 16 bits, little-endian, aligned to its size.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.align(2)?;
         self.inner.u16()
     }
 
+    /// Reads 32 bits, little-endian, aligned to its size.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.align(4)?;
         self.inner.u32()
     }
 
+    /// Reads 64 bits, little-endian, aligned to its size.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.align(8)?;
         self.inner.u64()
     }
 
+    /// Reads `n` bytes.
+    ///
+    /// # Errors
+    /// The bytes end early.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         self.inner.bytes(n)
     }
@@ -51,11 +75,17 @@ impl<'a> NdrReader<'a> {
     }
 
     /// The referent of a unique pointer: whether something follows for it.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn pointer(&mut self) -> Result<bool, Malformed> {
         Ok(self.u32()? != 0)
     }
 
     /// The maximum count of a conformant array, which cannot be more than `element` bytes each allow.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn count(&mut self, element: usize) -> Result<usize, Malformed> {
         let count = self.u32()? as usize;
         if count > self.remaining() / element.max(1) {
@@ -65,6 +95,9 @@ impl<'a> NdrReader<'a> {
     }
 
     /// A conformant varying array of UTF-16 units, without a terminator.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn wide(&mut self) -> Result<String, Malformed> {
         let max = self.u32()?;
         let offset = self.u32()?;
@@ -77,6 +110,9 @@ impl<'a> NdrReader<'a> {
     }
 
     /// A `[string]`: as [`wide`](Self::wide), and ends at its terminator.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn string(&mut self) -> Result<String, Malformed> {
         let mut text = self.wide()?;
         if let Some(end) = text.find('\0') {
@@ -86,11 +122,17 @@ impl<'a> NdrReader<'a> {
     }
 
     /// A `[string, unique]` parameter: the pointer with what it points at.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn unique_string(&mut self) -> Result<Option<String>, Malformed> {
         if self.pointer()? { self.string().map(Some) } else { Ok(None) }
     }
 
     /// The fixed part of an RPC_UNICODE_STRING, [MS-DTYP] 2.3.10: whether its buffer follows.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn unicode_head(&mut self) -> Result<bool, Malformed> {
         self.align(4)?;
         let length = self.u16()?;
@@ -102,11 +144,17 @@ impl<'a> NdrReader<'a> {
     }
 
     /// An RPC_UNICODE_STRING parameter: its fixed part, and its buffer directly after.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn unicode(&mut self) -> Result<String, Malformed> {
         if self.unicode_head()? { self.wide() } else { Ok(String::new()) }
     }
 
     /// An RPC_SID, [MS-DTYP] 2.4.2.3.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn sid(&mut self) -> Result<Sid, Malformed> {
         let count = self.u32()?;
         let sid = Sid::read(&mut self.inner)?;
@@ -114,6 +162,9 @@ impl<'a> NdrReader<'a> {
     }
 
     /// A context handle.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn handle(&mut self) -> Result<[u8; 20], Malformed> {
         self.align(4)?;
         self.inner.array()

@@ -99,6 +99,10 @@ pub struct Negotiate {
 }
 
 impl Negotiate {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Negotiate, Malformed> {
         Ok(Negotiate { flags: header(bytes, 1)?.u32()? })
     }
@@ -130,6 +134,9 @@ impl AvPair {
     }
 
     /// Pairs up to MsvAvEOL; a list that ends without it is taken as it is.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse_list(bytes: &[u8]) -> Result<Vec<AvPair>, Malformed> {
         let mut r = Reader::new(bytes);
         let mut out = Vec::new();
@@ -170,6 +177,10 @@ pub struct Challenge {
 }
 
 impl Challenge {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Challenge, Malformed> {
         let mut r = header(bytes, 2)?;
         let name = field(&mut r, bytes)?;
@@ -232,6 +243,10 @@ impl std::fmt::Debug for Authenticate {
 }
 
 impl Authenticate {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Authenticate, Malformed> {
         let mut r = header(bytes, 3)?;
         let lm_response = field(&mut r, bytes)?;
@@ -288,6 +303,10 @@ pub struct ClientChallenge {
 }
 
 impl ClientChallenge {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<ClientChallenge, Malformed> {
         let mut r = Reader::new(bytes);
         if r.u16()? != 0x0101 {

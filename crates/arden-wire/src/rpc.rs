@@ -84,6 +84,9 @@ pub struct Header {
 
 impl Header {
     /// The header at the start of `bytes`, which may hold less than the whole PDU.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
         let mut r = Reader::new(bytes);
         if r.u8()? != 5 || r.u8()? > 1 {
@@ -143,6 +146,9 @@ pub struct Bind {
 
 impl Bind {
     /// From the bytes after the header.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(body: &[u8]) -> Result<Bind, Malformed> {
         let mut r = Reader::new(body);
         let (max_xmit, max_recv, group) = (r.u16()?, r.u16()?, r.u32()?);
@@ -183,7 +189,7 @@ impl Bind {
     }
 }
 
-/// What became of a proposed context, [C706] 12.6.3.1 p_result_t.
+/// The result of a proposed context, [C706] 12.6.3.1 p_result_t.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextResult {
     /// With NDR 2.0.
@@ -253,6 +259,10 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(header: &Header, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let mut r = Reader::new(body);
         r.skip(4)?;

@@ -55,6 +55,9 @@ pub enum NegToken {
 
 impl NegToken {
     /// A token with or without the GSS-API framing of RFC 2743 3.1.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<NegToken, Malformed> {
         let mut top = der::Elements::new(bytes);
         let mut token = top.next()?.ok_or(Malformed("empty SPNEGO token"))?;

@@ -1,5 +1,5 @@
-//! What each command sends to the daemon and how it shows the answer. Refuses to open the state itself:
-//! only the daemon does, and `arden_host::Offline` while there is none.
+//! The requests that each command sends to the daemon, and how it shows the answers. Never opens the state itself: only the
+//! daemon does, and `arden_host::Offline` while no daemon runs.
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,10 @@ use crate::{
     volumes,
 };
 
+/// Runs a command that needs the daemon.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn run(cli: Cli) -> Result<()> {
     let state = cli.state.map_or_else(default_state, Ok)?;
     if let Noun::Serve(options) = cli.noun {
@@ -83,7 +87,7 @@ impl Out {
         }
     }
 
-    /// For what has no answer but success.
+    /// Reports the success of a request whose answer has no body.
     pub fn done(&self, line: String) {
         self.show(&serde_json::json!({}), |_| format!("{line}\n"));
     }
@@ -113,7 +117,7 @@ fn user(out: &Out, verb: cli::User) -> Result<()> {
             out.done(format!("user {name} removed"));
         }
         cli::User::Passwd { name, password } => {
-            // Asked first, so that nobody types a password for a user that is not there.
+            // Looked up first, so that no password is asked for when the user does not exist.
             let user: UserInfo = out.client.get(&path(&name))?;
             let password = Some(password::get(&password, &user.name)?);
             let change = UserChange { password, ..UserChange::default() };
@@ -162,7 +166,10 @@ fn group(out: &Out, verb: cli::Group) -> Result<()> {
     Ok(())
 }
 
-/// The daemon has another working directory than the caller.
+/// Makes the path absolute, because the daemon has another working directory than the caller.
+///
+/// # Errors
+/// Invalid, when the path is empty or the working directory is gone.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|e| AdminError::invalid(format!("{}: {e}", path.display()), "give the full path"))
 }

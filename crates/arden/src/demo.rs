@@ -25,9 +25,9 @@ use arden_store::{
 use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
 
 const NAME: &str = "demo";
-/// Two hold each block; the third takes the place of one that is lost.
+/// Each block is on two of them; the third replaces a disk that is lost.
 const DISKS: u64 = 3;
-/// What disk files may grow to: sparse, and never more than the file system under them has now.
+/// The largest size of a disk file. The files are sparse, and never larger than the free space of their file system.
 const DISK_BYTES_MAX: u64 = 64 << 30;
 const DISK_BYTES_MIN: u64 = 256 << 20;
 const GREETING: &[u8] = b"This file comes from Arden.\r\n";
@@ -44,6 +44,9 @@ pub fn place(state: &State, state_dir: &Path, asked: Option<PathBuf>, at_termina
 
 /// Makes disks, pool, space, volume, share and user where they are missing. Answers the password, which stays what it
 /// was: clients that hold files open come back with it after a restart.
+///
+/// # Errors
+/// When the directory holds other things, or something cannot be made.
 pub fn prepare(state: &State, pools: &Arc<Pools>, volumes: &Volumes, dir: &Path) -> Result<String> {
     let keeper = Keeper::make(dir)?;
     let password = keeper.keep_password()?;

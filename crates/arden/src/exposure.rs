@@ -46,11 +46,11 @@ const DATA_TREES: &[&str] = &["/dev/shm", "/run/media"];
 struct Guarded {
     path: PathBuf,
     what: String,
-    /// What lies in it is guarded too.
+    /// Guards everything below it too.
     tree: bool,
 }
 
-/// Where a directory is: on which file system, and where there. The same for all of its mounts.
+/// The file system of a directory, and its path there: equal for all mounts of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Location {
     device: String,
@@ -135,7 +135,7 @@ fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = std::fs::canonicalize(path) {
         return path;
     }
-    // What is not there yet is where its directory is.
+    // A path that does not exist yet is resolved through its parent.
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => canonical(parent).join(name),
         _ => path.to_path_buf(),
@@ -173,7 +173,7 @@ fn guarded(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Vec<Guarded>
     all
 }
 
-/// What a share of the directory `path` would expose, as ends of a sentence that begins with the path.
+/// The reasons against sharing the directory `path`, each the end of a sentence that begins with the path.
 fn reasons(path: &Path, guarded: &[Guarded], mounts: &[Mount]) -> Vec<String> {
     let path = canonical(path);
     let in_data_tree = DATA_TREES.iter().any(|d| path != Path::new(d) && path.starts_with(d));
@@ -195,7 +195,7 @@ fn reasons(path: &Path, guarded: &[Guarded], mounts: &[Mount]) -> Vec<String> {
     reasons
 }
 
-/// What the share would let its users get at that it should not.
+/// The reasons against this share: files of the system or of Arden that its users would reach.
 pub fn of_share(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Vec<String> {
     match share.kind {
         ShareKind::Volume => Vec::new(),

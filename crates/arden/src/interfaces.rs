@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use arden_smb::Interface;
 
-/// What a link of unknown speed counts as.
+/// The speed in bits a second that a link of unknown speed is reported with.
 const SPEED_BITS: u64 = 10_000_000_000;
 
 /// The addresses behind what is listened on. Loopback only when there is nothing else: another machine must

@@ -21,6 +21,10 @@ use tracing_subscriber::{
 
 use crate::printable;
 
+/// Starts logging to standard error.
+///
+/// # Errors
+/// Invalid, when `filter` is not understood.
 pub fn init(spec: &str) -> Result<()> {
     let targets: Targets = spec.parse().map_err(|e| {
         AdminError::invalid(

@@ -7,6 +7,10 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::cli::Password;
 
+/// The password from the option or standard input; else it is asked for twice at the terminal.
+///
+/// # Errors
+/// Invalid, when there is none or the two differ; failed, when it cannot be read.
 pub fn get(options: &Password, user: &str) -> Result<String> {
     if let Some(password) = &options.password {
         return Ok(password.clone());

@@ -38,8 +38,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n' || c == '\t')
 }
 
-/// A value in a log line. What could be taken for another field or another value is in quotes, with quotes and
-/// backslashes escaped.
+/// A value in a log line. A value that could be read as another field or value is put in quotes, with quotes and backslashes
+/// escaped.
 pub fn field(text: &str) -> Cow<'_, str> {
     let plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\' && !is_deceptive(c);
     if text.chars().all(plain) {

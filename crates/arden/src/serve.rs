@@ -15,6 +15,10 @@ use tokio::{
 
 use crate::{cli::Serve, demo, exposure::Shares, logging, printable, server::SmbControl};
 
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// What kept it from starting.
 pub fn run(state_dir: &Path, options: Serve) -> Result<()> {
     logging::init(&options.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -61,7 +61,7 @@ pub struct SmbControl {
     stores: Mutex<HashMap<Place, Arc<Fs>>>,
     volumes: Arc<Volumes>,
     state: Arc<State>,
-    /// What the daemon keeps for itself, which is not to be shared.
+    /// The daemon's own files, which must not be shared.
     state_dir: PathBuf,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
@@ -72,6 +72,10 @@ pub struct SmbControl {
 }
 
 impl SmbControl {
+    /// Starts the SMB server and serves the shares of the state.
+    ///
+    /// # Errors
+    /// When no address can be listened on, or the kept handles cannot be read.
     pub async fn start(
         state: &Arc<State>,
         state_dir: &Path,
@@ -103,7 +107,7 @@ impl SmbControl {
             addresses,
             tasks: Mutex::new(Vec::new()),
         });
-        // What clients held before comes first: nobody connects before it is there again.
+        // Persistent opens are restored before the first client may connect.
         control.shares_changed();
         exposure::warn(state_dir, &snapshot);
         control.listen_on(listeners, &stopped);
@@ -237,7 +241,7 @@ fn connections_max(wanted: usize) -> usize {
     wanted.min(most)
 }
 
-/// What clients may hold, with as many descriptors as the process can get.
+/// The limits of sessions, opens and connections, by the descriptors that the process can get.
 fn usage_limits(opens_max: usize) -> UsageLimits {
     let mut limits = UsageLimits::default();
     limits.opens.whole = opens_max;
@@ -284,7 +288,7 @@ const READ: u32 = access::FILE_GENERIC_READ | access::FILE_GENERIC_EXECUTE;
 const CHANGE: u32 = READ | access::FILE_GENERIC_WRITE | access::DELETE | access::FILE_DELETE_CHILD;
 
 fn ace(grant: &Grant, allow: bool) -> ShareAce {
-    // What is denied is what the right adds, so that denying change leaves reading.
+    // A denied right takes away only what it adds to the next lower one: denying change leaves reading.
     let mask = match (grant.rights, allow) {
         (Rights::Read, true) => READ,
         (Rights::Change, true) => CHANGE,

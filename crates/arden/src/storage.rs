@@ -1,5 +1,5 @@
-//! Disks, pools, spaces and jobs on the command line: the grammar, what is sent to the daemon, and how its
-//! answers look. Refuses to open a disk itself: only the daemon does.
+//! Disks, pools, spaces and jobs on the command line: the grammar, the requests to the daemon, and how its answers are shown.
+//! Never opens a disk itself: only the daemon does.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub enum Disk {
         model: Option<String>,
         #[arg(long)]
         serial: Option<String>,
-        /// Counts when the disk joins a pool: the journal goes to the fastest
+        /// Counts when the disk joins a pool: the pool's log goes to the fastest disks
         #[arg(long, value_parser = ["unknown", "rotating", "ssd", "nvme", ""])]
         media: Option<String>,
     },
@@ -281,6 +281,9 @@ pub enum JobVerb {
 }
 
 /// `64k`, `1m`, `20g`, `2t`, or bytes.
+///
+/// # Errors
+/// Invalid, when the text is no size.
 pub fn bytes(s: &str) -> std::result::Result<u64, String> {
     let lower = s.to_lowercase();
     let (digits, shift) = match lower.chars().last() {
@@ -313,6 +316,10 @@ fn all_absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     paths.iter().map(|p| absolute(p)).collect()
 }
 
+/// Runs a command on disks.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn disk(out: &Out, verb: Disk) -> Result<()> {
     match verb {
         Disk::List { disks } => {
@@ -354,6 +361,10 @@ fn disk_table(disks: &[DiskInfo]) -> String {
     t.text("no disks")
 }
 
+/// Runs a command on pools.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
     let path = |name: &str| format!("/v1/pools/{}", segment(name));
     let shown = |pool: PoolInfo| out.show(&pool, pool_text);
@@ -536,6 +547,10 @@ impl Which {
     }
 }
 
+/// Runs a command on spaces.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn space(out: &Out, verb: SpaceVerb) -> Result<()> {
     let shown = |space: SpaceInfo| out.show(&space, |s| space_text(s, None));
     match verb {
@@ -642,6 +657,10 @@ fn wait_for(out: &Out, id: u64) -> Result<()> {
     }
 }
 
+/// Runs a command on jobs.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn job(out: &Out, verb: JobVerb) -> Result<()> {
     let path = |id: u64| format!("/v1/jobs/{id}");
     let shown = |job: JobInfo| out.show(&job, |j| job_table(std::slice::from_ref(j)));

@@ -250,7 +250,7 @@ fn parse_id(what: &str, id: &str) -> Result<Id> {
 
 pub(super) async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let parsed = parse_id("session", &id)?;
-    // What is open there may wait for the disk when it is closed.
+    // Closing its opens may wait for the disk.
     if !api.blocking(move |api| Ok(api.control.close_session(parsed))).await? {
         return Err(AdminError::not_found("session", &id));
     }
@@ -271,7 +271,7 @@ pub(super) async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Resul
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What the pools have to say is left out when it takes longer.
+/// Metrics leave out the pools when those take longer to answer.
 const POOLS_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
 
 pub(super) async fn metrics_text(State(api): Ctx) -> Response {

@@ -32,10 +32,10 @@ use crate::{
     volume::VolumeAdmin,
 };
 
-/// No request of ours is near this.
+/// The largest body of a request. Those of the command line are far smaller.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// What the handlers work on.
+/// The owners of everything that handlers show and change.
 pub struct Api {
     pub state: Arc<State>,
     pub control: Arc<dyn Control>,
@@ -109,6 +109,9 @@ pub fn router(api: Arc<Api>) -> Router {
 }
 
 /// Binds the socket, mode 0600, in place of one that a killed daemon left. The caller holds the state's lock.
+///
+/// # Errors
+/// Failed, when the socket cannot be made.
 pub fn bind(path: &Path) -> crate::error::Result<tokio::net::UnixListener> {
     let failed = |e: std::io::Error| {
         let hint = "a Unix socket's path may have at most 107 bytes: choose a shorter --state directory";
@@ -125,6 +128,9 @@ pub fn bind(path: &Path) -> crate::error::Result<tokio::net::UnixListener> {
 }
 
 /// Serves until `shutdown` resolves; requests under way get a second to end.
+///
+/// # Errors
+/// The system's, when the socket breaks.
 pub async fn serve(
     listener: tokio::net::UnixListener,
     api: Arc<Api>,

@@ -30,7 +30,7 @@ use crate::{
 /// The schema of a type, and of all that it refers to.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// What a successful answer carries.
+/// The body of a successful answer.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     One(SchemaOf),

@@ -1,5 +1,5 @@
-//! The directory of one daemon: its owner's alone, with a lock that makes the daemon the only one. What lies in it beside
-//! the state belongs to others, by names of their own.
+//! The state directory of one daemon: accessible to its owner only, and locked while a daemon uses it. Other modules keep
+//! files of their own names beside the state.
 
 use std::{
     fs::File,

@@ -1,5 +1,5 @@
-//! What may be done to a snapshot, and what it looks like from outside: users, groups, shares, settings by
-//! name. Rules of form only; whether a directory can be served is asked of the server.
+//! Operations on a snapshot of the state: users, groups, shares and settings, by name. Checks only the form of names and
+//! values; whether a directory can be served is the server's to say.
 
 use super::{EVERYONE_SID, Snapshot};
 use crate::{
@@ -42,6 +42,10 @@ impl Snapshot {
         self.next_rid - 1
     }
 
+    /// The user `name`, in any case.
+    ///
+    /// # Errors
+    /// Not found.
     pub fn user(&self, name: &str) -> Result<&UserRecord> {
         self.users.get(&key(name)).ok_or_else(|| AdminError::not_found("user", name))
     }
@@ -52,6 +56,10 @@ impl Snapshot {
         UserInfo { name: user.name.clone(), full_name: user.full_name.clone(), sid, groups, disabled: user.disabled }
     }
 
+    /// Adds a user with a new RID.
+    ///
+    /// # Errors
+    /// Invalid, when name or password cannot be one; exists; not found, when a group does not exist.
     pub fn add_user(&mut self, new: &NewUser) -> Result<UserInfo> {
         names::check_account("user", &new.name, 20)?;
         self.account_name_is_free(&new.name)?;
@@ -66,6 +74,10 @@ impl Snapshot {
         Ok(self.user_info(&user))
     }
 
+    /// Changes the fields that `change` has.
+    ///
+    /// # Errors
+    /// Not found; invalid, when the password cannot be one.
     pub fn change_user(&mut self, name: &str, change: &UserChange) -> Result<UserInfo> {
         let user = self.users.get_mut(&key(name)).ok_or_else(|| AdminError::not_found("user", name))?;
         if let Some(password) = &change.password {
@@ -83,6 +95,9 @@ impl Snapshot {
 
     /// Also takes the user out of every group. Grants that name him stay, as his SID: taking the last grant
     /// away would open the share to everyone.
+    ///
+    /// # Errors
+    /// Not found.
     pub fn remove_user(&mut self, name: &str) -> Result<UserInfo> {
         let info = self.user_info(self.user(name)?);
         self.users.remove(&key(name));
@@ -92,6 +107,10 @@ impl Snapshot {
         Ok(info)
     }
 
+    /// The group `name`, in any case.
+    ///
+    /// # Errors
+    /// Not found.
     pub fn group(&self, name: &str) -> Result<&GroupRecord> {
         self.groups.get(&key(name)).ok_or_else(|| AdminError::not_found("group", name))
     }
@@ -106,6 +125,10 @@ impl Snapshot {
         }
     }
 
+    /// Adds a group with a new RID.
+    ///
+    /// # Errors
+    /// Invalid, when the name cannot be one; exists.
     pub fn add_group(&mut self, new: &NewGroup) -> Result<GroupInfo> {
         names::check_account("group", &new.name, 256)?;
         self.account_name_is_free(&new.name)?;
@@ -116,6 +139,10 @@ impl Snapshot {
         Ok(self.group_info(&group))
     }
 
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// Not found; conflict, when the group is a built-in one.
     pub fn remove_group(&mut self, name: &str) -> Result<()> {
         if self.group_info(self.group(name)?).builtin {
             return Err(AdminError::new(
@@ -128,6 +155,10 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Puts a user into a group.
+    ///
+    /// # Errors
+    /// Not found, either of them.
     pub fn add_member(&mut self, group: &str, user: &str) -> Result<GroupInfo> {
         let sid = self.user_sid(self.user(user)?);
         let record = self.groups.get_mut(&key(group)).ok_or_else(|| AdminError::not_found("group", group))?;
@@ -137,6 +168,10 @@ impl Snapshot {
         self.group(group).map(|g| self.group_info(g))
     }
 
+    /// Takes a user out of a group.
+    ///
+    /// # Errors
+    /// Not found, either of them or the membership.
     pub fn remove_member(&mut self, group: &str, user: &str) -> Result<GroupInfo> {
         let sid = self.user_sid(self.user(user)?);
         let record = self.groups.get_mut(&key(group)).ok_or_else(|| AdminError::not_found("group", group))?;
@@ -163,6 +198,9 @@ impl Snapshot {
     }
 
     /// The SID of a user, a group, `everyone`, or of a SID as text.
+    ///
+    /// # Errors
+    /// Invalid, when `who` is none of these.
     pub fn sid_of(&self, who: &str) -> Result<String> {
         if key(who) == "everyone" {
             return Ok(EVERYONE_SID.to_string());
@@ -191,6 +229,10 @@ impl Snapshot {
         grants.iter().map(|g| Grant { who: self.name_of(&g.who), rights: g.rights }).collect()
     }
 
+    /// The share `name`, in any case.
+    ///
+    /// # Errors
+    /// Not found.
     pub fn share(&self, name: &str) -> Result<&Share> {
         self.shares.get(&key(name)).ok_or_else(|| AdminError::not_found("share", name))
     }
@@ -202,6 +244,9 @@ impl Snapshot {
     }
 
     /// Stores the share, grants by SID, and returns it that way.
+    ///
+    /// # Errors
+    /// Invalid, when name or path cannot be a share's, or somebody in its access list does not exist; exists.
     pub fn add_share(&mut self, new: &Share) -> Result<Share> {
         names::check_share(&new.name)?;
         check_path(new)?;
@@ -218,6 +263,10 @@ impl Snapshot {
         Ok(share)
     }
 
+    /// Changes the fields that `change` has.
+    ///
+    /// # Errors
+    /// Not found; invalid, as [`Snapshot::add_share`].
     pub fn change_share(&mut self, name: &str, change: &ShareChange) -> Result<Share> {
         let mut share = self.share(name)?.clone();
         if let Some(allow) = &change.allow {
@@ -241,12 +290,20 @@ impl Snapshot {
         Ok(share)
     }
 
+    /// Removes a share.
+    ///
+    /// # Errors
+    /// Not found.
     pub fn remove_share(&mut self, name: &str) -> Result<()> {
         self.share(name)?;
         self.shares.remove(&key(name));
         Ok(())
     }
 
+    /// Changes the settings that `change` has.
+    ///
+    /// # Errors
+    /// Invalid, when a value is out of its range; conflict, when the machine SID is changed while accounts have it.
     pub fn change_settings(&mut self, change: &SettingsChange) -> Result<Settings> {
         let c = change.clone();
         if let Some(name) = c.server_name.as_deref().filter(|n| !n.is_empty()) {

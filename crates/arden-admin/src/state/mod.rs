@@ -164,7 +164,7 @@ impl State {
 }
 
 impl Snapshot {
-    /// What a file without content means.
+    /// The snapshot of a store without records.
     fn empty() -> Snapshot {
         Snapshot {
             machine_sid: String::new(),

@@ -28,7 +28,7 @@ fn table<T: DeserializeOwned>(records: &Records, table: Table) -> Result<BTreeMa
     rows.map(row).collect()
 }
 
-/// What the records mean; without any, an empty snapshot that has no identity yet.
+/// Decodes the records into a snapshot; without any, an empty snapshot that has no identity yet.
 ///
 /// # Errors
 /// Failed, when a record cannot be read or is of a later schema.
@@ -60,7 +60,7 @@ pub(super) fn snapshot(records: &Records) -> Result<Snapshot> {
     Ok(s)
 }
 
-/// What turns the records of `old` into those of `new`.
+/// The changes that turn the records of `old` into those of `new`.
 ///
 /// # Errors
 /// Failed, when a record cannot be written as JSON.

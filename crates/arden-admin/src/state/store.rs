@@ -1,5 +1,5 @@
-//! What keeps the records of the state: the trait, and the words it speaks in. A store knows tables, keys and bytes; what the
-//! records mean is `records`, who may change them is `edit`.
+//! The store that keeps the records of the state: the trait and its types. A store knows tables, keys and bytes; `records`
+//! encodes and decodes them, `edit` changes their meaning.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::error::Result;
 
-/// Counts the transactions of a store. Only equality means something to those who compare; it never goes back.
+/// The number of a store's transaction. It never falls; callers may only compare for equality.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -20,7 +20,7 @@ pub enum Table {
     Groups,
     Shares,
     Pools,
-    /// What people said of disks, by path.
+    /// Facts about disks that were set by hand, by path.
     Disks,
     Volumes,
 }

@@ -3,12 +3,12 @@
 
 use super::*;
 
-/// How often a place that cannot be written fails: more often than the disk's user tries.
+/// How often a write to a failing place fails: more often than the disk's user retries.
 const WRITE_TRIES: u32 = 3;
 /// The most blocks that one crash leaves unreadable.
 const UNREADABLE_MAX: u64 = 40;
 
-/// What lay on a disk at some time.
+/// A copy of a disk's content.
 #[derive(Clone)]
 pub struct Image {
     media: HashMap<u64, Page>,
@@ -16,8 +16,8 @@ pub struct Image {
 }
 
 impl SimDisk {
-    /// The next operation, of whatever kind, takes so much longer than others that are asked after it. What it does
-    /// happens then, unless the disk died meanwhile.
+    /// Delays the next operation, of any kind, by `ns` nanoseconds; operations after it overtake it. It takes effect when the
+    /// delay is over, unless the disk died meanwhile.
     pub fn stick_next(&self, ns: u64) {
         self.state.borrow_mut().stick_ns = Some(ns);
     }
@@ -71,7 +71,7 @@ impl SimDisk {
         self.state.borrow_mut().failing_write = Some((None, WRITE_TRIES));
     }
 
-    /// A write that failed before `ns` is known to the disk's user by now: [`SimDisk::is_failing`] forgets it.
+    /// Has [`SimDisk::is_failing`] forget a write that failed before `ns`: the disk's user has seen the error by now.
     pub fn forget_failed_write(&self, ns: u64) {
         let mut s = self.state.borrow_mut();
         if s.write_failed_ns.is_some_and(|at| at < ns) {
@@ -99,17 +99,18 @@ impl SimDisk {
         }
     }
 
-    /// From now on [`SimDisk::take_sprung`] tells of writes that begin in this range.
+    /// Sets the range whose writes [`SimDisk::take_sprung`] reports, by their first byte.
     pub fn set_trap(&self, range: Option<Range<u64>>) {
         let mut s = self.state.borrow_mut();
         (s.trap, s.sprung) = (range, false);
     }
 
-    /// Was a write to the range asked for since this was asked last?
+    /// Whether a write to that range was submitted since the last call.
     pub fn take_sprung(&self) -> bool {
         std::mem::take(&mut self.state.borrow_mut().sprung)
     }
 
+    /// Whether any block cannot be read.
     pub fn has_bad_blocks(&self) -> bool {
         !self.state.borrow().bad_blocks.is_empty()
     }
@@ -119,7 +120,7 @@ impl SimDisk {
         self.state.borrow_mut().bad_blocks.clear();
     }
 
-    /// What lies on the disk, whose cache is empty.
+    /// Copies what is on stable storage. The cache has to be empty.
     pub fn image(&self) -> Image {
         let s = self.state.borrow();
         Image { media: s.media.clone(), bad_blocks: s.bad_blocks.clone() }
@@ -169,7 +170,7 @@ impl State {
         true
     }
 
-    /// What a flush that began when all of `up_to` was complete does.
+    /// Ends a flush that began when the writes `up_to` were complete: makes them durable, or fails as the faults say.
     pub(super) fn end_flush(&mut self, up_to: BTreeSet<u64>) -> IoResult<()> {
         let fails = std::mem::take(&mut self.flush_fails);
         if fails || self.faults.flush_error_ppm > 0 && self.rng.ppm(self.faults.flush_error_ppm) {

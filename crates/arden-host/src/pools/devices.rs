@@ -18,7 +18,7 @@ use super::delay;
 /// How often a disk that is in use is tried again, 20 ms apart.
 const BUSY_TRIES: u32 = 100;
 
-/// What people said of disks, by path.
+/// Facts about disks that were set by hand, by path.
 pub type Labels = BTreeMap<String, DiskRecord>;
 
 /// A disk whose label names a pool.
@@ -30,6 +30,7 @@ pub struct Found {
     pub disk_id: u128,
 }
 
+/// The kind of disk by its name in the API.
 pub fn parse_media(text: &str) -> Option<Media> {
     Some(match text {
         "unknown" => Media::Unknown,
@@ -52,6 +53,9 @@ fn described(mut dev: FileDevice, path: &Path, labels: &Labels) -> FileDevice {
 }
 
 /// Opens a disk for a pool.
+///
+/// # Errors
+/// Refused, when the disk is in use or cannot be opened.
 pub fn open_device(rt: &Rt, path: &Path, labels: &Labels) -> std::result::Result<Rc<dyn BlockDevice>, SpaceError> {
     if let Some(by) = identify::in_use_by(path) {
         return Err(SpaceError::Refused(format!("{} is in use: {by}", path.display())));
@@ -63,6 +67,9 @@ pub fn open_device(rt: &Rt, path: &Path, labels: &Labels) -> std::result::Result
 }
 
 /// Opens a disk of a known pool. The kernel lets go of a killed daemon's disks a moment after its end.
+///
+/// # Errors
+/// As [`open_device`].
 pub async fn open_soon(rt: &Rt, path: &Path, labels: &Labels) -> std::result::Result<Rc<dyn BlockDevice>, SpaceError> {
     for _ in 0..BUSY_TRIES {
         let opened = open_device(rt, path, labels);
@@ -75,6 +82,9 @@ pub async fn open_soon(rt: &Rt, path: &Path, labels: &Labels) -> std::result::Re
 }
 
 /// Refuses a disk with recognisable content, unless forced; a label of a pool only wiping takes away.
+///
+/// # Errors
+/// Conflict, with what is on the disk; invalid, when it is no file or block device.
 pub fn check_empty(path: &Path, force: bool) -> Result<()> {
     let content = identify::content_of(path)
         .map_err(|e| AdminError::invalid(format!("{}: {e}", path.display()), "name a file or a block device"))?;
@@ -88,7 +98,7 @@ pub fn check_empty(path: &Path, force: bool) -> Result<()> {
     }
 }
 
-/// Which of `paths` carry a pool's label. What cannot be read carries none.
+/// Those of `paths` that carry a pool's label. An unreadable disk counts as without one.
 pub fn scan(paths: &[PathBuf]) -> Vec<Found> {
     let rt = Rt::real_with_threads();
     let mut out = Vec::new();
@@ -120,6 +130,10 @@ pub fn candidates(named: &[PathBuf]) -> Vec<PathBuf> {
     out
 }
 
+/// A disk as the API shows it.
+///
+/// # Errors
+/// Invalid, when `path` is no file or block device that can be opened.
 pub fn info(path: &Path, labels: &Labels) -> Result<DiskInfo> {
     let rt = Rt::real_with_threads();
     let dev = FileDevice::open(&rt, path, false)
@@ -139,6 +153,9 @@ pub fn info(path: &Path, labels: &Labels) -> Result<DiskInfo> {
 }
 
 /// Takes the label away. The lock of a pool that has the disk open refuses it.
+///
+/// # Errors
+/// Conflict, when the disk is in use; failed, with the system's error.
 pub fn wipe(path: &Path, force: bool) -> Result<()> {
     check_empty(path, force)?;
     let rt = Rt::real_with_threads();

@@ -1,5 +1,5 @@
-//! Long work on a pool: one job at a time for each, with progress, pause and cancel. What is not finished is
-//! in the state store and goes on after a restart. Refuses a second job on a pool.
+//! Jobs, the long work on pools: one at a time for each pool, with progress, pause and cancel. Unfinished jobs are in the
+//! state store and continue after a restart. Refuses a second job on a pool.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ use super::{OpenPool, Pools};
 /// Finished jobs that are still shown.
 const FINISHED_MAX: usize = 20;
 
+/// A job, running or finished.
 pub struct Job {
     pub pool: String,
     pub record: JobRecord,
@@ -26,7 +27,7 @@ pub struct Job {
     pub path: String,
 }
 
-/// What a pool's thread tells the watcher.
+/// A message of a pool's thread to the watcher.
 pub struct Finished {
     pub id: u64,
     pub result: SpaceResult<String>,

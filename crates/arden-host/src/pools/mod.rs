@@ -29,6 +29,7 @@ use crate::sharing::Sharing;
 /// A pool that does not answer a question for this long has a disk that hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(120);
 
+/// The pools of a daemon.
 pub struct Pools {
     state: Arc<State>,
     sharing: Arc<dyn Sharing>,
@@ -53,11 +54,11 @@ struct OpenPool {
     host: Mutex<Option<PoolHost>, ranks::PoolThread>,
     caller: Caller,
     exports: Mutex<BTreeMap<String, nbd::Export>, ranks::Exports>,
-    /// Spaces that something in this daemon has, and what.
+    /// Spaces in use by this daemon, with their user.
     uses: Mutex<BTreeMap<String, String>, ranks::SpaceUses>,
-    /// By space: what gives back what its user can do without.
+    /// By space: the reclaimer, which has the user of the space give back what it can spare.
     reclaimers: Mutex<BTreeMap<String, SpaceReclaimer>, ranks::SpaceReclaimers>,
-    /// Held by whoever asks them: one at a time, who never waits for another. Only ever tried, so it has no rank.
+    /// Held while reclaimers are called, by one thread at a time. It is only ever tried, never waited for, so it has no rank.
     asking: parking_lot::Mutex<()>,
 }
 
@@ -97,7 +98,7 @@ impl OpenPool {
     }
 }
 
-/// A space that something in this daemon uses; until it is dropped nobody else gets it.
+/// A space in use by this daemon. Nobody else can use the space until it is dropped.
 pub(crate) struct SpaceUse {
     pool: Arc<OpenPool>,
     space: String,
@@ -109,18 +110,19 @@ impl SpaceUse {
         self.pool.caller.clone()
     }
 
+    /// The name of the space.
     pub fn space(&self) -> &str {
         &self.space
     }
 }
 
 impl SpaceUse {
-    /// What to call when another space of the pool needs room.
+    /// Sets the reclaimer, which is called when another space of the pool needs room.
     pub fn add_reclaimer(&self, reclaimer: SpaceReclaimer) {
         self.pool.reclaimers.lock().insert(self.space.clone(), reclaimer);
     }
 
-    /// Has those who use the pool's other spaces give back what they can; whether it is worth another try.
+    /// Calls the reclaimers of the pool's other spaces. True when there were any, so that a failed allocation may be retried.
     pub fn ask_for_room(&self) -> bool {
         let Some(_one) = self.pool.asking.try_lock() else { return false };
         let reclaimers: Vec<SpaceReclaimer> = {
@@ -139,7 +141,7 @@ impl Drop for SpaceUse {
     }
 }
 
-/// What a pool says, in the words of administration.
+/// The error of a pool, as administration reports it.
 fn refusal(e: SpaceError) -> AdminError {
     match e {
         SpaceError::Refused(s) => AdminError::new(ErrorKind::Conflict, s, ""),
@@ -159,6 +161,9 @@ fn refusal(e: SpaceError) -> AdminError {
 
 impl Pools {
     /// Opens every known pool; one that cannot be opened is tried again from time to time.
+    ///
+    /// # Errors
+    /// Failed, when a thread cannot be started. A pool that cannot be opened is no error.
     pub fn start(state: &Arc<State>, sharing: Arc<dyn Sharing>) -> Result<Arc<Pools>> {
         let (finished, receiver) = channel();
         let snapshot = state.snapshot();

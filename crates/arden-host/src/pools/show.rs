@@ -5,6 +5,7 @@ use arden_space::{DiskState, DiskStatus, PoolStatus, Provision, SpaceStatus};
 
 use super::OpenPool;
 
+/// The state of a disk in the words of the API.
 pub fn state_name(s: DiskState) -> &'static str {
     match s {
         DiskState::Active => "active",
@@ -29,6 +30,7 @@ fn disk(d: &DiskStatus) -> PoolDiskInfo {
     }
 }
 
+/// A space as the API shows it.
 pub fn space(pool: &str, open: &OpenPool, s: &SpaceStatus) -> SpaceInfo {
     let health = match (s.groups_offline, s.groups_degraded) {
         (0, 0) => "whole",
@@ -58,6 +60,7 @@ pub fn space(pool: &str, open: &OpenPool, s: &SpaceStatus) -> SpaceInfo {
     }
 }
 
+/// An open pool as the API shows it.
 pub fn pool(record: &PoolRecord, open: &OpenPool, s: &PoolStatus, warn_percent: [u8; 3]) -> PoolInfo {
     let spaces: Vec<SpaceInfo> = s.spaces.iter().map(|x| space(&record.name, open, x)).collect();
     let worst = ["offline", "degraded"].into_iter().find(|h| spaces.iter().any(|x| x.health == *h));

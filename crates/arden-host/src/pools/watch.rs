@@ -1,5 +1,5 @@
-//! What the daemon does for its pools by itself, once a second: logs what happened, opens those that could not
-//! be opened, takes back disks that have come back, books finished jobs.
+//! The work of the daemon on its pools once a second: it logs events, retries pools that could not be opened, takes back
+//! disks that are there again, and records finished jobs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ struct Seen {
     returns: BTreeMap<u16, (Instant, Duration)>,
 }
 
+/// Runs until the daemon stops.
 pub fn run(pools: &Weak<Pools>, finished: &Receiver<Finished>) {
     let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
     let (mut looked, mut turned) = (Instant::now(), Instant::now());

@@ -45,20 +45,21 @@ struct Open {
     handles: Arc<VolumeHandles>,
 }
 
+/// The volumes of a daemon.
 pub struct Volumes {
     me: Weak<Volumes>,
     state: Arc<State>,
     pools: Arc<Pools>,
-    /// By the key of their names. Held while one is opened, so that nobody opens it twice.
+    /// By the key of their names. The lock is held while a volume is opened, so that it is opened once.
     open: Mutex<BTreeMap<String, Open>, ranks::Volumes>,
     /// The present or last scrub of each.
     scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>, ranks::VolumeScrubs>,
-    /// What was read of any of them.
+    /// Blocks of files in memory, of all volumes.
     blocks: Arc<BlockCache>,
     stopped: AtomicBool,
 }
 
-/// For blocks of files: as much as is useful without being in the way of others.
+/// The size in bytes of the cache for blocks of files: an eighth of the machine's memory, and at least 32 MiB.
 fn cache_bytes() -> u64 {
     let memory = rustix::system::sysinfo();
     let bytes = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
@@ -67,7 +68,7 @@ fn cache_bytes() -> u64 {
 
 const CACHE_PART_OF_MEMORY: u64 = 8;
 const CACHE_BYTES_MIN: u64 = 32 << 20;
-/// For the table of volumes, whoever has it.
+/// How long giving space back waits for the table of volumes.
 const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
 
 fn refusal(device: &str, e: VolError) -> AdminError {
@@ -144,9 +145,9 @@ impl Volumes {
         }
     }
 
-    /// Another volume needs room.
+    /// Gives back free space of the volume `key`, because another volume of the pool needs it.
     fn give_back(&self, key: &str) {
-        // Not where this one is about to be opened: by who asks, perhaps.
+        // The thread that asks may hold the table itself, while it opens this volume: the wait is limited.
         let Some(open) = self.open.try_lock_for(GIVE_BACK_WAIT) else { return };
         let volume = open.get(key).map(|o| o.volume.clone());
         drop(open);
@@ -176,6 +177,9 @@ impl Volumes {
     }
 
     /// A directory of a volume, and where its persistent opens are kept.
+    ///
+    /// # Errors
+    /// Not found; invalid, when the directory does not exist; failed, when the volume cannot be opened.
     pub fn store(&self, name: &str, path: &Path) -> Result<(Arc<dyn FileStore>, Arc<dyn HandleStore>)> {
         let (volume, handles) = self.volume(name)?;
         let bad = |e: arden_wire::NtStatus| {
@@ -188,7 +192,7 @@ impl Volumes {
         Ok((store, handles))
     }
 
-    /// Closes all: nothing is left to replay.
+    /// Stops scrubs and closes all volumes, each with a checkpoint: the next opening has nothing to replay.
     pub fn stop(&self) {
         let scrubs = std::mem::take(&mut *self.scrubs.lock());
         scrubs.values().for_each(|s| s.end());
@@ -360,7 +364,7 @@ impl VolumeAdmin for Volumes {
     }
 }
 
-/// Nothing but zeros where things begin.
+/// Whether the first 64 KiB are zeros, so that nothing recognisable would be overwritten.
 fn is_blank(device: &dyn Device) -> bool {
     let mut start = vec![1; 64 << 10];
     device.read(0, &mut start).is_ok() && start.iter().all(|b| *b == 0)

@@ -1,5 +1,5 @@
 //! Reaching into a volume while no daemon has it: on a file or block device by its path, or by the name that the state
-//! directory knows, on a space too. Whoever holds the state's lock keeps others away.
+//! directory knows, on a space too. The lock of the state directory keeps a daemon from opening it meanwhile.
 
 use std::{path::Path, sync::Arc};
 
@@ -133,7 +133,7 @@ impl Offline {
 }
 
 impl File {
-    /// What a directory holds.
+    /// The entries of a directory.
     ///
     /// # Errors
     /// Failed, when it is not a directory or cannot be read.

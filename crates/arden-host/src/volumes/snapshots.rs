@@ -1,5 +1,5 @@
-//! Snapshots of the daemon's volumes, and the thread that makes and deletes those of schedules. What was made when is in
-//! the volumes, so a restart loses nothing and makes none twice.
+//! Snapshots of the daemon's volumes, and the thread that makes and deletes those of schedules. The volumes record when each
+//! was made, so a restart forgets none and makes none twice.
 
 use std::{
     collections::HashMap,

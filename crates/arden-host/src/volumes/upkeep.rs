@@ -1,4 +1,4 @@
-//! What is done to a volume as a whole: growing, repairing, deleting.
+//! Operations on a volume as a whole: growing, repairing, deleting.
 
 use arden_admin::{
     AdminError, ErrorKind,
@@ -68,7 +68,7 @@ impl Volumes {
         Ok(VolumeRepair { done: report.done, left: report.left })
     }
 
-    /// One that cannot be opened any more can be deleted all the same.
+    /// Deletes a volume, also one that can no longer be opened.
     pub(super) fn delete(&self, name: &str) -> Result<()> {
         let record = self.record(name)?;
         self.check_unshared(name)?;

@@ -93,6 +93,9 @@ impl Ace {
     }
 
     /// Reads one ACE and leaves the reader behind it.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn read(r: &mut Reader<'_>) -> Result<Ace, Malformed> {
         let kind = r.u8()?;
         let flags = r.u8()?;
@@ -135,6 +138,9 @@ impl Acl {
     }
 
     /// An ACL at the start of `bytes`.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Acl, Malformed> {
         let mut r = Reader::new(bytes);
         let revision = r.u8()?;
@@ -158,7 +164,7 @@ impl Acl {
         Ok(Acl { revision, aces })
     }
 
-    /// What the ACL would take, its header included.
+    /// The encoded size in bytes, header included.
     pub fn encoded_len(&self) -> usize {
         8 + self.aces.iter().map(Ace::encoded_len).sum::<usize>()
     }

@@ -74,6 +74,9 @@ impl SecurityDescriptor {
     }
 
     /// Parses the self-relative form. An ACL whose present bit is clear does not exist, whatever its offset.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<SecurityDescriptor, Malformed> {
         let mut r = Reader::new(bytes);
         if r.u8()? != 1 {
@@ -136,7 +139,7 @@ impl SecurityDescriptor {
         out
     }
 
-    /// What a query with these SECURITY_INFORMATION bits may see: only those parts and their control bits.
+    /// The parts that a query with these SECURITY_INFORMATION bits returns, with their control bits.
     pub fn select(&self, information: u32) -> SecurityDescriptor {
         let all = information & BACKUP_SECURITY_INFORMATION != 0;
         let wants = |bit: u32| all || information & bit != 0;

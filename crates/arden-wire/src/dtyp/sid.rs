@@ -21,6 +21,9 @@ impl Sid {
     }
 
     /// Reads one SID and leaves the reader behind it.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn read(r: &mut Reader<'_>) -> Result<Sid, Malformed> {
         if r.u8()? != 1 {
             return Err(Malformed("SID revision"));
@@ -39,6 +42,9 @@ impl Sid {
     }
 
     /// A SID at the start of `bytes`; what follows is not looked at.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Sid, Malformed> {
         Sid::read(&mut Reader::new(bytes))
     }

@@ -6,6 +6,7 @@ use crate::{
     smb2::{FileId, HEADER_BYTES, session::body},
 };
 
+/// CREATE request, [MS-SMB2] 2.2.13.
 #[derive(Debug, Clone)]
 pub struct CreateRequest<'a> {
     /// 0 none, 1 level II, 8 exclusive, 9 batch, 0xFF lease.
@@ -60,6 +61,10 @@ pub mod tag {
 const CONTEXTS_MAX: usize = 32;
 
 impl<'a> CreateRequest<'a> {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 57)?;
         r.skip(1)?;
@@ -95,12 +100,16 @@ impl<'a> CreateRequest<'a> {
         })
     }
 
+    /// The create context of that name, [MS-SMB2] 2.2.13.2.
     pub fn context(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.contexts.iter().find(|c| c.name == name).map(|c| c.data)
     }
 }
 
 /// The chain of contexts, [MS-SMB2] 2.2.13.2.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_contexts(mut data: &[u8]) -> Result<Vec<Context<'_>>, Malformed> {
     let mut out = Vec::new();
     loop {
@@ -143,6 +152,10 @@ pub const LEASE_FLAG_BREAK_IN_PROGRESS: u32 = 2;
 pub const LEASE_FLAG_PARENT_KEY_SET: u32 = 4;
 
 impl LeaseContext {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(data: &[u8]) -> Result<LeaseContext, Malformed> {
         let mut r = Reader::new(data);
         let mut lease =
@@ -183,6 +196,10 @@ pub struct DurableV2 {
 }
 
 impl DurableV2 {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(data: &[u8]) -> Result<DurableV2, Malformed> {
         let mut r = Reader::new(data);
         let timeout_ms = r.u32()?;
@@ -201,12 +218,17 @@ pub struct ReconnectV2 {
 }
 
 impl ReconnectV2 {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(data: &[u8]) -> Result<ReconnectV2, Malformed> {
         let mut r = Reader::new(data);
         Ok(ReconnectV2 { file_id: FileId::read(&mut r)?, create_guid: r.u128()?, persistent: r.u32()? & 2 != 0 })
     }
 }
 
+/// CREATE response, [MS-SMB2] 2.2.14.
 #[derive(Debug, Clone)]
 pub struct CreateResponse {
     pub oplock_level: u8,

@@ -18,6 +18,7 @@ pub mod flags {
 
 macro_rules! commands {
     ($($name:ident = $number:literal,)*) => {
+        /// A command, [MS-SMB2] 2.2.1.2.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Command {
@@ -56,6 +57,7 @@ commands! {
     OplockBreak = 18,
 }
 
+/// The SMB2 header, [MS-SMB2] 2.2.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub credit_charge: u16,
@@ -74,6 +76,10 @@ pub struct Header {
 }
 
 impl Header {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
         let mut r = Reader::new(bytes);
         if r.array::<4>()? != PROTOCOL_ID {

@@ -13,6 +13,7 @@ pub mod directory_flags {
     pub const REOPEN: u8 = 0x10;
 }
 
+/// QUERY_DIRECTORY request, [MS-SMB2] 2.2.33.
 #[derive(Debug, Clone)]
 pub struct QueryDirectoryRequest {
     pub class: u8,
@@ -23,6 +24,10 @@ pub struct QueryDirectoryRequest {
 }
 
 impl QueryDirectoryRequest {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 33)?;
         let class = r.u8()?;
@@ -49,6 +54,7 @@ pub fn put_buffer_response(out: &mut Vec<u8>) -> usize {
 
 pub const WATCH_TREE: u16 = 1;
 
+/// CHANGE_NOTIFY request, [MS-SMB2] 2.2.35.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeNotifyRequest {
     pub flags: u16,
@@ -58,6 +64,10 @@ pub struct ChangeNotifyRequest {
 }
 
 impl ChangeNotifyRequest {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 32)?;
         let flags = r.u16()?;
@@ -74,6 +84,7 @@ pub mod info_type {
     pub const QUOTA: u8 = 4;
 }
 
+/// QUERY_INFO request, [MS-SMB2] 2.2.37.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryInfoRequest<'a> {
     pub info_type: u8,
@@ -86,6 +97,10 @@ pub struct QueryInfoRequest<'a> {
 }
 
 impl<'a> QueryInfoRequest<'a> {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 41)?;
         let info_type = r.u8()?;
@@ -102,6 +117,7 @@ impl<'a> QueryInfoRequest<'a> {
     }
 }
 
+/// SET_INFO request, [MS-SMB2] 2.2.39.
 #[derive(Debug, Clone, Copy)]
 pub struct SetInfoRequest<'a> {
     pub info_type: u8,
@@ -112,6 +128,10 @@ pub struct SetInfoRequest<'a> {
 }
 
 impl<'a> SetInfoRequest<'a> {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 33)?;
         let info_type = r.u8()?;

@@ -8,7 +8,10 @@ use crate::{
 
 pub const CLOSE_POSTQUERY_ATTRIB: u16 = 1;
 
-/// Flags and file.
+/// CLOSE request, [MS-SMB2] 2.2.15: its flags and file.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_close(message: &[u8]) -> Result<(u16, FileId), Malformed> {
     let mut r = body(message, 24)?;
     let flags = r.u16()?;
@@ -16,6 +19,7 @@ pub fn parse_close(message: &[u8]) -> Result<(u16, FileId), Malformed> {
     Ok((flags, FileId::read(&mut r)?))
 }
 
+/// CLOSE response, [MS-SMB2] 2.2.16.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CloseResponse {
     pub flags: u16,
@@ -42,12 +46,17 @@ impl CloseResponse {
     }
 }
 
+/// FLUSH request, [MS-SMB2] 2.2.17: its file.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_flush(message: &[u8]) -> Result<FileId, Malformed> {
     let mut r = body(message, 24)?;
     r.skip(6)?;
     FileId::read(&mut r)
 }
 
+/// READ request, [MS-SMB2] 2.2.19.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadRequest {
     pub flags: u8,
@@ -61,6 +70,10 @@ pub struct ReadRequest {
 pub const READFLAG_READ_UNBUFFERED: u8 = 1;
 
 impl ReadRequest {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8]) -> Result<ReadRequest, Malformed> {
         let mut r = body(message, 49)?;
         r.skip(1)?;
@@ -86,6 +99,7 @@ pub fn put_read_response(out: &mut Vec<u8>, len: u32) -> usize {
     at
 }
 
+/// WRITE request, [MS-SMB2] 2.2.21.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRequest<'a> {
     pub offset: u64,
@@ -99,6 +113,10 @@ pub const WRITEFLAG_WRITE_THROUGH: u32 = 1;
 pub const WRITEFLAG_WRITE_UNBUFFERED: u32 = 2;
 
 impl<'a> WriteRequest<'a> {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 49)?;
         let data_offset = usize::from(r.u16()?);
@@ -120,6 +138,7 @@ impl<'a> WriteRequest<'a> {
     }
 }
 
+/// WRITE response, [MS-SMB2] 2.2.22.
 pub fn put_write_response(out: &mut Vec<u8>, count: u32) {
     out.put_u16(17);
     out.put_u16(0);
@@ -127,6 +146,7 @@ pub fn put_write_response(out: &mut Vec<u8>, count: u32) {
     out.put_u64(0);
 }
 
+/// SMB2_LOCK_ELEMENT, [MS-SMB2] 2.2.26.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockElement {
     pub offset: u64,
@@ -141,6 +161,7 @@ pub mod lock_flags {
     pub const FAIL_IMMEDIATELY: u32 = 0x10;
 }
 
+/// LOCK request, [MS-SMB2] 2.2.26.
 #[derive(Debug, Clone)]
 pub struct LockRequest {
     /// Sequence number in the low 4 bits, index above, [MS-SMB2] 2.2.26.
@@ -153,6 +174,10 @@ pub struct LockRequest {
 pub const LOCK_ELEMENTS_MAX: usize = 4096;
 
 impl LockRequest {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8]) -> Result<LockRequest, Malformed> {
         let mut r = body(message, 48)?;
         let count = usize::from(r.u16()?);
@@ -171,6 +196,7 @@ impl LockRequest {
     }
 }
 
+/// IOCTL request, [MS-SMB2] 2.2.31.
 #[derive(Debug, Clone, Copy)]
 pub struct IoctlRequest<'a> {
     pub ctl_code: u32,
@@ -182,6 +208,10 @@ pub struct IoctlRequest<'a> {
 }
 
 impl<'a> IoctlRequest<'a> {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 57)?;
         r.skip(2)?;
@@ -198,6 +228,7 @@ impl<'a> IoctlRequest<'a> {
     }
 }
 
+/// IOCTL response, [MS-SMB2] 2.2.32.
 pub fn put_ioctl_response(out: &mut Vec<u8>, ctl_code: u32, file_id: FileId, output: &[u8]) {
     out.put_u16(49);
     out.put_u16(0);
@@ -221,6 +252,10 @@ pub enum BreakAck {
 }
 
 impl BreakAck {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8]) -> Result<BreakAck, Malformed> {
         if let Ok(mut r) = body(message, 24) {
             let level = r.u8()?;
@@ -241,6 +276,7 @@ pub fn put_oplock_break(out: &mut Vec<u8>, level: u8, file_id: FileId) {
     file_id.put(out);
 }
 
+/// Lease break notification, [MS-SMB2] 2.2.23.2.
 pub fn put_lease_break_notification(out: &mut Vec<u8>, epoch: u16, ack: bool, key: u128, current: u32, new: u32) {
     out.put_u16(44);
     out.put_u16(epoch);
@@ -251,6 +287,7 @@ pub fn put_lease_break_notification(out: &mut Vec<u8>, epoch: u16, ack: bool, ke
     out.put_zeros(12);
 }
 
+/// Lease break response, [MS-SMB2] 2.2.25.2.
 pub fn put_lease_break_response(out: &mut Vec<u8>, key: u128, state: u32) {
     out.put_u16(36);
     out.put_u16(0);

@@ -58,6 +58,10 @@ impl FileId {
     /// All ones: "the file of the request before", in related compounds.
     pub const RELATED: FileId = FileId { persistent: u64::MAX, volatile: u64::MAX };
 
+    /// Reads it at the position of `r`.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn read(r: &mut crate::cursor::Reader<'_>) -> Result<FileId, crate::Malformed> {
         Ok(FileId { persistent: r.u64()?, volatile: r.u64()? })
     }

@@ -77,6 +77,7 @@ impl SigningAlgorithm {
     }
 }
 
+/// NEGOTIATE request, [MS-SMB2] 2.2.3.
 #[derive(Debug, Clone, Default)]
 pub struct NegotiateRequest {
     pub security_mode: u16,
@@ -102,6 +103,9 @@ pub enum NegotiateContext {
 /// every malformed one fails the negotiate.
 impl NegotiateRequest {
     /// `message` starts at the SMB2 header; offsets count from there.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8]) -> Result<NegotiateRequest, Malformed> {
         let mut r = Reader::new(message);
         r.skip(HEADER_BYTES)?;
@@ -174,6 +178,7 @@ fn ids(r: &mut Reader<'_>, count: u16) -> Result<Vec<u16>, Malformed> {
     (0..count).map(|_| r.u16()).collect()
 }
 
+/// NEGOTIATE response, [MS-SMB2] 2.2.4.
 #[derive(Debug, Clone)]
 pub struct NegotiateResponse {
     pub security_mode: u16,
@@ -224,7 +229,7 @@ impl NegotiateResponse {
     }
 }
 
-/// What an SMB 1 NEGOTIATE offers of SMB 2, [MS-SMB2] 3.3.5.3.
+/// The SMB 2 dialects that an SMB 1 NEGOTIATE offers, [MS-SMB2] 3.3.5.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Smb1Offer {
     /// "SMB 2.???": answer with dialect 0x02FF and expect an SMB2 NEGOTIATE.
@@ -234,6 +239,10 @@ pub enum Smb1Offer {
     None,
 }
 
+/// SMB 1 NEGOTIATE, [MS-SMB2] 3.3.5.3: the dialects of SMB 2 that it offers.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_smb1_negotiate(message: &[u8]) -> Result<Smb1Offer, Malformed> {
     let mut r = Reader::new(message);
     r.skip(4)?;

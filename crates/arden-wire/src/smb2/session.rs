@@ -13,6 +13,7 @@ pub mod session_flags {
     pub const ENCRYPT_DATA: u16 = 4;
 }
 
+/// SESSION_SETUP request, [MS-SMB2] 2.2.5.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionSetupRequest<'a> {
     pub flags: u8,
@@ -23,6 +24,10 @@ pub struct SessionSetupRequest<'a> {
 }
 
 impl<'a> SessionSetupRequest<'a> {
+    /// `message` begins with the SMB2 header, from which offsets count.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = body(message, 25)?;
         let flags = r.u8()?;
@@ -41,6 +46,7 @@ impl<'a> SessionSetupRequest<'a> {
     }
 }
 
+/// SESSION_SETUP response, [MS-SMB2] 2.2.6.
 pub fn put_session_setup_response(out: &mut Vec<u8>, flags: u16, security_buffer: &[u8]) {
     out.put_u16(9);
     out.put_u16(flags);
@@ -60,9 +66,13 @@ pub(crate) fn body(message: &[u8], structure_size: u16) -> Result<Reader<'_>, Ma
 }
 
 /// Requests and responses whose body is a size and two reserved bytes: LOGOFF, TREE_DISCONNECT, ECHO, CANCEL.
+///
+/// # Errors
+/// A field is out of its range, or the bytes end early.
 pub fn parse_empty(message: &[u8]) -> Result<(), Malformed> {
     body(message, 4)?.skip(2)
 }
+/// The body that [`parse_empty`] reads.
 pub fn put_empty(out: &mut Vec<u8>) {
     out.put_u16(4);
     out.put_u16(0);
@@ -70,6 +80,7 @@ pub fn put_empty(out: &mut Vec<u8>) {
 
 pub const TREE_CONNECT_EXTENSION_PRESENT: u16 = 4;
 
+/// TREE_CONNECT request, [MS-SMB2] 2.2.9.
 #[derive(Debug, Clone)]
 pub struct TreeConnectRequest {
     pub flags: u16,
@@ -79,6 +90,9 @@ pub struct TreeConnectRequest {
 
 impl TreeConnectRequest {
     /// `dialect_311`: only then do the flags mean anything.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(message: &[u8], dialect_311: bool) -> Result<Self, Malformed> {
         let mut r = body(message, 9)?;
         let flags = r.u16()?;
@@ -115,6 +129,7 @@ pub mod share_capability {
     pub const ASYMMETRIC: u32 = 0x80;
 }
 
+/// TREE_CONNECT response, [MS-SMB2] 2.2.10.
 pub fn put_tree_connect_response(
     out: &mut Vec<u8>,
     share_type: u8,

@@ -6,6 +6,7 @@ pub const TRANSFORM_BYTES: usize = 52;
 /// Where the bytes begin that are authenticated but not encrypted: Nonce to SessionId.
 pub const AAD_OFFSET: usize = 20;
 
+/// TRANSFORM_HEADER, [MS-SMB2] 2.2.41.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransformHeader {
     pub signature: [u8; 16],
@@ -16,6 +17,10 @@ pub struct TransformHeader {
 }
 
 impl TransformHeader {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// A field is out of its range, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<TransformHeader, Malformed> {
         let mut r = Reader::new(bytes);
         if r.array::<4>()? != TRANSFORM_ID {

@@ -250,6 +250,10 @@ fn scrub_text(s: &VolumeScrub) -> String {
     out
 }
 
+/// Runs a command on volumes.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens. Those of `arden_host::Offline` for commands without a daemon.
 pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
     let path = |name: &str| format!("/v1/volumes/{}", segment(name));
     match verb {

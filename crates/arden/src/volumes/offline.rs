@@ -12,6 +12,10 @@ use crate::commands::Out;
 
 const COPY_BYTES: usize = 1 << 20;
 
+/// Lists a directory of a volume.
+///
+/// # Errors
+/// Those of `arden_host::Offline`.
 pub fn list(out: &Out, volume: &Path, path: &str) -> Result<()> {
     let entries = Offline::with(&out.state, volume, |v| v.find(path)?.entries())?;
     out.show(&entries, |entries| {
@@ -24,6 +28,10 @@ pub fn list(out: &Out, volume: &Path, path: &str) -> Result<()> {
     Ok(())
 }
 
+/// Copies a file out of a volume.
+///
+/// # Errors
+/// Those of `arden_host::Offline`, and of the local file.
 pub fn get(out: &Out, volume: &Path, path: &str, to: &Path) -> Result<()> {
     Offline::with(&out.state, volume, |v| {
         let file = v.find(path)?;
@@ -41,6 +49,10 @@ pub fn get(out: &Out, volume: &Path, path: &str, to: &Path) -> Result<()> {
     })
 }
 
+/// Copies a file into a volume.
+///
+/// # Errors
+/// Those of `arden_host::Offline`, and of the local file.
 pub fn put(out: &Out, volume: &Path, from: &Path, path: &str) -> Result<()> {
     let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", from.display()), "");
     let mut source = std::fs::File::open(from).map_err(failed)?;

@@ -55,6 +55,10 @@ pub enum QuotaVerb {
     },
 }
 
+/// Runs a command on quotas.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn run(out: &Out, verb: QuotaVerb) -> Result<()> {
     let path = |name: &str| format!("/v1/volumes/{}/quotas", segment(name));
     match verb {

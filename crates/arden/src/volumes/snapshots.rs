@@ -76,6 +76,10 @@ fn table(all: &Vec<SnapshotInfo>) -> String {
     t.text("no snapshots; `arden snapshot create VOLUME` makes one")
 }
 
+/// Runs a command on snapshots.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
 pub fn run(out: &Out, verb: SnapshotVerb) -> Result<()> {
     let path = |volume: &str, what: &str| format!("/v1/volumes/{}/{what}", segment(volume));
     match verb {
