@@ -2,9 +2,11 @@
 //! Refuses to guess: conditions it cannot evaluate never grant, and always deny. Integrity labels,
 //! object trees and central policies are not looked at.
 
-use crate::token::{Token, privilege};
+use crate::{
+    error::AccessError,
+    token::{Token, privilege},
+};
 use arden_wire::{
-    NtStatus,
     access::*,
     dtyp::{
         ACCESS_ALLOWED_ACE_TYPE, ACCESS_ALLOWED_OBJECT_ACE_TYPE, ACCESS_DENIED_ACE_TYPE,
@@ -24,15 +26,15 @@ pub const RESTORE_ACCESS: u32 = WRITE_DAC
     | FILE_ADD_SUBDIRECTORY
     | DELETE;
 
-/// The access that `who` gets when asking for `desired`, or ACCESS_DENIED (PRIVILEGE_NOT_HELD for
+/// The access that `who` gets when asking for `desired`, or `AccessDenied` (`PrivilegeNotHeld` for
 /// ACCESS_SYSTEM_SECURITY). Generic bits are mapped already; MAXIMUM_ALLOWED may be among the bits, and then
 /// all that can be granted is, but the other bits have to be granted still.
-pub fn access_check(sd: &SecurityDescriptor, who: &Token, desired: u32) -> Result<u32, NtStatus> {
+pub fn access_check(sd: &SecurityDescriptor, who: &Token, desired: u32) -> Result<u32, AccessError> {
     check(sd, who, desired, 0)
 }
 
 /// [`access_check`] for an open with FILE_OPEN_FOR_BACKUP_INTENT: the privileges to back up and to restore count.
-pub fn access_check_backup(sd: &SecurityDescriptor, who: &Token, desired: u32) -> Result<u32, NtStatus> {
+pub fn access_check_backup(sd: &SecurityDescriptor, who: &Token, desired: u32) -> Result<u32, AccessError> {
     check(sd, who, desired, backup_rights(who))
 }
 
@@ -56,10 +58,10 @@ pub fn maximum_access(sd: &SecurityDescriptor, who: &Token) -> u32 {
     implicit_owner_rights(sd, dacl, who) | dacl_grants(dacl, sd.owner.as_ref(), who)
 }
 
-fn check(sd: &SecurityDescriptor, who: &Token, desired: u32, by_privilege: u32) -> Result<u32, NtStatus> {
+fn check(sd: &SecurityDescriptor, who: &Token, desired: u32, by_privilege: u32) -> Result<u32, AccessError> {
     let explicit = desired & !MAXIMUM_ALLOWED;
     if explicit & ACCESS_SYSTEM_SECURITY & !by_privilege != 0 && !who.has_privilege(privilege::SECURITY) {
-        return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        return Err(AccessError::PrivilegeNotHeld);
     }
     let mut granted = maximum_access(sd, who) | by_privilege & !ACCESS_SYSTEM_SECURITY;
     let mut needed = explicit & !ACCESS_SYSTEM_SECURITY;
@@ -70,13 +72,13 @@ fn check(sd: &SecurityDescriptor, who: &Token, desired: u32, by_privilege: u32) 
         needed = 0;
     }
     if needed & !granted != 0 {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(AccessError::AccessDenied);
     }
     if desired & MAXIMUM_ALLOWED == 0 {
         return Ok(explicit);
     }
     granted |= explicit;
-    if granted == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(granted) }
+    if granted == 0 { Err(AccessError::AccessDenied) } else { Ok(granted) }
 }
 
 /// READ_CONTROL and WRITE_DAC for the owner, unless an ACE speaks of OWNER_RIGHTS.

@@ -2,9 +2,11 @@
 //! ACEs are inherited as Windows' file systems do it: INHERITED_ACE and the auto-inherited bit appear only
 //! below a directory whose own ACL is auto-inherited.
 
-use crate::token::{Token, privilege};
+use crate::{
+    error::AccessError,
+    token::{Token, privilege},
+};
 use arden_wire::{
-    NtStatus,
     access::{FILE_ALL_ACCESS, GENERIC_ALL, GENERIC_EXECUTE, GENERIC_READ, GENERIC_WRITE, map_generic},
     dtyp::*,
 };
@@ -61,18 +63,18 @@ pub fn new_descriptor(
     SecurityDescriptor { control, dacl, sacl: sacl.acl, owner: Some(owner), group: Some(group) }
 }
 
-/// The explicit parts that `who` may make something with, [MS-DTYP] 2.5.3.4.1. INVALID_OWNER unless the owner is one that
-/// `who` may give, PRIVILEGE_NOT_HELD for a SACL, even an empty one: it would keep the parent's from being inherited. A
+/// The explicit parts that `who` may make something with, [MS-DTYP] 2.5.3.4.1. `InvalidOwner` unless the owner is one that
+/// `who` may give, `PrivilegeNotHeld` for a SACL, even an empty one: it would keep the parent's from being inherited. A
 /// SACL that is said to be present and is not there counts as none without the privilege. The group is no right, and
 /// the DACL is the creator's to choose.
-pub fn creator_descriptor(explicit: &SecurityDescriptor, who: &Token) -> Result<SecurityDescriptor, NtStatus> {
+pub fn creator_descriptor(explicit: &SecurityDescriptor, who: &Token) -> Result<SecurityDescriptor, AccessError> {
     if explicit.owner.as_ref().is_some_and(|owner| !may_give_to(who, owner)) {
-        return Err(NtStatus::INVALID_OWNER);
+        return Err(AccessError::InvalidOwner);
     }
     let mut out = explicit.clone();
     if !who.has_privilege(privilege::SECURITY) {
         if explicit.sacl.is_some() {
-            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+            return Err(AccessError::PrivilegeNotHeld);
         }
         out.control &= !SE_SACL_BITS;
     }
@@ -89,7 +91,7 @@ pub fn default_dacl(owner: &Sid) -> Acl {
 }
 
 /// What a client's query-set of SECURITY_INFORMATION makes of a descriptor: the parts that `information` names
-/// are taken from `new`. INVALID_OWNER unless `who` may give the object to that owner, INVALID_ACL for an ACL
+/// are taken from `new`. `InvalidOwner` unless `who` may give the object to that owner, `AclTooLong` for an ACL
 /// too long to store. That the handle grants WRITE_DAC, WRITE_OWNER or ACCESS_SYSTEM_SECURITY
 /// is for the caller to check: see [`access_for_change`].
 pub fn change_descriptor(
@@ -97,18 +99,18 @@ pub fn change_descriptor(
     new: &SecurityDescriptor,
     information: u32,
     who: &Token,
-) -> Result<SecurityDescriptor, NtStatus> {
+) -> Result<SecurityDescriptor, AccessError> {
     let mut out = current.clone();
     if information & OWNER_SECURITY_INFORMATION != 0 {
-        let owner = new.owner.clone().ok_or(NtStatus::INVALID_OWNER)?;
+        let owner = new.owner.clone().ok_or(AccessError::InvalidOwner)?;
         if !may_give_to(who, &owner) && current.owner.as_ref() != Some(&owner) {
-            return Err(NtStatus::INVALID_OWNER);
+            return Err(AccessError::InvalidOwner);
         }
         out.owner = Some(owner);
         out.control &= !SE_OWNER_DEFAULTED;
     }
     if information & GROUP_SECURITY_INFORMATION != 0 {
-        out.group = Some(new.group.clone().ok_or(NtStatus::INVALID_SECURITY_DESCR)?);
+        out.group = Some(new.group.clone().ok_or(AccessError::NoGroup)?);
         out.control &= !SE_GROUP_DEFAULTED;
     }
     if information & DACL_SECURITY_INFORMATION != 0 {
@@ -170,7 +172,7 @@ pub fn access_for_query(information: u32) -> u32 {
 }
 
 /// Generic rights of effective ACEs are mapped when an ACL is stored; inherit-only ones keep them for the children.
-fn stored_acl(acl: &Acl) -> Result<Acl, NtStatus> {
+fn stored_acl(acl: &Acl) -> Result<Acl, AccessError> {
     let aces = acl
         .aces
         .iter()
@@ -180,10 +182,10 @@ fn stored_acl(acl: &Acl) -> Result<Acl, NtStatus> {
         })
         .collect();
     let out = Acl { revision: acl.revision, aces };
-    if out.fits() { Ok(out) } else { Err(NtStatus::INVALID_ACL) }
+    if out.fits() { Ok(out) } else { Err(AccessError::AclTooLong) }
 }
 
-fn merged_sacl(current: Option<&Acl>, new: Option<&Acl>, whole: bool, parts: u32) -> Result<Option<Acl>, NtStatus> {
+fn merged_sacl(current: Option<&Acl>, new: Option<&Acl>, whole: bool, parts: u32) -> Result<Option<Acl>, AccessError> {
     // Labels, claims and policies stay when only the audit ACEs are replaced, and the other way round.
     let replaced = |ace: &&Ace| match sacl_part(ace.kind) {
         0 => whole,

@@ -4,6 +4,7 @@
 mod acceptor;
 mod check;
 mod crypto;
+mod error;
 mod inherit;
 pub mod initiator;
 mod ntlm_server;
@@ -17,6 +18,7 @@ mod tests;
 pub use acceptor::{Acceptor, AuthPolicy, Logon, ServerIdentity, Step};
 pub use check::{BACKUP_ACCESS, RESTORE_ACCESS, access_check, access_check_backup, backup_rights, maximum_access};
 pub use crypto::{NtHash, equal_constant_time};
+pub use error::AccessError;
 pub use inherit::{
     access_for_change, access_for_query, change_descriptor, creator_descriptor, default_dacl, new_descriptor,
 };

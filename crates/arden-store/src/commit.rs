@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    error::StoreError,
     fs::Fs,
     handles::{Committed, HandleChange},
     store::Result,
@@ -87,7 +88,7 @@ impl CommitScope {
     ///
     /// # Errors
     /// Why a change of this scope is not on stable storage, or may not be.
-    pub fn commit(&self) -> Result<()> {
+    pub fn commit(&self) -> Result<(), StoreError> {
         self.roots.borrow().iter().try_for_each(|r| r.fs.commit(self.id, r.files))
     }
 

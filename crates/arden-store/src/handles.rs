@@ -12,9 +12,7 @@ pub use memory::MemoryHandles;
 pub use not_kept::NotKept;
 pub use record::{KeptBreak, KeptCache, KeptLease, KeptOpen};
 
-use arden_wire::NtStatus;
-
-use crate::{commit::ScopeId, store::Result};
+use crate::{commit::ScopeId, error::StoreError, store::Result};
 
 /// Longest key and value that a store has to take.
 pub const KEY_BYTES_MAX: usize = 64;
@@ -27,12 +25,12 @@ pub enum HandleChange {
 }
 
 /// Told how a commit went, on whichever thread made it.
-pub type Committed = Box<dyn FnOnce(Result<()>) + Send>;
+pub type Committed = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// Keys to bytes, changed in batches. Calls of many threads at once.
 pub trait HandleStore: Send + Sync {
     /// Everything that was put and committed, by ascending key.
-    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError>;
     /// Changes take their place after all that were put before; those of one call stand or fall together. Does not wait
     /// for the disk, and is not durable before the scope's next `commit`. Called by [`crate::commit::CommitScope::put`],
     /// which knows then that the scope has to commit here.
@@ -45,7 +43,7 @@ pub trait HandleStore: Send + Sync {
     ///
     /// # Errors
     /// Something that the scope put, or a scope that ended without a commit, was not kept.
-    fn commit(&self, scope: ScopeId) -> Result<()>;
+    fn commit(&self, scope: ScopeId) -> Result<(), StoreError>;
     /// The scope ends: what it put and nobody committed is durable with the next commit of any scope. Does not wait.
     fn end_scope(&self, _scope: ScopeId) {}
     /// Whether there is `commit_later`: where handles and files lie together, and one flush makes both durable.
@@ -55,6 +53,6 @@ pub trait HandleStore: Send + Sync {
     /// Does not wait: `done` is called when all that `has_uncommitted` counts for the scope, and with `files` every change of a
     /// file, is on stable storage.
     fn commit_later(&self, _scope: ScopeId, _files: bool, done: Committed) {
-        done(Err(NtStatus::NOT_SUPPORTED));
+        done(Err(StoreError::NotSupported));
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod commit;
 pub mod dir;
+pub mod error;
 pub mod fs;
 pub mod handles;
 pub mod name;

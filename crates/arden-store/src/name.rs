@@ -6,7 +6,8 @@ mod gmt;
 mod pattern;
 mod short;
 
-use arden_wire::{FileTime, NtStatus};
+use crate::error::StoreError;
+use arden_wire::FileTime;
 
 pub use fold::{eq_fold, fold, fold_char, is_folded_ascii};
 pub use gmt::{gmt_token, parse_gmt_token};
@@ -44,17 +45,17 @@ pub enum PathWants {
 impl NtPath {
     /// Parses the wire form: backslashes, no leading one; a slash separates too, because clients on Unix send it and
     /// peers take it. `.` is the directory that it is in and `..` the one above, [MS-FSCC] 2.1.5.1; a `..` that leads
-    /// out of the share is OBJECT_PATH_SYNTAX_BAD. OBJECT_NAME_INVALID for what may not be a name, INVALID_PARAMETER
+    /// out of the share is `PathAboveRoot`. `InvalidName` for what may not be a name, `InvalidParameter`
     /// for a leading backslash.
-    pub fn parse(path: &str) -> Result<NtPath, NtStatus> {
+    pub fn parse(path: &str) -> Result<NtPath, StoreError> {
         if path.is_empty() {
             return Ok(NtPath::default());
         }
         if path.starts_with(SEPARATORS) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter);
         }
         if path.len() > PATH_UNITS_MAX && path.encode_utf16().count() > PATH_UNITS_MAX {
-            return Err(NtStatus::OBJECT_NAME_INVALID);
+            return Err(StoreError::InvalidName);
         }
         let (path, trailing) = match path.strip_suffix(SEPARATORS) {
             Some(rest) => (rest, true),
@@ -100,7 +101,7 @@ impl NtPath {
         }
         if trailing {
             if out.wants == PathWants::Data {
-                return Err(NtStatus::OBJECT_NAME_INVALID);
+                return Err(StoreError::InvalidName);
             }
             out.wants = PathWants::Directory;
         }
@@ -114,14 +115,14 @@ impl NtPath {
         Some(time)
     }
 
-    fn go_up(&mut self) -> Result<(), NtStatus> {
-        self.components.pop().map(|_| ()).ok_or(NtStatus::OBJECT_PATH_SYNTAX_BAD)
+    fn go_up(&mut self) -> Result<(), StoreError> {
+        self.components.pop().map(|_| ()).ok_or(StoreError::PathAboveRoot)
     }
 }
 
 /// What follows the first colon of the last component: `stream`, `stream:$TYPE` or `:$TYPE`.
-fn parse_stream(text: &str) -> Result<(Option<String>, PathWants), NtStatus> {
-    let invalid = NtStatus::OBJECT_NAME_INVALID;
+fn parse_stream(text: &str) -> Result<(Option<String>, PathWants), StoreError> {
+    let invalid = StoreError::InvalidName;
     let (name, kind) = match text.split_once(':') {
         None => (text, None),
         Some((name, kind)) => (name, Some(kind)),
@@ -136,7 +137,7 @@ fn parse_stream(text: &str) -> Result<(Option<String>, PathWants), NtStatus> {
         return match name {
             "" => Ok((None, PathWants::Directory)),
             n if n.eq_ignore_ascii_case("$I30") => Ok((None, PathWants::Directory)),
-            _ => Err(NtStatus::INVALID_PARAMETER),
+            _ => Err(StoreError::InvalidParameter),
         };
     }
     if name.is_empty() {
@@ -147,13 +148,13 @@ fn parse_stream(text: &str) -> Result<(Option<String>, PathWants), NtStatus> {
 }
 
 /// Whether `name` may be the name of a file or directory. `.` and `..` are not.
-pub fn check_component(name: &str) -> Result<(), NtStatus> {
+pub fn check_component(name: &str) -> Result<(), StoreError> {
     match name {
-        "" | "." | ".." => return Err(NtStatus::OBJECT_NAME_INVALID),
+        "" | "." | ".." => return Err(StoreError::InvalidName),
         _ => {}
     }
     if name.bytes().any(|b| INVALID_IN_NAME[b as usize]) || too_long(name) {
-        return Err(NtStatus::OBJECT_NAME_INVALID);
+        return Err(StoreError::InvalidName);
     }
     Ok(())
 }
@@ -164,9 +165,9 @@ pub fn is_presentable(name: &str) -> bool {
 }
 
 /// Stream names may hold control characters and wildcards, [MS-FSCC] 2.1.5.3.
-pub fn check_stream_name(name: &str) -> Result<(), NtStatus> {
+pub fn check_stream_name(name: &str) -> Result<(), StoreError> {
     if name.is_empty() || name.bytes().any(|b| matches!(b, 0 | b'\\' | b'/' | b':')) || too_long(name) {
-        return Err(NtStatus::OBJECT_NAME_INVALID);
+        return Err(StoreError::InvalidName);
     }
     Ok(())
 }

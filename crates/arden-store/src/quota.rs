@@ -3,6 +3,7 @@
 
 use arden_wire::{FileTime, dtyp::Sid};
 
+use crate::error::StoreError;
 use crate::store::Result;
 
 /// No threshold, or no limit.
@@ -61,12 +62,12 @@ impl Default for Quota {
 
 /// Ordered by the bytes of the SIDs, so that an enumeration in parts has a place.
 pub trait QuotaStore: Send + Sync {
-    fn control(&self) -> Result<QuotaControl>;
-    fn set_control(&self, control: &QuotaControl) -> Result<()>;
-    fn users(&self) -> Result<Vec<(Sid, Quota)>>;
-    fn user(&self, sid: &Sid) -> Result<Option<Quota>>;
+    fn control(&self) -> Result<QuotaControl, StoreError>;
+    fn set_control(&self, control: &QuotaControl) -> Result<(), StoreError>;
+    fn users(&self) -> Result<Vec<(Sid, Quota)>, StoreError>;
+    fn user(&self, sid: &Sid) -> Result<Option<Quota>, StoreError>;
     /// Threshold and limit; what is used is counted.
-    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<()>;
-    /// NO_MATCH when there is none. One who owns files keeps an entry without a limit.
-    fn remove_user(&self, sid: &Sid) -> Result<()>;
+    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<(), StoreError>;
+    /// `NoQuotaEntry` when there is none. One who owns files keeps an entry without a limit.
+    fn remove_user(&self, sid: &Sid) -> Result<(), StoreError>;
 }

@@ -28,7 +28,7 @@ impl RequestScope {
         RequestScope(PhantomData)
     }
 
-    /// Begins a scope on a thread that serves other requests too: a call of a store that would take long fails with PENDING,
+    /// Begins a scope on a thread that serves other requests too: a call of a store that would take long fails with `WouldBlock`,
     /// and the request is made again on a thread that may wait.
     pub fn begin_without_waiting() -> RequestScope {
         MUST_NOT_WAIT.set(true);

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use arden_wire::{
-    FileTime, NtStatus,
+    FileTime,
     dtyp::{SecurityDescriptor, Sid},
 };
 
-use crate::{name::NtPath, quota::QuotaStore, usn::ChangeJournal};
+pub use crate::error::Result;
+use crate::{error::StoreError, name::NtPath, quota::QuotaStore, usn::ChangeJournal};
 
-pub type Result<T> = std::result::Result<T, NtStatus>;
 pub type NodeRef = Arc<dyn Node>;
 
 /// Which file: unique on the machine, stable over renames and restarts.
@@ -90,7 +90,7 @@ pub struct NewFile<'a> {
 /// May the call wait for the disk?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Answer `NtStatus::PENDING` as an error rather than wait.
+    /// Answer `NotDone::WouldBlock` rather than wait.
     No,
     Yes,
 }
@@ -151,21 +151,21 @@ pub trait FileStore: Send + Sync {
     fn root(&self) -> NodeRef;
     /// Case-insensitive. Never leaves the store's root; a symbolic link is never followed, and as last
     /// component it is `Found` as itself, with ATTR_REPARSE_POINT.
-    /// OBJECT_PATH_NOT_FOUND when a component before the last is missing or not a directory.
+    /// `PathNotFound` when a component before the last is missing or not a directory.
     fn lookup(&self, path: &NtPath) -> Result<Lookup>;
     /// The same for somebody who is about to read the data, if it is a file: a store that has to open something for that
     /// may do so here.
     fn lookup_to_read(&self, path: &NtPath) -> Result<Lookup> {
         self.lookup(path)
     }
-    /// By 64-bit id, for FILE_OPEN_BY_FILE_ID; NOT_SUPPORTED where the store cannot.
+    /// By 64-bit id, for FILE_OPEN_BY_FILE_ID; `NotSupported` where the store cannot.
     fn lookup_id(&self, id: u64) -> Result<NodeRef>;
     /// Starts telling `sink` about changes anywhere below the root, made through this store or not.
     /// `sink` is called from a thread of the store's.
     fn watch(&self, sink: Arc<dyn ChangeSink>) -> Result<()>;
     /// Somebody wants to know of changes in `directory` (with `recursive`, of all below) while the guard lives. A store
     /// that hears of outside changes only where it looks needs this; one that nobody else can change does not.
-    /// INSUFFICIENT_RESOURCES when no more can be watched; Arden's own changes are reported all the same.
+    /// `InsufficientResources` when no more can be watched; Arden's own changes are reported all the same.
     fn watch_directory(&self, _directory: &dyn Node, _recursive: bool) -> Result<WatchGuard> {
         Ok(Box::new(()))
     }
@@ -174,9 +174,9 @@ pub trait FileStore: Send + Sync {
         Vec::new()
     }
     /// The store as it was at one of those times; FILE_READ_ONLY_VOLUME is among its capabilities, and every change is
-    /// refused with MEDIA_WRITE_PROTECTED. OBJECT_NAME_NOT_FOUND when there is none of this second.
+    /// refused with `ReadOnly`. `NotFound` when there is none of this second.
     fn snapshot(&self, _at: FileTime) -> Result<Arc<dyn FileStore>> {
-        Err(NtStatus::OBJECT_NAME_NOT_FOUND)
+        Err(StoreError::NotFound.into())
     }
     /// From now on somebody calls `commit`: a store that has to remember for it what changed begins to.
     fn note_changes(&self) {}
@@ -186,8 +186,8 @@ pub trait FileStore: Send + Sync {
     }
     /// Every change that was made through this store before the call is on stable storage when it returns: data, sizes,
     /// attributes and names. Callers at the same time share the flush.
-    fn commit(&self) -> Result<()> {
-        Err(NtStatus::NOT_SUPPORTED)
+    fn commit(&self) -> Result<(), StoreError> {
+        Err(StoreError::NotSupported)
     }
 }
 
@@ -215,7 +215,7 @@ pub trait ChangeSink: Send + Sync {
 }
 
 /// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
-/// Data calls on a directory answer INVALID_DEVICE_REQUEST; directory calls on a file NOT_A_DIRECTORY.
+/// Data calls on a directory answer `WrongObject`; directory calls on a file `NotADirectory`.
 pub trait Node: Send + Sync {
     fn id(&self) -> FileId;
     fn is_directory(&self) -> bool;
@@ -235,10 +235,10 @@ pub trait Node: Send + Sync {
     // Data.
     /// Bytes read; less than asked only at the end of the file, 0 at or past it.
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize>;
-    /// Writes all. PENDING only for `Wait::No`, and then nothing was written.
+    /// Writes all. `WouldBlock` only for `Wait::No`, and then nothing was written.
     fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
     fn set_end_of_file(&self, size: u64) -> Result<()>;
-    /// Reserves (or truncates to) `size`; sets the end of file back when smaller. DISK_FULL when there is not as much room;
+    /// Reserves (or truncates to) `size`; sets the end of file back when smaller. `DiskFull` when there is not as much room;
     /// whether the room is kept is the store's affair.
     fn set_allocation(&self, size: u64) -> Result<()>;
     /// The last user of the stream is done: what `set_allocation` keeps beyond the end may go, [MS-FSA] 2.1.5.5 phase 4.
@@ -250,12 +250,12 @@ pub trait Node: Send + Sync {
     fn set_sparse(&self, sparse: bool) -> Result<()>;
     /// Copies inside the store without passing through the caller. Bytes copied.
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
-    /// Shares extents; NOT_SUPPORTED where the file system cannot.
+    /// Shares extents; `NotSupported` where the file system cannot.
     fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()>;
     /// The bytes of a range as they are now, in a file without a name that shares them; where in it they begin. It goes with
-    /// its last user. NOT_SUPPORTED where files cannot share, FILE_SUPPORTS_BLOCK_REFCOUNTING.
+    /// its last user. `NotSupported` where files cannot share, FILE_SUPPORTS_BLOCK_REFCOUNTING.
     fn freeze(&self, _offset: u64, _len: u64) -> Result<(NodeRef, u64)> {
-        Err(NtStatus::NOT_SUPPORTED)
+        Err(StoreError::NotSupported.into())
     }
     /// Durable once it returns: data, size and name.
     fn sync(&self) -> Result<()>;
@@ -273,7 +273,7 @@ pub trait Node: Send + Sync {
     fn object_id(&self) -> Result<Option<u128>>;
     fn set_object_id(&self, id: u128) -> Result<()>;
     /// Who created the file, for a create that is asked for again after its answer was lost. A store that keeps none
-    /// answers such a create with OBJECT_NAME_COLLISION.
+    /// answers such a create with `NameCollision`.
     fn create_mark(&self) -> Result<Option<u128>> {
         Ok(None)
     }
@@ -282,21 +282,21 @@ pub trait Node: Send + Sync {
     }
 
     // Directories.
-    /// OBJECT_NAME_COLLISION when the name is taken in any case.
+    /// `NameCollision` when the name is taken in any case.
     fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef>;
     fn list(&self) -> Result<Box<dyn DirCursor>>;
     fn is_empty_directory(&self) -> Result<bool>;
 
     /// Makes this data stream of its file, unnamed or not, the one that is called `name`; this node goes with it. A stream
-    /// of that name makes way, OBJECT_NAME_COLLISION unless `replace`. None is the unnamed one, which has to be empty;
-    /// where it goes away, an empty one stays. NOT_SUPPORTED where a store can do that only between names.
+    /// of that name makes way, `NameCollision` unless `replace`. None is the unnamed one, which has to be empty;
+    /// where it goes away, an empty one stays. `NotSupported` where a store can do that only between names.
     fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()>;
 
     // Names of this node. On a stream: of the stream.
-    /// `name` in `directory`. OBJECT_NAME_COLLISION unless `replace`.
+    /// `name` in `directory`. `NameCollision` unless `replace`.
     fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
     fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
-    /// Takes this name (or stream) away; the data lives on while nodes of it do. DIRECTORY_NOT_EMPTY.
+    /// Takes this name (or stream) away; the data lives on while nodes of it do. `DirectoryNotEmpty`.
     fn unlink(&self) -> Result<()>;
 
     /// For a store to reach its own nodes in `rename`, `copy_from` and their like.

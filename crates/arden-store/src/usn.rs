@@ -3,6 +3,7 @@
 
 use arden_wire::FileTime;
 
+use crate::error::StoreError;
 use crate::store::{Node, Result, WatchGuard};
 
 /// USN_REASON_*, [MS-FSCC] 2.3.62.2.
@@ -53,21 +54,21 @@ pub struct Record {
 }
 
 pub trait ChangeJournal: Send + Sync {
-    /// JOURNAL_NOT_ACTIVE without one.
-    fn info(&self) -> Result<JournalInfo>;
+    /// `NoChangeJournal` without one.
+    fn info(&self) -> Result<JournalInfo, StoreError>;
     /// Begins one, or changes the size of the one there is.
-    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<()>;
-    /// JOURNAL_ENTRY_DELETED where `id` is another journal's.
-    fn delete(&self, id: u64) -> Result<()>;
+    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<(), StoreError>;
+    /// `ChangesExpired` where `id` is another journal's.
+    fn delete(&self, id: u64) -> Result<(), StoreError>;
     /// Records from `from` on, durable ones only, as long as `take` takes them; where to go on.
-    fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64>;
+    fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64, StoreError>;
     /// What the next record gets, also while that is not durable: a place to wait for, for nobody to be told.
-    fn end(&self) -> Result<u64>;
+    fn end(&self) -> Result<u64, StoreError>;
     /// Calls `wake` once, until the guard is dropped: when the journal ends at `usn` or behind it, or is deleted, or
     /// earlier, when it has to be asked where it ends. Called with locks held.
-    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard>;
+    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard, StoreError>;
     /// The last record of a file, its reason and time left out; a USN of 0 when it has none.
-    fn of_file(&self, node: &dyn Node) -> Result<Record>;
+    fn of_file(&self, node: &dyn Node) -> Result<Record, StoreError>;
     /// Writes a record with CLOSE and what there was; its USN.
-    fn close_record(&self, node: &dyn Node) -> Result<u64>;
+    fn close_record(&self, node: &dyn Node) -> Result<u64, StoreError>;
 }

@@ -15,11 +15,11 @@ use std::{
 
 use arden_store::{
     dir::{DirOptions, DirStore, SPILL_DIRECTORY},
+    error::StoreError,
     name::NtPath,
     store::*,
 };
 use arden_wire::{
-    NtStatus,
     access::*,
     dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
@@ -109,7 +109,7 @@ fn links_are_shown_and_never_followed() {
         );
         assert!(!stat.directory);
         let mut buf = [0; 10];
-        assert_eq!(link.read_at(0, &mut buf, Wait::Yes), Err(NtStatus::INVALID_DEVICE_REQUEST));
+        assert_eq!(link.read_at(0, &mut buf, Wait::Yes), Err(StoreError::WrongObject.into()));
         assert!(link.write_at(0, b"x", Wait::Yes).is_err());
         assert!(link.set_end_of_file(0).is_err());
         assert!(link.streams().unwrap().is_empty() && link.eas().unwrap().is_empty());
@@ -143,16 +143,16 @@ fn devices_pipes_and_sockets_do_not_exist() {
     let _socket = std::os::unix::net::UnixListener::bind(p.share("socket")).unwrap();
     let started = Instant::now();
     for name in ["pipe", "socket", "PIPE"] {
-        assert_eq!(p.lookup(name).map(|_| ()), Err(NtStatus::ACCESS_DENIED), "{name}");
+        assert_eq!(p.lookup(name).map(|_| ()), Err(StoreError::SpecialFile.into()), "{name}");
         assert_eq!(
             p.store.root().create_child(name, &plain(false)).map(|_| ()),
-            Err(NtStatus::OBJECT_NAME_COLLISION),
+            Err(StoreError::NameCollision.into()),
             "{name}"
         );
     }
     assert!(p.names(&p.store.root()).is_empty());
     let f = p.store.root().create_child("f", &plain(false)).unwrap();
-    assert_eq!(f.rename(&*p.store.root(), "pipe", true), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(f.rename(&*p.store.root(), "pipe", true), Err(StoreError::SpecialFile.into()));
     assert!(started.elapsed() < Duration::from_secs(5), "nobody waits for the other end");
 }
 
@@ -172,7 +172,7 @@ fn a_file_that_is_something_else_by_now_is_not_read() {
     symlink(p.outside().join("secret"), p.share("link")).unwrap();
     std::fs::create_dir(p.share("dir")).unwrap();
     std::fs::write(p.share("file"), "new").unwrap();
-    assert_eq!(read("pipe").map(|_| ()), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(read("pipe").map(|_| ()), Err(StoreError::SpecialFile.into()));
     let Ok(Lookup::Found(link)) = read("link") else { panic!("the link is there") };
     assert_ne!(link.stat().unwrap().attributes & ATTR_REPARSE_POINT, 0);
     let Ok(Lookup::Found(dir)) = read("dir") else { panic!("the directory is there") };
@@ -206,10 +206,10 @@ fn what_the_store_keeps_for_itself_cannot_be_named() {
     assert!(p.share(SPILL_DIRECTORY).exists());
     for name in [SPILL_DIRECTORY.to_owned(), SPILL_DIRECTORY.to_uppercase()] {
         assert!(p.find(&name).is_none());
-        assert_eq!(p.lookup(&format!("{name}\\x")).map(|_| ()), Err(NtStatus::OBJECT_PATH_NOT_FOUND));
-        assert_eq!(p.store.root().create_child(&name, &plain(true)).map(|_| ()), Err(NtStatus::ACCESS_DENIED));
-        assert_eq!(f.rename(&*p.store.root(), &name, true), Err(NtStatus::ACCESS_DENIED));
-        assert_eq!(f.link(&*p.store.root(), &name, true), Err(NtStatus::ACCESS_DENIED));
+        assert_eq!(p.lookup(&format!("{name}\\x")).map(|_| ()), Err(StoreError::PathNotFound.into()));
+        assert_eq!(p.store.root().create_child(&name, &plain(true)).map(|_| ()), Err(StoreError::ReservedName.into()));
+        assert_eq!(f.rename(&*p.store.root(), &name, true), Err(StoreError::ReservedName.into()));
+        assert_eq!(f.link(&*p.store.root(), &name, true), Err(StoreError::ReservedName.into()));
     }
     // An attribute that was tampered with leads nowhere.
     let set = |value: &str| {
@@ -307,7 +307,7 @@ fn a_directory_moved_out_is_not_followed() {
     std::fs::write(p.share("a/b/f"), "x").unwrap();
     assert!(p.find("a\\b\\f").is_some());
     std::fs::rename(p.share("a"), p.outside().join("a")).unwrap();
-    assert_eq!(p.lookup("a\\b\\f").map(|_| ()), Err(NtStatus::OBJECT_PATH_NOT_FOUND));
+    assert_eq!(p.lookup("a\\b\\f").map(|_| ()), Err(StoreError::PathNotFound.into()));
     symlink(p.outside().join("a"), p.share("a")).unwrap();
     assert!(matches!(p.lookup("a\\b\\f"), Ok(Lookup::Symlink { unparsed_components: 2, .. })));
 }
@@ -326,14 +326,14 @@ fn what_others_do_is_seen_at_once() {
         assert_eq!(found.path(), [format!("Other{i}")]);
         assert_eq!(
             root.create_child(&format!("oTHER{i}"), &plain(false)).map(|_| ()),
-            Err(NtStatus::OBJECT_NAME_COLLISION)
+            Err(StoreError::NameCollision.into())
         );
         std::fs::rename(p.share(&format!("Other{i}")), p.share(&format!("Moved{i}"))).unwrap();
         assert!(p.find(&format!("OTHER{i}")).is_none());
         assert!(p.find(&format!("MOVED{i}")).is_some());
         std::fs::remove_file(p.share(&format!("Moved{i}"))).unwrap();
         assert!(p.find(&format!("moved{i}")).is_none());
-        assert_eq!(found.unlink(), Err(NtStatus::OBJECT_NAME_NOT_FOUND), "the name leads elsewhere by now");
+        assert_eq!(found.unlink(), Err(StoreError::NotFound.into()), "the name leads elsewhere by now");
     }
     // Attributes that somebody else sets, too.
     let f = root.create_child("f", &plain(false)).unwrap();

@@ -11,10 +11,10 @@ use std::{
 
 use arden_store::{
     dir::{DirOptions, DirStore, SPILL_DIRECTORY},
+    error::StoreError,
     name::NtPath,
     store::{FileStore, Lookup, NewFile, NodeRef, Wait},
 };
-use arden_wire::NtStatus;
 
 struct Overlap {
     dir: PathBuf,
@@ -154,10 +154,10 @@ fn what_left_the_share_is_not_found_by_its_id() {
         find(&w.outer, name).unwrap().rename(&*w.outer.root(), to, false).unwrap();
     }
     for id in ids {
-        assert_eq!(w.inner.lookup_id(id).err(), Some(NtStatus::NOT_SUPPORTED));
+        assert_eq!(w.inner.lookup_id(id).err(), Some(StoreError::NotSupported.into()));
     }
     drop((directory, file, deep, below));
     for id in ids {
-        assert_eq!(w.inner.lookup_id(id).err(), Some(NtStatus::NOT_SUPPORTED), "from where it was seen last");
+        assert_eq!(w.inner.lookup_id(id).err(), Some(StoreError::NotSupported.into()), "from where it was seen last");
     }
 }

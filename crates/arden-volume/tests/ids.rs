@@ -7,9 +7,10 @@ use std::{
 };
 
 use arden_block::rng::Rng;
+use arden_store::error::StoreError;
 use arden_store::store::{FileStore, NewFile, NodeRef};
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::FileTime;
 
 fn open(device: &Arc<MemDevice>) -> (Arc<Volume>, Arc<VolumeStore>) {
     let options = VolumeOptions { background: false, ..VolumeOptions::default() };
@@ -44,7 +45,7 @@ fn an_id_is_never_given_again() {
                 5..=7 => {
                     let Some(id) = files.pop_last() else { continue };
                     store.lookup_id(id).unwrap().unlink().unwrap();
-                    assert_eq!(store.lookup_id(id).err(), Some(NtStatus::INVALID_PARAMETER), "{id}");
+                    assert_eq!(store.lookup_id(id).err(), Some(StoreError::InvalidParameter.into()), "{id}");
                 }
                 8 if rng.one_in(2) => {
                     second += 1;

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use arden_store::{
+    error::StoreError,
     name::NtPath,
     store::*,
     usn::{ChangeJournal, Record, reason::*},
 };
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, NtStatus, access::ATTR_HIDDEN};
+use arden_wire::{FileTime, access::ATTR_HIDDEN};
 
 struct Lab {
     device: Arc<MemDevice>,
@@ -79,7 +80,7 @@ fn r(name: &str, reason: u32) -> (String, u32) {
 #[test]
 fn reasons_add_up_until_the_file_is_closed() {
     let lab = Lab::new();
-    assert_eq!(lab.store.info().err(), Some(NtStatus::JOURNAL_NOT_ACTIVE));
+    assert_eq!(lab.store.info().err(), Some(StoreError::NoChangeJournal));
     lab.make("before").write_at(0, b"x", Wait::Yes).unwrap();
     lab.store.create(1 << 20, 1 << 18).unwrap();
     let mut at = lab.store.info().unwrap().next;
@@ -185,7 +186,7 @@ fn usns_never_go_back_and_what_was_told_is_there_after_a_crash() {
     }
     let first = lab.store.info().unwrap();
     lab.store.delete(first.id).unwrap();
-    assert_eq!(lab.store.info().err(), Some(NtStatus::JOURNAL_NOT_ACTIVE));
+    assert_eq!(lab.store.info().err(), Some(StoreError::NoChangeJournal));
     drop(lab.make("unseen"));
     lab.store.create(0, 0).unwrap();
     let second = lab.store.info().unwrap();
@@ -206,7 +207,7 @@ fn the_oldest_records_go() {
     let all = lab.all(0);
     assert_eq!(all[0].usn, info.first);
     assert_eq!(all.last().unwrap().name, "file 1499");
-    assert_eq!(lab.store.read(first, &mut |_| true), Err(NtStatus::JOURNAL_ENTRY_DELETED));
+    assert_eq!(lab.store.read(first, &mut |_| true), Err(StoreError::ChangesExpired));
     // A part, and the rest from there on.
     let mut n = 0;
     let next = lab.store.read(0, &mut |_| {

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use arden_store::{
+    error::StoreError,
     name::NtPath,
     quota::{NONE, QuotaStore, control},
     store::*,
 };
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{
-    FileTime, NtStatus,
+    FileTime,
     access::FILE_ALL_ACCESS,
     dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
@@ -126,9 +127,9 @@ fn a_limit_is_disk_full_and_a_threshold_is_not() {
     let lab = Lab::new();
     lab.vol.set_user_quota(&user(1), MB, 2 * MB).unwrap();
     let a = lab.write("a", &user(1), MB + MB / 2).unwrap();
-    assert_eq!(a.write_at(0, &vec![1; 3 * MB as usize], Wait::Yes), Err(NtStatus::DISK_FULL));
-    assert_eq!(a.set_allocation(4 * MB), Err(NtStatus::DISK_FULL));
-    assert_eq!(a.set_end_of_file(4 * MB), Err(NtStatus::DISK_FULL));
+    assert_eq!(a.write_at(0, &vec![1; 3 * MB as usize], Wait::Yes), Err(StoreError::QuotaExceeded.into()));
+    assert_eq!(a.set_allocation(4 * MB), Err(StoreError::QuotaExceeded.into()));
+    assert_eq!(a.set_end_of_file(4 * MB), Err(StoreError::QuotaExceeded.into()));
     assert_eq!(a.stat().unwrap().end_of_file, MB + MB / 2, "a refused change leaves nothing");
     // Overwriting takes nothing more; others have no limit, and neither do administrators.
     a.write_at(0, &vec![2; MB as usize], Wait::Yes).unwrap();
@@ -162,10 +163,10 @@ fn who_has_no_entry_gets_the_defaults() {
     assert_eq!(lab.store.control().unwrap().flags, control::ENFORCE, "flags that say how far counting is are not set");
     assert_eq!(lab.store.space_for(&user(5), &*lab.store.root()).unwrap().total_bytes, 2 * MB);
     lab.write("a", &user(5), MB).unwrap();
-    assert_eq!(lab.write("b", &user(5), 2 * MB).err(), Some(NtStatus::DISK_FULL));
+    assert_eq!(lab.write("b", &user(5), 2 * MB).err(), Some(StoreError::QuotaExceeded.into()));
     let all = lab.store.users().unwrap();
     assert_eq!((all[0].0.clone(), all[0].1.limit, all[0].1.used_bytes), (user(5), 2 * MB, MB));
-    assert_eq!(lab.store.remove_user(&user(6)), Err(NtStatus::NO_MATCH));
+    assert_eq!(lab.store.remove_user(&user(6)), Err(StoreError::NoQuotaEntry));
     lab.store.remove_user(&user(5)).unwrap();
     assert_eq!(lab.store.user(&user(5)).unwrap().unwrap().limit, NONE, "he still owns something");
     lab.write("c", &user(5), 2 * MB).unwrap();
@@ -189,7 +190,11 @@ fn folders_count_what_is_below_them_wherever_it_moves() {
     assert_eq!(sizes(&lab), (MB, MB, 0));
     lab.write("x\\g", &me, MB).unwrap();
     assert_eq!(sizes(&lab), (2 * MB, MB, 0));
-    assert_eq!(lab.write("x\\in\\h", &me, 4 * MB).err(), Some(NtStatus::DISK_FULL), "the inner one is full first");
+    assert_eq!(
+        lab.write("x\\in\\h", &me, 4 * MB).err(),
+        Some(StoreError::QuotaExceeded.into()),
+        "the inner one is full first"
+    );
     lab.find("x\\in\\h").unlink().unwrap();
     // A directory moves with all that is below it, or not at all.
     let deep = lab.find("x\\in\\deep");
@@ -197,7 +202,7 @@ fn folders_count_what_is_below_them_wherever_it_moves() {
     assert_eq!(sizes(&lab), (MB, 0, MB));
     lab.write("x\\in\\big", &me, 2 * MB).unwrap();
     let big = lab.find("x\\in\\big");
-    assert_eq!(big.rename(&*lab.find("y"), "big", false), Err(NtStatus::DISK_FULL));
+    assert_eq!(big.rename(&*lab.find("y"), "big", false), Err(StoreError::QuotaExceeded.into()));
     assert_eq!(big.path(), ["x", "in", "big"], "a refused move is told to nobody");
     let lab = lab.crash();
     assert_eq!(sizes(&lab), (3 * MB, 2 * MB, MB));

@@ -45,7 +45,7 @@ fn open(fs: &Arc<Fs>, table: &OpenTable, p: &str) -> Arc<Open> {
         access_ceiling: FILE_ALL_ACCESS,
         now: Instant::now(),
     };
-    match fs.open(&request).map_err(|e| e.status) {
+    match fs.open(&request) {
         Ok(Step::Done(opened)) => opened.open,
         other => panic!("{p}: {other:?}"),
     }

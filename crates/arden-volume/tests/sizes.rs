@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use arden_store::error::StoreError;
 use arden_store::store::*;
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::FileTime;
 
 const LARGEST: u64 = (16 << 40) - (64 << 10);
 
@@ -18,7 +19,7 @@ fn a_file_of_16_tib_is_written_at_its_ends_read_and_cut_off() {
     let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
     let file = store.root().create_child("large", &new).unwrap();
     // Where all of it is promised there is no room.
-    assert_eq!(file.set_end_of_file(LARGEST), Err(NtStatus::DISK_FULL));
+    assert_eq!(file.set_end_of_file(LARGEST), Err(StoreError::DiskFull.into()));
     file.set_sparse(true).unwrap();
     file.write_at(0, b"first", Wait::Yes).unwrap();
     let end = vec![7; 200_000];

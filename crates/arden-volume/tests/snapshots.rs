@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use arden_store::{
+    error::StoreError,
     name::NtPath,
     store::{FileStore, Lookup, NewFile, Node, NodeRef, Wait},
 };
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, NtStatus, fscc::FILE_READ_ONLY_VOLUME};
+use arden_wire::{FileTime, fscc::FILE_READ_ONLY_VOLUME};
 
 const SECOND: u64 = 10_000_000;
 const BLOCK: u64 = 4096;
@@ -110,7 +111,7 @@ fn each_shows_its_own_state_and_survives_opening_again() {
         assert_eq!(now.file, then.file);
         assert_ne!(now.volume, then.volume, "another file to the table of opens");
     }
-    assert_eq!(lab.store.snapshot(FileTime(99 * SECOND)).err(), Some(NtStatus::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(lab.store.snapshot(FileTime(99 * SECOND)).err(), Some(StoreError::NotFound.into()));
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn the_past_has_a_price() {
             Err(e) => break e,
         }
     };
-    assert_eq!(full, NtStatus::DISK_FULL);
+    assert_eq!(full, StoreError::DiskFull);
     assert_eq!(read(&*lab.store.snapshot(time).unwrap(), "file"), bytes(1, blocks));
     lab.check();
     assert!(lab.volume.delete_snapshot(time).unwrap());
@@ -221,6 +222,6 @@ fn a_reader_of_a_deleted_one_is_told() {
         lab.put("file", &bytes(i, 64));
         lab.volume.sync().unwrap();
     }
-    assert_eq!(reading.join().unwrap(), NtStatus::VOLUME_DISMOUNTED);
+    assert_eq!(reading.join().unwrap(), StoreError::SnapshotDeleted);
     lab.check();
 }

@@ -7,9 +7,13 @@ use std::{
 };
 
 use arden_block::{Device, IoError, IoResult};
-use arden_store::{name::NtPath, store::*};
+use arden_store::{
+    error::{NotDone, StoreError},
+    name::NtPath,
+    store::*,
+};
 use arden_volume::{Durability, MemDevice, VolError, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::FileTime;
 
 const PIECE: u64 = 256 << 10;
 const SIZE: u64 = 64 << 20;
@@ -112,7 +116,7 @@ impl Files {
             let name = format!("{prefix}{i}");
             match self.make(&name, &vec![i as u8; bytes]) {
                 Ok(()) => {}
-                Err(NtStatus::DISK_FULL) => {
+                Err(NotDone::Failed(StoreError::DiskFull)) => {
                     // What has no content may still have a name.
                     if let Ok(Lookup::Found(node)) = self.store.lookup(&NtPath::parse(&name).unwrap()) {
                         node.unlink().unwrap();

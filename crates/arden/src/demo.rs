@@ -19,10 +19,11 @@ use arden_admin::{
 };
 use arden_host::{PoolAdmin, Pools, Volumes};
 use arden_store::{
+    error::NotDone,
     name::NtPath,
     store::{FileStore, Lookup, NewFile, Wait},
 };
-use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
+use arden_wire::access::ATTR_ARCHIVE;
 
 const NAME: &str = "demo";
 /// Each block is on two of them; the third replaces a disk that is lost.
@@ -190,13 +191,13 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> AdminError + '_ {
     move |e| AdminError::failed(format!("{}: {e}", path.display()), "choose another --demo directory")
 }
 
-fn greet(store: &dyn FileStore) -> std::result::Result<(), NtStatus> {
+fn greet(store: &dyn FileStore) -> std::result::Result<(), NotDone> {
     let path = NtPath::parse("Welcome.txt")?;
     if let Lookup::Missing { parent, base: None } = store.lookup(&path)? {
         let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
         parent.create_child("Welcome.txt", &new)?.write_at(0, GREETING, Wait::Yes)?;
     }
-    store.commit()
+    Ok(store.commit()?)
 }
 
 /// Ready lines for each kind of client.

@@ -2,7 +2,7 @@
 
 use super::Rng;
 use crate::*;
-use arden_wire::{NtStatus, access::*, dtyp::*};
+use arden_wire::{access::*, dtyp::*};
 
 fn sid(text: &str) -> Sid {
     text.parse().unwrap()
@@ -32,8 +32,8 @@ fn null_dacl_grants_all_and_an_empty_one_nothing() {
     assert_eq!(access_check(&null, &who, FILE_ALL_ACCESS), Ok(FILE_ALL_ACCESS));
     assert_eq!(access_check(&null, &who, MAXIMUM_ALLOWED), Ok(FILE_ALL_ACCESS));
     let empty = with(&other(), vec![]);
-    assert_eq!(access_check(&empty, &who, FILE_READ_DATA), Err(NtStatus::ACCESS_DENIED));
-    assert_eq!(access_check(&empty, &who, MAXIMUM_ALLOWED), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check(&empty, &who, FILE_READ_DATA), Err(AccessError::AccessDenied));
+    assert_eq!(access_check(&empty, &who, MAXIMUM_ALLOWED), Err(AccessError::AccessDenied));
     assert_eq!(access_check(&empty, &who, 0), Ok(0));
 }
 
@@ -42,7 +42,7 @@ fn the_owner_may_always_repair_the_acl() {
     let who = user();
     let sd = with(&who.user, vec![Ace::deny(&well_known::EVERYONE, FILE_ALL_ACCESS, 0)]);
     assert_eq!(access_check(&sd, &who, READ_CONTROL | WRITE_DAC), Ok(READ_CONTROL | WRITE_DAC));
-    assert_eq!(access_check(&sd, &who, FILE_READ_DATA), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check(&sd, &who, FILE_READ_DATA), Err(AccessError::AccessDenied));
     assert_eq!(maximum_access(&sd, &who), READ_CONTROL | WRITE_DAC);
 }
 
@@ -81,23 +81,23 @@ fn maximum_allowed_still_needs_the_other_bits() {
     let sd = with(&other(), vec![Ace::allow(&who.user, FILE_READ_DATA, 0)]);
     assert_eq!(access_check(&sd, &who, MAXIMUM_ALLOWED), Ok(FILE_READ_DATA));
     assert_eq!(access_check(&sd, &who, MAXIMUM_ALLOWED | FILE_READ_DATA), Ok(FILE_READ_DATA));
-    assert_eq!(access_check(&sd, &who, MAXIMUM_ALLOWED | FILE_WRITE_DATA), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check(&sd, &who, MAXIMUM_ALLOWED | FILE_WRITE_DATA), Err(AccessError::AccessDenied));
 }
 
 #[test]
 fn privileges() {
     let sd = with(&other(), vec![]);
     let mut who = user();
-    assert_eq!(access_check(&sd, &who, ACCESS_SYSTEM_SECURITY), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    assert_eq!(access_check(&sd, &who, ACCESS_SYSTEM_SECURITY), Err(AccessError::PrivilegeNotHeld));
     who.privileges = privilege::ADMINISTRATOR;
     assert_eq!(access_check(&sd, &who, ACCESS_SYSTEM_SECURITY), Ok(ACCESS_SYSTEM_SECURITY));
     assert_eq!(access_check(&sd, &who, WRITE_OWNER), Ok(WRITE_OWNER));
     // Without the intent to back up, the privileges to read and write everything do not count.
-    assert_eq!(access_check(&sd, &who, FILE_GENERIC_READ), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check(&sd, &who, FILE_GENERIC_READ), Err(AccessError::AccessDenied));
     assert_eq!(access_check_backup(&sd, &who, FILE_GENERIC_READ), Ok(FILE_GENERIC_READ));
     assert_eq!(access_check_backup(&sd, &who, FILE_GENERIC_WRITE | DELETE), Ok(FILE_GENERIC_WRITE | DELETE));
     who.privileges = privilege::BACKUP;
-    assert_eq!(access_check_backup(&sd, &who, DELETE), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check_backup(&sd, &who, DELETE), Err(AccessError::AccessDenied));
     // WRITE_OWNER by privilege is not part of the maximum unless it was asked for.
     who.privileges = privilege::TAKE_OWNERSHIP;
     let sd = with(&other(), vec![Ace::allow(&who.user, FILE_READ_DATA, 0)]);
@@ -111,9 +111,9 @@ fn conditions_that_are_not_evaluated_only_deny() {
     let conditional = |kind| Ace { kind, flags: 0, mask: 1, sid: who.user.clone(), extra: b"artx".to_vec() };
     let allow_all = Ace::allow(&who.user, FILE_ALL_ACCESS, 0);
     let sd = with(&other(), vec![conditional(ACCESS_ALLOWED_CALLBACK_ACE_TYPE)]);
-    assert_eq!(access_check(&sd, &who, 1), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check(&sd, &who, 1), Err(AccessError::AccessDenied));
     let sd = with(&other(), vec![conditional(ACCESS_DENIED_CALLBACK_ACE_TYPE), allow_all]);
-    assert_eq!(access_check(&sd, &who, 1), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(access_check(&sd, &who, 1), Err(AccessError::AccessDenied));
     assert_eq!(access_check(&sd, &who, 2), Ok(2));
 }
 

@@ -2,7 +2,7 @@
 
 use super::Rng;
 use crate::*;
-use arden_wire::{NtStatus, access::*, dtyp::*};
+use arden_wire::{access::*, dtyp::*};
 
 const OI: u8 = OBJECT_INHERIT_ACE;
 const CI: u8 = CONTAINER_INHERIT_ACE;
@@ -146,15 +146,15 @@ fn owners_may_not_be_anybody() {
     let current = parent(0, vec![]);
     let to = |sid: &Sid| SecurityDescriptor { owner: Some(sid.clone()), ..Default::default() };
     let set = |sid: &Sid, who: &Token| change_descriptor(&current, &to(sid), OWNER_SECURITY_INFORMATION, who);
-    assert_eq!(set(&well_known::ANONYMOUS, &who), Err(NtStatus::INVALID_OWNER));
-    assert_eq!(set(&well_known::BUILTIN_ADMINISTRATORS, &who), Err(NtStatus::INVALID_OWNER));
+    assert_eq!(set(&well_known::ANONYMOUS, &who), Err(AccessError::InvalidOwner));
+    assert_eq!(set(&well_known::BUILTIN_ADMINISTRATORS, &who), Err(AccessError::InvalidOwner));
     assert!(set(&who.user.clone(), &who).is_ok());
     who.groups.push(well_known::BUILTIN_ADMINISTRATORS.clone());
     assert!(set(&well_known::BUILTIN_ADMINISTRATORS, &who).is_ok());
     who.privileges = privilege::RESTORE;
     assert!(set(&well_known::ANONYMOUS, &who).is_ok());
     let nobody = change_descriptor(&current, &SecurityDescriptor::default(), OWNER_SECURITY_INFORMATION, &who);
-    assert_eq!(nobody, Err(NtStatus::INVALID_OWNER));
+    assert_eq!(nobody, Err(AccessError::InvalidOwner));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn agrees_with_the_oracle_over_three_generations() {
     }
 }
 
-fn allowed(sd: &SecurityDescriptor, who: &Token) -> Result<(), NtStatus> {
+fn allowed(sd: &SecurityDescriptor, who: &Token) -> Result<(), AccessError> {
     creator_descriptor(sd, who).map(|same| assert_eq!(same, *sd))
 }
 
@@ -244,12 +244,12 @@ fn a_creator_gives_only_owners_that_are_its_own() {
     let group = plain.groups[0].clone();
     let anybody = [&*well_known::SYSTEM, &well_known::EVERYONE, &well_known::CREATOR_OWNER, &group];
     for owner in anybody {
-        assert_eq!(allowed(&owned_by(owner), &plain), Err(NtStatus::INVALID_OWNER), "{owner}");
+        assert_eq!(allowed(&owned_by(owner), &plain), Err(AccessError::InvalidOwner), "{owner}");
         assert_eq!(allowed(&owned_by(owner), &restores), Ok(()), "{owner}");
     }
     assert_eq!(allowed(&owned_by(&plain.user), &plain), Ok(()));
     let administrators = owned_by(&well_known::BUILTIN_ADMINISTRATORS);
-    assert_eq!(allowed(&administrators, &plain), Err(NtStatus::INVALID_OWNER));
+    assert_eq!(allowed(&administrators, &plain), Err(AccessError::InvalidOwner));
     assert_eq!(allowed(&administrators, &member), Ok(()));
     // A group is no right.
     let grouped = SecurityDescriptor { group: Some(well_known::SYSTEM.clone()), ..Default::default() };
@@ -260,7 +260,7 @@ fn a_creator_gives_only_owners_that_are_its_own() {
 fn a_creator_gives_a_sacl_only_with_the_privilege() {
     let sd = SecurityDescriptor { control: SE_SACL_PRESENT, sacl: Some(Acl::new(vec![])), ..Default::default() };
     let holds = Token { privileges: privilege::SECURITY, ..who() };
-    assert_eq!(allowed(&sd, &who()), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    assert_eq!(allowed(&sd, &who()), Err(AccessError::PrivilegeNotHeld));
     assert_eq!(allowed(&sd, &holds), Ok(()));
     // Present without an ACL: there is none, and the parent's is inherited.
     let none = SecurityDescriptor { control: SE_SACL_PRESENT, ..Default::default() };

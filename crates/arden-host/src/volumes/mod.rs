@@ -29,7 +29,12 @@ use arden_admin::{
 };
 use arden_block::Device;
 use arden_lock::{Mutex, ranks};
-use arden_store::{handles::HandleStore, name::NtPath, store::FileStore};
+use arden_store::{
+    error::{Blame, NotDone},
+    handles::HandleStore,
+    name::NtPath,
+    store::FileStore,
+};
 use arden_volume::{
     BlockCache, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
 };
@@ -182,11 +187,15 @@ impl Volumes {
     /// Not found; invalid, when the directory does not exist; failed, when the volume cannot be opened.
     pub fn store(&self, name: &str, path: &Path) -> Result<(Arc<dyn FileStore>, Arc<dyn HandleStore>)> {
         let (volume, handles) = self.volume(name)?;
-        let bad = |e: arden_wire::NtStatus| {
-            AdminError::invalid(format!("volume {name}: {}: {e}", path.display()), "the directory has to exist there")
+        let bad = |e: NotDone| {
+            let text = format!("volume {name}: {}: {e}", path.display());
+            match e {
+                NotDone::Failed(e) if e.blame() == Blame::Store => AdminError::failed(text, "see the daemon's log"),
+                _ => AdminError::invalid(text, "the directory has to exist there"),
+            }
         };
         let text = path.to_str().unwrap_or("").trim_start_matches('/');
-        let parsed = NtPath::parse(text).map_err(bad)?;
+        let parsed = NtPath::parse(text).map_err(|e| bad(e.into()))?;
         // The server commits what has to be durable before it answers: many requests with one flush.
         let store = VolumeStore::of_directory(volume, &parsed, Durability::Plain).map_err(bad)?;
         Ok((store, handles))

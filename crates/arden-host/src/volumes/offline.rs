@@ -1,7 +1,7 @@
 //! Reaching into a volume while no daemon has it: on a file or block device by its path, or by the name that the state
 //! directory knows, on a space too. The lock of the state directory keeps a daemon from opening it meanwhile.
 
-use std::{path::Path, sync::Arc};
+use std::{fmt::Display, path::Path, sync::Arc};
 
 use arden_admin::{AdminError, ErrorKind, State, StateDirectory, error::Result};
 use arden_store::{
@@ -9,7 +9,7 @@ use arden_store::{
     store::{FileStore, Lookup, NewFile, NodeRef, Wait},
 };
 use arden_volume::{Durability, FileDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{NtStatus, access::ATTR_ARCHIVE};
+use arden_wire::access::ATTR_ARCHIVE;
 use serde::Serialize;
 
 use super::{Volumes, no_file, refusal};
@@ -40,7 +40,7 @@ pub struct File {
     path: String,
 }
 
-fn status(path: &str) -> impl Fn(NtStatus) -> AdminError + '_ {
+fn failed<E: Display>(path: &str) -> impl Fn(E) -> AdminError + '_ {
     move |e| AdminError::failed(format!("{path}: {e}"), "")
 }
 
@@ -102,8 +102,8 @@ impl Offline {
     /// # Errors
     /// Not found.
     pub fn find(&self, path: &str) -> Result<File> {
-        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
-        match self.store.lookup(&parsed).map_err(status(path))? {
+        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(failed(path))?;
+        match self.store.lookup(&parsed).map_err(failed(path))? {
             Lookup::Found(node) => Ok(File { node, path: path.to_string() }),
             _ => Err(AdminError::new(ErrorKind::NotFound, format!("there is no {path:?}"), "")),
         }
@@ -114,17 +114,17 @@ impl Offline {
     /// # Errors
     /// Not found, when the directory does not exist.
     pub fn create(&self, path: &str) -> Result<File> {
-        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(status(path))?;
-        let node = match self.store.lookup(&parsed).map_err(status(path))? {
+        let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(failed(path))?;
+        let node = match self.store.lookup(&parsed).map_err(failed(path))? {
             Lookup::Found(node) => {
-                node.set_end_of_file(0).map_err(status(path))?;
+                node.set_end_of_file(0).map_err(failed(path))?;
                 node
             }
             Lookup::Missing { parent, base: None } => {
                 let name = parsed.components.last().cloned().unwrap_or_default();
                 let new =
                     NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-                parent.create_child(&name, &new).map_err(status(path))?
+                parent.create_child(&name, &new).map_err(failed(path))?
             }
             _ => return Err(AdminError::new(ErrorKind::NotFound, format!("{path:?} cannot be made"), "")),
         };
@@ -138,9 +138,9 @@ impl File {
     /// # Errors
     /// Failed, when it is not a directory or cannot be read.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        let mut cursor = self.node.list().map_err(status(&self.path))?;
+        let mut cursor = self.node.list().map_err(failed(&self.path))?;
         let mut entries = Vec::new();
-        while let Some(e) = cursor.peek(&|_| true).map_err(status(&self.path))? {
+        while let Some(e) = cursor.peek(&|_| true).map_err(failed(&self.path))? {
             let (directory, size_bytes) = (e.stat.directory, e.stat.end_of_file);
             entries.push(Entry { directory, name: e.name.clone(), size_bytes });
             cursor.advance();
@@ -153,12 +153,12 @@ impl File {
     /// # Errors
     /// Failed, when the data cannot be read.
     pub fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<usize> {
-        self.node.read_at(at, buf, Wait::Yes).map_err(status(&self.path))
+        self.node.read_at(at, buf, Wait::Yes).map_err(failed(&self.path))
     }
 
     /// # Errors
     /// Failed, when there is no room.
     pub fn write_at(&self, at: u64, data: &[u8]) -> Result<()> {
-        self.node.write_at(at, data, Wait::Yes).map_err(status(&self.path))
+        self.node.write_at(at, data, Wait::Yes).map_err(failed(&self.path))
     }
 }

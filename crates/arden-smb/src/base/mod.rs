@@ -6,6 +6,7 @@ pub mod jobs;
 pub mod log_limit;
 pub mod metrics;
 pub mod rare;
+pub mod status;
 pub mod time;
 pub mod usage;
 pub mod window;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arden_store::{fs::WaitId, scope::RequestScope};
+use arden_store::{error::StoreError, fs::WaitId, scope::RequestScope};
 use arden_wire::{
     NtStatus,
     cursor::Put,
@@ -12,7 +12,10 @@ use arden_wire::{
 };
 
 use crate::{
-    base::usage::{Charge, Kind},
+    base::{
+        status,
+        usage::{Charge, Kind},
+    },
     engine::commits::{Commits, changes},
     handlers::request::{Continuation, Fail, Handled, Related, Request},
     model::{
@@ -156,7 +159,7 @@ impl BlockingWork for Job {
 struct Finished {
     state: State,
     out: Vec<u8>,
-    committed: Result<(), NtStatus>,
+    committed: Result<(), StoreError>,
 }
 
 impl Finished {
@@ -290,8 +293,8 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
                 // What was answered before leaves with the interim response. What this request changed before it waits is
                 // committed with it: where that failed, the request fails and does not wait.
                 let committed = state.commit(out);
-                let refused = if let Err(status) = committed {
-                    Some(status)
+                let refused = if let Err(error) = committed {
+                    Some(status::of_error(error))
                 } else if let Some(status) = state.elements[state.next].refused {
                     Some(status)
                 } else if !state.may_wait() {
@@ -492,17 +495,17 @@ impl State {
     }
 
     /// Brings what was changed to stable storage before what speaks of it leaves.
-    fn commit(&mut self, out: &mut Vec<u8>) -> Result<(), NtStatus> {
+    fn commit(&mut self, out: &mut Vec<u8>) -> Result<(), StoreError> {
         let committed = self.commits.scope.commit();
         self.committed(out, committed);
         committed
     }
 
     /// Where it could not be made durable, what was answered since the first change becomes an error.
-    fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), NtStatus>) {
+    fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), StoreError>) {
         let commits = std::mem::take(&mut self.commits);
-        let (Err(status), Some(response)) = (committed, commits.first()) else { return };
-        tracing::error!(client = %self.peer.address, %status, "a change could not be made durable");
+        let (Err(error), Some(response)) = (committed, commits.first()) else { return };
+        tracing::error!(client = %self.peer.address, %error, "a change could not be made durable");
         // None: the change is that of a request which is about to wait, and nothing speaks of it yet.
         let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };
         // Each keeps its header: it may be the final response to a request that waited, [MS-SMB2] 3.3.4.4.
@@ -517,7 +520,7 @@ impl State {
             out.extend_from_slice(header);
             out.patch_u32(base + offset::NEXT_COMMAND, 0);
             put_error(out, &[], 0);
-            self.link_response(out, base, status);
+            self.link_response(out, base, status::of_error(error));
             self.frame.responses.push((base, signer));
         }
     }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use arden_store::table::Open;
+use arden_store::{
+    error::{NotDone, StoreError},
+    table::Open,
+};
 use arden_wire::{
     NtStatus, access,
     cursor::{Put, Reader},
@@ -11,6 +14,7 @@ use arden_wire::{
 };
 
 use crate::{
+    base::status,
     handlers::{
         ioctl::{READ, WRITE, file_id, need},
         request::{Fail, Request},
@@ -97,8 +101,10 @@ fn copy_all(request: &Request<'_>, source: &Arc<Open>, target: &Arc<Open>, chunk
     for (i, (from, to, len)) in chunks.iter().enumerate() {
         let end = source.fs().stat(source)?.stat.end_of_file;
         let fits = from.checked_add(*len).is_some_and(|stop| stop <= end);
-        let copied =
-            if fits { target.fs().copy(source, *from, target, *to, *len, request.now) } else { Err(INVALID_VIEW_SIZE) };
+        let copied = match fits {
+            true => target.fs().copy(source, *from, target, *to, *len, request.now).map_err(status::of),
+            false => Err(INVALID_VIEW_SIZE),
+        };
         match copied {
             Ok(n) => total += n as u32,
             Err(status) => return Ok((status, response(i as u32, 0, total))),
@@ -145,7 +151,7 @@ fn duplicate(request: &mut Request<'_>, target: &Arc<Open>, input: &[u8]) -> Out
     match target.fs().clone_range(source, from, target, to, len, request.now) {
         Ok(()) => Ok((NtStatus::SUCCESS, Vec::new())),
         // Another volume.
-        Err(NtStatus::NOT_SAME_DEVICE) => Err(NtStatus::INVALID_PARAMETER.into()),
+        Err(NotDone::Failed(StoreError::NotSameVolume)) => Err(NtStatus::INVALID_PARAMETER.into()),
         Err(e) => Err(e.into()),
     }
 }

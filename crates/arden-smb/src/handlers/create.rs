@@ -8,6 +8,7 @@ use std::sync::{
 
 use arden_lock::Mutex;
 use arden_store::{
+    error::{NotDone, StoreError},
     fs::{
         CacheGrant, CacheRequest, CreateAction, Disposition, Fs, LeaseRequest, OpenError, OpenRequest, Opened,
         OplockLevel, Step, lease_state,
@@ -30,7 +31,10 @@ use arden_wire::{
 };
 
 use crate::{
-    base::usage::{Charge, Kind, OpenUsage},
+    base::{
+        status,
+        usage::{Charge, Kind, OpenUsage},
+    },
     handlers::{
         durable::{self, Wanted},
         request::{Continuation, Fail, Handled, Request, waiting},
@@ -376,14 +380,16 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
     match opened {
         Ok(Step::Done(opened)) => Ok((opened, opening)),
         Ok(Step::Wait(wait)) => Err(Fail::Wait(wait, None)),
-        Err(OpenError { status, symlink: Some(link) }) => {
-            Err(Fail::with_data(status, &symlink_error(&link), request.peer.dialect()))
+        Err(OpenError::Symlink(link)) => {
+            Err(Fail::with_data(NtStatus::STOPPED_ON_SYMLINK, &symlink_error(&link), request.peer.dialect()))
         }
         // The file waits for the client of a persistent open, [MS-SMB2] 3.3.5.9. Older clients do not know the status.
-        Err(OpenError { status: NtStatus::FILE_NOT_AVAILABLE, .. }) if !request.peer.dialect().is_smb3() => {
-            Err(NtStatus::SHARING_VIOLATION.into())
+        Err(OpenError::NotDone(NotDone::Failed(StoreError::HeldByAbsentOwner)))
+            if !request.peer.dialect().is_smb3() =>
+        {
+            Err(StoreError::SharingViolation.into())
         }
-        Err(e) => Err(e.status.into()),
+        Err(OpenError::NotDone(e)) => Err(e.into()),
     }
 }
 
@@ -541,7 +547,7 @@ fn maximal_access(request: &Request<'_>, open: &SmbOpen) -> Vec<u8> {
     };
     let ceiling = request.tree.as_ref().map_or(u32::MAX, |t| t.ceiling(&who));
     let mut data = Vec::with_capacity(8);
-    data.put_u32(answer.err().unwrap_or(NtStatus::SUCCESS).0);
+    data.put_u32(answer.err().map_or(NtStatus::SUCCESS, status::of).0);
     data.put_u32(answer.map_or(0, |a| a & ceiling));
     data
 }

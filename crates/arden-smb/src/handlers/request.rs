@@ -3,7 +3,11 @@
 
 use std::{sync::Arc, time::Instant};
 
-use arden_store::{commit::CommitScope, fs::WaitId};
+use arden_store::{
+    commit::CommitScope,
+    error::{NotDone, StoreError},
+    fs::WaitId,
+};
 use arden_wire::{
     Malformed, NtStatus,
     cursor::Put,
@@ -11,6 +15,7 @@ use arden_wire::{
 };
 
 use crate::{
+    base::status,
     model::{Peer, Session, SmbOpen, Tree},
     server::Server,
 };
@@ -47,8 +52,20 @@ impl Fail {
 
 impl From<NtStatus> for Fail {
     fn from(status: NtStatus) -> Fail {
-        // A store says PENDING when it would have to wait for the disk.
-        if status == NtStatus::PENDING { Fail::Block } else { Fail::Status(status) }
+        Fail::Status(status)
+    }
+}
+impl From<StoreError> for Fail {
+    fn from(e: StoreError) -> Fail {
+        Fail::Status(status::of_error(e))
+    }
+}
+impl From<NotDone> for Fail {
+    fn from(e: NotDone) -> Fail {
+        match e {
+            NotDone::WouldBlock => Fail::Block,
+            NotDone::Failed(e) => e.into(),
+        }
     }
 }
 impl From<Malformed> for Fail {

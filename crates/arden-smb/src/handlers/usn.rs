@@ -232,7 +232,7 @@ impl JournalRead {
                 self.waited = Some(waited);
                 Fail::Wait(wait, None)
             }
-            Err(status) => status.into(),
+            Err(e) => e.into(),
         }
     }
 }

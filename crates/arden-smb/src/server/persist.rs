@@ -16,6 +16,7 @@ use std::{
 use arden_lock::{Mutex, MutexGuard, ranks};
 use arden_store::{
     commit::CommitScope,
+    error::{NotDone, StoreError},
     fs::{ClientId, CreateAction, LockRange, OpenId, RestoreOpen},
     handles::{HandleChange, HandleStore, KeptCache, KeptLease, KeptOpen},
     table::Open,
@@ -429,7 +430,7 @@ impl Server {
         }
         match handles.load() {
             Ok(all) => self.restore_share(share, Found::read(all), now),
-            Err(status) => tracing::error!(share = %share.name, %status, "kept handles cannot be read"),
+            Err(error) => tracing::error!(share = %share.name, %error, "kept handles cannot be read"),
         }
     }
 
@@ -444,9 +445,9 @@ impl Server {
             }
             match self.restore_open(share, kept, &found, now) {
                 Ok(()) => restored += 1,
-                Err(status) => {
+                Err(error) => {
                     lost += 1;
-                    tracing::warn!(share = %share.name, file = %kept.name, %status, "a persistent handle is given up");
+                    tracing::warn!(share = %share.name, file = %kept.name, %error, "a persistent handle is given up");
                     let mut gone = vec![HandleChange::Remove { key: open_key(id) }];
                     gone.extend(found.locks_of(id).removal(id));
                     if let Some(fs) = &share.fs {
@@ -466,9 +467,9 @@ impl Server {
         kept: &Kept,
         found: &Found,
         now: Instant,
-    ) -> Result<(), NtStatus> {
+    ) -> Result<(), NotDone> {
         let id = kept.open.id.0;
-        let fs = share.fs.as_ref().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let fs = share.fs.as_ref().ok_or(StoreError::NotFound)?;
         let client = kept.open.client.0;
         let lease_key = match kept.open.cache {
             KeptCache::Lease { key } => Some(key),
@@ -534,8 +535,8 @@ impl Server {
         for share in self.shares() {
             let scope = CommitScope::begin();
             share.fs.iter().for_each(|fs| scope.join(fs, share.is_durable()));
-            if let Err(status) = scope.commit() {
-                tracing::error!(share = %share.name, %status, "the last changes could not be brought to stable storage");
+            if let Err(error) = scope.commit() {
+                tracing::error!(share = %share.name, %error, "the last changes could not be brought to stable storage");
             }
         }
         if !kept.is_empty() {

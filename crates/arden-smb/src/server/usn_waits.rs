@@ -9,8 +9,7 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
-use arden_store::{fs::WaitId, store::WatchGuard, usn::ChangeJournal};
-use arden_wire::NtStatus;
+use arden_store::{error::StoreError, fs::WaitId, store::WatchGuard, usn::ChangeJournal};
 
 use crate::{model::SmbOpen, server::Server};
 
@@ -70,7 +69,7 @@ pub fn wait(
     open: &SmbOpen,
     journal: &dyn ChangeJournal,
     until: Until,
-) -> Result<(WaitId, UsnWait), NtStatus> {
+) -> Result<(WaitId, UsnWait), StoreError> {
     let wait = server.new_wait();
     server.usn_waits.0.lock().insert(wait, (open.id.persistent, until.deadline));
     let told = Arc::downgrade(server);
@@ -81,10 +80,10 @@ pub fn wait(
     };
     match journal.watch(until.usn, Box::new(wake)) {
         Ok(watch) => Ok((wait, UsnWait { server: server.clone(), wait, until, _watch: watch })),
-        Err(status) => {
+        Err(e) => {
             server.usn_waits.0.lock().remove(&wait);
             server.unpark(wait);
-            Err(status)
+            Err(e)
         }
     }
 }

@@ -11,6 +11,7 @@ use arden_wire::{
 };
 
 use crate::{
+    base::status,
     model::{Session, SmbOpen, share::Share},
     server::Server,
 };
@@ -153,9 +154,9 @@ impl ServerView for View {
         use arden_store::{name::NtPath, store::Lookup};
         let share = self.server.share(share).ok_or(NtStatus::BAD_NETWORK_NAME)?;
         let fs = share.fs.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
-        let path = NtPath::parse(path.trim_start_matches('\\'))?;
-        match fs.store().lookup(&path)? {
-            Lookup::Found(node) => Ok(node.security()?.select(information)),
+        let path = NtPath::parse(path.trim_start_matches('\\')).map_err(status::of_error)?;
+        match fs.store().lookup(&path).map_err(status::of)? {
+            Lookup::Found(node) => Ok(node.security().map_err(status::of)?.select(information)),
             _ => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         }
     }

@@ -10,7 +10,6 @@ use std::{
     },
 };
 
-use arden_wire::NtStatus;
 use parking_lot::{Condvar, Mutex};
 
 use super::{
@@ -18,6 +17,7 @@ use super::{
     inode::Inode,
     sys::{self, InodeKey, Kind},
 };
+use crate::error::StoreError;
 use crate::store::Result;
 
 /// Changed files that are remembered one by one; with more the whole file system is synced.
@@ -38,7 +38,7 @@ struct State {
     running: BTreeSet<u64>,
     /// How many syncs failed, and with what the last one did.
     failures: u64,
-    failure: Option<NtStatus>,
+    failure: Option<StoreError>,
 }
 
 enum Work {
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     /// Every change noted before is on stable storage when this returns.
-    pub fn commit(&self) -> Result<()> {
+    pub fn commit(&self) -> Result<(), StoreError> {
         let u = &self.uncommitted;
         let mut state = u.state.lock();
         let (target, failures) = (state.last, state.failures);
@@ -166,24 +166,24 @@ impl Shared {
                 let synced = self.sync_changed(&work);
                 state = u.state.lock();
                 state.running.remove(&number);
-                if let Err(status) = synced {
-                    tracing::error!(%status, "a change could not be brought to stable storage");
+                if let Err(error) = synced {
+                    tracing::error!(%error, "a change could not be brought to stable storage");
                     state.failures += 1;
-                    state.failure = Some(status);
+                    state.failure = Some(error);
                 }
                 u.done.notify_all();
             } else if state.running.range(..=target).next().is_some() {
                 u.done.wait(&mut state);
             } else if state.failures != failures {
                 // It may have been this caller's change that was lost: the kernel says so only once.
-                return Err(state.failure.unwrap_or(NtStatus::UNSUCCESSFUL));
+                return Err(state.failure.unwrap_or(StoreError::SystemError));
             } else {
                 return Ok(());
             }
         }
     }
 
-    fn sync_changed(&self, work: &Work) -> Result<()> {
+    fn sync_changed(&self, work: &Work) -> Result<(), StoreError> {
         let synced = match work {
             Work::File(inode) if inode.kind == Kind::Symlink => return Ok(()),
             Work::File(inode) => {
@@ -195,6 +195,6 @@ impl Shared {
             }
             Work::All => self.root.for_reading(self.proc_fds()).and_then(rustix::fs::syncfs),
         };
-        synced.map_err(sys::status)
+        synced.map_err(sys::error)
     }
 }

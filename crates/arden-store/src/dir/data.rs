@@ -2,7 +2,7 @@
 
 use std::{os::fd::BorrowedFd, sync::atomic::Ordering};
 
-use arden_wire::{NtStatus, access::ATTR_SPARSE};
+use arden_wire::access::ATTR_SPARSE;
 use rustix::{
     fs::{FallocateFlags, SeekFrom},
     io::{Errno, IoSliceMut, ReadWriteFlags},
@@ -14,6 +14,7 @@ use super::{
     meta::DOSATTRIB,
     sys::{self, Kind},
 };
+use crate::error::{NotDone, StoreError};
 use crate::store::{Result, Wait};
 
 /// Through a buffer of this size where the kernel cannot copy by itself.
@@ -24,7 +25,7 @@ pub const CLUSTER_BYTES: u64 = 4096;
 pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
     let mut done = 0;
     while done < buf.len() {
-        let at = offset.checked_add(done as u64).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let at = offset.checked_add(done as u64).ok_or(StoreError::InvalidParameter)?;
         let got = match wait {
             Wait::Yes => rustix::io::pread(fd, &mut buf[done..], at),
             Wait::No => {
@@ -37,8 +38,8 @@ pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> R
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
             // Not in memory, or the file system cannot tell.
-            Err(Errno::AGAIN | Errno::OPNOTSUPP) if wait == Wait::No => return Err(NtStatus::PENDING),
-            Err(e) => return Err(sys::status(e)),
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) if wait == Wait::No => return Err(NotDone::WouldBlock),
+            Err(e) => return Err(sys::failure(e)),
         }
     }
     Ok(done)
@@ -47,22 +48,22 @@ pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> R
 pub fn write_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<()> {
     let mut done = 0;
     while done < data.len() {
-        let at = offset.checked_add(done as u64).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let at = offset.checked_add(done as u64).ok_or(StoreError::InvalidParameter)?;
         match rustix::io::pwrite(fd, &data[done..], at) {
-            Ok(0) => return Err(NtStatus::DISK_FULL),
+            Ok(0) => return Err(StoreError::DiskFull.into()),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(e) => return Err(sys::status(e)),
+            Err(e) => return Err(sys::failure(e)),
         }
     }
     Ok(())
 }
 
-/// DISK_FULL when the file system has not as many bytes free. Nothing is reserved: space that only a promise takes would
+/// `DiskFull` when the file system has not as many bytes free. Nothing is reserved: space that only a promise takes would
 /// be a way to fill the disk without writing, and a crash would leave it taken.
 pub fn check_room(fd: BorrowedFd<'_>, bytes: u64) -> Result<()> {
-    let v = rustix::fs::fstatvfs(fd).map_err(sys::status)?;
-    if bytes > v.f_bavail.saturating_mul(v.f_frsize) { Err(NtStatus::DISK_FULL) } else { Ok(()) }
+    let v = rustix::fs::fstatvfs(fd).map_err(sys::failure)?;
+    if bytes > v.f_bavail.saturating_mul(v.f_frsize) { Err(StoreError::DiskFull.into()) } else { Ok(()) }
 }
 
 /// Zeroes `from..end`, which takes no space where the file system can give it back; else only what is there is written.
@@ -70,7 +71,7 @@ pub fn zero(fd: BorrowedFd<'_>, from: u64, end: u64) -> Result<()> {
     match rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, end - from) {
         Ok(()) => return Ok(()),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-        Err(e) => return Err(sys::status(e)),
+        Err(e) => return Err(sys::failure(e)),
     }
     let zeros = vec![0; COPY_BYTES.min((end - from) as usize)];
     each_data(fd, from, end, |mut at, end| {
@@ -90,9 +91,9 @@ fn each_data(fd: BorrowedFd<'_>, from: u64, end: u64, mut each: impl FnMut(u64, 
         let data = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
             Ok(d) if d < end => d,
             Ok(_) | Err(Errno::NXIO) => break,
-            Err(e) => return Err(sys::status(e)),
+            Err(e) => return Err(sys::failure(e)),
         };
-        let hole = rustix::fs::seek(fd, SeekFrom::Hole(data)).map_err(sys::status)?.min(end);
+        let hole = rustix::fs::seek(fd, SeekFrom::Hole(data)).map_err(sys::failure)?.min(end);
         if hole <= data {
             break;
         }
@@ -104,31 +105,31 @@ fn each_data(fd: BorrowedFd<'_>, from: u64, end: u64, mut each: impl FnMut(u64, 
 
 impl Shared {
     pub fn set_allocation(&self, inode: &Inode, size: u64) -> Result<()> {
-        let fd = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
-        let stat = inode.stat().map_err(sys::status)?;
+        let fd = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         inode.promised_bytes.store(0, Ordering::Relaxed);
         if size < stat.size {
-            return rustix::fs::ftruncate(fd, size).map_err(sys::status);
+            return rustix::fs::ftruncate(fd, size).map_err(sys::failure);
         }
         let allocated = self.data_allocation(&stat, &self.meta(inode, &stat)?);
         check_room(fd, size.saturating_sub(allocated))?;
         // Gives back what others reserved beyond the end.
         if allocated > stat.size.next_multiple_of(CLUSTER_BYTES) {
-            rustix::fs::ftruncate(fd, stat.size).map_err(sys::status)?;
+            rustix::fs::ftruncate(fd, stat.size).map_err(sys::failure)?;
         }
         inode.promised_bytes.store(size, Ordering::Relaxed);
         Ok(())
     }
 
     fn is_sparse(&self, inode: &Inode) -> Result<bool> {
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         Ok(self.meta(inode, &stat)?.dos.attributes.is_some_and(|a| a & ATTR_SPARSE != 0))
     }
 
     /// Never extends the file.
     pub fn zero_range(&self, inode: &Inode, offset: u64, len: u64) -> Result<()> {
-        let fd = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
-        let size = inode.stat().map_err(sys::status)?.size;
+        let fd = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
+        let size = inode.stat().map_err(sys::failure)?.size;
         let end = offset.saturating_add(len).min(size);
         if offset >= end {
             return Ok(());
@@ -137,8 +138,8 @@ impl Shared {
     }
 
     pub fn allocated_ranges(&self, inode: &Inode, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        let end = offset.saturating_add(len).min(inode.stat().map_err(sys::status)?.size);
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        let end = offset.saturating_add(len).min(inode.stat().map_err(sys::failure)?.size);
         if offset >= end {
             return Ok(Vec::new());
         }
@@ -154,7 +155,7 @@ impl Shared {
     }
 
     pub fn set_sparse(&self, inode: &Inode, name: &str, sparse: bool) -> Result<()> {
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         let meta = self.meta(inode, &stat)?;
         let now = self.compose(&stat, &meta, name).attributes & !arden_wire::access::ATTR_NORMAL;
         let wanted = if sparse { now | ATTR_SPARSE } else { now & !ATTR_SPARSE };
@@ -163,15 +164,15 @@ impl Shared {
         }
         let mut dos = meta.dos;
         dos.attributes = Some(wanted);
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::failure)?;
         self.after_change(inode, meta, |m| m.dos = dos)
     }
 
     pub fn copy(&self, from: &Inode, to: &Inode, mut source: u64, mut target: u64, len: u64) -> Result<u64> {
-        let from_fd = from.for_reading(self.proc_fds()).map_err(sys::status)?;
-        let to_fd = to.for_writing(self.proc_fds()).map_err(sys::status)?;
-        let available = from.stat().map_err(sys::status)?.size.saturating_sub(source);
+        let from_fd = from.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        let to_fd = to.for_writing(self.proc_fds()).map_err(sys::failure)?;
+        let available = from.stat().map_err(sys::failure)?.size.saturating_sub(source);
         let len = len.min(available);
         let mut left = len;
         while left > 0 {
@@ -184,7 +185,7 @@ impl Shared {
                 Err(Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) => {
                     return Ok(len - left + copy_by_buffer(from_fd, to_fd, source, target, left)?);
                 }
-                Err(e) => return Err(sys::status(e)),
+                Err(e) => return Err(sys::failure(e)),
             }
         }
         Ok(len - left)
@@ -200,7 +201,7 @@ impl Shared {
     /// Data, size, attributes, and the name where it is new.
     pub fn sync(&self, inode: &Inode, link: &Link) -> Result<()> {
         if inode.kind != Kind::Symlink {
-            let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+            let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
             if inode.metadata_unsynced.swap(false, Ordering::Relaxed) || inode.kind == Kind::Directory {
                 rustix::fs::fsync(fd)
             } else {
@@ -208,7 +209,7 @@ impl Shared {
             }
             .map_err(|e| {
                 inode.metadata_unsynced.store(true, Ordering::Relaxed);
-                sys::status(e)
+                sys::failure(e)
             })?;
         }
         let parent = {
@@ -219,7 +220,7 @@ impl Shared {
             place.parent.clone()
         };
         let Some(parent) = parent else { return Ok(()) };
-        let synced = parent.for_reading(self.proc_fds()).and_then(rustix::fs::fsync).map_err(sys::status);
+        let synced = parent.for_reading(self.proc_fds()).and_then(rustix::fs::fsync).map_err(sys::failure);
         if synced.is_err() {
             link.place.lock().unsynced = true;
         }
@@ -229,11 +230,11 @@ impl Shared {
 
 /// Everything that `from` has, to the beginning of `to`, which is empty: data is copied, holes stay holes.
 pub fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<()> {
-    let size = sys::stat_fd(from).map_err(sys::status)?.size;
-    rustix::fs::ftruncate(to, size).map_err(sys::status)?;
+    let size = sys::stat_fd(from).map_err(sys::failure)?.size;
+    rustix::fs::ftruncate(to, size).map_err(sys::failure)?;
     each_data(from, 0, size, |at, end| match copy_by_buffer(from, to, at, at, end - at)? {
         n if n == end - at => Ok(()),
-        _ => Err(NtStatus::DATA_ERROR),
+        _ => Err(StoreError::DataError.into()),
     })
 }
 

@@ -3,12 +3,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use arden_wire::NtStatus;
-
 use super::{
     meta::{CREATE_MARK, DOSATTRIB, NTACL_USER, OBJECT_ID},
     reparse, stream, sys,
 };
+use crate::error::{NotDone, StoreError};
 use crate::store::{Ea, Result};
 
 const PREFIX: &str = "user.";
@@ -39,7 +38,7 @@ pub fn read(fd: BorrowedFd<'_>) -> Result<Vec<Ea>> {
             names.push(name.to_owned());
         }
     })
-    .map_err(sys::status)?;
+    .map_err(sys::failure)?;
     let mut eas = Vec::with_capacity(names.len());
     for name in names {
         // One that is gone meanwhile is left out, and so is one that no EA could hold.
@@ -68,18 +67,18 @@ pub fn write(fd: BorrowedFd<'_>, eas: &[Ea]) -> Result<()> {
             present.push(name.to_owned());
         }
     })
-    .map_err(sys::status)?;
+    .map_err(sys::failure)?;
     for ea in eas {
         let wanted = format!("{PREFIX}{}", ea.name);
         if !is_valid_name(&ea.name) || !is_ea(&wanted) {
-            return Err(NtStatus::INVALID_EA_NAME);
+            return Err(StoreError::InvalidEaName.into());
         }
         let real = present.iter().find(|p| p.eq_ignore_ascii_case(&wanted)).cloned().unwrap_or(wanted);
         if !is_ea(&real) {
-            return Err(NtStatus::INVALID_EA_NAME);
+            return Err(StoreError::InvalidEaName.into());
         }
         if ea.value.is_empty() {
-            sys::remove_xattr(fd, &real).map_err(sys::status)?;
+            sys::remove_xattr(fd, &real).map_err(sys::failure)?;
         } else {
             sys::set_xattr(fd, &real, &ea.value).map_err(too_large)?;
             if !present.contains(&real) {
@@ -90,10 +89,10 @@ pub fn write(fd: BorrowedFd<'_>, eas: &[Ea]) -> Result<()> {
     Ok(())
 }
 
-fn too_large(e: rustix::io::Errno) -> NtStatus {
+fn too_large(e: rustix::io::Errno) -> NotDone {
     match e {
-        rustix::io::Errno::NOSPC => NtStatus::EA_TOO_LARGE,
-        e => sys::status(e),
+        rustix::io::Errno::NOSPC => StoreError::EaTooLarge.into(),
+        e => sys::failure(e),
     }
 }
 

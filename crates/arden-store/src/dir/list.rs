@@ -6,7 +6,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use arden_wire::NtStatus;
 use rustix::{
     fs::{FileType, RawDir, SeekFrom},
     io::Errno,
@@ -21,6 +20,7 @@ use super::{
     sys::{self, Kind},
 };
 use crate::{
+    error::StoreError,
     name::is_presentable,
     store::{DirCursor, DirEntry, Result, Stat},
 };
@@ -43,7 +43,7 @@ pub struct Cursor {
 
 impl Cursor {
     pub fn new(store: Arc<Shared>, dir: Arc<Inode>) -> Result<Cursor> {
-        let fd = names::open_for_reading(dir.pin()).map_err(sys::status)?;
+        let fd = names::open_for_reading(dir.pin()).map_err(sys::failure)?;
         Ok(Cursor { store, dir, fd, text: String::new(), ends: Vec::new(), next: 0, finished: false, peeked: None })
     }
 
@@ -59,7 +59,7 @@ impl Cursor {
                     self.finished = true;
                     return Ok(());
                 }
-                Some(Err(e)) => return Err(sys::status(e)),
+                Some(Err(e)) => return Err(sys::failure(e)),
                 Some(Ok(entry)) => {
                     let visible = matches!(
                         entry.file_type(),
@@ -97,7 +97,7 @@ impl Cursor {
 
 impl DirCursor for Cursor {
     fn rewind(&mut self) -> Result<()> {
-        rustix::fs::seek(&self.fd, SeekFrom::Start(0)).map_err(sys::status)?;
+        rustix::fs::seek(&self.fd, SeekFrom::Start(0)).map_err(sys::failure)?;
         self.text.clear();
         self.ends.clear();
         self.next = 0;
@@ -141,7 +141,7 @@ impl Shared {
         let mut stat = match sys::stat_child(dir.pin(), name) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
-            Err(e) => return Err(sys::status(e)),
+            Err(e) => return Err(sys::failure(e)),
         };
         let meta = match stat.kind {
             None => return Ok(None),
@@ -151,7 +151,7 @@ impl Shared {
                 None => match sys::open_child(dir.pin(), name, false) {
                     Ok(fd) => {
                         // What was opened may be another file by now: all that is said is of one and the same.
-                        stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::status)?;
+                        stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::failure)?;
                         if stat.kind.is_none() {
                             return Ok(None);
                         }
@@ -176,14 +176,14 @@ impl Shared {
 
     pub fn is_empty(&self, dir: &Inode) -> Result<bool> {
         if dir.kind != Kind::Directory {
-            return Err(NtStatus::NOT_A_DIRECTORY);
+            return Err(StoreError::NotADirectory.into());
         }
-        let fd = names::open_for_reading(dir.pin()).map_err(sys::status)?;
+        let fd = names::open_for_reading(dir.pin()).map_err(sys::failure)?;
         let mut empty = true;
         let mut buf = [MaybeUninit::<u8>::uninit(); 1024];
         let mut entries = RawDir::new(&fd, &mut buf);
         while let Some(entry) = entries.next() {
-            let entry = entry.map_err(sys::status)?;
+            let entry = entry.map_err(sys::failure)?;
             if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
                 empty = false;
                 break;

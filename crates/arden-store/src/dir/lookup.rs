@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use arden_wire::NtStatus;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
@@ -21,6 +20,7 @@ use super::{
     sys::{self, InodeKey, Kind, RawStat},
 };
 use crate::{
+    error::{NotDone, StoreError},
     name::{NtPath, PathWants, eq_fold, may_be_made_short},
     scope::RequestScope,
     store::{Lookup, NodeRef, Result},
@@ -45,10 +45,10 @@ const SHORT_NAMES_MAX: usize = 4096;
 /// How long such a thread waits for another that reads the directory.
 const SHORT_WAIT: Duration = Duration::from_millis(2);
 
-/// The names of a directory; PENDING where somebody reads it and this thread is not to wait.
+/// The names of a directory; `WouldBlock` where somebody reads it and this thread is not to wait.
 pub fn lock_names(part: &DirPart) -> Result<MutexGuard<'_, DirNames>> {
     if RequestScope::must_not_wait() {
-        return part.names.try_lock_for(SHORT_WAIT).ok_or(NtStatus::PENDING);
+        return part.names.try_lock_for(SHORT_WAIT).ok_or(NotDone::WouldBlock);
     }
     Ok(part.names.lock())
 }
@@ -63,7 +63,7 @@ impl Shared {
         for (i, component) in parents.iter().enumerate() {
             match self.step(&here, component)? {
                 Step::Into(next) => here = next,
-                Step::Missing | Step::NotADirectory => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+                Step::Missing | Step::NotADirectory => return Err(StoreError::PathNotFound.into()),
                 Step::Symlink(inode, link) => {
                     return Ok(Lookup::Symlink {
                         link: self.node(inode, link),
@@ -98,8 +98,8 @@ impl Shared {
             };
         }
         match path.wants {
-            PathWants::Directory if inode.kind == Kind::File => Err(NtStatus::NOT_A_DIRECTORY),
-            PathWants::Data if inode.kind == Kind::Directory => Err(NtStatus::FILE_IS_A_DIRECTORY),
+            PathWants::Directory if inode.kind == Kind::File => Err(StoreError::NotADirectory.into()),
+            PathWants::Data if inode.kind == Kind::Directory => Err(StoreError::IsADirectory.into()),
             _ => Ok(Lookup::Found(self.node(inode, link))),
         }
     }
@@ -110,7 +110,7 @@ impl Shared {
             return Ok(Step::Into(known));
         }
         let Some((inode, link)) = self.child(dir, name, false)? else { return Ok(Step::Missing) };
-        let stat = inode.seen().map_err(sys::status)?;
+        let stat = inode.seen().map_err(sys::failure)?;
         if inode.kind == Kind::Symlink || self.meta(&inode, &stat)?.reparse_tag != 0 {
             return Ok(Step::Symlink(inode, link));
         }
@@ -228,7 +228,7 @@ impl Shared {
             let Some(listing) = &names.listing else { return Ok(None) };
             if RequestScope::must_not_wait() && listing.len() > SHORT_NAMES_MAX {
                 // It goes over all names.
-                return Err(NtStatus::PENDING);
+                return Err(NotDone::WouldBlock);
             }
             listing.find_short(name)
         };
@@ -249,13 +249,13 @@ impl Shared {
         let pin = match opened.map_or_else(|| sys::pin_child(dir.pin(), name), Ok) {
             Ok(pin) => pin,
             Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::ILSEQ) => return Ok(None),
-            Err(e) => return Err(sys::status(e)),
+            Err(e) => return Err(sys::failure(e)),
         };
         if part.creating.load(Ordering::SeqCst) != 0 {
             // It may be one that is being created: wait until it has its attributes.
             drop(part.names.lock());
         }
-        let stat = sys::stat_fd(sys::fd(&pin)).map_err(sys::status)?;
+        let stat = sys::stat_fd(sys::fd(&pin)).map_err(sys::failure)?;
         if leads_to_reserved(dir, name, &stat) {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ impl Shared {
         mode: PinMode,
         stat: &RawStat,
     ) -> Result<(Arc<Inode>, Arc<Link>)> {
-        let kind = stat.kind.ok_or(NtStatus::ACCESS_DENIED)?;
+        let kind = stat.kind.ok_or(StoreError::SpecialFile)?;
         let (inode, link) = self.table.enter(stat.key, kind, pin, mode, Some((dir, name)));
         inode.note_found(stat);
         self.note_place(stat.key.ino, dir.key, &link.place.lock().name);
@@ -286,21 +286,21 @@ impl Shared {
     }
 
     fn listing_is_current(&self, dir: &Arc<Inode>, part: &DirPart) -> Result<bool> {
-        let stat = dir.seen().map_err(sys::status)?;
+        let stat = dir.seen().map_err(sys::failure)?;
         let names = lock_names(part)?;
         Ok(names.listing.as_ref().is_some_and(|l| l.is_current(stat.ctime, self.options.listing_age_min)))
     }
 
     /// Which spelling of `name` is in `dir`, and the directory's statx from before. `names` is the directory's, locked.
     pub fn find_name(&self, dir: &Arc<Inode>, names: &mut DirNames, name: &str) -> Result<(Found, RawStat)> {
-        let stat = dir.seen().map_err(sys::status)?;
+        let stat = dir.seen().map_err(sys::failure)?;
         names.used = self.clock.fetch_add(1, Ordering::Relaxed);
         if let Some(listing) = names.listing.as_ref().filter(|l| l.is_current(stat.ctime, self.options.listing_age_min))
         {
             return Ok((listing.find(name), stat));
         }
         self.drop_listing(names);
-        let fd = names::open_for_reading(dir.pin()).map_err(sys::status)?;
+        let fd = names::open_for_reading(dir.pin()).map_err(sys::failure)?;
         let names_max = if RequestScope::must_not_wait() { SHORT_NAMES_MAX } else { usize::MAX };
         let bytes_max = self.options.name_cache_bytes_max;
         match Listing::read(sys::fd(&fd), stat.ctime, self.fine_stamps, bytes_max, names_max) {
@@ -310,11 +310,11 @@ impl Shared {
                 Ok((found, stat))
             }
             Err(ReadError::TooLarge) => {
-                rustix::fs::seek(&fd, rustix::fs::SeekFrom::Start(0)).map_err(sys::status)?;
-                Ok((names::scan(sys::fd(&fd), name).map_err(sys::status)?, stat))
+                rustix::fs::seek(&fd, rustix::fs::SeekFrom::Start(0)).map_err(sys::failure)?;
+                Ok((names::scan(sys::fd(&fd), name).map_err(sys::failure)?, stat))
             }
-            Err(ReadError::TooLong) => Err(NtStatus::PENDING),
-            Err(ReadError::Io(e)) => Err(sys::status(e)),
+            Err(ReadError::TooLong) => Err(NotDone::WouldBlock),
+            Err(ReadError::Io(e)) => Err(sys::failure(e)),
         }
     }
 
@@ -365,7 +365,7 @@ impl Shared {
         change: impl FnOnce(&mut Listing),
     ) -> Result<()> {
         dir.outdate_seen();
-        let after = dir.seen().map_err(sys::status)?;
+        let after = dir.seen().map_err(sys::failure)?;
         self.restamp(dir, before.ctime, &after);
         if let Some(listing) = names.listing.as_mut() {
             change(listing);
@@ -387,7 +387,7 @@ impl Shared {
                 return Ok(self.node(inode, link));
             }
         }
-        let (inode, link) = self.by_place(id, PATH_DEPTH_MAX)?.ok_or(NtStatus::NOT_SUPPORTED)?;
+        let (inode, link) = self.by_place(id, PATH_DEPTH_MAX)?.ok_or(StoreError::NotSupported)?;
         Ok(self.node(inode, link))
     }
 
@@ -454,5 +454,5 @@ impl Drop for Creating<'_> {
 }
 
 pub fn dir_part(inode: &Inode) -> Result<&DirPart> {
-    inode.dir.as_deref().ok_or(NtStatus::NOT_A_DIRECTORY)
+    inode.dir.as_deref().ok_or(StoreError::NotADirectory.into())
 }

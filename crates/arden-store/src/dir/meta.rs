@@ -18,6 +18,7 @@ use super::{
     ntacl, reparse, stream,
     sys::{self, Kind, RawStat, Stamp},
 };
+use crate::error::StoreError;
 use crate::store::{BasicUpdate, FileId, Result, Stat};
 
 pub const DOSATTRIB: &str = "user.DOSATTRIB";
@@ -93,7 +94,7 @@ impl Shared {
                 Ok(fd) => self.read_meta(fd, stat)?,
                 // A server that is not root may not look into every file.
                 Err(Errno::ACCESS | Errno::PERM) => Meta::bare(stat.ctime),
-                Err(e) => return Err(sys::status(e)),
+                Err(e) => return Err(sys::failure(e)),
             },
         };
         self.remember(inode, stat, meta.clone());
@@ -197,7 +198,7 @@ impl Shared {
                 eas = true;
             }
         })
-        .map_err(sys::status)?;
+        .map_err(sys::failure)?;
         if dos {
             meta.dos = read_dos(fd);
         }
@@ -218,10 +219,10 @@ impl Shared {
             StoredSd::Known(sd) => return Ok(Some(sd.clone())),
             StoredSd::Unread => {}
         }
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        let mut value = sys::get_xattr(fd, self.ntacl, ntacl::VALUE_BYTES_MAX).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        let mut value = sys::get_xattr(fd, self.ntacl, ntacl::VALUE_BYTES_MAX).map_err(sys::failure)?;
         if value.is_none() && self.ntacl == NTACL_USER {
-            value = sys::get_xattr(fd, NTACL_ROOT, ntacl::VALUE_BYTES_MAX).map_err(sys::status)?;
+            value = sys::get_xattr(fd, NTACL_ROOT, ntacl::VALUE_BYTES_MAX).map_err(sys::failure)?;
         }
         let Some(value) = value else { return Ok(None) };
         let sd = self.intern(&value);
@@ -297,13 +298,13 @@ impl Shared {
     }
 
     pub fn stat(&self, inode: &Inode, name: &str) -> Result<Stat> {
-        let stat = inode.seen().map_err(sys::status)?;
+        let stat = inode.seen().map_err(sys::failure)?;
         let meta = self.meta(inode, &stat)?;
         Ok(self.compose(&stat, &meta, name))
     }
 
     pub fn set_basic(&self, inode: &Inode, name: &str, update: &BasicUpdate) -> Result<()> {
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         let meta = self.meta(inode, &stat)?;
         if update.last_access.is_some() || update.last_write.is_some() {
             self.set_times(inode, update)?;
@@ -318,15 +319,15 @@ impl Shared {
         }
         if dos != meta.dos {
             if inode.kind == Kind::Symlink {
-                return Err(arden_wire::NtStatus::NOT_SUPPORTED);
+                return Err(StoreError::NotSupported.into());
             }
             // The first attribute fixes the creation time, so that it outlives a copy of the tree.
             dos.creation = dos.creation.or(Some(stat.btime.to_filetime()));
-            let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-            sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::status)?;
+            let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+            sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::failure)?;
         }
         inode.metadata_unsynced.store(true, Ordering::Relaxed);
-        let after = inode.stat().map_err(sys::status)?;
+        let after = inode.stat().map_err(sys::failure)?;
         let change = update.change.or(meta.change);
         self.remember(inode, &after, Meta { at: after.ctime, dos, change, ..meta });
         Ok(())
@@ -345,17 +346,17 @@ impl Shared {
         match rustix::fs::utimensat(inode.pin(), c"", &times, AtFlags::EMPTY_PATH) {
             // Kernels before 5.8 do not take an O_PATH descriptor here.
             Err(Errno::INVAL | Errno::BADF | Errno::NOENT) => {
-                let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-                rustix::fs::futimens(fd, &times).map_err(sys::status)
+                let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+                rustix::fs::futimens(fd, &times).map_err(sys::failure)
             }
-            other => other.map_err(sys::status),
+            other => other.map_err(sys::failure),
         }
     }
 
     /// Something about the attributes of `inode` was changed by `change`; what is remembered is made to fit.
     pub fn after_change(&self, inode: &Inode, before: Meta, change: impl FnOnce(&mut Meta)) -> Result<()> {
         inode.metadata_unsynced.store(true, Ordering::Relaxed);
-        let after = inode.stat().map_err(sys::status)?;
+        let after = inode.stat().map_err(sys::failure)?;
         let mut meta = Meta { at: after.ctime, change: None, ..before };
         change(&mut meta);
         self.remember(inode, &after, meta);

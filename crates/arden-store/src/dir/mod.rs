@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};
+use arden_wire::{FileTime, dtyp::SecurityDescriptor};
 use parking_lot::Mutex;
 use rustix::{
     fd::AsFd as _,
@@ -54,6 +54,7 @@ use self::{
     sys::{InodeBuild, InodeKey, Kind},
 };
 use crate::{
+    error::StoreError,
     name::NtPath,
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
 };
@@ -149,25 +150,25 @@ pub struct DirStore {
 }
 
 impl DirStore {
-    /// Serves `path`. OBJECT_PATH_NOT_FOUND when it does not exist, NOT_A_DIRECTORY when it is something else.
+    /// Serves `path`. `PathNotFound` when it does not exist, `NotADirectory` when it is something else.
     pub fn open(path: &Path, options: DirOptions) -> Result<Arc<DirStore>> {
         if path
             .canonicalize()
             .is_ok_and(|p| p.components().any(|c| c.as_os_str().to_str().is_some_and(lookup::is_reserved)))
         {
             tracing::error!(path = %path.display(), "a share keeps its streams there: it is not to be shared itself");
-            return Err(NtStatus::OBJECT_NAME_INVALID);
+            return Err(StoreError::InvalidName.into());
         }
         let pin = sys::open_root(path).map_err(|e| match e {
-            Errno::NOENT => NtStatus::OBJECT_PATH_NOT_FOUND,
-            e => sys::status(e),
+            Errno::NOENT => StoreError::PathNotFound.into(),
+            e => sys::failure(e),
         })?;
         let proc_fds = sys::open_proc_fds().map_err(|e| {
             tracing::error!("/proc is needed and cannot be opened: {e}");
-            NtStatus::NOT_SUPPORTED
+            StoreError::NotSupported
         })?;
         raise_descriptor_limit();
-        let stat = sys::stat_fd(pin.as_fd()).map_err(sys::status)?;
+        let stat = sys::stat_fd(pin.as_fd()).map_err(sys::failure)?;
         if matches!(rustix::fs::fremovexattr(&pin, "user.arden.probe"), Err(Errno::OPNOTSUPP)) {
             tracing::warn!(path = %path.display(), "no user extended attributes here: attributes, ACLs and streams cannot be kept");
         }
@@ -292,7 +293,7 @@ impl FileStore for DirStore {
     }
 
     fn space(&self) -> Result<SpaceInfo> {
-        let v = rustix::fs::fstatvfs(self.shared.root.pin()).map_err(sys::status)?;
+        let v = rustix::fs::fstatvfs(self.shared.root.pin()).map_err(sys::failure)?;
         Ok(SpaceInfo {
             total_bytes: v.f_blocks.saturating_mul(v.f_frsize),
             free_bytes: v.f_bfree.saturating_mul(v.f_frsize),
@@ -334,7 +335,7 @@ impl FileStore for DirStore {
         self.shared.has_uncommitted()
     }
 
-    fn commit(&self) -> Result<()> {
+    fn commit(&self) -> Result<(), StoreError> {
         self.shared.commit()
     }
 }

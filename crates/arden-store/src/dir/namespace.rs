@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_wire::{NtStatus, access::*, dtyp::SecurityDescriptor};
+use arden_wire::{access::*, dtyp::SecurityDescriptor};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{AtFlags, Mode, RenameFlags},
@@ -30,6 +30,7 @@ use super::{
     sys::{self, InodeKey, Kind, RawStat},
 };
 use crate::{
+    error::StoreError,
     name::{check_component, may_be_made_short, short_name},
     store::{NewFile, Result},
 };
@@ -75,7 +76,7 @@ impl Shared {
         let tunnelled = self.tunnel.recall(dir.key, name);
         let name = tunnelled.as_deref().unwrap_or(name);
         if is_reserved(name) {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::ReservedName.into());
         }
         let store_sd = match new.security {
             Some(sd) if !self.is_default_for_child(dir, new.directory, sd)? => Some(sd),
@@ -84,19 +85,19 @@ impl Shared {
         let mut names = part.names.lock();
         let (found, before) = self.find_name(dir, &mut names, name)?;
         if found != Found::Absent {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
+            return Err(StoreError::NameCollision.into());
         }
         let creating = Creating::new(part);
         let mut changing = self.changing([dir]);
         self.note_own(dir, name, true);
         let fd = self.make(dir, name, new.directory).inspect_err(|e| {
-            if *e == NtStatus::OBJECT_NAME_COLLISION {
+            if *e == StoreError::NameCollision {
                 // Somebody else made it since the listing was checked.
                 self.drop_listing(&mut names);
             }
         })?;
         let finished = self.furnish(&fd, new, store_sd).and_then(|meta| {
-            let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::status)?;
+            let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::failure)?;
             Ok((stat, meta))
         });
         let (stat, mut meta) = match finished {
@@ -124,10 +125,10 @@ impl Shared {
     fn make(&self, dir: &Arc<Inode>, name: &str, directory: bool) -> Result<OwnedFd> {
         if directory {
             rustix::fs::mkdirat(dir.pin(), name, Mode::from_raw_mode(self.options.directory_mode))
-                .map_err(sys::status)?;
-            sys::open_child(dir.pin(), name, false).map_err(sys::status)
+                .map_err(sys::failure)?;
+            sys::open_child(dir.pin(), name, false).map_err(sys::failure)
         } else {
-            sys::create_child(dir.pin(), name, self.options.file_mode).map_err(sys::status)
+            sys::create_child(dir.pin(), name, self.options.file_mode).map_err(sys::failure)
         }
     }
 
@@ -140,14 +141,14 @@ impl Shared {
                 Ok(()) => meta.sd = StoredSd::Known(self.intern(&value)),
                 // A file system without attributes has the default descriptor for everything.
                 Err(Errno::OPNOTSUPP) => {}
-                Err(e) => return Err(sys::status(e)),
+                Err(e) => return Err(sys::failure(e)),
             }
         }
         let dos = DosInfo { attributes: Some(new.attributes & (ATTR_SETTABLE | ATTR_SPARSE)), creation: None };
         match sys::set_xattr(sys::fd(fd), DOSATTRIB, &dosattrib::encode(&dos)) {
             Ok(()) => meta.dos = dos,
             Err(Errno::OPNOTSUPP) => {}
-            Err(e) => return Err(sys::status(e)),
+            Err(e) => return Err(sys::failure(e)),
         }
         if !new.eas.is_empty() {
             ea::write(sys::fd(fd), new.eas)?;
@@ -163,14 +164,14 @@ impl Shared {
     pub fn unlink(&self, inode: &Arc<Inode>, link: &Arc<Link>) -> Result<()> {
         let (dir, name) = self.standing(inode, link)?;
         let mut names = dir_part(&dir)?.names.lock();
-        let before = dir.seen().map_err(sys::status)?;
+        let before = dir.seen().map_err(sys::failure)?;
         let stat = self.verify(&dir, &name, inode)?;
         let flags = if inode.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let _changing = self.changing([&dir]);
         self.note_own(&dir, &name, true);
         rustix::fs::unlinkat(dir.pin(), &*name, flags).map_err(|e| match e {
-            Errno::NOTEMPTY | Errno::EXIST => NtStatus::DIRECTORY_NOT_EMPTY,
-            e => sys::status(e),
+            Errno::NOTEMPTY | Errno::EXIST => StoreError::DirectoryNotEmpty.into(),
+            e => sys::failure(e),
         })?;
         inode.outdate_seen();
         inode.forget_name(&dir, &name);
@@ -187,16 +188,16 @@ impl Shared {
     fn verify(&self, dir: &Arc<Inode>, name: &str, inode: &Inode) -> Result<RawStat> {
         match sys::stat_child(dir.pin(), name) {
             Ok(stat) if stat.key == inode.key => Ok(stat),
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-            Err(e) => Err(sys::status(e)),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(StoreError::NotFound.into()),
+            Err(e) => Err(sys::failure(e)),
         }
     }
 
     fn standing(&self, inode: &Inode, link: &Link) -> Result<(Arc<Inode>, Arc<str>)> {
         if inode.key == self.root.key {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::RootStays.into());
         }
-        link.standing().ok_or(NtStatus::FILE_DELETED)
+        Ok(link.standing().ok_or(StoreError::Deleted)?)
     }
 
     pub fn rename(
@@ -209,14 +210,14 @@ impl Shared {
     ) -> Result<()> {
         check_component(name)?;
         if is_reserved(name) {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::ReservedName.into());
         }
         let (from, old) = self.standing(inode, link)?;
         let mut locks = self.lock_two(&from, to)?;
-        let from_before = from.seen().map_err(sys::status)?;
+        let from_before = from.seen().map_err(sys::failure)?;
         let before = match Arc::ptr_eq(&from, to) {
             true => (from_before, from_before),
-            false => (from_before, to.seen().map_err(sys::status)?),
+            false => (from_before, to.seen().map_err(sys::failure)?),
         };
         self.verify(&from, &old, inode)?;
         let target = match self.find_taken(to, locks.to(), name)?.0 {
@@ -236,7 +237,7 @@ impl Shared {
         self.note_own(&from, &old, true);
         self.note_own(to, name, true);
         match target.filter(|_| !itself) {
-            Some(_) if !replace => return Err(NtStatus::OBJECT_NAME_COLLISION),
+            Some(_) if !replace => return Err(StoreError::NameCollision.into()),
             Some(target) => self.rename_over(inode, (&from, &old), (to, &target, name), &mut locks)?,
             None => rename_new(&from, &old, to, name)?,
         }
@@ -273,18 +274,16 @@ impl Shared {
         (to, target, name): (&Arc<Inode>, &str, &str),
         locks: &mut TwoLocks<'_>,
     ) -> Result<()> {
-        let stat = sys::stat_child(to.pin(), target).map_err(sys::status)?;
-        if stat.kind.is_none_or(|k| k == Kind::Directory) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
+        let stat = sys::stat_child(to.pin(), target).map_err(sys::failure)?;
+        check_replaceable(&stat)?;
         if stat.key == inode.key {
             // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away.
-            rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::status)?;
+            rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::failure)?;
             inode.forget_name(to, target);
         } else {
             let replaced = self.table.get(stat.key);
             let spilled = self.has_spilled_streams(to, target, &stat);
-            rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::status)?;
+            rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::failure)?;
             if let Some(replaced) = replaced {
                 replaced.forget_seen();
                 replaced.forget_name(to, target);
@@ -310,10 +309,10 @@ impl Shared {
     pub fn link(&self, inode: &Arc<Inode>, link: &Arc<Link>, to: &Arc<Inode>, name: &str, replace: bool) -> Result<()> {
         check_component(name)?;
         if inode.kind == Kind::Directory {
-            return Err(NtStatus::FILE_IS_A_DIRECTORY);
+            return Err(StoreError::IsADirectory.into());
         }
         if is_reserved(name) {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::ReservedName.into());
         }
         let (from, _) = self.standing(inode, link)?;
         if !Arc::ptr_eq(&from, to) {
@@ -323,21 +322,19 @@ impl Shared {
         let (found, before) = self.find_taken(to, &mut names, name)?;
         let target = match found {
             Found::Absent => None,
-            _ if !replace => return Err(NtStatus::OBJECT_NAME_COLLISION),
+            _ if !replace => return Err(StoreError::NameCollision.into()),
             Found::Exact => Some(name.to_owned()),
             Found::As(real) => Some(real),
         };
         if let Some(target) = &target {
-            let stat = sys::stat_child(to.pin(), target).map_err(sys::status)?;
+            let stat = sys::stat_child(to.pin(), target).map_err(sys::failure)?;
             if stat.key == inode.key {
                 return Ok(());
             }
-            if stat.kind.is_none_or(|k| k == Kind::Directory) {
-                return Err(NtStatus::ACCESS_DENIED);
-            }
+            check_replaceable(&stat)?;
             let spilled = self.has_spilled_streams(to, target, &stat);
             self.note_own(to, target, true);
-            rustix::fs::unlinkat(to.pin(), &**target, AtFlags::empty()).map_err(sys::status)?;
+            rustix::fs::unlinkat(to.pin(), &**target, AtFlags::empty()).map_err(sys::failure)?;
             if let Some(replaced) = self.table.get(stat.key) {
                 replaced.forget_seen();
                 replaced.forget_name(to, target);
@@ -361,7 +358,7 @@ impl Shared {
                 l.insert(name, inode.kind == Kind::File);
             }
         })?;
-        linked.map_err(sys::status)
+        linked.map_err(sys::failure)
     }
 
     /// The locks of two directories, taken in one order by everyone.
@@ -380,17 +377,26 @@ impl Shared {
     }
 }
 
+/// A file makes way for another name; directories and what is no file do not.
+fn check_replaceable(target: &RawStat) -> Result<(), StoreError> {
+    match target.kind {
+        None => Err(StoreError::SpecialFile),
+        Some(Kind::Directory) => Err(StoreError::DirectoryInTheWay),
+        Some(_) => Ok(()),
+    }
+}
+
 fn rename_new(from: &Arc<Inode>, old: &str, to: &Arc<Inode>, name: &str) -> Result<()> {
     match rustix::fs::renameat_with(from.pin(), old, to.pin(), name, RenameFlags::NOREPLACE) {
         // A directory into itself, or a file system that knows no flags.
         Err(Errno::INVAL) => match sys::stat_child(to.pin(), name) {
             Err(Errno::NOENT) => rustix::fs::renameat(from.pin(), old, to.pin(), name).map_err(|e| match e {
-                Errno::INVAL => NtStatus::ACCESS_DENIED,
-                e => sys::status(e),
+                Errno::INVAL => StoreError::IntoItself.into(),
+                e => sys::failure(e),
             }),
-            _ => Err(NtStatus::OBJECT_NAME_COLLISION),
+            _ => Err(StoreError::NameCollision.into()),
         },
-        other => other.map_err(sys::status),
+        other => other.map_err(sys::failure),
     }
 }
 

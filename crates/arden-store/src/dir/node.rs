@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arden_wire::{NtStatus, dtyp::SecurityDescriptor};
+use arden_wire::dtyp::SecurityDescriptor;
 
 use super::{
     Shared, data, ea,
@@ -13,6 +13,7 @@ use super::{
     stream::StreamRef,
     sys::{self, Kind},
 };
+use crate::error::StoreError;
 use crate::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
 
 pub struct DirNode {
@@ -35,21 +36,21 @@ impl DirNode {
 
     /// Data calls: on files and streams.
     fn file(&self) -> Result<&Inode> {
-        if self.inode.kind == Kind::File { Ok(&self.inode) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) }
+        if self.inode.kind == Kind::File { Ok(&self.inode) } else { Err(StoreError::WrongObject.into()) }
     }
 
     pub fn directory(&self) -> Result<&Arc<Inode>> {
         if self.inode.kind == Kind::Directory && self.named().is_none() {
             Ok(&self.inode)
         } else {
-            Err(NtStatus::NOT_A_DIRECTORY)
+            Err(StoreError::NotADirectory.into())
         }
     }
 
     /// The stream's name now.
     fn stream_name(stream: &StreamRef) -> Result<String> {
         let state = stream.current.lock();
-        if state.gone { Err(NtStatus::FILE_DELETED) } else { Ok(state.name.clone()) }
+        if state.gone { Err(StoreError::Deleted.into()) } else { Ok(state.name.clone()) }
     }
 
     /// The file's data becomes a stream, and this node one of that stream.
@@ -67,9 +68,9 @@ impl DirNode {
 
     fn reading(&self) -> Result<std::os::fd::BorrowedFd<'_>> {
         if self.inode.kind == Kind::Symlink {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
-        self.inode.for_reading(self.store.proc_fds()).map_err(sys::status)
+        self.inode.for_reading(self.store.proc_fds()).map_err(sys::failure)
     }
 }
 
@@ -80,7 +81,7 @@ impl Drop for DirNode {
 }
 
 pub fn own(node: &dyn Node) -> Result<&DirNode> {
-    node.as_any().downcast_ref::<DirNode>().ok_or(NtStatus::NOT_SAME_DEVICE)
+    node.as_any().downcast_ref::<DirNode>().ok_or(StoreError::NotSameVolume.into())
 }
 
 impl Node for DirNode {
@@ -137,7 +138,7 @@ impl Node for DirNode {
         if let Some(stream) = self.named() {
             return self.store.read_stream(&self.inode, &DirNode::stream_name(stream)?, offset, buf);
         }
-        let fd = self.file()?.for_reading(self.store.proc_fds()).map_err(sys::status)?;
+        let fd = self.file()?.for_reading(self.store.proc_fds()).map_err(sys::failure)?;
         let wait = if self.store.in_memory { Wait::Yes } else { wait };
         data::read_at(fd, offset, buf, wait)
     }
@@ -150,7 +151,7 @@ impl Node for DirNode {
             return self.store.write_stream(&self.inode, &DirNode::stream_name(stream)?, offset, bytes);
         }
         let _changing = self.store.note_data_change(&self.inode, &self.link);
-        let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::status)?;
+        let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
         data::write_at(fd, offset, bytes)
     }
 
@@ -161,11 +162,11 @@ impl Node for DirNode {
             changing.everything();
             return self.store.set_stream_size(&self.inode, &DirNode::stream_name(stream)?, size);
         }
-        let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::status)?;
+        let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
         self.release_allocation();
         rustix::fs::ftruncate(fd, size).map_err(|e| match e {
-            rustix::io::Errno::INVAL | rustix::io::Errno::FBIG => NtStatus::DISK_FULL,
-            e => sys::status(e),
+            rustix::io::Errno::INVAL | rustix::io::Errno::FBIG => StoreError::DiskFull.into(),
+            e => sys::failure(e),
         })
     }
 
@@ -210,7 +211,7 @@ impl Node for DirNode {
         let _changing = self.store.note_change(&self.inode, &self.link);
         // [MS-FSA] 2.1.5.10.37: a property of the stream; Linux has it for the file alone.
         if self.named().is_some() {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         self.store.set_sparse(self.file()?, &self.name(), sparse)
     }
@@ -240,15 +241,15 @@ impl Node for DirNode {
         let _changing = self.store.note_change(&self.inode, &self.link);
         let source = own(source)?;
         if self.named().is_some() || source.named().is_some() || !self.store.shares_extents(&self.inode) {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         // What is not aligned would be copied instead, holes and all.
         if [source_offset, offset].iter().any(|o| !o.is_multiple_of(data::CLUSTER_BYTES)) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         match self.store.copy(source.file()?, self.file()?, source_offset, offset, len)? {
             n if n == len => Ok(()),
-            _ => Err(NtStatus::END_OF_FILE),
+            _ => Err(StoreError::EndOfFile.into()),
         }
     }
 
@@ -298,27 +299,27 @@ impl Node for DirNode {
     }
 
     fn object_id(&self) -> Result<Option<u128>> {
-        let value = sys::get_xattr(self.reading()?, OBJECT_ID, 64).map_err(sys::status)?;
+        let value = sys::get_xattr(self.reading()?, OBJECT_ID, 64).map_err(sys::failure)?;
         Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
     }
 
     fn set_object_id(&self, id: u128) -> Result<()> {
         let _changing = self.store.note_change(&self.inode, &self.link);
-        sys::set_xattr(self.reading()?, OBJECT_ID, &id.to_le_bytes()).map_err(sys::status)
+        sys::set_xattr(self.reading()?, OBJECT_ID, &id.to_le_bytes()).map_err(sys::failure)
     }
 
     fn create_mark(&self) -> Result<Option<u128>> {
         if !matches!(self.inode.kind, Kind::File | Kind::Directory) {
             return Ok(None);
         }
-        let value = sys::get_xattr(self.reading()?, CREATE_MARK, 64).map_err(sys::status)?;
+        let value = sys::get_xattr(self.reading()?, CREATE_MARK, 64).map_err(sys::failure)?;
         Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
     }
 
     fn set_create_mark(&self, mark: u128) -> Result<()> {
         // A file system without attributes keeps none.
         match sys::set_xattr(self.reading()?, CREATE_MARK, &mark.to_le_bytes()) {
-            Err(e) if e != rustix::io::Errno::OPNOTSUPP => Err(sys::status(e)),
+            Err(e) if e != rustix::io::Errno::OPNOTSUPP => Err(sys::failure(e)),
             _ => Ok(()),
         }
     }
@@ -348,7 +349,7 @@ impl Node for DirNode {
                 stream.moves(name, |old| self.store.rename_stream(&self.inode, old, name, replace))
             }
             (Some(stream), None) if file => stream.moves("", |old| self.store.stream_to_data(&self.inode, old)),
-            _ => Err(NtStatus::INVALID_PARAMETER),
+            _ => Err(StoreError::InvalidParameter.into()),
         };
         self.store.forget_meta(&self.inode);
         renamed
@@ -356,14 +357,14 @@ impl Node for DirNode {
 
     fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         if self.named().is_some() {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.store.rename(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }
 
     fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         if self.named().is_some() {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.store.link(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }

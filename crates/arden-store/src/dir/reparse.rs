@@ -5,7 +5,6 @@
 use std::{os::fd::BorrowedFd, sync::Arc};
 
 use arden_wire::{
-    NtStatus,
     access::ATTR_REPARSE_POINT,
     cursor::{Put, Reader},
 };
@@ -16,6 +15,7 @@ use super::{
     meta::{DOSATTRIB, Meta},
     sys::{self, Kind},
 };
+use crate::error::StoreError;
 use crate::store::Result;
 
 pub const OPAQUE: &str = "user.SmbReparse";
@@ -35,43 +35,43 @@ pub fn read_opaque_tag(fd: BorrowedFd<'_>) -> u32 {
 impl Shared {
     pub fn reparse(&self, inode: &Inode) -> Result<(u32, Vec<u8>)> {
         if inode.kind == Kind::Symlink {
-            let target = rustix::fs::readlinkat(inode.pin(), c"", Vec::new()).map_err(sys::status)?;
-            let target = target.to_str().map_err(|_| NtStatus::IO_REPARSE_DATA_INVALID)?;
+            let target = rustix::fs::readlinkat(inode.pin(), c"", Vec::new()).map_err(sys::failure)?;
+            let target = target.to_str().map_err(|_| StoreError::InvalidReparseData)?;
             return Ok((TAG_SYMLINK, symlink_buffer(target)));
         }
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        let value = sys::get_xattr(fd, OPAQUE, BUFFER_BYTES_MAX).map_err(sys::status)?;
-        let value = value.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
-        let tag = Reader::new(&value).u32().map_err(|_| NtStatus::IO_REPARSE_DATA_INVALID)?;
-        let data = value.get(HEADER_BYTES..).ok_or(NtStatus::IO_REPARSE_DATA_INVALID)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        let value = sys::get_xattr(fd, OPAQUE, BUFFER_BYTES_MAX).map_err(sys::failure)?;
+        let value = value.ok_or(StoreError::NotAReparsePoint)?;
+        let tag = Reader::new(&value).u32().map_err(|_| StoreError::InvalidReparseData)?;
+        let data = value.get(HEADER_BYTES..).ok_or(StoreError::InvalidReparseData)?;
         Ok((tag, data.to_vec()))
     }
 
     pub fn set_reparse(&self, inode: &Arc<Inode>, tag: u32, data: &[u8]) -> Result<()> {
         if tag == 0 {
-            return Err(NtStatus::IO_REPARSE_TAG_INVALID);
+            return Err(StoreError::InvalidReparseTag.into());
         }
         if data.len() + HEADER_BYTES > BUFFER_BYTES_MAX {
-            return Err(NtStatus::IO_REPARSE_DATA_INVALID);
+            return Err(StoreError::InvalidReparseData.into());
         }
         if inode.kind == Kind::Symlink {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         let meta = self.meta(inode, &stat)?;
         if meta.reparse_tag != 0 && meta.reparse_tag != tag {
-            return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+            return Err(StoreError::ReparseTagMismatch.into());
         }
         if inode.kind == Kind::Directory && !self.is_empty(inode)? {
-            return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            return Err(StoreError::DirectoryNotEmpty.into());
         }
         let mut value = Vec::with_capacity(HEADER_BYTES + data.len());
         value.put_u32(tag);
         value.put_u16(data.len() as u16);
         value.put_u16(0);
         value.extend_from_slice(data);
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        sys::set_xattr(fd, OPAQUE, &value).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        sys::set_xattr(fd, OPAQUE, &value).map_err(sys::failure)?;
         self.mark_reparse(inode, fd, meta, tag)?;
         // Nobody walks through it any more without looking.
         if let Some((parent, _)) = inode.dir.as_ref().and_then(|d| d.link.standing())
@@ -88,7 +88,7 @@ impl Shared {
         let attributes = dos.attributes.unwrap_or(0);
         dos.attributes =
             Some(if tag == 0 { attributes & !ATTR_REPARSE_POINT } else { attributes | ATTR_REPARSE_POINT });
-        sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::status)?;
+        sys::set_xattr(fd, DOSATTRIB, &dosattrib::encode(&dos)).map_err(sys::failure)?;
         self.after_change(inode, meta, |m| {
             m.dos = dos;
             m.reparse_tag = tag;
@@ -97,17 +97,17 @@ impl Shared {
 
     pub fn delete_reparse(&self, inode: &Inode, tag: u32) -> Result<()> {
         if inode.kind == Kind::Symlink {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         let meta = self.meta(inode, &stat)?;
         match meta.reparse_tag {
-            0 => return Err(NtStatus::NOT_A_REPARSE_POINT),
-            t if t != tag => return Err(NtStatus::IO_REPARSE_TAG_MISMATCH),
+            0 => return Err(StoreError::NotAReparsePoint.into()),
+            t if t != tag => return Err(StoreError::ReparseTagMismatch.into()),
             _ => {}
         }
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        sys::remove_xattr(fd, OPAQUE).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        sys::remove_xattr(fd, OPAQUE).map_err(sys::failure)?;
         self.mark_reparse(inode, fd, meta, 0)
     }
 }

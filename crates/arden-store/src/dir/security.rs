@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use arden_auth::{Token, new_descriptor};
 use arden_wire::{
-    NtStatus,
     access::FILE_ALL_ACCESS,
     dtyp::{
         Ace, Acl, CONTAINER_INHERIT_ACE as CI, OBJECT_INHERIT_ACE as OI, SecurityDescriptor, Sid, well_known as wk,
@@ -21,6 +20,7 @@ use super::{
     ntacl,
     sys::{self, Kind},
 };
+use crate::error::StoreError;
 use crate::store::Result;
 
 /// In place of a descriptor that cannot be read.
@@ -57,7 +57,7 @@ fn inherit(parent: &SecurityDescriptor, directory: bool, owner: &Sid, group: &Si
 impl Shared {
     /// The descriptor of a file: the stored one, else its default.
     pub fn security(&self, inode: &Inode, link: &Link) -> Result<Arc<SecurityDescriptor>> {
-        let stat = inode.seen().map_err(sys::status)?;
+        let stat = inode.seen().map_err(sys::failure)?;
         // Linux keeps no attributes of this kind for symbolic links of users.
         if inode.kind != Kind::Symlink
             && let Some(sd) = self.stored_sd(inode, &stat)?
@@ -99,7 +99,7 @@ impl Shared {
     /// Before `inode` gets a name in `to`: if its descriptor is not stored but handed down by its directory, and would become
     /// another one there, it is stored as it is.
     pub fn keep_security(&self, inode: &Inode, link: &Link, to: &Arc<Inode>) -> Result<()> {
-        let stat = inode.seen().map_err(sys::status)?;
+        let stat = inode.seen().map_err(sys::failure)?;
         let by_itself = inode.kind == Kind::Symlink || stat.uid != self.uid && stat.mode & 0o007 == 0;
         if by_itself || self.stored_sd(inode, &stat)?.is_some() {
             return Ok(());
@@ -125,13 +125,13 @@ impl Shared {
 
     pub fn set_security(&self, inode: &Inode, sd: &SecurityDescriptor) -> Result<()> {
         if inode.kind == Kind::Symlink {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         let meta = self.meta(inode, &stat)?;
         let value = ntacl::encode(sd);
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
-        sys::set_xattr(fd, self.ntacl, &value).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        sys::set_xattr(fd, self.ntacl, &value).map_err(sys::failure)?;
         let sd = self.intern(&value);
         self.after_change(inode, meta, |m| m.sd = StoredSd::Known(sd))
     }

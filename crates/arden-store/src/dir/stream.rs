@@ -7,7 +7,6 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use arden_wire::NtStatus;
 use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, Mode},
@@ -21,6 +20,7 @@ use super::{
     sys::{self, Kind, RawStat},
 };
 use crate::{
+    error::{NotDone, StoreError},
     name::{check_stream_name, eq_fold},
     store::{NodeRef, Result, StreamEntry, Wait},
 };
@@ -61,7 +61,7 @@ impl StreamRef {
     pub fn moves(&self, to: &str, rename: impl FnOnce(&str) -> Result<()>) -> Result<()> {
         let mut state = self.current.lock();
         if state.gone {
-            return Err(NtStatus::FILE_DELETED);
+            return Err(StoreError::Deleted.into());
         }
         rename(&state.name)?;
         state.name = to.to_owned();
@@ -94,7 +94,7 @@ impl Shared {
             return Ok(None);
         }
         let mut found = None;
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         each_stream(fd, |here| {
             if eq_fold(here, name) {
                 found = Some(here.to_owned());
@@ -104,7 +104,7 @@ impl Shared {
     }
 
     fn may_have_streams(&self, inode: &Inode) -> Result<bool> {
-        let stat = inode.stat().map_err(sys::status)?;
+        let stat = inode.stat().map_err(sys::failure)?;
         Ok(self.meta(inode, &stat)?.has_streams)
     }
 
@@ -116,36 +116,36 @@ impl Shared {
     pub fn create_stream(&self, inode: &Inode, name: &str) -> Result<()> {
         check_stream_name(name)?;
         if inode.kind == Kind::Symlink {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         let _lock = inode.streams.lock();
         if self.find_stream(inode, name)?.is_some() {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
+            return Err(StoreError::NameCollision.into());
         }
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         match sys::set_xattr(fd, &inline_name(name), &[0]) {
-            Err(Errno::RANGE | Errno::NAMETOOLONG) => Err(NtStatus::OBJECT_NAME_INVALID),
-            other => other.map_err(sys::status),
+            Err(Errno::RANGE | Errno::NAMETOOLONG) => Err(StoreError::InvalidName.into()),
+            other => other.map_err(sys::failure),
         }
     }
 
     pub fn streams(&self, inode: &Inode) -> Result<Vec<StreamEntry>> {
         let mut out = Vec::new();
         if inode.kind == Kind::File {
-            let stat = inode.stat().map_err(sys::status)?;
+            let stat = inode.stat().map_err(sys::failure)?;
             let allocation = self.data_allocation(&stat, &self.meta(inode, &stat)?);
             out.push(StreamEntry { name: String::new(), size: stat.size, allocation });
         }
         if inode.kind == Kind::Symlink || !self.may_have_streams(inode)? {
             return Ok(out);
         }
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         let mut names = Vec::new();
         each_stream(fd, |name| names.push(name.to_owned()))?;
         for name in names {
             match self.stream_size(inode, &name) {
                 Ok((size, allocation)) => out.push(StreamEntry { name, size, allocation }),
-                Err(NtStatus::FILE_DELETED) => {}
+                Err(NotDone::Failed(StoreError::Deleted)) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -157,19 +157,19 @@ impl Shared {
         match self.place(inode, name, false)? {
             Place::Inline(bytes) => Ok((bytes.len() as u64, bytes.len() as u64)),
             Place::Spilled(fd) => {
-                let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::status)?;
+                let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::failure)?;
                 Ok((stat.size, stat.allocated))
             }
         }
     }
 
     fn place(&self, inode: &Inode, name: &str, write: bool) -> Result<Place> {
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         if let Some(id) = spill_id(fd, name)? {
             return self.open_spilled(&id, write).map(Place::Spilled);
         }
-        let value = sys::get_xattr(fd, &inline_name(name), INLINE_BYTES_MAX).map_err(sys::status)?;
-        let mut value = value.ok_or(NtStatus::FILE_DELETED)?;
+        let value = sys::get_xattr(fd, &inline_name(name), INLINE_BYTES_MAX).map_err(sys::failure)?;
+        let mut value = value.ok_or(StoreError::Deleted)?;
         value.pop();
         Ok(Place::Inline(value))
     }
@@ -178,11 +178,11 @@ impl Shared {
         let own = self.spill_directory(false)?.map(|dir| sys::open_child(sys::fd(&dir), id, write));
         match own.unwrap_or(Err(Errno::NOENT)) {
             Err(Errno::NOENT) => {}
-            other => return other.map_err(sys::status),
+            other => return other.map_err(sys::failure),
         }
         let others = self.spill_directories_of_others();
         let found = others.iter().find_map(|dir| sys::open_child(sys::fd(dir), id, write).ok());
-        found.ok_or(NtStatus::DATA_ERROR)
+        found.ok_or(StoreError::Inconsistent.into())
     }
 
     pub fn read_stream(&self, inode: &Inode, name: &str, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -200,7 +200,7 @@ impl Shared {
 
     pub fn write_stream(&self, inode: &Inode, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).filter(|e| *e <= STREAM_BYTES_MAX);
-        let end = end.ok_or(NtStatus::DISK_FULL)?;
+        let end = end.ok_or(StoreError::DiskFull)?;
         let _lock = inode.streams.lock();
         match self.place(inode, name, true)? {
             Place::Spilled(fd) => data::write_at(sys::fd(&fd), offset, bytes),
@@ -220,7 +220,7 @@ impl Shared {
 
     pub fn set_stream_size(&self, inode: &Inode, name: &str, size: u64) -> Result<()> {
         if size > STREAM_BYTES_MAX {
-            return Err(NtStatus::DISK_FULL);
+            return Err(StoreError::DiskFull.into());
         }
         let _lock = inode.streams.lock();
         let fd = match self.place(inode, name, true)? {
@@ -231,7 +231,7 @@ impl Shared {
                 return self.store_inline(inode, name, value);
             }
         };
-        rustix::fs::ftruncate(&fd, size).map_err(sys::status)
+        rustix::fs::ftruncate(&fd, size).map_err(sys::failure)
     }
 
     /// Never makes the stream longer.
@@ -240,7 +240,7 @@ impl Shared {
         let place = self.place(inode, name, true)?;
         let size = match &place {
             Place::Inline(bytes) => bytes.len() as u64,
-            Place::Spilled(fd) => sys::stat_fd(sys::fd(fd)).map_err(sys::status)?.size,
+            Place::Spilled(fd) => sys::stat_fd(sys::fd(fd)).map_err(sys::failure)?.size,
         };
         let end = offset.saturating_add(len).min(size);
         if offset >= end {
@@ -256,38 +256,38 @@ impl Shared {
     }
 
     fn store_inline(&self, inode: &Inode, name: &str, mut value: Vec<u8>) -> Result<()> {
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         value.push(0);
         match sys::set_xattr(fd, &inline_name(name), &value) {
             Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
                 value.pop();
                 self.spill(inode, name, &value).map(|_| ())
             }
-            other => other.map_err(sys::status),
+            other => other.map_err(sys::failure),
         }
     }
 
     /// Moves a stream into a file: the file first, then the attribute that names it, then the old attribute goes.
     fn spill(&self, inode: &Inode, name: &str, bytes: &[u8]) -> Result<OwnedFd> {
-        let dir = self.spill_directory(true)?.ok_or(NtStatus::DATA_ERROR)?;
+        let dir = self.spill_directory(true)?.ok_or(StoreError::Inconsistent)?;
         let id = random_id()?;
-        let file = sys::create_child(sys::fd(&dir), &id, 0o600).map_err(sys::status)?;
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let file = sys::create_child(sys::fd(&dir), &id, 0o600).map_err(sys::failure)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         let done = data::write_at(sys::fd(&file), 0, bytes).and_then(|()| {
             match sys::set_xattr(fd, &spilled_name(name), id.as_bytes()) {
                 Err(Errno::NOSPC) => {
                     // The old attribute may fill the room that the new one needs.
-                    sys::remove_xattr(fd, &inline_name(name)).map_err(sys::status)?;
-                    sys::set_xattr(fd, &spilled_name(name), id.as_bytes()).map_err(sys::status)
+                    sys::remove_xattr(fd, &inline_name(name)).map_err(sys::failure)?;
+                    sys::set_xattr(fd, &spilled_name(name), id.as_bytes()).map_err(sys::failure)
                 }
-                other => other.map_err(sys::status),
+                other => other.map_err(sys::failure),
             }
         });
         if let Err(e) = done {
             let _ = rustix::fs::unlinkat(&dir, id.as_str(), AtFlags::empty());
             return Err(e);
         }
-        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::status)?;
+        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::failure)?;
         Ok(file)
     }
 
@@ -295,7 +295,7 @@ impl Shared {
         let open = || match sys::open_child(self.root.pin(), SPILL_DIRECTORY, false) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
-            Err(e) => Err(sys::status(e)),
+            Err(e) => Err(sys::failure(e)),
         };
         if let Some(fd) = open()? {
             return Ok(Some(fd));
@@ -305,7 +305,7 @@ impl Shared {
         }
         match rustix::fs::mkdirat(self.root.pin(), SPILL_DIRECTORY, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => open(),
-            Err(e) => Err(sys::status(e)),
+            Err(e) => Err(sys::failure(e)),
         }
     }
 
@@ -316,12 +316,12 @@ impl Shared {
 
     /// `inode.streams` is held.
     fn drop_stream(&self, inode: &Inode, name: &str) -> Result<()> {
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         if let Some(id) = spill_id(fd, name)? {
-            sys::remove_xattr(fd, &spilled_name(name)).map_err(sys::status)?;
+            sys::remove_xattr(fd, &spilled_name(name)).map_err(sys::failure)?;
             self.remove_spill(&[id]);
         }
-        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::status)
+        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::failure)
     }
 
     pub fn rename_stream(&self, inode: &Inode, old: &str, new: &str, replace: bool) -> Result<()> {
@@ -329,12 +329,12 @@ impl Shared {
         let same = eq_fold(old, new);
         if !same && let Some(there) = self.find_stream(inode, new)? {
             if !replace {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision.into());
             }
             self.delete_stream(inode, &there)?;
         }
         let _lock = inode.streams.lock();
-        let fd = inode.for_reading(self.proc_fds()).map_err(sys::status)?;
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         let (from, to) = match spill_id(fd, old)? {
             Some(_) => (spilled_name(old), spilled_name(new)),
             None => (inline_name(old), inline_name(new)),
@@ -342,27 +342,27 @@ impl Shared {
         if from == to {
             return Ok(());
         }
-        let value = sys::get_xattr(fd, &from, INLINE_BYTES_MAX).map_err(sys::status)?;
-        let value = value.ok_or(NtStatus::FILE_DELETED)?;
-        match sys::set_xattr(fd, &to, &value).map_err(sys::status) {
+        let value = sys::get_xattr(fd, &from, INLINE_BYTES_MAX).map_err(sys::failure)?;
+        let value = value.ok_or(StoreError::Deleted)?;
+        match sys::set_xattr(fd, &to, &value).map_err(sys::failure) {
             // No room for both at a time.
-            Err(NtStatus::DISK_FULL) => {
-                sys::remove_xattr(fd, &from).map_err(sys::status)?;
+            Err(NotDone::Failed(StoreError::DiskFull)) => {
+                sys::remove_xattr(fd, &from).map_err(sys::failure)?;
                 sys::set_xattr(fd, &to, &value).map_err(|e| {
                     let _ = sys::set_xattr(fd, &from, &value);
-                    sys::status(e)
+                    sys::failure(e)
                 })
             }
-            other => other.and_then(|()| sys::remove_xattr(fd, &from).map_err(sys::status)),
+            other => other.and_then(|()| sys::remove_xattr(fd, &from).map_err(sys::failure)),
         }
     }
 
     /// The stream's bytes become the data of the file, which has none. A crash on the way leaves both.
     pub fn stream_to_data(&self, inode: &Inode, name: &str) -> Result<()> {
         let _lock = inode.streams.lock();
-        let data = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
-        if inode.stat().map_err(sys::status)?.size != 0 {
-            return Err(NtStatus::INVALID_PARAMETER);
+        let data = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
+        if inode.stat().map_err(sys::failure)?.size != 0 {
+            return Err(StoreError::InvalidParameter.into());
         }
         let copied = match self.place(inode, name, false)? {
             Place::Inline(bytes) => data::write_at(data, 0, &bytes),
@@ -381,14 +381,14 @@ impl Shared {
         let _lock = inode.streams.lock();
         if let Some(there) = self.find_stream(inode, name)? {
             if !replace {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision.into());
             }
             self.drop_stream(inode, &there)?;
         }
-        let data = inode.for_writing(self.proc_fds()).map_err(sys::status)?;
-        let size = inode.stat().map_err(sys::status)?.size;
+        let data = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
+        let size = inode.stat().map_err(sys::failure)?.size;
         if size > STREAM_BYTES_MAX {
-            return Err(NtStatus::DISK_FULL);
+            return Err(StoreError::DiskFull.into());
         }
         let moved = match usize::try_from(size) {
             Ok(size) if size < INLINE_BYTES_MAX => {
@@ -404,7 +404,7 @@ impl Shared {
             let _ = self.drop_stream(inode, name);
             return Err(e);
         }
-        rustix::fs::ftruncate(data, 0).map_err(sys::status)
+        rustix::fs::ftruncate(data, 0).map_err(sys::failure)
     }
 
     /// The last name of a file went: its spilled streams go too.
@@ -451,14 +451,14 @@ fn each_stream(fd: BorrowedFd<'_>, mut f: impl FnMut(&str)) -> Result<()> {
             f(rest);
         }
     })
-    .map_err(sys::status)
+    .map_err(sys::failure)
 }
 
 fn spill_id(fd: BorrowedFd<'_>, stream: &str) -> Result<Option<String>> {
     let value = match sys::get_xattr(fd, &spilled_name(stream), 64) {
         Ok(value) => value,
-        Err(Errno::RANGE | Errno::TOOBIG) => return Err(NtStatus::DATA_ERROR),
-        Err(e) => return Err(sys::status(e)),
+        Err(Errno::RANGE | Errno::TOOBIG) => return Err(StoreError::Inconsistent.into()),
+        Err(e) => return Err(sys::failure(e)),
     };
     Ok(value.and_then(valid_id))
 }
@@ -480,6 +480,6 @@ fn valid_id(value: Vec<u8>) -> Option<String> {
 }
 
 fn random_id() -> Result<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|_| NtStatus::INTERNAL_ERROR)?;
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|_| StoreError::Internal)?;
     Ok(id.trim().to_owned())
 }

@@ -4,38 +4,47 @@
 
 use std::{io::Write as _, os::fd::BorrowedFd, os::fd::OwnedFd};
 
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::FileTime;
 use rustix::{
     fd::AsFd,
     fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, XattrFlags},
     io::Errno,
 };
 
-/// What an `Errno` means to a client, where the operation has nothing special to say.
-pub fn status(e: Errno) -> NtStatus {
+use crate::error::{NotDone, StoreError};
+
+/// What an `Errno` means, where the operation has nothing special to say.
+pub fn failure(e: Errno) -> NotDone {
+    if e == Errno::AGAIN { NotDone::WouldBlock } else { error(e).into() }
+}
+
+/// The same of a call that waits.
+pub fn error(e: Errno) -> StoreError {
     match e {
-        Errno::ACCESS | Errno::PERM | Errno::LOOP => NtStatus::ACCESS_DENIED,
-        Errno::NOENT | Errno::NXIO => NtStatus::OBJECT_NAME_NOT_FOUND,
-        Errno::EXIST => NtStatus::OBJECT_NAME_COLLISION,
-        Errno::NOTDIR => NtStatus::NOT_A_DIRECTORY,
-        Errno::ISDIR => NtStatus::FILE_IS_A_DIRECTORY,
-        Errno::NOTEMPTY => NtStatus::DIRECTORY_NOT_EMPTY,
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => NtStatus::DISK_FULL,
-        Errno::IO => NtStatus::DATA_ERROR,
-        Errno::ROFS => NtStatus::MEDIA_WRITE_PROTECTED,
-        Errno::MFILE | Errno::NFILE => NtStatus::TOO_MANY_OPENED_FILES,
-        Errno::NOMEM => NtStatus::INSUFFICIENT_RESOURCES,
-        Errno::NAMETOOLONG => NtStatus::OBJECT_NAME_INVALID,
-        Errno::XDEV => NtStatus::NOT_SAME_DEVICE,
-        Errno::OPNOTSUPP | Errno::NOSYS => NtStatus::NOT_SUPPORTED,
-        Errno::INVAL => NtStatus::INVALID_PARAMETER,
-        Errno::BUSY | Errno::TXTBSY => NtStatus::SHARING_VIOLATION,
-        Errno::STALE => NtStatus::FILE_DELETED,
-        Errno::AGAIN => NtStatus::PENDING,
-        Errno::MLINK => NtStatus::TOO_MANY_LINKS,
-        Errno::NODATA => NtStatus::NOT_FOUND,
-        Errno::TOOBIG | Errno::RANGE => NtStatus::EA_TOO_LARGE,
-        _ => NtStatus::UNSUCCESSFUL,
+        Errno::ACCESS | Errno::PERM | Errno::LOOP => StoreError::AccessDenied,
+        Errno::NOENT | Errno::NXIO => StoreError::NotFound,
+        Errno::EXIST => StoreError::NameCollision,
+        Errno::NOTDIR => StoreError::NotADirectory,
+        Errno::ISDIR => StoreError::IsADirectory,
+        Errno::NOTEMPTY => StoreError::DirectoryNotEmpty,
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => StoreError::DiskFull,
+        Errno::IO => StoreError::DataError,
+        Errno::ROFS => StoreError::ReadOnly,
+        Errno::MFILE | Errno::NFILE => StoreError::TooManyOpens,
+        Errno::NOMEM => StoreError::InsufficientResources,
+        Errno::NAMETOOLONG => StoreError::InvalidName,
+        Errno::XDEV => StoreError::NotSameVolume,
+        Errno::OPNOTSUPP | Errno::NOSYS => StoreError::NotSupported,
+        Errno::INVAL => StoreError::InvalidParameter,
+        Errno::BUSY | Errno::TXTBSY => StoreError::SharingViolation,
+        Errno::STALE => StoreError::Deleted,
+        Errno::MLINK => StoreError::TooManyLinks,
+        Errno::NODATA => StoreError::NoAttribute,
+        Errno::TOOBIG | Errno::RANGE => StoreError::EaTooLarge,
+        e => {
+            tracing::debug!("system call: {e}");
+            StoreError::SystemError
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_wire::NtStatus;
 use parking_lot::Mutex;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags},
@@ -29,6 +28,7 @@ use super::{
     sys::{self, InodeKey, Kind},
 };
 use crate::{
+    error::{NotDone, StoreError},
     name::is_presentable,
     store::{ChangeKind, ChangeSink, Result, WatchGuard},
 };
@@ -97,8 +97,8 @@ impl Drop for Guard {
 
 impl Shared {
     pub fn start_watching(self: &Arc<Self>, sink: Arc<dyn ChangeSink>) -> Result<()> {
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(sys::status)?;
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(sys::status)?;
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(sys::failure)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(sys::failure)?;
         let watcher = Arc::new(Watcher {
             inotify,
             wake,
@@ -110,20 +110,20 @@ impl Shared {
             started: Instant::now(),
         });
         if self.watcher.set(watcher.clone()).is_err() {
-            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+            return Err(StoreError::WrongObject.into());
         }
         let store = Arc::downgrade(self);
         std::thread::Builder::new()
             .name("arden-watch".into())
             .spawn(move || watcher.run(&store))
             .map(|_| ())
-            .map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)
+            .map_err(|_| StoreError::InsufficientResources.into())
     }
 
     pub fn watch_directory(&self, dir: &Arc<Inode>, recursive: bool) -> Result<WatchGuard> {
         let Some(watcher) = self.watcher.get() else { return Ok(Box::new(())) };
         if dir.kind != Kind::Directory {
-            return Err(NtStatus::NOT_A_DIRECTORY);
+            return Err(StoreError::NotADirectory.into());
         }
         let id = {
             let mut state = watcher.state.lock();
@@ -237,16 +237,16 @@ impl Watcher {
         let mut state = self.state.lock();
         if state.watched.len() >= self.watches_max && !state.watched.values().any(|w| Arc::ptr_eq(&w.inode, dir)) {
             self.tell_limit(&mut state);
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            return Err(StoreError::InsufficientResources.into());
         }
         let path = format!("/proc/self/fd/{}", sys::FdName::new(dir.pin()).as_str());
         let wd = match inotify::add_watch(&self.inotify, path, flags) {
             Ok(wd) => wd,
             Err(Errno::NOSPC) => {
                 self.tell_limit(&mut state);
-                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+                return Err(StoreError::InsufficientResources.into());
             }
-            Err(e) => return Err(sys::status(e)),
+            Err(e) => return Err(sys::failure(e)),
         };
         let watched = state.watched.entry(wd).or_insert_with(|| Watched { inode: dir.clone(), guards: Vec::new() });
         let new = watched.guards.is_empty();
@@ -338,7 +338,7 @@ impl Watcher {
                 let Ok(Some((sub, _))) = store.child(&dir, &name, false) else { continue };
                 match self.add(&sub, guards) {
                     Ok(_) => todo.push(sub),
-                    Err(NtStatus::INSUFFICIENT_RESOURCES) => return,
+                    Err(NotDone::Failed(StoreError::InsufficientResources)) => return,
                     Err(_) => {}
                 }
             }

@@ -1,11 +1,12 @@
 //! What an open is granted, [MS-FSA] 2.1.5.1.2.1: the descriptor, the parent's rights over its children, the
 //! read-only attribute, privileges, and the ceiling that the share sets.
 
-use arden_auth::{Token, access_check, access_check_backup, backup_rights, maximum_access, privilege};
-use arden_wire::{NtStatus, access::*, dtyp::SecurityDescriptor};
+use arden_auth::{AccessError, Token, access_check, access_check_backup, backup_rights, maximum_access, privilege};
+use arden_wire::{access::*, dtyp::SecurityDescriptor};
 
 use super::{Fs, Open, OpenRequest};
 use crate::{
+    error::StoreError,
     name::{NtPath, PathWants},
     store::{Lookup, Node, NodeRef, Result, Stat},
 };
@@ -19,11 +20,11 @@ const NOT_ON_READONLY: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA | FILE_ADD_SUBDI
 /// The access a request asks for, generic bits mapped, checked against the share's ceiling.
 pub(super) fn desired(r: &OpenRequest<'_>) -> Result<u32> {
     if r.desired_access == 0 || r.desired_access & RESERVED != 0 {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(StoreError::AccessDenied.into());
     }
     let desired = map_generic(r.desired_access);
     if desired & !MAXIMUM_ALLOWED & !(r.access_ceiling | ACCESS_SYSTEM_SECURITY) != 0 {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(StoreError::AccessDenied.into());
     }
     Ok(desired)
 }
@@ -33,7 +34,7 @@ pub(super) fn grant_new(r: &OpenRequest<'_>, desired: u32) -> Result<u32> {
     let backup = if r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0 { backup_rights(r.who) } else { 0 };
     let sacl = backup & ACCESS_SYSTEM_SECURITY != 0 || r.who.has_privilege(privilege::SECURITY);
     if desired & ACCESS_SYSTEM_SECURITY != 0 && !sacl {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(StoreError::AccessDenied.into());
     }
     let most = if desired & MAXIMUM_ALLOWED != 0 { FILE_ALL_ACCESS & r.access_ceiling } else { 0 };
     Ok(most | desired & !MAXIMUM_ALLOWED)
@@ -51,14 +52,14 @@ impl Fs {
     ) -> Result<u32> {
         let readonly = stat.attributes & ATTR_READONLY != 0;
         if !stat.directory && readonly && (desired | also) & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0 {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::ReadOnlyFile.into());
         }
         let stays = || readonly || self.read_only || node.stream().is_none() && node.path().is_empty();
         if r.options & OPT_DELETE_ON_CLOSE != 0 && stays() {
-            return Err(NtStatus::CANNOT_DELETE);
+            return Err(StoreError::CannotDelete.into());
         }
         if also & !r.access_ceiling != 0 {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         let sd = node.security()?;
         let backup = r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0;
@@ -90,18 +91,20 @@ impl Fs {
         let asks_maximum = wanted & MAXIMUM_ALLOWED != 0;
         match check(wanted) {
             Ok(granted) if !asks_maximum || granted & helped == helped => Ok(granted),
-            Err(NtStatus::ACCESS_DENIED) | Ok(_) if asks_maximum || wanted & helped != 0 => {
+            Err(AccessError::AccessDenied) | Ok(_) if asks_maximum || wanted & helped != 0 => {
                 let by_parent = self.rights_from_parent(node, who);
                 let own = check(wanted & !by_parent);
                 match own {
                     Ok(granted) => Ok(granted | if asks_maximum { by_parent } else { by_parent & wanted }),
-                    Err(NtStatus::ACCESS_DENIED) if wanted & !(by_parent | MAXIMUM_ALLOWED) == 0 && by_parent != 0 => {
+                    Err(AccessError::AccessDenied)
+                        if wanted & !(by_parent | MAXIMUM_ALLOWED) == 0 && by_parent != 0 =>
+                    {
                         Ok(by_parent)
                     }
-                    Err(e) => Err(e),
+                    Err(e) => Err(e.into()),
                 }
             }
-            other => other,
+            other => Ok(other?),
         }
     }
 
@@ -148,7 +151,8 @@ impl Fs {
         if backup && backup_rights(who) & right != 0 {
             return Ok(());
         }
-        access_check(&*parent.security()?, who, right).map(|_| ())
+        access_check(&*parent.security()?, who, right)?;
+        Ok(())
     }
 
     /// What `who` may do with the file at most, as the create context and its like report it.

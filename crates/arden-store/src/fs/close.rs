@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use arden_wire::{NtStatus, access::*};
+use arden_wire::access::*;
 
 use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
+    error::StoreError,
     store::{BasicUpdate, ChangeKind, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::Removal},
 };
@@ -23,7 +24,7 @@ impl Fs {
         if let Some(watch) = open.watch.get() {
             self.watches.remove(watch);
             let mut woken = Vec::new();
-            watch.end(NtStatus::NOTIFY_CLEANUP, &mut woken);
+            watch.end(StoreError::WatchEnded, &mut woken);
             self.table.resume(woken);
         }
         *open.listing.lock() = None;
@@ -123,7 +124,7 @@ impl Fs {
         if how.on_close {
             // Only an open that was made to delete on close may say so again, or take it back.
             if how.delete && open.options & OPT_DELETE_ON_CLOSE == 0 {
-                return Err(NtStatus::NOT_SUPPORTED);
+                return Err(StoreError::NotSupported.into());
             }
             open.delete_on_close.store(how.delete, Ordering::Release);
             return Ok(Step::Done(()));
@@ -140,7 +141,7 @@ impl Fs {
         let mut inner = open.file.lock();
         if how.posix && inner.has_absent_owner(Some(open.id)) {
             // Its name would be gone before its owner is back.
-            return Err(NtStatus::FILE_NOT_AVAILABLE);
+            return Err(StoreError::HeldByAbsentOwner.into());
         }
         let by = open.actor();
         let clock = self.table.clock(now);
@@ -169,14 +170,14 @@ impl Fs {
         let stat = open.node.stat()?;
         let may_ignore = how.ignore_readonly && open.has(FILE_WRITE_ATTRIBUTES);
         if stat.attributes & ATTR_READONLY != 0 && !may_ignore {
-            return Err(NtStatus::CANNOT_DELETE);
+            return Err(StoreError::CannotDelete.into());
         }
         if open.directory {
             if open.node.path().is_empty() {
-                return Err(NtStatus::CANNOT_DELETE);
+                return Err(StoreError::CannotDelete.into());
             }
             if !open.node.is_empty_directory()? {
-                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+                return Err(StoreError::DirectoryNotEmpty.into());
             }
         }
         if how.ignore_readonly && stat.attributes & ATTR_READONLY != 0 {
@@ -189,7 +190,7 @@ impl Fs {
     /// Queries that wait on a directory end when it is to be deleted.
     fn watches_of_deleted(&self, open: &Open) {
         let mut woken = Vec::new();
-        self.watches.interrupt(&open.node.path(), NtStatus::DELETE_PENDING, &mut woken);
+        self.watches.interrupt(&open.node.path(), StoreError::DeletePending, &mut woken);
         self.table.resume(woken);
     }
 

@@ -5,10 +5,11 @@ use std::{
     time::Instant,
 };
 
-use arden_wire::{NtStatus, access::*};
+use arden_wire::access::*;
 
 use super::{Fs, LockRange, Open, Operation, Step, notify_filter};
 use crate::{
+    error::{NotDone, StoreError},
     store::{BasicUpdate, ChangeKind, Node, Result, Wait},
     table::{
         WaitPlace,
@@ -22,11 +23,11 @@ pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 pub const APPEND: u64 = u64::MAX;
 
 impl Fs {
-    /// Bytes read. END_OF_FILE when the range starts at or past the end.
+    /// Bytes read. `EndOfFile` when the range starts at or past the end.
     pub fn read(&self, open: &Arc<Open>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
         open.check_data(Operation::Read)?;
         if offset > OFFSET_MAX || buf.len() as u64 > OFFSET_MAX - offset {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.check_locks(open, offset, buf.len() as u64, false)?;
         if buf.is_empty() {
@@ -37,10 +38,10 @@ impl Fs {
         if kept.is_some() {
             open.node.set_basic(&BasicUpdate { last_access: kept, ..BasicUpdate::default() })?;
         }
-        if n == 0 { Err(NtStatus::END_OF_FILE) } else { Ok(n) }
+        if n == 0 { Err(StoreError::EndOfFile.into()) } else { Ok(n) }
     }
 
-    /// Whether all of a range could be read: FILE_LOCK_CONFLICT where a lock is in the way, at the end of the file or behind it.
+    /// Whether all of a range could be read: `LockConflict` where a lock is in the way, at the end of the file or behind it.
     pub fn may_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<()> {
         open.check_data(Operation::Read)?;
         self.check_locks(open, offset, len, false)
@@ -53,7 +54,7 @@ impl Fs {
         let len = data.len() as u64;
         let offset = if offset == APPEND { open.node.stat()?.end_of_file } else { offset };
         if offset > OFFSET_MAX || len > OFFSET_MAX - offset {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         check_append(open, offset)?;
         if len == 0 {
@@ -82,7 +83,7 @@ impl Fs {
         }
         let mut inner = open.file.lock();
         if inner.at(open.stream_no).locks.blocks_io(open.id, offset, len, write) {
-            return Err(NtStatus::FILE_LOCK_CONFLICT);
+            return Err(StoreError::LockConflict.into());
         }
         Ok(())
     }
@@ -205,11 +206,11 @@ impl Fs {
         Ok(())
     }
 
-    fn check_resize(&self, open: &Open, size: u64) -> Result<()> {
+    fn check_resize(&self, open: &Open, size: u64) -> Result<(), StoreError> {
         self.check_writable()?;
         open.check_open()?;
         if open.directory || size > OFFSET_MAX {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter);
         }
         open.check_data(Operation::WriteOver)
     }
@@ -224,10 +225,10 @@ impl Fs {
     ) -> Result<Step<()>> {
         if open.is_closed() {
             // What a lock that waited gets when its open goes.
-            return Err(NtStatus::RANGE_NOT_LOCKED);
+            return Err(StoreError::NotLocked.into());
         }
         if open.directory || (!fail_immediately && ranges.len() != 1) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         open.check(Operation::Lock)?;
         ranges.iter().try_for_each(check_range)?;
@@ -241,7 +242,7 @@ impl Fs {
             return Ok(Step::Done(()));
         }
         if open.locks.load(Ordering::Relaxed) + ranges.len() > self.table.limits().locks_per_open_max {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            return Err(StoreError::InsufficientResources.into());
         }
         stream.caches.break_reads(&open.actor(), self.table.clock(now), &mut fx);
         let result = self.take_ranges(open, stream, ranges, fail_immediately);
@@ -269,7 +270,7 @@ impl Fs {
                 }
                 Err(e) => {
                     ranges[..i].iter().for_each(|r| stream.locks.roll_back(open.id, r));
-                    return Err(e);
+                    return Err(e.into());
                 }
             }
         }
@@ -278,10 +279,10 @@ impl Fs {
     }
 
     /// In order; those before one that is not locked stay unlocked.
-    pub fn unlock(&self, open: &Arc<Open>, ranges: &[LockRange]) -> Result<()> {
+    pub fn unlock(&self, open: &Arc<Open>, ranges: &[LockRange]) -> Result<(), StoreError> {
         open.check_open()?;
         if open.directory {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter);
         }
         ranges.iter().try_for_each(check_range)?;
         let mut woken = Vec::new();
@@ -304,7 +305,7 @@ impl Fs {
     pub fn allocated_ranges(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
         open.check(Operation::ReadData)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         open.node.allocated_ranges(offset, len)
     }
@@ -313,7 +314,7 @@ impl Fs {
     pub fn zero_range(&self, open: &Arc<Open>, offset: u64, len: u64, now: Instant) -> Result<()> {
         open.check(Operation::WriteOver)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.check_locks(open, offset, len, true)?;
         let end = open.node.stat()?.end_of_file.min(offset + len);
@@ -364,7 +365,7 @@ impl Fs {
         self.delay_write_time(target, now);
         let copied =
             self.keeping_times(target, || match target.node.copy_from(source, source_offset, offset, len) {
-                Err(NtStatus::NOT_SUPPORTED | NtStatus::NOT_SAME_DEVICE) => {
+                Err(NotDone::Failed(StoreError::NotSupported | StoreError::NotSameVolume)) => {
                     copy_through(source, source_offset, target, offset, len)
                 }
                 other => other,
@@ -398,7 +399,7 @@ impl Fs {
         target.check_data(Operation::Write)?;
         check_append(target, to)?;
         if from.max(to) > OFFSET_MAX || len > OFFSET_MAX - from.max(to) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.check_locks(source, from, len, false)?;
         self.check_locks(target, to, len, true)
@@ -408,7 +409,7 @@ impl Fs {
 /// A handle that may only append changes nothing that is there, [MS-FSA] 2.1.5.4.
 fn check_append(open: &Open, offset: u64) -> Result<()> {
     if !open.has(FILE_WRITE_DATA) && offset < open.node.stat()?.end_of_file {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(StoreError::AccessDenied.into());
     }
     Ok(())
 }

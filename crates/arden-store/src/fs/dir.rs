@@ -2,10 +2,9 @@
 
 use std::{cell::Cell, sync::Arc};
 
-use arden_wire::NtStatus;
-
 use super::{Change, Fs, Open, Operation, Step};
 use crate::{
+    error::{NotDone, StoreError},
     name::Pattern,
     store::{DirEntry, Result},
     table::{Listing, WaitPlace, notify::Watch},
@@ -22,8 +21,8 @@ pub enum Emitted {
 }
 
 impl Fs {
-    /// Gives entries to `emit`, in order. NO_SUCH_FILE when the
-    /// pattern never matched, NO_MORE_FILES after the last entry.
+    /// Gives entries to `emit`, in order. `NoMatchingEntry` when the
+    /// pattern never matched, `NoMoreEntries` after the last entry.
     pub fn query_directory(
         &self,
         open: &Arc<Open>,
@@ -37,7 +36,7 @@ impl Fs {
     }
 
     /// The same for who may not stay long: after `names_max` names that the pattern does not take it ends with what there is, and
-    /// with PENDING where that is nothing, or where somebody else is at it. A call without that bound then goes on.
+    /// with `WouldBlock` where that is nothing, or where somebody else is at it. A call without that bound then goes on.
     #[expect(clippy::too_many_arguments, reason = "the request's own, and one bound")]
     pub fn query_directory_part(
         &self,
@@ -51,12 +50,12 @@ impl Fs {
     ) -> Result<()> {
         open.check(Operation::List)?;
         if !open.directory {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         let mut slot = if names_max == usize::MAX {
             open.listing.lock()
         } else {
-            open.listing.try_lock().ok_or(NtStatus::PENDING)?
+            open.listing.try_lock().ok_or(NotDone::WouldBlock)?
         };
         match &mut *slot {
             Some(l) if restart || reopen => {
@@ -72,7 +71,7 @@ impl Fs {
                 *slot = Some(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true });
             }
         }
-        let Some(l) = slot.as_mut() else { return Err(NtStatus::INTERNAL_ERROR) };
+        let Some(l) = slot.as_mut() else { return Err(StoreError::Internal.into()) };
         let mut given = 0usize;
         let mut left = names_max;
         loop {
@@ -81,7 +80,7 @@ impl Fs {
             }
             let dot = l.dots < 2;
             let entry = match if dot { self.dot_entry(open, l) } else { next_entry(l, &mut left) } {
-                Err(NtStatus::PENDING) if given > 0 => break,
+                Err(NotDone::WouldBlock) if given > 0 => break,
                 other => other?,
             };
             let Some(entry) = entry else {
@@ -90,7 +89,7 @@ impl Fs {
                     continue;
                 }
                 if given == 0 {
-                    return Err(if l.fresh { NtStatus::NO_SUCH_FILE } else { NtStatus::NO_MORE_FILES });
+                    return Err(if l.fresh { StoreError::NoMatchingEntry } else { StoreError::NoMoreEntries }.into());
                 }
                 break;
             };
@@ -122,7 +121,7 @@ impl Fs {
         Ok(Some(DirEntry { name: name.to_owned(), stat }))
     }
 
-    /// NOTIFY_ENUM_DIR as an error: too much happened. NOTIFY_CLEANUP: the open was closed. The filter and the depth
+    /// `ChangesLost` as an error: too much happened. `WatchEnded`: the open was closed. The filter and the depth
     /// are those of the open's first call.
     pub fn notify(
         &self,
@@ -132,11 +131,11 @@ impl Fs {
         max_bytes: usize,
     ) -> Result<Step<Vec<Change>>> {
         if open.is_closed() {
-            return Err(NtStatus::NOTIFY_CLEANUP);
+            return Err(StoreError::WatchEnded.into());
         }
         open.check(Operation::List)?;
         if !open.directory {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         open.fs.listen_outside();
         let watch = open.watch.get_or_init(|| {
@@ -169,12 +168,12 @@ impl Fs {
         match (changes, waiting) {
             (Some(changes), _) => Ok(Step::Done(changes)),
             (None, Some(id)) => Ok(Step::Wait(id)),
-            (None, None) => Err(NtStatus::INTERNAL_ERROR),
+            (None, None) => Err(StoreError::Internal.into()),
         }
     }
 }
 
-/// The next entry that the pattern takes; PENDING once `left` others have been passed over.
+/// The next entry that the pattern takes; `WouldBlock` once `left` others have been passed over.
 fn next_entry(l: &mut Listing, left: &mut usize) -> Result<Option<DirEntry>> {
     let pattern = &l.pattern;
     let passed = Cell::new(*left);
@@ -189,7 +188,7 @@ fn next_entry(l: &mut Listing, left: &mut usize) -> Result<Option<DirEntry>> {
     *left = passed.get();
     if *left == 0 && found.as_ref().is_some_and(|e| !pattern.matches(&e.name)) {
         l.cursor.advance();
-        return Err(NtStatus::PENDING);
+        return Err(NotDone::WouldBlock);
     }
     Ok(found)
 }

@@ -4,10 +4,11 @@
 use std::{sync::Arc, time::Instant};
 
 use arden_auth::{access_for_change, change_descriptor};
-use arden_wire::{FileTime, NtStatus, access::*, dtyp::SecurityDescriptor};
+use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
 
 use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
+    error::StoreError,
     store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
     table::{WaitPlace, effects::Effects},
 };
@@ -39,7 +40,7 @@ impl Fs {
     /// tells them, [MS-FSA] 2.1.5.12.30.
     pub fn path_told(&self, open: &Arc<Open>) -> Result<String> {
         if open.options & OPT_OPEN_BY_FILE_ID != 0 && !open.has(FILE_TRAVERSE) {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         Ok(self.path(open))
     }
@@ -60,7 +61,7 @@ impl Fs {
         open.check(Operation::SetBasic)?;
         let times = [info.creation, info.last_access, info.last_write, info.change];
         if times.iter().any(|t| *t < -2) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.settle_write_time(open);
         let current = open.node.stat()?;
@@ -69,7 +70,7 @@ impl Fs {
         if info.attributes != 0 {
             let directory = info.attributes & ATTR_DIRECTORY != 0;
             if (directory && !current.directory) || (current.directory && info.attributes & ATTR_TEMPORARY != 0) {
-                return Err(NtStatus::INVALID_PARAMETER);
+                return Err(StoreError::InvalidParameter.into());
             }
             update.attributes = Some(info.attributes & ATTR_SETTABLE);
             filter |= notify_filter::ATTRIBUTES;
@@ -148,15 +149,15 @@ impl Fs {
     pub fn set_reparse(&self, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
         open.check(Operation::SetReparse)?;
         if tag <= 1 {
-            return Err(NtStatus::IO_REPARSE_TAG_INVALID);
+            return Err(StoreError::InvalidReparseTag.into());
         }
         if open.directory && !open.node.is_empty_directory()? {
-            return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            return Err(StoreError::DirectoryNotEmpty.into());
         }
         if let Ok((old, _)) = open.node.reparse()
             && old != tag
         {
-            return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+            return Err(StoreError::ReparseTagMismatch.into());
         }
         open.node.set_reparse(tag, data)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
@@ -167,7 +168,7 @@ impl Fs {
         open.check(Operation::SetReparse)?;
         let (old, _) = open.node.reparse()?;
         if old != tag {
-            return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+            return Err(StoreError::ReparseTagMismatch.into());
         }
         open.node.delete_reparse(tag)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);

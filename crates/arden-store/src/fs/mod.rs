@@ -14,7 +14,6 @@ use std::{
 
 use arden_auth::Token;
 use arden_wire::{
-    NtStatus,
     access::{OPT_DELETE_ON_CLOSE, OPT_NO_INTERMEDIATE_BUFFERING, OPT_SEQUENTIAL_ONLY, OPT_WRITE_THROUGH},
     dtyp::SecurityDescriptor,
     fscc::FILE_READ_ONLY_VOLUME,
@@ -22,6 +21,7 @@ use arden_wire::{
 
 use crate::{
     commit::ScopeId,
+    error::{NotDone, StoreError},
     handles::{Committed, HandleStore},
     name::NtPath,
     store::{ChangeKind, Ea, FileStore, Result, Stat},
@@ -193,11 +193,12 @@ pub struct LockRange {
     pub exclusive: bool,
 }
 
-/// Why an open failed; `symlink` goes with STOPPED_ON_SYMLINK, [MS-SMB2] 2.2.2.2.1.
+/// Why there is no open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenError {
-    pub status: NtStatus,
-    pub symlink: Option<Box<SymlinkError>>,
+pub enum OpenError {
+    NotDone(NotDone),
+    /// A symbolic link is in the way, which the client follows, [MS-SMB2] 2.2.2.2.1.
+    Symlink(Box<SymlinkError>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,9 +210,14 @@ pub struct SymlinkError {
     pub unparsed_path_bytes: usize,
 }
 
-impl From<NtStatus> for OpenError {
-    fn from(status: NtStatus) -> OpenError {
-        OpenError { status, symlink: None }
+impl From<NotDone> for OpenError {
+    fn from(e: NotDone) -> OpenError {
+        OpenError::NotDone(e)
+    }
+}
+impl From<StoreError> for OpenError {
+    fn from(e: StoreError) -> OpenError {
+        OpenError::NotDone(e.into())
     }
 }
 
@@ -352,7 +358,7 @@ impl Fs {
     }
     /// What the scope did through this root before the call is durable when it returns: what is kept of opens, and with
     /// `changes` the files. Opens first: a handle to a file that is gone is no harm, a file without its handle may be.
-    pub(crate) fn commit(&self, scope: ScopeId, changes: bool) -> Result<()> {
+    pub(crate) fn commit(&self, scope: ScopeId, changes: bool) -> Result<(), StoreError> {
         if let Some(handles) = &self.handles {
             handles.commit(scope)?;
         }

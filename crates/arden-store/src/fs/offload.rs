@@ -3,16 +3,14 @@
 
 use std::{sync::Arc, time::Instant};
 
-use arden_wire::{NtStatus, access::*, fscc::FILE_SUPPORTS_BLOCK_REFCOUNTING};
+use arden_wire::{access::*, fscc::FILE_SUPPORTS_BLOCK_REFCOUNTING};
 
 use super::{Fs, Open, Operation, data::OFFSET_MAX};
+use crate::error::StoreError;
 use crate::store::{Node, NodeRef, Result};
 
 /// One token stands for at most this much.
 const OFFLOAD_BYTES_MAX: u64 = 256 << 20;
-const OFFLOAD_READ_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A3);
-const BEYOND_VDL: NtStatus = NtStatus(0xC000_0432);
-const OFFLOAD_WRITE_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A4);
 
 /// Bytes of one moment.
 #[derive(Clone)]
@@ -34,10 +32,10 @@ pub struct Offloaded {
 }
 
 impl Fs {
-    /// INVALID_DEVICE_REQUEST where files cannot share blocks; of the past, NOT_SUPPORTED.
+    /// `WrongObject` where files cannot share blocks; of the past, `NotSupported`.
     pub fn check_offload(&self) -> Result<()> {
         if self.store.volume().capabilities & FILE_SUPPORTS_BLOCK_REFCOUNTING == 0 {
-            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+            return Err(StoreError::WrongObject.into());
         }
         Ok(())
     }
@@ -45,30 +43,30 @@ impl Fs {
     fn check_sectors(&self, values: &[u64]) -> Result<u64> {
         let sector = u64::from(self.store.space()?.sector_bytes);
         let whole = values.iter().all(|v| v.is_multiple_of(sector));
-        if whole { Ok(sector) } else { Err(NtStatus::INVALID_PARAMETER) }
+        if whole { Ok(sector) } else { Err(StoreError::InvalidParameter.into()) }
     }
 
     /// None for nothing.
     pub fn offload_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Option<Offloaded>> {
         if self.is_read_only() {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         let sector = self.check_sectors(&[offset, len])?;
-        let end = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let end = offset.checked_add(len).ok_or(StoreError::InvalidParameter)?;
         if len == 0 {
             return Ok(None);
         }
         if open.is_directory() {
-            return Err(OFFLOAD_READ_FILE_NOT_SUPPORTED);
+            return Err(StoreError::OffloadReadUnsupported.into());
         }
         open.check_data(Operation::ReadData)?;
         let stat = open.node.stat()?;
         if stat.attributes & ATTR_SPARSE != 0 {
-            return Err(OFFLOAD_READ_FILE_NOT_SUPPORTED);
+            return Err(StoreError::OffloadReadUnsupported.into());
         }
         self.check_locks(open, offset, len, false)?;
         if offset >= stat.end_of_file {
-            return Err(NtStatus::END_OF_FILE);
+            return Err(StoreError::EndOfFile.into());
         }
         let valid = open.valid_data_length(stat.end_of_file);
         if offset >= valid {
@@ -97,31 +95,31 @@ impl Fs {
     ) -> Result<u64> {
         self.check_writable()?;
         let sector = self.check_sectors(&[offset, len, source_offset])?;
-        let end = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let end = offset.checked_add(len).ok_or(StoreError::InvalidParameter)?;
         if len == 0 {
             return Ok(0);
         }
         if open.is_directory() {
-            return Err(OFFLOAD_WRITE_FILE_NOT_SUPPORTED);
+            return Err(StoreError::OffloadWriteUnsupported.into());
         }
         open.check_data(Operation::WriteOver)?;
         let stat = open.node.stat()?;
         if stat.attributes & ATTR_SPARSE != 0 {
-            return Err(OFFLOAD_WRITE_FILE_NOT_SUPPORTED);
+            return Err(StoreError::OffloadWriteUnsupported.into());
         }
         if end > OFFSET_MAX {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.check_locks(open, offset, len, true)?;
         if offset >= stat.end_of_file {
-            return Err(NtStatus::END_OF_FILE);
+            return Err(StoreError::EndOfFile.into());
         }
         if offset > open.valid_data_length(stat.end_of_file) {
-            return Err(BEYOND_VDL);
+            return Err(StoreError::BeyondValidData.into());
         }
         let held = source.map_or(u64::MAX, |s| s.len.next_multiple_of(sector));
         if source_offset >= held {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         let wanted = len.min(held - source_offset);
         let room = wanted.min(stat.end_of_file - offset);

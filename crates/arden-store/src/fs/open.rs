@@ -11,7 +11,6 @@ use std::{
 use arden_auth::{Token, creator_descriptor, new_descriptor};
 use arden_lock::Mutex;
 use arden_wire::{
-    NtStatus,
     access::*,
     dtyp::{Acl, SecurityDescriptor},
 };
@@ -21,6 +20,7 @@ use super::{
     WaitId, access::desired, access::grant_new, data::OFFSET_MAX, notify_filter,
 };
 use crate::{
+    error::{NotDone, StoreError},
     name::{NtPath, PathWants},
     store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
     table::{Admission, Admitted, Entered, HeldTimes},
@@ -78,7 +78,9 @@ impl Fs {
                 }
                 .map_err(|e| match e {
                     // A directory by the name of its data, asked for as a directory.
-                    NtStatus::FILE_IS_A_DIRECTORY if r.options & OPT_DIRECTORY_FILE != 0 => NtStatus::NOT_A_DIRECTORY,
+                    NotDone::Failed(StoreError::IsADirectory) if r.options & OPT_DIRECTORY_FILE != 0 => {
+                        StoreError::NotADirectory.into()
+                    }
                     e => e,
                 })?,
             };
@@ -93,7 +95,7 @@ impl Fs {
                 Outcome::Again => {}
             }
         }
-        Err(NtStatus::SHARING_VIOLATION.into())
+        Err(StoreError::SharingViolation.into())
     }
 
     fn open_existing(
@@ -112,7 +114,7 @@ impl Fs {
         check_kind(r, stat.directory && !stream)?;
         let made_before = self.made_before(r, &node);
         if r.disposition == Disposition::Create && !made_before {
-            return Err(NtStatus::OBJECT_NAME_COLLISION.into());
+            return Err(StoreError::NameCollision.into());
         }
         let overwrite =
             matches!(r.disposition, Disposition::Supersede | Disposition::Overwrite | Disposition::OverwriteIf);
@@ -120,16 +122,16 @@ impl Fs {
         if overwrite {
             if stat.directory && !stream {
                 let root = node.path().is_empty();
-                return Err(if root { NtStatus::ACCESS_DENIED } else { NtStatus::OBJECT_NAME_COLLISION }.into());
+                return Err(if root { StoreError::RootStays } else { StoreError::NameCollision }.into());
             }
             let kept = ATTR_HIDDEN | ATTR_SYSTEM;
             if !stream && stat.attributes & kept & !r.attributes != 0 {
-                return Err(NtStatus::ACCESS_DENIED.into());
+                return Err(StoreError::AccessDenied.into());
             }
             effect = if r.disposition == Disposition::Supersede { DELETE } else { FILE_WRITE_DATA };
             also = effect | if stream { 0 } else { FILE_WRITE_EA | FILE_WRITE_ATTRIBUTES };
             if stat.attributes & ATTR_READONLY != 0 {
-                return Err(NtStatus::ACCESS_DENIED.into());
+                return Err(StoreError::ReadOnlyFile.into());
             }
         }
         let granted = self.grant_existing(r, &node, &stat, desired, also)?;
@@ -237,10 +239,10 @@ impl Fs {
         base: Option<NodeRef>,
     ) -> OpenResult<Outcome> {
         if matches!(r.disposition, Disposition::Open | Disposition::Overwrite) {
-            return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
+            return Err(StoreError::NotFound.into());
         }
         self.check_writable()?;
-        let Some(name) = r.path.components.last() else { return Err(NtStatus::OBJECT_NAME_INVALID.into()) };
+        let Some(name) = r.path.components.last() else { return Err(StoreError::InvalidName.into()) };
         let directory =
             (r.options & OPT_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Directory) && r.path.stream.is_none();
         self.table.check_lease_unused(r.client, &r.cache)?;
@@ -256,7 +258,7 @@ impl Fs {
             Some(base) => base,
             None => match self.create_file(r, &parent, name, directory) {
                 Ok(node) => node,
-                Err(NtStatus::OBJECT_NAME_COLLISION) if r.disposition != Disposition::Create => {
+                Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
                     return Ok(Outcome::Again);
                 }
                 Err(e) => return Err(e.into()),
@@ -265,7 +267,7 @@ impl Fs {
         let node = match &r.path.stream {
             Some(stream) => match base.create_stream(stream) {
                 Ok(node) => node,
-                Err(NtStatus::OBJECT_NAME_COLLISION) if r.disposition != Disposition::Create => {
+                Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
                     return Ok(Outcome::Again);
                 }
                 Err(e) => return Err(e.into()),
@@ -312,13 +314,13 @@ impl Fs {
 
     fn create_file(&self, r: &OpenRequest<'_>, parent: &NodeRef, name: &str, directory: bool) -> Result<NodeRef> {
         if directory && r.attributes & ATTR_TEMPORARY != 0 {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         if r.attributes & ATTR_READONLY != 0 && r.options & OPT_DELETE_ON_CLOSE != 0 {
-            return Err(NtStatus::CANNOT_DELETE);
+            return Err(StoreError::CannotDelete.into());
         }
         if r.access_ceiling & FILE_ADD_FILE == 0 {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         self.check_parent_lives(parent)?;
         self.check_add(&**parent, r.who, directory, r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0)?;
@@ -329,7 +331,7 @@ impl Fs {
         attributes |= if directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
         let allocation = r.allocation.filter(|s| *s > 0 && !directory && r.path.stream.is_none());
         if allocation.is_some_and(|s| s > OFFSET_MAX) {
-            return Err(NtStatus::DISK_FULL);
+            return Err(StoreError::DiskFull.into());
         }
         let new = NewFile { directory, attributes, security: Some(&sd), eas: r.eas, allocation };
         let node = parent.create_child(name, &new)?;
@@ -340,7 +342,7 @@ impl Fs {
     }
 
     /// Nothing is created in a directory that is to be deleted.
-    pub(super) fn check_parent_lives(&self, parent: &NodeRef) -> Result<()> {
+    pub(super) fn check_parent_lives(&self, parent: &NodeRef) -> Result<(), StoreError> {
         if self.table.deletes_pending.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -420,7 +422,7 @@ impl Fs {
         open: &Arc<Open>,
         to: super::OplockLevel,
         now: Instant,
-    ) -> Result<super::OplockLevel> {
+    ) -> Result<super::OplockLevel, StoreError> {
         self.table.saw(now);
         let mut fx = crate::table::effects::Effects::default();
         let mut inner = open.file.lock();
@@ -435,9 +437,9 @@ impl Fs {
 }
 
 /// [MS-FSA] 2.1.5.1 phase 1.
-fn validate(r: &OpenRequest<'_>) -> Result<()> {
+fn validate(r: &OpenRequest<'_>) -> Result<(), StoreError> {
     let o = r.options;
-    let invalid = NtStatus::INVALID_PARAMETER;
+    let invalid = StoreError::InvalidParameter;
     if r.share_access & !(FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE) != 0 {
         return Err(invalid);
     }
@@ -452,10 +454,10 @@ fn validate(r: &OpenRequest<'_>) -> Result<()> {
         }
     }
     if o & OPT_DIRECTORY_FILE != 0 && r.path.wants == PathWants::Data {
-        return Err(NtStatus::NOT_A_DIRECTORY);
+        return Err(StoreError::NotADirectory);
     }
     if o & OPT_NON_DIRECTORY_FILE != 0 && r.path.wants == PathWants::Directory {
-        return Err(NtStatus::OBJECT_NAME_INVALID);
+        return Err(StoreError::InvalidName);
     }
     if o & OPT_NO_INTERMEDIATE_BUFFERING != 0
         && map_generic(r.desired_access) & (FILE_APPEND_DATA | FILE_WRITE_DATA) == FILE_APPEND_DATA
@@ -466,29 +468,29 @@ fn validate(r: &OpenRequest<'_>) -> Result<()> {
 }
 
 /// Directory or not, as asked for.
-fn check_kind(r: &OpenRequest<'_>, directory: bool) -> Result<()> {
+fn check_kind(r: &OpenRequest<'_>, directory: bool) -> Result<(), StoreError> {
     let wants_directory = r.options & OPT_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Directory;
     if wants_directory && !directory {
         return Err(if r.disposition == Disposition::Create {
-            NtStatus::OBJECT_NAME_COLLISION
+            StoreError::NameCollision
         } else {
-            NtStatus::NOT_A_DIRECTORY
+            StoreError::NotADirectory
         });
     }
     let wants_file = r.options & OPT_NON_DIRECTORY_FILE != 0 || r.path.wants == PathWants::Data;
     if wants_file && directory {
         return Err(if r.disposition == Disposition::Create {
-            NtStatus::OBJECT_NAME_COLLISION
+            StoreError::NameCollision
         } else {
-            NtStatus::FILE_IS_A_DIRECTORY
+            StoreError::IsADirectory
         });
     }
     Ok(())
 }
 
-fn check_delete_on_close(r: &OpenRequest<'_>, granted: u32) -> Result<()> {
+fn check_delete_on_close(r: &OpenRequest<'_>, granted: u32) -> Result<(), StoreError> {
     if r.options & OPT_DELETE_ON_CLOSE != 0 && granted & DELETE == 0 {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(StoreError::AccessDenied);
     }
     Ok(())
 }
@@ -535,11 +537,11 @@ const IO_REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
 fn symlink(r: &OpenRequest<'_>, link: &NodeRef, unparsed_components: usize) -> Result<OpenError> {
     let (tag, data) = link.reparse()?;
     if tag != IO_REPARSE_TAG_SYMLINK {
-        return Ok(NtStatus::IO_REPARSE_TAG_NOT_HANDLED.into());
+        return Ok(StoreError::UnknownReparseTag.into());
     }
     let first = r.path.components.len().saturating_sub(unparsed_components);
     let units: usize = r.path.components[first..].iter().map(|c| 1 + c.encode_utf16().count()).sum();
     let stream = r.path.stream.as_ref().map_or(0, |s| 1 + s.encode_utf16().count());
     let error = SymlinkError { tag, data, unparsed_path_bytes: (units + stream) * 2 };
-    Ok(OpenError { status: NtStatus::STOPPED_ON_SYMLINK, symlink: Some(Box::new(error)) })
+    Ok(OpenError::Symlink(Box::new(error)))
 }

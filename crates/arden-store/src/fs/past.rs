@@ -7,10 +7,11 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::FileTime;
 
 use super::{Fs, Open};
 use crate::{
+    error::StoreError,
     name::{NtPath, PathWants},
     store::{Lookup, Result},
 };
@@ -19,7 +20,7 @@ use crate::{
 pub(super) type Past = Mutex<HashMap<FileTime, Weak<Fs>>, ranks::Past>;
 
 impl Fs {
-    /// This root as it was. OBJECT_NAME_NOT_FOUND when no state of that second is kept, [MS-SMB2] 3.3.5.9.4.
+    /// This root as it was. `NotFound` when no state of that second is kept, [MS-SMB2] 3.3.5.9.4.
     pub fn as_of(&self, time: FileTime) -> Result<Arc<Fs>> {
         let store = self.store.snapshot(time)?;
         let mut past = self.past.lock();
@@ -48,7 +49,7 @@ impl Fs {
         self.read_only
     }
 
-    pub(super) fn check_writable(&self) -> Result<()> {
-        if self.read_only { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
+    pub(super) fn check_writable(&self) -> Result<(), StoreError> {
+        if self.read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 }

@@ -6,10 +6,11 @@ use std::{
 };
 
 use arden_auth::maximum_access;
-use arden_wire::{NtStatus, access::*};
+use arden_wire::access::*;
 
 use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
 use crate::{
+    error::StoreError,
     name::{NtPath, PathWants, eq_fold},
     store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::FileState},
@@ -35,10 +36,10 @@ impl Fs {
         }
         let from = open.node.path();
         if from.is_empty() {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::RootStays.into());
         }
         if open.file.lock().check_not_deleted(None).is_err() {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         let target = self.target(to)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
@@ -47,7 +48,7 @@ impl Fs {
             return Ok(Step::Done(()));
         }
         if target.parent.path().starts_with(&from) && open.directory {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         if let Some(wait) = self.check_rename(open, &target, same_file, how, now)? {
             return Ok(Step::Wait(wait));
@@ -62,14 +63,14 @@ impl Fs {
     }
 
     fn target(&self, to: &NtPath) -> Result<Target> {
-        let name = to.components.last().ok_or(NtStatus::OBJECT_NAME_INVALID)?.clone();
+        let name = to.components.last().ok_or(StoreError::InvalidName)?.clone();
         let (parent, existing) = match self.store.lookup(to)? {
             Lookup::Found(node) => {
-                let parent = self.parent_of(&to.components).ok_or(NtStatus::OBJECT_PATH_NOT_FOUND)?;
+                let parent = self.parent_of(&to.components).ok_or(StoreError::PathNotFound)?;
                 (parent, Some(node))
             }
             Lookup::Missing { parent, .. } => (parent, None),
-            Lookup::Symlink { .. } => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+            Lookup::Symlink { .. } => return Err(StoreError::PathNotFound.into()),
         };
         Ok(Target { parent, name, existing })
     }
@@ -104,10 +105,10 @@ impl Fs {
         open.check(if read_only { Operation::ReplaceReadOnly } else { Operation::Replace })?;
         let by_file = maximum_access(&*existing.security()?, &open.who);
         if read_only && by_file & FILE_WRITE_ATTRIBUTES == 0 {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         if by_file & DELETE == 0 && maximum_access(&*target.parent.security()?, &open.who) & FILE_DELETE_CHILD == 0 {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         Ok(())
     }
@@ -122,15 +123,15 @@ impl Fs {
         now: Instant,
     ) -> Checked {
         if !how.replace {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
+            return Err(StoreError::NameCollision.into());
         }
         let stat = existing.stat()?;
         if stat.directory || open.directory {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::DirectoryInTheWay.into());
         }
         let read_only = stat.attributes & ATTR_READONLY != 0;
         if read_only && !how.ignore_readonly {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::ReadOnlyFile.into());
         }
         // Before anybody's caching is broken for it.
         self.check_may_replace(open, target, existing, read_only)?;
@@ -138,11 +139,11 @@ impl Fs {
             let mut inner = file.lock();
             inner.check_not_deleted(None)?;
             if inner.has_absent_owner(None) && how.posix {
-                return Err(NtStatus::FILE_NOT_AVAILABLE);
+                return Err(StoreError::HeldByAbsentOwner.into());
             }
             if inner.open_count() > 0 && !how.posix {
                 let wait = self.break_all_handles(&open.owner, &file, inner, now)?;
-                return if wait.is_some() { Ok(wait) } else { Err(NtStatus::ACCESS_DENIED) };
+                return if wait.is_some() { Ok(wait) } else { Err(StoreError::TargetInUse.into()) };
             }
         }
         Ok(None)
@@ -185,7 +186,7 @@ impl Fs {
         }
         match self.break_all_handles(&open.owner, &file, inner, now)? {
             Some(wait) => Ok(Some(wait)),
-            None => Err(NtStatus::SHARING_VIOLATION),
+            None => Err(StoreError::SharingViolation.into()),
         }
     }
 
@@ -220,7 +221,7 @@ impl Fs {
             }
         }
         if waits.is_none() && in_use {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::OpensBelow.into());
         }
         Ok(waits)
     }
@@ -272,7 +273,7 @@ impl Fs {
         let here = open.node.path();
         if !to.components.is_empty() && open.stream().is_some() {
             // A whole path to a stream: its file would have to be opened as the directory to move to.
-            return Err(NtStatus::SHARING_VIOLATION);
+            return Err(StoreError::SharingViolation.into());
         }
         let same_file = to.components.is_empty() || same_path(&to.components, &here);
         let name = to.stream.as_deref();
@@ -280,7 +281,7 @@ impl Fs {
         // A directory has no unnamed stream, neither to give nor to take.
         let directory = open.directory || name.is_none() && open.node.stat()?.directory;
         if !same_file || !named_as_data || directory {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         match (name, open.file.lock().at(open.stream_no).name.as_deref()) {
             (None, None) => return Ok(Step::Done(())),
@@ -309,16 +310,16 @@ impl Fs {
         let path = NtPath { components: here.to_vec(), stream: name.map(str::to_owned), wants };
         if let Lookup::Found(existing) = self.store.lookup(&path)? {
             if !how.replace {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision.into());
             }
             let in_use = !open.file.lock().stream(name).opens.is_empty();
             if in_use || existing.stat()?.end_of_file != 0 {
-                return Err(NtStatus::INVALID_PARAMETER);
+                return Err(StoreError::InvalidParameter.into());
             }
         }
         let inner = open.file.lock();
         if inner.is_main(open.stream_no) && inner.main.opens.len() > 1 {
-            return Err(NtStatus::SHARING_VIOLATION);
+            return Err(StoreError::SharingViolation.into());
         }
         Ok(())
     }
@@ -328,18 +329,18 @@ impl Fs {
         self.table.saw(now);
         open.check(Operation::Link)?;
         if open.directory {
-            return Err(NtStatus::FILE_IS_A_DIRECTORY);
+            return Err(StoreError::IsADirectory.into());
         }
         if open.stream().is_some() || to.stream.is_some() {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         if open.file.lock().check_not_deleted(None).is_err() {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         // A link keeps the file, and has the rights that its directory gives: not for who may only look at it. Peers open
         // the file for this right; clients on Linux open it for less.
         if maximum_access(&*open.node.security()?, &open.who) & FILE_WRITE_ATTRIBUTES == 0 {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::AccessDenied.into());
         }
         let target = self.target(to)?;
         self.check_new_name(open, &target)?;
@@ -349,7 +350,7 @@ impl Fs {
         }
         if let Some(existing) = &target.existing {
             if same_file {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision.into());
             }
             if let Some(wait) = self.check_replace(open, &target, existing, how, now)? {
                 return Ok(Step::Wait(wait));

@@ -10,10 +10,10 @@ use std::{
 };
 
 use arden_lock::Mutex;
-use arden_wire::NtStatus;
 
 use super::{Fs, LockRange, Open, Owner, lease_state};
 use crate::{
+    error::StoreError,
     handles::{KeptBreak, KeptCache, KeptLease, KeptOpen},
     name::{NtPath, PathWants},
     store::{Lookup, NodeRef, Result},
@@ -30,7 +30,7 @@ pub struct RestoreOpen<'a> {
 }
 
 impl Fs {
-    /// Puts a kept open back, with its share modes, locks, caching and pending deletion. OBJECT_NAME_NOT_FOUND when its
+    /// Puts a kept open back, with its share modes, locks, caching and pending deletion. `NotFound` when its
     /// file is gone.
     pub fn restore(self: &Arc<Self>, r: &RestoreOpen<'_>) -> Result<Arc<Open>> {
         self.table.saw(r.now);
@@ -123,8 +123,8 @@ impl Fs {
         }
         match (self.store.lookup_id(kept.file), &kept.stream) {
             (Ok(node), None) if node.id().file == kept.file => Ok(node),
-            (Ok(node), Some(_)) => self.at_path(&node.path(), kept).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND),
-            _ => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+            (Ok(node), Some(_)) => self.at_path(&node.path(), kept).ok_or(StoreError::NotFound.into()),
+            _ => Err(StoreError::NotFound.into()),
         }
     }
 

@@ -5,9 +5,10 @@
 use std::sync::atomic::Ordering;
 
 use arden_auth::{access_for_change, access_for_query};
-use arden_wire::{NtStatus, access::*};
+use arden_wire::access::*;
 
 use super::Open;
+use crate::error::StoreError;
 use crate::store::Result;
 
 /// What a client asks an open to do.
@@ -120,8 +121,8 @@ impl Operation {
 }
 
 impl Open {
-    /// Whether this open may be used for it: FILE_CLOSED, MEDIA_WRITE_PROTECTED, ACCESS_DENIED.
-    pub fn check(&self, operation: Operation) -> Result<()> {
+    /// Whether this open may be used for it: `Closed`, `ReadOnly`, `AccessDenied`.
+    pub fn check(&self, operation: Operation) -> Result<(), StoreError> {
         let needs = operation.all_needs();
         if needs.changes {
             self.fs.check_writable()?;
@@ -132,20 +133,20 @@ impl Open {
         if granted && self.granted & needs.all == needs.all && permitted {
             return Ok(());
         }
-        Err(NtStatus::ACCESS_DENIED)
+        Err(StoreError::AccessDenied)
     }
 
-    /// The same for what only a data stream has; INVALID_DEVICE_REQUEST for a directory.
-    pub(super) fn check_data(&self, operation: Operation) -> Result<()> {
+    /// The same for what only a data stream has; `WrongObject` for a directory.
+    pub(super) fn check_data(&self, operation: Operation) -> Result<(), StoreError> {
         self.check_open()?;
         if self.directory {
-            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+            return Err(StoreError::WrongObject);
         }
         self.check(operation)
     }
 
-    pub(super) fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(NtStatus::FILE_CLOSED) } else { Ok(()) }
+    pub(super) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }
 
     /// What the share that it was opened through lets its user have at most.

@@ -6,10 +6,11 @@ use std::{
 };
 
 use arden_auth::privilege;
-use arden_wire::{NtStatus, access::*};
+use arden_wire::access::*;
 
 use super::{Fs, Open, Operation};
 use crate::{
+    error::StoreError,
     store::Result,
     table::{file::FileState, valid::ValidData},
 };
@@ -71,16 +72,16 @@ impl Open {
 
 impl Fs {
     /// [MS-FSA] 2.1.5.15.15, [MS-FSCC] 2.4.50: up to `size` the data counts as valid, which is zeros where nobody wrote, whatever
-    /// the disk had there before. INVALID_PARAMETER for less than is valid, and for more than the stream has.
+    /// the disk had there before. `InvalidParameter` for less than is valid, and for more than the stream has.
     pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
         open.check(Operation::WriteOver)?;
         if !open.who.has_privilege(privilege::MANAGE_VOLUME) {
-            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+            return Err(StoreError::PrivilegeNotHeld.into());
         }
         let stat = open.node.stat()?;
         let possible = open.valid_data_length(stat.end_of_file)..=stat.end_of_file;
         if open.directory || stat.attributes & (ATTR_SPARSE | ATTR_COMPRESSED) != 0 || !possible.contains(&size) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.contend(open, now);
         open.wrote_to(size);

@@ -5,12 +5,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use arden_wire::NtStatus;
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{HandleChange, HandleStore, KEY_BYTES_MAX, NotKept, VALUE_BYTES_MAX};
-use crate::{commit::ScopeId, store::Result};
+use crate::{commit::ScopeId, error::StoreError, store::Result};
 
 const HANDLES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("handles");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -52,14 +51,14 @@ fn is_too_large(change: &HandleChange) -> bool {
     }
 }
 
-fn failed(e: impl std::fmt::Display) -> NtStatus {
+fn failed(e: impl std::fmt::Display) -> StoreError {
     tracing::error!("the handle store: {e}");
-    NtStatus::UNSUCCESSFUL
+    StoreError::HandlesFailed
 }
 
 impl DiskHandles {
     /// Opens or makes the file and counts the start.
-    pub fn open(file: &Path) -> Result<DiskHandles> {
+    pub fn open(file: &Path) -> Result<DiskHandles, StoreError> {
         let db = redb::Builder::new().set_cache_size(CACHE_BYTES).create(file).map_err(failed)?;
         let mut tx = db.begin_write().map_err(failed)?;
         tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
@@ -90,7 +89,7 @@ impl DiskHandles {
         self.starts
     }
 
-    fn write(&self, changes: &[HandleChange]) -> Result<()> {
+    fn write(&self, changes: &[HandleChange]) -> Result<(), StoreError> {
         let mut tx = self.db.begin_write().map_err(failed)?;
         tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
         {
@@ -111,7 +110,7 @@ impl DiskHandles {
 }
 
 impl HandleStore for DiskHandles {
-    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
         let tx = self.db.begin_read().map_err(failed)?;
         let table = tx.open_table(HANDLES).map_err(failed)?;
         let mut all = Vec::new();
@@ -142,7 +141,7 @@ impl HandleStore for DiskHandles {
         self.uncommitted.load(Ordering::Acquire)
     }
 
-    fn commit(&self, scope: ScopeId) -> Result<()> {
+    fn commit(&self, scope: ScopeId) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let kept = state.not_kept.check(scope);
         self.uncommitted.store(state.is_due(), Ordering::Release);

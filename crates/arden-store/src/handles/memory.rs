@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use arden_wire::NtStatus;
 use parking_lot::Mutex;
 
 use super::{HandleChange, HandleStore};
-use crate::{commit::ScopeId, store::Result};
+use crate::{commit::ScopeId, error::StoreError, store::Result};
 
 /// A `HandleStore` that lasts as long as the process.
 #[derive(Default)]
@@ -64,7 +63,7 @@ impl MemoryHandles {
 }
 
 impl HandleStore for MemoryHandles {
-    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
         Ok(self.state.lock().durable.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
     }
     fn put(&self, _scope: ScopeId, changes: Vec<HandleChange>) {
@@ -80,11 +79,11 @@ impl HandleStore for MemoryHandles {
     fn has_uncommitted(&self, _scope: ScopeId) -> bool {
         !self.state.lock().waiting.is_empty()
     }
-    fn commit(&self, _scope: ScopeId) -> Result<()> {
+    fn commit(&self, _scope: ScopeId) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if state.failing > 0 {
             state.failing -= 1;
-            return Err(NtStatus::DISK_FULL);
+            return Err(StoreError::DiskFull);
         }
         if state.dies_after.is_none() {
             let waiting = std::mem::take(&mut state.waiting);

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use arden_wire::NtStatus;
-
-use crate::{commit::ScopeId, store::Result};
+use crate::{commit::ScopeId, error::StoreError, store::Result};
 
 #[derive(Default)]
 pub struct NotKept {
@@ -32,12 +30,12 @@ impl NotKept {
     /// The scope is committed.
     ///
     /// # Errors
-    /// INSUFFICIENT_RESOURCES, once, when a change of the scope or of one that nobody committed was not kept.
-    pub fn check(&mut self, scope: ScopeId) -> Result<()> {
+    /// `InsufficientResources`, once, when a change of the scope or of one that nobody committed was not kept.
+    pub fn check(&mut self, scope: ScopeId) -> Result<(), StoreError> {
         let concerns = self.concerns(scope);
         self.failed.remove(&scope);
         self.unattended = false;
-        if concerns { Err(NtStatus::INSUFFICIENT_RESOURCES) } else { Ok(()) }
+        if concerns { Err(StoreError::InsufficientResources) } else { Ok(()) }
     }
 
     /// The scope ends, and nobody commits it any more.

@@ -1,6 +1,7 @@
 //! Path syntax and folding.
 
 use super::*;
+use crate::error::StoreError;
 
 fn ok(path: &str) -> NtPath {
     NtPath::parse(path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
@@ -12,7 +13,7 @@ fn plain_paths() {
     assert_eq!(ok("a\\b c\\d.txt").components, ["a", "b c", "d.txt"]);
     assert_eq!(ok("dir\\").wants, PathWants::Directory);
     assert_eq!(ok("a/b\\c/").components, ["a", "b", "c"]);
-    assert_eq!(NtPath::parse("/a"), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(NtPath::parse("/a"), Err(StoreError::InvalidParameter));
     assert_eq!(ok("...").components, ["..."]);
     assert_eq!(ok("ends. ").components, ["ends. "]);
 }
@@ -29,27 +30,27 @@ fn streams() {
     assert_eq!(ok(":root stream").components.len(), 0);
     assert_eq!(ok("f:a*?<>\"|\u{1}b").stream.as_deref(), Some("a*?<>\"|\u{1}b"));
     for bad in ["f:", "f::", "f:s:", "f:s:$BITMAP", "f:s:$DATA:x", "f:s\\g", "f:a/b", "f:s\\"] {
-        assert_eq!(NtPath::parse(bad), Err(NtStatus::OBJECT_NAME_INVALID), "{bad}");
+        assert_eq!(NtPath::parse(bad), Err(StoreError::InvalidName), "{bad}");
     }
 }
 
 #[test]
 fn what_may_not_be_a_name() {
     for bad in ["a*", "a?b", "a<", "a>", "a|b", "a\"b", "a\u{1f}", "a\0b", ".", "a\\.", "\u{7}"] {
-        assert_eq!(NtPath::parse(bad), Err(NtStatus::OBJECT_NAME_INVALID), "{bad:?}");
+        assert_eq!(NtPath::parse(bad), Err(StoreError::InvalidName), "{bad:?}");
     }
     for bad in ["..", "..\\a", "..\\..\\..", "a\\..\\..", "a\\..\\..\\etc", "a\\..\\..\\a"] {
-        assert_eq!(NtPath::parse(bad), Err(NtStatus::OBJECT_PATH_SYNTAX_BAD), "{bad}");
+        assert_eq!(NtPath::parse(bad), Err(StoreError::PathAboveRoot), "{bad}");
     }
-    assert_eq!(NtPath::parse("d:x:$INDEX_ALLOCATION"), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(NtPath::parse("d:x:$INDEX_ALLOCATION"), Err(StoreError::InvalidParameter));
     let above = NtPath::parse("a\\b\\..").unwrap();
     assert_eq!((above.components, above.wants), (vec!["a".to_owned()], PathWants::Directory));
     assert_eq!(NtPath::parse("a\\..").unwrap().components.len(), 0);
     for same in ["a\\.\\b", "a\\\\b", "a\\x\\..\\b", "x\\..\\a\\y\\z\\..\\..\\b"] {
         assert_eq!(NtPath::parse(same).unwrap().components, ["a", "b"]);
     }
-    assert_eq!(NtPath::parse("\\a"), Err(NtStatus::INVALID_PARAMETER));
-    assert_eq!(NtPath::parse("\\"), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(NtPath::parse("\\a"), Err(StoreError::InvalidParameter));
+    assert_eq!(NtPath::parse("\\"), Err(StoreError::InvalidParameter));
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::{
 };
 
 use arden_auth::Token;
-use arden_wire::NtStatus;
 
 use super::{
     LeaseHome, OpenTable, WaitPlace,
@@ -17,6 +16,7 @@ use super::{
     share::is_stat_open,
 };
 use crate::{
+    error::StoreError,
     fs::{CacheGrant, CacheRequest, ClientId, OpenId, Owner, WaitId},
     name::eq_fold,
     store::{NodeRef, Result},
@@ -57,10 +57,10 @@ pub(crate) enum Admitted {
 }
 
 impl OpenTable {
-    pub(crate) fn admit(&self, a: &Admission<'_>) -> Result<Admitted> {
+    pub(crate) fn admit(&self, a: &Admission<'_>) -> Result<Admitted, StoreError> {
         if self.open_count.fetch_add(1, Ordering::Relaxed) >= self.limits.opens_max {
             self.open_count.fetch_sub(1, Ordering::Relaxed);
-            return Err(NtStatus::TOO_MANY_OPENED_FILES);
+            return Err(StoreError::TooManyOpens);
         }
         let admitted = self.try_admit(a);
         if !matches!(admitted, Ok(Admitted::In(_))) {
@@ -69,7 +69,7 @@ impl OpenTable {
         admitted
     }
 
-    fn try_admit(&self, a: &Admission<'_>) -> Result<Admitted> {
+    fn try_admit(&self, a: &Admission<'_>) -> Result<Admitted, StoreError> {
         loop {
             let file = self.find_or_add(a.node.id());
             let mut fx = Effects::default();
@@ -95,7 +95,7 @@ impl OpenTable {
         file: &Arc<FileState>,
         inner: &mut FileInner,
         fx: &mut Effects,
-    ) -> Result<Admitted> {
+    ) -> Result<Admitted, StoreError> {
         let stream = a.node.stream();
         let directory = a.node.is_directory() && stream.is_none();
         inner.check_not_deleted(stream)?;
@@ -107,7 +107,7 @@ impl OpenTable {
             self.check_lease_home(id, file, inner.stream(stream).no)?;
         }
         if inner.is_kept_for_absent(&Newcomer { stream, access: a.effective, overwrite: a.overwrite, lease }) {
-            return Err(NtStatus::FILE_NOT_AVAILABLE);
+            return Err(StoreError::HeldByAbsentOwner);
         }
         let stat_open = is_stat_open(a.effective);
         let sharing_violation = inner.sharing_violation(stream, a.effective, a.share);
@@ -126,7 +126,7 @@ impl OpenTable {
             }
         }
         if sharing_violation {
-            return Err(NtStatus::SHARING_VIOLATION);
+            return Err(StoreError::SharingViolation);
         }
         let s = inner.stream(stream);
         let stream_no = s.no;
@@ -166,20 +166,20 @@ impl OpenTable {
         Ok(Admitted::In(Entered { file: file.clone(), stream_no, lease, cache }))
     }
 
-    /// INVALID_PARAMETER when the client uses the key for another file, [MS-SMB2] 3.3.5.9.8.
-    fn check_lease_home(&self, id: LeaseId, file: &Arc<FileState>, stream_no: u32) -> Result<()> {
+    /// `InvalidParameter` when the client uses the key for another file, [MS-SMB2] 3.3.5.9.8.
+    fn check_lease_home(&self, id: LeaseId, file: &Arc<FileState>, stream_no: u32) -> Result<(), StoreError> {
         match self.lease_shard(&id).lock().get(&id) {
-            Some(h) if !Arc::ptr_eq(&h.file, file) || h.stream_no != stream_no => Err(NtStatus::INVALID_PARAMETER),
+            Some(h) if !Arc::ptr_eq(&h.file, file) || h.stream_no != stream_no => Err(StoreError::InvalidParameter),
             _ => Ok(()),
         }
     }
 
     /// The same before a file is created: the key may not be in use at all.
-    pub(crate) fn check_lease_unused(&self, client: ClientId, request: &CacheRequest) -> Result<()> {
+    pub(crate) fn check_lease_unused(&self, client: ClientId, request: &CacheRequest) -> Result<(), StoreError> {
         let CacheRequest::Lease(l) = request else { return Ok(()) };
         let id = LeaseId { client, key: l.key };
         if self.lease_shard(&id).lock().contains_key(&id) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter);
         }
         Ok(())
     }

@@ -7,13 +7,12 @@
 
 use std::time::{Duration, Instant};
 
-use arden_wire::NtStatus;
-
 use super::{
     effects::{Effect, Effects},
     share::is_lease_stat_open,
 };
 use crate::{
+    error::StoreError,
     fs::{CacheGrant, CacheRequest, ClientId, LeaseBreak, LeaseRequest, OpenId, OplockLevel, Owner, lease_state},
     handles::KeptBreak,
     store::Result,
@@ -402,24 +401,29 @@ impl Caches {
     }
 
     /// [MS-SMB2] 3.3.5.22.2. The state that the lease has now.
-    pub fn ack_lease(&mut self, id: LeaseId, state: u32, clock: Clock, fx: &mut Effects) -> Result<u32> {
-        let g =
-            self.grants.iter_mut().find(|g| g.holder == Holder::Lease(id)).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-        let b = g.breaking.ok_or(NtStatus::UNSUCCESSFUL)?;
+    pub fn ack_lease(&mut self, id: LeaseId, state: u32, clock: Clock, fx: &mut Effects) -> Result<u32, StoreError> {
+        let g = self.grants.iter_mut().find(|g| g.holder == Holder::Lease(id)).ok_or(StoreError::NotFound)?;
+        let b = g.breaking.ok_or(StoreError::NoBreakUnderWay)?;
         if state & !b.offered != 0 {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+            return Err(StoreError::AckExceedsBreak);
         }
         g.acknowledged(state, clock, fx);
         Ok(state)
     }
 
     /// [MS-SMB2] 3.3.5.22.1. The level that the open has now.
-    pub fn ack_oplock(&mut self, open: OpenId, to: OplockLevel, clock: Clock, fx: &mut Effects) -> Result<OplockLevel> {
+    pub fn ack_oplock(
+        &mut self,
+        open: OpenId,
+        to: OplockLevel,
+        clock: Clock,
+        fx: &mut Effects,
+    ) -> Result<OplockLevel, StoreError> {
         let g = self
             .grants
             .iter_mut()
             .find(|g| g.holder == Holder::Oplock(open) && g.breaking.is_some())
-            .ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
+            .ok_or(StoreError::InvalidBreakAck)?;
         let held = level_of(g.state);
         let legal = match held {
             OplockLevel::Batch => to != OplockLevel::Batch,
@@ -431,7 +435,7 @@ impl Caches {
         let state = if legal && to <= OplockLevel::LevelII { state_of(to) & offered } else { 0 };
         g.acknowledged(state, clock, fx);
         self.drop_empty_oplocks();
-        if legal { Ok(level_of(state)) } else { Err(NtStatus::INVALID_OPLOCK_PROTOCOL) }
+        if legal { Ok(level_of(state)) } else { Err(StoreError::InvalidBreakAck) }
     }
 
     /// Holders that did not answer in time lose everything. True when something ended.

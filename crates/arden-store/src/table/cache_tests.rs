@@ -6,6 +6,7 @@ use arden_wire::access::{FILE_GENERIC_READ, FILE_READ_ATTRIBUTES, READ_CONTROL};
 
 use super::*;
 use crate::{
+    error::StoreError,
     fs::{
         OpenOwner, WaitId,
         lease_state::{letters as text, of_letters as state},
@@ -130,7 +131,7 @@ impl World {
             Some((_, CacheGrant::Oplock(level))) => format!("{level:?}"),
         }
     }
-    fn ack(&mut self, key: u128, s: &str) -> Result<String> {
+    fn ack(&mut self, key: u128, s: &str) -> Result<String, StoreError> {
         let mut fx = Effects::default();
         let r = self.caches.ack_lease(lease_id(key), state(s), self.clock(), &mut fx);
         self.collect(fx);
@@ -203,10 +204,10 @@ fn the_same_key_works_on_while_breaking() {
     assert_eq!(w.leased(PLAIN), "wait");
     assert_eq!(w.breaks(), ["1:RWH>RH!"]);
     assert_eq!(w.leased(lease(1, "RWH")), "RWH?");
-    assert_eq!(w.ack(1, "RW"), Err(NtStatus::REQUEST_NOT_ACCEPTED));
+    assert_eq!(w.ack(1, "RW"), Err(StoreError::AckExceedsBreak));
     assert_eq!(w.ack(1, "RH").unwrap(), "RH");
-    assert_eq!(w.ack(1, "RH"), Err(NtStatus::UNSUCCESSFUL));
-    assert_eq!(w.ack(2, "RH"), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(w.ack(1, "RH"), Err(StoreError::NoBreakUnderWay));
+    assert_eq!(w.ack(2, "RH"), Err(StoreError::NotFound));
     // The one that broke it never came back.
     assert_eq!(w.leased(lease(1, "RWH")), "RWH");
 }
@@ -250,7 +251,7 @@ fn read_leases_end_without_an_answer() {
     w.leased(lease(1, "R"));
     assert_eq!(w.leased(Asks { overwrite: true, ..PLAIN }), "None");
     assert_eq!(w.breaks(), ["1:R>"]);
-    assert_eq!(w.ack(1, ""), Err(NtStatus::UNSUCCESSFUL));
+    assert_eq!(w.ack(1, ""), Err(StoreError::NoBreakUnderWay));
     assert_eq!(w.leased(lease(1, "")), "");
 }
 
@@ -320,9 +321,9 @@ fn oplock_answers() {
     for (held, answer, result) in [
         (Exclusive, LevelII, Ok(LevelII)),
         (Exclusive, No, Ok(No)),
-        (Exclusive, Exclusive, Err(NtStatus::INVALID_OPLOCK_PROTOCOL)),
+        (Exclusive, Exclusive, Err(StoreError::InvalidBreakAck)),
         (Batch, Exclusive, Ok(No)),
-        (Batch, Batch, Err(NtStatus::INVALID_OPLOCK_PROTOCOL)),
+        (Batch, Batch, Err(StoreError::InvalidBreakAck)),
     ] {
         let mut w = World::new();
         let (first, _) = w.open(Asks { oplock: held, ..PLAIN }).unwrap();
@@ -330,7 +331,7 @@ fn oplock_answers() {
         let mut fx = Effects::default();
         assert_eq!(w.caches.ack_oplock(first, answer, w.clock(), &mut fx), result, "{held:?} {answer:?}");
         let again = w.caches.ack_oplock(first, No, w.clock(), &mut fx);
-        assert_eq!(again, Err(NtStatus::INVALID_OPLOCK_PROTOCOL));
+        assert_eq!(again, Err(StoreError::InvalidBreakAck));
         assert_eq!(w.leased(PLAIN), "None");
     }
 }
@@ -356,7 +357,7 @@ fn holders_that_do_not_answer_lose_everything() {
     assert_eq!(w.caches.next_deadline(), Some(w.now + Duration::from_secs(35)));
     assert!(!w.caches.expire(w.now + Duration::from_secs(34), &mut Effects::default()));
     assert!(w.caches.expire(w.now + Duration::from_secs(35), &mut Effects::default()));
-    assert_eq!(w.ack(1, "RH"), Err(NtStatus::UNSUCCESSFUL));
+    assert_eq!(w.ack(1, "RH"), Err(StoreError::NoBreakUnderWay));
     assert_eq!(w.leased(PLAIN), "None");
     assert_eq!(w.leased(lease(1, "")), "");
 }
@@ -371,7 +372,7 @@ fn closing_answers_a_break() {
     assert_eq!(w.leased(PLAIN), "wait");
     w.close(second);
     assert_eq!(w.leased(PLAIN), "None");
-    assert_eq!(w.ack(1, "RH"), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(w.ack(1, "RH"), Err(StoreError::NotFound));
 }
 
 #[test]

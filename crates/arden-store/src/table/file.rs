@@ -8,10 +8,7 @@ use std::sync::{
 
 use arden_auth::Token;
 use arden_lock::{Mutex, MutexGuard, ranks};
-use arden_wire::{
-    NtStatus,
-    access::{DELETE, FILE_READ_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE},
-};
+use arden_wire::access::{DELETE, FILE_READ_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE};
 
 use super::{
     cache::{Actor, Caches, Clock, LeaseId},
@@ -22,6 +19,7 @@ use super::{
     write_time::WriteTime,
 };
 use crate::{
+    error::StoreError,
     fs::{ClientId, OpenId, WaitId, lease_state},
     name::eq_fold,
     store::{FileId, NodeRef, Result},
@@ -263,10 +261,10 @@ impl FileInner {
         self.deletes.iter().position(|d| d.node.place() == place)
     }
 
-    /// DELETE_PENDING when nothing may be opened here any more.
-    pub fn check_not_deleted(&mut self, stream: Option<&str>) -> Result<()> {
+    /// `DeletePending` when nothing may be opened here any more.
+    pub fn check_not_deleted(&mut self, stream: Option<&str>) -> Result<(), StoreError> {
         if self.unlinked || !self.deletes.is_empty() || (stream.is_some() && self.stream(stream).delete.is_some()) {
-            return Err(NtStatus::DELETE_PENDING);
+            return Err(StoreError::DeletePending);
         }
         Ok(())
     }

@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use arden_wire::NtStatus;
-
 use super::intervals::Intervals;
 use crate::{
+    error::StoreError,
     fs::{LockRange, OpenId, WaitId},
     store::Result,
 };
@@ -38,10 +37,10 @@ pub(crate) struct LockSet {
     granted: Vec<PendingLock>,
 }
 
-/// INVALID_LOCK_RANGE for what reaches past 2^64.
-pub(crate) fn check_range(r: &LockRange) -> Result<()> {
+/// `InvalidLockRange` for what reaches past 2^64.
+pub(crate) fn check_range(r: &LockRange) -> Result<(), StoreError> {
     if r.len != 0 && r.offset.checked_add(r.len - 1).is_none() {
-        return Err(NtStatus::INVALID_LOCK_RANGE);
+        return Err(StoreError::InvalidLockRange);
     }
     Ok(())
 }
@@ -99,10 +98,10 @@ impl LockSet {
         }
     }
 
-    /// LOCK_NOT_GRANTED when another lock is in the way. The range was checked.
-    pub fn try_lock(&mut self, open: OpenId, r: &LockRange) -> Result<()> {
+    /// `LockNotGranted` when another lock is in the way. The range was checked.
+    pub fn try_lock(&mut self, open: OpenId, r: &LockRange) -> Result<(), StoreError> {
         if self.blocks_lock(open, r) {
-            return Err(NtStatus::LOCK_NOT_GRANTED);
+            return Err(StoreError::LockNotGranted);
         }
         self.next_seq += 1;
         let seq = self.next_seq;
@@ -123,17 +122,17 @@ impl LockSet {
         Some(self.granted.remove(i).wait)
     }
 
-    /// RANGE_NOT_LOCKED unless `open` holds exactly this range. Waiters that can go on are pushed to `woken`.
-    pub fn unlock(&mut self, open: OpenId, r: &LockRange, woken: &mut Vec<WaitId>) -> Result<()> {
+    /// `NotLocked` unless `open` holds exactly this range. Waiters that can go on are pushed to `woken`.
+    pub fn unlock(&mut self, open: OpenId, r: &LockRange, woken: &mut Vec<WaitId>) -> Result<(), StoreError> {
         self.remove(open, r)?;
         self.settle(woken);
         Ok(())
     }
 
     /// The exclusive lock where the open has both kinds of this range.
-    fn remove(&mut self, open: OpenId, r: &LockRange) -> Result<()> {
+    fn remove(&mut self, open: OpenId, r: &LockRange) -> Result<(), StoreError> {
         let same = (open, r.offset, r.len, false, 0)..=(open, r.offset, r.len, true, u64::MAX);
-        let key = self.by_open.range(same).next().copied().ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        let key = self.by_open.range(same).next().copied().ok_or(StoreError::NotLocked)?;
         self.take_out(key);
         Ok(())
     }
@@ -300,8 +299,8 @@ mod tests {
     fn ranges_past_the_end_are_invalid() {
         assert!(check_range(&range(u64::MAX, 1, true)).is_ok());
         assert!(check_range(&range(u64::MAX, 0, true)).is_ok());
-        assert_eq!(check_range(&range(u64::MAX, 2, true)), Err(NtStatus::INVALID_LOCK_RANGE));
-        assert_eq!(check_range(&range(2, u64::MAX, true)), Err(NtStatus::INVALID_LOCK_RANGE));
+        assert_eq!(check_range(&range(u64::MAX, 2, true)), Err(StoreError::InvalidLockRange));
+        assert_eq!(check_range(&range(2, u64::MAX, true)), Err(StoreError::InvalidLockRange));
         assert!(check_range(&range(1, u64::MAX, true)).is_ok());
     }
 

@@ -28,7 +28,7 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
-use arden_wire::{FileTime, NtStatus};
+use arden_wire::FileTime;
 
 pub(crate) use admit::{Admission, Admitted, Entered};
 use cache::{Clock, LeaseId};
@@ -40,6 +40,7 @@ pub(crate) use open::{HeldTimes, Listing};
 pub(crate) use restore::Restored;
 
 use crate::{
+    error::StoreError,
     fs::{CacheGrant, ClientId, OpenId, Owner, WaitId},
     store::{FileId, Result},
 };
@@ -198,11 +199,11 @@ impl OpenTable {
         self.deadlines.lock().iter().map(|(at, _)| *at).min()
     }
 
-    /// The state that the lease has now. UNSUCCESSFUL when it is not breaking, OBJECT_NAME_NOT_FOUND when it is
-    /// not known, REQUEST_NOT_ACCEPTED when `state` is more than was offered; [MS-SMB2] 3.3.5.22.2.
-    pub fn ack_lease_break(&self, client: ClientId, key: u128, state: u32, now: Instant) -> Result<u32> {
+    /// The state that the lease has now. `NoBreakUnderWay` when it is not breaking, `NotFound` when it is
+    /// not known, `AckExceedsBreak` when `state` is more than was offered; [MS-SMB2] 3.3.5.22.2.
+    pub fn ack_lease_break(&self, client: ClientId, key: u128, state: u32, now: Instant) -> Result<u32, StoreError> {
         let id = LeaseId { client, key };
-        let (file, stream_no) = self.lease_home(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let (file, stream_no) = self.lease_home(id).ok_or(StoreError::NotFound)?;
         let mut fx = Effects::default();
         let mut inner = file.lock();
         let state = inner.at(stream_no).caches.ack_lease(id, state, self.clock(now), &mut fx)?;
@@ -313,11 +314,11 @@ impl OpenTable {
         Clock { now, timeout: self.limits.break_timeout, patient_timeout: self.limits.patient_break_timeout }
     }
 
-    /// A new wait of `owner`'s; INSUFFICIENT_RESOURCES when there are too many.
-    pub(crate) fn new_wait(&self, owner: &Owner, place: WaitPlace) -> Result<WaitId> {
+    /// A new wait of `owner`'s; `InsufficientResources` when there are too many.
+    pub(crate) fn new_wait(&self, owner: &Owner, place: WaitPlace) -> Result<WaitId, StoreError> {
         let mut waits = self.waits.lock();
         if waits.len() >= self.limits.waits_max {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            return Err(StoreError::InsufficientResources);
         }
         let id = WaitId(self.next_wait.fetch_add(1, Ordering::Relaxed));
         waits.insert(id, (owner.clone(), place));

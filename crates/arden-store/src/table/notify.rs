@@ -10,9 +10,10 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
-use arden_wire::{NtStatus, dtyp::Sid};
+use arden_wire::dtyp::Sid;
 
 use crate::{
+    error::StoreError,
     fs::{Change, OpenId, WaitId},
     store::{ChangeKind, Result, WatchGuard},
 };
@@ -40,8 +41,8 @@ struct WatchState {
     /// Queries that wait, oldest first.
     pending: VecDeque<WaitId>,
     /// What was there when a wait ended, for the call made again.
-    ready: VecDeque<Result<Vec<Change>>>,
-    ended: Option<NtStatus>,
+    ready: VecDeque<Result<Vec<Change>, StoreError>>,
+    ended: Option<StoreError>,
 }
 
 /// Name bytes and header of one entry in a reply, [MS-FSCC] 2.7.1.
@@ -65,18 +66,22 @@ impl Watch {
     }
 
     /// The changes so far, or None: `wait` was queued.
-    pub fn query(&self, max_bytes: usize, wait: impl FnOnce() -> Result<WaitId>) -> Result<Option<Vec<Change>>> {
+    pub fn query(
+        &self,
+        max_bytes: usize,
+        wait: impl FnOnce() -> Result<WaitId, StoreError>,
+    ) -> Result<Option<Vec<Change>>, StoreError> {
         let mut s = self.state.lock();
         if let Some(ready) = s.ready.pop_front() {
             let changes = ready?;
-            return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(NtStatus::NOTIFY_ENUM_DIR) };
+            return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(StoreError::ChangesLost) };
         }
-        if let Some(status) = s.ended {
-            return Err(status);
+        if let Some(error) = s.ended {
+            return Err(error);
         }
         if s.overflow || !s.changes.is_empty() {
             let changes = s.take(&self.held)?;
-            return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(NtStatus::NOTIFY_ENUM_DIR) };
+            return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(StoreError::ChangesLost) };
         }
         let id = wait()?;
         s.pending.push_back(id);
@@ -87,18 +92,18 @@ impl Watch {
         self.state.lock().pending.retain(|w| *w != wait);
     }
 
-    /// Ends all queries, now and later, with `status`.
-    pub fn end(&self, status: NtStatus, woken: &mut Vec<WaitId>) {
+    /// Ends all queries, now and later, with `error`.
+    pub fn end(&self, error: StoreError, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
-        s.ended.get_or_insert(status);
+        s.ended.get_or_insert(error);
         woken.extend(s.pending.drain(..));
     }
 
-    /// Ends the queries that wait, with `status`; later ones wait again.
-    pub fn interrupt(&self, status: NtStatus, woken: &mut Vec<WaitId>) {
+    /// Ends the queries that wait, with `error`; later ones wait again.
+    pub fn interrupt(&self, error: StoreError, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
         while let Some(w) = s.pending.pop_front() {
-            s.ready.push_back(Err(status));
+            s.ready.push_back(Err(error));
             woken.push(w);
         }
     }
@@ -148,11 +153,11 @@ impl WatchState {
         self.changes = VecDeque::new();
         held.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
     }
-    fn take(&mut self, held: &AtomicUsize) -> Result<Vec<Change>> {
+    fn take(&mut self, held: &AtomicUsize) -> Result<Vec<Change>, StoreError> {
         held.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
         if std::mem::take(&mut self.overflow) {
             self.changes.clear();
-            return Err(NtStatus::NOTIFY_ENUM_DIR);
+            return Err(StoreError::ChangesLost);
         }
         Ok(self.changes.drain(..).collect())
     }
@@ -169,7 +174,7 @@ impl WatchState {
 }
 
 /// Changes that all watches of one user below one root may hold, in bytes of an answer; in memory it is some four times as
-/// much. Beyond it a watch forgets what it has, and its next query is answered with NOTIFY_ENUM_DIR.
+/// much. Beyond it a watch forgets what it has, and its next query is answered with `ChangesLost`.
 const HELD_BYTES_PER_USER_MAX: usize = 4 << 20;
 
 /// All watches below one root, by the path of the directory.
@@ -249,10 +254,10 @@ impl Watches {
     }
 
     /// Ends the queries that wait on this directory.
-    pub fn interrupt(&self, directory: &[String], status: NtStatus, woken: &mut Vec<WaitId>) {
+    pub fn interrupt(&self, directory: &[String], error: StoreError, woken: &mut Vec<WaitId>) {
         if let Some(list) = self.by_path.lock().get(&join(directory)) {
             for w in list {
-                w.interrupt(status, woken);
+                w.interrupt(error, woken);
             }
         }
     }
@@ -380,15 +385,15 @@ mod tests {
         for i in 0..20 {
             watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i}")), None)], &mut Vec::new());
         }
-        assert_eq!(w.query(1000, || unreachable!()), Err(NtStatus::NOTIFY_ENUM_DIR));
+        assert_eq!(w.query(1000, || unreachable!()), Err(StoreError::ChangesLost));
         assert_eq!(w.query(1000, || Ok(WaitId(1))), Ok(None));
         watches.report(1, &[(ChangeKind::Added, &path("a"), None)], &mut Vec::new());
-        assert_eq!(w.query(4, || unreachable!()), Err(NtStatus::NOTIFY_ENUM_DIR), "reply too small");
+        assert_eq!(w.query(4, || unreachable!()), Err(StoreError::ChangesLost), "reply too small");
         let mut woken = Vec::new();
         assert_eq!(w.query(4, || Ok(WaitId(2))), Ok(None));
-        w.end(NtStatus::NOTIFY_CLEANUP, &mut woken);
+        w.end(StoreError::WatchEnded, &mut woken);
         assert_eq!(woken, [WaitId(2)]);
-        assert_eq!(w.query(4, || unreachable!()), Err(NtStatus::NOTIFY_CLEANUP));
+        assert_eq!(w.query(4, || unreachable!()), Err(StoreError::WatchEnded));
     }
 
     /// One user's watches hold no more than the bound together, and give back what they held.

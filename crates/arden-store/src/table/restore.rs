@@ -6,7 +6,6 @@ use std::{
 };
 
 use arden_auth::Token;
-use arden_wire::NtStatus;
 
 use super::{
     LeaseHome, OpenTable,
@@ -17,6 +16,7 @@ use super::{
     share::is_stat_open,
 };
 use crate::{
+    error::StoreError,
     fs::{LockRange, Owner},
     handles::{KeptCache, KeptLease, KeptOpen},
     store::{NodeRef, Result},
@@ -34,8 +34,8 @@ pub(crate) struct Restored<'a> {
 }
 
 impl OpenTable {
-    /// The caller knows that the id is not in use. OBJECT_NAME_COLLISION when the lease's key is for another file.
-    pub(crate) fn restore(&self, r: &Restored<'_>) -> Result<Entered> {
+    /// The caller knows that the id is not in use. `NameCollision` when the lease's key is for another file.
+    pub(crate) fn restore(&self, r: &Restored<'_>) -> Result<Entered, StoreError> {
         loop {
             let file = self.find_or_add(r.node.id());
             let mut inner = file.lock();
@@ -60,7 +60,12 @@ impl OpenTable {
         }
     }
 
-    fn restore_locked(&self, r: &Restored<'_>, file: &Arc<FileState>, inner: &mut FileInner) -> Result<Entered> {
+    fn restore_locked(
+        &self,
+        r: &Restored<'_>,
+        file: &Arc<FileState>,
+        inner: &mut FileInner,
+    ) -> Result<Entered, StoreError> {
         let stream = r.node.stream();
         let (lease, kept) = kept_cache(r);
         let s = inner.stream(stream);
@@ -73,7 +78,7 @@ impl OpenTable {
                 LeaseHome { file: file.clone(), stream_no }
             });
             if !Arc::ptr_eq(&home.file, file) || home.stream_no != stream_no {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision);
             }
         }
         if let Some(kept) = &kept {

@@ -2,6 +2,7 @@
 
 use arden_store::{
     dir::{DirOptions, DirStore},
+    error::StoreError,
     fs::{Disposal, Fs, NameChange, OplockLevel, Step},
     name::NtPath,
 };
@@ -17,10 +18,10 @@ fn the_last_close_deletes() {
     assert!(matches!(w.fs.set_disposition(&a, DELETE_IT, w.now), Ok(Step::Done(()))));
     let stat = w.fs.stat(&b).unwrap();
     assert!(stat.delete_pending && stat.stat.links == 0);
-    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("f")), StoreError::DeletePending);
     w.close(a);
     assert!(w.dir.join("f").exists());
-    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("f")), StoreError::DeletePending);
     w.close(b);
     assert!(!w.dir.join("f").exists());
     // And taken back.
@@ -40,10 +41,10 @@ fn delete_on_close_belongs_to_the_open() {
     // Not pending until that open closes.
     w.close(w.open(want("f")));
     w.close(b);
-    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("f")), StoreError::DeletePending);
     w.close(a);
     assert!(!w.dir.join("f").exists());
-    assert_eq!(w.fails(want("g").access(FILE_READ_DATA).options(OPT_DELETE_ON_CLOSE)), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fails(want("g").access(FILE_READ_DATA).options(OPT_DELETE_ON_CLOSE)), StoreError::AccessDenied);
     drop(w.open(want("h").options(OPT_DELETE_ON_CLOSE)));
     assert!(!w.dir.join("h").exists(), "dropping closes");
 }
@@ -93,8 +94,8 @@ fn a_stream_that_is_to_go_goes_by_its_new_name() {
     below.close(b);
     assert!(matches!(w.rename(&a, ":other", false), Ok(Step::Done(()))));
     w.close(a);
-    assert_eq!(w.fails(want("d\\f:other").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
-    assert_eq!(w.fails(want("d\\f:s").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("d\\f:other").existing()), StoreError::NotFound);
+    assert_eq!(w.fails(want("d\\f:s").existing()), StoreError::NotFound);
 }
 
 #[test]
@@ -132,14 +133,14 @@ fn posix_deletion_takes_the_name_at_once() {
 fn what_cannot_be_deleted() {
     let w = World::new();
     let f = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(w.fs.set_disposition(&f, DELETE_IT, w.now).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fs.set_disposition(&f, DELETE_IT, w.now).unwrap_err(), StoreError::AccessDenied);
     let r = w.open(want("r").attributes(ATTR_READONLY));
-    assert_eq!(w.fs.set_disposition(&r, DELETE_IT, w.now).unwrap_err(), NtStatus::CANNOT_DELETE);
+    assert_eq!(w.fs.set_disposition(&r, DELETE_IT, w.now).unwrap_err(), StoreError::CannotDelete);
     let anyway = Disposal { ignore_readonly: true, ..DELETE_IT };
     assert!(w.fs.set_disposition(&r, anyway, w.now).is_ok());
     let d = w.open(want("d").directory());
     w.close(w.open(want("d\\x")));
-    assert_eq!(w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap_err(), NtStatus::DIRECTORY_NOT_EMPTY);
+    assert_eq!(w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap_err(), StoreError::DirectoryNotEmpty);
     w.close(d);
     // Delete on close of a full directory does nothing.
     w.close(w.open(want("d").directory().options(OPT_DELETE_ON_CLOSE)));
@@ -153,15 +154,15 @@ fn nothing_is_created_in_a_dying_directory() {
     let w = World::new();
     let d = w.open(want("d").directory());
     w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap();
-    assert_eq!(w.fails(want("d\\x")), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("d\\x")), StoreError::DeletePending);
     // Nor linked there, [MS-FSA] 2.1.5.15.7: its directory is opened.
     let f = w.open(want("f"));
     let to = arden_store::name::NtPath::parse("d\\x").unwrap();
     let how = arden_store::fs::NameChange::default();
-    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), StoreError::DeletePending);
     w.close(f);
     w.close(d);
-    assert_eq!(w.fails(want("d\\x")), NtStatus::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(w.fails(want("d\\x")), StoreError::PathNotFound);
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn streams_are_deleted_alone() {
     w.close(w.open(want("f:a")));
     w.close(w.open(want("f:b")));
     w.unlink("f:a").unwrap();
-    assert_eq!(w.fails(want("f:a").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("f:a").existing()), StoreError::NotFound);
     let f = w.open(want("f"));
     let names: Vec<String> = w.fs.streams(&f).unwrap().into_iter().map(|s| s.name).collect();
     assert!(names.contains(&"b".to_owned()) && !names.contains(&"a".to_owned()), "{names:?}");

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arden_store::error::StoreError;
 use arden_store::fs::{CacheGrant, ClientId, Disposition, OplockLevel, Step};
 
 use crate::world::*;
@@ -18,7 +19,7 @@ fn a_conflicting_open_waits_for_the_answer() {
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     let second = w.open(second);
     assert_eq!((w.lease_of(&first), w.lease_of(&second)), ("RH".into(), "RH".into()));
-    assert_eq!(w.table.ack_lease_break(ClientId(1), 9, 0, w.now), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(w.table.ack_lease_break(ClientId(1), 9, 0, w.now), Err(StoreError::NotFound));
     // A write takes the others' read caching, and nobody waits.
     w.write(&second, 0, b"x").unwrap();
     assert_eq!(w.told(), ["lease 1 RH>!"]);
@@ -71,13 +72,13 @@ fn a_sharing_violation_asks_the_handle_cache_first() {
     assert_eq!(w.told(), ["lease 1 RWH>RW!"]);
     w.table.ack_lease_break(ClientId(1), 1, state("RW"), w.now).unwrap();
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
-    assert_eq!(w.fails(second.clone()), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(second.clone()), StoreError::SharingViolation);
     w.close(first);
     w.open(second);
     // The same client under the same key gets the violation at once.
     let w = World::new();
     let _first = w.open(want("f").share(0).lease(1, "RWH"));
-    assert_eq!(w.fails(want("f").lease(1, "RWH")), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(want("f").lease(1, "RWH")), StoreError::SharingViolation);
     assert!(w.told().is_empty());
 }
 
@@ -148,7 +149,7 @@ fn deleting_breaks_handles_first() {
     w.table.ack_lease_break(ClientId(1), 1, state("R"), w.now).unwrap();
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     assert!(matches!(w.fs.set_disposition(&other, how, w.now), Ok(Step::Done(()))));
-    assert_eq!(w.fails(want("f").existing()), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("f").existing()), StoreError::DeletePending);
 }
 
 #[test]

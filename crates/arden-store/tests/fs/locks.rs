@@ -1,5 +1,6 @@
 //! Byte-range locks through opens.
 
+use arden_store::error::StoreError;
 use arden_store::fs::{LockRange, Step};
 
 use crate::world::*;
@@ -14,15 +15,15 @@ fn locks_forbid_io_of_others() {
     let (a, b) = (w.open(want("f")), w.open(want("f")));
     w.write(&a, 0, &[1; 100]).unwrap();
     assert!(matches!(w.fs.lock(&a, &[range(10, 10, true)], true, w.now), Ok(Step::Done(()))));
-    assert_eq!(w.read(&b, 0, 11), Err(NtStatus::FILE_LOCK_CONFLICT));
-    assert_eq!(w.write(&b, 19, &[0]), Err(NtStatus::FILE_LOCK_CONFLICT));
+    assert_eq!(w.read(&b, 0, 11), Err(StoreError::LockConflict.into()));
+    assert_eq!(w.write(&b, 19, &[0]), Err(StoreError::LockConflict.into()));
     assert_eq!(w.read(&b, 0, 10).unwrap().len(), 10);
     w.write(&a, 10, &[2]).unwrap();
     w.fs.unlock(&a, &[range(10, 10, true)]).unwrap();
-    assert_eq!(w.fs.unlock(&a, &[range(10, 10, true)]), Err(NtStatus::RANGE_NOT_LOCKED));
+    assert_eq!(w.fs.unlock(&a, &[range(10, 10, true)]), Err(StoreError::NotLocked));
     // A shared lock keeps everybody from writing, its owner too.
     assert!(w.fs.lock(&a, &[range(0, 5, false)], true, w.now).is_ok());
-    assert_eq!(w.write(&a, 0, &[3]), Err(NtStatus::FILE_LOCK_CONFLICT));
+    assert_eq!(w.write(&a, 0, &[3]), Err(StoreError::LockConflict.into()));
     assert_eq!(w.read(&b, 0, 5).unwrap().len(), 5);
     w.close(a);
     w.write(&b, 0, &[3]).unwrap();
@@ -34,14 +35,14 @@ fn several_ranges_are_all_or_none() {
     let (a, b) = (w.open(want("f")), w.open(want("f")));
     w.fs.lock(&b, &[range(20, 5, true)], true, w.now).unwrap();
     let two = [range(0, 5, true), range(22, 1, false)];
-    assert_eq!(w.fs.lock(&a, &two, true, w.now).unwrap_err(), NtStatus::LOCK_NOT_GRANTED);
+    assert_eq!(w.fs.lock(&a, &two, true, w.now).unwrap_err(), StoreError::LockNotGranted);
     w.fs.lock(&b, &[range(0, 5, true)], true, w.now).unwrap();
-    assert_eq!(w.fs.lock(&a, &two, false, w.now).unwrap_err(), NtStatus::INVALID_PARAMETER);
+    assert_eq!(w.fs.lock(&a, &two, false, w.now).unwrap_err(), StoreError::InvalidParameter);
     let wrap = [range(u64::MAX, 2, true)];
-    assert_eq!(w.fs.lock(&a, &wrap, true, w.now).unwrap_err(), NtStatus::INVALID_LOCK_RANGE);
+    assert_eq!(w.fs.lock(&a, &wrap, true, w.now).unwrap_err(), StoreError::InvalidLockRange);
     // Unlocking stops where it fails.
     let result = w.fs.unlock(&b, &[range(0, 5, true), range(1, 1, true), range(20, 5, true)]);
-    assert_eq!(result, Err(NtStatus::RANGE_NOT_LOCKED));
+    assert_eq!(result, Err(StoreError::NotLocked));
     assert_eq!(w.table.opens().iter().map(|o| o.locks).collect::<Vec<_>>(), [0, 1]);
 }
 
@@ -64,5 +65,5 @@ fn waiting_locks_come_when_the_way_is_free() {
     let Ok(Step::Wait(third)) = w.fs.lock(&c, &r, false, w.now) else { panic!() };
     w.close(c.clone());
     assert_eq!(w.told(), [format!("resume {}", third.0)]);
-    assert_eq!(w.fs.lock(&c, &r, false, w.now).unwrap_err(), NtStatus::RANGE_NOT_LOCKED);
+    assert_eq!(w.fs.lock(&c, &r, false, w.now).unwrap_err(), StoreError::NotLocked);
 }

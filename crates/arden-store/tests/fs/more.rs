@@ -1,6 +1,7 @@
 //! Links, limits, times, copies: what the other scenarios do not touch.
 
 use arden_store::{
+    error::StoreError,
     fs::*,
     name::NtPath,
     store::{Ea, Wait},
@@ -17,13 +18,11 @@ fn symbolic_links_go_to_the_client() {
     std::os::unix::fs::symlink("d", w.dir.join("link")).unwrap();
     let through = NtPath::parse("link\\sub\\file:s").unwrap();
     let request = want("link\\sub\\file:s");
-    let error = w.raw_open(&request, &through).unwrap_err();
-    assert_eq!(error.status, NtStatus::STOPPED_ON_SYMLINK);
-    let link = error.symlink.unwrap();
+    let Err(OpenError::Symlink(link)) = w.raw_open(&request, &through) else { panic!("it was opened") };
     assert_eq!(link.tag, 0xA000_000C);
     // `\sub\file:s` is what is left to parse.
     assert_eq!(link.unparsed_path_bytes, 2 * "\\sub\\file:s".len());
-    assert_eq!(w.fails(want("link").existing()), NtStatus::STOPPED_ON_SYMLINK);
+    assert!(matches!(w.try_open(&want("link").existing()), Err(OpenError::Symlink(_))));
     let itself = w.opened(want("link").existing().options(OPT_OPEN_REPARSE_POINT).access(FILE_READ_ATTRIBUTES));
     assert_ne!(itself.stat.attributes & ATTR_REPARSE_POINT, 0);
     assert_eq!(w.fs.reparse(&itself.open).unwrap().0, 0xA000_000C);
@@ -37,20 +36,20 @@ fn limits_have_names() {
     let b = w.open(want("b").oplock(OplockLevel::Batch));
     let range = |offset| LockRange { offset, len: 1, exclusive: true };
     assert!(w.fs.lock(&a, &[range(0), range(1)], true, w.now).is_ok());
-    assert_eq!(w.fs.lock(&a, &[range(2)], true, w.now).unwrap_err(), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(w.fs.lock(&a, &[range(2)], true, w.now).unwrap_err(), StoreError::InsufficientResources);
     w.fs.unlock(&a, &[range(0)]).unwrap();
     assert!(w.fs.lock(&a, &[range(2)], true, w.now).is_ok());
     // One call may wait, the next one is refused, and cancelling makes room.
     let first = w.waits(&want("b"));
-    assert_eq!(w.fails(want("b")), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(w.fails(want("b")), StoreError::InsufficientResources);
     w.table.cancel_wait(first);
     let second = w.waits(&want("b"));
     assert_ne!(first, second);
     w.close(b);
     let _c = w.open(want("c"));
     let _d = w.open(want("d"));
-    assert_eq!(w.fails(want("e").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
-    assert_eq!(w.fails(want("a")), NtStatus::TOO_MANY_OPENED_FILES);
+    assert_eq!(w.fails(want("e").existing()), StoreError::NotFound);
+    assert_eq!(w.fails(want("a")), StoreError::TooManyOpens);
     assert_eq!(w.table.open_count(), 3);
 }
 
@@ -63,11 +62,11 @@ fn the_valid_data_length_takes_a_privilege() {
     let mut ordinary = (*w.who).clone();
     ordinary.privileges = 0;
     let g = w.open(want("f").who(&std::sync::Arc::new(ordinary)));
-    assert_eq!(w.fs.set_valid_data_length(&g, 1000, w.now), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    assert_eq!(w.fs.set_valid_data_length(&g, 1000, w.now), Err(StoreError::PrivilegeNotHeld.into()));
     let reader = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(w.fs.set_valid_data_length(&reader, 1000, w.now), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.fs.set_valid_data_length(&reader, 1000, w.now), Err(StoreError::AccessDenied.into()));
     let d = w.open(want("d").directory());
-    assert_eq!(w.fs.set_valid_data_length(&d, 0, w.now), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(w.fs.set_valid_data_length(&d, 0, w.now), Err(StoreError::InvalidParameter.into()));
 }
 
 /// It belongs to the stream, goes with it, is what all opens see, and is forgotten when nobody has the file open.
@@ -77,7 +76,7 @@ fn the_valid_data_length_is_known_while_the_file_is_open() {
     let (f, s) = (w.open(want("f")), w.open(want("f:s")));
     // Which length is the least that it can be set to.
     let least = |open: &std::sync::Arc<Open>| {
-        let fails = |n| w.fs.set_valid_data_length(open, n, w.now) == Err(NtStatus::INVALID_PARAMETER);
+        let fails = |n| w.fs.set_valid_data_length(open, n, w.now) == Err(StoreError::InvalidParameter.into());
         (0..=1000).find(|n| !fails(*n))
     };
     let size = |open, n| w.fs.set_end_of_file(open, n, w.now).unwrap();
@@ -115,7 +114,7 @@ fn writes_beside_a_growth_are_valid() {
             s.spawn(|| w.fs.write(&f, round, &[1; 500], arden_store::store::Wait::Yes, w.now).unwrap());
             s.spawn(|| w.fs.set_end_of_file(&g, 4000, w.now).unwrap());
         });
-        assert_eq!(w.fs.set_valid_data_length(&g, round + 499, w.now), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(w.fs.set_valid_data_length(&g, round + 499, w.now), Err(StoreError::InvalidParameter.into()));
         assert_eq!(w.fs.set_valid_data_length(&g, round + 500, w.now), Ok(()));
         w.fs.set_end_of_file(&g, 0, w.now).unwrap();
         w.close(f);
@@ -159,7 +158,7 @@ fn times_that_the_client_set_stay() {
     w.write(&f, 0, b"z").unwrap();
     assert_eq!(times(&f).1, frozen);
     let bad = BasicInformation { change: -3, ..BasicInformation::default() };
-    assert_eq!(w.fs.set_basic(&f, &bad, w.now), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(w.fs.set_basic(&f, &bad, w.now), Err(StoreError::InvalidParameter.into()));
 }
 
 #[test]
@@ -174,13 +173,13 @@ fn attributes() {
     // A write makes it one to archive.
     w.write(&f, 0, b"x").unwrap();
     assert_eq!(attributes(&f), ATTR_ARCHIVE);
-    assert_eq!(set(&f, ATTR_DIRECTORY), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(set(&f, ATTR_DIRECTORY), Err(StoreError::InvalidParameter.into()));
     let d = w.open(want("d").directory());
-    assert_eq!(set(&d, ATTR_TEMPORARY), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(set(&d, ATTR_TEMPORARY), Err(StoreError::InvalidParameter.into()));
     set(&d, ATTR_HIDDEN | ATTR_DIRECTORY).unwrap();
     assert_eq!(attributes(&d), ATTR_HIDDEN | ATTR_DIRECTORY);
     let weak = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(set(&weak, ATTR_HIDDEN), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(set(&weak, ATTR_HIDDEN), Err(StoreError::AccessDenied.into()));
 }
 
 #[test]
@@ -194,19 +193,19 @@ fn copies_and_holes() {
     let range = LockRange { offset: 0, len: 10, exclusive: true };
     let c = w.open(want("a"));
     w.fs.lock(&c, &[range], true, w.now).unwrap();
-    assert_eq!(w.fs.copy(&a, 0, &b, 0, 10, w.now), Err(NtStatus::FILE_LOCK_CONFLICT));
-    assert_eq!(w.fs.zero_range(&a, 5, 10, w.now), Err(NtStatus::FILE_LOCK_CONFLICT));
+    assert_eq!(w.fs.copy(&a, 0, &b, 0, 10, w.now), Err(StoreError::LockConflict.into()));
+    assert_eq!(w.fs.zero_range(&a, 5, 10, w.now), Err(StoreError::LockConflict.into()));
     w.close(c);
     w.fs.zero_range(&a, 10, 1 << 40, w.now).unwrap();
     assert_eq!(w.fs.stat(&a).unwrap().stat.end_of_file, 200_000);
     assert_eq!(w.read(&a, 8, 4).unwrap(), [8, 9, 0, 0]);
     let reader = w.open(want("a").access(FILE_READ_DATA));
-    assert_eq!(w.fs.zero_range(&reader, 0, 1, w.now), Err(NtStatus::ACCESS_DENIED));
-    assert_eq!(w.fs.copy(&a, 0, &reader, 0, 1, w.now), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.fs.zero_range(&reader, 0, 1, w.now), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.copy(&a, 0, &reader, 0, 1, w.now), Err(StoreError::AccessDenied.into()));
     let d = w.open(want("d").directory());
-    assert_eq!(w.fs.read(&d, 0, &mut [0], Wait::Yes), Err(NtStatus::INVALID_DEVICE_REQUEST));
-    assert_eq!(w.fs.set_end_of_file(&d, 0, w.now), Err(NtStatus::INVALID_PARAMETER));
-    assert_eq!(w.write(&a, i64::MAX as u64, b"x"), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(w.fs.read(&d, 0, &mut [0], Wait::Yes), Err(StoreError::WrongObject.into()));
+    assert_eq!(w.fs.set_end_of_file(&d, 0, w.now), Err(StoreError::InvalidParameter.into()));
+    assert_eq!(w.write(&a, i64::MAX as u64, b"x"), Err(StoreError::InvalidParameter.into()));
 }
 
 #[test]
@@ -217,9 +216,9 @@ fn extended_attributes_take_their_rights() {
     w.fs.set_eas(&f, std::slice::from_ref(&ea)).unwrap();
     assert_eq!(w.fs.eas(&f).unwrap(), std::slice::from_ref(&ea));
     let weak = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(w.fs.eas(&weak), Err(NtStatus::ACCESS_DENIED));
-    assert_eq!(w.fs.set_eas(&weak, &[ea]), Err(NtStatus::ACCESS_DENIED));
-    assert_eq!(w.fs.security(&weak, 1).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fs.eas(&weak), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.set_eas(&weak, &[ea]), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.security(&weak, 1).unwrap_err(), StoreError::AccessDenied);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Dispositions, options, access and sharing.
 
+use arden_store::error::StoreError;
 use arden_store::fs::{CreateAction, Disposition, lease_state};
 
 use crate::world::*;
@@ -9,8 +10,8 @@ fn dispositions() {
     use Disposition::*;
     let w = World::new();
     for d in [Open, Overwrite] {
-        assert_eq!(w.fails(want("new").disposition(d)), NtStatus::OBJECT_NAME_NOT_FOUND, "{d:?}");
-        assert_eq!(w.fails(want("no\\new").disposition(d)), NtStatus::OBJECT_PATH_NOT_FOUND, "{d:?}");
+        assert_eq!(w.fails(want("new").disposition(d)), StoreError::NotFound, "{d:?}");
+        assert_eq!(w.fails(want("no\\new").disposition(d)), StoreError::PathNotFound, "{d:?}");
     }
     for d in [Supersede, Create, OpenIf, OverwriteIf] {
         let o = w.opened(want("new").disposition(d));
@@ -22,8 +23,8 @@ fn dispositions() {
     let o = w.open(want("file"));
     w.write(&o, 0, b"content").unwrap();
     w.close(o);
-    assert_eq!(w.fails(want("file").disposition(Create)), NtStatus::OBJECT_NAME_COLLISION);
-    assert_eq!(w.fails(want("file").directory()), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(w.fails(want("file").disposition(Create)), StoreError::NameCollision);
+    assert_eq!(w.fails(want("file").directory()), StoreError::NotADirectory);
     for d in [Open, OpenIf] {
         let o = w.opened(want("FILE").disposition(d));
         assert_eq!((o.action, o.stat.end_of_file), (CreateAction::Opened, 7));
@@ -43,11 +44,11 @@ fn dispositions() {
     let o = w.opened(want("dir").directory());
     assert_eq!((o.action, o.stat.attributes), (CreateAction::Created, ATTR_DIRECTORY));
     w.close(o.open);
-    assert_eq!(w.fails(want("dir").disposition(Overwrite)), NtStatus::OBJECT_NAME_COLLISION);
-    assert_eq!(w.fails(want("dir").options(OPT_NON_DIRECTORY_FILE)), NtStatus::FILE_IS_A_DIRECTORY);
-    assert_eq!(w.fails(want("dir").directory().disposition(Overwrite)), NtStatus::INVALID_PARAMETER);
-    assert_eq!(w.fails(want("dir\\x\\y")), NtStatus::OBJECT_PATH_NOT_FOUND);
-    assert_eq!(w.fails(want("file\\y")), NtStatus::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(w.fails(want("dir").disposition(Overwrite)), StoreError::NameCollision);
+    assert_eq!(w.fails(want("dir").options(OPT_NON_DIRECTORY_FILE)), StoreError::IsADirectory);
+    assert_eq!(w.fails(want("dir").directory().disposition(Overwrite)), StoreError::InvalidParameter);
+    assert_eq!(w.fails(want("dir\\x\\y")), StoreError::PathNotFound);
+    assert_eq!(w.fails(want("file\\y")), StoreError::PathNotFound);
     let root = w.opened(want("").existing());
     assert!(root.stat.directory);
 }
@@ -57,8 +58,8 @@ fn overwriting_keeps_hidden_and_system() {
     let w = World::new();
     w.close(w.open(want("f").attributes(ATTR_HIDDEN | ATTR_SYSTEM)));
     let over = want("f").disposition(Disposition::Overwrite);
-    assert_eq!(w.fails(over.clone()), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(over.clone().attributes(ATTR_HIDDEN)), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fails(over.clone()), StoreError::AccessDenied);
+    assert_eq!(w.fails(over.clone().attributes(ATTR_HIDDEN)), StoreError::AccessDenied);
     let o = w.opened(over.attributes(ATTR_HIDDEN | ATTR_SYSTEM));
     assert_eq!(o.stat.attributes, ATTR_HIDDEN | ATTR_SYSTEM | ATTR_ARCHIVE);
 }
@@ -70,49 +71,49 @@ fn read_only_files() {
     let o = w.open(want("f").attributes(ATTR_READONLY));
     w.write(&o, 0, b"x").unwrap();
     w.close(o);
-    assert_eq!(w.fails(want("f").access(FILE_WRITE_DATA)), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(want("f").access(FILE_APPEND_DATA)), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(want("f").access(DELETE).options(OPT_DELETE_ON_CLOSE)), NtStatus::CANNOT_DELETE);
+    assert_eq!(w.fails(want("f").access(FILE_WRITE_DATA)), StoreError::ReadOnlyFile);
+    assert_eq!(w.fails(want("f").access(FILE_APPEND_DATA)), StoreError::ReadOnlyFile);
+    assert_eq!(w.fails(want("f").access(DELETE).options(OPT_DELETE_ON_CLOSE)), StoreError::CannotDelete);
     let most = w.open(want("f").access(MAXIMUM_ALLOWED));
     assert_eq!(most.granted_access() & (FILE_WRITE_DATA | FILE_APPEND_DATA), 0);
     assert_ne!(most.granted_access() & DELETE, 0);
     let new = want("g").attributes(ATTR_READONLY).options(OPT_DELETE_ON_CLOSE);
-    assert_eq!(w.fails(new), NtStatus::CANNOT_DELETE);
+    assert_eq!(w.fails(new), StoreError::CannotDelete);
 }
 
 #[test]
 fn access_is_what_was_granted() {
     let w = World::new();
     let o = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(w.write(&o, 0, b"x"), Err(NtStatus::ACCESS_DENIED));
-    assert_eq!(w.read(&o, 0, 4), Err(NtStatus::END_OF_FILE));
+    assert_eq!(w.write(&o, 0, b"x"), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.read(&o, 0, 4), Err(StoreError::EndOfFile.into()));
     let writer = w.open(want("f").access(FILE_WRITE_DATA));
     w.write(&writer, 0, b"data").unwrap();
-    assert_eq!(w.read(&writer, 0, 4), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.read(&writer, 0, 4), Err(StoreError::AccessDenied.into()));
     assert_eq!(w.read(&o, 2, 10).unwrap(), b"ta");
-    assert_eq!(w.read(&o, 4, 1), Err(NtStatus::END_OF_FILE));
+    assert_eq!(w.read(&o, 4, 1), Err(StoreError::EndOfFile.into()));
     assert_eq!(w.read(&o, 9, 0).unwrap(), b"");
     let appender = w.open(want("f").access(FILE_APPEND_DATA));
-    assert_eq!(w.write(&appender, 0, b"x"), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.write(&appender, 0, b"x"), Err(StoreError::AccessDenied.into()));
     w.write(&appender, 4, b"!").unwrap();
     w.write(&appender, arden_store::fs::APPEND, b"?").unwrap();
     assert_eq!(w.read(&o, 0, 10).unwrap(), b"data!?");
-    assert_eq!(w.fails(want("f").access(0)), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(want("f").access(0x0800_0000)), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fails(want("f").access(0)), StoreError::AccessDenied);
+    assert_eq!(w.fails(want("f").access(0x0800_0000)), StoreError::AccessDenied);
     w.close(o.clone());
-    assert_eq!(w.read(&o, 0, 1), Err(NtStatus::FILE_CLOSED));
+    assert_eq!(w.read(&o, 0, 1), Err(StoreError::Closed.into()));
 }
 
 #[test]
 fn share_modes() {
     let w = World::new();
     let reader = w.open(want("f").access(FILE_READ_DATA).share(FILE_SHARE_READ));
-    assert_eq!(w.fails(want("f").access(FILE_WRITE_DATA)), NtStatus::SHARING_VIOLATION);
-    assert_eq!(w.fails(want("f").access(DELETE)), NtStatus::SHARING_VIOLATION);
-    assert_eq!(w.fails(want("f").access(FILE_READ_DATA).share(0)), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(want("f").access(FILE_WRITE_DATA)), StoreError::SharingViolation);
+    assert_eq!(w.fails(want("f").access(DELETE)), StoreError::SharingViolation);
+    assert_eq!(w.fails(want("f").access(FILE_READ_DATA).share(0)), StoreError::SharingViolation);
     // Overwriting writes.
     let over = want("f").access(FILE_READ_DATA).disposition(Disposition::OverwriteIf);
-    assert_eq!(w.fails(over), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(over), StoreError::SharingViolation);
     let stat = w.open(want("f").access(FILE_READ_ATTRIBUTES | FILE_WRITE_ATTRIBUTES | READ_CONTROL).share(0));
     let second = w.open(want("f").access(FILE_EXECUTE).share(FILE_SHARE_READ));
     w.close(reader);
@@ -129,30 +130,30 @@ fn streams_share_with_their_file() {
     // Another stream has share modes of its own...
     let t = w.open(want("f:t").share(0));
     w.close(w.open(want("f").access(FILE_READ_DATA | FILE_WRITE_DATA).share(0)));
-    assert_eq!(w.fails(want("f:S").access(FILE_READ_DATA)), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(want("f:S").access(FILE_READ_DATA)), StoreError::SharingViolation);
     // ...but deleting the file deletes them.
-    assert_eq!(w.fails(want("f").access(DELETE)), NtStatus::SHARING_VIOLATION);
-    assert_eq!(w.unlink("f"), Err(NtStatus::SHARING_VIOLATION));
+    assert_eq!(w.fails(want("f").access(DELETE)), StoreError::SharingViolation);
+    assert_eq!(w.unlink("f"), Err(StoreError::SharingViolation.into()));
     w.close(s);
     w.close(t);
     let s = w.open(want("f:s").access(FILE_READ_DATA | FILE_WRITE_DATA));
     w.write(&s, 0, b"abc").unwrap();
     w.unlink("f").unwrap();
     assert_eq!(w.read(&s, 0, 3).unwrap(), b"abc");
-    assert_eq!(w.fails(want("f")), NtStatus::DELETE_PENDING);
-    assert_eq!(w.fails(want("f:s")), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("f")), StoreError::DeletePending);
+    assert_eq!(w.fails(want("f:s")), StoreError::DeletePending);
     w.close(s);
-    assert_eq!(w.fails(want("f").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("f").existing()), StoreError::NotFound);
 }
 
 #[test]
 fn one_lease_key_for_one_file() {
     let w = World::new();
     let a = w.open(want("a").lease(1, "RWH"));
-    assert_eq!(w.fails(want("b").lease(1, "RWH")), NtStatus::INVALID_PARAMETER);
+    assert_eq!(w.fails(want("b").lease(1, "RWH")), StoreError::InvalidParameter);
     assert!(!w.dir.join("b").exists());
     w.close(w.open(want("b")));
-    assert_eq!(w.fails(want("b").lease(1, "R")), NtStatus::INVALID_PARAMETER);
+    assert_eq!(w.fails(want("b").lease(1, "R")), StoreError::InvalidParameter);
     w.close(w.open(want("b").lease(1, "R").client(2)));
     w.close(a);
     let b = w.open(want("b").lease(1, "R"));
@@ -230,12 +231,12 @@ fn the_descriptor_decides() {
     let as_reader = |access| want("f").existing().access(access).who(&who);
     w.close(w.open(as_reader(FILE_READ_DATA | FILE_READ_ATTRIBUTES)));
     assert_eq!(w.open(as_reader(MAXIMUM_ALLOWED)).granted_access(), FILE_GENERIC_READ);
-    assert_eq!(w.fails(as_reader(MAXIMUM_ALLOWED | FILE_WRITE_DATA)), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(as_reader(FILE_WRITE_ATTRIBUTES)), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(as_reader(DELETE)), NtStatus::ACCESS_DENIED);
-    assert_eq!(w.fails(as_reader(ACCESS_SYSTEM_SECURITY)), NtStatus::PRIVILEGE_NOT_HELD);
+    assert_eq!(w.fails(as_reader(MAXIMUM_ALLOWED | FILE_WRITE_DATA)), StoreError::AccessDenied);
+    assert_eq!(w.fails(as_reader(FILE_WRITE_ATTRIBUTES)), StoreError::AccessDenied);
+    assert_eq!(w.fails(as_reader(DELETE)), StoreError::AccessDenied);
+    assert_eq!(w.fails(as_reader(ACCESS_SYSTEM_SECURITY)), StoreError::PrivilegeNotHeld);
     for d in [Disposition::Overwrite, Disposition::OverwriteIf, Disposition::Supersede] {
-        assert_eq!(w.fails(as_reader(FILE_READ_DATA).disposition(d)), NtStatus::ACCESS_DENIED, "{d:?}");
+        assert_eq!(w.fails(as_reader(FILE_READ_DATA).disposition(d)), StoreError::AccessDenied, "{d:?}");
     }
     // Who may not write cannot lock readers out.
     let shut = w.open(as_reader(FILE_READ_DATA).share(0));
@@ -247,8 +248,8 @@ fn the_descriptor_decides() {
     w.close(w.open(want("d\\x").security(&acl(READ_CONTROL))));
     let child = want("d\\x").existing().who(&who);
     w.close(w.open(child.clone().access(DELETE | FILE_READ_ATTRIBUTES | READ_CONTROL)));
-    assert_eq!(w.fails(child.clone().access(DELETE | FILE_READ_DATA)), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fails(child.clone().access(DELETE | FILE_READ_DATA)), StoreError::AccessDenied);
     let most = w.open(child.access(MAXIMUM_ALLOWED)).granted_access();
     assert_eq!(most & (DELETE | FILE_READ_ATTRIBUTES | READ_CONTROL), DELETE | FILE_READ_ATTRIBUTES | READ_CONTROL);
-    assert_eq!(w.fails(want("d\\new").who(&who)), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.fails(want("d\\new").who(&who)), StoreError::AccessDenied);
 }

@@ -1,6 +1,7 @@
 //! Renames, links and enumeration.
 
 use arden_store::{
+    error::StoreError,
     fs::{ClientId, Disposal, Emitted, LockRange, NameChange, Step},
     name::NtPath,
 };
@@ -11,7 +12,7 @@ use crate::world::*;
 fn renaming_needs_delete_and_a_free_name() {
     let w = World::new();
     let f = w.open(want("f").access(FILE_ALL_ACCESS & !DELETE));
-    assert_eq!(w.rename(&f, "g", false).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.rename(&f, "g", false).unwrap_err(), StoreError::AccessDenied);
     w.close(f);
     let f = w.open(want("f").share(0));
     assert!(w.rename(&f, "g", false).is_ok());
@@ -19,16 +20,16 @@ fn renaming_needs_delete_and_a_free_name() {
     assert!(w.rename(&f, "G", false).is_ok());
     assert_eq!(w.fs.path(&f), "G");
     w.close(w.open(want("h")));
-    assert_eq!(w.rename(&f, "h", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
-    assert_eq!(w.rename(&f, "no\\h", false).unwrap_err(), NtStatus::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(w.rename(&f, "h", false).unwrap_err(), StoreError::NameCollision);
+    assert_eq!(w.rename(&f, "no\\h", false).unwrap_err(), StoreError::PathNotFound);
     let open = w.open(want("h"));
-    assert_eq!(w.rename(&f, "h", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.rename(&f, "h", true).unwrap_err(), StoreError::TargetInUse);
     w.close(open);
     assert!(w.rename(&f, "h", true).is_ok());
     w.close(w.open(want("r").attributes(ATTR_READONLY)));
-    assert_eq!(w.rename(&f, "r", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.rename(&f, "r", true).unwrap_err(), StoreError::ReadOnlyFile);
     w.close(w.open(want("d").directory()));
-    assert_eq!(w.rename(&f, "d", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.rename(&f, "d", true).unwrap_err(), StoreError::DirectoryInTheWay);
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn a_cached_handle_on_the_target_goes() {
     let cached = w.open(want("u").lease(1, "RH").client(2));
     assert!(matches!(w.rename(&f, "u", true), Ok(Step::Wait(_))));
     w.table.ack_lease_break(ClientId(2), 1, state("R"), w.now).unwrap();
-    assert_eq!(w.rename(&f, "u", true).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.rename(&f, "u", true).unwrap_err(), StoreError::TargetInUse);
     w.close(cached);
 }
 
@@ -62,7 +63,7 @@ fn the_parent_of_the_new_name_has_to_share() {
         let _dir = w.open(want("d").directory().access(access).share(share));
         let f = w.open(want("d\\f").share(0));
         let result = w.rename(&f, "d\\g", false).map(|_| ());
-        assert_eq!(result, if ok { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }, "{access:x} {share}");
+        assert_eq!(result, if ok { Ok(()) } else { Err(StoreError::SharingViolation.into()) }, "{access:x} {share}");
     }
 }
 
@@ -71,13 +72,13 @@ fn directories_move_unless_something_in_them_is_open() {
     let w = World::new();
     let d = w.open(want("d").directory());
     let f = w.open(want("d\\f"));
-    assert_eq!(w.rename(&d, "e", false).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(w.rename(&d, "e", false).unwrap_err(), StoreError::OpensBelow);
     w.close(f);
     let cached = w.open(want("d\\f").lease(1, "RH").client(2));
     assert!(matches!(w.rename(&d, "e", false), Ok(Step::Wait(_))));
     assert_eq!(w.told(), ["lease 1 RH>R!"]);
     w.close(cached);
-    assert_eq!(w.rename(&d, "d\\inside", false).unwrap_err(), NtStatus::INVALID_PARAMETER);
+    assert_eq!(w.rename(&d, "d\\inside", false).unwrap_err(), StoreError::InvalidParameter);
     assert!(matches!(w.rename(&d, "e", false), Ok(Step::Done(()))));
     assert_eq!(w.fs.path(&d), "e");
     w.open(want("e\\f").existing());
@@ -90,11 +91,11 @@ fn links() {
     let to = NtPath::parse("g").unwrap();
     let how = NameChange::default();
     assert!(matches!(w.fs.link(&f, &to, how, w.now), Ok(Step::Done(()))));
-    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), StoreError::NameCollision);
     assert_eq!(w.fs.stat(&f).unwrap().stat.links, 2);
     assert_eq!(w.open(want("g")).file_id(), f.file_id());
     let d = w.open(want("d").directory());
-    assert_eq!(w.fs.link(&d, &to, how, w.now).unwrap_err(), NtStatus::FILE_IS_A_DIRECTORY);
+    assert_eq!(w.fs.link(&d, &to, how, w.now).unwrap_err(), StoreError::IsADirectory);
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn enumeration() {
     assert_eq!(w.list(&d, "*").unwrap().len(), 32);
     assert_eq!(w.list(&d, "FILE1?.TXT").unwrap().len(), 10);
     assert_eq!(w.list(&d, "file7.txt").unwrap(), ["file7.txt"]);
-    assert_eq!(w.list(&d, "nothing*").unwrap_err(), NtStatus::NO_SUCH_FILE);
+    assert_eq!(w.list(&d, "nothing*").unwrap_err(), StoreError::NoMatchingEntry);
     // In pieces, with entries that do not fit given again.
     let d = w.open(want("d").directory());
     let mut names = Vec::new();
@@ -121,7 +122,7 @@ fn enumeration() {
             if room >= 0 { Emitted::Taken } else { Emitted::Full }
         });
         if result.is_err() {
-            assert_eq!(result, Err(NtStatus::NO_MORE_FILES));
+            assert_eq!(result, Err(StoreError::NoMoreEntries.into()));
             break;
         }
     }
@@ -145,7 +146,7 @@ fn a_rename_waits_for_the_other_lease_of_its_client() {
     let second = w.open(want("f").existing().access(GENERIC_READ).lease(2, "RH"));
     assert!(matches!(w.rename(&first, "g", true), Ok(Step::Wait(_))));
     assert_eq!(w.told(), ["lease 2 RH>R!"]);
-    assert_eq!(w.fails(want("g").existing().lease(3, "RH")), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("g").existing().lease(3, "RH")), StoreError::NotFound);
     assert_eq!(w.table.ack_lease_break(ClientId(1), 2, state("R"), w.now), Ok(1));
     assert!(matches!(w.rename(&first, "g", true), Ok(Step::Done(()))));
     w.open(want("g").existing().lease(3, "RH"));
@@ -160,18 +161,18 @@ fn a_renamed_stream_is_the_same_stream() {
     let to = NtPath { stream: Some("two".into()), ..NtPath::default() };
     assert!(matches!(w.fs.rename(&a, &to, NameChange::default(), w.now), Ok(Step::Done(()))));
     assert_eq!(w.fs.path(&a), "f:two");
-    assert_eq!(w.fails(want("f:one").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("f:one").existing()), StoreError::NotFound);
     // Share modes and locks go by the stream, whatever its name.
-    assert_eq!(w.fails(want("f:two").existing().access(DELETE)), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(want("f:two").existing().access(DELETE)), StoreError::SharingViolation);
     let range = [LockRange { offset: 0, len: 4, exclusive: true }];
     w.fs.lock(&a, &range, true, w.now).unwrap();
     let b = w.open(want("f:two").existing().access(FILE_READ_DATA));
-    assert_eq!(w.read(&b, 0, 4), Err(NtStatus::FILE_LOCK_CONFLICT));
+    assert_eq!(w.read(&b, 0, 4), Err(StoreError::LockConflict.into()));
     w.fs.unlock(&a, &range).unwrap();
     assert_eq!(w.read(&b, 0, 4).unwrap(), b"data");
     // The old name is free for another stream.
     let c = w.open(want("f:one").disposition(arden_store::fs::Disposition::Create).share(0));
-    assert_eq!(w.rename(&a, "f:three", false).unwrap_err(), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.rename(&a, "f:three", false).unwrap_err(), StoreError::SharingViolation);
     w.close(a);
     w.close(b);
     w.close(c);
@@ -185,11 +186,11 @@ fn no_name_is_added_to_a_directory_that_is_to_be_deleted() {
     let (f, d) = (w.open(want("f")), w.open(want("d").directory()));
     let delete = Disposal { delete: true, ..Disposal::default() };
     assert!(matches!(w.fs.set_disposition(&d, delete, w.now), Ok(Step::Done(()))));
-    assert_eq!(w.rename(&f, "d\\f", false).unwrap_err(), NtStatus::DELETE_PENDING);
+    assert_eq!(w.rename(&f, "d\\f", false).unwrap_err(), StoreError::DeletePending);
     let to = NtPath::parse("d\\f").unwrap();
-    assert_eq!(w.fs.link(&f, &to, NameChange::default(), w.now).unwrap_err(), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fs.link(&f, &to, NameChange::default(), w.now).unwrap_err(), StoreError::DeletePending);
     w.close(d);
-    assert_eq!(w.fails(want("d").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(w.fails(want("d").existing()), StoreError::NotFound);
 }
 
 /// [MS-FSA] 2.1.5.15.12: the link that is replaced is not the one that is there afterwards, though both are of one file.

@@ -1,5 +1,6 @@
 //! What was seen of a file in a moment never hides a change that was made in it.
 
+use arden_store::error::StoreError;
 use arden_store::scope::RequestScope;
 
 use arden_store::fs::{BasicInformation, NameChange};
@@ -32,7 +33,7 @@ fn own_changes_are_seen_at_once() {
         w.fs.link(&f, &to, how, w.now).unwrap();
         assert_eq!(w.fs.stat(&f).unwrap().stat.links, 2);
         w.rename(&f, &format!("d\\h{i}"), false).unwrap();
-        assert_eq!(w.fails(want(&format!("d\\f{i}")).existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+        assert_eq!(w.fails(want(&format!("d\\f{i}")).existing()), StoreError::NotFound);
         let d = w.open(want("d").existing());
         assert_eq!(w.list(&d, "*").unwrap().iter().filter(|n| n.ends_with(&i.to_string())).count(), 2);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arden_store::error::StoreError;
 use arden_store::fs::Disposal;
 
 use crate::world::*;
@@ -27,10 +28,10 @@ fn a_stream_becomes_the_data() {
         let w = World::new();
         let s = w.open(want("f:one").lease(7, "RWH"));
         w.write(&s, 0, &vec![1; len]).unwrap();
-        assert_eq!(w.rename(&s, "::$DATA", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+        assert_eq!(w.rename(&s, "::$DATA", false).unwrap_err(), StoreError::NameCollision);
         w.rename(&s, "::$DATA", true).unwrap();
         assert_eq!(streams(&w, "f"), [(String::new(), len as u64)]);
-        assert_eq!(w.fails(want("f:one").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+        assert_eq!(w.fails(want("f:one").existing()), StoreError::NotFound);
         assert_eq!(w.fs.path(&s), "f");
         // The open went along, with what it holds.
         assert_eq!(w.lease_of(&s), "RWH");
@@ -68,13 +69,13 @@ fn the_data_becomes_a_stream() {
         let data = w.open(want("f").existing().share(0).access(FILE_WRITE_DATA));
         w.write(&data, 0, b"x").unwrap();
         w.close(data);
-        assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), NtStatus::INVALID_PARAMETER, "the data is not empty");
+        assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), StoreError::InvalidParameter, "the data is not empty");
         w.rename(&f, ":two", false).unwrap();
         assert_eq!(streams(&w, "f"), [(String::new(), 1), ("two".into(), len as u64)]);
         // And back, with what was written.
         let data = w.open(want("f").existing());
         w.fs.set_end_of_file(&data, 0, w.now).unwrap();
-        assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), NtStatus::INVALID_PARAMETER, "it is in use");
+        assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), StoreError::InvalidParameter, "it is in use");
         w.close(data);
         w.rename(&f, "::$DATA", true).unwrap();
         assert_eq!(streams(&w, "f"), [(String::new(), len as u64)]);
@@ -89,16 +90,16 @@ fn the_data_becomes_a_stream() {
 fn what_cannot_be_renamed_stays() {
     let w = World::new();
     let d = w.open(want("d").directory());
-    assert_eq!(w.rename(&d, ":one", false).unwrap_err(), NtStatus::INVALID_PARAMETER);
+    assert_eq!(w.rename(&d, ":one", false).unwrap_err(), StoreError::InvalidParameter);
     let s = w.open(want("d:one"));
-    assert_eq!(w.rename(&s, "::$DATA", true).unwrap_err(), NtStatus::INVALID_PARAMETER, "a directory has no data");
+    assert_eq!(w.rename(&s, "::$DATA", true).unwrap_err(), StoreError::InvalidParameter, "a directory has no data");
     let f = w.open(want("f"));
     w.write(&f, 0, b"data").unwrap();
     let other = w.open(want("f").existing());
-    assert_eq!(w.rename(&f, ":one", false).unwrap_err(), NtStatus::SHARING_VIOLATION, "somebody else has it open");
+    assert_eq!(w.rename(&f, ":one", false).unwrap_err(), StoreError::SharingViolation, "somebody else has it open");
     w.close(other);
     w.close(w.open(want("f:one")));
-    assert_eq!(w.rename(&f, ":ONE", false).unwrap_err(), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(w.rename(&f, ":ONE", false).unwrap_err(), StoreError::NameCollision);
     w.rename(&f, ":ONE", true).unwrap();
     assert_eq!(streams(&w, "f"), [(String::new(), 0), ("ONE".into(), 4)]);
 }
@@ -165,10 +166,10 @@ fn a_refused_create_leaves_no_stream() {
     let deleter = w.open(want("f").access(DELETE));
     // It does not share deletion with who may delete the file.
     let refused = want("f:new").share(FILE_SHARE_READ | FILE_SHARE_WRITE);
-    assert_eq!(w.fails(refused), NtStatus::SHARING_VIOLATION);
+    assert_eq!(w.fails(refused), StoreError::SharingViolation);
     assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
     w.fs.set_disposition(&deleter, Disposal { delete: true, ..Disposal::default() }, w.now).unwrap();
-    assert_eq!(w.fails(want("f:late")), NtStatus::DELETE_PENDING);
+    assert_eq!(w.fails(want("f:late")), StoreError::DeletePending);
     w.fs.set_disposition(&deleter, Disposal::default(), w.now).unwrap();
     assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
     w.close(deleter);

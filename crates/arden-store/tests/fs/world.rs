@@ -13,12 +13,13 @@ use arden_auth::Token;
 pub use arden_store::fs::lease_state::{letters as text, of_letters as state};
 use arden_store::{
     dir::{DirOptions, DirStore},
+    error::NotDone,
     fs::*,
     name::NtPath,
     table::OpenTable,
 };
+pub use arden_wire::access::*;
 use arden_wire::dtyp::SecurityDescriptor;
-pub use arden_wire::{NtStatus, access::*};
 use parking_lot::Mutex;
 
 #[derive(Default)]
@@ -164,8 +165,8 @@ impl World {
         World { fs, table, log, owner, who: Arc::new(Token::system()), dir, now: Instant::now() }
     }
 
-    pub fn try_open(&self, w: &Want) -> Result<Step<Opened>, NtStatus> {
-        self.raw_open(w, &NtPath::parse(&w.path)?).map_err(|e| e.status)
+    pub fn try_open(&self, w: &Want) -> Result<Step<Opened>, OpenError> {
+        self.raw_open(w, &NtPath::parse(&w.path)?)
     }
 
     pub fn raw_open(&self, w: &Want, path: &NtPath) -> Result<Step<Opened>, OpenError> {
@@ -214,9 +215,9 @@ impl World {
         self.opened(w).open
     }
     #[track_caller]
-    pub fn fails(&self, w: Want) -> NtStatus {
+    pub fn fails(&self, w: Want) -> NotDone {
         match self.try_open(&w) {
-            Err(e) => e,
+            Err(OpenError::NotDone(e)) => e,
             other => panic!("{}: {other:?}", w.path),
         }
     }
@@ -241,7 +242,7 @@ impl World {
         self.fs.close(&open);
     }
     /// Deletes by opening for it.
-    pub fn unlink(&self, path: &str) -> Result<(), NtStatus> {
+    pub fn unlink(&self, path: &str) -> Result<(), OpenError> {
         let w = want(path).existing().access(DELETE).options(OPT_DELETE_ON_CLOSE);
         match self.try_open(&w)? {
             Step::Done(o) => self.fs.close(&o.open),
@@ -249,20 +250,20 @@ impl World {
         }
         Ok(())
     }
-    pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8]) -> Result<(), NtStatus> {
+    pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8]) -> Result<(), NotDone> {
         self.fs.write(open, offset, data, arden_store::store::Wait::Yes, self.now)
     }
-    pub fn read(&self, open: &Arc<Open>, offset: u64, len: usize) -> Result<Vec<u8>, NtStatus> {
+    pub fn read(&self, open: &Arc<Open>, offset: u64, len: usize) -> Result<Vec<u8>, NotDone> {
         let mut buf = vec![0; len];
         let n = self.fs.read(open, offset, &mut buf, arden_store::store::Wait::Yes)?;
         buf.truncate(n);
         Ok(buf)
     }
-    pub fn rename(&self, open: &Arc<Open>, to: &str, replace: bool) -> Result<Step<()>, NtStatus> {
+    pub fn rename(&self, open: &Arc<Open>, to: &str, replace: bool) -> Result<Step<()>, NotDone> {
         let how = NameChange { replace, ..NameChange::default() };
         self.fs.rename(open, &NtPath::parse(to).unwrap(), how, self.now)
     }
-    pub fn list(&self, open: &Arc<Open>, pattern: &str) -> Result<Vec<String>, NtStatus> {
+    pub fn list(&self, open: &Arc<Open>, pattern: &str) -> Result<Vec<String>, NotDone> {
         let mut names = Vec::new();
         self.fs.query_directory(open, pattern, true, false, false, &mut |e| {
             names.push(e.name.clone());

@@ -4,12 +4,13 @@ use std::rc::Rc;
 
 use arden_block::rng::Rng;
 use arden_store::{
+    error::{NotDone, StoreError},
     name::{NtPath, fold},
     store::*,
 };
 use arden_volume::Volume;
 use arden_wire::{
-    FileTime, NtStatus,
+    FileTime,
     access::*,
     dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
@@ -175,9 +176,9 @@ pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Mode
     match (&result, &expected) {
         (Ok(()), Ok(())) if SYNCS.contains(&kind) => Outcome::Durable,
         (Ok(()), Ok(())) => Outcome::Done,
-        (Err(NtStatus::INVALID_DEVICE_STATE), _) => Outcome::Unknown,
+        (Err(NotDone::Failed(StoreError::Stopped | StoreError::DeviceFailed)), _) => Outcome::Unknown,
         // Room is asked for before names are looked at.
-        (Err(NtStatus::DISK_FULL), _) => {
+        (Err(NotDone::Failed(StoreError::DiskFull | StoreError::QuotaExceeded)), _) => {
             *model = before;
             Outcome::Refused
         }
@@ -221,7 +222,7 @@ impl World<'_> {
                 Some((at.node.sync(), Ok(())))
             }
             // What a share that is continuously available does after each message.
-            _ => Some((self.store.commit(), Ok(()))),
+            _ => Some((self.store.commit().map_err(NotDone::from), Ok(()))),
         }
     }
 
@@ -251,7 +252,7 @@ impl World<'_> {
         let past = self.store.snapshot(FileTime(time)).unwrap();
         let result = self.vol.delete_snapshot(FileTime(time)).map(|there| assert!(there));
         if result.is_ok() {
-            assert_eq!(past.root().stat().unwrap_err(), NtStatus::VOLUME_DISMOUNTED);
+            assert_eq!(past.root().stat().unwrap_err(), StoreError::SnapshotDeleted);
         }
         self.model.snapshots.remove(&time);
         Some((result.map_err(Into::into), Ok(())))
@@ -266,7 +267,7 @@ impl World<'_> {
         let (from, id, stream) = w.data()?;
         let content = w.content(id, &stream).clone();
         assert!(read_all(&from) == content, "the past has changed");
-        assert_eq!(from.write_at(0, b"new", Wait::Yes), Err(NtStatus::MEDIA_WRITE_PROTECTED));
+        assert_eq!(from.write_at(0, b"new", Wait::Yes), Err(StoreError::ReadOnly.into()));
         let (to, to_id, to_stream) = self.data()?;
         if content.is_empty() {
             return None;
@@ -289,7 +290,7 @@ impl World<'_> {
         let new = NewFile { directory, attributes, security: Some(&sd), eas: &eas, allocation };
         let result = dir.create_child(name, &new).map(|_| ());
         if self.model.find(id, name).is_some() {
-            return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+            return Some((result, Err(StoreError::NameCollision.into())));
         }
         let eas = eas.into_iter().map(|e| (e.name.to_ascii_uppercase(), e.value)).collect();
         let file = File { directory, attributes, eas, descriptor: descriptor_kind, ..File::default() };
@@ -352,15 +353,15 @@ impl World<'_> {
         let result = at.node.rename(&*dir, name, replace);
         let is_directory = self.model.files[&at.id].directory;
         if is_directory && self.model.is_below(to, at.id) {
-            return Some((result, Err(NtStatus::ACCESS_DENIED)));
+            return Some((result, Err(StoreError::IntoItself.into())));
         }
         let same = at.parent == to && fold(&at.name) == fold(name);
         if !same && let Some(target) = self.model.find(to, name) {
             if !replace {
-                return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                return Some((result, Err(StoreError::NameCollision.into())));
             }
             if self.model.files[&target].directory {
-                return Some((result, Err(NtStatus::ACCESS_DENIED)));
+                return Some((result, Err(StoreError::DirectoryInTheWay.into())));
             }
             self.model.remove_name(to, name);
         }
@@ -376,13 +377,13 @@ impl World<'_> {
         let result = at.node.link(&*dir, name, replace);
         if let Some(target) = self.model.find(to, name) {
             if !replace {
-                return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                return Some((result, Err(StoreError::NameCollision.into())));
             }
             if target == at.id {
                 return Some((result, Ok(())));
             }
             if self.model.files[&target].directory {
-                return Some((result, Err(NtStatus::ACCESS_DENIED)));
+                return Some((result, Err(StoreError::DirectoryInTheWay.into())));
             }
             self.model.remove_name(to, name);
         }
@@ -394,7 +395,7 @@ impl World<'_> {
         let at = self.any()?;
         let result = at.node.unlink();
         if !self.model.is_empty(at.id) && self.model.files[&at.id].directory {
-            return Some((result, Err(NtStatus::DIRECTORY_NOT_EMPTY)));
+            return Some((result, Err(StoreError::DirectoryNotEmpty.into())));
         }
         self.model.remove_name(at.parent, &at.name);
         Some((result, Ok(())))
@@ -446,7 +447,7 @@ impl World<'_> {
                 let result = open(self, &real).rename_stream(None, true);
                 let file = self.model.file(at.id);
                 if !file.data.is_empty() {
-                    return Some((result, Err(NtStatus::INVALID_PARAMETER)));
+                    return Some((result, Err(StoreError::InvalidParameter.into())));
                 }
                 file.data = file.streams.remove(&key).unwrap().1;
                 file.sparse = false;
@@ -456,7 +457,7 @@ impl World<'_> {
                 let replace = self.rng.one_in(2);
                 let result = at.node.rename_stream(Some(name), replace);
                 if existing && !replace {
-                    return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                    return Some((result, Err(StoreError::NameCollision.into())));
                 }
                 let file = self.model.file(at.id);
                 let data = std::mem::take(&mut file.data);
@@ -477,7 +478,7 @@ impl World<'_> {
                 let result = node.rename_stream(Some(new), replace);
                 let streams = &mut self.model.file(at.id).streams;
                 if new_key != key && streams.contains_key(&new_key) && !replace {
-                    return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                    return Some((result, Err(StoreError::NameCollision.into())));
                 }
                 streams.remove(&key);
                 streams.insert(new_key, (new.to_owned(), data));
@@ -486,7 +487,7 @@ impl World<'_> {
             _ => {
                 let result = at.node.create_stream(name).map(|_| ());
                 if existing {
-                    return Some((result, Err(NtStatus::OBJECT_NAME_COLLISION)));
+                    return Some((result, Err(StoreError::NameCollision.into())));
                 }
                 self.model.file(at.id).streams.insert(key, (name.to_owned(), Rc::default()));
                 Some((result, Ok(())))
@@ -577,7 +578,7 @@ impl World<'_> {
         };
         let sparse = |w: &Self, id: u64, stream: &Option<String>| stream.is_none() && w.model.files[&id].sparse;
         if clone && sparse(self, from_id, &from_stream) && !sparse(self, to_id, &to_stream) {
-            return Some((result, Err(NtStatus::NOT_SUPPORTED)));
+            return Some((result, Err(StoreError::NotSupported.into())));
         }
         let part = &source[start as usize..(start + len) as usize];
         put(self.content(to_id, &to_stream), offset as usize, part);

@@ -5,9 +5,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use arden_store::{name::NtPath, store::*};
+use arden_store::{
+    error::{NotDone, StoreError},
+    name::NtPath,
+    store::*,
+};
 use arden_wire::{
-    FileTime, NtStatus,
+    FileTime,
     access::*,
     dtyp::{Ace, Acl, INHERITED_ACE, SecurityDescriptor, well_known},
 };
@@ -64,7 +68,7 @@ fn names(dir: &NodeRef) -> Vec<String> {
     out
 }
 
-fn error<T>(r: Result<T>) -> NtStatus {
+fn error<T>(r: Result<T>) -> NotDone {
     match r {
         Ok(_) => panic!("has to fail"),
         Err(e) => e,
@@ -82,7 +86,7 @@ pub fn a_new_store_is_an_empty_directory(store: &dyn FileStore) {
     assert_eq!(get(store, "").id(), root.id());
     let space = store.space().unwrap();
     assert!(space.total_bytes >= space.free_bytes && space.free_bytes >= space.available_bytes);
-    assert_eq!(error(root.unlink()), NtStatus::ACCESS_DENIED);
+    assert_eq!(error(root.unlink()), StoreError::RootStays);
 }
 
 pub fn created_is_found_in_any_case(store: &dyn FileStore) {
@@ -133,7 +137,7 @@ pub fn a_missing_name_has_its_parent(store: &dyn FileStore) {
 pub fn a_missing_directory_is_a_path_not_found(store: &dyn FileStore) {
     file(&store.root(), "f");
     for p in ["no\\f", "no\\no\\f", "f\\x", "f\\x\\y"] {
-        assert_eq!(error(store.lookup(&path(p))), NtStatus::OBJECT_PATH_NOT_FOUND, "{p}");
+        assert_eq!(error(store.lookup(&path(p))), StoreError::PathNotFound, "{p}");
     }
 }
 
@@ -141,11 +145,11 @@ pub fn names_collide_in_any_case(store: &dyn FileStore) {
     let root = store.root();
     file(&root, "Name");
     for name in ["Name", "name", "NAME"] {
-        assert_eq!(error(root.create_child(name, &plain(false))), NtStatus::OBJECT_NAME_COLLISION, "{name}");
-        assert_eq!(error(root.create_child(name, &plain(true))), NtStatus::OBJECT_NAME_COLLISION, "{name}");
+        assert_eq!(error(root.create_child(name, &plain(false))), StoreError::NameCollision, "{name}");
+        assert_eq!(error(root.create_child(name, &plain(true))), StoreError::NameCollision, "{name}");
     }
     for bad in ["", ".", "a:b", "a\\b", "a/b", "a*", "x\u{1}"] {
-        assert_eq!(error(root.create_child(bad, &plain(false))), NtStatus::OBJECT_NAME_INVALID, "{bad:?}");
+        assert_eq!(error(root.create_child(bad, &plain(false))), StoreError::InvalidName, "{bad:?}");
     }
     assert!(root.create_child("..", &plain(false)).is_err());
     assert_eq!(names(&root), ["Name"]);
@@ -175,7 +179,7 @@ pub fn data_reads_back(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     f.write_at(0, b"hello", Wait::Yes).unwrap();
     match f.write_at(10, b"world", Wait::No) {
-        Err(NtStatus::PENDING) => f.write_at(10, b"world", Wait::Yes).unwrap(),
+        Err(NotDone::WouldBlock) => f.write_at(10, b"world", Wait::Yes).unwrap(),
         other => other.unwrap(),
     }
     let same = get(store, "F");
@@ -185,7 +189,7 @@ pub fn data_reads_back(store: &dyn FileStore) {
     assert_eq!(same.read_at(15, &mut buf, Wait::Yes), Ok(0));
     assert_eq!(same.read_at(1 << 40, &mut buf, Wait::Yes), Ok(0));
     match same.read_at(13, &mut buf, Wait::No) {
-        Ok(2) | Err(NtStatus::PENDING) => {}
+        Ok(2) | Err(NotDone::WouldBlock) => {}
         other => panic!("{other:?}"),
     }
     f.sync().unwrap();
@@ -414,16 +418,16 @@ pub fn rename_replaces_only_when_told(store: &dyn FileStore) {
     let (a, b) = (file(&root, "a"), file(&root, "B"));
     a.write_at(0, b"a", Wait::Yes).unwrap();
     b.write_at(0, b"bb", Wait::Yes).unwrap();
-    assert_eq!(error(a.rename(&*root, "b", false)), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(error(a.rename(&*root, "b", false)), StoreError::NameCollision);
     a.rename(&*root, "b", true).unwrap();
     assert_eq!(names(&root), ["b"]);
     assert_eq!(get(store, "B").id(), a.id());
     assert_eq!(read_all(&b), b"bb", "the replaced file lives while it is in use");
-    assert_eq!(error(b.unlink()), NtStatus::FILE_DELETED);
+    assert_eq!(error(b.unlink()), StoreError::Deleted);
     let d = mkdir(&root, "d");
-    assert_eq!(error(a.rename(&*root, "D", true)), NtStatus::ACCESS_DENIED);
-    assert_eq!(error(a.rename(&*d, "x:y", false)), NtStatus::OBJECT_NAME_INVALID);
-    assert_eq!(error(d.rename(&*d, "inside", false)), NtStatus::ACCESS_DENIED);
+    assert_eq!(error(a.rename(&*root, "D", true)), StoreError::DirectoryInTheWay);
+    assert_eq!(error(a.rename(&*d, "x:y", false)), StoreError::InvalidName);
+    assert_eq!(error(d.rename(&*d, "inside", false)), StoreError::IntoItself);
 }
 
 pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
@@ -435,10 +439,10 @@ pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
     a.rename(&*root, "z", false).unwrap();
     assert_eq!(f.path(), ["z", "sub", "f"]);
     assert_eq!(get(store, "Z\\SUB\\F").id(), f.id());
-    assert_eq!(error(store.lookup(&path("a\\sub\\f"))), NtStatus::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(error(store.lookup(&path("a\\sub\\f"))), StoreError::PathNotFound);
     let again = mkdir(&root, "a");
     assert_ne!(again.id(), a.id());
-    assert_eq!(error(store.lookup(&path("a\\sub\\f"))), NtStatus::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(error(store.lookup(&path("a\\sub\\f"))), StoreError::PathNotFound);
 }
 
 pub fn unlinked_data_lives_on(store: &dyn FileStore) {
@@ -451,7 +455,7 @@ pub fn unlinked_data_lives_on(store: &dyn FileStore) {
     assert_eq!(read_all(&other), b"data");
     other.write_at(4, b"more", Wait::Yes).unwrap();
     assert_eq!(read_all(&other), b"datamore");
-    assert_eq!(error(other.unlink()), NtStatus::FILE_DELETED);
+    assert_eq!(error(other.unlink()), StoreError::Deleted);
     let again = file(&root, "F");
     assert_ne!(again.id(), f.id());
     assert_eq!(get(store, "f").stat().unwrap().end_of_file, 0);
@@ -462,7 +466,7 @@ pub fn a_full_directory_stays(store: &dyn FileStore) {
     let d = mkdir(&root, "d");
     let f = file(&d, "f");
     assert!(!d.is_empty_directory().unwrap());
-    assert_eq!(error(d.unlink()), NtStatus::DIRECTORY_NOT_EMPTY);
+    assert_eq!(error(d.unlink()), StoreError::DirectoryNotEmpty);
     f.unlink().unwrap();
     assert!(d.is_empty_directory().unwrap());
     d.unlink().unwrap();
@@ -477,7 +481,7 @@ pub fn streams_have_their_own_data(store: &dyn FileStore) {
     f.write_at(0, b"main", Wait::Yes).unwrap();
     let s = f.create_stream("Side").unwrap();
     assert_eq!(s.stream(), Some("Side"));
-    assert_eq!(error(f.create_stream("sIDE")), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(error(f.create_stream("sIDE")), StoreError::NameCollision);
     s.write_at(0, b"side", Wait::Yes).unwrap();
     s.write_at(6, b"x", Wait::Yes).unwrap();
     let found = get(store, "F:SIDE:$DATA");
@@ -525,7 +529,7 @@ pub fn streams_rename_and_vanish(store: &dyn FileStore) {
     assert!(find(store, "f:one").is_none());
     assert_eq!(read_all(&get(store, "f:two")), b"1");
     f.create_stream("three").unwrap();
-    assert_eq!(error(s.rename_stream(Some("THREE"), false)), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(error(s.rename_stream(Some("THREE"), false)), StoreError::NameCollision);
     s.rename_stream(Some("three"), true).unwrap();
     assert_eq!(f.streams().unwrap().len(), 2);
     assert_eq!(read_all(&s), b"1");
@@ -552,24 +556,24 @@ pub fn streams_and_the_data_change_places(store: &dyn FileStore) {
         f.rename_stream(Some("there"), false).unwrap();
         let other = get(store, "f");
         other.write_at(0, b"x", Wait::Yes).unwrap();
-        assert_eq!(error(f.rename_stream(None, true)), NtStatus::INVALID_PARAMETER, "there is data already");
+        assert_eq!(error(f.rename_stream(None, true)), StoreError::InvalidParameter, "there is data already");
         other.set_end_of_file(0).unwrap();
         f.rename_stream(None, true).unwrap();
         assert_eq!((f.stream(), f.is_directory()), (None, false));
         assert_eq!(f.streams().unwrap().len(), 1);
         assert_eq!(read_all(&get(store, "f")), changed);
         f.create_stream("taken").unwrap().write_at(0, b"old", Wait::Yes).unwrap();
-        assert_eq!(error(f.rename_stream(Some("TAKEN"), false)), NtStatus::OBJECT_NAME_COLLISION);
+        assert_eq!(error(f.rename_stream(Some("TAKEN"), false)), StoreError::NameCollision);
         f.rename_stream(Some("TAKEN"), true).unwrap();
         assert_eq!(read_all(&get(store, "f:taken")), changed);
         f.unlink().unwrap();
-        assert_eq!(error(f.write_at(0, b"gone", Wait::Yes)), NtStatus::FILE_DELETED);
+        assert_eq!(error(f.write_at(0, b"gone", Wait::Yes)), StoreError::Deleted);
         get(store, "f").unlink().unwrap();
     }
     let d = mkdir(&store.root(), "d");
-    assert_eq!(error(d.rename_stream(Some("s"), false)), NtStatus::INVALID_PARAMETER);
+    assert_eq!(error(d.rename_stream(Some("s"), false)), StoreError::InvalidParameter);
     let s = d.create_stream("s").unwrap();
-    assert_eq!(error(s.rename_stream(None, true)), NtStatus::INVALID_PARAMETER, "a directory has no data");
+    assert_eq!(error(s.rename_stream(None, true)), StoreError::InvalidParameter, "a directory has no data");
 }
 
 /// What is written through a node while its stream goes back and forth is there.
@@ -612,20 +616,20 @@ pub fn eas_match_in_any_case(store: &dyn FileStore) {
     f.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
     assert!(f.eas().unwrap().is_empty(), "what the store keeps for itself is no EA");
     for bad in ["", "a=b", "DOSATTRIB", "DosStream.x:$DATA", "NTACL", "tab\t"] {
-        assert_eq!(error(f.set_eas(&[ea(bad, b"x")])), NtStatus::INVALID_EA_NAME, "{bad:?}");
+        assert_eq!(error(f.set_eas(&[ea(bad, b"x")])), StoreError::InvalidEaName, "{bad:?}");
     }
 }
 
 pub fn reparse_points_are_kept(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
-    assert_eq!(error(f.reparse()), NtStatus::NOT_A_REPARSE_POINT);
+    assert_eq!(error(f.reparse()), StoreError::NotAReparsePoint);
     f.set_reparse(0xA000_000C, b"any data").unwrap();
     let stat = get(store, "f").stat().unwrap();
     assert_eq!(stat.attributes & ATTR_REPARSE_POINT, ATTR_REPARSE_POINT);
     assert_eq!(stat.reparse_tag, 0xA000_000C);
     assert_eq!(f.reparse().unwrap(), (0xA000_000C, b"any data".to_vec()));
-    assert_eq!(error(f.set_reparse(0x8000_0014, b"other")), NtStatus::IO_REPARSE_TAG_MISMATCH);
-    assert_eq!(error(f.delete_reparse(0x8000_0014)), NtStatus::IO_REPARSE_TAG_MISMATCH);
+    assert_eq!(error(f.set_reparse(0x8000_0014, b"other")), StoreError::ReparseTagMismatch);
+    assert_eq!(error(f.delete_reparse(0x8000_0014)), StoreError::ReparseTagMismatch);
     match store.lookup(&path("f\\below\\it")).unwrap() {
         Lookup::Symlink { link, unparsed_components } => {
             assert_eq!((link.id(), unparsed_components), (f.id(), 2));
@@ -641,7 +645,7 @@ pub fn reparse_points_are_kept(store: &dyn FileStore) {
     assert!(matches!(store.lookup(&path("d\\x")).unwrap(), Lookup::Symlink { unparsed_components: 1, .. }));
     let full = mkdir(&store.root(), "full");
     file(&full, "x");
-    assert_eq!(error(full.set_reparse(0xA000_0003, b"")), NtStatus::DIRECTORY_NOT_EMPTY);
+    assert_eq!(error(full.set_reparse(0xA000_0003, b"")), StoreError::DirectoryNotEmpty);
 }
 
 pub fn hard_links_share_data(store: &dyn FileStore) {
@@ -655,7 +659,7 @@ pub fn hard_links_share_data(store: &dyn FileStore) {
     assert_eq!(read_all(&g), b"both");
     assert_eq!(g.stat().unwrap().links, 2);
     assert_eq!((f.path(), g.path()), (vec!["f".into()], vec!["d".into(), "g".into()]));
-    assert_eq!(error(f.link(&*root, "F", false)), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(error(f.link(&*root, "F", false)), StoreError::NameCollision);
     file(&root, "victim");
     f.link(&*root, "VICTIM", true).unwrap();
     assert_eq!(names(&root), ["VICTIM", "d", "f"]);
@@ -663,7 +667,7 @@ pub fn hard_links_share_data(store: &dyn FileStore) {
     assert!(find(store, "f").is_none());
     assert_eq!(read_all(&g), b"both");
     assert_eq!(g.stat().unwrap().links, 2);
-    assert_eq!(error(d.link(&*root, "dirlink", false)), NtStatus::FILE_IS_A_DIRECTORY);
+    assert_eq!(error(d.link(&*root, "dirlink", false)), StoreError::IsADirectory);
 }
 
 pub fn a_name_moves_onto_another_of_the_same_file(store: &dyn FileStore) {
@@ -699,7 +703,7 @@ pub fn a_new_name_takes_the_place_of_an_8_3_name(store: &dyn FileStore) {
         let f = file(&root, "f");
         f.write_at(0, b"new", Wait::Yes).unwrap();
         let take = |replace| if links { f.link(&*root, &short, replace) } else { f.rename(&*root, &short, replace) };
-        assert_eq!(error(take(false)), NtStatus::OBJECT_NAME_COLLISION, "links: {links}");
+        assert_eq!(error(take(false)), StoreError::NameCollision, "links: {links}");
         take(true).unwrap();
         let mut left = names(&root);
         left.retain(|n| n != "f");
@@ -750,7 +754,7 @@ pub fn copies_inside_the_store(store: &dyn FileStore) {
     assert_eq!(read_all(&a)[100_000..], data[..100_000]);
     match Node::clone_from(&*b, &*a, 0, 0, 65_536) {
         Ok(()) => assert_eq!(read_all(&b)[..65_536], data[..65_536]),
-        Err(e) => assert_eq!(e, NtStatus::NOT_SUPPORTED),
+        Err(e) => assert_eq!(e, StoreError::NotSupported),
     }
 }
 
@@ -769,22 +773,22 @@ pub fn type_and_stream_suffixes_decide(store: &dyn FileStore) {
     assert!(find(store, "f::$DATA").is_some());
     assert!(find(store, "d::$INDEX_ALLOCATION").is_some());
     assert!(find(store, "d\\").is_some());
-    assert_eq!(error(store.lookup(&path("f::$INDEX_ALLOCATION"))), NtStatus::NOT_A_DIRECTORY);
-    assert_eq!(error(store.lookup(&path("f\\"))), NtStatus::NOT_A_DIRECTORY);
-    assert_eq!(error(store.lookup(&path("d::$DATA"))), NtStatus::FILE_IS_A_DIRECTORY);
+    assert_eq!(error(store.lookup(&path("f::$INDEX_ALLOCATION"))), StoreError::NotADirectory);
+    assert_eq!(error(store.lookup(&path("f\\"))), StoreError::NotADirectory);
+    assert_eq!(error(store.lookup(&path("d::$DATA"))), StoreError::IsADirectory);
 }
 
 pub fn wrong_kinds_are_refused(store: &dyn FileStore) {
     let root = store.root();
     let (f, d) = (file(&root, "f"), mkdir(&root, "d"));
     let mut buf = [0; 1];
-    assert_eq!(error(d.read_at(0, &mut buf, Wait::Yes)), NtStatus::INVALID_DEVICE_REQUEST);
-    assert_eq!(error(d.write_at(0, &buf, Wait::Yes)), NtStatus::INVALID_DEVICE_REQUEST);
-    assert_eq!(error(d.set_end_of_file(0)), NtStatus::INVALID_DEVICE_REQUEST);
-    assert_eq!(error(f.create_child("x", &plain(false))), NtStatus::NOT_A_DIRECTORY);
-    assert_eq!(error(f.list().map(|_| ())), NtStatus::NOT_A_DIRECTORY);
-    assert_eq!(error(f.is_empty_directory()), NtStatus::NOT_A_DIRECTORY);
-    assert_eq!(error(f.rename(&*f, "x", false)), NtStatus::NOT_A_DIRECTORY);
+    assert_eq!(error(d.read_at(0, &mut buf, Wait::Yes)), StoreError::WrongObject);
+    assert_eq!(error(d.write_at(0, &buf, Wait::Yes)), StoreError::WrongObject);
+    assert_eq!(error(d.set_end_of_file(0)), StoreError::WrongObject);
+    assert_eq!(error(f.create_child("x", &plain(false))), StoreError::NotADirectory);
+    assert_eq!(error(f.list().map(|_| ())), StoreError::NotADirectory);
+    assert_eq!(error(f.is_empty_directory()), StoreError::NotADirectory);
+    assert_eq!(error(f.rename(&*f, "x", false)), StoreError::NotADirectory);
 }
 
 pub fn a_file_in_use_is_found_by_id(store: &dyn FileStore) {
@@ -821,7 +825,7 @@ pub fn many_threads_make_each_name_once(store: &dyn FileStore) {
                         Ok(_) => {
                             made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                         }
-                        Err(e) => assert_eq!(e, NtStatus::OBJECT_NAME_COLLISION),
+                        Err(e) => assert_eq!(e, StoreError::NameCollision),
                     }
                 }
             });

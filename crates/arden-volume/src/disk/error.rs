@@ -1,9 +1,10 @@
-//! What goes wrong in a volume, by blame. Becomes an `NtStatus` once, where a caller of the store sees it.
+//! What goes wrong in a volume, by blame. Becomes a `StoreError` once, where a caller of the store sees it.
 
 use std::fmt;
 
 use arden_block::IoError;
-use arden_wire::{Malformed, NtStatus};
+use arden_store::error::{NotDone, StoreError};
+use arden_wire::Malformed;
 
 pub type VolResult<T> = Result<T, VolError>;
 
@@ -64,23 +65,30 @@ impl From<Malformed> for VolError {
     }
 }
 
-impl From<VolError> for NtStatus {
-    fn from(e: VolError) -> NtStatus {
+impl From<VolError> for StoreError {
+    fn from(e: VolError) -> StoreError {
         match e {
-            VolError::Full | VolError::OverQuota | VolError::Io(IoError::NoSpace) => NtStatus::DISK_FULL,
-            VolError::NoJournal => NtStatus::JOURNAL_NOT_ACTIVE,
-            VolError::NoRecord => NtStatus::JOURNAL_ENTRY_DELETED,
-            VolError::TooFar => NtStatus::NOT_SAME_DEVICE,
-            VolError::Io(IoError::Media) => NtStatus::DATA_ERROR,
+            VolError::Full | VolError::Io(IoError::NoSpace) => StoreError::DiskFull,
+            VolError::OverQuota => StoreError::QuotaExceeded,
+            VolError::NoJournal => StoreError::NoChangeJournal,
+            VolError::NoRecord => StoreError::ChangesExpired,
+            VolError::TooFar => StoreError::AcrossQuotas,
+            VolError::Io(IoError::Media) => StoreError::DataError,
             VolError::Corrupt(what) => {
                 tracing::error!("volume: {what}");
-                NtStatus::CRC_ERROR
+                StoreError::Corrupt
             }
-            VolError::Io(IoError::ReadOnly) => NtStatus::MEDIA_WRITE_PROTECTED,
-            VolError::Refused(_) => NtStatus::INVALID_PARAMETER,
-            VolError::Io(_) | VolError::Failed | VolError::Unknown(_) | VolError::Later => {
-                NtStatus::INVALID_DEVICE_STATE
-            }
+            VolError::Io(IoError::ReadOnly) => StoreError::ReadOnly,
+            VolError::Refused(_) => StoreError::InvalidParameter,
+            VolError::Io(_) => StoreError::DeviceFailed,
+            VolError::Failed => StoreError::Stopped,
+            VolError::Unknown(_) | VolError::Later => StoreError::NotAVolume,
         }
+    }
+}
+
+impl From<VolError> for NotDone {
+    fn from(e: VolError) -> NotDone {
+        StoreError::from(e).into()
     }
 }

@@ -11,10 +11,10 @@ use std::{
 
 use arden_store::{
     commit::ScopeId,
+    error::StoreError,
     handles::{Committed, HandleChange, HandleStore, NotKept, VALUE_BYTES_MAX},
     store::Result,
 };
-use arden_wire::NtStatus;
 use parking_lot::Mutex;
 
 use crate::{
@@ -170,7 +170,7 @@ impl VolumeHandles {
 }
 
 impl HandleStore for VolumeHandles {
-    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
         let mut all = self.vol.load_handles()?;
         // Keys lie sorted by their length first.
         all.sort();
@@ -209,7 +209,7 @@ impl HandleStore for VolumeHandles {
             || state.not_kept.concerns(scope)
     }
 
-    fn commit(&self, scope: ScopeId) -> Result<()> {
+    fn commit(&self, scope: ScopeId) -> Result<(), StoreError> {
         {
             let mut state = self.state.lock();
             self.write_fresh(&mut state, scope, true);
@@ -238,7 +238,7 @@ impl HandleStore for VolumeHandles {
             return done(Err(e));
         }
         let seq = if files { self.vol.progress().0 } else { self.last.load(Ordering::Acquire) };
-        self.vol.commit_later(seq, Box::new(move |r| done(r.map_err(NtStatus::from))));
+        self.vol.commit_later(seq, Box::new(move |r| done(r.map_err(StoreError::from))));
     }
 }
 

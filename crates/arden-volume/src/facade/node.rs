@@ -7,8 +7,9 @@ use std::{
 };
 
 use arden_block::BLOCK_BYTES;
+use arden_store::error::{NotDone, StoreError};
 use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
-use arden_wire::{NtStatus, access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
+use arden_wire::{access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
 
 use crate::{
     disk::{
@@ -64,8 +65,8 @@ fn copy_bytes(source: &VolNode, from: u64, target: &Target<'_>, to: u64, len: u6
     Ok(done)
 }
 
-pub fn own(node: &dyn Node) -> Result<&VolNode> {
-    node.as_any().downcast_ref::<VolNode>().ok_or(NtStatus::NOT_SAME_DEVICE)
+pub fn own(node: &dyn Node) -> Result<&VolNode, StoreError> {
+    node.as_any().downcast_ref::<VolNode>().ok_or(StoreError::NotSameVolume)
 }
 
 impl VolNode {
@@ -78,7 +79,7 @@ impl VolNode {
         self.stream.get().map(|s| &**s).filter(|s| !s.is_unnamed())
     }
 
-    fn subject(&self, view: &dyn View) -> Result<Subject> {
+    fn subject(&self, view: &dyn View) -> Result<Subject, StoreError> {
         Subject::load(view, &self.file, self.stream.get().map(|s| &**s))
     }
 
@@ -86,7 +87,7 @@ impl VolNode {
     fn target(&self) -> Result<Target<'_>> {
         self.shared.check_writable()?;
         if self.file.directory && self.named().is_none() {
-            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+            return Err(StoreError::WrongObject.into());
         }
         Ok(Target { files: &self.vol().files, file: &self.file, stream: &self.stream })
     }
@@ -99,27 +100,27 @@ impl VolNode {
     }
 
     fn check_directory(&self) -> Result<()> {
-        if self.is_directory() { Ok(()) } else { Err(NtStatus::NOT_A_DIRECTORY) }
+        if self.is_directory() { Ok(()) } else { Err(StoreError::NotADirectory.into()) }
     }
 
     fn stream_name(stream: &StreamRef) -> Result<String> {
         let state = stream.state.lock();
-        if state.gone { Err(NtStatus::FILE_DELETED) } else { Ok(state.name.clone()) }
+        if state.gone { Err(StoreError::Deleted.into()) } else { Ok(state.name.clone()) }
     }
 
     /// The name that it stands under.
     fn place(&self) -> Result<(u64, String)> {
         self.shared.check_writable()?;
         if self.file.ino == self.shared.root || self.file.ino == ROOT_INO {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::RootStays.into());
         }
         let p = self.link.place.lock();
-        if p.gone { Err(NtStatus::FILE_DELETED) } else { Ok((p.parent, p.name.clone())) }
+        if p.gone { Err(StoreError::Deleted.into()) } else { Ok((p.parent, p.name.clone())) }
     }
 
     fn same_volume(&self, other: &VolNode) -> Result<()> {
         let same = Arc::ptr_eq(self.vol(), other.vol()) && self.shared.is_same_moment(&other.shared);
-        if same { Ok(()) } else { Err(NtStatus::NOT_SAME_DEVICE) }
+        if same { Ok(()) } else { Err(StoreError::NotSameVolume.into()) }
     }
 
     /// Changes the inode in one operation.
@@ -167,7 +168,7 @@ impl Node for VolNode {
         let inode = load_inode(&view, self.file.ino)?;
         let Some(s) = self.named() else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
         let name = VolNode::stream_name(s)?;
-        let (_, stream) = load_stream(&view, self.file.ino, &name)?.ok_or(NtStatus::FILE_DELETED)?;
+        let (_, stream) = load_stream(&view, self.file.ino, &name)?.ok_or(StoreError::Deleted)?;
         Ok(self.shared.stat(self.file.ino, &inode, Some(&stream.data)))
     }
 
@@ -223,7 +224,7 @@ impl Node for VolNode {
             return Ok(());
         }
         if wait == Wait::No && self.shared.durable {
-            return Err(NtStatus::PENDING);
+            return Err(NotDone::WouldBlock);
         }
         self.shared.done(target.write(offset, data, wait)?)
     }
@@ -272,7 +273,7 @@ impl Node for VolNode {
             if done == head {
                 match target.clone_from(&source.target()?, source_offset + head, offset + head, whole) {
                     Ok(s) => (seq, done) = (s.max(seq), head + whole),
-                    Err(NtStatus::NOT_SUPPORTED | NtStatus::INVALID_PARAMETER) => {}
+                    Err(NotDone::Failed(StoreError::NotSupported | StoreError::InvalidParameter)) => {}
                     Err(e) => return Err(e),
                 }
                 done += copy_bytes(source, source_offset + done, &target, offset + done, len - done, &mut seq)?;
@@ -287,7 +288,7 @@ impl Node for VolNode {
 
     fn freeze(&self, offset: u64, len: u64) -> Result<(NodeRef, u64)> {
         if self.shared.past.is_some() {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         let source = self.target()?;
         let eof = self.stat()?.end_of_file;
@@ -360,24 +361,24 @@ impl Node for VolNode {
     fn reparse(&self) -> Result<(u32, Vec<u8>)> {
         let view = self.shared.view()?;
         match load_inode(&view, self.file.ino)?.reparse_tag {
-            0 => Err(NtStatus::NOT_A_REPARSE_POINT),
+            0 => Err(StoreError::NotAReparsePoint.into()),
             tag => Ok((tag, view.pieces(keys::REPARSE, self.file.ino)?.unwrap_or_default())),
         }
     }
 
     fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()> {
         if tag == 0 {
-            return Err(NtStatus::IO_REPARSE_TAG_INVALID);
+            return Err(StoreError::InvalidReparseTag.into());
         }
         if data.len() > REPARSE_BYTES_MAX {
-            return Err(NtStatus::IO_REPARSE_DATA_INVALID);
+            return Err(StoreError::InvalidReparseData.into());
         }
         self.change(|t, inode| {
             if inode.reparse_tag != 0 && inode.reparse_tag != tag {
-                return Err(NtStatus::IO_REPARSE_TAG_MISMATCH);
+                return Err(StoreError::ReparseTagMismatch.into());
             }
             if inode.directory && !names::is_empty(t, self.file.ino)? {
-                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+                return Err(StoreError::DirectoryNotEmpty.into());
             }
             inode.reparse_tag = tag;
             inode.change = now();
@@ -389,8 +390,8 @@ impl Node for VolNode {
     fn delete_reparse(&self, tag: u32) -> Result<()> {
         self.change(|t, inode| {
             match inode.reparse_tag {
-                0 => return Err(NtStatus::NOT_A_REPARSE_POINT),
-                t if t != tag => return Err(NtStatus::IO_REPARSE_TAG_MISMATCH),
+                0 => return Err(StoreError::NotAReparsePoint.into()),
+                t if t != tag => return Err(StoreError::ReparseTagMismatch.into()),
                 _ => {}
             }
             inode.reparse_tag = 0;
@@ -442,7 +443,7 @@ impl Node for VolNode {
                 self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?)
             }
             (None, None) => Ok(()),
-            _ if self.file.directory => Err(NtStatus::INVALID_PARAMETER),
+            _ if self.file.directory => Err(StoreError::InvalidParameter.into()),
             (Some(stream), None) => {
                 let now = VolNode::stream_name(stream)?;
                 self.shared.done(self.vol().stream_to_data(&self.file, &now)?)
@@ -458,7 +459,7 @@ impl Node for VolNode {
         let directory = own(directory)?;
         self.same_volume(directory)?;
         if self.named().is_some() {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         let to = directory.directory()?;
         let (from, old) = self.place()?;
@@ -470,7 +471,7 @@ impl Node for VolNode {
         let directory = own(directory)?;
         self.same_volume(directory)?;
         if self.named().is_some() {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         self.place()?;
         let to = directory.directory()?;

@@ -3,10 +3,11 @@
 use std::sync::{Arc, OnceLock, atomic::Ordering};
 
 use arden_store::{
+    error::StoreError,
     name::{check_component, check_stream_name, fold},
     store::{NewFile, Result},
 };
-use arden_wire::{NtStatus, access::ATTR_SETTABLE};
+use arden_wire::access::ATTR_SETTABLE;
 
 use crate::{
     disk::{
@@ -37,10 +38,10 @@ fn touch_directory(t: &mut FileTxn<'_>, ino: u64, mut inode: Inode) {
 }
 
 fn load_directory(t: &FileTxn<'_>, ino: u64) -> Result<Inode> {
-    let inode = load_inode(t, ino).map_err(|_| NtStatus::FILE_DELETED)?;
+    let inode = load_inode(t, ino).map_err(|_| StoreError::Deleted)?;
     match (inode.directory, inode.links) {
-        (false, _) => Err(NtStatus::NOT_A_DIRECTORY),
-        (true, 0) => Err(NtStatus::FILE_DELETED),
+        (false, _) => Err(StoreError::NotADirectory.into()),
+        (true, 0) => Err(StoreError::Deleted.into()),
         _ => Ok(inode),
     }
 }
@@ -117,7 +118,7 @@ impl Volume {
         let mut t = self.files.begin();
         let parent = load_directory(&t, directory)?;
         if find(&t, directory, name)?.is_some() {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
+            return Err(StoreError::NameCollision.into());
         }
         let sd = match new.security {
             Some(sd) => t.intern_descriptor(sd)?,
@@ -176,9 +177,9 @@ impl Volume {
         let mut t = self.files.begin();
         // Another name may become the first one, in a folder that is full.
         t.unlimited = true;
-        let entry = find(&t, parent, name)?.filter(|e| e.ino == file.ino).ok_or(NtStatus::FILE_DELETED)?;
+        let entry = find(&t, parent, name)?.filter(|e| e.ino == file.ino).ok_or(StoreError::Deleted)?;
         if file.directory && !is_empty(&t, file.ino)? {
-            return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            return Err(StoreError::DirectoryNotEmpty.into());
         }
         let last = unname(&mut t, parent, &entry)?;
         if let Ok(folder) = load_directory(&t, parent) {
@@ -202,10 +203,10 @@ impl Volume {
         check_component(new)?;
         self.engine.make_room()?;
         let mut t = self.files.begin();
-        let entry = find(&t, from, name)?.filter(|e| e.ino == file.ino).ok_or(NtStatus::FILE_DELETED)?;
+        let entry = find(&t, from, name)?.filter(|e| e.ino == file.ino).ok_or(StoreError::Deleted)?;
         load_directory(&t, to)?;
         if file.directory && is_below(&t, to, file.ino)? {
-            return Err(NtStatus::ACCESS_DENIED);
+            return Err(StoreError::IntoItself.into());
         }
         let same_key = from == to && fold(&entry.name) == fold(new);
         if same_key && entry.name == new {
@@ -216,10 +217,10 @@ impl Volume {
         let own = |target: &NameEntry| from == to && fold(&target.name) == fold(&entry.name);
         if !same_key && let Some(target) = find(&t, to, new)?.filter(|t| !own(t)) {
             if !replace {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision.into());
             }
             if load_inode(&t, target.ino)?.directory {
-                return Err(NtStatus::ACCESS_DENIED);
+                return Err(StoreError::DirectoryInTheWay.into());
             }
             replaced = Some((unname(&mut t, to, &target)?, target));
         }
@@ -259,24 +260,24 @@ impl Volume {
     pub(crate) fn link(&self, file: &OpenFile, to: u64, new: &str, replace: bool) -> Result<u64> {
         check_component(new)?;
         if file.directory {
-            return Err(NtStatus::FILE_IS_A_DIRECTORY);
+            return Err(StoreError::IsADirectory.into());
         }
         self.engine.make_room()?;
         let mut t = self.files.begin();
         let folder = load_directory(&t, to)?;
         if load_inode(&t, file.ino)?.links == 0 {
-            return Err(NtStatus::FILE_DELETED);
+            return Err(StoreError::Deleted.into());
         }
         let (mut last, mut replaced) = (None, None);
         if let Some(target) = find(&t, to, new)? {
             if !replace {
-                return Err(NtStatus::OBJECT_NAME_COLLISION);
+                return Err(StoreError::NameCollision.into());
             }
             if target.ino == file.ino {
                 return Ok(0);
             }
             if load_inode(&t, target.ino)?.directory {
-                return Err(NtStatus::ACCESS_DENIED);
+                return Err(StoreError::DirectoryInTheWay.into());
             }
             last = unname(&mut t, to, &target)?;
             replaced = Some(target);
@@ -301,7 +302,7 @@ impl Volume {
         let mut t = self.files.begin();
         let mut inode = load_inode(&t, ino)?;
         if load_stream(&t, ino, name)?.is_some() {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
+            return Err(StoreError::NameCollision.into());
         }
         let stream = Stream { data: Data { sid: t.new_id(), ..Data::default() }, name: name.to_owned() };
         t.put(keys::named(keys::STREAM, ino, &fold(name)), stream.encode());
@@ -314,7 +315,7 @@ impl Volume {
         self.engine.make_room_for_less()?;
         let _lock = file.change_data();
         let mut t = self.files.begin();
-        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
+        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(StoreError::Deleted)?;
         t.delete(key);
         let orphan = t.orphan_data(&stream.data);
         let mut inode = load_inode(&t, file.ino)?;
@@ -331,7 +332,7 @@ impl Volume {
         self.engine.make_room()?;
         let _lock = file.change_data();
         let mut t = self.files.begin();
-        let (key, mut stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
+        let (key, mut stream) = load_stream(&t, file.ino, name)?.ok_or(StoreError::Deleted)?;
         let new_key = keys::named(keys::STREAM, file.ino, &fold(new));
         let replaced = if new_key == key { None } else { make_way(&mut t, file, new, replace)? };
         let old = std::mem::replace(&mut stream.name, new.to_owned());
@@ -349,10 +350,10 @@ impl Volume {
         self.engine.make_room()?;
         let _lock = file.change_data();
         let mut t = self.files.begin();
-        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(NtStatus::FILE_DELETED)?;
+        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(StoreError::Deleted)?;
         let mut inode = load_inode(&t, file.ino)?;
         if inode.data.eof != 0 {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         let orphan = t.orphan_data(&inode.data);
         t.delete(key);
@@ -396,7 +397,7 @@ impl Volume {
 fn make_way(t: &mut FileTxn<'_>, file: &OpenFile, name: &str, replace: bool) -> Result<Option<u64>> {
     let Some((key, target)) = load_stream(t, file.ino, name)? else { return Ok(None) };
     if !replace {
-        return Err(NtStatus::OBJECT_NAME_COLLISION);
+        return Err(StoreError::NameCollision.into());
     }
     t.delete(key);
     file.stream_moved(&target.name, None);

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use arden_store::error::StoreError;
 use arden_store::store::{FileId, Result, Stat};
-use arden_wire::NtStatus;
 
 use crate::{
     disk::inode::{Data, Inode},
@@ -28,12 +28,12 @@ pub struct Shared {
 impl Shared {
     /// The state that is looked at.
     pub fn view(&self) -> Result<Moment<'_>> {
-        self.vol.engine.state.reading_at(self.past.as_deref()).ok_or(NtStatus::VOLUME_DISMOUNTED)
+        self.vol.engine.state.reading_at(self.past.as_deref()).ok_or(StoreError::SnapshotDeleted.into())
     }
 
     /// [MS-FSA] Volume.IsReadOnly: the past is.
     pub fn check_writable(&self) -> Result<()> {
-        if self.past.is_some() { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
+        if self.past.is_some() { Err(StoreError::ReadOnly.into()) } else { Ok(()) }
     }
 
     pub fn is_same_moment(&self, other: &Shared) -> bool {

@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use arden_store::{
+    error::StoreError,
     name::{NtPath, PathWants},
     quota::{Quota, QuotaControl, QuotaStore},
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
     usn::{ChangeJournal, JournalInfo, Record},
 };
-use arden_wire::{FileTime, NtStatus, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
+use arden_wire::{FileTime, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
 
 use crate::{
     disk::{
@@ -59,8 +60,8 @@ impl VolumeStore {
         let whole = VolumeStore::new(vol.clone(), durability);
         match whole.lookup(path)? {
             Lookup::Found(node) if node.is_directory() => Ok(VolumeStore::rooted(vol, node.id().file, durability)),
-            Lookup::Found(_) => Err(NtStatus::NOT_A_DIRECTORY),
-            _ => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+            Lookup::Found(_) => Err(StoreError::NotADirectory.into()),
+            _ => Err(StoreError::PathNotFound.into()),
         }
     }
 
@@ -91,8 +92,8 @@ impl VolumeStore {
             });
         }
         match path.wants {
-            PathWants::Directory if !at.inode.directory => Err(NtStatus::NOT_A_DIRECTORY),
-            PathWants::Data if at.inode.directory => Err(NtStatus::FILE_IS_A_DIRECTORY),
+            PathWants::Directory if !at.inode.directory => Err(StoreError::NotADirectory.into()),
+            PathWants::Data if at.inode.directory => Err(StoreError::IsADirectory.into()),
             _ => Ok(Lookup::Found(Arc::new(node))),
         }
     }
@@ -160,14 +161,14 @@ impl FileStore for VolumeStore {
                 return Ok(Lookup::Symlink { link, unparsed_components: count - i });
             }
             if !at.inode.directory {
-                return Err(NtStatus::OBJECT_PATH_NOT_FOUND);
+                return Err(StoreError::PathNotFound.into());
             }
             match names::find(&view, at.ino, component)? {
                 Some(entry) => {
                     let inode = load_inode(&view, entry.ino)?;
                     at = Step { ino: entry.ino, inode, parent: at.ino, name: entry.name };
                 }
-                None if i + 1 < count => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+                None if i + 1 < count => return Err(StoreError::PathNotFound.into()),
                 None => {
                     let parent = Arc::new(self.node(at.ino, true, at.parent, &at.name));
                     return Ok(Lookup::Missing { parent, base: None });
@@ -179,13 +180,13 @@ impl FileStore for VolumeStore {
 
     fn lookup_id(&self, id: u64) -> Result<NodeRef> {
         let view = self.shared.view()?;
-        let value = view.get(&keys::one(keys::INODE, id))?.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let value = view.get(&keys::one(keys::INODE, id))?.ok_or(StoreError::InvalidParameter)?;
         let inode = Inode::decode(&value)?;
         if id == self.shared.root {
             return Ok(Arc::new(self.node(id, true, inode.parent, &inode.name)));
         }
         if inode.links == 0 || names::path(&view, self.shared.root, inode.parent, &inode.name)?.is_none() {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         Ok(Arc::new(self.node(id, inode.directory, inode.parent, &inode.name)))
     }
@@ -196,7 +197,7 @@ impl FileStore for VolumeStore {
 
     fn snapshot(&self, at: FileTime) -> Result<Arc<dyn FileStore>> {
         let now = &self.shared;
-        let snapshot = now.vol.snapshots.at(at).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let snapshot = now.vol.snapshots.at(at).ok_or(StoreError::NotFound)?;
         let shared = Shared {
             vol: now.vol.clone(),
             root: now.root,
@@ -208,7 +209,7 @@ impl FileStore for VolumeStore {
         // The share's root may not have been there.
         let root = load_inode(&shared.view()?, shared.root);
         if !root.is_ok_and(|r| r.directory && r.links > 0) {
-            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+            return Err(StoreError::NotFound.into());
         }
         Ok(Arc::new(VolumeStore { shared: Arc::new(shared) }))
     }
@@ -221,7 +222,7 @@ impl FileStore for VolumeStore {
         seq > durable
     }
 
-    fn commit(&self) -> Result<()> {
+    fn commit(&self) -> Result<(), StoreError> {
         Ok(self.shared.vol.sync()?)
     }
 
@@ -232,62 +233,62 @@ impl FileStore for VolumeStore {
 }
 
 impl ChangeJournal for VolumeStore {
-    fn info(&self) -> Result<JournalInfo> {
+    fn info(&self) -> Result<JournalInfo, StoreError> {
         Ok(self.shared.vol.journal.info()?)
     }
 
-    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<()> {
+    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<(), StoreError> {
         Ok(self.shared.vol.journal.create(max_bytes, delta_bytes)?)
     }
 
-    fn delete(&self, id: u64) -> Result<()> {
+    fn delete(&self, id: u64) -> Result<(), StoreError> {
         Ok(self.shared.vol.journal.delete(id)?)
     }
 
-    fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64> {
+    fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64, StoreError> {
         Ok(self.shared.vol.journal.read(from, take)?)
     }
 
-    fn end(&self) -> Result<u64> {
+    fn end(&self) -> Result<u64, StoreError> {
         Ok(self.shared.vol.journal.end()?)
     }
 
-    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
+    fn watch(&self, usn: u64, wake: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard, StoreError> {
         Ok(self.shared.vol.journal.watch(usn, wake)?)
     }
 
-    fn of_file(&self, node: &dyn Node) -> Result<Record> {
+    fn of_file(&self, node: &dyn Node) -> Result<Record, StoreError> {
         Ok(self.shared.vol.journal.of_file(own(node)?.id().file)?)
     }
 
-    fn close_record(&self, node: &dyn Node) -> Result<u64> {
+    fn close_record(&self, node: &dyn Node) -> Result<u64, StoreError> {
         Ok(self.shared.vol.journal.write_close_record(own(node)?.id().file)?)
     }
 }
 
 impl QuotaStore for VolumeStore {
-    fn control(&self) -> Result<QuotaControl> {
+    fn control(&self) -> Result<QuotaControl, StoreError> {
         Ok(self.shared.vol.quotas.control()?)
     }
 
-    fn set_control(&self, control: &QuotaControl) -> Result<()> {
+    fn set_control(&self, control: &QuotaControl) -> Result<(), StoreError> {
         Ok(self.shared.vol.quotas.set_control(control)?)
     }
 
-    fn users(&self) -> Result<Vec<(Sid, Quota)>> {
+    fn users(&self) -> Result<Vec<(Sid, Quota)>, StoreError> {
         Ok(self.shared.vol.quotas.users()?)
     }
 
-    fn user(&self, sid: &Sid) -> Result<Option<Quota>> {
+    fn user(&self, sid: &Sid) -> Result<Option<Quota>, StoreError> {
         Ok(self.shared.vol.quotas.user(sid)?)
     }
 
-    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<()> {
+    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<(), StoreError> {
         Ok(self.shared.vol.quotas.set_user(sid, threshold, limit)?)
     }
 
-    fn remove_user(&self, sid: &Sid) -> Result<()> {
-        if self.shared.vol.quotas.remove_user(sid)? { Ok(()) } else { Err(NtStatus::NO_MATCH) }
+    fn remove_user(&self, sid: &Sid) -> Result<(), StoreError> {
+        if self.shared.vol.quotas.remove_user(sid)? { Ok(()) } else { Err(StoreError::NoQuotaEntry) }
     }
 }
 

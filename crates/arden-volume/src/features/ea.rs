@@ -1,11 +1,9 @@
 //! Extended attributes, [MS-FSCC] 2.4.16, all of a file in one value: `flags u8, name length u8, value length u16, name,
 //! value` each.
 
+use arden_store::error::StoreError;
 use arden_store::store::{Ea, Result};
-use arden_wire::{
-    NtStatus,
-    cursor::{Put, Reader},
-};
+use arden_wire::cursor::{Put, Reader};
 
 use crate::{
     disk::{error::VolResult, keys},
@@ -29,10 +27,10 @@ fn is_valid_name(name: &str) -> bool {
 pub fn check(eas: &[Ea]) -> Result<()> {
     for ea in eas {
         if !is_valid_name(&ea.name) {
-            return Err(NtStatus::INVALID_EA_NAME);
+            return Err(StoreError::InvalidEaName.into());
         }
         if ea.value.len() > usize::from(u16::MAX) {
-            return Err(NtStatus::EA_TOO_LARGE);
+            return Err(StoreError::EaTooLarge.into());
         }
     }
     Ok(())
@@ -82,7 +80,7 @@ pub fn size(eas: &[Ea]) -> u32 {
 pub fn store(t: &mut Txn<'_>, ino: u64, eas: &[Ea]) -> Result<u32> {
     let sum = sum(eas);
     if sum + 4 > ALL_BYTES_MAX {
-        return Err(NtStatus::EA_TOO_LARGE);
+        return Err(StoreError::EaTooLarge.into());
     }
     if eas.is_empty() {
         t.delete_pieces(keys::EAS, ino)?;

@@ -7,8 +7,8 @@ use std::{
 };
 
 use arden_block::BLOCK_BYTES;
+use arden_store::error::{NotDone, StoreError};
 use arden_store::store::{Result, Wait};
-use arden_wire::NtStatus;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -107,14 +107,14 @@ fn fresh_blocks(offset: u64, len: usize, eof: u64) -> Range<u64> {
 }
 
 impl<'a> Target<'a> {
-    pub fn load(&self, view: &dyn View) -> Result<Subject> {
+    pub fn load(&self, view: &dyn View) -> Result<Subject, StoreError> {
         Subject::load(view, self.file, self.stream.get().map(|s| &**s))
     }
 
     pub fn read(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
         let _lock = match wait {
             Wait::Yes => self.file.keep_data(),
-            Wait::No => self.file.try_keep_data().ok_or(NtStatus::PENDING)?,
+            Wait::No => self.file.try_keep_data().ok_or(NotDone::WouldBlock)?,
         };
         if let Some(placed) = self.placed(offset, buf.len())? {
             return placed.read(self.files, offset, buf, wait);
@@ -189,9 +189,9 @@ impl<'a> Target<'a> {
     /// Writes all of it; the number of the last operation.
     pub fn write(&self, offset: u64, data: &[u8], wait: Wait) -> Result<u64> {
         let end = offset.checked_add(data.len() as u64).filter(|e| *e <= FILE_BYTES_MAX);
-        end.ok_or(NtStatus::DISK_FULL)?;
+        end.ok_or(StoreError::DiskFull)?;
         if wait == Wait::No && data.len() >= DIRECT_BYTES_MIN {
-            return Err(NtStatus::PENDING);
+            return Err(NotDone::WouldBlock);
         }
         let mut seq = 0;
         let mut at = 0;
@@ -207,7 +207,7 @@ impl<'a> Target<'a> {
             };
             let _lock = match wait {
                 Wait::Yes => self.file.change_data(),
-                Wait::No => self.file.try_change_data().ok_or(NtStatus::PENDING)?,
+                Wait::No => self.file.try_change_data().ok_or(NotDone::WouldBlock)?,
             };
             seq = self.write_part(from, part, ahead)?.max(seq);
             at += n;
@@ -231,8 +231,8 @@ impl<'a> Target<'a> {
     }
 
     /// What the last checkpoint's tree alone holds goes with the next one.
-    fn write_ahead_again(&self, failed: NtStatus, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
-        if failed != NtStatus::DISK_FULL || self.files.engine.checkpoint().is_err() {
+    fn write_ahead_again(&self, failed: NotDone, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
+        if failed != StoreError::DiskFull || self.files.engine.checkpoint().is_err() {
             return Err(failed);
         }
         self.write_ahead(offset, data)
@@ -286,7 +286,7 @@ impl<'a> Target<'a> {
 
     pub fn set_end_of_file(&self, size: u64) -> Result<u64> {
         if size > FILE_BYTES_MAX {
-            return Err(NtStatus::DISK_FULL);
+            return Err(StoreError::DiskFull.into());
         }
         // Shorter, as far as can be told without the lock.
         let eof = self.load(&self.files.engine.reading())?.data().eof;
@@ -374,7 +374,7 @@ impl<'a> Target<'a> {
 
     pub fn set_allocation(&self, size: u64) -> Result<u64> {
         if size > FILE_BYTES_MAX {
-            return Err(NtStatus::DISK_FULL);
+            return Err(StoreError::DiskFull.into());
         }
         self.files.engine.make_room()?;
         let _lock = self.file.change_data();
@@ -468,7 +468,7 @@ impl<'a> Target<'a> {
     /// the end of both files.
     pub fn clone_from(&self, source: &Target<'_>, from: u64, offset: u64, len: u64) -> Result<u64> {
         if from % B != 0 || offset % B != 0 || offset.checked_add(len).is_none_or(|e| e > FILE_BYTES_MAX) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         let files = self.files;
         files.engine.make_room()?;
@@ -484,17 +484,17 @@ impl<'a> Target<'a> {
         };
         // [MS-FSA] 2.1.5.10.4 says which of these is which status.
         if source_data.sparse && !sparse {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
-        let end = from.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let end = from.checked_add(len).ok_or(StoreError::InvalidParameter)?;
         if end > source_data.eof {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         if len % B != 0 && (end != source_data.eof || offset + len < eof) {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return Err(StoreError::InvalidParameter.into());
         }
         if sid == source_data.sid && from < offset + len && offset < end {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return Err(StoreError::NotSupported.into());
         }
         files.allocate_stream(source_data.sid, true)?;
         let (mut at, last) = (from / B, end.div_ceil(B));

@@ -1,8 +1,8 @@
 //! Reading the bytes of one stream, from memory or from the device.
 
 use arden_block::BLOCK_BYTES;
+use arden_store::error::NotDone;
 use arden_store::store::{Result, Wait};
-use arden_wire::NtStatus;
 
 use crate::{
     disk::{device::BLOCK, inode::Extent},
@@ -15,7 +15,7 @@ use crate::{
 const B: u64 = BLOCK_BYTES;
 
 impl Parts {
-    /// PENDING where the device would have to be asked and the caller does not wait.
+    /// `WouldBlock` where the device would have to be asked and the caller does not wait.
     pub fn read(&self, files: &Files, buf: &mut [u8], wait: Wait) -> Result<usize> {
         let (offset, n) = (self.offset, self.len);
         if n == 0 {
@@ -69,7 +69,7 @@ fn read_mapped(files: &Files, e: &Extent, offset: u64, buf: &mut [u8], wait: Wai
         match wait {
             Wait::Yes => Ok(files.read_extent(e, out)?),
             Wait::No if files.blocks.read(e, out) => Ok(()),
-            Wait::No => Err(NtStatus::PENDING),
+            Wait::No => Err(NotDone::WouldBlock),
         }
     };
     let end = offset + buf.len() as u64;

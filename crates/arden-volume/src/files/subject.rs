@@ -1,7 +1,7 @@
 //! What an operation on a file or one of its streams works on: the inode, and the stream where it is one. Owns keeping
 //! the sums of promised blocks right when sizes change.
 
-use arden_wire::NtStatus;
+use arden_store::error::StoreError;
 
 use crate::{
     disk::{
@@ -27,17 +27,17 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub fn load(view: &dyn View, file: &OpenFile, stream: Option<&StreamRef>) -> Result<Subject, NtStatus> {
+    pub fn load(view: &dyn View, file: &OpenFile, stream: Option<&StreamRef>) -> Result<Subject, StoreError> {
         let inode = load_inode(view, file.ino)?;
         let stream = match stream.filter(|s| !s.is_unnamed()) {
-            None if inode.directory => return Err(NtStatus::INVALID_DEVICE_REQUEST),
+            None if inode.directory => return Err(StoreError::WrongObject),
             None => None,
             Some(s) => {
                 let state = s.state.lock().clone();
                 if state.gone {
-                    return Err(NtStatus::FILE_DELETED);
+                    return Err(StoreError::Deleted);
                 }
-                Some(load_stream(view, file.ino, &state.name)?.ok_or(NtStatus::FILE_DELETED)?)
+                Some(load_stream(view, file.ino, &state.name)?.ok_or(StoreError::Deleted)?)
             }
         };
         let mut s = Subject { ino: file.ino, inode, stream, promised_before: 0, touched: false };
