@@ -54,7 +54,7 @@ const FRAG_MIN: u16 = 1432;
 /// More presentation contexts than this on one pipe are refused.
 const CONTEXTS_MAX: usize = 64;
 /// Unread answers beyond this end the pipe: a client that only writes.
-const UNREAD_MAX: usize = 16 << 20;
+const UNREAD_MAX: usize = 2 << 20;
 /// Features of bind-time negotiation that there are: an orphaned call does not end the connection.
 const KEEP_CONNECTION_ON_ORPHAN: u16 = 2;
 

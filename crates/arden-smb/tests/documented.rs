@@ -68,9 +68,16 @@ fn limits_are_documented() {
     check(&arden_smb::Limits::default());
     check(&arden_auth::ThrottlePolicy::default());
     check(&arden_store::table::TableLimits::default());
-    let UsageLimits { opens, pipes, watches, waits, wait_bytes, locks } = UsageLimits::default();
-    let named = [("opens", opens), ("pipes", pipes), ("watches", watches), ("waits", waits), ("locks", locks)];
-    for (name, bound) in named.into_iter().chain([("wait_bytes", wait_bytes)]) {
+    let UsageLimits { opens, trees, pipes, pipe_bytes, watches, waits, wait_bytes, locks } = UsageLimits::default();
+    let named = [
+        ("opens", opens),
+        ("pipes", pipes),
+        ("watches", watches),
+        ("waits", waits),
+        ("locks", locks),
+        ("trees", trees),
+    ];
+    for (name, bound) in named.into_iter().chain([("wait_bytes", wait_bytes), ("pipe_bytes", pipe_bytes)]) {
         let cells = row(name);
         for (cell, value) in cells[1..4].iter().zip([bound.user, bound.address, bound.whole]) {
             assert!(says(cell, &value.to_string()), "`{name}` has {value}, docs/security.md {cell:?}");

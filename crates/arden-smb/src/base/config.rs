@@ -72,7 +72,7 @@ pub struct Limits {
     pub answer_bytes_max: usize,
     /// Messages of one user that run at once on threads that may block; the others wait.
     pub jobs_per_user_max: usize,
-    /// Bytes of their messages and answers.
+    /// Bytes of their messages, and of their answers until these are sent.
     pub job_bytes_per_user_max: usize,
 }
 
@@ -112,7 +112,7 @@ impl Default for Limits {
             usage: UsageLimits::default(),
             answer_bytes_max: 0xFF_FFFF,
             jobs_per_user_max: 32,
-            job_bytes_per_user_max: 64 << 20,
+            job_bytes_per_user_max: 128 << 20,
         }
     }
 }

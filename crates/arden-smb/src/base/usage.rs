@@ -1,4 +1,4 @@
-//! What users and addresses hold of the server: opens, pipes, watches, waiting requests and their bytes, locks. Each use is
+//! What users and addresses hold of the server: opens, tree connects, pipes, watches, waiting requests, locks. Each use is
 //! charged to its user's SID, to its client's address and to the whole, and released when its [`Charge`] goes. Refuses to
 //! know what is charged for.
 //!
@@ -22,7 +22,11 @@ use arden_wire::dtyp::Sid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Opens,
+    /// Tree connects.
+    Trees,
     Pipes,
+    /// Bytes of answers in pipes that nobody has read yet.
+    PipeBytes,
     /// Directories watched by CHANGE_NOTIFY, each from its open's first request to the close.
     Watches,
     /// Requests answered with STATUS_PENDING.
@@ -32,7 +36,7 @@ pub enum Kind {
     Locks,
 }
 
-const KINDS: usize = 6;
+const KINDS: usize = 8;
 /// One in so many of the whole is for administrators.
 const RESERVED_PART: usize = 16;
 
@@ -49,7 +53,9 @@ pub struct Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageLimits {
     pub opens: Bound,
+    pub trees: Bound,
     pub pipes: Bound,
+    pub pipe_bytes: Bound,
     pub watches: Bound,
     pub waits: Bound,
     pub wait_bytes: Bound,
@@ -61,7 +67,9 @@ impl Default for UsageLimits {
         let bound = |user, address, whole| Bound { user, address, whole };
         UsageLimits {
             opens: bound(16_384, 65_536, 1_000_000),
+            trees: bound(16_384, 65_536, 524_288),
             pipes: bound(64, 256, 2_048),
+            pipe_bytes: bound(16 << 20, 32 << 20, 128 << 20),
             watches: bound(1_024, 4_096, 65_536),
             waits: bound(4_096, 16_384, 65_536),
             wait_bytes: bound(16 << 20, 32 << 20, 128 << 20),
@@ -74,7 +82,9 @@ impl UsageLimits {
     fn of(&self, kind: Kind) -> Bound {
         match kind {
             Kind::Opens => self.opens,
+            Kind::Trees => self.trees,
             Kind::Pipes => self.pipes,
+            Kind::PipeBytes => self.pipe_bytes,
             Kind::Watches => self.watches,
             Kind::Waits => self.waits,
             Kind::WaitBytes => self.wait_bytes,
@@ -224,6 +234,12 @@ impl Charge {
         self.amount.fetch_add(amount, Ordering::Relaxed);
     }
 
+    /// So much is held now, whatever the bounds say.
+    pub fn set(&self, amount: usize) {
+        let held = self.amount.load(Ordering::Relaxed);
+        if amount > held { self.force(amount - held) } else { self.release(held - amount) }
+    }
+
     /// Gives `amount` of it back.
     pub fn release(&self, amount: usize) {
         let held = self.amount.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |a| Some(a.saturating_sub(amount)));
@@ -253,6 +269,7 @@ impl Drop for Charge {
 pub struct OpenUsage {
     pub open: Option<Charge>,
     pub watch: std::sync::OnceLock<Charge>,
+    pub pipe_bytes: std::sync::OnceLock<Charge>,
     pub locks: std::sync::OnceLock<Charge>,
 }
 

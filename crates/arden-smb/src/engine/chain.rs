@@ -143,15 +143,17 @@ impl BlockingWork for Job {
         element.channel.as_ref().map(|c| c.session.token().user.clone())
     }
 
-    fn run(self: Box<Self>) {
+    fn peer(&self) -> &Arc<Peer> {
+        &self.chain.state.peer
+    }
+
+    fn answer(self: Box<Self>) -> Vec<u8> {
         let Job { chain, mut out } = *self;
         let peer = chain.state.peer.clone();
         let rest = run(Bytes::Owned(chain.message), chain.state, &mut out, true);
         debug_assert!(rest.is_none());
         peer.pending.lock().end_job();
-        if !out.is_empty() {
-            peer.send(out);
-        }
+        out
     }
 }
 

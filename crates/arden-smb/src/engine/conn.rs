@@ -25,7 +25,7 @@ use crate::{
         setup::Setup,
     },
     model::{
-        EarlyCancel, Mailbox, Peer, Session, frame,
+        EarlyCancel, Mailbox, Peer, Session, Unsent, frame,
         signer::{Proof, prove_channel},
         work::BlockingWork,
     },
@@ -129,7 +129,7 @@ impl Connection {
     pub fn drain_mailbox(
         &mut self,
         out: &mut Vec<u8>,
-        frames: &mut Vec<Vec<u8>>,
+        frames: &mut Vec<Unsent>,
         jobs: &mut Vec<Box<dyn BlockingWork>>,
     ) {
         loop {
@@ -143,7 +143,8 @@ impl Connection {
                 (std::mem::take(frames), std::mem::take(resumed), std::mem::take(finished))
             };
             frames.extend(new);
-            frames.extend(finished.into_iter().map(|answers| answers.frame()).filter(|f| !f.is_empty()));
+            let finished = finished.into_iter().map(|answers| answers.frame());
+            frames.extend(finished.filter(|f| !f.is_empty()).map(Unsent::from));
             for chain in resumed {
                 jobs.extend(chain.run(out, false));
             }

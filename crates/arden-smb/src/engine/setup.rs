@@ -6,6 +6,7 @@ use arden_auth::{Acceptor, Logon, Step, Token};
 use arden_store::commit::CommitScope;
 use arden_wire::{
     NtStatus,
+    dtyp::Sid,
     smb2::{
         Dialect, Header, flags,
         header::offset,
@@ -21,11 +22,12 @@ use crate::{
         conn::{Connection, Reply, Verdict},
     },
     model::{
-        Channel, Negotiated, NewSession, Session, SessionState,
+        Channel, Negotiated, NewSession, Peer, Session, SessionState,
         crypto::{self, CipherKey, Purpose, SigningKey},
         signer::{Proof, answer_signer, prove_channel},
+        work::BlockingWork,
     },
-    server::Server,
+    server::{Server, ending::Ending},
 };
 
 const REQUEST_OUT_OF_SEQUENCE: u32 = 0xC000_042A;
@@ -78,7 +80,48 @@ impl Drop for Permit {
 /// How one SESSION_SETUP ends.
 enum Answer {
     More(Vec<u8>),
-    Done { channel: Arc<Channel>, flags: u16, token: Vec<u8> },
+    Done { granted: Granted, token: Vec<u8> },
+}
+
+/// What who authenticated gets.
+struct Granted {
+    channel: Arc<Channel>,
+    flags: u16,
+    /// The session that gave way is gone, and has so much open that it is closed where that may take its time. The answer
+    /// goes after it.
+    previous: Option<Ending>,
+}
+
+impl Granted {
+    fn channel(channel: Arc<Channel>) -> Granted {
+        Granted { channel, flags: 0, previous: None }
+    }
+}
+
+/// Ends what a session had open, and then sends the answer that speaks of it.
+struct EndFirst {
+    ending: Ending,
+    peer: Arc<Peer>,
+    user: Sid,
+    /// Empty: it was sent already.
+    answer: Vec<u8>,
+}
+
+impl BlockingWork for EndFirst {
+    fn bytes(&self) -> usize {
+        self.answer.len()
+    }
+    fn user(&self) -> Option<Sid> {
+        Some(self.user.clone())
+    }
+    fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+    fn answer(self: Box<Self>) -> Vec<u8> {
+        let EndFirst { ending, answer, .. } = *self;
+        ending.finish(&CommitScope::begin());
+        answer
+    }
 }
 
 struct Incoming<'a> {
@@ -120,18 +163,20 @@ impl Connection {
             }
             Err(status) => (Proof::Nothing, Err(status)),
         };
+        let mut previous = None;
         let refused = match result {
             Ok(Answer::More(token)) => {
                 self.ask_for_more(header, credits, session_id, &token, &proof, out);
                 None
             }
-            Ok(Answer::Done { channel, flags, token }) => {
+            Ok(Answer::Done { granted, token }) => {
                 let reply = self.respond(header, credits, session_id, NtStatus::SUCCESS, out, |out, _| {
-                    put_session_setup_response(out, flags, &token);
+                    put_session_setup_response(out, granted.flags, &token);
                 });
                 if encrypted.is_none() {
-                    sign(&proof, Some(&channel), header, &reply, out);
+                    sign(&proof, Some(&granted.channel), header, &reply, out);
                 }
+                previous = granted.previous.map(|ending| (ending, granted.channel));
                 None
             }
             Err(status) => {
@@ -140,7 +185,17 @@ impl Connection {
             }
         };
         self.encrypt_like(encrypted, out, start);
-        refused.map_or(Verdict::Go, |status| self.logon_failed(status, out, start))
+        match (refused, previous) {
+            (Some(status), _) => self.logon_failed(status, out, start),
+            (None, Some((ending, channel))) => {
+                Verdict::Job(self.end_first(ending, &channel.session, out.split_off(start)))
+            }
+            (None, None) => Verdict::Go,
+        }
+    }
+
+    fn end_first(&self, ending: Ending, session: &Session, answer: Vec<u8>) -> Box<EndFirst> {
+        Box::new(EndFirst { ending, peer: self.peer.clone(), user: session.token().user.clone(), answer })
     }
 
     /// MORE_PROCESSING_REQUIRED.
@@ -189,7 +244,11 @@ impl Connection {
             && let Some(Setup { kind: Kind::Reauthenticate(channel), .. }) = self.setups.remove(&session_id)
         {
             // [MS-SMB2] 3.3.5.5.3: a failed authentication ends the session.
-            self.server.end_session(&CommitScope::begin(), &channel.session, false, now);
+            match self.server.take_session_down(&channel.session, false, now) {
+                Some(ending) if ending.is_long() => self.peer.run(self.end_first(ending, &channel.session, Vec::new())),
+                Some(ending) => ending.finish(&CommitScope::begin()),
+                None => {}
+            }
         }
     }
 
@@ -353,9 +412,9 @@ impl Connection {
             }
             Ok(Step::Done { reply, logon }) => {
                 self.note_clock(&logon, incoming.now);
-                let (channel, flags) = self.authenticated(incoming, session_id, setup, logon)?;
-                let flags = flags | if channel.session.encrypt_data { session_flags::ENCRYPT_DATA } else { 0 };
-                Ok(Answer::Done { channel, flags, token: reply })
+                let mut granted = self.authenticated(incoming, session_id, setup, logon)?;
+                granted.flags |= if granted.channel.session.encrypt_data { session_flags::ENCRYPT_DATA } else { 0 };
+                Ok(Answer::Done { granted, token: reply })
             }
         }
     }
@@ -367,7 +426,7 @@ impl Connection {
         session_id: u64,
         setup: Setup,
         logon: Logon,
-    ) -> Result<(Arc<Channel>, u16), NtStatus> {
+    ) -> Result<Granted, NtStatus> {
         match &setup.kind {
             Kind::New => self.new_session(incoming, session_id, logon.token, &logon.session_key, &setup.preauth),
             Kind::Reauthenticate(channel) => {
@@ -382,14 +441,14 @@ impl Connection {
                 }
                 *session.user.write() = logon.token;
                 session.renew(incoming.now);
-                Ok((channel.clone(), 0))
+                Ok(Granted::channel(channel.clone()))
             }
             Kind::Bind(session) => {
                 if session.token().user != logon.token.user {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
                 let key = signing_key(self.negotiated()?, &logon.session_key, &setup.preauth);
-                Ok((self.add_channel(session, key)?, 0))
+                Ok(Granted::channel(self.add_channel(session, key)?))
             }
         }
     }
@@ -416,7 +475,7 @@ impl Connection {
         user: Arc<Token>,
         session_key: &[u8; 16],
         preauth: &[u8; 64],
-    ) -> Result<(Arc<Channel>, u16), NtStatus> {
+    ) -> Result<Granted, NtStatus> {
         let n = self.negotiated()?;
         let config = &self.server.config;
         let anonymous = user.is_anonymous();
@@ -449,21 +508,26 @@ impl Connection {
         self.server.add_session(&session)?;
         let channel = self.add_channel(&session, signing_key(self.negotiated()?, session_key, preauth))?;
         let previous = incoming.request.previous_session_id;
-        if previous != 0 && previous != session_id {
-            self.replace_previous(previous, &session, incoming.now);
-        }
+        let previous = match previous {
+            0 => None,
+            id if id == session_id => None,
+            id => self.replace_previous(id, &session, incoming.now),
+        };
         count(&self.server.metrics.logons, 1);
         tracing::info!(client = %self.peer.address, user = %session.token().user_name, session = session_id, "logged on");
-        Ok((channel, if anonymous { session_flags::IS_NULL } else { 0 }))
+        Ok(Granted { channel, flags: if anonymous { session_flags::IS_NULL } else { 0 }, previous })
     }
 
-    /// PreviousSessionId, [MS-SMB2] 3.3.5.5.3: the same user's old session gives way; its durable handles stay.
-    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) {
-        if let Some(old) = self.server.session(previous) {
-            if old.token().user == session.token().user {
-                self.server.end_session(&CommitScope::begin(), &old, true, now);
-            }
+    /// PreviousSessionId, [MS-SMB2] 3.3.5.5.3: the same user's old session gives way; its durable handles stay. What is left
+    /// to do of that, where it is much.
+    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) -> Option<Ending> {
+        let old = self.server.session(previous).filter(|old| old.token().user == session.token().user)?;
+        let ending = self.server.take_session_down(&old, true, now)?;
+        if ending.is_long() {
+            return Some(ending);
         }
+        ending.finish(&CommitScope::begin());
+        None
     }
 
     /// # Errors

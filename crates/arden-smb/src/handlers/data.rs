@@ -52,7 +52,7 @@ impl Continuation for CloseAfterBreak {
 impl CloseAfterBreak {
     fn close(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
         let open = &self.open;
-        if !request.may_block && frees_much(open) {
+        if !request.may_block && open.frees_much() {
             return Err(Fail::Block);
         }
         if open.has_work() {
@@ -84,13 +84,6 @@ impl CloseAfterBreak {
         response.put(out);
         Ok(NtStatus::SUCCESS)
     }
-}
-
-/// Whether closing it gives back more space than a thread should be kept for.
-fn frees_much(open: &SmbOpen) -> bool {
-    const INLINE_FREED_BYTES_MAX: u64 = 16 << 20;
-    let Some(file) = open.file().filter(|f| f.deletes_on_close()) else { return false };
-    file.node().stat().is_ok_and(|s| s.allocation > INLINE_FREED_BYTES_MAX)
 }
 
 /// [MS-SMB2] 3.3.5.11.
@@ -221,7 +214,7 @@ impl Continuation for PipeRead {
 impl PipeRead {
     fn read(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
         let Object::Pipe(pipe) = &self.open.object else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
-        let arden_rpc::PipeRead { data, more } = crate::handlers::pipes::read(request, pipe, self.max)?;
+        let arden_rpc::PipeRead { data, more } = crate::handlers::pipes::read(request, &self.open, pipe, self.max)?;
         put_read_response(out, data.len() as u32);
         out.extend_from_slice(&data);
         Ok(if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS })
@@ -246,7 +239,7 @@ pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let file = match &open.object {
         Object::File(file) => file,
         Object::Pipe(pipe) => {
-            crate::handlers::pipes::write(request, pipe, write.data)?;
+            crate::handlers::pipes::write(request, &open, pipe, write.data)?;
             put_write_response(out, write.data.len() as u32);
             return Ok(NtStatus::SUCCESS);
         }

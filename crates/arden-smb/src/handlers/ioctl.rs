@@ -53,7 +53,7 @@ pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         _ => {
             let open = request.open(ioctl.file_id)?;
             match &open.object {
-                Object::Pipe(pipe) => crate::handlers::pipes::ioctl(request, pipe, &ioctl)?,
+                Object::Pipe(pipe) => crate::handlers::pipes::ioctl(request, &open, pipe, &ioctl)?,
                 Object::File(file) => on_file(request, &open, file, &ioctl)?,
             }
         }

@@ -19,7 +19,7 @@ use arden_wire::{
 };
 
 use crate::{
-    base::usage::{Kind, OpenUsage},
+    base::usage::{Charge, Kind, OpenUsage},
     handlers::{
         create::register,
         request::{Fail, Handled, Request},
@@ -80,7 +80,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
 }
 
 /// [MS-SMB2] 3.3.5.12: a read of an empty pipe waits for something to be said, and is made again then.
-pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
+pub fn read(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
     off_the_reactor(request)?;
     let mut conversation = pipe.lock();
     match conversation.pipe.read(max) {
@@ -89,8 +89,21 @@ pub fn read(request: &Request<'_>, pipe: &PipeState, max: usize) -> Result<PipeR
             conversation.readers.push(wait);
             Err(Fail::Wait(wait, None))
         }
-        other => Ok(other?),
+        other => {
+            if let Some(unread) = open.usage.pipe_bytes.get() {
+                unread.set(conversation.pipe.available());
+            }
+            Ok(other?)
+        }
     }
+}
+
+/// Counts what nobody has read yet. INSUFFICIENT_RESOURCES: it is too much in all pipes of the user for another call.
+fn room<'a>(request: &Request<'_>, open: &'a SmbOpen) -> Result<&'a Charge, Fail> {
+    let account = || request.server.usage.account(Kind::PipeBytes, &open.owner, Some(request.peer.ip));
+    let unread = open.usage.pipe_bytes.get_or_init(account);
+    unread.add(0).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    Ok(unread)
 }
 
 /// One write may hold thousands of calls, and who asks meanwhile waits for the conversation.
@@ -99,10 +112,13 @@ fn off_the_reactor(request: &Request<'_>) -> Result<(), Fail> {
 }
 
 /// Takes a message; readers that waited go on.
-pub fn write(request: &Request<'_>, pipe: &PipeState, message: &[u8]) -> Result<(), Fail> {
+pub fn write(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, message: &[u8]) -> Result<(), Fail> {
     off_the_reactor(request)?;
     let mut conversation = pipe.lock();
-    conversation.pipe.write(message)?;
+    let unread = room(request, open)?;
+    let written = conversation.pipe.write(message);
+    unread.set(conversation.pipe.available());
+    written?;
     if conversation.pipe.available() > 0 {
         let readers = std::mem::take(&mut conversation.readers);
         drop(conversation);
@@ -112,12 +128,22 @@ pub fn write(request: &Request<'_>, pipe: &PipeState, message: &[u8]) -> Result<
 }
 
 /// FSCTL_PIPE_TRANSCEIVE, [MS-SMB2] 3.3.5.15.3: a write and the read of its answer.
-pub fn ioctl(request: &Request<'_>, pipe: &PipeState, ioctl: &IoctlRequest<'_>) -> Result<(NtStatus, Vec<u8>), Fail> {
+pub fn ioctl(
+    request: &Request<'_>,
+    open: &SmbOpen,
+    pipe: &PipeState,
+    ioctl: &IoctlRequest<'_>,
+) -> Result<(NtStatus, Vec<u8>), Fail> {
     match ioctl.ctl_code {
         fsctl::PIPE_TRANSCEIVE => {
             off_the_reactor(request)?;
             let max = ioctl.max_output_response as usize;
-            let PipeRead { data, more } = pipe.lock().pipe.transceive(ioctl.input, max)?;
+            let unread = room(request, open)?;
+            let mut conversation = pipe.lock();
+            let done = conversation.pipe.transceive(ioctl.input, max);
+            unread.set(conversation.pipe.available());
+            drop(conversation);
+            let PipeRead { data, more } = done?;
             Ok((if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS }, data))
         }
         // FSCTL_PIPE_WAIT on a pipe that is open has nothing to wait for.

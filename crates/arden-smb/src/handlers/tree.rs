@@ -12,9 +12,11 @@ use arden_wire::{
 };
 
 use crate::{
+    base::usage::Kind,
     handlers::request::{Fail, Handled, Request},
     model::Negotiated,
     model::Tree,
+    server::ending::{INLINE_OPENS_MAX, closes_long},
 };
 
 pub fn echo(message: &[u8], out: &mut Vec<u8>) -> Handled {
@@ -65,6 +67,8 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         tracing::warn!(client = %request.peer.address, share = %share.name, "users_max of the share reached");
         return Err(NtStatus::REQUEST_NOT_ACCEPTED.into());
     }
+    let usage = request.server.usage.charge(Kind::Trees, &token, Some(request.peer.ip), 1);
+    let usage = Arc::new(usage.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?);
     let id = request.session.next_tree_id();
     {
         let mut trees = request.session.trees.write();
@@ -73,8 +77,8 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             tracing::warn!(client = %request.peer.address, limit, "trees_per_session_max reached");
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
-        let tree =
-            Tree { id, session_id: request.session.id, share: share.clone(), maximal_access, created: request.now };
+        let (session_id, created) = (request.session.id, request.now);
+        let tree = Tree { id, session_id, share: share.clone(), maximal_access, created, usage };
         trees.insert(id, Arc::new(tree));
     }
     if !request.server.recheck_tree(request.scope, request.session, id) {
@@ -107,11 +111,13 @@ fn patch_tree_id(out: &mut [u8], base: usize, id: u32) {
     out[base + 36..base + 40].copy_from_slice(&id.to_le_bytes());
 }
 
-/// What ends opens takes its time where there are many.
+/// What ends opens takes its time where that is much.
 fn closes_many(request: &Request<'_>) -> Result<(), Fail> {
-    const INLINE_OPENS_MAX: usize = 16;
-    let many = request.session.opens.read().len() > INLINE_OPENS_MAX;
-    if many && !request.may_block { Err(Fail::Block) } else { Ok(()) }
+    if request.may_block {
+        return Ok(());
+    }
+    let some: Vec<_> = request.session.opens.read().values().take(INLINE_OPENS_MAX + 1).cloned().collect();
+    if closes_long(&some) { Err(Fail::Block) } else { Ok(()) }
 }
 
 /// [MS-SMB2] 3.3.5.8.

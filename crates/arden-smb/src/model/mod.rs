@@ -18,7 +18,7 @@ pub use kept::KeptLocks;
 pub use open::{
     Conversation, Durability, Object, OpenState, PipeState, SmbOpen, Work, Working, caches_handle, wire_level,
 };
-pub use peer::{Channel, Mailbox, Negotiated, Peer};
+pub use peer::{Channel, Mailbox, Negotiated, Peer, Unsent};
 pub use pending::{EarlyCancel, Pending, PendingRequest};
 pub use session::{NewSession, Session, SessionState};
 pub use tree::Tree;

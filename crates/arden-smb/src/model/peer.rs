@@ -72,7 +72,7 @@ pub struct Peer {
 #[derive(Default)]
 pub struct Mailbox {
     /// Complete transport frames.
-    pub frames: Vec<Vec<u8>>,
+    pub frames: Vec<Unsent>,
     /// Parked requests that may go on.
     pub resumed: Vec<Box<dyn Parked>>,
     /// Messages that waited for stable storage.
@@ -81,6 +81,19 @@ pub struct Mailbox {
     pub jobs: Vec<Box<dyn BlockingWork>>,
     /// Nobody looks here any more.
     pub closed: bool,
+}
+
+/// A frame that is to be sent, and what it holds until it was.
+pub struct Unsent {
+    pub frame: Vec<u8>,
+    /// Nothing of it is used: it is dropped with the frame.
+    _held: Option<Box<dyn Send>>,
+}
+
+impl From<Vec<u8>> for Unsent {
+    fn from(frame: Vec<u8>) -> Unsent {
+        Unsent { frame, _held: None }
+    }
 }
 
 impl Mailbox {
@@ -103,6 +116,13 @@ impl Peer {
         self.closed.load(Ordering::Acquire)
     }
     pub fn send(&self, frame: Vec<u8>) {
+        self.send_unsent(frame.into());
+    }
+    /// The same with something that goes when the frame was sent, or its connection is gone.
+    pub fn send_holding(&self, frame: Vec<u8>, held: Box<dyn Send>) {
+        self.send_unsent(Unsent { frame, _held: Some(held) });
+    }
+    fn send_unsent(&self, frame: Unsent) {
         {
             let mut mailbox = self.mailbox.lock();
             if mailbox.closed {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use arden_auth::Token;
 
-use crate::model::share::Share;
+use crate::{base::usage::Charge, model::share::Share};
 
 /// [MS-SMB2] 3.3.1.9.
 pub struct Tree {
@@ -14,6 +14,8 @@ pub struct Tree {
     /// What the share allows the user who connected.
     pub maximal_access: u32,
     pub created: Instant,
+    /// What it holds of the server.
+    pub usage: Arc<Charge>,
 }
 
 impl Tree {

@@ -32,8 +32,22 @@ pub trait BlockingWork: Send {
     /// Who asked; None where that is not known any more.
     fn user(&self) -> Option<Sid>;
 
-    /// Runs to the end, or to a wait; sends what is answered.
-    fn run(self: Box<Self>);
+    /// The connection that it came over.
+    fn peer(&self) -> &Arc<Peer>;
+
+    /// Runs to the end, or to a wait. The frame that answers it; empty where there is none yet.
+    fn answer(self: Box<Self>) -> Vec<u8>;
+}
+
+impl dyn BlockingWork {
+    /// Runs it, and leaves the answer to its connection.
+    pub fn run(self: Box<Self>) {
+        let peer = self.peer().clone();
+        let frame = self.answer();
+        if !frame.is_empty() {
+            peer.send(frame);
+        }
+    }
 }
 
 /// Answers that waited to be sent until it was known whether what they speak of is durable.

@@ -2,6 +2,7 @@
 
 pub mod breaks;
 pub mod deferred;
+pub(crate) mod ending;
 pub mod persist;
 mod revoke;
 pub mod tokens;
@@ -27,6 +28,8 @@ use arden_store::{
 };
 use arden_wire::{FileTime, NtStatus};
 use ring::rand::{SecureRandom, SystemRandom};
+
+use ending::Ending;
 
 use crate::{
     base::{
@@ -223,9 +226,27 @@ impl Server {
     }
 
     /// Logs a session off: its opens are closed or, when `keep_durable`, kept for a reconnect.
-    pub fn end_session(&self, scope: &CommitScope, session: &Arc<Session>, keep_durable: bool, now: Instant) {
+    pub fn end_session(
+        self: &Arc<Server>,
+        scope: &CommitScope,
+        session: &Arc<Session>,
+        keep_durable: bool,
+        now: Instant,
+    ) {
+        if let Some(ending) = self.take_session_down(session, keep_durable, now) {
+            ending.finish(scope);
+        }
+    }
+
+    /// The session is gone; what it had open is left to do. None: it was gone before.
+    pub(crate) fn take_session_down(
+        self: &Arc<Server>,
+        session: &Arc<Session>,
+        keep_durable: bool,
+        now: Instant,
+    ) -> Option<Ending> {
         if !session.delete() {
-            return;
+            return None;
         }
         if self.sessions.write().remove(&session.id).is_some() {
             self.admission.close_session(session.ip, &session.token().user);
@@ -240,19 +261,13 @@ impl Server {
                 }
             }
         }
-        let opens: Vec<_> = session.opens.write().drain().map(|(_, o)| o).collect();
-        for open in opens {
-            self.end_usn_waits(&open);
-            if keep_durable && self.keep_disconnected(&open, now) {
-                continue;
-            }
-            self.close_object(scope, &open);
-        }
         session.trees.write().clear();
+        let opens = session.opens.write().drain().map(|(_, o)| o).collect();
+        Some(Ending { server: self.clone(), opens, keep_durable, now })
     }
 
     /// One channel is gone; with the last one the session ends, [MS-SMB2] 3.3.7.1.
-    pub fn drop_channel(&self, session: &Arc<Session>, peer_id: u64, now: Instant) {
+    pub fn drop_channel(self: &Arc<Server>, session: &Arc<Session>, peer_id: u64, now: Instant) {
         let left = {
             let mut channels = session.channels.lock();
             channels.retain(|c| c.peer.upgrade().is_some_and(|p| p.id != peer_id));
@@ -264,7 +279,7 @@ impl Server {
     }
 
     /// An administrator's order. False: there is no such session.
-    pub fn close_session(&self, id: u64) -> bool {
+    pub fn close_session(self: &Arc<Server>, id: u64) -> bool {
         let Some(session) = self.session(id) else { return false };
         tracing::info!(session = id, user = %session.token().user_name, "session closed by an administrator");
         self.end_session(&CommitScope::begin(), &session, false, self.time().now);
@@ -391,7 +406,7 @@ impl Server {
     }
 
     /// The transport is gone, [MS-SMB2] 3.3.7.1.
-    pub fn peer_closed(&self, peer: &Arc<Peer>, now: Instant) {
+    pub fn peer_closed(self: &Arc<Server>, peer: &Arc<Peer>, now: Instant) {
         peer.closed.store(true, Ordering::Release);
         self.peers.lock().remove(&peer.id);
         self.admission.disconnected(peer.id);

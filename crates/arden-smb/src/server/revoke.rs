@@ -32,7 +32,7 @@ enum Standing {
 impl Server {
     /// Ends all sessions of a user, by account name in any case, and closes his opens that wait for their client. Returns
     /// the number of sessions.
-    pub fn end_sessions_of(&self, user: &str) -> usize {
+    pub fn end_sessions_of(self: &Arc<Server>, user: &str) -> usize {
         // A logon that looked at the account before the change has added its session after this.
         drop(self.accounts.write());
         let of_user = |token: &Token| same_name(&token.user_name, user);
@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// Accounts or groups have changed: sessions, tree connects and opens are what the accounts allow now.
-    pub fn accounts_changed(&self) {
+    pub fn accounts_changed(self: &Arc<Server>) {
         drop(self.accounts.write());
         for session in self.sessions() {
             let token = session.token();
@@ -98,7 +98,8 @@ impl Server {
                 self.disconnect_tree(scope, session, id);
                 return false;
             }
-            let now = Tree { id, session_id: tree.session_id, share, maximal_access, created: tree.created };
+            let (session_id, created, usage) = (tree.session_id, tree.created, tree.usage.clone());
+            let now = Tree { id, session_id, share, maximal_access, created, usage };
             let replaced = {
                 let mut trees = session.trees.write();
                 let same = trees.get(&id).is_some_and(|t| Arc::ptr_eq(t, &tree));

@@ -8,6 +8,8 @@ use arden_wire::{NtStatus, dtyp::Sid};
 
 pub const TOKEN_ID_BYTES: usize = 16;
 const TOKENS_MAX: usize = 1024;
+/// Of one user; with more, the one that would end first ends.
+const TOKENS_PER_USER_MAX: usize = 128;
 
 /// What was read, by reference.
 pub struct Token {
@@ -27,6 +29,12 @@ impl Tokens {
 
     pub fn add(&self, id: [u8; TOKEN_ID_BYTES], token: Token) -> Result<(), NtStatus> {
         let mut tokens = self.0.lock();
+        let own = tokens.iter().filter(|(_, t)| t.user == token.user);
+        if own.clone().count() >= TOKENS_PER_USER_MAX
+            && let Some(first) = own.min_by_key(|(_, t)| t.expires).map(|(id, _)| *id)
+        {
+            tokens.remove(&first);
+        }
         if tokens.len() >= TOKENS_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }

@@ -121,8 +121,7 @@ async fn timers(server: Arc<Server>) {
     let (runtime, weak) = (Handle::current(), Arc::downgrade(&server));
     server.on_detached(Box::new(move |message| {
         if let Some(server) = weak.upgrade() {
-            let (user, bytes) = (message.user(), message.bytes());
-            begin(server, &runtime, user, bytes, Box::new(move || message.run()));
+            begin(&server, &runtime, message, None);
         }
     }));
     loop {
@@ -458,24 +457,10 @@ impl Transport {
     }
 
     fn spawn(&self, job: Box<dyn BlockingWork>) {
-        let size = job.bytes();
-        let (waiting, wake) = (self.waiting_bytes.clone(), self.wake.clone());
-        waiting.fetch_add(size, Ordering::Relaxed);
-        let server = self.connection.as_ref().map(|c| c.server.clone());
-        let user = job.user();
-        let timed = server.clone();
-        let work = Box::new(move || {
-            if let Some(server) = timed {
-                server.set_time(Time::read());
-            }
-            job.run();
-            waiting.fetch_sub(size, Ordering::Relaxed);
-            wake.notify_one();
-        });
-        match server {
-            Some(server) => begin(server, &Handle::current(), user, size, work),
-            None => drop(tokio::task::spawn_blocking(work)),
-        }
+        let Some(connection) = &self.connection else { return };
+        self.waiting_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
+        let of = Some((self.waiting_bytes.clone(), self.wake.clone()));
+        begin(&connection.server, &Handle::current(), job, of);
     }
 
     async fn drain_mailbox(&mut self) -> Result<(), Ended> {
@@ -489,12 +474,12 @@ impl Transport {
         for job in jobs {
             self.spawn(job);
         }
-        for frame in frames {
-            if frame.len() <= SMALL_MESSAGE_BYTES {
-                self.out.extend_from_slice(&frame);
+        for unsent in frames {
+            if unsent.frame.len() <= SMALL_MESSAGE_BYTES {
+                self.out.extend_from_slice(&unsent.frame);
             } else {
                 self.flush().await?;
-                write(&mut self.socket, &frame).await?;
+                write(&mut self.socket, &unsent.frame).await?;
             }
         }
         Ok(())
@@ -515,19 +500,69 @@ impl Transport {
     }
 }
 
-/// Runs work on a thread that may block when it is its user's turn.
-fn begin(server: Arc<Server>, runtime: &Handle, user: Option<Sid>, bytes: usize, work: Work) {
+/// Runs a message on a thread that may block when it is its user's turn. Its bytes count until its answer was sent, for the user
+/// and for the connection whose count and wake-up are `of`.
+fn begin(
+    server: &Arc<Server>,
+    runtime: &Handle,
+    job: Box<dyn BlockingWork>,
+    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
+) {
+    let (user, bytes) = (job.user(), job.bytes());
+    let held = Held { server: server.clone(), runtime: runtime.clone(), user: user.clone(), bytes, of };
+    let work = Box::new(move || run(job, held));
     let Some(user) = user else { return drop(runtime.spawn_blocking(work)) };
     if let Some(work) = server.jobs.admit(&user, bytes, work, server.job_limits()) {
-        spawn_for(server, runtime, user, bytes, work);
+        spawn_for(server.clone(), runtime, user, work);
+    }
+}
+
+fn run(job: Box<dyn BlockingWork>, mut held: Held) {
+    held.server.set_time(Time::read());
+    let peer = job.peer().clone();
+    let frame = job.answer();
+    held.keep(frame.len());
+    if !frame.is_empty() {
+        peer.send_holding(frame, Box::new(held));
+    }
+}
+
+/// What a message keeps in memory, or the answer to it.
+struct Held {
+    server: Arc<Server>,
+    runtime: Handle,
+    user: Option<Sid>,
+    bytes: usize,
+    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
+}
+
+impl Held {
+    /// Gives back what is more than `bytes`.
+    fn keep(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        if let Some((waiting, wake)) = &self.of {
+            waiting.fetch_sub(less, Ordering::Relaxed);
+            wake.notify_one();
+        }
+        let Some(user) = &self.user else { return };
+        for work in self.server.jobs.release(user, less, self.server.job_limits()) {
+            spawn_for(self.server.clone(), &self.runtime, user.clone(), work);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.keep(0);
     }
 }
 
 /// Runs work that was admitted, and what of the user's waits for it.
-fn spawn_for(server: Arc<Server>, runtime: &Handle, user: Sid, bytes: usize, work: Work) {
+fn spawn_for(server: Arc<Server>, runtime: &Handle, user: Sid, work: Work) {
     runtime.spawn_blocking(move || {
         // Dropped also when the work panics: others of the user are not to wait for ever.
-        let _admitted = Admitted { server, user, bytes };
+        let _admitted = Admitted { server, user };
         work();
     });
 }
@@ -536,13 +571,12 @@ fn spawn_for(server: Arc<Server>, runtime: &Handle, user: Sid, bytes: usize, wor
 struct Admitted {
     server: Arc<Server>,
     user: Sid,
-    bytes: usize,
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        for (bytes, work) in self.server.jobs.done(&self.user, self.bytes, self.server.job_limits()) {
-            spawn_for(self.server.clone(), &Handle::current(), self.user.clone(), bytes, work);
+        for work in self.server.jobs.done(&self.user, self.server.job_limits()) {
+            spawn_for(self.server.clone(), &Handle::current(), self.user.clone(), work);
         }
     }
 }

@@ -256,6 +256,25 @@ fn tokens_end_and_belong_to_their_user() {
     assert_eq!(volumes[0].check(false).unwrap().orphans, 0);
 }
 
+/// One user does not take all tokens: beyond so many, the first of his own ends.
+#[test]
+fn a_user_has_so_many_tokens() {
+    let (lab, _volumes, mut c) = on_volumes();
+    fill(&mut c, "file", &bytes(5, BLOCK));
+    let mut greedy = lab.connect();
+    greedy.negotiate(&Offer::up_to(Dialect::Smb311));
+    greedy.logon(&logon(OTHER));
+    greedy.connect(VOLUME);
+    let f = greedy.open(want("mine")).id;
+    greedy.write(f, 0, &bytes(6, BLOCK));
+    let tokens: Vec<_> = (0..1030).map(|_| token(&mut greedy, f, 300_000, 0, BLOCK as u64).2).collect();
+    let g = c.open(want("file").existing()).id;
+    let mine = token(&mut c, g, 300_000, 0, BLOCK as u64).2;
+    assert_eq!(write_by(&mut c, g, 0, BLOCK as u64, 0, &mine), Ok(BLOCK as u64));
+    assert_eq!(write_by(&mut greedy, f, 0, BLOCK as u64, 0, &tokens[0]), Err(INVALID_TOKEN));
+    assert_eq!(write_by(&mut greedy, f, 0, BLOCK as u64, 0, &tokens[1029]), Ok(BLOCK as u64));
+}
+
 #[test]
 fn offload_is_checked() {
     let (_lab, _volumes, mut c) = on_volumes();

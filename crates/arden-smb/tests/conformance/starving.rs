@@ -3,7 +3,7 @@
 
 use std::{
     io::Write,
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -18,6 +18,22 @@ fn slow(f: FileId) -> Req {
     want("slow").reconnect(f).req()
 }
 
+/// A client of a server that listens.
+fn on(lab: &Lab, address: SocketAddr, user: &str) -> Client {
+    let mut c = lab.connect();
+    c.connection = None;
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    c.socket = Some(socket);
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(user));
+    c.connect(SHARE);
+    for _ in 0..2 {
+        c.call(&echo().credits(8000)).ok();
+    }
+    c
+}
+
 /// A CLOSE comes after the work on its handle. Were it to wait on a thread, many would take them all, and the work would
 /// have none.
 #[test]
@@ -29,19 +45,7 @@ fn closes_that_wait_keep_no_threads() {
     let address = listener.local_addr().unwrap();
     let server = lab.server.clone();
     runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
-    let on = |user: &str| {
-        let mut c = lab.connect();
-        c.connection = None;
-        let socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        c.socket = Some(socket);
-        c.negotiate(&Offer::up_to(Dialect::Smb311));
-        c.logon(&logon(user));
-        c.connect(SHARE);
-        c.call(&echo().credits(500)).ok();
-        c
-    };
-    let (mut quiet, mut hostile) = (on(USER), on(OTHER));
+    let (mut quiet, mut hostile) = (on(&lab, address, USER), on(&lab, address, OTHER));
     let mine = quiet.open(want("mine")).id;
     let held = hostile.open(want("slow").oplock(oplock::BATCH).durable()).id;
     let f = hostile.open(want("file")).id;
@@ -100,4 +104,52 @@ fn messages_without_their_connection_keep_nobodys_breaks() {
     lab.server.run_deferred();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     assert_eq!(main.read(f.id, 0, 1000), vec![0; 1000], "what was asked for happens");
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Answers that nobody reads are the user's, on however many connections: small requests are not to fill the memory.
+#[test]
+fn answers_that_nobody_reads_are_few_on_all_connections() {
+    // Signatures take long in a build with checks.
+    let lab = Lab::with(|s| s.signing_required = false);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = lab.server.clone();
+    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+    let mut clients: Vec<_> = (0..10).map(|_| on(&lab, address, OTHER)).collect();
+    let f = clients[0].open(want("large")).id;
+    clients[0].set(f, file_class::END_OF_FILE, &(8u64 << 20).to_le_bytes());
+    let before = resident_bytes();
+    for c in &mut clients {
+        let f = c.open(want("large")).id;
+        c.sign = false;
+        let mut bytes = Vec::new();
+        for _ in 0..7 {
+            let (_, message) = c.encode(&read(f, 0, 8 << 20), false);
+            bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(&message);
+        }
+        c.socket.as_mut().unwrap().write_all(&bytes).unwrap();
+    }
+    let mut most = 0;
+    for _ in 0..200 {
+        std::thread::sleep(Duration::from_millis(10));
+        most = most.max(resident_bytes());
+    }
+    let grew = most.saturating_sub(before);
+    println!("{} MiB more", grew >> 20);
+    drop(clients);
+    // The others of the user go on.
+    let mut again = on(&lab, address, OTHER);
+    let f = again.open(want("large")).id;
+    let id = again.send(&read(f, 0, 8 << 20));
+    let answered = again.poll(id).is_some();
+    runtime.shutdown_background();
+    assert!(answered, "{:?}", again.closed);
+    assert!(grew < 256 << 20, "the server holds {} MiB more", grew >> 20);
 }

@@ -238,6 +238,83 @@ fn long_requests_leave_the_reactor() {
     assert_eq!(all.len(), 100);
 }
 
+/// What a session had open is closed when it ends, whatever ends it: much of it, or large files that go with it, elsewhere.
+#[test]
+fn the_end_of_a_session_leaves_the_reactor() {
+    let lab = Lab::new();
+    for (opens, moves) in [(300, true), (3, false)] {
+        let mut c = lab.client();
+        (0..opens).for_each(|i| drop(c.open(want(&format!("f{i}")).share(7))));
+        let mut d = lab.connect();
+        d.negotiate(&Offer::up_to(Dialect::Smb311));
+        let mut initiator = arden_auth::initiator::Initiator::new(USER, "LAB", PASSWORD);
+        let reply = d.call(&session_setup(0, 1, 0, &initiator.first()).session(0));
+        let challenge = reply.slice(reply.u16(4).into(), reply.u16(6).into()).to_vec();
+        let token = initiator.second(&challenge, [7; 24]).unwrap();
+        let req = session_setup(0, 1, c.session_id(), &token).session(reply.header.session_id).signed(false);
+        let (moved, _, _) = handle(&mut d, &req);
+        assert_eq!(moved, moves, "PreviousSessionId, {opens} opens");
+        assert!(lab.server.opens().is_empty(), "before its answer");
+        assert!(!moved || d.inbox.iter().any(|r| r.status() == NtStatus::SUCCESS));
+        assert_eq!(lab.server.sessions().len(), 1);
+    }
+    // A failed authentication ends the session.
+    let mut c = lab.client();
+    (0..300).for_each(|i| drop(c.open(want(&format!("f{i}")).share(7))));
+    let mut initiator = arden_auth::initiator::Initiator::new(USER, "LAB", "wrong");
+    let reply = c.call(&session_setup(0, 1, 0, &initiator.first()));
+    let challenge = reply.slice(reply.u16(4).into(), reply.u16(6).into()).to_vec();
+    let (_, mut message) = c.encode(&session_setup(0, 1, 0, &initiator.second(&challenge, [7; 24]).unwrap()), false);
+    let mut out = Vec::new();
+    let connection = c.connection.as_mut().unwrap();
+    connection.handle_message(&mut message, Time::read(), &mut out);
+    assert_eq!(lab.server.opens().len(), 300, "closed elsewhere");
+    c.pump();
+    assert!(lab.server.opens().is_empty());
+    // A few opens, one of which frees much.
+    for end in [Command::TreeDisconnect, Command::Logoff] {
+        let mut c = lab.client();
+        let large = c.open(want("large").delete_on_close());
+        (0..20u64).for_each(|i| c.write(large.id, i << 20, &vec![1; 1 << 20]));
+        assert!(handle(&mut c, &Req::empty(end)).0, "{end:?}");
+        assert!(lab.server.opens().is_empty());
+    }
+}
+
+/// Each tree connect takes memory: sessions times tree connects of one session are too many for one user.
+#[test]
+fn tree_connects_of_a_user_are_bound() {
+    let lab = Lab::with(|s| s.limits.usage.trees = bound(5, 100, 100));
+    let mut c = other(&lab);
+    (0..3).for_each(|_| drop(c.connect(SHARE)));
+    let mut d = other(&lab);
+    assert_eq!(d.status(&tree_connect("\\\\LAB\\share")), NtStatus::INSUFFICIENT_RESOURCES);
+    lab.client().connect(SECOND);
+    assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
+    d.connect(SHARE);
+    drop((c, d));
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Trees), 0);
+}
+
+/// Answers of RPC that nobody reads are kept: in all pipes of a user together no more than so much.
+#[test]
+fn unread_answers_of_pipes_are_bound() {
+    let lab = Lab::with(|s| s.limits.usage.pipe_bytes = bound(500, 4000, 10_000));
+    let mut c = other(&lab);
+    c.connect("IPC$");
+    let pipes: Vec<_> = (0..20).map(|_| c.open(want("srvsvc").existing()).id).collect();
+    let calls: Vec<u8> = (0..20).flat_map(|_| super::pipes::bind()).collect();
+    let statuses: Vec<_> = pipes.iter().map(|p| c.status(&write(*p, 0, &calls))).collect();
+    let good = statuses.iter().filter(|s| **s == NtStatus::SUCCESS).count();
+    assert!((1..20).contains(&good), "{statuses:?}");
+    assert_eq!(statuses[19], NtStatus::INSUFFICIENT_RESOURCES);
+    // What is read makes room, and so does a pipe that is closed.
+    pipes[..good].iter().for_each(|p| c.close(*p));
+    assert_eq!(c.status(&write(pipes[19], 0, &super::pipes::bind())), NtStatus::SUCCESS);
+    while c.try_read(pipes[19], 0, 4096).is_ok_and(|_| lab.server.usage.total(arden_smb::usage::Kind::PipeBytes) > 0) {}
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
+}
+
 /// A compound may have thousands of requests: most of them run elsewhere.
 #[test]
 fn the_rest_of_a_long_compound_leaves_the_reactor() {

@@ -276,7 +276,7 @@ impl Client {
             if out.is_empty() && frames.is_empty() && jobs.is_empty() {
                 break;
             }
-            frames.iter().for_each(|f| self.take_frames(f));
+            frames.iter().for_each(|f| self.take_frames(&f.frame));
             self.take_frames(&out);
             jobs.into_iter().for_each(|j| j.run());
             self.server.run_deferred();
