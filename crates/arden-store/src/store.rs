@@ -262,6 +262,8 @@ pub trait Node: Send + Sync {
 
     // Streams, EAs, reparse points.
     fn streams(&self) -> Result<Vec<StreamEntry>>;
+    /// The named stream of this file that is called so in any case, wherever the file stands.
+    fn named_stream(&self, name: &str) -> Result<Option<NodeRef>>;
     /// Creates the named stream of this file.
     fn create_stream(&self, name: &str) -> Result<NodeRef>;
     fn eas(&self) -> Result<Vec<Ea>>;

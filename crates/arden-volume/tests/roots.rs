@@ -51,8 +51,8 @@ fn open(fs: &Arc<Fs>, table: &OpenTable, p: &str) -> Arc<Open> {
     }
 }
 
-#[test]
-fn a_file_that_was_moved_out_of_a_root_is_not_in_it_any_more() {
+/// The whole volume, and its directory `inner`.
+fn roots() -> (Arc<Fs>, Arc<Fs>, Arc<OpenTable>) {
     let device = Arc::new(MemDevice::new(16 << 20));
     Volume::format(&*device, "roots", 77, FileTime(1)).unwrap();
     let volume = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
@@ -61,15 +61,32 @@ fn a_file_that_was_moved_out_of_a_root_is_not_in_it_any_more() {
     whole.root().create_child("inner", &new).unwrap();
     let inner = VolumeStore::of_directory(volume, &path("inner"), Durability::Plain).unwrap();
     let table = OpenTable::new(TableLimits::default());
-    let (outer, inner) = (Fs::new(whole, table.clone()), Fs::new(inner, table.clone()));
+    (Fs::new(whole, table.clone()), Fs::new(inner, table.clone()), table)
+}
 
+fn rename(fs: &Arc<Fs>, open: &Arc<Open>, to: &str) {
+    let how = NameChange { replace: true, ..NameChange::default() };
+    assert!(matches!(fs.rename(open, &path(to), how, Instant::now()), Ok(Step::Done(()))), "{to}");
+}
+
+#[test]
+fn a_file_that_was_moved_out_of_a_root_is_not_in_it_any_more() {
+    let (outer, inner, table) = roots();
     let (a, b) = (open(&outer, &table, "inner\\f"), open(&inner, &table, "f"));
-    let rename = |fs: &Arc<Fs>, open: &Arc<Open>, to: &str| {
-        let how = NameChange { replace: true, ..NameChange::default() };
-        assert!(matches!(fs.rename(open, &path(to), how, Instant::now()), Ok(Step::Done(()))), "{to}");
-    };
     rename(&outer, &a, "f");
     // The name is the same, the directory is not.
     rename(&inner, &b, "f");
     assert_eq!(outer.path(&a), "inner\\f");
+}
+
+/// [MS-FSA] 2.1.5.15.12.1 and 2.1.5.1.2: what becomes of a file's streams does not depend on where the file stands.
+#[test]
+fn streams_of_a_file_that_was_moved_out_of_a_root_are_in_reach_of_its_opens() {
+    let (outer, inner, table) = roots();
+    let (a, b) = (open(&outer, &table, "inner\\f"), open(&inner, &table, "f:s"));
+    rename(&outer, &a, "f");
+    let to = NtPath { stream: Some("t".into()), ..NtPath::default() };
+    assert!(matches!(inner.rename(&b, &to, NameChange::default(), Instant::now()), Ok(Step::Done(()))));
+    let names: Vec<String> = outer.streams(&a).unwrap().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["", "t"]);
 }

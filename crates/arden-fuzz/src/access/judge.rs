@@ -261,8 +261,6 @@ fn sharing(v: &mut Verdict, c: &Create, node: NodeId, opens: &[&Handle]) {
     v.may_refuse_if(c.share_mode != 7 && on_it().next().is_some(), "shares less than there is");
     v.may_refuse_if(on_it().any(|h| h.share_mode != 7), "an open that shares less");
     v.may_refuse_if(on_it().any(|h| h.delete_on_close), "deletion is pending with a close");
-    // A stream that an overwrite took away while it was open keeps what its opens said until they are closed.
-    v.may_refuse_if(on_it().any(|h| h.gone && h.stream == upper(&c.stream)), "a stream of this name is still open");
 }
 
 /// A change of names: where to, and what becomes of what is there.

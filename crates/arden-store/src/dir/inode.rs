@@ -19,6 +19,7 @@ use rustix::fd::AsFd as _;
 use super::{
     meta::Meta,
     names::Listing,
+    stream::StreamRef,
     sys::{self, InodeBuild, InodeKey, Kind, RawStat, Stamp},
 };
 use crate::scope::RequestScope;
@@ -48,6 +49,8 @@ pub struct Inode {
     pub dir: Option<Box<DirPart>>,
     /// Held over read-modify-write of streams and EAs.
     pub streams: Mutex<()>,
+    /// The streams that nodes are.
+    pub open_streams: Mutex<Vec<Weak<StreamRef>>>,
     /// Held by who reads or writes data; alone by who gives the data of one stream to another.
     pub places: RwLock<()>,
     /// The allocation that a user asked for: shown while the file is in use, and nowhere taken from the disk.
@@ -443,6 +446,7 @@ impl InodeTable {
             links: Mutex::new(vec![Arc::downgrade(&link)]),
             dir,
             streams: Mutex::new(()),
+            open_streams: Mutex::default(),
             places: RwLock::new(()),
             metadata_unsynced: AtomicBool::new(false),
             noted_ms: AtomicU64::new(0),

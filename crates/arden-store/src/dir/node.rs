@@ -21,13 +21,13 @@ pub struct DirNode {
     pub inode: Arc<Inode>,
     pub link: Arc<Link>,
     /// Which stream it was opened as, or its data has become since.
-    pub stream: OnceLock<StreamRef>,
+    pub stream: OnceLock<Arc<StreamRef>>,
 }
 
 impl DirNode {
     /// The named stream that this is now.
     fn named(&self) -> Option<&StreamRef> {
-        self.stream.get().filter(|s| !s.is_unnamed())
+        self.stream.get().map(|s| &**s).filter(|s| !s.is_unnamed())
     }
 
     fn name(&self) -> Arc<str> {
@@ -47,23 +47,11 @@ impl DirNode {
         }
     }
 
-    /// The stream's name now.
-    fn stream_name(stream: &StreamRef) -> Result<String> {
-        let state = stream.current.lock();
-        if state.gone { Err(StoreError::Deleted.into()) } else { Ok(state.name.clone()) }
-    }
-
     /// The file's data becomes a stream, and this node one of that stream.
     fn data_to_stream(&self, name: &str, replace: bool) -> Result<()> {
-        match self.stream.get() {
-            // It was a stream before.
-            Some(stream) => stream.moves(name, |_| self.store.data_to_stream(&self.inode, name, replace)),
-            None => {
-                self.store.data_to_stream(&self.inode, name, replace)?;
-                self.stream.get_or_init(|| StreamRef::new(name));
-                Ok(())
-            }
-        }
+        self.store.data_to_stream(&self.inode, name, replace)?;
+        self.stream.get_or_init(|| self.inode.stream_ref(name));
+        Ok(())
     }
 
     fn reading(&self) -> Result<std::os::fd::BorrowedFd<'_>> {
@@ -113,8 +101,7 @@ impl Node for DirNode {
             stat.allocation = stat.allocation.max(promised.next_multiple_of(data::CLUSTER_BYTES));
         }
         if let Some(stream) = self.named() {
-            (stat.end_of_file, stat.allocation) =
-                self.store.stream_size(&self.inode, &DirNode::stream_name(stream)?)?;
+            (stat.end_of_file, stat.allocation) = self.store.stream_size(&self.inode, &stream.name()?)?;
         }
         Ok(stat)
     }
@@ -136,7 +123,7 @@ impl Node for DirNode {
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
         let _stays = self.inode.places.read_recursive();
         if let Some(stream) = self.named() {
-            return self.store.read_stream(&self.inode, &DirNode::stream_name(stream)?, offset, buf);
+            return self.store.read_stream(&self.inode, &stream.name()?, offset, buf);
         }
         let fd = self.file()?.for_reading(self.store.proc_fds()).map_err(sys::failure)?;
         let wait = if self.store.in_memory { Wait::Yes } else { wait };
@@ -148,7 +135,7 @@ impl Node for DirNode {
         if let Some(stream) = self.named() {
             let mut changing = self.store.note_change(&self.inode, &self.link);
             changing.everything();
-            return self.store.write_stream(&self.inode, &DirNode::stream_name(stream)?, offset, bytes);
+            return self.store.write_stream(&self.inode, &stream.name()?, offset, bytes);
         }
         let _changing = self.store.note_data_change(&self.inode, &self.link);
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
@@ -160,7 +147,7 @@ impl Node for DirNode {
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
-            return self.store.set_stream_size(&self.inode, &DirNode::stream_name(stream)?, size);
+            return self.store.set_stream_size(&self.inode, &stream.name()?, size);
         }
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
         self.release_allocation();
@@ -175,7 +162,7 @@ impl Node for DirNode {
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
-            let name = DirNode::stream_name(stream)?;
+            let name = stream.name()?;
             let (now, _) = self.store.stream_size(&self.inode, &name)?;
             data::check_room(self.inode.pin(), size.saturating_sub(now))?;
             return if size < now { self.store.set_stream_size(&self.inode, &name, size) } else { Ok(()) };
@@ -194,7 +181,7 @@ impl Node for DirNode {
         let mut changing = self.store.note_change(&self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
-            return self.store.zero_stream(&self.inode, &DirNode::stream_name(stream)?, offset, len);
+            return self.store.zero_stream(&self.inode, &stream.name()?, offset, len);
         }
         self.store.zero_range(self.file()?, offset, len)
     }
@@ -259,6 +246,11 @@ impl Node for DirNode {
 
     fn streams(&self) -> Result<Vec<StreamEntry>> {
         self.store.streams(&self.inode)
+    }
+
+    fn named_stream(&self, name: &str) -> Result<Option<NodeRef>> {
+        let found = self.store.find_stream(&self.inode, name)?;
+        Ok(found.map(|real| self.store.stream_node(self.inode.clone(), self.link.clone(), real)))
     }
 
     fn create_stream(&self, name: &str) -> Result<NodeRef> {
@@ -345,10 +337,8 @@ impl Node for DirNode {
         let renamed = match (self.named(), name) {
             (None, None) if file => Ok(()),
             (None, Some(name)) if file => self.data_to_stream(name, replace),
-            (Some(stream), Some(name)) => {
-                stream.moves(name, |old| self.store.rename_stream(&self.inode, old, name, replace))
-            }
-            (Some(stream), None) if file => stream.moves("", |old| self.store.stream_to_data(&self.inode, old)),
+            (Some(stream), Some(name)) => self.store.rename_stream(&self.inode, stream, name, replace),
+            (Some(stream), None) if file => self.store.stream_to_data(&self.inode, stream),
             _ => Err(StoreError::InvalidParameter.into()),
         };
         self.store.forget_meta(&self.inode);
@@ -373,13 +363,9 @@ impl Node for DirNode {
         if let Some(stream) = self.named() {
             let mut changing = self.store.note_change(&self.inode, &self.link);
             changing.everything();
-            let mut state = stream.current.lock();
-            if !std::mem::replace(&mut state.gone, true) {
-                let deleted = self.store.delete_stream(&self.inode, &state.name);
-                self.store.forget_meta(&self.inode);
-                return deleted;
-            }
-            return Ok(());
+            let deleted = self.store.delete_stream(&self.inode, stream);
+            self.store.forget_meta(&self.inode);
+            return deleted;
         }
         self.store.unlink(&self.inode, &self.link)
     }

@@ -4,7 +4,7 @@
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use parking_lot::Mutex;
@@ -36,36 +36,53 @@ const STREAM_BYTES_MAX: u64 = 1 << 40;
 /// Which stream a node is: the name it was opened by, and what it is called now.
 pub struct StreamRef {
     pub opened_as: String,
-    pub current: Mutex<StreamState>,
+    current: Mutex<StreamState>,
 }
 
-pub struct StreamState {
+struct StreamState {
     /// "" once it is the file's own data.
-    pub name: String,
-    pub gone: bool,
+    name: String,
+    gone: bool,
 }
 
 impl StreamRef {
-    pub fn new(name: &str) -> StreamRef {
-        StreamRef {
-            opened_as: name.to_owned(),
-            current: Mutex::new(StreamState { name: name.to_owned(), gone: false }),
-        }
-    }
-
     pub fn is_unnamed(&self) -> bool {
         self.current.lock().name.is_empty()
     }
 
-    /// It is called `to` once `rename`, which gets the name until then, has done that.
-    pub fn moves(&self, to: &str, rename: impl FnOnce(&str) -> Result<()>) -> Result<()> {
-        let mut state = self.current.lock();
-        if state.gone {
-            return Err(StoreError::Deleted.into());
+    /// The stream's name now.
+    ///
+    /// # Errors
+    /// [`StoreError::Deleted`]: it is gone, though there may be another of its name.
+    pub fn name(&self) -> Result<String> {
+        let state = self.current.lock();
+        if state.gone { Err(StoreError::Deleted.into()) } else { Ok(state.name.clone()) }
+    }
+}
+
+impl Inode {
+    /// For a node that is opened as this stream, and hears of what becomes of it.
+    pub fn stream_ref(&self, name: &str) -> Arc<StreamRef> {
+        let current = Mutex::new(StreamState { name: name.to_owned(), gone: false });
+        let stream = Arc::new(StreamRef { opened_as: name.to_owned(), current });
+        let mut all = self.open_streams.lock();
+        all.retain(|s| s.strong_count() > 0);
+        all.push(Arc::downgrade(&stream));
+        stream
+    }
+
+    /// Tells all nodes that are the stream `from` that it is called `to`, or, without that, that it is gone. Who changes the
+    /// names holds `streams`.
+    fn stream_moved(&self, from: &str, to: Option<&str>) {
+        for stream in self.open_streams.lock().iter().filter_map(Weak::upgrade) {
+            let mut state = stream.current.lock();
+            if state.name == from && !state.gone {
+                match to {
+                    Some(to) => state.name = to.to_owned(),
+                    None => state.gone = true,
+                }
+            }
         }
-        rename(&state.name)?;
-        state.name = to.to_owned();
-        Ok(())
     }
 }
 
@@ -109,7 +126,7 @@ impl Shared {
     }
 
     pub fn stream_node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>, name: String) -> NodeRef {
-        let stream = OnceLock::from(StreamRef::new(&name));
+        let stream = OnceLock::from(inode.stream_ref(&name));
         Arc::new(DirNode { store: self.clone(), inode, link, stream })
     }
 
@@ -309,9 +326,13 @@ impl Shared {
         }
     }
 
-    pub fn delete_stream(&self, inode: &Inode, name: &str) -> Result<()> {
+    /// Nothing happens to one that is gone.
+    pub fn delete_stream(&self, inode: &Inode, stream: &StreamRef) -> Result<()> {
         let _lock = inode.streams.lock();
-        self.drop_stream(inode, name)
+        let Ok(name) = stream.name() else { return Ok(()) };
+        let deleted = self.drop_stream(inode, &name);
+        inode.stream_moved(&name, None);
+        deleted
     }
 
     /// `inode.streams` is held.
@@ -324,16 +345,31 @@ impl Shared {
         sys::remove_xattr(fd, &inline_name(name)).map_err(sys::failure)
     }
 
-    pub fn rename_stream(&self, inode: &Inode, old: &str, new: &str, replace: bool) -> Result<()> {
+    pub fn rename_stream(&self, inode: &Inode, stream: &StreamRef, new: &str, replace: bool) -> Result<()> {
         check_stream_name(new)?;
-        let same = eq_fold(old, new);
-        if !same && let Some(there) = self.find_stream(inode, new)? {
-            if !replace {
-                return Err(StoreError::NameCollision.into());
-            }
-            self.delete_stream(inode, &there)?;
-        }
         let _lock = inode.streams.lock();
+        let old = stream.name()?;
+        if !eq_fold(&old, new) {
+            self.make_way(inode, new, replace)?;
+        }
+        self.change_name(inode, &old, new)?;
+        inode.stream_moved(&old, Some(new));
+        Ok(())
+    }
+
+    /// `inode.streams` is held.
+    fn make_way(&self, inode: &Inode, name: &str, replace: bool) -> Result<()> {
+        let Some(there) = self.find_stream(inode, name)? else { return Ok(()) };
+        if !replace {
+            return Err(StoreError::NameCollision.into());
+        }
+        self.drop_stream(inode, &there)?;
+        inode.stream_moved(&there, None);
+        Ok(())
+    }
+
+    /// `inode.streams` is held.
+    fn change_name(&self, inode: &Inode, old: &str, new: &str) -> Result<()> {
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         let (from, to) = match spill_id(fd, old)? {
             Some(_) => (spilled_name(old), spilled_name(new)),
@@ -358,8 +394,9 @@ impl Shared {
     }
 
     /// The stream's bytes become the data of the file, which has none. A crash on the way leaves both.
-    pub fn stream_to_data(&self, inode: &Inode, name: &str) -> Result<()> {
+    pub fn stream_to_data(&self, inode: &Inode, stream: &StreamRef) -> Result<()> {
         let _lock = inode.streams.lock();
+        let name = &stream.name()?;
         let data = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
         if inode.stat().map_err(sys::failure)?.size != 0 {
             return Err(StoreError::InvalidParameter.into());
@@ -372,19 +409,16 @@ impl Shared {
             let _ = rustix::fs::ftruncate(data, 0);
             return Err(e);
         }
-        self.drop_stream(inode, name)
+        self.drop_stream(inode, name)?;
+        inode.stream_moved(name, Some(""));
+        Ok(())
     }
 
     /// The data of the file becomes the stream `name`, and the file has none. A crash on the way leaves both.
     pub fn data_to_stream(&self, inode: &Inode, name: &str, replace: bool) -> Result<()> {
         check_stream_name(name)?;
         let _lock = inode.streams.lock();
-        if let Some(there) = self.find_stream(inode, name)? {
-            if !replace {
-                return Err(StoreError::NameCollision.into());
-            }
-            self.drop_stream(inode, &there)?;
-        }
+        self.make_way(inode, name, replace)?;
         let data = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
         let size = inode.stat().map_err(sys::failure)?.size;
         if size > STREAM_BYTES_MAX {
@@ -404,7 +438,10 @@ impl Shared {
             let _ = self.drop_stream(inode, name);
             return Err(e);
         }
-        rustix::fs::ftruncate(data, 0).map_err(sys::failure)
+        rustix::fs::ftruncate(data, 0).map_err(sys::failure)?;
+        // Nodes that were a stream before.
+        inode.stream_moved("", Some(name));
+        Ok(())
     }
 
     /// The last name of a file went: its spilled streams go too.

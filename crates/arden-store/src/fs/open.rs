@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::{NotDone, StoreError},
-    name::{NtPath, PathWants},
+    name::PathWants,
     store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
     table::{Admission, Admitted, Entered, HeldTimes},
 };
@@ -208,7 +208,7 @@ impl Fs {
             if !r.eas.is_empty() {
                 node.set_eas(r.eas)?;
             }
-            self.delete_streams(node);
+            self.delete_streams(open);
             let filter = notify_filter::ATTRIBUTES | notify_filter::SIZE | notify_filter::LAST_WRITE;
             self.report_open(open, ChangeKind::Modified, filter);
         } else {
@@ -218,14 +218,12 @@ impl Fs {
         node.stat()
     }
 
-    fn delete_streams(&self, node: &NodeRef) {
-        for s in node.streams().unwrap_or_default() {
-            if s.name.is_empty() {
-                continue;
-            }
-            let path = NtPath { components: node.path(), stream: Some(s.name), wants: PathWants::Data };
-            if let Ok(Lookup::Found(stream)) = self.store.lookup(&path) {
-                let _ = stream.unlink();
+    fn delete_streams(&self, open: &Open) {
+        for s in open.node.streams().unwrap_or_default().into_iter().filter(|s| !s.name.is_empty()) {
+            if let Ok(Some(stream)) = open.node.named_stream(&s.name)
+                && stream.unlink().is_ok()
+            {
+                open.file.lock().stream_deleted(&s.name);
             }
         }
     }

@@ -288,7 +288,7 @@ impl Fs {
             (Some(new), Some(own)) if eq_fold(own, new) => return Ok(Step::Done(())),
             _ => {}
         }
-        self.check_stream_target(open, &here, name, how)?;
+        self.check_stream_target(open, name, how)?;
         if let Some(wait) = self.break_handles(open, false, now)? {
             return Ok(Step::Wait(wait));
         }
@@ -305,15 +305,14 @@ impl Fs {
 
     /// What has the new name makes way: nobody may have it open, and it has to be empty. Other opens of data that becomes
     /// a named stream would have to follow it, which no store lets them.
-    fn check_stream_target(&self, open: &Open, here: &[String], name: Option<&str>, how: NameChange) -> Result<()> {
-        let wants = PathWants::Data;
-        let path = NtPath { components: here.to_vec(), stream: name.map(str::to_owned), wants };
-        if let Lookup::Found(existing) = self.store.lookup(&path)? {
+    fn check_stream_target(&self, open: &Open, name: Option<&str>, how: NameChange) -> Result<()> {
+        let existing = open.node.streams()?.into_iter().find(|s| eq_fold(&s.name, name.unwrap_or_default()));
+        if let Some(existing) = existing {
             if !how.replace {
                 return Err(StoreError::NameCollision.into());
             }
             let in_use = !open.file.lock().stream(name).opens.is_empty();
-            if in_use || existing.stat()?.end_of_file != 0 {
+            if in_use || existing.size != 0 {
                 return Err(StoreError::InvalidParameter.into());
             }
         }

@@ -228,6 +228,15 @@ impl FileInner {
         }
     }
 
+    /// The stream was deleted under its opens, which are alone with it: another of its name has nothing to do with them.
+    pub fn stream_deleted(&mut self, name: &str) {
+        let same = |s: &&mut StreamState| s.name.as_deref().is_some_and(|n| eq_fold(n, name));
+        if let Some(gone) = self.others.iter_mut().find(same) {
+            gone.name = Some(String::new());
+        }
+        self.forget_idle_streams();
+    }
+
     /// The stream of an open. An open that is closed by now gets one that nobody else sees.
     pub fn at(&mut self, no: u32) -> &mut StreamState {
         if self.is_main(no) {

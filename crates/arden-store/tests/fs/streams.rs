@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arden_store::error::StoreError;
-use arden_store::fs::Disposal;
+use arden_store::{
+    error::StoreError,
+    fs::{Disposal, LockRange},
+};
 
 use crate::world::*;
 
@@ -173,4 +175,25 @@ fn a_refused_create_leaves_no_stream() {
     w.fs.set_disposition(&deleter, Disposal::default(), w.now).unwrap();
     assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
     w.close(deleter);
+}
+
+/// [MS-FSA] 2.1.5.1.2: an overwrite takes the streams away, also open ones. Another of the name is another stream.
+#[test]
+fn who_has_a_stream_open_that_an_overwrite_took_away_has_nothing_to_do_with_the_next_of_its_name() {
+    let w = World::new();
+    let old = w.open(want("f:s").options(OPT_DELETE_ON_CLOSE));
+    w.write(&old, 0, b"old").unwrap();
+    let range = [LockRange { offset: 0, len: 3, exclusive: true }];
+    w.fs.lock(&old, &range, true, w.now).unwrap();
+    w.close(w.open(want("f").disposition(arden_store::fs::Disposition::OverwriteIf)));
+    assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
+    let new = w.open(want("f:S").share(FILE_SHARE_READ));
+    w.write(&new, 0, b"new").unwrap();
+    assert_eq!(w.read(&old, 0, 3), Err(StoreError::Deleted.into()));
+    assert_eq!(w.write(&old, 0, b"???"), Err(StoreError::Deleted.into()));
+    w.close(old);
+    assert_eq!(w.read(&new, 0, 3).unwrap(), b"new");
+    w.close(new);
+    assert_eq!(streams(&w, "f"), [(String::new(), 0), ("S".into(), 3)]);
+    assert!(w.table.opens().is_empty());
 }

@@ -74,6 +74,13 @@ impl VolNode {
         &self.shared.vol
     }
 
+    /// A stream of this file.
+    fn stream_node(&self, name: &str) -> NodeRef {
+        let stream = OnceLock::from(self.file.stream_ref(name));
+        let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
+        Arc::new(VolNode { shared, file, link, stream })
+    }
+
     /// The named stream that this is now.
     fn named(&self) -> Option<&StreamRef> {
         self.stream.get().map(|s| &**s).filter(|s| !s.is_unnamed())
@@ -334,13 +341,16 @@ impl Node for VolNode {
         Ok(out)
     }
 
+    fn named_stream(&self, name: &str) -> Result<Option<NodeRef>> {
+        let found = load_stream(&self.shared.view()?, self.file.ino, name)?;
+        Ok(found.map(|(_, stream)| self.stream_node(&stream.name)))
+    }
+
     fn create_stream(&self, name: &str) -> Result<NodeRef> {
         self.shared.check_writable()?;
         let seq = self.vol().create_stream(self.file.ino, name)?;
         self.shared.done(seq)?;
-        let stream = OnceLock::from(self.file.stream_ref(name));
-        let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
-        Ok(Arc::new(VolNode { shared, file, link, stream }))
+        Ok(self.stream_node(name))
     }
 
     fn eas(&self) -> Result<Vec<Ea>> {
