@@ -11,7 +11,7 @@
 //!   own, so guesses of its neighbours do not lock it out.
 //! - Memory is limited by `networks_max`, `users_per_network_max` and `known_clients_per_user_max`.
 
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use std::{collections::HashMap, hash::BuildHasher, net::IpAddr, time::Duration};
 
 use crate::crypto::upper;
 
@@ -128,7 +128,11 @@ type Counted = (String, Option<u128>);
 struct NetworkFailures {
     all: Failures,
     by_user: HashMap<Counted, Failures>,
+    /// How often users failed that made room, by a hash of the name; of those that share a place, the one who failed most.
+    forgotten: Option<Box<[u8; FORGOTTEN_PLACES]>>,
 }
+
+const FORGOTTEN_PLACES: usize = 1024;
 
 /// Counts wrong passwords by user and network. Times are durations since any fixed moment, on a clock that does not go
 /// back.
@@ -160,6 +164,9 @@ impl LogonThrottle {
         let policy = &self.policy;
         let failures = self.networks.entry(network).or_default();
         failures.all.expire(now, policy);
+        if failures.all.count == 0 {
+            failures.forgotten = None;
+        }
         failures.all.note(now);
         let all = failures.all.count;
         let user = failures.user(counted, now, policy);
@@ -231,14 +238,22 @@ impl LogonThrottle {
 }
 
 impl NetworkFailures {
-    /// The failures of a user from here. The user with the fewest failures is forgotten for a new one: fresh names do not
-    /// wash away a name that is guessed at.
+    /// The failures of a user from here. The user with the fewest failures makes room for a new one, and begins with as many
+    /// when it comes back: neither fresh names nor names with more failures wash away a name that is guessed at.
     fn user(&mut self, counted: Counted, now: Duration, policy: &ThrottlePolicy) -> &mut Failures {
+        let place = |counted: &Counted| self.by_user.hasher().hash_one(counted) as usize % FORGOTTEN_PLACES;
+        let begins = self.forgotten.as_ref().map_or(0, |places| u32::from(places[place(&counted)]));
         if !self.by_user.contains_key(&counted) && self.by_user.len() >= policy.users_per_network_max {
-            let fewest = self.by_user.iter().min_by_key(|(_, f)| (f.count, f.last)).map(|(k, _)| k.clone());
-            fewest.and_then(|key| self.by_user.remove(&key));
+            let fewest = self.by_user.iter().min_by_key(|(_, f)| (f.count, f.last)).map(|(k, _)| (k.clone(), place(k)));
+            if let Some((key, place)) = fewest
+                && let Some(goes) = self.by_user.remove(&key)
+            {
+                let places = self.forgotten.get_or_insert_with(|| Box::new([0; FORGOTTEN_PLACES]));
+                places[place] = places[place].max(u8::try_from(goes.count).unwrap_or(u8::MAX));
+            }
         }
-        let user = self.by_user.entry(counted).or_default();
+        let user =
+            self.by_user.entry(counted).or_insert_with(|| Failures { count: begins, last: now, waiting: Vec::new() });
         user.expire(now, policy);
         user
     }

@@ -112,6 +112,27 @@ fn fresh_names_do_not_wash_away_the_count_of_a_name() {
     assert!(delay(t.attempt(&from(BOB, 1), S(2), false)) >= S(16));
 }
 
+/// Nor do names that somebody fails at more often, to have the name that he guesses at forgotten for a fresh one.
+#[test]
+fn busier_names_do_not_wash_away_the_count_of_a_name() {
+    let mut t = throttle();
+    let now = S(1);
+    for n in 0..ThrottlePolicy::default().users_per_network_max {
+        for _ in 0..6 {
+            t.attempt(&from(&format!("decoy {n}"), 1), now, false);
+        }
+    }
+    let mut free = 0;
+    for round in 0..100 {
+        for _ in 0..3 {
+            let attempt = t.attempt(&from(BOB, 1), now, false);
+            free += usize::from(!is_refused(attempt) && delay(attempt) < S(5));
+        }
+        t.attempt(&from(&format!("fresh {round}"), 1), now, false);
+    }
+    assert!(free < 20, "{free} of 300 guesses are delayed by the network's count alone");
+}
+
 #[test]
 fn memory_is_bounded() {
     let policy = ThrottlePolicy { networks_max: 64, users_per_network_max: 8, ..Default::default() };
