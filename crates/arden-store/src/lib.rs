@@ -7,6 +7,7 @@ pub mod commit;
 pub mod dir;
 pub mod error;
 pub mod fs;
+pub mod group;
 pub mod handles;
 pub mod name;
 pub mod quota;

@@ -3,31 +3,40 @@
 //! Refuses to know what a change was: a file or directory is the unit.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::{
     Shared,
     inode::Inode,
     sys::{self, InodeKey, Kind},
 };
-use crate::error::StoreError;
-use crate::store::Result;
+use crate::{
+    error::StoreError,
+    group::{CommitLog, GroupCommit, Taken},
+};
 
 /// Changed files that are remembered one by one; with more the whole file system is synced.
 const CHANGED_MAX: usize = 4096;
 
-#[derive(Default)]
+/// Changes of a directory store, and who commits them.
 pub struct Uncommitted {
     on: AtomicBool,
+    commits: Arc<GroupCommit<ChangedFiles>>,
+}
+
+/// Files and directories that changed, each a batch of its own.
+struct ChangedFiles {
+    root: Arc<Inode>,
+    proc_fds: Arc<OwnedFd>,
     state: Mutex<State>,
-    done: Condvar,
 }
 
 #[derive(Default)]
@@ -35,10 +44,6 @@ struct State {
     last: u64,
     changed: BTreeMap<u64, Work>,
     number_of: HashMap<InodeKey, u64>,
-    running: BTreeSet<u64>,
-    /// How many syncs failed, and with what the last one did.
-    failures: u64,
-    failure: Option<StoreError>,
 }
 
 enum Work {
@@ -51,34 +56,70 @@ impl State {
         if self.number_of.contains_key(&inode.key) {
             return;
         }
-        self.last += 1;
         if self.changed.len() >= CHANGED_MAX {
-            // One sync of everything stands for all of them.
-            self.number_of.clear();
-            self.changed.clear();
-            self.changed.insert(self.last, Work::All);
-            return;
+            return self.note_all();
         }
+        self.last += 1;
         self.number_of.insert(inode.key, self.last);
         self.changed.insert(self.last, Work::File(inode.clone()));
     }
 
+    /// One sync of everything stands for all that wait, and so for the first of them.
     fn note_all(&mut self) {
         self.last += 1;
+        let first = self.changed.keys().next().copied().unwrap_or(self.last);
         self.number_of.clear();
         self.changed.clear();
-        self.changed.insert(self.last, Work::All);
+        self.changed.insert(first, Work::All);
     }
 
     /// The first change up to `target` that nobody syncs yet.
-    fn take(&mut self, target: u64) -> Option<(u64, Work)> {
+    fn take(&mut self, target: u64) -> Option<Taken<Work>> {
         let number = *self.changed.range(..=target).next()?.0;
-        let work = self.changed.remove(&number)?;
-        if let Work::File(inode) = &work {
+        let batch = self.changed.remove(&number)?;
+        if let Work::File(inode) = &batch {
             self.number_of.remove(&inode.key);
         }
-        self.running.insert(number);
-        Some((number, work))
+        let upto = self.changed.keys().next().map_or(self.last, |next| next - 1);
+        Some(Taken { batch, upto })
+    }
+}
+
+impl CommitLog for ChangedFiles {
+    type Batch = Work;
+    type Error = StoreError;
+    /// The kernel tells of a failed sync once, and the next one succeeds without what was lost: whoever waits may have lost
+    /// a change then.
+    const INDEPENDENT: bool = true;
+
+    fn take(&self, target: u64) -> Result<Option<Taken<Work>>, StoreError> {
+        Ok(self.state.lock().take(target))
+    }
+
+    fn write(&self, work: Work) -> Result<(), StoreError> {
+        self.sync_changed(&work)
+            .inspect_err(|error| tracing::error!(%error, "a change could not be brought to stable storage"))
+    }
+
+    fn abandoned() -> StoreError {
+        StoreError::SystemError
+    }
+}
+
+impl ChangedFiles {
+    fn sync_changed(&self, work: &Work) -> Result<(), StoreError> {
+        let synced = match work {
+            Work::File(inode) if inode.kind == Kind::Symlink => return Ok(()),
+            Work::File(inode) => {
+                let whole = inode.metadata_unsynced.swap(false, Ordering::Relaxed) || inode.kind == Kind::Directory;
+                inode.for_reading(self.proc_fds.as_fd()).and_then(|fd| match whole {
+                    true => rustix::fs::fsync(fd),
+                    false => rustix::fs::fdatasync(fd),
+                })
+            }
+            Work::All => self.root.for_reading(self.proc_fds.as_fd()).and_then(rustix::fs::syncfs),
+        };
+        synced.map_err(sys::error)
     }
 }
 
@@ -97,7 +138,7 @@ impl Drop for Changing<'_> {
         if self.inodes[0].is_none() && !self.all {
             return;
         }
-        let mut state = self.store.uncommitted.state.lock();
+        let mut state = self.store.uncommitted.commits.log().state.lock();
         if self.all {
             state.note_all();
         }
@@ -131,6 +172,16 @@ impl Changing<'_> {
 }
 
 impl Uncommitted {
+    pub fn new(root: &Arc<Inode>, proc_fds: &Arc<OwnedFd>) -> Uncommitted {
+        let changed = ChangedFiles { root: root.clone(), proc_fds: proc_fds.clone(), state: Mutex::default() };
+        Uncommitted { on: AtomicBool::new(false), commits: GroupCommit::new(changed, 0) }
+    }
+
+    /// The number of the last change.
+    fn last(&self) -> u64 {
+        self.commits.log().state.lock().last
+    }
+
     fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -151,50 +202,29 @@ impl Shared {
     }
 
     pub fn has_uncommitted(&self) -> bool {
-        let state = self.uncommitted.state.lock();
-        !state.changed.is_empty() || !state.running.is_empty()
+        self.uncommitted.last() > self.uncommitted.commits.durable()
     }
 
     /// Every change noted before is on stable storage when this returns.
     pub fn commit(&self) -> Result<(), StoreError> {
-        let u = &self.uncommitted;
-        let mut state = u.state.lock();
-        let (target, failures) = (state.last, state.failures);
-        loop {
-            if let Some((number, work)) = state.take(target) {
-                drop(state);
-                let synced = self.sync_changed(&work);
-                state = u.state.lock();
-                state.running.remove(&number);
-                if let Err(error) = synced {
-                    tracing::error!(%error, "a change could not be brought to stable storage");
-                    state.failures += 1;
-                    state.failure = Some(error);
-                }
-                u.done.notify_all();
-            } else if state.running.range(..=target).next().is_some() {
-                u.done.wait(&mut state);
-            } else if state.failures != failures {
-                // It may have been this caller's change that was lost: the kernel says so only once.
-                return Err(state.failure.unwrap_or(StoreError::SystemError));
-            } else {
-                return Ok(());
-            }
-        }
+        self.uncommitted.commits.commit(self.uncommitted.last())
     }
+}
 
-    fn sync_changed(&self, work: &Work) -> Result<(), StoreError> {
-        let synced = match work {
-            Work::File(inode) if inode.kind == Kind::Symlink => return Ok(()),
-            Work::File(inode) => {
-                let whole = inode.metadata_unsynced.swap(false, Ordering::Relaxed) || inode.kind == Kind::Directory;
-                inode.for_reading(self.proc_fds()).and_then(|fd| match whole {
-                    true => rustix::fs::fsync(fd),
-                    false => rustix::fs::fdatasync(fd),
-                })
-            }
-            Work::All => self.root.for_reading(self.proc_fds()).and_then(rustix::fs::syncfs),
-        };
-        synced.map_err(sys::error)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody waits for a change already, and then all that wait become one.
+    #[test]
+    fn a_sync_of_everything_keeps_the_place_of_what_it_stands_for() {
+        let mut state = State::default();
+        state.note_all();
+        let waited_for = state.last;
+        state.note_all();
+        assert!(state.take(waited_for).is_some(), "whoever waits for the first would go without");
+        assert!(state.take(state.last).is_none());
+        state.note_all();
+        assert_eq!(state.take(state.last).map(|t| t.upto), Some(state.last));
     }
 }

@@ -114,7 +114,7 @@ pub(crate) struct Shared {
     root: Arc<Inode>,
     root_link: Arc<Link>,
     table: Arc<InodeTable>,
-    proc_fds: OwnedFd,
+    proc_fds: Arc<OwnedFd>,
     metas: [Mutex<Generations<InodeKey, Meta, InodeBuild>>; META_SHARDS],
     directories: Mutex<Generations<InodeKey, Arc<Inode>, InodeBuild>>,
     /// Where a file was seen last, by inode number.
@@ -163,7 +163,7 @@ impl DirStore {
             Errno::NOENT => StoreError::PathNotFound.into(),
             e => sys::failure(e),
         })?;
-        let proc_fds = sys::open_proc_fds().map_err(|e| {
+        let proc_fds = sys::open_proc_fds().map(Arc::new).map_err(|e| {
             tracing::error!("/proc is needed and cannot be opened: {e}");
             StoreError::NotSupported
         })?;
@@ -182,6 +182,7 @@ impl DirStore {
         let in_memory = is_in_memory(pin.as_fd());
         let table = Arc::new(InodeTable::new());
         let (root, root_link) = table.enter(stat.key, Kind::Directory, pin, PinMode::Path, None);
+        let uncommitted = commit::Uncommitted::new(&root, &proc_fds);
         let shared = Shared {
             root,
             root_link,
@@ -202,7 +203,7 @@ impl DirStore {
             gid: rustix::process::getegid().as_raw(),
             default_root: Arc::new(crate::root::default_descriptor()),
             watcher: OnceLock::new(),
-            uncommitted: commit::Uncommitted::default(),
+            uncommitted,
             overlap: overlap::Place::of(path),
             in_memory,
             attribute_block_bytes,

@@ -2,14 +2,21 @@
 
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{HandleChange, HandleStore, KEY_BYTES_MAX, NotKept, VALUE_BYTES_MAX};
-use crate::{commit::ScopeId, error::StoreError, store::Result};
+use crate::{
+    commit::ScopeId,
+    error::StoreError,
+    group::{CommitLog, GroupCommit, Taken},
+};
 
 const HANDLES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("handles");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -19,29 +26,26 @@ const CACHE_BYTES: usize = 256 * 1024;
 
 /// A `HandleStore` in a file.
 pub struct DiskHandles {
+    commits: Arc<GroupCommit<HandleLog>>,
+    starts: u64,
+}
+
+/// The file, and what waits to get there.
+struct HandleLog {
     db: Database,
     state: Mutex<State>,
-    done: Condvar,
-    /// Asked for every answer: no lock for it.
-    uncommitted: AtomicBool,
-    starts: u64,
+    /// `State::put`; asked for every answer, without a lock.
+    put: AtomicU64,
+    /// There are scopes of which something was not kept.
+    not_kept: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     waiting: Vec<HandleChange>,
-    /// Numbers of the batches put, and of those that are durable.
+    /// The number of the last call that put something.
     put: u64,
-    committed: u64,
-    committing: bool,
     not_kept: NotKept,
-}
-
-impl State {
-    /// Whether a commit of some scope has something to do.
-    fn is_due(&self) -> bool {
-        self.put != self.committed || !self.not_kept.is_empty()
-    }
 }
 
 fn is_too_large(change: &HandleChange) -> bool {
@@ -75,21 +79,18 @@ impl DiskHandles {
             starts
         };
         tx.commit().map_err(failed)?;
-        Ok(DiskHandles {
-            db,
-            state: Mutex::default(),
-            done: Condvar::new(),
-            uncommitted: AtomicBool::new(false),
-            starts,
-        })
+        let (state, put, not_kept) = Default::default();
+        Ok(DiskHandles { commits: GroupCommit::new(HandleLog { db, state, put, not_kept }, 0), starts })
     }
 
     /// How often the file was opened, this time included: never the same twice.
     pub fn starts(&self) -> u64 {
         self.starts
     }
+}
 
-    fn write(&self, changes: &[HandleChange]) -> Result<(), StoreError> {
+impl HandleLog {
+    fn write_all(&self, changes: &[HandleChange]) -> Result<(), StoreError> {
         let mut tx = self.db.begin_write().map_err(failed)?;
         tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
         {
@@ -109,9 +110,46 @@ impl DiskHandles {
     }
 }
 
+/// Takes what did not get to the file back: before what came meanwhile.
+struct Unwritten<'a> {
+    log: &'a HandleLog,
+    changes: Vec<HandleChange>,
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        let mut state = self.log.state.lock();
+        let later = std::mem::replace(&mut state.waiting, std::mem::take(&mut self.changes));
+        state.waiting.extend(later);
+    }
+}
+
+impl CommitLog for HandleLog {
+    type Batch = Vec<HandleChange>;
+    type Error = StoreError;
+    const INDEPENDENT: bool = false;
+
+    fn take(&self, _target: u64) -> Result<Option<Taken<Vec<HandleChange>>>, StoreError> {
+        let mut state = self.state.lock();
+        let batch = std::mem::take(&mut state.waiting);
+        Ok((!batch.is_empty()).then_some(Taken { batch, upto: state.put }))
+    }
+
+    fn write(&self, changes: Vec<HandleChange>) -> Result<(), StoreError> {
+        let mut unwritten = Unwritten { log: self, changes };
+        self.write_all(&unwritten.changes)?;
+        unwritten.changes.clear();
+        Ok(())
+    }
+
+    fn abandoned() -> StoreError {
+        StoreError::HandlesFailed
+    }
+}
+
 impl HandleStore for DiskHandles {
     fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
-        let tx = self.db.begin_read().map_err(failed)?;
+        let tx = self.commits.log().db.begin_read().map_err(failed)?;
         let table = tx.open_table(HANDLES).map_err(failed)?;
         let mut all = Vec::new();
         for row in table.iter().map_err(failed)? {
@@ -125,58 +163,38 @@ impl HandleStore for DiskHandles {
         if changes.is_empty() {
             return;
         }
-        let mut state = self.state.lock();
+        let log = self.commits.log();
+        let mut state = log.state.lock();
         // It never gets into a transaction that it could spoil for others.
         if changes.iter().any(is_too_large) {
             tracing::error!("the state of an open handle is too large to be kept");
             state.not_kept.note(scope);
+            log.not_kept.store(true, Ordering::Release);
         } else {
             state.waiting.extend(changes);
             state.put += 1;
+            log.put.store(state.put, Ordering::Release);
         }
-        self.uncommitted.store(true, Ordering::Release);
     }
 
     fn has_uncommitted(&self, _scope: ScopeId) -> bool {
-        self.uncommitted.load(Ordering::Acquire)
+        let log = self.commits.log();
+        log.put.load(Ordering::Acquire) > self.commits.durable() || log.not_kept.load(Ordering::Acquire)
     }
 
     fn commit(&self, scope: ScopeId) -> Result<(), StoreError> {
-        let mut state = self.state.lock();
-        let kept = state.not_kept.check(scope);
-        self.uncommitted.store(state.is_due(), Ordering::Release);
-        kept?;
-        let target = state.put;
-        while state.committed < target {
-            if state.committing {
-                self.done.wait(&mut state);
-                continue;
-            }
-            state.committing = true;
-            let (batch, upto) = (std::mem::take(&mut state.waiting), state.put);
-            drop(state);
-            let written = self.write(&batch);
-            state = self.state.lock();
-            state.committing = false;
-            self.done.notify_all();
-            match written {
-                Ok(()) => {
-                    state.committed = upto;
-                    self.uncommitted.store(state.is_due(), Ordering::Release);
-                }
-                Err(e) => {
-                    // It keeps its place before what came meanwhile; the next caller tries again.
-                    let later = std::mem::replace(&mut state.waiting, batch);
-                    state.waiting.extend(later);
-                    return Err(e);
-                }
-            }
-        }
-        Ok(())
+        let log = self.commits.log();
+        let put = {
+            let mut state = log.state.lock();
+            let kept = state.not_kept.check(scope);
+            log.not_kept.store(!state.not_kept.is_empty(), Ordering::Release);
+            kept.map(|()| state.put)?
+        };
+        self.commits.commit(put)
     }
 
     fn end_scope(&self, scope: ScopeId) {
-        self.state.lock().not_kept.end(scope);
+        self.commits.log().state.lock().not_kept.end(scope);
     }
 }
 

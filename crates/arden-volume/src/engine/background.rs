@@ -2,10 +2,7 @@
 //! back. The other commits for those who do not wait in a thread, where the device does not tell them itself (`commit`).
 //! Owns when; what each of that does is elsewhere.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use crate::{
     disk::error::{VolError, VolResult},
@@ -14,7 +11,7 @@ use crate::{
 
 /// Runs until the volume is closed or gone.
 pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
-    let (weak, wakeup) = (Arc::downgrade(engine), engine.threads.wakeup.clone());
+    let (weak, wakeup) = (Arc::downgrade(engine), engine.wakeup.clone());
     let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
     let (mut rested, mut synced) = (Instant::now(), Instant::now());
     let run = move || {
@@ -52,17 +49,7 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
 }
 
 /// Runs until the volume is closed or gone.
-pub fn start_commits(engine: &Arc<Engine>) -> VolResult<()> {
-    let (weak, later) = (Arc::downgrade(engine), engine.threads.later.clone());
-    let run = move || {
-        while let Some(round) = later.wait() {
-            let last = round.iter().map(|(seq, _)| *seq).max().unwrap_or(0);
-            let result = Weak::upgrade(&weak).map_or(Err(VolError::Failed), |engine| engine.commit_to(last));
-            for (_, done) in round {
-                done(result);
-            }
-        }
-    };
-    let spawned = std::thread::Builder::new().name("arden-commit".into()).spawn(run);
+pub fn start_commits(engine: &Engine) -> VolResult<()> {
+    let spawned = std::thread::Builder::new().name("arden-commit".into()).spawn(engine.committer.serve());
     spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
 }

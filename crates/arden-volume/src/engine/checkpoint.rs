@@ -48,9 +48,9 @@ impl Engine {
                 return self.checkpoint_locked(&mut unfinished);
             }
         } else if self.is_over(JOURNAL_FULL_SOFT, 1) {
-            self.threads.wakeup.ask_checkpoint();
+            self.wakeup.ask_checkpoint();
         } else if self.state.core.read().dirty.len() >= STREAMS_ALLOCATED_EARLY {
-            self.threads.wakeup.ask_settling();
+            self.wakeup.ask_settling();
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Engine {
             return self.sync();
         }
         if waiting >= max / 2 {
-            self.threads.wakeup.wake();
+            self.wakeup.wake();
         }
         Ok(())
     }

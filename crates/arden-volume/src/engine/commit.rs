@@ -1,206 +1,151 @@
-//! Commits: one batch of the log is on its way at a time, and all who ask meanwhile share the next. On a device that tells when
-//! it has written, no thread waits, and the next batch leaves as soon as the device has told of the one before it;
-//! elsewhere whoever comes first writes for all who wait. Refuses to know what those do who asked.
-//!
-//! | lock | protects | taken |
-//! |---|---|---|
-//! | `Committer::leader` | nothing by itself: who writes a batch, on a device that does not tell | before all others of the engine but for the checkpoint's |
-//! | `Committer::waiting` | whether a batch is on its way, and who waits for it | alone |
+//! Commits: batches of the log by group commit ([`arden_store::group`]). On a device that tells when it has written, no thread
+//! waits, and the next batch leaves as soon as the device has told of the one before it; elsewhere whoever comes first
+//! writes for all who wait. Refuses to know what those do who asked.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-    mpsc::sync_channel,
+    atomic::{AtomicBool, Ordering},
 };
 
 use arden_block::{Device, IoResult};
-use parking_lot::{Condvar, Mutex};
+use arden_store::group::{CommitLog, GroupCommit, Taken, Told};
+use parking_lot::Mutex;
 
 use crate::{
     disk::error::{VolError, VolResult},
-    engine::{alloc::Alloc, state::State, wal::Wal},
+    engine::{
+        alloc::Alloc,
+        state::State,
+        wal::{Sealed, Wal},
+    },
 };
 
 /// Told how the commit went.
-pub type Committed = Box<dyn FnOnce(VolResult<()>) + Send>;
+pub type Committed = Told<VolError>;
 
-#[derive(Default)]
-struct Waiting {
-    /// A batch is on its way.
-    busy: bool,
-    /// By the number of the operation that has to be durable.
-    list: Vec<(u64, Committed)>,
-}
-
-/// Shared with the batch that is on its way: not the engine itself, which may go away meanwhile on a thread that waits for
-/// the device.
-pub struct Committer {
+/// The log as group commit sees it. Shared with the batch that is on its way: not the engine itself, which may go away
+/// meanwhile on a thread that waits for the device.
+struct Batches {
     device: Arc<dyn Device>,
     wal: Arc<Wal>,
     alloc: Arc<Mutex<Alloc>>,
+    failed: Arc<AtomicBool>,
     /// The device tells when a batch is written.
     tells: bool,
-    durable_seq: AtomicU64,
-    failed: Arc<AtomicBool>,
-    leader: Mutex<()>,
-    waiting: Mutex<Waiting>,
-    idle: Condvar,
+}
+
+impl Batches {
+    fn fail(&self, e: VolError) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            tracing::error!("the volume stops: {e}");
+        }
+    }
+}
+
+impl CommitLog for Batches {
+    type Batch = Sealed;
+    type Error = VolError;
+    const INDEPENDENT: bool = false;
+
+    fn take(&self, _target: u64) -> VolResult<Option<Taken<Sealed>>> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(VolError::Failed);
+        }
+        let sealed = self.wal.seal().inspect_err(|e| self.fail(*e))?;
+        Ok(sealed.map(|sealed| Taken { upto: sealed.last_seq, batch: sealed }))
+    }
+
+    fn write(&self, sealed: Sealed) -> VolResult<()> {
+        self.device.write_durably(&sealed.writes).map_err(VolError::from).inspect_err(|e| self.fail(*e))?;
+        self.alloc.lock().release_upto(sealed.last_seq);
+        Ok(())
+    }
+
+    fn writes_later(&self) -> bool {
+        self.tells
+    }
+
+    fn write_later(&self, sealed: Sealed, told: Committed) {
+        let (alloc, failed) = (self.alloc.clone(), self.failed.clone());
+        let written = move |written: IoResult<()>| {
+            match &written {
+                // Blocks that these operations freed may be used again: now, or when somebody needs the map less.
+                Ok(()) => {
+                    if let Some(mut alloc) = alloc.try_lock() {
+                        alloc.release_upto(sealed.last_seq);
+                    }
+                }
+                Err(e) if !failed.swap(true, Ordering::AcqRel) => {
+                    tracing::error!("the volume stops: {}", VolError::from(*e));
+                }
+                Err(_) => {}
+            }
+            told(written.map_err(VolError::from));
+        };
+        self.device.write_durably_later(sealed.writes, Box::new(written));
+    }
+
+    fn abandoned() -> VolError {
+        VolError::Failed
+    }
+}
+
+/// The volume's group commit.
+pub struct Committer {
+    group: Arc<GroupCommit<Batches>>,
 }
 
 impl Committer {
     /// For a state whose operations up to `seq` are durable.
-    pub fn new(device: Arc<dyn Device>, state: &State, seq: u64) -> Arc<Committer> {
-        Arc::new(Committer {
-            tells: device.writes_later(),
-            device,
-            wal: state.wal.clone(),
-            alloc: state.alloc.clone(),
-            durable_seq: AtomicU64::new(seq),
-            failed: state.failed.clone(),
-            leader: Mutex::new(()),
-            waiting: Mutex::default(),
-            idle: Condvar::new(),
-        })
+    pub fn new(device: Arc<dyn Device>, state: &State, seq: u64) -> Committer {
+        let (wal, alloc, failed) = (state.wal.clone(), state.alloc.clone(), state.failed.clone());
+        let tells = device.writes_later();
+        Committer { group: GroupCommit::new(Batches { device, wal, alloc, failed, tells }, seq) }
     }
 
     /// The number of the last operation that is durable.
     pub fn durable(&self) -> u64 {
-        self.durable_seq.load(Ordering::Acquire)
+        self.group.durable()
     }
 
-    /// Whether `ask` needs no thread.
+    /// Whether `commit_later` needs no thread.
     pub fn tells(&self) -> bool {
-        self.tells
+        self.group.log().tells
     }
 
     /// Returns when operation `seq`, and all before it, are durable.
     ///
     /// # Errors
     /// Why they are not; nothing is changed any more then.
-    pub fn commit_to(self: &Arc<Self>, seq: u64) -> VolResult<()> {
-        if self.durable() >= seq {
-            return Ok(());
-        }
-        if self.tells {
-            return self.wait(seq);
-        }
-        let _leader = self.leader.lock();
-        if self.durable() >= seq {
-            return Ok(());
-        }
-        if self.failed.load(Ordering::Acquire) {
-            return Err(VolError::Failed);
-        }
-        let Some(sealed) = self.wal.seal().inspect_err(|e| self.fail(*e))? else { return Ok(()) };
-        self.device.write_durably(&sealed.writes).map_err(VolError::from).inspect_err(|e| self.fail(*e))?;
-        self.now_durable(sealed.last_seq);
-        Ok(())
+    pub fn commit_to(&self, seq: u64) -> VolResult<()> {
+        self.group.commit(seq)
+    }
+
+    /// Calls `done`, which must not wait for this volume, when operation `seq`, and all before it, are durable: on the thread
+    /// of `serve` or the device's, or here where they are, and where there is no such thread.
+    pub fn commit_later(&self, seq: u64, done: Committed) {
+        self.group.commit_later(seq, done);
+    }
+
+    /// The body of the thread that commits for those who do not wait in one, where the device does not tell them itself.
+    pub fn serve(&self) -> impl FnOnce() + Send + use<> {
+        GroupCommit::serve(&self.group)
+    }
+
+    pub fn stop_serving(&self) {
+        self.group.stop_serving();
     }
 
     /// Operations up to `seq` are: what they freed may be used again.
     pub fn now_durable(&self, seq: u64) {
-        self.durable_seq.fetch_max(seq, Ordering::AcqRel);
-        self.alloc.lock().release_upto(seq);
-    }
-
-    /// Calls `done` when operation `seq`, and all before it, are durable: here when they are, else on the device's thread.
-    pub fn ask(self: &Arc<Self>, seq: u64, done: Committed) {
-        if self.durable() >= seq {
-            return done(Ok(()));
-        }
-        {
-            let mut waiting = self.waiting.lock();
-            waiting.list.push((seq, done));
-            if std::mem::replace(&mut waiting.busy, true) {
-                return;
-            }
-        }
-        self.next();
-    }
-
-    fn wait(self: &Arc<Self>, seq: u64) -> VolResult<()> {
-        if self.durable() >= seq {
-            return Ok(());
-        }
-        let (tx, rx) = sync_channel(1);
-        self.ask(
-            seq,
-            Box::new(move |r| {
-                let _ = tx.send(r);
-            }),
-        );
-        rx.recv().unwrap_or(Err(VolError::Failed))
+        self.group.now_durable(seq);
+        self.group.log().alloc.lock().release_upto(seq);
     }
 
     /// Nothing more is written when it returns, nor changed.
     pub fn stop(&self) {
-        let _leader = self.leader.lock();
-        self.failed.store(true, Ordering::Release);
-        let mut waiting = self.waiting.lock();
-        while waiting.busy {
-            self.idle.wait(&mut waiting);
-        }
-    }
-
-    /// Sends what waits; whoever calls it has made the pipeline busy.
-    fn next(self: &Arc<Self>) {
-        let stopped = self.failed.load(Ordering::Acquire);
-        match if stopped { Err(VolError::Failed) } else { self.wal.seal() } {
-            Ok(Some(sealed)) => {
-                let me = self.clone();
-                let told = move |written: IoResult<()>| me.written(sealed.last_seq, written.map_err(VolError::from));
-                self.device.write_durably_later(sealed.writes, Box::new(told));
-            }
-            // What was asked for left with an earlier batch, and all of those are durable.
-            Ok(None) => self.clone().written(u64::MAX, Ok(())),
-            Err(e) => self.clone().written(0, Err(e)),
-        }
-    }
-
-    fn written(self: Arc<Self>, last: u64, written: VolResult<()>) {
-        match written {
-            Ok(()) if last < u64::MAX => self.told_durable(last),
-            Ok(()) | Err(VolError::Failed) => {}
-            Err(e) => self.fail(e),
-        }
-        let (ready, more) = {
-            let mut waiting = self.waiting.lock();
-            let all = std::mem::take(&mut waiting.list);
-            let ready = match written {
-                Ok(()) => {
-                    let (ready, later) = all.into_iter().partition(|(seq, _)| *seq <= last);
-                    waiting.list = later;
-                    ready
-                }
-                Err(_) => all,
-            };
-            waiting.busy = !waiting.list.is_empty();
-            if !waiting.busy {
-                self.idle.notify_all();
-            }
-            (ready, waiting.busy)
-        };
-        if more {
-            self.next();
-        }
-        // Whoever is told may let go of the volume: nothing of it may be left here, on the device's thread.
-        drop(self);
-        let ready: Vec<(u64, Committed)> = ready;
-        ready.into_iter().for_each(|(_, done)| done(written));
-    }
-
-    /// Blocks that operations up to `seq` freed may be used again: now, or when somebody needs the map less.
-    fn told_durable(&self, seq: u64) {
-        self.durable_seq.fetch_max(seq, Ordering::AcqRel);
-        if let Some(mut alloc) = self.alloc.try_lock() {
-            alloc.release_upto(seq);
-        }
-    }
-
-    fn fail(&self, e: VolError) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
-            tracing::error!("the volume stops: {e}");
-        }
+        self.group.log().failed.store(true, Ordering::Release);
+        self.group.wait_idle();
     }
 }
 

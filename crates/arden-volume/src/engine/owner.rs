@@ -1,7 +1,7 @@
 //! The engine: the volume's state, the one who commits it, and its checkpoints. Owns nothing of files; layers above take part
 //! by [`TxnHook`](crate::engine::txn::TxnHook) and [`Deferred`](crate::engine::deferred::Deferred).
 //!
-//! Locks, in the order in which a thread takes them: `Checkpoints::unfinished`, `Committer::leader`, `Snapshot::in_use`,
+//! Locks, in the order in which a thread takes them: `Checkpoints::unfinished`, `Snapshot::in_use`,
 //! `State::core`, `State::alloc`, and one of the others for a moment (`state`, `commit`, `kept` and `threads` say what each
 //! protects).
 
@@ -23,7 +23,7 @@ use crate::{
         deferred::Deferrals,
         load::Loaded,
         state::{Reading, State},
-        threads::Threads,
+        threads::Wakeup,
         txn::{Hooks, Txn},
     },
 };
@@ -63,9 +63,9 @@ pub struct Checkpoints {
 pub struct Engine {
     pub device: Arc<dyn Device>,
     pub state: State,
-    pub committer: Arc<Committer>,
+    pub committer: Committer,
     pub checkpoints: Checkpoints,
-    pub threads: Threads,
+    pub wakeup: Arc<Wakeup>,
     pub deferrals: Arc<Deferrals>,
     pub options: EngineOptions,
     hooks: Hooks,
@@ -85,8 +85,8 @@ impl Engine {
         let state = State { core: RwLock::new(core), tree, alloc, wal, failed: Arc::new(AtomicBool::new(false)) };
         let committer = Committer::new(device.clone(), &state, seq);
         let checkpoints = Checkpoints { superblock: Mutex::new(sb), unfinished: Mutex::new(None) };
-        let threads = Threads::default();
-        Arc::new(Engine { device, state, committer, checkpoints, threads, deferrals, options, hooks })
+        let wakeup = Arc::default();
+        Arc::new(Engine { device, state, committer, checkpoints, wakeup, deferrals, options, hooks })
     }
 
     pub fn superblock(&self) -> Superblock {
@@ -117,15 +117,15 @@ impl Engine {
     }
 
     /// Calls `done`, which must not wait for this volume, when operation `seq`, and all before it, are durable: on the
-    /// engine's thread or the device's, or here where there is none or it is closed.
+    /// engine's thread or the device's, or here where there is none or they are.
     pub fn commit_later(&self, seq: u64, done: Committed) {
-        if self.committer.tells() {
-            return self.committer.ask(seq, done);
-        }
-        let here = if self.options.background { self.threads.later.ask(seq, done) } else { Err(done) };
-        if let Err(done) = here {
-            done(self.commit_to(seq));
-        }
+        self.committer.commit_later(seq, done);
+    }
+
+    /// Its threads end when they have done what they were asked for.
+    pub fn stop_threads(&self) {
+        self.wakeup.stop();
+        self.committer.stop_serving();
     }
 
     /// Makes everything done so far durable.
@@ -160,7 +160,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.threads.stop();
+        self.stop_threads();
         // One that stopped has said so.
         if self.options.background && self.state.check_alive().is_ok() && self.sync().is_err() {
             tracing::warn!("the last changes of a volume may be lost");

@@ -205,7 +205,7 @@ impl Volume {
     /// Everything durable, tree up to date: the next opening has nothing to replay. Where there is no room for a new tree, it
     /// replays what it finds in the journal; nothing is missing then either.
     pub fn close(&self) -> VolResult<()> {
-        self.engine.threads.stop();
+        self.engine.stop_threads();
         self.engine.deferrals.reclaim();
         self.sync()?;
         match self.checkpoint() {
@@ -221,7 +221,7 @@ impl Volume {
 
     /// Ends the volume for good: nothing is changed any more, and what leads to its content is overwritten.
     pub fn destroy(&self) -> VolResult<()> {
-        self.engine.threads.stop();
+        self.engine.stop_threads();
         let _guard = self.engine.lock_checkpoint();
         self.engine.committer.stop();
         Superblock::wipe(&*self.engine.device)

@@ -1,0 +1,5 @@
+//! The locks of group commit, by the names that `checked` has of its own.
+
+pub use std::sync::atomic::AtomicU64;
+
+pub use parking_lot::{Condvar, Mutex};
