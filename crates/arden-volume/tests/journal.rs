@@ -218,3 +218,37 @@ fn the_oldest_records_go() {
     assert_eq!(lab.all(all[10].usn), all[10..]);
     lab.is_right();
 }
+
+#[test]
+fn zeros_are_an_overwriting_also_where_they_leave_a_hole() {
+    let lab = Lab::new();
+    lab.store.create(1 << 20, 1 << 18).unwrap();
+    let a = lab.make("a");
+    let stream = a.create_stream("s").unwrap();
+    a.write_at(0, &[1; 40_000], Wait::Yes).unwrap();
+    stream.write_at(0, &[1; 40_000], Wait::Yes).unwrap();
+    lab.vol.allocate_delayed().unwrap();
+    drop((a, stream));
+    let mut at = lab.store.info().unwrap().next;
+    lab.find("a").zero_range(0, 40_000).unwrap();
+    assert!(lab.since(&mut at).iter().any(|(_, reason)| reason & DATA_OVERWRITE != 0));
+    lab.find("a:s").zero_range(8192, 8192).unwrap();
+    assert!(lab.since(&mut at).iter().any(|(_, reason)| reason & NAMED_DATA_OVERWRITE != 0));
+    // What lies behind the end of a file was never its data.
+    lab.find("a").set_allocation(200_000).unwrap();
+    lab.since(&mut at);
+    lab.find("a").set_allocation(40_000).unwrap();
+    assert!(lab.since(&mut at).iter().all(|(_, reason)| reason & DATA_OVERWRITE == 0));
+}
+
+#[test]
+fn every_name_of_a_file_tells_when_it_becomes_another() {
+    let lab = Lab::new();
+    lab.make("first").link(&*lab.store.root(), "second", false).unwrap();
+    lab.store.create(1 << 20, 1 << 18).unwrap();
+    let mut at = lab.store.info().unwrap().next;
+    lab.find("second").rename(&*lab.store.root(), "third", false).unwrap();
+    let seen = lab.since(&mut at);
+    let told = |name: &str, bit: u32| seen.iter().any(|(n, reason)| n == name && reason & bit != 0);
+    assert!(told("second", RENAME_OLD_NAME) && told("third", RENAME_NEW_NAME), "{seen:?}");
+}

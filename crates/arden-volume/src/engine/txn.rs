@@ -234,9 +234,15 @@ impl<'a> Txn<'a> {
         self.changed(keys::STREAM, ino).map(|(k, _)| k.clone()).collect()
     }
 
-    /// The first block of a stream that is written.
-    pub fn lowest_written(&self, sid: u64) -> Option<u64> {
-        let first = |kind| self.changed(kind, sid).find(|(_, v)| v.is_some()).map(|(k, _)| keys::second(k));
+    /// Names that are given, taken or written differently: their keys.
+    pub fn changed_names(&self) -> Vec<Key> {
+        let names = self.changes.map.range::<[u8], _>((Included(&[keys::NAME][..]), Excluded(&[keys::NAME + 1][..])));
+        names.map(|(k, _)| k.clone()).collect()
+    }
+
+    /// The first block of a stream that is written, or that becomes a hole.
+    pub fn lowest_changed(&self, sid: u64) -> Option<u64> {
+        let first = |kind| self.changed(kind, sid).next().map(|(k, _)| keys::second(k));
         first(keys::BLOCK).into_iter().chain(first(keys::EXTENT)).min()
     }
 

@@ -18,7 +18,7 @@ use crate::{
     disk::{
         device::BLOCK,
         error::VolResult,
-        inode::{Data, Inode, Stream},
+        inode::{Data, Inode, NameEntry, Stream},
         keys::{self, JOURNAL, Val},
     },
     engine::{
@@ -152,7 +152,11 @@ impl TxnHook for Recorder {
                 (Some(_), None) => t.delete(last_key(ino)),
                 (Some(old), Some(new)) if new.links > 0 => {
                     let r = reasons(t, ino, &old, &new)?;
-                    if old.links == new.links && (old.parent, &old.name) != (new.parent, &new.name) {
+                    let moved = (old.parent, &old.name) != (new.parent, &new.name);
+                    if let Some((from, to)) = other_name(t, ino, &new)?.filter(|_| old.links == new.links && !moved) {
+                        records.push((from, ino, r | reason::RENAME_OLD_NAME));
+                        records.push((to, ino, r | reason::RENAME_NEW_NAME));
+                    } else if old.links == new.links && moved {
                         records.push((old.clone(), ino, r | reason::RENAME_OLD_NAME));
                         records.push((new, ino, r | reason::RENAME_NEW_NAME));
                     } else if r != 0 {
@@ -176,11 +180,12 @@ impl TxnHook for Recorder {
     }
 }
 
-/// Reasons from one stream's data before and after; `written`: blocks of it were put, the lowest one.
+/// Reasons from one stream's data before and after; `written`: blocks of it changed, the lowest one.
 fn data_reasons(old: &Data, new: &Data, written: Option<u64>) -> u32 {
     match new.eof.cmp(&old.eof) {
         Ordering::Less => reason::DATA_TRUNCATION,
-        Ordering::Equal if written.is_some() => reason::DATA_OVERWRITE,
+        // Behind the end of the file only its allocation changes.
+        Ordering::Equal if written.is_some_and(|b| b * (BLOCK as u64) < old.eof) => reason::DATA_OVERWRITE,
         Ordering::Equal => 0,
         // What goes on in the last block is no overwriting.
         Ordering::Greater if written.is_some_and(|b| b < old.eof / BLOCK as u64) => {
@@ -200,6 +205,23 @@ fn inode_before_and_after(t: &Txn<'_>, ino: u64) -> VolResult<Pair> {
     Ok((decode(old)?, decode(t.get(&key)?)?))
 }
 
+/// A name of the file that becomes another, where it is not the first of several: the inode under both.
+fn other_name(t: &Txn<'_>, ino: u64, inode: &Inode) -> VolResult<Option<(Inode, Inode)>> {
+    if inode.links < 2 {
+        return Ok(None);
+    }
+    let (before, mut from, mut to) = (t.before(), None, None);
+    for key in t.changed_names() {
+        for (view, name) in [(&before as &dyn View, &mut from), (t, &mut to)] {
+            let entry = view.get(&key)?.map(|v| NameEntry::decode(&v)).transpose()?;
+            if let Some(entry) = entry.filter(|e| e.ino == ino) {
+                *name = Some(Inode { parent: keys::first(&key), name: entry.name, ..inode.clone() });
+            }
+        }
+    }
+    Ok(from.zip(to))
+}
+
 fn stream_reasons(t: &Txn<'_>, ino: u64) -> VolResult<u32> {
     let old = t.before();
     let mut r = 0;
@@ -211,7 +233,7 @@ fn stream_reasons(t: &Txn<'_>, ino: u64) -> VolResult<u32> {
                     r |= reason::STREAM_CHANGE;
                 }
                 // The bits of named data are those of the unnamed, moved.
-                r |= data_reasons(&a.data, &b.data, t.lowest_written(b.data.sid)) << 4;
+                r |= data_reasons(&a.data, &b.data, t.lowest_changed(b.data.sid)) << 4;
             }
             _ => r |= reason::STREAM_CHANGE,
         }
@@ -222,7 +244,7 @@ fn stream_reasons(t: &Txn<'_>, ino: u64) -> VolResult<u32> {
 fn reasons(t: &Txn<'_>, ino: u64, old: &Inode, new: &Inode) -> VolResult<u32> {
     let mut r = stream_reasons(t, ino)?;
     if !new.directory {
-        r |= data_reasons(&old.data, &new.data, t.lowest_written(new.data.sid));
+        r |= data_reasons(&old.data, &new.data, t.lowest_changed(new.data.sid));
     }
     let data = r != 0;
     let same_place = (old.parent, &old.name) == (new.parent, &new.name);
