@@ -2,11 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use arden_block::{Device, IoError, IoResult};
+use arden_block::{Device, IoError, IoResult, Redundant, Verify, device::ParityMismatches};
 use arden_store::{
     error::{NotDone, StoreError},
     name::NtPath,
@@ -23,17 +26,24 @@ struct Thin {
     memory: MemDevice,
     pool: Arc<Mutex<u64>>,
     held: Mutex<BTreeSet<u64>>,
+    /// It keeps copies, which a crash may have left different.
+    copies: AtomicBool,
 }
 
 impl Thin {
     fn new(pool: &Arc<Mutex<u64>>) -> Arc<Thin> {
-        Arc::new(Thin { memory: MemDevice::new(SIZE as usize), pool: pool.clone(), held: Mutex::default() })
+        Arc::new(Thin {
+            memory: MemDevice::new(SIZE as usize),
+            pool: pool.clone(),
+            held: Mutex::default(),
+            copies: AtomicBool::new(false),
+        })
     }
 }
 
 impl Device for Thin {
     fn size_bytes(&self) -> u64 {
-        SIZE
+        self.memory.size_bytes()
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
         self.memory.read(offset, buf)
@@ -60,6 +70,30 @@ impl Device for Thin {
     }
     fn thin(&self) -> Option<&dyn arden_block::Thin> {
         Some(self)
+    }
+    fn redundant(&self) -> Option<&dyn Redundant> {
+        self.copies.load(Ordering::Relaxed).then_some(self as &dyn Redundant)
+    }
+}
+
+impl Redundant for Thin {
+    fn read_verified(&self, offset: u64, buf: &mut [u8], _: &Verify) -> IoResult<()> {
+        self.read(offset, buf)
+    }
+    fn copies_pass(&self, _: u64, _: usize, _: &Verify) -> bool {
+        true
+    }
+    fn heal(&self, _: u64, _: usize, _: &Verify) -> IoResult<u64> {
+        Ok(0)
+    }
+    fn parity_mismatches(&self, _: u64, _: u64) -> IoResult<Option<ParityMismatches>> {
+        Ok(None)
+    }
+    fn recompute_parity(&self, _: u64, _: &Verify) -> IoResult<u64> {
+        Ok(0)
+    }
+    fn may_differ(&self) -> bool {
+        true
     }
 }
 
@@ -235,4 +269,25 @@ fn a_hole_punched_into_a_file_is_room_for_others() {
     content[1 << 20..5 << 20].fill(0);
     files.holds("large", &content);
     assert!(files.vol.check(true).unwrap().is_clean());
+}
+
+#[test]
+fn a_volume_that_a_full_pool_cannot_let_grow_stays_as_it_is_and_goes_on() {
+    let pool = Arc::new(Mutex::new(200));
+    let device = Thin::new(&pool);
+    let files = Files::on(&device);
+    files.make("before", &[1; 100_000]).unwrap();
+    device.memory.extend(2 * SIZE as usize);
+    let free = std::mem::take(&mut *pool.lock().unwrap());
+    assert!(matches!(files.vol.grow(), Err(VolError::Full)), "there is no room for the superblock at the new end");
+    files.make("after", &[2; 100_000]).unwrap();
+    files.vol.sync().unwrap();
+    drop(files);
+    // Power was lost between the growth of the device and that of the volume, in a mirror.
+    device.copies.store(true, Ordering::Relaxed);
+    let files = Files::again(&device);
+    files.holds("after", &[2; 100_000]);
+    *pool.lock().unwrap() = free;
+    assert_eq!(files.vol.grow().unwrap(), 2 * SIZE);
+    files.holds("before", &[1; 100_000]);
 }

@@ -1,7 +1,7 @@
 //! The superblock: where the tree, the journal and the counters of the last checkpoint are. Two slots take turns, each
 //! with a copy at the end of the device; the valid one with the highest generation counts.
 
-use arden_block::{BLOCK_BYTES, Device, Thin};
+use arden_block::{BLOCK_BYTES, Device, IoError, Thin};
 use arden_wire::{
     FileTime,
     cursor::{Put, Reader},
@@ -289,10 +289,15 @@ impl Superblock {
     pub fn resync_slots(&self, device: &dyn Device) -> VolResult<()> {
         let (bytes, end) = (self.encode(), device.size_bytes() / BLOCK_BYTES);
         for slot in (self.generation..self.generation + SLOTS).map(|g| g % SLOTS) {
-            // The next one may have been the first of a larger volume.
-            let larger = (end > self.size_blocks).then_some(end - SLOTS + slot);
-            for block in self.blocks_of(slot).chain(larger) {
+            for block in self.blocks_of(slot) {
                 device.write(block * BLOCK_BYTES, &bytes)?;
+            }
+            // The next one may have been the first of a larger volume; where the device has no room it never was.
+            if end > self.size_blocks {
+                match device.write((end - SLOTS + slot) * BLOCK_BYTES, &bytes) {
+                    Err(IoError::NoSpace) => {}
+                    written => written?,
+                }
             }
             device.flush()?;
         }

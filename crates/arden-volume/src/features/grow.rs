@@ -1,11 +1,11 @@
 //! Changes of the superblock alone, between checkpoints: growing to the device's new size, and writing damaged places of
 //! it anew. Each is one write of the other slot, so a crash leaves the volume as it was or as it is to be.
 
-use arden_block::{BLOCK_BYTES, Device};
+use arden_block::{BLOCK_BYTES, Device, IoError};
 
 use crate::{
     disk::{
-        error::VolResult,
+        error::{VolError, VolResult},
         run::Run,
         superblock::{SLOTS, Superblock},
     },
@@ -16,6 +16,9 @@ use crate::{
 const GROW_BLOCKS_MIN: u64 = 256;
 
 /// Takes in what the device has become larger by. The size afterwards, in bytes.
+///
+/// # Errors
+/// [`VolError::Full`] when the device has no room for what lies at the new end: the volume stays as it is.
 pub fn grow(engine: &Engine) -> VolResult<u64> {
     let blocks = engine.device.look_again()? / BLOCK_BYTES;
     let guard = engine.lock_checkpoint();
@@ -23,6 +26,10 @@ pub fn grow(engine: &Engine) -> VolResult<u64> {
     if blocks < old + GROW_BLOCKS_MIN {
         return Ok(old * BLOCK_BYTES);
     }
+    // A volume that cannot write its superblock stops: the device makes room for it before anything speaks of it.
+    let blank = vec![0; SLOTS as usize * BLOCK_BYTES as usize];
+    let made = engine.with_relief(|| Ok(engine.device.write((blocks - SLOTS) * BLOCK_BYTES, &blank)?));
+    made.map_err(|e| if e == VolError::Io(IoError::NoSpace) { VolError::Full } else { e })?;
     engine.change_superblock(&guard, |sb| sb.size_blocks = blocks)?;
     let mut alloc = engine.state.alloc.lock();
     alloc.grow(blocks);
@@ -60,7 +67,6 @@ mod tests {
     use crate::{
         disk::{
             device::{BLOCK, MemDevice},
-            error::VolError,
             superblock::feature,
         },
         testing::{Files, Volume, Watched, options, volume_on},
