@@ -8,12 +8,13 @@ impl Pool {
     fn forget_dirty(&self) {
         let mut map = self.0.map.borrow_mut();
         for space in self.0.spaces.borrow().values().filter(|s| !s.shape.is_parity()) {
-            for (gi, rt) in space.groups.all() {
+            for (&gi, rt) in space.groups.borrow().iter() {
                 let Some(g) = map.group_mut(space.id, gi) else { continue };
-                let quiet = rt.regions.are_idle() && !rt.regions.any_suspect();
+                let quiet = rt.touched.borrow().values().all(|t| t.0 == 0) && !rt.suspect.borrow().any();
                 if quiet && self.is_whole(g) {
                     g.dirty.clear_all();
-                    rt.regions.forget_marks();
+                    rt.durable.borrow_mut().clear_all();
+                    rt.cleaned.set(rt.cleaned.get() + 1);
                 }
             }
         }

@@ -137,7 +137,9 @@ impl Pool {
             let s = self.space(space)?;
             match s.move_column(group, column, to).await {
                 Ok(()) => report.moved += 1,
-                Err(e @ (SpaceError::Closed | SpaceError::Cancelled)) => return Err(e),
+                Err(SpaceError::Cancelled) => return Err(SpaceError::Cancelled),
+                // Or the space was deleted.
+                Err(SpaceError::Closed) => self.alive()?,
                 Err(_) => {
                     report.left += 1;
                     return Ok(report);
@@ -241,7 +243,9 @@ impl Pool {
             };
             match s.move_column(group, column, to).await {
                 Ok(()) => report.moved += 1,
-                Err(e @ (SpaceError::Closed | SpaceError::Cancelled)) => return Err(e),
+                Err(SpaceError::Cancelled) => return Err(SpaceError::Cancelled),
+                // Or the space was deleted.
+                Err(SpaceError::Closed) => self.alive()?,
                 Err(_) => report.left += usize::from(is_there()),
             }
         }
@@ -358,7 +362,7 @@ impl Space {
     async fn copy_region(&self, group: usize, column: usize, bit: usize, to: (u16, u32)) -> SpaceResult<()> {
         let shape = self.rt.shape;
         let part = self.region(group, bit);
-        if self.rt.group_rt(group).is_some_and(|g| g.regions.is_suspect(bit)) {
+        if self.rt.group_rt(group).is_some_and(|g| g.suspect.borrow().get(bit)) {
             self.sync_region(group, bit, self.rt.user.get() == User::Trusting).await?;
         }
         let _guard = self.lock_part(&part).await;

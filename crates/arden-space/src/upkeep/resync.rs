@@ -16,11 +16,14 @@ impl Pool {
     /// where whoever uses the space cannot tell a good copy from another.
     pub async fn resync(&self) -> SpaceResult<()> {
         for s in self.open_spaces() {
-            let groups: Vec<usize> = s.rt.groups.numbers();
+            let groups: Vec<usize> = s.rt.groups.borrow().keys().copied().collect();
             for g in groups {
                 // A disk that fails meanwhile ends the work on this group, not on the others.
-                if let Err(e @ (SpaceError::Closed | SpaceError::Cancelled)) = s.resync_group(g).await {
-                    return Err(e);
+                match s.resync_group(g).await {
+                    Err(SpaceError::Cancelled) => return Err(SpaceError::Cancelled),
+                    // Or the space was deleted.
+                    Err(SpaceError::Closed) => self.alive()?,
+                    _ => {}
                 }
             }
         }
@@ -32,15 +35,23 @@ impl Pool {
     pub async fn clean(&self) -> SpaceResult<()> {
         let mut found = Vec::new();
         for s in self.open_spaces().into_iter().filter(|s| !s.rt.shape.is_parity()) {
-            for (gi, rt) in s.rt.groups.all() {
+            for (&gi, rt) in s.rt.groups.borrow().iter() {
                 let map = self.0.map.borrow();
                 let Some(g) = map.group(s.rt.id, gi) else { continue };
                 let whole = self.is_whole(g);
-                if !whole || !g.dirty.any() || rt.regions.any_suspect() {
+                if !whole || !g.dirty.any() || rt.suspect.borrow().any() {
                     continue;
                 }
-                let rested = rt.regions.take_rested(g.dirty.ones());
-                found.extend(rested.into_iter().map(|bit| (s.rt.id, gi, g.incarnation, bit)));
+                let mut t = rt.touched.borrow_mut();
+                for bit in g.dirty.ones() {
+                    let e = t.entry(bit as u32).or_default();
+                    if *e == (0, false) {
+                        found.push((s.rt.id, gi, g.incarnation, bit));
+                    } else {
+                        e.1 = false;
+                    }
+                }
+                rt.warm.borrow_mut().clear();
             }
         }
         if found.is_empty() {
@@ -52,9 +63,11 @@ impl Pool {
             let mut map = self.0.map.borrow_mut();
             let Some(g) = map.group_of(space, gi as u32, incarnation) else { continue };
             let whole = self.is_whole(g);
-            if whole && rt.regions.is_rested(bit) {
+            if whole && rt.touched.borrow().get(&(bit as u32)).is_some_and(|e| *e == (0, false)) {
                 g.dirty.clear(bit);
-                rt.regions.forget_mark(bit);
+                rt.durable.borrow_mut().clear(bit);
+                rt.cleaned.set(rt.cleaned.get() + 1);
+                rt.touched.borrow_mut().remove(&(bit as u32));
             }
         }
         self.commit().await
@@ -80,14 +93,14 @@ impl Space {
             }
             (returned, g.incarnation)
         };
-        let suspicious = self.rt.user.get() == User::Trusting && rt.regions.any_suspect();
+        let suspicious = self.rt.user.get() == User::Trusting && rt.suspect.borrow().any();
         if returned.is_empty() && !suspicious {
             return Ok(());
         }
         let bits = {
             let map = self.pool.0.map.borrow();
             let dirty = map.group(self.rt.id, group).map_or_else(Vec::new, |g| g.dirty.ones());
-            if returned.is_empty() { rt.regions.suspects() } else { dirty }
+            if returned.is_empty() { rt.suspect.borrow().ones() } else { dirty }
         };
         let (me, done, total) = (self.clone(), Cell::new(0), bits.len() as u64);
         let sync = move |bit: usize| -> LocalFuture<SpaceResult<bool>> {

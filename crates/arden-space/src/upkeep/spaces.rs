@@ -90,7 +90,11 @@ impl Pool {
         self.alive()?;
         let gone = self.0.map.borrow_mut().spaces.remove(&id);
         let Some(gone) = gone else { return Err(SpaceError::NotFound(format!("no space {id}"))) };
-        self.0.spaces.borrow_mut().remove(&id);
+        {
+            let mut deleted = self.0.deleted.borrow_mut();
+            deleted.retain(|s| s.strong_count() > 0);
+            deleted.extend(self.0.spaces.borrow_mut().remove(&id).map(|s| Rc::downgrade(&s)));
+        }
         self.commit().await?;
         let columns = gone.groups.iter().flatten().flat_map(|g| &g.columns);
         self.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
@@ -100,17 +104,40 @@ impl Pool {
 
 impl Space {
     /// Makes the space larger, while it is in use.
+    ///
+    /// # Errors
+    /// [`SpaceError::OutOfSpace`] when there are no slabs for more of a space of fixed size: it stays as large as it was.
     pub async fn grow(&self, size_bytes: u64) -> SpaceResult<()> {
-        let provision = {
+        let (old_bytes, provision) = {
             let mut map = self.pool.0.map.borrow_mut();
             let rec = map.spaces.get_mut(&self.rt.id).ok_or(SpaceError::Closed)?;
             if size_bytes < rec.size_bytes || !size_bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(SpaceError::Refused("a space only grows, by multiples of 4096".into()));
             }
-            rec.size_bytes = size_bytes;
+            let old = std::mem::replace(&mut rec.size_bytes, size_bytes);
             rec.groups.resize(size_bytes.div_ceil(self.rt.shape.group_bytes) as usize, None);
-            rec.provision
+            (old, rec.provision)
         };
-        self.pool.finish_create(self.rt.id, provision).await
+        let grown = self.pool.finish_create(self.rt.id, provision).await;
+        if grown == Err(SpaceError::OutOfSpace) {
+            self.shrink_back(old_bytes).await?;
+        }
+        grown
+    }
+
+    /// Nobody was told that it has grown.
+    async fn shrink_back(&self, size_bytes: u64) -> SpaceResult<()> {
+        let groups = size_bytes.div_ceil(self.rt.shape.group_bytes) as usize;
+        let gone = {
+            let mut map = self.pool.0.map.borrow_mut();
+            let rec = map.spaces.get_mut(&self.rt.id).ok_or(SpaceError::Closed)?;
+            rec.size_bytes = size_bytes;
+            rec.groups.split_off(groups.min(rec.groups.len()))
+        };
+        self.rt.groups.borrow_mut().retain(|&group, _| group < groups);
+        self.pool.commit().await?;
+        let columns = gone.iter().flatten().flat_map(|g| &g.columns);
+        self.pool.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
+        Ok(())
     }
 }
