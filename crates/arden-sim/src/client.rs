@@ -1,15 +1,18 @@
 //! Clients of the spaces of a run: they write, flush, discard and read, and compare what they
 //! read with what the oracle allows.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use arden_block::{BLOCK_BYTES, Buf, Rt};
 use arden_space::{DiskStatus, Pool, Space, SpaceError};
 
 use crate::oracle::fill;
-use crate::run::{Profile, World};
+use crate::run::{Profile, Share, World};
 use crate::trouble::trouble;
+
+/// The spaces of a pool as its users have them: None where there is none now.
+pub(crate) type Spaces = Rc<RefCell<Vec<Option<Space>>>>;
 
 pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
     let share = &world.shares[n];
@@ -17,8 +20,8 @@ pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Spa
         return make_equal(world, rt, n, space).await;
     }
     let mut at = 0;
-    while at < share.blocks {
-        let n_blocks = 32.min(share.blocks - at);
+    while at < share.blocks() {
+        let n_blocks = 32.min(share.blocks() - at);
         let suffered = world.suffers(space.pool(), n);
         let data = read(world, n, space, at, n_blocks).await;
         let data = world.excuse(space.pool(), n, suffered, data);
@@ -36,7 +39,7 @@ pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Spa
 async fn make_equal(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
     let share = &world.shares[n];
     space.begin_verifying();
-    for at in 0..share.blocks {
+    for at in 0..share.blocks() {
         let data = read(world, n, space, at, 1).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
         let mark = share.oracle.borrow().read_begin(at, 1);
         share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("after opening: {e}"))?;
@@ -64,12 +67,17 @@ pub(crate) fn check(pool: &Pool) -> Result<(), String> {
     pool.check_invariants().map_err(|e| format!("broken invariant: {e}"))
 }
 
-pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> Result<(), String> {
-    let spaces = Rc::new(spaces);
+pub(crate) async fn workload(
+    world: &Rc<World>,
+    rt: &Rt,
+    pool: &Pool,
+    spaces: Vec<Option<Space>>,
+) -> Result<(), String> {
+    let spaces: Spaces = Rc::new(RefCell::new(spaces));
     let clients = world.rng.borrow_mut().range(1, 4);
     let running = Rc::new(Cell::new(clients));
     for _ in 0..clients {
-        let (w, r, s, n) = (world.clone(), rt.clone(), spaces.clone(), running.clone());
+        let (w, r, p, s, n) = (world.clone(), rt.clone(), pool.clone(), spaces.clone(), running.clone());
         let steps = world.rng.borrow_mut().range(10, 60);
         rt.spawn(async move {
             for _ in 0..steps {
@@ -77,7 +85,7 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
                     break;
                 }
                 pause(&w, &r).await;
-                if let Err(e) = step(&w, &r, &s).await.and_then(|()| check(s[0].pool())) {
+                if let Err(e) = step(&w, &r, &s).await.and_then(|()| check(&p)) {
                     w.fail(e);
                 }
             }
@@ -86,27 +94,34 @@ pub(crate) async fn workload(world: &Rc<World>, rt: &Rt, spaces: Vec<Space>) -> 
     }
     while running.get() > 0 {
         rt.sleep_ns(1_000_000).await;
-        trouble(world, rt, spaces[0].pool()).await?;
-        check(spaces[0].pool())?;
+        trouble(world, rt, pool, &spaces).await?;
+        check(pool)?;
     }
+    while world.reshaping.get() && !world.failed() {
+        rt.sleep_ns(1_000_000).await;
+    }
+    pool.set_paused(false);
+    pool.set_cancelled(false);
     // At rest everything is as the oracle says, and stays so through a second look.
-    for (i, space) in spaces.iter().enumerate() {
+    let there: Vec<(usize, Space)> =
+        spaces.borrow().iter().enumerate().filter_map(|(i, s)| Some((i, s.clone()?))).collect();
+    for (i, space) in there {
         let share = &world.shares[i];
         let mut at = 0;
-        while at < share.blocks {
-            let n = 32.min(share.blocks - at);
+        while at < share.blocks() {
+            let n = 32.min(share.blocks() - at);
             let mark = share.oracle.borrow().read_begin(at, n);
-            let suffered = world.suffers(space.pool(), i);
-            let data = world.excuse(space.pool(), i, suffered, read(world, i, space, at, n).await);
+            let suffered = world.suffers(pool, i);
+            let data = world.excuse(pool, i, suffered, read(world, i, &space, at, n).await);
             if let Some(data) = data.map_err(|e| format!("at rest, block {at}: {e}"))? {
                 share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
             }
             at += n;
         }
     }
-    no_slab_is_lost(rt, &spaces).await?;
+    no_slab_is_lost(rt, pool).await?;
     if world.profile == Profile::Silent {
-        spaces[0].pool().close().await.map_err(|e| format!("close: {e}"))?;
+        pool.close().await.map_err(|e| format!("close: {e}"))?;
     }
     Ok(())
 }
@@ -126,24 +141,37 @@ async fn pause(world: &Rc<World>, rt: &Rt) {
     rt.sleep_ns(ns).await;
 }
 
-async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String> {
+async fn step(world: &Rc<World>, rt: &Rt, spaces: &Spaces) -> Result<(), String> {
     world.stats.borrow_mut().operations += 1;
-    let i = if spaces.len() > 1 { world.rng.borrow_mut().below(spaces.len() as u64) as usize } else { 0 };
-    let (share, space) = (&world.shares[i], &spaces[i]);
+    let count = world.shares.len() as u64;
+    let i = if count > 1 { world.rng.borrow_mut().below(count) as usize } else { 0 };
+    let share = &world.shares[i];
+    let Some(space) = spaces.borrow()[i].clone() else {
+        rt.sleep_ns(100_000).await;
+        return Ok(());
+    };
+    share.users.set(share.users.get() + 1);
+    let done = one(world, rt, i, &space).await;
+    share.users.set(share.users.get() - 1);
+    done
+}
+
+async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), String> {
+    let share = &world.shares[i];
     let (kind, first, n, pause) = {
         let mut rng = world.rng.borrow_mut();
         let n = match rng.below(8) {
-            0 => share.stripe_blocks.min(share.blocks),
-            1 => rng.range(1, 40.min(share.blocks)),
-            _ => rng.range(1, 8.min(share.blocks)),
+            0 => share.stripe_blocks.min(share.blocks()),
+            1 => rng.range(1, 40.min(share.blocks())),
+            _ => rng.range(1, 8.min(share.blocks())),
         };
         // Parity and silent damage: rewriting part of a stripe reads the rest of it, and who
         // reads without a checksum takes damage for data.
         let whole = world.profile == Profile::Silent && share.layout.parity() > 0;
-        let n = if whole { share.stripe_blocks.min(share.blocks) } else { n };
-        let mut first = rng.below(share.blocks - n + 1);
+        let n = if whole { share.stripe_blocks.min(share.blocks()) } else { n };
+        let mut first = rng.below(share.blocks() - n + 1);
         if let Some(hot) = world.hot.get() {
-            first = (hot % share.blocks + first % 4).min(share.blocks - n);
+            first = (hot % share.blocks() + first % 4).min(share.blocks() - n);
         }
         if n == share.stripe_blocks {
             first = first / n * n;
@@ -157,17 +185,24 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
         0..=10 => write(world, rt, i, space, first, n, kind > 6).await,
         11 | 12 => {
             // A flush is the whole pool's.
-            let marks: Vec<_> = world.shares.iter().map(|s| s.oracle.borrow().flush_begin()).collect();
-            space.flush().await.map_err(|e| format!("flush: {e}"))?;
-            world.shares.iter().zip(marks).for_each(|(s, m)| s.oracle.borrow_mut().flush_end(m));
+            let there: Vec<_> = world.shares.iter().filter(|s| s.is_there()).collect();
+            let marks: Vec<_> = there.iter().map(|s| (s.oracle.borrow().flush_begin(), s.life.get())).collect();
+            match space.flush().await {
+                Err(_) if !share.is_there() => return Ok(()),
+                flushed => flushed.map_err(|e| format!("flush: {e}"))?,
+            }
+            // What becomes of a space that is being deleted nobody promised.
+            let same = |s: &Share, life: u32| s.is_there() && s.life.get() == life;
+            let still = there.into_iter().zip(marks).filter(|(s, (_, life))| same(s, *life));
+            still.for_each(|(s, (mark, _))| s.oracle.borrow_mut().flush_end(mark));
             Ok(())
         }
         13 if pause % 2 == 0 => discard(world, rt, i, space, first, n).await,
         13 => {
             // Whole pieces, one or all that are left: their slabs go back.
-            let piece = space.piece_bytes().map_or(share.blocks, |b| b / BLOCK_BYTES);
+            let piece = space.piece_bytes().map_or(share.blocks(), |b| b / BLOCK_BYTES);
             let first = first / piece * piece;
-            let n = if pause % 16 == 1 { share.blocks - first } else { piece.min(share.blocks - first) };
+            let n = if pause % 16 == 1 { share.blocks() - first } else { piece.min(share.blocks() - first) };
             let held = space.pieces_held().len();
             discard(world, rt, i, space, first, n).await?;
             world.stats.borrow_mut().freed += held.saturating_sub(space.pieces_held().len()) as u64;
@@ -180,8 +215,8 @@ async fn step(world: &Rc<World>, rt: &Rt, spaces: &[Space]) -> Result<(), String
             let data = world.excuse(space.pool(), i, suffered, read(world, i, space, first, n).await);
             world.say(rt, || format!("has read {} {first}+{n}", share.name));
             match data.map_err(|e| format!("read {first}+{n}: {e}"))? {
-                Some(data) => share.oracle.borrow_mut().check(first, &data, &mark),
-                None => Ok(()),
+                Some(data) if share.is_there() => share.oracle.borrow_mut().check(first, &data, &mark),
+                _ => Ok(()),
             }
         }
     }
@@ -204,8 +239,7 @@ async fn discard(world: &Rc<World>, rt: &Rt, i: usize, space: &Space, first: u64
 }
 
 /// When nothing is under way any more, whatever slab is not free is a column's.
-async fn no_slab_is_lost(rt: &Rt, spaces: &[Space]) -> Result<(), String> {
-    let pool = spaces[0].pool();
+async fn no_slab_is_lost(rt: &Rt, pool: &Pool) -> Result<(), String> {
     let mut odd = Vec::new();
     for _ in 0..400 {
         let status = pool.status();
@@ -247,7 +281,11 @@ async fn write(
     world.say(rt, || format!("wrote {} {first}+{n} v{version} {result:?}", share.name));
     share.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
     match world.excuse(space.pool(), at, suffered, result) {
-        Ok(_) | Err(SpaceError::OutOfSpace) => Ok(()),
+        Err(SpaceError::OutOfSpace) if !share.has_room.get() => {
+            world.stats.borrow_mut().full += 1;
+            Ok(())
+        }
+        Ok(_) => Ok(()),
         Err(e) => Err(format!("write {first}+{n}: {e}")),
     }
 }

@@ -54,6 +54,7 @@ mod identity;
 pub mod oracle;
 pub mod run;
 pub mod server;
+mod spaces;
 pub mod trace;
 mod trouble;
 pub mod volume;

@@ -114,7 +114,9 @@ fn main() {
         "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} pieces given back; \
          {} commands stuck, {} flushes failed, {} ignored, {} cached writes lost, {} blocks gone bad; crashes aimed at \
          departures, labels, the log's turn, superblocks, batches, departures that are noticed, new groups, openings: {:?}; {} writes \
-         failed, {} blocks left unreadable, {} lives of stalling disks, {} pauses; {} crashes beside silent damage; {} splits, {} copies, {} old images, {} strangers",
+         failed, {} blocks left unreadable, {} lives of stalling disks, {} pauses; {} crashes beside silent damage; {} splits, {} copies, {} old images, {} strangers; \
+         {} volumes grown, {} looks at change journals, {} at quotas; {} spaces grown, {} deleted, {} of fixed size made again, \
+         {} writes without room, {} repairs that stand back, {} paused or cancelled",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -141,7 +143,16 @@ fn main() {
         sum.splits,
         sum.copies,
         sum.old_images,
-        sum.strangers
+        sum.strangers,
+        sum.grown,
+        sum.journals,
+        sum.limits,
+        sum.spaces_grown,
+        sum.spaces_deleted,
+        sum.spaces_fixed,
+        sum.full,
+        sum.throttled,
+        sum.paused
     );
     if failures > 0 {
         std::process::exit(1);

@@ -80,6 +80,16 @@ impl Oracle {
         Oracle { blocks: vec![b; blocks as usize], next: 1, torn: HashMap::new() }
     }
 
+    pub fn blocks(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// New blocks are zeros.
+    pub fn grow(&mut self, blocks: u64) {
+        let b = Block { now: vec![0], history: vec![0], ..Block::default() };
+        self.blocks.resize(self.blocks.len().max(blocks as usize), b);
+    }
+
     fn sector(&self, version: u32, i: usize) -> u32 {
         self.torn.get(&version).map_or(version, |t| t[i])
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use arden_block::rng::Rng;
 use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
-use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, SpaceError};
+use arden_space::{CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError};
 
 use crate::client::{verify_all, workload};
 use crate::oracle::Oracle;
@@ -59,6 +59,18 @@ pub struct Stats {
     /// write of the superblock, at a batch of the journal; of spaces again, between the moment when the pool notices a
     /// departure and the map that says so, while a new group is being mapped, and soon after an opening.
     pub aimed: [u64; 8],
+    /// Volumes that became larger, and looks at a change journal and at limits of quotas that had been told before.
+    pub grown: u64,
+    pub journals: u64,
+    pub limits: u64,
+    /// Spaces that grew, were deleted, were made with all their slabs; writes for which there was no room; repairs that
+    /// stand back for clients, and those that were paused or cancelled.
+    pub spaces_grown: u64,
+    pub spaces_deleted: u64,
+    pub spaces_fixed: u64,
+    pub full: u64,
+    pub throttled: u64,
+    pub paused: u64,
     /// Openings of pools that were not as they had been left: split, with copies, old images, strangers.
     pub splits: u64,
     pub copies: u64,
@@ -91,6 +103,15 @@ impl Stats {
         self.checkpoints += s.checkpoints;
         self.pauses += s.pauses;
         self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
+        self.grown += s.grown;
+        self.journals += s.journals;
+        self.limits += s.limits;
+        self.spaces_grown += s.spaces_grown;
+        self.spaces_deleted += s.spaces_deleted;
+        self.spaces_fixed += s.spaces_fixed;
+        self.full += s.full;
+        self.throttled += s.throttled;
+        self.paused += s.paused;
         self.splits += s.splits;
         self.copies += s.copies;
         self.old_images += s.old_images;
@@ -144,11 +165,30 @@ pub(crate) struct Share {
     pub(crate) layout: Layout,
     columns: usize,
     interleave: u64,
-    pub(crate) blocks: u64,
+    pub(crate) provision: Provision,
     pub(crate) stripe_blocks: u64,
     pub(crate) oracle: RefCell<Oracle>,
-    /// It was made, and that was acknowledged: it has to be there.
-    made: Cell<bool>,
+    /// Whether it was made, or deleted, and that was acknowledged.
+    pub(crate) state: Cell<Existence>,
+    /// Counts creations.
+    pub(crate) life: Cell<u32>,
+    /// Operations in flight.
+    pub(crate) users: Cell<u32>,
+    /// How large it is to become.
+    pub(crate) asked: Cell<u64>,
+    /// It was said that it has all its slabs.
+    pub(crate) has_room: Cell<bool>,
+}
+
+/// What is known of a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existence {
+    /// Nobody was told of it.
+    Unmade,
+    There,
+    /// It is being deleted, or made once more: both may be.
+    Perhaps,
+    Gone,
 }
 
 impl Share {
@@ -165,11 +205,54 @@ impl Share {
             layout,
             columns,
             interleave,
-            blocks,
+            provision: Provision::Thin,
             stripe_blocks: interleave * (columns - layout.parity()) as u64 / BLOCK_BYTES,
             oracle: RefCell::new(Oracle::new(blocks)),
-            made: Cell::new(false),
+            state: Cell::new(Existence::Unmade),
+            life: Cell::default(),
+            users: Cell::default(),
+            asked: Cell::new(blocks),
+            has_room: Cell::default(),
         }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.oracle.borrow().blocks()
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.state.get() == Existence::There
+    }
+
+    pub(crate) async fn make(&self, pool: &Pool) -> Result<Space, SpaceError> {
+        let size = self.blocks() * BLOCK_BYTES;
+        let (columns, provision) = (Some(self.columns), self.provision);
+        let made = pool.create_space(&self.name, self.layout, columns, self.interleave, size, provision).await;
+        self.has_room.set(made.is_ok() && provision == Provision::Fixed);
+        made
+    }
+
+    /// What an opening found: None where it is right that there is none.
+    fn found(&self, found: Result<Space, SpaceError>) -> Result<Option<Space>, String> {
+        let space = match (found, self.state.get()) {
+            (Ok(_), Existence::Gone) => return Err(format!("{} was deleted and is there again", self.name)),
+            (Ok(space), _) => space,
+            (Err(e), Existence::There) => return Err(format!("after opening: {e}")),
+            (Err(_), state) => {
+                self.state.set(if state == Existence::Unmade { state } else { Existence::Gone });
+                return Ok(None);
+            }
+        };
+        let (now, told, asked) = (space.size_bytes() / BLOCK_BYTES, self.blocks(), self.asked.get());
+        if now != told && now != asked {
+            return Err(format!("{} has {now} blocks after an opening, {told} told, {asked} asked for", self.name));
+        }
+        // Whether a growth that nobody was told of got all its slabs is not said either.
+        self.has_room.set(self.has_room.get() && now == told && self.state.get() == Existence::There);
+        self.oracle.borrow_mut().grow(now);
+        self.asked.set(now);
+        self.state.set(Existence::There);
+        Ok(Some(space))
     }
 }
 
@@ -201,6 +284,10 @@ pub(crate) struct World {
     /// The last life, with all disks: whatever waited for them is there.
     last: Cell<bool>,
     pub(crate) leaving: Cell<bool>,
+    /// A space grows, is deleted or made once more.
+    pub(crate) reshaping: Cell<bool>,
+    /// Clients that were active so lately make repair stand back.
+    pub(crate) busy_ms: Cell<u64>,
     pub(crate) shares: Vec<Share>,
     problem: RefCell<Option<String>>,
     pub(crate) stats: RefCell<Stats>,
@@ -372,6 +459,8 @@ impl World {
         result: Result<T, SpaceError>,
     ) -> Result<Option<T>, SpaceError> {
         match result {
+            // It is being deleted.
+            Err(_) if !self.shares[share].is_there() => Ok(None),
             Err(SpaceError::Offline) if suffered || self.suffers(pool, share) => {
                 self.stats.borrow_mut().waits += 1;
                 Ok(None)
@@ -400,14 +489,17 @@ impl World {
     }
 }
 
-fn config(rng: &mut Rng) -> PoolConfig {
+fn config(world: &World) -> PoolConfig {
+    let rng = &mut *world.rng.borrow_mut();
+    // Where clients count as active for a while, repair takes a part of the time only.
+    world.busy_ms.set(if world.changing && rng.one_in(2) { rng.range(1, 4) } else { 0 });
     PoolConfig {
         gather_bytes_max: [64 << 10, 256 << 10][rng.below(2) as usize],
         journal_write_max: 32 << 10,
         tick_ms: rng.range(2, 40),
         grace_ms: [5, 1_000_000][rng.below(2) as usize],
         io_timeout_ms: rng.range(8, 30),
-        busy_ms: 0,
+        busy_ms: world.busy_ms.get(),
     }
 }
 
@@ -418,7 +510,7 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
     let silent = layout.tolerance() > 0 && rng.one_in(6);
     let profile = if silent { Profile::Silent } else { Profile::Loud };
     let n = layout.disks_min() + rng.below(3) as usize;
-    let disks = draw_disks(&mut rng, n);
+    let disks = draw_disks(&mut rng, n, 0);
     let share = Share::draw(&mut rng, "s", layout, n);
     let flaky = (layout.tolerance() > 0 && !silent && rng.one_in(4)).then(|| rng.below(n as u64) as usize);
     let mut silent_ppm = || if silent && rng.one_in(2) { 500 << rng.below(5) } else { 0 };
@@ -442,6 +534,8 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
         silent_crashes: silent && layout.copies() > 1 && seed % 4 > 0,
         last: Cell::new(false),
         leaving: Cell::new(false),
+        reshaping: Cell::new(false),
+        busy_ms: Cell::default(),
         shares: vec![share],
         problem: RefCell::default(),
         stats: RefCell::default(),
@@ -467,13 +561,16 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
     let mut rng = Rng::new(seed ^ 0x5EED_0F90_0150_0000);
     let n = 5 + rng.below(3) as usize;
     let (spares, others) = (rng.below(2) as usize, 1 + rng.below(2) as usize);
-    let disks = draw_disks(&mut rng, n + spares + others);
+    // In some runs the pool is full before its spaces are.
+    let smaller = if rng.one_in(4) { 3 << 19 } else { 0 };
+    let disks = draw_disks(&mut rng, n + spares + others, smaller);
     // A space that bears no loss is among them at times: then no disk fails.
     let from = if rng.one_in(6) { 0 } else { 1 };
     let count = rng.range(2, 3);
     let draw = |i: u64, rng: &mut Rng| {
         let layout = Layout::ALL[rng.range(from, 4) as usize];
-        Share::draw(rng, &format!("s{i}"), layout, n)
+        let share = Share::draw(rng, &format!("s{i}"), layout, n);
+        Share { provision: if rng.one_in(3) { Provision::Fixed } else { Provision::Thin }, ..share }
     };
     let shares: Vec<Share> = (0..count).map(|i| draw(i, &mut rng)).collect();
     let bears = shares.iter().all(|s| s.layout.tolerance() > 0);
@@ -497,6 +594,8 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         silent_crashes: false,
         last: Cell::new(false),
         leaving: Cell::new(false),
+        reshaping: Cell::new(false),
+        busy_ms: Cell::default(),
         shares,
         problem: RefCell::default(),
         stats: RefCell::default(),
@@ -516,8 +615,9 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
     lives(world)
 }
 
-fn draw_disks(rng: &mut Rng, n: usize) -> Vec<SimDisk> {
-    (0..n).map(|i| SimDisk::new(&format!("d{i}"), (4 << 20) + rng.below(3) * (1 << 20), rng.next_u64())).collect()
+fn draw_disks(rng: &mut Rng, n: usize, smaller: u64) -> Vec<SimDisk> {
+    let bytes = |rng: &mut Rng| (4 << 20) + rng.below(3) * (1 << 20);
+    (0..n).map(|i| SimDisk::new(&format!("d{i}"), bytes(rng) - smaller, rng.next_u64())).collect()
 }
 
 fn lives(world: World) -> Result<Stats, Failure> {
@@ -533,7 +633,7 @@ fn lives(world: World) -> Result<Stats, Failure> {
             world.flaky
         );
         for s in &world.shares {
-            let (name, layout, columns, interleave, blocks) = (&s.name, s.layout, s.columns, s.interleave, s.blocks);
+            let (name, layout, columns, interleave, blocks) = (&s.name, s.layout, s.columns, s.interleave, s.blocks());
             eprintln!("  {name}: {layout:?}, {columns} columns, interleave {interleave}, {blocks} blocks");
         }
     }
@@ -607,6 +707,8 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     world.disks.iter().for_each(SimDisk::end_of_life);
     world.shares.iter().for_each(|s| s.oracle.borrow_mut().crash());
     world.leaving.set(false);
+    world.reshaping.set(false);
+    world.shares.iter().for_each(|s| s.users.set(0));
     let aimed = |aim: Aim| crash && world.aim.get() == aim && world.crash_ns.get() < u64::MAX;
     world.departed.set(aimed(Aim::Departure) || aimed(Aim::Notice));
     world.reopened.set(aimed(Aim::Opened));
@@ -684,20 +786,28 @@ async fn live_new(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) 
     let attach = |d: &[SimDisk]| -> Vec<Rc<dyn BlockDevice>> { d.iter().map(|d| d.attach(rt)).collect() };
     let devices = attach(&world.disks[..world.spares_from]);
     let spares = attach(&world.disks[world.spares_from..world.others_from]);
-    let cfg = config(&mut world.rng.borrow_mut());
+    let cfg = config(world);
     let options = CreateOptions { slab_bytes: Some(128 << 10), config: cfg };
     let pool = Pool::create(rt, "sim", devices, spares, options).await.map_err(|e| format!("create: {e}"))?;
     world.founded.set(true);
     world.note_members(&pool);
     let mut spaces = Vec::new();
     for s in &world.shares {
-        let size = s.blocks * BLOCK_BYTES;
-        let made = pool.create_space(&s.name, s.layout, Some(s.columns), s.interleave, size, Provision::Thin).await;
-        spaces.push(made.map_err(|e| format!("create space: {e}"))?);
-        s.made.set(true);
+        match s.make(&pool).await {
+            Ok(space) => {
+                spaces.push(Some(space));
+                s.state.set(Existence::There);
+            }
+            // It is gone again.
+            Err(SpaceError::OutOfSpace) if s.provision == Provision::Fixed => {
+                spaces.push(None);
+                s.state.set(Existence::Gone);
+            }
+            Err(e) => return Err(format!("create space: {e}")),
+        }
     }
-    *held.borrow_mut() = Some(pool);
-    workload(world, rt, spaces).await
+    *held.borrow_mut() = Some(pool.clone());
+    workload(world, rt, &pool, spaces).await
 }
 
 async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>) -> Result<(), String> {
@@ -716,7 +826,7 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     for i in &leave_out {
         world.disks[*i].kill();
     }
-    let cfg = config(&mut world.rng.borrow_mut());
+    let cfg = config(world);
     let options = OpenOptions { config: cfg, discard: Vec::new() };
     // Until the opening is over the absent ones count, whatever a crash leaves of it.
     {
@@ -753,17 +863,18 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     world.opened(rt, &pool);
     let mut spaces = Vec::new();
     for s in &world.shares {
-        match pool.space_named(&s.name) {
-            Ok(s) => spaces.push(s),
-            Err(e) if s.made.get() => return Err(format!("after opening: {e}")),
+        spaces.push(s.found(pool.space_named(&s.name))?);
+        if s.state.get() == Existence::Unmade {
             // The crash came before the spaces were made: nothing was promised.
-            Err(_) => return Ok(()),
+            return Ok(());
         }
     }
     for (n, space) in spaces.iter().enumerate() {
-        verify_all(world, rt, n, space).await?;
+        if let Some(space) = space {
+            verify_all(world, rt, n, space).await?;
+        }
     }
-    workload(world, rt, spaces).await
+    workload(world, rt, &pool, spaces).await
 }
 
 /// Any disks, as long as the log is within reach. Where an opening was cut short nobody knows which of two logs

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use arden_block::{BLOCK_BYTES, Rt};
 use arden_space::{DiskState, Pool, SpaceError};
 
+use crate::client::Spaces;
 use crate::run::{Profile, World};
+use crate::spaces::reshape;
 
 /// So long after a write failed the pool has taken its disk out: from then on that is up to the pool.
 const KNOWN_NS: u64 = 50_000_000;
@@ -86,10 +88,10 @@ async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -
 }
 
 /// Disks die, return, rot, and are repaired, within what is permitted.
-pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(), String> {
+pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces) -> Result<(), String> {
     let (what, pick) = {
         let mut rng = world.rng.borrow_mut();
-        (rng.below(24), rng.below(world.disks.len() as u64) as usize)
+        (rng.below(if world.changing { 30 } else { 24 }), rng.below(world.disks.len() as u64) as usize)
     };
     let known_ns = rt.now_ns().saturating_sub(KNOWN_NS);
     world.disks.iter().for_each(|d| d.forget_failed_write(known_ns));
@@ -108,6 +110,10 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
     }
     if world.changing && (11..16).contains(&what) {
         return exchange(world, rt, pool, what, pick).await;
+    }
+    if what >= 24 {
+        reshape(world, rt, pool, spaces, what - 24);
+        return Ok(());
     }
     let tolerance = world.tolerance();
     if tolerance == 0 {
@@ -131,20 +137,32 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool) -> Result<(
             world.disks[pick].resume();
         }
         5 => {
-            let r = pool.repair().await.map_err(|e| format!("repair: {e}"))?;
-            world.say(rt, || format!("repair {r:?}"));
+            world.stats.borrow_mut().throttled += u64::from(world.busy_ms.get() > 0);
+            match pool.repair().await {
+                Err(SpaceError::Cancelled) => {}
+                r => {
+                    let r = r.map_err(|e| format!("repair: {e}"))?;
+                    world.say(rt, || format!("repair {r:?}"));
+                }
+            }
         }
         6 => {
             let suffers = || (0..world.shares.len()).any(|i| world.suffers(pool, i));
             let suffered = suffers();
-            let r = pool.scrub().await.map_err(|e| format!("scrub: {e}"))?;
+            let r = match pool.scrub().await {
+                Err(SpaceError::Cancelled) => return Ok(()),
+                r => r.map_err(|e| format!("scrub: {e}"))?,
+            };
             let suffers = suffered || suffers();
             if r.undecided > 0 || r.lost > 0 && !suffers {
                 return Err(format!("scrub: {r:?}"));
             }
         }
         7 => {
-            pool.rebalance().await.map_err(|e| format!("rebalance: {e}"))?;
+            let done = pool.rebalance().await;
+            if !matches!(done, Err(SpaceError::Cancelled)) {
+                done.map_err(|e| format!("rebalance: {e}"))?;
+            }
         }
         _ => {}
     }
@@ -173,6 +191,8 @@ async fn exchange(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usiz
                 Err(e) => Err(format!("join of disk {pick}: {e}")),
             }
         }
+        // Without spaces a pool may shrink to its last disks, and has no second copy of its log any more.
+        (13 | 14, Some(_)) if members.len() < world.tolerance() + 3 => Ok(()),
         (13 | 14, Some(&(index, _))) if !world.leaving.replace(true) => {
             world.say(rt, || format!("removal of {pick}"));
             let (w, r, p) = (world.clone(), rt.clone(), pool.clone());

@@ -48,6 +48,12 @@ fn every_fault_happens_in_runs_of_pools() {
         ("broken", s.broken),
         ("waits", s.waits),
         ("refusals", s.refusals),
+        ("spaces grown", s.spaces_grown),
+        ("spaces deleted", s.spaces_deleted),
+        ("spaces of fixed size made", s.spaces_fixed),
+        ("writes without room", s.full),
+        ("repairs that stand back", s.throttled),
+        ("repairs paused and cancelled", s.paused),
     ] {
         assert!(n > 0, "{what}: never");
     }
@@ -75,6 +81,9 @@ fn every_fault_happens_in_runs_of_volumes() {
         ("crashes at a batch", s.aimed[4]),
         ("blocks left unreadable", s.left_unreadable),
         ("checkpoints soon after a crash", s.checkpoints),
+        ("growth", s.grown),
+        ("change journals", s.journals),
+        ("quotas", s.limits),
     ] {
         assert!(n > 0, "{what}: never");
     }

@@ -11,7 +11,7 @@ pub(crate) mod under;
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use arden_block::{
-    BlockDevice, Rt,
+    BLOCK_BYTES, BlockDevice, IoError, Rt,
     rng::Rng,
     sim::{Faults, SimDisk},
 };
@@ -23,6 +23,9 @@ use arden_wire::FileTime;
 use crate::run::{Failure, Stats};
 use under::{OnSpace, Target};
 
+/// No space grows beyond this.
+const SPACE_BYTES_MAX: u64 = 24 << 20;
+
 struct World {
     seed: u64,
     rng: Rng,
@@ -33,6 +36,8 @@ struct World {
     options: VolumeOptions,
     durability: Durability,
     history: History,
+    /// How large the volume said that it had become.
+    size_told: u64,
     stats: Stats,
     /// Disks that missed something when the last life ended, and where the journal was.
     away: Vec<usize>,
@@ -71,6 +76,7 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
         options,
         durability,
         history: History::new(seed),
+        size_told: 0,
         stats: Stats::default(),
         away: Vec::new(),
         journal: Vec::new(),
@@ -85,6 +91,8 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
         world.life(life == 0, life == lives).map_err(|what| Failure { seed, what })?;
     }
     world.stats.count_disks(&world.disks);
+    world.stats.journals += world.history.journals_read;
+    world.stats.limits += world.history.limits_read;
     Ok(world.stats)
 }
 
@@ -115,6 +123,10 @@ impl World {
         } else {
             OnSpace::die_after(None);
             let vol = opened.map_err(|e| format!("opening: {e}"))?;
+            let size = vol.superblock().size_blocks * BLOCK_BYTES;
+            if size < self.size_told {
+                return Err(format!("{size} bytes after an opening, {} were told", self.size_told));
+            }
             self.history.check_opened(&vol);
             if !last {
                 self.work(&rt, &pool, &vol, follows)?;
@@ -246,12 +258,13 @@ impl World {
                 return Ok(());
             }
             self.trouble(rt, pool)?;
-            let mut model = self.history.next();
-            let outcome = ops::step(&mut self.rng, vol, &*store, &mut model, self.seed);
+            let through = self.durability == Durability::WriteThrough;
+            let outcome = self.history.step(&mut self.rng, vol, &*store, through);
             self.stats.operations += 1;
             crate::client::check(pool)?;
-            let through = self.durability == Durability::WriteThrough;
-            self.history.note(&outcome, model, through);
+            if !OnSpace::is_dead() && self.rng.one_in(30) {
+                self.grow(rt, pool, vol)?;
+            }
             if OnSpace::is_dead() {
                 self.say(|| "crash".into());
                 return Ok(());
@@ -283,6 +296,37 @@ impl World {
         OnSpace::die_at(Some((target, self.rng.below(others), self.rng.below(ns))));
         self.aimed = true;
         self.stats.aimed[if target == Target::Superblock { 3 } else { 4 }] += 1;
+    }
+
+    /// Space and volume become larger; power may be lost in the middle.
+    fn grow(&mut self, rt: &Rt, pool: &Pool, vol: &Arc<Volume>) -> Result<(), String> {
+        let space = pool.space_named("s").map_err(|e| e.to_string())?;
+        let bytes = space.size_bytes() + (self.rng.range(1, 512) << 12);
+        if bytes > SPACE_BYTES_MAX {
+            return Ok(());
+        }
+        self.say(|| format!("grows to {bytes} bytes"));
+        let grown = async move { space.grow(bytes).await };
+        if self.rng.one_in(6) {
+            rt.spawn(async move { drop(grown.await) });
+            rt.run_until_ns(rt.now_ns() + self.rng.below(3_000_000));
+            OnSpace::die_now();
+            return Ok(());
+        }
+        rt.block_on(grown).unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("growing the space: {e}"))?;
+        match vol.grow() {
+            _ if OnSpace::is_dead() => Ok(()),
+            Ok(size) => {
+                if size > self.size_told {
+                    self.stats.grown += 1;
+                }
+                self.size_told = size.max(self.size_told);
+                Ok(())
+            }
+            // A pool without slabs for the new end.
+            Err(VolError::Io(IoError::NoSpace) | VolError::Full) => Ok(()),
+            Err(e) => Err(format!("growing: {e}")),
+        }
     }
 
     /// A disk dies, loses its cache, fails its next flush, or leaves a command stuck.

@@ -1,5 +1,7 @@
 //! Random operations on a volume beside a naive model, and what may be there after a crash.
 
 pub mod history;
+pub mod limits;
 pub mod model;
 pub mod ops;
+pub mod usn;

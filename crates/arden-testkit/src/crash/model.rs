@@ -12,6 +12,11 @@ use arden_store::{
 use arden_volume::Volume;
 use arden_wire::access::*;
 
+use super::{
+    limits::{Limit, Limits, Subject, Usage},
+    usn::Journal,
+};
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct File {
     pub directory: bool,
@@ -35,6 +40,9 @@ pub struct Model {
     /// By time.
     pub snapshots: BTreeMap<u64, Rc<Model>>,
     pub next: u64,
+    /// None: there is no change journal.
+    pub journal: Option<Rc<Journal>>,
+    pub limits: BTreeMap<Subject, Limit>,
 }
 
 pub const ROOT: u64 = 0;
@@ -89,12 +97,18 @@ impl Model {
         }
     }
 
+    /// What a snapshot keeps of it.
+    pub fn past(&self) -> Model {
+        Model { files: self.files.clone(), names: self.names.clone(), next: self.next, ..Model::default() }
+    }
+
     /// What can be seen of it: by path; hard links by the first path.
     pub fn dump(&self) -> Dump {
         let snapshots = self.snapshots.iter().map(|(t, m)| (*t, m.dump())).collect();
         let mut out = Dump { handles: self.handles.clone(), snapshots, ..Dump::default() };
-        let mut first = HashMap::new();
+        let mut first = HashMap::from([(ROOT, String::new())]);
         self.dump_directory(ROOT, "", &mut out, &mut first);
+        out.limits = self.limits_by_name(&first);
         out
     }
 
@@ -115,22 +129,26 @@ pub struct Dump {
     pub files: BTreeMap<String, (String, u32, Rc<File>)>,
     pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
     pub snapshots: BTreeMap<u64, Dump>,
+    pub limits: Limits,
 }
 
 impl Dump {
     /// What the volume shows.
     pub fn of(vol: &Volume, store: &dyn FileStore) -> Dump {
-        let mut out = Dump::of_store(store);
+        let mut usage = Usage::default();
+        let mut out = Dump::of_store(store, &mut usage);
+        out.limits = usage.checked_limits(vol);
         out.handles = vol.load_handles().unwrap().into_iter().collect();
         for time in store.snapshots() {
-            out.snapshots.insert(time.0, Dump::of_store(&*store.snapshot(time).unwrap()));
+            out.snapshots.insert(time.0, Dump::of_store(&*store.snapshot(time).unwrap(), &mut Usage::default()));
         }
         out
     }
 
-    fn of_store(store: &dyn FileStore) -> Dump {
+    fn of_store(store: &dyn FileStore, usage: &mut Usage) -> Dump {
         let mut out = Dump::default();
-        directory(&store.root(), "", &mut out, &mut HashMap::new(), store);
+        usage.see(&store.root(), "");
+        directory(&store.root(), "", &mut out, usage, store);
         out
     }
 
@@ -164,7 +182,14 @@ impl Dump {
             };
         }
         other.files.keys().find(|p| !self.files.contains_key(*p)).map_or_else(
-            || format!("handles {:?} and {:?}, snapshots {:?}", self.handles, other.handles, other.snapshots.keys()),
+            || {
+                let (limits, others) = (&self.limits, &other.limits);
+                let snapshots = other.snapshots.keys();
+                format!(
+                    "handles {:?} and {:?}, snapshots {snapshots:?}, limits {limits:?} and {others:?}",
+                    self.handles, other.handles
+                )
+            },
             |p| format!("{p} should not be there"),
         )
     }
@@ -177,7 +202,7 @@ pub fn read_all(node: &NodeRef) -> Vec<u8> {
     buf
 }
 
-fn directory(dir: &NodeRef, path: &str, out: &mut Dump, first: &mut HashMap<u64, String>, store: &dyn FileStore) {
+fn directory(dir: &NodeRef, path: &str, out: &mut Dump, usage: &mut Usage, store: &dyn FileStore) {
     let mut cursor = dir.list().unwrap();
     while let Some(entry) = cursor.peek(&|_| true).unwrap() {
         cursor.advance();
@@ -201,11 +226,12 @@ fn directory(dir: &NodeRef, path: &str, out: &mut Dump, first: &mut HashMap<u64,
             object_id: node.object_id().unwrap(),
             descriptor: node.security().unwrap().dacl.as_ref().map_or(0, |d| d.aces.len() as u8),
         };
-        let same = first.entry(stat.id.file).or_insert_with(|| path.clone()).clone();
+        usage.see(&node, &path);
+        let same = usage.first_path(stat.id.file).to_owned();
         let is_directory = file.directory;
         out.files.insert(path.clone(), (same, stat.links, Rc::new(file)));
         if is_directory {
-            directory(&node, &path, out, first, store);
+            directory(&node, &path, out, usage, store);
         }
     }
 }

@@ -15,7 +15,11 @@ use arden_wire::{
     dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
 
-use super::model::{File, Model, ROOT, read_all};
+use super::{
+    limits::{self, Limit, Subject},
+    model::{File, Model, ROOT, read_all},
+    usn::Journal,
+};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -40,7 +44,7 @@ fn descriptor(n: u8) -> SecurityDescriptor {
 }
 
 /// Whose files with this descriptor are.
-fn owner(n: u8) -> &'static Sid {
+pub(super) fn owner(n: u8) -> &'static Sid {
     if n % 2 == 0 { &well_known::BUILTIN_USERS } else { &well_known::AUTHENTICATED_USERS }
 }
 
@@ -57,6 +61,8 @@ struct World<'a> {
     vol: &'a Volume,
     store: &'a dyn FileStore,
     model: &'a mut Model,
+    /// The operation promised that it is durable, where its kind alone does not say so.
+    durable: bool,
 }
 
 fn path_of(model: &Model, directory: u64) -> Option<String> {
@@ -167,14 +173,18 @@ const SYNCS: [u64; 10] = [93, 94, 108, 109, 110, 111, 112, 113, 114, 115];
 /// Makes one operation; the model is changed as if it had succeeded.
 pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
     let before = model.clone();
-    let kind = rng.below(116);
-    let mut w = World { rng, vol, store, model };
+    let kind = rng.below(121);
+    let mut w = World { rng, vol, store, model, durable: false };
     let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
     if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
         eprintln!("  {kind}: {result:?}, operations and durable {:?}", vol.progress());
     }
+    let durable = w.durable;
+    if result.is_ok() {
+        limits::check(vol, model);
+    }
     match (&result, &expected) {
-        (Ok(()), Ok(())) if SYNCS.contains(&kind) => Outcome::Durable,
+        (Ok(()), Ok(())) if durable || SYNCS.contains(&kind) => Outcome::Durable,
         (Ok(()), Ok(())) => Outcome::Done,
         (Err(NotDone::Failed(StoreError::Stopped | StoreError::DeviceFailed)), _) => Outcome::Unknown,
         // Room is asked for before names are looked at.
@@ -221,6 +231,9 @@ impl World<'_> {
                 let at = self.any()?;
                 Some((at.node.sync(), Ok(())))
             }
+            116..=117 => self.close_records(),
+            118..=119 => self.begin_journal(),
+            120 => self.delete_journal(),
             // What a share that is continuously available does after each message.
             _ => Some((self.store.commit().map_err(NotDone::from), Ok(()))),
         }
@@ -237,7 +250,7 @@ impl World<'_> {
         if let Ok(made) = &result {
             assert_eq!(made.time.0, time);
         }
-        let past = Model { handles: Default::default(), snapshots: Default::default(), ..self.model.clone() };
+        let past = self.model.past();
         self.model.snapshots.insert(time, Rc::new(past));
         Some((result.map(|_| ()).map_err(Into::into), Ok(())))
     }
@@ -263,7 +276,7 @@ impl World<'_> {
         let time = self.a_snapshot()?;
         let past = self.store.snapshot(FileTime(time)).unwrap();
         let mut then = (*self.model.snapshots[&time]).clone();
-        let mut w = World { rng: self.rng, vol: self.vol, store: &*past, model: &mut then };
+        let mut w = World { rng: self.rng, vol: self.vol, store: &*past, model: &mut then, durable: false };
         let (from, id, stream) = w.data()?;
         let content = w.content(id, &stream).clone();
         assert!(read_all(&from) == content, "the past has changed");
@@ -598,21 +611,56 @@ impl World<'_> {
         Some((result.map_err(Into::into), Ok(())))
     }
 
-    /// Changes nothing but what others may do: `check` counts everything again after each crash.
     fn quota(&mut self) -> Both {
         let limit = [u64::MAX, 3 << 20, 600_000][self.rng.below(3) as usize];
-        let result = match self.rng.below(6) {
-            0..=2 => self.vol.set_user_quota(owner(self.rng.below(2) as u8), limit / 2, limit),
-            3 => self.vol.remove_user_quota(owner(self.rng.below(2) as u8)).map(|_| ()),
-            n => {
-                let (dir, _) = self.directory();
-                match n {
-                    4 => self.vol.set_folder_quota(dir.id().file, limit / 2, limit),
-                    _ => self.vol.remove_folder_quota(dir.id().file).map(|_| ()),
-                }
-            }
+        let (who, (dir, id)) = (self.rng.below(2) as u8, self.directory());
+        let ino = dir.id().file;
+        let kind = self.rng.below(6);
+        let (subject, result) = match kind {
+            0..=2 => (Subject::Owner(who), self.vol.set_user_quota(owner(who), limit / 2, limit)),
+            3 => (Subject::Owner(who), self.vol.remove_user_quota(owner(who)).map(drop)),
+            4 => (Subject::Folder(id), self.vol.set_folder_quota(ino, limit / 2, limit)),
+            _ => (Subject::Folder(id), self.vol.remove_folder_quota(ino).map(drop)),
         };
+        if kind == 3 || kind == 5 {
+            self.model.limits.remove(&subject);
+        } else {
+            self.durable = true;
+            let taken = match subject {
+                Subject::Owner(who) => self.vol.user_quota(owner(who)).ok().flatten().map_or(0, |q| q.used_bytes),
+                Subject::Folder(_) => 0,
+            };
+            self.model.limits.insert(subject, Limit { threshold: limit / 2, limit, taken });
+        }
         Some((result.map_err(Into::into), Ok(())))
+    }
+
+    /// As FSCTL_WRITE_USN_CLOSE_RECORD has it: more records than the journal keeps, at times.
+    fn close_records(&mut self) -> Both {
+        self.model.journal.as_ref()?;
+        let most = if self.rng.one_in(4) { 1500 } else { 50 };
+        let (at, n) = (self.any()?, 1 + self.rng.below(most));
+        let journal = self.store.change_journal()?;
+        let written = (0..n).try_for_each(|_| journal.close_record(&*at.node).map(drop));
+        Some((written.map_err(Into::into), Ok(())))
+    }
+
+    fn begin_journal(&mut self) -> Both {
+        let journal = self.store.change_journal().filter(|_| self.model.journal.is_none())?;
+        // Power may be lost when it is there and nobody was told of it.
+        self.model.journal = Some(Rc::new(Journal::unknown()));
+        let info = journal.create(64 << 10, 8 << 10).and_then(|()| journal.info());
+        if let Ok(info) = info {
+            self.model.journal = Some(Rc::new(Journal::begun(info.id, info.next)));
+            self.durable = true;
+        }
+        Some((info.map(drop).map_err(Into::into), Ok(())))
+    }
+
+    fn delete_journal(&mut self) -> Both {
+        let id = self.model.journal.take()?.id?;
+        self.durable = true;
+        Some((self.store.change_journal()?.delete(id).map_err(Into::into), Ok(())))
     }
 
     fn verify_one(&mut self) -> Both {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use arden_block::rng::Rng;
-use arden_volume::{BlockCache, Durability, VolError, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{BlockCache, Durability, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 use arden_testkit::crash::{history::History, model, ops};
@@ -23,8 +23,6 @@ struct Run {
     options: VolumeOptions,
     durability: Durability,
     history: History,
-    /// The highest USN that anybody was told of.
-    told: u64,
 }
 
 impl Run {
@@ -39,7 +37,7 @@ impl Run {
             give_back_after: Duration::ZERO,
         };
         let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
-        Run { rng, seed, options, durability, history: History::new(seed), told: 0 }
+        Run { rng, seed, options, durability, history: History::new(seed) }
     }
 
     /// Opens after a crash, several times when it crashes on the way, and finds out which candidate it is.
@@ -62,24 +60,9 @@ impl Run {
                 media = device.crash(&mut self.rng);
                 continue;
             }
-            if self.told > 0 {
-                let next = vol.journal_info().unwrap().next;
-                let (seed, told) = (self.seed, self.told);
-                assert!(next >= told, "seed {seed}: the change journal went back from {told} to {next}");
-            }
             self.history.check_opened(&vol);
             return (device, vol);
         }
-    }
-
-    /// Somebody asks where the change journal is, and begins one when there is none.
-    fn tell(&mut self, vol: &Volume) {
-        let info = match vol.journal_info() {
-            Err(VolError::NoJournal) => vol.create_journal(64 << 10, 8 << 10).and_then(|()| vol.journal_info()),
-            info => info,
-        };
-        // A device that died told nothing.
-        self.told = info.map_or(self.told, |j| j.next.max(self.told));
     }
 
     fn run(&mut self) {
@@ -97,13 +80,8 @@ impl Run {
             }
             let store = VolumeStore::new(vol.clone(), self.durability);
             for _ in 0..steps {
-                if self.rng.one_in(20) {
-                    self.tell(&vol);
-                }
-                let mut model = self.history.next();
-                let outcome = ops::step(&mut self.rng, &vol, &*store, &mut model, self.seed);
                 let through = self.durability == Durability::WriteThrough;
-                self.history.note(&outcome, model, through);
+                let outcome = self.history.step(&mut self.rng, &vol, &*store, through);
                 if device.is_dead() {
                     break;
                 }

@@ -1,0 +1,136 @@
+//! What becomes of the spaces of a pool while clients use them: they grow, are deleted and made once more. And what an
+//! administrator does to repair: pauses it, and cancels it.
+
+use std::rc::Rc;
+
+use arden_block::{BLOCK_BYTES, Rt};
+use arden_space::{Pool, Provision, Space, SpaceError};
+
+use crate::client::Spaces;
+use crate::oracle::Oracle;
+use crate::run::{Existence, World};
+
+/// No space grows beyond this.
+const BLOCKS_MAX: u64 = 800;
+
+/// Begins one such change, beside everything else that happens.
+pub(crate) fn reshape(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces, what: u64) {
+    if what >= 4 {
+        return stand_back(world, rt, pool, what == 4);
+    }
+    // With more disks away than spaces bear nobody can say what becomes of it.
+    if world.is_beyond() || world.reshaping.replace(true) {
+        return;
+    }
+    let (w, r, p, s) = (world.clone(), rt.clone(), pool.clone(), spaces.clone());
+    rt.spawn(async move {
+        let i = w.rng.borrow_mut().below(w.shares.len() as u64) as usize;
+        let space = s.borrow()[i].clone();
+        let done = match space {
+            Some(space) if what == 0 => delete(&w, &r, &p, &s, i, &space).await,
+            Some(space) => grow(&w, &r, i, &space).await,
+            None => make(&w, &r, &p, &s, i).await,
+        };
+        if let Err(e) = done {
+            w.fail(e);
+        }
+        w.reshaping.set(false);
+    });
+}
+
+/// Repair and moves stop for a while, or end at their next step.
+fn stand_back(world: &Rc<World>, rt: &Rt, pool: &Pool, paused: bool) {
+    world.say(rt, || format!("repair is paused: {paused}, or cancelled"));
+    world.stats.borrow_mut().paused += 1;
+    let ns = world.rng.borrow_mut().range(500_000, 20_000_000);
+    if paused {
+        pool.set_paused(true)
+    } else {
+        pool.set_cancelled(true)
+    }
+    let (r, p) = (rt.clone(), pool.clone());
+    rt.spawn(async move {
+        r.sleep_ns(ns).await;
+        if paused { p.set_paused(false) } else { p.set_cancelled(false) }
+    });
+}
+
+async fn grow(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), String> {
+    let share = &world.shares[i];
+    let blocks = share.blocks() + world.rng.borrow_mut().range(1, 300);
+    if blocks > BLOCKS_MAX {
+        return Ok(());
+    }
+    share.asked.set(blocks);
+    world.say(rt, || format!("{} grows to {blocks} blocks", share.name));
+    let grown = space.grow(blocks * BLOCK_BYTES).await;
+    world.say(rt, || format!("{} has grown to {blocks} blocks: {grown:?}", share.name));
+    match grown {
+        Ok(()) => {
+            share.oracle.borrow_mut().grow(blocks);
+            world.stats.borrow_mut().spaces_grown += 1;
+            Ok(())
+        }
+        // It stays as large as it was.
+        Err(SpaceError::OutOfSpace) if share.provision == Provision::Fixed => {
+            let now = space.size_bytes() / BLOCK_BYTES;
+            if now != share.blocks() {
+                return Err(format!("{} did not grow and has {now} blocks, not {}", share.name, share.blocks()));
+            }
+            Ok(())
+        }
+        Err(e) => Err(format!("growth: {e}")),
+    }
+}
+
+async fn delete(
+    world: &Rc<World>,
+    rt: &Rt,
+    pool: &Pool,
+    spaces: &Spaces,
+    i: usize,
+    space: &Space,
+) -> Result<(), String> {
+    let share = &world.shares[i];
+    world.say(rt, || format!("{} is being deleted", share.name));
+    share.state.set(Existence::Perhaps);
+    spaces.borrow_mut()[i] = None;
+    pool.delete_space(space.id()).await.map_err(|e| format!("deletion: {e}"))?;
+    world.say(rt, || format!("{} is deleted", share.name));
+    share.state.set(Existence::Gone);
+    world.stats.borrow_mut().spaces_deleted += 1;
+    Ok(())
+}
+
+/// The space once more, empty, as soon as nobody uses the one that was.
+async fn make(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces, i: usize) -> Result<(), String> {
+    let share = &world.shares[i];
+    while share.users.get() > 0 {
+        rt.sleep_ns(100_000).await;
+    }
+    let blocks = world.rng.borrow_mut().range(64, 300);
+    *share.oracle.borrow_mut() = Oracle::new(blocks);
+    share.asked.set(blocks);
+    share.life.set(share.life.get() + 1);
+    share.state.set(Existence::Perhaps);
+    let made = share.make(pool).await;
+    world.say(rt, || format!("{} is made again, {blocks} blocks: {:?}", share.name, made.as_ref().map(|_| ())));
+    match made {
+        Ok(space) => {
+            share.state.set(Existence::There);
+            spaces.borrow_mut()[i] = Some(space);
+            world.stats.borrow_mut().spaces_fixed += u64::from(share.provision == Provision::Fixed);
+            Ok(())
+        }
+        Err(SpaceError::OutOfSpace) if share.provision == Provision::Fixed => {
+            share.state.set(Existence::Gone);
+            Ok(())
+        }
+        // Disks left meanwhile, and there are not enough for its columns.
+        Err(SpaceError::Refused(_)) => {
+            share.state.set(Existence::Gone);
+            Ok(())
+        }
+        Err(e) => Err(format!("made again: {e}")),
+    }
+}
