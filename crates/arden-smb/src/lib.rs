@@ -4,10 +4,15 @@
 //! |---|---|---|
 //! | `transport` | frames in and out over TCP; the only code that may block and that reads the clock | protocol |
 //! | `engine` | one connection's state machine: messages, compounds, logons, signing, waits | sockets, clocks |
-//! | `handlers` | one file for each command: a request in, a response's body or the reason why there is none out | connections, frames |
-//! | `server` | the global tables of [MS-SMB2] 3.3.1.5, requests that wait, breaks, what is kept of persistent opens | messages |
-//! | `model` | the objects of [MS-SMB2] 3.3.1: connection, session, channel, tree connect, open; keys and signatures | what is done with them |
+//! | `server` | the tables of sessions and connections, [MS-SMB2] 3.3.1.5, requests that wait, what clients are told unasked | messages |
+//! | `sessions` | connection, session and channel, [MS-SMB2] 3.3.1; keys and signatures | what is done with them |
+//! | `handlers` | verified requests: one file for each command, a request in, a response's body or the reason why there is none out | sessions, connections, frames |
+//! | `trees` | the tables of shares, tree connects and opens, breaks, what is kept of persistent opens | sessions, messages |
+//! | `model` | share, tree connect and open, [MS-SMB2] 3.3.1, and what passes over the seam | what is done with them |
 //! | `base` | settings, limits, counters, time | all of the above |
+//!
+//! Between `sessions` and `handlers` is the seam (`model::seam`): above it is whose request it is, below it what it works on. What
+//! passes are values, so that the trees below may be another node's.
 //!
 //! Refuses disks: files are reached through `arden_store::fs`.
 #![forbid(unsafe_code)]
@@ -17,7 +22,9 @@ mod engine;
 mod handlers;
 pub mod model;
 pub mod server;
+pub mod sessions;
 mod transport;
+pub mod trees;
 
 pub use base::{
     config::{self, Interface, Limits, Policy, ServerConfig},
@@ -25,8 +32,10 @@ pub use base::{
     usage::{self, UsageLimits},
 };
 pub use engine::conn;
+pub use handlers::run;
 pub use model::{
-    crypto,
+    seam,
     share::{self, Share, ShareAce},
 };
 pub use server::{Server, view::cache_name};
+pub use sessions::crypto;

@@ -393,7 +393,7 @@ impl Control for SmbControl {
             .iter()
             .map(|open| {
                 let summary = table.get(&open.id.persistent);
-                let session = open.session();
+                let session = open.session().and_then(|s| self.server.session(s.id));
                 let peer = session.as_ref().and_then(|s| s.live_peer());
                 OpenInfo {
                     id: Id(open.id.persistent),
@@ -444,7 +444,7 @@ impl Control for SmbControl {
     }
 }
 
-fn session_info(s: &arden_smb::model::Session) -> SessionInfo {
+fn session_info(s: &arden_smb::sessions::Session) -> SessionInfo {
     let signing = match s.signing_algorithm {
         SigningAlgorithm::HmacSha256 => "HMAC-SHA256",
         SigningAlgorithm::AesCmac => "AES-CMAC",
@@ -472,7 +472,7 @@ fn session_info(s: &arden_smb::model::Session) -> SessionInfo {
         signing: if s.anonymous { String::new() } else { signing.into() },
         encryption: if s.encrypt_data { cipher.into() } else { String::new() },
         channels: s.channels.lock().len() as u32,
-        opens: s.opens.read().len() as u32,
+        opens: s.tables.opens.read().len() as u32,
         age_seconds: s.created.elapsed().as_secs(),
         idle_seconds: s.idle(std::time::Instant::now()).as_secs(),
     }

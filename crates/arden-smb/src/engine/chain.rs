@@ -14,19 +14,20 @@ use arden_wire::{
 use crate::{
     base::{
         status,
+        time::Time,
         usage::{Charge, Kind},
     },
-    engine::commits::{Commits, changes},
-    handlers::request::{Continuation, Fail, Handled, Related, Request},
-    model::{
-        Channel, Peer, PendingRequest, Session, SessionState, SmbOpen, Tree, Working,
-        signer::{Proof, Signer, answer_signer},
-    },
-    model::{
+    engine::{commits::Commits, logons},
+    handlers::run::{Here, InFlight},
+    model::seam::{Answer, Outcome, Related, VerifiedRequest},
+    server::Server,
+    sessions::{
+        Channel, Peer, PendingRequest, Session, SessionState,
         frame::{put_frame_length, seal_frame},
+        signer::{Proof, Signer, answer_signer},
         work::{Answers, BlockingWork, Parked},
     },
-    server::{Server, deferred::Deferred},
+    trees::deferred::Deferred,
 };
 
 /// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
@@ -92,16 +93,10 @@ struct State {
     frame: Frame,
     /// The current request has been answered with STATUS_PENDING under this AsyncId.
     async_id: Option<u64>,
-    /// The open whose outstanding count the current request is part of, [MS-SMB2] 3.3.5.2.10.
-    counted: Option<Arc<SmbOpen>>,
-    /// The open that the current request works on.
-    used: Option<Arc<SmbOpen>>,
-    /// `used` is not closed before this request is done.
-    working: Option<Working>,
+    /// What the current request has on the trees' side.
+    in_flight: InFlight,
     /// What the current request costs while it waits.
     waiting: Option<[Charge; 2]>,
-    /// How the current request goes on, once it waited.
-    continuation: Option<Box<dyn Continuation>>,
     commits: Commits,
 }
 
@@ -170,7 +165,7 @@ impl Finished {
     fn hand_over(self) {
         let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
         if let Some(undelivered) = peer.finish(Box::new(self)) {
-            server.defer(Deferred::Undelivered(undelivered));
+            server.defer(Deferred::Other(Box::new(move || drop(undelivered))));
         }
     }
 }
@@ -228,17 +223,14 @@ pub fn start(
         encrypted,
         frame: Frame::default(),
         async_id: None,
-        counted: None,
-        used: None,
-        working: None,
+        in_flight: InFlight::default(),
         waiting: None,
-        continuation: None,
         commits: Commits::default(),
     };
     run(message, state, out, may_block)
 }
 
-fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Rest {
+fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Rest {
     // What the store saw for one request of a compound holds for the next.
     let _scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
     let first = state.next;
@@ -248,89 +240,42 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
             return Job::rest(message, state, out);
         }
         let base = state.begin_response(out);
-        let handled = state.dispatch(message.get(), out, base, may_block);
-        match handled {
-            Ok(status) => state.end_response(out, base, status),
-            Err(Fail::Status(status)) => {
-                out.truncate(base + HEADER_BYTES);
-                put_error(out, &[], 0);
-                state.end_response(out, base, status);
-            }
-            Err(Fail::Data(status, data, contexts)) => {
+        match state.dispatch(message.get(), out, base, may_block) {
+            Outcome::Done(status) => state.end_response(out, base, status),
+            Outcome::Error(status, data, contexts) => {
                 out.truncate(base + HEADER_BYTES);
                 put_error(out, &data, contexts);
                 state.end_response(out, base, status);
             }
-            Err(Fail::Close(reason)) => {
+            Outcome::Close(reason) => {
                 tracing::warn!(client = %state.peer.address, reason, "connection is closed");
                 state.drop_response(out, base);
                 state.peer.closed.store(true, std::sync::atomic::Ordering::Release);
                 (state.peer.wake)();
                 return None;
             }
-            Err(Fail::Block) => {
+            Outcome::Block => {
                 state.drop_response(out, base);
-                if let Some(open) = &state.used {
-                    if state.elements[state.next].header.command != Command::Close as u16 {
-                        state.working = Some(Working::on(open));
-                    }
+                if state.elements[state.next].header.command != Command::Close as u16 {
+                    state.in_flight.begin_work();
                 }
                 let out = state.begun_frame(out);
                 return Job::rest(message, state, out);
             }
-            Err(Fail::After(open)) => {
+            Outcome::After => {
                 state.drop_response(out, base);
                 if state.charge_wait(message.get().len()) {
                     let out = state.begun_frame(out);
-                    run_after(&open, message, state, out);
+                    run_after(message, state, out);
                     return None;
                 }
                 state.elements[state.next].refused = Some(NtStatus::INSUFFICIENT_RESOURCES);
                 continue;
             }
-            Err(Fail::Wait(wait, continuation)) => {
-                state.continuation = continuation.or(state.continuation.take());
+            Outcome::Pending(wait) => {
                 state.drop_response(out, base);
-                state.working = None;
-                // What was answered before leaves with the interim response. What this request changed before it waits is
-                // committed with it: where that failed, the request fails and does not wait.
-                let committed = state.commit(out);
-                let refused = if let Err(error) = committed {
-                    Some(status::of_error(error))
-                } else if let Some(status) = state.elements[state.next].refused {
-                    Some(status)
-                } else if !state.may_wait() {
-                    // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
-                    Some(NtStatus::INTERNAL_ERROR)
-                } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
-                    Some(NtStatus::INSUFFICIENT_RESOURCES)
-                } else {
-                    None
-                };
-                if refused.is_some() {
-                    state.server.unpark(wait);
-                    state.elements[state.next].refused = refused;
-                    continue;
-                }
-                if may_block && !out.is_empty() {
-                    // The interim response goes before the other that somebody else may make from now on.
-                    state.peer.send(std::mem::take(out));
-                }
-                let (server, peer) = (state.server.clone(), state.peer.clone());
-                // A CANCEL finds the request waiting and put aside, or keeps it from that.
-                let mut pending = peer.pending.lock();
-                if let Some(id) = state.async_id {
-                    let element = &state.elements[state.next];
-                    let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
-                    if !pending.wait(id, PendingRequest { message_id: element.header.message_id, session_id, wait }) {
-                        drop(pending);
-                        server.unpark(wait);
-                        state.elements[state.next].refused = Some(NtStatus::CANCELLED);
-                        continue;
-                    }
-                }
-                server.park(wait, Box::new(Chain { message: message.into_owned(), state }));
-                return None;
+                (message, state) = put_aside(message, state, wait, out, may_block)?;
+                continue;
             }
         }
         state.next += 1;
@@ -352,28 +297,65 @@ fn run(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool)
     None
 }
 
-/// Runs the message on when nobody works on `open` any more. No thread is kept for it meanwhile: the work itself may wait for
-/// one.
-fn run_after(open: &SmbOpen, message: Bytes<'_>, state: State, out: Vec<u8>) {
-    let peer = state.peer.clone();
+/// Runs the message on when nobody works any more on the open that its current request comes after. No thread is kept for it
+/// meanwhile: the work itself may wait for one.
+fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
+    let (peer, after) = (state.peer.clone(), state.in_flight.take_after());
     let Some(job) = Job::rest(message, state, out) else { return };
-    open.after_work(Box::new(move || peer.run(job)));
+    let go_on: Box<dyn FnOnce() + Send> = Box::new(move || peer.run(job));
+    match after {
+        Some(open) => open.after_work(go_on),
+        None => go_on(),
+    }
 }
 
-/// What a request answers that waited until its handle was gone.
-fn closed_meanwhile(command: Command, fail: Fail) -> Fail {
-    match (command, &fail) {
-        (Command::Lock, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
-            NtStatus::RANGE_NOT_LOCKED.into()
-        }
-        (Command::ChangeNotify, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
-            NtStatus::NOTIFY_CLEANUP.into()
-        }
-        (Command::Ioctl, Fail::Status(NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)) => {
-            NtStatus::CANCELLED.into()
-        }
-        _ => fail,
+/// Parks the message until `wait` is over. Given back where its current request may not wait: `refused` says why.
+fn put_aside<'a>(
+    message: Bytes<'a>,
+    mut state: State,
+    wait: WaitId,
+    out: &mut Vec<u8>,
+    may_block: bool,
+) -> Option<(Bytes<'a>, State)> {
+    state.in_flight.end_work();
+    // What was answered before leaves with the interim response. What this request changed before it waits is
+    // committed with it: where that failed, the request fails and does not wait.
+    let refused = if let Err(error) = state.commit(out) {
+        Some(status::of_error(error))
+    } else if let Some(status) = state.elements[state.next].refused {
+        Some(status)
+    } else if !state.may_wait() {
+        // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
+        Some(NtStatus::INTERNAL_ERROR)
+    } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
+        Some(NtStatus::INSUFFICIENT_RESOURCES)
+    } else {
+        None
+    };
+    if refused.is_some() {
+        state.server.unpark(wait);
+        state.elements[state.next].refused = refused;
+        return Some((message, state));
     }
+    if may_block && !out.is_empty() {
+        // The interim response goes before the other that somebody else may make from now on.
+        state.peer.send(std::mem::take(out));
+    }
+    let (server, peer) = (state.server.clone(), state.peer.clone());
+    // A CANCEL finds the request waiting and put aside, or keeps it from that.
+    let mut pending = peer.pending.lock();
+    if let Some(id) = state.async_id {
+        let element = &state.elements[state.next];
+        let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
+        if !pending.wait(id, PendingRequest { message_id: element.header.message_id, session_id, wait }) {
+            drop(pending);
+            server.unpark(wait);
+            state.elements[state.next].refused = Some(NtStatus::CANCELLED);
+            return Some((message, state));
+        }
+    }
+    server.park(wait, Box::new(Chain { message: message.into_owned(), state }));
+    None
 }
 
 /// The body of an ERROR response, [MS-SMB2] 2.2.2.
@@ -478,22 +460,11 @@ impl State {
         if status.is_error() && self.related.file.is_none() && self.related.failed.is_none() {
             self.related.failed = Some(status);
         }
-        self.continuation = None;
         self.waiting = None;
         if let Some(id) = self.async_id.take() {
             self.peer.pending.lock().remove(id);
         }
-        if let Some(open) = self.counted.take() {
-            let mut s = open.state.lock();
-            // [MS-SMB2] 3.3.4.1: the request was counted under the sequence it came with.
-            if s.channel_sequence == element.header.channel_sequence() {
-                s.outstanding = s.outstanding.saturating_sub(1);
-            } else {
-                s.outstanding_before = s.outstanding_before.saturating_sub(1);
-            }
-        }
-        self.working = None;
-        self.used = None;
+        self.server.engine.end(&element.header, &mut self.in_flight);
     }
 
     /// Brings what was changed to stable storage before what speaks of it leaves.
@@ -603,110 +574,115 @@ impl State {
         self.waiting.is_some()
     }
 
-    fn dispatch(&mut self, message: &[u8], out: &mut Vec<u8>, base: usize, may_block: bool) -> Handled {
+    /// Verifies the current request, and has it run.
+    fn dispatch(&mut self, message: &[u8], out: &mut Vec<u8>, base: usize, may_block: bool) -> Outcome {
         let element = &self.elements[self.next];
         if let Some(status) = element.refused {
-            return Err(Fail::Status(status));
+            return status.into();
         }
-        let header = &element.header;
-        let Some(command) = Command::from_u16(header.command) else {
-            return Err(Fail::Status(NtStatus::INVALID_PARAMETER));
+        let Some(command) = Command::from_u16(element.header.command) else {
+            return NtStatus::INVALID_PARAMETER.into();
         };
         let message = &message[element.start..element.start + element.len];
         if command == Command::Echo {
-            return crate::handlers::tree::echo(message, out);
+            return logons::echo(message, out);
         }
-        let Some(channel) = &element.channel else {
-            if header.is(flags::RELATED_OPERATIONS) {
-                // [MS-SMB2] 3.3.5.2.7.2: the session to inherit was not valid.
-                return Err(Fail::Status(NtStatus::INVALID_PARAMETER));
-            }
-            return Err(Fail::Status(NtStatus::USER_SESSION_DELETED));
+        let Some(channel) = element.channel.clone() else {
+            // [MS-SMB2] 3.3.5.2.7.2: the session to inherit was not valid.
+            let related = element.header.is(flags::RELATED_OPERATIONS);
+            return if related { NtStatus::INVALID_PARAMETER } else { NtStatus::USER_SESSION_DELETED }.into();
         };
         let session = &channel.session;
-        self.check_session(command, session, element)?;
-        let related = header.is(flags::RELATED_OPERATIONS);
-        if let (true, Some(status), None) = (related, self.related.failed, self.related.file) {
-            return Err(Fail::Status(status));
+        if let Err(status) = self.check_session(command, session, element) {
+            return status.into();
         }
-        let tree = self.find_tree(command, session, header).map_err(|e| match self.async_id {
-            Some(_) => closed_meanwhile(command, e),
-            None => e,
-        })?;
-        if !related {
-            self.related = Related { tree_id: tree.as_ref().map_or(0, |t| t.id), ..Related::default() };
-        }
-        if let Some(tree) = tree.as_ref().filter(|_| changes(command)) {
-            self.commits.note(&tree.share, self.frame.responses.len());
-        }
-        let now = self.server.time().now;
-        session.touch(now);
+        let time = self.server.time();
+        session.touch(time.now);
         let room = self.room(out);
-        let mut request = Request {
-            server: &self.server,
-            peer: &self.peer,
-            header,
-            message,
-            session,
-            tree,
-            related: &mut self.related,
-            base,
-            now,
-            may_block,
-            room,
-            encrypted: self.encrypted.is_some(),
-            scope: &self.commits.scope,
-            counted: &mut self.counted,
-            used: &mut self.used,
-        };
-        let handled = match &mut self.continuation {
-            Some(continuation) => continuation.resume(&mut request, out),
-            None => crate::engine::dispatch::handle(command, &mut request, out),
+        let outcome = match command {
+            Command::Logoff => self.log_off(session, message, may_block, out),
+            _ => self.run_verified(session, message, (time, may_block, room), out),
         };
         self.commits.noted(self.frame.responses.len());
-        if handled.is_ok() && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+        if matches!(outcome, Outcome::Done(_)) && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
+            return NtStatus::INSUFFICIENT_RESOURCES.into();
         }
-        if self.async_id.is_some() { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
+        if command == Command::TreeConnect && matches!(outcome, Outcome::Done(_)) {
+            // The response's header carries the new TreeId.
+            out.patch_u32(base + offset::TREE_ID, self.related.tree_id);
+        }
+        outcome
+    }
+
+    /// The request is as its client made it, and its client is who it says: it goes over to the trees' side.
+    fn run_verified(
+        &mut self,
+        session: &Session,
+        message: &[u8],
+        (time, may_block, room): (Time, bool, usize),
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let Some(negotiated) = self.peer.negotiated.get() else { return NtStatus::INVALID_PARAMETER.into() };
+        let request = VerifiedRequest {
+            header: self.elements[self.next].header,
+            message,
+            session_serial: session.tables.serial,
+            user: session.token(),
+            client: session.client,
+            anonymous: session.anonymous,
+            negotiated,
+            ip: self.peer.ip,
+            address: &self.peer.address,
+            encrypted: self.encrypted.is_some(),
+            async_id: self.async_id,
+            related: self.related,
+            room,
+        };
+        let mut here = Here {
+            now: time.now,
+            may_block,
+            scope: &self.commits.scope,
+            large: &self.peer.large,
+            in_flight: &mut self.in_flight,
+        };
+        let Answer { outcome, related } = self.server.engine.run(&request, &mut here, out);
+        self.related = related;
+        outcome
+    }
+
+    fn log_off(&mut self, session: &Arc<Session>, message: &[u8], may_block: bool, out: &mut Vec<u8>) -> Outcome {
+        let header = &self.elements[self.next].header;
+        if header.is(flags::RELATED_OPERATIONS) {
+            if let (Some(status), None) = (self.related.failed, self.related.file) {
+                return status.into();
+            }
+        } else {
+            self.related = Related::default();
+        }
+        let outcome = logons::log_off(&self.server, session, &self.commits.scope, message, may_block, out);
+        if matches!(outcome, Outcome::Done(_)) {
+            tracing::info!(client = %self.peer.address, user = %session.token().user_name, "logged off");
+        }
+        outcome
     }
 
     /// [MS-SMB2] 3.3.5.2.9.
-    fn check_session(&self, command: Command, session: &Session, element: &Element) -> Result<(), Fail> {
+    fn check_session(&self, command: Command, session: &Session, element: &Element) -> Result<(), NtStatus> {
         match session.state() {
             SessionState::Valid => {}
             SessionState::Expired if matches!(command, Command::Logoff | Command::Close | Command::Lock) => {}
-            SessionState::Expired => return Err(NtStatus::NETWORK_SESSION_EXPIRED.into()),
+            SessionState::Expired => return Err(NtStatus::NETWORK_SESSION_EXPIRED),
             // A request that waited while its session ended is answered all the same.
             SessionState::Deleted if self.async_id.is_some() => {}
-            SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED.into()),
+            SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED),
         }
         let encrypted = self.encrypted.is_some();
         let signed = encrypted || element.proof.holds_session() || session.anonymous;
         if session.encrypt_data && !encrypted || session.signing_required && !signed {
             tell_unprotected(&self.server, &self.peer, session);
-            return Err(NtStatus::ACCESS_DENIED.into());
+            return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(())
-    }
-
-    /// [MS-SMB2] 3.3.5.2.11.
-    fn find_tree(&self, command: Command, session: &Session, header: &Header) -> Result<Option<Arc<Tree>>, Fail> {
-        if matches!(command, Command::Logoff | Command::TreeConnect) {
-            return Ok(None);
-        }
-        let id = if header.is(flags::RELATED_OPERATIONS) { self.related.tree_id } else { header.tree_id() };
-        let tree = session.trees.read().get(&id).cloned();
-        let Some(tree) = tree else {
-            return if command == Command::OplockBreak { Ok(None) } else { Err(NtStatus::NETWORK_NAME_DELETED.into()) };
-        };
-        if tree.share.encrypt && self.encrypted.is_none() {
-            if session.tell_unprotected() {
-                tracing::warn!(client = %self.peer.address, user = %session.token().user_name, share = %tree.share.name,
-                    required_by = "the share's encryption", "a request that is not encrypted is refused");
-            }
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
-        Ok(Some(tree))
     }
 }
 

@@ -24,12 +24,12 @@ use crate::{
         chain::{self, Bytes, Element},
         setup::Setup,
     },
-    model::{
+    server::Server,
+    sessions::{
         EarlyCancel, Mailbox, Peer, Session, Unsent, frame,
         signer::{Proof, prove_channel},
         work::BlockingWork,
     },
-    server::Server,
 };
 
 /// What the transport does after a message.
@@ -239,7 +239,7 @@ impl Connection {
         }
         let mut elements = Vec::with_capacity(1);
         let mut start = 0;
-        let mut previous: Option<(u64, Option<Arc<crate::model::Channel>>)> = None;
+        let mut previous: Option<(u64, Option<Arc<crate::sessions::Channel>>)> = None;
         loop {
             let rest = &mut message[start..];
             let Ok(mut header) = Header::parse(rest) else { return Handled(Verdict::Close("malformed header")) };

@@ -1,9 +1,17 @@
-//! What an attempt to log on leads to beside a session: the throttle's delay, and lines in the log.
+//! What an attempt to log on leads to beside a session: the throttle's delay, and lines in the log. LOGOFF and ECHO, [MS-SMB2]
+//! 3.3.5.6 and 3.3.5.17.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arden_auth::{Attempt, Attempter, Logon, Step};
-use arden_wire::NtStatus;
+use arden_store::commit::CommitScope;
+use arden_wire::{
+    NtStatus,
+    smb2::session::{parse_empty, put_empty},
+};
 
 use crate::{
     base::metrics::count,
@@ -11,6 +19,10 @@ use crate::{
         conn::{Connection, Verdict},
         setup::{Kind, Setup},
     },
+    model::seam::Outcome,
+    server::Server,
+    sessions::Session,
+    trees::ending::has_long_end,
 };
 
 /// A client's clock that is off by more is noted: MaxLifetime of [MS-NLMP] 3.1.1.1.
@@ -89,4 +101,32 @@ impl Connection {
         tracing::warn!(client = %self.peer.address, user = %logon.token.user_name, workstation = %logon.workstation,
             hours = logon.clock_skew.as_secs() / 3600, left_out, "the client's clock is off");
     }
+}
+
+pub(super) fn echo(message: &[u8], out: &mut Vec<u8>) -> Outcome {
+    if parse_empty(message).is_err() {
+        return NtStatus::INVALID_PARAMETER.into();
+    }
+    put_empty(out);
+    Outcome::Done(NtStatus::SUCCESS)
+}
+
+/// [MS-SMB2] 3.3.5.6. Durable handles outlive their session: the same user may reclaim them from the next one.
+pub(super) fn log_off(
+    server: &Arc<Server>,
+    session: &Arc<Session>,
+    scope: &CommitScope,
+    message: &[u8],
+    may_block: bool,
+    out: &mut Vec<u8>,
+) -> Outcome {
+    if parse_empty(message).is_err() {
+        return NtStatus::INVALID_PARAMETER.into();
+    }
+    if !may_block && has_long_end(&session.tables) {
+        return Outcome::Block;
+    }
+    server.end_session(scope, session, true, server.time().now);
+    put_empty(out);
+    Outcome::Done(NtStatus::SUCCESS)
 }

@@ -3,7 +3,6 @@
 pub mod chain;
 mod commits;
 pub mod conn;
-mod dispatch;
 mod logons;
 mod negotiate;
 mod setup;

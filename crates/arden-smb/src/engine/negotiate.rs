@@ -14,7 +14,8 @@ use arden_wire::{
 
 use crate::{
     engine::conn::{Connection, Verdict},
-    model::{Negotiated, crypto},
+    model::Negotiated,
+    sessions::crypto,
 };
 
 /// SMB 2.0.2 knows no larger transfers.

@@ -21,13 +21,15 @@ use crate::{
         chain::put_error,
         conn::{Connection, Reply, Verdict},
     },
-    model::{
-        Channel, Negotiated, NewSession, Peer, Session, SessionState,
+    model::Negotiated,
+    server::Server,
+    sessions::{
+        Channel, NewSession, Peer, Session, SessionState,
         crypto::{self, CipherKey, Purpose, SigningKey},
         signer::{Proof, answer_signer, prove_channel},
         work::BlockingWork,
     },
-    server::{Server, ending::Ending},
+    trees::ending::Ending,
 };
 
 const REQUEST_OUT_OF_SEQUENCE: u32 = 0xC000_042A;
@@ -439,7 +441,7 @@ impl Connection {
                         other = %logon.token.user_name, "a session is not re-authenticated as another user");
                     return Err(NtStatus::ACCESS_DENIED);
                 }
-                *session.user.write() = logon.token;
+                *session.tables.user.write() = logon.token;
                 session.renew(incoming.now);
                 Ok(Granted::channel(channel.clone()))
             }
@@ -490,6 +492,7 @@ impl Connection {
             n,
             NewSession {
                 id: session_id,
+                serial: self.server.next_id(),
                 ip: self.peer.ip,
                 message_id: incoming.header.message_id,
                 user,
@@ -554,8 +557,8 @@ impl Connection {
         let plain = out.split_off(start + 4);
         out.resize(start + 4 + arden_wire::smb2::transform::TRANSFORM_BYTES, 0);
         out.extend_from_slice(&plain);
-        crate::model::frame::seal_frame(session, &mut out[start + 4..]);
-        crate::model::frame::put_frame_length(out, start);
+        crate::sessions::frame::seal_frame(session, &mut out[start + 4..]);
+        crate::sessions::frame::put_frame_length(out, start);
     }
 }
 

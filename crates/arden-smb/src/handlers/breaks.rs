@@ -17,12 +17,12 @@ use crate::{
 };
 
 pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    match BreakAck::parse(request.message)? {
+    match BreakAck::parse(request.verified.message)? {
         BreakAck::Lease { key, state } => {
             // Of this client as this user: nobody acknowledges another's break.
-            let client = request.session.client;
-            let now = request.server.table.ack_lease_break(client, key, state, request.now)?;
-            request.server.keep_lease(request.scope, client, key);
+            let client = request.verified.client;
+            let now = request.trees.table.ack_lease_break(client, key, state, request.now)?;
+            request.trees.keep_lease(request.scope, client, key);
             put_lease_break_response(out, key, now);
         }
         BreakAck::Oplock { level, file_id } => {
@@ -37,7 +37,7 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             };
             let level = file.fs().ack_oplock_break(file, to, request.now)?;
             open.state.lock().breaking = false;
-            request.server.keep_open(request.scope, open.id.persistent);
+            request.trees.keep_open(request.scope, open.id.persistent);
             put_oplock_break(out, wire_level(level), file_id);
         }
     }

@@ -40,7 +40,7 @@ use crate::{
         request::{Continuation, Fail, Handled, Request, waiting},
     },
     model::{Durability, Object, OpenState, SmbOpen, Tree, Work, caches_handle, wire_level},
-    server::{breaks::Opening, waits::PendingCreate},
+    trees::{breaks::Opening, creates::PendingCreate},
 };
 
 const BAD_IMPERSONATION_LEVEL: NtStatus = NtStatus(0xC000_00A5);
@@ -89,7 +89,7 @@ struct CreateAfterBreak {
 
 pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let tree = request.tree()?.clone();
-    let parsed = CreateRequest::parse(request.message)?;
+    let parsed = CreateRequest::parse(request.verified.message)?;
     let asked = ask(request, &parsed)?;
     let Some(fs) = tree.share.fs.clone() else {
         return crate::handlers::pipes::create(request, &tree, &parsed, out);
@@ -133,12 +133,12 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
 impl CreateAfterBreak {
     /// Access, sharing and what the name stands for are looked at in the moment in which the open is made.
     fn open(&mut self, request: &mut Request<'_>, tree: &Arc<Tree>, out: &mut Vec<u8>) -> Handled {
-        let (server, ip) = (request.server, request.peer.ip);
-        let usage = server.usage.charge(Kind::Opens, &request.session.token(), Some(ip), 1);
+        let (trees, verified) = (request.trees, request.verified);
+        let usage = trees.usage.charge(Kind::Opens, &verified.user, Some(verified.ip), 1);
         let usage = usage.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)?;
         let opened = open_file(request, tree, self);
         if let (Err(Fail::Wait(..)), Some(guid), None) = (&opened, self.asked.wanted.create_guid(), &self.pending) {
-            self.pending = Some(server.note_pending_create(request.session.client.0, guid));
+            self.pending = Some(trees.note_pending_create(verified.client.0, guid));
         }
         let opened = opened?;
         finish(request, tree, &self.asked, opened, (self.name.clone(), usage), out)
@@ -176,7 +176,7 @@ fn may_take_long(asked: &Asked, path: &NtPath) -> bool {
 
 fn ask(request: &Request<'_>, parsed: &CreateRequest<'_>) -> Result<Asked, Fail> {
     let is_pipe = request.tree()?.share.is_pipe();
-    let wanted = durable::wanted(parsed, request.peer.dialect())?;
+    let wanted = durable::wanted(parsed, request.verified.dialect())?;
     // A reconnect names an open that has its parameters already; what else the request says does not count.
     if !wanted.is_reconnect() {
         if parsed.impersonation > 3 {
@@ -230,7 +230,7 @@ fn check_fields(r: &CreateRequest<'_>) -> Result<(), Fail> {
 }
 
 fn contexts(request: &Request<'_>, parsed: &CreateRequest<'_>, asked: &mut Asked) -> Result<(), Fail> {
-    let dialect = request.peer.dialect();
+    let dialect = request.verified.dialect();
     let mut instance_id = None;
     let mut instance_version = None;
     for context in &parsed.contexts {
@@ -295,9 +295,9 @@ fn fail_over(
     name: &str,
     (id, version): (u128, Option<(u64, u64)>),
 ) -> Result<(), Fail> {
-    let client = request.session.client;
-    let token = request.session.token();
-    let found = request.server.opens().into_iter().find(|o| {
+    let client = request.verified.client;
+    let token = request.verified.user.clone();
+    let found = request.trees.opens().into_iter().find(|o| {
         o.app_instance.is_some_and(|(i, _)| i == id)
             && o.client != client
             && (o.owner.user == token.user || token.is_administrator())
@@ -314,9 +314,9 @@ fn fail_over(
     if let Some(file) = open.file() {
         let readable = file.fs().maximal_access(file, &token)?;
         if readable & access::FILE_GENERIC_READ == access::FILE_GENERIC_READ {
-            tracing::info!(share = %tree.share.name, file = %name, client = %request.peer.address,
+            tracing::info!(share = %tree.share.name, file = %name, client = %request.verified.address,
                 "application instance fails over: its earlier open is closed");
-            request.server.close_open(request.scope, &open);
+            request.trees.close_open(request.scope, &open);
         }
     }
     Ok(())
@@ -340,9 +340,9 @@ fn cache_request(asked: &Asked) -> CacheRequest {
 }
 
 fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) -> Result<(Opened, Opening<'a>), Fail> {
-    let limit = request.server.config.limits.opens_per_session_max;
+    let limit = request.trees.config.limits.opens_per_session_max;
     if request.session.opens.read().len() >= limit {
-        tracing::warn!(client = %request.peer.address, limit, "opens_per_session_max reached");
+        tracing::warn!(client = %request.verified.address, limit, "opens_per_session_max reached");
         return Err(NtStatus::TOO_MANY_OPENED_FILES.into());
     }
     let asked = &create.asked;
@@ -354,12 +354,11 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         4 => Disposition::Overwrite,
         _ => Disposition::OverwriteIf,
     };
-    let who = request.session.token();
-    let server = request.server;
-    let opening = server.begin_open();
+    let who = request.verified.user.clone();
+    let opening = request.trees.begin_open();
     let opened = create.fs.open(&OpenRequest {
         id: opening.id,
-        owner: &request.server.owner,
+        owner: &request.trees.owner,
         path: &create.path,
         by_id: create.by_id,
         desired_access: asked.desired_access,
@@ -371,7 +370,7 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         security: asked.security.as_ref(),
         eas: &asked.eas,
         cache: cache_request(asked),
-        client: request.session.client,
+        client: request.verified.client,
         mark: durable::create_mark(request, tree, &asked.wanted),
         who: &who,
         access_ceiling: tree.ceiling(&who),
@@ -381,11 +380,11 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         Ok(Step::Done(opened)) => Ok((opened, opening)),
         Ok(Step::Wait(wait)) => Err(Fail::Wait(wait, None)),
         Err(OpenError::Symlink(link)) => {
-            Err(Fail::with_data(NtStatus::STOPPED_ON_SYMLINK, &symlink_error(&link), request.peer.dialect()))
+            Err(Fail::with_data(NtStatus::STOPPED_ON_SYMLINK, &symlink_error(&link), request.verified.dialect()))
         }
         // The file waits for the client of a persistent open, [MS-SMB2] 3.3.5.9. Older clients do not know the status.
         Err(OpenError::NotDone(NotDone::Failed(StoreError::HeldByAbsentOwner)))
-            if !request.peer.dialect().is_smb3() =>
+            if !request.verified.dialect().is_smb3() =>
         {
             Err(StoreError::SharingViolation.into())
         }
@@ -421,7 +420,7 @@ fn finish(
     let id = opened.open.id().0;
     let id = FileId { persistent: id, volatile: id };
     let granted = durable::grant(request, tree, &asked.wanted, &opened, &name);
-    let mut state = OpenState::new(request.session, tree.id, request.header.channel_sequence());
+    let mut state = OpenState::new(request.session, tree.id, request.verified.header.channel_sequence());
     state.durability = granted;
     // [MS-SMB2] 3.3.5.9.10: directories where they persist.
     let replayable = !opened.stat.directory || matches!(granted, Durability::Persistent { .. });
@@ -434,8 +433,8 @@ fn finish(
         id,
         object: Object::File(opened.open.clone()),
         share: tree.share.clone(),
-        owner: request.session.token(),
-        client: request.session.client,
+        owner: request.verified.user.clone(),
+        client: request.verified.client,
         create_guid: asked.wanted.create_guid(),
         lease_key,
         app_instance: asked.app_instance,
@@ -455,10 +454,10 @@ fn finish(
         usage: OpenUsage::of(usage),
     });
     if matches!(granted, Durability::Persistent { .. }) {
-        request.server.keep_new(request.scope, &open);
+        request.trees.keep_new(request.scope, &open);
     } else if let Some(key) = lease_key {
         // Another open of the lease may be persistent, and this one may have raised the lease.
-        request.server.keep_lease(request.scope, open.client, key);
+        request.trees.keep_lease(request.scope, open.client, key);
     }
     register(request, &open);
     drop(opening);
@@ -467,11 +466,11 @@ fn finish(
 }
 
 pub(crate) fn register(request: &Request<'_>, open: &Arc<SmbOpen>) {
-    let (server, session) = (request.server, request.session);
+    let (trees, session) = (request.trees, request.session);
     session.opens.write().insert(open.id.volatile, open.clone());
-    server.add_open(open);
+    trees.add_open(open);
     // While the file was being opened, its session may have ended: nobody would close it.
-    server.recheck_open(request.scope, session, open);
+    trees.recheck_open(request.scope, session, open);
 }
 
 /// Reconnected or replayed: the open as it is now.
@@ -481,7 +480,7 @@ fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Aske
     let cache = file.fs().cache(file);
     request.related.file = Some(open.id);
     // Who is told of it now may not be who made it: what is kept of it is durable with this answer.
-    request.server.keep_open(request.scope, open.id.persistent);
+    request.trees.keep_open(request.scope, open.id.persistent);
     // [MS-SMB2] 3.3.5.9.10: a replay is answered as the first time, a reconnect says that the file was there.
     let reconnect = asked.wanted.is_reconnect();
     let action = if reconnect { CreateAction::Opened } else { open.action };
@@ -540,7 +539,7 @@ fn respond(
 
 /// SMB2_CREATE_QUERY_MAXIMAL_ACCESS_RESPONSE, [MS-SMB2] 2.2.14.2.5.
 fn maximal_access(request: &Request<'_>, open: &SmbOpen) -> Vec<u8> {
-    let who = request.session.token();
+    let who = request.verified.user.clone();
     let answer = match open.file() {
         Some(file) => file.fs().maximal_access(file, &who),
         None => Ok(access::FILE_ALL_ACCESS),

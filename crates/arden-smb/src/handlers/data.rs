@@ -30,7 +30,7 @@ const LARGE_READ_HEAD_BYTES_MAX: usize = 512;
 
 /// [MS-SMB2] 3.3.5.10.
 pub fn close(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let (flags, id) = parse_close(request.message)?;
+    let (flags, id) = parse_close(request.verified.message)?;
     let close = CloseAfterBreak { open: request.open(id)?, flags };
     let handled = close.close(request, out);
     waiting(handled, close)
@@ -80,7 +80,7 @@ impl CloseAfterBreak {
                 };
             }
         }
-        request.server.close_open(request.scope, open);
+        request.trees.close_open(request.scope, open);
         response.put(out);
         Ok(NtStatus::SUCCESS)
     }
@@ -88,7 +88,7 @@ impl CloseAfterBreak {
 
 /// [MS-SMB2] 3.3.5.11.
 pub fn flush(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let open = request.open(parse_flush(request.message)?)?;
+    let open = request.open(parse_flush(request.verified.message)?)?;
     if open.share.is_durable() {
         // What was acknowledged is on stable storage; the chain looks after the rest.
         if open.file().is_some_and(|f| f.granted_access() & (access::FILE_WRITE_DATA | access::FILE_APPEND_DATA) == 0) {
@@ -121,9 +121,9 @@ fn wait(request: &Request<'_>) -> Wait {
 
 /// [MS-SMB2] 3.3.5.12.
 pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let read = ReadRequest::parse(request.message)?;
+    let read = ReadRequest::parse(request.verified.message)?;
     let length = read.length as usize;
-    if read.length > request.peer.negotiated.get().map_or(0, |n| n.max_read) {
+    if read.length > request.verified.negotiated.max_read {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(length)?;
@@ -147,7 +147,7 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         // Locks count behind the end of the file too.
         file.fs().may_read(file, read.offset, asked as u64)?;
     }
-    if length > request.room {
+    if length > request.verified.room {
         return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
     }
     if length > INLINE_IO_BYTES_MAX && !request.may_block {
@@ -156,13 +156,13 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let at = put_read_response(out, 0);
     let start = out.len();
     let count = if length >= LARGE_READ_BYTES && start <= LARGE_READ_HEAD_BYTES_MAX {
-        let mut large = std::mem::take(&mut *request.peer.large.lock());
+        let mut large = std::mem::take(&mut *request.large.lock());
         large.resize(start + length, 0);
         large[..start].copy_from_slice(out);
         let count = file.fs().read(file, read.offset, &mut large[start..], wait(request));
         match count {
             Ok(_) => *out = large,
-            Err(_) => *request.peer.large.lock() = large,
+            Err(_) => *request.large.lock() = large,
         }
         count?
     } else {
@@ -175,7 +175,7 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     open.position.store(read.offset + count as u64, Ordering::Relaxed);
     out.truncate(start + count);
     out.patch_u32(at, count as u32);
-    metrics::count(&request.server.metrics.bytes_read, count as u64);
+    metrics::count(&request.trees.metrics.bytes_read, count as u64);
     if count == 0 {
         // One byte of buffer is always there, [MS-SMB2] 2.2.20.
         out.put_u8(0);
@@ -223,8 +223,8 @@ impl PipeRead {
 
 /// [MS-SMB2] 3.3.5.13.
 pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let write = WriteRequest::parse(request.message)?;
-    if write.data.len() > request.peer.negotiated.get().map_or(0, |n| n.max_write) as usize {
+    let write = WriteRequest::parse(request.verified.message)?;
+    if write.data.len() > request.verified.negotiated.max_write as usize {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(write.data.len())?;
@@ -250,7 +250,7 @@ pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     }
     file.fs().write(file, write.offset, write.data, wait(request), request.now)?;
     open.position.store(write.offset + write.data.len() as u64, Ordering::Relaxed);
-    metrics::count(&request.server.metrics.bytes_written, write.data.len() as u64);
+    metrics::count(&request.trees.metrics.bytes_written, write.data.len() as u64);
     if through {
         file.fs().flush(file)?;
     }
@@ -259,8 +259,8 @@ pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
 }
 
 fn inline_write_bytes_max(request: &Request<'_>) -> usize {
-    let slow_until = request.server.slow_disk_until_ms.load(Ordering::Relaxed);
-    match slow_until > 0 && (request.now - request.server.started).as_millis() < u128::from(slow_until) {
+    let slow_until = request.trees.slow_disk_until_ms.load(Ordering::Relaxed);
+    match slow_until > 0 && (request.now - request.trees.started).as_millis() < u128::from(slow_until) {
         true => SLOW_DISK_INLINE_BYTES_MAX,
         false => INLINE_IO_BYTES_MAX,
     }

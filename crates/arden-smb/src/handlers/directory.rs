@@ -51,14 +51,14 @@ pub fn meta(stat: &Stat) -> FileMeta {
 }
 
 pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let query = QueryDirectoryRequest::parse(request.message)?;
+    let query = QueryDirectoryRequest::parse(request.verified.message)?;
     let open = request.open(query.file_id)?;
     let file = open.file().ok_or(NtStatus::INVALID_PARAMETER)?.clone();
     if !file.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     let class = DirectoryClass::from_u8(query.class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-    if query.output_length > request.peer.negotiated.get().map_or(0, |n| n.max_transact) {
+    if query.output_length > request.verified.negotiated.max_transact {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(query.output_length as usize)?;
@@ -71,7 +71,7 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if query.output_length > INLINE_LISTING_BYTES_MAX && !request.may_block {
         return Err(Fail::Block);
     }
-    let max = (query.output_length as usize).min(request.room);
+    let max = (query.output_length as usize).min(request.verified.room);
     if max < (query.output_length as usize).min(ANSWER_BYTES_MIN) {
         return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
     }
@@ -83,7 +83,7 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         // It looks at each entry's descriptor.
         return Err(Fail::Block);
     }
-    let visible = open.share.access_based_enumeration.then(|| Visibility::new(&file, request.session.token()));
+    let visible = open.share.access_based_enumeration.then(|| Visibility::new(&file, request.verified.user.clone()));
     let restart = query.flags & directory_flags::RESTART_SCANS != 0;
     let reopen = query.flags & directory_flags::REOPEN != 0;
     let single = query.flags & directory_flags::RETURN_SINGLE_ENTRY != 0;
@@ -171,8 +171,8 @@ impl Visibility {
 }
 
 pub fn notify(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let parsed = ChangeNotifyRequest::parse(request.message)?;
-    if parsed.output_length > request.peer.negotiated.get().map_or(0, |n| n.max_transact) {
+    let parsed = ChangeNotifyRequest::parse(request.verified.message)?;
+    if parsed.output_length > request.verified.negotiated.max_transact {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(parsed.output_length as usize)?;
@@ -182,7 +182,7 @@ pub fn notify(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     if open.usage.watch.get().is_none() {
-        let charged = request.server.usage.charge(Kind::Watches, &open.owner, Some(request.peer.ip), 1);
+        let charged = request.trees.usage.charge(Kind::Watches, &open.owner, Some(request.verified.ip), 1);
         // Where another request of this handle was first, one of the charges goes again.
         let _ = open.usage.watch.set(charged.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?);
     }
@@ -209,7 +209,7 @@ impl Continuation for Watching {
 
 impl Watching {
     fn query(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
-        if self.max.min(NOTIFY_BYTES_MAX) > request.room {
+        if self.max.min(NOTIFY_BYTES_MAX) > request.verified.room {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
         let file = self.open.file().ok_or(NtStatus::INVALID_PARAMETER)?;

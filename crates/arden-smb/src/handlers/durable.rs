@@ -20,7 +20,7 @@ use crate::{
         request::{Fail, Request},
     },
     model::{Durability, Negotiated, OpenState, SmbOpen, Tree, caches_handle},
-    server::persist::is_named,
+    trees::persist::is_named,
 };
 
 const CONTEXT_MISMATCH: NtStatus = NtStatus(0xC000_0719);
@@ -72,14 +72,14 @@ pub(crate) fn wanted(r: &CreateRequest<'_>, dialect: Dialect) -> Result<Wanted, 
 /// Does the request ask for persistence where it can be had, [MS-SMB2] 3.3.5.9.10?
 pub(crate) fn may_persist(request: &Request<'_>, tree: &Tree, persistent: bool) -> bool {
     let knows = |n: &Negotiated| n.server_capabilities & capability::PERSISTENT_HANDLES != 0;
-    persistent && tree.share.keeps_handles() && request.peer.negotiated.get().is_some_and(knows)
+    persistent && tree.share.keeps_handles() && knows(request.verified.negotiated)
 }
 
 /// What the file that a persistent create makes is known by, should its answer be lost.
 pub(crate) fn create_mark(request: &Request<'_>, tree: &Tree, wanted: &Wanted) -> Option<CreateMark> {
     match wanted {
         Wanted::V2(v2) if may_persist(request, tree, v2.persistent) => {
-            Some(CreateMark { id: v2.create_guid, replay: request.header.is(flags::REPLAY_OPERATION) })
+            Some(CreateMark { id: v2.create_guid, replay: request.verified.header.is(flags::REPLAY_OPERATION) })
         }
         _ => None,
     }
@@ -87,12 +87,12 @@ pub(crate) fn create_mark(request: &Request<'_>, tree: &Tree, wanted: &Wanted) -
 
 /// What a fresh open gets. Persistence needs nothing cached.
 pub(crate) fn grant(request: &Request<'_>, tree: &Tree, wanted: &Wanted, opened: &Opened, name: &str) -> Durability {
-    let limits = &request.server.config.limits;
+    let limits = &request.trees.config.limits;
     // What is kept of a persistent open leads to the present.
     let lasts = !opened.open.fs().is_read_only();
     let persistent = lasts
         && matches!(wanted, Wanted::V2(v2) if may_persist(request, tree, v2.persistent))
-        && request.server.may_keep_another(&opened.open.who().user, name, &opened.open);
+        && request.trees.may_keep_another(&opened.open.who().user, name, &opened.open);
     // Directories are not durable, [MS-SMB2] 3.3.5.9.6 and 3.3.5.9.10, but where they can persist they do, as files.
     if !persistent && (opened.open.is_directory() || !caches_handle(opened.cache)) {
         return Durability::None;
@@ -131,12 +131,12 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
         _ => return Ok(None),
     };
     let not_found = || Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND);
-    let open = request.server.open(id.persistent).or_else(|| {
+    let open = request.trees.open(id.persistent).or_else(|| {
         let may = may_persist(request, tree, asks_persistent);
-        request.server.open_by_create_guid(request.session.client.0, guid.filter(|_| may)?)
+        request.trees.open_by_create_guid(request.verified.client.0, guid.filter(|_| may)?)
     });
     let Some(open) = open else {
-        tracing::debug!(client = %request.peer.address, id = id.persistent, "no such open to reconnect");
+        tracing::debug!(client = %request.verified.address, id = id.persistent, "no such open to reconnect");
         return Err(not_found());
     };
     let file = open.file().ok_or_else(not_found)?.clone();
@@ -146,14 +146,14 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
     if !same_guid || open.share.name != tree.share.name {
         return Err(not_found());
     }
-    if open.owner.user != request.session.token().user {
+    if open.owner.user != request.verified.user.user {
         // [MS-SMB2] 3.3.5.9.7 and .12. A handle that is in use is nobody else's business.
         let state = open.state.lock();
         let waits = state.durability != Durability::None && state.session.is_none();
         return Err(if waits { NtStatus::ACCESS_DENIED.into() } else { not_found() });
     }
     // What outlives the server goes to no other client, and only to one that says what it takes up.
-    if persistent && (!asks_persistent || open.client != request.session.client) {
+    if persistent && (!asks_persistent || open.client != request.verified.client) {
         return Err(not_found());
     }
     check_lease(request, &open, cache, asked)?;
@@ -173,13 +173,13 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
     if !attach(request, tree, &open) {
         return Err(not_found());
     }
-    if !request.server.recheck_open(request.scope, request.session, &open) {
+    if !request.trees.recheck_open(request.scope, request.session, &open) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     if persistent {
         resume_lease(request, &open, asked);
     }
-    tracing::info!(share = %open.share.name, file = %open.name, client = %request.peer.address, persistent, "durable handle reclaimed");
+    tracing::info!(share = %open.share.name, file = %open.name, client = %request.verified.address, persistent, "durable handle reclaimed");
     Ok(Some(open))
 }
 
@@ -188,9 +188,9 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
 fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked) {
     if let (Some(file), Some(lease)) = (open.file(), asked.lease) {
         file.fs().catch_up(file, lease.epoch);
-        request.server.keep_lease(request.scope, open.client, lease.key);
+        request.trees.keep_lease(request.scope, open.client, lease.key);
     }
-    request.server.tell_break_later(open);
+    request.trees.tell_break_later(open);
 }
 
 /// A disconnected open belongs to this session from now on. False: another has it already.
@@ -206,12 +206,12 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
         }
         state.tree_id = tree.id;
         state.expires = None;
-        state.channel_sequence = request.header.channel_sequence();
+        state.channel_sequence = request.verified.header.channel_sequence();
         state.outstanding = 0;
         state.outstanding_before = 0;
     }
     if let Some(file) = open.file() {
-        file.set_share_permits(tree.ceiling(&request.session.token()));
+        file.set_share_permits(tree.ceiling(&request.verified.user));
     }
     request.session.opens.write().insert(open.id.volatile, open.clone());
     true
@@ -241,7 +241,7 @@ fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: 
     let not_found = Err(Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND));
     match (cache, asked.lease) {
         (CacheGrant::Lease { key, version, .. }, Some(lease)) => {
-            if open.client != request.session.client || lease.key != key || lease.version != version {
+            if open.client != request.verified.client || lease.key != key || lease.version != version {
                 return not_found;
             }
             let same = asked.name.as_ref().is_ok_and(|n| is_named(open, &n.to_lowercase()));
@@ -263,19 +263,19 @@ pub(crate) fn replayed(
     waited: bool,
 ) -> Result<Option<Arc<SmbOpen>>, Fail> {
     let Wanted::V2(v2) = asked.wanted else { return Ok(None) };
-    let client = request.session.client.0;
-    let Some(open) = request.server.open_by_create_guid(client, v2.create_guid) else {
-        if !waited && request.server.create_is_pending(client, v2.create_guid) {
+    let client = request.verified.client.0;
+    let Some(open) = request.trees.open_by_create_guid(client, v2.create_guid) else {
+        if !waited && request.trees.create_is_pending(client, v2.create_guid) {
             return Err(NtStatus::FILE_NOT_AVAILABLE.into());
         }
         return Ok(None);
     };
     let persistent = open.is_persistent() && may_persist(request, tree, v2.persistent);
-    let again = persistent && request.header.is(flags::REPLAY_OPERATION);
+    let again = persistent && request.verified.header.is(flags::REPLAY_OPERATION);
     if !again && !open.state.lock().replay_eligible {
         return Ok(None);
     }
-    if !request.header.is(flags::REPLAY_OPERATION) {
+    if !request.verified.header.is(flags::REPLAY_OPERATION) {
         return Err(NtStatus::DUPLICATE_OBJECTID.into());
     }
     // The parameters have to be those of the first time; the lease decides, [MS-SMB2] 3.3.5.9.
@@ -319,7 +319,7 @@ fn replayed_persistent(
     if !attach(request, tree, open) {
         return Err(NtStatus::FILE_NOT_AVAILABLE.into());
     }
-    if !request.server.recheck_open(request.scope, request.session, open) {
+    if !request.trees.recheck_open(request.scope, request.session, open) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     resume_lease(request, open, asked);

@@ -1,4 +1,8 @@
-//! IOCTL, [MS-SMB2] 3.3.5.15: file system controls, [MS-FSCC] 2.3. Server-side copy is in `copy`.
+//! IOCTL, [MS-SMB2] 3.3.5.15: file system controls, [MS-FSCC] 2.3. Server-side copy, offload and the change journal are below.
+
+mod copy;
+mod offload;
+mod usn;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -14,24 +18,21 @@ use arden_wire::{
 };
 
 use crate::{
-    handlers::{
-        copy, offload,
-        request::{Fail, Handled, Request},
-    },
+    handlers::request::{Fail, Handled, Request},
     model::{Durability, Object, SmbOpen},
 };
 
 pub fn ioctl(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let ioctl = IoctlRequest::parse(request.message)?;
+    let ioctl = IoctlRequest::parse(request.verified.message)?;
     if !ioctl.is_fsctl {
         return Err(NtStatus::NOT_SUPPORTED.into());
     }
-    let limit = request.peer.negotiated.get().map_or(0, |n| n.max_transact);
+    let limit = request.verified.negotiated.max_transact;
     if ioctl.max_input_response > limit || ioctl.max_output_response > limit || ioctl.input.len() > limit as usize {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(ioctl.input.len().max((ioctl.max_input_response + ioctl.max_output_response) as usize))?;
-    if ioctl.max_output_response as usize > request.room {
+    if ioctl.max_output_response as usize > request.verified.room {
         return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
     }
     let on_connection = matches!(
@@ -153,7 +154,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         | fsctl::QUERY_USN_JOURNAL
         | fsctl::READ_USN_JOURNAL
         | fsctl::READ_FILE_USN_DATA
-        | fsctl::WRITE_USN_CLOSE_RECORD => crate::handlers::usn::ioctl(request, open, file, ioctl),
+        | fsctl::WRITE_USN_CLOSE_RECORD => usn::ioctl(request, open, file, ioctl),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
     }
 }
@@ -208,7 +209,7 @@ fn snapshots(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
 
 /// [MS-SMB2] 3.3.5.15.12: a difference means that somebody changed the negotiation; the connection ends.
 fn validate_negotiate(request: &Request<'_>, ioctl: &IoctlRequest<'_>) -> Result<Vec<u8>, Fail> {
-    let n = request.peer.negotiated.get().ok_or(NtStatus::INVALID_PARAMETER)?;
+    let n = request.verified.negotiated;
     if n.dialect == Dialect::Smb311 {
         return Err(Fail::Close("FSCTL_VALIDATE_NEGOTIATE_INFO with dialect 3.1.1"));
     }
@@ -230,7 +231,7 @@ fn validate_negotiate(request: &Request<'_>, ioctl: &IoctlRequest<'_>) -> Result
     }
     let mut out = Vec::with_capacity(24);
     out.put_u32(n.server_capabilities);
-    out.put_u128(request.server.config.guid);
+    out.put_u128(request.trees.config.guid);
     out.put_u16(n.server_security_mode);
     out.put_u16(n.dialect as u16);
     Ok(out)
@@ -238,10 +239,10 @@ fn validate_negotiate(request: &Request<'_>, ioctl: &IoctlRequest<'_>) -> Result
 
 /// NETWORK_INTERFACE_INFO, [MS-SMB2] 2.2.32.5.
 fn interfaces(request: &Request<'_>) -> Result<Vec<u8>, Fail> {
-    if !request.peer.dialect().is_smb3() {
+    if !request.verified.dialect().is_smb3() {
         return Err(NtStatus::NOT_SUPPORTED.into());
     }
-    let interfaces = request.server.interfaces.read();
+    let interfaces = request.trees.interfaces.read();
     let mut out = Vec::new();
     for (i, interface) in interfaces.iter().enumerate() {
         let at = out.len();
@@ -346,7 +347,7 @@ fn object_id(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) 
         Some(id) => id,
         None if ioctl.ctl_code == fsctl::GET_OBJECT_ID => return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into()),
         None => {
-            let id = u128::from_le_bytes(request.server.random());
+            let id = u128::from_le_bytes(request.trees.random());
             file.fs().set_object_id(file, id)?;
             id
         }
@@ -361,11 +362,11 @@ fn object_id(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) 
 
 /// [MS-SMB2] 3.3.5.15.9.
 fn resiliency(request: &Request<'_>, open: &SmbOpen, ioctl: &IoctlRequest<'_>) -> Output {
-    if request.peer.dialect() == Dialect::Smb202 {
+    if request.verified.dialect() == Dialect::Smb202 {
         return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
     }
     let timeout_ms = Reader::new(ioctl.input).u32()?;
-    let limits = &request.server.config.limits;
+    let limits = &request.trees.config.limits;
     let timeout = Duration::from_millis(u64::from(timeout_ms));
     if ioctl.input.len() < 8 || timeout > limits.resilient_timeout_max {
         return Err(NtStatus::INVALID_PARAMETER.into());

@@ -19,7 +19,7 @@ use crate::{
 const INLINE_LOCKS_MAX: usize = 64;
 
 pub fn lock(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let parsed = LockRequest::parse(request.message)?;
+    let parsed = LockRequest::parse(request.verified.message)?;
     let open = request.open(parsed.file_id)?;
     if open.file().is_none() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
@@ -58,8 +58,8 @@ impl LockWait {
     fn take(&self, request: &Request<'_>, waited: bool, out: &mut Vec<u8>) -> Handled {
         let LockWait { open, locks, bucket } = self;
         let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-        let server = request.server;
-        let account = || server.usage.account(Kind::Locks, &open.owner, Some(request.peer.ip));
+        let trees = request.trees;
+        let account = || trees.usage.account(Kind::Locks, &open.owner, Some(request.verified.ip));
         let usage = open.usage.locks.get_or_init(account);
         let takes = locks.first().is_some_and(|l| l.flags & lock_flags::UNLOCK == 0);
         let count = if takes { locks.len() } else { 0 };
@@ -79,7 +79,7 @@ impl LockWait {
             && takes
         {
             (reserved, held) = (locks.len(), kept.held_count());
-            server.reserve_locks(user, reserved, waited)?;
+            trees.reserve_locks(user, reserved, waited)?;
         } else if let Some(kept) = &kept {
             held = kept.held_count();
         }
@@ -97,9 +97,9 @@ impl LockWait {
             changes.extend(kept.as_mut().and_then(|kept| kept.forget_sequence(id, index)));
         }
         if let Some(kept) = &kept {
-            server.release_locks(user, held + reserved - kept.held_count());
+            trees.release_locks(user, held + reserved - kept.held_count());
         }
-        crate::server::persist::put(request.scope, open, changes);
+        crate::trees::persist::put(request.scope, open, changes);
         done?;
         put_empty(out);
         Ok(NtStatus::SUCCESS)
@@ -157,7 +157,7 @@ fn lock_ranges(locks: &[LockElement]) -> Result<(Vec<LockRange>, bool), Fail> {
 
 /// Index and number of LockSequence where it is to be checked.
 fn sequence_bucket(request: &Request<'_>, open: &SmbOpen, sequence: u32) -> Option<(usize, u8)> {
-    let checked = request.peer.dialect().is_smb3() || open.state.lock().durability != Durability::None;
+    let checked = request.verified.dialect().is_smb3() || open.state.lock().durability != Durability::None;
     let index = (sequence >> 4) as usize;
     (checked && (1..=64).contains(&index)).then_some((index, (sequence & 0xF) as u8))
 }

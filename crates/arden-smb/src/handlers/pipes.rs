@@ -25,26 +25,25 @@ use crate::{
         request::{Fail, Handled, Request},
     },
     model::{Conversation, Object, OpenState, PipeState, SmbOpen, Tree, Work},
-    server::view::View,
 };
 
 pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out: &mut Vec<u8>) -> Handled {
     let name = r.name.clone().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
-    let caller = request.session.token();
-    let usage = request.server.usage.charge(Kind::Pipes, &caller, Some(request.peer.ip), 1);
+    let caller = request.verified.user.clone();
+    let usage = request.trees.usage.charge(Kind::Pipes, &caller, Some(request.verified.ip), 1);
     let usage = usage.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
-    let view = Arc::new(View::new(request.server.clone()));
+    let view = request.trees.view().ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     let pipe = arden_rpc::open_pipe(&name, PipeContext { view, caller: caller.clone() })
         .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     // Pipes share the number space of files, from the top down.
-    let id = u64::MAX / 2 - request.server.next_id();
+    let id = u64::MAX / 2 - request.trees.next_id();
     let id = FileId { persistent: id, volatile: id };
     let open = Arc::new(SmbOpen {
         id,
         object: Object::Pipe(Mutex::new(Conversation { pipe, readers: Vec::new() })),
         share: tree.share.clone(),
         owner: caller,
-        client: request.session.client,
+        client: request.verified.client,
         create_guid: None,
         lease_key: None,
         app_instance: None,
@@ -52,7 +51,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
         create_options: r.options,
         name,
         desired_access: r.desired_access,
-        state: Mutex::new(OpenState::new(request.session, tree.id, request.header.channel_sequence())),
+        state: Mutex::new(OpenState::new(request.session, tree.id, request.verified.header.channel_sequence())),
         position: AtomicU64::new(0),
         quota_index: AtomicU64::new(0),
         mode: AtomicU32::new(0),
@@ -85,7 +84,7 @@ pub fn read(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, max: usize)
     let mut conversation = pipe.lock();
     match conversation.pipe.read(max) {
         Err(NtStatus::PIPE_EMPTY) => {
-            let wait = request.server.new_wait();
+            let wait = request.trees.new_wait();
             conversation.readers.push(wait);
             Err(Fail::Wait(wait, None))
         }
@@ -100,7 +99,7 @@ pub fn read(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, max: usize)
 
 /// Counts what nobody has read yet. INSUFFICIENT_RESOURCES: it is too much in all pipes of the user for another call.
 fn room<'a>(request: &Request<'_>, open: &'a SmbOpen) -> Result<&'a Charge, Fail> {
-    let account = || request.server.usage.account(Kind::PipeBytes, &open.owner, Some(request.peer.ip));
+    let account = || request.trees.usage.account(Kind::PipeBytes, &open.owner, Some(request.verified.ip));
     let unread = open.usage.pipe_bytes.get_or_init(account);
     unread.add(0).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
     Ok(unread)
@@ -122,7 +121,7 @@ pub fn write(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, message: &
     if conversation.pipe.available() > 0 {
         let readers = std::mem::take(&mut conversation.readers);
         drop(conversation);
-        readers.into_iter().for_each(|wait| request.server.resume(wait));
+        readers.into_iter().for_each(|wait| request.trees.resume(wait));
     }
     Ok(())
 }

@@ -25,8 +25,8 @@ const INPUT_BYTES_MAX: usize = 64 * 1024;
 const INLINE_INPUT_BYTES_MAX: usize = 1024;
 
 pub fn query_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let query = QueryInfoRequest::parse(request.message)?;
-    let limit = request.peer.negotiated.get().map_or(0, |n| n.max_transact);
+    let query = QueryInfoRequest::parse(request.verified.message)?;
+    let limit = request.verified.negotiated.max_transact;
     if query.output_length > limit || query.input.len() > limit as usize {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
@@ -44,7 +44,7 @@ pub fn query_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let max = query.output_length as usize;
     let status = match (&open.object, query.info_type) {
         (Object::File(file), info_type::FILE) => {
-            file_info(&open, file, &query, request.peer.dialect() == Dialect::Smb311, out)?
+            file_info(&open, file, &query, request.verified.dialect() == Dialect::Smb311, out)?
         }
         (Object::File(file), info_type::FILE_SYSTEM) => fs_info(file, query.class, max, out)?,
         (Object::File(file), info_type::SECURITY) => security(request, file, &query, out)?,
@@ -305,7 +305,7 @@ fn security(request: &Request<'_>, file: &Arc<Open>, query: &QueryInfoRequest<'_
     if bytes.len() > query.output_length as usize {
         // [MS-SMB2] 3.3.5.20.3: the size that would do.
         let need = (bytes.len() as u32).to_le_bytes();
-        return Err(Fail::with_data(NtStatus::BUFFER_TOO_SMALL, &need, request.peer.dialect()));
+        return Err(Fail::with_data(NtStatus::BUFFER_TOO_SMALL, &need, request.verified.dialect()));
     }
     out.extend_from_slice(&bytes);
     Ok(NtStatus::SUCCESS)

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use arden_lock::{Mutex, ranks};
 use arden_store::{
     commit::CommitScope,
     error::{NotDone, StoreError},
@@ -11,13 +12,16 @@ use arden_store::{
 use arden_wire::{
     Malformed, NtStatus,
     cursor::Put,
-    smb2::{Command, Dialect, FileId, Header, flags},
+    smb2::{Command, Dialect, FileId, flags},
 };
 
 use crate::{
     base::status,
-    model::{Peer, Session, SmbOpen, Tree},
-    server::Server,
+    model::{
+        SessionTables, SmbOpen, Tree,
+        seam::{Related, VerifiedRequest},
+    },
+    trees::Trees,
 };
 
 /// Why a request has no ordinary response now.
@@ -96,34 +100,19 @@ pub fn waiting<T>(done: Result<T, Fail>, continuation: impl Continuation + 'stat
     }
 }
 
-/// What related requests inherit, [MS-SMB2] 3.3.5.2.7.2.
-#[derive(Default, Clone)]
-pub struct Related {
-    pub file: Option<FileId>,
-    pub tree_id: u32,
-    /// Set when the request that should have given the file failed.
-    pub failed: Option<NtStatus>,
-}
-
 /// Everything a handler sees.
 pub struct Request<'a> {
-    pub server: &'a Arc<Server>,
-    pub peer: &'a Arc<Peer>,
-    pub header: &'a Header,
-    /// From the header on.
-    pub message: &'a [u8],
-    pub session: &'a Arc<Session>,
+    pub trees: &'a Arc<Trees>,
+    pub verified: &'a VerifiedRequest<'a>,
+    pub session: &'a Arc<SessionTables>,
     pub tree: Option<Arc<Tree>>,
     pub related: &'a mut Related,
-    /// Where the response's header starts in the output.
-    pub base: usize,
     pub now: Instant,
     pub may_block: bool,
-    /// Bytes that its answer may still have.
-    pub room: usize,
-    pub encrypted: bool,
     /// What the message changes: its answers wait for it.
     pub scope: &'a CommitScope,
+    /// The buffer of the last large answer.
+    pub large: &'a Mutex<Vec<u8>, ranks::LargeBuffer>,
     pub(crate) counted: &'a mut Option<Arc<SmbOpen>>,
     pub(crate) used: &'a mut Option<Arc<SmbOpen>>,
 }
@@ -131,7 +120,7 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// The file that the request names, directly or by relation, [MS-SMB2] 3.3.5.2.7.2 and 3.3.5.2.10.
     pub fn open(&mut self, id: FileId) -> Result<Arc<SmbOpen>, Fail> {
-        let related = self.header.is(flags::RELATED_OPERATIONS);
+        let related = self.verified.header.is(flags::RELATED_OPERATIONS);
         let id = match (related, self.related.file) {
             (true, Some(file)) => file,
             (true, None) => match self.related.failed {
@@ -173,19 +162,21 @@ impl Request<'_> {
 
     /// [MS-SMB2] 3.3.5.2.10.
     fn check_channel_sequence(&mut self, open: &Arc<SmbOpen>) -> Result<(), Fail> {
-        if !self.peer.dialect().is_smb3() {
+        if !self.verified.dialect().is_smb3() {
             return Ok(());
         }
-        let sequence = self.header.channel_sequence();
-        let modifies =
-            matches!(Command::from_u16(self.header.command), Some(Command::Write | Command::SetInfo | Command::Ioctl));
+        let sequence = self.verified.header.channel_sequence();
+        let modifies = matches!(
+            Command::from_u16(self.verified.header.command),
+            Some(Command::Write | Command::SetInfo | Command::Ioctl)
+        );
         let refused = Err(Fail::Status(NtStatus::FILE_NOT_AVAILABLE));
         let mut s = open.state.lock();
         let ahead = sequence.wrapping_sub(s.channel_sequence);
         if ahead > 0x7FFF {
             return if modifies { refused } else { Ok(()) };
         }
-        if self.header.is(flags::REPLAY_OPERATION) {
+        if self.verified.header.is(flags::REPLAY_OPERATION) {
             if ahead != 0 {
                 s.outstanding_before += s.outstanding;
                 s.channel_sequence = sequence;
@@ -214,11 +205,10 @@ impl Request<'_> {
 
     /// [MS-SMB2] 3.3.5.2.5: the charge has to cover the larger of what is sent and what may come back.
     pub fn check_charge(&self, bytes: usize) -> Result<(), Fail> {
-        let Some(n) = self.peer.negotiated.get() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
-        if !n.multi_credit() {
+        if !self.verified.negotiated.multi_credit() {
             return if bytes > 65536 { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) };
         }
-        let charge = usize::from(self.header.credit_charge.max(1));
+        let charge = usize::from(self.verified.header.credit_charge.max(1));
         if bytes > 0 && (bytes - 1) / 65536 + 1 > charge { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) }
     }
 }

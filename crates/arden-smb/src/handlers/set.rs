@@ -37,8 +37,8 @@ mod disposition_flags {
 }
 
 pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
-    let set = SetInfoRequest::parse(request.message)?;
-    if set.buffer.len() > request.peer.negotiated.get().map_or(0, |n| n.max_transact) as usize {
+    let set = SetInfoRequest::parse(request.verified.message)?;
+    if set.buffer.len() > request.verified.negotiated.max_transact as usize {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(set.buffer.len())?;
@@ -143,7 +143,7 @@ impl ChangeAfterBreak {
             return Err(Fail::Wait(wait, None));
         }
         if !matches!(self.change, Change::Link(..)) {
-            request.server.keep_file(request.scope, &self.open);
+            request.trees.keep_file(request.scope, &self.open);
         }
         out.put_u16(2);
         Ok(NtStatus::SUCCESS)

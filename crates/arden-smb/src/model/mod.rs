@@ -1,24 +1,18 @@
-//! The objects of [MS-SMB2] 3.3.1: connection (its shared part, `Peer`), session, channel, tree connect, open; their keys, what
-//! a signature proves, and the shapes of work that others do on them.
+//! The objects of [MS-SMB2] 3.3.1 on the trees' side of the seam: shares, tree connects and opens, a session's tables of them,
+//! and what comes over the seam, as values.
 
-pub mod crypto;
-pub mod frame;
 pub mod kept;
-mod mac;
+mod negotiated;
 mod open;
-mod peer;
-mod pending;
-mod session;
+pub mod seam;
+mod session_tables;
 pub mod share;
-pub mod signer;
 mod tree;
-pub mod work;
 
 pub use kept::KeptLocks;
+pub use negotiated::Negotiated;
 pub use open::{
     Conversation, Durability, Object, OpenState, PipeState, SmbOpen, Work, Working, caches_handle, wire_level,
 };
-pub use peer::{Channel, Mailbox, Negotiated, Peer, Unsent};
-pub use pending::{EarlyCancel, Pending, PendingRequest};
-pub use session::{NewSession, Session, SessionState};
+pub use session_tables::SessionTables;
 pub use tree::Tree;

@@ -18,7 +18,7 @@ use arden_wire::smb2::{FileId, create::oplock};
 
 use crate::{
     base::usage::OpenUsage,
-    model::{KeptLocks, Session, share::Share},
+    model::{KeptLocks, SessionTables, share::Share},
 };
 
 /// A named pipe's conversation.
@@ -70,7 +70,7 @@ impl Durability {
 /// What of an open changes, [MS-SMB2] 3.3.1.10.
 pub struct OpenState {
     /// None while it is disconnected.
-    pub session: Option<Weak<Session>>,
+    pub session: Option<Weak<SessionTables>>,
     pub tree_id: u32,
     pub durability: Durability,
     /// When a disconnected open is given up.
@@ -177,13 +177,13 @@ impl SmbOpen {
         drop(work);
         go_on();
     }
-    pub fn session(&self) -> Option<Arc<Session>> {
+    pub fn session(&self) -> Option<Arc<SessionTables>> {
         self.state.lock().session.as_ref().and_then(Weak::upgrade)
     }
 }
 
 impl OpenState {
-    pub fn new(session: &Arc<Session>, tree_id: u32, channel_sequence: u16) -> OpenState {
+    pub fn new(session: &Arc<SessionTables>, tree_id: u32, channel_sequence: u16) -> OpenState {
         OpenState {
             session: Some(Arc::downgrade(session)),
             tree_id,

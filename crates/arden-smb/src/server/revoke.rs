@@ -1,33 +1,11 @@
-//! What a change of shares, accounts or groups does to sessions, tree connects and opens that exist.
-//!
-//! - A user who is removed or disabled has no sessions, nor durable opens that wait for him.
-//! - A user who loses a group or privilege loses his sessions: clients log on again by themselves, with the new token.
-//!   A user who only gains one keeps them, with the new token; open files keep the access that they were granted.
-//! - A tree connect has the share as it is now. It ends when the share is gone, is another directory, lets its user do
-//!   nothing any more, or has to be encrypted and the client was not told so. Otherwise its MaximalAccess is computed
-//!   again, and opens with more than that are closed.
-//!
-//! Whoever adds a session, a tree connect or an open calls `recheck_*` afterwards, so that one of the two sees the other.
+//! What a change of accounts or groups does to sessions that exist; `trees` looks after their tree connects and opens.
 
 use std::sync::Arc;
 
-use arden_auth::{Token, token_for, users::same_name};
+use arden_auth::{Token, users::same_name};
 use arden_store::commit::CommitScope;
-use arden_wire::access::ACCESS_SYSTEM_SECURITY;
 
-use crate::{
-    model::{Session, SessionState, SmbOpen, Tree, share::Share},
-    server::Server,
-};
-
-/// What became of a user's token.
-enum Standing {
-    Same,
-    /// Has more than before.
-    Gained(Arc<Token>),
-    /// Is gone, disabled, or has less.
-    Lost,
-}
+use crate::{server::Server, trees::Standing};
 
 impl Server {
     /// Ends all sessions of a user, by account name in any case, and closes his opens that wait for their client. Returns
@@ -54,8 +32,8 @@ impl Server {
             match self.standing(&token) {
                 Standing::Same => {}
                 Standing::Gained(now) => {
-                    *session.user.write() = now;
-                    self.recheck_trees(&session);
+                    *session.tables.user.write() = now;
+                    self.recheck_trees(&session.tables);
                 }
                 Standing::Lost => {
                     tracing::info!(session = session.id, user = %token.user_name,
@@ -66,123 +44,4 @@ impl Server {
         }
         self.close_waiting(|open| !self.is_allowed(open));
     }
-
-    /// The shares have changed: so do tree connects and opens.
-    pub(crate) fn recheck_shares(&self) {
-        for session in self.sessions() {
-            self.recheck_trees(&session);
-        }
-        self.close_waiting(|open| !self.is_allowed(open));
-    }
-
-    fn recheck_trees(&self, session: &Arc<Session>) {
-        let ids: Vec<u32> = session.trees.read().keys().copied().collect();
-        for id in ids {
-            self.recheck_tree(&CommitScope::begin(), session, id);
-        }
-    }
-
-    /// Makes a tree connect what its share is by now. False: it has ended.
-    pub(crate) fn recheck_tree(&self, scope: &CommitScope, session: &Arc<Session>, id: u32) -> bool {
-        loop {
-            let Some(tree) = session.trees.read().get(&id).cloned() else { return false };
-            let Some(share) = self.share(&tree.share.name).filter(|share| still_serves(share, &tree, session)) else {
-                self.disconnect_tree(scope, session, id);
-                return false;
-            };
-            let maximal_access = share.ceiling(&session.token());
-            if Arc::ptr_eq(&share, &tree.share) && maximal_access == tree.maximal_access {
-                return true;
-            }
-            if maximal_access == 0 {
-                self.disconnect_tree(scope, session, id);
-                return false;
-            }
-            let (session_id, created, usage) = (tree.session_id, tree.created, tree.usage.clone());
-            let now = Tree { id, session_id, share, maximal_access, created, usage };
-            let replaced = {
-                let mut trees = session.trees.write();
-                let same = trees.get(&id).is_some_and(|t| Arc::ptr_eq(t, &tree));
-                same.then(|| trees.insert(id, Arc::new(now))).is_some()
-            };
-            if replaced {
-                let opens: Vec<_> = session.opens.read().values().cloned().collect();
-                let of_tree = opens.into_iter().filter(|o| o.state.lock().tree_id == id);
-                for open in of_tree {
-                    if within(&open, maximal_access) {
-                        open.file().into_iter().for_each(|f| f.set_share_permits(maximal_access));
-                        continue;
-                    }
-                    tracing::info!(share = %open.share.name, file = %open.name, user = %open.owner.user_name,
-                        "open closed: the share no longer allows its access");
-                    self.close_open(scope, &open);
-                }
-            }
-        }
-    }
-
-    /// Closes an open that was added while its session or tree connect ended, or lost the access it has. False: it did.
-    pub(crate) fn recheck_open(&self, scope: &CommitScope, session: &Session, open: &Arc<SmbOpen>) -> bool {
-        let id = open.state.lock().tree_id;
-        let allows = |tree: &Arc<Tree>| within(open, tree.maximal_access);
-        let may = session.state() != SessionState::Deleted && session.trees.read().get(&id).is_some_and(allows);
-        if !may {
-            self.close_open(scope, open);
-        }
-        may
-    }
-
-    /// Closes opens that wait for their client to come back.
-    fn close_waiting(&self, ends: impl Fn(&SmbOpen) -> bool) {
-        for open in self.opens() {
-            if open.session().is_none() && ends(&open) {
-                self.close_open(&CommitScope::begin(), &open);
-            }
-        }
-    }
-
-    /// Would the share as it is now grant its owner as he is now this open's access?
-    fn is_allowed(&self, open: &SmbOpen) -> bool {
-        let Some(share) = self.share(&open.share.name).filter(|share| same_files(share, &open.share)) else {
-            return false;
-        };
-        let token = match self.standing(&open.owner) {
-            Standing::Same => open.owner.clone(),
-            Standing::Gained(token) => token,
-            Standing::Lost => return false,
-        };
-        within(open, share.ceiling(&token))
-    }
-
-    fn standing(&self, token: &Token) -> Standing {
-        let users = &self.config.users;
-        let Some(rid) = token.user.rid_in(&users.machine_sid()) else { return Standing::Same };
-        let Some(user) = users.user_by_rid(rid).filter(|u| !u.disabled) else { return Standing::Lost };
-        let now = token_for(&**users, &user);
-        if now == *token {
-            return Standing::Same;
-        }
-        let keeps = token.groups.iter().all(|g| now.groups.contains(g)) && token.privileges & !now.privileges == 0;
-        if keeps { Standing::Gained(Arc::new(now)) } else { Standing::Lost }
-    }
-}
-
-fn still_serves(share: &Share, tree: &Tree, session: &Session) -> bool {
-    // The client learns from a new tree connect that it has to encrypt.
-    let must_tell = share.encrypt && !tree.share.encrypt && !session.encrypt_data;
-    same_files(share, &tree.share) && !must_tell
-}
-
-/// IPC$ has no files.
-fn same_files(a: &Share, b: &Share) -> bool {
-    match (&a.fs, &b.fs) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (None, None) => true,
-        _ => false,
-    }
-}
-
-/// SeSecurityPrivilege's own right is no share's to give.
-fn within(open: &SmbOpen, maximal_access: u32) -> bool {
-    open.file().is_none_or(|f| f.granted_access() & !(maximal_access | ACCESS_SYSTEM_SECURITY) == 0)
 }

@@ -12,8 +12,9 @@ use arden_wire::{
 
 use crate::{
     base::status,
-    model::{Session, SmbOpen, share::Share},
+    model::{SmbOpen, share::Share},
     server::Server,
+    sessions::Session,
 };
 
 pub struct View {
@@ -77,7 +78,7 @@ fn session_view(session: &Session, now: Instant) -> SessionView {
         id: session.id,
         client: client_address(session),
         user: session.token().user_name.clone(),
-        opens: session.opens.read().len() as u32,
+        opens: session.tables.opens.read().len() as u32,
         seconds: now.saturating_duration_since(session.created).as_secs() as u32,
         idle_seconds: session.idle(now).as_secs() as u32,
         guest: session.anonymous,
@@ -134,7 +135,7 @@ impl ServerView for View {
             .map(|(session, share, tree)| ConnectionView {
                 id: tree,
                 kind: if share == "IPC$" { share_type::IPC } else { share_type::DISKTREE },
-                opens: session.opens.read().values().filter(|o| o.state.lock().tree_id == tree).count() as u32,
+                opens: session.tables.opens.read().values().filter(|o| o.state.lock().tree_id == tree).count() as u32,
                 users: 1,
                 seconds: self.server.time().now.saturating_duration_since(session.created).as_secs() as u32,
                 user: session.token().user_name.clone(),
@@ -167,7 +168,7 @@ impl View {
     fn trees(&self) -> Vec<(Arc<Session>, String, u32)> {
         let mut all = Vec::new();
         for session in self.server.sessions() {
-            for tree in session.trees.read().values() {
+            for tree in session.tables.trees.read().values() {
                 all.push((session.clone(), tree.share.name.clone(), tree.id));
             }
         }

@@ -1,23 +1,27 @@
 //! Requests that wait for somebody else: put aside under the number of their wait until it is over.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
+    collections::HashMap,
+    sync::{Arc, OnceLock},
 };
 
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::WaitId;
 
 use crate::{
-    model::{Peer, work::Parked},
-    server::{Server, deferred::Deferred},
+    server::Server,
+    sessions::{
+        Peer,
+        work::{BlockingWork, Parked},
+    },
+    trees::deferred::Deferred,
 };
 
-/// Marks the numbers of the server's own waits.
+/// Marks the numbers of waits that are not the open table's.
 const OWN: u64 = 1 << 63;
 
 enum Waiting {
-    /// A wait of the server's own whose request is not put aside yet.
+    /// A wait of the trees' own whose request is not put aside yet.
     Announced,
     /// The wait was over before its request was put aside.
     Resumed,
@@ -28,9 +32,11 @@ enum Waiting {
 #[derive(Default)]
 pub(crate) struct Waits {
     parked: Mutex<HashMap<WaitId, Waiting>, ranks::Parked>,
-    /// Creates with a CreateGuid that wait for somebody's oplock: their replays have to come later.
-    creates: Mutex<HashSet<(u128, u128)>, ranks::PendingCreates>,
+    runner: OnceLock<Runner>,
 }
+
+/// Has a message run on a thread that may block, in its user's turn.
+pub type Runner = Box<dyn Fn(Box<dyn BlockingWork>) + Send + Sync>;
 
 impl Waits {
     /// Whether the request of this wait goes on without the connection `peer_id`.
@@ -39,18 +45,6 @@ impl Waits {
             Some(Waiting::Parked(message)) => message.survives(peer_id),
             _ => false,
         }
-    }
-}
-
-/// A create that waits; the note goes with it.
-pub struct PendingCreate {
-    server: Arc<Server>,
-    key: (u128, u128),
-}
-
-impl Drop for PendingCreate {
-    fn drop(&mut self) {
-        self.server.waits.creates.lock().remove(&self.key);
     }
 }
 
@@ -72,19 +66,35 @@ impl Server {
     }
 
     fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
-        if peer.is_closed() { self.defer(Deferred::Run(message.detach())) } else { peer.resume(message) }
+        if !peer.is_closed() {
+            return peer.resume(message);
+        }
+        // Nobody hears the answer, but what was asked for happens. It may take long, and others' breaks are seen to here.
+        let (me, message) = (self.me.clone(), message.detach());
+        self.defer(Deferred::Other(Box::new(move || match me.upgrade() {
+            Some(server) => server.run_detached(message),
+            None => drop(message),
+        })));
     }
 
-    /// A wait of the server's own, from the upper half of the numbers; the table counts from below. Until it is over or
-    /// taken back: to end it after that is nothing.
-    pub fn new_wait(&self) -> WaitId {
-        let wait = WaitId(OWN | self.next_id());
+    /// Who runs requests whose connection is gone; `run_deferred` itself where nobody is named. The first call counts.
+    pub fn on_detached(&self, runner: Runner) {
+        let _ = self.waits.runner.set(runner);
+    }
+
+    fn run_detached(&self, message: Box<dyn BlockingWork>) {
+        match self.waits.runner.get() {
+            Some(runner) => runner(message),
+            None => message.run(),
+        }
+    }
+
+    pub(super) fn announce_wait(&self, wait: WaitId) {
         self.waits.parked.lock().insert(wait, Waiting::Announced);
-        wait
     }
 
     /// The wait is over: its request goes on.
-    pub fn resume(&self, wait: WaitId) {
+    pub fn resume_request(&self, wait: WaitId) {
         let parked = {
             let mut waits = self.waits.parked.lock();
             match waits.remove(&wait) {
@@ -108,13 +118,5 @@ impl Server {
         };
         self.table.cancel_wait(wait);
         message
-    }
-
-    pub fn create_is_pending(&self, client: u128, guid: u128) -> bool {
-        self.waits.creates.lock().contains(&(client, guid))
-    }
-    pub fn note_pending_create(self: &Arc<Server>, client: u128, guid: u128) -> PendingCreate {
-        self.waits.creates.lock().insert((client, guid));
-        PendingCreate { server: self.clone(), key: (client, guid) }
     }
 }

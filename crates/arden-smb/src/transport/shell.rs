@@ -27,8 +27,8 @@ use crate::{
         time::Time,
     },
     engine::conn::{Connection, Verdict},
-    model::{Peer, work::BlockingWork},
     server::Server,
+    sessions::{Peer, work::BlockingWork},
 };
 
 /// Messages up to this size share a buffer; larger ones get one of their own, that travels with them.

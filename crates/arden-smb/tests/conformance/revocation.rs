@@ -136,7 +136,7 @@ fn a_change_that_takes_nothing_away_is_not_noticed() {
     change(&lab, SECOND, |s| s.read_only = true);
     lab.server.accounts_changed();
     c.write(f.id, 0, b"x");
-    assert!(lab.server.session(c.session_id()).unwrap().trees.read()[&c.tree].share.access_based_enumeration);
+    assert!(lab.server.session(c.session_id()).unwrap().tables.trees.read()[&c.tree].share.access_based_enumeration);
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub struct Setup {
     pub encryption_required: bool,
     pub multichannel: bool,
     pub anonymous: bool,
+    /// What makes the server.
+    pub server: fn(ServerConfig, Arc<OpenTable>, Time) -> Arc<Server>,
 }
 
 impl Default for Setup {
@@ -102,6 +104,7 @@ impl Default for Setup {
             encryption_required: false,
             multichannel: true,
             anonymous: false,
+            server: Server::new,
         }
     }
 }
@@ -180,7 +183,7 @@ fn serve(
     };
     let table = OpenTable::new(setup.table);
     table.start_ids_at(starts << 36 | 1);
-    let server = Server::new(config, table.clone(), Time::read());
+    let server = (setup.server)(config, table.clone(), Time::read());
     let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
     let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
     let second = Fs::new(DirStore::open(&dir.join("b"), DirOptions::default()).unwrap(), table);

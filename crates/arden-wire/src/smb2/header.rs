@@ -138,5 +138,6 @@ pub mod offset {
     pub const CREDITS: usize = 14;
     pub const FLAGS: usize = 16;
     pub const NEXT_COMMAND: usize = 20;
+    pub const TREE_ID: usize = 36;
     pub const SIGNATURE: usize = 48;
 }

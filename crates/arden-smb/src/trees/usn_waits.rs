@@ -11,7 +11,7 @@ use std::{
 use arden_lock::{Mutex, ranks};
 use arden_store::{error::StoreError, fs::WaitId, store::WatchGuard, usn::ChangeJournal};
 
-use crate::{model::SmbOpen, server::Server};
+use crate::{model::SmbOpen, trees::Trees};
 
 /// Where the journal has to end, or how late it has to be.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) struct UsnWaits(Mutex<HashMap<WaitId, (u64, Option<Instant>)>, ranks:
 
 /// A read that waits; goes with its request.
 pub struct UsnWait {
-    server: Arc<Server>,
+    trees: Arc<Trees>,
     wait: WaitId,
     until: Until,
     _watch: WatchGuard,
@@ -56,39 +56,39 @@ impl UsnWait {
 
 impl Drop for UsnWait {
     fn drop(&mut self) {
-        self.server.usn_waits.0.lock().remove(&self.wait);
+        self.trees.usn_waits.0.lock().remove(&self.wait);
     }
 }
 
-/// Waits for the journal on behalf of `open`, with a wait of the server's own.
+/// Waits for the journal on behalf of `open`, with a wait of its own.
 ///
 /// # Errors
 /// What the journal says.
 pub fn wait(
-    server: &Arc<Server>,
+    trees: &Arc<Trees>,
     open: &SmbOpen,
     journal: &dyn ChangeJournal,
     until: Until,
 ) -> Result<(WaitId, UsnWait), StoreError> {
-    let wait = server.new_wait();
-    server.usn_waits.0.lock().insert(wait, (open.id.persistent, until.deadline));
-    let told = Arc::downgrade(server);
+    let wait = trees.new_wait();
+    trees.usn_waits.0.lock().insert(wait, (open.id.persistent, until.deadline));
+    let told = Arc::downgrade(trees);
     let wake = move || {
-        if let Some(server) = told.upgrade() {
-            server.resume(wait);
+        if let Some(trees) = told.upgrade() {
+            trees.resume(wait);
         }
     };
     match journal.watch(until.usn, Box::new(wake)) {
-        Ok(watch) => Ok((wait, UsnWait { server: server.clone(), wait, until, _watch: watch })),
+        Ok(watch) => Ok((wait, UsnWait { trees: trees.clone(), wait, until, _watch: watch })),
         Err(e) => {
-            server.usn_waits.0.lock().remove(&wait);
-            server.unpark(wait);
+            trees.usn_waits.0.lock().remove(&wait);
+            trees.forget_wait(wait);
             Err(e)
         }
     }
 }
 
-impl Server {
+impl Trees {
     /// The handle is gone: who waits with it goes on, to hear that.
     pub(crate) fn end_usn_waits(&self, open: &SmbOpen) {
         self.resume_usn_waits(|id, _| id == open.id.persistent);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arden_wire::{NtStatus, dtyp::Sid};
 
-use crate::model::Peer;
+use crate::sessions::Peer;
 
 /// A message whose current request waits for somebody else.
 pub trait Parked: Send {

@@ -5,20 +5,29 @@ use std::{sync::Arc, time::Instant};
 
 use arden_store::commit::CommitScope;
 
-use crate::{model::SmbOpen, server::Server};
+use crate::{
+    model::{SessionTables, SmbOpen},
+    trees::Trees,
+};
 
 /// More opens are closed where that may take its time.
-pub const INLINE_OPENS_MAX: usize = 16;
+const INLINE_OPENS_MAX: usize = 16;
 
 /// Whether closing these keeps a thread for milliseconds.
-pub fn closes_long(opens: &[Arc<SmbOpen>]) -> bool {
+fn closes_long(opens: &[Arc<SmbOpen>]) -> bool {
     opens.len() > INLINE_OPENS_MAX || opens.iter().any(|open| open.frees_much())
+}
+
+/// Whether ending this session, or its tree connects, may do so.
+pub(crate) fn has_long_end(session: &SessionTables) -> bool {
+    let some: Vec<_> = session.opens.read().values().take(INLINE_OPENS_MAX + 1).cloned().collect();
+    closes_long(&some)
 }
 
 /// A session that is gone, and what it had open.
 #[must_use]
 pub(crate) struct Ending {
-    pub server: Arc<Server>,
+    pub trees: Arc<Trees>,
     pub opens: Vec<Arc<SmbOpen>>,
     pub keep_durable: bool,
     pub now: Instant,
@@ -35,11 +44,11 @@ impl Ending {
 
     fn close(&mut self, scope: &CommitScope) {
         for open in std::mem::take(&mut self.opens) {
-            self.server.end_usn_waits(&open);
-            if self.keep_durable && self.server.keep_disconnected(&open, self.now) {
+            self.trees.end_usn_waits(&open);
+            if self.keep_durable && self.trees.keep_disconnected(&open, self.now) {
                 continue;
             }
-            self.server.close_object(scope, &open);
+            self.trees.close_object(scope, &open);
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         request::{Continuation, Fail, Handled, Request, waiting},
     },
     model::SmbOpen,
-    server::usn_waits::{self, Until, UsnWait},
+    trees::usn_waits::{self, Until, UsnWait},
 };
 
 type Output = Result<(NtStatus, Vec<u8>), Fail>;
@@ -227,7 +227,7 @@ impl JournalRead {
     }
 
     fn wait(&mut self, request: &Request<'_>, journal: &dyn ChangeJournal, until: Until) -> Fail {
-        match usn_waits::wait(request.server, &self.open, journal, until) {
+        match usn_waits::wait(request.trees, &self.open, journal, until) {
             Ok((wait, waited)) => {
                 self.waited = Some(waited);
                 Fail::Wait(wait, None)

@@ -12,7 +12,7 @@ use arden_wire::{
 
 use crate::{
     handlers::request::{Fail, Request},
-    server::tokens::{TOKEN_ID_BYTES, Token},
+    trees::tokens::{TOKEN_ID_BYTES, Token},
 };
 
 const READ_INPUT_BYTES: usize = 32;
@@ -58,10 +58,10 @@ pub fn read(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -
     if let Some(frozen) = done.frozen {
         let time = Duration::from_millis(u64::from(time_to_live_ms));
         let time = if time.is_zero() { TIME_DEFAULT } else { time.min(TIME_MAX) };
-        (id, kind) = (request.server.random(), TOKEN_TYPE);
-        let token = Token { frozen, user: request.session.token().user.clone(), expires: request.now + time };
-        request.server.tokens.expire(request.now);
-        request.server.tokens.add(id, token)?;
+        (id, kind) = (request.trees.random(), TOKEN_TYPE);
+        let token = Token { frozen, user: request.verified.user.user.clone(), expires: request.now + time };
+        request.trees.tokens.expire(request.now);
+        request.trees.tokens.add(id, token)?;
     }
     let mut out = Vec::with_capacity(READ_OUTPUT_BYTES);
     out.put_u32(READ_OUTPUT_BYTES as u32);
@@ -95,8 +95,8 @@ pub fn write(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) 
         None
     } else {
         let ours = kind == TOKEN_TYPE.to_be_bytes() && id_bytes == (TOKEN_ID_BYTES as u16).to_be_bytes();
-        let user = request.session.token().user.clone();
-        let found = request.server.tokens.find(r.bytes(TOKEN_ID_BYTES)?, &user, request.now).filter(|_| ours);
+        let user = request.verified.user.user.clone();
+        let found = request.trees.tokens.find(r.bytes(TOKEN_ID_BYTES)?, &user, request.now).filter(|_| ours);
         Some(found.ok_or(INVALID_TOKEN)?)
     };
     if !request.may_block {

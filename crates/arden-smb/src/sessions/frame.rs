@@ -2,7 +2,7 @@
 
 use arden_wire::smb2::transform::{TRANSFORM_BYTES, TransformHeader};
 
-use crate::model::Session;
+use crate::sessions::Session;
 
 /// Encrypts `frame`: room for the TRANSFORM_HEADER, then the message.
 pub fn seal_frame(session: &Session, frame: &mut [u8]) {

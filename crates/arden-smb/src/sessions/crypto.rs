@@ -14,7 +14,7 @@ use ccm::{
 };
 use ring::{aead, digest, hmac};
 
-use crate::model::mac::{CmacKey, GmacKey, SIGNATURE, has_wide_gcm};
+use crate::sessions::mac::{CmacKey, GmacKey, SIGNATURE, has_wide_gcm};
 
 /// SHA-512 over what came before and one more message, [MS-SMB2] 3.3.5.4.
 pub fn extend_preauth(hash: &mut [u8; 64], message: &[u8]) {

@@ -1,54 +1,37 @@
 //! Work that table events leave to do: they come with locks held or on threads that must not block.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::commit::CommitScope;
 
-use crate::{
-    model::{
-        SmbOpen,
-        work::{Answers, BlockingWork},
-    },
-    server::Server,
-};
+use crate::{model::SmbOpen, trees::Trees};
 
 /// Work that a table event asks for and that may block.
 pub(crate) enum Deferred {
     Close(Arc<SmbOpen>),
     /// The client came back to an open whose break it may not know of.
     TellBreak(Arc<SmbOpen>),
-    /// A request whose connection is gone.
-    Run(Box<dyn BlockingWork>),
-    /// Answers for a connection that is gone, and all that they hold.
-    Undelivered(Box<dyn Answers>),
+    /// Of the sessions' side.
+    Other(Box<dyn FnOnce() + Send>),
 }
 
 /// What is left to do, and whom to tell.
 pub(crate) struct DeferredWork {
     work: Mutex<Vec<Deferred>, ranks::DeferredWork>,
     wake: RwLock<Box<dyn Fn() + Send + Sync>, ranks::DeferredWake>,
-    runner: OnceLock<Runner>,
 }
-
-/// Has a message run on a thread that may block, in its user's turn.
-pub type Runner = Box<dyn Fn(Box<dyn BlockingWork>) + Send + Sync>;
 
 impl Default for DeferredWork {
     fn default() -> DeferredWork {
-        DeferredWork { work: Mutex::default(), wake: RwLock::new(Box::new(|| {})), runner: OnceLock::new() }
+        DeferredWork { work: Mutex::default(), wake: RwLock::new(Box::new(|| {})) }
     }
 }
 
-impl Server {
+impl Trees {
     /// Whom to call when deferred work turns up.
     pub fn on_deferred(&self, wake: Box<dyn Fn() + Send + Sync>) {
         *self.deferred.wake.write() = wake;
-    }
-
-    /// Who runs requests whose connection is gone; `run_deferred` itself where nobody is named. The first call counts.
-    pub fn on_detached(&self, runner: Runner) {
-        let _ = self.deferred.runner.set(runner);
     }
 
     pub(crate) fn defer(&self, work: Deferred) {
@@ -71,12 +54,7 @@ impl Server {
                             file.fs().tell_break_again(file, self.time().now);
                         }
                     }
-                    Deferred::Undelivered(answers) => drop(answers),
-                    // Nobody hears the answer, but what was asked for happens. It may take long, and others' breaks wait here.
-                    Deferred::Run(message) => match self.deferred.runner.get() {
-                        Some(runner) => runner(message),
-                        None => message.run(),
-                    },
+                    Deferred::Other(work) => work(),
                 }
             }
         }

@@ -1,16 +1,15 @@
 //! A session, [MS-SMB2] 3.3.1.8: its user, keys, channels, tree connects and opens, and how long it is valid.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use arden_auth::Token;
-use arden_lock::{Mutex, RwLock, ranks};
+use arden_lock::{Mutex, ranks};
 use arden_store::fs::ClientId;
 use arden_wire::{
     FileTime,
@@ -22,8 +21,9 @@ use arden_wire::{
 
 use crate::{
     base::time::Time,
-    model::{
-        Channel, Negotiated, Peer, SmbOpen, Tree,
+    model::{Negotiated, SessionTables},
+    sessions::{
+        Channel, Peer,
         crypto::{CipherKey, SigningKey},
     },
 };
@@ -40,8 +40,9 @@ pub enum SessionState {
 pub struct Session {
     pub id: u64,
     pub dialect: Dialect,
-    /// Who its leases, create GUIDs and durable handles belong to: the client, as this session's user.
     pub client: ClientId,
+    /// Its tree connects, its opens and its user, as the trees know them.
+    pub tables: Arc<SessionTables>,
     /// From where it was made.
     pub ip: std::net::IpAddr,
     pub signing_algorithm: SigningAlgorithm,
@@ -52,8 +53,6 @@ pub struct Session {
     /// When the user was last authenticated, likewise.
     authenticated_ms: AtomicU64,
     state: AtomicU8,
-    /// The same user as long as the session lives; a re-authentication may bring other groups.
-    pub user: RwLock<Arc<Token>, ranks::SessionUser>,
     pub anonymous: bool,
     pub signing_required: bool,
     pub encrypt_data: bool,
@@ -70,14 +69,13 @@ pub struct Session {
     binding_ids: AtomicU64,
     nonce: AtomicU64,
     pub channels: Mutex<Vec<Arc<Channel>>, ranks::SessionChannels>,
-    pub trees: RwLock<HashMap<u32, Arc<Tree>>, ranks::SessionTrees>,
-    pub opens: RwLock<HashMap<u64, Arc<SmbOpen>>, ranks::SessionOpens>,
-    next_tree: AtomicU32,
 }
 
 /// What a new session starts with.
 pub struct NewSession {
     pub id: u64,
+    /// Never the same twice.
+    pub serial: u64,
     pub ip: std::net::IpAddr,
     /// Of the last SESSION_SETUP request.
     pub message_id: u64,
@@ -92,10 +90,12 @@ pub struct NewSession {
 
 impl Session {
     pub fn new(n: &Negotiated, new: NewSession) -> Session {
+        let client = ClientId(crate::sessions::crypto::client_identity(n.client_guid, &new.user.user));
         Session {
             id: new.id,
             dialect: n.dialect,
-            client: ClientId(crate::model::crypto::client_identity(n.client_guid, &new.user.user)),
+            client,
+            tables: Arc::new(SessionTables::new(new.serial, new.id, client, new.user, new.encrypt_data)),
             ip: new.ip,
             signing_algorithm: n.signing,
             created: new.time.now,
@@ -103,7 +103,6 @@ impl Session {
             used_ms: AtomicU64::new(0),
             authenticated_ms: AtomicU64::new(0),
             state: AtomicU8::new(SessionState::Valid as u8),
-            user: RwLock::new(new.user),
             anonymous: new.anonymous,
             signing_required: new.signing_required,
             encrypt_data: new.encrypt_data,
@@ -115,9 +114,6 @@ impl Session {
             binding_ids: AtomicU64::new(0),
             nonce: AtomicU64::new(1),
             channels: Mutex::new(Vec::new()),
-            trees: RwLock::new(HashMap::new()),
-            opens: RwLock::new(HashMap::new()),
-            next_tree: AtomicU32::new(1),
         }
     }
     pub fn state(&self) -> SessionState {
@@ -184,11 +180,8 @@ impl Session {
         nonce[..8].copy_from_slice(&self.nonce.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         nonce
     }
-    pub fn next_tree_id(&self) -> u32 {
-        self.next_tree.fetch_add(1, Ordering::Relaxed)
-    }
     pub fn token(&self) -> Arc<Token> {
-        self.user.read().clone()
+        self.tables.token()
     }
     /// A connection over which the client can be told something.
     pub fn live_peer(&self) -> Option<Arc<Peer>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arden_wire::smb2::{Header, flags, negotiate::SigningAlgorithm};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::model::{Channel, Session, crypto::SigningKey};
+use crate::sessions::{Channel, Session, crypto::SigningKey};
 
 /// What a request proved of its sender.
 #[derive(Clone)]

@@ -39,7 +39,7 @@ use crate::{
         kept::{KeptLocks, bucket_bit, lease_key, open_key},
         share::Share,
     },
-    server::Server,
+    trees::Trees,
 };
 
 /// The persistent opens of this server.
@@ -264,7 +264,7 @@ impl Found {
     }
 }
 
-impl Server {
+impl Trees {
     fn persistence(&self) -> MutexGuard<'_, State> {
         self.persistence.state.lock()
     }
@@ -421,7 +421,7 @@ impl Server {
 
     /// Takes up what the handle store of a continuously available share keeps: once for each share, and before anybody
     /// may connect to it, so that nobody gets between.
-    pub(crate) fn restore_handles(self: &Arc<Server>, share: &Arc<Share>, now: Instant) {
+    pub(crate) fn restore_handles(self: &Arc<Trees>, share: &Arc<Share>, now: Instant) {
         let Some(handles) = share.fs.as_ref().filter(|_| share.continuously_available).and_then(|f| f.handles()) else {
             return;
         };
@@ -434,7 +434,7 @@ impl Server {
         }
     }
 
-    fn restore_share(self: &Arc<Server>, share: &Arc<Share>, found: Found, now: Instant) {
+    fn restore_share(self: &Arc<Trees>, share: &Arc<Share>, found: Found, now: Instant) {
         let scope = CommitScope::begin();
         let (mut restored, mut lost) = (0, 0);
         for kept in found.opens.iter().filter(|k| k.share.eq_ignore_ascii_case(&share.name)) {
@@ -462,7 +462,7 @@ impl Server {
     }
 
     fn restore_open(
-        self: &Arc<Server>,
+        self: &Arc<Trees>,
         share: &Arc<Share>,
         kept: &Kept,
         found: &Found,
@@ -521,11 +521,8 @@ impl Server {
         Ok(())
     }
 
-    /// The server stops and another will go on: closes what does not outlive it, and lets go of what does as it is.
-    pub fn stop(self: &Arc<Server>, now: Instant) {
-        for session in self.sessions() {
-            self.end_session(&CommitScope::begin(), &session, true, now);
-        }
+    /// Its sessions have ended, and another will go on: closes what does not outlive it, and lets go of what does as it is.
+    pub(crate) fn stop(self: &Arc<Trees>) {
         for open in self.opens() {
             if !open.is_persistent() {
                 self.close_open(&CommitScope::begin(), &open);

@@ -1,0 +1,15 @@
+//! The sessions' side of [MS-SMB2] 3.3.1: connection (its shared part, `Peer`), session and channel; their keys, what a signature
+//! proves, and the shapes of work that others do on their messages.
+
+pub mod crypto;
+pub mod frame;
+mod mac;
+mod peer;
+mod pending;
+mod session;
+pub mod signer;
+pub mod work;
+
+pub use peer::{Channel, Mailbox, Peer, Unsent};
+pub use pending::{EarlyCancel, Pending, PendingRequest};
+pub use session::{NewSession, Session, SessionState};

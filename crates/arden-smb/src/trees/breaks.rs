@@ -1,0 +1,153 @@
+//! Oplock and lease breaks that the open table asks for: who has to be told, [MS-SMB2] 3.3.4.6 and 3.3.4.7.
+
+use std::{collections::HashMap, sync::Weak};
+
+use arden_store::{
+    commit::CommitScope,
+    fs::{LeaseBreak, OpenId, OpenOwner, OplockLevel, WaitId},
+};
+
+use arden_lock::{Mutex, ranks};
+
+use crate::{
+    base::metrics::count,
+    model::seam::{Notification, Recipient},
+    trees::{Trees, deferred::Deferred},
+};
+
+/// What the table says of an open.
+enum Break {
+    Oplock(OplockLevel, bool),
+    Lease(LeaseBreak),
+}
+
+/// Opens whose CREATE is under way, by their reserved ids, each with the breaks that came meanwhile.
+#[derive(Default)]
+pub(crate) struct Openings(Mutex<HashMap<u64, Vec<Break>>, ranks::Openings>);
+
+impl Openings {
+    /// Keeps a break for an open that is on its way; gives it back when the open is not.
+    fn note(&self, open: OpenId, b: Break) -> Option<Break> {
+        match self.0.lock().get_mut(&open.0) {
+            Some(breaks) => breaks.push(b),
+            None => return Some(b),
+        }
+        None
+    }
+
+    fn first_of(&self, opens: &[OpenId]) -> Option<OpenId> {
+        let openings = self.0.lock();
+        opens.iter().copied().find(|id| openings.contains_key(&id.0))
+    }
+}
+
+/// An open from its reservation until it is registered or has failed. The table may speak of it as soon as it is
+/// admitted: what it says is told when this is dropped.
+pub(crate) struct Opening<'a> {
+    trees: &'a Trees,
+    pub id: OpenId,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let breaks = self.trees.openings.0.lock().remove(&self.id.0);
+        for b in breaks.into_iter().flatten() {
+            match b {
+                Break::Oplock(to, ack) => self.trees.break_oplock(self.id, to, ack),
+                Break::Lease(b) => self.trees.break_lease(&b),
+            }
+        }
+    }
+}
+
+impl Trees {
+    /// A new open; its id is the table's.
+    pub(crate) fn begin_open(&self) -> Opening<'_> {
+        self.begin_open_as(self.table.reserve_open())
+    }
+
+    /// The same for an open that had its id before.
+    pub(crate) fn begin_open_as(&self, id: OpenId) -> Opening<'_> {
+        self.openings.0.lock().insert(id.0, Vec::new());
+        Opening { trees: self, id }
+    }
+
+    fn break_oplock(&self, id: OpenId, to: OplockLevel, ack: bool) {
+        if self.openings.note(id, Break::Oplock(to, ack)).is_none() {
+            return;
+        }
+        count(&self.metrics.breaks, 1);
+        self.keep_open(&CommitScope::begin(), id.0);
+        // One that is gone has nobody to tell.
+        let Some(open) = self.open(id.0) else { return };
+        if let Some(session) = open.session() {
+            // Before the client hears of it, and may answer.
+            open.state.lock().breaking = ack;
+            let told = Notification::OplockBreak { id: open.id, to };
+            let to = Recipient::Session { id: session.id, serial: session.serial };
+            if self.notify(to, &told) {
+                return;
+            }
+            open.state.lock().breaking = false;
+        }
+        // [MS-SMB2] 3.3.4.6: nobody to tell. A disconnected open that loses its oplock loses its durability; but the client of
+        // a persistent one is told when it comes back.
+        if !open.is_persistent() {
+            self.defer(Deferred::Close(open));
+        }
+    }
+
+    fn break_lease(&self, b: &LeaseBreak) {
+        count(&self.metrics.breaks, 1);
+        self.keep_lease(&CommitScope::begin(), b.client, b.key);
+        loop {
+            // Before the registered ones: an open that leaves this list is among those by then.
+            let opening = self.openings.first_of(&b.opens);
+            let opens: Vec<_> = b.opens.iter().filter_map(|id| self.open(id.0)).collect();
+            let connected = opens.iter().any(|o| o.session().is_some());
+            if connected && self.notify(Recipient::Client(b.client), &Notification::LeaseBreak(b.clone())) {
+                return;
+            }
+            match opening {
+                Some(id) if self.openings.note(id, Break::Lease(b.clone())).is_some() => continue,
+                Some(_) => return,
+                None => {}
+            }
+            // [MS-SMB2] 3.3.4.7: nobody can answer, so the opens that wait for their client are given up; but the client
+            // of a persistent one is told when it comes back.
+            for open in opens.into_iter().filter(|o| !o.is_persistent()) {
+                self.defer(Deferred::Close(open));
+            }
+            return;
+        }
+    }
+}
+
+/// The trees as the owner of their opens.
+pub(crate) struct Events(pub Weak<Trees>);
+
+impl OpenOwner for Events {
+    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
+        if let Some(trees) = self.0.upgrade() {
+            trees.break_oplock(open, to, ack);
+        }
+    }
+
+    fn lease_break(&self, b: &LeaseBreak) {
+        if let Some(trees) = self.0.upgrade() {
+            trees.break_lease(b);
+        }
+    }
+
+    fn cache_lost(&self, opens: &[OpenId]) {
+        if let Some(trees) = self.0.upgrade() {
+            trees.keep_lost(&CommitScope::begin(), opens);
+        }
+    }
+
+    fn resume(&self, wait: WaitId) {
+        if let Some(trees) = self.0.upgrade() {
+            trees.resume(wait);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The trees' side of the server: its tables of shares, tree connects and opens, [MS-SMB2] 3.3.1.5, and what time does to them.
+//! Knows sessions by their ids and tables, and their clients by the `Clients` trait.
+
+pub mod breaks;
+pub mod creates;
+pub mod deferred;
+pub(crate) mod ending;
+pub mod persist;
+mod revoke;
+pub mod tokens;
+pub mod usn_waits;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_lock::{Mutex, RwLock, ranks};
+use arden_rpc::ServerView;
+use arden_store::{
+    commit::CommitScope,
+    fs::{CacheGrant, Owner, WaitId},
+    table::OpenTable,
+};
+use arden_wire::FileTime;
+use ring::rand::{SecureRandom, SystemRandom};
+
+pub(crate) use revoke::Standing;
+
+use crate::{
+    base::{
+        config::{Interface, ServerConfig},
+        metrics::Metrics,
+        time::Time,
+        usage::Usage,
+    },
+    model::{
+        Durability, Object, SessionTables, SmbOpen, caches_handle,
+        seam::{Clients, Notification, Recipient},
+        share::Share,
+    },
+    trees::{
+        breaks::{Events, Openings},
+        creates::PendingCreates,
+        deferred::DeferredWork,
+        ending::Ending,
+        usn_waits::UsnWaits,
+    },
+};
+
+/// A message that took so long waited for the disk.
+const SLOW_WRITE: Duration = Duration::from_millis(20);
+/// How long the disk then counts as slow.
+const SLOW_DISK: Duration = Duration::from_secs(5);
+/// Marks the numbers of waits that the open table has not made.
+const OWN_WAIT: u64 = 1 << 63;
+
+/// Shares, tree connects and opens, and what is known of those who have them.
+pub struct Trees {
+    pub config: ServerConfig,
+    pub started: Instant,
+    pub started_at: FileTime,
+    pub metrics: Metrics,
+    pub table: Arc<OpenTable>,
+    pub interfaces: RwLock<Vec<Interface>, ranks::Interfaces>,
+    shares: RwLock<HashMap<String, Arc<Share>>, ranks::Shares>,
+    /// By serial number.
+    sessions: RwLock<HashMap<u64, Arc<SessionTables>>, ranks::SessionTables>,
+    /// GlobalOpenTable: durable and connected opens, by the table's id.
+    opens: RwLock<HashMap<u64, Arc<SmbOpen>>, ranks::Opens>,
+    /// Opens with a CreateGuid, for replay and DH2C: (client, guid) to open.
+    by_create_guid: Mutex<HashMap<(u128, u128), u64>, ranks::CreateGuids>,
+    pub(crate) pending_creates: PendingCreates,
+    pub(crate) usn_waits: UsnWaits,
+    pub(crate) openings: Openings,
+    /// Itself, as the open table knows it.
+    pub(crate) owner: Owner,
+    pub(crate) deferred: DeferredWork,
+    random: SystemRandom,
+    /// Until when writes are kept off the reactor, in milliseconds since the start.
+    pub(crate) slow_disk_until_ms: AtomicU64,
+    pub(crate) persistence: persist::Persistence,
+    pub(crate) tokens: tokens::Tokens,
+    pub usage: Arc<Usage>,
+    next_id: AtomicU64,
+    clients: Weak<dyn Clients>,
+}
+
+impl Trees {
+    /// `time`: when it starts.
+    pub fn new(config: ServerConfig, table: Arc<OpenTable>, time: Time, clients: Weak<dyn Clients>) -> Arc<Trees> {
+        let limits = config.limits;
+        let usage = Usage::new(config.limits.usage);
+        let trees = Arc::new_cyclic(|weak| Trees {
+            config,
+            started: time.now,
+            started_at: time.wall,
+            metrics: Metrics::default(),
+            table,
+            interfaces: RwLock::new(Vec::new()),
+            shares: RwLock::new(HashMap::new()),
+            sessions: RwLock::new(HashMap::new()),
+            opens: RwLock::new(HashMap::new()),
+            by_create_guid: Mutex::new(HashMap::new()),
+            pending_creates: PendingCreates::default(),
+            usn_waits: UsnWaits::default(),
+            openings: Openings::default(),
+            owner: Owner::new(Arc::new(Events(weak.clone()))),
+            deferred: DeferredWork::default(),
+            random: SystemRandom::new(),
+            slow_disk_until_ms: AtomicU64::new(0),
+            persistence: persist::Persistence::new(&limits),
+            tokens: tokens::Tokens::default(),
+            usage,
+            next_id: AtomicU64::new(1),
+            clients,
+        });
+        trees.set_time(time);
+        trees.set_shares(Vec::new());
+        trees
+    }
+
+    pub fn random<const N: usize>(&self) -> [u8; N] {
+        let mut out = [0; N];
+        self.random.fill(&mut out).expect("the system has random numbers");
+        out
+    }
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    // The sessions' side.
+
+    pub(crate) fn notify(&self, to: Recipient, what: &Notification) -> bool {
+        self.clients.upgrade().is_some_and(|clients| clients.notify(to, what))
+    }
+    /// A wait that is not the open table's, whose numbers count from below. Until it is over or forgotten: to end it after that
+    /// is nothing.
+    pub fn new_wait(&self) -> WaitId {
+        let wait = WaitId(OWN_WAIT | self.next_id());
+        if let Some(clients) = self.clients.upgrade() {
+            clients.announce(wait);
+        }
+        wait
+    }
+    pub fn resume(&self, wait: WaitId) {
+        if let Some(clients) = self.clients.upgrade() {
+            clients.resume(wait);
+        }
+    }
+    pub(crate) fn forget_wait(&self, wait: WaitId) {
+        if let Some(clients) = self.clients.upgrade() {
+            clients.forget(wait);
+        }
+    }
+    pub(crate) fn view(&self) -> Option<Arc<dyn ServerView>> {
+        self.clients.upgrade()?.view()
+    }
+
+    // Shares.
+
+    /// Replaces what is exported; IPC$ is always there. Tree connects and opens become what the shares allow by now
+    /// (`revoke`). A new share that is continuously available is there with the persistent opens that were kept.
+    pub fn set_shares(self: &Arc<Trees>, shares: Vec<Share>) {
+        let mut map: HashMap<String, Arc<Share>> =
+            shares.into_iter().map(|s| (s.name.to_lowercase(), Arc::new(s))).collect();
+        map.insert("ipc$".into(), Arc::new(Share::ipc()));
+        for share in map.values().filter(|s| s.is_durable()) {
+            let Some(fs) = &share.fs else { continue };
+            fs.store().note_changes();
+            if share.keeps_handles() {
+                fs.make_available();
+                self.restore_handles(share, self.time().now);
+            }
+        }
+        *self.shares.write() = map;
+        self.recheck_shares();
+    }
+    pub fn share(&self, name: &str) -> Option<Arc<Share>> {
+        self.shares.read().get(&name.to_lowercase()).cloned()
+    }
+    pub fn shares(&self) -> Vec<Arc<Share>> {
+        let mut all: Vec<_> = self.shares.read().values().cloned().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    // Sessions.
+
+    /// A session that begins: from now on it may have tree connects.
+    pub(crate) fn begin_session(&self, tables: &Arc<SessionTables>) {
+        self.sessions.write().insert(tables.serial, tables.clone());
+    }
+    pub fn session_tables(&self, serial: u64) -> Option<Arc<SessionTables>> {
+        self.sessions.read().get(&serial).cloned()
+    }
+
+    /// A session is gone: so are its tree connects. What it had open is left to do.
+    pub(crate) fn take_down(self: &Arc<Trees>, session: &SessionTables, keep_durable: bool, now: Instant) -> Ending {
+        session.end();
+        self.sessions.write().remove(&session.serial);
+        session.trees.write().clear();
+        let opens = session.opens.write().drain().map(|(_, o)| o).collect();
+        Ending { trees: self.clone(), opens, keep_durable, now }
+    }
+
+    /// Sessions with a tree connect to the share.
+    pub fn users_of(&self, share: &str) -> usize {
+        let uses = |s: &Arc<SessionTables>| s.trees.read().values().any(|t| t.share.name == share);
+        self.sessions.read().values().filter(|s| uses(s)).count()
+    }
+
+    pub fn disconnect_tree(&self, scope: &CommitScope, session: &SessionTables, tree_id: u32) -> bool {
+        let Some(_) = session.trees.write().remove(&tree_id) else { return false };
+        let mut opens = Vec::new();
+        session.opens.write().retain(|_, open| {
+            let of_tree = open.state.lock().tree_id == tree_id;
+            if of_tree {
+                opens.push(open.clone());
+            }
+            !of_tree
+        });
+        for open in opens {
+            self.close_object(scope, &open);
+        }
+        true
+    }
+
+    // Opens.
+
+    pub fn open(&self, id: u64) -> Option<Arc<SmbOpen>> {
+        self.opens.read().get(&id).cloned()
+    }
+    pub fn opens(&self) -> Vec<Arc<SmbOpen>> {
+        self.opens.read().values().cloned().collect()
+    }
+    pub fn add_open(&self, open: &Arc<SmbOpen>) {
+        if let Some(guid) = open.create_guid {
+            self.by_create_guid.lock().insert((open.client.0, guid), open.id.persistent);
+        }
+        self.opens.write().insert(open.id.persistent, open.clone());
+    }
+
+    pub fn open_by_create_guid(&self, client: u128, guid: u128) -> Option<Arc<SmbOpen>> {
+        let id = *self.by_create_guid.lock().get(&(client, guid))?;
+        self.open(id)
+    }
+
+    /// Takes the open out of every table and closes what it holds.
+    pub fn close_open(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
+        if let Some(session) = open.session() {
+            session.opens.write().remove(&open.id.volatile);
+        }
+        self.close_object(scope, open);
+    }
+
+    fn close_object(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
+        self.opens.write().remove(&open.id.persistent);
+        if let Some(guid) = open.create_guid {
+            let mut guids = self.by_create_guid.lock();
+            if guids.get(&(open.client.0, guid)) == Some(&open.id.persistent) {
+                guids.remove(&(open.client.0, guid));
+            }
+        }
+        match &open.object {
+            Object::File(file) => {
+                let deletes = file.deletes_on_close();
+                if let Some(fs) = open.share.fs.as_ref().filter(|_| open.share.is_durable()) {
+                    scope.join(fs, true);
+                }
+                file.fs().close(file);
+                self.end_usn_waits(open);
+                self.forget_kept(scope, open);
+                if deletes {
+                    self.keep_file(scope, open);
+                }
+            }
+            Object::Pipe(pipe) => {
+                let readers = std::mem::take(&mut pipe.lock().readers);
+                readers.into_iter().for_each(|wait| self.resume(wait));
+            }
+        }
+    }
+
+    /// [MS-SMB2] 3.3.7.1: a durable open is kept for its time-out. False: it has to be closed.
+    fn keep_disconnected(&self, open: &Arc<SmbOpen>, now: Instant) -> bool {
+        let Some(file) = open.file() else { return false };
+        let mut state = open.state.lock();
+        let keep = match state.durability {
+            Durability::None => false,
+            Durability::Resilient { .. } | Durability::Persistent { .. } => true,
+            // [MS-SMB2] 3.3.7.1: the oplock or lease has to be held, not breaking.
+            Durability::V1 { .. } | Durability::V2 { .. } => {
+                let cache = file.fs().cache(file);
+                let breaking = state.breaking || matches!(cache, CacheGrant::Lease { breaking: true, .. });
+                caches_handle(cache) && !breaking
+            }
+        };
+        if keep {
+            state.session = None;
+            if matches!(state.durability, Durability::Persistent { .. }) {
+                file.fs().set_owner_absent(file, true);
+            }
+            state.expires = state.durability.timeout().map(|t| now + t);
+        }
+        keep
+    }
+
+    /// An administrator's order. False: there is no such open.
+    pub fn close_open_by_id(&self, id: u64) -> bool {
+        let Some(open) = self.open(id) else { return false };
+        tracing::info!(share = %open.share.name, file = %open.name, "open closed by an administrator");
+        self.close_open(&CommitScope::begin(), &open);
+        true
+    }
+
+    // Time.
+
+    /// It is now this late. Whoever drives the server says so before anything that he has it do.
+    pub fn set_time(&self, time: Time) {
+        self.table.set_time(time.now, time.wall);
+    }
+
+    /// What was said last.
+    pub fn time(&self) -> Time {
+        let (now, wall) = self.table.time().unwrap_or((self.started, self.started_at));
+        Time { now, wall }
+    }
+
+    /// A large message, a write most likely, kept the thread this long. Long ones waited for the disk: the kernel
+    /// throttles who dirties memory too fast.
+    pub(crate) fn large_message_took(&self, took: Duration) {
+        if took > SLOW_WRITE {
+            let until = self.time().now - self.started + SLOW_DISK;
+            self.slow_disk_until_ms.store(until.as_millis() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Time-outs of breaks and of disconnected handles. May block. Returns when to call again at the latest.
+    pub fn tick(&self, time: Time) -> Option<Instant> {
+        self.set_time(time);
+        let now = time.now;
+        let mut next = self.table.tick(now);
+        self.tokens.expire(now);
+        if let Some(at) = self.tick_usn_waits(now) {
+            next = Some(next.map_or(at, |n: Instant| n.min(at)));
+        }
+        let mut expired = Vec::new();
+        for open in self.opens.read().values() {
+            if let Some(at) = open.state.lock().expires {
+                if at <= now {
+                    expired.push(open.clone());
+                } else {
+                    next = Some(next.map_or(at, |n: Instant| n.min(at)));
+                }
+            }
+        }
+        for open in expired {
+            tracing::info!(share = %open.share.name, file = %open.name, "durable handle expired");
+            self.close_open(&CommitScope::begin(), &open);
+        }
+        next
+    }
+}
