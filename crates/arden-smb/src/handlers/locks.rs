@@ -79,7 +79,7 @@ impl LockWait {
             && takes
         {
             (reserved, held) = (locks.len(), kept.held_count());
-            trees.reserve_locks(user, reserved, waited)?;
+            trees.reserve_locks(user, reserved, waited).inspect_err(|_| usage.release(count))?;
         } else if let Some(kept) = &kept {
             held = kept.held_count();
         }

@@ -211,6 +211,20 @@ fn locks_per_open_max() {
     c.call(&take(20)).ok();
 }
 
+/// A lock that is refused is not charged.
+#[test]
+fn persistent_locks_per_user_max() {
+    let lab = Lab::with(|s| s.limits.persistent_locks_per_user_max = 1);
+    let mut c = lab.ca_client();
+    let f = c.open(want("file").lease(1, "RWH").persistent(1, 0));
+    let take = |offset| lock(f.id, 0, &[(offset, 1, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)]);
+    c.call(&take(0)).ok();
+    for offset in [10, 20, 30] {
+        assert_eq!(c.status(&take(offset)), NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Locks), 1);
+}
+
 #[test]
 fn waits_max() {
     let lab = Lab::with(|s| s.table.waits_max = 1);
