@@ -1,6 +1,10 @@
 //! SESSION_SETUP: new sessions, reauthentication and binding (Multichannel), [MS-SMB2] 3.3.5.5.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use arden_auth::{Acceptor, Logon, Step, Token};
 use arden_store::commit::CommitScope;
@@ -89,9 +93,8 @@ enum Answer {
 struct Granted {
     channel: Arc<Channel>,
     flags: u16,
-    /// The session that gave way is gone, and has so much open that it is closed where that may take its time. The answer
-    /// goes after it.
-    previous: Option<Ending>,
+    /// The answer goes after it.
+    previous: Option<Replaced>,
 }
 
 impl Granted {
@@ -100,9 +103,17 @@ impl Granted {
     }
 }
 
-/// Ends what a session had open, and then sends the answer that speaks of it.
+/// What is left to do for a session that gave way.
+struct Replaced {
+    /// It has so much open that it is closed where that may take its time.
+    ending: Option<Ending>,
+    /// What was closed: durable before the answer leaves.
+    scope: CommitScope,
+}
+
+/// Ends what a session had open, makes that durable, and then sends the answer that speaks of it.
 struct EndFirst {
-    ending: Ending,
+    replaced: Replaced,
     peer: Arc<Peer>,
     user: Sid,
     /// Empty: it was sent already.
@@ -120,8 +131,20 @@ impl BlockingWork for EndFirst {
         &self.peer
     }
     fn answer(self: Box<Self>) -> Vec<u8> {
-        let EndFirst { ending, answer, .. } = *self;
-        ending.finish(&CommitScope::begin());
+        let EndFirst { replaced: Replaced { ending, scope }, peer, answer, .. } = *self;
+        if let Some(ending) = ending {
+            ending.finish(&scope);
+        }
+        if answer.is_empty() {
+            return answer;
+        }
+        if let Err(error) = scope.commit() {
+            // The new session is there. After a crash what it replaced may be there again, so the client has to begin anew.
+            tracing::error!(client = %peer.address, %error, "what a replaced session had open is not closed durably");
+            peer.closed.store(true, Ordering::Release);
+            (peer.wake)();
+            return Vec::new();
+        }
         answer
     }
 }
@@ -178,7 +201,7 @@ impl Connection {
                 if encrypted.is_none() {
                     sign(&proof, Some(&granted.channel), header, &reply, out);
                 }
-                previous = granted.previous.map(|ending| (ending, granted.channel));
+                previous = granted.previous.map(|replaced| (replaced, granted.channel));
                 None
             }
             Err(status) => {
@@ -189,15 +212,15 @@ impl Connection {
         self.encrypt_like(encrypted, out, start);
         match (refused, previous) {
             (Some(status), _) => self.logon_failed(status, out, start),
-            (None, Some((ending, channel))) => {
-                Verdict::Job(self.end_first(ending, &channel.session, out.split_off(start)))
+            (None, Some((replaced, channel))) => {
+                Verdict::Job(self.end_first(replaced, &channel.session, out.split_off(start)))
             }
             (None, None) => Verdict::Go,
         }
     }
 
-    fn end_first(&self, ending: Ending, session: &Session, answer: Vec<u8>) -> Box<EndFirst> {
-        Box::new(EndFirst { ending, peer: self.peer.clone(), user: session.token().user.clone(), answer })
+    fn end_first(&self, replaced: Replaced, session: &Session, answer: Vec<u8>) -> Box<EndFirst> {
+        Box::new(EndFirst { replaced, peer: self.peer.clone(), user: session.token().user.clone(), answer })
     }
 
     /// MORE_PROCESSING_REQUIRED.
@@ -247,7 +270,10 @@ impl Connection {
         {
             // [MS-SMB2] 3.3.5.5.3: a failed authentication ends the session.
             match self.server.take_session_down(&channel.session, false, now) {
-                Some(ending) if ending.is_long() => self.peer.run(self.end_first(ending, &channel.session, Vec::new())),
+                Some(ending) if ending.is_long() => {
+                    let replaced = Replaced { ending: Some(ending), scope: CommitScope::begin() };
+                    self.peer.run(self.end_first(replaced, &channel.session, Vec::new()));
+                }
                 Some(ending) => ending.finish(&CommitScope::begin()),
                 None => {}
             }
@@ -523,14 +549,15 @@ impl Connection {
 
     /// PreviousSessionId, [MS-SMB2] 3.3.5.5.3: the same user's old session gives way; its durable handles stay. What is left
     /// to do of that, where it is much.
-    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) -> Option<Ending> {
+    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) -> Option<Replaced> {
         let old = self.server.session(previous).filter(|old| old.token().user == session.token().user)?;
         let ending = self.server.take_session_down(&old, true, now)?;
+        let scope = CommitScope::begin();
         if ending.is_long() {
-            return Some(ending);
+            return Some(Replaced { ending: Some(ending), scope });
         }
-        ending.finish(&CommitScope::begin());
-        None
+        ending.finish(&scope);
+        scope.is_due().then_some(Replaced { ending: None, scope })
     }
 
     /// # Errors

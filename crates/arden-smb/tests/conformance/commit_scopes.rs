@@ -2,7 +2,7 @@
 
 use arden_wire::{
     NtStatus,
-    smb2::{Command, FileId, flags},
+    smb2::{Command, Dialect, FileId, flags},
 };
 
 use crate::client::*;
@@ -104,4 +104,34 @@ fn the_failed_commit_of_a_request_that_waited_is_its_final_response() {
     assert_eq!(answer.status(), NtStatus::DISK_FULL);
     assert!(answer.header.is(flags::ASYNC_COMMAND), "{:?}", answer.header);
     assert_eq!((answer.header.async_or_tree, answer.header.credits), (async_id, 0));
+}
+
+/// PreviousSessionId, [MS-SMB2] 3.3.5.5.3: the answer waits for what was closed, and only for that.
+#[test]
+fn a_deletion_is_durable_before_the_session_that_replaced_its_own_is_there() {
+    for (share, waits) in [(CA, true), (THROUGH, true), (SHARE, false)] {
+        let lab = Lab::new();
+        let mut c = lab.client();
+        c.connect(share);
+        c.open(want("gone").delete_on_close());
+        let old = c.session_id();
+        let mut second = lab.connect();
+        second.negotiate(&Offer::up_to(Dialect::Smb311));
+        second.logon(&logon(USER).previous(old));
+        assert!(!lab.host("gone").exists());
+        assert_eq!(lab.is_committed(THROUGH), waits, "{share}: the same directory");
+    }
+}
+
+/// After a crash the old session's open would be there again: the client has to begin anew.
+#[test]
+fn a_session_is_not_answered_whose_replacement_of_another_is_not_kept() {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    c.open(want("gone").delete_on_close());
+    let old = c.session_id();
+    let mut second = lab.connect();
+    second.negotiate(&Offer::up_to(Dialect::Smb311));
+    lab.handles.fail_commits(1);
+    assert_eq!(second.try_logon(&logon(USER).previous(old)).err(), Some(NtStatus::CONNECTION_RESET));
 }
