@@ -171,16 +171,16 @@ impl Pool {
         for (space, block, version) in marks.blocks {
             if let Some(s) = self.space_rt(space) {
                 s.overlay.borrow_mut().set_logged(block, version, (seq, pos));
-                s.logged.borrow_mut().insert(block, seq);
+                s.logged.note(block, seq);
             }
         }
         for (space, group, slot, patch) in marks.patches {
             let Some(s) = self.space_rt(space) else { continue };
             // A move of the stripe has to say that this batch is void, too.
-            patch.covered().for_each(|b| _ = s.logged.borrow_mut().insert(b, seq));
+            patch.covered().for_each(|b| s.logged.note(b, seq));
             patch.logged(self.0.patches.pins(), (seq, pos));
             if let Some(g) = s.group_rt(group) {
-                g.patched.borrow_mut().insert(slot, seq);
+                g.slots.note_patched(slot, seq);
             }
         }
         j.answered(taken);
@@ -203,7 +203,7 @@ impl Pool {
     }
 
     fn registered(&self, space: u32, group: usize, slot: u16) -> Option<Rc<Patch>> {
-        self.space_rt(space)?.group_rt(group)?.patches.borrow().get(&slot).cloned()
+        self.space_rt(space)?.group_rt(group)?.slots.patch(slot)
     }
 
     fn build_batch(&self, cap: u64) -> Draft {

@@ -52,13 +52,13 @@ impl Pool {
         let mut stuck = Stuck { patches: Vec::new(), blocks: self.stuck_blocks(), bytes: 0 };
         let map = self.0.map.borrow();
         for s in self.0.spaces.borrow().values() {
-            for (&group, rt) in s.groups.borrow().iter() {
+            for (group, rt) in s.groups.all() {
                 if map.group(s.id, group).is_none_or(|g| self.group_usable(&s.shape, g)) {
                     continue;
                 }
-                for (&slot, patch) in rt.patches.borrow().iter() {
+                for (slot, patch) in rt.slots.patches() {
                     // Who is at work on it has its own record.
-                    if s.patching.borrow().contains(&(group, patch.stripe as usize)) {
+                    if s.patching.contains((group, patch.stripe as usize)) {
                         continue;
                     }
                     patch.keep();

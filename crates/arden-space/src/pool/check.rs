@@ -24,14 +24,14 @@ impl Pool {
         p.flips.check(version, |f, slot| {
             let same = map.group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
             let rt = self.space_rt(f.space).and_then(|s| s.group_rt(f.group as usize));
-            !same || rt.is_none_or(|g| g.taken.borrow().get(usize::from(slot)))
+            !same || rt.is_none_or(|g| g.slots.is_taken(slot))
         })?;
         let spaces = p.spaces.borrow();
         let deleted: Vec<_> = p.deleted.borrow().iter().filter_map(Weak::upgrade).collect();
-        p.patches.check(spaces.values().chain(&deleted).map(|s| s.patching.borrow().len()).sum())?;
+        p.patches.check(spaces.values().chain(&deleted).map(|s| s.patching.count()).sum())?;
         for s in spaces.values() {
             s.overlay.borrow().check(version).map_err(|e| format!("space {}: {e}", s.id))?;
-            for (&gi, rt) in s.groups.borrow().iter() {
+            for (gi, rt) in s.groups.all() {
                 let Some(g) = map.group(s.id, gi) else {
                     return Err(format!("group {gi} of space {} is open and not in the map", s.id));
                 };
@@ -44,17 +44,9 @@ impl Pool {
 
 impl GroupRt {
     fn check(&self, space: &SpaceRt, group: &Group) -> Result<(), String> {
-        if space.shape.is_parity() {
-            let taken = self.taken.borrow();
-            let free = |s: &u16| usize::from(*s) < taken.len() && !taken.get(usize::from(*s));
-            return match group.stripes.iter().find(free) {
-                Some(slot) => Err(format!("slot {slot} has a stripe and is free")),
-                None => Ok(()),
-            };
-        }
-        match self.durable.borrow().ones().into_iter().find(|&b| !group.dirty.get(b)) {
-            Some(bit) => Err(format!("region {bit} is dirty on disk and clean in memory")),
-            None => Ok(()),
+        match space.shape.is_parity() {
+            true => self.slots.check(group.stripes.iter()),
+            false => self.regions.check(|bit| group.dirty.get(bit)),
         }
     }
 }

@@ -111,7 +111,7 @@ impl Pool {
                     && g.dirty.any()
                     && let Some(rt) = self.space_rt(s.id).and_then(|s| s.group_rt(gi))
                 {
-                    dirty.push((rt.clone(), rt.cleaned.get(), g.dirty.ones()));
+                    dirty.push((rt.clone(), rt.regions.forgotten(), g.dirty.ones()));
                 }
             }
         }
@@ -189,15 +189,11 @@ impl Pool {
         p.departures.map_is_durable(c.departures, c.away, c.journal);
         // While the old log is being put in its place its sequence numbers mean nothing here.
         for s in p.spaces.borrow().values().filter(|_| !p.life.is_opening()) {
-            s.logged.borrow_mut().retain(|_, seq| *seq >= c.start.0);
-            s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().retain(|_, seq| *seq >= c.start.0));
+            s.logged.log_begins_at(c.start.0);
+            s.groups.all().iter().for_each(|(_, g)| g.slots.log_begins_at(c.start.0));
         }
-        for (g, cleaned, bits) in c.dirty {
-            // Cleaned meanwhile: the map on disk names bits that are gone from memory.
-            if g.cleaned.get() == cleaned {
-                let mut durable = g.durable.borrow_mut();
-                bits.into_iter().for_each(|b| durable.set(b));
-            }
+        for (g, forgotten, bits) in c.dirty {
+            g.regions.map_is_durable(bits, forgotten);
         }
         self.retire_flips(c.flip);
     }
@@ -209,7 +205,7 @@ impl Pool {
             let same =
                 self.0.map.borrow().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
             if let Some(g) = s.group_rt(f.group as usize).filter(|_| same) {
-                g.taken.borrow_mut().clear(usize::from(f.old));
+                g.slots.give_back(f.old);
             }
         }
     }

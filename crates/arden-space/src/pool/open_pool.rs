@@ -2,7 +2,7 @@
 //! on one runtime; everything that changes the map does so between two awaits.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use arden_block::sync::Mutex;
@@ -16,15 +16,18 @@ use crate::map::alloc::Allocator;
 use crate::map::pool_map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
 use crate::pool::slab::SlabUsers;
 use crate::state::background::Background;
+use crate::state::blocks::{LoggedBlocks, UnreadBlocks};
 use crate::state::departures::Departures;
 use crate::state::events::Events;
 use crate::state::flips::Flips;
 use crate::state::journal::Journal;
 use crate::state::lifecycle::Lifecycle;
 use crate::state::overlay::Overlay;
-use crate::state::patches::{Patch, PatchWork, Pins};
+use crate::state::patches::{PatchWork, PatchedStripes};
+use crate::state::regions::Regions;
 use crate::state::room::Room;
 use crate::state::rounds::Rounds;
+use crate::state::slots::Slots;
 use crate::state::trims::Trims;
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
@@ -60,57 +63,82 @@ impl Default for PoolConfig {
 
 /// What is known of a group only while the pool is open.
 pub(crate) struct GroupRt {
-    /// Dirty bits that are on disk.
-    pub(crate) durable: RefCell<Bitmap>,
-    /// Mirrors: regions that a crash may have left different; read only after a resync.
-    pub(crate) suspect: RefCell<Bitmap>,
-    /// Mirrors: writes in flight to a region, and whether any came since the last cleaning.
-    pub(crate) touched: RefCell<BTreeMap<u32, (u32, bool)>>,
-    /// Parity: slots that hold a stripe, are being written, or were left but not yet durably.
-    pub(crate) taken: RefCell<Bitmap>,
-    /// Mirrors: regions that small durable writes came to lately.
-    pub(crate) warm: RefCell<BTreeSet<u32>>,
-    /// Parity: readers of a slot, and those among them who reconstruct.
-    pub(crate) pins: Pins,
-    pub(crate) rebuilds: Pins,
-    /// Parity: changes in place, by slot.
-    pub(crate) patches: RefCell<BTreeMap<u16, Rc<Patch>>>,
-    /// Parity: slots changed in place by a batch in the live part of the log.
-    pub(crate) patched: RefCell<BTreeMap<u16, u64>>,
-    pub(crate) next_slot: Cell<usize>,
+    /// Mirrors.
+    pub(crate) regions: Regions,
+    /// Parity.
+    pub(crate) slots: Slots,
     /// Users who are reading or writing: the group stays in the map.
-    pub(crate) holds: Cell<u32>,
-    /// How often dirty marks were forgotten.
-    pub(crate) cleaned: Cell<u64>,
+    holds: Cell<u32>,
     /// A durable map has the group: before, records of it in the log would mean nothing.
-    pub(crate) mapped: Cell<bool>,
+    mapped: Cell<bool>,
 }
 
 impl GroupRt {
     pub(crate) fn new(shape: &Shape, group: &Group, opened: bool) -> GroupRt {
-        let mut taken = Bitmap::new(0);
-        let mut suspect = Bitmap::new(shape.dirty_bits());
-        if shape.is_parity() {
-            taken = Bitmap::new(shape.slots);
-            group.stripes.iter().filter(|&s| s != UNWRITTEN).for_each(|s| taken.set(usize::from(s)));
-        } else if opened && shape.layout.copies() > 1 {
-            suspect = group.dirty.clone();
-        }
+        let slots = if shape.is_parity() { shape.slots } else { 0 };
+        let crashed = opened && !shape.is_parity() && shape.layout.copies() > 1;
+        let suspect = if crashed { group.dirty.clone() } else { Bitmap::new(shape.dirty_bits()) };
         GroupRt {
-            durable: RefCell::new(group.dirty.clone()),
-            suspect: RefCell::new(suspect),
-            touched: RefCell::default(),
-            taken: RefCell::new(taken),
-            warm: RefCell::default(),
-            pins: Pins::default(),
-            rebuilds: Pins::default(),
-            patches: RefCell::default(),
-            patched: RefCell::default(),
-            next_slot: Cell::new(0),
+            regions: Regions::new(group.dirty.clone(), suspect),
+            slots: Slots::new(slots, group.stripes.iter().filter(|&s| s != UNWRITTEN)),
             holds: Cell::new(0),
-            cleaned: Cell::new(0),
             mapped: Cell::new(opened),
         }
+    }
+
+    pub(crate) fn hold(&self) {
+        self.holds.set(self.holds.get() + 1);
+    }
+
+    pub(crate) fn release(&self) {
+        self.holds.set(self.holds.get() - 1);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.get() > 0
+    }
+
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.get()
+    }
+
+    pub(crate) fn set_mapped(&self) {
+        self.mapped.set(true);
+    }
+}
+
+/// The groups of a space that have slabs.
+#[derive(Default)]
+pub(crate) struct Groups(RefCell<BTreeMap<usize, Rc<GroupRt>>>);
+
+impl Groups {
+    pub(crate) fn get(&self, group: usize) -> Option<Rc<GroupRt>> {
+        self.0.borrow().get(&group).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(usize, Rc<GroupRt>)> {
+        self.0.borrow().iter().map(|(&i, g)| (i, g.clone())).collect()
+    }
+
+    pub(crate) fn numbers(&self) -> Vec<usize> {
+        self.0.borrow().keys().copied().collect()
+    }
+
+    pub(crate) fn insert(&self, group: usize, rt: GroupRt) {
+        self.0.borrow_mut().insert(group, Rc::new(rt));
+    }
+
+    pub(crate) fn remove(&self, group: usize) -> Option<Rc<GroupRt>> {
+        self.0.borrow_mut().remove(&group)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+
+    /// The space has only `count` groups any more.
+    pub(crate) fn truncate(&self, count: usize) {
+        self.0.borrow_mut().split_off(&count);
     }
 }
 
@@ -134,13 +162,11 @@ pub(crate) struct SpaceRt {
     /// Parity: one destage of a stripe at a time.
     pub(crate) stripe_locks: Rc<RangeLocks>,
     pub(crate) overlay: RefCell<Overlay>,
-    /// Blocks with a record in the live part of the log: they may not be written past it.
-    pub(crate) logged: RefCell<BTreeMap<u64, u64>>,
-    pub(crate) groups: RefCell<BTreeMap<usize, Rc<GroupRt>>>,
-    /// Parity: stripes (with their group) that are being changed in place.
-    pub(crate) patching: RefCell<BTreeSet<(usize, usize)>>,
-    /// Mirrors whose user verifies: blocks near which a copy could not be read.
-    pub(crate) unread: RefCell<BTreeSet<u64>>,
+    pub(crate) logged: LoggedBlocks,
+    pub(crate) groups: Groups,
+    /// Parity.
+    pub(crate) patching: PatchedStripes,
+    pub(crate) unread: UnreadBlocks,
 }
 
 impl SpaceRt {
@@ -152,10 +178,10 @@ impl SpaceRt {
             locks: Rc::default(),
             stripe_locks: Rc::default(),
             overlay: RefCell::default(),
-            logged: RefCell::default(),
-            groups: RefCell::default(),
-            patching: RefCell::default(),
-            unread: RefCell::default(),
+            logged: LoggedBlocks::default(),
+            groups: Groups::default(),
+            patching: PatchedStripes::default(),
+            unread: UnreadBlocks::default(),
         }
     }
 
@@ -168,7 +194,7 @@ impl SpaceRt {
     }
 
     pub(crate) fn group_rt(&self, group: usize) -> Option<Rc<GroupRt>> {
-        self.groups.borrow().get(&group).cloned()
+        self.groups.get(group)
     }
 }
 
@@ -399,17 +425,17 @@ impl Pool {
                 group.dirty.set(usize::from(slot));
             }
             if let Some(rt) = space.group_rt(gi) {
-                rt.patched.borrow().keys().for_each(|&slot| group.dirty.set(usize::from(slot)));
+                rt.slots.patched().iter().for_each(|&slot| group.dirty.set(usize::from(slot)));
             }
         } else {
-            if !space.group_rt(gi).is_some_and(|g| g.mapped.get()) {
+            if !space.group_rt(gi).is_some_and(|g| g.is_mapped()) {
                 // The zeros that a new slab was filled with are flushed by the commit that maps
                 // the group; before, they may be lost.
                 group.dirty.set_all();
             }
             let per = shape.group_bytes / BLOCK_BYTES;
             let first = gi as u64 * per;
-            for (&block, _) in space.logged.borrow().range(first..first + per) {
+            for block in space.logged.within(first..first + per) {
                 group.dirty.set(((block - first) * BLOCK_BYTES / shape.region_bytes) as usize);
             }
         }

@@ -21,15 +21,15 @@ pub(crate) struct Hold(Rc<GroupRt>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.0.holds.set(self.0.holds.get() - 1);
+        self.0.release();
     }
 }
 
 impl Space {
     /// The group as it is now; `None` when it has no slabs that a crash would leave it.
     pub(crate) fn hold(&self, group: usize) -> Option<Hold> {
-        let rt = self.rt.group_rt(group).filter(|g| g.mapped.get())?;
-        rt.holds.set(rt.holds.get() + 1);
+        let rt = self.rt.group_rt(group).filter(|g| g.is_mapped())?;
+        rt.hold();
         Some(Hold(rt))
     }
 
@@ -54,7 +54,7 @@ impl Space {
 
     /// The pieces, by number, that have slabs now.
     pub fn pieces_held(&self) -> Vec<u64> {
-        self.rt.groups.borrow().keys().map(|&g| g as u64).collect()
+        self.rt.groups.numbers().into_iter().map(|g| g as u64).collect()
     }
 
     /// Gives back what these parts cover whole; the parts that are left.
@@ -92,7 +92,7 @@ impl Space {
         let Some(bytes) = self.piece_bytes() else { return false };
         let rest = self.size_bytes().saturating_sub(part.group as u64 * bytes);
         let whole = part.at == 0 && part.len == bytes.min(rest);
-        let mapped = self.rt.group_rt(part.group).is_some_and(|g| g.mapped.get());
+        let mapped = self.rt.group_rt(part.group).is_some_and(|g| g.is_mapped());
         let map = self.pool.0.map.borrow();
         let serves = map.group(self.rt.id, part.group).is_some_and(|g| self.pool.group_usable(shape, g));
         whole && mapped && serves && !self.pool.0.life.is_opening()
@@ -102,7 +102,7 @@ impl Space {
     /// compares and copies. Those who are between two regions or stripes look again when they come to the next.
     fn is_quiet(&self, group: usize) -> bool {
         let (first, end) = self.group_blocks(group);
-        let held = self.rt.group_rt(group).is_some_and(|g| g.holds.get() > 0);
+        let held = self.rt.group_rt(group).is_some_and(|g| g.is_held());
         let writing = self.rt.locks.is_held(first * BLOCK_BYTES, end * BLOCK_BYTES);
         !held && !writing && !self.rt.stripe_locks.is_held(first, end)
     }
@@ -122,12 +122,12 @@ impl Space {
             let mut map = p.map.borrow_mut();
             map.spaces.get_mut(&id).and_then(|s| s.groups.get_mut(group)).and_then(Option::take)
         };
-        if let Some(rt) = self.rt.groups.borrow_mut().remove(&group) {
-            rt.patches.borrow_mut().clear();
+        if let Some(rt) = self.rt.groups.remove(group) {
+            rt.slots.retain_patches(|_| false);
         }
         let (first, end) = self.group_blocks(group);
         self.rt.overlay.borrow_mut().remove_upto(first, end, u64::MAX);
-        self.rt.logged.borrow_mut().retain(|b, _| !(first..end).contains(b));
+        self.rt.logged.forget(first..end);
         p.flips.forget_group(id, group);
         p.departures.note();
         p.room.tell();

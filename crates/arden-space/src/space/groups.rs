@@ -78,7 +78,7 @@ impl Pool {
         drop(guard);
         if !made.is_empty() {
             self.commit().await?;
-            made.iter().for_each(|g| g.mapped.set(true));
+            made.iter().for_each(|g| g.set_mapped());
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Pool {
             let Some(slot) = space_rec.groups.get_mut(group) else { return Err(SpaceError::BadRange) };
             *slot = Some(Rc::new(rec));
             if let Some(s) = self.space_rt(space) {
-                s.groups.borrow_mut().insert(group, Rc::new(rt));
+                s.groups.insert(group, rt);
             }
         }
         Ok(())
@@ -146,6 +146,6 @@ impl Pool {
     /// True when a writer may go on: a group that is only in memory would be gone after a crash,
     /// with what was acknowledged of it.
     fn group_mapped(&self, space: u32, group: usize) -> bool {
-        self.space_rt(space).and_then(|s| s.group_rt(group)).is_some_and(|g| g.mapped.get())
+        self.space_rt(space).and_then(|s| s.group_rt(group)).is_some_and(|g| g.is_mapped())
     }
 }

@@ -1,13 +1,11 @@
 //! Simple and mirrored layouts: writes in place to every copy, with the region marked in the
 //! log before the copies may differ; reads from the copy that answers soonest.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 
-use crate::base::bitmap::Bitmap;
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::open_disk::DiskRt;
 use crate::map::pool_map::{Group, ROTATING, Shape};
@@ -45,21 +43,6 @@ pub(crate) fn pieces(shape: &Shape, at: u64, len: u64) -> Vec<Piece> {
 /// How often the copies of a part are asked in turn while the set of readable copies changes.
 const COPY_ROUNDS_MAX: usize = 8;
 
-/// How many regions are marked at most before anybody writes to them.
-const REGIONS_AHEAD_MAX: u32 = 32;
-
-/// Writes that run on from region to region would wait for the log at each: the longer the run of marked regions before
-/// `bits`, the more after them are marked in the same batch. None when nothing has to be marked.
-fn regions_ahead(durable: &Bitmap, bits: &[u32], count: u32) -> Range<u32> {
-    let (Some(&first), Some(&last)) = (bits.first(), bits.last()) else { return 0..0 };
-    let from = last + 1;
-    if bits.iter().all(|&b| durable.get(b as usize)) {
-        return from..from;
-    }
-    let run = (first.saturating_sub(REGIONS_AHEAD_MAX)..first).rev().take_while(|&b| durable.get(b as usize)).count();
-    from..(from + run as u32).min(count).max(from)
-}
-
 /// A copy of a piece, and the hold on its slab.
 struct Source {
     disk: Rc<DiskRt>,
@@ -84,25 +67,14 @@ struct Touch {
 
 impl Touch {
     fn new(group: &Rc<GroupRt>, bits: Vec<u32>) -> Touch {
-        let mut t = group.touched.borrow_mut();
-        for &b in &bits {
-            let e = t.entry(b).or_default();
-            e.0 += 1;
-            e.1 = true;
-        }
-        drop(t);
+        group.regions.begin_writes(&bits);
         Touch { group: group.clone(), bits }
     }
 }
 
 impl Drop for Touch {
     fn drop(&mut self) {
-        let mut t = self.group.touched.borrow_mut();
-        for b in &self.bits {
-            if let Some(e) = t.get_mut(b) {
-                e.0 -= 1;
-            }
-        }
+        self.group.regions.end_writes(&self.bits);
     }
 }
 
@@ -144,10 +116,9 @@ impl Pool {
         let mut items = Vec::new();
         let mut map = self.0.map.borrow_mut();
         let Some(g) = map.group_mut(space.id, group) else { return Err(SpaceError::Closed) };
-        let durable = rt.durable.borrow();
         for &bit in bits {
             g.dirty.set(bit as usize);
-            if !durable.get(bit as usize) {
+            if !rt.regions.is_marked(bit) {
                 let incarnation = g.incarnation;
                 items.push(Item::Dirty { space: space.id, group: group as u32, incarnation, bit });
             }
@@ -158,8 +129,7 @@ impl Pool {
     pub(crate) fn marks_are_durable(&self, space: &SpaceRt, group: usize, bits: &[u32]) {
         let map = self.0.map.borrow();
         if let (Some(g), Some(rt)) = (map.group(space.id, group), space.group_rt(group)) {
-            let mut durable = rt.durable.borrow_mut();
-            bits.iter().filter(|&&b| g.dirty.get(b as usize)).for_each(|&b| durable.set(b as usize));
+            rt.regions.marks_are_durable(bits.iter().map(|&b| b as usize).filter(|&b| g.dirty.get(b)));
         }
     }
 }
@@ -174,7 +144,7 @@ impl Space {
             for p in &list {
                 let Some(g) = self.rt.group_rt(p.group) else { return Err(SpaceError::Closed) };
                 let mut bits = regions(&shape, p);
-                let ahead = regions_ahead(&g.durable.borrow(), &bits, shape.dirty_bits() as u32);
+                let ahead = g.regions.to_mark_ahead(&bits, shape.dirty_bits() as u32);
                 if !ahead.is_empty() && self.misses_nothing(p.group) {
                     bits.extend(ahead);
                 }
@@ -209,8 +179,7 @@ impl Space {
         let shape = &self.rt.shape;
         parts(shape, offset, len).iter().all(|p| {
             let Some(rt) = self.rt.group_rt(p.group).filter(|_| !self.has_arms(p.group)) else { return false };
-            let durable = rt.durable.borrow();
-            regions(shape, p).iter().all(|&b| durable.get(b as usize))
+            regions(shape, p).iter().all(|&b| rt.regions.is_marked(b))
         }) && !self.newer_elsewhere(offset, len)
     }
 
@@ -234,7 +203,7 @@ impl Space {
         let Some(rt) = self.rt.group_rt(part.group) else { return Err(SpaceError::Closed) };
         let mut bits = regions(&self.rt.shape, part);
         let arms = self.has_arms(part.group);
-        bits.retain(|&b| !arms && !rt.warm.borrow_mut().insert(b));
+        bits.retain(|&b| !arms && rt.regions.warm_up(b));
         let touch = Touch::new(&rt, bits.clone());
         let items = if bits.is_empty() { Vec::new() } else { self.pool.mark_items(&self.rt, part.group, &bits)? };
         Ok(WarmRegions { group: part.group, items, touch })
@@ -246,7 +215,7 @@ impl Space {
 
     fn newer_elsewhere(&self, offset: u64, len: u64) -> bool {
         let (a, b) = (offset / BLOCK_BYTES, (offset + len) / BLOCK_BYTES);
-        self.rt.overlay.borrow().count(a, b) > 0 || self.rt.logged.borrow().range(a..b).next().is_some()
+        self.rt.overlay.borrow().count(a, b) > 0 || self.rt.logged.any_in(a..b)
     }
 
     /// Writes one group's part to every copy. The range is locked and its regions are marked.
@@ -355,10 +324,10 @@ impl Space {
         if shape.layout.copies() > 1
             && self.rt.user.get() != User::Verifying
             && let Some(g) = self.rt.group_rt(part.group)
-            && g.suspect.borrow().any()
+            && g.regions.any_suspect()
         {
             for bit in regions(shape, &part) {
-                if g.suspect.borrow().get(bit as usize) {
+                if g.regions.is_suspect(bit as usize) {
                     self.equalize_region(part.group, bit as usize).await?;
                 }
             }
@@ -604,26 +573,5 @@ impl Space {
             at += n;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longer_a_run_the_fewer_batches() {
-        let mut durable = Bitmap::new(128);
-        let mut batches = Vec::new();
-        for bit in 0..128 {
-            let ahead = regions_ahead(&durable, &[bit], 128);
-            if !durable.get(bit as usize) {
-                batches.push(bit);
-                (bit..ahead.end).for_each(|b| durable.set(b as usize));
-            }
-            assert!(ahead.end <= 128 && ahead.start == bit + 1);
-        }
-        assert_eq!(batches, [0, 1, 3, 7, 15, 31, 63, 96]);
-        assert_eq!(regions_ahead(&Bitmap::new(128), &[70], 128), 71..71, "a write on its own marks nothing else");
     }
 }

@@ -104,13 +104,13 @@ impl Space {
     /// differ; [`Space::end_crash_resync`] ends that.
     pub fn begin_verifying(&self) -> bool {
         self.rt.user.set(User::Verifying);
-        self.rt.groups.borrow().values().any(|g| g.suspect.borrow().any())
+        self.rt.groups.all().iter().any(|(_, g)| g.regions.any_suspect())
     }
 
     /// The copies of all blocks that count are equal, as far as the disks are there.
     pub async fn end_crash_resync(&self) -> SpaceResult<()> {
         self.pool.flush_disks().await?;
-        self.rt.groups.borrow().values().for_each(|g| g.suspect.borrow_mut().clear_all());
+        self.rt.groups.all().iter().for_each(|(_, g)| g.regions.trust_all());
         Ok(())
     }
 

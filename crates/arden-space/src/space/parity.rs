@@ -10,7 +10,6 @@ use std::rc::Rc;
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 
-use crate::base::bitmap::Bitmap;
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::base::gf;
 use crate::disk::open_disk::DiskRt;
@@ -72,19 +71,7 @@ impl Pool {
 
     /// A free slot, held. The one that keeps the stripe in order comes first.
     fn hold_slot(&self, space: &SpaceRt, group: usize, stripe: usize) -> Option<u16> {
-        let rt = space.group_rt(group)?;
-        let mut taken = rt.taken.borrow_mut();
-        let n = taken.len();
-        let free = |i: usize, taken: &Bitmap| !taken.get(i) && !rt.pins.is_held(i as u16);
-        let found = if free(stripe, &taken) {
-            stripe
-        } else {
-            let from = rt.next_slot.get();
-            (0..n).map(|k| (from + k) % n).find(|&i| free(i, &taken))?
-        };
-        rt.next_slot.set((found + 1) % n);
-        taken.set(found);
-        Some(found as u16)
+        space.group_rt(group)?.slots.take(stripe)
     }
 }
 
@@ -101,7 +88,7 @@ impl Space {
 
     /// What is being changed in the slot now.
     fn patch_of(&self, group: usize, slot: u16) -> Option<Rc<Patch>> {
-        self.rt.group_rt(group)?.patches.borrow().get(&slot).cloned()
+        self.rt.group_rt(group)?.slots.patch(slot)
     }
 
     async fn read_placed(&self, group: usize, slot: u16, i: usize, from: u64, len: usize) -> SpaceResult<Buf> {
@@ -142,7 +129,7 @@ impl Space {
         let shape = &self.rt.shape;
         let Some(rt) = self.rt.group_rt(group) else { return Err(SpaceError::Closed) };
         // All columns as of this moment: a change in place that begins now waits for us.
-        let _hold = rt.rebuilds.hold(slot);
+        let _hold = rt.slots.rebuilds.hold(slot);
         let patch = self.patch_of(group, slot);
         let mut all: Vec<LocalFuture<Option<Vec<u8>>>> = Vec::new();
         for k in 0..shape.columns {
@@ -216,7 +203,7 @@ impl Space {
             spans.push(((at - part.at) as usize, n as usize));
             let me = self.clone();
             let Some(rt) = self.rt.group_rt(part.group) else { return Err(SpaceError::Closed) };
-            let pin = (slot != UNWRITTEN).then(|| rt.pins.hold(slot));
+            let pin = (slot != UNWRITTEN).then(|| rt.slots.readers.hold(slot));
             all.push(Box::pin(async move {
                 let _pin = pin;
                 if slot == UNWRITTEN {
@@ -309,7 +296,7 @@ impl Space {
     pub(crate) async fn destage(&self, group: usize, stripe: usize, how: Leave) -> SpaceResult<bool> {
         let shape = self.rt.shape;
         let (first, end) = self.stripe_blocks(group, stripe);
-        if self.pool.0.patches.are_forbidden() && self.rt.patching.borrow().contains(&(group, stripe)) {
+        if self.pool.0.patches.are_forbidden() && self.rt.patching.contains((group, stripe)) {
             // Who patches it waits for the log, whose holder we are or work for.
             return Ok(true);
         }
@@ -371,7 +358,7 @@ impl Space {
         if result.is_ok() {
             self.flip(group, stripe, slot, upto);
         } else if let Some(rt) = self.rt.group_rt(group) {
-            rt.taken.borrow_mut().clear(usize::from(slot));
+            rt.slots.give_back(slot);
         }
         result.map(|()| true)
     }
@@ -517,10 +504,10 @@ impl Space {
             // The slot that it left is free when the move is durable.
             if old != UNWRITTEN {
                 // A patch that could not be finished is part of what was moved.
-                rt.patches.borrow_mut().remove(&old);
+                rt.slots.end_patch(old);
             }
         }
-        let in_log = self.rt.logged.borrow().range(first..end).next().is_some() || p.journal.is_locked();
+        let in_log = self.rt.logged.any_in(first..end) || p.journal.is_locked();
         if in_log {
             let seq = p.journal.head().0;
             p.flips.supersede((self.rt.id, group as u32, stripe as u32), incarnation, upto, seq);

@@ -54,7 +54,7 @@ impl Patching {
     fn new(space: &Space, at: (usize, usize)) -> Patching {
         let p = &space.pool.0;
         p.patches.begin();
-        space.rt.patching.borrow_mut().insert(at);
+        space.rt.patching.begin(at);
         Patching { pool: space.pool.clone(), space: space.rt.clone(), at }
     }
 }
@@ -63,7 +63,7 @@ impl Drop for Patching {
     fn drop(&mut self) {
         let p = &self.pool.0;
         p.patches.end();
-        self.space.patching.borrow_mut().remove(&self.at);
+        self.space.patching.end(self.at);
     }
 }
 
@@ -129,7 +129,7 @@ impl Space {
     ) -> Option<(Rc<GroupRt>, Plan)> {
         let p = &self.pool.0;
         let rt = self.rt.group_rt(group)?;
-        if p.life.is_opening() || p.patches.are_forbidden() || rt.patches.borrow().contains_key(&slot) {
+        if p.life.is_opening() || p.patches.are_forbidden() || rt.slots.patch(slot).is_some() {
             return None;
         }
         let map = p.map.borrow();
@@ -158,9 +158,9 @@ impl Space {
         let now = p.journal.head();
         let log = p.patches.pins().hold(newer.iter().filter_map(|(_, e)| e.logged_at()).fold(now, |a, b| a.min(b)));
         // Whoever leaves from now on may miss it.
-        rt.patched.borrow_mut().insert(slot, u64::MAX);
+        rt.slots.note_patched(slot, u64::MAX);
         let Some(blocks) = self.patched_blocks(group, slot, stripe, newer, &plan).await else {
-            rt.patched.borrow_mut().insert(slot, p.journal.head().0);
+            rt.slots.note_patched(slot, p.journal.head().0);
             return Ok(false);
         };
         let upto = newer.iter().map(|(_, e)| e.version).max().unwrap_or(0);
@@ -173,15 +173,15 @@ impl Space {
         let rows = plan.rows.iter().map(|&r| (r, upto)).collect();
         let changed = newer.iter().map(changed).collect();
         let patch = Rc::new(Patch::new(stripe as u32, rows, changed, blocks, log));
-        rt.patches.borrow_mut().insert(slot, patch.clone());
+        rt.slots.begin_patch(slot, patch.clone());
         let item = Item::Patch { space: self.rt.id, group, slot };
         if let Err(e) = self.pool.journal_append([item]).await {
-            rt.patches.borrow_mut().remove(&slot);
-            rt.patched.borrow_mut().insert(slot, p.journal.head().0);
+            rt.slots.end_patch(slot);
+            rt.slots.note_patched(slot, p.journal.head().0);
             return Err(e);
         }
         // Who began to reconstruct before this was registered must not see half of it.
-        while rt.rebuilds.is_held(slot) {
+        while rt.slots.rebuilds.is_held(slot) {
             p.rt.sleep_ns(LOOK_NS).await;
         }
         // When this fails the patch stays registered, and the log stays, until the stripe moves.
@@ -200,7 +200,7 @@ impl Space {
         }
         tracing::trace!("patched group {group} slot {slot}, up to version {}", patch.upto());
         self.rt.overlay.borrow_mut().remove_upto(first, end, patch.upto());
-        rt.patches.borrow_mut().remove(&slot);
+        rt.slots.end_patch(slot);
         self.pool.0.patches.note_finished();
     }
 

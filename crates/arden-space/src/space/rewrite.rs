@@ -1,8 +1,6 @@
 //! Blocks that cannot be read are written anew, each from what else there is of it: a disk puts another sector in the
 //! place of a bad one when it is written. What can be read is left alone: which copy is right is not known here.
 
-use std::collections::BTreeSet;
-
 use arden_block::{BLOCK_BYTES, IoError, SharedBuf};
 
 use crate::base::error::SpaceError;
@@ -23,10 +21,7 @@ impl Space {
     pub(crate) async fn copy_unread(&self, group: usize, piece: Piece) {
         let start = group as u64 * self.rt.shape.group_bytes + piece.at;
         if self.rt.user.get() == User::Verifying {
-            let mut unread = self.rt.unread.borrow_mut();
-            let room = UNREAD_MAX.saturating_sub(unread.len());
-            unread.extend((start / BLOCK_BYTES..(start + piece.len) / BLOCK_BYTES).take(room));
-            return;
+            return self.rt.unread.note(start / BLOCK_BYTES..(start + piece.len) / BLOCK_BYTES, UNREAD_MAX);
         }
         let part = Part { group, at: piece.at, len: piece.len, from: 0 };
         let _guard = self.lock_part(&part).await;
@@ -72,11 +67,11 @@ impl Space {
     /// After a read that passed: where a copy could not be read, what passes is written over what does not.
     pub(crate) async fn heal_unread(&self, offset: u64, len: usize, verify: &Verifier) {
         let range = offset / BLOCK_BYTES..(offset + len as u64) / BLOCK_BYTES;
-        let found: BTreeSet<u64> = self.rt.unread.borrow().range(range).copied().collect();
+        let found = self.rt.unread.within(range);
         if !found.is_empty() {
             // What does not pass anywhere is for whoever reads it to say.
             let _ = self.heal_copies(offset, len, verify).await;
-            self.rt.unread.borrow_mut().retain(|b| !found.contains(b));
+            self.rt.unread.forget(&found);
         }
     }
 
@@ -85,7 +80,7 @@ impl Space {
     pub(crate) async fn unit_unread(&self, group: usize, slot: u16, i: usize, from: u64, len: u64) {
         self.pool.event(format!("unreadable sectors in slot {slot} of space {}", self.rt.id));
         let Some(rt) = self.rt.group_rt(group) else { return };
-        let _hold = rt.rebuilds.hold(slot);
+        let _hold = rt.slots.rebuilds.hold(slot);
         let one = BLOCK_BYTES as usize;
         for at in (from..from + len).step_by(one) {
             if is_bad(&self.read_unit(group, slot, i, at, one).await)

@@ -21,7 +21,7 @@ impl Space {
         let part = self.region(group, bit);
         let _guard = self.lock_part(&part).await;
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
-        if equalize && rt.suspect.borrow().get(bit) {
+        if equalize && rt.regions.is_suspect(bit) {
             return self.equalize(&rt, part, bit).await;
         }
         if self.needs_sync(group) { self.sync_pieces(part, false).await } else { Ok(()) }
@@ -34,7 +34,7 @@ impl Space {
         let _guard = self.lock_part(&part).await;
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         // Another may have done it while we waited.
-        if rt.suspect.borrow().get(bit) { self.equalize(&rt, part, bit).await } else { Ok(()) }
+        if rt.regions.is_suspect(bit) { self.equalize(&rt, part, bit).await } else { Ok(()) }
     }
 
     pub(crate) fn region(&self, group: usize, bit: usize) -> Part {
@@ -67,7 +67,7 @@ impl Space {
     /// takes away: the copies are durable before the region counts as equal.
     async fn end_suspicion(&self, rt: &GroupRt, bit: usize) -> SpaceResult<()> {
         self.pool.flush_disks().await?;
-        rt.suspect.borrow_mut().clear(bit);
+        rt.regions.trust(bit);
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Space {
             let map = self.pool.0.map.borrow();
             map.group(self.rt.id, group).is_some_and(|g| g.stripes.find(slot).is_none())
         };
-        while rt.pins.is_held(slot) && is_left() {
+        while rt.slots.readers.is_held(slot) && is_left() {
             self.pool.alive()?;
             self.pool.0.rt.sleep_ns(LOOK_NS).await;
         }

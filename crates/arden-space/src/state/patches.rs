@@ -2,7 +2,7 @@
 //! the log, which slots and which batches of the log have to stay for them, and how many there are. The work is `patch`.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use arden_block::{BLOCK_BYTES, Buf, SharedBuf};
@@ -309,6 +309,28 @@ impl PatchWork {
     pub(crate) fn check(&self, marked: usize) -> Result<(), String> {
         let n = self.under_way.get();
         if n as usize == marked { Ok(()) } else { Err(format!("{n} changes in place, of {marked} stripes")) }
+    }
+}
+
+/// Stripes of a space, each with its group, that are being changed in place.
+#[derive(Default)]
+pub(crate) struct PatchedStripes(RefCell<BTreeSet<(usize, usize)>>);
+
+impl PatchedStripes {
+    pub(crate) fn begin(&self, at: (usize, usize)) {
+        self.0.borrow_mut().insert(at);
+    }
+
+    pub(crate) fn end(&self, at: (usize, usize)) {
+        self.0.borrow_mut().remove(&at);
+    }
+
+    pub(crate) fn contains(&self, at: (usize, usize)) -> bool {
+        self.0.borrow().contains(&at)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.borrow().len()
     }
 }
 

@@ -8,13 +8,12 @@ impl Pool {
     fn forget_dirty(&self) {
         let mut map = self.0.map.borrow_mut();
         for space in self.0.spaces.borrow().values().filter(|s| !s.shape.is_parity()) {
-            for (&gi, rt) in space.groups.borrow().iter() {
+            for (gi, rt) in space.groups.all() {
                 let Some(g) = map.group_mut(space.id, gi) else { continue };
-                let quiet = rt.touched.borrow().values().all(|t| t.0 == 0) && !rt.suspect.borrow().any();
+                let quiet = rt.regions.are_idle() && !rt.regions.any_suspect();
                 if quiet && self.is_whole(g) {
                     g.dirty.clear_all();
-                    rt.durable.borrow_mut().clear_all();
-                    rt.cleaned.set(rt.cleaned.get() + 1);
+                    rt.regions.forget_marks();
                 }
             }
         }

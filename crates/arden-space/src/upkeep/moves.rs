@@ -362,7 +362,7 @@ impl Space {
     async fn copy_region(&self, group: usize, column: usize, bit: usize, to: (u16, u32)) -> SpaceResult<()> {
         let shape = self.rt.shape;
         let part = self.region(group, bit);
-        if self.rt.group_rt(group).is_some_and(|g| g.suspect.borrow().get(bit)) {
+        if self.rt.group_rt(group).is_some_and(|g| g.regions.is_suspect(bit)) {
             self.sync_region(group, bit, self.rt.user.get() == User::Trusting).await?;
         }
         let _guard = self.lock_part(&part).await;

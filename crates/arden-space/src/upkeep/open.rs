@@ -239,7 +239,7 @@ impl Pool {
     fn mark_logged(&self) {
         let mut map = self.0.map.borrow_mut();
         for s in self.0.spaces.borrow().values().filter(|s| s.shape.layout.copies() > 1) {
-            for &block in s.logged.borrow().keys() {
+            for block in s.logged.within(0..u64::MAX) {
                 let at = block * BLOCK_BYTES;
                 if let Some(g) = map.group_mut(s.id, (at / s.shape.group_bytes) as usize) {
                     g.dirty.set((at % s.shape.group_bytes / s.shape.region_bytes) as usize);
@@ -258,12 +258,11 @@ impl Pool {
     fn rebuild_runtime(&self) {
         let map = self.0.map.borrow();
         for s in self.0.spaces.borrow().values() {
-            let mut groups = s.groups.borrow_mut();
-            groups.clear();
+            s.groups.clear();
             let Some(rec) = map.spaces.get(&s.id) else { continue };
             for (gi, g) in rec.groups.iter().enumerate() {
                 if let Some(g) = g {
-                    groups.insert(gi, Rc::new(GroupRt::new(&s.shape, g, true)));
+                    s.groups.insert(gi, GroupRt::new(&s.shape, g, true));
                 }
             }
         }
@@ -275,9 +274,9 @@ impl Pool {
         let map = self.0.map.borrow();
         for s in self.0.spaces.borrow().values() {
             let overlay = s.overlay.borrow();
-            for (&gi, rt) in s.groups.borrow().iter() {
+            for (gi, rt) in s.groups.all() {
                 let usable = map.group(s.id, gi).is_none_or(|g| self.group_usable(&s.shape, g));
-                rt.patches.borrow_mut().retain(|_, p| {
+                rt.slots.retain_patches(|p| {
                     let (first, end) = s.shape.stripe_blocks(gi, p.stripe as usize);
                     !usable && overlay.count(first, end) > 0
                 });
@@ -297,8 +296,8 @@ impl Pool {
                 g.dirty.set(usize::from(said.slot));
             }
             let (first, _) = s.shape.stripe_blocks(group as usize, stripe as usize);
-            rt.patched.borrow_mut().insert(said.slot, 0);
-            rt.patches.borrow_mut().insert(said.slot, Rc::new(Patch::replayed(&s.shape, stripe, first, said)));
+            rt.slots.note_patched(said.slot, 0);
+            rt.slots.begin_patch(said.slot, Rc::new(Patch::replayed(&s.shape, stripe, first, said)));
         }
     }
 
@@ -367,7 +366,7 @@ impl Pool {
                                 patches.note((space, group, stripe), (block + i) % stripe_blocks, v, &data);
                             }
                             let at = u64::from(group) * per + block + i;
-                            rt.logged.borrow_mut().insert(at, 0);
+                            rt.logged.note(at, 0);
                             // A patch logs what it covers, though newer may have come to the log before.
                             if rt.overlay.borrow().get(at).is_none_or(|e| e.version <= v) {
                                 rt.overlay.borrow_mut().put(at, &data, v);

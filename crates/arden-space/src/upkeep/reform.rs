@@ -98,8 +98,8 @@ impl Pool {
         }
         // Sequence numbers of the old log mean nothing in the new one.
         for s in self.0.spaces.borrow().values() {
-            s.logged.borrow_mut().clear();
-            s.groups.borrow().values().for_each(|g| g.patched.borrow_mut().clear());
+            s.logged.log_is_new();
+            s.groups.all().iter().for_each(|(_, g)| g.slots.log_is_new());
         }
         Ok(true)
     }

@@ -16,7 +16,7 @@ impl Pool {
     /// where whoever uses the space cannot tell a good copy from another.
     pub async fn resync(&self) -> SpaceResult<()> {
         for s in self.open_spaces() {
-            let groups: Vec<usize> = s.rt.groups.borrow().keys().copied().collect();
+            let groups: Vec<usize> = s.rt.groups.numbers();
             for g in groups {
                 // A disk that fails meanwhile ends the work on this group, not on the others.
                 match s.resync_group(g).await {
@@ -35,23 +35,15 @@ impl Pool {
     pub async fn clean(&self) -> SpaceResult<()> {
         let mut found = Vec::new();
         for s in self.open_spaces().into_iter().filter(|s| !s.rt.shape.is_parity()) {
-            for (&gi, rt) in s.rt.groups.borrow().iter() {
+            for (gi, rt) in s.rt.groups.all() {
                 let map = self.0.map.borrow();
                 let Some(g) = map.group(s.rt.id, gi) else { continue };
                 let whole = self.is_whole(g);
-                if !whole || !g.dirty.any() || rt.suspect.borrow().any() {
+                if !whole || !g.dirty.any() || rt.regions.any_suspect() {
                     continue;
                 }
-                let mut t = rt.touched.borrow_mut();
-                for bit in g.dirty.ones() {
-                    let e = t.entry(bit as u32).or_default();
-                    if *e == (0, false) {
-                        found.push((s.rt.id, gi, g.incarnation, bit));
-                    } else {
-                        e.1 = false;
-                    }
-                }
-                rt.warm.borrow_mut().clear();
+                let rested = rt.regions.take_rested(g.dirty.ones());
+                found.extend(rested.into_iter().map(|bit| (s.rt.id, gi, g.incarnation, bit)));
             }
         }
         if found.is_empty() {
@@ -63,11 +55,9 @@ impl Pool {
             let mut map = self.0.map.borrow_mut();
             let Some(g) = map.group_of(space, gi as u32, incarnation) else { continue };
             let whole = self.is_whole(g);
-            if whole && rt.touched.borrow().get(&(bit as u32)).is_some_and(|e| *e == (0, false)) {
+            if whole && rt.regions.is_rested(bit) {
                 g.dirty.clear(bit);
-                rt.durable.borrow_mut().clear(bit);
-                rt.cleaned.set(rt.cleaned.get() + 1);
-                rt.touched.borrow_mut().remove(&(bit as u32));
+                rt.regions.forget_mark(bit);
             }
         }
         self.commit().await
@@ -93,14 +83,14 @@ impl Space {
             }
             (returned, g.incarnation)
         };
-        let suspicious = self.rt.user.get() == User::Trusting && rt.suspect.borrow().any();
+        let suspicious = self.rt.user.get() == User::Trusting && rt.regions.any_suspect();
         if returned.is_empty() && !suspicious {
             return Ok(());
         }
         let bits = {
             let map = self.pool.0.map.borrow();
             let dirty = map.group(self.rt.id, group).map_or_else(Vec::new, |g| g.dirty.ones());
-            if returned.is_empty() { rt.suspect.borrow().ones() } else { dirty }
+            if returned.is_empty() { rt.regions.suspects() } else { dirty }
         };
         let (me, done, total) = (self.clone(), Cell::new(0), bits.len() as u64);
         let sync = move |bit: usize| -> LocalFuture<SpaceResult<bool>> {

@@ -41,7 +41,10 @@ impl Pool {
         self.resync().await?;
         let all: Vec<(u32, usize)> = {
             let spaces = self.0.spaces.borrow();
-            spaces.values().flat_map(|s| s.groups.borrow().keys().map(|&g| (s.id, g)).collect::<Vec<_>>()).collect()
+            spaces
+                .values()
+                .flat_map(|s| s.groups.numbers().into_iter().map(|g| (s.id, g)).collect::<Vec<_>>())
+                .collect()
         };
         let total = all.len() as u64;
         for (n, at) in all.into_iter().enumerate().filter(|(_, at)| *at >= from) {

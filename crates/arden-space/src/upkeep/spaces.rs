@@ -134,7 +134,7 @@ impl Space {
             rec.size_bytes = size_bytes;
             rec.groups.split_off(groups.min(rec.groups.len()))
         };
-        self.rt.groups.borrow_mut().retain(|&group, _| group < groups);
+        self.rt.groups.truncate(groups);
         self.pool.commit().await?;
         let columns = gone.iter().flatten().flat_map(|g| &g.columns);
         self.pool.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());

@@ -1,0 +1,217 @@
+//! Regions of a mirrored group while the pool is open: which marks are durable, which regions a crash may have left
+//! different, and which are being written. The marks themselves are the group's dirty bits in the map.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::base::bitmap::Bitmap;
+
+/// How many regions are marked at most before anybody writes to them.
+const REGIONS_AHEAD_MAX: u32 = 32;
+
+/// Writes to a region.
+#[derive(Default, PartialEq)]
+struct Writes {
+    in_flight: u32,
+    /// One came since somebody last looked for regions at rest.
+    lately: bool,
+}
+
+pub(crate) struct Regions {
+    /// Dirty bits that are on disk.
+    durable: RefCell<Bitmap>,
+    /// Regions that a crash may have left different; read only after a resync.
+    suspect: RefCell<Bitmap>,
+    writes: RefCell<BTreeMap<u32, Writes>>,
+    /// Regions that small durable writes came to lately.
+    warm: RefCell<BTreeSet<u32>>,
+    /// How often marks were forgotten.
+    forgotten: Cell<u64>,
+}
+
+impl Regions {
+    pub(crate) fn new(durable: Bitmap, suspect: Bitmap) -> Regions {
+        Regions {
+            durable: RefCell::new(durable),
+            suspect: RefCell::new(suspect),
+            writes: RefCell::default(),
+            warm: RefCell::default(),
+            forgotten: Cell::default(),
+        }
+    }
+
+    /// The disks know that the copies of the region may differ.
+    pub(crate) fn is_marked(&self, bit: u32) -> bool {
+        self.durable.borrow().get(bit as usize)
+    }
+
+    /// Writes that run on from region to region would wait for the log at each: the longer the run of marked regions
+    /// before `bits`, the more after them, up to region `count`, are to be marked in the same batch. None when nothing
+    /// has to be marked.
+    pub(crate) fn to_mark_ahead(&self, bits: &[u32], count: u32) -> Range<u32> {
+        let (Some(&first), Some(&last)) = (bits.first(), bits.last()) else { return 0..0 };
+        let from = last + 1;
+        if bits.iter().all(|&b| self.is_marked(b)) {
+            return from..from;
+        }
+        let run = (first.saturating_sub(REGIONS_AHEAD_MAX)..first).rev().take_while(|&b| self.is_marked(b)).count();
+        from..(from + run as u32).min(count).max(from)
+    }
+
+    pub(crate) fn marks_are_durable(&self, bits: impl IntoIterator<Item = usize>) {
+        let mut durable = self.durable.borrow_mut();
+        bits.into_iter().for_each(|b| durable.set(b));
+    }
+
+    /// A map with the marks `bits`, gathered when marks had been forgotten `forgotten` times, is durable. When some were
+    /// forgotten meanwhile, the map on disk names more than memory does, and counts for nothing here.
+    pub(crate) fn map_is_durable(&self, bits: Vec<usize>, forgotten: u64) {
+        if self.forgotten.get() == forgotten {
+            self.marks_are_durable(bits);
+        }
+    }
+
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.get()
+    }
+
+    /// The copies of the region are equal and durable.
+    pub(crate) fn forget_mark(&self, bit: usize) {
+        self.durable.borrow_mut().clear(bit);
+        self.writes.borrow_mut().remove(&(bit as u32));
+        self.forgotten.set(self.forgotten.get() + 1);
+    }
+
+    /// As [`Regions::forget_mark`], of all regions.
+    pub(crate) fn forget_marks(&self) {
+        self.durable.borrow_mut().clear_all();
+        self.forgotten.set(self.forgotten.get() + 1);
+    }
+
+    pub(crate) fn is_suspect(&self, bit: usize) -> bool {
+        self.suspect.borrow().get(bit)
+    }
+
+    pub(crate) fn any_suspect(&self) -> bool {
+        self.suspect.borrow().any()
+    }
+
+    pub(crate) fn suspects(&self) -> Vec<usize> {
+        self.suspect.borrow().ones()
+    }
+
+    /// The copies of the region are equal.
+    pub(crate) fn trust(&self, bit: usize) {
+        self.suspect.borrow_mut().clear(bit);
+    }
+
+    pub(crate) fn trust_all(&self) {
+        self.suspect.borrow_mut().clear_all();
+    }
+
+    pub(crate) fn begin_writes(&self, bits: &[u32]) {
+        let mut writes = self.writes.borrow_mut();
+        for &b in bits {
+            let w = writes.entry(b).or_default();
+            w.in_flight += 1;
+            w.lately = true;
+        }
+    }
+
+    pub(crate) fn end_writes(&self, bits: &[u32]) {
+        let mut writes = self.writes.borrow_mut();
+        for b in bits {
+            if let Some(w) = writes.get_mut(b) {
+                w.in_flight -= 1;
+            }
+        }
+    }
+
+    /// No write is in flight.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.writes.borrow().values().all(|w| w.in_flight == 0)
+    }
+
+    /// Those of `bits` that nobody wrote since the call before. The others get until the next.
+    pub(crate) fn take_rested(&self, mut bits: Vec<usize>) -> Vec<usize> {
+        let mut writes = self.writes.borrow_mut();
+        bits.retain(|&b| {
+            let w = writes.entry(b as u32).or_default();
+            let rested = *w == Writes::default();
+            w.lately &= rested;
+            rested
+        });
+        self.warm.borrow_mut().clear();
+        bits
+    }
+
+    /// Nobody wrote the region since [`Regions::take_rested`] gave it.
+    pub(crate) fn is_rested(&self, bit: usize) -> bool {
+        self.writes.borrow().get(&(bit as u32)).is_some_and(|w| *w == Writes::default())
+    }
+
+    /// A small durable write comes to the region. False for the first of late.
+    pub(crate) fn warm_up(&self, bit: u32) -> bool {
+        !self.warm.borrow_mut().insert(bit)
+    }
+
+    /// `is_dirty` says what the map in memory has.
+    pub(crate) fn check(&self, is_dirty: impl Fn(usize) -> bool) -> Result<(), String> {
+        match self.durable.borrow().ones().into_iter().find(|&b| !is_dirty(b)) {
+            Some(bit) => Err(format!("region {bit} is dirty on disk and clean in memory")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions(count: usize) -> Regions {
+        Regions::new(Bitmap::new(count), Bitmap::new(count))
+    }
+
+    #[test]
+    fn a_region_rests_when_two_looks_find_no_write() {
+        let r = regions(8);
+        r.begin_writes(&[3]);
+        assert_eq!(r.take_rested(vec![3, 4]), [4], "in flight");
+        r.end_writes(&[3]);
+        assert_eq!(r.take_rested(vec![3]), [3]);
+        assert!(r.is_rested(3));
+        r.begin_writes(&[3]);
+        r.end_writes(&[3]);
+        assert!(!r.is_rested(3), "written since");
+        assert_eq!(r.take_rested(vec![3]), [0usize; 0]);
+    }
+
+    #[test]
+    fn marks_of_a_map_from_before_others_were_forgotten_do_not_count() {
+        let r = regions(8);
+        r.marks_are_durable([1, 2]);
+        let before = r.forgotten();
+        r.forget_mark(2);
+        r.map_is_durable(vec![1, 2], before);
+        assert!(r.is_marked(1) && !r.is_marked(2));
+        r.map_is_durable(vec![2], r.forgotten());
+        assert!(r.is_marked(2));
+    }
+
+    #[test]
+    fn the_longer_a_run_the_fewer_batches() {
+        let r = regions(128);
+        let mut batches = Vec::new();
+        for bit in 0..128 {
+            let ahead = r.to_mark_ahead(&[bit], 128);
+            if !r.is_marked(bit) {
+                batches.push(bit);
+                r.marks_are_durable((bit..ahead.end).map(|b| b as usize));
+            }
+            assert!(ahead.end <= 128 && ahead.start == bit + 1);
+        }
+        assert_eq!(batches, [0, 1, 3, 7, 15, 31, 63, 96]);
+        assert_eq!(regions(128).to_mark_ahead(&[70], 128), 71..71, "a write on its own marks nothing else");
+    }
+}
