@@ -51,7 +51,7 @@ FAULTS = [
      "Operation::Delete | Operation::Rename => Needs { any: DELETE, ..change },",
      "Operation::Delete => Needs { any: DELETE, ..change },\n            Operation::Rename => change,"),
     ("previous-sessions-end-for-anybody", SMB + "engine/setup.rs",
-     "if old.token().user == session.token().user {", "if old.token().user == session.token().user || true {"),
+     "|old| old.token().user == session.token().user)", "|old| old.token().user == session.token().user || true)"),
     ("both-names-of-a-file-stay", DIR + "namespace.rs", "if stat.key == inode.key {\n            // rename(2)",
      "if stat.key == inode.key && false {\n            // rename(2)"),
     ("overlapping-shares-miss-large-streams", DIR + "overlap.rs",
