@@ -252,3 +252,33 @@ fn every_name_of_a_file_tells_when_it_becomes_another() {
     let told = |name: &str, bit: u32| seen.iter().any(|(n, reason)| n == name && reason & bit != 0);
     assert!(told("second", RENAME_OLD_NAME) && told("third", RENAME_NEW_NAME), "{seen:?}");
 }
+
+#[test]
+fn a_journal_is_deleted_from_a_full_volume() {
+    let device = Arc::new(MemDevice::new(8 << 20));
+    Volume::format(&*device, "j", 4, FileTime(1)).unwrap();
+    let lab = Lab::on(device);
+    lab.store.create(1 << 20, 0).unwrap();
+    // Data until nothing more goes in, and then names.
+    let f = lab.make("data");
+    for len in [64 << 10, 4096] {
+        let mut at = f.stat().unwrap().end_of_file;
+        while f.write_at(at, &vec![7; len], Wait::Yes).is_ok() && f.sync().is_ok() {
+            at += len as u64;
+        }
+    }
+    let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
+    let mut names = 0;
+    while lab.store.root().create_child(&format!("{names}"), &new).is_ok() {
+        names += 1;
+    }
+    let id = lab.store.info().unwrap().id;
+    lab.store.delete(id).unwrap();
+    assert!(lab.store.info().is_err());
+    // What was left of it, if there was no room to take it away, is gone before the next begins.
+    f.unlink().unwrap();
+    drop(f);
+    let next = lab.store.create(1 << 20, 0).and_then(|()| lab.store.info()).unwrap();
+    assert_eq!(next.first, next.next);
+    lab.is_right();
+}

@@ -57,6 +57,10 @@ impl ChangeJournal {
         self.engine.use_feature(feature::CHANGE_JOURNAL)?;
         let max_bytes = if max_bytes == 0 { DEFAULT_BYTES } else { max_bytes.max(MAX_BYTES_MIN) };
         let delta_bytes = if delta_bytes == 0 { max_bytes / 4 } else { delta_bytes.min(max_bytes) };
+        if info_of(&self.engine.reading())?.is_none() {
+            // A crash may have cut the deletion of the one before short.
+            self.forget_records()?;
+        }
         let mut t = self.engine.begin();
         let j = match info_of(&t)? {
             Some(j) => JournalInfo { max_bytes, delta_bytes, ..j },
@@ -77,23 +81,33 @@ impl ChangeJournal {
         if j.id != id {
             return Err(VolError::NoRecord);
         }
-        // First no more records, then those that are there, in as many operations as it takes.
+        self.engine.make_room_for_less()?;
+        // First no more records, then those that are there.
         let mut t = self.engine.begin();
         t.delete(settings_key());
         t.put(high_key(), j.next.to_le_bytes());
         t.commit()?;
         self.recorder.unclosed.forget_all();
+        match self.forget_records() {
+            // The journal is deleted all the same. What is left of it goes when there is room, before the next begins.
+            Err(VolError::Full) => {}
+            done => done?,
+        }
+        self.engine.sync()
+    }
+
+    /// Takes away the records of a journal that is deleted, in as many operations as it takes.
+    fn forget_records(&self) -> VolResult<()> {
         loop {
-            self.engine.make_room()?;
+            self.engine.make_room_for_less()?;
             let mut t = self.engine.begin();
             let some = t.collect(&[JOURNAL, RECORD], &[JOURNAL, LAST + 1], 2000)?;
             if some.is_empty() {
-                break;
+                return Ok(());
             }
             some.into_iter().for_each(|(key, _)| t.delete(key));
             t.commit()?;
         }
-        self.engine.sync()
     }
 
     /// Records from `from` on (0: from the oldest) as long as `take` takes them; where to go on.
