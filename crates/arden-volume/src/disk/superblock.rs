@@ -284,6 +284,24 @@ impl Superblock {
         Ok(())
     }
 
+    /// Makes good a place of this generation that a crash or the disk damaged. Before the next generation is written: a crash
+    /// on the way may leave only the places at the volume's end, and nothing says where a volume ends that is smaller than
+    /// its device but a superblock at the beginning.
+    pub fn restore_places(&self, device: &dyn Device) -> VolResult<()> {
+        let wrong: Vec<u64> = self.places().filter(|block| !self.is_at(device, *block)).collect();
+        if !wrong.is_empty() {
+            let bytes = self.encode();
+            wrong.iter().try_for_each(|block| device.write(block * BLOCK_BYTES, &bytes))?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    pub fn is_at(&self, device: &dyn Device, block: u64) -> bool {
+        let mut buf = vec![0; BLOCK];
+        device.read(block * BLOCK_BYTES, &mut buf).is_ok() && Superblock::decode(&buf).is_ok_and(|found| found == *self)
+    }
+
     /// After a crash this generation is all there is: in its slot first, then in the others. There one of several disks may
     /// hold the next one, complete, and the blocks of its tree are about to be used again.
     pub fn resync_slots(&self, device: &dyn Device) -> VolResult<()> {

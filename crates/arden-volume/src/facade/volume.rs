@@ -134,6 +134,8 @@ impl Volume {
                 // All else that counts was flushed before anything spoke of it.
                 sb.resync_slots(&*device)?;
                 resync.end()?;
+            } else {
+                sb.restore_places(&*device)?;
             }
             loaded
         };

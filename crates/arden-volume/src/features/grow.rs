@@ -1,13 +1,13 @@
 //! Changes of the superblock alone, between checkpoints: growing to the device's new size, and writing damaged places of
 //! it anew. Each is one write of the other slot, so a crash leaves the volume as it was or as it is to be.
 
-use arden_block::{BLOCK_BYTES, Device, IoError};
+use arden_block::{BLOCK_BYTES, IoError};
 
 use crate::{
     disk::{
         error::{VolError, VolResult},
         run::Run,
-        superblock::{SLOTS, Superblock},
+        superblock::SLOTS,
     },
     engine::owner::Engine,
 };
@@ -43,7 +43,7 @@ pub fn grow(engine: &Engine) -> VolResult<u64> {
 pub fn heal_superblock(engine: &Engine) -> VolResult<u64> {
     let guard = engine.lock_checkpoint();
     let sb = engine.superblock();
-    let wrong = sb.places().filter(|block| !is_at(&sb, &*engine.device, *block)).count() as u64;
+    let wrong = sb.places().filter(|block| !sb.is_at(&*engine.device, *block)).count() as u64;
     if wrong > 0 {
         // Not over the only good one: both places of the other slot first, then this one's by the next change.
         engine.change_superblock(&guard, |_| {})?;
@@ -52,22 +52,18 @@ pub fn heal_superblock(engine: &Engine) -> VolResult<u64> {
     Ok(wrong)
 }
 
-fn is_at(sb: &Superblock, device: &dyn Device, block: u64) -> bool {
-    let mut buf = vec![0; BLOCK_BYTES as usize];
-    device.read(block * BLOCK_BYTES, &mut buf).is_ok() && Superblock::decode(&buf).is_ok_and(|found| found == *sb)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use arden_block::Device;
     use arden_wire::FileTime;
 
     use super::*;
     use crate::{
         disk::{
             device::{BLOCK, MemDevice},
-            superblock::feature,
+            superblock::{Superblock, feature},
         },
         testing::{Files, Volume, Watched, options, volume_on},
     };
@@ -164,6 +160,27 @@ mod tests {
         later.write(&*device).unwrap();
         let refused = Volume::open(device, options()).err().expect("a refusal");
         assert!(matches!(refused, VolError::Later), "{refused}");
+    }
+
+    #[test]
+    fn a_volume_whose_device_has_grown_is_found_when_two_crashes_tear_a_superblock_each() {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        Volume::format(&*device, "t", 8, FileTime(1)).unwrap();
+        volume_on(device.clone()).close().unwrap();
+        let tear = |block: u64| {
+            let mut buf = vec![0; BLOCK];
+            device.read(block * BLOCK_BYTES, &mut buf).unwrap();
+            buf[BLOCK / 2..].fill(0xEE);
+            device.write(block * BLOCK_BYTES, &buf).unwrap();
+        };
+        let newest = Superblock::read(&*device).unwrap();
+        tear(newest.places().next().unwrap());
+        device.extend(48 << 20);
+        // Power is lost while the volume writes the next generation, before it has taken in what the device grew by.
+        let vol = volume_on(device.clone());
+        tear((vol.superblock().generation + 1) % SLOTS);
+        let found = Superblock::read(&*device).unwrap();
+        assert_eq!((found.id, found.size_blocks), (8, 16 * 256));
     }
 
     #[test]
