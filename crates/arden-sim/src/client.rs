@@ -8,57 +8,57 @@ use arden_block::{BLOCK_BYTES, Buf, Rt};
 use arden_space::{DiskStatus, Pool, Space, SpaceError};
 
 use crate::oracle::fill;
-use crate::run::{Profile, Share, World};
 use crate::trouble::trouble;
+use crate::world::{Profile, SpaceModel, World};
 
 /// The spaces of a pool as its users have them: None where there is none now.
 pub(crate) type Spaces = Rc<RefCell<Vec<Option<Space>>>>;
 
 pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
-    let share = &world.shares[n];
-    if world.profile == Profile::Silent && share.layout.copies() > 1 {
+    let model = &world.models[n];
+    if world.profile == Profile::Silent && model.layout.copies() > 1 {
         return make_equal(world, rt, n, space).await;
     }
     let mut at = 0;
-    while at < share.blocks() {
-        let n_blocks = 32.min(share.blocks() - at);
+    while at < model.blocks() {
+        let n_blocks = 32.min(model.blocks() - at);
         let suffered = world.suffers(space.pool(), n);
         let data = read(world, n, space, at, n_blocks).await;
         let data = world.excuse(space.pool(), n, suffered, data);
         if let Some(data) = data.map_err(|e| format!("after opening, block {at}: {e}"))? {
-            share.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
+            model.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
         }
         at += n_blocks;
     }
-    world.say(rt, || format!("everything of {} read back", share.name));
+    world.say(rt, || format!("everything of {} read back", model.name));
     Ok(())
 }
 
 /// After a crash the copies of a mirror may differ, and one of them may lie: nothing but the user's checksums can tell which.
 /// So the user reads every block, writes what passes over all copies, and then says that they are equal, as a volume does.
 async fn make_equal(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
-    let share = &world.shares[n];
+    let model = &world.models[n];
     space.begin_verifying();
-    for at in 0..share.blocks() {
+    for at in 0..model.blocks() {
         let data = read(world, n, space, at, 1).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
-        let mark = share.oracle.borrow().read_begin(at, 1);
-        share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("after opening: {e}"))?;
+        let mark = model.oracle.borrow().read_begin(at, 1);
+        model.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("after opening: {e}"))?;
         let copy = Buf::copy_of(&data).share();
         space.write(at * BLOCK_BYTES, copy, true).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
-        share.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
+        model.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
     }
     space.end_crash_resync().await.map_err(|e| format!("after opening: {e}"))?;
-    world.say(rt, || format!("everything of {} read back and written again", share.name));
+    world.say(rt, || format!("everything of {} read back and written again", model.name));
     Ok(())
 }
 
-async fn read(world: &Rc<World>, share: usize, space: &Space, first: u64, n: u64) -> Result<Buf, SpaceError> {
+async fn read(world: &Rc<World>, model: usize, space: &Space, first: u64, n: u64) -> Result<Buf, SpaceError> {
     let (offset, len) = (first * BLOCK_BYTES, (n * BLOCK_BYTES) as usize);
     if world.profile == Profile::Loud {
         return space.read(offset, len).await;
     }
     let w = world.clone();
-    let verify = Rc::new(move |at: u64, data: &[u8]| w.shares[share].oracle.borrow().accepts(at / BLOCK_BYTES, data));
+    let verify = Rc::new(move |at: u64, data: &[u8]| w.models[model].oracle.borrow().accepts(at / BLOCK_BYTES, data));
     space.read_verified(offset, len, verify).await
 }
 
@@ -106,15 +106,15 @@ pub(crate) async fn workload(
     let there: Vec<(usize, Space)> =
         spaces.borrow().iter().enumerate().filter_map(|(i, s)| Some((i, s.clone()?))).collect();
     for (i, space) in there {
-        let share = &world.shares[i];
+        let model = &world.models[i];
         let mut at = 0;
-        while at < share.blocks() {
-            let n = 32.min(share.blocks() - at);
-            let mark = share.oracle.borrow().read_begin(at, n);
+        while at < model.blocks() {
+            let n = 32.min(model.blocks() - at);
+            let mark = model.oracle.borrow().read_begin(at, n);
             let suffered = world.suffers(pool, i);
             let data = world.excuse(pool, i, suffered, read(world, i, &space, at, n).await);
             if let Some(data) = data.map_err(|e| format!("at rest, block {at}: {e}"))? {
-                share.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
+                model.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("at rest: {e}"))?;
             }
             at += n;
         }
@@ -143,37 +143,37 @@ async fn pause(world: &Rc<World>, rt: &Rt) {
 
 async fn step(world: &Rc<World>, rt: &Rt, spaces: &Spaces) -> Result<(), String> {
     world.stats.borrow_mut().operations += 1;
-    let count = world.shares.len() as u64;
+    let count = world.models.len() as u64;
     let i = if count > 1 { world.rng.borrow_mut().below(count) as usize } else { 0 };
-    let share = &world.shares[i];
+    let model = &world.models[i];
     let Some(space) = spaces.borrow()[i].clone() else {
         rt.sleep_ns(100_000).await;
         return Ok(());
     };
-    share.users.set(share.users.get() + 1);
+    model.users.set(model.users.get() + 1);
     let done = one(world, rt, i, &space).await;
-    share.users.set(share.users.get() - 1);
+    model.users.set(model.users.get() - 1);
     done
 }
 
 async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), String> {
-    let share = &world.shares[i];
+    let model = &world.models[i];
     let (kind, first, n, pause) = {
         let mut rng = world.rng.borrow_mut();
         let n = match rng.below(8) {
-            0 => share.stripe_blocks.min(share.blocks()),
-            1 => rng.range(1, 40.min(share.blocks())),
-            _ => rng.range(1, 8.min(share.blocks())),
+            0 => model.stripe_blocks.min(model.blocks()),
+            1 => rng.range(1, 40.min(model.blocks())),
+            _ => rng.range(1, 8.min(model.blocks())),
         };
         // Parity and silent damage: rewriting part of a stripe reads the rest of it, and who
         // reads without a checksum takes damage for data.
-        let whole = world.profile == Profile::Silent && share.layout.parity() > 0;
-        let n = if whole { share.stripe_blocks.min(share.blocks()) } else { n };
-        let mut first = rng.below(share.blocks() - n + 1);
+        let whole = world.profile == Profile::Silent && model.layout.parity() > 0;
+        let n = if whole { model.stripe_blocks.min(model.blocks()) } else { n };
+        let mut first = rng.below(model.blocks() - n + 1);
         if let Some(hot) = world.hot.get() {
-            first = (hot % share.blocks() + first % 4).min(share.blocks() - n);
+            first = (hot % model.blocks() + first % 4).min(model.blocks() - n);
         }
-        if n == share.stripe_blocks {
+        if n == model.stripe_blocks {
             first = first / n * n;
         }
         (rng.below(20), first, n, rng.below(400_000))
@@ -185,14 +185,14 @@ async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), 
         0..=10 => write(world, rt, i, space, first, n, kind > 6).await,
         11 | 12 => {
             // A flush is the whole pool's.
-            let there: Vec<_> = world.shares.iter().filter(|s| s.is_there()).collect();
+            let there: Vec<_> = world.models.iter().filter(|s| s.is_there()).collect();
             let marks: Vec<_> = there.iter().map(|s| (s.oracle.borrow().flush_begin(), s.life.get())).collect();
             match space.flush().await {
-                Err(_) if !share.is_there() => return Ok(()),
+                Err(_) if !model.is_there() => return Ok(()),
                 flushed => flushed.map_err(|e| format!("flush: {e}"))?,
             }
             // What becomes of a space that is being deleted nobody promised.
-            let same = |s: &Share, life: u32| s.is_there() && s.life.get() == life;
+            let same = |s: &SpaceModel, life: u32| s.is_there() && s.life.get() == life;
             let still = there.into_iter().zip(marks).filter(|(s, (_, life))| same(s, *life));
             still.for_each(|(s, (mark, _))| s.oracle.borrow_mut().flush_end(mark));
             Ok(())
@@ -200,22 +200,22 @@ async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), 
         13 if pause % 2 == 0 => discard(world, rt, i, space, first, n).await,
         13 => {
             // Whole pieces, one or all that are left: their slabs go back.
-            let piece = space.piece_bytes().map_or(share.blocks(), |b| b / BLOCK_BYTES);
+            let piece = space.piece_bytes().map_or(model.blocks(), |b| b / BLOCK_BYTES);
             let first = first / piece * piece;
-            let n = if pause % 16 == 1 { share.blocks() - first } else { piece.min(share.blocks() - first) };
+            let n = if pause % 16 == 1 { model.blocks() - first } else { piece.min(model.blocks() - first) };
             let held = space.pieces_held().len();
             discard(world, rt, i, space, first, n).await?;
             world.stats.borrow_mut().freed += held.saturating_sub(space.pieces_held().len()) as u64;
             Ok(())
         }
         _ => {
-            let mark = share.oracle.borrow().read_begin(first, n);
+            let mark = model.oracle.borrow().read_begin(first, n);
             let suffered = world.suffers(space.pool(), i);
-            world.say(rt, || format!("read {} {first}+{n}", share.name));
+            world.say(rt, || format!("read {} {first}+{n}", model.name));
             let data = world.excuse(space.pool(), i, suffered, read(world, i, space, first, n).await);
-            world.say(rt, || format!("has read {} {first}+{n}", share.name));
+            world.say(rt, || format!("has read {} {first}+{n}", model.name));
             match data.map_err(|e| format!("read {first}+{n}: {e}"))? {
-                Some(data) if share.is_there() => share.oracle.borrow_mut().check(first, &data, &mark),
+                Some(data) if model.is_there() => model.oracle.borrow_mut().check(first, &data, &mark),
                 _ => Ok(()),
             }
         }
@@ -223,18 +223,18 @@ async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), 
 }
 
 async fn discard(world: &Rc<World>, rt: &Rt, i: usize, space: &Space, first: u64, n: u64) -> Result<(), String> {
-    let share = &world.shares[i];
-    if share.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(4) {
+    let model = &world.models[i];
+    if model.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(4) {
         return Ok(());
     }
-    let zeros = share.oracle.borrow_mut().new_zeros();
-    share.oracle.borrow_mut().write_begin(first, n, zeros);
-    world.say(rt, || format!("discard {} {first}+{n}", share.name));
+    let zeros = model.oracle.borrow_mut().new_zeros();
+    model.oracle.borrow_mut().write_begin(first, n, zeros);
+    world.say(rt, || format!("discard {} {first}+{n}", model.name));
     let suffered = world.suffers(space.pool(), i);
     let result = space.discard(first * BLOCK_BYTES, n * BLOCK_BYTES).await;
-    share.oracle.borrow_mut().write_end(first, n, zeros, result.is_ok(), false);
+    model.oracle.borrow_mut().write_end(first, n, zeros, result.is_ok(), false);
     let done = world.excuse(space.pool(), i, suffered, result).map_err(|e| format!("discard {first}+{n}: {e}"))?;
-    world.say(rt, || format!("discarded {} {first}+{n} {done:?}", share.name));
+    world.say(rt, || format!("discarded {} {first}+{n} {done:?}", model.name));
     Ok(())
 }
 
@@ -264,24 +264,24 @@ async fn write(
     n: u64,
     durable: bool,
 ) -> Result<(), String> {
-    let share = &world.shares[at];
+    let model = &world.models[at];
     // Overlapping writes in flight are allowed and rare.
-    if share.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(5) {
+    if model.oracle.borrow().busy(first, n) && !world.rng.borrow_mut().one_in(5) {
         return Ok(());
     }
-    let version = share.oracle.borrow_mut().new_version();
+    let version = model.oracle.borrow_mut().new_version();
     let mut buf = Buf::new((n * BLOCK_BYTES) as usize);
     for (i, b) in buf.chunks_mut(BLOCK_BYTES as usize).enumerate() {
         fill(first + i as u64, version, b);
     }
-    share.oracle.borrow_mut().write_begin(first, n, version);
-    world.say(rt, || format!("write {} {first}+{n} v{version} durable {durable}", share.name));
+    model.oracle.borrow_mut().write_begin(first, n, version);
+    world.say(rt, || format!("write {} {first}+{n} v{version} durable {durable}", model.name));
     let suffered = world.suffers(space.pool(), at);
     let result = space.write(first * BLOCK_BYTES, buf.share(), durable).await;
-    world.say(rt, || format!("wrote {} {first}+{n} v{version} {result:?}", share.name));
-    share.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
+    world.say(rt, || format!("wrote {} {first}+{n} v{version} {result:?}", model.name));
+    model.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
     match world.excuse(space.pool(), at, suffered, result) {
-        Err(SpaceError::OutOfSpace) if !share.has_room.get() => {
+        Err(SpaceError::OutOfSpace) if !model.has_room.get() => {
             world.stats.borrow_mut().full += 1;
             Ok(())
         }

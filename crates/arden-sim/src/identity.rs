@@ -19,7 +19,7 @@ use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, read_header};
 
 use crate::oracle::{Oracle, fill};
-use crate::run::{Failure, Stats};
+use crate::stats::{Failure, Stats};
 
 const BLOCKS: u64 = 96;
 const LIFE_MAX_NS: u64 = 60_000_000_000;

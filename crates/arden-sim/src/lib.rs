@@ -55,11 +55,15 @@ pub mod oracle;
 pub mod run;
 pub mod server;
 mod spaces;
+mod stats;
 pub mod trace;
 mod trouble;
 pub mod volume;
+mod world;
 
 pub use identity::run_identity_seed;
-pub use run::{Failure, Profile, Stats, run_pool_seed, run_seed};
+pub use run::{run_pool_seed, run_seed};
 pub use server::run_server_seed;
+pub use stats::{Failure, Stats};
 pub use volume::run_volume_seed;
+pub use world::Profile;

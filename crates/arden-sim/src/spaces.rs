@@ -8,7 +8,7 @@ use arden_space::{Pool, Provision, Space, SpaceError};
 
 use crate::client::Spaces;
 use crate::oracle::Oracle;
-use crate::run::{Existence, World};
+use crate::world::{Existence, World};
 
 /// No space grows beyond this.
 const BLOCKS_MAX: u64 = 800;
@@ -24,7 +24,7 @@ pub(crate) fn reshape(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces, 
     }
     let (w, r, p, s) = (world.clone(), rt.clone(), pool.clone(), spaces.clone());
     rt.spawn(async move {
-        let i = w.rng.borrow_mut().below(w.shares.len() as u64) as usize;
+        let i = w.rng.borrow_mut().below(w.models.len() as u64) as usize;
         let space = s.borrow()[i].clone();
         let done = match space {
             Some(space) if what == 0 => delete(&w, &r, &p, &s, i, &space).await,
@@ -56,26 +56,26 @@ fn stand_back(world: &Rc<World>, rt: &Rt, pool: &Pool, paused: bool) {
 }
 
 async fn grow(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), String> {
-    let share = &world.shares[i];
-    let blocks = share.blocks() + world.rng.borrow_mut().range(1, 300);
+    let model = &world.models[i];
+    let blocks = model.blocks() + world.rng.borrow_mut().range(1, 300);
     if blocks > BLOCKS_MAX {
         return Ok(());
     }
-    share.asked.set(blocks);
-    world.say(rt, || format!("{} grows to {blocks} blocks", share.name));
+    model.asked.set(blocks);
+    world.say(rt, || format!("{} grows to {blocks} blocks", model.name));
     let grown = space.grow(blocks * BLOCK_BYTES).await;
-    world.say(rt, || format!("{} has grown to {blocks} blocks: {grown:?}", share.name));
+    world.say(rt, || format!("{} has grown to {blocks} blocks: {grown:?}", model.name));
     match grown {
         Ok(()) => {
-            share.oracle.borrow_mut().grow(blocks);
+            model.oracle.borrow_mut().grow(blocks);
             world.stats.borrow_mut().spaces_grown += 1;
             Ok(())
         }
         // It stays as large as it was.
-        Err(SpaceError::OutOfSpace) if share.provision == Provision::Fixed => {
+        Err(SpaceError::OutOfSpace) if model.provision == Provision::Fixed => {
             let now = space.size_bytes() / BLOCK_BYTES;
-            if now != share.blocks() {
-                return Err(format!("{} did not grow and has {now} blocks, not {}", share.name, share.blocks()));
+            if now != model.blocks() {
+                return Err(format!("{} did not grow and has {now} blocks, not {}", model.name, model.blocks()));
             }
             Ok(())
         }
@@ -91,44 +91,44 @@ async fn delete(
     i: usize,
     space: &Space,
 ) -> Result<(), String> {
-    let share = &world.shares[i];
-    world.say(rt, || format!("{} is being deleted", share.name));
-    share.state.set(Existence::Perhaps);
+    let model = &world.models[i];
+    world.say(rt, || format!("{} is being deleted", model.name));
+    model.state.set(Existence::Perhaps);
     spaces.borrow_mut()[i] = None;
     pool.delete_space(space.id()).await.map_err(|e| format!("deletion: {e}"))?;
-    world.say(rt, || format!("{} is deleted", share.name));
-    share.state.set(Existence::Gone);
+    world.say(rt, || format!("{} is deleted", model.name));
+    model.state.set(Existence::Gone);
     world.stats.borrow_mut().spaces_deleted += 1;
     Ok(())
 }
 
 /// The space once more, empty, as soon as nobody uses the one that was.
 async fn make(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces, i: usize) -> Result<(), String> {
-    let share = &world.shares[i];
-    while share.users.get() > 0 {
+    let model = &world.models[i];
+    while model.users.get() > 0 {
         rt.sleep_ns(100_000).await;
     }
     let blocks = world.rng.borrow_mut().range(64, 300);
-    *share.oracle.borrow_mut() = Oracle::new(blocks);
-    share.asked.set(blocks);
-    share.life.set(share.life.get() + 1);
-    share.state.set(Existence::Perhaps);
-    let made = share.make(pool).await;
-    world.say(rt, || format!("{} is made again, {blocks} blocks: {:?}", share.name, made.as_ref().map(|_| ())));
+    *model.oracle.borrow_mut() = Oracle::new(blocks);
+    model.asked.set(blocks);
+    model.life.set(model.life.get() + 1);
+    model.state.set(Existence::Perhaps);
+    let made = model.make(pool).await;
+    world.say(rt, || format!("{} is made again, {blocks} blocks: {:?}", model.name, made.as_ref().map(|_| ())));
     match made {
         Ok(space) => {
-            share.state.set(Existence::There);
+            model.state.set(Existence::There);
             spaces.borrow_mut()[i] = Some(space);
-            world.stats.borrow_mut().spaces_fixed += u64::from(share.provision == Provision::Fixed);
+            world.stats.borrow_mut().spaces_fixed += u64::from(model.provision == Provision::Fixed);
             Ok(())
         }
-        Err(SpaceError::OutOfSpace) if share.provision == Provision::Fixed => {
-            share.state.set(Existence::Gone);
+        Err(SpaceError::OutOfSpace) if model.provision == Provision::Fixed => {
+            model.state.set(Existence::Gone);
             Ok(())
         }
         // Disks left meanwhile, and there are not enough for its columns.
         Err(SpaceError::Refused(_)) => {
-            share.state.set(Existence::Gone);
+            model.state.set(Existence::Gone);
             Ok(())
         }
         Err(e) => Err(format!("made again: {e}")),

@@ -7,8 +7,8 @@ use arden_block::{BLOCK_BYTES, Rt};
 use arden_space::{DiskState, Pool, SpaceError};
 
 use crate::client::Spaces;
-use crate::run::{Profile, World};
 use crate::spaces::reshape;
+use crate::world::{Profile, World};
 
 /// So long after a write failed the pool has taken its disk out: from then on that is up to the pool.
 const KNOWN_NS: u64 = 50_000_000;
@@ -147,7 +147,7 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Sp
             }
         }
         6 => {
-            let suffers = || (0..world.shares.len()).any(|i| world.suffers(pool, i));
+            let suffers = || (0..world.models.len()).any(|i| world.suffers(pool, i));
             let suffered = suffers();
             let r = match pool.scrub().await {
                 Err(SpaceError::Cancelled) => return Ok(()),

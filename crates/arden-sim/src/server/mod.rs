@@ -20,7 +20,7 @@ mod world;
 
 use arden_testkit::client;
 
-use crate::run::{Failure, Stats};
+use crate::stats::{Failure, Stats};
 
 /// Runs one seed to its end.
 pub fn run_server_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {

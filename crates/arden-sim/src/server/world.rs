@@ -32,7 +32,7 @@ use super::{
     client::{Break, CA, Client, Dialect, Offer, Reply, Req, USER, Want, lease_ack, logon},
     model::{FILES, Handle, Lease, Model, SLOT_BYTES, SLOTS},
 };
-use crate::{run::Stats, volume::under::OnSpace};
+use crate::{stats::Stats, volume::under::OnSpace};
 
 pub const CLIENTS: usize = 3;
 /// How long a client has for the acknowledgement of a break, [MS-SMB2] 3.3.2.5.

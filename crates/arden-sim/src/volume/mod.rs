@@ -20,7 +20,7 @@ use arden_testkit::crash::{history::History, ops};
 use arden_volume::{BlockCache, Durability, VolError, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
-use crate::run::{Failure, Stats};
+use crate::stats::{Failure, Stats};
 use under::{OnSpace, Target};
 
 /// No space grows beyond this.

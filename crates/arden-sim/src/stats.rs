@@ -1,0 +1,119 @@
+//! What a run counts, so that a fault that no longer occurs is noticed, and what is told of one that fails.
+
+use arden_block::sim::SimDisk;
+
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    pub operations: u64,
+    pub crashes: u64,
+    pub openings: u64,
+    pub kills: u64,
+    pub returns: u64,
+    pub heals: u64,
+    /// Pieces of spaces that gave their slabs back.
+    pub freed: u64,
+    /// Disks that joined, and that were emptied and left.
+    pub joins: u64,
+    pub removals: u64,
+    /// Operations that a space without enough disks did not do, and openings that its log had no room for.
+    pub waits: u64,
+    pub refusals: u64,
+    /// Commands stuck beyond the time-out, flushes that failed, flushes that did nothing, writes lost from caches while their
+    /// disk went on, and places that went bad.
+    pub stuck: u64,
+    pub flushes_failed: u64,
+    pub flushes_ignored: u64,
+    pub cached_lost: u64,
+    pub broken: u64,
+    /// Crashes of runs in which a disk damages silently.
+    pub silent_crashes: u64,
+    /// Writes that failed for good on a disk that goes on, and blocks that a crash left unreadable.
+    pub writes_failed: u64,
+    pub left_unreadable: u64,
+    /// Lives of a volume that end with a checkpoint soon after a crash.
+    pub checkpoints: u64,
+    /// Lives of which a tenth of all commands or more take some milliseconds longer.
+    pub stalling: u64,
+    /// Pauses of clients, in which the background forgets marks and empties the log.
+    pub pauses: u64,
+    /// Crashes aimed at a moment soon after a departure, at a write of a label, at the turn of the log; of volumes, at a
+    /// write of the superblock, at a batch of the journal; of spaces again, between the moment when the pool notices a
+    /// departure and the map that says so, while a new group is being mapped, and soon after an opening.
+    pub aimed: [u64; 8],
+    /// Volumes that became larger, and looks at a change journal and at limits of quotas that had been told before.
+    pub grown: u64,
+    pub journals: u64,
+    pub limits: u64,
+    /// Spaces that grew, were deleted, were made with all their slabs; writes for which there was no room; repairs that
+    /// stand back for clients, and those that were paused or cancelled.
+    pub spaces_grown: u64,
+    pub spaces_deleted: u64,
+    pub spaces_fixed: u64,
+    pub full: u64,
+    pub throttled: u64,
+    pub paused: u64,
+    /// Openings of pools that were not as they had been left: split, with copies, old images, strangers.
+    pub splits: u64,
+    pub copies: u64,
+    pub old_images: u64,
+    pub strangers: u64,
+}
+
+impl Stats {
+    pub fn add(&mut self, s: &Stats) {
+        self.operations += s.operations;
+        self.crashes += s.crashes;
+        self.openings += s.openings;
+        self.kills += s.kills;
+        self.returns += s.returns;
+        self.heals += s.heals;
+        self.freed += s.freed;
+        self.joins += s.joins;
+        self.removals += s.removals;
+        self.waits += s.waits;
+        self.refusals += s.refusals;
+        self.stuck += s.stuck;
+        self.flushes_failed += s.flushes_failed;
+        self.flushes_ignored += s.flushes_ignored;
+        self.cached_lost += s.cached_lost;
+        self.broken += s.broken;
+        self.silent_crashes += s.silent_crashes;
+        self.writes_failed += s.writes_failed;
+        self.left_unreadable += s.left_unreadable;
+        self.stalling += s.stalling;
+        self.checkpoints += s.checkpoints;
+        self.pauses += s.pauses;
+        self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
+        self.grown += s.grown;
+        self.journals += s.journals;
+        self.limits += s.limits;
+        self.spaces_grown += s.spaces_grown;
+        self.spaces_deleted += s.spaces_deleted;
+        self.spaces_fixed += s.spaces_fixed;
+        self.full += s.full;
+        self.throttled += s.throttled;
+        self.paused += s.paused;
+        self.splits += s.splits;
+        self.copies += s.copies;
+        self.old_images += s.old_images;
+        self.strangers += s.strangers;
+    }
+
+    /// What the disks of a run say of their faults.
+    pub(crate) fn count_disks(&mut self, disks: &[SimDisk]) {
+        for c in disks.iter().map(SimDisk::counters) {
+            self.stuck += c.stuck;
+            self.flushes_failed += c.flushes_failed;
+            self.flushes_ignored += c.flushes_ignored;
+            self.cached_lost += c.cached_lost;
+            self.writes_failed += c.writes_failed;
+            self.left_unreadable += c.left_unreadable;
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub seed: u64,
+    pub what: String,
+}
