@@ -10,6 +10,7 @@ pub mod fs;
 pub mod group;
 pub mod handles;
 pub mod name;
+pub mod open_stream;
 pub mod quota;
 pub mod root;
 pub mod scope;

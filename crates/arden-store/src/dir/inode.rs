@@ -19,10 +19,9 @@ use rustix::fd::AsFd as _;
 use super::{
     meta::Meta,
     names::Listing,
-    stream::StreamRef,
     sys::{self, InodeBuild, InodeKey, Kind, RawStat, Stamp},
 };
-use crate::scope::RequestScope;
+use crate::{open_stream::OpenStreams, scope::RequestScope};
 
 /// What the first descriptor of an inode can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +49,7 @@ pub struct Inode {
     /// Held over read-modify-write of streams and EAs.
     pub streams: Mutex<()>,
     /// The streams that nodes are.
-    pub open_streams: Mutex<Vec<Weak<StreamRef>>>,
+    pub open_streams: OpenStreams,
     /// Held by who reads or writes data; alone by who gives the data of one stream to another.
     pub places: RwLock<()>,
     /// The allocation that a user asked for: shown while the file is in use, and nowhere taken from the disk.
@@ -446,7 +445,7 @@ impl InodeTable {
             links: Mutex::new(vec![Arc::downgrade(&link)]),
             dir,
             streams: Mutex::new(()),
-            open_streams: Mutex::default(),
+            open_streams: OpenStreams::default(),
             places: RwLock::new(()),
             metadata_unsynced: AtomicBool::new(false),
             noted_ms: AtomicU64::new(0),

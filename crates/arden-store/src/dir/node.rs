@@ -10,10 +10,10 @@ use super::{
     inode::{Inode, Link, path_of},
     list::Cursor,
     meta::{CREATE_MARK, OBJECT_ID},
-    stream::StreamRef,
     sys::{self, Kind},
 };
 use crate::error::StoreError;
+use crate::open_stream::StreamRef;
 use crate::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
 
 pub struct DirNode {
@@ -50,7 +50,7 @@ impl DirNode {
     /// The file's data becomes a stream, and this node one of that stream.
     fn data_to_stream(&self, name: &str, replace: bool) -> Result<()> {
         self.store.data_to_stream(&self.inode, name, replace)?;
-        self.stream.get_or_init(|| self.inode.stream_ref(name));
+        self.stream.get_or_init(|| self.inode.open_streams.open(name));
         Ok(())
     }
 

@@ -4,10 +4,9 @@
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock},
 };
 
-use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, Mode},
     io::Errno,
@@ -22,6 +21,7 @@ use super::{
 use crate::{
     error::{NotDone, StoreError},
     name::{check_stream_name, eq_fold},
+    open_stream::StreamRef,
     store::{NodeRef, Result, StreamEntry, Wait},
 };
 
@@ -32,59 +32,6 @@ const SPILLED: &str = "user.ArdenStream.";
 const INLINE_BYTES_MAX: usize = 65_536;
 /// A single stream; spilled streams are read and written in place, so this bounds nothing in memory.
 const STREAM_BYTES_MAX: u64 = 1 << 40;
-
-/// Which stream a node is: the name it was opened by, and what it is called now.
-pub struct StreamRef {
-    pub opened_as: String,
-    current: Mutex<StreamState>,
-}
-
-struct StreamState {
-    /// "" once it is the file's own data.
-    name: String,
-    gone: bool,
-}
-
-impl StreamRef {
-    pub fn is_unnamed(&self) -> bool {
-        self.current.lock().name.is_empty()
-    }
-
-    /// The stream's name now.
-    ///
-    /// # Errors
-    /// [`StoreError::Deleted`]: it is gone, though there may be another of its name.
-    pub fn name(&self) -> Result<String> {
-        let state = self.current.lock();
-        if state.gone { Err(StoreError::Deleted.into()) } else { Ok(state.name.clone()) }
-    }
-}
-
-impl Inode {
-    /// For a node that is opened as this stream, and hears of what becomes of it.
-    pub fn stream_ref(&self, name: &str) -> Arc<StreamRef> {
-        let current = Mutex::new(StreamState { name: name.to_owned(), gone: false });
-        let stream = Arc::new(StreamRef { opened_as: name.to_owned(), current });
-        let mut all = self.open_streams.lock();
-        all.retain(|s| s.strong_count() > 0);
-        all.push(Arc::downgrade(&stream));
-        stream
-    }
-
-    /// Tells all nodes that are the stream `from` that it is called `to`, or, without that, that it is gone. Who changes the
-    /// names holds `streams`.
-    fn stream_moved(&self, from: &str, to: Option<&str>) {
-        for stream in self.open_streams.lock().iter().filter_map(Weak::upgrade) {
-            let mut state = stream.current.lock();
-            if state.name == from && !state.gone {
-                match to {
-                    Some(to) => state.name = to.to_owned(),
-                    None => state.gone = true,
-                }
-            }
-        }
-    }
-}
 
 pub fn is_stream_attribute(name: &str) -> bool {
     name.starts_with(INLINE) || name.starts_with(SPILLED)
@@ -126,7 +73,7 @@ impl Shared {
     }
 
     pub fn stream_node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>, name: String) -> NodeRef {
-        let stream = OnceLock::from(inode.stream_ref(&name));
+        let stream = OnceLock::from(inode.open_streams.open(&name));
         Arc::new(DirNode { store: self.clone(), inode, link, stream })
     }
 
@@ -331,7 +278,7 @@ impl Shared {
         let _lock = inode.streams.lock();
         let Ok(name) = stream.name() else { return Ok(()) };
         let deleted = self.drop_stream(inode, &name);
-        inode.stream_moved(&name, None);
+        inode.open_streams.moved(&name, None);
         deleted
     }
 
@@ -353,7 +300,7 @@ impl Shared {
             self.make_way(inode, new, replace)?;
         }
         self.change_name(inode, &old, new)?;
-        inode.stream_moved(&old, Some(new));
+        inode.open_streams.moved(&old, Some(new));
         Ok(())
     }
 
@@ -364,7 +311,7 @@ impl Shared {
             return Err(StoreError::NameCollision.into());
         }
         self.drop_stream(inode, &there)?;
-        inode.stream_moved(&there, None);
+        inode.open_streams.moved(&there, None);
         Ok(())
     }
 
@@ -410,7 +357,7 @@ impl Shared {
             return Err(e);
         }
         self.drop_stream(inode, name)?;
-        inode.stream_moved(name, Some(""));
+        inode.open_streams.moved(name, Some(""));
         Ok(())
     }
 
@@ -440,7 +387,7 @@ impl Shared {
         }
         rustix::fs::ftruncate(data, 0).map_err(sys::failure)?;
         // Nodes that were a stream before.
-        inode.stream_moved("", Some(name));
+        inode.open_streams.moved("", Some(name));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::{
 
 use arden_block::BLOCK_BYTES;
 use arden_store::error::{NotDone, StoreError};
+use arden_store::open_stream::StreamRef;
 use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
 use arden_wire::{access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
 
@@ -23,7 +24,7 @@ use crate::{
         data::Target,
         inodes::{load_inode, load_stream, now},
         names,
-        open::{Link, OpenFile, StreamRef},
+        open::{Link, OpenFile},
         places::{Parts, allocated_ranges},
         subject::Subject,
         txn::FileTxn,
@@ -76,7 +77,7 @@ impl VolNode {
 
     /// A stream of this file.
     fn stream_node(&self, name: &str) -> NodeRef {
-        let stream = OnceLock::from(self.file.stream_ref(name));
+        let stream = OnceLock::from(self.file.streams.open(name));
         let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
         Arc::new(VolNode { shared, file, link, stream })
     }
@@ -108,11 +109,6 @@ impl VolNode {
 
     fn check_directory(&self) -> Result<()> {
         if self.is_directory() { Ok(()) } else { Err(StoreError::NotADirectory.into()) }
-    }
-
-    fn stream_name(stream: &StreamRef) -> Result<String> {
-        let state = stream.state.lock();
-        if state.gone { Err(StoreError::Deleted.into()) } else { Ok(state.name.clone()) }
     }
 
     /// The name that it stands under.
@@ -174,7 +170,7 @@ impl Node for VolNode {
         let view = self.shared.view()?;
         let inode = load_inode(&view, self.file.ino)?;
         let Some(s) = self.named() else { return Ok(self.shared.stat(self.file.ino, &inode, None)) };
-        let name = VolNode::stream_name(s)?;
+        let name = s.name()?;
         let (_, stream) = load_stream(&view, self.file.ino, &name)?.ok_or(StoreError::Deleted)?;
         Ok(self.shared.stat(self.file.ino, &inode, Some(&stream.data)))
     }
@@ -449,13 +445,13 @@ impl Node for VolNode {
         self.shared.check_writable()?;
         match (self.named(), name) {
             (Some(stream), Some(name)) => {
-                let now = VolNode::stream_name(stream)?;
+                let now = stream.name()?;
                 self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?)
             }
             (None, None) => Ok(()),
             _ if self.file.directory => Err(StoreError::InvalidParameter.into()),
             (Some(stream), None) => {
-                let now = VolNode::stream_name(stream)?;
+                let now = stream.name()?;
                 self.shared.done(self.vol().stream_to_data(&self.file, &now)?)
             }
             (None, Some(name)) => {
@@ -491,7 +487,7 @@ impl Node for VolNode {
     fn unlink(&self) -> Result<()> {
         self.shared.check_writable()?;
         if let Some(stream) = self.named() {
-            let name = VolNode::stream_name(stream)?;
+            let name = stream.name()?;
             return self.shared.done(self.vol().delete_stream(&self.file, &name)?);
         }
         let (parent, name) = self.place()?;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, atomic::Ordering};
 use arden_store::{
     error::StoreError,
     name::{check_component, check_stream_name, fold},
+    open_stream::StreamRef,
     store::{NewFile, Result},
 };
 use arden_wire::access::ATTR_SETTABLE;
@@ -24,7 +25,7 @@ use crate::{
         descriptors::inherited,
         inodes::{load_inode, load_stream, now},
         names::{find, is_below, is_empty, name_key},
-        open::{OpenFile, Place, StreamRef},
+        open::{OpenFile, Place},
         txn::FileTxn,
     },
 };
@@ -321,7 +322,7 @@ impl Volume {
         let mut inode = load_inode(&t, file.ino)?;
         inode.change = now();
         t.put_inode(file.ino, &inode);
-        file.stream_moved(&stream.name, None);
+        file.streams.moved(&stream.name, None);
         let seq = t.commit()?;
         self.files.open.reap_later(orphan);
         Ok(seq)
@@ -339,7 +340,7 @@ impl Volume {
         t.delete(key);
         t.put(new_key, stream.encode());
         touch_change(&mut t, file.ino)?;
-        file.stream_moved(&old, Some(new));
+        file.streams.moved(&old, Some(new));
         let seq = t.commit()?;
         self.files.open.reap_all_later(replaced);
         Ok(seq)
@@ -360,7 +361,7 @@ impl Volume {
         inode.data = stream.data;
         inode.change = now();
         t.put_inode(file.ino, &inode);
-        file.stream_moved(&stream.name, Some(""));
+        file.streams.moved(&stream.name, Some(""));
         let seq = t.commit()?;
         self.files.open.reap_later(orphan);
         Ok(seq)
@@ -385,8 +386,8 @@ impl Volume {
         t.put(keys::named(keys::STREAM, file.ino, &fold(name)), stream.encode());
         inode.change = now();
         t.put_inode(file.ino, &inode);
-        file.stream_moved("", Some(name));
-        node.get_or_init(|| file.stream_ref(name));
+        file.streams.moved("", Some(name));
+        node.get_or_init(|| file.streams.open(name));
         let seq = t.commit()?;
         self.files.open.reap_all_later(replaced);
         Ok(seq)
@@ -400,7 +401,7 @@ fn make_way(t: &mut FileTxn<'_>, file: &OpenFile, name: &str, replace: bool) -> 
         return Err(StoreError::NameCollision.into());
     }
     t.delete(key);
-    file.stream_moved(&target.name, None);
+    file.streams.moved(&target.name, None);
     Ok(Some(t.orphan_data(&target.data)))
 }
 

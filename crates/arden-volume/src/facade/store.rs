@@ -80,7 +80,7 @@ impl VolumeStore {
         if let Some(stream) = &path.stream {
             return Ok(match load_stream(view, at.ino, stream)? {
                 Some((_, s)) => {
-                    let stream = OnceLock::from(node.file.stream_ref(&s.name));
+                    let stream = OnceLock::from(node.file.streams.open(&s.name));
                     Lookup::Found(Arc::new(VolNode { stream, ..node }))
                 }
                 None => {

@@ -8,6 +8,7 @@ use std::{
 
 use arden_block::BLOCK_BYTES;
 use arden_store::error::{NotDone, StoreError};
+use arden_store::open_stream::StreamRef;
 use arden_store::store::{Result, Wait};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -17,7 +18,7 @@ use crate::{
     files::{
         DIRECT_BYTES_MIN, EXTENTS_AN_OPERATION,
         inodes::now,
-        open::{OpenFile, StreamRef},
+        open::OpenFile,
         owner::Files,
         places::{Parts, Placed, extents, resident},
         subject::Subject,

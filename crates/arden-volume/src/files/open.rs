@@ -7,7 +7,7 @@
 //! | `OpenFiles::map` | which files are in use | alone, also under the engine's state |
 //! | `OpenFiles::unnamed` | files without a name whose last user went | alone |
 //! | `OpenFile::links`, then `Link::place` | names of nodes | under the engine's state where a name changes |
-//! | `OpenFile::streams`, then `StreamRef::state` | names of streams | under the engine's state where a name changes |
+//! | those of `OpenFile::streams` | names of streams | under the engine's state where a name changes |
 
 use std::{
     collections::HashMap,
@@ -18,6 +18,8 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use arden_store::open_stream::OpenStreams;
 
 use crate::engine::deferred::Deferrals;
 
@@ -35,26 +37,6 @@ pub struct Place {
     pub gone: bool,
 }
 
-/// A named stream, as some node knows it.
-#[derive(Debug)]
-pub struct StreamRef {
-    pub opened_as: String,
-    pub state: Mutex<StreamState>,
-}
-
-#[derive(Debug, Clone)]
-pub struct StreamState {
-    /// "" once it is the file's own data.
-    pub name: String,
-    pub gone: bool,
-}
-
-impl StreamRef {
-    pub fn is_unnamed(&self) -> bool {
-        self.state.lock().name.is_empty()
-    }
-}
-
 fn next_state() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -69,7 +51,7 @@ pub struct OpenFile {
     /// Another number since the last time that somebody could.
     state: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
-    streams: Mutex<Vec<Weak<StreamRef>>>,
+    pub streams: OpenStreams,
     /// Goes away with its last user.
     pub orphan: AtomicBool,
 }
@@ -88,7 +70,7 @@ impl OpenFile {
             data: RwLock::new(()),
             state: AtomicU64::new(next_state()),
             links: Mutex::default(),
-            streams: Mutex::default(),
+            streams: OpenStreams::default(),
             orphan: AtomicBool::new(false),
         }
     }
@@ -144,35 +126,6 @@ impl OpenFile {
             let mut p = l.place.lock();
             if p.parent == from.0 && p.name == from.1 && !p.gone {
                 change(&mut p);
-            }
-        }
-    }
-
-    pub fn stream_ref(&self, name: &str) -> Arc<StreamRef> {
-        let mut streams = self.streams.lock();
-        streams.retain(|w| w.strong_count() > 0);
-        for s in streams.iter().filter_map(Weak::upgrade) {
-            let state = s.state.lock();
-            if !state.gone && state.name == name && s.opened_as == name {
-                drop(state);
-                return s;
-            }
-        }
-        let state = StreamState { name: name.to_owned(), gone: false };
-        let s = Arc::new(StreamRef { opened_as: name.to_owned(), state: Mutex::new(state) });
-        streams.push(Arc::downgrade(&s));
-        s
-    }
-
-    /// The same for streams; `to` None: it is gone.
-    pub fn stream_moved(&self, from: &str, to: Option<&str>) {
-        for s in self.streams.lock().iter().filter_map(Weak::upgrade) {
-            let mut state = s.state.lock();
-            if state.name == from && !state.gone {
-                match to {
-                    Some(to) => state.name = to.to_owned(),
-                    None => state.gone = true,
-                }
             }
         }
     }

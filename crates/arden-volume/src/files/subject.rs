@@ -1,7 +1,7 @@
 //! What an operation on a file or one of its streams works on: the inode, and the stream where it is one. Owns keeping
 //! the sums of promised blocks right when sizes change.
 
-use arden_store::error::StoreError;
+use arden_store::{error::StoreError, open_stream::StreamRef};
 
 use crate::{
     disk::{
@@ -12,7 +12,7 @@ use crate::{
     files::{
         access::LastAccess,
         inodes::{load_inode, load_stream, now},
-        open::{OpenFile, StreamRef},
+        open::OpenFile,
         txn::FileTxn,
     },
 };
@@ -33,11 +33,8 @@ impl Subject {
             None if inode.directory => return Err(StoreError::WrongObject),
             None => None,
             Some(s) => {
-                let state = s.state.lock().clone();
-                if state.gone {
-                    return Err(StoreError::Deleted);
-                }
-                Some(load_stream(view, file.ino, &state.name)?.ok_or(StoreError::Deleted)?)
+                let name = s.name()?;
+                Some(load_stream(view, file.ino, &name)?.ok_or(StoreError::Deleted)?)
             }
         };
         let mut s = Subject { ino: file.ino, inode, stream, promised_before: 0, touched: false };
