@@ -189,6 +189,20 @@ for v in a b; do says 'as it should be' arden volume check "v$v" --data || fail 
 expect 0 "policy" arden volume set v2 --last-access relative
 says 'last access: relative' arden volume show v2 || fail "the policy is not shown"
 
+note "integrity"
+client -c "mkdir strict; mkdir strict/below" >/dev/null
+expect 0 "a tree is set" arden volume integrity v2 strict --set on --recursive
+says '/strict/below  *on' arden volume integrity v2 strict/below || fail "integrity is not shown"
+echo inherits >"$WORK/tmp/inherits"
+client -c "put $WORK/tmp/inherits strict/below/inherits" >/dev/null
+says 'on  *xxh3-64  *4096' arden volume integrity v2 /strict/below/inherits || fail "integrity is not inherited"
+client -c "allinfo strict/below/inherits" >"$WORK/tmp/out"
+grep -qi 'attributes.*8020' "$WORK/tmp/out" || fail "$(cat "$WORK/tmp/out")"
+expect 0 "switched off" arden volume integrity v2 strict/below/inherits --set off
+says '/strict/below/inherits  *off' arden volume integrity v2 strict/below/inherits || fail "it is still on"
+expect 2 "no state" arden volume integrity v2 strict --set sometimes
+expect 4 "no such file" arden volume integrity v2 nowhere
+
 note "quotas"
 expect 0 "quota" arden quota set v2 --folder / --hard 60m
 says '60 MiB' arden quota list v2 || fail "the quota is not shown"

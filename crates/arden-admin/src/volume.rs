@@ -257,6 +257,55 @@ pub struct QuotaInfo {
     pub hard_bytes: Option<u64>,
 }
 
+/// How reads of a file, or of what is made in a directory, are checked against their checksums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IntegrityState {
+    /// Nobody set it: damaged data cannot be read.
+    #[default]
+    Default,
+    /// Set, and shown to clients: damaged data cannot be read.
+    On,
+    /// Set, and shown to clients: damaged data reads as what is there.
+    Unenforced,
+    /// Damaged data reads as what is there.
+    Off,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IntegrityQuery {
+    /// From the volume's root; empty is the root.
+    pub path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewIntegrity {
+    /// From the volume's root; empty is the root.
+    pub path: String,
+    /// How it is checked from now on.
+    pub state: IntegrityState,
+    /// Also everything below a directory, streams included.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Integrity")]
+pub struct IntegrityInfo {
+    /// From the volume's root.
+    pub path: String,
+    /// How it is checked.
+    pub state: IntegrityState,
+    /// The algorithm of the checksums, one for each `block_bytes` of data.
+    pub checksum: String,
+    /// In bytes.
+    pub block_bytes: u32,
+    /// Files, directories and streams that a change set; 0 where this is only shown.
+    pub changed: u64,
+}
+
 /// Calls may come from any thread and block until the device has answered.
 pub trait VolumeAdmin: SnapshotAdmin {
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;
@@ -273,6 +322,9 @@ pub trait VolumeAdmin: SnapshotAdmin {
     fn quotas(&self, name: &str) -> Result<Vec<QuotaInfo>>;
     fn set_quota(&self, name: &str, quota: &NewQuota) -> Result<QuotaInfo>;
     fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()>;
+    /// Of a file or directory, then of each of its named streams.
+    fn integrity(&self, name: &str, of: &IntegrityQuery) -> Result<Vec<IntegrityInfo>>;
+    fn set_integrity(&self, name: &str, new: &NewIntegrity) -> Result<IntegrityInfo>;
     /// Forgets it, and overwrites what leads to its content. No share is on it any more.
     fn delete_volume(&self, name: &str) -> Result<()>;
     /// Closes a volume and forgets it; what it lies on stays as it is.

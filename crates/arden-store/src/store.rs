@@ -42,6 +42,33 @@ pub struct Stat {
     pub reparse_tag: u32,
 }
 
+/// Whether a stream is set to be checked against its checksums as it is read, [MS-FSA] 2.1.1.5 ChecksumAlgorithm and
+/// IsChecksumEnforcementOff. New files and directories have what their directory has, new streams what their file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Integrity {
+    /// Nobody set it: checked as the store checks everything.
+    #[default]
+    Unset,
+    /// Set: a read of damaged data fails.
+    On,
+    /// Set, but a read of damaged data returns what is there.
+    Unenforced,
+    /// Switched off: a read of damaged data returns what is there.
+    Off,
+}
+
+impl Integrity {
+    /// The stream is one of FILE_ATTRIBUTE_INTEGRITY_STREAM.
+    pub fn is_set(self) -> bool {
+        matches!(self, Integrity::On | Integrity::Unenforced)
+    }
+
+    /// A read of damaged data fails.
+    pub fn is_enforced(self) -> bool {
+        matches!(self, Integrity::Unset | Integrity::On)
+    }
+}
+
 /// None leaves a field as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BasicUpdate {
@@ -248,6 +275,15 @@ pub trait Node: Send + Sync {
     /// Parts of `offset..offset+len` that hold data, ascending.
     fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>>;
     fn set_sparse(&self, sparse: bool) -> Result<()>;
+    /// How reads of this stream, or of what is made in this directory from now on, are checked. `NotSupported` where a store
+    /// keeps no checksums, FILE_SUPPORT_INTEGRITY_STREAMS.
+    fn integrity(&self) -> Result<Integrity> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Takes effect for reads that begin afterwards. Errors as [`Node::integrity`].
+    fn set_integrity(&self, _integrity: Integrity) -> Result<()> {
+        Err(StoreError::NotSupported.into())
+    }
     /// Copies inside the store without passing through the caller. Bytes copied.
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
     /// Shares extents; `NotSupported` where the file system cannot.

@@ -25,6 +25,7 @@ pub mod reason {
     pub const OBJECT_ID_CHANGE: u32 = 0x8_0000;
     pub const REPARSE_POINT_CHANGE: u32 = 0x10_0000;
     pub const STREAM_CHANGE: u32 = 0x20_0000;
+    pub const INTEGRITY_CHANGE: u32 = 0x80_0000;
     pub const CLOSE: u32 = 0x8000_0000;
 }
 

@@ -421,6 +421,8 @@ pub fn put_fs_volume(out: &mut Vec<u8>, created: FileTime, serial: u32, label: &
     out.patch_u32(len_at, len);
 }
 
+/// FileSystemAttributes bit, [MS-FSCC] 2.5.1: integrity can be set for each stream.
+pub const FILE_SUPPORT_INTEGRITY_STREAMS: u32 = 0x0400_0000;
 /// FileSystemAttributes bit, [MS-FSCC] 2.5.1: files can share the same blocks.
 pub const FILE_SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
 /// FileSystemAttributes bit, [MS-FSCC] 2.5.1: nothing on the volume can be changed.
@@ -467,6 +469,7 @@ pub mod fsctl {
     pub const SET_COMPRESSION: u32 = 0x0009_C040;
     pub const GET_INTEGRITY_INFORMATION: u32 = 0x0009_027C;
     pub const SET_INTEGRITY_INFORMATION: u32 = 0x0009_C280;
+    pub const SET_INTEGRITY_INFORMATION_EX: u32 = 0x0009_0380;
     pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
     pub const DUPLICATE_EXTENTS_TO_FILE_EX: u32 = 0x0009_83E8;
     pub const OFFLOAD_READ: u32 = 0x0009_4264;

@@ -22,8 +22,8 @@ use crate::{
         NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceInfo,
     },
     volume::{
-        NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeChange, VolumeCheck,
-        VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+        IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo,
+        QuotaSubject, VolumeChange, VolumeCheck, VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 
@@ -176,6 +176,8 @@ pub(crate) fn routes() -> Vec<Route> {
         get("/v1/volumes/{name}/quotas", "quotas", "What users and folders of a volume have and may have", list::<QuotaInfo>(), &[404], volumes::quotas),
         change(Method::PUT, "/v1/volumes/{name}/quotas", "setQuota", "Limit a user, a folder, or all users without a limit of their own", body::<NewQuota>(), one::<QuotaInfo>(), &[400, 404, 409], volumes::set_quota),
         change(Method::POST, "/v1/volumes/{name}/quotas/remove", "removeQuota", "Take a limit away", body::<QuotaSubject>(), Nothing, &[400, 404], volumes::remove_quota),
+        change(Method::POST, "/v1/volumes/{name}/integrity/look", "lookAtIntegrity", "How reads of a file or directory, and of its streams, are checked", body::<IntegrityQuery>(), list::<IntegrityInfo>(), &[400, 404, 409], volumes::integrity),
+        change(Method::PUT, "/v1/volumes/{name}/integrity", "setIntegrity", "Say how reads of a file, a directory or a tree are checked", body::<NewIntegrity>(), one::<IntegrityInfo>(), &[400, 404, 409], volumes::set_integrity),
         get("/v1/volumes/{name}/snapshots", "snapshots", "Snapshots of a volume, oldest first", list::<SnapshotInfo>(), &[404, 409], snapshots::snapshots),
         change(Method::POST, "/v1/volumes/{name}/snapshots", "createSnapshot", "Keep a volume as it is now", body::<NewSnapshot>(), one::<SnapshotInfo>(), &[400, 404, 409], snapshots::create_snapshot),
         change(Method::DELETE, "/v1/volumes/{name}/snapshots/{time}", "deleteSnapshot", "Take a snapshot away and free what only it held", None, Nothing, &[404, 409], snapshots::delete_snapshot),

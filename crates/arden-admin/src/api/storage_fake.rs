@@ -235,6 +235,13 @@ impl VolumeAdmin for FakeStorage {
         let (kind, name) = (QuotaKind::User, "alice".to_string());
         Ok(vec![QuotaInfo { kind, name, used_bytes: 5, soft_bytes: Some(1), hard_bytes: None }])
     }
+    fn integrity(&self, _: &str, of: &IntegrityQuery) -> Result<Vec<IntegrityInfo>> {
+        let (state, checksum) = (IntegrityState::On, "xxh3-64".into());
+        Ok(vec![IntegrityInfo { path: of.path.clone(), state, checksum, block_bytes: 4096, changed: 0 }])
+    }
+    fn set_integrity(&self, name: &str, new: &NewIntegrity) -> Result<IntegrityInfo> {
+        self.integrity(name, &IntegrityQuery { path: new.path.clone() }).map(|mut all| all.remove(0))
+    }
     fn set_quota(&self, name: &str, _: &NewQuota) -> Result<QuotaInfo> {
         self.quotas(name).map(|mut all| all.remove(0))
     }

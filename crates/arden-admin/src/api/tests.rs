@@ -268,6 +268,8 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("quotas", "/v1/volumes/docs/quotas", None),
         ("setQuota", "/v1/volumes/docs/quotas", Some(json!({"user": "alice", "soft_bytes": 1, "hard_bytes": 2}))),
         ("removeQuota", "/v1/volumes/docs/quotas/remove", Some(json!({"folder": "a"}))),
+        ("lookAtIntegrity", "/v1/volumes/docs/integrity/look", Some(json!({"path": "a/b"}))),
+        ("setIntegrity", "/v1/volumes/docs/integrity", Some(json!({"path": "a", "state": "off", "recursive": true}))),
         ("deleteVolume", "/v1/volumes/docs/delete", Some(json!({"force": true}))),
         ("snapshots", "/v1/volumes/docs/snapshots", None),
         ("createSnapshot", "/v1/volumes/docs/snapshots", Some(json!({"label": "before"}))),

@@ -17,8 +17,8 @@ use crate::{
     error::Result,
     names::key,
     volume::{
-        NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeChange, VolumeCheck,
-        VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+        IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo,
+        QuotaSubject, VolumeChange, VolumeCheck, VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 
@@ -137,6 +137,25 @@ pub(super) async fn set_quota(
     let volume = name.clone();
     let set = api.blocking(move |api| api.volumes.set_quota(&name, &quota)).await?;
     tracing::info!(volume, of = set.name, soft = ?set.soft_bytes, hard = ?set.hard_bytes, "quota set");
+    Ok(Json(set))
+}
+
+pub(super) async fn integrity(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(of): Body<IntegrityQuery>,
+) -> Answer<Vec<IntegrityInfo>> {
+    api.blocking(move |api| api.volumes.integrity(&name, &of)).await.map(Json)
+}
+
+pub(super) async fn set_integrity(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(new): Body<NewIntegrity>,
+) -> Answer<IntegrityInfo> {
+    let volume = name.clone();
+    let set = api.blocking(move |api| api.volumes.set_integrity(&name, &new)).await?;
+    tracing::info!(volume, path = set.path, state = ?set.state, changed = set.changed, "integrity set");
     Ok(Json(set))
 }
 

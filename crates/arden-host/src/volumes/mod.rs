@@ -2,6 +2,7 @@
 //! and closes all at the end. Refuses to know what lies in them.
 
 mod device;
+mod integrity;
 mod offline;
 mod quota;
 mod scrub;
@@ -23,8 +24,9 @@ use arden_admin::{
     error::Result,
     names::key,
     volume::{
-        AccessPolicy, NewCheck, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo, QuotaSubject, VolumeAdmin,
-        VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+        AccessPolicy, IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume,
+        QuotaInfo, QuotaSubject, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair,
+        VolumeScrub,
     },
 };
 use arden_block::Device;
@@ -359,6 +361,14 @@ impl VolumeAdmin for Volumes {
 
     fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()> {
         self.unlimit(name, of)
+    }
+
+    fn integrity(&self, name: &str, of: &IntegrityQuery) -> Result<Vec<IntegrityInfo>> {
+        self.show_integrity(name, &of.path)
+    }
+
+    fn set_integrity(&self, name: &str, new: &NewIntegrity) -> Result<IntegrityInfo> {
+        self.change_integrity(name, new)
     }
 
     fn delete_volume(&self, name: &str) -> Result<()> {

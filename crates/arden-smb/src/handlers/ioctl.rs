@@ -1,6 +1,7 @@
 //! IOCTL, [MS-SMB2] 3.3.5.15: file system controls, [MS-FSCC] 2.3. Server-side copy, offload and the change journal are below.
 
 mod copy;
+mod integrity;
 mod offload;
 mod usn;
 
@@ -146,9 +147,12 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
             0 => none(()),
             _ => Err(NtStatus::NOT_SUPPORTED.into()),
         },
+        fsctl::GET_INTEGRITY_INFORMATION => integrity::get(file, ioctl),
+        fsctl::SET_INTEGRITY_INFORMATION => integrity::set(file, ioctl),
+        fsctl::SET_INTEGRITY_INFORMATION_EX => integrity::set_ex(file, ioctl),
         fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
         fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
-        // [MS-FSA] 2.1.5.10: what the object store does not implement, integrity streams among it.
+        // [MS-FSA] 2.1.5.10: below is what the object store does not implement.
         fsctl::CREATE_USN_JOURNAL
         | fsctl::DELETE_USN_JOURNAL
         | fsctl::QUERY_USN_JOURNAL

@@ -286,6 +286,19 @@ fn fsctl_rows() -> Vec<Row> {
             .all(FILE_READ_DATA | FILE_WRITE_DATA),
         // 2.1.5.10.38; peers take the right to append too (`smb2.ioctl.sparse_perms`).
         row("FSCTL_SET_SPARSE", WRITES | FILE_WRITE_ATTRIBUTES, |k| k.fsctl(fsctl::SET_SPARSE, &[1], 0)),
+        free("FSCTL_GET_INTEGRITY_INFORMATION", |k| k.fsctl(fsctl::GET_INTEGRITY_INFORMATION, &[], 16))
+            .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        row("FSCTL_SET_INTEGRITY_INFORMATION", 0, |k| {
+            k.fsctl(fsctl::SET_INTEGRITY_INFORMATION, &[2, 0, 0, 0, 0, 0, 0, 0], 0)
+        })
+        .all(FILE_READ_DATA | FILE_WRITE_DATA)
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        changes("FSCTL_SET_INTEGRITY_INFORMATION_EX", |k| {
+            let mut input = [0; 16];
+            (input[0], input[8]) = (1, 1);
+            k.fsctl(fsctl::SET_INTEGRITY_INFORMATION_EX, &input, 0)
+        })
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
         row("FSCTL_SET_ZERO_DATA", FILE_WRITE_DATA, |k| k.fsctl(fsctl::SET_ZERO_DATA, &pair(0, 10), 0)),
         row("FSCTL_OFFLOAD_READ", FILE_READ_DATA, |k| {
             let mut input = vec![32, 0, 0, 0];

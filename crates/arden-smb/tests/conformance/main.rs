@@ -19,6 +19,7 @@ mod file_system;
 mod fsctls;
 mod hostile;
 mod info;
+mod integrity;
 mod leases;
 mod limits;
 mod load;

@@ -10,7 +10,7 @@ use arden_wire::access::*;
 use super::{Fs, LockRange, Open, Operation, Step, notify_filter};
 use crate::{
     error::{NotDone, StoreError},
-    store::{BasicUpdate, ChangeKind, Node, Result, Wait},
+    store::{BasicUpdate, ChangeKind, Integrity, Node, Result, Wait},
     table::{
         WaitPlace,
         effects::Effects,
@@ -333,6 +333,24 @@ impl Fs {
         self.check_writable()?;
         open.check_data(Operation::SetSparse)?;
         open.node.set_sparse(sparse)?;
+        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        Ok(())
+    }
+
+    /// [MS-FSA] 2.1.5.10.10, which asks for no access.
+    pub fn integrity(&self, open: &Arc<Open>) -> Result<Integrity> {
+        open.check_open()?;
+        open.node.integrity()
+    }
+
+    /// [MS-FSA] 2.1.5.10.33 and 2.1.5.10.34: what the stream is set to becomes `change` of it.
+    pub fn change_integrity(
+        &self,
+        open: &Arc<Open>,
+        change: impl FnOnce(Integrity) -> Result<Integrity>,
+    ) -> Result<()> {
+        open.check(Operation::SetIntegrity)?;
+        open.node.set_integrity(change(open.node.integrity()?)?)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }

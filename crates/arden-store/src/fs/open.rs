@@ -325,7 +325,8 @@ impl Fs {
         let given = r.security.map(|sd| creator_descriptor(sd, r.who)).transpose()?;
         let parent_sd = parent.security()?;
         let sd = created_descriptor(&parent_sd, given.as_ref(), directory, r.who);
-        let mut attributes = r.attributes & ATTR_SETTABLE;
+        // [MS-FSA] 2.1.5.1.1; a store without integrity leaves that one away.
+        let mut attributes = r.attributes & (ATTR_SETTABLE | ATTR_INTEGRITY_STREAM);
         attributes |= if directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
         let allocation = r.allocation.filter(|s| *s > 0 && !directory && r.path.stream.is_none());
         if allocation.is_some_and(|s| s > OFFSET_MAX) {

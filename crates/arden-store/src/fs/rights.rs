@@ -28,6 +28,9 @@ pub enum Operation {
     ReadData,
     /// 2.1.5.10.38. The right to append is enough, as peers have it.
     SetSparse,
+    /// 2.1.5.10.33 and 2.1.5.10.34, which ask for nothing but what the control code says. A reader depends on it, so who sets it
+    /// has to be allowed to change data or attributes.
+    SetIntegrity,
     /// Enumerating, 2.1.5.6.3, and watching, 2.1.5.11.
     List,
     /// 2.1.5.12.12.
@@ -92,7 +95,9 @@ impl Operation {
             Operation::ReadEas => Needs { any: FILE_READ_EA, ..read },
             Operation::WriteEas => Needs { any: FILE_WRITE_EA, ..change },
             Operation::SetBasic => Needs { any: FILE_WRITE_ATTRIBUTES, ..change },
-            Operation::SetReparse => Needs { any: FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES, ..change },
+            Operation::SetReparse | Operation::SetIntegrity => {
+                Needs { any: FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES, ..change }
+            }
             Operation::Delete | Operation::Rename => Needs { any: DELETE, ..change },
             Operation::Link => Needs { share: FILE_ADD_FILE | FILE_WRITE_ATTRIBUTES, ..change },
             Operation::AddFile => Needs { share: FILE_ADD_FILE, ..change },

@@ -7,7 +7,7 @@ use std::{
 
 use arden_store::{
     name::fold,
-    store::{FileStore, NodeRef, Wait},
+    store::{FileStore, Integrity, NodeRef, Wait},
 };
 use arden_volume::Volume;
 use arden_wire::access::*;
@@ -23,12 +23,27 @@ pub struct File {
     pub attributes: u32,
     pub data: Rc<Vec<u8>>,
     pub sparse: bool,
+    /// Of streams that have it set, by folded name; "" is the file's or directory's own.
+    pub integrity: BTreeMap<String, Integrity>,
     /// By folded name.
     pub streams: BTreeMap<String, (String, Rc<Vec<u8>>)>,
     pub eas: BTreeMap<String, Vec<u8>>,
     pub reparse: Option<(u32, Vec<u8>)>,
     pub object_id: Option<u128>,
     pub descriptor: u8,
+}
+
+impl File {
+    pub fn integrity(&self, stream: &str) -> Integrity {
+        self.integrity.get(stream).copied().unwrap_or_default()
+    }
+
+    pub fn set_integrity(&mut self, stream: &str, integrity: Integrity) {
+        match integrity {
+            Integrity::Unset => self.integrity.remove(stream),
+            _ => self.integrity.insert(stream.to_owned(), integrity),
+        };
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -215,9 +230,13 @@ fn directory(dir: &NodeRef, path: &str, out: &mut Dump, usage: &mut Usage, store
         let stat = node.stat().unwrap();
         assert_eq!(stat, entry.stat, "{path}");
         assert_eq!(node.path().join("/"), path.trim_start_matches('/'));
+        let integrity = integrity(&node);
+        let shown = integrity.get("").copied().unwrap_or_default();
+        assert_eq!(stat.attributes & ATTR_INTEGRITY_STREAM != 0, shown.is_set(), "{path}");
         let file = File {
             directory: stat.directory,
             attributes: stat.attributes & ATTR_SETTABLE,
+            integrity,
             data: Rc::new(if stat.directory { Vec::new() } else { read_all(&node) }),
             sparse: stat.attributes & ATTR_SPARSE != 0,
             streams: streams(&node, &path, store),
@@ -234,6 +253,16 @@ fn directory(dir: &NodeRef, path: &str, out: &mut Dump, usage: &mut Usage, store
             directory(&node, &path, out, usage, store);
         }
     }
+}
+
+fn integrity(node: &NodeRef) -> BTreeMap<String, Integrity> {
+    let mut out = BTreeMap::from([(String::new(), node.integrity().unwrap())]);
+    for s in node.streams().unwrap().into_iter().filter(|s| !s.name.is_empty()) {
+        let stream = node.named_stream(&s.name).unwrap().unwrap();
+        out.insert(fold(&s.name).into_owned(), stream.integrity().unwrap());
+    }
+    out.retain(|_, integrity| *integrity != Integrity::Unset);
+    out
 }
 
 fn streams(node: &NodeRef, path: &str, store: &dyn FileStore) -> BTreeMap<String, (String, Rc<Vec<u8>>)> {

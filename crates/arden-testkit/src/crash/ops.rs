@@ -173,7 +173,7 @@ const SYNCS: [u64; 10] = [93, 94, 108, 109, 110, 111, 112, 113, 114, 115];
 /// Makes one operation; the model is changed as if it had succeeded.
 pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
     let before = model.clone();
-    let kind = rng.below(121);
+    let kind = rng.below(123);
     let mut w = World { rng, vol, store, model, durable: false };
     let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
     if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
@@ -234,9 +234,29 @@ impl World<'_> {
             116..=117 => self.close_records(),
             118..=119 => self.begin_journal(),
             120 => self.delete_journal(),
+            121..=122 => self.integrity(),
             // What a share that is continuously available does after each message.
             _ => Some((self.store.commit().map_err(NotDone::from), Ok(()))),
         }
+    }
+
+    /// Of data, or of what will be made in a directory.
+    fn integrity(&mut self) -> Both {
+        let all = [Integrity::Unset, Integrity::On, Integrity::Unenforced, Integrity::Off];
+        let integrity = all[self.rng.below(4) as usize];
+        let (node, id, key) = match self.rng.one_in(3) {
+            true => {
+                // Nothing but directories below the root is compared after a crash.
+                let at = self.pick(true)?;
+                (at.node, at.id, String::new())
+            }
+            false => {
+                let (node, id, stream) = self.data()?;
+                (node, id, stream.unwrap_or_default())
+            }
+        };
+        self.model.file(id).set_integrity(&key, integrity);
+        Some((node.set_integrity(integrity), Ok(())))
     }
 
     fn create_snapshot(&mut self) -> Both {
@@ -306,7 +326,8 @@ impl World<'_> {
             return Some((result, Err(StoreError::NameCollision.into())));
         }
         let eas = eas.into_iter().map(|e| (e.name.to_ascii_uppercase(), e.value)).collect();
-        let file = File { directory, attributes, eas, descriptor: descriptor_kind, ..File::default() };
+        let mut file = File { directory, attributes, eas, descriptor: descriptor_kind, ..File::default() };
+        file.set_integrity("", self.model.files[&id].integrity(""));
         self.model.add(id, name, file);
         Some((result, Ok(())))
     }
@@ -464,6 +485,9 @@ impl World<'_> {
                 }
                 file.data = file.streams.remove(&key).unwrap().1;
                 file.sparse = false;
+                let integrity = file.integrity(&key);
+                file.set_integrity(&key, Integrity::Unset);
+                file.set_integrity("", integrity);
                 Some((result, Ok(())))
             }
             4 if !directory && !sparse => {
@@ -474,13 +498,16 @@ impl World<'_> {
                 }
                 let file = self.model.file(at.id);
                 let data = std::mem::take(&mut file.data);
+                file.set_integrity(&key, file.integrity(""));
                 file.streams.insert(key, (name.to_owned(), data));
                 Some((result, Ok(())))
             }
             0 if existing => {
                 let real = self.model.files[&at.id].streams[&key].0.clone();
                 let node = open(self, &real);
-                self.model.file(at.id).streams.remove(&key);
+                let file = self.model.file(at.id);
+                file.streams.remove(&key);
+                file.set_integrity(&key, Integrity::Unset);
                 Some((node.unlink(), Ok(())))
             }
             1 if existing => {
@@ -489,12 +516,15 @@ impl World<'_> {
                 let new_key = fold(new).into_owned();
                 let node = open(self, &real);
                 let result = node.rename_stream(Some(new), replace);
-                let streams = &mut self.model.file(at.id).streams;
-                if new_key != key && streams.contains_key(&new_key) && !replace {
+                let file = self.model.file(at.id);
+                if new_key != key && file.streams.contains_key(&new_key) && !replace {
                     return Some((result, Err(StoreError::NameCollision.into())));
                 }
-                streams.remove(&key);
-                streams.insert(new_key, (new.to_owned(), data));
+                let integrity = file.integrity(&key);
+                file.streams.remove(&key);
+                file.set_integrity(&key, Integrity::Unset);
+                file.set_integrity(&new_key, integrity);
+                file.streams.insert(new_key, (new.to_owned(), data));
                 Some((result, Ok(())))
             }
             _ => {
@@ -502,7 +532,9 @@ impl World<'_> {
                 if existing {
                     return Some((result, Err(StoreError::NameCollision.into())));
                 }
-                self.model.file(at.id).streams.insert(key, (name.to_owned(), Rc::default()));
+                let file = self.model.file(at.id);
+                file.set_integrity(&key, file.integrity(""));
+                file.streams.insert(key, (name.to_owned(), Rc::default()));
                 Some((result, Ok(())))
             }
         }

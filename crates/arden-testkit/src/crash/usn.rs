@@ -161,10 +161,12 @@ fn file_reasons(a: &File, b: &File) -> u32 {
     } else {
         for (key, (_, data)) in &b.streams {
             reasons |= data_reasons(&a.streams[key].1, data) << 4;
+            reasons |= if a.integrity(key) == b.integrity(key) { 0 } else { INTEGRITY_CHANGE };
         }
     }
     for (bit, changed) in [
         (BASIC_INFO_CHANGE, a.attributes != b.attributes || a.sparse != b.sparse),
+        (INTEGRITY_CHANGE, a.integrity("") != b.integrity("")),
         (EA_CHANGE, a.eas != b.eas),
         (SECURITY_CHANGE, a.descriptor != b.descriptor),
         (REPARSE_POINT_CHANGE, a.reparse != b.reparse),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use arden_store::store::Integrity;
 use arden_wire::{
     FileTime,
-    access::{ATTR_DIRECTORY, ATTR_NORMAL, ATTR_REPARSE_POINT, ATTR_SETTABLE, ATTR_SPARSE},
+    access::{ATTR_DIRECTORY, ATTR_INTEGRITY_STREAM, ATTR_NORMAL, ATTR_REPARSE_POINT, ATTR_SETTABLE, ATTR_SPARSE},
     cursor::{Put, Reader},
 };
 
@@ -16,6 +17,8 @@ use crate::disk::{
 
 pub const ROOT_INO: u64 = 1;
 const SPARSE: u8 = 1;
+const INTEGRITY: u8 = 2;
+const UNENFORCED: u8 = 4;
 const DIRECTORY: u8 = 1;
 const HAS_OBJECT_ID: u8 = 2;
 
@@ -30,6 +33,8 @@ pub struct Data {
     /// Blocks that the user asked to be kept.
     pub reserved: u64,
     pub sparse: bool,
+    /// Of a directory: what is made in it gets.
+    pub integrity: Integrity,
 }
 
 impl Data {
@@ -49,12 +54,25 @@ impl Data {
         out.put_u64(self.eof);
         out.put_u64(self.blocks);
         out.put_u64(self.reserved);
-        out.put_u8(if self.sparse { SPARSE } else { 0 });
+        let integrity = match self.integrity {
+            Integrity::Unset => 0,
+            Integrity::On => INTEGRITY,
+            Integrity::Unenforced => INTEGRITY | UNENFORCED,
+            Integrity::Off => UNENFORCED,
+        };
+        out.put_u8(if self.sparse { SPARSE } else { 0 } | integrity);
     }
 
     fn decode(r: &mut Reader<'_>) -> VolResult<Data> {
         let (sid, eof, blocks, reserved) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        Ok(Data { sid, eof, blocks, reserved, sparse: r.u8()? & SPARSE != 0 })
+        let flags = r.u8()?;
+        let integrity = match (flags & INTEGRITY != 0, flags & UNENFORCED != 0) {
+            (false, false) => Integrity::Unset,
+            (true, false) => Integrity::On,
+            (true, true) => Integrity::Unenforced,
+            (false, true) => Integrity::Off,
+        };
+        Ok(Data { sid, eof, blocks, reserved, sparse: flags & SPARSE != 0, integrity })
     }
 }
 
@@ -81,10 +99,14 @@ pub struct Inode {
 }
 
 impl Inode {
-    pub fn shown_attributes(&self, stream_sparse: bool) -> u32 {
+    /// As seen through the stream with this data, or through a directory with its own.
+    pub fn shown_attributes(&self, stream: &Data) -> u32 {
         let mut a = self.attributes & ATTR_SETTABLE;
-        if stream_sparse {
+        if stream.sparse {
             a |= ATTR_SPARSE;
+        }
+        if stream.integrity.is_set() {
+            a |= ATTR_INTEGRITY_STREAM;
         }
         if self.reparse_tag != 0 {
             a |= ATTR_REPARSE_POINT;

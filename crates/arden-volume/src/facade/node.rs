@@ -9,7 +9,9 @@ use std::{
 use arden_block::BLOCK_BYTES;
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
-use arden_store::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
+use arden_store::store::{
+    BasicUpdate, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait,
+};
 use arden_wire::{access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
 
 use crate::{
@@ -258,6 +260,25 @@ impl Node for VolNode {
 
     fn set_sparse(&self, sparse: bool) -> Result<()> {
         self.shared.done(self.target()?.set_sparse(sparse)?)
+    }
+
+    fn integrity(&self) -> Result<Integrity> {
+        let view = self.shared.view()?;
+        match self.is_directory() {
+            true => Ok(load_inode(&view, self.file.ino)?.data.integrity),
+            false => Ok(self.subject(&view)?.data().integrity),
+        }
+    }
+
+    fn set_integrity(&self, integrity: Integrity) -> Result<()> {
+        if self.is_directory() {
+            return self.change(|_, inode| {
+                inode.data.integrity = integrity;
+                inode.change = now();
+                Ok(())
+            });
+        }
+        self.shared.done(self.target()?.set_integrity(integrity)?)
     }
 
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {

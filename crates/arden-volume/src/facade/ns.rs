@@ -6,9 +6,9 @@ use arden_store::{
     error::StoreError,
     name::{check_component, check_stream_name, fold},
     open_stream::StreamRef,
-    store::{NewFile, Result},
+    store::{Integrity, NewFile, Result},
 };
-use arden_wire::access::ATTR_SETTABLE;
+use arden_wire::access::{ATTR_INTEGRITY_STREAM, ATTR_SETTABLE};
 
 use crate::{
     disk::{
@@ -131,6 +131,9 @@ impl Volume {
         let (ino, now) = (t.new_id(), now());
         // Never the file's own number: data that is cut off waits under it to be taken away.
         let sid = if new.directory { 0 } else { t.new_id() };
+        // [MS-FSA] 2.1.5.1.1: asked for, or what the directory has.
+        let asked = new.attributes & ATTR_INTEGRITY_STREAM != 0;
+        let integrity = if asked && !parent.data.integrity.is_set() { Integrity::On } else { parent.data.integrity };
         let mut inode = Inode {
             directory: new.directory,
             attributes: new.attributes & ATTR_SETTABLE,
@@ -139,7 +142,7 @@ impl Volume {
             last_write: now,
             change: now,
             sd,
-            data: Data { sid, ..Data::default() },
+            data: Data { sid, integrity, ..Data::default() },
             ..Inode::default()
         };
         if let Some(size) = new.allocation.filter(|_| !new.directory) {
@@ -305,7 +308,10 @@ impl Volume {
         if load_stream(&t, ino, name)?.is_some() {
             return Err(StoreError::NameCollision.into());
         }
-        let stream = Stream { data: Data { sid: t.new_id(), ..Data::default() }, name: name.to_owned() };
+        let stream = Stream {
+            data: Data { sid: t.new_id(), integrity: inode.data.integrity, ..Data::default() },
+            name: name.to_owned(),
+        };
         t.put(keys::named(keys::STREAM, ino, &fold(name)), stream.encode());
         inode.change = now();
         t.put_inode(ino, &inode);
@@ -381,7 +387,8 @@ impl Volume {
         let mut t = self.files.begin();
         let replaced = make_way(&mut t, file, name, replace)?;
         let mut inode = load_inode(&t, file.ino)?;
-        let none = Data { sid: t.new_id(), sparse: inode.data.sparse, ..Data::default() };
+        let none =
+            Data { sid: t.new_id(), sparse: inode.data.sparse, integrity: inode.data.integrity, ..Data::default() };
         let stream = Stream { data: std::mem::replace(&mut inode.data, none), name: name.to_owned() };
         t.put(keys::named(keys::STREAM, file.ino, &fold(name)), stream.encode());
         inode.change = now();

@@ -54,7 +54,7 @@ impl Shared {
         Stat {
             id: FileId { volume: self.volume_id, file: ino },
             directory: inode.directory,
-            attributes: inode.shown_attributes(data.sparse && sizes),
+            attributes: inode.shown_attributes(data),
             creation: inode.creation,
             last_access: inode.last_access,
             last_write: inode.last_write,

@@ -9,7 +9,11 @@ use arden_store::{
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
     usn::{ChangeJournal, JournalInfo, Record},
 };
-use arden_wire::{FileTime, dtyp::Sid, fscc::FILE_READ_ONLY_VOLUME};
+use arden_wire::{
+    FileTime,
+    dtyp::Sid,
+    fscc::{FILE_READ_ONLY_VOLUME, FILE_SUPPORT_INTEGRITY_STREAMS},
+};
 
 use crate::{
     disk::{
@@ -294,7 +298,7 @@ impl QuotaStore for VolumeStore {
 
 /// FILE_* capability bits, [MS-FSCC] 2.5.1: case-sensitive search is not among them; case-preserved names, Unicode,
 /// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and a
-/// change journal, and block reference counts are.
+/// change journal, block reference counts, and integrity of each stream are.
 const CAPABILITIES: u32 = 0x2
     | 0x4
     | 0x8
@@ -307,4 +311,5 @@ const CAPABILITIES: u32 = 0x2
     | 0x80_0000
     | 0x100_0000
     | 0x200_0000
+    | FILE_SUPPORT_INTEGRITY_STREAMS
     | 0x800_0000;

@@ -133,7 +133,7 @@ impl ChangeJournal {
         let view = self.engine.reading();
         let inode = load_inode(&view, ino)?;
         let usn = view.get(&last_key(ino))?.and_then(|v| (*v).try_into().ok()).map_or(0, u64::from_le_bytes);
-        let attributes = inode.shown_attributes(inode.data.sparse);
+        let attributes = inode.shown_attributes(&inode.data);
         let (parent, name) = (inode.parent, inode.name);
         Ok(Record { usn, file: ino, parent, time: FileTime(0), reason: 0, attributes, name })
     }

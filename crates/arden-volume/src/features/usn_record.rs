@@ -234,6 +234,9 @@ fn stream_reasons(t: &Txn<'_>, ino: u64) -> VolResult<u32> {
                 }
                 // The bits of named data are those of the unnamed, moved.
                 r |= data_reasons(&a.data, &b.data, t.lowest_changed(b.data.sid)) << 4;
+                if a.data.integrity != b.data.integrity {
+                    r |= reason::INTEGRITY_CHANGE;
+                }
             }
             _ => r |= reason::STREAM_CHANGE,
         }
@@ -258,6 +261,7 @@ fn reasons(t: &Txn<'_>, ino: u64, old: &Inode, new: &Inode) -> VolResult<u32> {
     for (bit, holds) in [
         (reason::BASIC_INFO_CHANGE, basic),
         (reason::SECURITY_CHANGE, old.sd != new.sd),
+        (reason::INTEGRITY_CHANGE, old.data.integrity != new.data.integrity),
         (reason::OBJECT_ID_CHANGE, old.object_id != new.object_id),
         (reason::EA_CHANGE, t.changes_any(keys::EAS, ino)),
         (reason::REPARSE_POINT_CHANGE, t.changes_any(keys::REPARSE, ino)),
@@ -275,7 +279,7 @@ pub fn append(t: &mut Txn<'_>, ino: u64, inode: &Inode, reasons: u32) -> VolResu
         parent: inode.parent,
         time: now(),
         reason: reasons,
-        attributes: inode.shown_attributes(inode.data.sparse),
+        attributes: inode.shown_attributes(&inode.data),
         name: inode.name.clone(),
     };
     t.put(record_key(record.usn), encode(&record));

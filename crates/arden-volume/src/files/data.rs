@@ -9,7 +9,7 @@ use std::{
 use arden_block::BLOCK_BYTES;
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
-use arden_store::store::{Result, Wait};
+use arden_store::store::{Integrity, Result, Wait};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -146,10 +146,13 @@ impl<'a> Target<'a> {
 
     /// What a block holds now up to `valid` bytes, from the device; None for a hole.
     fn base(&self, sid: u64, block: u64, valid: usize) -> Result<Option<Vec<u8>>> {
-        let found = extents(&self.files.engine.reading(), sid, block, block + 1)?;
+        let (found, enforced) = {
+            let view = self.files.engine.reading();
+            (extents(&view, sid, block, block + 1)?, self.load(&view)?.data().integrity.is_enforced())
+        };
         let Some(e) = found.first() else { return Ok(None) };
         let mut bytes = vec![0; BLOCK];
-        self.files.read_extent(&e.part(block, block + 1), &mut bytes)?;
+        self.files.read_extent(&e.part(block, block + 1), &mut bytes, enforced)?;
         bytes.truncate(valid);
         Ok(Some(bytes))
     }
@@ -460,6 +463,18 @@ impl<'a> Target<'a> {
         let mut t = self.files.begin();
         let mut s = self.load(&t)?;
         s.data_mut().sparse = sparse;
+        s.inode.change = now();
+        s.save(&mut t);
+        Ok(t.commit()?)
+    }
+
+    pub fn set_integrity(&self, integrity: Integrity) -> Result<u64> {
+        self.files.engine.make_room()?;
+        // Where data lies is known together with whether it is enforced.
+        let _lock = self.file.change_data();
+        let mut t = self.files.begin();
+        let mut s = self.load(&t)?;
+        s.data_mut().integrity = integrity;
         s.inode.change = now();
         s.save(&mut t);
         Ok(t.commit()?)

@@ -2,8 +2,14 @@
 
 use std::sync::{Arc, atomic::AtomicU32};
 
+use arden_block::{BLOCK_BYTES, IoError};
+
 use crate::{
-    disk::{device::read_checked, error::VolResult, inode::Extent},
+    disk::{
+        device::{BLOCK, read_checked},
+        error::VolResult,
+        inode::Extent,
+    },
     engine::owner::Engine,
     files::{cache::VolumeBlocks, descriptors::Descriptors, open::OpenFiles},
 };
@@ -28,12 +34,30 @@ impl Files {
         Arc::new(Files { engine, open, descriptors, blocks, access_bits })
     }
 
-    pub fn read_extent(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
+    /// Reads all of an extent, from any copies that pass. Without `enforced`, a block of which no copy passes reads as what one
+    /// of its copies holds.
+    pub fn read_extent(&self, e: &Extent, out: &mut [u8], enforced: bool) -> VolResult<()> {
         if self.blocks.read(e, out) {
             return Ok(());
         }
-        read_checked(&*self.engine.device, e.dev_block * arden_block::BLOCK_BYTES, out, &e.check())?;
+        match read_checked(&*self.engine.device, e.dev_block * BLOCK_BYTES, out, &e.check()) {
+            Err(IoError::Media) if !enforced => return self.read_damaged(e, out),
+            result => result?,
+        }
         self.blocks.keep(e, out);
+        Ok(())
+    }
+
+    /// Nothing of it is kept in memory, where blocks are found by checksums that these do not have.
+    fn read_damaged(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
+        for (block, out) in (e.file_block..e.end()).zip(out.chunks_exact_mut(BLOCK)) {
+            let part = e.part(block, block + 1);
+            let offset = part.dev_block * BLOCK_BYTES;
+            match read_checked(&*self.engine.device, offset, out, &part.check()) {
+                Err(IoError::Media) => self.engine.device.read(offset, out)?,
+                result => result?,
+            }
+        }
         Ok(())
     }
 }

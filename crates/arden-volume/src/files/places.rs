@@ -50,7 +50,9 @@ pub struct Parts {
     pub offset: u64,
     pub len: usize,
     pub mapped: Vec<Extent>,
-    /// Blocks by their number; over what is mapped.
+    /// Blocks that are damaged cannot be read.
+    pub enforced: bool,
+    /// Blocks by their number.
     pub in_tree: Vec<(u64, Val)>,
 }
 
@@ -58,24 +60,48 @@ impl Parts {
     /// Of `len` bytes at `offset`, or as many as there are.
     pub fn find(view: &dyn View, data: &Data, offset: u64, len: usize) -> VolResult<Parts> {
         let len = data.eof.saturating_sub(offset).min(len as u64) as usize;
-        let mut parts = Parts { offset, len, mapped: Vec::new(), in_tree: Vec::new() };
+        let enforced = data.integrity.is_enforced();
+        let mut parts = Parts { offset, len, mapped: Vec::new(), enforced, in_tree: Vec::new() };
         if len == 0 {
             return Ok(parts);
         }
         let (from, to) = (offset / B, (offset + len as u64).div_ceil(B));
-        parts.mapped = extents(view, data.sid, from, to)?;
+        let mapped = extents(view, data.sid, from, to)?;
         view.scan(&keys::two(keys::BLOCK, data.sid, from), &keys::two(keys::BLOCK, data.sid, to), &mut |k, v| {
             parts.in_tree.push((keys::second(k), v.into()));
             true
         })?;
+        let read = |e: &Extent| e.file_block < to && e.end() > from;
+        parts.mapped = mapped.into_iter().flat_map(|e| uncovered(e, &parts.in_tree)).filter(read).collect();
         Ok(parts)
     }
+}
+
+/// The parts of an extent that no block in the tree takes the place of. What those hold on the device is read by nobody, and may
+/// be damaged.
+fn uncovered(e: Extent, in_tree: &[(u64, Val)]) -> Vec<Extent> {
+    let covering = &in_tree[in_tree.partition_point(|(b, _)| *b < e.file_block)..];
+    if covering.first().is_none_or(|(b, _)| *b >= e.end()) {
+        return vec![e];
+    }
+    let mut out = Vec::new();
+    let mut from = e.file_block;
+    let ends = covering.iter().map(|(b, _)| *b).take_while(|b| *b < e.end()).chain([e.end()]);
+    for block in ends {
+        if from < block {
+            out.push(e.part(from, block));
+        }
+        from = block + 1;
+    }
+    out
 }
 
 /// Where a whole part of a file's own data lies that has no blocks in the tree: found once, then read often.
 pub struct Placed {
     pub eof: u64,
     pub mapped: Vec<Extent>,
+    /// As [`Parts::enforced`].
+    pub enforced: bool,
 }
 
 impl Placed {
@@ -98,7 +124,7 @@ impl Placed {
             return Ok(None);
         }
         let mapped = extents(view, data.sid, from, to)?;
-        Ok(Some(Arc::new(Placed { eof: data.eof, mapped })))
+        Ok(Some(Arc::new(Placed { eof: data.eof, mapped, enforced: data.integrity.is_enforced() })))
     }
 
     pub fn memory_bytes(&self) -> u64 {

@@ -22,7 +22,8 @@ impl Parts {
             return Ok(0);
         }
         let buf = &mut buf[..n];
-        read_all_mapped(files, &self.mapped, offset, buf, wait)?;
+        let source = Source { files, enforced: self.enforced, wait };
+        source.read_all(&self.mapped, offset, buf)?;
         for (block, value) in &self.in_tree {
             let start = (block * B).max(offset);
             let end = ((block + 1) * B).min(offset + n as u64);
@@ -46,43 +47,54 @@ impl Placed {
         let (from, to) = (offset / B, (offset + n as u64).div_ceil(B));
         let first = self.mapped.partition_point(|e| e.end() <= from);
         let after = self.mapped.partition_point(|e| e.file_block < to);
-        read_all_mapped(files, &self.mapped[first..after], offset, &mut buf[..n], wait)?;
+        let source = Source { files, enforced: self.enforced, wait };
+        source.read_all(&self.mapped[first..after], offset, &mut buf[..n])?;
         Ok(n)
     }
 }
 
-/// What lies in extents, each of which has blocks in the range, and zeros between them.
-fn read_all_mapped(files: &Files, mapped: &[Extent], offset: u64, buf: &mut [u8], wait: Wait) -> Result<()> {
-    let (from, to) = (offset / B, (offset + buf.len() as u64).div_ceil(B));
-    if mapped.iter().map(|e| e.end().min(to) - e.file_block.max(from)).sum::<u64>() < to - from {
-        buf.fill(0);
-    }
-    for e in mapped {
-        read_mapped(files, &e.part(e.file_block.max(from), e.end().min(to)), offset, buf, wait)?;
-    }
-    Ok(())
+/// How the extents of one stream are read.
+struct Source<'a> {
+    files: &'a Files,
+    enforced: bool,
+    wait: Wait,
 }
 
-/// Copies what is both in `e` and in the buffer's range of the file.
-fn read_mapped(files: &Files, e: &Extent, offset: u64, buf: &mut [u8], wait: Wait) -> Result<()> {
-    let read = |out: &mut [u8]| -> Result<()> {
-        match wait {
-            Wait::Yes => Ok(files.read_extent(e, out)?),
-            Wait::No if files.blocks.read(e, out) => Ok(()),
+impl Source<'_> {
+    /// What lies in extents, each of which has blocks in the range, and zeros between them.
+    fn read_all(&self, mapped: &[Extent], offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (from, to) = (offset / B, (offset + buf.len() as u64).div_ceil(B));
+        if mapped.iter().map(|e| e.end().min(to) - e.file_block.max(from)).sum::<u64>() < to - from {
+            buf.fill(0);
+        }
+        for e in mapped {
+            self.read_mapped(&e.part(e.file_block.max(from), e.end().min(to)), offset, buf)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, e: &Extent, out: &mut [u8]) -> Result<()> {
+        match self.wait {
+            Wait::Yes => Ok(self.files.read_extent(e, out, self.enforced)?),
+            Wait::No if self.files.blocks.read(e, out) => Ok(()),
             Wait::No => Err(NotDone::WouldBlock),
         }
-    };
-    let end = offset + buf.len() as u64;
-    let (from, to) = ((e.file_block * B).max(offset), (e.end() * B).min(end));
-    let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
-    if from == e.file_block * B && to == e.end() * B {
-        return read(out);
     }
-    let mut whole = vec![0; e.sums.len() * BLOCK];
-    read(&mut whole)?;
-    let skip = (from - e.file_block * B) as usize;
-    out.copy_from_slice(&whole[skip..skip + out.len()]);
-    Ok(())
+
+    /// Copies what is both in `e` and in the buffer's range of the file.
+    fn read_mapped(&self, e: &Extent, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let (from, to) = ((e.file_block * B).max(offset), (e.end() * B).min(end));
+        let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
+        if from == e.file_block * B && to == e.end() * B {
+            return self.read(e, out);
+        }
+        let mut whole = vec![0; e.sums.len() * BLOCK];
+        self.read(e, &mut whole)?;
+        let skip = (from - e.file_block * B) as usize;
+        out.copy_from_slice(&whole[skip..skip + out.len()]);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

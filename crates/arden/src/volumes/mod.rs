@@ -1,5 +1,6 @@
 //! Volumes on the command line: the grammar, what is sent to the daemon, and how its answers look.
 
+mod integrity;
 mod offline;
 mod quota;
 mod snapshots;
@@ -91,6 +92,21 @@ pub enum VolumeVerb {
         /// already, and once a day
         #[arg(long, value_parser = ["never", "relative", "always"])]
         last_access: String,
+    },
+    /// How reads of a file, a directory's new files or a tree are checked against their checksums
+    #[command(
+        after_help = "Example:\n  arden volume integrity docs Reports/May.txt\n  arden volume integrity docs vm --set on --recursive"
+    )]
+    Integrity {
+        name: String,
+        /// From the volume's root
+        #[arg(default_value = "")]
+        path: String,
+        #[arg(long, value_enum)]
+        set: Option<integrity::State>,
+        /// Also everything below a directory
+        #[arg(long, requires = "set")]
+        recursive: bool,
     },
     /// Mend what is provably safe to mend, in use, and say what else is wrong
     #[command(after_help = "Example:\n  arden volume repair docs --dry-run\n  arden volume repair docs")]
@@ -320,6 +336,9 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
             let change = VolumeChange { last_access, ..VolumeChange::default() };
             let v: VolumeInfo = out.client.patch(&path(&name), &change)?;
             out.show(&v, volume_text);
+        }
+        VolumeVerb::Integrity { name, path: of, set, recursive } => {
+            integrity::run(out, &path(&name), of, set, recursive)?;
         }
         VolumeVerb::Repair { name, dry_run } => {
             let r: VolumeRepair = out.client.put_body(&format!("{}/repair", path(&name)), &NewRepair { dry_run })?;
