@@ -78,6 +78,14 @@ pub trait Thin {
 pub trait Redundant: Sync {
     /// Reads valid blocks, each from any copy; [`IoError::Media`] when a block has no valid copy.
     fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()>;
+    /// How many copies of each block the device keeps; 1 where it has parity instead.
+    fn copies(&self) -> u32 {
+        1
+    }
+    /// Reads one of the copies, the first being 0, whatever it holds; [`IoError::Media`] when it is not there or out of date.
+    fn read_copy(&self, _copy: u32, _offset: u64, _buf: &mut [u8]) -> IoResult<()> {
+        Err(IoError::Media)
+    }
     /// Whether every copy of these blocks is readable and valid. Writes nothing.
     fn copies_pass(&self, offset: u64, len: usize, verify: &Verify) -> bool;
     /// Overwrites invalid copies with a valid one and returns the number of blocks healed; [`IoError::Media`] when a block has

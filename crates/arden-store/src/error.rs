@@ -88,6 +88,8 @@ store_errors! {
         EndOfFile => "the end of the file is reached",
         /// An offload write begins behind the valid data of the source.
         BeyondValidData => "behind the valid data of the file",
+        /// One of several copies of the data was asked for, and there are no several.
+        NotRedundant => "the volume keeps one copy of its data only",
         /// The file can have no offload read: it is encrypted or in another way special.
         OffloadReadUnsupported => "the file does not support offload reads",
         /// The same of offload writes.

@@ -167,6 +167,10 @@ pub trait FileStore: Send + Sync {
     fn space_for(&self, _who: &Sid, _at: &dyn Node) -> Result<SpaceInfo> {
         self.space()
     }
+    /// [MS-FSA] 2.1.1.1 NumberOfDataCopies: 1 without redundancy, and where it is not of copies.
+    fn data_copies(&self) -> u32 {
+        1
+    }
     /// None where the store keeps none: IsQuotasSupported of [MS-FSA] 2.1.1.1.
     fn quotas(&self) -> Option<&dyn QuotaStore> {
         None
@@ -262,6 +266,11 @@ pub trait Node: Send + Sync {
     // Data.
     /// Bytes read; less than asked only at the end of the file, 0 at or past it.
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize>;
+    /// As [`Node::read_at`], of one of [`FileStore::data_copies`], the first being 0; may wait. `DataError` where that copy is
+    /// damaged and integrity is enforced, where it is out of date, and where it is not there.
+    fn read_copy_at(&self, _copy: u32, _offset: u64, _buf: &mut [u8]) -> Result<usize> {
+        Err(StoreError::NotSupported.into())
+    }
     /// Writes all. `WouldBlock` only for `Wait::No`, and then nothing was written.
     fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
     fn set_end_of_file(&self, size: u64) -> Result<()>;

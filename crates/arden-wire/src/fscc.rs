@@ -465,6 +465,7 @@ pub mod fsctl {
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40CF;
     pub const SET_ZERO_DATA: u32 = 0x0009_80C8;
     pub const FILE_LEVEL_TRIM: u32 = 0x0009_8208;
+    pub const MARK_HANDLE: u32 = 0x0009_00FC;
     pub const GET_COMPRESSION: u32 = 0x0009_003C;
     pub const SET_COMPRESSION: u32 = 0x0009_C040;
     pub const GET_INTEGRITY_INFORMATION: u32 = 0x0009_027C;

@@ -21,6 +21,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::NotSameVolume | StoreError::AcrossQuotas => NtStatus::NOT_SAME_DEVICE,
         StoreError::EndOfFile => NtStatus::END_OF_FILE,
         StoreError::BeyondValidData => BEYOND_VDL,
+        StoreError::NotRedundant => NtStatus::NOT_REDUNDANT_STORAGE,
         StoreError::OffloadReadUnsupported => OFFLOAD_READ_FILE_NOT_SUPPORTED,
         StoreError::OffloadWriteUnsupported => OFFLOAD_WRITE_FILE_NOT_SUPPORTED,
         StoreError::InvalidReparseTag => NtStatus::IO_REPARSE_TAG_INVALID,

@@ -150,6 +150,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         fsctl::GET_INTEGRITY_INFORMATION => integrity::get(file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION => integrity::set(file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION_EX => integrity::set_ex(file, ioctl),
+        fsctl::MARK_HANDLE => mark_handle(file, ioctl),
         fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
         fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
         // [MS-FSA] 2.1.5.10: below is what the object store does not implement.
@@ -339,6 +340,29 @@ fn trim(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Ou
         }
     }
     Ok((NtStatus::SUCCESS, count.to_le_bytes().to_vec()))
+}
+
+/// FSCTL_MARK_HANDLE, [MS-FSA] 2.1.5.10.19: which copy of the data reads of this open are of.
+fn mark_handle(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    /// MARK_HANDLE_INFO, [MS-FSCC] 2.3.39.
+    const INFO_BYTES: usize = 24;
+    const READ_COPY: u32 = 0x80;
+    const NOT_READ_COPY: u32 = 0x100;
+    if ioctl.input.len() < INFO_BYTES {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    if file.is_directory() {
+        return Err(NtStatus::DIRECTORY_NOT_SUPPORTED.into());
+    }
+    let mut r = Reader::new(ioctl.input);
+    let (copy, _unused, _volume_handle, flags) = (r.u32()?, r.u32()?, r.u64()?, r.u32()?);
+    let copy = match flags {
+        READ_COPY => Some(copy),
+        NOT_READ_COPY => None,
+        _ => return Err(NtStatus::INVALID_PARAMETER.into()),
+    };
+    file.fs().choose_copy(file, copy)?;
+    Ok((NtStatus::SUCCESS, Vec::new()))
 }
 
 /// FILE_OBJECTID_BUFFER, [MS-FSCC] 2.1.3.

@@ -299,6 +299,13 @@ fn fsctl_rows() -> Vec<Row> {
             k.fsctl(fsctl::SET_INTEGRITY_INFORMATION_EX, &input, 0)
         })
         .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        // On a volume of one copy it takes the way to all but the copy.
+        free("FSCTL_MARK_HANDLE", |k| {
+            let mut input = [0; 24];
+            input[17] = 1;
+            k.fsctl(fsctl::MARK_HANDLE, &input, 0)
+        })
+        .or(&[NtStatus::INVALID_PARAMETER]),
         row("FSCTL_SET_ZERO_DATA", FILE_WRITE_DATA, |k| k.fsctl(fsctl::SET_ZERO_DATA, &pair(0, 10), 0)),
         row("FSCTL_OFFLOAD_READ", FILE_READ_DATA, |k| {
             let mut input = vec![32, 0, 0, 0];

@@ -48,13 +48,13 @@ fn fsctl_compression_is_not_supported() {
 }
 
 /// What a plain volume does not implement, [MS-FSA] 2.1.5.10: FSCTL_GET/SET_INTEGRITY_INFORMATION, OFFLOAD_READ and
-/// OFFLOAD_WRITE, MARK_HANDLE, the volume data of NTFS and ReFS, stream snapshots.
+/// OFFLOAD_WRITE, the volume data of NTFS and ReFS, stream snapshots.
 ///
 /// `FsCtl_Offload_Read_File_IsOffloadSupported`, `FsCtl_Offload_Write_File_IsOffloadSupported`,
 /// `BVT_OffloadReadWrite`, `BVT_CopyOffload`, `CopyOffload_CopyContentWithinSameFile`, `BVT_SetGetIntegrityInfo`
 #[test]
 fn fsctls_that_do_not_exist_here() {
-    const CODES: [u32; 11] = [
+    const CODES: [u32; 10] = [
         fsctl::GET_INTEGRITY_INFORMATION,
         fsctl::SET_INTEGRITY_INFORMATION,
         0x0009_0380, // FSCTL_SET_INTEGRITY_INFORMATION_EX
@@ -62,7 +62,6 @@ fn fsctls_that_do_not_exist_here() {
         0x0009_8268, // FSCTL_OFFLOAD_WRITE
         0x0009_83E8, // FSCTL_DUPLICATE_EXTENTS_TO_FILE_EX
         0x0009_0284, // FSCTL_QUERY_FILE_REGIONS
-        0x0009_00FC, // FSCTL_MARK_HANDLE
         0x0009_0064, // FSCTL_GET_NTFS_VOLUME_DATA
         0x0009_02D8, // FSCTL_GET_REFS_VOLUME_DATA
         0x0009_0440, // FSCTL_REFS_STREAM_SNAPSHOT_MANAGEMENT

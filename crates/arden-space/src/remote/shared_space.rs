@@ -65,6 +65,7 @@ pub struct SharedSpace<C> {
     thread: Arc<C>,
     size_bytes: AtomicU64,
     may_differ: bool,
+    copies: usize,
     piece_bytes: Option<u64>,
 }
 
@@ -74,9 +75,9 @@ impl<C: SpaceThread> SharedSpace<C> {
     /// # Errors
     /// The pool is closed.
     pub fn new(thread: C) -> SpaceResult<SharedSpace<C>> {
-        let facts = |s: Space| async move { Ok((s.size_bytes(), s.begin_verifying(), s.piece_bytes())) };
-        let (size, may_differ, piece_bytes) = call(&thread, Access::Look, facts)?;
-        Ok(SharedSpace { thread: Arc::new(thread), size_bytes: AtomicU64::new(size), may_differ, piece_bytes })
+        let facts = |s: Space| async move { Ok((s.size_bytes(), s.begin_verifying(), s.copies(), s.piece_bytes())) };
+        let (size, may_differ, copies, piece_bytes) = call(&thread, Access::Look, facts)?;
+        Ok(SharedSpace { thread: Arc::new(thread), size_bytes: AtomicU64::new(size), may_differ, copies, piece_bytes })
     }
 
     fn run<T, F, Fut>(&self, access: Access, work: F) -> IoResult<T>
@@ -250,6 +251,19 @@ impl<C: SpaceThread> Redundant for SharedSpace<C> {
         for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
             let (at, len, verify) = (offset + (i * CALL_BYTES_MAX) as u64, part.len(), verify.clone());
             let got = self.run(Access::Look, move |s| async move { s.read_verified(at, len, here(verify)).await })?;
+            part.copy_from_slice(&got);
+        }
+        Ok(())
+    }
+
+    fn copies(&self) -> u32 {
+        self.copies as u32
+    }
+
+    fn read_copy(&self, copy: u32, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
+            let (at, len) = (offset + (i * CALL_BYTES_MAX) as u64, part.len());
+            let got = self.run(Access::Look, move |s| async move { s.read_copy(copy as usize, at, len).await })?;
             part.copy_from_slice(&got);
         }
         Ok(())

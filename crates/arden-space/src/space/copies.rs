@@ -1,9 +1,9 @@
 //! Looking at every copy, for whoever above keeps checksums: a read is content with one that passes, a scrub is not.
 
-use arden_block::BLOCK_BYTES;
+use arden_block::{BLOCK_BYTES, Buf};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::space::open_space::{Space, Verifier, parts};
+use crate::space::open_space::{Space, Verifier, parts, patch};
 
 impl Space {
     /// Whether every copy of these blocks that is in use can be read and passes. Of parity the data is looked at; the
@@ -41,6 +41,32 @@ impl Space {
             }
         }
         Ok(true)
+    }
+
+    /// How many copies the layout keeps of each block; 1 with parity.
+    pub fn copies(&self) -> usize {
+        if self.rt.shape.is_parity() { 1 } else { self.rt.shape.layout.copies() }
+    }
+
+    /// Reads one copy of each block, and what waits in memory to be written over it. Parts never written are zeros.
+    ///
+    /// # Errors
+    /// `Unreadable`: there is no such copy, its disk is away, or it is out of date.
+    pub async fn read_copy(&self, copy: usize, offset: u64, len: usize) -> SpaceResult<Buf> {
+        self.check(offset, len as u64)?;
+        if self.copies() == 1 || copy >= self.copies() {
+            return Err(SpaceError::Unreadable);
+        }
+        let first = offset / BLOCK_BYTES;
+        let newer = self.rt.overlay.borrow().snapshot(first, first + len as u64 / BLOCK_BYTES);
+        let mut buf = Buf::zeroed(len);
+        for part in parts(&self.rt.shape, offset, len as u64) {
+            let Some(_hold) = self.hold(part.group) else { continue };
+            let content = self.read_choice(part, copy).await?;
+            buf[part.from..part.from + part.len as usize].copy_from_slice(&content);
+        }
+        patch(&mut buf, first, &newer);
+        Ok(buf)
     }
 
     /// Writes what does not pass anew from what does. How many blocks were healed; `Unreadable` when nothing passes for

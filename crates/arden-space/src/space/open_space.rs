@@ -375,7 +375,7 @@ impl Space {
     }
 }
 
-fn patch(buf: &mut Buf, first: u64, newer: &[(u64, crate::state::overlay::Entry)]) {
+pub(crate) fn patch(buf: &mut Buf, first: u64, newer: &[(u64, crate::state::overlay::Entry)]) {
     for (b, e) in newer {
         let at = ((b - first) * BLOCK_BYTES) as usize;
         buf[at..at + BLOCK_BYTES as usize].copy_from_slice(&e.data);

@@ -12,7 +12,7 @@ use crate::{
     error::{NotDone, StoreError},
     store::{BasicUpdate, ChangeKind, Integrity, Node, Result, Wait},
     table::{
-        WaitPlace,
+        ANY_COPY, WaitPlace,
         effects::Effects,
         locks::{PendingLock, check_range},
     },
@@ -34,7 +34,11 @@ impl Fs {
             return Ok(0);
         }
         let kept = if open.times.lock().last_access { Some(open.node.stat()?.last_access) } else { None };
-        let n = open.node.read_at(offset, buf, wait)?;
+        let n = match open.read_copy.load(Ordering::Relaxed) {
+            ANY_COPY => open.node.read_at(offset, buf, wait)?,
+            _ if wait == Wait::No => return Err(NotDone::WouldBlock),
+            copy => open.node.read_copy_at(copy, offset, buf)?,
+        };
         if kept.is_some() {
             open.node.set_basic(&BasicUpdate { last_access: kept, ..BasicUpdate::default() })?;
         }
@@ -334,6 +338,21 @@ impl Fs {
         open.check_data(Operation::SetSparse)?;
         open.node.set_sparse(sparse)?;
         self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        Ok(())
+    }
+
+    /// [MS-FSA] 2.1.5.10.19: reads of this open are of one copy of the data from now on, or of whichever is valid. It asks for
+    /// no access. `InvalidParameter` for opens that do not bypass caches; `NotRedundant`.
+    pub fn choose_copy(&self, open: &Arc<Open>, copy: Option<u32>) -> Result<(), StoreError> {
+        open.check_open()?;
+        let copies = self.store.data_copies();
+        if open.options & OPT_NO_INTERMEDIATE_BUFFERING == 0 || copy.is_some_and(|copy| copy >= copies) {
+            return Err(StoreError::InvalidParameter);
+        }
+        if copy.is_some() && copies < 2 {
+            return Err(StoreError::NotRedundant);
+        }
+        open.read_copy.store(copy.unwrap_or(ANY_COPY), Ordering::Relaxed);
         Ok(())
     }
 

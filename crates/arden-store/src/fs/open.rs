@@ -23,7 +23,7 @@ use crate::{
     error::{NotDone, StoreError},
     name::PathWants,
     store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
-    table::{Admission, Admitted, Entered, HeldTimes},
+    table::{ANY_COPY, Admission, Admitted, Entered, HeldTimes},
 };
 
 type OpenResult<T> = std::result::Result<T, OpenError>;
@@ -401,6 +401,7 @@ impl Fs {
             created_at: OnceLock::new(),
             pending_filter: AtomicU32::new(0),
             position: AtomicU64::new(0),
+            read_copy: AtomicU32::new(ANY_COPY),
             locks: AtomicUsize::new(0),
             times: Mutex::new(HeldTimes::default()),
             listing: Mutex::new(None),

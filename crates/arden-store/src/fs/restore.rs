@@ -17,7 +17,7 @@ use crate::{
     handles::{KeptBreak, KeptCache, KeptLease, KeptOpen},
     name::{NtPath, PathWants},
     store::{Lookup, NodeRef, Result},
-    table::{HeldTimes, Restored, effects::Effects},
+    table::{ANY_COPY, HeldTimes, Restored, effects::Effects},
 };
 
 /// An open as it was kept, with what it shares and holds.
@@ -73,6 +73,7 @@ impl Fs {
             created_at: OnceLock::new(),
             pending_filter: AtomicU32::new(0),
             position: AtomicU64::new(0),
+            read_copy: AtomicU32::new(ANY_COPY),
             locks: AtomicUsize::new(r.locks.len()),
             times: Mutex::new(HeldTimes::default()),
             listing: Mutex::new(None),

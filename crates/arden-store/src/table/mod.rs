@@ -36,7 +36,7 @@ use effects::{Effect, Effects};
 use file::FileState;
 use notify::Watch;
 pub use open::Open;
-pub(crate) use open::{HeldTimes, Listing};
+pub(crate) use open::{ANY_COPY, HeldTimes, Listing};
 pub(crate) use restore::Restored;
 
 use crate::{

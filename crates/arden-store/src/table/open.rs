@@ -19,6 +19,9 @@ use crate::{
     store::{DirCursor, FileId, NodeRef},
 };
 
+/// [MS-FSA] 2.1.1.6 ReadCopyNumber of an open that reads whichever copy is valid.
+pub(crate) const ANY_COPY: u32 = u32::MAX;
+
 /// One open of a file, directory or stream. Closed by `Fs::close`, or when it is dropped.
 pub struct Open {
     pub(crate) id: OpenId,
@@ -48,6 +51,8 @@ pub struct Open {
     /// What watchers and the directory's leases will hear of when this open closes.
     pub(crate) pending_filter: AtomicU32,
     pub(crate) position: AtomicU64,
+    /// [`ANY_COPY`], or the copy of the data that is read.
+    pub(crate) read_copy: AtomicU32,
     pub(crate) locks: AtomicUsize,
     pub(crate) times: Mutex<HeldTimes, ranks::HeldTimes>,
     pub(crate) listing: Mutex<Option<Listing>, ranks::Listing>,

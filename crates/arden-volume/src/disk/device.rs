@@ -144,6 +144,12 @@ impl Device for CrashResync<'_> {
 }
 
 impl Redundant for CrashResync<'_> {
+    fn copies(&self) -> u32 {
+        self.copies.copies()
+    }
+    fn read_copy(&self, copy: u32, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        self.copies.read_copy(copy, offset, buf)
+    }
     fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()> {
         self.copies.read_verified(offset, buf, verify)?;
         if !self.copies.copies_pass(offset, buf.len(), verify) {

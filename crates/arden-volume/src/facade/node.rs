@@ -223,6 +223,18 @@ impl Node for VolNode {
         Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read(&self.vol().files, buf, wait)
     }
 
+    fn read_copy_at(&self, copy: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if self.shared.past.is_none() {
+            let n = self.target()?.read_copy(copy, offset, buf)?;
+            if n > 0 {
+                self.vol().files.accessed(self.file.ino);
+            }
+            return Ok(n);
+        }
+        let view = self.shared.view()?;
+        Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read_copy(&self.vol().files, copy, buf)
+    }
+
     fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
         let target = self.target()?;
         if data.is_empty() {

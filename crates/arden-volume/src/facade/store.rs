@@ -139,6 +139,10 @@ impl FileStore for VolumeStore {
         Ok(space)
     }
 
+    fn data_copies(&self) -> u32 {
+        self.shared.vol.engine.device.redundant().map_or(1, |copies| copies.copies())
+    }
+
     fn change_journal(&self) -> Option<&dyn ChangeJournal> {
         if self.shared.past.is_none() { Some(self) } else { None }
     }

@@ -127,6 +127,16 @@ impl<'a> Target<'a> {
         parts.read(self.files, buf, wait)
     }
 
+    /// As [`Target::read`], of one copy of what lies on the device.
+    pub fn read_copy(&self, copy: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _lock = self.file.keep_data();
+        let parts = {
+            let view = self.files.engine.reading();
+            Parts::find(&view, self.load(&view)?.data(), offset, buf.len())?
+        };
+        parts.read_copy(self.files, copy, buf)
+    }
+
     /// Where a part of the file's own data lies that holds all of a read. None: it has to be looked for. The caller keeps the
     /// data as it is.
     fn placed(&self, offset: u64, len: usize) -> Result<Option<Arc<Placed>>> {

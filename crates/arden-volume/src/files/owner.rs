@@ -48,6 +48,15 @@ impl Files {
         Ok(())
     }
 
+    /// Reads all of an extent from one copy of the device, past what is in memory; see [`Files::read_extent`] for `enforced`.
+    pub fn read_copy(&self, e: &Extent, copy: u32, out: &mut [u8], enforced: bool) -> VolResult<()> {
+        let Some(copies) = self.engine.device.redundant() else { return Err(IoError::Media.into()) };
+        copies.read_copy(copy, e.dev_block * BLOCK_BYTES, out)?;
+        let check = e.check();
+        let passes = out.chunks_exact(BLOCK).enumerate().all(|(i, block)| check.accepts(i, block));
+        if passes || !enforced { Ok(()) } else { Err(IoError::Media.into()) }
+    }
+
     /// Nothing of it is kept in memory, where blocks are found by checksums that these do not have.
     fn read_damaged(&self, e: &Extent, out: &mut [u8]) -> VolResult<()> {
         for (block, out) in (e.file_block..e.end()).zip(out.chunks_exact_mut(BLOCK)) {

@@ -17,12 +17,20 @@ const B: u64 = BLOCK_BYTES;
 impl Parts {
     /// `WouldBlock` where the device would have to be asked and the caller does not wait.
     pub fn read(&self, files: &Files, buf: &mut [u8], wait: Wait) -> Result<usize> {
+        self.read_from(&Source { files, enforced: self.enforced, wait, copy: None }, buf)
+    }
+
+    /// Of one copy of what lies on the device. It is in the tree, or in memory, for all of them alike.
+    pub fn read_copy(&self, files: &Files, copy: u32, buf: &mut [u8]) -> Result<usize> {
+        self.read_from(&Source { files, enforced: self.enforced, wait: Wait::Yes, copy: Some(copy) }, buf)
+    }
+
+    fn read_from(&self, source: &Source<'_>, buf: &mut [u8]) -> Result<usize> {
         let (offset, n) = (self.offset, self.len);
         if n == 0 {
             return Ok(0);
         }
         let buf = &mut buf[..n];
-        let source = Source { files, enforced: self.enforced, wait };
         source.read_all(&self.mapped, offset, buf)?;
         for (block, value) in &self.in_tree {
             let start = (block * B).max(offset);
@@ -47,7 +55,7 @@ impl Placed {
         let (from, to) = (offset / B, (offset + n as u64).div_ceil(B));
         let first = self.mapped.partition_point(|e| e.end() <= from);
         let after = self.mapped.partition_point(|e| e.file_block < to);
-        let source = Source { files, enforced: self.enforced, wait };
+        let source = Source { files, enforced: self.enforced, wait, copy: None };
         source.read_all(&self.mapped[first..after], offset, &mut buf[..n])?;
         Ok(n)
     }
@@ -58,6 +66,8 @@ struct Source<'a> {
     files: &'a Files,
     enforced: bool,
     wait: Wait,
+    /// None: whichever passes.
+    copy: Option<u32>,
 }
 
 impl Source<'_> {
@@ -74,6 +84,9 @@ impl Source<'_> {
     }
 
     fn read(&self, e: &Extent, out: &mut [u8]) -> Result<()> {
+        if let Some(copy) = self.copy {
+            return Ok(self.files.read_copy(e, copy, out, self.enforced)?);
+        }
         match self.wait {
             Wait::Yes => Ok(self.files.read_extent(e, out, self.enforced)?),
             Wait::No if self.files.blocks.read(e, out) => Ok(()),
