@@ -70,6 +70,7 @@ ranks! {
     1120 Waits "OpenTable::waits";
     1140 Deadlines "OpenTable::deadlines";
     1160 HeldTimes "Open::times";
+    1170 CommitScope "CommitScope";
     4000 PoolsChanging "Pools::changing";
     4020 Pools "Pools::pools";
     4040 PoolJobs "Pools::jobs";

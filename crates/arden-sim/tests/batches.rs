@@ -65,7 +65,7 @@ fn create(vol: &Arc<Volume>, name: &str) {
         panic!("{name} is there")
     };
     let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-    parent.create_child(name, &new).unwrap();
+    parent.create_child(None, name, &new).unwrap();
 }
 
 /// Two users ask for the same operation while its batch is on its way. Power is lost: neither was told.

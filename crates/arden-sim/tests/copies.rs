@@ -61,8 +61,8 @@ impl Lab {
         let volume = Volume::open(Arc::new(device), options).unwrap();
         let store = VolumeStore::new(volume.clone(), Durability::Plain);
         let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-        let file = store.root().create_child("file", &new).unwrap();
-        file.write_at(0, &content(), Wait::Yes).unwrap();
+        let file = store.root().create_child(None, "file", &new).unwrap();
+        file.write_at(None, 0, &content(), Wait::Yes).unwrap();
         volume.checkpoint().unwrap();
         // What gathers in memory goes to the disks.
         rt.run_until_ns(rt.now_ns() + 5_000_000_000);
@@ -101,14 +101,14 @@ fn damage_of_one_copy_is_seen_in_that_copy_only() {
     let bad = readable.iter().position(|r| !r).unwrap() as u32;
     assert_eq!(lab.read(bad), DAMAGED);
     // Who does not enforce integrity sees what there is, and where it differs.
-    lab.file.set_integrity(Integrity::Unenforced).unwrap();
+    lab.file.set_integrity(None, Integrity::Unenforced).unwrap();
     let seen = lab.read(bad).unwrap();
     let differ: Vec<usize> =
         (0..FILE_BLOCKS).filter(|b| seen[b * BLOCK..][..BLOCK] != content()[b * BLOCK..][..BLOCK]).collect();
     assert_eq!(differ, [7]);
     assert!(lab.read(1 - bad).unwrap() == content());
     // Nothing was healed by looking, and nobody else notices: reads of any copy are right, and a scrub heals.
-    lab.file.set_integrity(Integrity::On).unwrap();
+    lab.file.set_integrity(None, Integrity::On).unwrap();
     assert_eq!(lab.read(bad), DAMAGED);
     let mut out = vec![0; FILE_BLOCKS * BLOCK];
     lab.file.read_at(0, &mut out, Wait::Yes).unwrap();
@@ -127,7 +127,7 @@ fn a_copy_that_is_away_or_out_of_date_is_not_read() {
     assert_eq!(here.iter().filter(|h| **h).count(), 1, "{here:?}");
     // What is not on the device yet is the same whichever copy is asked for.
     let rewritten = [1u8; BLOCK];
-    lab.file.write_at(0, &rewritten, Wait::Yes).unwrap();
+    lab.file.write_at(None, 0, &rewritten, Wait::Yes).unwrap();
     let there = here.iter().position(|h| *h).unwrap() as u32;
     assert!(lab.read(there).unwrap()[..BLOCK] == rewritten);
 }

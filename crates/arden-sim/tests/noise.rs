@@ -64,9 +64,9 @@ impl Lab {
         let mut rng = Rng::new(7);
         // With neighbours, so that no parity is the same as what it is of.
         let mut written = ["before", "file", "after"].map(|name| {
-            let file = store.root().create_child(name, &new).unwrap();
+            let file = store.root().create_child(None, name, &new).unwrap();
             let content: Vec<u8> = (0..FILE_BLOCKS * BLOCK / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-            file.write_at(0, &content, Wait::Yes).unwrap();
+            file.write_at(None, 0, &content, Wait::Yes).unwrap();
             (file, content)
         });
         let (file, content) = (written[1].0.clone(), std::mem::take(&mut written[1].1));

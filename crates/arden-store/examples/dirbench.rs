@@ -39,13 +39,13 @@ fn run(path: &std::path::Path, files: usize) {
     for (label, security) in [("default descriptor", None), ("own descriptor", Some(&sd))] {
         let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security, eas: &[], allocation: None };
         let dir_name = format!("dir {label}");
-        store.root().create_child(&dir_name, &NewFile { directory: true, ..new.clone() }).expect("mkdir");
+        store.root().create_child(None, &dir_name, &NewFile { directory: true, ..new.clone() }).expect("mkdir");
         measure(&format!("create+write16K+close, {label}"), files, |i| {
             let p = NtPath::parse(&format!("{dir_name}\\file{i}.dat")).expect("path");
             let Lookup::Missing { parent, .. } = store.lookup(&p).expect("lookup") else { panic!("there already") };
             parent.security().expect("parent's descriptor");
-            let f = parent.create_child(&format!("file{i}.dat"), &new).expect("create");
-            f.write_at(0, &data, Wait::No).expect("write");
+            let f = parent.create_child(None, &format!("file{i}.dat"), &new).expect("create");
+            f.write_at(None, 0, &data, Wait::No).expect("write");
         });
     }
     let name = |i: usize| NtPath::parse(&format!("dir own descriptor\\file{i}.dat")).expect("path");
@@ -101,14 +101,14 @@ fn run(path: &std::path::Path, files: usize) {
         else {
             panic!("there already")
         };
-        f.rename(&*parent, &format!("new{i}"), false).expect("rename");
+        f.rename(None, &*parent, &format!("new{i}"), false).expect("rename");
     });
     measure("delete", files, |i| {
         let p = NtPath::parse(&format!("dir own descriptor\\new{i}")).expect("path");
         let Lookup::Found(f) = store.lookup(&p).expect("lookup") else { panic!("gone") };
         f.security().expect("descriptor");
         if i > 0 {
-            f.unlink().expect("unlink");
+            f.unlink(None).expect("unlink");
         }
     });
 }

@@ -2,52 +2,76 @@
 //! thread and no clock says which message a change belongs to. Refuses to know what a change is, and to build answers.
 
 use std::{
-    cell::RefCell,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
+
+use arden_lock::{Mutex, ranks};
 
 use crate::{
     error::StoreError,
-    fs::Fs,
+    fs::{Fs, Open},
     handles::{Committed, HandleChange},
-    store::Result,
+    store::{Node, Result},
 };
 
 /// The number of a commit scope, different for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopeId(u64);
 
+/// Whom a store has to tell whether a change became durable. None: nobody waits for it.
+pub type ChangedBy = Option<ScopeId>;
+
 /// A root that a scope has to commit.
+#[derive(Clone)]
 struct Joined {
     fs: Arc<Fs>,
     /// Changes of files count too, beside what is kept of opens.
     files: bool,
-    /// The scope changed what is kept of opens.
-    put: bool,
+    /// The scope changed files, or what is kept of opens.
+    changed: bool,
 }
 
-/// The changes of one message, or of one piece of the server's own work.
+/// The changes of one message, or of one piece of the server's own work. A clone is the same scope: it goes with work that the
+/// message leaves to others.
 ///
-/// Whoever answers the message commits the scope first. A scope that is dropped without that (a table event, a time-out, an
+/// Whoever answers the message commits the scope first. A scope whose last clone is dropped without that (a time-out, an
 /// order of an administrator) is unattended: its changes keep their place in the order, and are durable no later than the
 /// next change that anybody commits in the same store.
-pub struct CommitScope {
+#[derive(Clone)]
+pub struct CommitScope(Arc<Scope>);
+
+struct Scope {
     id: ScopeId,
-    roots: RefCell<Vec<Joined>>,
+    roots: Mutex<Vec<Joined>, ranks::CommitScope>,
+}
+
+/// What a call is made for: the message whose answer waits for its changes, and the time.
+#[derive(Debug, Clone, Copy)]
+pub struct Cause<'a> {
+    pub scope: &'a CommitScope,
+    pub now: Instant,
 }
 
 impl CommitScope {
     /// Begins a scope without changes.
     pub fn begin() -> CommitScope {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        CommitScope { id: ScopeId(LAST.fetch_add(1, Ordering::Relaxed) + 1), roots: RefCell::default() }
+        let id = ScopeId(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        CommitScope(Arc::new(Scope { id, roots: Mutex::default() }))
     }
 
     pub fn id(&self) -> ScopeId {
-        self.id
+        self.0.id
+    }
+
+    /// The cause of a call in this scope.
+    pub fn at(&self, now: Instant) -> Cause<'_> {
+        Cause { scope: self, now }
     }
 
     /// Adds a root: with `files`, changes of its files are committed, without only what is kept of opens.
@@ -55,14 +79,40 @@ impl CommitScope {
         self.join_root(fs, files, false);
     }
 
-    fn join_root(&self, fs: &Arc<Fs>, files: bool, put: bool) {
-        let mut roots = self.roots.borrow_mut();
+    fn join_root(&self, fs: &Arc<Fs>, files: bool, changed: bool) {
+        let mut roots = self.0.roots.lock();
         match roots.iter_mut().find(|r| Arc::ptr_eq(&r.fs, fs)) {
             Some(root) => {
                 root.files |= files;
-                root.put |= put;
+                root.changed |= changed;
             }
-            None => roots.push(Joined { fs: fs.clone(), files, put }),
+            None => roots.push(Joined { fs: fs.clone(), files, changed }),
+        }
+    }
+
+    /// A change through `open` is about to be made: it is a part of this scope where the open's answers wait for stable storage.
+    pub fn changes(&self, open: &Open) -> ChangedBy {
+        self.changes_in(&open.fs, open.is_durable())
+    }
+
+    /// The same for a change of the root's files that is not made through an open.
+    pub(crate) fn changes_in(&self, fs: &Arc<Fs>, durable: bool) -> ChangedBy {
+        durable.then(|| {
+            self.join_root(fs, true, true);
+            self.id()
+        })
+    }
+
+    /// The message's answer says that what is open is there, as it is: where that is not durable yet, it is a part of this scope.
+    pub fn relies_on(&self, open: &Open) {
+        if open.is_durable() {
+            self.relies_on_node(&open.fs, &*open.node);
+        }
+    }
+
+    pub(crate) fn relies_on_node(&self, fs: &Arc<Fs>, node: &dyn Node) {
+        if node.rely_on(self.id()) {
+            self.join_root(fs, true, true);
         }
     }
 
@@ -70,18 +120,18 @@ impl CommitScope {
     pub fn put(&self, fs: &Arc<Fs>, changes: Vec<HandleChange>) {
         if let Some(handles) = fs.handles().filter(|_| !changes.is_empty()) {
             self.join_root(fs, false, true);
-            handles.put(self.id, changes);
+            handles.put(self.id(), changes);
         }
     }
 
     /// Whether no root was joined.
     pub fn is_empty(&self) -> bool {
-        self.roots.borrow().is_empty()
+        self.0.roots.lock().is_empty()
     }
 
-    /// Whether `commit` would wait.
+    /// Whether `commit` would wait or fail.
     pub fn is_due(&self) -> bool {
-        self.roots.borrow().iter().any(|r| r.fs.has_uncommitted(self.id, r.files))
+        self.0.roots.lock().iter().any(|r| r.fs.has_uncommitted(self.id(), r.files))
     }
 
     /// Waits for stable storage: every change of the scope is there when this returns.
@@ -89,18 +139,25 @@ impl CommitScope {
     /// # Errors
     /// Why a change of this scope is not on stable storage, or may not be.
     pub fn commit(&self) -> Result<(), StoreError> {
-        self.roots.borrow().iter().try_for_each(|r| r.fs.commit(self.id, r.files))
+        let roots = self.0.roots.lock().clone();
+        roots.iter().map(|r| r.fs.commit(self.id(), r.files)).fold(Ok(()), Result::and)
     }
 
     /// The commit as a value, where it needs no thread that waits: one root, whose store tells when it has written. Until it
     /// has told, the scope has to live.
     pub fn later(&self) -> Option<LaterCommit> {
-        match &self.roots.borrow()[..] {
+        match &self.0.roots.lock()[..] {
             [root] if root.fs.commits_later() => {
-                Some(LaterCommit { scope: self.id, fs: root.fs.clone(), files: root.files })
+                Some(LaterCommit { scope: self.id(), fs: root.fs.clone(), files: root.files })
             }
             _ => None,
         }
+    }
+}
+
+impl fmt::Debug for CommitScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CommitScope").field(&self.id().0).finish()
     }
 }
 
@@ -124,9 +181,9 @@ impl Default for CommitScope {
     }
 }
 
-impl Drop for CommitScope {
+impl Drop for Scope {
     fn drop(&mut self) {
-        for root in self.roots.get_mut().iter().filter(|r| r.put) {
+        for root in self.roots.get_mut().iter().filter(|r| r.changed) {
             root.fs.end_scope(self.id);
         }
     }

@@ -3,6 +3,7 @@
 
 use arden_wire::{FileTime, dtyp::Sid};
 
+use crate::commit::ChangedBy;
 use crate::error::StoreError;
 use crate::store::Result;
 
@@ -63,11 +64,11 @@ impl Default for Quota {
 /// Ordered by the bytes of the SIDs, so that an enumeration in parts has a place.
 pub trait QuotaStore: Send + Sync {
     fn control(&self) -> Result<QuotaControl, StoreError>;
-    fn set_control(&self, control: &QuotaControl) -> Result<(), StoreError>;
+    fn set_control(&self, by: ChangedBy, control: &QuotaControl) -> Result<(), StoreError>;
     fn users(&self) -> Result<Vec<(Sid, Quota)>, StoreError>;
     fn user(&self, sid: &Sid) -> Result<Option<Quota>, StoreError>;
     /// Threshold and limit; what is used is counted.
-    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<(), StoreError>;
+    fn set_user(&self, by: ChangedBy, sid: &Sid, threshold: u64, limit: u64) -> Result<(), StoreError>;
     /// `NoQuotaEntry` when there is none. One who owns files keeps an entry without a limit.
-    fn remove_user(&self, sid: &Sid) -> Result<(), StoreError>;
+    fn remove_user(&self, by: ChangedBy, sid: &Sid) -> Result<(), StoreError>;
 }

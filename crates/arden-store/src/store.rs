@@ -12,7 +12,13 @@ use arden_wire::{
 };
 
 pub use crate::error::Result;
-use crate::{error::StoreError, name::NtPath, quota::QuotaStore, usn::ChangeJournal};
+use crate::{
+    commit::{ChangedBy, ScopeId},
+    error::StoreError,
+    name::NtPath,
+    quota::QuotaStore,
+    usn::ChangeJournal,
+};
 
 pub type NodeRef = Arc<dyn Node>;
 
@@ -211,15 +217,21 @@ pub trait FileStore: Send + Sync {
     }
     /// From now on somebody calls `commit`: a store that has to remember for it what changed begins to.
     fn note_changes(&self) {}
-    /// Whether `commit` would have something to do. Never false while a change that was made is not on stable storage.
-    fn has_uncommitted(&self) -> bool {
+    /// Whether `commit` would have something to do, or to tell the scope. Never false while a change that was made is not on
+    /// stable storage.
+    fn has_uncommitted(&self, _scope: ScopeId) -> bool {
         true
     }
-    /// Every change that was made through this store before the call is on stable storage when it returns: data, sizes,
-    /// attributes and names. Callers at the same time share the flush.
-    fn commit(&self) -> Result<(), StoreError> {
+    /// Every change that was made through this store before the call is on stable storage when it returns, or was lost: data,
+    /// sizes, attributes and names. Callers at the same time share the flush.
+    ///
+    /// # Errors
+    /// Why a change of the scope, or of one that ended without a commit, is not there, or may not be. Each is told once.
+    fn commit(&self, _scope: ScopeId) -> Result<(), StoreError> {
         Err(StoreError::NotSupported)
     }
+    /// The scope ends: where one of its changes that nobody committed is lost, the next commit of any scope fails. Does not wait.
+    fn end_scope(&self, _scope: ScopeId) {}
 }
 
 /// What happened to a name; [MS-FSCC] 2.7.1 actions.
@@ -246,6 +258,7 @@ pub trait ChangeSink: Send + Sync {
 }
 
 /// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
+/// Calls that change something say by which scope: whether the change became durable is told to whoever commits that.
 /// Data calls on a directory answer `WrongObject`; directory calls on a file `NotADirectory`.
 pub trait Node: Send + Sync {
     fn id(&self) -> FileId;
@@ -259,9 +272,14 @@ pub trait Node: Send + Sync {
     /// of this root or of another one of the store. No meaning for a root.
     fn place(&self) -> (u64, String);
     fn stat(&self) -> Result<Stat>;
-    fn set_basic(&self, update: &BasicUpdate) -> Result<()>;
+    /// The scope's answer says that this node is there, as it is. Where that, or the name of a directory above it, may not be on
+    /// stable storage yet, it is a part of the scope from now on; whether it is.
+    fn rely_on(&self, _scope: ScopeId) -> bool {
+        false
+    }
+    fn set_basic(&self, by: ChangedBy, update: &BasicUpdate) -> Result<()>;
     fn security(&self) -> Result<Arc<SecurityDescriptor>>;
-    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()>;
+    fn set_security(&self, by: ChangedBy, sd: &SecurityDescriptor) -> Result<()>;
 
     // Data.
     /// Bytes read; less than asked only at the end of the file, 0 at or past it.
@@ -272,31 +290,31 @@ pub trait Node: Send + Sync {
         Err(StoreError::NotSupported.into())
     }
     /// Writes all. `WouldBlock` only for `Wait::No`, and then nothing was written.
-    fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
-    fn set_end_of_file(&self, size: u64) -> Result<()>;
+    fn write_at(&self, by: ChangedBy, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
+    fn set_end_of_file(&self, by: ChangedBy, size: u64) -> Result<()>;
     /// Reserves (or truncates to) `size`; sets the end of file back when smaller. `DiskFull` when there is not as much room;
     /// whether the room is kept is the store's affair.
-    fn set_allocation(&self, size: u64) -> Result<()>;
+    fn set_allocation(&self, by: ChangedBy, size: u64) -> Result<()>;
     /// The last user of the stream is done: what `set_allocation` keeps beyond the end may go, [MS-FSA] 2.1.5.5 phase 4.
-    fn release_allocation(&self) {}
+    fn release_allocation(&self, _by: ChangedBy) {}
     /// Zeroes, giving space back where the file is sparse.
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()>;
+    fn zero_range(&self, by: ChangedBy, offset: u64, len: u64) -> Result<()>;
     /// Parts of `offset..offset+len` that hold data, ascending.
     fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>>;
-    fn set_sparse(&self, sparse: bool) -> Result<()>;
+    fn set_sparse(&self, by: ChangedBy, sparse: bool) -> Result<()>;
     /// How reads of this stream, or of what is made in this directory from now on, are checked. `NotSupported` where a store
     /// keeps no checksums, FILE_SUPPORT_INTEGRITY_STREAMS.
     fn integrity(&self) -> Result<Integrity> {
         Err(StoreError::NotSupported.into())
     }
     /// Takes effect for reads that begin afterwards. Errors as [`Node::integrity`].
-    fn set_integrity(&self, _integrity: Integrity) -> Result<()> {
+    fn set_integrity(&self, _by: ChangedBy, _integrity: Integrity) -> Result<()> {
         Err(StoreError::NotSupported.into())
     }
     /// Copies inside the store without passing through the caller. Bytes copied.
-    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
+    fn copy_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
     /// Shares extents; `NotSupported` where the file system cannot.
-    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()>;
+    fn clone_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()>;
     /// The bytes of a range as they are now, in a file without a name that shares them; where in it they begin. It goes with
     /// its last user. `NotSupported` where files cannot share, FILE_SUPPORTS_BLOCK_REFCOUNTING.
     fn freeze(&self, _offset: u64, _len: u64) -> Result<(NodeRef, u64)> {
@@ -310,41 +328,41 @@ pub trait Node: Send + Sync {
     /// The named stream of this file that is called so in any case, wherever the file stands.
     fn named_stream(&self, name: &str) -> Result<Option<NodeRef>>;
     /// Creates the named stream of this file.
-    fn create_stream(&self, name: &str) -> Result<NodeRef>;
+    fn create_stream(&self, by: ChangedBy, name: &str) -> Result<NodeRef>;
     fn eas(&self) -> Result<Vec<Ea>>;
-    fn set_eas(&self, eas: &[Ea]) -> Result<()>;
+    fn set_eas(&self, by: ChangedBy, eas: &[Ea]) -> Result<()>;
     /// The reparse data buffer without its 8-byte header, and the tag.
     fn reparse(&self) -> Result<(u32, Vec<u8>)>;
-    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()>;
-    fn delete_reparse(&self, tag: u32) -> Result<()>;
+    fn set_reparse(&self, by: ChangedBy, tag: u32, data: &[u8]) -> Result<()>;
+    fn delete_reparse(&self, by: ChangedBy, tag: u32) -> Result<()>;
     fn object_id(&self) -> Result<Option<u128>>;
-    fn set_object_id(&self, id: u128) -> Result<()>;
+    fn set_object_id(&self, by: ChangedBy, id: u128) -> Result<()>;
     /// Who created the file, for a create that is asked for again after its answer was lost. A store that keeps none
     /// answers such a create with `NameCollision`.
     fn create_mark(&self) -> Result<Option<u128>> {
         Ok(None)
     }
-    fn set_create_mark(&self, _mark: u128) -> Result<()> {
+    fn set_create_mark(&self, _by: ChangedBy, _mark: u128) -> Result<()> {
         Ok(())
     }
 
     // Directories.
     /// `NameCollision` when the name is taken in any case.
-    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef>;
+    fn create_child(&self, by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef>;
     fn list(&self) -> Result<Box<dyn DirCursor>>;
     fn is_empty_directory(&self) -> Result<bool>;
 
     /// Makes this data stream of its file, unnamed or not, the one that is called `name`; this node goes with it. A stream
     /// of that name makes way, `NameCollision` unless `replace`. None is the unnamed one, which has to be empty;
     /// where it goes away, an empty one stays. `NotSupported` where a store can do that only between names.
-    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()>;
+    fn rename_stream(&self, by: ChangedBy, name: Option<&str>, replace: bool) -> Result<()>;
 
     // Names of this node. On a stream: of the stream.
     /// `name` in `directory`. `NameCollision` unless `replace`.
-    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
-    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
+    fn rename(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
+    fn link(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
     /// Takes this name (or stream) away; the data lives on while nodes of it do. `DirectoryNotEmpty`.
-    fn unlink(&self) -> Result<()>;
+    fn unlink(&self, by: ChangedBy) -> Result<()>;
 
     /// For a store to reach its own nodes in `rename`, `copy_from` and their like.
     fn as_any(&self) -> &dyn std::any::Any;

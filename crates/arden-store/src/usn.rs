@@ -3,6 +3,7 @@
 
 use arden_wire::FileTime;
 
+use crate::commit::ChangedBy;
 use crate::error::StoreError;
 use crate::store::{Node, Result, WatchGuard};
 
@@ -58,9 +59,9 @@ pub trait ChangeJournal: Send + Sync {
     /// `NoChangeJournal` without one.
     fn info(&self) -> Result<JournalInfo, StoreError>;
     /// Begins one, or changes the size of the one there is.
-    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<(), StoreError>;
+    fn create(&self, by: ChangedBy, max_bytes: u64, delta_bytes: u64) -> Result<(), StoreError>;
     /// `ChangesExpired` where `id` is another journal's.
-    fn delete(&self, id: u64) -> Result<(), StoreError>;
+    fn delete(&self, by: ChangedBy, id: u64) -> Result<(), StoreError>;
     /// Records from `from` on, durable ones only, as long as `take` takes them; where to go on.
     fn read(&self, from: u64, take: &mut dyn FnMut(&Record) -> bool) -> Result<u64, StoreError>;
     /// What the next record gets, also while that is not durable: a place to wait for, for nobody to be told.
@@ -71,5 +72,5 @@ pub trait ChangeJournal: Send + Sync {
     /// The last record of a file, its reason and time left out; a USN of 0 when it has none.
     fn of_file(&self, node: &dyn Node) -> Result<Record, StoreError>;
     /// Writes a record with CLOSE and what there was; its USN.
-    fn close_record(&self, node: &dyn Node) -> Result<u64, StoreError>;
+    fn close_record(&self, by: ChangedBy, node: &dyn Node) -> Result<u64, StoreError>;
 }

@@ -110,8 +110,8 @@ fn links_are_shown_and_never_followed() {
         assert!(!stat.directory);
         let mut buf = [0; 10];
         assert_eq!(link.read_at(0, &mut buf, Wait::Yes), Err(StoreError::WrongObject.into()));
-        assert!(link.write_at(0, b"x", Wait::Yes).is_err());
-        assert!(link.set_end_of_file(0).is_err());
+        assert!(link.write_at(None, 0, b"x", Wait::Yes).is_err());
+        assert!(link.set_end_of_file(None, 0).is_err());
         assert!(link.streams().unwrap().is_empty() && link.eas().unwrap().is_empty());
         assert!(link.security().unwrap().dacl.is_some());
         let (tag, data) = link.reparse().unwrap();
@@ -125,14 +125,14 @@ fn links_are_shown_and_never_followed() {
             }
             _ => panic!("{name}: walked through"),
         }
-        assert!(link.create_child("x", &plain(false)).is_err());
-        assert!(p.store.root().create_child(&name.to_uppercase(), &plain(false)).is_err(), "the name is taken");
+        assert!(link.create_child(None, "x", &plain(false)).is_err());
+        assert!(p.store.root().create_child(None, &name.to_uppercase(), &plain(false)).is_err(), "the name is taken");
     }
     let entries = p.names(&p.store.root());
     assert_eq!(entries.len(), 6);
     // Moving, linking and removing act on the link.
-    p.find("absolute").unwrap().rename(&*p.store.root(), "moved", false).unwrap();
-    p.find("moved").unwrap().unlink().unwrap();
+    p.find("absolute").unwrap().rename(None, &*p.store.root(), "moved", false).unwrap();
+    p.find("moved").unwrap().unlink(None).unwrap();
     assert!(std::fs::metadata("/etc/passwd").is_ok());
 }
 
@@ -145,14 +145,14 @@ fn devices_pipes_and_sockets_do_not_exist() {
     for name in ["pipe", "socket", "PIPE"] {
         assert_eq!(p.lookup(name).map(|_| ()), Err(StoreError::SpecialFile.into()), "{name}");
         assert_eq!(
-            p.store.root().create_child(name, &plain(false)).map(|_| ()),
+            p.store.root().create_child(None, name, &plain(false)).map(|_| ()),
             Err(StoreError::NameCollision.into()),
             "{name}"
         );
     }
     assert!(p.names(&p.store.root()).is_empty());
-    let f = p.store.root().create_child("f", &plain(false)).unwrap();
-    assert_eq!(f.rename(&*p.store.root(), "pipe", true), Err(StoreError::SpecialFile.into()));
+    let f = p.store.root().create_child(None, "f", &plain(false)).unwrap();
+    assert_eq!(f.rename(None, &*p.store.root(), "pipe", true), Err(StoreError::SpecialFile.into()));
     assert!(started.elapsed() < Duration::from_secs(5), "nobody waits for the other end");
 }
 
@@ -162,8 +162,8 @@ fn a_file_that_is_something_else_by_now_is_not_read() {
     let p = Place::new();
     let read = |name: &str| p.store.lookup_to_read(&NtPath::parse(name).unwrap());
     for name in ["pipe", "link", "dir", "file"] {
-        let node = p.store.root().create_child(name, &plain(false)).unwrap();
-        node.write_at(0, b"old", Wait::Yes).unwrap();
+        let node = p.store.root().create_child(None, name, &plain(false)).unwrap();
+        node.write_at(None, 0, b"old", Wait::Yes).unwrap();
         drop(node);
         assert!(matches!(read(name), Ok(Lookup::Found(_))), "{name}");
         std::fs::remove_file(p.share(name)).unwrap();
@@ -176,13 +176,13 @@ fn a_file_that_is_something_else_by_now_is_not_read() {
     let Ok(Lookup::Found(link)) = read("link") else { panic!("the link is there") };
     assert_ne!(link.stat().unwrap().attributes & ATTR_REPARSE_POINT, 0);
     let Ok(Lookup::Found(dir)) = read("dir") else { panic!("the directory is there") };
-    assert!(dir.is_directory() && dir.create_child("inside", &plain(false)).is_ok());
+    assert!(dir.is_directory() && dir.create_child(None, "inside", &plain(false)).is_ok());
     let Ok(Lookup::Found(file)) = read("FILE") else { panic!("the file is there") };
     let mut buf = [0; 8];
     assert_eq!(file.read_at(0, &mut buf, Wait::Yes), Ok(3));
     assert_eq!(&buf[..3], b"new");
     // Who came to read may write too.
-    file.write_at(0, b"NEW", Wait::Yes).unwrap();
+    file.write_at(None, 0, b"NEW", Wait::Yes).unwrap();
     assert_eq!(std::fs::read(p.share("file")).unwrap(), b"NEW");
 }
 
@@ -201,15 +201,18 @@ fn names_that_no_client_could_say_are_left_out() {
 #[test]
 fn what_the_store_keeps_for_itself_cannot_be_named() {
     let p = Place::new();
-    let f = p.store.root().create_child("f", &plain(false)).unwrap();
-    f.create_stream("s").unwrap().write_at(100_000, b"x", Wait::Yes).unwrap();
+    let f = p.store.root().create_child(None, "f", &plain(false)).unwrap();
+    f.create_stream(None, "s").unwrap().write_at(None, 100_000, b"x", Wait::Yes).unwrap();
     assert!(p.share(SPILL_DIRECTORY).exists());
     for name in [SPILL_DIRECTORY.to_owned(), SPILL_DIRECTORY.to_uppercase()] {
         assert!(p.find(&name).is_none());
         assert_eq!(p.lookup(&format!("{name}\\x")).map(|_| ()), Err(StoreError::PathNotFound.into()));
-        assert_eq!(p.store.root().create_child(&name, &plain(true)).map(|_| ()), Err(StoreError::ReservedName.into()));
-        assert_eq!(f.rename(&*p.store.root(), &name, true), Err(StoreError::ReservedName.into()));
-        assert_eq!(f.link(&*p.store.root(), &name, true), Err(StoreError::ReservedName.into()));
+        assert_eq!(
+            p.store.root().create_child(None, &name, &plain(true)).map(|_| ()),
+            Err(StoreError::ReservedName.into())
+        );
+        assert_eq!(f.rename(None, &*p.store.root(), &name, true), Err(StoreError::ReservedName.into()));
+        assert_eq!(f.link(None, &*p.store.root(), &name, true), Err(StoreError::ReservedName.into()));
     }
     // An attribute that was tampered with leads nowhere.
     let set = |value: &str| {
@@ -223,8 +226,8 @@ fn what_the_store_keeps_for_itself_cannot_be_named() {
         assert!(p.find("f:evil").is_none_or(|s| s.read_at(0, &mut [0; 10], Wait::Yes).is_err()));
     }
     // The spilled streams go with the file, also when it is replaced.
-    let g = p.store.root().create_child("g", &plain(false)).unwrap();
-    g.rename(&*p.store.root(), "f", true).unwrap();
+    let g = p.store.root().create_child(None, "g", &plain(false)).unwrap();
+    g.rename(None, &*p.store.root(), "f", true).unwrap();
     assert_eq!(std::fs::read_dir(p.share(SPILL_DIRECTORY)).unwrap().count(), 0);
 }
 
@@ -256,10 +259,10 @@ fn no_race_leads_outside() {
                     match p.lookup("swap\\secret") {
                         Ok(Lookup::Found(node)) => assert_ne!(node.id().file, secret, "reached the outside"),
                         Ok(Lookup::Missing { parent, .. }) => {
-                            if let Ok(f) = parent.create_child(&format!("made-{t}-{i}"), &plain(false)) {
-                                f.write_at(0, b"x", Wait::Yes).unwrap();
-                                let _ = f.rename(&*parent, &format!("renamed-{t}-{i}"), true);
-                                let _ = f.unlink();
+                            if let Ok(f) = parent.create_child(None, &format!("made-{t}-{i}"), &plain(false)) {
+                                f.write_at(None, 0, b"x", Wait::Yes).unwrap();
+                                let _ = f.rename(None, &*parent, &format!("renamed-{t}-{i}"), true);
+                                let _ = f.unlink(None);
                             }
                         }
                         _ => {
@@ -319,13 +322,13 @@ fn what_others_do_is_seen_at_once() {
     for i in 0..300 {
         // The directory's names were just looked at, and just changed by Arden itself.
         assert!(p.find("nothing").is_none());
-        root.create_child(&format!("own{i}"), &plain(false)).unwrap();
+        root.create_child(None, &format!("own{i}"), &plain(false)).unwrap();
         assert!(p.find(&format!("OTHER{i}")).is_none());
         std::fs::write(p.share(&format!("Other{i}")), "x").unwrap();
         let found = p.find(&format!("OTHER{i}")).unwrap_or_else(|| panic!("round {i}"));
         assert_eq!(found.path(), [format!("Other{i}")]);
         assert_eq!(
-            root.create_child(&format!("oTHER{i}"), &plain(false)).map(|_| ()),
+            root.create_child(None, &format!("oTHER{i}"), &plain(false)).map(|_| ()),
             Err(StoreError::NameCollision.into())
         );
         std::fs::rename(p.share(&format!("Other{i}")), p.share(&format!("Moved{i}"))).unwrap();
@@ -333,10 +336,10 @@ fn what_others_do_is_seen_at_once() {
         assert!(p.find(&format!("MOVED{i}")).is_some());
         std::fs::remove_file(p.share(&format!("Moved{i}"))).unwrap();
         assert!(p.find(&format!("moved{i}")).is_none());
-        assert_eq!(found.unlink(), Err(StoreError::NotFound.into()), "the name leads elsewhere by now");
+        assert_eq!(found.unlink(None), Err(StoreError::NotFound.into()), "the name leads elsewhere by now");
     }
     // Attributes that somebody else sets, too.
-    let f = root.create_child("f", &plain(false)).unwrap();
+    let f = root.create_child(None, "f", &plain(false)).unwrap();
     for i in 0..50u32 {
         let value = format!("\"0x{:x}\"", if i % 2 == 0 { ATTR_HIDDEN } else { ATTR_SYSTEM });
         let set = Command::new("setfattr").args(["-n", "user.DOSATTRIB", "-v", &value]).arg(p.share("f")).status();
@@ -383,8 +386,8 @@ fn without_memory_for_names_it_is_only_slower() {
     }
     assert!(p.store.name_cache_bytes() <= 2000);
     let d = p.find("DIR0").unwrap();
-    assert!(d.create_child("FILE number 7", &plain(false)).is_err());
-    d.create_child("new", &plain(false)).unwrap();
+    assert!(d.create_child(None, "FILE number 7", &plain(false)).is_err());
+    d.create_child(None, "new", &plain(false)).unwrap();
     assert!(p.find("dir0\\NEW").is_some());
 }
 
@@ -392,9 +395,9 @@ fn without_memory_for_names_it_is_only_slower() {
 fn names_of_directories_that_are_forgotten_take_no_memory() {
     let p = Place::with(DirOptions { directories_cached_max: 4, ..DirOptions::default() });
     for d in 0..50 {
-        let dir = p.store.root().create_child(&format!("d{d}"), &plain(true)).unwrap();
+        let dir = p.store.root().create_child(None, &format!("d{d}"), &plain(true)).unwrap();
         for i in 0..200 {
-            dir.create_child(&format!("file number {i}"), &plain(false)).unwrap();
+            dir.create_child(None, &format!("file number {i}"), &plain(false)).unwrap();
         }
         assert!(p.find(&format!("D{d}\\FILE NUMBER 0")).is_some());
     }
@@ -425,12 +428,12 @@ fn a_hundred_thousand_names() {
     timed("the same case", &|i| assert!(p.find(&format!("big\\File-{i}.data")).is_some()));
     timed("a miss", &|i| assert!(p.find(&format!("big\\File-{i}.none")).is_none()));
     timed("create", &|i| {
-        big.create_child(&format!("new {i}"), &plain(false)).unwrap();
+        big.create_child(None, &format!("new {i}"), &plain(false)).unwrap();
     });
     timed("rename and delete", &|i| {
         let f = p.find(&format!("big\\NEW {i}")).unwrap();
-        f.rename(&*big, &format!("newer {i}"), false).unwrap();
-        f.unlink().unwrap();
+        f.rename(None, &*big, &format!("newer {i}"), false).unwrap();
+        f.unlink(None).unwrap();
     });
 }
 
@@ -441,9 +444,9 @@ fn descriptors_are_given_back() {
     // Other tests run beside this one; what counts is that thousands do not stay.
     let before = open_fds();
     for i in 0..1000 {
-        let d = p.store.root().create_child(&format!("d{i}"), &plain(true)).unwrap();
-        let f = d.create_child("f", &plain(false)).unwrap();
-        f.write_at(0, b"x", Wait::Yes).unwrap();
+        let d = p.store.root().create_child(None, &format!("d{i}"), &plain(true)).unwrap();
+        let f = d.create_child(None, "f", &plain(false)).unwrap();
+        f.write_at(None, 0, b"x", Wait::Yes).unwrap();
         assert!(p.find(&format!("D{i}\\F")).is_some());
     }
     assert!(open_fds() < before + 300, "{} then {}", before, open_fds());
@@ -462,12 +465,12 @@ fn creating_until_killed() {
     let sd = private_descriptor();
     for i in 0.. {
         let new = NewFile { directory: i % 3 == 0, security: Some(&sd), ..plain(false) };
-        let f = store.root().create_child(&format!("{}-{i}", std::process::id()), &new).unwrap();
+        let f = store.root().create_child(None, &format!("{}-{i}", std::process::id()), &new).unwrap();
         if i % 3 != 0 {
-            f.write_at(0, b"private", Wait::Yes).unwrap();
+            f.write_at(None, 0, b"private", Wait::Yes).unwrap();
         }
         if i % 5 == 0 {
-            f.rename(&*store.root(), &format!("{}-moved-{i}", std::process::id()), false).unwrap();
+            f.rename(None, &*store.root(), &format!("{}-moved-{i}", std::process::id()), false).unwrap();
         }
     }
 }
@@ -479,7 +482,7 @@ fn a_kill_leaves_nothing_wide_open() {
     let admins = Ace::allow(&well_known::BUILTIN_ADMINISTRATORS, FILE_ALL_ACCESS, 3);
     let root_sd =
         SecurityDescriptor::with_dacl(&well_known::SYSTEM, &well_known::SYSTEM, Acl::new(vec![admins.clone()]));
-    p.store.root().set_security(&root_sd).unwrap();
+    p.store.root().set_security(None, &root_sd).unwrap();
     let exe = std::env::current_exe().unwrap();
     let mut interrupted = 0;
     for round in 0..12 {

@@ -55,7 +55,7 @@ fn find(store: &DirStore, path: &str) -> Option<NodeRef> {
 
 fn make(store: &DirStore, path: &str, directory: bool) -> NodeRef {
     let new = NewFile { directory, attributes: 0, security: None, eas: &[], allocation: None };
-    store.root().create_child(path, &new).unwrap()
+    store.root().create_child(None, path, &new).unwrap()
 }
 
 #[test]
@@ -70,15 +70,15 @@ fn large_streams_are_found_whoever_wrote_them() {
     for (store, path, root) in [(&w.inner, "f:s", "outer/inner"), (&w.outer, "inner\\f:s", "outer")] {
         make(&w.inner, "f", false);
         let file = find(store, path.strip_suffix(":s").unwrap()).unwrap();
-        file.create_stream("s").unwrap().write_at(0, &[7; 70_000], Wait::Yes).unwrap();
+        file.create_stream(None, "s").unwrap().write_at(None, 0, &[7; 70_000], Wait::Yes).unwrap();
         assert_eq!(w.spilled(root), 1);
         for (store, path) in [(&w.inner, "f:s"), (&w.outer, "inner\\f:s")] {
             assert_eq!(read(store, path), (70_000, true));
-            find(store, path).unwrap().write_at(68_000, &[7; 2000], Wait::Yes).unwrap();
+            find(store, path).unwrap().write_at(None, 68_000, &[7; 2000], Wait::Yes).unwrap();
         }
         // The file goes through the other store, and its streams with it.
         let other = if root == "outer" { find(&w.inner, "f") } else { find(&w.outer, "inner\\f") };
-        other.unwrap().unlink().unwrap();
+        other.unwrap().unlink(None).unwrap();
         drop(file);
         assert_eq!((w.spilled("outer"), w.spilled("outer/inner")), (0, 0));
     }
@@ -88,7 +88,7 @@ fn large_streams_are_found_whoever_wrote_them() {
 fn large_streams_of_other_trees_are_not_found() {
     let (a, b) = (Overlap::new(), Overlap::new());
     let f = make(&a.outer, "f", false);
-    f.create_stream("s").unwrap().write_at(0, &[7; 70_000], Wait::Yes).unwrap();
+    f.create_stream(None, "s").unwrap().write_at(None, 0, &[7; 70_000], Wait::Yes).unwrap();
     make(&b.outer, "f", false);
     // A local user writes the attribute of somebody else's stream to his own file.
     let mut id = [0; 64];
@@ -104,7 +104,7 @@ fn a_reparse_point_of_another_store_stops_the_way() {
     let w = Overlap::new();
     let d = make(&w.inner, "d", true);
     assert!(find(&w.inner, "d\\x").is_none());
-    find(&w.outer, "inner\\d").unwrap().set_reparse(0x8000_0013, b"data").unwrap();
+    find(&w.outer, "inner\\d").unwrap().set_reparse(None, 0x8000_0013, b"data").unwrap();
     let to = NtPath::parse("d\\x").unwrap();
     assert!(matches!(w.inner.lookup(&to).unwrap(), Lookup::Symlink { unparsed_components: 1, .. }));
     drop(d);
@@ -117,10 +117,10 @@ fn names_of_another_store_are_seen_at_once() {
         let name = format!("name{i}");
         make(&w.inner, &name, false);
         assert!(find(&w.outer, &format!("inner\\NAME{i}")).is_some());
-        find(&w.outer, &format!("inner\\{name}")).unwrap().unlink().unwrap();
+        find(&w.outer, &format!("inner\\{name}")).unwrap().unlink(None).unwrap();
         make(&w.inner, &format!("{name}x"), false);
         assert!(find(&w.inner, &name.to_uppercase()).is_none());
-        make(&w.inner, &name, false).unlink().unwrap();
+        make(&w.inner, &name, false).unlink(None).unwrap();
     }
 }
 
@@ -147,11 +147,11 @@ fn what_left_the_share_is_not_found_by_its_id() {
     let w = Overlap::new();
     let (directory, file, below) = (make(&w.inner, "d", true), make(&w.inner, "f", false), make(&w.inner, "e", true));
     let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-    let deep = below.create_child("g", &new).unwrap();
+    let deep = below.create_child(None, "g", &new).unwrap();
     let ids = [&directory, &file, &deep].map(|n| n.id().file);
     assert!(ids.iter().all(|id| w.inner.lookup_id(*id).is_ok()));
     for (name, to) in [("inner\\d", "d"), ("inner\\f", "f"), ("inner\\e", "e")] {
-        find(&w.outer, name).unwrap().rename(&*w.outer.root(), to, false).unwrap();
+        find(&w.outer, name).unwrap().rename(None, &*w.outer.root(), to, false).unwrap();
     }
     for id in ids {
         assert_eq!(w.inner.lookup_id(id).err(), Some(StoreError::NotSupported.into()));

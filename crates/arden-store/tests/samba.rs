@@ -185,11 +185,11 @@ fn to_samba(samba: &Samba) {
         eas: &[Ea { name: "shape".into(), flags: 0, value: b"round".to_vec() }],
         allocation: None,
     };
-    let f = store.root().create_child("from arden", &new).unwrap();
-    f.write_at(0, b"data of arden", Wait::Yes).unwrap();
-    f.create_stream("side").unwrap().write_at(0, b"stream of arden", Wait::Yes).unwrap();
+    let f = store.root().create_child(None, "from arden", &new).unwrap();
+    f.write_at(None, 0, b"data of arden", Wait::Yes).unwrap();
+    f.create_stream(None, "side").unwrap().write_at(None, 0, b"stream of arden", Wait::Yes).unwrap();
     let creation = arden_wire::FileTime::from_unix(981_173_106, 0);
-    f.set_basic(&BasicUpdate { creation: Some(creation), ..Default::default() }).unwrap();
+    f.set_basic(None, &BasicUpdate { creation: Some(creation), ..Default::default() }).unwrap();
 
     let info = samba.run("allinfo \"from arden\"");
     assert!(info.contains("attributes: HA (22)"), "{info}");

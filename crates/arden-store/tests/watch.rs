@@ -133,21 +133,22 @@ fn no_echo_of_its_own() {
     std::thread::sleep(Duration::from_millis(200));
     let root = s.store.root();
     for i in 0..50 {
-        let f = root.create_child(&format!("f{i}"), &plain(false)).unwrap();
-        f.write_at(0, b"data", Wait::Yes).unwrap();
-        f.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
-        f.create_stream("s").unwrap().write_at(0, b"x", Wait::Yes).unwrap();
-        f.rename(&*root, &format!("G{i}"), false).unwrap();
-        f.link(&*get(&s.store, "sub"), &format!("h{i}"), false).unwrap();
-        f.write_at(4, b"data", Wait::Yes).unwrap();
-        f.unlink().unwrap();
+        let f = root.create_child(None, &format!("f{i}"), &plain(false)).unwrap();
+        f.write_at(None, 0, b"data", Wait::Yes).unwrap();
+        f.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+        f.create_stream(None, "s").unwrap().write_at(None, 0, b"x", Wait::Yes).unwrap();
+        f.rename(None, &*root, &format!("G{i}"), false).unwrap();
+        f.link(None, &*get(&s.store, "sub"), &format!("h{i}"), false).unwrap();
+        f.write_at(None, 4, b"data", Wait::Yes).unwrap();
+        f.unlink(None).unwrap();
     }
-    let d = root.create_child("dir", &plain(true)).unwrap();
-    d.create_child("inside", &plain(false)).unwrap().unlink().unwrap();
-    let (a, b) = (root.create_child("a", &plain(false)).unwrap(), root.create_child("B", &plain(false)).unwrap());
-    a.rename(&*root, "b", true).unwrap();
+    let d = root.create_child(None, "dir", &plain(true)).unwrap();
+    d.create_child(None, "inside", &plain(false)).unwrap().unlink(None).unwrap();
+    let (a, b) =
+        (root.create_child(None, "a", &plain(false)).unwrap(), root.create_child(None, "B", &plain(false)).unwrap());
+    a.rename(None, &*root, "b", true).unwrap();
     drop(b);
-    d.unlink().unwrap();
+    d.unlink(None).unwrap();
     std::fs::write(s.path.join("marker"), "").unwrap();
     let until = Instant::now() + Duration::from_secs(10);
     while !s.heard.0.lock().unwrap().iter().any(|(_, p)| p == "marker") && Instant::now() < until {

@@ -43,16 +43,16 @@ fn main() {
             let (store, stop, made) = (&store, &stop, &made);
             scope.spawn(move || {
                 let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
-                let dir = store.root().create_child(&format!("thread {t}"), &new).unwrap();
+                let dir = store.root().create_child(None, &format!("thread {t}"), &new).unwrap();
                 let new = NewFile { directory: false, ..new };
                 let data = vec![t as u8; bytes];
                 for i in 0.. {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let f = dir.create_child(&format!("file number {i}.txt"), &new).unwrap();
+                    let f = dir.create_child(None, &format!("file number {i}.txt"), &new).unwrap();
                     if !data.is_empty() {
-                        f.write_at(0, &data, Wait::Yes).unwrap();
+                        f.write_at(None, 0, &data, Wait::Yes).unwrap();
                     }
                     made.fetch_add(1, Ordering::Relaxed);
                 }

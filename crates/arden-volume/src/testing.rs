@@ -82,11 +82,11 @@ impl Files {
     pub fn make(&self, path: &str, directory: bool) -> Result<NodeRef> {
         match self.store.lookup(&NtPath::parse(path).unwrap())? {
             Lookup::Found(node) => Ok(node),
-            Lookup::Missing { base: Some(base), .. } => base.create_stream(path.rsplit(':').next().unwrap()),
+            Lookup::Missing { base: Some(base), .. } => base.create_stream(None, path.rsplit(':').next().unwrap()),
             Lookup::Missing { parent, .. } => {
                 let name = path.rsplit('\\').next().unwrap();
                 let new = NewFile { directory, attributes: 0, security: None, eas: &[], allocation: None };
-                parent.create_child(name, &new)
+                parent.create_child(None, name, &new)
             }
             Lookup::Symlink { .. } => panic!("{path}: a link"),
         }
@@ -94,7 +94,7 @@ impl Files {
 
     pub fn try_write(&self, path: &str, data: &[u8]) -> Result<NodeRef> {
         let node = self.make(path, false)?;
-        node.write_at(0, data, Wait::Yes)?;
+        node.write_at(None, 0, data, Wait::Yes)?;
         Ok(node)
     }
 

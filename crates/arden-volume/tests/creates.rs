@@ -50,7 +50,7 @@ fn creates_are_durable_when_they_say_so() {
     let store = VolumeStore::new(vol.clone(), Durability::Plain);
     let new = |directory| NewFile { directory, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
     let folders: Vec<_> =
-        (0..FOLDERS).map(|i| store.root().create_child(&format!("folder {i}"), &new(true)).unwrap()).collect();
+        (0..FOLDERS).map(|i| store.root().create_child(None, &format!("folder {i}"), &new(true)).unwrap()).collect();
     let waiting = Arc::new((Mutex::new(0u64), Condvar::new()));
     let (began, cpu) = (Instant::now(), processor_seconds());
     std::thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn creates_are_durable_when_they_say_so() {
                     let mut n = waiting.1.wait_while(waiting.0.lock().unwrap(), |n| *n >= IN_FLIGHT).unwrap();
                     *n += 1;
                     drop(n);
-                    folders[(i % FOLDERS) as usize].create_child(&format!("file {i}"), &new(false)).unwrap();
+                    folders[(i % FOLDERS) as usize].create_child(None, &format!("file {i}"), &new(false)).unwrap();
                     let (seq, told, of) = (vol.progress().0, waiting.clone(), vol.clone());
                     let done = move |result: Result<(), _>| {
                         assert!(result.is_ok() && of.progress().1 >= seq, "told, and not durable");

@@ -39,19 +39,19 @@ fn image() -> Vec<u8> {
     let store = VolumeStore::new(vol.clone(), Durability::Plain);
     for i in 0..FILES {
         let dir = match i % 10 {
-            0 => store.root().create_child(&format!("dir {i}"), &plain(true)).unwrap(),
+            0 => store.root().create_child(None, &format!("dir {i}"), &plain(true)).unwrap(),
             _ => store.root(),
         };
-        let f = dir.create_child(&format!("file {i}"), &plain(false)).unwrap();
+        let f = dir.create_child(None, &format!("file {i}"), &plain(false)).unwrap();
         if !content(i).is_empty() {
-            f.write_at(0, &content(i), Wait::Yes).unwrap();
+            f.write_at(None, 0, &content(i), Wait::Yes).unwrap();
         }
         if i % 7 == 0 {
-            f.create_stream("side").unwrap().write_at(0, b"stream", Wait::Yes).unwrap();
+            f.create_stream(None, "side").unwrap().write_at(None, 0, b"stream", Wait::Yes).unwrap();
         }
         if i % 20 == 4 {
-            let g = dir.create_child(&format!("clone {i}"), &plain(false)).unwrap();
-            Node::clone_from(&*g, &*f, 0, 0, content(i).len() as u64).unwrap();
+            let g = dir.create_child(None, &format!("clone {i}"), &plain(false)).unwrap();
+            Node::clone_from(&*g, None, &*f, 0, 0, content(i).len() as u64).unwrap();
         }
         if i == FILES / 2 {
             vol.checkpoint().unwrap();
@@ -119,7 +119,8 @@ fn damaged_images_are_errors_and_never_wrong_data() {
             }
             let _ = (node.security(), node.streams(), node.eas());
         }
-        let _ = store.root().create_child("after", &plain(false)).map(|f| f.write_at(0, &[1; 9000], Wait::Yes));
+        let _ =
+            store.root().create_child(None, "after", &plain(false)).map(|f| f.write_at(None, 0, &[1; 9000], Wait::Yes));
         let _ = vol.checkpoint();
     }
     println!("{refused} refused, {found} found by check, {unseen} hit nothing that is used");

@@ -20,7 +20,7 @@ fn open(device: &Arc<MemDevice>) -> (Arc<Volume>, Arc<VolumeStore>) {
 
 fn create(store: &VolumeStore, name: &str, directory: bool) -> NodeRef {
     let new = NewFile { directory, attributes: 0, security: None, eas: &[], allocation: None };
-    store.root().create_child(name, &new).unwrap()
+    store.root().create_child(None, name, &new).unwrap()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn an_id_is_never_given_again() {
                 // The youngest first: theirs would be the next ids for whoever counts what is there.
                 5..=7 => {
                     let Some(id) = files.pop_last() else { continue };
-                    store.lookup_id(id).unwrap().unlink().unwrap();
+                    store.lookup_id(id).unwrap().unlink(None).unwrap();
                     assert_eq!(store.lookup_id(id).err(), Some(StoreError::InvalidParameter.into()), "{id}");
                 }
                 8 if rng.one_in(2) => {

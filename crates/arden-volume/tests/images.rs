@@ -67,7 +67,7 @@ impl Files {
         let eas = [Ea { name: "Note".into(), flags: 0, value: b"kept".to_vec() }];
         let (attributes, security) = (ATTR_HIDDEN, Some(&sd));
         let new = NewFile { directory: is_directory, attributes, security, eas: &eas, allocation: None };
-        self.find(directory).create_child(name, &new).unwrap()
+        self.find(directory).create_child(None, name, &new).unwrap()
     }
 }
 
@@ -81,24 +81,24 @@ fn fill(vol: &Arc<Volume>) {
     let files = Files(VolumeStore::new(vol.clone(), Durability::Plain));
     files.make("", "Straße", true);
     let large = files.make("Straße", "large", false);
-    large.write_at(0, &text(600_000), Wait::Yes).unwrap();
-    large.create_stream("Zone").unwrap().write_at(0, b"stream", Wait::Yes).unwrap();
+    large.write_at(None, 0, &text(600_000), Wait::Yes).unwrap();
+    large.create_stream(None, "Zone").unwrap().write_at(None, 0, b"stream", Wait::Yes).unwrap();
     let clone = files.make("", "clone", false);
-    Node::clone_from(&*clone, &*large, 0, 0, 262_144).unwrap();
-    large.link(&*files.find(""), "second name", false).unwrap();
+    Node::clone_from(&*clone, None, &*large, 0, 0, 262_144).unwrap();
+    large.link(None, &*files.find(""), "second name", false).unwrap();
     vol.put_handle(b"handle", b"state").unwrap();
     let unused = files.make("", "unused", false);
-    unused.write_at(0, &text(100_000), Wait::Yes).unwrap();
+    unused.write_at(None, 0, &text(100_000), Wait::Yes).unwrap();
     vol.checkpoint().unwrap();
     // From here on in the journal alone.
-    unused.unlink().unwrap();
+    unused.unlink(None).unwrap();
     let small = files.make("", "small", false);
-    small.write_at(0, b"in the tree", Wait::Yes).unwrap();
-    small.set_reparse(0xA000_000C, &[5; 100]).unwrap();
-    small.set_object_id(77).unwrap();
-    clone.write_at(4096, &[b'x'; 5000], Wait::Yes).unwrap();
-    clone.set_sparse(true).unwrap();
-    clone.zero_range(131_072, 65_536).unwrap();
+    small.write_at(None, 0, b"in the tree", Wait::Yes).unwrap();
+    small.set_reparse(None, 0xA000_000C, &[5; 100]).unwrap();
+    small.set_object_id(None, 77).unwrap();
+    clone.write_at(None, 4096, &[b'x'; 5000], Wait::Yes).unwrap();
+    clone.set_sparse(None, true).unwrap();
+    clone.zero_range(None, 131_072, 65_536).unwrap();
     vol.sync().unwrap();
 }
 
@@ -129,7 +129,7 @@ fn a_volume_of_version_1_is_opened_checked_read_and_written() {
     let vol = Volume::open(device.clone(), options()).unwrap();
     is_as_filled(&vol);
     let files = Files(VolumeStore::new(vol.clone(), Durability::Plain));
-    files.make("Straße", "new", false).write_at(0, &text(300_000), Wait::Yes).unwrap();
+    files.make("Straße", "new", false).write_at(None, 0, &text(300_000), Wait::Yes).unwrap();
     drop(files);
     vol.close().unwrap();
     drop(vol);

@@ -41,7 +41,7 @@ impl Lab {
     fn make(&self, path: &str, directory: bool, attributes: u32) -> NodeRef {
         let (parent, name) = path.rsplit_once('\\').map_or(("", path), |(p, n)| (p, n));
         let new = NewFile { directory, attributes, security: None, eas: &[], allocation: None };
-        self.find(parent).create_child(name, &new).unwrap()
+        self.find(parent).create_child(None, name, &new).unwrap()
     }
 
     fn find(&self, path: &str) -> NodeRef {
@@ -55,7 +55,7 @@ impl Lab {
     fn numbered(&self, path: &str) -> NodeRef {
         let node = self.make(path, false, 0);
         let content: Vec<u8> = (0..4).flat_map(|n| [b'0' + n; BLOCK]).collect();
-        node.write_at(0, &content, Wait::Yes).unwrap();
+        node.write_at(None, 0, &content, Wait::Yes).unwrap();
         self.volume.checkpoint().unwrap();
         node
     }
@@ -94,7 +94,7 @@ fn damaged_data_is_read_only_where_integrity_is_off_or_not_enforced() {
         (Integrity::Unenforced, false),
         (Integrity::Unset, true),
     ] {
-        node.set_integrity(integrity).unwrap();
+        node.set_integrity(None, integrity).unwrap();
         assert_eq!(node.integrity().unwrap(), integrity);
         // Twice: nothing that did not pass stays in memory.
         for _ in 0..2 {
@@ -111,11 +111,11 @@ fn a_part_of_a_damaged_block_can_be_written_only_where_it_can_be_read() {
     let lab = lab.damaged(b'1', b'Y');
     let node = lab.find("f");
     let at = (BLOCK + 10) as u64;
-    assert_eq!(node.write_at(at, b"new", Wait::Yes), Err(StoreError::DataError.into()));
-    node.set_integrity(Integrity::Off).unwrap();
-    node.write_at(at, b"new", Wait::Yes).unwrap();
+    assert_eq!(node.write_at(None, at, b"new", Wait::Yes), Err(StoreError::DataError.into()));
+    node.set_integrity(None, Integrity::Off).unwrap();
+    node.write_at(None, at, b"new", Wait::Yes).unwrap();
     // The block has a right checksum again, over what was there and what was written.
-    node.set_integrity(Integrity::On).unwrap();
+    node.set_integrity(None, Integrity::On).unwrap();
     let content = read(&node).unwrap();
     assert_eq!(&content[BLOCK + 8..BLOCK + 15], b"YYnewYY");
 }
@@ -127,7 +127,7 @@ fn a_damaged_block_that_is_written_as_a_whole_can_be_read() {
     let lab = lab.damaged(b'1', b'Y');
     let node = lab.find("f");
     assert_eq!(read(&node), Err(StoreError::DataError.into()));
-    node.write_at(BLOCK as u64, &[b'n'; BLOCK], Wait::Yes).unwrap();
+    node.write_at(None, BLOCK as u64, &[b'n'; BLOCK], Wait::Yes).unwrap();
     let content: Vec<u8> = [b'0', b'n', b'2', b'3'].into_iter().flat_map(|n| [n; BLOCK]).collect();
     assert_eq!(read(&node), Ok(content.clone()));
     lab.volume.checkpoint().unwrap();
@@ -139,25 +139,25 @@ fn a_snapshot_is_read_as_its_file_was_set() {
     let lab = Lab::new();
     lab.numbered("strict");
     let time = lab.volume.create_snapshot(FileTime(20_000_000_000), "").unwrap().time;
-    lab.find("strict").set_integrity(Integrity::Off).unwrap();
+    lab.find("strict").set_integrity(None, Integrity::Off).unwrap();
     let lab = lab.damaged(b'3', b'Z');
     assert_eq!(read(&lab.find("strict")).unwrap()[3 * BLOCK], b'Z');
     let past = lab.store.snapshot(time).unwrap();
     let Ok(Lookup::Found(then)) = past.lookup(&NtPath::parse("strict").unwrap()) else { panic!() };
     assert_eq!(read(&then), Err(StoreError::DataError.into()));
-    assert_eq!(then.set_integrity(Integrity::Off), Err(StoreError::ReadOnly.into()));
+    assert_eq!(then.set_integrity(None, Integrity::Off), Err(StoreError::ReadOnly.into()));
 }
 
 #[test]
 fn new_files_and_streams_have_what_their_directory_or_file_has_and_it_is_kept() {
     let lab = Lab::new();
     for (name, integrity) in [("on", Integrity::On), ("loose", Integrity::Unenforced), ("off", Integrity::Off)] {
-        lab.make(name, true, 0).set_integrity(integrity).unwrap();
+        lab.make(name, true, 0).set_integrity(None, integrity).unwrap();
         lab.make(&format!("{name}\\below"), true, 0);
         let file = lab.make(&format!("{name}\\below\\file"), false, ATTR_ARCHIVE);
-        file.create_stream("stream").unwrap();
-        file.set_integrity(Integrity::Unset).unwrap();
-        file.create_stream("later").unwrap();
+        file.create_stream(None, "stream").unwrap();
+        file.set_integrity(None, Integrity::Unset).unwrap();
+        file.create_stream(None, "later").unwrap();
     }
     lab.make("asked", false, ATTR_ARCHIVE | ATTR_INTEGRITY_STREAM);
     lab.make("off\\asked", false, ATTR_ARCHIVE | ATTR_INTEGRITY_STREAM);
@@ -189,14 +189,14 @@ fn new_files_and_streams_have_what_their_directory_or_file_has_and_it_is_kept() 
 fn the_change_journal_tells_of_it() {
     let lab = Lab::new();
     lab.make("f", false, 0);
-    lab.make("g", false, 0).create_stream("s").unwrap();
+    lab.make("g", false, 0).create_stream(None, "s").unwrap();
     lab.make("d", true, 0);
     let journal = lab.store.change_journal().unwrap();
-    journal.create(1 << 20, 1 << 16).unwrap();
+    journal.create(None, 1 << 20, 1 << 16).unwrap();
     for path in ["f", "g:s", "d"] {
         let node = lab.find(path);
         let next = journal.info().unwrap().next;
-        node.set_integrity(Integrity::On).unwrap();
+        node.set_integrity(None, Integrity::On).unwrap();
         lab.volume.sync().unwrap();
         let mut reasons = 0;
         journal

@@ -39,7 +39,7 @@ impl Lab {
 
     fn make(&self, name: &str) -> NodeRef {
         let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-        self.store.root().create_child(name, &new).unwrap()
+        self.store.root().create_child(None, name, &new).unwrap()
     }
 
     fn find(&self, path: &str) -> NodeRef {
@@ -81,13 +81,13 @@ fn r(name: &str, reason: u32) -> (String, u32) {
 fn reasons_add_up_until_the_file_is_closed() {
     let lab = Lab::new();
     assert_eq!(lab.store.info().err(), Some(StoreError::NoChangeJournal));
-    lab.make("before").write_at(0, b"x", Wait::Yes).unwrap();
-    lab.store.create(1 << 20, 1 << 18).unwrap();
+    lab.make("before").write_at(None, 0, b"x", Wait::Yes).unwrap();
+    lab.store.create(None, 1 << 20, 1 << 18).unwrap();
     let mut at = lab.store.info().unwrap().next;
     let a = lab.make("a");
-    a.write_at(0, &[1; 5000], Wait::Yes).unwrap();
-    a.write_at(5000, &[1; 5000], Wait::Yes).unwrap();
-    a.write_at(0, b"again", Wait::Yes).unwrap();
+    a.write_at(None, 0, &[1; 5000], Wait::Yes).unwrap();
+    a.write_at(None, 5000, &[1; 5000], Wait::Yes).unwrap();
+    a.write_at(None, 0, b"again", Wait::Yes).unwrap();
     let mut sum = FILE_CREATE;
     let mut expected = vec![r("a", sum)];
     for more in [DATA_EXTEND, DATA_OVERWRITE] {
@@ -98,15 +98,15 @@ fn reasons_add_up_until_the_file_is_closed() {
     drop(a);
     assert_eq!(lab.since(&mut at), [r("a", sum | CLOSE)]);
     let a = lab.find("a");
-    a.set_end_of_file(10).unwrap();
-    a.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
-    a.set_eas(&[Ea { name: "E".into(), flags: 0, value: vec![1] }]).unwrap();
-    a.set_object_id(5).unwrap();
-    a.set_security(&lab.find("before").security().unwrap()).unwrap();
-    let stream = a.create_stream("s").unwrap();
-    stream.write_at(0, &[1; 100], Wait::Yes).unwrap();
-    stream.write_at(0, &[2; 50], Wait::Yes).unwrap();
-    stream.set_end_of_file(7).unwrap();
+    a.set_end_of_file(None, 10).unwrap();
+    a.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    a.set_eas(None, &[Ea { name: "E".into(), flags: 0, value: vec![1] }]).unwrap();
+    a.set_object_id(None, 5).unwrap();
+    a.set_security(None, &lab.find("before").security().unwrap()).unwrap();
+    let stream = a.create_stream(None, "s").unwrap();
+    stream.write_at(None, 0, &[1; 100], Wait::Yes).unwrap();
+    stream.write_at(None, 0, &[2; 50], Wait::Yes).unwrap();
+    stream.set_end_of_file(None, 7).unwrap();
     drop((a, stream));
     let seen = lab.since(&mut at);
     let mut sum = 0;
@@ -132,13 +132,13 @@ fn reasons_add_up_until_the_file_is_closed() {
 #[test]
 fn names_links_and_deletion() {
     let lab = Lab::new();
-    lab.store.create(1 << 20, 1 << 18).unwrap();
+    lab.store.create(None, 1 << 20, 1 << 18).unwrap();
     drop(lab.make("old"));
     drop(lab.make("other"));
     let mut at = lab.store.info().unwrap().next;
     let f = lab.find("old");
-    f.rename(&*lab.store.root(), "new", false).unwrap();
-    f.link(&*lab.store.root(), "second", false).unwrap();
+    f.rename(None, &*lab.store.root(), "new", false).unwrap();
+    f.link(None, &*lab.store.root(), "second", false).unwrap();
     drop(f);
     let renamed = RENAME_NEW_NAME;
     let linked = renamed | HARD_LINK_CHANGE;
@@ -146,12 +146,12 @@ fn names_links_and_deletion() {
     assert_eq!(seen[..2], [r("old", RENAME_OLD_NAME), r("new", renamed)]);
     assert_eq!(seen[2..].iter().map(|(_, why)| *why).collect::<Vec<_>>(), [linked, linked | CLOSE]);
     // One that is replaced is deleted.
-    lab.find("other").rename(&*lab.store.root(), "second", true).unwrap();
+    lab.find("other").rename(None, &*lab.store.root(), "second", true).unwrap();
     let seen = lab.since(&mut at);
     assert!(seen.contains(&r("other", RENAME_OLD_NAME)) && seen.contains(&r("second", renamed)), "{seen:?}");
     let f = lab.find("new");
     let id = f.id().file;
-    f.unlink().unwrap();
+    f.unlink(None).unwrap();
     drop(f);
     let seen = lab.since(&mut at);
     assert!(seen.contains(&r("new", FILE_DELETE | CLOSE)), "{seen:?}");
@@ -163,11 +163,11 @@ fn names_links_and_deletion() {
 #[test]
 fn usns_never_go_back_and_what_was_told_is_there_after_a_crash() {
     let mut lab = Lab::new();
-    lab.store.create(1 << 20, 1 << 18).unwrap();
+    lab.store.create(None, 1 << 20, 1 << 18).unwrap();
     let mut highest = 0;
     for round in 0..6 {
         for i in 0..5 {
-            lab.make(&format!("{round} {i}")).write_at(0, &[1; 20_000], Wait::Yes).unwrap();
+            lab.make(&format!("{round} {i}")).write_at(None, 0, &[1; 20_000], Wait::Yes).unwrap();
         }
         let told = lab.all(0);
         assert!(told.windows(2).all(|w| w[0].usn < w[1].usn));
@@ -185,10 +185,10 @@ fn usns_never_go_back_and_what_was_told_is_there_after_a_crash() {
         lab.is_right();
     }
     let first = lab.store.info().unwrap();
-    lab.store.delete(first.id).unwrap();
+    lab.store.delete(None, first.id).unwrap();
     assert_eq!(lab.store.info().err(), Some(StoreError::NoChangeJournal));
     drop(lab.make("unseen"));
-    lab.store.create(0, 0).unwrap();
+    lab.store.create(None, 0, 0).unwrap();
     let second = lab.store.info().unwrap();
     assert!(second.id != first.id && second.first >= first.next && lab.all(0).is_empty());
     lab.is_right();
@@ -197,7 +197,7 @@ fn usns_never_go_back_and_what_was_told_is_there_after_a_crash() {
 #[test]
 fn the_oldest_records_go() {
     let lab = Lab::new();
-    lab.store.create(64 << 10, 16 << 10).unwrap();
+    lab.store.create(None, 64 << 10, 16 << 10).unwrap();
     let first = lab.store.info().unwrap().first;
     for i in 0..1500 {
         drop(lab.make(&format!("file {i}")));
@@ -222,32 +222,32 @@ fn the_oldest_records_go() {
 #[test]
 fn zeros_are_an_overwriting_also_where_they_leave_a_hole() {
     let lab = Lab::new();
-    lab.store.create(1 << 20, 1 << 18).unwrap();
+    lab.store.create(None, 1 << 20, 1 << 18).unwrap();
     let a = lab.make("a");
-    let stream = a.create_stream("s").unwrap();
-    a.write_at(0, &[1; 40_000], Wait::Yes).unwrap();
-    stream.write_at(0, &[1; 40_000], Wait::Yes).unwrap();
+    let stream = a.create_stream(None, "s").unwrap();
+    a.write_at(None, 0, &[1; 40_000], Wait::Yes).unwrap();
+    stream.write_at(None, 0, &[1; 40_000], Wait::Yes).unwrap();
     lab.vol.allocate_delayed().unwrap();
     drop((a, stream));
     let mut at = lab.store.info().unwrap().next;
-    lab.find("a").zero_range(0, 40_000).unwrap();
+    lab.find("a").zero_range(None, 0, 40_000).unwrap();
     assert!(lab.since(&mut at).iter().any(|(_, reason)| reason & DATA_OVERWRITE != 0));
-    lab.find("a:s").zero_range(8192, 8192).unwrap();
+    lab.find("a:s").zero_range(None, 8192, 8192).unwrap();
     assert!(lab.since(&mut at).iter().any(|(_, reason)| reason & NAMED_DATA_OVERWRITE != 0));
     // What lies behind the end of a file was never its data.
-    lab.find("a").set_allocation(200_000).unwrap();
+    lab.find("a").set_allocation(None, 200_000).unwrap();
     lab.since(&mut at);
-    lab.find("a").set_allocation(40_000).unwrap();
+    lab.find("a").set_allocation(None, 40_000).unwrap();
     assert!(lab.since(&mut at).iter().all(|(_, reason)| reason & DATA_OVERWRITE == 0));
 }
 
 #[test]
 fn every_name_of_a_file_tells_when_it_becomes_another() {
     let lab = Lab::new();
-    lab.make("first").link(&*lab.store.root(), "second", false).unwrap();
-    lab.store.create(1 << 20, 1 << 18).unwrap();
+    lab.make("first").link(None, &*lab.store.root(), "second", false).unwrap();
+    lab.store.create(None, 1 << 20, 1 << 18).unwrap();
     let mut at = lab.store.info().unwrap().next;
-    lab.find("second").rename(&*lab.store.root(), "third", false).unwrap();
+    lab.find("second").rename(None, &*lab.store.root(), "third", false).unwrap();
     let seen = lab.since(&mut at);
     let told = |name: &str, bit: u32| seen.iter().any(|(n, reason)| n == name && reason & bit != 0);
     assert!(told("second", RENAME_OLD_NAME) && told("third", RENAME_NEW_NAME), "{seen:?}");
@@ -258,27 +258,27 @@ fn a_journal_is_deleted_from_a_full_volume() {
     let device = Arc::new(MemDevice::new(8 << 20));
     Volume::format(&*device, "j", 4, FileTime(1)).unwrap();
     let lab = Lab::on(device);
-    lab.store.create(1 << 20, 0).unwrap();
+    lab.store.create(None, 1 << 20, 0).unwrap();
     // Data until nothing more goes in, and then names.
     let f = lab.make("data");
     for len in [64 << 10, 4096] {
         let mut at = f.stat().unwrap().end_of_file;
-        while f.write_at(at, &vec![7; len], Wait::Yes).is_ok() && f.sync().is_ok() {
+        while f.write_at(None, at, &vec![7; len], Wait::Yes).is_ok() && f.sync().is_ok() {
             at += len as u64;
         }
     }
     let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
     let mut names = 0;
-    while lab.store.root().create_child(&format!("{names}"), &new).is_ok() {
+    while lab.store.root().create_child(None, &format!("{names}"), &new).is_ok() {
         names += 1;
     }
     let id = lab.store.info().unwrap().id;
-    lab.store.delete(id).unwrap();
+    lab.store.delete(None, id).unwrap();
     assert!(lab.store.info().is_err());
     // What was left of it, if there was no room to take it away, is gone before the next begins.
-    f.unlink().unwrap();
+    f.unlink(None).unwrap();
     drop(f);
-    let next = lab.store.create(1 << 20, 0).and_then(|()| lab.store.info()).unwrap();
+    let next = lab.store.create(None, 1 << 20, 0).and_then(|()| lab.store.info()).unwrap();
     assert_eq!(next.first, next.next);
     lab.is_right();
 }

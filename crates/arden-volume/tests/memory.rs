@@ -56,13 +56,14 @@ impl Load {
 
     /// Many small files, every other one of which goes again.
     fn files(&mut self, round: u64, files: u64) {
-        let folder = self.store.root().create_child(&format!("folder {round}"), &Load::new_file(true)).unwrap();
+        let folder = self.store.root().create_child(None, &format!("folder {round}"), &Load::new_file(true)).unwrap();
         for i in 0..files {
-            let file = folder.create_child(&format!("a file of some name {i:06}.txt"), &Load::new_file(false)).unwrap();
+            let file =
+                folder.create_child(None, &format!("a file of some name {i:06}.txt"), &Load::new_file(false)).unwrap();
             let len = 1 + self.rng.below(6000) as usize;
-            file.write_at(0, &self.buf[..len], Wait::Yes).unwrap();
+            file.write_at(None, 0, &self.buf[..len], Wait::Yes).unwrap();
             if i % 2 == 1 {
-                file.unlink().unwrap();
+                file.unlink(None).unwrap();
             }
         }
         let mut cursor = folder.list().unwrap();
@@ -84,12 +85,12 @@ impl Load {
     fn data(&mut self, random: u64) {
         for _ in 0..random {
             let at = self.rng.below(BIG_BYTES / 4096) * 4096;
-            self.big.write_at(at, &self.buf[..4096], Wait::Yes).unwrap();
+            self.big.write_at(None, at, &self.buf[..4096], Wait::Yes).unwrap();
             let at = self.rng.below(BIG_BYTES / 4096) * 4096;
             self.big.read_at(at, &mut self.buf[..4096], Wait::Yes).unwrap();
         }
         for at in (0..BIG_BYTES / 2).step_by(1 << 20) {
-            self.big.write_at(at, &self.buf, Wait::Yes).unwrap();
+            self.big.write_at(None, at, &self.buf, Wait::Yes).unwrap();
         }
         for at in (0..BIG_BYTES).step_by(1 << 20) {
             assert_eq!(self.big.read_at(at, &mut self.buf, Wait::Yes).unwrap(), 1 << 20);
@@ -100,7 +101,7 @@ impl Load {
     fn overwriting(&mut self, writes: u64) {
         for i in 0..writes {
             self.buf[..8].copy_from_slice(&i.to_le_bytes());
-            self.big.write_at(i % 16 * 4096, &self.buf[..4096], Wait::Yes).unwrap();
+            self.big.write_at(None, i % 16 * 4096, &self.buf[..4096], Wait::Yes).unwrap();
         }
     }
 
@@ -131,8 +132,8 @@ fn the_caches_bound_a_volumes_memory() {
     };
     let volume = Volume::open(Arc::new(device), options).unwrap();
     let store: Arc<dyn FileStore> = VolumeStore::new(volume.clone(), Durability::Plain);
-    let big = store.root().create_child("big", &Load::new_file(false)).unwrap();
-    big.set_end_of_file(BIG_BYTES).unwrap();
+    let big = store.root().create_child(None, "big", &Load::new_file(false)).unwrap();
+    big.set_end_of_file(None, BIG_BYTES).unwrap();
     let mut load = Load { volume, store, rng: Rng::new(1), big, buf: vec![7; 1 << 20], second: 1 };
     for round in 0..rounds {
         load.files(round, 1500);

@@ -65,12 +65,15 @@ fn make(path: &Path, files: u64) {
     let mut folder: Option<NodeRef> = None;
     for i in 0..files {
         if i % 1000 == 0 {
-            folder = Some(root.create_child(&format!("folder {:04}", i / 1000), &new(true)).unwrap());
+            folder = Some(root.create_child(None, &format!("folder {:04}", i / 1000), &new(true)).unwrap());
         }
-        let file =
-            folder.as_ref().unwrap().create_child(&format!("a file of some name {i:07}.txt"), &new(false)).unwrap();
+        let file = folder
+            .as_ref()
+            .unwrap()
+            .create_child(None, &format!("a file of some name {i:07}.txt"), &new(false))
+            .unwrap();
         if i % 10 == 0 {
-            file.write_at(0, b"some bytes", Wait::Yes).unwrap();
+            file.write_at(None, 0, b"some bytes", Wait::Yes).unwrap();
         }
     }
     drop((root, folder, store));

@@ -62,12 +62,12 @@ impl Lab {
         let aces = vec![Ace::allow(&well_known::EVERYONE, FILE_ALL_ACCESS, 0)];
         let sd = SecurityDescriptor::with_dacl(owner, &well_known::SYSTEM, Acl::new(aces));
         let new = NewFile { directory, attributes: 0, security: Some(&sd), eas: &[], allocation: None };
-        self.find(parent).create_child(name, &new)
+        self.find(parent).create_child(None, name, &new)
     }
 
     fn write(&self, path: &str, owner: &Sid, bytes: u64) -> Result<NodeRef> {
         let node = self.make(path, owner, false)?;
-        node.write_at(0, &vec![7; bytes as usize], Wait::Yes)?;
+        node.write_at(None, 0, &vec![7; bytes as usize], Wait::Yes)?;
         Ok(node)
     }
 
@@ -97,12 +97,12 @@ fn every_owner_is_counted_with_streams_from_files_that_were_there_before() {
     lab.write("b", &user(2), 5000).unwrap();
     lab.vol.set_user_quota(&user(1), NONE, 10 * MB).unwrap();
     assert_eq!((lab.used(1), lab.used(2)), (MB, 8192));
-    a.create_stream("s").unwrap().write_at(0, &[1; 100], Wait::Yes).unwrap();
+    a.create_stream(None, "s").unwrap().write_at(None, 0, &[1; 100], Wait::Yes).unwrap();
     assert_eq!(lab.used(1), MB + 4096);
-    a.set_allocation(3 * MB).unwrap();
+    a.set_allocation(None, 3 * MB).unwrap();
     assert_eq!(lab.used(1), 3 * MB + 4096);
-    a.set_end_of_file(0).unwrap();
-    a.set_allocation(0).unwrap();
+    a.set_end_of_file(None, 0).unwrap();
+    a.set_allocation(None, 0).unwrap();
     assert_eq!(lab.used(1), 4096);
     let lab = lab.crash();
     assert_eq!((lab.used(1), lab.used(2)), (4096, 8192));
@@ -110,9 +110,9 @@ fn every_owner_is_counted_with_streams_from_files_that_were_there_before() {
     let a = lab.find("a");
     let mut sd = (*a.security().unwrap()).clone();
     sd.owner = Some(user(2));
-    a.set_security(&sd).unwrap();
+    a.set_security(None, &sd).unwrap();
     assert_eq!((lab.used(1), lab.used(2)), (0, 8192 + 4096));
-    a.unlink().unwrap();
+    a.unlink(None).unwrap();
     drop(a);
     lab.vol.sync().unwrap();
     lab.vol.room();
@@ -127,12 +127,12 @@ fn a_limit_is_disk_full_and_a_threshold_is_not() {
     let lab = Lab::new();
     lab.vol.set_user_quota(&user(1), MB, 2 * MB).unwrap();
     let a = lab.write("a", &user(1), MB + MB / 2).unwrap();
-    assert_eq!(a.write_at(0, &vec![1; 3 * MB as usize], Wait::Yes), Err(StoreError::QuotaExceeded.into()));
-    assert_eq!(a.set_allocation(4 * MB), Err(StoreError::QuotaExceeded.into()));
-    assert_eq!(a.set_end_of_file(4 * MB), Err(StoreError::QuotaExceeded.into()));
+    assert_eq!(a.write_at(None, 0, &vec![1; 3 * MB as usize], Wait::Yes), Err(StoreError::QuotaExceeded.into()));
+    assert_eq!(a.set_allocation(None, 4 * MB), Err(StoreError::QuotaExceeded.into()));
+    assert_eq!(a.set_end_of_file(None, 4 * MB), Err(StoreError::QuotaExceeded.into()));
     assert_eq!(a.stat().unwrap().end_of_file, MB + MB / 2, "a refused change leaves nothing");
     // Overwriting takes nothing more; others have no limit, and neither do administrators.
-    a.write_at(0, &vec![2; MB as usize], Wait::Yes).unwrap();
+    a.write_at(None, 0, &vec![2; MB as usize], Wait::Yes).unwrap();
     lab.write("b", &user(2), 4 * MB).unwrap();
     lab.write("c", &well_known::BUILTIN_ADMINISTRATORS, 4 * MB).unwrap();
     assert_eq!(lab.used(1), MB + MB / 2);
@@ -142,13 +142,13 @@ fn a_limit_is_disk_full_and_a_threshold_is_not() {
     assert!(space.free_bytes > 30 * MB);
     let other = lab.store.space_for(&user(2), &*lab.store.root()).unwrap();
     assert_eq!(other.available_bytes, other.free_bytes);
-    a.unlink().unwrap();
+    a.unlink(None).unwrap();
     drop(a);
     lab.write("d", &user(1), 2 * MB).unwrap();
     // Only counted, not enforced.
     let all = lab.store.control().unwrap();
     assert_eq!(all.flags & (control::TRACK | control::ENFORCE), control::ENFORCE);
-    lab.store.set_control(&arden_store::quota::QuotaControl { flags: control::TRACK, ..all }).unwrap();
+    lab.store.set_control(None, &arden_store::quota::QuotaControl { flags: control::TRACK, ..all }).unwrap();
     lab.write("e", &user(1), 2 * MB).unwrap();
     assert_eq!(lab.used(1), 4 * MB);
     lab.is_right();
@@ -159,15 +159,15 @@ fn who_has_no_entry_gets_the_defaults() {
     let lab = Lab::new();
     let flags = control::ENFORCE | 0x300;
     let defaults = arden_store::quota::QuotaControl { threshold: MB, limit: 2 * MB, flags };
-    lab.store.set_control(&defaults).unwrap();
+    lab.store.set_control(None, &defaults).unwrap();
     assert_eq!(lab.store.control().unwrap().flags, control::ENFORCE, "flags that say how far counting is are not set");
     assert_eq!(lab.store.space_for(&user(5), &*lab.store.root()).unwrap().total_bytes, 2 * MB);
     lab.write("a", &user(5), MB).unwrap();
     assert_eq!(lab.write("b", &user(5), 2 * MB).err(), Some(StoreError::QuotaExceeded.into()));
     let all = lab.store.users().unwrap();
     assert_eq!((all[0].0.clone(), all[0].1.limit, all[0].1.used_bytes), (user(5), 2 * MB, MB));
-    assert_eq!(lab.store.remove_user(&user(6)), Err(StoreError::NoQuotaEntry));
-    lab.store.remove_user(&user(5)).unwrap();
+    assert_eq!(lab.store.remove_user(None, &user(6)), Err(StoreError::NoQuotaEntry));
+    lab.store.remove_user(None, &user(5)).unwrap();
     assert_eq!(lab.store.user(&user(5)).unwrap().unwrap().limit, NONE, "he still owns something");
     lab.write("c", &user(5), 2 * MB).unwrap();
     lab.is_right();
@@ -182,7 +182,7 @@ fn folders_count_what_is_below_them_wherever_it_moves() {
     }
     // With two names in one directory it still counts once.
     let f = lab.write("x\\in\\deep\\f", &me, MB).unwrap();
-    f.link(&*lab.find("x\\in\\deep"), "f too", false).unwrap();
+    f.link(None, &*lab.find("x\\in\\deep"), "f too", false).unwrap();
     lab.limit_folder("x", 8 * MB);
     lab.limit_folder("x\\in", 4 * MB);
     lab.limit_folder("y", 2 * MB);
@@ -195,14 +195,14 @@ fn folders_count_what_is_below_them_wherever_it_moves() {
         Some(StoreError::QuotaExceeded.into()),
         "the inner one is full first"
     );
-    lab.find("x\\in\\h").unlink().unwrap();
+    lab.find("x\\in\\h").unlink(None).unwrap();
     // A directory moves with all that is below it, or not at all.
     let deep = lab.find("x\\in\\deep");
-    deep.rename(&*lab.find("y"), "moved", false).unwrap();
+    deep.rename(None, &*lab.find("y"), "moved", false).unwrap();
     assert_eq!(sizes(&lab), (MB, 0, MB));
     lab.write("x\\in\\big", &me, 2 * MB).unwrap();
     let big = lab.find("x\\in\\big");
-    assert_eq!(big.rename(&*lab.find("y"), "big", false), Err(StoreError::QuotaExceeded.into()));
+    assert_eq!(big.rename(None, &*lab.find("y"), "big", false), Err(StoreError::QuotaExceeded.into()));
     assert_eq!(big.path(), ["x", "in", "big"], "a refused move is told to nobody");
     let lab = lab.crash();
     assert_eq!(sizes(&lab), (3 * MB, 2 * MB, MB));
@@ -210,20 +210,20 @@ fn folders_count_what_is_below_them_wherever_it_moves() {
     let space = lab.store.space_for(&me, &*lab.find("x\\in")).unwrap();
     assert_eq!((space.total_bytes, space.available_bytes), (4 * MB, 2 * MB));
     // A second name elsewhere counts nothing until it is the only one.
-    lab.find("x\\g").link(&*lab.find("y"), "second", false).unwrap();
+    lab.find("x\\g").link(None, &*lab.find("y"), "second", false).unwrap();
     assert_eq!(sizes(&lab), (3 * MB, 2 * MB, MB));
-    lab.find("x\\g").unlink().unwrap();
+    lab.find("x\\g").unlink(None).unwrap();
     assert_eq!(sizes(&lab), (2 * MB, 2 * MB, 2 * MB));
     lab.is_right();
     lab.vol.close().unwrap();
     let lab = lab.crash();
     assert_eq!(sizes(&lab), (2 * MB, 2 * MB, 2 * MB));
     // With the folder goes its record.
-    lab.find("y\\second").unlink().unwrap();
-    lab.find("y\\moved\\f").unlink().unwrap();
-    lab.find("y\\moved\\f too").unlink().unwrap();
-    lab.find("y\\moved").unlink().unwrap();
-    lab.find("y").unlink().unwrap();
+    lab.find("y\\second").unlink(None).unwrap();
+    lab.find("y\\moved\\f").unlink(None).unwrap();
+    lab.find("y\\moved\\f too").unlink(None).unwrap();
+    lab.find("y\\moved").unlink(None).unwrap();
+    lab.find("y").unlink(None).unwrap();
     lab.vol.room();
     assert_eq!(lab.vol.folder_quotas().unwrap().len(), 2);
     lab.is_right();

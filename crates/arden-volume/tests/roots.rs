@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use arden_auth::Token;
 use arden_store::{
+    commit::CommitScope,
     fs::*,
     name::NtPath,
     store::{FileStore, NewFile},
@@ -15,8 +16,8 @@ use arden_wire::{FileTime, access::FILE_ALL_ACCESS};
 struct Silent;
 
 impl OpenOwner for Silent {
-    fn oplock_break(&self, _open: OpenId, _to: OplockLevel, _ack: bool) {}
-    fn lease_break(&self, _b: &LeaseBreak) {}
+    fn oplock_break(&self, _scope: &CommitScope, _open: OpenId, _to: OplockLevel, _ack: bool) {}
+    fn lease_break(&self, _scope: &CommitScope, _b: &LeaseBreak) {}
     fn resume(&self, _wait: WaitId) {}
 }
 
@@ -25,6 +26,7 @@ fn path(p: &str) -> NtPath {
 }
 
 fn open(fs: &Arc<Fs>, table: &OpenTable, p: &str) -> Arc<Open> {
+    let scope = CommitScope::begin();
     let request = OpenRequest {
         id: table.reserve_open(),
         owner: &Owner::new(Arc::new(Silent)),
@@ -43,7 +45,8 @@ fn open(fs: &Arc<Fs>, table: &OpenTable, p: &str) -> Arc<Open> {
         mark: None,
         who: &Arc::new(Token::system()),
         access_ceiling: FILE_ALL_ACCESS,
-        now: Instant::now(),
+        durable: false,
+        cause: scope.at(Instant::now()),
     };
     match fs.open(&request) {
         Ok(Step::Done(opened)) => opened.open,
@@ -58,7 +61,7 @@ fn roots() -> (Arc<Fs>, Arc<Fs>, Arc<OpenTable>) {
     let volume = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
     let whole = VolumeStore::new(volume.clone(), Durability::Plain);
     let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
-    whole.root().create_child("inner", &new).unwrap();
+    whole.root().create_child(None, "inner", &new).unwrap();
     let inner = VolumeStore::of_directory(volume, &path("inner"), Durability::Plain).unwrap();
     let table = OpenTable::new(TableLimits::default());
     (Fs::new(whole, table.clone()), Fs::new(inner, table.clone()), table)
@@ -66,7 +69,10 @@ fn roots() -> (Arc<Fs>, Arc<Fs>, Arc<OpenTable>) {
 
 fn rename(fs: &Arc<Fs>, open: &Arc<Open>, to: &str) {
     let how = NameChange { replace: true, ..NameChange::default() };
-    assert!(matches!(fs.rename(open, &path(to), how, Instant::now()), Ok(Step::Done(()))), "{to}");
+    assert!(
+        matches!(fs.rename(open, &path(to), how, CommitScope::begin().at(Instant::now())), Ok(Step::Done(()))),
+        "{to}"
+    );
 }
 
 #[test]
@@ -86,7 +92,10 @@ fn streams_of_a_file_that_was_moved_out_of_a_root_are_in_reach_of_its_opens() {
     let (a, b) = (open(&outer, &table, "inner\\f"), open(&inner, &table, "f:s"));
     rename(&outer, &a, "f");
     let to = NtPath { stream: Some("t".into()), ..NtPath::default() };
-    assert!(matches!(inner.rename(&b, &to, NameChange::default(), Instant::now()), Ok(Step::Done(()))));
+    assert!(matches!(
+        inner.rename(&b, &to, NameChange::default(), CommitScope::begin().at(Instant::now())),
+        Ok(Step::Done(()))
+    ));
     let names: Vec<String> = outer.streams(&a).unwrap().into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["", "t"]);
 }

@@ -17,13 +17,13 @@ fn a_file_of_16_tib_is_written_at_its_ends_read_and_cut_off() {
     let vol = Volume::open(device.clone(), options.clone()).unwrap();
     let store = VolumeStore::new(vol.clone(), Durability::Plain);
     let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-    let file = store.root().create_child("large", &new).unwrap();
+    let file = store.root().create_child(None, "large", &new).unwrap();
     // Where all of it is promised there is no room.
-    assert_eq!(file.set_end_of_file(LARGEST), Err(StoreError::DiskFull.into()));
-    file.set_sparse(true).unwrap();
-    file.write_at(0, b"first", Wait::Yes).unwrap();
+    assert_eq!(file.set_end_of_file(None, LARGEST), Err(StoreError::DiskFull.into()));
+    file.set_sparse(None, true).unwrap();
+    file.write_at(None, 0, b"first", Wait::Yes).unwrap();
     let end = vec![7; 200_000];
-    file.write_at(LARGEST - end.len() as u64, &end, Wait::Yes).unwrap();
+    file.write_at(None, LARGEST - end.len() as u64, &end, Wait::Yes).unwrap();
     assert_eq!(file.stat().unwrap().end_of_file, LARGEST);
     drop((file, store));
     vol.close().unwrap();
@@ -38,7 +38,7 @@ fn a_file_of_16_tib_is_written_at_its_ends_read_and_cut_off() {
     assert!(found[..100_000].iter().all(|b| *b == 0) && found[100_000..] == end);
     let allocated = file.stat().unwrap().allocation;
     assert!(allocated < 1 << 20, "{allocated} bytes allocated");
-    file.set_end_of_file(5).unwrap();
+    file.set_end_of_file(None, 5).unwrap();
     assert_eq!(file.read_at(0, &mut found, Wait::Yes).unwrap(), 5);
     assert_eq!(&found[..5], b"first");
     assert!(vol.check(true).unwrap().is_clean());

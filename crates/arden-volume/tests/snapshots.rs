@@ -45,10 +45,10 @@ impl Lab {
     fn put(&self, name: &str, data: &[u8]) -> NodeRef {
         let node = find(&*self.store, name).unwrap_or_else(|| {
             let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-            self.store.root().create_child(name, &new).unwrap()
+            self.store.root().create_child(None, name, &new).unwrap()
         });
-        node.set_end_of_file(0).unwrap();
-        node.write_at(0, data, Wait::Yes).unwrap();
+        node.set_end_of_file(None, 0).unwrap();
+        node.write_at(None, 0, data, Wait::Yes).unwrap();
         node
     }
 
@@ -93,7 +93,7 @@ fn each_shows_its_own_state_and_survives_opening_again() {
         lab.put(&format!("only {i}"), b"x");
         times.push(lab.snapshot(100 + u64::from(i)));
         if i > 0 {
-            find(&*lab.store, &format!("only {}", i - 1)).unwrap().unlink().unwrap();
+            find(&*lab.store, &format!("only {}", i - 1)).unwrap().unlink(None).unwrap();
         }
     }
     lab.put("large", &bytes(99, 3));
@@ -125,7 +125,7 @@ fn deleting_one_frees_what_only_it_held() {
     let second = lab.snapshot(2);
     lab.put("file", &bytes(4, 64));
     let third = lab.snapshot(3);
-    find(&*lab.store, "file").unwrap().unlink().unwrap();
+    find(&*lab.store, "file").unwrap().unlink(None).unwrap();
     assert_eq!(lab.check(), empty + 3 * 64);
     let only = |lab: &Lab| lab.volume.snapshots().unwrap().iter().map(|s| s.only_bytes / BLOCK).collect::<Vec<_>>();
     assert_eq!(only(&lab), [64, 64, 64]);
@@ -150,13 +150,13 @@ fn shared_blocks_stay_until_the_last_holder_goes() {
         let empty = lab.check();
         let node = lab.put("file", &bytes(5, 100));
         let copy = lab.put("copy", b"");
-        Node::clone_from(&*copy, &*node, 0, 0, 100 * BLOCK).unwrap();
+        Node::clone_from(&*copy, None, &*node, 0, 0, 100 * BLOCK).unwrap();
         let times = [lab.snapshot(1), lab.snapshot(2), lab.snapshot(3)];
         drop(node);
-        find(&*lab.store, "file").unwrap().unlink().unwrap();
+        find(&*lab.store, "file").unwrap().unlink(None).unwrap();
         assert_eq!(lab.check(), empty + 100, "the copy has them still");
         drop(copy);
-        find(&*lab.store, "copy").unwrap().unlink().unwrap();
+        find(&*lab.store, "copy").unwrap().unlink(None).unwrap();
         for (gone, i) in order.iter().enumerate() {
             assert_eq!(lab.check(), empty + 100, "{order:?} {gone}");
             assert!(lab.volume.delete_snapshot(times[*i]).unwrap());
@@ -176,7 +176,7 @@ fn the_past_has_a_price() {
     let node = find(&*lab.store, "file").unwrap();
     let (mut at, chunk) = (0, bytes(2, 256));
     let full = loop {
-        match node.write_at(at, &chunk, Wait::Yes) {
+        match node.write_at(None, at, &chunk, Wait::Yes) {
             Ok(()) => at += 256 * BLOCK,
             Err(e) => break e,
         }
@@ -185,7 +185,7 @@ fn the_past_has_a_price() {
     assert_eq!(read(&*lab.store.snapshot(time).unwrap(), "file"), bytes(1, blocks));
     lab.check();
     assert!(lab.volume.delete_snapshot(time).unwrap());
-    node.write_at(at, &chunk, Wait::Yes).unwrap();
+    node.write_at(None, at, &chunk, Wait::Yes).unwrap();
     lab.check();
 }
 

@@ -126,8 +126,8 @@ impl Files {
 
     fn make(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-        let node = self.store.root().create_child(name, &new)?;
-        node.write_at(0, bytes, Wait::Yes).map(|_| ())
+        let node = self.store.root().create_child(None, name, &new)?;
+        node.write_at(None, 0, bytes, Wait::Yes).map(|_| ())
     }
 
     fn find(&self, name: &str) -> NodeRef {
@@ -153,7 +153,7 @@ impl Files {
                 Err(NotDone::Failed(StoreError::DiskFull)) => {
                     // What has no content may still have a name.
                     if let Ok(Lookup::Found(node)) = self.store.lookup(&NtPath::parse(&name).unwrap()) {
-                        node.unlink().unwrap();
+                        node.unlink(None).unwrap();
                     }
                     return i;
                 }
@@ -164,7 +164,7 @@ impl Files {
     }
 
     fn empty(&self, prefix: &str, files: impl Iterator<Item = usize>) {
-        files.for_each(|i| self.find(&format!("{prefix}{i}")).unlink().unwrap());
+        files.for_each(|i| self.find(&format!("{prefix}{i}")).unlink(None).unwrap());
     }
 }
 
@@ -260,8 +260,8 @@ fn a_hole_punched_into_a_file_is_room_for_others() {
     files.make("large", &[9; 6 << 20]).unwrap();
     let before = *pool.lock().unwrap();
     let node = files.find("large");
-    node.set_sparse(true).unwrap();
-    node.zero_range(1 << 20, 4 << 20).unwrap();
+    node.set_sparse(None, true).unwrap();
+    node.zero_range(None, 1 << 20, 4 << 20).unwrap();
     files.vol.give_all_back();
     let given = *pool.lock().unwrap() - before;
     assert!(given >= 14, "{given} pieces of the 16 that the hole covers");

@@ -19,6 +19,7 @@ use arden_admin::{
 };
 use arden_host::{PoolAdmin, Pools, Volumes};
 use arden_store::{
+    commit::CommitScope,
     error::NotDone,
     name::NtPath,
     store::{FileStore, Lookup, NewFile, Wait},
@@ -192,12 +193,13 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> AdminError + '_ {
 }
 
 fn greet(store: &dyn FileStore) -> std::result::Result<(), NotDone> {
+    let scope = CommitScope::begin().id();
     let path = NtPath::parse("Welcome.txt")?;
     if let Lookup::Missing { parent, base: None } = store.lookup(&path)? {
         let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-        parent.create_child("Welcome.txt", &new)?.write_at(0, GREETING, Wait::Yes)?;
+        parent.create_child(Some(scope), "Welcome.txt", &new)?.write_at(Some(scope), 0, GREETING, Wait::Yes)?;
     }
-    Ok(store.commit()?)
+    Ok(store.commit(scope)?)
 }
 
 /// Ready lines for each kind of client.

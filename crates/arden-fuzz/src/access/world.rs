@@ -145,7 +145,7 @@ fn stores(kind: StoreKind, dir: &std::path::Path) -> (Arc<dyn FileStore>, Arc<dy
             let volume = Volume::open(device, options).expect("a volume");
             let outer = VolumeStore::new(volume.clone(), Durability::Plain);
             let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
-            outer.root().create_child("inner", &new).expect("a directory");
+            outer.root().create_child(None, "inner", &new).expect("a directory");
             let path = NtPath::parse("inner").expect("a path");
             let inner = VolumeStore::of_directory(volume, &path, Durability::Plain).expect("a directory of the volume");
             (outer, inner)

@@ -68,7 +68,7 @@ impl Setting {
         let all = std::iter::once((path.to_owned(), node.clone())).chain(streams(node, path)?);
         for (path, node) in all {
             if node.integrity().map_err(|e| failed(&path, e))? != self.to {
-                node.set_integrity(self.to).map_err(|e| failed(&path, e))?;
+                node.set_integrity(None, self.to).map_err(|e| failed(&path, e))?;
                 self.changed += 1;
             }
         }

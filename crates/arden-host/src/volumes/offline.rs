@@ -117,14 +117,14 @@ impl Offline {
         let parsed = NtPath::parse(path.trim_start_matches('/')).map_err(failed(path))?;
         let node = match self.store.lookup(&parsed).map_err(failed(path))? {
             Lookup::Found(node) => {
-                node.set_end_of_file(0).map_err(failed(path))?;
+                node.set_end_of_file(None, 0).map_err(failed(path))?;
                 node
             }
             Lookup::Missing { parent, base: None } => {
                 let name = parsed.components.last().cloned().unwrap_or_default();
                 let new =
                     NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-                parent.create_child(&name, &new).map_err(failed(path))?
+                parent.create_child(None, &name, &new).map_err(failed(path))?
             }
             _ => return Err(AdminError::new(ErrorKind::NotFound, format!("{path:?} cannot be made"), "")),
         };
@@ -159,6 +159,6 @@ impl File {
     /// # Errors
     /// Failed, when there is no room.
     pub fn write_at(&self, at: u64, data: &[u8]) -> Result<()> {
-        self.node.write_at(at, data, Wait::Yes).map_err(failed(&self.path))
+        self.node.write_at(None, at, data, Wait::Yes).map_err(failed(&self.path))
     }
 }

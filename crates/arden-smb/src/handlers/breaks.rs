@@ -21,7 +21,7 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         BreakAck::Lease { key, state } => {
             // Of this client as this user: nobody acknowledges another's break.
             let client = request.verified.client;
-            let now = request.trees.table.ack_lease_break(client, key, state, request.now)?;
+            let now = request.trees.table.ack_lease_break(client, key, state, request.cause())?;
             request.trees.keep_lease(request.scope, client, key);
             put_lease_break_response(out, key, now);
         }
@@ -35,7 +35,7 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
                 oplock::BATCH => OplockLevel::Batch,
                 _ => return Err(Fail::Status(NtStatus::INVALID_PARAMETER)),
             };
-            let level = file.fs().ack_oplock_break(file, to, request.now)?;
+            let level = file.fs().ack_oplock_break(file, to, request.cause())?;
             open.state.lock().breaking = false;
             request.trees.keep_open(request.scope, open.id.persistent);
             put_oplock_break(out, wire_level(level), file_id);

@@ -355,7 +355,7 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         _ => Disposition::OverwriteIf,
     };
     let who = request.verified.user.clone();
-    let opening = request.trees.begin_open();
+    let opening = request.trees.begin_open(request.scope);
     let opened = create.fs.open(&OpenRequest {
         id: opening.id,
         owner: &request.trees.owner,
@@ -374,7 +374,8 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         mark: durable::create_mark(request, tree, &asked.wanted),
         who: &who,
         access_ceiling: tree.ceiling(&who),
-        now: request.now,
+        durable: tree.share.is_durable(),
+        cause: request.cause(),
     });
     match opened {
         Ok(Step::Done(opened)) => Ok((opened, opening)),
@@ -481,6 +482,7 @@ fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Aske
     request.related.file = Some(open.id);
     // Who is told of it now may not be who made it: what is kept of it is durable with this answer.
     request.trees.keep_open(request.scope, open.id.persistent);
+    request.scope.relies_on(file);
     // [MS-SMB2] 3.3.5.9.10: a replay is answered as the first time, a reconnect says that the file was there.
     let reconnect = asked.wanted.is_reconnect();
     let action = if reconnect { CreateAction::Opened } else { open.action };

@@ -60,7 +60,7 @@ impl CloseAfterBreak {
             return Err(Fail::After(open.clone()));
         }
         if let Some(file) = open.file()
-            && let Step::Wait(wait) = file.fs().prepare_close(file, request.now)?
+            && let Step::Wait(wait) = file.fs().prepare_close(file, request.cause())?
         {
             return Err(Fail::Wait(wait, None));
         }
@@ -98,7 +98,7 @@ pub fn flush(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         if !request.may_block {
             return Err(Fail::Block);
         }
-        file.fs().flush(file)?;
+        file.fs().flush(request.scope, file)?;
     }
     put_empty(out);
     Ok(NtStatus::SUCCESS)
@@ -159,7 +159,7 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         let mut large = std::mem::take(&mut *request.large.lock());
         large.resize(start + length, 0);
         large[..start].copy_from_slice(out);
-        let count = file.fs().read(file, read.offset, &mut large[start..], wait(request));
+        let count = file.fs().read(request.scope, file, read.offset, &mut large[start..], wait(request));
         match count {
             Ok(_) => *out = large,
             Err(_) => *request.large.lock() = large,
@@ -167,7 +167,7 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         count?
     } else {
         out.resize(start + length, 0);
-        file.fs().read(file, read.offset, &mut out[start..], wait(request))?
+        file.fs().read(request.scope, file, read.offset, &mut out[start..], wait(request))?
     };
     if count < read.minimum_count as usize {
         return Err(NtStatus::END_OF_FILE.into());
@@ -248,11 +248,11 @@ pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if (through || write.data.len() > inline_write_bytes_max(request)) && !request.may_block {
         return Err(Fail::Block);
     }
-    file.fs().write(file, write.offset, write.data, wait(request), request.now)?;
+    file.fs().write(file, write.offset, write.data, wait(request), request.cause())?;
     open.position.store(write.offset + write.data.len() as u64, Ordering::Relaxed);
     metrics::count(&request.trees.metrics.bytes_written, write.data.len() as u64);
     if through {
-        file.fs().flush(file)?;
+        file.fs().flush(request.scope, file)?;
     }
     put_write_response(out, write.data.len() as u32);
     Ok(NtStatus::SUCCESS)

@@ -212,6 +212,7 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
     }
     if let Some(file) = open.file() {
         file.set_share_permits(tree.ceiling(&request.verified.user));
+        file.set_durable(tree.share.is_durable());
     }
     request.session.opens.write().insert(open.id.volatile, open.clone());
     true

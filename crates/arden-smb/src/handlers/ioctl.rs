@@ -82,7 +82,7 @@ pub(crate) fn respond(
 
 fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     let fs = file.fs();
-    let now = request.now;
+    let cause = request.cause();
     let none = |()| Ok((NtStatus::SUCCESS, Vec::new()));
     check_ctl_access(file, ioctl.ctl_code)?;
     let mut r = Reader::new(ioctl.input);
@@ -102,7 +102,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
             let sparse = ioctl.input.first().is_none_or(|b| *b != 0);
-            fs.set_sparse(file, sparse)?;
+            fs.set_sparse(request.scope, file, sparse)?;
             none(())
         }
         fsctl::SET_ZERO_DATA => {
@@ -110,7 +110,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
             if from > i64::MAX as u64 || to > i64::MAX as u64 || to < from {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
-            fs.zero_range(file, from, to - from, now)?;
+            fs.zero_range(file, from, to - from, cause)?;
             none(())
         }
         fsctl::QUERY_ALLOCATED_RANGES => allocated_ranges(file, ioctl),
@@ -137,8 +137,8 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
                 return Err(NtStatus::IO_REPARSE_DATA_INVALID.into());
             }
             match ioctl.ctl_code {
-                fsctl::SET_REPARSE_POINT => fs.set_reparse(file, tag, data)?,
-                _ => fs.delete_reparse(file, tag)?,
+                fsctl::SET_REPARSE_POINT => fs.set_reparse(request.scope, file, tag, data)?,
+                _ => fs.delete_reparse(request.scope, file, tag)?,
             }
             none(())
         }
@@ -148,8 +148,8 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
             _ => Err(NtStatus::NOT_SUPPORTED.into()),
         },
         fsctl::GET_INTEGRITY_INFORMATION => integrity::get(file, ioctl),
-        fsctl::SET_INTEGRITY_INFORMATION => integrity::set(file, ioctl),
-        fsctl::SET_INTEGRITY_INFORMATION_EX => integrity::set_ex(file, ioctl),
+        fsctl::SET_INTEGRITY_INFORMATION => integrity::set(request.scope, file, ioctl),
+        fsctl::SET_INTEGRITY_INFORMATION_EX => integrity::set_ex(request.scope, file, ioctl),
         fsctl::MARK_HANDLE => mark_handle(file, ioctl),
         fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
         fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
@@ -336,7 +336,7 @@ fn trim(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Ou
         let (offset, len) = (r.u64()?, r.u64()?);
         let stop = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?.min(end);
         if offset < stop {
-            file.fs().zero_range(file, offset, stop - offset, request.now)?;
+            file.fs().zero_range(file, offset, stop - offset, request.cause())?;
         }
     }
     Ok((NtStatus::SUCCESS, count.to_le_bytes().to_vec()))
@@ -376,7 +376,7 @@ fn object_id(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) 
         None if ioctl.ctl_code == fsctl::GET_OBJECT_ID => return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into()),
         None => {
             let id = u128::from_le_bytes(request.trees.random());
-            file.fs().set_object_id(file, id)?;
+            file.fs().set_object_id(request.scope, file, id)?;
             id
         }
     };

@@ -1,8 +1,11 @@
 //! LOCK, [MS-SMB2] 3.3.5.14.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
-use arden_store::fs::{LockRange, Open, Step};
+use arden_store::{
+    commit::Cause,
+    fs::{LockRange, Open, Step},
+};
 use arden_wire::{
     NtStatus,
     smb2::io::{LockElement, LockRequest, lock_flags},
@@ -83,7 +86,7 @@ impl LockWait {
         } else if let Some(kept) = &kept {
             held = kept.held_count();
         }
-        let done = apply(file, locks, request.now, |ranges, unlock| {
+        let done = apply(file, locks, request.cause(), |ranges, unlock| {
             unlocked += if unlock { ranges.len() } else { 0 };
             if let Some(kept) = &mut kept {
                 kept.change(id, ranges, unlock, &mut changes);
@@ -110,12 +113,12 @@ impl LockWait {
 fn apply(
     file: &Arc<Open>,
     locks: &[LockElement],
-    now: Instant,
+    cause: Cause<'_>,
     mut did: impl FnMut(&[LockRange], bool),
 ) -> Result<(), Fail> {
     if locks[0].flags & lock_flags::UNLOCK == 0 {
         let (ranges, fail_immediately) = lock_ranges(locks)?;
-        return match file.fs().lock(file, &ranges, fail_immediately, now)? {
+        return match file.fs().lock(file, &ranges, fail_immediately, cause)? {
             Step::Done(()) => {
                 did(&ranges, false);
                 Ok(())

@@ -6,6 +6,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::privilege;
 use arden_store::{
+    commit::CommitScope,
     fs::{Fs, Operation},
     quota::{NONE, Quota, QuotaControl, QuotaStore},
     table::Open,
@@ -156,10 +157,11 @@ fn managing(file: &Open) -> Result<(), Fail> {
 }
 
 /// A list of FILE_QUOTA_INFORMATION, [MS-FSA] 2.1.5.22.
-pub fn set(file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
+pub fn set(scope: &CommitScope, file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
     let quotas = supported(file)?;
     file.check(Operation::ManageVolume)?;
     managing(file)?;
+    let by = scope.changes(file);
     let mut at = 0;
     loop {
         let mut r = Reader::new(buffer.get(at..).ok_or(()).map_err(bad)?);
@@ -173,9 +175,9 @@ pub fn set(file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
         }
         let negative = |n: u64| n > i64::MAX as u64 && n != NONE;
         match limit {
-            DELETED => quotas.remove_user(&sid)?,
+            DELETED => quotas.remove_user(by, &sid)?,
             limit if negative(limit) || negative(threshold) => return Err(bad(())),
-            limit => quotas.set_user(&sid, threshold, limit)?,
+            limit => quotas.set_user(by, &sid, threshold, limit)?,
         }
         match next {
             0 => return Ok(()),
@@ -196,7 +198,7 @@ pub fn put_control(quotas: Option<&dyn QuotaStore>, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-pub fn set_control(file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
+pub fn set_control(scope: &CommitScope, file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
     if buffer.len() < 48 {
         return Err(NtStatus::INFO_LENGTH_MISMATCH.into());
     }
@@ -205,6 +207,6 @@ pub fn set_control(file: &Arc<Open>, buffer: &[u8]) -> Result<(), Fail> {
     managing(file)?;
     let mut r = Reader::new(&buffer[24..]);
     let (threshold, limit, flags) = (r.u64().map_err(bad)?, r.u64().map_err(bad)?, r.u32().map_err(bad)?);
-    quotas.set_control(&QuotaControl { threshold, limit, flags })?;
+    quotas.set_control(scope.changes(file), &QuotaControl { threshold, limit, flags })?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 
 use arden_lock::{Mutex, ranks};
 use arden_store::{
-    commit::CommitScope,
+    commit::{Cause, CommitScope},
     error::{NotDone, StoreError},
     fs::WaitId,
 };
@@ -197,6 +197,11 @@ impl Request<'_> {
         drop(s);
         *self.counted = Some(open.clone());
         Ok(())
+    }
+
+    /// What calls of a store are made for.
+    pub fn cause(&self) -> Cause<'_> {
+        self.scope.at(self.now)
     }
 
     pub fn tree(&self) -> Result<&Arc<Tree>, Fail> {

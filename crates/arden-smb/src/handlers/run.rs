@@ -149,7 +149,7 @@ impl LocalEngine {
         if !is_related {
             *related = Related { tree_id: tree.as_ref().map_or(0, |t| t.id), ..Related::default() };
         }
-        if let Some(tree) = tree.as_ref().filter(|_| changes(command)) {
+        if let Some(tree) = tree.as_ref().filter(|_| verified.async_id.is_some() && changes(command)) {
             join(here.scope, tree);
         }
         let Here { now, may_block, scope, large, in_flight } = here;
@@ -221,8 +221,8 @@ fn find_tree(
     Ok(Some(tree))
 }
 
-/// What is about to change on the tree connect's share has to be durable before the answer leaves: on shares that are
-/// continuously available or write through, and every share of a root that keeps persistent handles.
+/// The answer of a request that waited speaks of what ended its wait: that is durable before, whoever it was of. On shares that
+/// are continuously available or write through, and every share of a root that keeps persistent handles.
 fn join(scope: &CommitScope, tree: &Tree) {
     let share = &tree.share;
     if let Some(fs) = &share.fs

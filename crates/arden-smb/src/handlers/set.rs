@@ -61,12 +61,12 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         },
         info_type::SECURITY => {
             let sd = SecurityDescriptor::parse(set.buffer).map_err(|_| NtStatus::INVALID_SECURITY_DESCR)?;
-            file.fs().set_security(file, set.additional, &sd, request.now)?;
+            file.fs().set_security(file, set.additional, &sd, request.cause())?;
         }
         info_type::FILE_SYSTEM if set.class == fs_class::CONTROL => {
-            crate::handlers::quota::set_control(file, set.buffer)?
+            crate::handlers::quota::set_control(request.scope, file, set.buffer)?
         }
-        info_type::QUOTA => crate::handlers::quota::set(file, set.buffer)?,
+        info_type::QUOTA => crate::handlers::quota::set(request.scope, file, set.buffer)?,
         // A plain directory keeps no label to change.
         info_type::FILE_SYSTEM if !matches!(set.class, fs_class::LABEL | fs_class::OBJECT_ID) => {
             return Err(NtStatus::INVALID_INFO_CLASS.into());
@@ -133,11 +133,11 @@ impl ChangeAfterBreak {
     /// Access, sharing and what the new name stands for are looked at in the moment of the change.
     fn change(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
         let file = self.open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
-        let (fs, now) = (file.fs(), request.now);
+        let (fs, cause) = (file.fs(), request.cause());
         let step = match &self.change {
-            Change::Rename(to, how) => fs.rename(file, to, *how, now)?,
-            Change::Link(to, how) => fs.link(file, to, *how, now)?,
-            Change::Dispose(how) => fs.set_disposition(file, *how, now)?,
+            Change::Rename(to, how) => fs.rename(file, to, *how, cause)?,
+            Change::Link(to, how) => fs.link(file, to, *how, cause)?,
+            Change::Dispose(how) => fs.set_disposition(file, *how, cause)?,
         };
         if let Step::Wait(wait) = step {
             return Err(Fail::Wait(wait, None));
@@ -183,7 +183,7 @@ fn short<T>(parsed: Result<T, arden_wire::Malformed>) -> Result<T, Fail> {
 
 fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetInfoRequest<'_>) -> Result<(), Fail> {
     let fs = file.fs();
-    let now = request.now;
+    let cause = request.cause();
     let mut r = Reader::new(set.buffer);
     match set.class {
         file_class::BASIC => {
@@ -195,7 +195,7 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
                 change: b.change as i64,
                 attributes: b.attributes,
             };
-            fs.set_basic(file, &info, now)?;
+            fs.set_basic(file, &info, cause)?;
         }
         file_class::POSITION => {
             let position = short(r.u64())?;
@@ -207,15 +207,15 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
         file_class::FULL_EA => {
             let eas = fscc::parse_eas(set.buffer)?;
             let eas: Vec<Ea> = eas.into_iter().map(|e| Ea { name: e.name, flags: e.flags, value: e.value }).collect();
-            fs.set_eas(file, &eas)?;
+            fs.set_eas(request.scope, file, &eas)?;
         }
         file_class::MODE => {
             let mode = short(r.u32())?;
             set_mode(open, mode)?;
         }
-        file_class::ALLOCATION => fs.set_allocation(file, short(r.u64())?, now)?,
-        file_class::END_OF_FILE => fs.set_end_of_file(file, short(r.u64())?, now)?,
-        file_class::VALID_DATA_LENGTH => fs.set_valid_data_length(file, short(r.u64())?, now)?,
+        file_class::ALLOCATION => fs.set_allocation(file, short(r.u64())?, cause)?,
+        file_class::END_OF_FILE => fs.set_end_of_file(file, short(r.u64())?, cause)?,
+        file_class::VALID_DATA_LENGTH => fs.set_valid_data_length(file, short(r.u64())?, cause)?,
         // No store here makes 8.3 names.
         file_class::SHORT_NAME => return Err(NtStatus::INVALID_PARAMETER.into()),
         _ => return Err(NtStatus::INVALID_INFO_CLASS.into()),

@@ -42,9 +42,10 @@ impl Openings {
 }
 
 /// An open from its reservation until it is registered or has failed. The table may speak of it as soon as it is
-/// admitted: what it says is told when this is dropped.
+/// admitted: what it says is told when this is dropped, and kept with what its CREATE keeps.
 pub(crate) struct Opening<'a> {
     trees: &'a Trees,
+    scope: &'a CommitScope,
     pub id: OpenId,
 }
 
@@ -53,8 +54,8 @@ impl Drop for Opening<'_> {
         let breaks = self.trees.openings.0.lock().remove(&self.id.0);
         for b in breaks.into_iter().flatten() {
             match b {
-                Break::Oplock(to, ack) => self.trees.break_oplock(self.id, to, ack),
-                Break::Lease(b) => self.trees.break_lease(&b),
+                Break::Oplock(to, ack) => self.trees.break_oplock(self.scope, self.id, to, ack),
+                Break::Lease(b) => self.trees.break_lease(self.scope, &b),
             }
         }
     }
@@ -62,22 +63,22 @@ impl Drop for Opening<'_> {
 
 impl Trees {
     /// A new open; its id is the table's.
-    pub(crate) fn begin_open(&self) -> Opening<'_> {
-        self.begin_open_as(self.table.reserve_open())
+    pub(crate) fn begin_open<'a>(&'a self, scope: &'a CommitScope) -> Opening<'a> {
+        self.begin_open_as(scope, self.table.reserve_open())
     }
 
     /// The same for an open that had its id before.
-    pub(crate) fn begin_open_as(&self, id: OpenId) -> Opening<'_> {
+    pub(crate) fn begin_open_as<'a>(&'a self, scope: &'a CommitScope, id: OpenId) -> Opening<'a> {
         self.openings.0.lock().insert(id.0, Vec::new());
-        Opening { trees: self, id }
+        Opening { trees: self, scope, id }
     }
 
-    fn break_oplock(&self, id: OpenId, to: OplockLevel, ack: bool) {
+    fn break_oplock(&self, scope: &CommitScope, id: OpenId, to: OplockLevel, ack: bool) {
         if self.openings.note(id, Break::Oplock(to, ack)).is_none() {
             return;
         }
         count(&self.metrics.breaks, 1);
-        self.keep_open(&CommitScope::begin(), id.0);
+        self.keep_open(scope, id.0);
         // One that is gone has nobody to tell.
         let Some(open) = self.open(id.0) else { return };
         if let Some(session) = open.session() {
@@ -93,13 +94,13 @@ impl Trees {
         // [MS-SMB2] 3.3.4.6: nobody to tell. A disconnected open that loses its oplock loses its durability; but the client of
         // a persistent one is told when it comes back.
         if !open.is_persistent() {
-            self.defer(Deferred::Close(open));
+            self.defer(Deferred::Close(scope.clone(), open));
         }
     }
 
-    fn break_lease(&self, b: &LeaseBreak) {
+    fn break_lease(&self, scope: &CommitScope, b: &LeaseBreak) {
         count(&self.metrics.breaks, 1);
-        self.keep_lease(&CommitScope::begin(), b.client, b.key);
+        self.keep_lease(scope, b.client, b.key);
         loop {
             // Before the registered ones: an open that leaves this list is among those by then.
             let opening = self.openings.first_of(&b.opens);
@@ -116,7 +117,7 @@ impl Trees {
             // [MS-SMB2] 3.3.4.7: nobody can answer, so the opens that wait for their client are given up; but the client
             // of a persistent one is told when it comes back.
             for open in opens.into_iter().filter(|o| !o.is_persistent()) {
-                self.defer(Deferred::Close(open));
+                self.defer(Deferred::Close(scope.clone(), open));
             }
             return;
         }
@@ -127,21 +128,21 @@ impl Trees {
 pub(crate) struct Events(pub Weak<Trees>);
 
 impl OpenOwner for Events {
-    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
+    fn oplock_break(&self, scope: &CommitScope, open: OpenId, to: OplockLevel, ack: bool) {
         if let Some(trees) = self.0.upgrade() {
-            trees.break_oplock(open, to, ack);
+            trees.break_oplock(scope, open, to, ack);
         }
     }
 
-    fn lease_break(&self, b: &LeaseBreak) {
+    fn lease_break(&self, scope: &CommitScope, b: &LeaseBreak) {
         if let Some(trees) = self.0.upgrade() {
-            trees.break_lease(b);
+            trees.break_lease(scope, b);
         }
     }
 
-    fn cache_lost(&self, opens: &[OpenId]) {
+    fn cache_lost(&self, scope: &CommitScope, opens: &[OpenId]) {
         if let Some(trees) = self.0.upgrade() {
-            trees.keep_lost(&CommitScope::begin(), opens);
+            trees.keep_lost(scope, opens);
         }
     }
 

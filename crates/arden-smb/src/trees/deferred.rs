@@ -7,9 +7,9 @@ use arden_store::commit::CommitScope;
 
 use crate::{model::SmbOpen, trees::Trees};
 
-/// Work that a table event asks for and that may block.
+/// Work that a table event asks for and that may block. What it changes is a part of the scope of whoever caused the event.
 pub(crate) enum Deferred {
-    Close(Arc<SmbOpen>),
+    Close(CommitScope, Arc<SmbOpen>),
     /// The client came back to an open whose break it may not know of.
     TellBreak(Arc<SmbOpen>),
     /// Of the sessions' side.
@@ -48,10 +48,10 @@ impl Trees {
             }
             for item in work {
                 match item {
-                    Deferred::Close(open) => self.close_open(&CommitScope::begin(), &open),
+                    Deferred::Close(scope, open) => self.close_open(&scope, &open),
                     Deferred::TellBreak(open) => {
                         if let Some(file) = open.file() {
-                            file.fs().tell_break_again(file, self.time().now);
+                            file.fs().tell_break_again(file, CommitScope::begin().at(self.time().now));
                         }
                     }
                     Deferred::Other(work) => work(),

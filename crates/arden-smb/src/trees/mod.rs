@@ -269,10 +269,7 @@ impl Trees {
         match &open.object {
             Object::File(file) => {
                 let deletes = file.deletes_on_close();
-                if let Some(fs) = open.share.fs.as_ref().filter(|_| open.share.is_durable()) {
-                    scope.join(fs, true);
-                }
-                file.fs().close(file);
+                file.fs().close(scope, file);
                 self.end_usn_waits(open);
                 self.forget_kept(scope, open);
                 if deletes {

@@ -15,7 +15,7 @@ use std::{
 
 use arden_lock::{Mutex, MutexGuard, ranks};
 use arden_store::{
-    commit::CommitScope,
+    commit::{Cause, CommitScope},
     error::{NotDone, StoreError},
     fs::{ClientId, CreateAction, LockRange, OpenId, RestoreOpen},
     handles::{HandleChange, HandleStore, KeptCache, KeptLease, KeptOpen},
@@ -443,7 +443,7 @@ impl Trees {
                 // Of this run: the share became continuously available while it was in use.
                 continue;
             }
-            match self.restore_open(share, kept, &found, now) {
+            match self.restore_open(share, kept, &found, scope.at(now)) {
                 Ok(()) => restored += 1,
                 Err(error) => {
                     lost += 1;
@@ -466,7 +466,7 @@ impl Trees {
         share: &Arc<Share>,
         kept: &Kept,
         found: &Found,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<(), NotDone> {
         let id = kept.open.id.0;
         let fs = share.fs.as_ref().ok_or(StoreError::NotFound)?;
@@ -482,9 +482,16 @@ impl Trees {
             let range = LockRange { offset: *offset, len: *len, exclusive: *exclusive };
             ranges.extend((0..*count).map(|_| range));
         }
-        let _opening = self.begin_open_as(kept.open.id);
-        let file = fs.restore(&RestoreOpen { open: &kept.open, lease, locks: &ranges, owner: &self.owner, now })?;
-        let mut state = OpenState::disconnected(Durability::Persistent { timeout: kept.timeout }, now);
+        let _opening = self.begin_open_as(cause.scope, kept.open.id);
+        let file = fs.restore(&RestoreOpen {
+            open: &kept.open,
+            lease,
+            locks: &ranges,
+            owner: &self.owner,
+            durable: share.is_durable(),
+            cause,
+        })?;
+        let mut state = OpenState::disconnected(Durability::Persistent { timeout: kept.timeout }, cause.now);
         for (bucket, number) in found.sequences.get(&id).into_iter().flatten() {
             if let Some(slot) = state.lock_sequence.get_or_insert_with(|| Box::new([None; 65])).get_mut(*bucket) {
                 *slot = Some(*number);

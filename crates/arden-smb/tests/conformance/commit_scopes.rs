@@ -54,12 +54,13 @@ fn what_a_tree_disconnect_of_a_plain_share_changed_is_not_waited_for() {
     assert!(!lab.is_committed(THROUGH), "the same directory, and nobody asked for durability");
 }
 
-/// A change that was made before its request waits, and could not be made durable: the request fails, and does not wait.
+/// A change that was made before its request waits, and could not be made durable: the request fails, and does not wait. Here
+/// it is what is kept of another's lease, which the lock breaks.
 #[test]
 fn a_request_whose_changes_cannot_be_kept_does_not_go_on_to_wait() {
     let lab = Lab::new();
     let (mut a, mut b) = (lab.ca_client(), lab.ca_client());
-    let (held, waits) = (a.open(want("file")), b.open(want("file")));
+    let (held, waits) = (a.open(want("file").lease(7, "R").persistent(GUID, 0)), b.open(want("file")));
     a.call(&lock(held.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
     lab.handles.fail_commits(1);
     assert_eq!(b.status(&lock(waits.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)])), NtStatus::DISK_FULL);
@@ -68,6 +69,26 @@ fn a_request_whose_changes_cannot_be_kept_does_not_go_on_to_wait() {
     let mut c = lab.ca_client();
     let free = c.open(want("file"));
     c.call(&lock(free.id, 0, &[(0, 10, EXCLUSIVE)])).ok();
+}
+
+/// What a message causes others to lose is a part of it: the break of a lease is kept before the answer to whoever broke it.
+#[test]
+fn the_break_of_a_kept_lease_is_durable_with_the_answer_to_its_causer() {
+    let lab = Lab::new();
+    let mut a = lab.ca_client();
+    let _held = a.open(want("file").lease(7, "R").persistent(GUID, 0));
+    // The same directory, and nobody asked for durability.
+    let mut b = lab.client();
+    let f = b.open(want("file"));
+    assert!(lab.handles_are_committed());
+    b.write(f.id, 0, b"x");
+    assert!(lab.handles_are_committed(), "the answer came too early");
+    let lab = Lab::new();
+    let (mut a, mut b) = (lab.ca_client(), lab.client());
+    let _held = a.open(want("file").lease(7, "R").persistent(GUID, 0));
+    let f = b.open(want("file"));
+    lab.handles.fail_commits(1);
+    assert_eq!(b.status(&write(f.id, 0, b"x")), NtStatus::DISK_FULL);
 }
 
 /// Its compound changed something before, and the commit of both fails: neither counts, and it does not wait either.

@@ -209,6 +209,7 @@ impl Shared {
             }
             .map_err(|e| {
                 inode.metadata_unsynced.store(true, Ordering::Relaxed);
+                self.sync_failed(inode, sys::error(e));
                 sys::failure(e)
             })?;
         }
@@ -220,11 +221,12 @@ impl Shared {
             place.parent.clone()
         };
         let Some(parent) = parent else { return Ok(()) };
-        let synced = parent.for_reading(self.proc_fds()).and_then(rustix::fs::fsync).map_err(sys::failure);
-        if synced.is_err() {
+        let synced = parent.for_reading(self.proc_fds()).and_then(rustix::fs::fsync);
+        if let Err(e) = synced {
             link.place.lock().unsynced = true;
+            self.sync_failed(&parent, sys::error(e));
         }
-        synced
+        synced.map_err(sys::failure)
     }
 }
 

@@ -54,6 +54,7 @@ use self::{
     sys::{InodeBuild, InodeKey, Kind},
 };
 use crate::{
+    commit::ScopeId,
     error::StoreError,
     name::NtPath,
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
@@ -332,12 +333,16 @@ impl FileStore for DirStore {
         self.shared.note_changes();
     }
 
-    fn has_uncommitted(&self) -> bool {
-        self.shared.has_uncommitted()
+    fn has_uncommitted(&self, scope: ScopeId) -> bool {
+        self.shared.has_uncommitted(scope)
     }
 
-    fn commit(&self) -> Result<(), StoreError> {
-        self.shared.commit()
+    fn commit(&self, scope: ScopeId) -> Result<(), StoreError> {
+        self.shared.commit(scope)
+    }
+
+    fn end_scope(&self, scope: ScopeId) {
+        self.shared.end_scope(scope);
     }
 }
 

@@ -30,6 +30,7 @@ use super::{
     sys::{self, InodeKey, Kind, RawStat},
 };
 use crate::{
+    commit::ChangedBy,
     error::StoreError,
     name::{check_component, may_be_made_short, short_name},
     store::{NewFile, Result},
@@ -70,7 +71,13 @@ impl Tunnel {
 }
 
 impl Shared {
-    pub fn create_child(&self, dir: &Arc<Inode>, name: &str, new: &NewFile<'_>) -> Result<(Arc<Inode>, Arc<Link>)> {
+    pub fn create_child(
+        &self,
+        by: ChangedBy,
+        dir: &Arc<Inode>,
+        name: &str,
+        new: &NewFile<'_>,
+    ) -> Result<(Arc<Inode>, Arc<Link>)> {
         let part = dir_part(dir)?;
         check_component(name)?;
         let tunnelled = self.tunnel.recall(dir.key, name);
@@ -88,7 +95,7 @@ impl Shared {
             return Err(StoreError::NameCollision.into());
         }
         let creating = Creating::new(part);
-        let mut changing = self.changing([dir]);
+        let mut changing = self.changing(by, [dir]);
         self.note_own(dir, name, true);
         let fd = self.make(dir, name, new.directory).inspect_err(|e| {
             if *e == StoreError::NameCollision {
@@ -161,13 +168,13 @@ impl Shared {
     }
 
     /// Takes the name away.
-    pub fn unlink(&self, inode: &Arc<Inode>, link: &Arc<Link>) -> Result<()> {
+    pub fn unlink(&self, by: ChangedBy, inode: &Arc<Inode>, link: &Arc<Link>) -> Result<()> {
         let (dir, name) = self.standing(inode, link)?;
         let mut names = dir_part(&dir)?.names.lock();
         let before = dir.seen().map_err(sys::failure)?;
         let stat = self.verify(&dir, &name, inode)?;
         let flags = if inode.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        let _changing = self.changing([&dir]);
+        let _changing = self.changing(by, [&dir]);
         self.note_own(&dir, &name, true);
         rustix::fs::unlinkat(dir.pin(), &*name, flags).map_err(|e| match e {
             Errno::NOTEMPTY | Errno::EXIST => StoreError::DirectoryNotEmpty.into(),
@@ -202,6 +209,7 @@ impl Shared {
 
     pub fn rename(
         &self,
+        by: ChangedBy,
         inode: &Arc<Inode>,
         link: &Arc<Link>,
         to: &Arc<Inode>,
@@ -230,7 +238,7 @@ impl Shared {
         if itself && *old == *name {
             return Ok(());
         }
-        let _changing = self.changing([inode, &from, to]);
+        let _changing = self.changing(by, [inode, &from, to]);
         if !Arc::ptr_eq(&from, to) {
             self.keep_security(inode, link, to)?;
         }
@@ -306,7 +314,15 @@ impl Shared {
         Ok(())
     }
 
-    pub fn link(&self, inode: &Arc<Inode>, link: &Arc<Link>, to: &Arc<Inode>, name: &str, replace: bool) -> Result<()> {
+    pub fn link(
+        &self,
+        by: ChangedBy,
+        inode: &Arc<Inode>,
+        link: &Arc<Link>,
+        to: &Arc<Inode>,
+        name: &str,
+        replace: bool,
+    ) -> Result<()> {
         check_component(name)?;
         if inode.kind == Kind::Directory {
             return Err(StoreError::IsADirectory.into());
@@ -326,6 +342,8 @@ impl Shared {
             Found::Exact => Some(name.to_owned()),
             Found::As(real) => Some(real),
         };
+        let mut changing = self.note_change(by, inode, link);
+        changing.and(to);
         if let Some(target) = &target {
             let stat = sys::stat_child(to.pin(), target).map_err(sys::failure)?;
             if stat.key == inode.key {
@@ -344,8 +362,6 @@ impl Shared {
             }
         }
         self.note_own(to, name, true);
-        let mut changing = self.note_change(inode, link);
-        changing.and(to);
         // By descriptor, so that it is this file whatever happens to its names.
         let number = sys::FdName::new(inode.pin());
         let linked = rustix::fs::linkat(self.proc_fds(), number.as_str(), to.pin(), name, AtFlags::SYMLINK_FOLLOW);

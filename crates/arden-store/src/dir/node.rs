@@ -12,6 +12,7 @@ use super::{
     meta::{CREATE_MARK, OBJECT_ID},
     sys::{self, Kind},
 };
+use crate::commit::{ChangedBy, ScopeId};
 use crate::error::StoreError;
 use crate::open_stream::StreamRef;
 use crate::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
@@ -106,8 +107,12 @@ impl Node for DirNode {
         Ok(stat)
     }
 
-    fn set_basic(&self, update: &BasicUpdate) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn rely_on(&self, scope: ScopeId) -> bool {
+        self.store.rely_on(scope, &self.inode, &self.link)
+    }
+
+    fn set_basic(&self, by: ChangedBy, update: &BasicUpdate) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         self.store.set_basic(&self.inode, &self.name(), update)
     }
 
@@ -115,8 +120,8 @@ impl Node for DirNode {
         self.store.security(&self.inode, &self.link)
     }
 
-    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn set_security(&self, by: ChangedBy, sd: &SecurityDescriptor) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         self.store.set_security(&self.inode, sd)
     }
 
@@ -130,36 +135,36 @@ impl Node for DirNode {
         data::read_at(fd, offset, buf, wait)
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8], _wait: Wait) -> Result<()> {
+    fn write_at(&self, by: ChangedBy, offset: u64, bytes: &[u8], _wait: Wait) -> Result<()> {
         let _stays = self.inode.places.read_recursive();
         if let Some(stream) = self.named() {
-            let mut changing = self.store.note_change(&self.inode, &self.link);
+            let mut changing = self.store.note_change(by, &self.inode, &self.link);
             changing.everything();
             return self.store.write_stream(&self.inode, &stream.name()?, offset, bytes);
         }
-        let _changing = self.store.note_data_change(&self.inode, &self.link);
+        let _changing = self.store.note_data_change(by, &self.inode, &self.link);
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
         data::write_at(fd, offset, bytes)
     }
 
-    fn set_end_of_file(&self, size: u64) -> Result<()> {
+    fn set_end_of_file(&self, by: ChangedBy, size: u64) -> Result<()> {
         let _stays = self.inode.places.read_recursive();
-        let mut changing = self.store.note_change(&self.inode, &self.link);
+        let mut changing = self.store.note_change(by, &self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
             return self.store.set_stream_size(&self.inode, &stream.name()?, size);
         }
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
-        self.release_allocation();
+        self.release_allocation(by);
         rustix::fs::ftruncate(fd, size).map_err(|e| match e {
             rustix::io::Errno::INVAL | rustix::io::Errno::FBIG => StoreError::DiskFull.into(),
             e => sys::failure(e),
         })
     }
 
-    fn set_allocation(&self, size: u64) -> Result<()> {
+    fn set_allocation(&self, by: ChangedBy, size: u64) -> Result<()> {
         let _stays = self.inode.places.read_recursive();
-        let mut changing = self.store.note_change(&self.inode, &self.link);
+        let mut changing = self.store.note_change(by, &self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
             let name = stream.name()?;
@@ -170,15 +175,15 @@ impl Node for DirNode {
         self.store.set_allocation(self.file()?, size)
     }
 
-    fn release_allocation(&self) {
+    fn release_allocation(&self, _by: ChangedBy) {
         if self.named().is_none() {
             self.inode.promised_bytes.store(0, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+    fn zero_range(&self, by: ChangedBy, offset: u64, len: u64) -> Result<()> {
         let _stays = self.inode.places.read_recursive();
-        let mut changing = self.store.note_change(&self.inode, &self.link);
+        let mut changing = self.store.note_change(by, &self.inode, &self.link);
         if let Some(stream) = self.named() {
             changing.everything();
             return self.store.zero_stream(&self.inode, &stream.name()?, offset, len);
@@ -194,8 +199,8 @@ impl Node for DirNode {
         self.store.allocated_ranges(self.file()?, offset, len)
     }
 
-    fn set_sparse(&self, sparse: bool) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn set_sparse(&self, by: ChangedBy, sparse: bool) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         // [MS-FSA] 2.1.5.10.37: a property of the stream; Linux has it for the file alone.
         if self.named().is_some() {
             return Err(StoreError::NotSupported.into());
@@ -203,9 +208,9 @@ impl Node for DirNode {
         self.store.set_sparse(self.file()?, &self.name(), sparse)
     }
 
-    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+    fn copy_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         let _stays = self.inode.places.read_recursive();
-        let _changing = self.store.note_change(&self.inode, &self.link);
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         let source = own(source)?;
         if self.named().is_none() && source.named().is_none() {
             return self.store.copy(source.file()?, self.file()?, source_offset, offset, len);
@@ -218,14 +223,14 @@ impl Node for DirNode {
             if got == 0 {
                 break;
             }
-            self.write_at(offset + done, &buf[..got], Wait::Yes)?;
+            self.write_at(by, offset + done, &buf[..got], Wait::Yes)?;
             done += got as u64;
         }
         Ok(done)
     }
 
-    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn clone_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         let source = own(source)?;
         if self.named().is_some() || source.named().is_some() || !self.store.shares_extents(&self.inode) {
             return Err(StoreError::NotSupported.into());
@@ -253,8 +258,8 @@ impl Node for DirNode {
         Ok(found.map(|real| self.store.stream_node(self.inode.clone(), self.link.clone(), real)))
     }
 
-    fn create_stream(&self, name: &str) -> Result<NodeRef> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn create_stream(&self, by: ChangedBy, name: &str) -> Result<NodeRef> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         let created = self.store.create_stream(&self.inode, name);
         self.store.forget_meta(&self.inode);
         created?;
@@ -268,8 +273,8 @@ impl Node for DirNode {
         ea::read(self.reading()?)
     }
 
-    fn set_eas(&self, eas: &[Ea]) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn set_eas(&self, by: ChangedBy, eas: &[Ea]) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         let _lock = self.inode.streams.lock();
         let written = ea::write(self.reading()?, eas);
         self.store.forget_meta(&self.inode);
@@ -280,13 +285,13 @@ impl Node for DirNode {
         self.store.reparse(&self.inode)
     }
 
-    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn set_reparse(&self, by: ChangedBy, tag: u32, data: &[u8]) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         self.store.set_reparse(&self.inode, tag, data)
     }
 
-    fn delete_reparse(&self, tag: u32) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn delete_reparse(&self, by: ChangedBy, tag: u32) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         self.store.delete_reparse(&self.inode, tag)
     }
 
@@ -295,8 +300,8 @@ impl Node for DirNode {
         Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
     }
 
-    fn set_object_id(&self, id: u128) -> Result<()> {
-        let _changing = self.store.note_change(&self.inode, &self.link);
+    fn set_object_id(&self, by: ChangedBy, id: u128) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         sys::set_xattr(self.reading()?, OBJECT_ID, &id.to_le_bytes()).map_err(sys::failure)
     }
 
@@ -308,7 +313,8 @@ impl Node for DirNode {
         Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
     }
 
-    fn set_create_mark(&self, mark: u128) -> Result<()> {
+    fn set_create_mark(&self, by: ChangedBy, mark: u128) -> Result<()> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
         // A file system without attributes keeps none.
         match sys::set_xattr(self.reading()?, CREATE_MARK, &mark.to_le_bytes()) {
             Err(e) if e != rustix::io::Errno::OPNOTSUPP => Err(sys::failure(e)),
@@ -316,8 +322,8 @@ impl Node for DirNode {
         }
     }
 
-    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
-        let (inode, link) = self.store.create_child(self.directory()?, name, new)?;
+    fn create_child(&self, by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
+        let (inode, link) = self.store.create_child(by, self.directory()?, name, new)?;
         Ok(self.store.node(inode, link))
     }
 
@@ -329,10 +335,10 @@ impl Node for DirNode {
         self.store.is_empty(self.directory()?)
     }
 
-    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
+    fn rename_stream(&self, by: ChangedBy, name: Option<&str>, replace: bool) -> Result<()> {
         let file = self.inode.kind == Kind::File;
         let _alone = self.inode.places.write();
-        let mut changing = self.store.note_change(&self.inode, &self.link);
+        let mut changing = self.store.note_change(by, &self.inode, &self.link);
         changing.everything();
         let renamed = match (self.named(), name) {
             (None, None) if file => Ok(()),
@@ -345,29 +351,29 @@ impl Node for DirNode {
         renamed
     }
 
-    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn rename(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         if self.named().is_some() {
             return Err(StoreError::InvalidParameter.into());
         }
-        self.store.rename(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
+        self.store.rename(by, &self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }
 
-    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn link(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         if self.named().is_some() {
             return Err(StoreError::InvalidParameter.into());
         }
-        self.store.link(&self.inode, &self.link, own(directory)?.directory()?, name, replace)
+        self.store.link(by, &self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }
 
-    fn unlink(&self) -> Result<()> {
+    fn unlink(&self, by: ChangedBy) -> Result<()> {
         if let Some(stream) = self.named() {
-            let mut changing = self.store.note_change(&self.inode, &self.link);
+            let mut changing = self.store.note_change(by, &self.inode, &self.link);
             changing.everything();
             let deleted = self.store.delete_stream(&self.inode, stream);
             self.store.forget_meta(&self.inode);
             return deleted;
         }
-        self.store.unlink(&self.inode, &self.link)
+        self.store.unlink(by, &self.inode, &self.link)
     }
 
     fn as_any(&self) -> &dyn std::any::Any {

@@ -28,6 +28,7 @@ use super::{
     sys::{self, InodeKey, Kind},
 };
 use crate::{
+    commit::ChangedBy,
     error::{NotDone, StoreError},
     name::is_presentable,
     store::{ChangeKind, ChangeSink, Result, WatchGuard},
@@ -151,18 +152,18 @@ impl Shared {
         }
     }
 
-    /// Arden is about to change data or attributes of the file that `link` names.
-    /// Nothing but the data of the file or its size is about to change.
-    pub fn note_data_change(&self, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
+    /// Nothing but the data of the file that `link` names, or its size, is about to change.
+    pub fn note_data_change(&self, by: ChangedBy, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
         inode.outdate_seen();
         self.note_for_watchers(inode, link);
-        self.changing([inode]).data_only()
+        self.changing(by, [inode]).data_only()
     }
 
-    pub fn note_change(&self, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
+    /// Arden is about to change data or attributes of the file that `link` names.
+    pub fn note_change(&self, by: ChangedBy, inode: &Arc<Inode>, link: &Link) -> Changing<'_> {
         inode.forget_seen();
         self.note_for_watchers(inode, link);
-        self.changing([inode])
+        self.changing(by, [inode])
     }
 
     fn note_for_watchers(&self, inode: &Inode, link: &Link) {

@@ -6,6 +6,7 @@ use arden_wire::access::*;
 
 use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
+    commit::{Cause, CommitScope},
     error::StoreError,
     store::{BasicUpdate, ChangeKind, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::Removal},
@@ -13,11 +14,11 @@ use crate::{
 
 impl Fs {
     /// Idempotent. Locks, share modes and oplocks go; a lease with its last open; what was to be deleted is.
-    pub fn close(&self, open: &Arc<Open>) {
-        self.close_open(open);
+    pub fn close(&self, scope: &CommitScope, open: &Arc<Open>) {
+        self.close_open(scope, open);
     }
 
-    pub(crate) fn close_open(&self, open: &Open) {
+    pub(crate) fn close_open(&self, scope: &CommitScope, open: &Open) {
         if open.closed.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -28,98 +29,98 @@ impl Fs {
             self.table.resume(woken);
         }
         *open.listing.lock() = None;
-        self.settle_writes(open);
+        self.settle_writes(scope, open);
         let deletes = open.delete_on_close.load(Ordering::Acquire);
         if deletes && open.directory && !open.node.is_empty_directory().unwrap_or(false) {
             open.delete_on_close.store(false, Ordering::Release);
         }
         if open.delete_on_close.load(Ordering::Acquire) && open.file.has_caching() {
-            self.break_handles_of_deleted(open);
+            self.break_handles_of_deleted(scope, open);
         }
         let filter = open.pending_filter.load(Ordering::Acquire);
         if filter != 0 && self.is_anybody_watching() {
             let kind = if open.stream().is_some() { ChangeKind::ModifiedStream } else { ChangeKind::Modified };
-            self.report_open(open, kind, filter);
+            self.report_open(scope, open, kind, filter);
         }
-        match self.table.leave(open) {
+        match self.table.leave(scope, open) {
             Removal::Nothing => {}
             Removal::File { names, stream } => {
                 // The file may have other names, and keeps no stream that was to go.
                 if let Some(stream) = stream
-                    && let Err(e) = stream.unlink()
+                    && let Err(e) = stream.unlink(scope.changes(open))
                 {
                     tracing::debug!("a stream of a deleted file stays: {e}");
                 }
-                self.unlink(open, &names);
+                self.unlink(scope, open, &names);
             }
-            Removal::Stream(node) => self.unlink(open, &[(node, open.parent_key)]),
+            Removal::Stream(node) => self.unlink(scope, open, &[(node, open.parent_key)]),
         }
         if open.directory && open.delete_on_close.load(Ordering::Acquire) {
             self.watches_of_deleted(open);
         }
     }
 
-    fn settle_writes(&self, open: &Open) {
+    fn settle_writes(&self, scope: &CommitScope, open: &Open) {
         if open.delays_write_time.swap(false, Ordering::Relaxed) {
-            self.settle_write_time(open);
+            self.settle_write_time(scope, open);
         }
     }
 
     /// Before a close: the time of its writes shows. Before one that is to delete: others' cached handles would keep the
     /// file from going. `Step::Wait`: ask again after `OpenOwner::resume`, then close. A close without it deletes when the last handle goes.
-    pub fn prepare_close(&self, open: &Arc<Open>, now: std::time::Instant) -> Result<Step<()>> {
-        self.table.saw(now);
-        self.settle_writes(open);
+    pub fn prepare_close(&self, open: &Arc<Open>, cause: Cause<'_>) -> Result<Step<()>> {
+        self.table.saw(cause.now);
+        self.settle_writes(cause.scope, open);
         if open.is_closed() || !open.deletes_on_close() || !open.file.has_caching() {
             return Ok(Step::Done(()));
         }
         if open.file.lock().check_not_deleted(None).is_err() {
             return Ok(Step::Done(()));
         }
-        Ok(self.break_handles(open, false, now)?.map_or(Step::Done(()), Step::Wait))
+        Ok(self.break_handles(open, false, cause)?.map_or(Step::Done(()), Step::Wait))
     }
 
-    fn break_handles_of_deleted(&self, open: &Open) {
+    fn break_handles_of_deleted(&self, scope: &CommitScope, open: &Open) {
         let Some(clock) = self.table.latest() else { return };
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         inner.break_handles(Some(&open.actor()), false, clock, &mut fx);
         open.file.publish(&inner);
         drop(inner);
-        self.table.run(&open.file, fx);
+        self.table.run(scope, &open.file, fx);
     }
 
     /// Takes away names, or a stream, each with the parent lease key of who asked for it.
-    fn unlink(&self, open: &Open, names: &[(NodeRef, Option<u128>)]) {
+    fn unlink(&self, scope: &CommitScope, open: &Open, names: &[(NodeRef, Option<u128>)]) {
         let watched = self.is_anybody_watching();
         let mut gone = Vec::new();
         let mut failed = false;
         for (node, parent_key) in names {
             let path = if watched { node.path() } else { Vec::new() };
-            match node.unlink() {
+            match node.unlink(scope.changes(open)) {
                 Ok(()) => gone.push((node, path, *parent_key)),
                 Err(_) => failed |= node.stream().is_none(),
             }
         }
         let count = names.iter().filter(|(node, _)| node.stream().is_none()).count();
-        self.table.removed(open, count, failed);
+        self.table.removed(scope, open, count, failed);
         for (node, path, parent_key) in gone.into_iter().filter(|_| watched) {
             match node.stream() {
                 Some(s) => {
                     let filter = notify_filter::STREAM_NAME;
-                    self.report(&path, Some(s), ChangeKind::RemovedStream, filter, parent_key);
+                    self.report(scope, &path, Some(s), ChangeKind::RemovedStream, filter, parent_key);
                 }
                 None => {
                     let filter = if node.is_directory() { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
-                    self.report(&path, None, ChangeKind::Removed, filter, parent_key);
+                    self.report(scope, &path, None, ChangeKind::Removed, filter, parent_key);
                 }
             }
         }
     }
 
     /// FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3 and 2.1.5.15.4.
-    pub fn set_disposition(&self, open: &Arc<Open>, how: Disposal, now: std::time::Instant) -> Result<Step<()>> {
-        self.table.saw(now);
+    pub fn set_disposition(&self, open: &Arc<Open>, how: Disposal, cause: Cause<'_>) -> Result<Step<()>> {
+        self.table.saw(cause.now);
         open.check(Operation::Delete)?;
         if how.on_close {
             // Only an open that was made to delete on close may say so again, or take it back.
@@ -136,7 +137,7 @@ impl Fs {
             }
             return Ok(Step::Done(()));
         }
-        self.check_may_delete(open, how)?;
+        self.check_may_delete(cause.scope, open, how)?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         if how.posix && inner.has_absent_owner(Some(open.id)) {
@@ -144,7 +145,7 @@ impl Fs {
             return Err(StoreError::HeldByAbsentOwner.into());
         }
         let by = open.actor();
-        let clock = self.table.clock(now);
+        let clock = self.table.clock(cause.now);
         let wait = match inner.is_main(open.stream_no) {
             true => inner.break_handles(Some(&by), false, clock, &mut fx),
             false => inner.at(open.stream_no).caches.break_handles(Some(&by), false, clock, &mut fx),
@@ -159,14 +160,14 @@ impl Fs {
         };
         open.file.publish(&inner);
         drop(inner);
-        self.table.run(&open.file, fx);
+        self.table.run(cause.scope, &open.file, fx);
         if !wait && open.directory {
             self.watches_of_deleted(open);
         }
         Ok(step)
     }
 
-    fn check_may_delete(&self, open: &Open, how: Disposal) -> Result<()> {
+    fn check_may_delete(&self, scope: &CommitScope, open: &Open, how: Disposal) -> Result<()> {
         let stat = open.node.stat()?;
         let may_ignore = how.ignore_readonly && open.has(FILE_WRITE_ATTRIBUTES);
         if stat.attributes & ATTR_READONLY != 0 && !may_ignore {
@@ -182,7 +183,8 @@ impl Fs {
         }
         if how.ignore_readonly && stat.attributes & ATTR_READONLY != 0 {
             let attributes = Some(stat.attributes & ATTR_SETTABLE & !ATTR_READONLY);
-            open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() })?;
+            let update = BasicUpdate { attributes, ..BasicUpdate::default() };
+            open.node.set_basic(scope.changes(open), &update)?;
         }
         Ok(())
     }
@@ -200,14 +202,15 @@ impl Fs {
     }
 
     /// A change of what `open` has open.
-    pub(super) fn report_open(&self, open: &Open, kind: ChangeKind, filter: u32) {
+    pub(super) fn report_open(&self, scope: &CommitScope, open: &Open, kind: ChangeKind, filter: u32) {
         if self.is_anybody_watching() {
-            self.report(&open.node.path(), open.stream(), kind, filter, open.parent_key);
+            self.report(scope, &open.node.path(), open.stream(), kind, filter, open.parent_key);
         }
     }
 
     pub(super) fn report(
         &self,
+        scope: &CommitScope,
         path: &[String],
         stream: Option<&str>,
         kind: ChangeKind,
@@ -217,11 +220,11 @@ impl Fs {
         let mut woken = Vec::new();
         self.watches.report(filter, &[(kind, path, stream)], &mut woken);
         self.table.resume(woken);
-        self.break_parent(path, parent_key);
+        self.break_parent(scope, path, parent_key);
     }
 
     /// Directory leases on the parent of `path` end, but for the one that the actor names as its own.
-    pub(super) fn break_parent(&self, path: &[String], parent_key: Option<u128>) {
+    pub(super) fn break_parent(&self, scope: &CommitScope, path: &[String], parent_key: Option<u128>) {
         if self.table.directory_leases.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -232,6 +235,6 @@ impl Fs {
         inner.main.caches.break_directory(parent_key, clock, &mut fx);
         file.publish(&inner);
         drop(inner);
-        self.table.run(&file, fx);
+        self.table.run(scope, &file, fx);
     }
 }

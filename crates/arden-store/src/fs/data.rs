@@ -9,6 +9,7 @@ use arden_wire::access::*;
 
 use super::{Fs, LockRange, Open, Operation, Step, notify_filter};
 use crate::{
+    commit::{Cause, ChangedBy, CommitScope},
     error::{NotDone, StoreError},
     store::{BasicUpdate, ChangeKind, Integrity, Node, Result, Wait},
     table::{
@@ -24,7 +25,14 @@ pub const APPEND: u64 = u64::MAX;
 
 impl Fs {
     /// Bytes read. `EndOfFile` when the range starts at or past the end.
-    pub fn read(&self, open: &Arc<Open>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
+    pub fn read(
+        &self,
+        scope: &CommitScope,
+        open: &Arc<Open>,
+        offset: u64,
+        buf: &mut [u8],
+        wait: Wait,
+    ) -> Result<usize> {
         open.check_data(Operation::Read)?;
         if offset > OFFSET_MAX || buf.len() as u64 > OFFSET_MAX - offset {
             return Err(StoreError::InvalidParameter.into());
@@ -40,7 +48,8 @@ impl Fs {
             copy => open.node.read_copy_at(copy, offset, buf)?,
         };
         if kept.is_some() {
-            open.node.set_basic(&BasicUpdate { last_access: kept, ..BasicUpdate::default() })?;
+            let update = BasicUpdate { last_access: kept, ..BasicUpdate::default() };
+            open.node.set_basic(scope.changes(open), &update)?;
         }
         if n == 0 { Err(StoreError::EndOfFile.into()) } else { Ok(n) }
     }
@@ -52,7 +61,7 @@ impl Fs {
     }
 
     /// Writes all. `offset` [`APPEND`] writes at the end of the file.
-    pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8], wait: Wait, now: Instant) -> Result<()> {
+    pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8], wait: Wait, cause: Cause<'_>) -> Result<()> {
         self.check_writable()?;
         open.check_data(Operation::Write)?;
         let len = data.len() as u64;
@@ -65,19 +74,19 @@ impl Fs {
             return Ok(());
         }
         self.check_locks(open, offset, len, true)?;
-        self.contend(open, now);
-        self.delay_write_time(open, now);
-        self.keeping_times(open, || open.node.write_at(offset, data, wait))?;
+        self.contend(open, cause);
+        self.delay_write_time(open, cause.now);
+        self.keeping_times(cause.scope, open, |by| open.node.write_at(by, offset, data, wait))?;
         open.wrote_to(offset + len);
-        self.modified(open, true);
+        self.modified(cause.scope, open, true);
         Ok(())
     }
 
     /// Durable once it returns.
-    pub fn flush(&self, open: &Arc<Open>) -> Result<()> {
+    pub fn flush(&self, scope: &CommitScope, open: &Arc<Open>) -> Result<()> {
         open.check(Operation::Flush)?;
         self.check_writable()?;
-        self.settle_write_time(open);
+        self.settle_write_time(scope, open);
         open.node.sync()
     }
 
@@ -93,28 +102,29 @@ impl Fs {
     }
 
     /// Others lose their read caching before data, size or locks change.
-    pub(super) fn contend(&self, open: &Open, now: Instant) {
+    pub(super) fn contend(&self, open: &Open, cause: Cause<'_>) {
         if !open.file.has_caching() {
             return;
         }
-        self.table.saw(now);
+        self.table.saw(cause.now);
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         let caches = &mut inner.at(open.stream_no).caches;
-        caches.break_reads(&open.actor(), self.table.clock(now), &mut fx);
+        caches.break_reads(&open.actor(), self.table.clock(cause.now), &mut fx);
         open.file.publish(&inner);
         drop(inner);
-        self.table.run(&open.file, fx);
+        self.table.run(cause.scope, &open.file, fx);
     }
 
     /// The attributes that follow a change of data or size, and who has to hear of it.
-    fn modified(&self, open: &Open, data: bool) {
+    fn modified(&self, scope: &CommitScope, open: &Open, data: bool) {
         if !open.wrote.swap(true, Ordering::Relaxed)
             && let Ok(stat) = open.node.stat()
             && stat.attributes & ATTR_ARCHIVE == 0
         {
             let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
-            let _ = open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() });
+            let update = BasicUpdate { attributes, ..BasicUpdate::default() };
+            let _ = open.node.set_basic(scope.changes(open), &update);
         }
         let (kind, filter) = match open.stream() {
             None => (ChangeKind::Modified, notify_filter::LAST_WRITE | notify_filter::SIZE),
@@ -124,7 +134,7 @@ impl Fs {
             // Watchers and directory leases hear of written data when the open closes.
             open.pending_filter.fetch_or(filter, Ordering::Relaxed);
         } else {
-            self.report_open(open, kind, filter);
+            self.report_open(scope, open, kind, filter);
         }
     }
 
@@ -145,14 +155,15 @@ impl Fs {
     }
 
     /// The write time is now what it is.
-    pub(super) fn settle_write_time(&self, open: &Open) {
+    pub(super) fn settle_write_time(&self, scope: &CommitScope, open: &Open) {
         if !open.file.has_write_time() || open.stream().is_some() {
             return;
         }
         if open.file.with_write_time(|t| t.settle())
             && let Some(wall) = self.table.wall()
         {
-            let _ = open.node.set_basic(&BasicUpdate { last_write: Some(wall), ..BasicUpdate::default() });
+            let update = BasicUpdate { last_write: Some(wall), ..BasicUpdate::default() };
+            let _ = open.node.set_basic(scope.changes(open), &update);
         }
     }
 
@@ -167,13 +178,19 @@ impl Fs {
     }
 
     /// Runs a change of data through an open that holds times, and puts that back.
-    fn keeping_times<T>(&self, open: &Open, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn keeping_times<T>(
+        &self,
+        scope: &CommitScope,
+        open: &Open,
+        change: impl FnOnce(ChangedBy) -> Result<T>,
+    ) -> Result<T> {
+        let by = scope.changes(open);
         let held = *open.times.lock();
         if !(held.last_write || held.last_access || held.change) {
-            return change();
+            return change(by);
         }
         let before = open.node.stat()?;
-        let result = change();
+        let result = change(by);
         if result.is_ok() {
             let update = BasicUpdate {
                 last_write: held.last_write.then_some(before.last_write),
@@ -182,31 +199,31 @@ impl Fs {
                 ..BasicUpdate::default()
             };
             if update != BasicUpdate::default() {
-                open.node.set_basic(&update)?;
+                open.node.set_basic(by, &update)?;
             }
         }
         result
     }
 
     /// [MS-FSA] 2.1.5.15.5.
-    pub fn set_end_of_file(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+    pub fn set_end_of_file(&self, open: &Arc<Open>, size: u64, cause: Cause<'_>) -> Result<()> {
         self.check_resize(open, size)?;
-        self.contend(open, now);
-        open.resizing(size, || self.keeping_times(open, || open.node.set_end_of_file(size)))?;
-        self.settle_write_time(open);
-        self.modified(open, false);
+        self.contend(open, cause);
+        open.resizing(size, || self.keeping_times(cause.scope, open, |by| open.node.set_end_of_file(by, size)))?;
+        self.settle_write_time(cause.scope, open);
+        self.modified(cause.scope, open, false);
         Ok(())
     }
 
     /// [MS-FSA] 2.1.5.15.1.
-    pub fn set_allocation(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+    pub fn set_allocation(&self, open: &Arc<Open>, size: u64, cause: Cause<'_>) -> Result<()> {
         self.check_resize(open, size)?;
-        self.contend(open, now);
-        self.keeping_times(open, || open.node.set_allocation(size))?;
+        self.contend(open, cause);
+        self.keeping_times(cause.scope, open, |by| open.node.set_allocation(by, size))?;
         open.note_promised();
         open.cut_to(size);
-        self.settle_write_time(open);
-        self.modified(open, false);
+        self.settle_write_time(cause.scope, open);
+        self.modified(cause.scope, open, false);
         Ok(())
     }
 
@@ -225,7 +242,7 @@ impl Fs {
         open: &Arc<Open>,
         ranges: &[LockRange],
         fail_immediately: bool,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<Step<()>> {
         if open.is_closed() {
             // What a lock that waited gets when its open goes.
@@ -248,11 +265,11 @@ impl Fs {
         if open.locks.load(Ordering::Relaxed) + ranges.len() > self.table.limits().locks_per_open_max {
             return Err(StoreError::InsufficientResources.into());
         }
-        stream.caches.break_reads(&open.actor(), self.table.clock(now), &mut fx);
+        stream.caches.break_reads(&open.actor(), self.table.clock(cause.now), &mut fx);
         let result = self.take_ranges(open, stream, ranges, fail_immediately);
         open.file.publish(&inner);
         drop(inner);
-        self.table.run(&open.file, fx);
+        self.table.run(cause.scope, &open.file, fx);
         result
     }
 
@@ -315,7 +332,7 @@ impl Fs {
     }
 
     /// FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.39. Never makes the file longer.
-    pub fn zero_range(&self, open: &Arc<Open>, offset: u64, len: u64, now: Instant) -> Result<()> {
+    pub fn zero_range(&self, open: &Arc<Open>, offset: u64, len: u64, cause: Cause<'_>) -> Result<()> {
         open.check(Operation::WriteOver)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(StoreError::InvalidParameter.into());
@@ -325,19 +342,19 @@ impl Fs {
         if len == 0 || offset >= end {
             return Ok(());
         }
-        self.contend(open, now);
-        self.delay_write_time(open, now);
-        self.keeping_times(open, || open.node.zero_range(offset, end - offset))?;
+        self.contend(open, cause);
+        self.delay_write_time(open, cause.now);
+        self.keeping_times(cause.scope, open, |by| open.node.zero_range(by, offset, end - offset))?;
         open.zeroed(offset, end);
-        self.modified(open, true);
+        self.modified(cause.scope, open, true);
         Ok(())
     }
 
-    pub fn set_sparse(&self, open: &Arc<Open>, sparse: bool) -> Result<()> {
+    pub fn set_sparse(&self, scope: &CommitScope, open: &Arc<Open>, sparse: bool) -> Result<()> {
         self.check_writable()?;
         open.check_data(Operation::SetSparse)?;
-        open.node.set_sparse(sparse)?;
-        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        open.node.set_sparse(scope.changes(open), sparse)?;
+        self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }
 
@@ -365,12 +382,13 @@ impl Fs {
     /// [MS-FSA] 2.1.5.10.33 and 2.1.5.10.34: what the stream is set to becomes `change` of it.
     pub fn change_integrity(
         &self,
+        scope: &CommitScope,
         open: &Arc<Open>,
         change: impl FnOnce(Integrity) -> Result<Integrity>,
     ) -> Result<()> {
         open.check(Operation::SetIntegrity)?;
-        open.node.set_integrity(change(open.node.integrity()?)?)?;
-        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        open.node.set_integrity(scope.changes(open), change(open.node.integrity()?)?)?;
+        self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }
 
@@ -382,10 +400,10 @@ impl Fs {
         target: &Arc<Open>,
         offset: u64,
         len: u64,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<u64> {
         self.check_transfer(source, source_offset, target, offset, len)?;
-        self.copy_from(&*source.node, source_offset, target, offset, len, now)
+        self.copy_from(&*source.node, source_offset, target, offset, len, cause)
     }
 
     /// The same from what is not open; everything is checked.
@@ -396,19 +414,20 @@ impl Fs {
         target: &Arc<Open>,
         offset: u64,
         len: u64,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<u64> {
-        self.contend(target, now);
-        self.delay_write_time(target, now);
-        let copied =
-            self.keeping_times(target, || match target.node.copy_from(source, source_offset, offset, len) {
+        self.contend(target, cause);
+        self.delay_write_time(target, cause.now);
+        let copied = self.keeping_times(cause.scope, target, |by| {
+            match target.node.copy_from(by, source, source_offset, offset, len) {
                 Err(NotDone::Failed(StoreError::NotSupported | StoreError::NotSameVolume)) => {
-                    copy_through(source, source_offset, target, offset, len)
+                    copy_through(by, source, source_offset, target, offset, len)
                 }
                 other => other,
-            })?;
+            }
+        })?;
         target.wrote_to(offset + copied);
-        self.modified(target, true);
+        self.modified(cause.scope, target, true);
         Ok(copied)
     }
 
@@ -420,14 +439,14 @@ impl Fs {
         target: &Arc<Open>,
         offset: u64,
         len: u64,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<()> {
         target.check_data(Operation::WriteOver)?;
         self.check_transfer(source, source_offset, target, offset, len)?;
-        self.contend(target, now);
-        Node::clone_from(&*target.node, &*source.node, source_offset, offset, len)?;
+        self.contend(target, cause);
+        Node::clone_from(&*target.node, cause.scope.changes(target), &*source.node, source_offset, offset, len)?;
         target.wrote_to(offset + len);
-        self.modified(target, true);
+        self.modified(cause.scope, target, true);
         Ok(())
     }
 
@@ -452,7 +471,7 @@ fn check_append(open: &Open, offset: u64) -> Result<()> {
 }
 
 /// For stores that cannot copy between these two files.
-fn copy_through(source: &dyn Node, mut from: u64, target: &Open, mut to: u64, len: u64) -> Result<u64> {
+fn copy_through(by: ChangedBy, source: &dyn Node, mut from: u64, target: &Open, mut to: u64, len: u64) -> Result<u64> {
     let mut buf = vec![0; len.min(1 << 20) as usize];
     let mut left = len;
     while left > 0 {
@@ -461,7 +480,7 @@ fn copy_through(source: &dyn Node, mut from: u64, target: &Open, mut to: u64, le
         if n == 0 {
             break;
         }
-        target.node.write_at(to, &buf[..n], Wait::Yes)?;
+        target.node.write_at(by, to, &buf[..n], Wait::Yes)?;
         (from, to, left) = (from + n as u64, to + n as u64, left - n as u64);
     }
     Ok(len - left)

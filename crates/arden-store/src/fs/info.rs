@@ -1,13 +1,14 @@
 //! Metadata through an open: basic information, security, EAs, streams, reparse points, object ids. Each with
 //! the access it takes, [MS-FSA] 2.1.5.10, 2.1.5.12, 2.1.5.14, 2.1.5.15 and 2.1.5.17.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use arden_auth::{access_for_change, change_descriptor};
 use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
 
 use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
+    commit::{Cause, CommitScope},
     error::StoreError,
     store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
     table::{WaitPlace, effects::Effects},
@@ -56,14 +57,14 @@ impl Fs {
     }
 
     /// FileBasicInformation, [MS-FSA] 2.1.5.15.2.
-    pub fn set_basic(&self, open: &Arc<Open>, info: &BasicInformation, now: Instant) -> Result<()> {
-        self.table.saw(now);
+    pub fn set_basic(&self, open: &Arc<Open>, info: &BasicInformation, cause: Cause<'_>) -> Result<()> {
+        self.table.saw(cause.now);
         open.check(Operation::SetBasic)?;
         let times = [info.creation, info.last_access, info.last_write, info.change];
         if times.iter().any(|t| *t < -2) {
             return Err(StoreError::InvalidParameter.into());
         }
-        self.settle_write_time(open);
+        self.settle_write_time(cause.scope, open);
         let current = open.node.stat()?;
         let mut update = BasicUpdate::default();
         let mut filter = 0;
@@ -96,12 +97,12 @@ impl Fs {
         if update == BasicUpdate::default() {
             return Ok(());
         }
-        open.node.set_basic(&update)?;
+        open.node.set_basic(cause.scope.changes(open), &update)?;
         if update.attributes.is_some() {
             open.wrote.store(false, std::sync::atomic::Ordering::Relaxed);
         }
         if filter != 0 {
-            self.report_open(open, ChangeKind::Modified, filter);
+            self.report_open(cause.scope, open, ChangeKind::Modified, filter);
         }
         Ok(())
     }
@@ -113,15 +114,15 @@ impl Fs {
     }
 
     /// [MS-FSA] 2.1.5.17.
-    pub fn set_security(&self, open: &Arc<Open>, info: u32, sd: &SecurityDescriptor, now: Instant) -> Result<()> {
-        self.table.saw(now);
+    pub fn set_security(&self, open: &Arc<Open>, info: u32, sd: &SecurityDescriptor, cause: Cause<'_>) -> Result<()> {
+        self.table.saw(cause.now);
         open.check(Operation::ChangeSecurity(info))?;
         if access_for_change(info) == 0 {
             return Ok(());
         }
         let changed = change_descriptor(&*open.node.security()?, sd, info, &open.who)?;
-        open.node.set_security(&changed)?;
-        self.report_open(open, ChangeKind::Modified, notify_filter::SECURITY);
+        open.node.set_security(cause.scope.changes(open), &changed)?;
+        self.report_open(cause.scope, open, ChangeKind::Modified, notify_filter::SECURITY);
         Ok(())
     }
 
@@ -130,10 +131,10 @@ impl Fs {
         open.node.eas()
     }
 
-    pub fn set_eas(&self, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
+    pub fn set_eas(&self, scope: &CommitScope, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
         open.check(Operation::WriteEas)?;
-        open.node.set_eas(eas)?;
-        self.report_open(open, ChangeKind::Modified, notify_filter::EA);
+        open.node.set_eas(scope.changes(open), eas)?;
+        self.report_open(scope, open, ChangeKind::Modified, notify_filter::EA);
         Ok(())
     }
 
@@ -146,7 +147,7 @@ impl Fs {
     }
 
     /// FSCTL_SET_REPARSE_POINT, [MS-FSA] 2.1.5.10.37.
-    pub fn set_reparse(&self, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
+    pub fn set_reparse(&self, scope: &CommitScope, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
         open.check(Operation::SetReparse)?;
         if tag <= 1 {
             return Err(StoreError::InvalidReparseTag.into());
@@ -159,19 +160,19 @@ impl Fs {
         {
             return Err(StoreError::ReparseTagMismatch.into());
         }
-        open.node.set_reparse(tag, data)?;
-        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        open.node.set_reparse(scope.changes(open), tag, data)?;
+        self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }
 
-    pub fn delete_reparse(&self, open: &Arc<Open>, tag: u32) -> Result<()> {
+    pub fn delete_reparse(&self, scope: &CommitScope, open: &Arc<Open>, tag: u32) -> Result<()> {
         open.check(Operation::SetReparse)?;
         let (old, _) = open.node.reparse()?;
         if old != tag {
             return Err(StoreError::ReparseTagMismatch.into());
         }
-        open.node.delete_reparse(tag)?;
-        self.report_open(open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
+        open.node.delete_reparse(scope.changes(open), tag)?;
+        self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }
 
@@ -179,24 +180,24 @@ impl Fs {
         open.node.object_id()
     }
 
-    pub fn set_object_id(&self, open: &Arc<Open>, id: u128) -> Result<()> {
+    pub fn set_object_id(&self, scope: &CommitScope, open: &Arc<Open>, id: u128) -> Result<()> {
         open.check(Operation::SetReparse)?;
-        open.node.set_object_id(id)
+        open.node.set_object_id(scope.changes(open), id)
     }
 
     /// Breaks the handle caching of all but `open`'s own lease, on the file that `open` has open.
-    pub(super) fn break_handles(&self, open: &Open, oplocks: bool, now: Instant) -> Result<Option<super::WaitId>> {
+    pub(super) fn break_handles(&self, open: &Open, oplocks: bool, cause: Cause<'_>) -> Result<Option<super::WaitId>> {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         let mut id = None;
-        if inner.break_handles(Some(&open.actor()), oplocks, self.table.clock(now), &mut fx) {
+        if inner.break_handles(Some(&open.actor()), oplocks, self.table.clock(cause.now), &mut fx) {
             let wait = self.table.new_wait(&open.owner, WaitPlace::Break)?;
             inner.waiters.push(wait);
             id = Some(wait);
         }
         open.file.publish(&inner);
         drop(inner);
-        self.table.run(&open.file, fx);
+        self.table.run(cause.scope, &open.file, fx);
         Ok(id)
     }
 }

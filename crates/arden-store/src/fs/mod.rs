@@ -4,12 +4,9 @@
 //! Calls that may have to wait for others (an oplock break, a lock) answer `Step::Wait`. When the wait is
 //! over, `OpenOwner::resume` is called and the caller makes the same call again. Time is passed in.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use arden_auth::Token;
@@ -20,7 +17,7 @@ use arden_wire::{
 };
 
 use crate::{
-    commit::ScopeId,
+    commit::{Cause, ScopeId},
     error::{NotDone, StoreError},
     handles::{Committed, HandleStore},
     name::NtPath,
@@ -170,7 +167,9 @@ pub struct OpenRequest<'a> {
     pub who: &'a Arc<Token>,
     /// What the share lets this user have at most (a read-only share: no write bits).
     pub access_ceiling: u32,
-    pub now: Instant,
+    /// What is changed through the open is on stable storage before it is answered.
+    pub durable: bool,
+    pub cause: Cause<'a>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -354,15 +353,14 @@ impl Fs {
     }
     /// Whether `commit` would have something to do for the scope; with `changes`, changes of files count.
     pub(crate) fn has_uncommitted(&self, scope: ScopeId, changes: bool) -> bool {
-        self.handles.as_ref().is_some_and(|h| h.has_uncommitted(scope)) || changes && self.store.has_uncommitted()
+        self.handles.as_ref().is_some_and(|h| h.has_uncommitted(scope)) || changes && self.store.has_uncommitted(scope)
     }
     /// What the scope did through this root before the call is durable when it returns: what is kept of opens, and with
     /// `changes` the files. Opens first: a handle to a file that is gone is no harm, a file without its handle may be.
     pub(crate) fn commit(&self, scope: ScopeId, changes: bool) -> Result<(), StoreError> {
-        if let Some(handles) = &self.handles {
-            handles.commit(scope)?;
-        }
-        if changes { self.store.commit() } else { Ok(()) }
+        let kept = self.handles.as_ref().map_or(Ok(()), |h| h.commit(scope));
+        let changed = if changes { self.store.commit(scope) } else { Ok(()) };
+        kept.and(changed)
     }
     /// Whether `commit_later` is there.
     pub(crate) fn commits_later(&self) -> bool {
@@ -379,6 +377,7 @@ impl Fs {
         if let Some(handles) = &self.handles {
             handles.end_scope(scope);
         }
+        self.store.end_scope(scope);
     }
     /// Tells opens of this root from those of others; good while the root lives.
     pub(crate) fn identity(&self) -> usize {

@@ -1,11 +1,12 @@
 //! Copy offload, [MS-FSA] 2.1.5.10.20 and .21: what a range holds at one moment is kept by reference, and written elsewhere
 //! later. Tokens, and how long they last, are the protocol's affair.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use arden_wire::{access::*, fscc::FILE_SUPPORTS_BLOCK_REFCOUNTING};
 
 use super::{Fs, Open, Operation, data::OFFSET_MAX};
+use crate::commit::Cause;
 use crate::error::StoreError;
 use crate::store::{Node, NodeRef, Result};
 
@@ -91,7 +92,7 @@ impl Fs {
         open: &Arc<Open>,
         offset: u64,
         len: u64,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<u64> {
         self.check_writable()?;
         let sector = self.check_sectors(&[offset, len, source_offset])?;
@@ -127,11 +128,11 @@ impl Fs {
         if let Some(s) = source {
             let bytes = room.min(s.len.saturating_sub(source_offset));
             if bytes > 0 {
-                done = self.copy_from(&*s.node as &dyn Node, s.base + source_offset, open, offset, bytes, now)?;
+                done = self.copy_from(&*s.node as &dyn Node, s.base + source_offset, open, offset, bytes, cause)?;
             }
         }
         if done < room {
-            self.zero_range(open, offset + done, room - done, now)?;
+            self.zero_range(open, offset + done, room - done, cause)?;
             open.wrote_to(offset + room);
         }
         // A sector that the file's end cuts counts as a whole one.

@@ -1,11 +1,8 @@
 //! Opening and creating, [MS-FSA] 2.1.5.1.
 
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use arden_auth::{Token, creator_descriptor, new_descriptor};
@@ -20,6 +17,7 @@ use super::{
     WaitId, access::desired, access::grant_new, data::OFFSET_MAX, notify_filter,
 };
 use crate::{
+    commit::{Cause, ChangedBy},
     error::{NotDone, StoreError},
     name::PathWants,
     store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
@@ -60,7 +58,7 @@ enum Outcome {
 impl Fs {
     /// [MS-FSA] 2.1.5.1. `Step::Wait`: make the same call again after `OpenOwner::resume`.
     pub fn open(self: &Arc<Self>, r: &OpenRequest<'_>) -> OpenResult<Step<Opened>> {
-        self.table.saw(r.now);
+        self.table.saw(r.cause.now);
         validate(r)?;
         // Phase 2.
         if !matches!(r.disposition, Disposition::Open | Disposition::OpenIf) {
@@ -90,7 +88,13 @@ impl Fs {
                 Lookup::Symlink { link, unparsed_components } => return Err(symlink(r, &link, unparsed_components)?),
             };
             match outcome {
-                Outcome::Done(opened) => return Ok(Step::Done(opened)),
+                Outcome::Done(opened) => {
+                    if self.is_available() {
+                        // No kept open is in the way any more: what closed those is durable before this is answered.
+                        r.cause.scope.join(self, false);
+                    }
+                    return Ok(Step::Done(opened));
+                }
                 Outcome::Wait(wait) => return Ok(Step::Wait(wait)),
                 Outcome::Again => {}
             }
@@ -115,6 +119,9 @@ impl Fs {
         let made_before = self.made_before(r, &node);
         if r.disposition == Disposition::Create && !made_before {
             return Err(StoreError::NameCollision.into());
+        }
+        if r.durable {
+            r.cause.scope.relies_on_node(self, &*node);
         }
         let overwrite =
             matches!(r.disposition, Disposition::Supersede | Disposition::Overwrite | Disposition::OverwriteIf);
@@ -150,7 +157,7 @@ impl Fs {
             existed: true,
             root: self.identity(),
             changed_at: if stat.directory && !stream { stat.change.0 } else { 0 },
-            now: r.now,
+            cause: r.cause,
         };
         let (cache, open) = match self.table.admit(&admission)? {
             Admitted::Wait(wait) => return Ok(Outcome::Wait(wait)),
@@ -158,7 +165,7 @@ impl Fs {
         };
         if self.table.unlinks.load(Ordering::Acquire) != seen && r.by_id.is_none() && !self.still_there(r, &node) {
             open.delete_on_close.store(false, Ordering::Release);
-            self.close(&open);
+            self.close(r.cause.scope, &open);
             return Ok(Outcome::Again);
         }
         let (action, stat) = if overwrite {
@@ -167,7 +174,7 @@ impl Fs {
             } else {
                 CreateAction::Overwritten
             };
-            (action, self.overwrite(r, &open).inspect_err(|_| self.abandon(&open))?)
+            (action, self.overwrite(r, &open).inspect_err(|_| self.abandon(r, &open))?)
         } else {
             let mut stat = stat;
             self.show_write_time(&open, &mut stat);
@@ -187,41 +194,42 @@ impl Fs {
     }
 
     /// Closes an open that its caller never gets to see.
-    fn abandon(&self, open: &Arc<Open>) {
+    fn abandon(&self, r: &OpenRequest<'_>, open: &Arc<Open>) {
         open.delete_on_close.store(false, Ordering::Release);
-        self.close(open);
+        self.close(r.cause.scope, open);
     }
 
     /// Empties the stream; of the unnamed one, also attributes, EAs and the named streams.
     fn overwrite(&self, r: &OpenRequest<'_>, open: &Arc<Open>) -> Result<Stat> {
-        let node = &open.node;
-        self.settle_write_time(open);
-        node.set_end_of_file(0)?;
+        let (node, scope) = (&open.node, r.cause.scope);
+        self.settle_write_time(scope, open);
+        let by = scope.changes(open);
+        node.set_end_of_file(by, 0)?;
         open.cut_to(0);
         if let Some(size) = r.allocation.filter(|s| *s > 0) {
-            node.set_allocation(size)?;
+            node.set_allocation(by, size)?;
             open.note_promised();
         }
         if open.stream().is_none() {
             let attributes = (r.attributes & ATTR_SETTABLE) | ATTR_ARCHIVE;
-            node.set_basic(&BasicUpdate { attributes: Some(attributes), ..BasicUpdate::default() })?;
+            node.set_basic(by, &BasicUpdate { attributes: Some(attributes), ..BasicUpdate::default() })?;
             if !r.eas.is_empty() {
-                node.set_eas(r.eas)?;
+                node.set_eas(by, r.eas)?;
             }
-            self.delete_streams(open);
+            self.delete_streams(by, open);
             let filter = notify_filter::ATTRIBUTES | notify_filter::SIZE | notify_filter::LAST_WRITE;
-            self.report_open(open, ChangeKind::Modified, filter);
+            self.report_open(scope, open, ChangeKind::Modified, filter);
         } else {
             let filter = notify_filter::STREAM_SIZE | notify_filter::STREAM_WRITE;
-            self.report_open(open, ChangeKind::ModifiedStream, filter);
+            self.report_open(scope, open, ChangeKind::ModifiedStream, filter);
         }
         node.stat()
     }
 
-    fn delete_streams(&self, open: &Open) {
+    fn delete_streams(&self, by: ChangedBy, open: &Open) {
         for s in open.node.streams().unwrap_or_default().into_iter().filter(|s| !s.name.is_empty()) {
             if let Ok(Some(stream)) = open.node.named_stream(&s.name)
-                && stream.unlink().is_ok()
+                && stream.unlink(by).is_ok()
             {
                 open.file.lock().stream_deleted(&s.name);
             }
@@ -252,9 +260,10 @@ impl Fs {
         // Nothing may be left behind by a create that fails.
         check_delete_on_close(r, granted)?;
         let created_base = base.is_none();
+        let by = r.cause.scope.changes_in(self, r.durable);
         let base = match base {
             Some(base) => base,
-            None => match self.create_file(r, &parent, name, directory) {
+            None => match self.create_file(by, r, &parent, name, directory) {
                 Ok(node) => node,
                 Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
                     return Ok(Outcome::Again);
@@ -263,7 +272,7 @@ impl Fs {
             },
         };
         let node = match &r.path.stream {
-            Some(stream) => match base.create_stream(stream) {
+            Some(stream) => match base.create_stream(by, stream) {
                 Ok(node) => node,
                 Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
                     return Ok(Outcome::Again);
@@ -286,11 +295,11 @@ impl Fs {
             existed: false,
             root: self.identity(),
             changed_at: if directory { node.stat()?.change.0 } else { 0 },
-            now: r.now,
+            cause: r.cause,
         };
         let admitted = self.table.admit(&admission).inspect_err(|_| {
             // What sharing or a limit refuses is not left behind.
-            let _ = if created_base { base.unlink() } else { node.unlink() };
+            let _ = if created_base { base.unlink(by) } else { node.unlink(by) };
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         })?;
         let (cache, open) = match admitted {
@@ -305,12 +314,19 @@ impl Fs {
             open.note_promised();
         }
         self.report_created(r, &open, &base, created_base, directory);
-        let stat = node.stat().inspect_err(|_| self.abandon(&open))?;
+        let stat = node.stat().inspect_err(|_| self.abandon(r, &open))?;
         let _ = open.created_at.set(stat.last_write);
         Ok(Outcome::Done(Opened { open, action: CreateAction::Created, cache, stat }))
     }
 
-    fn create_file(&self, r: &OpenRequest<'_>, parent: &NodeRef, name: &str, directory: bool) -> Result<NodeRef> {
+    fn create_file(
+        &self,
+        by: ChangedBy,
+        r: &OpenRequest<'_>,
+        parent: &NodeRef,
+        name: &str,
+        directory: bool,
+    ) -> Result<NodeRef> {
         if directory && r.attributes & ATTR_TEMPORARY != 0 {
             return Err(StoreError::InvalidParameter.into());
         }
@@ -333,9 +349,9 @@ impl Fs {
             return Err(StoreError::DiskFull.into());
         }
         let new = NewFile { directory, attributes, security: Some(&sd), eas: r.eas, allocation };
-        let node = parent.create_child(name, &new)?;
+        let node = parent.create_child(by, name, &new)?;
         if let Some(mark) = r.mark {
-            node.set_create_mark(mark.id)?;
+            node.set_create_mark(by, mark.id)?;
         }
         Ok(node)
     }
@@ -358,10 +374,17 @@ impl Fs {
         let path = base.path();
         if created_base {
             let filter = if directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
-            self.report(&path, None, ChangeKind::Added, filter, open.parent_key);
+            self.report(r.cause.scope, &path, None, ChangeKind::Added, filter, open.parent_key);
         }
         if let Some(stream) = &r.path.stream {
-            self.report(&path, Some(stream), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);
+            self.report(
+                r.cause.scope,
+                &path,
+                Some(stream),
+                ChangeKind::AddedStream,
+                notify_filter::STREAM_NAME,
+                open.parent_key,
+            );
         }
     }
 
@@ -406,6 +429,7 @@ impl Fs {
             times: Mutex::new(HeldTimes::default()),
             listing: Mutex::new(None),
             watch: OnceLock::new(),
+            durable: AtomicBool::new(r.durable),
             restored: false,
         })
     }
@@ -421,17 +445,17 @@ impl Fs {
         &self,
         open: &Arc<Open>,
         to: super::OplockLevel,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Result<super::OplockLevel, StoreError> {
-        self.table.saw(now);
+        self.table.saw(cause.now);
         let mut fx = crate::table::effects::Effects::default();
         let mut inner = open.file.lock();
         let stream = inner.at(open.stream_no);
-        let level = stream.caches.ack_oplock(open.id, to, self.table.clock(now), &mut fx);
+        let level = stream.caches.ack_oplock(open.id, to, self.table.clock(cause.now), &mut fx);
         inner.wake(&mut fx);
         open.file.publish(&inner);
         drop(inner);
-        self.table.run(&open.file, fx);
+        self.table.run(cause.scope, &open.file, fx);
         level
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Fs, notify_filter as f};
+use crate::commit::CommitScope;
 use crate::store::{ChangeKind, ChangeSink};
 
 /// Whether the store was asked to tell.
@@ -31,7 +32,8 @@ impl ChangeSink for Sink {
             ChangeKind::AddedStream | ChangeKind::RemovedStream => f::STREAM_NAME,
             ChangeKind::ModifiedStream => f::STREAM_SIZE | f::STREAM_WRITE,
         };
-        fs.report(path, None, kind, filter, None);
+        // Nobody answers for it.
+        fs.report(&CommitScope::begin(), path, None, kind, filter, None);
     }
     fn overflow(&self) {
         let Some(fs) = self.fs.upgrade() else { return };

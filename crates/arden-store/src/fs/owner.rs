@@ -2,20 +2,25 @@
 
 use std::{ops::Deref, sync::Arc};
 
+use crate::commit::CommitScope;
+
 use super::{LeaseBreak, OpenId, OplockLevel, WaitId};
 
 /// What the table tells the owner of an open. Called with no lock of the table held; must not block.
 ///
 /// An open's events may come before the call that made it has returned: its id is reserved before
 /// ([`crate::table::OpenTable::reserve_open`]), so that the owner knows it.
+///
+/// What the owner changes because of an event is a part of `scope`, the one of the message that caused it. Work that it
+/// leaves to others takes a clone along.
 pub trait OpenOwner: Send + Sync {
     /// Tell the holder of `open` that its oplock breaks to `to`. With `ack`, the table waits for `Fs::ack_oplock_break`
     /// or for the open to be closed. A holder that is disconnected should be closed.
-    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool);
+    fn oplock_break(&self, scope: &CommitScope, open: OpenId, to: OplockLevel, ack: bool);
     /// The same for a lease; `opens` are those that hold it. `Fs::ack_lease_break`.
-    fn lease_break(&self, b: &LeaseBreak);
+    fn lease_break(&self, scope: &CommitScope, b: &LeaseBreak);
     /// These opens cache nothing any more: their break was not answered in time.
-    fn cache_lost(&self, _opens: &[OpenId]) {}
+    fn cache_lost(&self, _scope: &CommitScope, _opens: &[OpenId]) {}
     /// Make the call that answered `Step::Wait(wait)` again. Called exactly once, unless `cancel_wait` was.
     fn resume(&self, wait: WaitId);
 }

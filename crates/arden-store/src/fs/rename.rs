@@ -1,15 +1,13 @@
 //! Renaming and linking, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::maximum_access;
 use arden_wire::access::*;
 
 use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
 use crate::{
+    commit::{Cause, CommitScope},
     error::StoreError,
     name::{NtPath, PathWants, eq_fold},
     store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
@@ -28,11 +26,11 @@ type Checked = Result<Option<WaitId>>;
 
 impl Fs {
     /// `to` is the whole new path below the root, or a stream alone for the stream that is open.
-    pub fn rename(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
-        self.table.saw(now);
+    pub fn rename(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, cause: Cause<'_>) -> Result<Step<()>> {
+        self.table.saw(cause.now);
         open.check(Operation::Rename)?;
         if open.stream().is_some() || to.stream.is_some() || is_data_alone(to) {
-            return self.rename_stream(open, to, how, now);
+            return self.rename_stream(open, to, how, cause);
         }
         let from = open.node.path();
         if from.is_empty() {
@@ -45,20 +43,21 @@ impl Fs {
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
         let stays = from.len() == target_depth(&target) && target.parent.path() == from[..from.len() - 1];
         if stays && from.last() == Some(&target.name) {
+            cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }
         if target.parent.path().starts_with(&from) && open.directory {
             return Err(StoreError::InvalidParameter.into());
         }
-        if let Some(wait) = self.check_rename(open, &target, same_file, how, now)? {
+        if let Some(wait) = self.check_rename(open, &target, same_file, how, cause)? {
             return Ok(Step::Wait(wait));
         }
         let replaced = target.existing.is_some() && !same_file;
-        open.node.rename(&*target.parent, &target.name, how.replace)?;
+        open.node.rename(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
         if replaced {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
-        self.after_rename(open, &from, stays, replaced);
+        self.after_rename(cause.scope, open, &from, stays, replaced);
         Ok(Step::Done(()))
     }
 
@@ -75,21 +74,28 @@ impl Fs {
         Ok(Target { parent, name, existing })
     }
 
-    fn check_rename(&self, open: &Open, target: &Target, same_file: bool, how: NameChange, now: Instant) -> Checked {
+    fn check_rename(
+        &self,
+        open: &Open,
+        target: &Target,
+        same_file: bool,
+        how: NameChange,
+        cause: Cause<'_>,
+    ) -> Checked {
         // Also where the name stays in its directory.
         self.check_new_name(open, target)?;
         if let Some(existing) = target.existing.as_ref().filter(|_| !same_file)
-            && let Some(wait) = self.check_replace(open, target, existing, how, now)?
+            && let Some(wait) = self.check_replace(open, target, existing, how, cause)?
         {
             return Ok(Some(wait));
         }
-        if let Some(wait) = self.check_target_parent(open, &target.parent, now)? {
+        if let Some(wait) = self.check_target_parent(open, &target.parent, cause)? {
             return Ok(Some(wait));
         }
-        if let Some(wait) = self.break_handles(open, false, now)? {
+        if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Some(wait));
         }
-        if open.directory { self.check_nothing_open_below(open, now) } else { Ok(None) }
+        if open.directory { self.check_nothing_open_below(open, cause) } else { Ok(None) }
     }
 
     /// The directory of the new name is opened for adding, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
@@ -120,7 +126,7 @@ impl Fs {
         target: &Target,
         existing: &NodeRef,
         how: NameChange,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Checked {
         if !how.replace {
             return Err(StoreError::NameCollision.into());
@@ -142,7 +148,7 @@ impl Fs {
                 return Err(StoreError::HeldByAbsentOwner.into());
             }
             if inner.open_count() > 0 && !how.posix {
-                let wait = self.break_all_handles(&open.owner, &file, inner, now)?;
+                let wait = self.break_all_handles(&open.owner, &file, inner, cause)?;
                 return if wait.is_some() { Ok(wait) } else { Err(StoreError::TargetInUse.into()) };
             }
         }
@@ -155,24 +161,24 @@ impl Fs {
         owner: &Owner,
         file: &Arc<FileState>,
         mut inner: crate::table::file::FileGuard<'_>,
-        now: Instant,
+        cause: Cause<'_>,
     ) -> Checked {
         let mut fx = Effects::default();
         let mut id = None;
-        if inner.break_handles(None, true, self.table.clock(now), &mut fx) {
+        if inner.break_handles(None, true, self.table.clock(cause.now), &mut fx) {
             let wait = self.table.new_wait(owner, WaitPlace::Break)?;
             inner.waiters.push(wait);
             id = Some(wait);
         }
         file.publish(&inner);
         drop(inner);
-        self.table.run(file, fx);
+        self.table.run(cause.scope, file, fx);
         Ok(id)
     }
 
     /// A rename opens the directory that it moves to for adding. Directories share it with everyone; files keep out who
     /// has DELETE there, as Windows has done up to Server 2022 ([MS-FSA] 2.1.5.15.12, <185>).
-    fn check_target_parent(&self, open: &Open, parent: &NodeRef, now: Instant) -> Checked {
+    fn check_target_parent(&self, open: &Open, parent: &NodeRef, cause: Cause<'_>) -> Checked {
         let Some(file) = self.table.find(parent.id()) else { return Ok(None) };
         let mut inner = file.lock();
         inner.check_not_deleted(None)?;
@@ -184,14 +190,14 @@ impl Fs {
         if !inner.sharing_violation(None, access, share) {
             return Ok(None);
         }
-        match self.break_all_handles(&open.owner, &file, inner, now)? {
+        match self.break_all_handles(&open.owner, &file, inner, cause)? {
             Some(wait) => Ok(Some(wait)),
             None => Err(StoreError::SharingViolation.into()),
         }
     }
 
     /// [MS-FSA] 2.1.4.2: handles below a directory are cached handles that go, or forbid its rename.
-    fn check_nothing_open_below(&self, open: &Open, now: Instant) -> Checked {
+    fn check_nothing_open_below(&self, open: &Open, cause: Cause<'_>) -> Checked {
         let here = open.node.path();
         let root = self.identity();
         let mut waits = None;
@@ -213,7 +219,7 @@ impl Fs {
                 if inner.open_count() == 0 {
                     continue;
                 }
-                match self.break_all_handles(&open.owner, &file, inner, now)? {
+                match self.break_all_handles(&open.owner, &file, inner, cause)? {
                     Some(wait) if waits.is_none() => waits = Some(wait),
                     Some(wait) => self.table.cancel_wait(wait),
                     None => in_use = true,
@@ -227,12 +233,12 @@ impl Fs {
     }
 
     /// Attributes, notifications and directory leases that follow a rename.
-    fn after_rename(&self, open: &Open, from: &[String], stays: bool, replaced: bool) {
+    fn after_rename(&self, scope: &CommitScope, open: &Open, from: &[String], stays: bool, replaced: bool) {
         let to = open.node.path();
         if open.directory {
             self.watches.renamed(from, &to);
         } else {
-            self.set_archive(open);
+            self.set_archive(scope, open);
         }
         if !self.is_anybody_watching() {
             return;
@@ -253,23 +259,24 @@ impl Fs {
             open.pending_filter.fetch_or(notify_filter::ATTRIBUTES | notify_filter::CREATION, Ordering::Relaxed);
         }
         self.table.resume(woken);
-        self.break_parent(from, open.parent_key);
+        self.break_parent(scope, from, open.parent_key);
         if !stays {
-            self.break_parent(&to, open.parent_key);
+            self.break_parent(scope, &to, open.parent_key);
         }
     }
 
-    fn set_archive(&self, open: &Open) {
+    fn set_archive(&self, scope: &CommitScope, open: &Open) {
         if let Ok(stat) = open.node.stat()
             && stat.attributes & ATTR_ARCHIVE == 0
         {
             let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
-            let _ = open.node.set_basic(&BasicUpdate { attributes, ..BasicUpdate::default() });
+            let update = BasicUpdate { attributes, ..BasicUpdate::default() };
+            let _ = open.node.set_basic(scope.changes(open), &update);
         }
     }
 
     /// [MS-FSA] 2.1.5.15.12.1. `to` without a name is the unnamed stream.
-    fn rename_stream(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
+    fn rename_stream(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, cause: Cause<'_>) -> Result<Step<()>> {
         let here = open.node.path();
         if !to.components.is_empty() && open.stream().is_some() {
             // A whole path to a stream: its file would have to be opened as the directory to move to.
@@ -289,16 +296,28 @@ impl Fs {
             _ => {}
         }
         self.check_stream_target(open, name, how)?;
-        if let Some(wait) = self.break_handles(open, false, now)? {
+        if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
         }
-        open.node.rename_stream(name, how.replace)?;
+        open.node.rename_stream(cause.scope.changes(open), name, how.replace)?;
         open.file.lock().rename_stream(open.stream_no, name, &open.node);
         match name {
             Some(name) => {
-                self.report(&here, Some(name), ChangeKind::AddedStream, notify_filter::STREAM_NAME, open.parent_key);
+                self.report(
+                    cause.scope,
+                    &here,
+                    Some(name),
+                    ChangeKind::AddedStream,
+                    notify_filter::STREAM_NAME,
+                    open.parent_key,
+                );
             }
-            None => self.report_open(open, ChangeKind::Modified, notify_filter::SIZE | notify_filter::LAST_WRITE),
+            None => self.report_open(
+                cause.scope,
+                open,
+                ChangeKind::Modified,
+                notify_filter::SIZE | notify_filter::LAST_WRITE,
+            ),
         }
         Ok(Step::Done(()))
     }
@@ -324,8 +343,8 @@ impl Fs {
     }
 
     /// [MS-FSA] 2.1.5.15.7.
-    pub fn link(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, now: Instant) -> Result<Step<()>> {
-        self.table.saw(now);
+    pub fn link(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, cause: Cause<'_>) -> Result<Step<()>> {
+        self.table.saw(cause.now);
         open.check(Operation::Link)?;
         if open.directory {
             return Err(StoreError::IsADirectory.into());
@@ -345,23 +364,24 @@ impl Fs {
         self.check_new_name(open, &target)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
         if same_file && how.replace {
+            cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }
         if let Some(existing) = &target.existing {
             if same_file {
                 return Err(StoreError::NameCollision.into());
             }
-            if let Some(wait) = self.check_replace(open, &target, existing, how, now)? {
+            if let Some(wait) = self.check_replace(open, &target, existing, how, cause)? {
                 return Ok(Step::Wait(wait));
             }
         }
-        if let Some(wait) = self.break_handles(open, false, now)? {
+        if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
         }
-        open.node.link(&*target.parent, &target.name, how.replace)?;
+        open.node.link(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
         let mut path = target.parent.path();
         path.push(target.name);
-        self.report(&path, None, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
+        self.report(cause.scope, &path, None, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
         Ok(Step::Done(()))
     }
 }

@@ -1,18 +1,16 @@
 //! Persistent opens: what has to be kept of them, how they come back after a restart, and what happens when their client
 //! does. [MS-SMB2] 3.3.5.9.12 is one protocol's way of asking for it.
 
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use arden_lock::Mutex;
 
 use super::{Fs, LockRange, Open, Owner, lease_state};
 use crate::{
+    commit::Cause,
     error::StoreError,
     handles::{KeptBreak, KeptCache, KeptLease, KeptOpen},
     name::{NtPath, PathWants},
@@ -26,14 +24,16 @@ pub struct RestoreOpen<'a> {
     pub lease: Option<&'a KeptLease>,
     pub locks: &'a [LockRange],
     pub owner: &'a Owner,
-    pub now: Instant,
+    pub cause: Cause<'a>,
+    /// Its answers wait for stable storage.
+    pub durable: bool,
 }
 
 impl Fs {
     /// Puts a kept open back, with its share modes, locks, caching and pending deletion. `NotFound` when its
     /// file is gone.
     pub fn restore(self: &Arc<Self>, r: &RestoreOpen<'_>) -> Result<Arc<Open>> {
-        self.table.saw(r.now);
+        self.table.saw(r.cause.now);
         let kept = r.open;
         let node = self.find_kept(kept)?;
         let who = Arc::new(kept.who.clone());
@@ -46,7 +46,7 @@ impl Fs {
             locks: r.locks,
             root: self.identity(),
             owner: r.owner,
-            now: r.now,
+            cause: r.cause,
         })?;
         Ok(Arc::new(Open {
             id: kept.id,
@@ -78,6 +78,7 @@ impl Fs {
             times: Mutex::new(HeldTimes::default()),
             listing: Mutex::new(None),
             watch: OnceLock::new(),
+            durable: AtomicBool::new(r.durable),
             restored: true,
         }))
     }
@@ -204,10 +205,10 @@ impl Fs {
     }
 
     /// Tells the holder of a break that it may not know of, [MS-SMB2] 3.3.5.9.12.
-    pub fn tell_break_again(&self, open: &Arc<Open>, now: Instant) {
+    pub fn tell_break_again(&self, open: &Arc<Open>, cause: Cause<'_>) {
         let mut fx = Effects::default();
-        let clock = self.table.clock(now);
+        let clock = self.table.clock(cause.now);
         open.file.lock().at(open.stream_no).caches.tell_again(open.id, open.lease, clock, &mut fx);
-        self.table.run(&open.file, fx);
+        self.table.run(cause.scope, &open.file, fx);
     }
 }

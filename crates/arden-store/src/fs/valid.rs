@@ -1,15 +1,13 @@
 //! The valid-data length of open streams, [MS-FSA] 2.1.5.15.15: see `table::valid` for what it is and how long it is known.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::privilege;
 use arden_wire::access::*;
 
 use super::{Fs, Open, Operation};
 use crate::{
+    commit::Cause,
     error::StoreError,
     store::Result,
     table::{file::FileState, valid::ValidData},
@@ -73,7 +71,7 @@ impl Open {
 impl Fs {
     /// [MS-FSA] 2.1.5.15.15, [MS-FSCC] 2.4.50: up to `size` the data counts as valid, which is zeros where nobody wrote, whatever
     /// the disk had there before. `InvalidParameter` for less than is valid, and for more than the stream has.
-    pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, now: Instant) -> Result<()> {
+    pub fn set_valid_data_length(&self, open: &Arc<Open>, size: u64, cause: Cause<'_>) -> Result<()> {
         open.check(Operation::WriteOver)?;
         if !open.who.has_privilege(privilege::MANAGE_VOLUME) {
             return Err(StoreError::PrivilegeNotHeld.into());
@@ -83,7 +81,7 @@ impl Fs {
         if open.directory || stat.attributes & (ATTR_SPARSE | ATTR_COMPRESSED) != 0 || !possible.contains(&size) {
             return Err(StoreError::InvalidParameter.into());
         }
-        self.contend(open, now);
+        self.contend(open, cause);
         open.wrote_to(size);
         Ok(())
     }

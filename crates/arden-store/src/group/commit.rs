@@ -5,7 +5,8 @@
 //!   the log's device write it and tell ([`CommitLog::writes_later`]).
 //! - When a batch is over, the next one leaves first: it is taken by one of the threads that wait for it, or sent by the thread
 //!   that was told. Then all whose changes the batch had are told, each woken once.
-//! - A batch that failed fails those who wait for its changes. One whose writer panicked, or that the device forgot, failed.
+//! - A batch that failed fails those who wait for its changes, unless batches are independent ([`CommitLog::INDEPENDENT`]). One
+//!   whose writer panicked, or that the device forgot, failed.
 //! - Callbacks never run on a thread that waits in `commit`: it may hold locks. On a log that does not tell, one thread
 //!   (`serve`) waits for all callbacks that came together.
 //!
@@ -39,8 +40,8 @@ pub trait CommitLog: Send + Sync + 'static {
     type Batch: Send + 'static;
     type Error: Clone + Send + 'static;
     /// Batches do not follow each other: any number is under way at the same time, and one that failed is over, with its
-    /// changes lost. Else one is under way at a time, and the changes of one that failed are not durable before a later one
-    /// holds them, too.
+    /// changes lost. Whose they are is known to the log alone: whoever waits learns that the batch is over, and asks it. Else one
+    /// is under way at a time, and the changes of one that failed are not durable before a later one holds them, too.
     const INDEPENDENT: bool;
 
     /// Takes the next batch: the earliest changes that wait, those after `target` too if it likes. None when no change up
@@ -243,7 +244,7 @@ impl<L: CommitLog> GroupCommit<L> {
         self.durable.fetch_max(upto, Ordering::AcqRel);
     }
 
-    /// Returns when change `target`, and all before it, are durable.
+    /// Returns when change `target`, and all before it, are durable; of a log of independent batches, or lost.
     ///
     /// # Errors
     /// Why they are not, or may not be.
@@ -361,7 +362,7 @@ impl<L: CommitLog> GroupCommit<L> {
             }
             let failed = match &result {
                 Ok(()) => Vec::new(),
-                Err(_) if L::INDEPENDENT => state.take_ready(|target| target >= first),
+                Err(_) if L::INDEPENDENT => Vec::new(),
                 Err(_) => {
                     state.taken = first - 1;
                     state.take_ready(|target| (first..=upto).contains(&target))

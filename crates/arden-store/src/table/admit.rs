@@ -1,9 +1,6 @@
 //! An open enters the table and leaves it: share modes, breaks and grants in one step under the file's lock.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::Token;
 
@@ -16,6 +13,7 @@ use super::{
     share::is_stat_open,
 };
 use crate::{
+    commit::{Cause, CommitScope},
     error::StoreError,
     fs::{CacheGrant, CacheRequest, ClientId, OpenId, Owner, WaitId},
     name::eq_fold,
@@ -40,7 +38,7 @@ pub(crate) struct Admission<'a> {
     pub root: usize,
     /// Of a directory: its change time, read before it is admitted.
     pub changed_at: u64,
-    pub now: Instant,
+    pub cause: Cause<'a>,
 }
 
 /// What an open keeps of its admission.
@@ -81,7 +79,7 @@ impl OpenTable {
             file.publish(&inner);
             let idle = result.is_err() && inner.open_count() == 0;
             drop(inner);
-            self.run(&file, fx);
+            self.run(a.cause.scope, &file, fx);
             if idle {
                 self.forget_if_idle(&file);
             }
@@ -117,7 +115,7 @@ impl OpenTable {
             let streams = inner.streams_mut().filter(|s| sharing_violation || same_stream(s.name.as_deref(), stream));
             let mut wait = false;
             for s in streams {
-                wait |= s.caches.conflict(&conflict, self.clock(a.now), fx);
+                wait |= s.caches.conflict(&conflict, self.clock(a.cause.now), fx);
             }
             if wait {
                 let id = self.new_wait(a.owner, WaitPlace::Break)?;
@@ -185,7 +183,7 @@ impl OpenTable {
     }
 
     /// Takes a closed open out. What it answers has to be done, and then `removed` be called.
-    pub(crate) fn leave(&self, open: &Open) -> Removal {
+    pub(crate) fn leave(&self, scope: &CommitScope, open: &Open) -> Removal {
         let file = &open.file;
         let mut fx = Effects::default();
         let (mut woken, mut ended) = (Vec::new(), Vec::new());
@@ -216,7 +214,7 @@ impl OpenTable {
         drop(inner);
         drop(entry);
         self.open_count.fetch_sub(1, Ordering::Relaxed);
-        self.run(file, fx);
+        self.run(scope, file, fx);
         self.resume(woken);
         self.end_waits(ended);
         if idle {
@@ -224,7 +222,7 @@ impl OpenTable {
         }
         if release && !goes {
             // [MS-FSA] 2.1.5.5 phase 4.
-            open.node.release_allocation();
+            open.node.release_allocation(scope.changes(open));
         }
         removal
     }
@@ -279,7 +277,7 @@ impl OpenTable {
     }
 
     /// So many names are gone from the store, or (`failed`) one of them could not be taken away; with 0 it was a stream.
-    pub(crate) fn removed(&self, open: &Open, names: usize, failed: bool) {
+    pub(crate) fn removed(&self, scope: &CommitScope, open: &Open, names: usize, failed: bool) {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         self.unlinks.fetch_add(1, Ordering::AcqRel);
@@ -299,7 +297,7 @@ impl OpenTable {
         inner.forget_idle_streams();
         inner.wake(&mut fx);
         drop(inner);
-        self.run(&open.file, fx);
+        self.run(scope, &open.file, fx);
         self.forget_if_idle(&open.file);
     }
 }

@@ -6,6 +6,7 @@ use arden_wire::access::{FILE_GENERIC_READ, FILE_READ_ATTRIBUTES, READ_CONTROL};
 
 use super::*;
 use crate::{
+    commit::CommitScope,
     error::StoreError,
     fs::{
         OpenOwner, WaitId,
@@ -52,8 +53,8 @@ fn lease<'a>(key: u128, state: &'a str) -> Asks<'a> {
 fn nobody() -> Owner {
     struct Nobody;
     impl OpenOwner for Nobody {
-        fn oplock_break(&self, _: OpenId, _: OplockLevel, _: bool) {}
-        fn lease_break(&self, _: &LeaseBreak) {}
+        fn oplock_break(&self, _: &CommitScope, _: OpenId, _: OplockLevel, _: bool) {}
+        fn lease_break(&self, _: &CommitScope, _: &LeaseBreak) {}
         fn resume(&self, _: WaitId) {}
     }
     Owner::new(Arc::new(Nobody))

@@ -40,6 +40,7 @@ pub(crate) use open::{ANY_COPY, HeldTimes, Listing};
 pub(crate) use restore::Restored;
 
 use crate::{
+    commit::{Cause, CommitScope},
     error::StoreError,
     fs::{CacheGrant, ClientId, OpenId, Owner, WaitId},
     store::{FileId, Result},
@@ -175,6 +176,7 @@ impl OpenTable {
     /// Ends the waits for holders that did not answer a break in time; the next deadline.
     pub fn tick(&self, now: Instant) -> Option<Instant> {
         self.saw(now);
+        let scope = CommitScope::begin();
         let due: Vec<Weak<FileState>> = {
             let mut deadlines = self.deadlines.lock();
             let (due, later) = deadlines.drain(..).partition(|(at, _)| *at <= now);
@@ -194,23 +196,29 @@ impl OpenTable {
             fx.deadline = inner.streams().filter_map(|s| s.caches.next_deadline()).min();
             file.publish(&inner);
             drop(inner);
-            self.run(&file, fx);
+            self.run(&scope, &file, fx);
         }
         self.deadlines.lock().iter().map(|(at, _)| *at).min()
     }
 
     /// The state that the lease has now. `NoBreakUnderWay` when it is not breaking, `NotFound` when it is
     /// not known, `AckExceedsBreak` when `state` is more than was offered; [MS-SMB2] 3.3.5.22.2.
-    pub fn ack_lease_break(&self, client: ClientId, key: u128, state: u32, now: Instant) -> Result<u32, StoreError> {
+    pub fn ack_lease_break(
+        &self,
+        client: ClientId,
+        key: u128,
+        state: u32,
+        cause: Cause<'_>,
+    ) -> Result<u32, StoreError> {
         let id = LeaseId { client, key };
         let (file, stream_no) = self.lease_home(id).ok_or(StoreError::NotFound)?;
         let mut fx = Effects::default();
         let mut inner = file.lock();
-        let state = inner.at(stream_no).caches.ack_lease(id, state, self.clock(now), &mut fx)?;
+        let state = inner.at(stream_no).caches.ack_lease(id, state, self.clock(cause.now), &mut fx)?;
         inner.wake(&mut fx);
         file.publish(&inner);
         drop(inner);
-        self.run(&file, fx);
+        self.run(cause.scope, &file, fx);
         Ok(state)
     }
 
@@ -325,16 +333,16 @@ impl OpenTable {
         Ok(id)
     }
 
-    /// Tells the owners; no lock may be held.
-    pub(crate) fn run(&self, file: &Arc<FileState>, fx: Effects) {
+    /// Tells the owners what `scope` caused; no lock may be held.
+    pub(crate) fn run(&self, scope: &CommitScope, file: &Arc<FileState>, fx: Effects) {
         if let Some(at) = fx.deadline {
             self.deadlines.lock().push((at, Arc::downgrade(file)));
         }
         for effect in fx.list {
             match effect {
-                Effect::OplockBreak { owner, open, to, ack } => owner.oplock_break(open, to, ack),
-                Effect::LeaseBreak(owner, b) => owner.lease_break(&b),
-                Effect::CacheLost(owner, opens) => owner.cache_lost(&opens),
+                Effect::OplockBreak { owner, open, to, ack } => owner.oplock_break(scope, open, to, ack),
+                Effect::LeaseBreak(owner, b) => owner.lease_break(scope, &b),
+                Effect::CacheLost(owner, opens) => owner.cache_lost(scope, &opens),
                 Effect::Resume(wait) => self.resume(vec![wait]),
             }
         }

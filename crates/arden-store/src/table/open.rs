@@ -15,6 +15,7 @@ use super::{
     notify::Watch,
 };
 use crate::{
+    commit::CommitScope,
     fs::{ClientId, Fs, OpenId, Owner},
     store::{DirCursor, FileId, NodeRef},
 };
@@ -57,6 +58,8 @@ pub struct Open {
     pub(crate) times: Mutex<HeldTimes, ranks::HeldTimes>,
     pub(crate) listing: Mutex<Option<Listing>, ranks::Listing>,
     pub(crate) watch: OnceLock<Arc<Watch>>,
+    /// What is changed through it is on stable storage before it is answered.
+    pub(crate) durable: AtomicBool,
     /// It was kept over a restart: what its watch and its listing knew is lost.
     pub(crate) restored: bool,
 }
@@ -141,6 +144,14 @@ impl Open {
     pub fn deletes_on_close(&self) -> bool {
         self.delete_on_close.load(Ordering::Relaxed)
     }
+    /// Whether what is changed through it has to be on stable storage before it is answered.
+    pub fn is_durable(&self) -> bool {
+        self.durable.load(Ordering::Relaxed)
+    }
+    /// Its client came back by a share that may differ in that.
+    pub fn set_durable(&self, durable: bool) {
+        self.durable.store(durable, Ordering::Relaxed);
+    }
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -159,6 +170,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let fs = self.fs.clone();
-        fs.close_open(self);
+        // Nobody answers for it.
+        fs.close_open(&CommitScope::begin(), self);
     }
 }

@@ -1,9 +1,6 @@
 //! An open that was kept enters the table again, as it was: it is asked nothing, because it was admitted before.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::Token;
 
@@ -16,6 +13,7 @@ use super::{
     share::is_stat_open,
 };
 use crate::{
+    commit::Cause,
     error::StoreError,
     fs::{LockRange, Owner},
     handles::{KeptCache, KeptLease, KeptOpen},
@@ -30,7 +28,7 @@ pub(crate) struct Restored<'a> {
     pub locks: &'a [LockRange],
     pub root: usize,
     pub owner: &'a Owner,
-    pub now: Instant,
+    pub cause: Cause<'a>,
 }
 
 impl OpenTable {
@@ -49,7 +47,7 @@ impl OpenTable {
             };
             file.publish(&inner);
             drop(inner);
-            self.run(&file, fx);
+            self.run(r.cause.scope, &file, fx);
             if entered.is_ok() {
                 self.open_count.fetch_add(1, Ordering::Relaxed);
                 self.next_open.fetch_max(r.open.id.0 + 1, Ordering::Relaxed);
@@ -83,7 +81,7 @@ impl OpenTable {
         }
         if let Some(kept) = &kept {
             let real = !is_stat_open(r.open.granted);
-            s.caches.restore((r.open.id, r.owner), lease, kept, real, self.clock(r.now));
+            s.caches.restore((r.open.id, r.owner), lease, kept, real, self.clock(r.cause.now));
         }
         // An exclusive lock under one's own shared one is taken first or not at all.
         for exclusive in [true, false] {

@@ -31,6 +31,6 @@ fn create_open_close() {
     timed("write 4 KiB", &mut |i| w.write(&f, (i % 64) as u64 * 4096, &[7; 4096]).unwrap());
     let mut buf = [0; 4096];
     timed("read 4 KiB", &mut |i| {
-        w.fs.read(&f, (i % 64) as u64 * 4096, &mut buf, arden_store::store::Wait::Yes).unwrap();
+        w.fs.read(&w.scope, &f, (i % 64) as u64 * 4096, &mut buf, arden_store::store::Wait::Yes).unwrap();
     });
 }

@@ -15,7 +15,7 @@ const DELETE_IT: Disposal = Disposal { delete: true, posix: false, ignore_readon
 fn the_last_close_deletes() {
     let w = World::new();
     let (a, b) = (w.open(want("f")), w.open(want("f")));
-    assert!(matches!(w.fs.set_disposition(&a, DELETE_IT, w.now), Ok(Step::Done(()))));
+    assert!(matches!(w.fs.set_disposition(&a, DELETE_IT, w.cause()), Ok(Step::Done(()))));
     let stat = w.fs.stat(&b).unwrap();
     assert!(stat.delete_pending && stat.stat.links == 0);
     assert_eq!(w.fails(want("f")), StoreError::DeletePending);
@@ -26,8 +26,8 @@ fn the_last_close_deletes() {
     assert!(!w.dir.join("f").exists());
     // And taken back.
     let a = w.open(want("f"));
-    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
-    w.fs.set_disposition(&a, Disposal::default(), w.now).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
+    w.fs.set_disposition(&a, Disposal::default(), w.cause()).unwrap();
     assert!(!w.fs.stat(&a).unwrap().delete_pending);
     w.close(a);
     assert!(w.dir.join("f").exists());
@@ -53,27 +53,27 @@ fn delete_on_close_belongs_to_the_open() {
 fn each_name_is_deleted_for_itself() {
     let w = World::new();
     let (a, g) = (w.open(want("f")), NtPath::parse("g").unwrap());
-    w.fs.link(&a, &g, NameChange::default(), w.now).unwrap();
+    w.fs.link(&a, &g, NameChange::default(), w.cause()).unwrap();
     let b = w.open(want("g"));
-    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
     let (of_a, of_b) = (w.fs.stat(&a).unwrap(), w.fs.stat(&b).unwrap());
     assert!(of_a.delete_pending && of_a.stat.links == 1);
     assert!(!of_b.delete_pending && of_b.stat.links == 1);
     // The other name's is not taken back with this one's.
-    w.fs.set_disposition(&b, Disposal::default(), w.now).unwrap();
+    w.fs.set_disposition(&b, Disposal::default(), w.cause()).unwrap();
     assert!(w.fs.stat(&a).unwrap().delete_pending);
     w.close(a);
     w.close(b);
     assert!(!w.dir.join("f").exists() && w.dir.join("g").exists());
     // Both, and one of both taken back.
     let b = w.open(want("g"));
-    w.fs.link(&b, &NtPath::parse("f").unwrap(), NameChange::default(), w.now).unwrap();
+    w.fs.link(&b, &NtPath::parse("f").unwrap(), NameChange::default(), w.cause()).unwrap();
     let a = w.open(want("f"));
-    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
-    w.fs.set_disposition(&b, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
+    w.fs.set_disposition(&b, DELETE_IT, w.cause()).unwrap();
     assert_eq!(w.fs.stat(&b).unwrap().stat.links, 0);
-    w.fs.set_disposition(&a, Disposal::default(), w.now).unwrap();
-    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&a, Disposal::default(), w.cause()).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
     w.close(b);
     assert!(w.dir.join("g").exists(), "with the last open");
     w.close(a);
@@ -90,7 +90,7 @@ fn a_stream_that_is_to_go_goes_by_its_new_name() {
     let mut below = World::with(w.table.clone());
     below.fs = Fs::new(store, w.table.clone());
     let (a, b) = (w.open(want("d\\f:s")), below.open(want("f:s")));
-    below.fs.set_disposition(&b, DELETE_IT, w.now).unwrap();
+    below.fs.set_disposition(&b, DELETE_IT, w.cause()).unwrap();
     below.close(b);
     assert!(matches!(w.rename(&a, ":other", false), Ok(Step::Done(()))));
     w.close(a);
@@ -106,9 +106,9 @@ fn a_name_is_the_same_whichever_root_leads_to_it() {
     let mut below = World::with(w.table.clone());
     below.fs = Fs::new(store, w.table.clone());
     let (a, b) = (w.open(want("d\\f")), below.open(want("F")));
-    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
     assert!(below.fs.stat(&b).unwrap().delete_pending);
-    below.fs.set_disposition(&b, Disposal::default(), w.now).unwrap();
+    below.fs.set_disposition(&b, Disposal::default(), w.cause()).unwrap();
     w.close(a);
     below.close(b);
     assert!(w.dir.join("d/f").exists());
@@ -119,7 +119,7 @@ fn posix_deletion_takes_the_name_at_once() {
     let w = World::new();
     let (a, b) = (w.open(want("f")), w.open(want("f")));
     w.write(&b, 0, b"x").unwrap();
-    w.fs.set_disposition(&a, Disposal { posix: true, ..DELETE_IT }, w.now).unwrap();
+    w.fs.set_disposition(&a, Disposal { posix: true, ..DELETE_IT }, w.cause()).unwrap();
     w.close(a);
     assert!(!w.dir.join("f").exists());
     let new = w.open(want("f").disposition(arden_store::fs::Disposition::Create));
@@ -133,33 +133,33 @@ fn posix_deletion_takes_the_name_at_once() {
 fn what_cannot_be_deleted() {
     let w = World::new();
     let f = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(w.fs.set_disposition(&f, DELETE_IT, w.now).unwrap_err(), StoreError::AccessDenied);
+    assert_eq!(w.fs.set_disposition(&f, DELETE_IT, w.cause()).unwrap_err(), StoreError::AccessDenied);
     let r = w.open(want("r").attributes(ATTR_READONLY));
-    assert_eq!(w.fs.set_disposition(&r, DELETE_IT, w.now).unwrap_err(), StoreError::CannotDelete);
+    assert_eq!(w.fs.set_disposition(&r, DELETE_IT, w.cause()).unwrap_err(), StoreError::CannotDelete);
     let anyway = Disposal { ignore_readonly: true, ..DELETE_IT };
-    assert!(w.fs.set_disposition(&r, anyway, w.now).is_ok());
+    assert!(w.fs.set_disposition(&r, anyway, w.cause()).is_ok());
     let d = w.open(want("d").directory());
     w.close(w.open(want("d\\x")));
-    assert_eq!(w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap_err(), StoreError::DirectoryNotEmpty);
+    assert_eq!(w.fs.set_disposition(&d, DELETE_IT, w.cause()).unwrap_err(), StoreError::DirectoryNotEmpty);
     w.close(d);
     // Delete on close of a full directory does nothing.
     w.close(w.open(want("d").directory().options(OPT_DELETE_ON_CLOSE)));
     assert!(w.dir.join("d").exists());
     let root = w.open(want("").existing());
-    assert!(w.fs.set_disposition(&root, DELETE_IT, w.now).is_err());
+    assert!(w.fs.set_disposition(&root, DELETE_IT, w.cause()).is_err());
 }
 
 #[test]
 fn nothing_is_created_in_a_dying_directory() {
     let w = World::new();
     let d = w.open(want("d").directory());
-    w.fs.set_disposition(&d, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&d, DELETE_IT, w.cause()).unwrap();
     assert_eq!(w.fails(want("d\\x")), StoreError::DeletePending);
     // Nor linked there, [MS-FSA] 2.1.5.15.7: its directory is opened.
     let f = w.open(want("f"));
     let to = arden_store::name::NtPath::parse("d\\x").unwrap();
     let how = arden_store::fs::NameChange::default();
-    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), StoreError::DeletePending);
+    assert_eq!(w.fs.link(&f, &to, how, w.cause()).unwrap_err(), StoreError::DeletePending);
     w.close(f);
     w.close(d);
     assert_eq!(w.fails(want("d\\x")), StoreError::PathNotFound);
@@ -183,13 +183,13 @@ fn a_stream_goes_also_while_its_file_is_to_go() {
     let w = World::new();
     w.close(w.open(want("f:a")));
     let (f, a) = (w.open(want("f")), w.open(want("f:a")));
-    w.fs.set_disposition(&f, DELETE_IT, w.now).unwrap();
-    w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
+    w.fs.set_disposition(&f, DELETE_IT, w.cause()).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
     w.close(a);
     let names: Vec<String> = w.fs.streams(&f).unwrap().into_iter().map(|s| s.name).collect();
     assert_eq!(names, [String::new()]);
     // The file stays after all, and its stream can be made again.
-    w.fs.set_disposition(&f, Disposal::default(), w.now).unwrap();
+    w.fs.set_disposition(&f, Disposal::default(), w.cause()).unwrap();
     w.close(w.open(want("f:a")));
     w.close(f);
     assert!(w.dir.join("f").exists());
@@ -213,11 +213,11 @@ fn a_stream_goes_also_where_its_file_keeps_a_name() {
     for posix in [false, true] {
         let w = World::new();
         let f = w.open(want("f"));
-        w.fs.link(&f, &NtPath::parse("g").unwrap(), NameChange::default(), w.now).unwrap();
+        w.fs.link(&f, &NtPath::parse("g").unwrap(), NameChange::default(), w.cause()).unwrap();
         let a = w.open(want("f:a"));
         w.write(&a, 0, b"data").unwrap();
-        w.fs.set_disposition(&a, DELETE_IT, w.now).unwrap();
-        w.fs.set_disposition(&f, Disposal { posix, ..DELETE_IT }, w.now).unwrap();
+        w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
+        w.fs.set_disposition(&f, Disposal { posix, ..DELETE_IT }, w.cause()).unwrap();
         w.close(f);
         assert_eq!(w.dir.join("f").exists(), !posix);
         w.close(a);

@@ -15,11 +15,11 @@ fn a_conflicting_open_waits_for_the_answer() {
     let wait = w.waits(&second);
     assert_eq!(w.told(), ["lease 1 RWH>RH!"]);
     assert_eq!(w.lease_of(&first), "RWH?");
-    w.table.ack_lease_break(ClientId(1), 1, state("RH"), w.now).unwrap();
+    w.table.ack_lease_break(ClientId(1), 1, state("RH"), w.cause()).unwrap();
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     let second = w.open(second);
     assert_eq!((w.lease_of(&first), w.lease_of(&second)), ("RH".into(), "RH".into()));
-    assert_eq!(w.table.ack_lease_break(ClientId(1), 9, 0, w.now), Err(StoreError::NotFound));
+    assert_eq!(w.table.ack_lease_break(ClientId(1), 9, 0, w.cause()), Err(StoreError::NotFound));
     // A write takes the others' read caching, and nobody waits.
     w.write(&second, 0, b"x").unwrap();
     assert_eq!(w.told(), ["lease 1 RH>!"]);
@@ -70,7 +70,7 @@ fn a_sharing_violation_asks_the_handle_cache_first() {
     let second = want("f").client(2);
     let wait = w.waits(&second);
     assert_eq!(w.told(), ["lease 1 RWH>RW!"]);
-    w.table.ack_lease_break(ClientId(1), 1, state("RW"), w.now).unwrap();
+    w.table.ack_lease_break(ClientId(1), 1, state("RW"), w.cause()).unwrap();
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     assert_eq!(w.fails(second.clone()), StoreError::SharingViolation);
     w.close(first);
@@ -88,7 +88,7 @@ fn locks_break_readers() {
     let first = w.open(want("f").lease(1, "R"));
     let second = w.open(want("f"));
     let range = arden_store::fs::LockRange { offset: 0, len: 1, exclusive: true };
-    assert!(matches!(w.fs.lock(&second, &[range], true, w.now), Ok(Step::Done(()))));
+    assert!(matches!(w.fs.lock(&second, &[range], true, w.cause()), Ok(Step::Done(()))));
     assert_eq!(w.told(), ["lease 1 R>"]);
     // With locks about, nothing is granted.
     let third = w.open(want("f").lease(3, "RH"));
@@ -107,7 +107,7 @@ fn directory_leases_end_when_children_change() {
     assert!(w.told().is_empty());
     let other = w.open(want("d\\other").client(2));
     assert_eq!(w.told(), ["lease 1 RH>!"]);
-    w.table.ack_lease_break(ClientId(1), 1, 0, w.now).unwrap();
+    w.table.ack_lease_break(ClientId(1), 1, 0, w.cause()).unwrap();
     w.close(other);
     w.close(dir);
     let dir = w.open(want("d").directory().lease(1, "R"));
@@ -125,12 +125,12 @@ fn a_deletion_spares_the_directory_lease_only_of_who_asked_and_closed() {
         let _d2 = w.open(want("d").directory().lease(2, "RH"));
         w.close(w.open(want("d\\f").lease(3, "R").parent_lease(1)));
         w.told();
-        w.table.ack_lease_break(ClientId(1), 2, 0, w.now).unwrap();
+        w.table.ack_lease_break(ClientId(1), 2, 0, w.cause()).unwrap();
         let _d2 = w.open(want("d").directory().lease(2, "RH"));
         let one = w.open(want("d\\f").lease(3, "R").parent_lease(1));
         let two = w.open(want("d\\f").lease(4, "R").parent_lease(2));
         let (asks, first, last) = if last_asked { (two.clone(), one, two) } else { (one.clone(), one, two) };
-        assert!(matches!(w.fs.set_disposition(&asks, how, w.now), Ok(Step::Done(()))));
+        assert!(matches!(w.fs.set_disposition(&asks, how, w.cause()), Ok(Step::Done(()))));
         w.close(first);
         assert!(w.told().is_empty());
         w.close(last);
@@ -144,11 +144,11 @@ fn deleting_breaks_handles_first() {
     let _holder = w.open(want("f").lease(1, "RH"));
     let other = w.open(want("f").client(2));
     let how = arden_store::fs::Disposal { delete: true, ..Default::default() };
-    let Ok(Step::Wait(wait)) = w.fs.set_disposition(&other, how, w.now) else { panic!() };
+    let Ok(Step::Wait(wait)) = w.fs.set_disposition(&other, how, w.cause()) else { panic!() };
     assert_eq!(w.told(), ["lease 1 RH>R!"]);
-    w.table.ack_lease_break(ClientId(1), 1, state("R"), w.now).unwrap();
+    w.table.ack_lease_break(ClientId(1), 1, state("R"), w.cause()).unwrap();
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
-    assert!(matches!(w.fs.set_disposition(&other, how, w.now), Ok(Step::Done(()))));
+    assert!(matches!(w.fs.set_disposition(&other, how, w.cause()), Ok(Step::Done(()))));
     assert_eq!(w.fails(want("f").existing()), StoreError::DeletePending);
 }
 
@@ -164,13 +164,13 @@ fn many_threads_end_with_nothing_open() {
                     let request = want(&name).disposition(Disposition::OpenIf).client(t).lease(t * 1000 + i % 5, "R");
                     if let Ok(Step::Done(o)) = w.try_open(&request) {
                         let _ = w.write(&o.open, 0, b"x");
-                        w.fs.close(&o.open);
+                        w.fs.close(&w.scope, &o.open);
                     }
                     if i % 7 == 0
                         && let Ok(Step::Done(o)) =
                             w.try_open(&want(&name).existing().access(DELETE).options(OPT_DELETE_ON_CLOSE))
                     {
-                        w.fs.close(&o.open);
+                        w.fs.close(&w.scope, &o.open);
                     }
                 }
             });
@@ -207,7 +207,7 @@ fn each_owner_is_told_of_its_own_opens() {
     let wait = second.waits(&want("f").client(2));
     assert_eq!(first.told(), [format!("oplock {} LevelII!", held.id().0)]);
     assert_eq!(second.told(), [""; 0]);
-    first.fs.ack_oplock_break(&held, OplockLevel::LevelII, first.now).unwrap();
+    first.fs.ack_oplock_break(&held, OplockLevel::LevelII, first.cause()).unwrap();
     assert_eq!((first.told(), second.told()), (vec![], vec![format!("resume {}", wait.0)]));
     let wait = first.waits(&want("g"));
     assert_eq!((first.told(), second.told()), (vec![], vec!["lease 7 RWH>RH!".to_owned()]));

@@ -35,10 +35,10 @@ fn limits_have_names() {
     let a = w.open(want("a"));
     let b = w.open(want("b").oplock(OplockLevel::Batch));
     let range = |offset| LockRange { offset, len: 1, exclusive: true };
-    assert!(w.fs.lock(&a, &[range(0), range(1)], true, w.now).is_ok());
-    assert_eq!(w.fs.lock(&a, &[range(2)], true, w.now).unwrap_err(), StoreError::InsufficientResources);
+    assert!(w.fs.lock(&a, &[range(0), range(1)], true, w.cause()).is_ok());
+    assert_eq!(w.fs.lock(&a, &[range(2)], true, w.cause()).unwrap_err(), StoreError::InsufficientResources);
     w.fs.unlock(&a, &[range(0)]).unwrap();
-    assert!(w.fs.lock(&a, &[range(2)], true, w.now).is_ok());
+    assert!(w.fs.lock(&a, &[range(2)], true, w.cause()).is_ok());
     // One call may wait, the next one is refused, and cancelling makes room.
     let first = w.waits(&want("b"));
     assert_eq!(w.fails(want("b")), StoreError::InsufficientResources);
@@ -58,15 +58,15 @@ fn limits_have_names() {
 fn the_valid_data_length_takes_a_privilege() {
     let w = World::new();
     let f = w.open(want("f"));
-    w.fs.set_end_of_file(&f, 1000, w.now).unwrap();
+    w.fs.set_end_of_file(&f, 1000, w.cause()).unwrap();
     let mut ordinary = (*w.who).clone();
     ordinary.privileges = 0;
     let g = w.open(want("f").who(&std::sync::Arc::new(ordinary)));
-    assert_eq!(w.fs.set_valid_data_length(&g, 1000, w.now), Err(StoreError::PrivilegeNotHeld.into()));
+    assert_eq!(w.fs.set_valid_data_length(&g, 1000, w.cause()), Err(StoreError::PrivilegeNotHeld.into()));
     let reader = w.open(want("f").access(FILE_READ_DATA));
-    assert_eq!(w.fs.set_valid_data_length(&reader, 1000, w.now), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.set_valid_data_length(&reader, 1000, w.cause()), Err(StoreError::AccessDenied.into()));
     let d = w.open(want("d").directory());
-    assert_eq!(w.fs.set_valid_data_length(&d, 0, w.now), Err(StoreError::InvalidParameter.into()));
+    assert_eq!(w.fs.set_valid_data_length(&d, 0, w.cause()), Err(StoreError::InvalidParameter.into()));
 }
 
 /// It belongs to the stream, goes with it, is what all opens see, and is forgotten when nobody has the file open.
@@ -76,10 +76,10 @@ fn the_valid_data_length_is_known_while_the_file_is_open() {
     let (f, s) = (w.open(want("f")), w.open(want("f:s")));
     // Which length is the least that it can be set to.
     let least = |open: &std::sync::Arc<Open>| {
-        let fails = |n| w.fs.set_valid_data_length(open, n, w.now) == Err(StoreError::InvalidParameter.into());
+        let fails = |n| w.fs.set_valid_data_length(open, n, w.cause()) == Err(StoreError::InvalidParameter.into());
         (0..=1000).find(|n| !fails(*n))
     };
-    let size = |open, n| w.fs.set_end_of_file(open, n, w.now).unwrap();
+    let size = |open, n| w.fs.set_end_of_file(open, n, w.cause()).unwrap();
     w.write(&f, 0, &[1; 100]).unwrap();
     size(&f, 1000);
     size(&s, 500);
@@ -88,7 +88,7 @@ fn the_valid_data_length_is_known_while_the_file_is_open() {
     size(&f, 50);
     size(&f, 1000);
     assert_eq!(least(&other), Some(50));
-    w.fs.set_allocation(&f, 20, w.now).unwrap();
+    w.fs.set_allocation(&f, 20, w.cause()).unwrap();
     size(&f, 1000);
     assert_eq!(least(&f), Some(20));
     let emptied = w.open(want("f").disposition(Disposition::Overwrite));
@@ -111,12 +111,12 @@ fn writes_beside_a_growth_are_valid() {
     for round in 0..200u64 {
         let (f, g) = (w.open(want("f")), w.open(want("f")));
         std::thread::scope(|s| {
-            s.spawn(|| w.fs.write(&f, round, &[1; 500], arden_store::store::Wait::Yes, w.now).unwrap());
-            s.spawn(|| w.fs.set_end_of_file(&g, 4000, w.now).unwrap());
+            s.spawn(|| w.fs.write(&f, round, &[1; 500], arden_store::store::Wait::Yes, w.cause()).unwrap());
+            s.spawn(|| w.fs.set_end_of_file(&g, 4000, w.cause()).unwrap());
         });
-        assert_eq!(w.fs.set_valid_data_length(&g, round + 499, w.now), Err(StoreError::InvalidParameter.into()));
-        assert_eq!(w.fs.set_valid_data_length(&g, round + 500, w.now), Ok(()));
-        w.fs.set_end_of_file(&g, 0, w.now).unwrap();
+        assert_eq!(w.fs.set_valid_data_length(&g, round + 499, w.cause()), Err(StoreError::InvalidParameter.into()));
+        assert_eq!(w.fs.set_valid_data_length(&g, round + 500, w.cause()), Ok(()));
+        w.fs.set_end_of_file(&g, 0, w.cause()).unwrap();
         w.close(f);
         w.close(g);
     }
@@ -133,17 +133,17 @@ fn times_that_the_client_set_stay() {
     };
     let set = |open, creation, last_write| {
         let info = BasicInformation { creation, last_write, ..BasicInformation::default() };
-        w.fs.set_basic(open, &info, w.now).unwrap();
+        w.fs.set_basic(open, &info, w.cause()).unwrap();
     };
     let then = FileTime::from_unix(1_000_000_000, 0);
     set(&f, then.0 as i64, then.0 as i64);
     w.write(&f, 0, b"x").unwrap();
     assert_eq!(times(&f), (then, then));
-    w.fs.set_end_of_file(&f, 10, w.now).unwrap();
+    w.fs.set_end_of_file(&f, 10, w.cause()).unwrap();
     assert_eq!(times(&f), (then, then));
     // Another open's write counts, and this one's next write leaves that.
     w.write(&other, 0, b"y").unwrap();
-    w.fs.flush(&other).unwrap();
+    w.fs.flush(&w.scope, &other).unwrap();
     let (_, moved) = times(&f);
     assert!(moved > then);
     w.write(&f, 0, b"z").unwrap();
@@ -158,15 +158,16 @@ fn times_that_the_client_set_stay() {
     w.write(&f, 0, b"z").unwrap();
     assert_eq!(times(&f).1, frozen);
     let bad = BasicInformation { change: -3, ..BasicInformation::default() };
-    assert_eq!(w.fs.set_basic(&f, &bad, w.now), Err(StoreError::InvalidParameter.into()));
+    assert_eq!(w.fs.set_basic(&f, &bad, w.cause()), Err(StoreError::InvalidParameter.into()));
 }
 
 #[test]
 fn attributes() {
     let w = World::new();
     let f = w.open(want("f"));
-    let set =
-        |open, attributes| w.fs.set_basic(open, &BasicInformation { attributes, ..BasicInformation::default() }, w.now);
+    let set = |open, attributes| {
+        w.fs.set_basic(open, &BasicInformation { attributes, ..BasicInformation::default() }, w.cause())
+    };
     let attributes = |open| w.fs.stat(open).unwrap().stat.attributes;
     set(&f, ATTR_NORMAL).unwrap();
     assert_eq!(attributes(&f), ATTR_NORMAL);
@@ -188,23 +189,23 @@ fn copies_and_holes() {
     let (a, b) = (w.open(want("a")), w.open(want("b")));
     let data: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
     w.write(&a, 0, &data).unwrap();
-    assert_eq!(w.fs.copy(&a, 1000, &b, 5, 100_000, w.now).unwrap(), 100_000);
+    assert_eq!(w.fs.copy(&a, 1000, &b, 5, 100_000, w.cause()).unwrap(), 100_000);
     assert_eq!(w.read(&b, 5, 100_000).unwrap(), data[1000..101_000]);
     let range = LockRange { offset: 0, len: 10, exclusive: true };
     let c = w.open(want("a"));
-    w.fs.lock(&c, &[range], true, w.now).unwrap();
-    assert_eq!(w.fs.copy(&a, 0, &b, 0, 10, w.now), Err(StoreError::LockConflict.into()));
-    assert_eq!(w.fs.zero_range(&a, 5, 10, w.now), Err(StoreError::LockConflict.into()));
+    w.fs.lock(&c, &[range], true, w.cause()).unwrap();
+    assert_eq!(w.fs.copy(&a, 0, &b, 0, 10, w.cause()), Err(StoreError::LockConflict.into()));
+    assert_eq!(w.fs.zero_range(&a, 5, 10, w.cause()), Err(StoreError::LockConflict.into()));
     w.close(c);
-    w.fs.zero_range(&a, 10, 1 << 40, w.now).unwrap();
+    w.fs.zero_range(&a, 10, 1 << 40, w.cause()).unwrap();
     assert_eq!(w.fs.stat(&a).unwrap().stat.end_of_file, 200_000);
     assert_eq!(w.read(&a, 8, 4).unwrap(), [8, 9, 0, 0]);
     let reader = w.open(want("a").access(FILE_READ_DATA));
-    assert_eq!(w.fs.zero_range(&reader, 0, 1, w.now), Err(StoreError::AccessDenied.into()));
-    assert_eq!(w.fs.copy(&a, 0, &reader, 0, 1, w.now), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.zero_range(&reader, 0, 1, w.cause()), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.copy(&a, 0, &reader, 0, 1, w.cause()), Err(StoreError::AccessDenied.into()));
     let d = w.open(want("d").directory());
-    assert_eq!(w.fs.read(&d, 0, &mut [0], Wait::Yes), Err(StoreError::WrongObject.into()));
-    assert_eq!(w.fs.set_end_of_file(&d, 0, w.now), Err(StoreError::InvalidParameter.into()));
+    assert_eq!(w.fs.read(&w.scope, &d, 0, &mut [0], Wait::Yes), Err(StoreError::WrongObject.into()));
+    assert_eq!(w.fs.set_end_of_file(&d, 0, w.cause()), Err(StoreError::InvalidParameter.into()));
     assert_eq!(w.write(&a, i64::MAX as u64, b"x"), Err(StoreError::InvalidParameter.into()));
 }
 
@@ -213,11 +214,11 @@ fn extended_attributes_take_their_rights() {
     let w = World::new();
     let f = w.open(want("f"));
     let ea = Ea { name: "NAME".into(), flags: 0, value: b"value".to_vec() };
-    w.fs.set_eas(&f, std::slice::from_ref(&ea)).unwrap();
+    w.fs.set_eas(&w.scope, &f, std::slice::from_ref(&ea)).unwrap();
     assert_eq!(w.fs.eas(&f).unwrap(), std::slice::from_ref(&ea));
     let weak = w.open(want("f").access(FILE_READ_DATA));
     assert_eq!(w.fs.eas(&weak), Err(StoreError::AccessDenied.into()));
-    assert_eq!(w.fs.set_eas(&weak, &[ea]), Err(StoreError::AccessDenied.into()));
+    assert_eq!(w.fs.set_eas(&w.scope, &weak, &[ea]), Err(StoreError::AccessDenied.into()));
     assert_eq!(w.fs.security(&weak, 1).unwrap_err(), StoreError::AccessDenied);
 }
 

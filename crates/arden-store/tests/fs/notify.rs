@@ -52,7 +52,7 @@ fn filters_choose() {
     w.write(&f, 0, b"x").unwrap();
     assert!(w.told().is_empty());
     let hide = BasicInformation { attributes: ATTR_HIDDEN, ..BasicInformation::default() };
-    w.fs.set_basic(&f, &hide, w.now).unwrap();
+    w.fs.set_basic(&f, &hide, w.cause()).unwrap();
     assert_eq!(w.changes(&root, filter, true), ["Modified d\\f"]);
     w.close(w.open(want("d\\f:s")));
     assert_eq!(w.changes(&root, filter, true), ["AddedStream d\\f:s"]);
@@ -66,7 +66,7 @@ fn a_directory_to_be_deleted_ends_its_queries() {
     let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000) else { panic!() };
     let other = w.open(want("d").directory());
     let how = Disposal { delete: true, ..Disposal::default() };
-    w.fs.set_disposition(&other, how, w.now).unwrap();
+    w.fs.set_disposition(&other, how, w.cause()).unwrap();
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     assert_eq!(w.changes(&dir, NAMES, false), ["the file is being deleted"]);
     assert_eq!(w.changes(&dir, NAMES, false), ["the file is being deleted"]);

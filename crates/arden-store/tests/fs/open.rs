@@ -204,7 +204,7 @@ fn automatic_inheritance_is_handed_down() {
     let dir = w.open(want("d").directory());
     let mut sd = (*w.fs.security(&dir, 7).unwrap()).clone();
     sd.control |= AUTO_INHERITED | 0x100;
-    w.fs.set_security(&dir, 4, &sd, w.now).unwrap();
+    w.fs.set_security(&dir, 4, &sd, w.cause()).unwrap();
     assert_ne!(w.fs.security(&dir, 4).unwrap().control & AUTO_INHERITED, 0);
     let child = w.open(want("d\\f"));
     assert_ne!(w.fs.security(&child, 4).unwrap().control & AUTO_INHERITED, 0);

@@ -92,11 +92,11 @@ fn answer(w: &World, rng: &mut Rng, open: &[Arc<Open>]) {
     for o in open {
         match w.fs.cache(o) {
             CacheGrant::Lease { key, breaking: true, .. } => {
-                let _ = w.table.ack_lease_break(o.client(), key, rng.below(8) as u32, w.now);
+                let _ = w.table.ack_lease_break(o.client(), key, rng.below(8) as u32, w.cause());
             }
             CacheGrant::Oplock(level) if level > OplockLevel::LevelII => {
                 let to = *pick(rng, &[OplockLevel::None, OplockLevel::LevelII]);
-                let _ = w.fs.ack_oplock_break(o, to, w.now);
+                let _ = w.fs.ack_oplock_break(o, to, w.cause());
             }
             _ => {}
         }
@@ -129,7 +129,7 @@ fn rules_hold_after_every_step() {
                     let o = pick(&mut rng, &open).clone();
                     let _ = w.write(&o, 0, b"x");
                     let how = Disposal { delete: rng.below(3) == 0, posix: rng.below(4) == 0, ..Disposal::default() };
-                    let _ = w.fs.set_disposition(&o, how, w.now);
+                    let _ = w.fs.set_disposition(&o, how, w.cause());
                 }
                 7 if !open.is_empty() => {
                     let o = pick(&mut rng, &open).clone();

@@ -43,7 +43,7 @@ fn a_cached_handle_on_the_target_goes() {
     assert!(matches!(w.rename(&f, "t", true), Ok(Step::Done(()))));
     let cached = w.open(want("u").lease(1, "RH").client(2));
     assert!(matches!(w.rename(&f, "u", true), Ok(Step::Wait(_))));
-    w.table.ack_lease_break(ClientId(2), 1, state("R"), w.now).unwrap();
+    w.table.ack_lease_break(ClientId(2), 1, state("R"), w.cause()).unwrap();
     assert_eq!(w.rename(&f, "u", true).unwrap_err(), StoreError::TargetInUse);
     w.close(cached);
 }
@@ -90,12 +90,12 @@ fn links() {
     let f = w.open(want("f"));
     let to = NtPath::parse("g").unwrap();
     let how = NameChange::default();
-    assert!(matches!(w.fs.link(&f, &to, how, w.now), Ok(Step::Done(()))));
-    assert_eq!(w.fs.link(&f, &to, how, w.now).unwrap_err(), StoreError::NameCollision);
+    assert!(matches!(w.fs.link(&f, &to, how, w.cause()), Ok(Step::Done(()))));
+    assert_eq!(w.fs.link(&f, &to, how, w.cause()).unwrap_err(), StoreError::NameCollision);
     assert_eq!(w.fs.stat(&f).unwrap().stat.links, 2);
     assert_eq!(w.open(want("g")).file_id(), f.file_id());
     let d = w.open(want("d").directory());
-    assert_eq!(w.fs.link(&d, &to, how, w.now).unwrap_err(), StoreError::IsADirectory);
+    assert_eq!(w.fs.link(&d, &to, how, w.cause()).unwrap_err(), StoreError::IsADirectory);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_rename_waits_for_the_other_lease_of_its_client() {
     assert!(matches!(w.rename(&first, "g", true), Ok(Step::Wait(_))));
     assert_eq!(w.told(), ["lease 2 RH>R!"]);
     assert_eq!(w.fails(want("g").existing().lease(3, "RH")), StoreError::NotFound);
-    assert_eq!(w.table.ack_lease_break(ClientId(1), 2, state("R"), w.now), Ok(1));
+    assert_eq!(w.table.ack_lease_break(ClientId(1), 2, state("R"), w.cause()), Ok(1));
     assert!(matches!(w.rename(&first, "g", true), Ok(Step::Done(()))));
     w.open(want("g").existing().lease(3, "RH"));
     assert_eq!(w.lease_of(&second), "R");
@@ -159,13 +159,13 @@ fn a_renamed_stream_is_the_same_stream() {
     let a = w.open(want("f:one").share(FILE_SHARE_READ | FILE_SHARE_WRITE));
     w.write(&a, 0, b"data").unwrap();
     let to = NtPath { stream: Some("two".into()), ..NtPath::default() };
-    assert!(matches!(w.fs.rename(&a, &to, NameChange::default(), w.now), Ok(Step::Done(()))));
+    assert!(matches!(w.fs.rename(&a, &to, NameChange::default(), w.cause()), Ok(Step::Done(()))));
     assert_eq!(w.fs.path(&a), "f:two");
     assert_eq!(w.fails(want("f:one").existing()), StoreError::NotFound);
     // Share modes and locks go by the stream, whatever its name.
     assert_eq!(w.fails(want("f:two").existing().access(DELETE)), StoreError::SharingViolation);
     let range = [LockRange { offset: 0, len: 4, exclusive: true }];
-    w.fs.lock(&a, &range, true, w.now).unwrap();
+    w.fs.lock(&a, &range, true, w.cause()).unwrap();
     let b = w.open(want("f:two").existing().access(FILE_READ_DATA));
     assert_eq!(w.read(&b, 0, 4), Err(StoreError::LockConflict.into()));
     w.fs.unlock(&a, &range).unwrap();
@@ -185,10 +185,10 @@ fn no_name_is_added_to_a_directory_that_is_to_be_deleted() {
     let w = World::new();
     let (f, d) = (w.open(want("f")), w.open(want("d").directory()));
     let delete = Disposal { delete: true, ..Disposal::default() };
-    assert!(matches!(w.fs.set_disposition(&d, delete, w.now), Ok(Step::Done(()))));
+    assert!(matches!(w.fs.set_disposition(&d, delete, w.cause()), Ok(Step::Done(()))));
     assert_eq!(w.rename(&f, "d\\f", false).unwrap_err(), StoreError::DeletePending);
     let to = NtPath::parse("d\\f").unwrap();
-    assert_eq!(w.fs.link(&f, &to, NameChange::default(), w.now).unwrap_err(), StoreError::DeletePending);
+    assert_eq!(w.fs.link(&f, &to, NameChange::default(), w.cause()).unwrap_err(), StoreError::DeletePending);
     w.close(d);
     assert_eq!(w.fails(want("d").existing()), StoreError::NotFound);
 }
@@ -202,12 +202,12 @@ fn who_has_the_replaced_name_of_the_same_file_open_does_not_delete_the_new_one()
         let a = w.open(want("a"));
         let b = {
             let how = NameChange::default();
-            assert!(matches!(w.fs.link(&a, &NtPath::parse("d\\a").unwrap(), how, w.now), Ok(Step::Done(()))));
+            assert!(matches!(w.fs.link(&a, &NtPath::parse("d\\a").unwrap(), how, w.cause()), Ok(Step::Done(()))));
             w.open(want("d\\a").existing())
         };
         assert!(matches!(w.rename(&b, "A", true), Ok(Step::Done(()))));
         assert_eq!(w.fs.path(&b), "A");
-        let _ = w.fs.set_disposition(&a, Disposal { delete: true, posix, ..Disposal::default() }, w.now);
+        let _ = w.fs.set_disposition(&a, Disposal { delete: true, posix, ..Disposal::default() }, w.cause());
         w.close(a);
         w.close(b);
         assert!(w.dir.join("A").exists(), "posix {posix}");

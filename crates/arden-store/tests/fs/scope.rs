@@ -19,18 +19,18 @@ fn own_changes_are_seen_at_once() {
         assert_eq!(size(), 0);
         w.write(&f, 0, &[1; 100]).unwrap();
         assert_eq!(size(), 100);
-        w.fs.set_end_of_file(&f, 10, w.now).unwrap();
+        w.fs.set_end_of_file(&f, 10, w.cause()).unwrap();
         assert_eq!(size(), 10);
-        w.fs.set_allocation(&f, 0, w.now).unwrap();
+        w.fs.set_allocation(&f, 0, w.cause()).unwrap();
         assert_eq!(size(), 0);
-        w.fs.set_eas(&f, &[arden_store::store::Ea { name: "E".into(), flags: 0, value: vec![1] }]).unwrap();
+        w.fs.set_eas(&w.scope, &f, &[arden_store::store::Ea { name: "E".into(), flags: 0, value: vec![1] }]).unwrap();
         assert_ne!(w.fs.stat(&f).unwrap().stat.ea_size, 0);
         let info = BasicInformation { attributes: ATTR_HIDDEN, ..Default::default() };
-        w.fs.set_basic(&f, &info, w.now).unwrap();
+        w.fs.set_basic(&f, &info, w.cause()).unwrap();
         assert_eq!(w.fs.stat(&f).unwrap().stat.attributes, ATTR_HIDDEN);
         let how = NameChange::default();
         let to = arden_store::name::NtPath::parse(&format!("d\\g{i}")).unwrap();
-        w.fs.link(&f, &to, how, w.now).unwrap();
+        w.fs.link(&f, &to, how, w.cause()).unwrap();
         assert_eq!(w.fs.stat(&f).unwrap().stat.links, 2);
         w.rename(&f, &format!("d\\h{i}"), false).unwrap();
         assert_eq!(w.fails(want(&format!("d\\f{i}")).existing()), StoreError::NotFound);
@@ -60,7 +60,7 @@ fn attributes_are_known_over_own_changes_and_read_again_after_others() {
                 assert_eq!(w.fs.stat(&f).unwrap().stat.end_of_file, round * 300 + (i + 1) * 100);
             }
             // In the middle of it somebody gives the file an attribute, and takes it away again in the next round.
-            w.fs.set_eas(&f, &ea(if round % 2 == 0 { &[1] } else { &[] })).unwrap();
+            w.fs.set_eas(&w.scope, &f, &ea(if round % 2 == 0 { &[1] } else { &[] })).unwrap();
             w.write(&f, 0, &[2; 100]).unwrap();
             w.rename(&f, "g", false).unwrap();
             w.rename(&f, "f", false).unwrap();

@@ -44,7 +44,7 @@ fn a_stream_becomes_the_data() {
         let reader = want("f").existing().access(FILE_READ_DATA).client(2);
         let wait = w.waits(&reader);
         assert_eq!(w.told(), ["lease 7 RWH>RH!"]);
-        w.table.ack_lease_break(arden_store::fs::ClientId(1), 7, state("RH"), w.now).unwrap();
+        w.table.ack_lease_break(arden_store::fs::ClientId(1), 7, state("RH"), w.cause()).unwrap();
         assert_eq!(w.told(), [format!("resume {}", wait.0)]);
         let other = w.open(reader);
         assert_eq!(w.read(&other, 0, 3).unwrap(), b"new");
@@ -76,7 +76,7 @@ fn the_data_becomes_a_stream() {
         assert_eq!(streams(&w, "f"), [(String::new(), 1), ("two".into(), len as u64)]);
         // And back, with what was written.
         let data = w.open(want("f").existing());
-        w.fs.set_end_of_file(&data, 0, w.now).unwrap();
+        w.fs.set_end_of_file(&data, 0, w.cause()).unwrap();
         assert_eq!(w.rename(&f, "::$DATA", true).unwrap_err(), StoreError::InvalidParameter, "it is in use");
         w.close(data);
         w.rename(&f, "::$DATA", true).unwrap();
@@ -170,9 +170,9 @@ fn a_refused_create_leaves_no_stream() {
     let refused = want("f:new").share(FILE_SHARE_READ | FILE_SHARE_WRITE);
     assert_eq!(w.fails(refused), StoreError::SharingViolation);
     assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
-    w.fs.set_disposition(&deleter, Disposal { delete: true, ..Disposal::default() }, w.now).unwrap();
+    w.fs.set_disposition(&deleter, Disposal { delete: true, ..Disposal::default() }, w.cause()).unwrap();
     assert_eq!(w.fails(want("f:late")), StoreError::DeletePending);
-    w.fs.set_disposition(&deleter, Disposal::default(), w.now).unwrap();
+    w.fs.set_disposition(&deleter, Disposal::default(), w.cause()).unwrap();
     assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
     w.close(deleter);
 }
@@ -184,7 +184,7 @@ fn who_has_a_stream_open_that_an_overwrite_took_away_has_nothing_to_do_with_the_
     let old = w.open(want("f:s").options(OPT_DELETE_ON_CLOSE));
     w.write(&old, 0, b"old").unwrap();
     let range = [LockRange { offset: 0, len: 3, exclusive: true }];
-    w.fs.lock(&old, &range, true, w.now).unwrap();
+    w.fs.lock(&old, &range, true, w.cause()).unwrap();
     w.close(w.open(want("f").disposition(arden_store::fs::Disposition::OverwriteIf)));
     assert_eq!(streams(&w, "f"), [(String::new(), 0)]);
     let new = w.open(want("f:S").share(FILE_SHARE_READ));

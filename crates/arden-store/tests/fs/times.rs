@@ -51,9 +51,9 @@ fn flush_sizes_and_attributes_show_a_write_at_once() {
         w.write(&f, 0, b"x").unwrap();
         assert_eq!(w.write_time(&f), created, "{settle}");
         match settle {
-            "flush" => fs.flush(&f).unwrap(),
-            "size" => fs.set_end_of_file(&f, 1, w.now).unwrap(),
-            "attributes" => fs.set_basic(&f, &arden_store::fs::BasicInformation::default(), w.now).unwrap(),
+            "flush" => fs.flush(&w.scope, &f).unwrap(),
+            "size" => fs.set_end_of_file(&f, 1, w.cause()).unwrap(),
+            "attributes" => fs.set_basic(&f, &arden_store::fs::BasicInformation::default(), w.cause()).unwrap(),
             _ => w.close(f),
         }
         let shown = w.write_time(&other);
@@ -69,7 +69,7 @@ fn a_time_that_was_set_wins() {
     w.write(&f, 0, b"x").unwrap();
     let time = 150_000_000_000_000_000;
     let info = arden_store::fs::BasicInformation { last_write: time, ..Default::default() };
-    w.fs.set_basic(&other, &info, w.now).unwrap();
+    w.fs.set_basic(&other, &info, w.cause()).unwrap();
     w.wait(3);
     w.close(f);
     assert_eq!(w.write_time(&other), FileTime(time as u64));

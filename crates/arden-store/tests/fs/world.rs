@@ -12,6 +12,7 @@ use std::{
 use arden_auth::Token;
 pub use arden_store::fs::lease_state::{letters as text, of_letters as state};
 use arden_store::{
+    commit::{Cause, CommitScope},
     dir::{DirOptions, DirStore},
     error::NotDone,
     fs::*,
@@ -33,10 +34,10 @@ impl Log {
 }
 
 impl OpenOwner for Log {
-    fn oplock_break(&self, open: OpenId, to: OplockLevel, ack: bool) {
+    fn oplock_break(&self, _scope: &CommitScope, open: OpenId, to: OplockLevel, ack: bool) {
         self.0.lock().push(format!("oplock {} {to:?}{}", open.0, if ack { "!" } else { "" }));
     }
-    fn lease_break(&self, b: &LeaseBreak) {
+    fn lease_break(&self, _scope: &CommitScope, b: &LeaseBreak) {
         let ack = if b.ack { "!" } else { "" };
         self.0.lock().push(format!("lease {} {}>{}{ack}", b.key, text(b.from), text(b.to)));
     }
@@ -55,6 +56,7 @@ pub struct World {
     pub owner: Owner,
     pub who: Arc<Token>,
     pub dir: PathBuf,
+    pub scope: CommitScope,
     pub now: Instant,
 }
 
@@ -162,7 +164,20 @@ impl World {
         let log = Arc::new(Log::default());
         let owner = Owner::new(log.clone());
         let fs = Fs::new(store, table.clone());
-        World { fs, table, log, owner, who: Arc::new(Token::system()), dir, now: Instant::now() }
+        World {
+            fs,
+            table,
+            log,
+            owner,
+            who: Arc::new(Token::system()),
+            dir,
+            scope: CommitScope::begin(),
+            now: Instant::now(),
+        }
+    }
+
+    pub fn cause(&self) -> Cause<'_> {
+        self.scope.at(self.now)
     }
 
     pub fn try_open(&self, w: &Want) -> Result<Step<Opened>, OpenError> {
@@ -174,6 +189,17 @@ impl World {
     }
 
     fn raw_open_as(&self, id: OpenId, w: &Want, path: &NtPath) -> Result<Step<Opened>, OpenError> {
+        self.raw_open_in(id, w, path, self.cause(), false)
+    }
+
+    fn raw_open_in(
+        &self,
+        id: OpenId,
+        w: &Want,
+        path: &NtPath,
+        cause: Cause<'_>,
+        durable: bool,
+    ) -> Result<Step<Opened>, OpenError> {
         let request = OpenRequest {
             id,
             owner: &self.owner,
@@ -192,9 +218,22 @@ impl World {
             mark: None,
             who: w.who.as_ref().unwrap_or(&self.who),
             access_ceiling: FILE_ALL_ACCESS,
-            now: self.now,
+            durable,
+            cause,
         };
         self.fs.open(&request)
+    }
+
+    /// In the world's own scope.
+    pub fn open_durable(&self, w: Want, durable: bool) -> Arc<Open> {
+        self.open_in(w, &self.scope, durable)
+    }
+    pub fn open_in(&self, w: Want, scope: &CommitScope, durable: bool) -> Arc<Open> {
+        let path = NtPath::parse(&w.path).unwrap();
+        match self.raw_open_in(self.table.reserve_open(), &w, &path, scope.at(self.now), durable) {
+            Ok(Step::Done(o)) => o.open,
+            other => panic!("{}: {other:?}", w.path),
+        }
     }
 
     #[track_caller]
@@ -239,29 +278,29 @@ impl World {
         }
     }
     pub fn close(&self, open: Arc<Open>) {
-        self.fs.close(&open);
+        self.fs.close(&self.scope, &open);
     }
     /// Deletes by opening for it.
     pub fn unlink(&self, path: &str) -> Result<(), OpenError> {
         let w = want(path).existing().access(DELETE).options(OPT_DELETE_ON_CLOSE);
         match self.try_open(&w)? {
-            Step::Done(o) => self.fs.close(&o.open),
+            Step::Done(o) => self.fs.close(&self.scope, &o.open),
             Step::Wait(_) => panic!("has to wait"),
         }
         Ok(())
     }
     pub fn write(&self, open: &Arc<Open>, offset: u64, data: &[u8]) -> Result<(), NotDone> {
-        self.fs.write(open, offset, data, arden_store::store::Wait::Yes, self.now)
+        self.fs.write(open, offset, data, arden_store::store::Wait::Yes, self.cause())
     }
     pub fn read(&self, open: &Arc<Open>, offset: u64, len: usize) -> Result<Vec<u8>, NotDone> {
         let mut buf = vec![0; len];
-        let n = self.fs.read(open, offset, &mut buf, arden_store::store::Wait::Yes)?;
+        let n = self.fs.read(&self.scope, open, offset, &mut buf, arden_store::store::Wait::Yes)?;
         buf.truncate(n);
         Ok(buf)
     }
     pub fn rename(&self, open: &Arc<Open>, to: &str, replace: bool) -> Result<Step<()>, NotDone> {
         let how = NameChange { replace, ..NameChange::default() };
-        self.fs.rename(open, &NtPath::parse(to).unwrap(), how, self.now)
+        self.fs.rename(open, &NtPath::parse(to).unwrap(), how, self.cause())
     }
     pub fn list(&self, open: &Arc<Open>, pattern: &str) -> Result<Vec<String>, NotDone> {
         let mut names = Vec::new();

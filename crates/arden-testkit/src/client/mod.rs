@@ -25,7 +25,7 @@ use arden_store::{
     commit::CommitScope,
     dir::{DirOptions, DirStore},
     fs::Fs,
-    handles::MemoryHandles,
+    handles::{HandleStore, MemoryHandles},
     table::{OpenTable, TableLimits},
 };
 use arden_wire::FileTime;
@@ -268,6 +268,11 @@ impl Lab {
         let scope = CommitScope::begin();
         scope.join(share.fs.as_ref().expect("files"), true);
         !scope.is_due()
+    }
+
+    /// Whether a crash now takes nothing of what is kept of opens.
+    pub fn handles_are_committed(&self) -> bool {
+        !self.handles.has_uncommitted(CommitScope::begin().id())
     }
 
     /// The path of a file of the share on the host.

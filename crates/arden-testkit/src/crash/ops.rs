@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use arden_block::rng::Rng;
 use arden_store::{
+    commit::CommitScope,
     error::{NotDone, StoreError},
     name::{NtPath, fold},
     store::*,
@@ -236,7 +237,7 @@ impl World<'_> {
             120 => self.delete_journal(),
             121..=122 => self.integrity(),
             // What a share that is continuously available does after each message.
-            _ => Some((self.store.commit().map_err(NotDone::from), Ok(()))),
+            _ => Some((self.store.commit(CommitScope::begin().id()).map_err(NotDone::from), Ok(()))),
         }
     }
 
@@ -256,7 +257,7 @@ impl World<'_> {
             }
         };
         self.model.file(id).set_integrity(&key, integrity);
-        Some((node.set_integrity(integrity), Ok(())))
+        Some((node.set_integrity(None, integrity), Ok(())))
     }
 
     fn create_snapshot(&mut self) -> Both {
@@ -300,12 +301,13 @@ impl World<'_> {
         let (from, id, stream) = w.data()?;
         let content = w.content(id, &stream).clone();
         assert!(read_all(&from) == content, "the past has changed");
-        assert_eq!(from.write_at(0, b"new", Wait::Yes), Err(StoreError::ReadOnly.into()));
+        assert_eq!(from.write_at(None, 0, b"new", Wait::Yes), Err(StoreError::ReadOnly.into()));
         let (to, to_id, to_stream) = self.data()?;
         if content.is_empty() {
             return None;
         }
-        let result = to.copy_from(&*from, 0, 0, content.len() as u64).map(|n| assert_eq!(n, content.len() as u64));
+        let result =
+            to.copy_from(None, &*from, 0, 0, content.len() as u64).map(|n| assert_eq!(n, content.len() as u64));
         put(self.content(to_id, &to_stream), 0, &content);
         Some((result, Ok(())))
     }
@@ -321,7 +323,7 @@ impl World<'_> {
         let attributes = if self.rng.one_in(2) { ATTR_HIDDEN } else { 0 };
         let allocation = self.rng.one_in(6).then(|| self.rng.below(100_000));
         let new = NewFile { directory, attributes, security: Some(&sd), eas: &eas, allocation };
-        let result = dir.create_child(name, &new).map(|_| ());
+        let result = dir.create_child(None, name, &new).map(|_| ());
         if self.model.find(id, name).is_some() {
             return Some((result, Err(StoreError::NameCollision.into())));
         }
@@ -340,7 +342,7 @@ impl World<'_> {
         if offset + bytes.len() as u64 > FILE_MAX || bytes.is_empty() {
             return None;
         }
-        let result = node.write_at(offset, &bytes, Wait::Yes);
+        let result = node.write_at(None, offset, &bytes, Wait::Yes);
         put(self.content(id, &stream), offset as usize, &bytes);
         Some((result, Ok(())))
     }
@@ -353,13 +355,13 @@ impl World<'_> {
             return None;
         }
         if self.rng.one_in(3) {
-            let result = node.set_allocation(size);
+            let result = node.set_allocation(None, size);
             if size < len {
                 self.content(id, &stream).truncate(size as usize);
             }
             return Some((result, Ok(())));
         }
-        let result = node.set_end_of_file(size);
+        let result = node.set_end_of_file(None, size);
         self.content(id, &stream).resize(size as usize, 0);
         Some((result, Ok(())))
     }
@@ -369,12 +371,12 @@ impl World<'_> {
         if self.rng.one_in(4) && stream.is_none() {
             let sparse = self.rng.one_in(2);
             self.model.file(id).sparse = sparse;
-            return Some((node.set_sparse(sparse), Ok(())));
+            return Some((node.set_sparse(None, sparse), Ok(())));
         }
         let len = self.content(id, &stream).len() as u64;
         let from = self.rng.below(len + 1);
         let n = self.rng.below(len + 9000);
-        let result = node.zero_range(from, n);
+        let result = node.zero_range(None, from, n);
         let to = (from + n).min(len) as usize;
         self.content(id, &stream)[from as usize..to].fill(0);
         Some((result, Ok(())))
@@ -384,7 +386,7 @@ impl World<'_> {
         let at = self.any()?;
         let (dir, to) = self.directory();
         let (name, replace) = (self.name(), self.rng.one_in(2));
-        let result = at.node.rename(&*dir, name, replace);
+        let result = at.node.rename(None, &*dir, name, replace);
         let is_directory = self.model.files[&at.id].directory;
         if is_directory && self.model.is_below(to, at.id) {
             return Some((result, Err(StoreError::IntoItself.into())));
@@ -408,7 +410,7 @@ impl World<'_> {
         let at = self.pick(false)?;
         let (dir, to) = self.directory();
         let (name, replace) = (self.name(), self.rng.one_in(2));
-        let result = at.node.link(&*dir, name, replace);
+        let result = at.node.link(None, &*dir, name, replace);
         if let Some(target) = self.model.find(to, name) {
             if !replace {
                 return Some((result, Err(StoreError::NameCollision.into())));
@@ -427,7 +429,7 @@ impl World<'_> {
 
     fn unlink(&mut self) -> Both {
         let at = self.any()?;
-        let result = at.node.unlink();
+        let result = at.node.unlink(None);
         if !self.model.is_empty(at.id) && self.model.files[&at.id].directory {
             return Some((result, Err(StoreError::DirectoryNotEmpty.into())));
         }
@@ -439,13 +441,13 @@ impl World<'_> {
     fn unlink_in_use(&mut self) -> Both {
         let at = self.pick(false)?;
         let content = self.model.files[&at.id].data.clone();
-        if let Err(e) = at.node.unlink() {
+        if let Err(e) = at.node.unlink(None) {
             self.model.remove_name(at.parent, &at.name);
             return Some((Err(e), Ok(())));
         }
         let last = self.model.links(at.id) == 1;
         self.model.remove_name(at.parent, &at.name);
-        if last && at.node.write_at(10, b"more", Wait::Yes).is_ok() {
+        if last && at.node.write_at(None, 10, b"more", Wait::Yes).is_ok() {
             let mut want = (*content).clone();
             put(&mut want, 10, b"more");
             // Power may be lost right after the write, in what the volume does behind it.
@@ -478,7 +480,7 @@ impl World<'_> {
             // knows that of a file only.
             3 if existing && !directory => {
                 let real = self.model.files[&at.id].streams[&key].0.clone();
-                let result = open(self, &real).rename_stream(None, true);
+                let result = open(self, &real).rename_stream(None, None, true);
                 let file = self.model.file(at.id);
                 if !file.data.is_empty() {
                     return Some((result, Err(StoreError::InvalidParameter.into())));
@@ -492,7 +494,7 @@ impl World<'_> {
             }
             4 if !directory && !sparse => {
                 let replace = self.rng.one_in(2);
-                let result = at.node.rename_stream(Some(name), replace);
+                let result = at.node.rename_stream(None, Some(name), replace);
                 if existing && !replace {
                     return Some((result, Err(StoreError::NameCollision.into())));
                 }
@@ -508,14 +510,14 @@ impl World<'_> {
                 let file = self.model.file(at.id);
                 file.streams.remove(&key);
                 file.set_integrity(&key, Integrity::Unset);
-                Some((node.unlink(), Ok(())))
+                Some((node.unlink(None), Ok(())))
             }
             1 if existing => {
                 let (real, data) = self.model.files[&at.id].streams[&key].clone();
                 let (new, replace) = (self.name(), self.rng.one_in(2));
                 let new_key = fold(new).into_owned();
                 let node = open(self, &real);
-                let result = node.rename_stream(Some(new), replace);
+                let result = node.rename_stream(None, Some(new), replace);
                 let file = self.model.file(at.id);
                 if new_key != key && file.streams.contains_key(&new_key) && !replace {
                     return Some((result, Err(StoreError::NameCollision.into())));
@@ -528,7 +530,7 @@ impl World<'_> {
                 Some((result, Ok(())))
             }
             _ => {
-                let result = at.node.create_stream(name).map(|_| ());
+                let result = at.node.create_stream(None, name).map(|_| ());
                 if existing {
                     return Some((result, Err(StoreError::NameCollision.into())));
                 }
@@ -547,7 +549,7 @@ impl World<'_> {
         let result = match n % 5 {
             0 => {
                 model.attributes = [0, ATTR_READONLY, ATTR_HIDDEN | ATTR_SYSTEM][n as usize / 5 % 3];
-                at.node.set_basic(&BasicUpdate { attributes: Some(model.attributes), ..Default::default() })
+                at.node.set_basic(None, &BasicUpdate { attributes: Some(model.attributes), ..Default::default() })
             }
             1 => {
                 let name = ["One", "TWO", "Three"][n as usize / 5 % 3];
@@ -557,23 +559,23 @@ impl World<'_> {
                 if !value.is_empty() {
                     model.eas.insert(name.to_ascii_uppercase(), value);
                 }
-                at.node.set_eas(&[ea])
+                at.node.set_eas(None, &[ea])
             }
             2 if !model.directory => match model.reparse.take() {
-                Some((tag, _)) => at.node.delete_reparse(tag),
+                Some((tag, _)) => at.node.delete_reparse(None, tag),
                 None => {
                     let data = vec![n as u8; n as usize * 12];
                     model.reparse = Some((0xA000_000C, data.clone()));
-                    at.node.set_reparse(0xA000_000C, &data)
+                    at.node.set_reparse(None, 0xA000_000C, &data)
                 }
             },
             3 => {
                 model.object_id = Some(u128::from(n) << 70);
-                at.node.set_object_id(u128::from(n) << 70)
+                at.node.set_object_id(None, u128::from(n) << 70)
             }
             _ => {
                 model.descriptor = 1 + (n % 7) as u8;
-                at.node.set_security(&descriptor(model.descriptor))
+                at.node.set_security(None, &descriptor(model.descriptor))
             }
         };
         Some((result, Ok(())))
@@ -615,11 +617,11 @@ impl World<'_> {
         }
         let frozen = if !clone && self.rng.one_in(3) { from.freeze(start, len).ok() } else { None };
         let result = if let Some((frozen, base)) = frozen {
-            to.copy_from(&*frozen, base, offset, len).map(|n| assert_eq!(n, len))
+            to.copy_from(None, &*frozen, base, offset, len).map(|n| assert_eq!(n, len))
         } else if clone {
-            Node::clone_from(&*to, &*from, start, offset, len)
+            Node::clone_from(&*to, None, &*from, start, offset, len)
         } else {
-            to.copy_from(&*from, start, offset, len).map(|n| assert_eq!(n, len))
+            to.copy_from(None, &*from, start, offset, len).map(|n| assert_eq!(n, len))
         };
         let sparse = |w: &Self, id: u64, stream: &Option<String>| stream.is_none() && w.model.files[&id].sparse;
         if clone && sparse(self, from_id, &from_stream) && !sparse(self, to_id, &to_stream) {
@@ -673,7 +675,7 @@ impl World<'_> {
         let most = if self.rng.one_in(4) { 1500 } else { 50 };
         let (at, n) = (self.any()?, 1 + self.rng.below(most));
         let journal = self.store.change_journal()?;
-        let written = (0..n).try_for_each(|_| journal.close_record(&*at.node).map(drop));
+        let written = (0..n).try_for_each(|_| journal.close_record(None, &*at.node).map(drop));
         Some((written.map_err(Into::into), Ok(())))
     }
 
@@ -681,7 +683,7 @@ impl World<'_> {
         let journal = self.store.change_journal().filter(|_| self.model.journal.is_none())?;
         // Power may be lost when it is there and nobody was told of it.
         self.model.journal = Some(Rc::new(Journal::unknown()));
-        let info = journal.create(64 << 10, 8 << 10).and_then(|()| journal.info());
+        let info = journal.create(None, 64 << 10, 8 << 10).and_then(|()| journal.info());
         if let Ok(info) = info {
             self.model.journal = Some(Rc::new(Journal::begun(info.id, info.next)));
             self.durable = true;
@@ -692,7 +694,7 @@ impl World<'_> {
     fn delete_journal(&mut self) -> Both {
         let id = self.model.journal.take()?.id?;
         self.durable = true;
-        Some((self.store.change_journal()?.delete(id).map_err(Into::into), Ok(())))
+        Some((self.store.change_journal()?.delete(None, id).map_err(Into::into), Ok(())))
     }
 
     fn verify_one(&mut self) -> Both {

@@ -43,11 +43,11 @@ pub fn plain(directory: bool) -> NewFile<'static> {
 }
 
 pub fn file(dir: &NodeRef, name: &str) -> NodeRef {
-    dir.create_child(name, &plain(false)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    dir.create_child(None, name, &plain(false)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 pub fn mkdir(dir: &NodeRef, name: &str) -> NodeRef {
-    dir.create_child(name, &plain(true)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    dir.create_child(None, name, &plain(true)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 fn read_all(node: &NodeRef) -> Vec<u8> {
@@ -86,7 +86,7 @@ pub fn a_new_store_is_an_empty_directory(store: &dyn FileStore) {
     assert_eq!(get(store, "").id(), root.id());
     let space = store.space().unwrap();
     assert!(space.total_bytes >= space.free_bytes && space.free_bytes >= space.available_bytes);
-    assert_eq!(error(root.unlink()), StoreError::RootStays);
+    assert_eq!(error(root.unlink(None)), StoreError::RootStays);
 }
 
 pub fn created_is_found_in_any_case(store: &dyn FileStore) {
@@ -108,10 +108,10 @@ pub fn short_names_lead_to_their_files(store: &dyn FileStore) {
     assert_eq!(get(store, &short.to_lowercase()).path(), ["A long name.text"]);
     assert!(find(store, "AAAAAA~A.TEX").is_none());
     // Made again by its short name it has its long one back.
-    get(store, &short).unlink().unwrap();
+    get(store, &short).unlink(None).unwrap();
     assert!(find(store, &short).is_none());
     assert_eq!(file(&root, &short).path(), ["A long name.text"]);
-    get(store, "a LONG name.text").unlink().unwrap();
+    get(store, "a LONG name.text").unlink(None).unwrap();
     assert!(root.is_empty_directory().unwrap());
 }
 
@@ -145,13 +145,13 @@ pub fn names_collide_in_any_case(store: &dyn FileStore) {
     let root = store.root();
     file(&root, "Name");
     for name in ["Name", "name", "NAME"] {
-        assert_eq!(error(root.create_child(name, &plain(false))), StoreError::NameCollision, "{name}");
-        assert_eq!(error(root.create_child(name, &plain(true))), StoreError::NameCollision, "{name}");
+        assert_eq!(error(root.create_child(None, name, &plain(false))), StoreError::NameCollision, "{name}");
+        assert_eq!(error(root.create_child(None, name, &plain(true))), StoreError::NameCollision, "{name}");
     }
     for bad in ["", ".", "a:b", "a\\b", "a/b", "a*", "x\u{1}"] {
-        assert_eq!(error(root.create_child(bad, &plain(false))), StoreError::InvalidName, "{bad:?}");
+        assert_eq!(error(root.create_child(None, bad, &plain(false))), StoreError::InvalidName, "{bad:?}");
     }
-    assert!(root.create_child("..", &plain(false)).is_err());
+    assert!(root.create_child(None, "..", &plain(false)).is_err());
     assert_eq!(names(&root), ["Name"]);
 }
 
@@ -177,9 +177,9 @@ pub fn names_of_all_planes_come_back(store: &dyn FileStore) {
 
 pub fn data_reads_back(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
-    f.write_at(0, b"hello", Wait::Yes).unwrap();
-    match f.write_at(10, b"world", Wait::No) {
-        Err(NotDone::WouldBlock) => f.write_at(10, b"world", Wait::Yes).unwrap(),
+    f.write_at(None, 0, b"hello", Wait::Yes).unwrap();
+    match f.write_at(None, 10, b"world", Wait::No) {
+        Err(NotDone::WouldBlock) => f.write_at(None, 10, b"world", Wait::Yes).unwrap(),
         other => other.unwrap(),
     }
     let same = get(store, "F");
@@ -201,22 +201,22 @@ pub fn data_reads_back(store: &dyn FileStore) {
 
 pub fn sizes_grow_and_shrink(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
-    f.write_at(0, b"0123456789", Wait::Yes).unwrap();
-    f.set_end_of_file(4).unwrap();
-    f.set_end_of_file(6).unwrap();
+    f.write_at(None, 0, b"0123456789", Wait::Yes).unwrap();
+    f.set_end_of_file(None, 4).unwrap();
+    f.set_end_of_file(None, 6).unwrap();
     assert_eq!(read_all(&f), b"0123\0\0");
-    f.set_allocation(1 << 20).unwrap();
+    f.set_allocation(None, 1 << 20).unwrap();
     let stat = f.stat().unwrap();
     assert_eq!(stat.end_of_file, 6);
     assert!(stat.allocation >= 6);
-    f.set_allocation(2).unwrap();
+    f.set_allocation(None, 2).unwrap();
     assert_eq!(f.stat().unwrap().end_of_file, 2);
-    f.write_at(0, &[7; 100_000], Wait::Yes).unwrap();
-    f.zero_range(10, 99_000).unwrap();
+    f.write_at(None, 0, &[7; 100_000], Wait::Yes).unwrap();
+    f.zero_range(None, 10, 99_000).unwrap();
     let data = read_all(&f);
     assert_eq!(data.len(), 100_000);
     assert!(data[10..99_010].iter().all(|b| *b == 0) && data[9] == 7 && data[99_010] == 7);
-    f.zero_range(99_990, 1000).unwrap();
+    f.zero_range(None, 99_990, 1000).unwrap();
     assert_eq!(f.stat().unwrap().end_of_file, 100_000, "zeroing extends nothing");
 }
 
@@ -230,34 +230,34 @@ pub fn what_nobody_wrote_reads_as_zeros(store: &dyn FileStore) {
     };
     for round in 0..3 {
         let old = file(&store.root(), "old");
-        old.write_at(0, &secret, Wait::Yes).unwrap();
+        old.write_at(None, 0, &secret, Wait::Yes).unwrap();
         old.sync().unwrap();
-        old.unlink().unwrap();
+        old.unlink(None).unwrap();
         drop(old);
         let f = file(&store.root(), &format!("f{round}"));
         f.sync().unwrap();
         match round {
-            0 => f.set_allocation(LEN).unwrap(),
-            1 => f.write_at(0, &[0xA5; 70_001], Wait::Yes).unwrap(),
+            0 => f.set_allocation(None, LEN).unwrap(),
+            1 => f.write_at(None, 0, &[0xA5; 70_001], Wait::Yes).unwrap(),
             _ => {}
         }
-        f.set_end_of_file(u64::from(round == 1)).unwrap();
-        f.zero_range(0, 1).unwrap();
-        f.set_end_of_file(LEN).unwrap();
+        f.set_end_of_file(None, u64::from(round == 1)).unwrap();
+        f.zero_range(None, 0, 1).unwrap();
+        f.set_end_of_file(None, LEN).unwrap();
         assert!(zeros_but(&f, 0..0), "{round}");
-        f.write_at(1_000_001, &[1; 5000], Wait::Yes).unwrap();
+        f.write_at(None, 1_000_001, &[1; 5000], Wait::Yes).unwrap();
         f.sync().unwrap();
         assert!(zeros_but(&f, 1_000_001..1_005_001), "{round}");
-        let s = f.create_stream("s").unwrap();
-        s.set_end_of_file(LEN).unwrap();
+        let s = f.create_stream(None, "s").unwrap();
+        s.set_end_of_file(None, LEN).unwrap();
         assert!(zeros_but(&s, 0..0), "{round}");
-        f.unlink().unwrap();
+        f.unlink(None).unwrap();
     }
 }
 
 pub fn attributes_and_times_stay(store: &dyn FileStore) {
     let root = store.root();
-    let f = root.create_child("f", &NewFile { attributes: ATTR_ARCHIVE | ATTR_HIDDEN, ..plain(false) }).unwrap();
+    let f = root.create_child(None, "f", &NewFile { attributes: ATTR_ARCHIVE | ATTR_HIDDEN, ..plain(false) }).unwrap();
     let before = f.stat().unwrap();
     assert_eq!(before.attributes, ATTR_ARCHIVE | ATTR_HIDDEN);
     assert!(before.creation.0 > 0 && before.last_write >= before.creation);
@@ -269,18 +269,19 @@ pub fn attributes_and_times_stay(store: &dyn FileStore) {
         change: Some(t(4)),
         attributes: Some(ATTR_READONLY | ATTR_SYSTEM | ATTR_DIRECTORY | ATTR_NORMAL),
     };
-    f.set_basic(&update).unwrap();
+    f.set_basic(None, &update).unwrap();
     let stat = get(store, "f").stat().unwrap();
     assert_eq!((stat.creation, stat.last_access, stat.last_write, stat.change), (t(1), t(2), t(3), t(4)));
     assert_eq!(stat.attributes, ATTR_READONLY | ATTR_SYSTEM, "only what can be set");
-    f.set_basic(&BasicUpdate { attributes: Some(ATTR_NORMAL), ..Default::default() }).unwrap();
+    f.set_basic(None, &BasicUpdate { attributes: Some(ATTR_NORMAL), ..Default::default() }).unwrap();
     let stat = f.stat().unwrap();
     assert_eq!(stat.attributes, ATTR_NORMAL);
     assert_eq!((stat.creation, stat.last_write), (t(1), t(3)), "the rest stays");
-    f.write_at(0, b"x", Wait::Yes).unwrap();
+    f.write_at(None, 0, b"x", Wait::Yes).unwrap();
     assert!(f.stat().unwrap().last_write > t(3));
     let d = mkdir(&root, "d");
-    d.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), creation: Some(t(9)), ..Default::default() }).unwrap();
+    d.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), creation: Some(t(9)), ..Default::default() })
+        .unwrap();
     file(&d, "child");
     let stat = get(store, "D").stat().unwrap();
     assert_eq!((stat.attributes, stat.creation), (ATTR_HIDDEN | ATTR_DIRECTORY, t(9)));
@@ -300,19 +301,19 @@ pub fn descriptors_stay_and_are_inherited(store: &dyn FileStore) {
         &well_known::BUILTIN_USERS,
         Acl::new(vec![Ace::allow(&owner, FILE_ALL_ACCESS, 0), Ace::deny(&well_known::EVERYONE, FILE_WRITE_DATA, 0)]),
     );
-    f.set_security(&mine).unwrap();
+    f.set_security(None, &mine).unwrap();
     assert_eq!(*get(store, "INHERITS").security().unwrap(), mine);
-    let g = root.create_child("given", &NewFile { security: Some(&mine), ..plain(false) }).unwrap();
+    let g = root.create_child(None, "given", &NewFile { security: Some(&mine), ..plain(false) }).unwrap();
     assert_eq!(*g.security().unwrap(), mine);
-    g.write_at(0, b"data changes nothing", Wait::Yes).unwrap();
+    g.write_at(None, 0, b"data changes nothing", Wait::Yes).unwrap();
     assert_eq!(*g.security().unwrap(), mine);
-    let d = root.create_child("d", &NewFile { security: Some(&mine), ..plain(true) }).unwrap();
+    let d = root.create_child(None, "d", &NewFile { security: Some(&mine), ..plain(true) }).unwrap();
     file(&d, "x");
     assert_eq!(*d.security().unwrap(), mine);
     // Large ones are no different.
     let aces = (0..40).map(|i| Ace::allow(&arden_wire::dtyp::Sid::new(5, &[21, 9, 9, 9, i]), FILE_GENERIC_READ, 0));
     let large = SecurityDescriptor::with_dacl(&owner, &owner, Acl::new(aces.collect()));
-    g.set_security(&large).unwrap();
+    g.set_security(None, &large).unwrap();
     assert_eq!(*g.security().unwrap(), large);
 }
 
@@ -337,7 +338,7 @@ pub fn a_listing_has_each_entry_once(store: &dyn FileStore) {
         cursor.advance();
         // What happens meanwhile to others does not matter.
         if n == 100 {
-            get(store, "file with a longer name 00001").unlink().unwrap();
+            get(store, "file with a longer name 00001").unlink(None).unwrap();
         }
         n += 1;
     }
@@ -375,14 +376,14 @@ pub fn rename_moves_and_is_seen_by_others(store: &dyn FileStore) {
     let root = store.root();
     let (a, b) = (mkdir(&root, "a"), mkdir(&root, "b"));
     let f = file(&a, "f");
-    f.write_at(0, b"data", Wait::Yes).unwrap();
+    f.write_at(None, 0, b"data", Wait::Yes).unwrap();
     let other = get(store, "a\\F");
-    f.rename(&*b, "G", false).unwrap();
+    f.rename(None, &*b, "G", false).unwrap();
     assert_eq!(other.path(), ["b", "G"]);
     assert_eq!(read_all(&other), b"data");
     assert!(find(store, "a\\f").is_none());
     assert_eq!(get(store, "b\\g").id(), f.id());
-    other.rename(&*root, "top", false).unwrap();
+    other.rename(None, &*root, "top", false).unwrap();
     assert_eq!(f.path(), ["top"]);
     assert!(a.is_empty_directory().unwrap() && b.is_empty_directory().unwrap());
     f.sync().unwrap();
@@ -391,9 +392,9 @@ pub fn rename_moves_and_is_seen_by_others(store: &dyn FileStore) {
 pub fn rename_changes_case(store: &dyn FileStore) {
     let root = store.root();
     let f = file(&root, "name");
-    f.rename(&*root, "NAME", false).unwrap();
+    f.rename(None, &*root, "NAME", false).unwrap();
     assert_eq!(names(&root), ["NAME"]);
-    f.rename(&*root, "NAME", false).unwrap();
+    f.rename(None, &*root, "NAME", false).unwrap();
     assert_eq!(get(store, "name").path(), ["NAME"]);
 }
 
@@ -404,11 +405,11 @@ pub fn a_file_takes_its_own_short_name(store: &dyn FileStore) {
     let short = arden_store::name::short_name(long).unwrap();
     for replace in [true, false] {
         let f = file(&root, long);
-        f.write_at(0, b"content", Wait::Yes).unwrap();
-        f.rename(&*root, &short, replace).unwrap();
+        f.write_at(None, 0, b"content", Wait::Yes).unwrap();
+        f.rename(None, &*root, &short, replace).unwrap();
         assert_eq!(names(&root), [short.as_str()]);
         assert_eq!(read_all(&get(store, &short)), b"content");
-        f.unlink().unwrap();
+        f.unlink(None).unwrap();
         assert_eq!(names(&root), [""; 0]);
     }
 }
@@ -416,18 +417,18 @@ pub fn a_file_takes_its_own_short_name(store: &dyn FileStore) {
 pub fn rename_replaces_only_when_told(store: &dyn FileStore) {
     let root = store.root();
     let (a, b) = (file(&root, "a"), file(&root, "B"));
-    a.write_at(0, b"a", Wait::Yes).unwrap();
-    b.write_at(0, b"bb", Wait::Yes).unwrap();
-    assert_eq!(error(a.rename(&*root, "b", false)), StoreError::NameCollision);
-    a.rename(&*root, "b", true).unwrap();
+    a.write_at(None, 0, b"a", Wait::Yes).unwrap();
+    b.write_at(None, 0, b"bb", Wait::Yes).unwrap();
+    assert_eq!(error(a.rename(None, &*root, "b", false)), StoreError::NameCollision);
+    a.rename(None, &*root, "b", true).unwrap();
     assert_eq!(names(&root), ["b"]);
     assert_eq!(get(store, "B").id(), a.id());
     assert_eq!(read_all(&b), b"bb", "the replaced file lives while it is in use");
-    assert_eq!(error(b.unlink()), StoreError::Deleted);
+    assert_eq!(error(b.unlink(None)), StoreError::Deleted);
     let d = mkdir(&root, "d");
-    assert_eq!(error(a.rename(&*root, "D", true)), StoreError::DirectoryInTheWay);
-    assert_eq!(error(a.rename(&*d, "x:y", false)), StoreError::InvalidName);
-    assert_eq!(error(d.rename(&*d, "inside", false)), StoreError::IntoItself);
+    assert_eq!(error(a.rename(None, &*root, "D", true)), StoreError::DirectoryInTheWay);
+    assert_eq!(error(a.rename(None, &*d, "x:y", false)), StoreError::InvalidName);
+    assert_eq!(error(d.rename(None, &*d, "inside", false)), StoreError::IntoItself);
 }
 
 pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
@@ -436,7 +437,7 @@ pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
     let sub = mkdir(&a, "sub");
     let f = file(&sub, "f");
     assert!(find(store, "a\\sub\\f").is_some());
-    a.rename(&*root, "z", false).unwrap();
+    a.rename(None, &*root, "z", false).unwrap();
     assert_eq!(f.path(), ["z", "sub", "f"]);
     assert_eq!(get(store, "Z\\SUB\\F").id(), f.id());
     assert_eq!(error(store.lookup(&path("a\\sub\\f"))), StoreError::PathNotFound);
@@ -448,14 +449,14 @@ pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
 pub fn unlinked_data_lives_on(store: &dyn FileStore) {
     let root = store.root();
     let f = file(&root, "f");
-    f.write_at(0, b"data", Wait::Yes).unwrap();
+    f.write_at(None, 0, b"data", Wait::Yes).unwrap();
     let other = get(store, "f");
-    f.unlink().unwrap();
+    f.unlink(None).unwrap();
     assert!(find(store, "f").is_none());
     assert_eq!(read_all(&other), b"data");
-    other.write_at(4, b"more", Wait::Yes).unwrap();
+    other.write_at(None, 4, b"more", Wait::Yes).unwrap();
     assert_eq!(read_all(&other), b"datamore");
-    assert_eq!(error(other.unlink()), StoreError::Deleted);
+    assert_eq!(error(other.unlink(None)), StoreError::Deleted);
     let again = file(&root, "F");
     assert_ne!(again.id(), f.id());
     assert_eq!(get(store, "f").stat().unwrap().end_of_file, 0);
@@ -466,38 +467,38 @@ pub fn a_full_directory_stays(store: &dyn FileStore) {
     let d = mkdir(&root, "d");
     let f = file(&d, "f");
     assert!(!d.is_empty_directory().unwrap());
-    assert_eq!(error(d.unlink()), StoreError::DirectoryNotEmpty);
-    f.unlink().unwrap();
+    assert_eq!(error(d.unlink(None)), StoreError::DirectoryNotEmpty);
+    f.unlink(None).unwrap();
     assert!(d.is_empty_directory().unwrap());
-    d.unlink().unwrap();
+    d.unlink(None).unwrap();
     assert!(find(store, "d").is_none());
     assert!(root.is_empty_directory().unwrap());
-    assert!(d.create_child("x", &plain(false)).is_err(), "nothing comes into a removed directory");
+    assert!(d.create_child(None, "x", &plain(false)).is_err(), "nothing comes into a removed directory");
 }
 
 pub fn streams_have_their_own_data(store: &dyn FileStore) {
     let root = store.root();
     let f = file(&root, "f");
-    f.write_at(0, b"main", Wait::Yes).unwrap();
-    let s = f.create_stream("Side").unwrap();
+    f.write_at(None, 0, b"main", Wait::Yes).unwrap();
+    let s = f.create_stream(None, "Side").unwrap();
     assert_eq!(s.stream(), Some("Side"));
-    assert_eq!(error(f.create_stream("sIDE")), StoreError::NameCollision);
-    s.write_at(0, b"side", Wait::Yes).unwrap();
-    s.write_at(6, b"x", Wait::Yes).unwrap();
+    assert_eq!(error(f.create_stream(None, "sIDE")), StoreError::NameCollision);
+    s.write_at(None, 0, b"side", Wait::Yes).unwrap();
+    s.write_at(None, 6, b"x", Wait::Yes).unwrap();
     let found = get(store, "F:SIDE:$DATA");
     assert_eq!(read_all(&found), b"side\0\0x");
     assert_eq!(found.stat().unwrap().end_of_file, 7);
     assert_eq!(found.id(), f.id());
-    found.set_end_of_file(2).unwrap();
+    found.set_end_of_file(None, 2).unwrap();
     assert_eq!(read_all(&s), b"si");
     assert_eq!(read_all(&f), b"main");
-    f.create_stream("empty").unwrap();
+    f.create_stream(None, "empty").unwrap();
     let mut list = f.streams().unwrap();
     list.sort_by(|a, b| a.name.cmp(&b.name));
     let list: Vec<_> = list.iter().map(|s| (s.name.as_str(), s.size)).collect();
     assert_eq!(list, [("", 4), ("Side", 2), ("empty", 0)]);
     let d = mkdir(&root, "d");
-    d.create_stream("on a directory").unwrap().write_at(0, b"!", Wait::Yes).unwrap();
+    d.create_stream(None, "on a directory").unwrap().write_at(None, 0, b"!", Wait::Yes).unwrap();
     assert_eq!(read_all(&get(store, "d:on a directory")), b"!");
     assert_eq!(d.streams().unwrap().len(), 1, "a directory has no unnamed stream");
     assert!(!get(store, "d:on a directory").is_directory());
@@ -505,35 +506,35 @@ pub fn streams_have_their_own_data(store: &dyn FileStore) {
 
 pub fn large_streams_work(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
-    let s = f.create_stream("large").unwrap();
+    let s = f.create_stream(None, "large").unwrap();
     let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     for (i, chunk) in data.chunks(3000).enumerate() {
-        s.write_at(i as u64 * 3000, chunk, Wait::Yes).unwrap();
+        s.write_at(None, i as u64 * 3000, chunk, Wait::Yes).unwrap();
     }
     assert_eq!(read_all(&get(store, "f:LARGE")), data);
     assert_eq!(f.streams().unwrap()[1].size, 300_000);
-    s.set_end_of_file(100).unwrap();
+    s.set_end_of_file(None, 100).unwrap();
     assert_eq!(read_all(&s), data[..100]);
     assert_eq!(names(&store.root()), ["f"], "nothing else is seen");
-    s.rename_stream(Some("renamed"), false).unwrap();
+    s.rename_stream(None, Some("renamed"), false).unwrap();
     assert_eq!(read_all(&get(store, "f:renamed")), data[..100]);
-    f.unlink().unwrap();
+    f.unlink(None).unwrap();
     assert!(store.root().is_empty_directory().unwrap() || names(&store.root()).is_empty());
 }
 
 pub fn streams_rename_and_vanish(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
-    let s = f.create_stream("one").unwrap();
-    s.write_at(0, b"1", Wait::Yes).unwrap();
-    s.rename_stream(Some("two"), false).unwrap();
+    let s = f.create_stream(None, "one").unwrap();
+    s.write_at(None, 0, b"1", Wait::Yes).unwrap();
+    s.rename_stream(None, Some("two"), false).unwrap();
     assert!(find(store, "f:one").is_none());
     assert_eq!(read_all(&get(store, "f:two")), b"1");
-    f.create_stream("three").unwrap();
-    assert_eq!(error(s.rename_stream(Some("THREE"), false)), StoreError::NameCollision);
-    s.rename_stream(Some("three"), true).unwrap();
+    f.create_stream(None, "three").unwrap();
+    assert_eq!(error(s.rename_stream(None, Some("THREE"), false)), StoreError::NameCollision);
+    s.rename_stream(None, Some("three"), true).unwrap();
     assert_eq!(f.streams().unwrap().len(), 2);
     assert_eq!(read_all(&s), b"1");
-    s.unlink().unwrap();
+    s.unlink(None).unwrap();
     assert!(find(store, "f:three").is_none());
     assert_eq!(f.streams().unwrap().len(), 1);
     assert!(find(store, "f").is_some());
@@ -544,36 +545,36 @@ pub fn streams_and_the_data_change_places(store: &dyn FileStore) {
     for len in [0, 5, 70_000] {
         let data: Vec<u8> = (0..len).map(|i: u32| ((i * 7) >> 3) as u8).collect();
         let f = file(&store.root(), "f");
-        f.write_at(0, &data, Wait::Yes).unwrap();
-        f.rename_stream(Some("away"), false).unwrap();
+        f.write_at(None, 0, &data, Wait::Yes).unwrap();
+        f.rename_stream(None, Some("away"), false).unwrap();
         assert_eq!(f.stream(), Some("away"));
         assert_eq!(get(store, "f").stat().unwrap().end_of_file, 0);
         assert_eq!(read_all(&get(store, "f:AWAY")), data);
-        f.write_at(1, b"!", Wait::Yes).unwrap();
+        f.write_at(None, 1, b"!", Wait::Yes).unwrap();
         let changed = read_all(&f);
         assert_eq!((changed.len(), changed[1]), (data.len().max(2), b'!'));
         assert_eq!(read_all(&get(store, "f:away")), changed);
-        f.rename_stream(Some("there"), false).unwrap();
+        f.rename_stream(None, Some("there"), false).unwrap();
         let other = get(store, "f");
-        other.write_at(0, b"x", Wait::Yes).unwrap();
-        assert_eq!(error(f.rename_stream(None, true)), StoreError::InvalidParameter, "there is data already");
-        other.set_end_of_file(0).unwrap();
-        f.rename_stream(None, true).unwrap();
+        other.write_at(None, 0, b"x", Wait::Yes).unwrap();
+        assert_eq!(error(f.rename_stream(None, None, true)), StoreError::InvalidParameter, "there is data already");
+        other.set_end_of_file(None, 0).unwrap();
+        f.rename_stream(None, None, true).unwrap();
         assert_eq!((f.stream(), f.is_directory()), (None, false));
         assert_eq!(f.streams().unwrap().len(), 1);
         assert_eq!(read_all(&get(store, "f")), changed);
-        f.create_stream("taken").unwrap().write_at(0, b"old", Wait::Yes).unwrap();
-        assert_eq!(error(f.rename_stream(Some("TAKEN"), false)), StoreError::NameCollision);
-        f.rename_stream(Some("TAKEN"), true).unwrap();
+        f.create_stream(None, "taken").unwrap().write_at(None, 0, b"old", Wait::Yes).unwrap();
+        assert_eq!(error(f.rename_stream(None, Some("TAKEN"), false)), StoreError::NameCollision);
+        f.rename_stream(None, Some("TAKEN"), true).unwrap();
         assert_eq!(read_all(&get(store, "f:taken")), changed);
-        f.unlink().unwrap();
-        assert_eq!(error(f.write_at(0, b"gone", Wait::Yes)), StoreError::Deleted);
-        get(store, "f").unlink().unwrap();
+        f.unlink(None).unwrap();
+        assert_eq!(error(f.write_at(None, 0, b"gone", Wait::Yes)), StoreError::Deleted);
+        get(store, "f").unlink(None).unwrap();
     }
     let d = mkdir(&store.root(), "d");
-    assert_eq!(error(d.rename_stream(Some("s"), false)), StoreError::InvalidParameter);
-    let s = d.create_stream("s").unwrap();
-    assert_eq!(error(s.rename_stream(None, true)), StoreError::InvalidParameter, "a directory has no data");
+    assert_eq!(error(d.rename_stream(None, Some("s"), false)), StoreError::InvalidParameter);
+    let s = d.create_stream(None, "s").unwrap();
+    assert_eq!(error(s.rename_stream(None, None, true)), StoreError::InvalidParameter, "a directory has no data");
 }
 
 /// What is written through a node while its stream goes back and forth is there.
@@ -584,14 +585,14 @@ pub fn writes_beside_stream_renames_are_kept(store: &dyn FileStore) {
         let writer = scope.spawn(|| {
             let mut n = 0;
             while !renamed.load(Ordering::Relaxed) && n < 20_000 {
-                f.write_at(n, &[(n % 251) as u8], Wait::Yes).unwrap();
+                f.write_at(None, n, &[(n % 251) as u8], Wait::Yes).unwrap();
                 n += 1;
             }
             n
         });
         for _ in 0..100 {
-            f.rename_stream(Some("away"), false).unwrap();
-            f.rename_stream(None, true).unwrap();
+            f.rename_stream(None, Some("away"), false).unwrap();
+            f.rename_stream(None, None, true).unwrap();
         }
         renamed.store(true, Ordering::Relaxed);
         writer.join().unwrap()
@@ -602,96 +603,96 @@ pub fn writes_beside_stream_renames_are_kept(store: &dyn FileStore) {
 pub fn eas_match_in_any_case(store: &dyn FileStore) {
     let root = store.root();
     let ea = |name: &str, value: &[u8]| Ea { name: name.into(), flags: 0, value: value.into() };
-    let f = root.create_child("f", &NewFile { eas: &[ea("First", b"1")], ..plain(false) }).unwrap();
+    let f = root.create_child(None, "f", &NewFile { eas: &[ea("First", b"1")], ..plain(false) }).unwrap();
     assert_eq!(f.eas().unwrap(), [ea("First", b"1")]);
     assert!(f.stat().unwrap().ea_size > 0);
-    f.set_eas(&[ea("FIRST", b"one"), ea("second", b"2")]).unwrap();
+    f.set_eas(None, &[ea("FIRST", b"one"), ea("second", b"2")]).unwrap();
     let mut eas = get(store, "f").eas().unwrap();
     eas.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(eas, [ea("First", b"one"), ea("second", b"2")]);
-    f.set_eas(&[ea("first", b""), ea("Second", b""), ea("never there", b"")]).unwrap();
+    f.set_eas(None, &[ea("first", b""), ea("Second", b""), ea("never there", b"")]).unwrap();
     assert!(f.eas().unwrap().is_empty());
     assert_eq!(f.stat().unwrap().ea_size, 0);
-    f.create_stream("s").unwrap();
-    f.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    f.create_stream(None, "s").unwrap();
+    f.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
     assert!(f.eas().unwrap().is_empty(), "what the store keeps for itself is no EA");
     for bad in ["", "a=b", "DOSATTRIB", "DosStream.x:$DATA", "NTACL", "tab\t"] {
-        assert_eq!(error(f.set_eas(&[ea(bad, b"x")])), StoreError::InvalidEaName, "{bad:?}");
+        assert_eq!(error(f.set_eas(None, &[ea(bad, b"x")])), StoreError::InvalidEaName, "{bad:?}");
     }
 }
 
 pub fn reparse_points_are_kept(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     assert_eq!(error(f.reparse()), StoreError::NotAReparsePoint);
-    f.set_reparse(0xA000_000C, b"any data").unwrap();
+    f.set_reparse(None, 0xA000_000C, b"any data").unwrap();
     let stat = get(store, "f").stat().unwrap();
     assert_eq!(stat.attributes & ATTR_REPARSE_POINT, ATTR_REPARSE_POINT);
     assert_eq!(stat.reparse_tag, 0xA000_000C);
     assert_eq!(f.reparse().unwrap(), (0xA000_000C, b"any data".to_vec()));
-    assert_eq!(error(f.set_reparse(0x8000_0014, b"other")), StoreError::ReparseTagMismatch);
-    assert_eq!(error(f.delete_reparse(0x8000_0014)), StoreError::ReparseTagMismatch);
+    assert_eq!(error(f.set_reparse(None, 0x8000_0014, b"other")), StoreError::ReparseTagMismatch);
+    assert_eq!(error(f.delete_reparse(None, 0x8000_0014)), StoreError::ReparseTagMismatch);
     match store.lookup(&path("f\\below\\it")).unwrap() {
         Lookup::Symlink { link, unparsed_components } => {
             assert_eq!((link.id(), unparsed_components), (f.id(), 2));
         }
         _ => panic!("the link stands in the way"),
     }
-    f.delete_reparse(0xA000_000C).unwrap();
+    f.delete_reparse(None, 0xA000_000C).unwrap();
     assert_eq!(f.stat().unwrap().reparse_tag, 0);
     assert_eq!(f.stat().unwrap().attributes & ATTR_REPARSE_POINT, 0);
     let d = mkdir(&store.root(), "d");
     find(store, "d\\x");
-    d.set_reparse(0xA000_0003, b"mount point").unwrap();
+    d.set_reparse(None, 0xA000_0003, b"mount point").unwrap();
     assert!(matches!(store.lookup(&path("d\\x")).unwrap(), Lookup::Symlink { unparsed_components: 1, .. }));
     let full = mkdir(&store.root(), "full");
     file(&full, "x");
-    assert_eq!(error(full.set_reparse(0xA000_0003, b"")), StoreError::DirectoryNotEmpty);
+    assert_eq!(error(full.set_reparse(None, 0xA000_0003, b"")), StoreError::DirectoryNotEmpty);
 }
 
 pub fn hard_links_share_data(store: &dyn FileStore) {
     let root = store.root();
     let d = mkdir(&root, "d");
     let f = file(&root, "f");
-    f.link(&*d, "g", false).unwrap();
-    f.write_at(0, b"both", Wait::Yes).unwrap();
+    f.link(None, &*d, "g", false).unwrap();
+    f.write_at(None, 0, b"both", Wait::Yes).unwrap();
     let g = get(store, "d\\G");
     assert_eq!(g.id(), f.id());
     assert_eq!(read_all(&g), b"both");
     assert_eq!(g.stat().unwrap().links, 2);
     assert_eq!((f.path(), g.path()), (vec!["f".into()], vec!["d".into(), "g".into()]));
-    assert_eq!(error(f.link(&*root, "F", false)), StoreError::NameCollision);
+    assert_eq!(error(f.link(None, &*root, "F", false)), StoreError::NameCollision);
     file(&root, "victim");
-    f.link(&*root, "VICTIM", true).unwrap();
+    f.link(None, &*root, "VICTIM", true).unwrap();
     assert_eq!(names(&root), ["VICTIM", "d", "f"]);
-    f.unlink().unwrap();
+    f.unlink(None).unwrap();
     assert!(find(store, "f").is_none());
     assert_eq!(read_all(&g), b"both");
     assert_eq!(g.stat().unwrap().links, 2);
-    assert_eq!(error(d.link(&*root, "dirlink", false)), StoreError::IsADirectory);
+    assert_eq!(error(d.link(None, &*root, "dirlink", false)), StoreError::IsADirectory);
 }
 
 pub fn a_name_moves_onto_another_of_the_same_file(store: &dyn FileStore) {
     let root = store.root();
     let d = mkdir(&root, "d");
     let f = file(&root, "f");
-    f.write_at(0, b"both", Wait::Yes).unwrap();
-    f.link(&*root, "g", false).unwrap();
-    f.link(&*d, "h", false).unwrap();
+    f.write_at(None, 0, b"both", Wait::Yes).unwrap();
+    f.link(None, &*root, "g", false).unwrap();
+    f.link(None, &*d, "h", false).unwrap();
     let again = get(store, "f");
-    f.rename(&*root, "G", true).unwrap();
+    f.rename(None, &*root, "G", true).unwrap();
     assert_eq!(names(&root), ["G", "d"]);
     assert_eq!(f.stat().unwrap().links, 2);
     assert_eq!(read_all(&get(store, "g")), b"both");
     // In another directory, and seen by all who have the name.
-    again.rename(&*d, "h", true).unwrap();
+    again.rename(None, &*d, "h", true).unwrap();
     assert_eq!((names(&root), names(&d)), (vec!["d".to_owned()], vec!["h".to_owned()]));
     for node in [&f, &again] {
         assert_eq!(node.path(), ["d", "h"]);
         assert_eq!(node.stat().unwrap().links, 1);
     }
-    again.rename(&*root, "k", false).unwrap();
+    again.rename(None, &*root, "k", false).unwrap();
     assert_eq!(f.path(), ["k"]);
-    f.unlink().unwrap();
+    f.unlink(None).unwrap();
     assert!(names(&root) == ["d"] && names(&d).is_empty());
 }
 
@@ -699,10 +700,12 @@ pub fn a_new_name_takes_the_place_of_an_8_3_name(store: &dyn FileStore) {
     let root = store.root();
     let short = arden_store::name::short_name("A long name.text").unwrap();
     for links in [false, true] {
-        file(&root, "A long name.text").write_at(0, b"old", Wait::Yes).unwrap();
+        file(&root, "A long name.text").write_at(None, 0, b"old", Wait::Yes).unwrap();
         let f = file(&root, "f");
-        f.write_at(0, b"new", Wait::Yes).unwrap();
-        let take = |replace| if links { f.link(&*root, &short, replace) } else { f.rename(&*root, &short, replace) };
+        f.write_at(None, 0, b"new", Wait::Yes).unwrap();
+        let take = |replace| {
+            if links { f.link(None, &*root, &short, replace) } else { f.rename(None, &*root, &short, replace) }
+        };
         assert_eq!(error(take(false)), StoreError::NameCollision, "links: {links}");
         take(true).unwrap();
         let mut left = names(&root);
@@ -710,9 +713,9 @@ pub fn a_new_name_takes_the_place_of_an_8_3_name(store: &dyn FileStore) {
         assert_eq!(left.len(), 1, "links: {links}, {left:?}");
         assert_eq!(read_all(&get(store, &short)), b"new", "links: {links}");
         assert!(find(store, "A long name.text").is_none_or(|n| n.id() == f.id()), "links: {links}");
-        get(store, &short).unlink().unwrap();
+        get(store, &short).unlink(None).unwrap();
         if links {
-            f.unlink().unwrap();
+            f.unlink(None).unwrap();
         }
         assert!(names(&root).is_empty());
     }
@@ -720,39 +723,39 @@ pub fn a_new_name_takes_the_place_of_an_8_3_name(store: &dyn FileStore) {
 
 pub fn sparse_ranges_are_told(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
-    f.write_at(0, &[1; 65_536], Wait::Yes).unwrap();
-    f.set_end_of_file(1 << 20).unwrap();
+    f.write_at(None, 0, &[1; 65_536], Wait::Yes).unwrap();
+    f.set_end_of_file(None, 1 << 20).unwrap();
     assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(0, 1 << 20)], "not sparse: all of it");
-    f.set_sparse(true).unwrap();
+    f.set_sparse(None, true).unwrap();
     assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, ATTR_SPARSE);
-    f.write_at(524_288, &[2; 65_536], Wait::Yes).unwrap();
+    f.write_at(None, 524_288, &[2; 65_536], Wait::Yes).unwrap();
     f.sync().unwrap();
     assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(0, 65_536), (524_288, 65_536)]);
     assert_eq!(f.allocated_ranges(4096, 8192).unwrap(), [(4096, 8192)]);
-    f.zero_range(0, 65_536).unwrap();
+    f.zero_range(None, 0, 65_536).unwrap();
     assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(524_288, 65_536)]);
     assert_eq!(f.allocated_ranges(1 << 20, 10).unwrap(), []);
-    f.set_basic(&BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    f.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
     assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, ATTR_SPARSE, "set on its own");
-    f.set_sparse(false).unwrap();
+    f.set_sparse(None, false).unwrap();
     assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, 0);
 }
 
 pub fn copies_inside_the_store(store: &dyn FileStore) {
     let (a, b) = (file(&store.root(), "a"), file(&store.root(), "b"));
     let data: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
-    a.write_at(0, &data, Wait::Yes).unwrap();
-    assert_eq!(b.copy_from(&*a, 1000, 500, 100_000).unwrap(), 100_000);
+    a.write_at(None, 0, &data, Wait::Yes).unwrap();
+    assert_eq!(b.copy_from(None, &*a, 1000, 500, 100_000).unwrap(), 100_000);
     let copied = read_all(&b);
     assert_eq!(copied.len(), 100_500);
     assert_eq!(copied[500..], data[1000..101_000]);
-    assert_eq!(b.copy_from(&*a, 199_000, 0, 5000).unwrap(), 1000, "only what is there");
-    let s = a.create_stream("s").unwrap();
-    assert_eq!(s.copy_from(&*a, 0, 0, 2000).unwrap(), 2000);
+    assert_eq!(b.copy_from(None, &*a, 199_000, 0, 5000).unwrap(), 1000, "only what is there");
+    let s = a.create_stream(None, "s").unwrap();
+    assert_eq!(s.copy_from(None, &*a, 0, 0, 2000).unwrap(), 2000);
     assert_eq!(read_all(&s), data[..2000]);
-    assert_eq!(a.copy_from(&*a, 0, 100_000, 100_000).unwrap(), 100_000);
+    assert_eq!(a.copy_from(None, &*a, 0, 100_000, 100_000).unwrap(), 100_000);
     assert_eq!(read_all(&a)[100_000..], data[..100_000]);
-    match Node::clone_from(&*b, &*a, 0, 0, 65_536) {
+    match Node::clone_from(&*b, None, &*a, 0, 0, 65_536) {
         Ok(()) => assert_eq!(read_all(&b)[..65_536], data[..65_536]),
         Err(e) => assert_eq!(e, StoreError::NotSupported),
     }
@@ -761,7 +764,7 @@ pub fn copies_inside_the_store(store: &dyn FileStore) {
 pub fn object_ids_are_kept(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     assert_eq!(f.object_id().unwrap(), None);
-    f.set_object_id(0x1234_5678_9abc).unwrap();
+    f.set_object_id(None, 0x1234_5678_9abc).unwrap();
     assert_eq!(get(store, "f").object_id().unwrap(), Some(0x1234_5678_9abc));
     assert!(f.eas().unwrap().is_empty());
 }
@@ -783,12 +786,12 @@ pub fn wrong_kinds_are_refused(store: &dyn FileStore) {
     let (f, d) = (file(&root, "f"), mkdir(&root, "d"));
     let mut buf = [0; 1];
     assert_eq!(error(d.read_at(0, &mut buf, Wait::Yes)), StoreError::WrongObject);
-    assert_eq!(error(d.write_at(0, &buf, Wait::Yes)), StoreError::WrongObject);
-    assert_eq!(error(d.set_end_of_file(0)), StoreError::WrongObject);
-    assert_eq!(error(f.create_child("x", &plain(false))), StoreError::NotADirectory);
+    assert_eq!(error(d.write_at(None, 0, &buf, Wait::Yes)), StoreError::WrongObject);
+    assert_eq!(error(d.set_end_of_file(None, 0)), StoreError::WrongObject);
+    assert_eq!(error(f.create_child(None, "x", &plain(false))), StoreError::NotADirectory);
     assert_eq!(error(f.list().map(|_| ())), StoreError::NotADirectory);
     assert_eq!(error(f.is_empty_directory()), StoreError::NotADirectory);
-    assert_eq!(error(f.rename(&*f, "x", false)), StoreError::NotADirectory);
+    assert_eq!(error(f.rename(None, &*f, "x", false)), StoreError::NotADirectory);
 }
 
 pub fn a_file_in_use_is_found_by_id(store: &dyn FileStore) {
@@ -798,11 +801,11 @@ pub fn a_file_in_use_is_found_by_id(store: &dyn FileStore) {
     assert_eq!(same.path(), ["d", "f"]);
     assert_eq!(store.lookup_id(d.id().file).unwrap().path(), ["d"]);
     // Seen lately is as good.
-    f.rename(&*d, "G", false).unwrap();
+    f.rename(None, &*d, "G", false).unwrap();
     let id = f.id().file;
     drop((f, same, d));
     assert_eq!(store.lookup_id(id).unwrap().path(), ["d", "G"]);
-    get(store, "d\\g").unlink().unwrap();
+    get(store, "d\\g").unlink(None).unwrap();
     assert!(store.lookup_id(id).is_err());
     assert!(store.lookup_id(u64::MAX).is_err());
 }
@@ -821,7 +824,7 @@ pub fn many_threads_make_each_name_once(store: &dyn FileStore) {
                         .enumerate()
                         .map(|(k, c)| if k < 3 && t >> k & 1 == 1 { c.to_ascii_uppercase() } else { c })
                         .collect();
-                    match root.create_child(&name, &plain(false)) {
+                    match root.create_child(None, &name, &plain(false)) {
                         Ok(_) => {
                             made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                         }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arden_block::BLOCK_BYTES;
+use arden_store::commit::{ChangedBy, ScopeId};
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
@@ -177,7 +178,11 @@ impl Node for VolNode {
         Ok(self.shared.stat(self.file.ino, &inode, Some(&stream.data)))
     }
 
-    fn set_basic(&self, update: &BasicUpdate) -> Result<()> {
+    fn rely_on(&self, _scope: ScopeId) -> bool {
+        self.shared.has_uncommitted()
+    }
+
+    fn set_basic(&self, _by: ChangedBy, update: &BasicUpdate) -> Result<()> {
         self.change(|_, inode| {
             let quiet = BasicUpdate { last_access: update.last_access, ..BasicUpdate::default() };
             if update.change.is_none() && *update != quiet {
@@ -200,7 +205,7 @@ impl Node for VolNode {
         Ok(self.vol().files.descriptors.get(&view, inode.sd)?)
     }
 
-    fn set_security(&self, sd: &SecurityDescriptor) -> Result<()> {
+    fn set_security(&self, _by: ChangedBy, sd: &SecurityDescriptor) -> Result<()> {
         self.change(|t, inode| {
             let old = inode.sd;
             inode.sd = t.intern_descriptor(sd)?;
@@ -235,7 +240,7 @@ impl Node for VolNode {
         Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read_copy(&self.vol().files, copy, buf)
     }
 
-    fn write_at(&self, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
+    fn write_at(&self, _by: ChangedBy, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
         let target = self.target()?;
         if data.is_empty() {
             return Ok(());
@@ -246,22 +251,22 @@ impl Node for VolNode {
         self.shared.done(target.write(offset, data, wait)?)
     }
 
-    fn set_end_of_file(&self, size: u64) -> Result<()> {
+    fn set_end_of_file(&self, _by: ChangedBy, size: u64) -> Result<()> {
         self.shared.done(self.target()?.set_end_of_file(size)?)
     }
 
-    fn set_allocation(&self, size: u64) -> Result<()> {
+    fn set_allocation(&self, _by: ChangedBy, size: u64) -> Result<()> {
         self.shared.done(self.target()?.set_allocation(size)?)
     }
 
-    fn release_allocation(&self) {
+    fn release_allocation(&self, _by: ChangedBy) {
         let released = self.target().and_then(|t| t.release_allocation());
         if let Err(e) = released {
             tracing::debug!("room promised to file {} is kept: {e}", self.file.ino);
         }
     }
 
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+    fn zero_range(&self, _by: ChangedBy, offset: u64, len: u64) -> Result<()> {
         self.shared.done(self.target()?.zero(offset, len)?)
     }
 
@@ -270,7 +275,7 @@ impl Node for VolNode {
         Ok(allocated_ranges(&view, self.subject(&view)?.data(), offset, len)?)
     }
 
-    fn set_sparse(&self, sparse: bool) -> Result<()> {
+    fn set_sparse(&self, _by: ChangedBy, sparse: bool) -> Result<()> {
         self.shared.done(self.target()?.set_sparse(sparse)?)
     }
 
@@ -282,7 +287,7 @@ impl Node for VolNode {
         }
     }
 
-    fn set_integrity(&self, integrity: Integrity) -> Result<()> {
+    fn set_integrity(&self, _by: ChangedBy, integrity: Integrity) -> Result<()> {
         if self.is_directory() {
             return self.change(|_, inode| {
                 inode.data.integrity = integrity;
@@ -293,7 +298,7 @@ impl Node for VolNode {
         self.shared.done(self.target()?.set_integrity(integrity)?)
     }
 
-    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+    fn copy_from(&self, _by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         let (source, target) = (own(source)?, self.target()?);
         let len = source.stat()?.end_of_file.saturating_sub(source_offset).min(len);
         // The ends of blocks are copied, what lies between them is shared where that is possible.
@@ -339,7 +344,7 @@ impl Node for VolNode {
         Ok((Arc::new(frozen), offset - from))
     }
 
-    fn clone_from(&self, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+    fn clone_from(&self, _by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
         let source = own(source)?;
         let target = self.target()?;
         self.same_volume(source)?;
@@ -375,7 +380,7 @@ impl Node for VolNode {
         Ok(found.map(|(_, stream)| self.stream_node(&stream.name)))
     }
 
-    fn create_stream(&self, name: &str) -> Result<NodeRef> {
+    fn create_stream(&self, _by: ChangedBy, name: &str) -> Result<NodeRef> {
         self.shared.check_writable()?;
         let seq = self.vol().create_stream(self.file.ino, name)?;
         self.shared.done(seq)?;
@@ -386,7 +391,7 @@ impl Node for VolNode {
         Ok(ea::load(&self.shared.view()?, self.file.ino)?)
     }
 
-    fn set_eas(&self, eas: &[Ea]) -> Result<()> {
+    fn set_eas(&self, _by: ChangedBy, eas: &[Ea]) -> Result<()> {
         self.shared.check_writable()?;
         ea::check(eas)?;
         self.change(|t, inode| {
@@ -405,7 +410,7 @@ impl Node for VolNode {
         }
     }
 
-    fn set_reparse(&self, tag: u32, data: &[u8]) -> Result<()> {
+    fn set_reparse(&self, _by: ChangedBy, tag: u32, data: &[u8]) -> Result<()> {
         if tag == 0 {
             return Err(StoreError::InvalidReparseTag.into());
         }
@@ -426,7 +431,7 @@ impl Node for VolNode {
         })
     }
 
-    fn delete_reparse(&self, tag: u32) -> Result<()> {
+    fn delete_reparse(&self, _by: ChangedBy, tag: u32) -> Result<()> {
         self.change(|t, inode| {
             match inode.reparse_tag {
                 0 => return Err(StoreError::NotAReparsePoint.into()),
@@ -444,7 +449,7 @@ impl Node for VolNode {
         Ok(load_inode(&self.shared.view()?, self.file.ino)?.object_id)
     }
 
-    fn set_object_id(&self, id: u128) -> Result<()> {
+    fn set_object_id(&self, _by: ChangedBy, id: u128) -> Result<()> {
         self.change(|_, inode| {
             inode.object_id = Some(id);
             inode.change = now();
@@ -452,7 +457,7 @@ impl Node for VolNode {
         })
     }
 
-    fn create_child(&self, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
+    fn create_child(&self, _by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
         let parent = self.directory()?;
         let (ino, name, seq) = self.vol().create_child(parent, name, new)?;
         let file = self.vol().files.open.file(ino, new.directory);
@@ -474,7 +479,7 @@ impl Node for VolNode {
         Ok(names::is_empty(&self.shared.view()?, self.file.ino)?)
     }
 
-    fn rename_stream(&self, name: Option<&str>, replace: bool) -> Result<()> {
+    fn rename_stream(&self, _by: ChangedBy, name: Option<&str>, replace: bool) -> Result<()> {
         self.shared.check_writable()?;
         match (self.named(), name) {
             (Some(stream), Some(name)) => {
@@ -493,7 +498,7 @@ impl Node for VolNode {
         }
     }
 
-    fn rename(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn rename(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
@@ -505,7 +510,7 @@ impl Node for VolNode {
         self.shared.done(self.vol().rename(&self.file, (from, &old), (to, name), replace)?)
     }
 
-    fn link(&self, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn link(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
@@ -517,7 +522,7 @@ impl Node for VolNode {
         self.shared.done(self.vol().link(&self.file, to, name, replace)?)
     }
 
-    fn unlink(&self) -> Result<()> {
+    fn unlink(&self, _by: ChangedBy) -> Result<()> {
         self.shared.check_writable()?;
         if let Some(stream) = self.named() {
             let name = stream.name()?;

@@ -36,6 +36,12 @@ impl Shared {
         if self.past.is_some() { Err(StoreError::ReadOnly.into()) } else { Ok(()) }
     }
 
+    /// Whether a change of the volume is not durable. The past is.
+    pub fn has_uncommitted(&self) -> bool {
+        let (seq, durable) = self.vol.progress();
+        self.past.is_none() && seq > durable
+    }
+
     pub fn is_same_moment(&self, other: &Shared) -> bool {
         self.past.as_ref().map(|s| s.epoch) == other.past.as_ref().map(|s| s.epoch)
     }

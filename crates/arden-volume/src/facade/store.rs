@@ -1,8 +1,10 @@
-//! A volume, or a directory of it, as a `FileStore`.
+//! A volume, or a directory of it, as a `FileStore`. One log makes all changes durable in the order in which they were made, so
+//! a commit is for all that came before, and whose they were is of no matter: who waits for one that fails is told.
 
 use std::sync::{Arc, OnceLock};
 
 use arden_store::{
+    commit::{ChangedBy, ScopeId},
     error::StoreError,
     name::{NtPath, PathWants},
     quota::{Quota, QuotaControl, QuotaStore},
@@ -222,15 +224,11 @@ impl FileStore for VolumeStore {
         Ok(Arc::new(VolumeStore { shared: Arc::new(shared) }))
     }
 
-    fn has_uncommitted(&self) -> bool {
-        if self.shared.past.is_some() {
-            return false;
-        }
-        let (seq, durable) = self.shared.vol.progress();
-        seq > durable
+    fn has_uncommitted(&self, _scope: ScopeId) -> bool {
+        self.shared.has_uncommitted()
     }
 
-    fn commit(&self) -> Result<(), StoreError> {
+    fn commit(&self, _scope: ScopeId) -> Result<(), StoreError> {
         Ok(self.shared.vol.sync()?)
     }
 
@@ -245,11 +243,11 @@ impl ChangeJournal for VolumeStore {
         Ok(self.shared.vol.journal.info()?)
     }
 
-    fn create(&self, max_bytes: u64, delta_bytes: u64) -> Result<(), StoreError> {
+    fn create(&self, _by: ChangedBy, max_bytes: u64, delta_bytes: u64) -> Result<(), StoreError> {
         Ok(self.shared.vol.journal.create(max_bytes, delta_bytes)?)
     }
 
-    fn delete(&self, id: u64) -> Result<(), StoreError> {
+    fn delete(&self, _by: ChangedBy, id: u64) -> Result<(), StoreError> {
         Ok(self.shared.vol.journal.delete(id)?)
     }
 
@@ -269,7 +267,7 @@ impl ChangeJournal for VolumeStore {
         Ok(self.shared.vol.journal.of_file(own(node)?.id().file)?)
     }
 
-    fn close_record(&self, node: &dyn Node) -> Result<u64, StoreError> {
+    fn close_record(&self, _by: ChangedBy, node: &dyn Node) -> Result<u64, StoreError> {
         Ok(self.shared.vol.journal.write_close_record(own(node)?.id().file)?)
     }
 }
@@ -279,7 +277,7 @@ impl QuotaStore for VolumeStore {
         Ok(self.shared.vol.quotas.control()?)
     }
 
-    fn set_control(&self, control: &QuotaControl) -> Result<(), StoreError> {
+    fn set_control(&self, _by: ChangedBy, control: &QuotaControl) -> Result<(), StoreError> {
         Ok(self.shared.vol.quotas.set_control(control)?)
     }
 
@@ -291,11 +289,11 @@ impl QuotaStore for VolumeStore {
         Ok(self.shared.vol.quotas.user(sid)?)
     }
 
-    fn set_user(&self, sid: &Sid, threshold: u64, limit: u64) -> Result<(), StoreError> {
+    fn set_user(&self, _by: ChangedBy, sid: &Sid, threshold: u64, limit: u64) -> Result<(), StoreError> {
         Ok(self.shared.vol.quotas.set_user(sid, threshold, limit)?)
     }
 
-    fn remove_user(&self, sid: &Sid) -> Result<(), StoreError> {
+    fn remove_user(&self, _by: ChangedBy, sid: &Sid) -> Result<(), StoreError> {
         if self.shared.vol.quotas.remove_user(sid)? { Ok(()) } else { Err(StoreError::NoQuotaEntry) }
     }
 }

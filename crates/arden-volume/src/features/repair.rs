@@ -210,10 +210,10 @@ mod tests {
         files.make("dir", true).unwrap();
         let a = files.write("dir\\a", &[1; 300_000]);
         files.write("dir\\a:s", b"stream");
-        a.set_eas(&[arden_store::store::Ea { name: "E".into(), flags: 0, value: b"v".to_vec() }]).unwrap();
-        a.link(&*files.find("").unwrap(), "second", false).unwrap();
+        a.set_eas(None, &[arden_store::store::Ea { name: "E".into(), flags: 0, value: b"v".to_vec() }]).unwrap();
+        a.link(None, &*files.find("").unwrap(), "second", false).unwrap();
         let b = files.write("b", &[0; 300_000]);
-        Node::clone_from(&*b, &*a, 0, 0, 131_072).unwrap();
+        Node::clone_from(&*b, None, &*a, 0, 0, 131_072).unwrap();
         (device, vol)
     }
 

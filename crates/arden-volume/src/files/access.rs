@@ -125,10 +125,10 @@ mod tests {
         let old = FileTime(first.0 - OLD - 1);
         let times = Some(FileTime(1));
         let update = BasicUpdate { last_access: Some(old), last_write: times, change: times, ..BasicUpdate::default() };
-        node.set_basic(&update).unwrap();
+        node.set_basic(None, &update).unwrap();
         read();
         assert!(time() > first, "older than a day");
-        node.write_at(0, b"again", Wait::Yes).unwrap();
+        node.write_at(None, 0, b"again", Wait::Yes).unwrap();
         let before = time();
         read();
         assert!(time() > before, "behind a change");
@@ -140,7 +140,7 @@ mod tests {
         }
         let before = time();
         std::thread::sleep(Duration::from_millis(2));
-        node.write_at(0, b"more", Wait::Yes).unwrap();
+        node.write_at(None, 0, b"more", Wait::Yes).unwrap();
         assert!(time() > before, "writing is access too");
         let dir = files.find("dir").unwrap();
         let before = dir.stat().unwrap().last_access;

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
         assert!(known(0) && !known(1) && buf == content[77_777..82_777]);
         // In the tree, then in another place, shorter, longer, and with a hole.
-        node.write_at(80_000, &[1; 10], Wait::Yes).unwrap();
+        node.write_at(None, 80_000, &[1; 10], Wait::Yes).unwrap();
         content[80_000..80_010].fill(1);
         assert!(!known(0));
         assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
@@ -142,10 +142,10 @@ mod tests {
         vol.checkpoint().unwrap();
         assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 5000);
         assert!(known(0) && buf == content[77_777..82_777]);
-        node.set_end_of_file(79_000).unwrap();
+        node.set_end_of_file(None, 79_000).unwrap();
         assert_eq!(node.read_at(77_777, &mut buf, Wait::Yes).unwrap(), 79_000 - 77_777);
         assert_eq!(node.read_at(79_000, &mut buf, Wait::Yes).unwrap(), 0);
-        node.set_end_of_file(3 << 20).unwrap();
+        node.set_end_of_file(None, 3 << 20).unwrap();
         vol.checkpoint().unwrap();
         content[79_000..].fill(0);
         for _ in 0..2 {

@@ -32,7 +32,7 @@ fn file(vol: &Arc<Volume>) -> NodeRef {
         Lookup::Found(node) => node,
         Lookup::Missing { parent, .. } => {
             let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-            parent.create_child("f", &new).unwrap()
+            parent.create_child(None, "f", &new).unwrap()
         }
         Lookup::Symlink { .. } => panic!("a link"),
     }
@@ -40,11 +40,11 @@ fn file(vol: &Arc<Volume>) -> NodeRef {
 
 /// A file whose every second block is an extent of its own; what it holds.
 fn in_pieces(node: &dyn Node, vol: &Volume, pieces: usize) -> Vec<u8> {
-    node.set_sparse(true).unwrap();
+    node.set_sparse(None, true).unwrap();
     let mut content = vec![0; pieces * 2 * BLOCK];
     for i in 0..pieces {
         let block = vec![i as u8 | 1; BLOCK];
-        node.write_at((i * 2 * BLOCK) as u64, &block, Wait::Yes).unwrap();
+        node.write_at(None, (i * 2 * BLOCK) as u64, &block, Wait::Yes).unwrap();
         content[i * 2 * BLOCK..][..BLOCK].copy_from_slice(&block);
     }
     content.truncate((pieces * 2 - 1) * BLOCK);
@@ -58,9 +58,9 @@ fn many_pieces_and_large_writes_are_one_operation_where_the_journal_has_room() {
     let node = file(&vol);
     in_pieces(&*node, &vol, 3000);
     let before = vol.progress().0;
-    node.set_end_of_file(5000).unwrap();
+    node.set_end_of_file(None, 5000).unwrap();
     assert_eq!(vol.progress().0, before + 1);
-    node.write_at(0, &vec![5; 24 << 20], Wait::Yes).unwrap();
+    node.write_at(None, 0, &vec![5; 24 << 20], Wait::Yes).unwrap();
     assert_eq!(vol.progress().0, before + 2);
     assert!(vol.check(true).unwrap().is_clean());
 }
@@ -79,7 +79,7 @@ fn cutting_off_more_pieces_than_that_stops_at_a_length_in_between() {
         let vol = Volume::open(device.clone(), options()).unwrap();
         let node = file(&vol);
         device.die_after(Some(left));
-        let _ = node.set_end_of_file(5000);
+        let _ = node.set_end_of_file(None, 5000);
         drop((node, vol));
         let device = Arc::new(CrashDevice::new(device.crash(&mut rng), None));
         let vol = Volume::open(device, options()).unwrap();

@@ -102,7 +102,7 @@ fn copy_all(request: &Request<'_>, source: &Arc<Open>, target: &Arc<Open>, chunk
         let end = source.fs().stat(source)?.stat.end_of_file;
         let fits = from.checked_add(*len).is_some_and(|stop| stop <= end);
         let copied = match fits {
-            true => target.fs().copy(source, *from, target, *to, *len, request.now).map_err(status::of),
+            true => target.fs().copy(source, *from, target, *to, *len, request.cause()).map_err(status::of),
             false => Err(INVALID_VIEW_SIZE),
         };
         match copied {
@@ -148,7 +148,7 @@ fn duplicate(request: &mut Request<'_>, target: &Arc<Open>, input: &[u8]) -> Out
     if !request.may_block {
         return Err(Fail::Block);
     }
-    match target.fs().clone_range(source, from, target, to, len, request.now) {
+    match target.fs().clone_range(source, from, target, to, len, request.cause()) {
         Ok(()) => Ok((NtStatus::SUCCESS, Vec::new())),
         // Another volume.
         Err(NotDone::Failed(StoreError::NotSameVolume)) => Err(NtStatus::INVALID_PARAMETER.into()),

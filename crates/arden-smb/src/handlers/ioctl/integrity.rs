@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use arden_store::{
+    commit::CommitScope,
     error::StoreError,
     store::{Integrity, Result},
     table::Open,
@@ -53,7 +54,7 @@ pub fn get(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
 }
 
 /// [MS-FSA] 2.1.5.10.33.
-pub fn set(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+pub fn set(scope: &CommitScope, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     check_supported(file)?;
     if ioctl.input.len() < SET_BYTES {
         return Err(NtStatus::INVALID_PARAMETER.into());
@@ -66,11 +67,11 @@ pub fn set(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
         UNCHANGED => None,
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     };
-    change(file, set, flags)
+    change(scope, file, set, flags)
 }
 
 /// [MS-FSA] 2.1.5.10.34.
-pub fn set_ex(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+pub fn set_ex(scope: &CommitScope, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     check_supported(file)?;
     if ioctl.input.len() < SET_EX_BYTES {
         return Err(NtStatus::INVALID_PARAMETER.into());
@@ -80,16 +81,16 @@ pub fn set_ex(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     if version != VERSION {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    change(file, (keep == 0).then_some(enable != 0), flags)
+    change(scope, file, (keep == 0).then_some(enable != 0), flags)
 }
 
 /// Sets integrity, switches it off, or (`None`) leaves that as it is; and says whether it is enforced.
-fn change(file: &Arc<Open>, set: Option<bool>, flags: u32) -> Output {
+fn change(scope: &CommitScope, file: &Arc<Open>, set: Option<bool>, flags: u32) -> Output {
     let unenforced = flags & ENFORCEMENT_OFF != 0;
     if flags != 0 && !unenforced {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    file.fs().change_integrity(file, |now| changed(now, set, unenforced))?;
+    file.fs().change_integrity(scope, file, |now| changed(now, set, unenforced))?;
     Ok((NtStatus::SUCCESS, Vec::new()))
 }
 

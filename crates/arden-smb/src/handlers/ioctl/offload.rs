@@ -102,7 +102,7 @@ pub fn write(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) 
     if !request.may_block {
         return Err(Fail::Block);
     }
-    let written = file.fs().offload_write(source.as_ref(), source_offset, file, offset, len, request.now)?;
+    let written = file.fs().offload_write(source.as_ref(), source_offset, file, offset, len, request.cause())?;
     let mut out = Vec::with_capacity(WRITE_OUTPUT_BYTES);
     out.put_u32(WRITE_OUTPUT_BYTES as u32);
     out.put_u32(0);

@@ -77,7 +77,7 @@ pub fn ioctl(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, i
     let journal = store.change_journal().ok_or(Fail::Status(NtStatus::INVALID_DEVICE_REQUEST))?;
     match ioctl.ctl_code {
         fsctl::READ_FILE_USN_DATA => return file_data(journal, file, ioctl),
-        fsctl::WRITE_USN_CLOSE_RECORD => return close_record(journal, file, ioctl),
+        fsctl::WRITE_USN_CLOSE_RECORD => return close_record(request, journal, file, ioctl),
         _ => {}
     }
     if !file.who().has_privilege(privilege::MANAGE_VOLUME) {
@@ -91,7 +91,7 @@ pub fn ioctl(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, i
     match ioctl.ctl_code {
         fsctl::CREATE_USN_JOURNAL => {
             file.check(Operation::ManageVolume)?;
-            journal.create(r.u64()?, r.u64()?)?;
+            journal.create(request.scope.changes(file), r.u64()?, r.u64()?)?;
             Ok((NtStatus::SUCCESS, Vec::new()))
         }
         fsctl::DELETE_USN_JOURNAL => {
@@ -100,7 +100,7 @@ pub fn ioctl(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, i
             if flags & DELETE == 0 || journal.info()?.id != id {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
-            journal.delete(id)?;
+            journal.delete(request.scope.changes(file), id)?;
             Ok((NtStatus::SUCCESS, Vec::new()))
         }
         fsctl::QUERY_USN_JOURNAL => query(journal, ioctl.max_output_response as usize),
@@ -252,7 +252,12 @@ fn file_data(journal: &dyn ChangeJournal, file: &Arc<Open>, ioctl: &IoctlRequest
     Ok((NtStatus::SUCCESS, out))
 }
 
-fn close_record(journal: &dyn ChangeJournal, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+fn close_record(
+    request: &Request<'_>,
+    journal: &dyn ChangeJournal,
+    file: &Arc<Open>,
+    ioctl: &IoctlRequest<'_>,
+) -> Output {
     if ioctl.max_output_response < 8 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
@@ -260,6 +265,6 @@ fn close_record(journal: &dyn ChangeJournal, file: &Arc<Open>, ioctl: &IoctlRequ
     if file.granted_access() & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
-    let usn = journal.close_record(&**file.node())?;
+    let usn = journal.close_record(request.scope.changes(file), &**file.node())?;
     Ok((NtStatus::SUCCESS, usn.to_le_bytes().to_vec()))
 }
