@@ -73,9 +73,17 @@ impl BlockCheck {
 /// # Errors
 /// [`IoError::Media`] when no copy of a block passes.
 pub fn read_checked(device: &dyn Device, offset: u64, buf: &mut [u8], check: &BlockCheck) -> IoResult<()> {
+    read_verified(device, offset, buf, &check.placed(offset))
+}
+
+/// The same with any check: of blocks at their offsets.
+///
+/// # Errors
+/// [`IoError::Media`] when no copy of a block passes.
+pub fn read_verified(device: &dyn Device, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()> {
     match device.redundant() {
-        Some(copies) => copies.read_verified(offset, buf, &check.placed(offset)),
-        None => read_single(device, offset, buf, |at, block| check.accepts_at(offset, at, block)),
+        Some(copies) => copies.read_verified(offset, buf, verify),
+        None => read_single(device, offset, buf, |at, block| verify(at, block)),
     }
 }
 

@@ -4,6 +4,7 @@ pub mod device;
 pub mod error;
 pub mod inode;
 pub mod keys;
+pub mod openings;
 pub mod run;
 pub mod superblock;
 pub mod treenode;

@@ -1,15 +1,18 @@
 //! The superblock: where the tree, the journal and the counters of the last checkpoint are. Two slots take turns, each
 //! with a copy at the end of the device; the valid one with the highest generation counts.
 
-use arden_block::{BLOCK_BYTES, Device, IoError, Thin};
+use std::sync::Arc;
+
+use arden_block::{BLOCK_BYTES, Device, Thin, Verify};
 use arden_wire::{
     FileTime,
     cursor::{Put, Reader},
 };
 
 use crate::disk::{
-    device::{BLOCK, BlockCheck, read_checked},
+    device::{BLOCK, BlockCheck, read_verified},
     error::{VolError, VolResult},
+    openings::{GENERATIONS_AHEAD, Openings},
     treenode::Ptr,
 };
 
@@ -22,6 +25,8 @@ pub const LABEL_BYTES_MAX: usize = 128;
 pub const SLOTS: u64 = 2;
 /// What is overwritten at the beginning of a device whose volume is deleted.
 const WIPED_BLOCKS: u64 = 16;
+/// Where in the block the openings are, behind the longest label.
+const OPENINGS_AT: usize = 512;
 /// The smallest device that a volume can lie on.
 pub const SIZE_BYTES_MIN: u64 = 8 << 20;
 
@@ -50,7 +55,10 @@ pub mod feature {
     /// Batches of the journal have checksums in their blocks: who looks for others finds an empty journal. In use on
     /// every volume from its first opening on.
     pub const SEALED_JOURNAL: u32 = 32;
-    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | SEALED_JOURNAL;
+    /// Those checksums depend on the opening that wrote the batch. In use as the one before.
+    pub const OPENINGS: u32 = 64;
+    pub const ALWAYS: u32 = SEALED_JOURNAL | OPENINGS;
+    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS;
 }
 
 /// Where replay begins.
@@ -81,7 +89,7 @@ pub struct Superblock {
     pub size_blocks: u64,
     pub journal_block: u64,
     pub journal_blocks: u64,
-    /// Counts checkpoints.
+    /// Grows with each superblock. No two have one, however a crash ended the first.
     pub generation: u64,
     /// None while the tree is empty; the level of the root beside it.
     pub root: Option<(Ptr, u8)>,
@@ -94,6 +102,8 @@ pub struct Superblock {
     pub epoch: u32,
     /// [`feature`] bits.
     pub features: u32,
+    /// What the batches of the journal are sealed with.
+    pub openings: Openings,
 }
 
 impl Superblock {
@@ -123,7 +133,8 @@ impl Superblock {
             next_id: 16,
             counters: Counters::default(),
             epoch: FIRST_EPOCH,
-            features: feature::SEALED_JOURNAL,
+            features: feature::ALWAYS,
+            openings: Openings::default(),
         })
     }
 
@@ -151,6 +162,8 @@ impl Superblock {
         b.put_u64(self.created.0);
         b.put_u16(self.label.len() as u16);
         b.extend_from_slice(self.label.as_bytes());
+        b.resize(OPENINGS_AT, 0);
+        self.openings.encode(&mut b);
         b.resize(BLOCK, 0);
         BlockCheck::seal(SEED, &mut b);
         b
@@ -188,6 +201,8 @@ impl Superblock {
         let created = FileTime(r.u64()?);
         let label_bytes = r.u16()? as usize;
         let label = String::from_utf8_lossy(r.bytes(label_bytes)?).into_owned();
+        // Zeros, and so none, where an earlier program wrote it.
+        let openings = Openings::decode(&mut Reader::new(block.get(OPENINGS_AT..).unwrap_or_default()))?;
         let sb = Superblock {
             id,
             label,
@@ -203,6 +218,7 @@ impl Superblock {
             counters,
             epoch,
             features,
+            openings,
         };
         let plausible = sb.journal_block >= SLOTS
             && sb.journal_blocks >= 64
@@ -214,7 +230,10 @@ impl Superblock {
         if plausible { Ok(sb) } else { Err(VolError::Corrupt("superblock")) }
     }
 
-    /// The newest one on the device.
+    /// The newest one on the device, whichever copy of whichever place has it.
+    ///
+    /// # Errors
+    /// [`VolError::Later`] where a newer program wrote one; [`VolError::Unknown`] where there is none.
     pub fn read(device: &dyn Device) -> VolResult<Superblock> {
         let blocks = device.size_bytes() / BLOCK_BYTES;
         if blocks < SIZE_BYTES_MIN / BLOCK_BYTES {
@@ -226,33 +245,49 @@ impl Superblock {
         let mut tried = 0;
         while let Some(at) = places.get(tried).copied() {
             tried += 1;
-            let mut buf = vec![0; BLOCK];
-            // A copy that does not pass is tried as it is: what it says of itself is the better message.
-            let check = Superblock::check();
-            if read_checked(device, at * BLOCK_BYTES, &mut buf, &check).is_err() {
-                if let Err(e) = device.read(at * BLOCK_BYTES, &mut buf) {
-                    error = e.into();
-                    continue;
+            while let Some(sb) = Superblock::newer(device, at, best.as_ref())? {
+                // The device may have become larger than the volume, whose copies lie where it ends.
+                let end = sb.size_blocks;
+                if (SLOTS..blocks).contains(&end) && places.len() < 8 {
+                    places.extend([end - 2, end - 1]);
                 }
+                best = Some(sb);
             }
-            let found = Superblock::decode(&buf);
-            // The device may have become larger than the volume, whose copies lie where it ends.
-            if let Some(end) = found.as_ref().ok().map(|sb| sb.size_blocks).filter(|e| *e < blocks && *e >= SLOTS)
-                && places.len() < 8
-            {
-                places.extend([end - 2, end - 1]);
-            }
-            match found {
-                Ok(sb) if sb.size_blocks > blocks => error = VolError::Corrupt("the device is smaller than the volume"),
-                Ok(sb) if best.as_ref().is_none_or(|b| b.generation < sb.generation) => best = Some(sb),
-                Ok(_) => {}
-                Err(e @ VolError::Corrupt(_)) => error = e,
-                // Valid: the other slot is not the newest, whatever it says.
-                Err(VolError::Later) => return Err(VolError::Later),
-                Err(_) => {}
+            if best.is_none() {
+                error = Superblock::refusal(device, at).unwrap_or(error);
             }
         }
         best.ok_or(error)
+    }
+
+    /// One at this place that is newer than `than`. Copies of a device with several may differ.
+    ///
+    /// # Errors
+    /// Only [`VolError::Later`]: the other slot is not the newest, whatever it says.
+    fn newer(device: &dyn Device, block: u64, than: Option<&Superblock>) -> VolResult<Option<Superblock>> {
+        let (known, blocks) = (than.map_or(0, |sb| sb.generation), device.size_bytes() / BLOCK_BYTES);
+        let passes: Verify = Arc::new(move |_, block| match Superblock::decode(block) {
+            Ok(sb) => sb.generation > known && sb.size_blocks <= blocks,
+            Err(e) => e == VolError::Later,
+        });
+        let mut buf = vec![0; BLOCK];
+        let found = read_verified(device, block * BLOCK_BYTES, &mut buf, &passes);
+        found.ok().map(|()| Superblock::decode(&buf)).transpose()
+    }
+
+    /// What a place says of itself that holds none.
+    fn refusal(device: &dyn Device, block: u64) -> Option<VolError> {
+        let mut buf = vec![0; BLOCK];
+        if let Err(e) = device.read(block * BLOCK_BYTES, &mut buf) {
+            return Some(e.into());
+        }
+        match Superblock::decode(&buf) {
+            Ok(sb) if sb.size_blocks > device.size_bytes() / BLOCK_BYTES => {
+                Some(VolError::Corrupt("the device is smaller than the volume"))
+            }
+            Err(e @ VolError::Corrupt(_)) => Some(e),
+            _ => None,
+        }
     }
 
     /// Overwrites all that leads to a volume here.
@@ -302,32 +337,19 @@ impl Superblock {
         device.read(block * BLOCK_BYTES, &mut buf).is_ok() && Superblock::decode(&buf).is_ok_and(|found| found == *self)
     }
 
-    /// After a crash this generation is all there is: in its slot first, then in the others. There one of several disks may
-    /// hold the next one, complete, and the blocks of its tree are about to be used again.
-    pub fn resync_slots(&self, device: &dyn Device) -> VolResult<()> {
-        let (bytes, end) = (self.encode(), device.size_bytes() / BLOCK_BYTES);
-        for slot in (self.generation..self.generation + SLOTS).map(|g| g % SLOTS) {
-            for block in self.blocks_of(slot) {
-                device.write(block * BLOCK_BYTES, &bytes)?;
-            }
-            // The next one may have been the first of a larger volume; where the device has no room it never was.
-            if end > self.size_blocks {
-                match device.write((end - SLOTS + slot) * BLOCK_BYTES, &bytes) {
-                    Err(IoError::NoSpace) => {}
-                    written => written?,
-                }
-            }
-            device.flush()?;
-        }
-        Ok(())
+    /// The same state, as an opening writes it before all else: what it writes then differs from whatever was begun under
+    /// this generation or the next. `first_batch`: the number of its first batch.
+    pub fn opened(&self, first_batch: u64) -> Superblock {
+        let mut sb = self.clone();
+        sb.generation += GENERATIONS_AHEAD;
+        sb.features |= feature::ALWAYS;
+        sb.openings.begin(first_batch, sb.generation);
+        sb
     }
 
     /// The blocks that this generation lies in: its slot, and the slot's copy.
     pub fn places(&self) -> impl Iterator<Item = u64> + use<> {
-        self.blocks_of(self.generation % SLOTS)
-    }
-
-    fn blocks_of(&self, slot: u64) -> impl Iterator<Item = u64> + use<> {
+        let slot = self.generation % SLOTS;
         [slot, self.size_blocks - SLOTS + slot].into_iter()
     }
 }
@@ -336,77 +358,35 @@ impl Superblock {
 mod tests {
     use std::sync::Arc;
 
-    use arden_block::{
-        IoResult, Redundant, Verify,
-        device::{ParityMismatches, read_single},
-    };
-
     use super::*;
     use crate::{
         disk::device::MemDevice,
-        testing::{Files, Volume, volume_on},
+        testing::{Files, Pair, Volume, volume_on},
     };
 
-    /// Two disks that hold the same; the first is read.
-    struct Pair([MemDevice; 2]);
-
-    impl Device for Pair {
-        fn size_bytes(&self) -> u64 {
-            self.0[0].size_bytes()
-        }
-        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
-            self.0[0].read(offset, buf)
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-            self.0.iter().try_for_each(|d| d.write(offset, data))
-        }
-        fn flush(&self) -> IoResult<()> {
-            Ok(())
-        }
-        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
-            self.0.iter().try_for_each(|d| d.discard(offset, len))
-        }
-        fn redundant(&self) -> Option<&dyn Redundant> {
-            Some(self)
-        }
-    }
-
-    impl Redundant for Pair {
-        fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()> {
-            read_single(self, offset, buf, |at, block| verify(at, block))
-        }
-        fn copies_pass(&self, offset: u64, len: usize, verify: &Verify) -> bool {
-            self.read_verified(offset, &mut vec![0; len], verify).is_ok()
-        }
-        fn heal(&self, offset: u64, len: usize, verify: &Verify) -> IoResult<u64> {
-            self.read_verified(offset, &mut vec![0; len], verify).map(|()| 0)
-        }
-        fn parity_mismatches(&self, _offset: u64, _len: u64) -> IoResult<Option<ParityMismatches>> {
-            Ok(None)
-        }
-        fn recompute_parity(&self, _row: u64, _verify: &Verify) -> IoResult<u64> {
-            Ok(0)
-        }
-        fn may_differ(&self) -> bool {
-            true
-        }
-    }
-
     #[test]
-    fn a_generation_that_only_one_disk_got_before_a_crash_is_gone_from_it_after_the_opening() {
-        let pair = Arc::new(Pair([MemDevice::new(8 << 20), MemDevice::new(8 << 20)]));
+    fn a_generation_that_one_disk_got_before_a_crash_counts_and_is_on_both_after_the_opening() {
+        let pair = Arc::new(Pair::new(8 << 20));
         Volume::format(&*pair, "two", 0x77, FileTime(1)).unwrap();
         let vol = volume_on(pair.clone());
         Files::new(&vol).write("f", b"content");
         vol.sync().unwrap();
         drop(vol);
         let mut next = Superblock::read(&*pair).unwrap();
-        let chosen = next.generation;
         next.generation += 1;
-        next.write(&pair.0[1]).unwrap();
+        next.write(&pair.disks[1]).unwrap();
         assert_eq!(Files::new(&volume_on(pair.clone())).read("f"), b"content");
-        for disk in &pair.0 {
-            assert_eq!(Superblock::read(disk).unwrap().generation, chosen);
+        let own = Superblock { generation: next.generation + GENERATIONS_AHEAD, ..next.clone() };
+        for disk in &pair.disks {
+            let at = |sb: &Superblock| sb.places().map(|block| generation_at(disk, block)).collect::<Vec<_>>();
+            assert_eq!(at(&next), [next.generation; 2], "it stays until there is a newer one");
+            assert_eq!(at(&own), [own.generation; 2]);
         }
+    }
+
+    fn generation_at(disk: &MemDevice, block: u64) -> u64 {
+        let mut buf = vec![0; BLOCK];
+        disk.read(block * BLOCK_BYTES, &mut buf).unwrap();
+        Superblock::decode(&buf).map_or(0, |sb| sb.generation)
     }
 }

@@ -23,6 +23,7 @@ use crate::{
         kept::visit_nodes,
         owner::{Engine, Freeze},
         state::Core,
+        tree::{Applied, Layer, Root},
     },
 };
 
@@ -109,6 +110,15 @@ impl Engine {
         change: impl FnOnce(&mut Superblock),
     ) -> VolResult<()> {
         self.state.check_alive()?;
+        self.write_superblock(change)
+    }
+
+    /// The same superblock in the other slot.
+    pub fn renew_superblock(&self) -> VolResult<()> {
+        self.change_superblock(&self.lock_checkpoint(), |_| {})
+    }
+
+    fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> VolResult<()> {
         let mut sb = self.superblock();
         sb.generation += 1;
         change(&mut sb);
@@ -138,17 +148,17 @@ impl Engine {
             (core.frozen.clone(), core.root)
         };
         let Some(frozen) = frozen else { return Ok(()) };
-        let mut sb = self.checkpoints.superblock.lock().clone();
-        sb.generation += 1;
-        let applied = match self.with_relief(|| self.state.tree.apply(&root, &frozen, sb.generation, &self.state.alloc))
-        {
+        let applied = match self.with_relief(|| self.apply(&root, &frozen)) {
             Ok(a) => a,
             // No room: tried again later, with what is frozen.
             Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Err(VolError::Full),
             Err(e) => return Err(self.state.fail(e)),
         };
+        let mut sb = self.superblock();
+        sb.generation += 1;
         sb.root = applied.root;
         sb.start = freeze.start;
+        sb.openings.begins_at(freeze.start.batch);
         sb.seq = freeze.seq;
         sb.next_id = freeze.next_id;
         sb.counters = freeze.counters;
@@ -185,6 +195,15 @@ impl Engine {
             self.give_back();
         }
         Ok(())
+    }
+
+    /// The tree of the next generation. One that came to nothing may have left nodes, and takes its generation with it.
+    fn apply(&self, root: &Root, frozen: &Layer) -> VolResult<Applied> {
+        let generation = self.superblock().generation + 1;
+        self.state.tree.apply(root, frozen, generation, &self.state.alloc).map_err(|failed| {
+            let renewed = if failed.wrote { self.write_superblock(|_| {}) } else { Ok(()) };
+            renewed.err().unwrap_or(failed.error)
+        })
     }
 
     /// Takes all changes so far as the next checkpoint's.

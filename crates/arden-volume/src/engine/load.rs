@@ -77,7 +77,7 @@ pub fn load(
             core.dirty.insert(r.u64()?, r.u64()?);
         }
     }
-    let wal = Wal::new(sb.journal_block, sb.journal_blocks, sb.id, sb.start, 0);
+    let wal = Wal::new(sb, sb.start, 0);
     let reader: &dyn Device = crash_resync.map_or(&**device, |resync| resync);
     let is_there = |group: &[Vec<u8>]| {
         let mut blocks = BTreeMap::new();
@@ -98,7 +98,7 @@ pub fn load(
     })?;
     alloc.release_upto(core.seq);
     load_snapshots(&mut core, &tree, &mut alloc)?;
-    let wal = Wal::new(sb.journal_block, sb.journal_blocks, sb.id, next, used);
+    let wal = Wal::new(sb, next, used);
     Ok(Loaded { core, alloc, wal, tree })
 }
 

@@ -187,20 +187,31 @@ impl Tree {
     }
 
     /// The tree with `batch` applied. Nodes are written, not flushed; what the old tree alone used is in `freed`.
-    pub fn apply(&self, root: &Root, batch: &Layer, birth: u64, alloc: &Mutex<Alloc>) -> VolResult<Applied> {
-        let mut work = Work { tree: self, birth, alloc, freed: Vec::new(), made: Vec::new(), writes: Vec::new() };
+    ///
+    /// # Errors
+    /// Nothing is changed. Where nodes were written, none may be written with this `birth` again.
+    pub fn apply(&self, root: &Root, batch: &Layer, birth: u64, alloc: &Mutex<Alloc>) -> Result<Applied, Unapplied> {
+        let (freed, made, writes) = Default::default();
+        let mut work = Work { tree: self, birth, alloc, freed, made, writes, wrote: false };
         match work.run(root, batch) {
             Ok(root) => Ok(Applied { root, freed: work.freed }),
-            Err(e) => {
+            Err(error) => {
                 let mut a = alloc.lock();
                 for block in work.made {
                     self.forget(block);
                     a.cancel(Run { start: block, len: NODE_BLOCKS });
                 }
-                Err(e)
+                Err(Unapplied { error, wrote: work.wrote })
             }
         }
     }
+}
+
+#[derive(Debug)]
+pub struct Unapplied {
+    pub error: VolError,
+    /// Nodes may be on the device.
+    pub wrote: bool,
 }
 
 pub struct Applied {
@@ -224,6 +235,7 @@ struct Work<'a> {
     freed: Vec<Ptr>,
     made: Vec<u64>,
     writes: Vec<(u64, Vec<u8>)>,
+    wrote: bool,
 }
 
 impl Work<'_> {
@@ -365,6 +377,7 @@ impl Work<'_> {
             {
                 bytes.extend_from_slice(&more);
             }
+            self.wrote = true;
             self.tree.device.write(start * BLOCK_BYTES, &bytes)?;
         }
         Ok(())

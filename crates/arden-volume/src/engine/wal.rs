@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::disk::{
     device::{BLOCK, BlockCheck, TRAILED, read_checked},
     error::{VolError, VolResult},
-    superblock::JournalStart,
+    openings::Openings,
+    superblock::{JournalStart, Superblock},
 };
 
 const MAGIC: u32 = 0x324E_524A;
@@ -38,6 +39,7 @@ pub struct Wal {
     first_block: u64,
     blocks: u64,
     id: u64,
+    openings: Openings,
     state: Mutex<State>,
 }
 
@@ -57,9 +59,15 @@ struct Found {
 }
 
 impl Wal {
-    pub fn new(first_block: u64, blocks: u64, id: u128, next: JournalStart, used: u64) -> Wal {
+    pub fn new(sb: &Superblock, next: JournalStart, used: u64) -> Wal {
         let state = State { next, used, pending: Vec::new(), ends: Vec::new(), data: false };
-        Wal { first_block, blocks, id: (id >> 64) as u64, state: Mutex::new(state) }
+        let (first_block, blocks, id) = (sb.journal_block, sb.journal_blocks, (sb.id >> 64) as u64);
+        Wal { first_block, blocks, id, openings: sb.openings.clone(), state: Mutex::new(state) }
+    }
+
+    /// Batches are sealed as this superblock says from now on.
+    pub fn seal_as(&mut self, sb: &Superblock) {
+        self.openings = sb.openings.clone();
     }
 
     /// Appends an operation. It is not durable yet.
@@ -164,9 +172,11 @@ impl Wal {
         Ok((at, sealed))
     }
 
-    /// What the checksums of a batch's blocks start from: none of another batch passes, whichever copy it is read from.
+    /// What the checksums of a batch's blocks start from: none of another batch passes, whichever copy it is read from, nor
+    /// of one in its place that an opening before wrote.
     fn seed(&self, at: &JournalStart) -> u64 {
-        self.id.wrapping_add(at.batch.wrapping_mul(0x9E37_79B9_7F4A_7C15)) ^ at.previous_sum
+        let opening = self.openings.generation_of(at.batch).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+        self.id.wrapping_add(at.batch.wrapping_mul(0x9E37_79B9_7F4A_7C15)) ^ at.previous_sum ^ opening
     }
 
     /// Reads the batches from `start` on, gives each operation to `f`, and answers where the next one goes, and the
@@ -336,16 +346,28 @@ mod tests {
     use std::sync::Arc;
 
     use crate::{
-        disk::device::MemDevice,
+        disk::{device::MemDevice, openings::OPENINGS_MAX},
         testing::{Files, volume, volume_on},
     };
 
     #[test]
     fn a_batch_that_was_not_believed_once_never_is() {
-        let (device, vol) = volume(16 << 20);
-        let files = Files::new(&vol);
-        files.write("first", b"first");
+        not_believed_after(0);
+        // So many that the last ones seal their batches as the one before.
+        not_believed_after(OPENINGS_MAX + 1);
+    }
+
+    fn not_believed_after(openings: usize) {
+        let (mut device, mut vol) = volume(16 << 20);
+        Files::new(&vol).write("first", b"first");
         vol.checkpoint().unwrap();
+        for i in 0..openings {
+            Files::new(&vol).write(&format!("opening {i}"), b"of many");
+            vol.sync().unwrap();
+            device = Arc::new(MemDevice::holding(device.content()));
+            vol = volume_on(device.clone());
+        }
+        let files = Files::new(&vol);
         let pattern = [0xA7; 100_000];
         files.write("with data", &pattern);
         (0..9).for_each(|i| drop(files.write(&format!("lost {i}"), b"lost")));

@@ -126,23 +126,13 @@ impl Volume {
     }
 
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> VolResult<Arc<Volume>> {
-        let sb = Superblock::read(&*device)?;
-        let loaded = {
-            let resync = CrashResync::of(&*device);
-            let loaded = load(&device, &sb, options.cache_bytes, resync.as_ref())?;
-            if let Some(resync) = resync {
-                // All else that counts was flushed before anything spoke of it.
-                sb.resync_slots(&*device)?;
-                resync.end()?;
-            } else {
-                sb.restore_places(&*device)?;
-            }
-            loaded
-        };
-        loaded.wal.forget_what_follows(&*device)?;
+        let found = Superblock::read(&*device)?;
+        let (loaded, sb) = Volume::begin(&device, &found, options.cache_bytes)?;
         let volume = Volume::assemble(device, sb, loaded, &options)?;
-        // Before the first batch, which an earlier program would take for the journal's end.
-        volume.engine.use_feature(feature::SEALED_JOURNAL)?;
+        if found.features & feature::ALWAYS != feature::ALWAYS {
+            // In the other slot too, before the first batch, which an earlier program would take for the journal's end.
+            volume.engine.renew_superblock()?;
+        }
         volume.make_root()?;
         volume.files.collect_orphans()?;
         if let Err(e) = volume.snapshots.finish_deletions() {
@@ -155,6 +145,28 @@ impl Volume {
             }
         }
         Ok(volume)
+    }
+
+    /// Loads what a superblock leads to, and makes it this opening's: durably, before anything else is written.
+    fn begin(device: &Arc<dyn Device>, found: &Superblock, cache_bytes: usize) -> VolResult<(Loaded, Superblock)> {
+        let resync = CrashResync::of(&**device);
+        let mut loaded = load(device, found, cache_bytes, resync.as_ref())?;
+        if resync.is_some() {
+            // In all copies of its places; all else that counts was flushed before anything spoke of it.
+            found.write(&**device)?;
+            device.flush()?;
+        } else {
+            found.restore_places(&**device)?;
+        }
+        loaded.wal.forget_what_follows(&**device)?;
+        let sb = found.opened(loaded.wal.position().0.batch);
+        sb.write(&**device)?;
+        device.flush()?;
+        loaded.wal.seal_as(&sb);
+        if let Some(resync) = resync {
+            resync.end()?;
+        }
+        Ok((loaded, sb))
     }
 
     /// Joins the layers: what takes part in the engine's transactions is there before the engine.

@@ -123,9 +123,9 @@ mod tests {
         Files::new(&vol).write("a", b"a");
         vol.close().unwrap();
         drop(vol);
-        assert_eq!(version(&device), (2, feature::QUOTAS | feature::SEALED_JOURNAL));
+        assert_eq!(version(&device), (2, feature::QUOTAS | feature::ALWAYS));
         let vol = Volume::open(device, options()).unwrap();
-        assert_eq!(vol.superblock().features, feature::QUOTAS | feature::SEALED_JOURNAL);
+        assert_eq!(vol.superblock().features, feature::QUOTAS | feature::ALWAYS);
     }
 
     #[test]
@@ -140,14 +140,14 @@ mod tests {
             // Anything but the wiping of what an earlier opening left.
             if offset == journal && data != [0; BLOCK] {
                 assert_eq!(data[..4], *b"JRN2");
-                assert_eq!(version(&disk), (2, feature::SEALED_JOURNAL));
+                assert_eq!(version(&disk), (2, feature::ALWAYS));
             }
         };
         let watched = Arc::new(Watched { memory: device.clone(), before_write });
         let vol = Volume::open(watched, options()).unwrap();
         Files::new(&vol).write("a", b"a");
         vol.close().unwrap();
-        assert_eq!(version(&device), (2, feature::SEALED_JOURNAL));
+        assert_eq!(version(&device), (2, feature::ALWAYS));
     }
 
     #[test]

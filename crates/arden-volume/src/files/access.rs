@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(volume_on(device.clone()).last_access(), LastAccess::Always);
         let vol = volume_on(device);
         vol.set_last_access(LastAccess::Never).unwrap();
-        assert_eq!(vol.superblock().features, feature::SEALED_JOURNAL);
+        assert_eq!(vol.superblock().features, feature::ALWAYS);
     }
 }
