@@ -92,6 +92,8 @@ pub struct Counters {
     /// Writes that failed for good, once for each try, and blocks that a crash left unreadable.
     pub writes_failed: u64,
     pub left_unreadable: u64,
+    /// Writes that happened when the host had stopped.
+    pub landed_alone: u64,
 }
 
 struct State {

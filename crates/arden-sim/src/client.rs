@@ -16,7 +16,7 @@ pub(crate) type Spaces = Rc<RefCell<Vec<Option<Space>>>>;
 
 pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
     let model = &world.models[n];
-    if world.profile == Profile::Silent && model.layout.copies() > 1 {
+    if world.profile == Profile::Silent {
         return make_equal(world, rt, n, space).await;
     }
     let mut at = 0;
@@ -35,16 +35,22 @@ pub(crate) async fn verify_all(world: &Rc<World>, rt: &Rt, n: usize, space: &Spa
 }
 
 /// After a crash the copies of a mirror may differ, and one of them may lie: nothing but the user's checksums can tell which.
-/// So the user reads every block, writes what passes over all copies, and then says that they are equal, as a volume does.
+/// So the user reads every block, writes what passes over all copies, and then says that they are equal, as a volume does. With
+/// parity it writes whole stripes, as always.
 async fn make_equal(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Result<(), String> {
     let model = &world.models[n];
     space.begin_verifying();
-    for at in 0..model.blocks() {
-        let data = read(world, n, space, at, 1).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
-        let mark = model.oracle.borrow().read_begin(at, 1);
+    let unit = if model.layout.parity() > 0 { model.stripe_blocks } else { 1 };
+    for at in (0..model.blocks()).step_by(unit as usize) {
+        let len = unit.min(model.blocks() - at);
+        let data = read(world, n, space, at, len).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
+        let mark = model.oracle.borrow().read_begin(at, len);
         model.oracle.borrow_mut().check(at, &data, &mark).map_err(|e| format!("after opening: {e}"))?;
-        let copy = Buf::copy_of(&data).share();
-        space.write(at * BLOCK_BYTES, copy, true).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
+        // Behind the last whole stripe such a user never writes.
+        if len == unit {
+            let copy = Buf::copy_of(&data).share();
+            space.write(at * BLOCK_BYTES, copy, true).await.map_err(|e| format!("after opening, block {at}: {e}"))?;
+        }
         model.oracle.borrow_mut().check_after_open(at, &data).map_err(|e| format!("after opening: {e}"))?;
     }
     space.end_crash_resync().await.map_err(|e| format!("after opening: {e}"))?;
@@ -280,6 +286,9 @@ async fn write(
     let result = space.write(first * BLOCK_BYTES, buf.share(), durable).await;
     world.say(rt, || format!("wrote {} {first}+{n} v{version} {result:?}", model.name));
     model.oracle.borrow_mut().write_end(first, n, version, result.is_ok(), durable);
+    if durable && result.is_ok() {
+        world.answered(rt);
+    }
     match world.excuse(space.pool(), at, suffered, result) {
         Err(SpaceError::OutOfSpace) if !model.has_room.get() => {
             world.stats.borrow_mut().full += 1;

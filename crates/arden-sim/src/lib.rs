@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | simple | 0 | no |
 //! | mirror2, parity | 1 | yes, when nothing else fails |
-//! | mirror3, dual parity | 2 | yes, when nothing else fails |
+//! | mirror3, dual parity | 2 | yes; two disks, or one and another is away |
 //!
 //! *Away* is a disk that is dead, hung, left out of an opening, failing operations, or back but
 //! not yet up to date, in memory and in the newest durable map. One more rule holds for all:
@@ -27,10 +27,11 @@
 //! * **Hanging** lasts shorter or longer than the time-out; what was asked happens afterwards.
 //! * **Errors**: single reads fail on all disks of a redundant layout (0.2 %); a flaky disk fails
 //!   one operation in ten. **Latency** varies, and single operations stall for 3 ms.
-//! * **Silent damage** (rot, lost and misdirected writes, flushes that do nothing, a cache lost unnoticed) strikes one disk in
-//!   runs without other faults, and reads carry a verifier. Mirrors crash, too, and their user then makes the copies equal
-//!   that its checksums know. Spaces with parity do not crash there and are written by whole stripes: without
+//! * **Silent damage** (rot, lost and misdirected writes, flushes that do nothing, a cache lost unnoticed) strikes one disk, or
+//!   two, in runs where nothing else fails but one disk that may leave beside a single one. Reads carry a verifier. After a crash the
+//!   user makes the copies equal that its checksums know. Spaces with parity are written by whole stripes: without
 //!   checksums from above, a partial stripe that reads the rest of it would take damage for data.
+//! * **The host crashes alone** in a quarter of all crashes: disks finish what they were asked, and keep their caches.
 //!
 //! Some crashes are aimed: up to 2 ms after a disk leaves, at a write of a label, at the turn of the log; of volumes, at a write
 //! of the superblock and at a batch of the journal.

@@ -116,7 +116,9 @@ fn main() {
          departures, labels, the log's turn, superblocks, batches, departures that are noticed, new groups, openings: {:?}; {} writes \
          failed, {} blocks left unreadable, {} lives of stalling disks, {} pauses; {} crashes beside silent damage; {} splits, {} copies, {} old images, {} strangers; \
          {} volumes grown, {} looks at change journals, {} at quotas; {} spaces grown, {} deleted, {} of fixed size made again, \
-         {} writes without room, {} repairs that stand back, {} paused or cancelled",
+         {} writes without room, {} repairs that stand back, {} paused or cancelled; {} crashes of the host alone, {} writes after one; {} lives of \
+         two lying disks, {} departures beside one, {} flushes failed beside another's, {} crashes of parity beside silent damage, \
+         {} at an answer after a departure",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -152,7 +154,14 @@ fn main() {
         sum.spaces_fixed,
         sum.full,
         sum.throttled,
-        sum.paused
+        sum.paused,
+        sum.host_crashes,
+        sum.landed_alone,
+        sum.liars,
+        sum.left_a_liar,
+        sum.flushes_failed_together,
+        sum.parity_crashes,
+        sum.aimed_at_answers
     );
     if failures > 0 {
         std::process::exit(1);

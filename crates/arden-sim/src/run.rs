@@ -14,6 +14,8 @@ use crate::world::{Aim, Existence, Profile, SpaceModel, World};
 
 /// How often it is looked whether a crash that is aimed at something is due.
 const STEP_NS: u64 = 100_000;
+/// How much later power is lost at the latest where that waits for a departure.
+const NOTICE_NS: u64 = 60_000_000;
 const LIMIT_NS: u64 = 3_600_000_000_000;
 
 fn config(world: &World) -> PoolConfig {
@@ -45,7 +47,8 @@ pub fn run_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stat
     let ignored_ppm = if silent && rng.one_in(3) { 300_000 } else { 0 };
     let world = World {
         profile,
-        silent_crashes: silent && layout.copies() > 1 && seed % 4 > 0,
+        silent_crashes: silent && seed % 4 > 0,
+        two_liars: silent && layout.tolerance() > 1 && seed % 3 == 0,
         flaky,
         lost_ppm,
         astray_ppm,
@@ -145,6 +148,8 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let (w, d, h, r) = (world.clone(), done.clone(), held.clone(), rt.clone());
     set_faults(world, !create);
     world.draw_aim(crash, create);
+    // Clients have to be at work when a disk leaves.
+    let crash_at = if world.aim.get() == Aim::Notice { crash_at + NOTICE_NS } else { crash_at };
     rt.spawn(async move {
         let result = if create { live_new(&w, &r, &h).await } else { live_again(&w, &r, &h).await };
         if let Err(e) = result {
@@ -174,9 +179,15 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let events = events.unwrap_or_default();
     held.borrow_mut().take();
     rt.shutdown();
-    let unreadable = if crash { choose_unreadable(world) } else { None };
+    // The host alone may stop: then its disks finish what they were asked, and lose nothing of it yet.
+    let host_alone = crash && world.rng.borrow_mut().one_in(4);
+    let unreadable = if crash && !host_alone { choose_unreadable(world) } else { None };
     for (i, d) in world.disks.iter().enumerate() {
-        if unreadable == Some(i) { d.crash_unreadable() } else { d.crash() }
+        match unreadable {
+            _ if host_alone => d.outlive_host(),
+            Some(bad) if bad == i => d.crash_unreadable(),
+            _ => d.crash(),
+        }
     }
     world.disks.iter().for_each(SimDisk::end_of_life);
     world.models.iter().for_each(|s| s.oracle.borrow_mut().crash());
@@ -185,10 +196,15 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     world.models.iter().for_each(|s| s.users.set(0));
     let aimed = |aim: Aim| crash && world.aim.get() == aim && world.crash_ns.get() < u64::MAX;
     world.departed.set(aimed(Aim::Departure) || aimed(Aim::Notice));
+    world.ended_at_answer.set(aimed(Aim::Notice) && world.at_answer.get());
     world.reopened.set(aimed(Aim::Opened));
     if crash {
-        world.stats.borrow_mut().crashes += 1;
-        world.stats.borrow_mut().silent_crashes += u64::from(world.profile == Profile::Silent);
+        let silent = world.profile == Profile::Silent;
+        let mut stats = world.stats.borrow_mut();
+        stats.crashes += 1;
+        stats.host_crashes += u64::from(host_alone);
+        stats.silent_crashes += u64::from(silent);
+        stats.parity_crashes += u64::from(silent && world.models[0].layout.parity() > 0);
     }
     match world.problem.borrow_mut().take() {
         Some(what) => Err(fail(format!("{what} [{events}]"))),
@@ -221,9 +237,10 @@ fn set_faults(world: &World, armed: bool) {
         }
     };
     world.stats.borrow_mut().stalling += u64::from(stall_ppm > 500);
+    world.stats.borrow_mut().liars += u64::from(world.two_liars && armed);
     for (i, d) in world.disks.iter().enumerate() {
         let mut f = Faults { latency_max_ns: 300_000, stall_ppm, stall_ns, ..Faults::default() };
-        if world.profile == Profile::Silent && armed && i == world.damaged() {
+        if world.profile == Profile::Silent && armed && world.is_liar(i) {
             (f.lost_ppm, f.misdirect_ppm) = (world.lost_ppm, world.astray_ppm);
             f.flush_ignored_ppm = world.ignored_ppm;
         }
@@ -357,7 +374,8 @@ fn choose_beyond(world: &World) -> Vec<usize> {
     let mut rng = world.rng.borrow_mut();
     let mut out = Vec::new();
     let fresh = !world.last.get() && world.tried_without.borrow().is_none();
-    if fresh && rng.one_in(if world.departed.get() { 2 } else { 12 }) {
+    let often = if world.departed.get() { 2 } else { 12 };
+    if fresh && (world.ended_at_answer.get() || rng.one_in(often)) {
         // All that hold the log. A disk that has missed nothing and is no such one knows of every departure: either a
         // disk that left holds all that was acknowledged, or the opening is refused.
         let (journal, away) = (world.journal.borrow(), world.away.borrow());

@@ -30,6 +30,15 @@ pub struct Stats {
     /// Writes that failed for good on a disk that goes on, and blocks that a crash left unreadable.
     pub writes_failed: u64,
     pub left_unreadable: u64,
+    /// Crashes of the host whose disks keep their power, and writes that happened after one.
+    pub host_crashes: u64,
+    pub landed_alone: u64,
+    /// Lives with two disks that damage silently, departures beside one that does, and flushes that fail on two disks at once.
+    pub liars: u64,
+    pub left_a_liar: u64,
+    pub flushes_failed_together: u64,
+    /// Crashes beside silent damage of spaces with parity.
+    pub parity_crashes: u64,
     /// Lives of a volume that end with a checkpoint soon after a crash.
     pub checkpoints: u64,
     /// Lives of which a tenth of all commands or more take some milliseconds longer.
@@ -40,6 +49,8 @@ pub struct Stats {
     /// write of the superblock, at a batch of the journal; of spaces again, between the moment when the pool notices a
     /// departure and the map that says so, while a new group is being mapped, and soon after an opening.
     pub aimed: [u64; 8],
+    /// Crashes at the first durable write that is acknowledged after a departure was noticed.
+    pub aimed_at_answers: u64,
     /// Volumes that became larger, and looks at a change journal and at limits of quotas that had been told before.
     pub grown: u64,
     pub journals: u64,
@@ -80,10 +91,17 @@ impl Stats {
         self.silent_crashes += s.silent_crashes;
         self.writes_failed += s.writes_failed;
         self.left_unreadable += s.left_unreadable;
+        self.host_crashes += s.host_crashes;
+        self.landed_alone += s.landed_alone;
+        self.liars += s.liars;
+        self.left_a_liar += s.left_a_liar;
+        self.flushes_failed_together += s.flushes_failed_together;
+        self.parity_crashes += s.parity_crashes;
         self.stalling += s.stalling;
         self.checkpoints += s.checkpoints;
         self.pauses += s.pauses;
         self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
+        self.aimed_at_answers += s.aimed_at_answers;
         self.grown += s.grown;
         self.journals += s.journals;
         self.limits += s.limits;
@@ -108,6 +126,7 @@ impl Stats {
             self.cached_lost += c.cached_lost;
             self.writes_failed += c.writes_failed;
             self.left_unreadable += c.left_unreadable;
+            self.landed_alone += c.landed_alone;
         }
     }
 }

@@ -8,7 +8,7 @@ use arden_space::{DiskState, Pool, SpaceError};
 
 use crate::client::Spaces;
 use crate::spaces::reshape;
-use crate::world::{Profile, World};
+use crate::world::{Aim, Profile, World};
 
 /// So long after a write failed the pool has taken its disk out: from then on that is up to the pool.
 const KNOWN_NS: u64 = 50_000_000;
@@ -32,6 +32,33 @@ async fn give_back(world: &Rc<World>, rt: &Rt, pool: &Pool, pick: usize) -> Resu
         Err(e) => return Err(format!("return of disk {i}: {e}")),
     }
     Ok(())
+}
+
+/// Where power is to be lost when a departure is noticed, a disk of the log is often the one that leaves.
+fn log_disk_to_leave(world: &World, pool: &Pool) -> Option<usize> {
+    let awaited = world.aim.get() == Aim::Notice && world.crash_ns.get() == u64::MAX && !world.at_answer.get();
+    let mut rng = world.rng.borrow_mut();
+    if !awaited || !world.is_beyond() || !rng.one_in(3) {
+        return None;
+    }
+    let journal = world.places(pool, &pool.journal_disks());
+    (!journal.is_empty()).then(|| journal[rng.below(journal.len() as u64) as usize])
+}
+
+/// The next flush of as many other disks fails, too, as may be away.
+fn fail_another(world: &Rc<World>, rt: &Rt, pool: &Pool, first: usize) {
+    let mut away = world.away_now(pool);
+    for other in (0..world.disks.len()).filter(|&d| d != first) {
+        let journal = world.places(pool, &pool.journal_disks());
+        let stays = world.journal_stays(&journal, |d| d == other || world.is_out(d));
+        if away.contains(&other) || away.len() >= world.tolerance() || !stays || !world.rng.borrow_mut().one_in(2) {
+            continue;
+        }
+        world.say(rt, || format!("the next flush of {other} fails, too"));
+        world.disks[other].fail_next_flush();
+        world.stats.borrow_mut().flushes_failed_together += 1;
+        away.push(other);
+    }
 }
 
 /// Something befalls a disk that the pool can do without.
@@ -58,6 +85,7 @@ async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -
         18 => {
             world.say(rt, || format!("the next flush of {pick} fails"));
             disk.fail_next_flush();
+            fail_another(world, rt, pool, pick);
         }
         // With more disks away than spaces bear nobody can say what is to be readable.
         19 if !world.is_beyond() => {
@@ -87,6 +115,36 @@ async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -
     Ok(())
 }
 
+/// One disk damages silently, or two; another may leave and return.
+async fn lie(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -> Result<(), String> {
+    let liars: Vec<usize> = (0..world.disks.len()).filter(|&i| world.is_liar(i)).collect();
+    let disk = &world.disks[liars[pick % liars.len()]];
+    match what {
+        // The areas of map and journal have their own checksums and copies.
+        0..=3 => {
+            disk.rot(world.rng.borrow_mut().below(disk.info().size_bytes / 512) * 512);
+            world.stats.borrow_mut().heals += 1;
+        }
+        // Nobody is told: as with writes that are lost one by one.
+        4 => disk.lose_cache(),
+        5 => {
+            let journal = world.places(pool, &pool.journal_disks());
+            let away = world.away_now(pool);
+            let Some(leaver) = world.leaver().filter(|l| away.is_empty() && !world.disks[*l].is_dead()) else {
+                return Ok(());
+            };
+            if world.journal_stays(&journal, |d| d == leaver || world.is_liar(d)) {
+                world.say(rt, || format!("kill {leaver}"));
+                world.disks[leaver].kill();
+                world.stats.borrow_mut().left_a_liar += 1;
+            }
+        }
+        6 | 7 => give_back(world, rt, pool, pick).await?,
+        _ => {}
+    }
+    Ok(())
+}
+
 /// Disks die, return, rot, and are repaired, within what is permitted.
 pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces) -> Result<(), String> {
     let (what, pick) = {
@@ -96,17 +154,7 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Sp
     let known_ns = rt.now_ns().saturating_sub(KNOWN_NS);
     world.disks.iter().for_each(|d| d.forget_failed_write(known_ns));
     if world.profile == Profile::Silent {
-        if what == 4 {
-            // Nobody is told: as with writes that are lost one by one.
-            world.disks[world.damaged()].lose_cache();
-        } else if what < 4 {
-            let disk = &world.disks[world.damaged()];
-            let at = world.rng.borrow_mut().below(disk.info().size_bytes / 512) * 512;
-            // The areas of map and journal have their own checksums and copies.
-            disk.rot(at);
-            world.stats.borrow_mut().heals += 1;
-        }
-        return Ok(());
+        return lie(world, rt, pool, what, pick).await;
     }
     if world.changing && (11..16).contains(&what) {
         return exchange(world, rt, pool, what, pick).await;
@@ -119,6 +167,7 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Sp
     if tolerance == 0 {
         return Ok(());
     }
+    let (what, pick) = log_disk_to_leave(world, pool).map_or((what, pick), |disk| (17, disk));
     match what {
         0 | 1 | 8 | 16..=20 => {
             let away = world.away_now(pool);

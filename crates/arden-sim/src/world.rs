@@ -163,7 +163,7 @@ pub(crate) struct World {
     /// The clients of this life pause at times; and whereabouts they work now.
     pub(crate) pausing: Cell<bool>,
     pub(crate) hot: Cell<Option<u64>>,
-    /// Power is lost also in a silent run: its space is a mirror.
+    /// Power is lost also in this silent run.
     pub(crate) silent_crashes: bool,
     /// The last life, with all disks: whatever waited for them is there.
     pub(crate) last: Cell<bool>,
@@ -189,9 +189,14 @@ pub(crate) struct World {
     pub(crate) lost_ppm: u32,
     pub(crate) astray_ppm: u32,
     pub(crate) ignored_ppm: u32,
+    pub(crate) two_liars: bool,
     /// When power is lost, and what that is aimed at.
     pub(crate) crash_ns: Cell<u64>,
     pub(crate) aim: Cell<Aim>,
+    /// A disk was noticed to have left, and the next write that is acknowledged as durable is where power is lost.
+    pub(crate) at_answer: Cell<bool>,
+    /// The last life ended at such a write.
+    pub(crate) ended_at_answer: Cell<bool>,
     pub(crate) verbose: bool,
 }
 
@@ -230,8 +235,11 @@ impl World {
             lost_ppm: 0,
             astray_ppm: 0,
             ignored_ppm: 0,
+            two_liars: false,
             crash_ns: Cell::new(u64::MAX),
             aim: Cell::new(Aim::Anywhere),
+            at_answer: Cell::default(),
+            ended_at_answer: Cell::default(),
             verbose: false,
         }
     }
@@ -259,9 +267,18 @@ impl World {
         self.members(pool).into_iter().filter(|(_, m)| indices.contains(&m.0)).map(|(place, _)| place).collect()
     }
 
-    /// The disk that damages silently, in runs where one does.
-    pub(crate) fn damaged(&self) -> usize {
-        self.seed as usize % self.disks.len()
+    /// Whether this disk damages silently, in a run where one does: two of them where that is all that happens and the layout
+    /// bears two.
+    pub(crate) fn is_liar(&self, disk: usize) -> bool {
+        let first = self.seed as usize % self.disks.len();
+        disk == first || self.two_liars && disk == (first + 1) % self.disks.len()
+    }
+
+    /// The one disk that may be away beside one that damages silently. Always the same: what repair copies to it may come
+    /// from the other, and the rest have to stay.
+    pub(crate) fn leaver(&self) -> Option<usize> {
+        let second = (self.seed as usize + 1) % self.disks.len();
+        (self.profile == Profile::Silent && self.tolerance() > 1 && !self.two_liars).then_some(second)
     }
 
     /// Disks that count as away now, by what the pool knows and by what we did to them.
@@ -315,9 +332,19 @@ impl World {
         let mut seen = self.seen.get();
         let before = std::mem::replace(&mut seen[at], now);
         self.seen.set(seen);
-        if now > before && self.crash_ns.get() == u64::MAX {
+        if now > before && at == 0 && !self.at_answer.get() && self.rng.borrow_mut().one_in(2) {
+            self.at_answer.set(true);
+        } else if now > before && self.crash_ns.get() == u64::MAX {
             self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(900_000));
             self.stats.borrow_mut().aimed[5 + at] += 1;
+        }
+    }
+
+    /// A write was acknowledged as durable. What depends on a departure must not be, before a map says that the disk has left.
+    pub(crate) fn answered(&self, rt: &Rt) {
+        if self.at_answer.get() && self.crash_ns.get() == u64::MAX {
+            self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(50_000));
+            self.stats.borrow_mut().aimed_at_answers += 1;
         }
     }
 
@@ -361,6 +388,7 @@ impl World {
         self.disks.iter().for_each(|d| d.set_trap(trap.clone()));
         self.aim.set(aim);
         self.crash_ns.set(u64::MAX);
+        self.at_answer.set(false);
         self.seen.set([usize::MAX; 2]);
         self.pausing.set(rng.one_in(2));
     }

@@ -33,6 +33,12 @@ fn every_fault_happens_in_runs_of_spaces() {
         ("crashes when a departure is noticed", s.aimed[5]),
         ("crashes while a group is mapped", s.aimed[6]),
         ("crashes soon after an opening", s.aimed[7]),
+        ("crashes of the host alone", s.host_crashes),
+        ("writes that land after the host", s.landed_alone),
+        ("lives of two lying disks", s.liars),
+        ("departures beside a lying disk", s.left_a_liar),
+        ("flushes that fail on two disks", s.flushes_failed_together),
+        ("crashes of parity beside silent damage", s.parity_crashes),
     ] {
         assert!(n > 0, "{what}: never");
     }
@@ -54,6 +60,8 @@ fn every_fault_happens_in_runs_of_pools() {
         ("writes without room", s.full),
         ("repairs that stand back", s.throttled),
         ("repairs paused and cancelled", s.paused),
+        ("crashes at an answer after a departure", s.aimed_at_answers),
+        ("crashes of the host alone", s.host_crashes),
     ] {
         assert!(n > 0, "{what}: never");
     }
@@ -84,6 +92,9 @@ fn every_fault_happens_in_runs_of_volumes() {
         ("growth", s.grown),
         ("change journals", s.journals),
         ("quotas", s.limits),
+        ("flushes ignored", s.flushes_ignored),
+        ("crashes of the host alone", s.host_crashes),
+        ("writes that land after the host", s.landed_alone),
     ] {
         assert!(n > 0, "{what}: never");
     }

@@ -99,6 +99,14 @@ impl SimDisk {
         }
     }
 
+    /// The host stops and the disk keeps its power: its cache stays, and what it was asked happens, though nobody is told.
+    pub fn outlive_host(&self) {
+        let s = &mut *self.state.borrow_mut();
+        let asked: Vec<_> = s.cache.iter().filter(|w| !w.done).map(|w| (w.id, w.offset, w.data.clone())).collect();
+        s.counters.landed_alone += asked.len() as u64;
+        asked.into_iter().for_each(|(id, offset, data)| s.land(id, offset, &data, false));
+    }
+
     /// Sets the range whose writes [`SimDisk::take_sprung`] reports, by their first byte.
     pub fn set_trap(&self, range: Option<Range<u64>>) {
         let mut s = self.state.borrow_mut();
@@ -310,6 +318,19 @@ mod tests {
         assert!(n > 2 && n < 16 && disk.has_bad_blocks(), "{n} of 16");
         disk.mend_blocks();
         assert!(!disk.has_bad_blocks());
+    }
+
+    #[test]
+    fn a_disk_that_outlives_its_host_does_what_it_was_asked_and_keeps_its_cache_until_power_is_lost() {
+        let (disk, _) = twice(8, async |_, dev: Rc<dyn BlockDevice>, rt: Rt| {
+            let asked = dev.write(0, block(3), true);
+            rt.spawn(async move { drop(asked.await) });
+        });
+        assert_eq!((count(&disk, 3), count(&disk, 2)), (0, 16), "not yet");
+        disk.outlive_host();
+        assert_eq!((count(&disk, 3), count(&disk, 2), disk.counters().landed_alone), (1, 15, 1));
+        disk.crash();
+        assert!(count(&disk, 1) > 0, "nothing of it was durable");
     }
 
     #[test]

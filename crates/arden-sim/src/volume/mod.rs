@@ -132,29 +132,37 @@ impl World {
                 self.work(&rt, &pool, &vol, follows)?;
             }
         }
-        self.stats.crashes += u64::from(OnSpace::is_dead());
+        let crashed = OnSpace::is_dead();
+        self.stats.crashes += u64::from(crashed);
         OnSpace::end();
         self.stats.freed += OnSpace::take_freed();
         self.away = pool.out_of_date().into_iter().map(usize::from).collect();
         self.journal = pool.journal_disks().into_iter().map(usize::from).collect();
         drop(pool);
         rt.shutdown();
-        self.crash();
+        self.crash(crashed);
         self.disks.iter().for_each(SimDisk::end_of_life);
         Ok(())
     }
 
     /// Power is lost. At times one disk cannot read some of what it was writing, until the opening after the next.
-    fn crash(&mut self) {
+    fn crash(&mut self, crashed: bool) {
         let pick = self.rng.below(self.disks.len() as u64) as usize;
         let may = self.layout.tolerance() > 0 && !self.silent && self.away.iter().all(|a| *a == pick);
         let unreadable = may && self.journal.iter().any(|j| *j != pick) && self.rng.one_in(3);
         let before: Vec<usize> = (0..self.disks.len()).filter(|&i| self.disks[i].has_bad_blocks()).collect();
+        // The host alone may stop: then its disks finish what they were asked, and lose nothing of it yet.
+        let host_alone = crashed && self.rng.one_in(4);
+        self.stats.host_crashes += u64::from(host_alone);
         for (i, d) in self.disks.iter().enumerate() {
             if before.contains(&i) {
                 d.mend_blocks();
             }
-            if unreadable && i == pick { d.crash_unreadable() } else { d.crash() }
+            match unreadable && i == pick {
+                _ if host_alone => d.outlive_host(),
+                true => d.crash_unreadable(),
+                false => d.crash(),
+            }
         }
     }
 
@@ -212,6 +220,7 @@ impl World {
             let mut f = Faults { latency_max_ns: 300_000, stall_ppm: 500, stall_ns: 3_000_000, ..Faults::default() };
             if armed && self.silent && i == self.damaged() {
                 (f.lost_ppm, f.misdirect_ppm) = (2_000, 1_000);
+                f.flush_ignored_ppm = [0, 100_000, 500_000][self.seed as usize % 3];
             }
             if armed && !self.silent && self.layout.tolerance() > 0 {
                 f.read_error_ppm = 2_000;

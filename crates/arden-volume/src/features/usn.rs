@@ -201,3 +201,42 @@ impl Deferred for ChangeJournal {
         self.write_close_records()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+    use crate::{
+        disk::device::MemDevice,
+        testing::{Files, Volume, Watched, volume, volume_on},
+    };
+
+    #[test]
+    fn an_end_that_is_told_while_others_write_is_there_after_a_crash() {
+        let (memory, vol) = volume(16 << 20);
+        vol.create_journal(0, 0).unwrap();
+        vol.close().unwrap();
+        drop(vol);
+        let (held, armed): (Arc<OnceLock<Arc<Volume>>>, Arc<AtomicBool>) = Default::default();
+        let (other, writes) = (held.clone(), armed.clone());
+        // While what is asked for is being made durable somebody else changes a file.
+        let before_write = move |_: u64, _: &[u8]| {
+            if let Some(vol) = other.get().filter(|_| writes.swap(false, Ordering::SeqCst)) {
+                let vol = vol.clone();
+                std::thread::spawn(move || drop(Files::new(&vol).write("later", b"later"))).join().unwrap();
+            }
+        };
+        let vol = volume_on(Arc::new(Watched { memory: memory.clone(), before_write }));
+        assert!(held.set(vol.clone()).is_ok());
+        Files::new(&vol).write("first", b"first");
+        armed.store(true, Ordering::SeqCst);
+        let told = vol.journal_info().unwrap();
+        assert!(!armed.load(Ordering::SeqCst) && vol.journal.end().unwrap() > told.next, "nothing came between");
+        let after = volume_on(Arc::new(MemDevice::holding(memory.content())));
+        assert!(after.journal_info().unwrap().next >= told.next);
+    }
+}
