@@ -315,9 +315,10 @@ pub trait Node: Send + Sync {
     fn copy_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
     /// Shares extents; `NotSupported` where the file system cannot.
     fn clone_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()>;
-    /// The bytes of a range as they are now, in a file without a name that shares them; where in it they begin. It goes with
-    /// its last user. `NotSupported` where files cannot share, FILE_SUPPORTS_BLOCK_REFCOUNTING.
-    fn freeze(&self, _offset: u64, _len: u64) -> Result<(NodeRef, u64)> {
+    /// The bytes of a range as they are now, in a file without a name that shares them; where in it they begin. It is `owner`'s,
+    /// whose quota it counts in, and goes with its last user. `NotSupported` where files cannot share,
+    /// FILE_SUPPORTS_BLOCK_REFCOUNTING.
+    fn freeze(&self, _offset: u64, _len: u64, _owner: &Sid) -> Result<(NodeRef, u64)> {
         Err(StoreError::NotSupported.into())
     }
     /// Durable once it returns: data, size and name.

@@ -161,8 +161,12 @@ fn write_input(offset: u64, len: u64, source_offset: u64, token: &[u8]) -> Vec<u
     b
 }
 
+pub fn try_token(c: &mut Client, id: FileId, time_ms: u32, offset: u64, len: u64) -> Result<Vec<u8>, NtStatus> {
+    c.try_fsctl(id, fsctl::OFFLOAD_READ, &read_input(time_ms, offset, len), 528)
+}
+
 pub fn token(c: &mut Client, id: FileId, time_ms: u32, offset: u64, len: u64) -> (u32, u64, Vec<u8>) {
-    let out = c.fsctl(id, fsctl::OFFLOAD_READ, &read_input(time_ms, offset, len), 528);
+    let out = try_token(c, id, time_ms, offset, len).expect("a token");
     assert_eq!((out.len(), le_u32(&out, 0)), (528, 528));
     (le_u32(&out, 4), le_u64(&out, 8), out[16..].to_vec())
 }

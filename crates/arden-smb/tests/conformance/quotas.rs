@@ -179,3 +179,37 @@ fn deleting_an_entry_and_what_cannot_be_set() {
     let control = admin.try_query_fs(root, fs_class::CONTROL, 48).unwrap();
     assert_eq!(le_u32(&control, 40) & (control::TRACK | control::ENFORCE), control::ENFORCE);
 }
+
+/// A token of copy offload holds data that nobody else may have any more: it counts for the user who has the token.
+#[test]
+fn what_only_tokens_hold_counts() {
+    let (lab, vol) = lab();
+    let other = lab.users.machine_sid().with_rid(1001);
+    vol.set_user_quota(&other, NONE, 4 * MB).unwrap();
+    let mut c = client(&lab, OTHER);
+    let fill = |c: &mut Client, name: &str| {
+        let f = c.open(want(name).delete_on_close()).id;
+        let written = c.try_write(f, 0, &vec![7; 3 * MB as usize / 2]);
+        let held = written.is_ok().then(|| crate::offload::try_token(c, f, 300_000, 0, 3 * MB / 2));
+        c.close(f);
+        vol.room();
+        (written.err(), held)
+    };
+    assert!(matches!(fill(&mut c, "one"), (None, Some(Ok(_)))));
+    assert_eq!(vol.user_quota(&other).unwrap().unwrap().used_bytes, 3 * MB / 2, "the file is deleted");
+    // There is room for another file, and not for its token too: its client copies by itself.
+    assert_eq!(fill(&mut c, "two"), (None, Some(Err(NtStatus(0xC000_A2A3)))));
+    lab.pass(std::time::Duration::from_secs(301));
+    vol.room();
+    assert!(matches!(fill(&mut c, "three"), (None, Some(Ok(_)))));
+    vol.room();
+    assert_eq!(vol.user_quota(&other).unwrap().unwrap().used_bytes, 3 * MB / 2);
+    // Of somebody else's file it counts for who reads.
+    let mut admin = client(&lab, USER);
+    let f = admin.open(want("theirs")).id;
+    admin.write(f, 0, &vec![7; MB as usize]);
+    let g = c.open(want("theirs").existing().access(FILE_READ_DATA)).id;
+    crate::offload::token(&mut c, g, 300_000, 0, MB);
+    assert_eq!(vol.user_quota(&other).unwrap().unwrap().used_bytes, 5 * MB / 2);
+    assert!(vol.check(false).unwrap().is_clean());
+}

@@ -7,7 +7,7 @@ use arden_wire::{access::*, fscc::FILE_SUPPORTS_BLOCK_REFCOUNTING};
 
 use super::{Fs, Open, Operation, data::OFFSET_MAX};
 use crate::commit::Cause;
-use crate::error::StoreError;
+use crate::error::{NotDone, StoreError};
 use crate::store::{Node, NodeRef, Result};
 
 /// One token stands for at most this much.
@@ -47,7 +47,8 @@ impl Fs {
         if whole { Ok(sector) } else { Err(StoreError::InvalidParameter.into()) }
     }
 
-    /// None for nothing.
+    /// None for nothing. What is kept counts in the quota of the open's user; where that has no room for it,
+    /// `OffloadReadUnsupported`: a client then copies by itself.
     pub fn offload_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Option<Offloaded>> {
         if self.is_read_only() {
             return Err(StoreError::NotSupported.into());
@@ -76,7 +77,11 @@ impl Fs {
         }
         let there = valid.min(end) - offset;
         let kept = there.min(OFFLOAD_BYTES_MAX);
-        let (node, base) = open.node.freeze(offset, kept)?;
+        let frozen = open.node.freeze(offset, kept, &open.who.user);
+        let (node, base) = frozen.map_err(|e| match e {
+            NotDone::Failed(StoreError::QuotaExceeded) => StoreError::OffloadReadUnsupported.into(),
+            e => e,
+        })?;
         Ok(Some(Offloaded {
             frozen: Some(Frozen { node, base, len: kept }),
             transferred: kept.next_multiple_of(sector),

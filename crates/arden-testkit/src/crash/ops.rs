@@ -615,7 +615,8 @@ impl World<'_> {
         if offset + len > FILE_MAX {
             return None;
         }
-        let frozen = if !clone && self.rng.one_in(3) { from.freeze(start, len).ok() } else { None };
+        let frozen =
+            if !clone && self.rng.one_in(3) { from.freeze(start, len, &well_known::SYSTEM).ok() } else { None };
         let result = if let Some((frozen, base)) = frozen {
             to.copy_from(None, &*frozen, base, offset, len).map(|n| assert_eq!(n, len))
         } else if clone {

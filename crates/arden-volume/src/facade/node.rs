@@ -13,7 +13,10 @@ use arden_store::open_stream::StreamRef;
 use arden_store::store::{
     BasicUpdate, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait,
 };
-use arden_wire::{access::ATTR_SETTABLE, dtyp::SecurityDescriptor};
+use arden_wire::{
+    access::ATTR_SETTABLE,
+    dtyp::{SecurityDescriptor, Sid},
+};
 
 use crate::{
     disk::{
@@ -327,7 +330,7 @@ impl Node for VolNode {
         Ok(done)
     }
 
-    fn freeze(&self, offset: u64, len: u64) -> Result<(NodeRef, u64)> {
+    fn freeze(&self, offset: u64, len: u64, owner: &Sid) -> Result<(NodeRef, u64)> {
         if self.shared.past.is_some() {
             return Err(StoreError::NotSupported.into());
         }
@@ -335,7 +338,7 @@ impl Node for VolNode {
         let eof = self.stat()?.end_of_file;
         let from = offset / BLOCK_BYTES * BLOCK_BYTES;
         let end = offset.saturating_add(len).min(eof).next_multiple_of(BLOCK_BYTES).min(eof);
-        let file = self.vol().create_nameless()?;
+        let file = self.vol().create_nameless(owner)?;
         let link = file.link(0, "");
         let frozen = VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() };
         if from < end {

@@ -8,7 +8,10 @@ use arden_store::{
     open_stream::StreamRef,
     store::{Integrity, NewFile, Result},
 };
-use arden_wire::access::{ATTR_INTEGRITY_STREAM, ATTR_SETTABLE};
+use arden_wire::{
+    access::{ATTR_INTEGRITY_STREAM, ATTR_SETTABLE},
+    dtyp::{Acl, SecurityDescriptor, Sid, well_known},
+};
 
 use crate::{
     disk::{
@@ -160,13 +163,16 @@ impl Volume {
     }
 
     /// A file that nobody can find, and that goes with its last user.
-    pub(crate) fn create_nameless(&self) -> Result<Arc<OpenFile>> {
+    pub(crate) fn create_nameless(&self, owner: &Sid) -> Result<Arc<OpenFile>> {
         self.engine.make_room()?;
         let mut t = self.files.begin();
+        let sd =
+            t.intern_descriptor(&SecurityDescriptor::with_dacl(owner, &well_known::SYSTEM, Acl::new(Vec::new())))?;
         let (ino, now) = (t.new_id(), now());
         // Sparse, so that it promises nothing and may share what any file has.
         let data = Data { sid: t.new_id(), sparse: true, ..Data::default() };
-        let inode = Inode { creation: now, last_access: now, last_write: now, change: now, data, ..Inode::default() };
+        let inode =
+            Inode { creation: now, last_access: now, last_write: now, change: now, sd, data, ..Inode::default() };
         t.put_inode(ino, &inode);
         t.put(keys::one(keys::ORPHAN, ino), []);
         t.commit()?;
