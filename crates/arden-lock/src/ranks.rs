@@ -48,7 +48,8 @@ ranks! {
     600 Admission "Admission";
     620 UsageUsers "Usage::users";
     640 UsageAddresses "Usage::addresses";
-    660 Jobs "Jobs";
+    660 Jobs "Server::jobs, Server::endings";
+    670 Buffers "Server::buffers";
     680 Tokens "Tokens";
     700 Interfaces "Trees::interfaces";
     720 Work "Work";

@@ -68,16 +68,23 @@ fn limits_are_documented() {
     check(&arden_smb::Limits::default());
     check(&arden_auth::ThrottlePolicy::default());
     check(&arden_store::table::TableLimits::default());
-    let UsageLimits { opens, trees, pipes, pipe_bytes, watches, waits, wait_bytes, locks } = UsageLimits::default();
-    let named = [
+    let usage = UsageLimits::default();
+    let UsageLimits { opens, trees, pipes, pipe_bytes, watches, waits, wait_bytes, locks, .. } = usage;
+    let UsageLimits { jobs, job_bytes, endings, buffer_bytes, .. } = usage;
+    for (name, bound) in [
         ("opens", opens),
+        ("trees", trees),
         ("pipes", pipes),
+        ("pipe_bytes", pipe_bytes),
         ("watches", watches),
         ("waits", waits),
+        ("wait_bytes", wait_bytes),
         ("locks", locks),
-        ("trees", trees),
-    ];
-    for (name, bound) in named.into_iter().chain([("wait_bytes", wait_bytes), ("pipe_bytes", pipe_bytes)]) {
+        ("jobs", jobs),
+        ("job_bytes", job_bytes),
+        ("endings", endings),
+        ("buffer_bytes", buffer_bytes),
+    ] {
         let cells = row(name);
         for (cell, value) in cells[1..4].iter().zip([bound.user, bound.address, bound.whole]) {
             assert!(says(cell, &value.to_string()), "`{name}` has {value}, docs/security.md {cell:?}");

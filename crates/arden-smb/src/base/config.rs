@@ -70,10 +70,6 @@ pub struct Limits {
     /// The answers to one message, which one transport frame has to hold: its length has 24 bits. What does not fit is
     /// answered with INSUFFICIENT_RESOURCES.
     pub answer_bytes_max: usize,
-    /// Messages of one user that run at once on threads that may block; the others wait.
-    pub jobs_per_user_max: usize,
-    /// Bytes of their messages, and of their answers until these are sent.
-    pub job_bytes_per_user_max: usize,
 }
 
 impl Default for Limits {
@@ -111,8 +107,6 @@ impl Default for Limits {
 
             usage: UsageLimits::default(),
             answer_bytes_max: 0xFF_FFFF,
-            jobs_per_user_max: 32,
-            job_bytes_per_user_max: 128 << 20,
         }
     }
 }

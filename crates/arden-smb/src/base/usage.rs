@@ -38,7 +38,7 @@ pub enum Kind {
 
 const KINDS: usize = 8;
 /// One in so many of the whole is for administrators.
-const RESERVED_PART: usize = 16;
+pub(super) const RESERVED_PART: usize = 16;
 
 /// Bounds of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,14 @@ pub struct UsageLimits {
     pub waits: Bound,
     pub wait_bytes: Bound,
     pub locks: Bound,
+    /// Messages on threads that may block; more of them wait.
+    pub jobs: Bound,
+    /// Bytes of these messages, and of their answers until they are sent; more of them wait.
+    pub job_bytes: Bound,
+    /// Connections that end on threads that may block; more of them wait.
+    pub endings: Bound,
+    /// Bytes that connections hold of messages and answers; more messages are not read.
+    pub buffer_bytes: Bound,
 }
 
 impl Default for UsageLimits {
@@ -74,6 +82,10 @@ impl Default for UsageLimits {
             waits: bound(4_096, 16_384, 65_536),
             wait_bytes: bound(16 << 20, 32 << 20, 128 << 20),
             locks: bound(65_536, 131_072, 1 << 20),
+            jobs: bound(32, 256, 448),
+            job_bytes: bound(128 << 20, 512 << 20, 1 << 30),
+            endings: bound(8, 32, 32),
+            buffer_bytes: bound(64 << 20, 256 << 20, 512 << 20),
         }
     }
 }

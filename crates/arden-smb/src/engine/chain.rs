@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use arden_auth::Token;
 use arden_store::{error::StoreError, fs::WaitId, scope::RequestScope};
 use arden_wire::{
     NtStatus,
     cursor::Put,
-    dtyp::Sid,
     smb2::{Command, HEADER_BYTES, Header, flags, header::offset, transform::TRANSFORM_BYTES},
 };
 
@@ -128,14 +128,20 @@ impl Job {
 
 impl BlockingWork for Job {
     fn bytes(&self) -> usize {
-        let asked: usize = self.chain.state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
-        self.chain.message.len().max(asked)
+        let state = &self.chain.state;
+        let asked: usize = state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
+        self.chain.message.len().max(asked.min(state.server.config.limits.answer_bytes_max))
     }
 
-    fn user(&self) -> Option<Sid> {
+    fn waiting_bytes(&self) -> usize {
+        let state = size_of::<State>() + self.chain.state.elements.capacity() * size_of::<Element>();
+        self.chain.message.capacity() + self.out.capacity() + state
+    }
+
+    fn user(&self) -> Option<Arc<Token>> {
         let state = &self.chain.state;
         let element = state.elements.get(state.next).or_else(|| state.elements.last())?;
-        element.channel.as_ref().map(|c| c.session.token().user.clone())
+        element.channel.as_ref().map(|c| c.session.token())
     }
 
     fn peer(&self) -> &Arc<Peer> {

@@ -10,7 +10,6 @@ use arden_auth::{Acceptor, Logon, Step, Token};
 use arden_store::commit::CommitScope;
 use arden_wire::{
     NtStatus,
-    dtyp::Sid,
     smb2::{
         Dialect, Header, flags,
         header::offset,
@@ -115,7 +114,7 @@ struct Replaced {
 struct EndFirst {
     replaced: Replaced,
     peer: Arc<Peer>,
-    user: Sid,
+    user: Arc<Token>,
     /// Empty: it was sent already.
     answer: Vec<u8>,
 }
@@ -124,7 +123,10 @@ impl BlockingWork for EndFirst {
     fn bytes(&self) -> usize {
         self.answer.len()
     }
-    fn user(&self) -> Option<Sid> {
+    fn waiting_bytes(&self) -> usize {
+        size_of::<EndFirst>() + self.answer.len()
+    }
+    fn user(&self) -> Option<Arc<Token>> {
         Some(self.user.clone())
     }
     fn peer(&self) -> &Arc<Peer> {
@@ -220,7 +222,7 @@ impl Connection {
     }
 
     fn end_first(&self, replaced: Replaced, session: &Session, answer: Vec<u8>) -> Box<EndFirst> {
-        Box::new(EndFirst { replaced, peer: self.peer.clone(), user: session.token().user.clone(), answer })
+        Box::new(EndFirst { replaced, peer: self.peer.clone(), user: session.token(), answer })
     }
 
     /// MORE_PROCESSING_REQUIRED.

@@ -157,12 +157,15 @@ pub fn read(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let start = out.len();
     let count = if length >= LARGE_READ_BYTES && start <= LARGE_READ_HEAD_BYTES_MAX {
         let mut large = std::mem::take(&mut *request.large.lock());
+        let had = large.capacity();
         large.resize(start + length, 0);
         large[..start].copy_from_slice(out);
         let count = file.fs().read(request.scope, file, read.offset, &mut large[start..], wait(request));
         match count {
             Ok(_) => *out = large,
-            Err(_) => *request.large.lock() = large,
+            // What it has become here is paid for only when it was sent.
+            Err(_) if large.capacity() == had => *request.large.lock() = large,
+            Err(_) => {}
         }
         count?
     } else {

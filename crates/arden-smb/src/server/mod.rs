@@ -22,8 +22,9 @@ use ring::rand::SystemRandom;
 use crate::{
     base::{
         admission::{Admission, Met},
+        buffers::Buffers,
         config::ServerConfig,
-        jobs::Jobs,
+        shares::{Bounds, Shares},
         time::Time,
     },
     handlers::run::{LocalEngine, RequestEngine},
@@ -52,8 +53,16 @@ pub struct Server {
     reserved_ids: Mutex<HashSet<u64>, ranks::ReservedIds>,
     pub(crate) waits: Waits,
     peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
-    pub(crate) jobs: Jobs,
+    /// Threads that may block, and the memory of what runs there.
+    pub(crate) jobs: Shares<Work, ranks::Jobs>,
+    /// Threads that may block, on which connections end.
+    pub(crate) endings: Shares<Work, ranks::Jobs>,
+    /// What connections hold of messages.
+    pub(crate) buffers: Arc<Buffers>,
 }
+
+/// Begins work on a thread that may block.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 impl Deref for Server {
     type Target = Arc<Trees>;
@@ -77,6 +86,7 @@ impl Server {
     ) -> Arc<Server> {
         Arc::new_cyclic(|me: &Weak<Server>| {
             let clients: Weak<dyn Clients> = me.clone();
+            let bounds = config.limits.usage;
             let trees = Trees::new(config, table, time, clients);
             Server {
                 engine: stand_before(Arc::new(LocalEngine(trees.clone()))),
@@ -92,7 +102,9 @@ impl Server {
                 reserved_ids: Mutex::default(),
                 waits: Waits::default(),
                 peers: Mutex::new(HashMap::new()),
-                jobs: Jobs::default(),
+                jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),
+                endings: Shares::new(Bounds::of_slots(bounds.endings)),
+                buffers: Buffers::new(bounds.buffer_bytes),
             }
         })
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arden_wire::{NtStatus, dtyp::Sid};
+use arden_auth::Token;
+use arden_wire::NtStatus;
 
 use crate::sessions::Peer;
 
@@ -26,11 +27,15 @@ pub trait Parked: Send {
 
 /// A message that has to run on a thread that may block, and what it has answered so far.
 pub trait BlockingWork: Send {
-    /// What it keeps in memory, in bytes: its message, and what it may answer at most is no more than that by credits.
+    /// What it keeps in memory while it runs and until its answer is sent, in bytes: its message, and what it may answer at most
+    /// is no more than that by credits.
     fn bytes(&self) -> usize;
 
+    /// What it keeps before it runs, in bytes.
+    fn waiting_bytes(&self) -> usize;
+
     /// Who asked; None where that is not known any more.
-    fn user(&self) -> Option<Sid>;
+    fn user(&self) -> Option<Arc<Token>>;
 
     /// The connection that it came over.
     fn peer(&self) -> &Arc<Peer>;

@@ -1,3 +1,5 @@
 //! How frames come and go. TCP so far.
 
+mod buffer;
+mod jobs;
 mod shell;

@@ -12,29 +12,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_wire::{dtyp::Sid, smb2::HEADER_BYTES};
+use arden_wire::smb2::{HEADER_BYTES, TRANSFORM_ID};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    sync::{Notify, watch},
+    sync::{Notify, oneshot, watch},
     time::{Interval, MissedTickBehavior},
 };
 
 use crate::{
     base::{
-        jobs::{JobLimits, Work},
+        admission::Met,
+        buffers::{Paid, Payer},
         time::Time,
     },
     engine::conn::{Connection, Verdict},
     server::Server,
     sessions::{Peer, work::BlockingWork},
+    transport::{
+        buffer::{Buffer, IDLE_BUFFER_BYTES},
+        jobs::{begin, begin_end},
+    },
 };
 
 /// Messages up to this size share a buffer; larger ones get one of their own, that travels with them.
 const SMALL_MESSAGE_BYTES: usize = 64 * 1024;
-/// What an idle connection keeps.
-const IDLE_BUFFER_BYTES: usize = 4 * 1024;
 /// A connection whose requests wait for the disk with more than this is not read from.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Answers are written once this much has gathered.
@@ -45,6 +48,9 @@ const BEAT: Duration = Duration::from_secs(5);
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 const SLOWEST_LINK_BYTES_PER_SECOND: usize = 64 * 1024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Where headers have the SessionId, [MS-SMB2] 2.2.1.2 and 2.2.41.
+const SESSION_ID: usize = 40;
+const TRANSFORM_SESSION_ID: usize = 44;
 /// Takes up one descriptor, until `accept` needs it.
 const SPARE_DESCRIPTOR: &str = "/dev/null";
 /// A connection that is never without requests makes way for others after this time.
@@ -53,11 +59,6 @@ const TURN: Duration = Duration::from_millis(1);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Server {
-    fn job_limits(&self) -> JobLimits {
-        let l = &self.config.limits;
-        JobLimits { running_max: l.jobs_per_user_max, bytes_max: l.job_bytes_per_user_max }
-    }
-
     /// Accepts connections until `shutdown` is done, then ends them: a client whose request was not answered finds its
     /// connection gone, and never learns from an answer that the server is taking its sessions down.
     pub async fn serve(
@@ -121,7 +122,7 @@ async fn timers(server: Arc<Server>) {
     let (runtime, weak) = (Handle::current(), Arc::downgrade(&server));
     server.on_detached(Box::new(move |message| {
         if let Some(server) = weak.upgrade() {
-            begin(&server, &runtime, message, None);
+            begin(&server, &runtime, message, None, None);
         }
     }));
     loop {
@@ -154,12 +155,16 @@ struct Transport {
     socket: TcpStream,
     connection: Option<Connection>,
     wake: Arc<Notify>,
-    input: Vec<u8>,
+    input: Buffer,
     /// Start of what is not handled yet.
     done: usize,
-    out: Vec<u8>,
+    out: Buffer,
     /// What the last large message was read into.
-    spare: Vec<u8>,
+    spare: Buffer,
+    /// For `Peer::large`, while it is kept.
+    large: Option<Paid>,
+    /// Who pays for buffers: the user of this session, which had the last message.
+    payer: Option<(u64, Arc<Payer>)>,
     waiting_bytes: Arc<AtomicUsize>,
     /// Answers to failed logons that are sent later.
     delayed: Arc<AtomicUsize>,
@@ -188,10 +193,12 @@ impl Transport {
             socket,
             connection: Some(connection),
             wake,
-            input: Vec::new(),
+            input: Buffer::default(),
             done: 0,
-            out: Vec::new(),
-            spare: Vec::new(),
+            out: Buffer::default(),
+            spare: Buffer::default(),
+            large: None,
+            payer: None,
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
             delayed: Arc::new(AtomicUsize::new(0)),
             evicted: Arc::new(Notify::new()),
@@ -229,9 +236,20 @@ impl Transport {
             () = handshake => "no session within handshake_timeout",
             ended = self.turns() => ended,
         };
+        let payer = self.holder();
         if let Some(mut connection) = self.connection.take() {
-            // Closing what the client had open may wait for the disk.
-            let _ = tokio::task::spawn_blocking(move || connection.closed(Instant::now())).await;
+            // Closing what the client had open may wait for the disk, and its user for a thread.
+            let server = connection.server.clone();
+            let (done, closed) = oneshot::channel();
+            let close = move || {
+                connection.closed(Instant::now());
+                let _ = done.send(());
+            };
+            match payer {
+                Some(payer) => begin_end(&server, &Handle::current(), payer.who().clone(), close),
+                None => drop(tokio::task::spawn_blocking(close)),
+            }
+            let _ = closed.await;
         }
         ended
     }
@@ -250,9 +268,10 @@ impl Transport {
 
     /// Waits for something, handles all of it, writes the answers.
     async fn turn(&mut self) -> Result<(), Ended> {
-        if self.done == self.input.len() {
-            self.input.clear();
+        if self.done == self.input.bytes.len() {
             self.done = 0;
+            let payer = if self.input.is_settled() { None } else { self.holder() };
+            self.input.empty(payer);
             self.wait().await?;
         }
         self.handle_input().await?;
@@ -267,19 +286,19 @@ impl Transport {
     /// Until there is input or something in the mailbox.
     async fn wait(&mut self) -> Result<(), Ended> {
         let too_much = self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX;
-        if self.input.capacity() == 0 {
+        let input = &mut self.input.bytes;
+        if input.capacity() == 0 {
             // It was idle: what it wants first is small.
-            self.input.reserve(IDLE_BUFFER_BYTES);
+            input.reserve(IDLE_BUFFER_BYTES);
         }
         tokio::select! {
             biased;
-            read = self.socket.read_buf(&mut self.input), if !too_much => match read {
+            read = self.socket.read_buf(input), if !too_much => match read {
                 Ok(0) => return Err("closed by the client"),
                 Ok(_) => {
                     self.quiet = false;
-                    if self.input.len() == self.input.capacity() && self.input.len() < SMALL_MESSAGE_BYTES {
-                        // Once: what does not fit then is a large message, that is copied out of here.
-                        self.input.reserve(SMALL_MESSAGE_BYTES);
+                    if input.len() == input.capacity() && input.len() < SMALL_MESSAGE_BYTES {
+                        self.widen_input();
                     }
                 }
                 Err(_) => return Err("socket error"),
@@ -290,22 +309,107 @@ impl Transport {
         Ok(())
     }
 
+    /// Once: what does not fit then is a large message, that is copied out of here.
+    fn widen_input(&mut self) {
+        if let Some(payer) = self.holder() {
+            let Some(paid) = payer.keep(self.input.bytes.len() + SMALL_MESSAGE_BYTES) else { return };
+            self.input.pay(paid, true);
+        }
+        self.input.bytes.reserve_exact(SMALL_MESSAGE_BYTES);
+    }
+
     /// Now and then: logons that nobody goes on with are forgotten, and who is idle gives its buffers back.
     fn look_after(&mut self) -> Result<(), Ended> {
         self.connection()?.expire_setups(Instant::now());
-        if std::mem::replace(&mut self.quiet, true) {
-            self.input = Vec::new();
-            self.out = Vec::new();
-            self.spare = Vec::new();
-            *self.connection()?.peer().large.lock() = Vec::new();
+        let idle = std::mem::replace(&mut self.quiet, true);
+        for buffer in [&mut self.input, &mut self.out, &mut self.spare] {
+            if idle { *buffer = Buffer::default() } else { buffer.give_way() }
+        }
+        if idle || self.large.as_ref().is_some_and(|paid| !paid.has_room()) {
+            self.keep_large(Vec::new())?;
         }
         Ok(())
+    }
+
+    /// The buffer of an answer is kept for the next, where there is room for it.
+    fn keep_large(&mut self, answer: Vec<u8>) -> Result<(), Ended> {
+        self.large = None;
+        let mut kept = answer;
+        if kept.capacity() > 0
+            && let Some(payer) = self.holder()
+        {
+            self.large = payer.keep(kept.capacity());
+            if self.large.is_none() {
+                kept = Vec::new();
+            }
+        }
+        *self.connection()?.peer().large.lock() = kept;
+        Ok(())
+    }
+
+    /// Who pays for the message whose header begins at `at` of the input: the user of the session that it names. It need not
+    /// be true; whose session it is has the same client.
+    fn payer_at(&mut self, at: usize) -> Option<Arc<Payer>> {
+        let header = self.input.bytes.get(at..at + HEADER_BYTES)?;
+        let id_at = if header[..4] == TRANSFORM_ID { TRANSFORM_SESSION_ID } else { SESSION_ID };
+        let id = u64::from_le_bytes(header[id_at..id_at + 8].try_into().ok()?);
+        match &self.payer {
+            Some((of, payer)) if *of == id => Some(payer.clone()),
+            _ => self.find_payer(Some(id)),
+        }
+    }
+
+    /// Who pays for what is nobody's in particular: the user whose message was the last, or any other here. None: nobody
+    /// has logged on.
+    fn holder(&mut self) -> Option<Arc<Payer>> {
+        let peer = self.connection.as_ref()?.peer();
+        match &self.payer {
+            Some((of, payer)) if peer.channel(*of).is_some() => Some(payer.clone()),
+            _ => self.find_payer(None).or_else(|| self.payer.as_ref().map(|(_, payer)| payer.clone())),
+        }
+    }
+
+    fn find_payer(&mut self, id: Option<u64>) -> Option<Arc<Payer>> {
+        let connection = self.connection.as_ref()?;
+        let peer = connection.peer();
+        let named = id.and_then(|id| peer.channel(id));
+        let session = named.or_else(|| peer.channels.read().values().next().cloned())?.session.clone();
+        let payer = connection.server.buffers.payer(&session.token(), peer.ip);
+        self.payer = Some((session.id, payer.clone()));
+        Some(payer)
+    }
+
+    /// Waits until `payer` may take so much. What others leave in the mailbox goes on meanwhile.
+    async fn pay(&mut self, payer: &Arc<Payer>, bytes: usize) -> Result<Paid, Ended> {
+        let mut waits = match payer.pay(bytes) {
+            Ok(paid) => return Ok(paid),
+            Err(waits) => waits,
+        };
+        let connection = self.connection()?;
+        connection.server.set_time(Time::read());
+        let met = Met { limit: "buffer_bytes", value: connection.server.config.limits.usage.buffer_bytes.user };
+        connection.server.tell_limit(met, connection.peer().ip, "", "a connection is not read from for now");
+        self.flush().await?;
+        loop {
+            tokio::select! {
+                biased;
+                paid = &mut waits => return paid.map_err(|_| "nobody is left to wait for"),
+                () = self.wake.notified() => self.serve_others().await?,
+            }
+        }
+    }
+
+    /// While a message is on its way: what others leave in the mailbox.
+    async fn serve_others(&mut self) -> Result<(), Ended> {
+        self.drain_mailbox().await?;
+        self.flush().await?;
+        if self.connection()?.peer().is_closed() { Err("closed by the server") } else { Ok(()) }
     }
 
     /// Handles every complete message of the input.
     async fn handle_input(&mut self) -> Result<(), Ended> {
         loop {
-            let rest = &self.input[self.done..];
+            let rest = &self.input.bytes[self.done..];
             if rest.is_empty() {
                 return Ok(());
             }
@@ -317,28 +421,36 @@ impl Transport {
             if len > self.connection()?.message_bytes_max() || len < HEADER_BYTES.min(32) {
                 return Err("message length out of bounds");
             }
-            let available = self.input.len() - self.done - 4;
+            let (at, available) = (self.done + 4, self.input.bytes.len() - self.done - 4);
+            if available < len.min(HEADER_BYTES) {
+                // It says who pays for the rest.
+                return self.read_more(4 + len.min(HEADER_BYTES)).await;
+            }
             if len > SMALL_MESSAGE_BYTES {
                 self.read_large(len).await?;
                 let connection = self.connection.as_mut().ok_or("closed")?;
                 let time = Time::read();
-                let verdict = connection.handle_lent(&mut self.spare, time, &mut self.out);
+                let verdict = connection.handle_lent(&mut self.spare.bytes, time, &mut self.out.bytes);
                 connection.server.large_message_took(time.now.elapsed());
-                self.obey(verdict).await?;
+                let taken = self.spare.bytes.capacity() == 0;
+                let paid = if taken { self.spare.take_paid() } else { None };
+                self.obey(verdict, paid).await?;
+                let payer = self.holder();
+                self.spare.empty(payer);
             } else if available < len {
                 return self.read_more(4 + len).await;
             } else {
-                let at = self.done + 4;
+                self.pay_debts(at).await?;
                 self.done = at + len;
-                let message = &mut self.input[at..at + len];
+                let message = &mut self.input.bytes[at..at + len];
                 let connection = self.connection.as_mut().ok_or("closed")?;
-                let verdict = connection.handle_message(message, Time::read(), &mut self.out);
-                self.obey(verdict).await?;
+                let verdict = connection.handle_message(message, Time::read(), &mut self.out.bytes);
+                self.obey(verdict, None).await?;
             }
             self.rest().await?;
             // A break that a request caused goes out before the answers to what came after it.
             self.drain_mailbox().await?;
-            if self.out.len() >= BATCH_BYTES {
+            if self.out.bytes.len() >= BATCH_BYTES {
                 self.flush().await?;
             }
         }
@@ -361,14 +473,31 @@ impl Transport {
         Ok(())
     }
 
-    /// The rest of a small message is on its way.
+    /// The message whose header begins at `at` is not begun while its user owes more than it may.
+    async fn pay_debts(&mut self, at: usize) -> Result<(), Ended> {
+        if self.connection()?.server.buffers.are_over()
+            && let Some(payer) = self.payer_at(at)
+            && payer.is_over()
+        {
+            drop(self.pay(&payer, 1).await?);
+        }
+        Ok(())
+    }
+
+    /// The rest of a small message is on its way, or that of its header.
     async fn read_more(&mut self, total: usize) -> Result<(), Ended> {
         if self.done > 0 {
-            self.input.drain(..self.done);
+            self.input.bytes.drain(..self.done);
             self.done = 0;
         }
+        if !self.input.is_paid_for(total)
+            && let Some(payer) = self.payer_at(4)
+        {
+            let paid = self.pay(&payer, total.max(self.input.bytes.capacity())).await?;
+            self.input.pay(paid, false);
+        }
         let mut input = std::mem::take(&mut self.input);
-        let filled = self.fill(&mut input, total).await;
+        let filled = self.fill(&mut input.bytes, total).await;
         self.input = input;
         filled
     }
@@ -376,13 +505,20 @@ impl Transport {
     /// A large message in a buffer of its own, `spare`, filled straight from the socket.
     async fn read_large(&mut self, len: usize) -> Result<(), Ended> {
         let at = self.done + 4;
-        let have = (self.input.len() - at).min(len);
+        let payer = self.payer_at(at);
         let mut message = std::mem::take(&mut self.spare);
-        message.clear();
-        message.reserve_exact(len);
-        message.extend_from_slice(&self.input[at..at + have]);
+        if message.bytes.capacity() < len || !message.is_paid_for(len) {
+            drop(message);
+            let paid = match payer {
+                Some(payer) => Some(self.pay(&payer, len).await?),
+                None => None,
+            };
+            message = Buffer::new(len, paid);
+        }
+        let have = (self.input.bytes.len() - at).min(len);
+        message.bytes.extend_from_slice(&self.input.bytes[at..at + have]);
         self.done = at + have;
-        self.fill(&mut message, len).await?;
+        self.fill(&mut message.bytes, len).await?;
         self.spare = message;
         Ok(())
     }
@@ -397,7 +533,7 @@ impl Transport {
         let deadline = tokio::time::Instant::now() + patience;
         while buffer.len() < total {
             let missing = total - buffer.len();
-            buffer.reserve(missing);
+            buffer.reserve_exact(missing);
             let mut limited = (&mut self.socket).take(missing as u64);
             tokio::select! {
                 biased;
@@ -406,23 +542,18 @@ impl Transport {
                     Ok(_) => {}
                     Err(_) => return Err("socket error"),
                 },
-                () = self.wake.notified() => {
-                    self.drain_mailbox().await?;
-                    self.flush().await?;
-                    if self.connection()?.peer().is_closed() {
-                        return Err("closed by the server");
-                    }
-                }
+                () = self.wake.notified() => self.serve_others().await?,
                 () = tokio::time::sleep_until(deadline) => return Err("half a message, then nothing"),
             }
         }
         Ok(())
     }
 
-    async fn obey(&mut self, verdict: Verdict) -> Result<(), Ended> {
+    /// `paid` is for the message, which who runs it took along.
+    async fn obey(&mut self, verdict: Verdict, paid: Option<Paid>) -> Result<(), Ended> {
         match verdict {
             Verdict::Go => {}
-            Verdict::Job(job) => self.spawn(job),
+            Verdict::Job(job) => self.spawn(job, paid),
             Verdict::Delay { delay, answer } => self.answer_later(delay, answer).await?,
             Verdict::Close(reason) => {
                 let address = self.connection()?.peer().address.clone();
@@ -441,7 +572,7 @@ impl Transport {
             tracing::debug!(client = %connection.peer().address, limit, "delayed_answers_per_connection_max reached");
             self.flush().await?;
             tokio::time::sleep(delay).await;
-            self.out.extend_from_slice(&answer);
+            self.out.bytes.extend_from_slice(&answer);
             return Ok(());
         }
         self.delayed.fetch_add(1, Ordering::Relaxed);
@@ -456,11 +587,12 @@ impl Transport {
         Ok(())
     }
 
-    fn spawn(&self, job: Box<dyn BlockingWork>) {
+    fn spawn(&mut self, job: Box<dyn BlockingWork>, paid: Option<Paid>) {
+        let paid = paid.or_else(|| Some(self.holder()?.owe(job.waiting_bytes())));
         let Some(connection) = &self.connection else { return };
         self.waiting_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         let of = Some((self.waiting_bytes.clone(), self.wake.clone()));
-        begin(&connection.server, &Handle::current(), job, of);
+        begin(&connection.server, &Handle::current(), job, paid, of);
     }
 
     async fn drain_mailbox(&mut self) -> Result<(), Ended> {
@@ -470,129 +602,52 @@ impl Transport {
             return Ok(());
         }
         connection.server.set_time(Time::read());
-        connection.drain_mailbox(&mut self.out, &mut frames, &mut jobs);
+        connection.drain_mailbox(&mut self.out.bytes, &mut frames, &mut jobs);
         for job in jobs {
-            self.spawn(job);
+            self.spawn(job, None);
         }
         for unsent in frames {
             if unsent.frame.len() <= SMALL_MESSAGE_BYTES {
-                self.out.extend_from_slice(&unsent.frame);
+                self.out.bytes.extend_from_slice(&unsent.frame);
             } else {
                 self.flush().await?;
-                write(&mut self.socket, &unsent.frame).await?;
+                self.write(&unsent.frame).await?;
             }
         }
         Ok(())
     }
 
     async fn flush(&mut self) -> Result<(), Ended> {
-        if self.out.is_empty() {
+        if self.out.bytes.is_empty() {
             return Ok(());
         }
-        write(&mut self.socket, &self.out).await?;
-        if self.out.len() > SMALL_MESSAGE_BYTES {
-            let large = std::mem::take(&mut self.out);
-            *self.connection()?.peer().large.lock() = large;
-        } else {
-            self.out.clear();
+        let mut out = std::mem::take(&mut self.out);
+        self.write(&out.bytes).await?;
+        if out.bytes.len() > SMALL_MESSAGE_BYTES {
+            return self.keep_large(out.bytes);
         }
+        let payer = if out.is_settled() { None } else { self.holder() };
+        out.empty(payer);
+        self.out = out;
         Ok(())
     }
-}
 
-/// Runs a message on a thread that may block when it is its user's turn. Its bytes count until its answer was sent, for the user
-/// and for the connection whose count and wake-up are `of`.
-fn begin(
-    server: &Arc<Server>,
-    runtime: &Handle,
-    job: Box<dyn BlockingWork>,
-    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
-) {
-    let (user, bytes) = (job.user(), job.bytes());
-    let held = Held { server: server.clone(), runtime: runtime.clone(), user: user.clone(), bytes, of };
-    let work = Box::new(move || run(job, held));
-    let Some(user) = user else { return drop(runtime.spawn_blocking(work)) };
-    if let Some(work) = server.jobs.admit(&user, bytes, work, server.job_limits()) {
-        spawn_for(server.clone(), runtime, user, work);
-    }
-}
-
-fn run(job: Box<dyn BlockingWork>, mut held: Held) {
-    held.server.set_time(Time::read());
-    let peer = job.peer().clone();
-    let frame = job.answer();
-    held.keep(frame.len());
-    if !frame.is_empty() {
-        peer.send_holding(frame, Box::new(held));
-    }
-}
-
-/// What a message keeps in memory, or the answer to it.
-struct Held {
-    server: Arc<Server>,
-    runtime: Handle,
-    user: Option<Sid>,
-    bytes: usize,
-    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
-}
-
-impl Held {
-    /// Gives back what is more than `bytes`.
-    fn keep(&mut self, bytes: usize) {
-        let less = self.bytes.saturating_sub(bytes);
-        self.bytes -= less;
-        if let Some((waiting, wake)) = &self.of {
-            waiting.fetch_sub(less, Ordering::Relaxed);
-            wake.notify_one();
+    /// Who does not read its answers owes for them.
+    async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Ended> {
+        let held = bytes.len();
+        match self.socket.try_write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err("socket error"),
         }
-        let Some(user) = &self.user else { return };
-        for work in self.server.jobs.release(user, less, self.server.job_limits()) {
-            spawn_for(self.server.clone(), &self.runtime, user.clone(), work);
+        if bytes.is_empty() {
+            return Ok(());
         }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.keep(0);
-    }
-}
-
-/// Runs work that was admitted, and what of the user's waits for it.
-fn spawn_for(server: Arc<Server>, runtime: &Handle, user: Sid, work: Work) {
-    runtime.spawn_blocking(move || {
-        // Dropped also when the work panics: others of the user are not to wait for ever.
-        let _admitted = Admitted { server, user };
-        work();
-    });
-}
-
-/// Work of a user that runs.
-struct Admitted {
-    server: Arc<Server>,
-    user: Sid,
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        for work in self.server.jobs.done(&self.user, self.server.job_limits()) {
-            spawn_for(self.server.clone(), &Handle::current(), self.user.clone(), work);
+        let _owed = self.holder().map(|payer| payer.owe(held));
+        match tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(bytes)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err("socket error"),
+            Err(_) => Err("the client does not read its answers"),
         }
-    }
-}
-
-async fn write(socket: &mut TcpStream, mut bytes: &[u8]) -> Result<(), Ended> {
-    match socket.try_write(bytes) {
-        Ok(n) => bytes = &bytes[n..],
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-        Err(_) => return Err("socket error"),
-    }
-    if bytes.is_empty() {
-        return Ok(());
-    }
-    match tokio::time::timeout(WRITE_TIMEOUT, socket.write_all(bytes)).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err("socket error"),
-        Err(_) => Err("the client does not read its answers"),
     }
 }

@@ -38,7 +38,7 @@ fn on(lab: &Lab, address: SocketAddr, user: &str) -> Client {
 /// have none.
 #[test]
 fn closes_that_wait_keep_no_threads() {
-    let lab = Lab::with(|s| s.limits.jobs_per_user_max = 2);
+    let lab = Lab::with(|s| s.limits.usage.jobs.user = 2);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).max_blocking_threads(8).enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

@@ -1,8 +1,17 @@
-//! What strangers can make the server keep in memory, measured: alone in its process, so that nobody else's counts.
+//! What strangers and users can make the server keep in memory, measured: one test at a time, so that nobody else's counts.
 
 use arden_testkit::client;
 
 use client::*;
+
+mod held;
+
+static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+/// Nobody else measures meanwhile.
+fn alone() -> parking_lot::MutexGuard<'static, ()> {
+    ALONE.lock()
+}
 
 /// Resident memory of this process, in bytes.
 fn resident_bytes() -> usize {
@@ -13,6 +22,7 @@ fn resident_bytes() -> usize {
 /// Three connections that begin as many logons as they can, each with as much in it as fits.
 #[test]
 fn logons_under_way_are_few_and_small() {
+    let _alone = alone();
     let lab = Lab::new();
     let initiator = || {
         let mut i = arden_auth::initiator::Initiator::new(USER, "", PASSWORD);

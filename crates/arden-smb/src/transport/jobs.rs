@@ -1,0 +1,130 @@
+//! Messages on threads that may block: when it is their user's turn, and what they keep in memory until they are answered.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use arden_lock::ranks;
+use tokio::{runtime::Handle, sync::Notify};
+
+use crate::{
+    base::{
+        buffers::Paid,
+        shares::{Amount, Shares, Who},
+        time::Time,
+    },
+    server::{Server, Work},
+    sessions::work::BlockingWork,
+};
+
+/// Runs a message on a thread that may block when it is its user's turn. `paid` is what is paid for it until then. From then on
+/// its bytes count until its answer was sent, for the user and for the connection whose count and wake-up are `of`.
+pub fn begin(
+    server: &Arc<Server>,
+    runtime: &Handle,
+    job: Box<dyn BlockingWork>,
+    paid: Option<Paid>,
+    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
+) {
+    let who = job.user().map(|user| Who::new(&user, job.peer().ip));
+    let bytes = job.bytes();
+    let held = Held { server: server.clone(), who: who.clone(), bytes, of };
+    let work = Box::new(move || {
+        drop(paid);
+        run(job, held);
+    });
+    match who {
+        Some(who) => begin_for(server, |s| &s.jobs, runtime, (who, bytes), work),
+        None => drop(runtime.spawn_blocking(work)),
+    }
+}
+
+/// Which threads.
+type Threads = fn(&Server) -> &Shares<Work, ranks::Jobs>;
+
+/// Ends a connection on a thread that may block. It does not wait behind its user's messages: these may wait for what it frees.
+pub fn begin_end(server: &Arc<Server>, runtime: &Handle, who: Who, work: impl FnOnce() + Send + 'static) {
+    begin_for(server, |s| &s.endings, runtime, (who, 0), work);
+}
+
+/// Runs `work` where it may block, in its user's turn. Who gives it answers for the release of its bytes.
+fn begin_for(
+    server: &Arc<Server>,
+    threads: Threads,
+    runtime: &Handle,
+    (who, bytes): (Who, usize),
+    work: impl FnOnce() + Send + 'static,
+) {
+    let (runtime, running) = (runtime.clone(), Running { server: server.clone(), threads, who: who.clone() });
+    let begin = Box::new(move || {
+        runtime.spawn_blocking(move || {
+            // Dropped also when the work panics: others of the user are not to wait for ever.
+            let _running = running;
+            work();
+        });
+    });
+    if let Some(begin) = threads(server).admit(&who, Amount { slots: 1, bytes }, begin) {
+        begin();
+    }
+}
+
+fn run(job: Box<dyn BlockingWork>, mut held: Held) {
+    held.server.set_time(Time::read());
+    let peer = job.peer().clone();
+    let mut frame = job.answer();
+    if frame.capacity() / 2 > frame.len() {
+        // More was asked for than came of it.
+        frame.shrink_to_fit();
+    }
+    held.keep(frame.capacity());
+    if !frame.is_empty() {
+        peer.send_holding(frame, Box::new(held));
+    }
+}
+
+fn begin_all(works: Vec<Work>) {
+    works.into_iter().for_each(|begin| begin());
+}
+
+/// What a message keeps in memory, or the answer to it.
+struct Held {
+    server: Arc<Server>,
+    who: Option<Who>,
+    bytes: usize,
+    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
+}
+
+impl Held {
+    /// Gives back what is more than `bytes`.
+    fn keep(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        if let Some((waiting, wake)) = &self.of {
+            waiting.fetch_sub(less, Ordering::Relaxed);
+            wake.notify_one();
+        }
+        if let Some(who) = &self.who {
+            begin_all(self.server.jobs.release(who, Amount::bytes(less)));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
+}
+
+/// Work that runs.
+struct Running {
+    server: Arc<Server>,
+    threads: Threads,
+    who: Who,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        begin_all((self.threads)(&self.server).release(&self.who, Amount { slots: 1, bytes: 0 }));
+    }
+}

@@ -1,0 +1,242 @@
+//! What one logged-on user can make the server keep in memory for messages and answers, over many connections.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use super::{alone, client::*, resident_bytes};
+
+/// What a user's messages and buffers may take, with what the measurement adds.
+const HELD_MAX: usize = 128 << 20;
+const MESSAGE_BYTES: usize = 8 << 20;
+
+/// A server that listens.
+pub struct Listening {
+    pub lab: Lab,
+    pub address: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Listening {
+    pub fn new(change: impl FnOnce(&mut Setup)) -> Listening {
+        // Signatures take long in a build with checks.
+        let lab = Lab::with(|s| {
+            s.signing_required = false;
+            change(s);
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = lab.server.clone();
+        runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+        Listening { lab, address, runtime: Some(runtime) }
+    }
+
+    pub fn client(&self, user: &str) -> Client {
+        let mut c = self.lab.connect();
+        c.connection = None;
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        c.socket = Some(socket);
+        c.negotiate(&Offer::up_to(Dialect::Smb311));
+        c.logon(&logon(user));
+        c.connect(SHARE);
+        c.sign = false;
+        for _ in 0..2 {
+            c.call(&echo().credits(8000)).ok();
+        }
+        c
+    }
+
+    pub fn clients(&self, user: &str, count: usize) -> Vec<Client> {
+        (0..count).map(|_| self.client(user)).collect()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A request as it goes over the wire.
+fn framed(c: &mut Client, req: &Req) -> Vec<u8> {
+    let (_, message) = c.encode(req, false);
+    [&(message.len() as u32).to_be_bytes()[..], &message].concat()
+}
+
+/// The most that the process has more than `before` within `time`.
+fn most_held(before: usize, time: Duration) -> usize {
+    let mut most = 0;
+    for _ in 0..time.as_millis() / 10 {
+        std::thread::sleep(Duration::from_millis(10));
+        most = most.max(resident_bytes());
+    }
+    let held = most.saturating_sub(before);
+    println!("{} MiB held", held >> 20);
+    held
+}
+
+/// Reads one frame.
+fn frame(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut head = [0; 4];
+    socket.read_exact(&mut head)?;
+    let mut frame = vec![0; u32::from_be_bytes(head) as usize];
+    socket.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// Messages that come only half: a user's connections wait for each other, and all of them are served once the messages come.
+#[test]
+fn half_sent_messages() {
+    let _alone = alone();
+    let server = Listening::new(|_| {});
+    let mut quiet = server.client(USER);
+    let mine = quiet.open(want("mine")).id;
+    let nowhere = FileId { persistent: 1, volatile: 1 };
+    let data = vec![7; MESSAGE_BYTES];
+    let mut clients = server.clients(OTHER, 40);
+    let message = framed(&mut clients[0], &write(nowhere, 0, &data));
+    let (half, rest) = message.split_at(message.len() - 1000);
+    // The session and the message id are each connection's own; the data are the same.
+    let heads: Vec<Vec<u8>> = clients.iter_mut().skip(1).map(|c| framed(c, &write(nowhere, 0, &data))).collect();
+    let heads: Vec<Vec<u8>> = heads.iter().map(|m| m[..200].to_vec()).collect();
+    let before = resident_bytes();
+    let go_on = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut sending = Vec::new();
+        for (i, c) in clients.iter_mut().enumerate() {
+            let head = if i == 0 { &half[..200] } else { &heads[i - 1][..] };
+            let (half, rest, go_on) = (&half[200..], rest, &go_on);
+            let socket = c.socket.as_mut().unwrap();
+            sending.push(scope.spawn(move || {
+                socket.write_all(head)?;
+                socket.write_all(half)?;
+                while !go_on.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                socket.write_all(rest)?;
+                frame(socket)
+            }));
+        }
+        let held = most_held(before, Duration::from_secs(2));
+        // Others' large messages come through.
+        quiet.write(mine, 0, &data[..4 << 20]);
+        quiet.call(&echo()).ok();
+        go_on.store(true, Ordering::Release);
+        let answered = sending.into_iter().map(|s| s.join().unwrap());
+        let statuses: Vec<_> =
+            answered.map(|a| a.map(|f| NtStatus(u32::from_le_bytes(f[8..12].try_into().unwrap())))).collect();
+        assert!(statuses.iter().all(|s| matches!(s, Ok(NtStatus::FILE_CLOSED))), "{statuses:?}");
+        assert!(held < HELD_MAX, "{} MiB of messages that are not complete", held >> 20);
+    });
+}
+
+/// Messages that wait for their user's turn: here behind answers that nobody reads.
+#[test]
+fn messages_that_wait_for_their_turn() {
+    let _alone = alone();
+    let server = Listening::new(|s| (s.limits.usage.jobs.user, s.limits.usage.job_bytes.user) = (2, 24 << 20));
+    let (mut readers, mut writers) = (server.clients(OTHER, 6), server.clients(OTHER, 10));
+    let f = readers[0].open(want("large")).id;
+    readers[0].set(f, file_class::END_OF_FILE, &(8u64 << 20).to_le_bytes());
+    for c in &mut readers {
+        let f = c.open(want("large")).id;
+        let bytes = framed(c, &read(f, 0, 8 << 20));
+        c.socket.as_mut().unwrap().write_all(&bytes).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let data = vec![7; MESSAGE_BYTES];
+    let opened: Vec<_> = writers.iter_mut().map(|c| c.open(want("written")).id).collect();
+    let message = framed(&mut writers[0], &write(opened[0], 0, &data));
+    let sockets: Vec<_> = writers.iter().map(|c| c.socket.as_ref().unwrap().try_clone().unwrap()).collect();
+    let before = resident_bytes();
+    std::thread::scope(|scope| {
+        for (c, f) in writers.iter_mut().zip(opened) {
+            let heads: Vec<_> = (0..5).map(|_| framed(c, &write(f, 0, &data))[..200].to_vec()).collect();
+            c.sent.clear();
+            let mut socket = c.socket.as_ref().unwrap().try_clone().unwrap();
+            let message = &message;
+            scope.spawn(move || {
+                for head in heads {
+                    // It may end in the middle, when the test does.
+                    let _ = socket.write_all(&head).and_then(|()| socket.write_all(&message[200..]));
+                }
+            });
+        }
+        let held = most_held(before, Duration::from_secs(2));
+        for c in &sockets {
+            let _ = c.shutdown(std::net::Shutdown::Both);
+        }
+        assert!(held < HELD_MAX, "{} MiB of messages that wait", held >> 20);
+    });
+}
+
+/// Buffers of connections that are never idle.
+#[test]
+fn buffers_that_are_kept() {
+    let _alone = alone();
+    let server = Listening::new(|_| {});
+    let nowhere = FileId { persistent: 1, volatile: 1 };
+    let mut clients = server.clients(OTHER, 60);
+    let f = clients[0].open(want("large")).id;
+    clients[0].write(f, 0, &vec![7; 1 << 20]);
+    let data = vec![7; MESSAGE_BYTES / 2];
+    let before = resident_bytes();
+    for c in &mut clients {
+        assert_eq!(c.status(&write(nowhere, 0, &data)), NtStatus::FILE_CLOSED);
+        let f = c.open(want("large")).id;
+        drop(c.read(f, 0, 1 << 20));
+        c.sent.clear();
+    }
+    for c in &mut clients {
+        c.call(&echo()).ok();
+    }
+    let held = most_held(before, Duration::from_millis(200));
+    assert!(held < HELD_MAX, "{} MiB kept by connections that have nothing to do", held >> 20);
+}
+
+/// Errors that stand in buffers as large as what was asked for, behind answers that nobody reads.
+#[test]
+fn unread_errors_of_large_reads() {
+    let _alone = alone();
+    let server = Listening::new(|_| {});
+    let mut clients = server.clients(OTHER, 7);
+    let f = clients[0].open(want("large")).id;
+    clients[0].set(f, file_class::END_OF_FILE, &(8u64 << 20).to_le_bytes());
+    let before = resident_bytes();
+    for c in &mut clients {
+        let f = c.open(want("large")).id;
+        // More than there is has to be read: END_OF_FILE.
+        let mut fails = read(f, 1, 8 << 20);
+        fails.body.patch_u32(32, 8 << 20);
+        let mut bytes = framed(c, &read(f, 0, 8 << 20));
+        (0..7).for_each(|_| bytes.extend(framed(c, &fails)));
+        c.socket.as_mut().unwrap().write_all(&bytes).unwrap();
+    }
+    let held = most_held(before, Duration::from_secs(2));
+    assert!(held < HELD_MAX + (32 << 20), "{} MiB for answers that nobody reads", held >> 20);
+}
+
+/// Answers that are made at once, on connections that read none.
+#[test]
+fn unread_answers_that_were_made_at_once() {
+    let _alone = alone();
+    let server = Listening::new(|_| {});
+    let mut clients = server.clients(OTHER, 150);
+    let f = clients[0].open(want("large")).id;
+    clients[0].write(f, 0, &vec![7; 2 << 20]);
+    let before = resident_bytes();
+    for c in &mut clients {
+        let f = c.open(want("large")).id;
+        let bytes: Vec<u8> = (0..12).flat_map(|_| framed(c, &read(f, 0, 1 << 20))).collect();
+        c.socket.as_mut().unwrap().write_all(&bytes).unwrap();
+    }
+    let held = most_held(before, Duration::from_secs(2));
+    assert!(held < HELD_MAX, "{} MiB for answers that nobody reads", held >> 20);
+}
