@@ -376,4 +376,8 @@ pub trait DirCursor: Send {
     /// An entry that `peek`ed is given again until `advance`.
     fn peek(&mut self, accept: &dyn Fn(&str) -> bool) -> Result<Option<DirEntry>>;
     fn advance(&mut self);
+    /// What it has read ahead and keeps.
+    fn read_ahead_bytes(&self) -> usize;
+    /// Gives that up; the enumeration goes on where it stands.
+    fn forget_read_ahead(&mut self) -> Result<()>;
 }

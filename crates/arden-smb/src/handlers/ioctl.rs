@@ -181,9 +181,12 @@ fn check_ctl_access(file: &Open, code: u32) -> Result<(), Fail> {
     Ok(())
 }
 
-/// These go over a whole file, or over as many ranges as the input has.
+/// These go over a whole file, over as many ranges as the input has, or through all snapshots.
 fn takes_long(ctl_code: u32) -> bool {
-    matches!(ctl_code, fsctl::SET_ZERO_DATA | fsctl::QUERY_ALLOCATED_RANGES | fsctl::FILE_LEVEL_TRIM)
+    matches!(
+        ctl_code,
+        fsctl::SET_ZERO_DATA | fsctl::QUERY_ALLOCATED_RANGES | fsctl::FILE_LEVEL_TRIM | fsctl::SRV_ENUMERATE_SNAPSHOTS
+    )
 }
 
 /// SRV_SNAPSHOT_ARRAY, [MS-SMB2] 2.2.32.2 and 3.3.5.15.1: NumberOfSnapShots, NumberOfSnapShotsReturned,

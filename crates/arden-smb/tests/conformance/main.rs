@@ -24,6 +24,7 @@ mod leases;
 mod limits;
 mod load;
 mod locks;
+mod logs;
 mod mark_handle;
 mod negotiate;
 mod notify;

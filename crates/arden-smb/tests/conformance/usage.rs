@@ -334,3 +334,22 @@ fn the_rest_of_a_long_compound_leaves_the_reactor() {
     assert_eq!(c.inbox.len(), 1000);
     assert!(c.inbox.iter().all(|r| r.read_data().len() == 1000));
 }
+
+/// Previous versions are looked up in every snapshot that there is.
+#[test]
+fn previous_versions_are_looked_up_elsewhere() {
+    let (_lab, volumes, mut c) = super::snapshots::on_volumes();
+    let mut deep = String::new();
+    for i in 0..20 {
+        deep += &format!("{}directory{i}", if i == 0 { "" } else { "\\" });
+        c.make_directory(&deep);
+    }
+    c.put(&format!("{deep}\\file"), b"content");
+    for i in 0..200u64 {
+        volumes[0].create_snapshot(arden_wire::FileTime(133_000_000_000_000_000 + i * 10_000_000), "").unwrap();
+    }
+    let f = c.open(want(&format!("{deep}\\file")).existing()).id;
+    let (moved, took, _) = handle(&mut c, &ioctl(f, fsctl::SRV_ENUMERATE_SNAPSHOTS, &[], 16));
+    assert!(moved && took < Duration::from_millis(10), "{took:?} where it came in");
+    assert_eq!(le_u32(&c.fsctl(f, fsctl::SRV_ENUMERATE_SNAPSHOTS, &[], 16), 0), 200);
+}

@@ -240,3 +240,49 @@ fn unread_answers_that_were_made_at_once() {
     let held = most_held(before, Duration::from_secs(2));
     assert!(held < HELD_MAX, "{} MiB for answers that nobody reads", held >> 20);
 }
+
+/// A lab whose share `volume` lies on a volume.
+fn on_volume() -> Lab {
+    use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+    let lab = Lab::new();
+    let device = std::sync::Arc::new(MemDevice::new(64 << 20));
+    Volume::format(&*device, "m", 3, arden_wire::FileTime(1)).unwrap();
+    let vol = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
+    let fs = arden_store::fs::Fs::new(VolumeStore::new(vol, Durability::Plain), lab.server.table.clone());
+    lab.server.set_shares(vec![share(SHARE, &fs)]);
+    lab
+}
+
+/// Listings that were begun and are not gone on with: each has read names ahead. They go on where they stand all the same.
+#[test]
+fn listings_that_were_begun() {
+    let _alone = alone();
+    for (store, lab) in [("directory", Lab::new()), ("volume", on_volume())] {
+        let mut c = lab.client();
+        c.make_directory("dir");
+        let mut names: Vec<_> = (0..200).map(|i| format!("{}{i:05}", "n".repeat(200))).collect();
+        names.iter().for_each(|name| c.put(&format!("dir\\{name}"), b""));
+        let first = |c: &mut Client| {
+            let dir = c.open(want("dir").existing().directory().share(7)).id;
+            let mut given = c.list_once(dir, file_class::NAMES, 3, "n*").unwrap();
+            given.extend(c.list_once(dir, file_class::NAMES, 2, "n*").unwrap());
+            c.sent.clear();
+            (dir, given)
+        };
+        first(&mut c);
+        let before = resident_bytes();
+        let begun: Vec<_> = (0..3000).map(|_| first(&mut c)).collect();
+        let held = resident_bytes().saturating_sub(before);
+        println!("{store}: {} MiB", held >> 20);
+        names.sort();
+        for at in [0, 100, 2999] {
+            let (dir, mut given) = begun[at].clone();
+            while let Ok(more) = c.list_once(dir, file_class::NAMES, 0, "n*") {
+                given.extend(more);
+            }
+            given.sort();
+            assert!(given == names, "listing {at} of the {store}: {} of 200 names", given.len());
+        }
+        assert!(held < 40 << 20, "{} MiB for listings of a {store}", held >> 20);
+    }
+}

@@ -35,7 +35,11 @@ pub struct Cursor {
     /// Names of the current piece, one after the other, and where each ends.
     text: String,
     ends: Vec<u32>,
+    /// Where the kernel has each of them.
+    places: Vec<u64>,
     next: usize,
+    /// Where the kernel goes on behind the piece.
+    place: u64,
     finished: bool,
     /// What the entry at `next` is, once it was looked at and accepted.
     peeked: Option<Stat>,
@@ -44,13 +48,22 @@ pub struct Cursor {
 impl Cursor {
     pub fn new(store: Arc<Shared>, dir: Arc<Inode>) -> Result<Cursor> {
         let fd = names::open_for_reading(dir.pin()).map_err(sys::failure)?;
-        Ok(Cursor { store, dir, fd, text: String::new(), ends: Vec::new(), next: 0, finished: false, peeked: None })
+        Ok(Cursor {
+            store,
+            dir,
+            fd,
+            text: String::new(),
+            ends: Vec::new(),
+            places: Vec::new(),
+            next: 0,
+            place: 0,
+            finished: false,
+            peeked: None,
+        })
     }
 
     fn refill(&mut self) -> Result<()> {
-        self.text.clear();
-        self.ends.clear();
-        self.next = 0;
+        self.clear();
         let mut buf = [MaybeUninit::<u8>::uninit(); PIECE_BYTES];
         let mut entries = RawDir::new(&self.fd, &mut buf);
         loop {
@@ -72,17 +85,26 @@ impl Cursor {
                                 if !is_reserved(name) {
                                     self.text.push_str(name);
                                     self.ends.push(self.text.len() as u32);
+                                    self.places.push(self.place);
                                 }
                             }
                             _ => self.store.note_unpresentable(name),
                         }
                     }
+                    self.place = entry.next_entry_cookie();
                 }
             }
             if entries.is_buffer_empty() {
                 return Ok(());
             }
         }
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+        self.places.clear();
+        self.next = 0;
     }
 
     fn entry(&self, stat: Stat) -> DirEntry {
@@ -98,9 +120,8 @@ impl Cursor {
 impl DirCursor for Cursor {
     fn rewind(&mut self) -> Result<()> {
         rustix::fs::seek(&self.fd, SeekFrom::Start(0)).map_err(sys::failure)?;
-        self.text.clear();
-        self.ends.clear();
-        self.next = 0;
+        self.clear();
+        self.place = 0;
         self.finished = false;
         self.peeked = None;
         Ok(())
@@ -132,6 +153,19 @@ impl DirCursor for Cursor {
         if self.peeked.take().is_some() {
             self.next += 1;
         }
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        self.text.capacity() + self.ends.capacity() * size_of::<u32>() + self.places.capacity() * size_of::<u64>()
+    }
+
+    fn forget_read_ahead(&mut self) -> Result<()> {
+        if let Some(place) = self.places.get(self.next).copied() {
+            rustix::fs::seek(&self.fd, SeekFrom::Start(place)).map_err(sys::failure)?;
+            (self.place, self.finished, self.peeked) = (place, false, None);
+        }
+        (self.text, self.ends, self.places, self.next) = (String::new(), Vec::new(), Vec::new(), 0);
+        Ok(())
     }
 }
 

@@ -68,10 +68,24 @@ impl Fs {
             Some(_) => {}
             None => {
                 let cursor = open.node.list()?;
-                *slot = Some(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true });
+                let kept = self.table.read_ahead.of(&open.who.user);
+                *slot = Some(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true, kept });
             }
         }
         let Some(l) = slot.as_mut() else { return Err(StoreError::Internal.into()) };
+        let given = self.give_entries(open, l, single, names_max, emit);
+        l.pause(self.table.limits())?;
+        given
+    }
+
+    fn give_entries(
+        &self,
+        open: &Arc<Open>,
+        l: &mut Listing,
+        single: bool,
+        names_max: usize,
+        emit: &mut dyn FnMut(&DirEntry) -> Emitted,
+    ) -> Result<()> {
         let mut given = 0usize;
         let mut left = names_max;
         loop {

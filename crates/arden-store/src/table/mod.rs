@@ -12,6 +12,7 @@ mod intervals;
 pub(crate) mod locks;
 pub(crate) mod notify;
 mod open;
+mod read_ahead;
 mod restore;
 pub(crate) mod share;
 pub(crate) mod valid;
@@ -37,6 +38,7 @@ use file::FileState;
 use notify::Watch;
 pub use open::Open;
 pub(crate) use open::{ANY_COPY, HeldTimes, Listing};
+use read_ahead::ReadAhead;
 pub(crate) use restore::Restored;
 
 use crate::{
@@ -54,6 +56,9 @@ pub struct TableLimits {
     pub waits_max: usize,
     /// Names and headers that one open's change notification may hold between calls.
     pub notify_buffer_bytes_max: usize,
+    /// Names that directory listings have read ahead and keep between calls.
+    pub listing_bytes_per_user_max: usize,
+    pub listing_bytes_max: usize,
     pub break_timeout: Duration,
     /// How long after an open's first write clients see the new write time; zero: at once, as Windows since Server 2022.
     pub write_time_delay: Duration,
@@ -68,6 +73,8 @@ impl Default for TableLimits {
             locks_per_open_max: 100_000,
             waits_max: 100_000,
             notify_buffer_bytes_max: 1 << 16,
+            listing_bytes_per_user_max: 4 << 20,
+            listing_bytes_max: 32 << 20,
             break_timeout: Duration::from_secs(35),
             write_time_delay: Duration::from_secs(2),
             patient_break_timeout: Duration::from_secs(180),
@@ -129,6 +136,7 @@ pub struct OpenTable {
     pub(crate) deletes_pending: AtomicUsize,
     /// Directory leases; while 0, changes of children need not look for their parent.
     pub(crate) directory_leases: AtomicUsize,
+    pub(crate) read_ahead: ReadAhead,
 }
 
 impl OpenTable {
@@ -149,6 +157,7 @@ impl OpenTable {
             unlinks: AtomicU64::new(0),
             deletes_pending: AtomicUsize::new(0),
             directory_leases: AtomicUsize::new(0),
+            read_ahead: ReadAhead::default(),
         })
     }
 

@@ -10,14 +10,16 @@ use arden_lock::{Mutex, ranks};
 use arden_wire::FileTime;
 
 use super::{
+    TableLimits,
     cache::{Actor, LeaseId},
     file::FileState,
     notify::Watch,
+    read_ahead::Kept,
 };
 use crate::{
     commit::CommitScope,
     fs::{ClientId, Fs, OpenId, Owner},
-    store::{DirCursor, FileId, NodeRef},
+    store::{DirCursor, FileId, NodeRef, Result},
 };
 
 /// [MS-FSA] 2.1.1.6 ReadCopyNumber of an open that reads whichever copy is valid.
@@ -82,6 +84,18 @@ pub(crate) struct Listing {
     pub dots: u8,
     /// Nothing was found yet.
     pub fresh: bool,
+    pub kept: Kept,
+}
+
+impl Listing {
+    /// Names that were read ahead wait for the next request where the limits let them; else they are read again.
+    pub fn pause(&mut self, limits: &TableLimits) -> Result<()> {
+        let bytes = self.cursor.read_ahead_bytes();
+        if !self.kept.keep(bytes, limits.listing_bytes_per_user_max, limits.listing_bytes_max) {
+            self.cursor.forget_read_ahead()?;
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Open {

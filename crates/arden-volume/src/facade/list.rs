@@ -11,7 +11,7 @@ use crate::{
     },
     engine::view::View,
     facade::shared::Shared,
-    files::open::OpenFile,
+    files::{names::name_key, open::OpenFile},
 };
 
 /// Names read ahead.
@@ -88,5 +88,20 @@ impl DirCursor for Cursor {
 
     fn advance(&mut self) {
         self.peeked = None;
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        let names: usize = self.batch.iter().map(|e| e.name.capacity()).sum();
+        names + self.batch.capacity() * size_of::<NameEntry>()
+    }
+
+    fn forget_read_ahead(&mut self) -> Result<()> {
+        let first = self.peeked.as_ref().map(|e| &e.name).or(self.batch.front().map(|e| &e.name));
+        if let Some(name) = first {
+            self.next = name_key(self.directory.ino, name);
+            self.finished = false;
+        }
+        (self.batch, self.peeked) = (VecDeque::new(), None);
+        Ok(())
     }
 }

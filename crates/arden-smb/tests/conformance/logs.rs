@@ -1,0 +1,68 @@
+//! What the log says of clients that are refused.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use tracing_subscriber::{fmt, layer::SubscriberExt};
+
+use crate::client::*;
+
+/// The lines that `action` logs on this thread.
+fn logged(action: impl FnOnce()) -> Vec<String> {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let layer = fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), action);
+    let bytes = lines.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// A client that cannot sign finds nothing but ACCESS_DENIED: the log says who it is, and which setting refuses it.
+#[test]
+fn the_log_names_a_client_that_does_not_sign() {
+    for (required, reason) in [(true, "setting signing_required"), (false, "SMB2_NEGOTIATE_SIGNING_REQUIRED")] {
+        let lab = Lab::with(|s| s.signing_required = required);
+        let mut c = lab.connect();
+        c.negotiate(&Offer { mode: 2, ..Offer::up_to(Dialect::Smb311) });
+        let lines = logged(|| {
+            c.logon(&logon(OTHER));
+            c.connect(SHARE);
+            for _ in 0..3 {
+                assert_eq!(c.status(&want("file").req().signed(false)), NtStatus::ACCESS_DENIED);
+            }
+        });
+        let about: Vec<_> = lines.iter().filter(|l| l.contains("not signed")).collect();
+        let [line] = about[..] else { panic!("once for the session: {about:?}") };
+        for part in ["client=192.0.2.10:40000", "user=other", reason] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+    // And of one that does not encrypt: for its session, and for a share.
+    let lab = Lab::with(|s| s.encryption_required = true);
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(OTHER));
+    let lines = logged(|| assert_eq!(c.status(&tree_connect("\\\\LAB\\share")), NtStatus::ACCESS_DENIED));
+    let says = |line: &String, part: &str| line.contains("not encrypted") && line.contains(part);
+    assert!(lines.iter().any(|l| says(l, "setting encryption_required")), "{lines:?}");
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.encrypt = true;
+    c.connect(SEALED);
+    c.encrypt = false;
+    let lines = logged(|| assert_eq!(c.status(&want("file").req()), NtStatus::ACCESS_DENIED));
+    assert!(lines.iter().any(|l| says(l, "the share's encryption") && l.contains("share=sealed")), "{lines:?}");
+}
