@@ -286,3 +286,27 @@ fn listings_that_were_begun() {
         assert!(held < 40 << 20, "{} MiB for listings of a {store}", held >> 20);
     }
 }
+
+/// Answers that nobody reads are the user's, on however many connections: small requests are not to fill the memory.
+#[test]
+fn unread_answers_of_large_reads() {
+    let _alone = alone();
+    let server = Listening::new(|_| {});
+    let mut clients = server.clients(OTHER, 10);
+    let f = clients[0].open(want("large")).id;
+    clients[0].set(f, file_class::END_OF_FILE, &(8u64 << 20).to_le_bytes());
+    let before = resident_bytes();
+    for c in &mut clients {
+        let f = c.open(want("large")).id;
+        let bytes: Vec<u8> = (0..7).flat_map(|_| framed(c, &read(f, 0, 8 << 20))).collect();
+        c.socket.as_mut().unwrap().write_all(&bytes).unwrap();
+    }
+    let held = most_held(before, Duration::from_secs(2));
+    drop(clients);
+    // The others of the user go on.
+    let mut again = server.client(OTHER);
+    let f = again.open(want("large")).id;
+    let id = again.send(&read(f, 0, 8 << 20));
+    assert!(again.poll(id).is_some(), "{:?}", again.closed);
+    assert!(held < 256 << 20, "the server holds {} MiB more", held >> 20);
+}
