@@ -43,6 +43,9 @@ pub trait Pipe: Send {
 
     /// Bytes that can be read, over all messages; for FSCTL_PIPE_PEEK and FilePipeLocalInformation.
     fn available(&self) -> usize;
+
+    /// Bytes that it keeps: these, and calls that are not complete yet.
+    fn held_bytes(&self) -> usize;
 }
 
 /// The largest request that is put together from fragments.
@@ -282,6 +285,8 @@ impl Pipe for RpcPipe {
         }
         // Once for all of them: the cost of a write follows its length, however many PDUs it holds.
         input.drain(..done);
+        // A write may be much longer than what is left of it.
+        input.shrink_to_fit();
         self.input = input;
         if self.broken {
             self.input = Vec::new();
@@ -308,5 +313,9 @@ impl Pipe for RpcPipe {
 
     fn available(&self) -> usize {
         self.unread
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.unread + self.input.capacity() + self.partial.as_ref().map_or(0, |p| p.stub.capacity())
     }
 }

@@ -25,7 +25,7 @@ pub enum Kind {
     /// Tree connects.
     Trees,
     Pipes,
-    /// Bytes of answers in pipes that nobody has read yet.
+    /// Bytes that pipes keep: answers that nobody has read yet, and calls that are not complete.
     PipeBytes,
     /// Directories watched by CHANGE_NOTIFY, each from its open's first request to the close.
     Watches,

@@ -89,20 +89,20 @@ pub fn read(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, max: usize)
             Err(Fail::Wait(wait, None))
         }
         other => {
-            if let Some(unread) = open.usage.pipe_bytes.get() {
-                unread.set(conversation.pipe.available());
+            if let Some(held) = open.usage.pipe_bytes.get() {
+                held.set(conversation.pipe.held_bytes());
             }
             Ok(other?)
         }
     }
 }
 
-/// Counts what nobody has read yet. INSUFFICIENT_RESOURCES: it is too much in all pipes of the user for another call.
+/// Counts what nobody has read yet, and calls that are not complete. INSUFFICIENT_RESOURCES: it is too much in all pipes of the user for another call.
 fn room<'a>(request: &Request<'_>, open: &'a SmbOpen) -> Result<&'a Charge, Fail> {
     let account = || request.trees.usage.account(Kind::PipeBytes, &open.owner, Some(request.verified.ip));
-    let unread = open.usage.pipe_bytes.get_or_init(account);
-    unread.add(0).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
-    Ok(unread)
+    let held = open.usage.pipe_bytes.get_or_init(account);
+    held.add(0).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    Ok(held)
 }
 
 /// One write may hold thousands of calls, and who asks meanwhile waits for the conversation.
@@ -114,9 +114,9 @@ fn off_the_reactor(request: &Request<'_>) -> Result<(), Fail> {
 pub fn write(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, message: &[u8]) -> Result<(), Fail> {
     off_the_reactor(request)?;
     let mut conversation = pipe.lock();
-    let unread = room(request, open)?;
+    let held = room(request, open)?;
     let written = conversation.pipe.write(message);
-    unread.set(conversation.pipe.available());
+    held.set(conversation.pipe.held_bytes());
     written?;
     if conversation.pipe.available() > 0 {
         let readers = std::mem::take(&mut conversation.readers);
@@ -137,10 +137,10 @@ pub fn ioctl(
         fsctl::PIPE_TRANSCEIVE => {
             off_the_reactor(request)?;
             let max = ioctl.max_output_response as usize;
-            let unread = room(request, open)?;
+            let held = room(request, open)?;
             let mut conversation = pipe.lock();
             let done = conversation.pipe.transceive(ioctl.input, max);
-            unread.set(conversation.pipe.available());
+            held.set(conversation.pipe.held_bytes());
             drop(conversation);
             let PipeRead { data, more } = done?;
             Ok((if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS }, data))

@@ -353,3 +353,25 @@ fn previous_versions_are_looked_up_elsewhere() {
     assert!(moved && took < Duration::from_millis(10), "{took:?} where it came in");
     assert_eq!(le_u32(&c.fsctl(f, fsctl::SRV_ENUMERATE_SNAPSHOTS, &[], 16), 0), 200);
 }
+
+/// A call whose last fragment never comes is kept too.
+#[test]
+fn calls_that_are_never_complete_are_bound() {
+    let lab = Lab::with(|s| s.limits.usage.pipe_bytes = bound(20_000, 40_000, 100_000));
+    let mut c = other(&lab);
+    c.connect("IPC$");
+    let mut begun = vec![5, 0, 0, 1, 0x10, 0, 0, 0];
+    [4000, 0].into_iter().for_each(|n| begun.put_u16(n));
+    [7, 100_000, 0].into_iter().for_each(|n| begun.put_u32(n));
+    begun.resize(4000, 0);
+    let pipes: Vec<_> = (0..20).map(|_| c.open(want("srvsvc").existing()).id).collect();
+    for p in &pipes {
+        c.call(&write(*p, 0, &super::pipes::bind())).ok();
+        c.try_read(*p, 0, 4096).unwrap();
+    }
+    let statuses = pipes.iter().map(|p| c.status(&write(*p, 0, &begun)));
+    let taken = statuses.take_while(|s| *s == NtStatus::SUCCESS).count();
+    assert!((3..10).contains(&taken), "{taken} pipes");
+    pipes.iter().for_each(|p| c.close(*p));
+    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
+}
