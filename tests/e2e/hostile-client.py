@@ -1,12 +1,13 @@
 """A user who asks for the worst, or who measures how long an ECHO takes: ADDR PORT USER LOAD SECONDS"""
-import struct, sys, time, uuid
+import socket, struct, sys, threading, time, uuid
 
 from smbprotocol.change_notify import ChangeNotifyFlags, CompletionFilter, FileSystemWatcher
 from smbprotocol.connection import Connection
 from smbprotocol.exceptions import SMBResponseException
 from smbprotocol.file_info import FileInformationClass
 from smbprotocol.open import (
-    CreateDisposition, CreateOptions, ImpersonationLevel, Open, QueryDirectoryFlags, SMB2ReadRequest, SMB2SetInfoRequest)
+    CreateDisposition, CreateOptions, ImpersonationLevel, Open, QueryDirectoryFlags, SMB2ReadRequest, SMB2SetInfoRequest,
+    SMB2WriteRequest)
 from smbprotocol.session import Session
 from smbprotocol.tree import TreeConnect
 
@@ -48,6 +49,59 @@ def size_of(o, size):
     return r
 
 
+def write_of(c, length):
+    """A WRITE of so many bytes to a handle that is none, as it goes over the wire, unsigned."""
+    ids = struct.pack("<QIIQ16x", 1 << 40, 0, c.tree.tree_connect_id, c.session.session_id)
+    header = b"\xfeSMB" + struct.pack("<HHIHHII", 64, length // 65536, 0, 9, 1, 0, 0) + ids
+    body = struct.pack("<HHIQQQIIHHI", 49, 112, length, 0, 1, 1, 0, 0, 0, 0, 0)
+    message = header + body + bytes(length)
+    return struct.pack(">I", len(message)) + message
+
+
+def begun():
+    print("begun", flush=True)
+
+
+def half_sent():
+    """Large messages without their last bytes, on as many connections as a small client has."""
+    clients = [Client() for _ in range(40)]
+    def send(c):
+        try:
+            c.connection.transport._sock.sendall(write_of(c, 8 << 20)[:-1000])
+        except OSError:
+            pass  # Its session was ended.
+    for c in clients:
+        threading.Thread(target=send, args=(c,), daemon=True).start()
+    begun()
+    time.sleep(SECONDS)
+    return f"{len(clients)} messages"
+
+
+def behind_unread():
+    """Answers that nobody reads take the user's turn; large messages on other connections wait behind them."""
+    readers, writers = [Client() for _ in range(4)], [Client() for _ in range(16)]
+    for c in readers + writers:
+        c.file = c.open("large")
+    for c in readers:
+        sock = c.connection.transport._sock
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(8):
+            c.send(read_of(c.file, 8 << 20))
+    def send(c):
+        w = SMB2WriteRequest()
+        w["length"], w["offset"], w["file_id"], w["buffer"] = 8 << 20, 0, c.file.file_id, bytes(8 << 20)
+        try:
+            for _ in range(4):
+                c.send(w)
+        except Exception:
+            pass  # Its session was ended.
+    for c in writers:
+        threading.Thread(target=send, args=(c,), daemon=True).start()
+    begun()
+    time.sleep(SECONDS)
+    return f"{len(writers)} connections"
+
+
 def until_refused(end, one):
     """As many as it gets; then it keeps trying."""
     held = []
@@ -73,11 +127,21 @@ def measure(end):
 
 
 def load(end):
+    # Two that have to log on often first, and last as long as the others from then on.
+    if LOAD in ("halves", "behind"):
+        return (half_sent if LOAD == "halves" else behind_unread)()
     c = Client("IPC$" if LOAD == "pipes" else "test")
-    print("begun", flush=True)
+    begun()
     if LOAD == "none":
         time.sleep(SECONDS)
         return "nothing"
+    if LOAD == "listings":
+        def begin(n):
+            o = c.open("names", CreateOptions.FILE_DIRECTORY_FILE)
+            o.query_directory("*", FileInformationClass.FILE_NAMES_INFORMATION,
+                              flags=QueryDirectoryFlags.SMB2_RETURN_SINGLE_ENTRY)
+            return o
+        return until_refused(end, begin)
     if LOAD == "opens":
         return until_refused(end, lambda n: c.open("small"))
     if LOAD == "pipes":

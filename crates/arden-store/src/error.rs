@@ -198,6 +198,8 @@ store_errors! {
         TooManyOpens => "too many open files",
         /// The file has as many names as it can have.
         TooManyLinks => "the file has too many names",
+        /// The file has as many streams as it can have.
+        TooManyStreams => "the file has too many streams",
         /// Extended attributes are longer than can be stored.
         EaTooLarge => "the extended attributes are too large",
         /// Memory or another bounded resource is used up.

@@ -72,6 +72,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::DiskFull | StoreError::QuotaExceeded => NtStatus::DISK_FULL,
         StoreError::TooManyOpens => NtStatus::TOO_MANY_OPENED_FILES,
         StoreError::TooManyLinks => NtStatus::TOO_MANY_LINKS,
+        StoreError::TooManyStreams => NtStatus::FILE_SYSTEM_LIMITATION,
         StoreError::EaTooLarge => NtStatus::EA_TOO_LARGE,
         StoreError::InsufficientResources => NtStatus::INSUFFICIENT_RESOURCES,
         StoreError::DataError | StoreError::Inconsistent => NtStatus::DATA_ERROR,

@@ -575,7 +575,8 @@ impl State {
         let Some(channel) = &self.elements[self.next].channel else { return true };
         let (who, usage) = (channel.session.token(), &self.server.usage);
         let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
-        let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, message_bytes)?]));
+        let bytes = message_bytes + self.elements.capacity() * size_of::<Element>();
+        let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, bytes)?]));
         self.waiting = charges.ok();
         self.waiting.is_some()
     }

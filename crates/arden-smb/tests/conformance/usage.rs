@@ -375,3 +375,22 @@ fn calls_that_are_never_complete_are_bound() {
     pipes.iter().for_each(|p| c.close(*p));
     assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
 }
+
+/// A file has so many streams that they are listed in no time.
+#[test]
+fn streams_of_a_file_are_bound() {
+    let (_lab, _volumes, mut on_volume) = super::snapshots::on_volumes();
+    let lab = Lab::new();
+    for c in [&mut on_volume, &mut lab.client()] {
+        let f = c.open(want("file")).id;
+        let one = |c: &mut Client, i: usize| {
+            c.try_open(&want(&format!("file:{}{i:05}", "s".repeat(200)))).map(|s| c.close(s.id))
+        };
+        let made = (0..3000).take_while(|i| one(c, *i).is_ok()).count();
+        let query = query_info(f, info_type::FILE, file_class::STREAM, 0, &[], 65536);
+        let (moved, took, _) = handle(c, &query);
+        println!("{made} streams: {took:?}, moved {moved}");
+        assert!(made > 10);
+        assert!(made < 3000 && (moved || took < Duration::from_millis(10)), "{made} streams, {took:?}");
+    }
+}

@@ -45,6 +45,8 @@ const OPT_SYNCHRONOUS_IO_NONALERT: u32 = 0x20;
 const OPT_OPEN_REMOTE_INSTANCE: u32 = 0x400;
 const OPT_OPEN_FOR_FREE_SPACE_QUERY: u32 = 0x80_0000;
 
+/// Streams of one file, the unnamed one included: all of them are listed, and go with their file, in one go.
+const STREAMS_MAX: usize = 1024;
 /// How often an open starts again because the name changed under it.
 const RACES_MAX: usize = 32;
 
@@ -272,6 +274,7 @@ impl Fs {
             },
         };
         let node = match &r.path.stream {
+            Some(_) if base.streams()?.len() >= STREAMS_MAX => return Err(StoreError::TooManyStreams.into()),
             Some(stream) => match base.create_stream(by, stream) {
                 Ok(node) => node,
                 Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
