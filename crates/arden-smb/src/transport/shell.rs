@@ -460,6 +460,8 @@ impl Transport {
     /// their turn now and then.
     async fn rest(&mut self) -> Result<(), Ended> {
         if self.turn_began.elapsed() > TURN {
+            // Nobody pays for answers that wait here.
+            self.flush().await?;
             tokio::task::yield_now().await;
             self.turn_began = Instant::now();
         }
