@@ -23,8 +23,19 @@ mod checked {
         /// Checks the order, then notes a lock of rank `R`.
         #[track_caller]
         pub fn check<R: Rank>() -> Held {
+            Held::check_above::<R>(R::LEVEL)
+        }
+
+        /// The same where the thread may hold other locks of this rank.
+        #[track_caller]
+        pub fn check_next<R: Rank>() -> Held {
+            Held::check_above::<R>(R::LEVEL + 1)
+        }
+
+        #[track_caller]
+        fn check_above<R: Rank>(too_high: u16) -> Held {
             HELD.with_borrow_mut(|held| {
-                if let Some((level, name)) = held.iter().max().filter(|(level, _)| *level >= R::LEVEL) {
+                if let Some((level, name)) = held.iter().max().filter(|(level, _)| *level >= too_high) {
                     panic!("{} (rank {}) is taken while {name} (rank {level}) is held", R::NAME, R::LEVEL);
                 }
                 held.push((R::LEVEL, R::NAME));
@@ -55,6 +66,9 @@ mod checked {
             Held
         }
         pub fn check<R: Rank>() -> Held {
+            Held
+        }
+        pub fn check_next<R: Rank>() -> Held {
             Held
         }
     }

@@ -1,6 +1,9 @@
 //! Mutexes and read-write locks with a rank. A thread that holds a lock may take only locks of higher ranks, so that no two
 //! threads can wait for each other. Debug builds check each lock; release builds are `parking_lot` and nothing else. The
 //! ranks are in [`ranks`], and `docs/locks.md` says what each lock protects.
+//!
+//! With the feature `simulated` a simulator may order the threads that take them ([`simulator`]). `arden-sim` alone asks for it:
+//! programs are built without (`scripts/tidy`).
 #![forbid(unsafe_code)]
 
 use std::{
@@ -12,8 +15,17 @@ use std::{
 
 mod held;
 pub mod ranks;
+pub mod thread;
+mod turns;
 
 use held::Held;
+use turns::{Mode, Turn};
+
+#[cfg(feature = "simulated")]
+pub mod simulator {
+    //! The seam for a simulator that orders threads.
+    pub use crate::turns::{Mode, Place, Scheduler, current, enter};
+}
 
 /// The place of a lock in the order.
 pub trait Rank {
@@ -41,7 +53,9 @@ impl<T, R: Rank> Mutex<T, R> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = Held::check::<R>();
-        MutexGuard { inner: self.inner.lock(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_lock(), || self.inner.lock());
+        let (inner, turn) = turns::take((&self.inner, R::NAME), Mode::Write, attempt, wait);
+        MutexGuard { inner, turn, _held: held }
     }
 
     /// Without a lock: nobody else can have a reference.
@@ -56,13 +70,16 @@ impl<T, R: Rank> Mutex<T, R> {
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let held = Held::check::<R>();
-        Some(MutexGuard { inner: self.inner.try_lock()?, _held: held })
+        let (inner, turn) = turns::try_take((&self.inner, R::NAME), Mode::Write, || self.inner.try_lock())?;
+        Some(MutexGuard { inner, turn, _held: held })
     }
 
     /// Waits at most `wait` for the lock; `None` when another thread holds it for all of that time. The caller may hold locks
     /// of any rank: a wait that ends cannot deadlock.
     pub fn try_lock_for(&self, wait: Duration) -> Option<MutexGuard<'_, T>> {
-        self.inner.try_lock_for(wait).map(|inner| MutexGuard { inner, _held: Held::note::<R>() })
+        let attempt = || self.inner.try_lock_for(wait);
+        let (inner, turn) = turns::try_take((&self.inner, R::NAME), Mode::Write, attempt)?;
+        Some(MutexGuard { inner, turn, _held: Held::note::<R>() })
     }
 }
 
@@ -78,10 +95,11 @@ impl<T: Default, R: Rank> Default for Mutex<T, R> {
     }
 }
 
-// Fields are dropped in order: the lock is released before the thread's note of it.
+// Fields are dropped in order: the lock is released before the notes of it.
 /// A held [`Mutex`].
 pub struct MutexGuard<'a, T> {
     inner: parking_lot::MutexGuard<'a, T>,
+    turn: Turn,
     _held: Held,
 }
 
@@ -102,13 +120,32 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
+    pub const fn new() -> Condvar {
+        Condvar(parking_lot::Condvar::new())
+    }
+    /// Wakes one of the threads that wait.
+    pub fn notify_one(&self) {
+        if !turns::notify(self, false) {
+            self.0.notify_one();
+        }
+    }
     /// Wakes all threads that wait.
     pub fn notify_all(&self) {
-        self.0.notify_all();
+        if !turns::notify(self, true) {
+            self.0.notify_all();
+        }
     }
     /// Gives the lock back until it is notified.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.0.wait(&mut guard.inner);
+        if !turns::wait(self, &guard.turn, &mut guard.inner, None) {
+            self.0.wait(&mut guard.inner);
+        }
+    }
+    /// The same for `at_most` so long.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, at_most: Duration) {
+        if !turns::wait(self, &guard.turn, &mut guard.inner, Some(at_most)) {
+            self.0.wait_for(&mut guard.inner, at_most);
+        }
     }
 }
 
@@ -124,20 +161,63 @@ impl<T, R: Rank> RwLock<T, R> {
         RwLock { rank: PhantomData, inner: parking_lot::RwLock::new(value) }
     }
 
+    fn read_guard(&self, mode: Mode, held: Held) -> ReadGuard<'_, T> {
+        let recursive = matches!(mode, Mode::ReadRecursive);
+        let attempt = || if recursive { self.inner.try_read_recursive() } else { self.inner.try_read() };
+        let wait = || if recursive { self.inner.read_recursive() } else { self.inner.read() };
+        let (inner, turn) = turns::take((&self.inner, R::NAME), mode, attempt, wait);
+        ReadGuard { inner, _turn: turn, _held: held }
+    }
+
+    fn write_guard(&self, held: Held) -> WriteGuard<'_, T> {
+        let (attempt, wait) = (|| self.inner.try_write(), || self.inner.write());
+        let (inner, turn) = turns::take((&self.inner, R::NAME), Mode::Write, attempt, wait);
+        WriteGuard { inner, _turn: turn, _held: held }
+    }
+
     /// # Panics
     /// In debug builds, when the thread holds a lock of this rank or a higher one.
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T> {
-        let held = Held::check::<R>();
-        ReadGuard { inner: self.inner.read(), _held: held }
+        self.read_guard(Mode::Read, Held::check::<R>())
+    }
+
+    /// For a thread that may read it already: does not wait for writers that wait.
+    ///
+    /// # Panics
+    /// In debug builds, when the thread holds a lock of a higher rank.
+    #[track_caller]
+    pub fn read_recursive(&self) -> ReadGuard<'_, T> {
+        self.read_guard(Mode::ReadRecursive, Held::check_next::<R>())
     }
 
     /// # Panics
     /// In debug builds, when the thread holds a lock of this rank or a higher one.
     #[track_caller]
     pub fn write(&self) -> WriteGuard<'_, T> {
-        let held = Held::check::<R>();
-        WriteGuard { inner: self.inner.write(), _held: held }
+        self.write_guard(Held::check::<R>())
+    }
+
+    /// Where locks of one rank have an order of their own, which the caller keeps: takes one that comes after those of this
+    /// rank that the thread holds.
+    ///
+    /// # Panics
+    /// In debug builds, when the thread holds a lock of a higher rank.
+    #[track_caller]
+    pub fn write_next(&self) -> WriteGuard<'_, T> {
+        self.write_guard(Held::check_next::<R>())
+    }
+
+    /// None when another thread writes, or waits to. The caller may hold locks of any rank: it does not wait.
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        let (inner, turn) = turns::try_take((&self.inner, R::NAME), Mode::Read, || self.inner.try_read())?;
+        Some(ReadGuard { inner, _turn: turn, _held: Held::note::<R>() })
+    }
+
+    /// None when another thread has it. The caller may hold locks of any rank: it does not wait.
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        let (inner, turn) = turns::try_take((&self.inner, R::NAME), Mode::Write, || self.inner.try_write())?;
+        Some(WriteGuard { inner, _turn: turn, _held: Held::note::<R>() })
     }
 }
 
@@ -156,11 +236,13 @@ impl<T: Default, R: Rank> Default for RwLock<T, R> {
 /// An [`RwLock`] held for reading.
 pub struct ReadGuard<'a, T> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
+    _turn: Turn,
     _held: Held,
 }
 /// An [`RwLock`] held for writing.
 pub struct WriteGuard<'a, T> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _turn: Turn,
     _held: Held,
 }
 

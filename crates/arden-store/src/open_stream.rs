@@ -1,13 +1,9 @@
 //! Which named stream a node of a file is, whatever the stream is called by now, for stores to share. Refuses to know where
 //! streams are kept.
-//!
-//! | lock | protects | taken |
-//! |---|---|---|
-//! | `OpenStreams`, then `StreamRef::state` | names of streams that are open | last |
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 use crate::error::StoreError;
 
@@ -15,7 +11,7 @@ use crate::error::StoreError;
 #[derive(Debug)]
 pub struct StreamRef {
     pub opened_as: String,
-    state: Mutex<State>,
+    state: Mutex<State, ranks::StreamName>,
 }
 
 #[derive(Debug)]
@@ -42,7 +38,7 @@ impl StreamRef {
 
 /// The streams of one file that nodes are.
 #[derive(Debug, Default)]
-pub struct OpenStreams(Mutex<Vec<Weak<StreamRef>>>);
+pub struct OpenStreams(Mutex<Vec<Weak<StreamRef>>, ranks::OpenStreams>);
 
 impl OpenStreams {
     /// For a node that is opened as the stream of this name.

@@ -14,8 +14,8 @@
 //!
 //! Each layer has an owner of its state: `Volume` joins `Engine`, `Files`, `Quotas`, `ChangeJournal` and `Snapshots`. A layer
 //! above takes part in what one below does by the traits of that one: `engine::txn::TxnHook` in transactions,
-//! `engine::deferred::Deferred` in checkpoints and before changes, `files::open::LastUse` at the end of a file's use. The
-//! module of each owner says which of its locks protects what.
+//! `engine::deferred::Deferred` in checkpoints and before changes, `files::open::LastUse` at the end of a file's use.
+//! Which lock protects what, and the order of all, is in docs/locks.md.
 #![forbid(unsafe_code)]
 
 mod disk;

@@ -7,15 +7,15 @@ use std::{
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
-        mpsc::sync_channel,
     },
-    thread,
 };
 
 use arden_block::{
     Buf, Device, IoError, IoResult, Redundant, SharedBuf, Thin, Verify,
     device::{ParityMismatches, Written},
 };
+
+use arden_lock::{Condvar, Mutex, ranks, thread};
 
 use crate::{
     base::error::{SpaceError, SpaceResult},
@@ -109,12 +109,44 @@ where
     F: FnOnce(Space) -> Fut + Send + 'static,
     Fut: Future<Output = SpaceResult<T>> + 'static,
 {
-    let (tx, rx) = sync_channel(1);
-    let done = move |answer| {
-        let _ = tx.send(answer);
-    };
-    thread.submit(access, work, done)?;
-    rx.recv().unwrap_or(Err(SpaceError::Closed))
+    let answer = Arc::new(Answer { state: Mutex::new(None), wakeup: Condvar::new() });
+    let awaited = Awaited(Some(answer.clone()));
+    thread.submit(access, work, move |result| awaited.tell(result))?;
+    let mut state = answer.state.lock();
+    loop {
+        if let Some(result) = state.take() {
+            return result;
+        }
+        answer.wakeup.wait(&mut state);
+    }
+}
+
+/// What one call is answered.
+struct Answer<T> {
+    state: Mutex<Option<SpaceResult<T>>, ranks::SpaceAnswer>,
+    wakeup: Condvar,
+}
+
+/// Somebody who waits for an answer, also where the pool is closed before it comes to that.
+struct Awaited<T>(Option<Arc<Answer<T>>>);
+
+impl<T> Awaited<T> {
+    fn tell(mut self, result: SpaceResult<T>) {
+        self.tell_once(result);
+    }
+
+    fn tell_once(&mut self, result: SpaceResult<T>) {
+        if let Some(answer) = self.0.take() {
+            *answer.state.lock() = Some(result);
+            answer.wakeup.notify_one();
+        }
+    }
+}
+
+impl<T> Drop for Awaited<T> {
+    fn drop(&mut self) {
+        self.tell_once(Err(SpaceError::Closed));
+    }
 }
 
 /// A check for the pool's own thread.
@@ -155,7 +187,7 @@ fn wait_for_room<C: SpaceThread>(thread: Weak<C>, told: Told, again: impl FnOnce
         let thread = thread.upgrade().filter(|thread| thread.ask_for_room());
         told.tell(thread.map_or(Err(IoError::NoSpace), |thread| again(&thread)));
     };
-    if let Err(e) = thread::Builder::new().name("arden-room".into()).spawn(asks) {
+    if let Err(e) = thread::spawn("arden-room", asks) {
         tracing::error!("no thread to ask for room: {e}");
     }
 }

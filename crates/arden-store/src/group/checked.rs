@@ -17,19 +17,23 @@ use commit::{CommitLog, GroupCommit, Taken, Told};
 
 const PREEMPTIONS: usize = 2;
 
-/// The names of `group/sync.rs`, as `parking_lot` has them.
+/// The names of `group/sync.rs`, as `arden-lock` has them; ranks are names only.
 mod sync {
-    use std::ops::{Deref, DerefMut};
+    use std::{
+        marker::PhantomData,
+        ops::{Deref, DerefMut},
+    };
 
+    pub use arden_lock::ranks;
     pub use loom::sync::atomic::AtomicU64;
 
-    pub struct Mutex<T>(loom::sync::Mutex<T>);
+    pub struct Mutex<T, R>(loom::sync::Mutex<T>, PhantomData<fn() -> R>);
     pub struct Guard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
     pub struct Condvar(loom::sync::Condvar);
 
-    impl<T> Mutex<T> {
-        pub fn new(value: T) -> Mutex<T> {
-            Mutex(loom::sync::Mutex::new(value))
+    impl<T, R> Mutex<T, R> {
+        pub fn new(value: T) -> Mutex<T, R> {
+            Mutex(loom::sync::Mutex::new(value), PhantomData)
         }
         pub fn lock(&self) -> Guard<'_, T> {
             Guard(Some(self.0.lock().unwrap()))

@@ -23,7 +23,7 @@ use std::{
 
 use super::{
     queue::CommitQueue,
-    sync::{AtomicU64, Condvar, Mutex},
+    sync::{AtomicU64, Condvar, Mutex, ranks},
 };
 
 /// Told how a commit, or the write of a batch, went.
@@ -63,7 +63,7 @@ pub trait CommitLog: Send + Sync + 'static {
 
 /// A thread that waits in `commit`.
 struct Slot<E> {
-    state: Mutex<SlotState<E>>,
+    state: Mutex<SlotState<E>, ranks::CommitSlot>,
     wakeup: Condvar,
 }
 
@@ -213,7 +213,7 @@ enum Leader<E> {
 pub struct GroupCommit<L: CommitLog> {
     log: L,
     durable: AtomicU64,
-    state: Mutex<State<L::Error>>,
+    state: Mutex<State<L::Error>, ranks::GroupCommit>,
     idle: Condvar,
     queue: Arc<CommitQueue<L::Error>>,
 }

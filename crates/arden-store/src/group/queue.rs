@@ -2,7 +2,7 @@
 
 use super::{
     commit::Told,
-    sync::{Condvar, Mutex},
+    sync::{Condvar, Mutex, ranks},
 };
 
 struct Asked<E> {
@@ -13,7 +13,7 @@ struct Asked<E> {
 }
 
 pub struct CommitQueue<E> {
-    asked: Mutex<Asked<E>>,
+    asked: Mutex<Asked<E>, ranks::CommitQueue>,
     wakeup: Condvar,
 }
 

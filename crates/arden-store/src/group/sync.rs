@@ -2,4 +2,4 @@
 
 pub use std::sync::atomic::AtomicU64;
 
-pub use parking_lot::{Condvar, Mutex};
+pub use arden_lock::{Condvar, Mutex, ranks};

@@ -16,7 +16,7 @@ use arden_block::{
     BLOCK_BYTES, Device, IoError, IoResult, Redundant, Thin, Verify, check_range,
     device::{ParityMismatches, read_single},
 };
-use parking_lot::RwLock;
+use arden_lock::{RwLock, ranks};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub const BLOCK: usize = BLOCK_BYTES as usize;
@@ -280,7 +280,7 @@ impl Thin for FileDevice {
 
 /// Memory, for tests and small things.
 pub struct MemDevice {
-    bytes: RwLock<Vec<u8>>,
+    bytes: RwLock<Vec<u8>, ranks::MemDevice>,
 }
 
 impl MemDevice {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 use crate::disk::{
     error::{VolError, VolResult},
@@ -445,9 +445,12 @@ impl Alloc {
     }
 }
 
+/// The allocator as all who use it share it.
+pub type AllocLock = Mutex<Alloc, ranks::FreeBlocks>;
+
 /// Blocks that are reserved and given back unless an operation entered them.
 pub struct Reserved<'a> {
-    pub alloc: &'a Mutex<Alloc>,
+    pub alloc: &'a AllocLock,
     pub runs: Vec<Run>,
 }
 

@@ -2,7 +2,9 @@
 //! back. The other commits for those who do not wait in a thread, where the device does not tell them itself (`commit`).
 //! Owns when; what each of that does is elsewhere.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+
+use arden_lock::thread;
 
 use crate::{
     disk::error::{VolError, VolResult},
@@ -13,7 +15,7 @@ use crate::{
 pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
     let (weak, wakeup) = (Arc::downgrade(engine), engine.wakeup.clone());
     let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
-    let (mut rested, mut synced) = (Instant::now(), Instant::now());
+    let (mut rested, mut synced) = (thread::now(), thread::now());
     let run = move || {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
@@ -25,15 +27,15 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
                 false => Ok(()),
             };
             // However often other things are asked for.
-            let beat = (!checkpoint && !allocate) || synced.elapsed() >= interval;
+            let beat = (!checkpoint && !allocate) || thread::now() - synced >= interval;
             if beat && done.is_ok() {
                 done = engine.sync();
-                synced = Instant::now();
+                synced = thread::now();
             }
             if beat && !checkpoint {
-                if rested.elapsed() >= rest {
+                if thread::now() - rested >= rest {
                     engine.rest();
-                    rested = Instant::now();
+                    rested = thread::now();
                 }
                 engine.give_back();
             }
@@ -44,12 +46,10 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
             }
         }
     };
-    let spawned = std::thread::Builder::new().name("arden-volume".into()).spawn(run);
-    spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
+    thread::spawn("arden-volume", run).map_err(|_| VolError::Refused("no thread for the volume"))
 }
 
 /// Runs until the volume is closed or gone.
 pub fn start_commits(engine: &Engine) -> VolResult<()> {
-    let spawned = std::thread::Builder::new().name("arden-commit".into()).spawn(engine.committer.serve());
-    spawned.map(|_| ()).map_err(|_| VolError::Refused("no thread for the volume"))
+    thread::spawn("arden-commit", engine.committer.serve()).map_err(|_| VolError::Refused("no thread for the volume"))
 }

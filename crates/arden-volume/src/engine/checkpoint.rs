@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use arden_block::IoError;
-use parking_lot::MutexGuard;
+use arden_lock::MutexGuard;
 
 use crate::{
     disk::{

@@ -9,12 +9,11 @@ use std::sync::{
 
 use arden_block::{Device, IoResult};
 use arden_store::group::{CommitLog, GroupCommit, Taken, Told};
-use parking_lot::Mutex;
 
 use crate::{
     disk::error::{VolError, VolResult},
     engine::{
-        alloc::Alloc,
+        alloc::AllocLock,
         state::State,
         wal::{Sealed, Wal},
     },
@@ -28,7 +27,7 @@ pub type Committed = Told<VolError>;
 struct Batches {
     device: Arc<dyn Device>,
     wal: Arc<Wal>,
-    alloc: Arc<Mutex<Alloc>>,
+    alloc: Arc<AllocLock>,
     failed: Arc<AtomicBool>,
     /// The device tells when a batch is written.
     tells: bool,
@@ -154,6 +153,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use arden_block::{IoError, Thin, device::Written};
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::{

@@ -16,11 +16,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use arden_lock::{ReadGuard, RwLock, WriteGuard, ranks};
 use arden_wire::{
     FileTime,
     cursor::{Put, Reader},
 };
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     disk::{
@@ -50,7 +50,7 @@ pub struct Snapshot {
     /// Nobody begins to read it any more.
     closed: AtomicBool,
     /// Held for reading by whoever reads it.
-    in_use: RwLock<()>,
+    in_use: RwLock<(), ranks::SnapshotUse>,
 }
 
 impl Snapshot {
@@ -111,7 +111,7 @@ impl Snapshot {
     }
 
     /// Nobody begins to read it any more; returns when nobody does.
-    pub fn close(&self) -> RwLockWriteGuard<'_, ()> {
+    pub fn close(&self) -> WriteGuard<'_, ()> {
         self.closed.store(true, Ordering::Release);
         self.in_use.write()
     }
@@ -152,7 +152,7 @@ impl Dead {
 pub struct Past<'a> {
     tree: &'a Tree,
     root: &'a Root,
-    _held: RwLockReadGuard<'a, ()>,
+    _held: ReadGuard<'a, ()>,
 }
 
 impl View for Past<'_> {

@@ -1,9 +1,6 @@
 //! The engine: the volume's state, the one who commits it, and its checkpoints. Owns nothing of files; layers above take part
 //! by [`TxnHook`](crate::engine::txn::TxnHook) and [`Deferred`](crate::engine::deferred::Deferred).
-//!
-//! Locks, in the order in which a thread takes them: `Checkpoints::unfinished`, `Snapshot::in_use`,
-//! `State::core`, `State::alloc`, and one of the others for a moment (`state`, `commit`, `kept` and `threads` say what each
-//! protects).
+//! The order of its locks is in docs/locks.md.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -11,7 +8,7 @@ use std::{
 };
 
 use arden_block::{BLOCK_BYTES, Device};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use arden_lock::{Mutex, MutexGuard, RwLock, ranks};
 
 use crate::{
     disk::{
@@ -55,9 +52,9 @@ pub struct Freeze {
 /// What the device says of the last checkpoint, and the next one.
 pub struct Checkpoints {
     /// As it was last written; changed only under `unfinished`, read under any.
-    pub superblock: Mutex<Superblock>,
+    pub superblock: Mutex<Superblock, ranks::VolumeSuperblock>,
     /// Held while one is made, or while the trees have to stay as they are.
-    pub unfinished: Mutex<Option<Freeze>>,
+    pub unfinished: Mutex<Option<Freeze>, ranks::Checkpoint>,
 }
 
 pub struct Engine {

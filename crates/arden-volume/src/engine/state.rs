@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use arden_lock::{ReadGuard, RwLock, ranks};
 
 use crate::{
     disk::{
@@ -24,7 +24,7 @@ use crate::{
         superblock::Counters,
     },
     engine::{
-        alloc::Alloc,
+        alloc::AllocLock,
         kept::{Past, Snapshot},
         tree::{Layer, Root, Tree},
         view::{Take, View, scan},
@@ -96,7 +96,7 @@ impl Core {
 /// The present state, for reading.
 pub struct Reading<'a> {
     pub tree: &'a Tree,
-    pub core: RwLockReadGuard<'a, Core>,
+    pub core: ReadGuard<'a, Core>,
 }
 
 impl View for Reading<'_> {
@@ -131,9 +131,9 @@ impl View for Moment<'_> {
 
 /// What transactions, commits and checkpoints work on.
 pub struct State {
-    pub core: RwLock<Core>,
+    pub core: RwLock<Core, ranks::VolumeState>,
     pub tree: Tree,
-    pub alloc: Arc<Mutex<Alloc>>,
+    pub alloc: Arc<AllocLock>,
     pub wal: Arc<Wal>,
     /// Set for good by the first write that failed.
     pub failed: Arc<AtomicBool>,

@@ -1,12 +1,8 @@
 //! What the engine's housekeeping thread sleeps on, and what it is asked for.
-//!
-//! | lock | protects | taken |
-//! |---|---|---|
-//! | `Wakeup::asked` | what the housekeeping thread is to do | alone |
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use arden_lock::{Condvar, Mutex, ranks};
 
 #[derive(Default)]
 struct Asked {
@@ -18,7 +14,7 @@ struct Asked {
 /// What the thread sleeps on.
 #[derive(Default)]
 pub struct Wakeup {
-    asked: Mutex<Asked>,
+    asked: Mutex<Asked, ranks::Housekeeping>,
     condition: Condvar,
 }
 

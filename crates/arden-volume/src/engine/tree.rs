@@ -8,7 +8,7 @@ use std::{
 };
 
 use arden_block::{BLOCK_BYTES, Device};
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 use crate::{
     disk::{
@@ -18,7 +18,7 @@ use crate::{
         run::Run,
         treenode::{CAPACITY, ENTRY_MAX, LEVEL_MAX, NODE_BLOCKS, NODE_BYTES, Node, Ptr, entry_bytes},
     },
-    engine::alloc::Alloc,
+    engine::alloc::AllocLock,
 };
 
 /// Changes in memory; None takes a key away.
@@ -43,7 +43,7 @@ struct Shard {
 
 pub struct Tree {
     device: Arc<dyn Device>,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<Shard, ranks::TreeNodes>; SHARDS],
     shard_bytes_max: usize,
 }
 
@@ -56,7 +56,7 @@ impl Tree {
         }
     }
 
-    fn shard(&self, block: u64) -> &Mutex<Shard> {
+    fn shard(&self, block: u64) -> &Mutex<Shard, ranks::TreeNodes> {
         &self.shards[(block / NODE_BLOCKS) as usize % SHARDS]
     }
 
@@ -190,7 +190,7 @@ impl Tree {
     ///
     /// # Errors
     /// Nothing is changed. Where nodes were written, none may be written with this `birth` again.
-    pub fn apply(&self, root: &Root, batch: &Layer, birth: u64, alloc: &Mutex<Alloc>) -> Result<Applied, Unapplied> {
+    pub fn apply(&self, root: &Root, batch: &Layer, birth: u64, alloc: &AllocLock) -> Result<Applied, Unapplied> {
         let (freed, made, writes) = Default::default();
         let mut work = Work { tree: self, birth, alloc, freed, made, writes, wrote: false };
         match work.run(root, batch) {
@@ -231,7 +231,7 @@ type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 struct Work<'a> {
     tree: &'a Tree,
     birth: u64,
-    alloc: &'a Mutex<Alloc>,
+    alloc: &'a AllocLock,
     freed: Vec<Ptr>,
     made: Vec<u64>,
     writes: Vec<(u64, Vec<u8>)>,
@@ -472,7 +472,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let device = Arc::new(MemDevice::new(64 << 20));
             let tree = Tree::new(device.clone(), 1 << 20);
-            let alloc = Mutex::new(Alloc::new((64 << 20) / 4096));
+            let alloc = Mutex::new(crate::engine::alloc::Alloc::new((64 << 20) / 4096));
             let (mut root, mut map): (Root, BTreeMap<Key, Vec<u8>>) = (None, BTreeMap::new());
             for birth in 1..40 {
                 let mut batch = Layer::new();

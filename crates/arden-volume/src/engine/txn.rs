@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::RwLockWriteGuard;
+use arden_lock::WriteGuard;
 
 use crate::{
     disk::{
@@ -53,7 +53,7 @@ pub type Hooks = Vec<(u8, Arc<dyn TxnHook>)>;
 pub struct Txn<'a> {
     state: &'a State,
     hooks: &'a Hooks,
-    pub core: RwLockWriteGuard<'a, Core>,
+    pub core: WriteGuard<'a, Core>,
     pub changes: Changes,
     /// Data was written to the device that has to be durable first.
     pub data: bool,

@@ -4,8 +4,8 @@
 //! speak of data share their flush with it: the last ones are believed only when their data is there.
 
 use arden_block::{BLOCK_BYTES, Device};
+use arden_lock::{Mutex, ranks};
 use arden_wire::cursor::{Put, Reader};
-use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::disk::{
@@ -40,7 +40,7 @@ pub struct Wal {
     blocks: u64,
     id: u64,
     openings: Openings,
-    state: Mutex<State>,
+    state: Mutex<State, ranks::WalState>,
 }
 
 /// Bytes ready to be written, and the operations that they make durable.

@@ -9,13 +9,13 @@ use std::{
     },
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_store::{
     commit::ScopeId,
     error::StoreError,
     handles::{Committed, HandleChange, HandleStore, NotKept, VALUE_BYTES_MAX},
     store::Result,
 };
-use parking_lot::Mutex;
 
 use crate::{
     disk::{
@@ -106,7 +106,7 @@ struct Uncommitted {
 /// The handles of a volume as the store of persistent opens.
 pub struct VolumeHandles {
     vol: Arc<Volume>,
-    state: Mutex<Uncommitted>,
+    state: Mutex<Uncommitted, ranks::HandleChanges>,
     /// The last operation that changed something here.
     last: AtomicU64,
 }

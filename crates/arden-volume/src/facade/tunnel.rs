@@ -5,15 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, ranks, thread};
 use arden_store::name::{may_be_made_short, short_name};
-use parking_lot::Mutex;
 
 /// [MS-FSA] 2.1.1.1, TunnelCacheList: a file that is made again by its 8.3 name soon after it went gets its long name
 /// back.
 #[derive(Default)]
 pub struct Tunnel {
     /// Directory, 8.3 name, name, when; taken alone.
-    gone: Mutex<VecDeque<(u64, String, String, Instant)>>,
+    gone: Mutex<VecDeque<(u64, String, String, Instant)>, ranks::Tunnel>,
 }
 
 const TUNNEL_TIME: Duration = Duration::from_secs(15);
@@ -26,7 +26,7 @@ impl Tunnel {
             if gone.len() >= TUNNEL_ENTRIES_MAX {
                 gone.pop_front();
             }
-            gone.push_back((directory, short, name.to_owned(), Instant::now()));
+            gone.push_back((directory, short, name.to_owned(), thread::now()));
         }
     }
 
@@ -36,6 +36,6 @@ impl Tunnel {
         }
         let gone = self.gone.lock();
         let found = gone.iter().rev().find(|(d, s, ..)| *d == directory && s.eq_ignore_ascii_case(short))?;
-        (found.3.elapsed() < TUNNEL_TIME).then(|| found.2.clone())
+        (thread::now() - found.3 < TUNNEL_TIME).then(|| found.2.clone())
     }
 }

@@ -1,9 +1,6 @@
 //! The volume: formatting, opening and closing, and all that can be asked of it as a whole. Owns which layers there are
 //! and how they are joined; what each does is elsewhere.
-//!
-//! A thread takes locks in this order: `VolumeHandles::fresh`, `Snapshots::deletions`, `Checkpoints::unfinished`,
-//! `OpenFile::data`, `Committer::leader`, `Snapshot::in_use`, `State::core`, `QuotaCounts::folders`, `State::alloc`. All others
-//! are taken for moments, alone or under these; the module of their owner says what each protects.
+//! The order of all locks is in docs/locks.md.
 
 use std::{
     sync::{Arc, Weak},

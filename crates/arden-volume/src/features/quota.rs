@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use arden_lock::{RwLock, ranks};
 use arden_store::{
     name::fold,
     quota::{NONE, Quota, QuotaControl, control},
@@ -19,7 +20,6 @@ use arden_wire::{
     cursor::{Put, Reader},
     dtyp::{Sid, well_known},
 };
-use parking_lot::RwLock;
 
 use crate::{
     disk::{
@@ -70,7 +70,7 @@ pub fn decode(value: &[u8]) -> VolResult<Quota> {
 pub struct QuotaCounts {
     on: AtomicBool,
     /// With a quota of their own; taken alone, mostly under the engine's state.
-    folders: RwLock<BTreeSet<u64>>,
+    folders: RwLock<BTreeSet<u64>, ranks::QuotaFolders>,
     descriptors: Arc<Descriptors>,
 }
 

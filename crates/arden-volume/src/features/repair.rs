@@ -271,7 +271,8 @@ mod tests {
         mends("links", |vol| with_inode(vol, ino(vol, "b"), |i| i.links = 5));
         mends("size of EAs", |vol| with_inode(vol, ino(vol, "dir\\a"), |i| i.ea_size = 0));
         mends("users of descriptors", |vol| {
-            let sd = load_inode(&vol.engine.reading(), ino(vol, "b")).unwrap().sd;
+            let ino = ino(vol, "b");
+            let sd = load_inode(&vol.engine.reading(), ino).unwrap().sd;
             change(vol, |t| t.put(keys::one(keys::SD_COUNT, sd), 99u64.to_le_bytes()));
         });
         mends("users of blocks", |vol| {
@@ -339,7 +340,8 @@ mod tests {
             change(vol, |t| t.put(keys::one(keys::ORPHAN, b), []));
         });
         mends("blocks in use that the map calls free", |vol| {
-            let sid = load_inode(&vol.engine.reading(), ino(vol, "dir\\a")).unwrap().data.sid;
+            let a = ino(vol, "dir\\a");
+            let sid = load_inode(&vol.engine.reading(), a).unwrap().data.sid;
             let e = crate::files::places::extents(&vol.engine.reading(), sid, 60, 61).unwrap()[0].clone();
             change(vol, |t| t.free(Run { start: e.dev_block, len: 2 }));
         });

@@ -3,8 +3,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::FileTime;
-use parking_lot::Mutex;
 
 use crate::{
     disk::{
@@ -40,7 +40,7 @@ pub struct SnapshotInfo {
 pub struct Snapshots {
     engine: Arc<Engine>,
     /// Held by whoever finishes the deletion of snapshots; before all locks of the engine.
-    deletions: Mutex<()>,
+    deletions: Mutex<(), ranks::SnapshotDeletions>,
 }
 
 impl Snapshots {

@@ -11,8 +11,8 @@ use std::{
     },
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_store::usn::{JournalInfo, Record, reason};
-use parking_lot::Mutex;
 
 use crate::{
     disk::{
@@ -49,8 +49,8 @@ const TRIMMED_AT_ONCE: usize = 64;
 /// | `reasons` | what was told of files that are still open | alone, written under the engine's state |
 /// | `closed` | files of those whose last user went | alone |
 pub struct Unclosed {
-    reasons: Mutex<BTreeMap<u64, u32>>,
-    closed: Mutex<Vec<u64>>,
+    reasons: Mutex<BTreeMap<u64, u32>, ranks::UnclosedReasons>,
+    closed: Mutex<Vec<u64>, ranks::ClosedFiles>,
     pub watchers: Arc<Watchers>,
     deferrals: Arc<Deferrals>,
 }

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_store::store::WatchGuard;
-use parking_lot::Mutex;
 
 pub type Wake = Box<dyn Fn() + Send + Sync>;
 
@@ -19,7 +19,7 @@ struct Waiting {
 
 /// Its lock protects the list, and is taken alone, also under the engine's state; nobody is woken under it.
 #[derive(Default)]
-pub struct Watchers(Mutex<Waiting>);
+pub struct Watchers(Mutex<Waiting, ranks::JournalWatchers>);
 
 impl Watchers {
     /// Calls `wake` once, when the journal ends at `usn` or behind it, until the guard is dropped.

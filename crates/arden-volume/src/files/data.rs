@@ -501,7 +501,7 @@ impl<'a> Target<'a> {
         let same = self.file.ino == source.file.ino;
         let (a, b) = if self.file.ino <= source.file.ino { (self, source) } else { (source, self) };
         let _first = a.file.change_data();
-        let _second = (!same).then(|| b.file.change_data());
+        let _second = (!same).then(|| b.file.change_data_next());
         let (source_data, sid, eof, sparse) = {
             let view = files.engine.reading();
             let target = self.load(&view)?;

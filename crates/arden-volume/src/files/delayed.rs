@@ -216,7 +216,7 @@ mod tests {
         let acts = meanwhile.clone();
         let before_write = move |_: u64, _: &[u8]| {
             let act = acts.lock().take();
-            act.into_iter().for_each(|act| act());
+            act.into_iter().for_each(|act| std::thread::spawn(act).join().unwrap());
         };
         let device = Arc::new(Watched { memory, before_write });
         let vol = Volume::open(device, options()).unwrap();
@@ -229,7 +229,11 @@ mod tests {
         *meanwhile.lock() = Some(Box::new(move || put(&other, 100..130)));
         vol.checkpoint().unwrap();
         assert!(meanwhile.lock().is_none());
-        assert_eq!((vol.engine.state.core.read().dirty.len(), vol.engine.state.core.read().counters.resident), (0, 0));
+        let left = {
+            let core = vol.engine.state.core.read();
+            (core.dirty.len(), core.counters.resident)
+        };
+        assert_eq!(left, (0, 0));
         let files = Files::new(&vol);
         assert!((0..130u32).all(|i| files.read(&format!("f{i}")) == [i as u8; 9000]));
     }

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use arden_auth::{Token, new_descriptor};
+use arden_lock::{Mutex, ranks};
 use arden_wire::dtyp::{SecurityDescriptor, well_known as wk};
-use parking_lot::Mutex;
 
 use crate::{
     disk::{
@@ -37,8 +37,8 @@ pub fn inherited(parent: &SecurityDescriptor, directory: bool) -> SecurityDescri
 /// | `ids` | ids by content; what is there may be out of date | alone, under the engine's state |
 #[derive(Default)]
 pub struct Descriptors {
-    by_id: Mutex<HashMap<u64, Arc<SecurityDescriptor>>>,
-    ids: Mutex<HashMap<Vec<u8>, u64>>,
+    by_id: Mutex<HashMap<u64, Arc<SecurityDescriptor>>, ranks::DescriptorsById>,
+    ids: Mutex<HashMap<Vec<u8>, u64>, ranks::DescriptorIds>,
 }
 
 impl Descriptors {

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use arden_lock::{Mutex, ReadGuard, RwLock, WriteGuard, ranks};
 
 use arden_store::open_stream::OpenStreams;
 
@@ -26,7 +26,7 @@ use crate::engine::deferred::Deferrals;
 /// One name of a file, as some node knows it.
 #[derive(Debug)]
 pub struct Link {
-    pub place: Mutex<Place>,
+    pub place: Mutex<Place, ranks::LinkPlace>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +47,10 @@ pub struct OpenFile {
     pub ino: u64,
     pub directory: bool,
     /// Written by whoever changes data or where it lies; taken before the volume's state.
-    data: RwLock<()>,
+    data: RwLock<(), ranks::FileData>,
     /// Another number since the last time that somebody could.
     state: AtomicU64,
-    links: Mutex<Vec<Weak<Link>>>,
+    links: Mutex<Vec<Weak<Link>>, ranks::FileLinks>,
     pub streams: OpenStreams,
     /// Goes away with its last user.
     pub orphan: AtomicBool,
@@ -76,22 +76,29 @@ impl OpenFile {
     }
 
     /// Nobody changes the file's data or where it lies meanwhile.
-    pub fn keep_data(&self) -> RwLockReadGuard<'_, ()> {
+    pub fn keep_data(&self) -> ReadGuard<'_, ()> {
         self.data.read()
     }
 
-    pub fn try_keep_data(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub fn try_keep_data(&self) -> Option<ReadGuard<'_, ()>> {
         self.data.try_read()
     }
 
     /// Nobody else reads or changes it meanwhile.
-    pub fn change_data(&self) -> RwLockWriteGuard<'_, ()> {
+    pub fn change_data(&self) -> WriteGuard<'_, ()> {
         let lock = self.data.write();
         self.state.store(next_state(), Ordering::Release);
         lock
     }
 
-    pub fn try_change_data(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+    /// The same for whoever has the data of a file of a lower number.
+    pub fn change_data_next(&self) -> WriteGuard<'_, ()> {
+        let lock = self.data.write_next();
+        self.state.store(next_state(), Ordering::Release);
+        lock
+    }
+
+    pub fn try_change_data(&self) -> Option<WriteGuard<'_, ()>> {
         let lock = self.data.try_write()?;
         self.state.store(next_state(), Ordering::Release);
         Some(lock)
@@ -155,9 +162,9 @@ pub trait LastUse: Send + Sync {
 
 /// Files in use, and those without a name that nobody uses any more.
 pub struct OpenFiles {
-    map: Mutex<HashMap<u64, Weak<OpenFile>>>,
+    map: Mutex<HashMap<u64, Weak<OpenFile>>, ranks::OpenFiles>,
     /// Files without a name whose last user went.
-    unnamed: Mutex<Vec<u64>>,
+    unnamed: Mutex<Vec<u64>, ranks::UnnamedFiles>,
     last_use: Arc<dyn LastUse>,
     deferrals: Arc<Deferrals>,
 }
@@ -187,6 +194,8 @@ impl OpenFiles {
     }
 
     pub fn reap_all_later(&self, all: impl IntoIterator<Item = u64>) {
+        // Before the lock: whether a file is in use may be asked, and whoever asks may be its last user.
+        let all: Vec<u64> = all.into_iter().collect();
         self.unnamed.lock().extend(all);
         self.deferrals.leave();
     }
