@@ -24,6 +24,7 @@ use crate::{
         owner::{Engine, Freeze},
         state::Core,
         tree::{Applied, Layer, Root},
+        txn::Txn,
     },
 };
 
@@ -87,20 +88,26 @@ impl Engine {
     }
 
     /// A checkpoint that ends an epoch: no operation of this epoch is missing in it, and none of the next is in it. The
-    /// epoch that it ended.
-    pub fn checkpoint_epoch(&self, unfinished: &mut Option<Freeze>) -> VolResult<u32> {
+    /// epoch that it ended, and a transaction in which that can be said: until then nothing changes, as blocks that somebody lets
+    /// go of would be free, and not held by what this state becomes.
+    pub fn checkpoint_epoch(&self, unfinished: &mut Option<Freeze>) -> VolResult<(u32, Txn<'_>)> {
+        // Twice at most, so that little is left to be written while all wait.
         if unfinished.is_some() {
             self.checkpoint_locked(unfinished)?;
         }
-        self.deferrals.before_checkpoint()?;
+        self.checkpoint_locked(unfinished)?;
         let mut t = self.begin();
         let epoch = t.core.epoch;
         t.next_epoch();
         t.finish()?;
-        *unfinished = Some(self.freeze(&mut t.core));
-        drop(t);
-        self.checkpoint_locked(unfinished)?;
-        Ok(epoch)
+        let freeze = unfinished.insert(self.freeze(&mut t.core));
+        let (frozen, root) = (t.core.frozen.clone(), t.core.root);
+        if let Some(frozen) = frozen {
+            let (sb, freed) = self.write_checkpoint(freeze, || self.apply(&root, &frozen))?;
+            self.install(&mut t.core, &sb, &freed);
+            self.end_checkpoint(sb, unfinished);
+        }
+        Ok((epoch, t.again()))
     }
 
     /// Writes the superblock of the last checkpoint with a change, durably.
@@ -148,7 +155,25 @@ impl Engine {
             (core.frozen.clone(), core.root)
         };
         let Some(frozen) = frozen else { return Ok(()) };
-        let applied = match self.with_relief(|| self.apply(&root, &frozen)) {
+        let apply = || self.with_relief(|| self.apply(&root, &frozen));
+        let (sb, freed) = self.write_checkpoint(freeze, apply)?;
+        self.install(&mut self.state.core.write(), &sb, &freed);
+        self.end_checkpoint(sb, unfinished);
+        if !self.options.background {
+            self.rest();
+            self.rest();
+            self.give_back();
+        }
+        Ok(())
+    }
+
+    /// Writes the tree of what is frozen, and the superblock that leads to it. That superblock, and the nodes that the tree has no more.
+    fn write_checkpoint(
+        &self,
+        freeze: &Freeze,
+        apply: impl FnOnce() -> VolResult<Applied>,
+    ) -> VolResult<(Superblock, Vec<Ptr>)> {
+        let applied = match apply() {
             Ok(a) => a,
             // No room: tried again later, with what is frozen.
             Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Err(VolError::Full),
@@ -173,28 +198,27 @@ impl Engine {
             Ok(())
         };
         written().map_err(|e| self.state.fail(e))?;
-        let (seq, used) = (freeze.seq, freeze.used);
-        {
-            let mut core = self.state.core.write();
-            core.root = sb.root;
-            core.frozen = None;
-            let kept = core.snapshots.last().map_or(0, |s| s.generation);
-            let mut alloc = self.state.alloc.lock();
-            for ptr in applied.freed.iter().filter(|p| p.birth > kept) {
-                self.state.tree.forget(ptr.block);
-                alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
-            }
+        Ok((sb, applied.freed))
+    }
+
+    /// The tree of the checkpoint takes the place of what was frozen.
+    fn install(&self, core: &mut Core, sb: &Superblock, freed: &[Ptr]) {
+        core.root = sb.root;
+        core.frozen = None;
+        let kept = core.snapshots.last().map_or(0, |s| s.generation);
+        let mut alloc = self.state.alloc.lock();
+        for ptr in freed.iter().filter(|p| p.birth > kept) {
+            self.state.tree.forget(ptr.block);
+            alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
         }
+    }
+
+    /// The log begins behind the checkpoint.
+    fn end_checkpoint(&self, sb: Superblock, unfinished: &mut Option<Freeze>) {
+        let Some(freeze) = unfinished.take() else { return };
         *self.checkpoints.superblock.lock() = sb;
-        self.state.wal.trim(used, seq);
-        *unfinished = None;
-        self.committer.now_durable(seq);
-        if !self.options.background {
-            self.rest();
-            self.rest();
-            self.give_back();
-        }
-        Ok(())
+        self.state.wal.trim(freeze.used, freeze.seq);
+        self.committer.now_durable(freeze.seq);
     }
 
     /// The tree of the next generation. One that came to nothing may have left nodes, and takes its generation with it.

@@ -81,10 +81,14 @@ impl View for Txn<'_> {
 
 impl<'a> Txn<'a> {
     pub fn new(state: &'a State, hooks: &'a Hooks) -> Txn<'a> {
+        Txn::on(state, hooks, state.core.write())
+    }
+
+    fn on(state: &'a State, hooks: &'a Hooks, core: WriteGuard<'a, Core>) -> Txn<'a> {
         Txn {
             state,
             hooks,
-            core: state.core.write(),
+            core,
             changes: Changes::default(),
             data: false,
             unlimited: false,
@@ -92,6 +96,12 @@ impl<'a> Txn<'a> {
             admitted: false,
             after: Vec::new(),
         }
+    }
+
+    /// Another transaction after this one, which has finished, with nothing between them.
+    pub fn again(self) -> Txn<'a> {
+        let Txn { state, hooks, core, .. } = self;
+        Txn::on(state, hooks, core)
     }
 
     /// The state as it was before this.

@@ -117,14 +117,13 @@ impl VolNode {
         if self.is_directory() { Ok(()) } else { Err(StoreError::NotADirectory.into()) }
     }
 
-    /// The name that it stands under.
-    fn place(&self) -> Result<(u64, String)> {
+    /// Its name may be changed.
+    fn check_movable(&self) -> Result<()> {
         self.shared.check_writable()?;
         if self.file.ino == self.shared.root || self.file.ino == ROOT_INO {
             return Err(StoreError::RootStays.into());
         }
-        let p = self.link.place.lock();
-        if p.gone { Err(StoreError::Deleted.into()) } else { Ok((p.parent, p.name.clone())) }
+        Ok(())
     }
 
     fn same_volume(&self, other: &VolNode) -> Result<()> {
@@ -486,15 +485,11 @@ impl Node for VolNode {
         self.shared.check_writable()?;
         match (self.named(), name) {
             (Some(stream), Some(name)) => {
-                let now = stream.name()?;
-                self.shared.done(self.vol().rename_stream(&self.file, &now, name, replace)?)
+                self.shared.done(self.vol().rename_stream(&self.file, stream, name, replace)?)
             }
             (None, None) => Ok(()),
             _ if self.file.directory => Err(StoreError::InvalidParameter.into()),
-            (Some(stream), None) => {
-                let now = stream.name()?;
-                self.shared.done(self.vol().stream_to_data(&self.file, &now)?)
-            }
+            (Some(stream), None) => self.shared.done(self.vol().stream_to_data(&self.file, stream)?),
             (None, Some(name)) => {
                 self.shared.done(self.vol().data_to_stream(&self.file, &self.stream, name, replace)?)
             }
@@ -509,8 +504,8 @@ impl Node for VolNode {
             return Err(StoreError::InvalidParameter.into());
         }
         let to = directory.directory()?;
-        let (from, old) = self.place()?;
-        self.shared.done(self.vol().rename(&self.file, (from, &old), (to, name), replace)?)
+        self.check_movable()?;
+        self.shared.done(self.vol().rename(&self.file, &self.link, (to, name), replace)?)
     }
 
     fn link(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
@@ -520,7 +515,8 @@ impl Node for VolNode {
         if self.named().is_some() {
             return Err(StoreError::InvalidParameter.into());
         }
-        self.place()?;
+        self.check_movable()?;
+        self.link.standing()?;
         let to = directory.directory()?;
         self.shared.done(self.vol().link(&self.file, to, name, replace)?)
     }
@@ -528,11 +524,10 @@ impl Node for VolNode {
     fn unlink(&self, _by: ChangedBy) -> Result<()> {
         self.shared.check_writable()?;
         if let Some(stream) = self.named() {
-            let name = stream.name()?;
-            return self.shared.done(self.vol().delete_stream(&self.file, &name)?);
+            return self.shared.done(self.vol().delete_stream(&self.file, stream)?);
         }
-        let (parent, name) = self.place()?;
-        self.shared.done(self.vol().unlink(&self.file, parent, &name)?)
+        self.check_movable()?;
+        self.shared.done(self.vol().unlink(&self.file, &self.link)?)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -28,7 +28,7 @@ use crate::{
         descriptors::inherited,
         inodes::{load_inode, load_stream, now},
         names::{find, is_below, is_empty, name_key},
-        open::{OpenFile, Place},
+        open::{Link, OpenFile, Place},
         txn::FileTxn,
     },
 };
@@ -182,9 +182,11 @@ impl Volume {
     }
 
     /// Takes one name of a file away.
-    pub(crate) fn unlink(&self, file: &OpenFile, parent: u64, name: &str) -> Result<u64> {
+    pub(crate) fn unlink(&self, file: &OpenFile, link: &Link) -> Result<u64> {
         self.engine.make_room_for_less()?;
         let mut t = self.files.begin();
+        let (parent, name) = link.standing()?;
+        let name = name.as_str();
         // Another name may become the first one, in a folder that is full.
         t.unlimited = true;
         let entry = find(&t, parent, name)?.filter(|e| e.ino == file.ino).ok_or(StoreError::Deleted)?;
@@ -202,17 +204,13 @@ impl Volume {
         Ok(seq)
     }
 
-    /// `name` of `from` becomes `new` of `to`.
-    pub(crate) fn rename(
-        &self,
-        file: &OpenFile,
-        (from, name): (u64, &str),
-        (to, new): (u64, &str),
-        replace: bool,
-    ) -> Result<u64> {
+    /// The name of `link` becomes `new` of `to`.
+    pub(crate) fn rename(&self, file: &OpenFile, link: &Link, (to, new): (u64, &str), replace: bool) -> Result<u64> {
         check_component(new)?;
         self.engine.make_room()?;
         let mut t = self.files.begin();
+        let (from, name) = link.standing()?;
+        let name = name.as_str();
         let entry = find(&t, from, name)?.filter(|e| e.ino == file.ino).ok_or(StoreError::Deleted)?;
         load_directory(&t, to)?;
         if file.directory && is_below(&t, to, file.ino)? {
@@ -324,11 +322,11 @@ impl Volume {
         Ok(t.commit()?)
     }
 
-    pub(crate) fn delete_stream(&self, file: &OpenFile, name: &str) -> Result<u64> {
+    pub(crate) fn delete_stream(&self, file: &OpenFile, stream: &StreamRef) -> Result<u64> {
         self.engine.make_room_for_less()?;
         let _lock = file.change_data();
         let mut t = self.files.begin();
-        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(StoreError::Deleted)?;
+        let (key, stream) = load_stream(&t, file.ino, &stream.name()?)?.ok_or(StoreError::Deleted)?;
         t.delete(key);
         let orphan = t.orphan_data(&stream.data);
         let mut inode = load_inode(&t, file.ino)?;
@@ -340,12 +338,12 @@ impl Volume {
         Ok(seq)
     }
 
-    pub(crate) fn rename_stream(&self, file: &OpenFile, name: &str, new: &str, replace: bool) -> Result<u64> {
+    pub(crate) fn rename_stream(&self, file: &OpenFile, stream: &StreamRef, new: &str, replace: bool) -> Result<u64> {
         check_stream_name(new)?;
         self.engine.make_room()?;
         let _lock = file.change_data();
         let mut t = self.files.begin();
-        let (key, mut stream) = load_stream(&t, file.ino, name)?.ok_or(StoreError::Deleted)?;
+        let (key, mut stream) = load_stream(&t, file.ino, &stream.name()?)?.ok_or(StoreError::Deleted)?;
         let new_key = keys::named(keys::STREAM, file.ino, &fold(new));
         let replaced = if new_key == key { None } else { make_way(&mut t, file, new, replace)? };
         let old = std::mem::replace(&mut stream.name, new.to_owned());
@@ -359,11 +357,11 @@ impl Volume {
     }
 
     /// The stream's data becomes the file's own, which has to be empty: [MS-FSA] 2.1.5.15.12.1.
-    pub(crate) fn stream_to_data(&self, file: &OpenFile, name: &str) -> Result<u64> {
+    pub(crate) fn stream_to_data(&self, file: &OpenFile, stream: &StreamRef) -> Result<u64> {
         self.engine.make_room()?;
         let _lock = file.change_data();
         let mut t = self.files.begin();
-        let (key, stream) = load_stream(&t, file.ino, name)?.ok_or(StoreError::Deleted)?;
+        let (key, stream) = load_stream(&t, file.ino, &stream.name()?)?.ok_or(StoreError::Deleted)?;
         let mut inode = load_inode(&t, file.ino)?;
         if inode.data.eof != 0 {
             return Err(StoreError::InvalidParameter.into());

@@ -56,8 +56,7 @@ impl Snapshots {
         }
         self.engine.make_room()?;
         let mut checkpoint = self.engine.lock_checkpoint();
-        let epoch = self.engine.checkpoint_epoch(&mut checkpoint)?;
-        let mut t = self.engine.begin();
+        let (epoch, mut t) = self.engine.checkpoint_epoch(&mut checkpoint)?;
         if t.core.snapshots.len() >= SNAPSHOTS_MAX {
             return Err(VolError::Refused("a volume has at most 1024 snapshots"));
         }

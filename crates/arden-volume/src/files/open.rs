@@ -19,7 +19,7 @@ use std::{
 
 use arden_lock::{Mutex, ReadGuard, RwLock, WriteGuard, ranks};
 
-use arden_store::open_stream::OpenStreams;
+use arden_store::{error::StoreError, open_stream::OpenStreams};
 
 use crate::engine::deferred::Deferrals;
 
@@ -27,6 +27,17 @@ use crate::engine::deferred::Deferrals;
 #[derive(Debug)]
 pub struct Link {
     pub place: Mutex<Place, ranks::LinkPlace>,
+}
+
+impl Link {
+    /// Directory and name. Who holds the state for writing knows that they stay so.
+    ///
+    /// # Errors
+    /// The name was taken away.
+    pub fn standing(&self) -> Result<(u64, String), StoreError> {
+        let p = self.place.lock();
+        if p.gone { Err(StoreError::Deleted) } else { Ok((p.parent, p.name.clone())) }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
