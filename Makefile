@@ -55,6 +55,7 @@ sim: ## Storage, and the whole server, under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --pool --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --volume --seeds $(SEEDS)
+	cargo run --release -p arden-sim -- --concurrent --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --server --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --identity --seeds $(SEEDS)
 

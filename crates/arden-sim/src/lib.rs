@@ -59,6 +59,7 @@ mod spaces;
 mod stats;
 pub mod trace;
 mod trouble;
+pub mod turns;
 pub mod volume;
 mod world;
 
@@ -66,5 +67,5 @@ pub use identity::run_identity_seed;
 pub use run::{run_pool_seed, run_seed};
 pub use server::run_server_seed;
 pub use stats::{Failure, Stats};
-pub use volume::run_volume_seed;
+pub use volume::{run_volume_seed, together::run_together_seed};
 pub use world::Profile;

@@ -4,7 +4,9 @@
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use arden_sim::{Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_volume_seed};
+use arden_sim::{
+    Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_together_seed, run_volume_seed,
+};
 use arden_space::Layout;
 
 #[derive(Default)]
@@ -16,6 +18,7 @@ struct Args {
     layout: Option<Layout>,
     pool: bool,
     volume: bool,
+    concurrent: bool,
     server: bool,
     identity: bool,
     verbose: bool,
@@ -24,7 +27,7 @@ struct Args {
 
 fn usage() -> ! {
     eprintln!(
-        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --server | --identity] [--verbose] [--keep-going]"
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --concurrent | --server | --identity] [--verbose] [--keep-going]"
     );
     std::process::exit(2)
 }
@@ -42,6 +45,7 @@ fn parse() -> Args {
             "--layout" => a.layout = it.next().and_then(|v| Layout::parse(&v)).or_else(|| usage()),
             "--pool" => a.pool = true,
             "--volume" => a.volume = true,
+            "--concurrent" => a.concurrent = true,
             "--server" => a.server = true,
             "--identity" => a.identity = true,
             "--verbose" => a.verbose = true,
@@ -56,6 +60,7 @@ fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
     let run = || match (a.volume, a.pool) {
         _ if a.server => run_server_seed(seed, a.verbose),
         _ if a.identity => run_identity_seed(seed, a.verbose),
+        _ if a.concurrent => run_together_seed(seed, a.layout, a.verbose),
         (true, _) => run_volume_seed(seed, a.layout, a.verbose),
         (false, true) => run_pool_seed(seed, a.verbose),
         (false, false) => run_seed(seed, a.layout, a.verbose),
@@ -76,6 +81,7 @@ fn main() {
         arden_sim::trace::print();
     }
     let kind = match (a.volume, a.server, a.identity) {
+        _ if a.concurrent => " --concurrent",
         (true, ..) => " --volume",
         (_, true, _) => " --server",
         (_, _, true) => " --identity",
@@ -118,7 +124,7 @@ fn main() {
          {} volumes grown, {} looks at change journals, {} at quotas; {} spaces grown, {} deleted, {} of fixed size made again, \
          {} writes without room, {} repairs that stand back, {} paused or cancelled; {} crashes of the host alone, {} writes after one; {} lives of \
          two lying disks, {} departures beside one, {} flushes failed beside another's, {} crashes of parity beside silent damage, \
-         {} at an answer after a departure",
+         {} at an answer after a departure; {} changes of threads, at most {} states possible",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -161,7 +167,9 @@ fn main() {
         sum.left_a_liar,
         sum.flushes_failed_together,
         sum.parity_crashes,
-        sum.aimed_at_answers
+        sum.aimed_at_answers,
+        sum.switches,
+        sum.possible
     );
     if failures > 0 {
         std::process::exit(1);

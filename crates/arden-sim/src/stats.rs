@@ -68,6 +68,9 @@ pub struct Stats {
     pub copies: u64,
     pub old_images: u64,
     pub strangers: u64,
+    /// How often the threads of volumes changed, and the most states that a volume may have been in at once.
+    pub switches: u64,
+    pub possible: u64,
 }
 
 impl Stats {
@@ -115,6 +118,8 @@ impl Stats {
         self.copies += s.copies;
         self.old_images += s.old_images;
         self.strangers += s.strangers;
+        self.switches += s.switches;
+        self.possible = self.possible.max(s.possible);
     }
 
     /// What the disks of a run say of their faults.

@@ -7,7 +7,9 @@ use std::io::Write;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant, SystemTime};
 
-use arden_sim::{Failure, Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_volume_seed};
+use arden_sim::{
+    Failure, Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_together_seed, run_volume_seed,
+};
 
 /// A debug build of an idle machine runs more in this time, a loaded one at least so many.
 const SEEDS_MIN: u64 = 2;
@@ -54,6 +56,11 @@ fn pools() {
 #[test]
 fn volumes() {
     fresh(" --volume", |seed| run_volume_seed(seed, None, false));
+}
+
+#[test]
+fn volumes_of_several_clients() {
+    fresh(" --concurrent", |seed| run_together_seed(seed, None, false));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! a mirror, of which then none leaves: every block of a volume has a checksum, and none may come back wrong.
 //! In a quarter of the runs the disks are so small that the pool is full before its space is.
 
+pub(crate) mod together;
 pub(crate) mod under;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
@@ -50,42 +51,7 @@ struct World {
 
 /// Runs one seed to its end. Panics where the volume is not what it has to be.
 pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Result<Stats, Failure> {
-    let mut rng = Rng::new(seed ^ 0x0000_766f_6c75_6d65);
-    let layout = layout.unwrap_or(Layout::ALL[rng.below(5) as usize]);
-    let silent = layout.copies() > 1 && rng.one_in(5);
-    let n = layout.disks_min() + rng.below(2) as usize;
-    // With a stream of numbers of its own, so that old seeds stay what they are.
-    let mut thin = Rng::new(seed ^ 0x7468_696e);
-    let disk_bytes = if thin.one_in(4) { (11 + thin.below(4)) << 18 } else { 40 << 20 };
-    let disks = (0..n).map(|i| SimDisk::new(&format!("d{i}"), disk_bytes, rng.next_u64())).collect();
-    let options = VolumeOptions {
-        cache_bytes: 64 << 10,
-        blocks: rng.one_in(2).then(|| BlockCache::seeded(300_000, seed)),
-        overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
-        background: false,
-        commit_interval: Duration::from_secs(60),
-        give_back_after: Duration::ZERO,
-    };
-    let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
-    let mut world = World {
-        seed,
-        layout,
-        silent,
-        disks,
-        space_bytes: (8 + 4 * rng.below(3)) << 20,
-        options,
-        durability,
-        history: History::new(seed),
-        size_told: 0,
-        stats: Stats::default(),
-        away: Vec::new(),
-        journal: Vec::new(),
-        aimed: false,
-        followed: false,
-        verbose,
-        rng,
-    };
-    world.say(|| format!("{layout:?} on {n} disks, silent damage: {silent}"));
+    let mut world = World::new(seed, layout, verbose);
     let lives = world.rng.range(2, 4);
     for life in 0..=lives {
         world.life(life == 0, life == lives).map_err(|what| Failure { seed, what })?;
@@ -97,6 +63,47 @@ pub fn run_volume_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Resu
 }
 
 impl World {
+    /// Disks, layout and habits of a run.
+    fn new(seed: u64, layout: Option<Layout>, verbose: bool) -> World {
+        let mut rng = Rng::new(seed ^ 0x0000_766f_6c75_6d65);
+        let layout = layout.unwrap_or(Layout::ALL[rng.below(5) as usize]);
+        let silent = layout.copies() > 1 && rng.one_in(5);
+        let n = layout.disks_min() + rng.below(2) as usize;
+        // With a stream of numbers of its own, so that old seeds stay what they are.
+        let mut thin = Rng::new(seed ^ 0x7468_696e);
+        let disk_bytes = if thin.one_in(4) { (11 + thin.below(4)) << 18 } else { 40 << 20 };
+        let disks = (0..n).map(|i| SimDisk::new(&format!("d{i}"), disk_bytes, rng.next_u64())).collect();
+        let options = VolumeOptions {
+            cache_bytes: 64 << 10,
+            blocks: rng.one_in(2).then(|| BlockCache::seeded(300_000, seed)),
+            overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
+            background: false,
+            commit_interval: Duration::from_secs(60),
+            give_back_after: Duration::ZERO,
+        };
+        let durability = if rng.one_in(3) { Durability::WriteThrough } else { Durability::Plain };
+        let world = World {
+            seed,
+            layout,
+            silent,
+            disks,
+            space_bytes: (8 + 4 * rng.below(3)) << 20,
+            options,
+            durability,
+            history: History::new(seed),
+            size_told: 0,
+            stats: Stats::default(),
+            away: Vec::new(),
+            journal: Vec::new(),
+            aimed: false,
+            followed: false,
+            verbose,
+            rng,
+        };
+        world.say(|| format!("{layout:?} on {n} disks, silent damage: {silent}"));
+        world
+    }
+
     fn say(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             eprintln!("{}", what());

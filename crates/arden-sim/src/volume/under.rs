@@ -52,9 +52,14 @@ pub struct OnSpace;
 impl OnSpace {
     /// The space as the device of a volume, until `end` or the next `begin`.
     pub fn begin(rt: &Rt, space: Space, last_ns: u64) -> SpaceResult<SharedSpace<OnSpace>> {
+        OnSpace::enter(rt, space, last_ns);
+        SharedSpace::new(OnSpace)
+    }
+
+    /// The same without a device: somebody else asks [`OnSpace::step`] what becomes of each call.
+    pub fn enter(rt: &Rt, space: Space, last_ns: u64) {
         let life = Life { rt: rt.clone(), space, left: None, last_ns, at: None, dead: false };
         LIFE.with(|l| *l.borrow_mut() = Some(life));
-        SharedSpace::new(OnSpace)
     }
 
     pub fn end() {
@@ -96,7 +101,7 @@ impl OnSpace {
     }
 
     /// What power leaves of the space: None where it is lost already.
-    fn step(access: Access) -> Option<Step> {
+    pub fn step(access: Access) -> Option<Step> {
         LIFE.with(|l| {
             let mut l = l.borrow_mut();
             let life = l.as_mut().filter(|life| !life.dead)?;
@@ -118,10 +123,10 @@ impl OnSpace {
 }
 
 /// One call, and after how long power is lost in it.
-struct Step {
-    rt: Rt,
-    space: Space,
-    cut_ns: Option<u64>,
+pub struct Step {
+    pub rt: Rt,
+    pub space: Space,
+    pub cut_ns: Option<u64>,
 }
 
 /// Nobody else has room to give.

@@ -4,4 +4,5 @@ pub mod history;
 pub mod limits;
 pub mod model;
 pub mod ops;
+pub mod together;
 pub mod usn;
