@@ -93,6 +93,28 @@ fn a_snapshot_keeps_what_files_let_go_of_while_it_is_made() {
 }
 
 #[test]
+fn a_file_that_is_taken_away_at_once_is_there_for_whoever_made_it() {
+    in_every_order(|| {
+        let (_, store) = volume();
+        let other = store.clone();
+        let makes = move || {
+            let node = create(&store, "a");
+            assert_eq!(node.stat().unwrap().end_of_file, 0);
+            node.write_at(0, &[1; 600], Wait::Yes).unwrap();
+        };
+        let takes_away = move || {
+            if let Lookup::Found(node) = other.lookup(&NtPath::parse("a").unwrap()).unwrap() {
+                node.unlink().unwrap();
+                drop(node);
+            }
+            // What has no name and no user goes before the next change.
+            create(&other, "b");
+        };
+        vec![("makes", Box::new(makes)), ("takes away", Box::new(takes_away))]
+    });
+}
+
+#[test]
 fn the_last_user_of_a_file_without_a_name_goes_while_the_volume_is_mended() {
     in_every_order(|| {
         let (vol, store) = volume();
@@ -151,8 +173,7 @@ fn the_seed_decides_who_comes_first_and_nothing_else_does() {
             Box::new(move || first.lock().push(i))
         };
         turns::run(seed, vec![("0", enters(0)), ("1", enters(1)), ("2", enters(2))]).unwrap();
-        let order = first.lock().clone();
-        order
+        Arc::into_inner(first).expect("all have ended").get_mut().clone()
     };
     let all: BTreeSet<Vec<u8>> = (0..ORDERS).map(winner).collect();
     assert_eq!(all.len(), 6, "each order of three comes of some seed");

@@ -82,8 +82,8 @@ impl VolNode {
     }
 
     /// A stream of this file.
-    fn stream_node(&self, name: &str) -> NodeRef {
-        let stream = OnceLock::from(self.file.streams.open(name));
+    fn stream_node(&self, stream: Arc<StreamRef>) -> NodeRef {
+        let stream = OnceLock::from(stream);
         let (shared, file, link) = (self.shared.clone(), self.file.clone(), self.link.clone());
         Arc::new(VolNode { shared, file, link, stream })
     }
@@ -378,15 +378,16 @@ impl Node for VolNode {
     }
 
     fn named_stream(&self, name: &str) -> Result<Option<NodeRef>> {
-        let found = load_stream(&self.shared.view()?, self.file.ino, name)?;
-        Ok(found.map(|(_, stream)| self.stream_node(&stream.name)))
+        let view = self.shared.view()?;
+        let found = load_stream(&view, self.file.ino, name)?;
+        Ok(found.map(|(_, stream)| self.stream_node(self.file.streams.open(&stream.name))))
     }
 
     fn create_stream(&self, _by: ChangedBy, name: &str) -> Result<NodeRef> {
         self.shared.check_writable()?;
-        let seq = self.vol().create_stream(self.file.ino, name)?;
+        let (stream, seq) = self.vol().create_stream(&self.file, name)?;
         self.shared.done(seq)?;
-        Ok(self.stream_node(name))
+        Ok(self.stream_node(stream))
     }
 
     fn eas(&self) -> Result<Vec<Ea>> {
@@ -461,9 +462,7 @@ impl Node for VolNode {
 
     fn create_child(&self, _by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
         let parent = self.directory()?;
-        let (ino, name, seq) = self.vol().create_child(parent, name, new)?;
-        let file = self.vol().files.open.file(ino, new.directory);
-        let link = file.link(parent, &name);
+        let (file, link, seq) = self.vol().create_child(parent, name, new)?;
         self.shared.done(seq)?;
         Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
     }

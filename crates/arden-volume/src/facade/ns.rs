@@ -112,8 +112,13 @@ impl Volume {
         }
     }
 
-    /// The new file's number and name, and the operation's.
-    pub(crate) fn create_child(&self, directory: u64, name: &str, new: &NewFile<'_>) -> Result<(u64, String, u64)> {
+    /// The new file and its name, in use before anybody can find and take it away, and the operation's number.
+    pub(crate) fn create_child(
+        &self,
+        directory: u64,
+        name: &str,
+        new: &NewFile<'_>,
+    ) -> Result<(Arc<OpenFile>, Arc<Link>, u64)> {
         check_component(name)?;
         self.engine.make_room()?;
         let tunnelled = self.tunnel.recall(directory, name);
@@ -158,8 +163,10 @@ impl Volume {
         add_name(&mut t, ino, &mut inode, directory, name);
         t.put_inode(ino, &inode);
         touch_directory(&mut t, directory, parent);
+        let file = self.files.open.file(ino, new.directory);
+        let link = file.link(directory, name);
         let seq = t.commit()?;
-        Ok((ino, name.to_owned(), seq))
+        Ok((file, link, seq))
     }
 
     /// A file that nobody can find, and that goes with its last user.
@@ -175,8 +182,9 @@ impl Volume {
             Inode { creation: now, last_access: now, last_write: now, change: now, sd, data, ..Inode::default() };
         t.put_inode(ino, &inode);
         t.put(keys::one(keys::ORPHAN, ino), []);
-        t.commit()?;
+        // Before anybody can take it for one that nobody uses.
         let file = self.files.open.file(ino, false);
+        t.commit()?;
         file.orphan.store(true, Ordering::Release);
         Ok(file)
     }
@@ -304,10 +312,11 @@ impl Volume {
         Ok(seq)
     }
 
-    pub(crate) fn create_stream(&self, ino: u64, name: &str) -> Result<u64> {
+    pub(crate) fn create_stream(&self, file: &OpenFile, name: &str) -> Result<(Arc<StreamRef>, u64)> {
         check_stream_name(name)?;
         self.engine.make_room()?;
         let mut t = self.files.begin();
+        let ino = file.ino;
         let mut inode = load_inode(&t, ino)?;
         if load_stream(&t, ino, name)?.is_some() {
             return Err(StoreError::NameCollision.into());
@@ -319,7 +328,8 @@ impl Volume {
         t.put(keys::named(keys::STREAM, ino, &fold(name)), stream.encode());
         inode.change = now();
         t.put_inode(ino, &inode);
-        Ok(t.commit()?)
+        let opened = file.streams.open(name);
+        Ok((opened, t.commit()?))
     }
 
     pub(crate) fn delete_stream(&self, file: &OpenFile, stream: &StreamRef) -> Result<u64> {

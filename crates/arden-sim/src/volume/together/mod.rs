@@ -158,11 +158,8 @@ impl World {
             }
             let busy = inbox.is_busy();
             match turns.next_deadline_ns() {
-                _ if turns.somebody_is_ready() => {
-                    if busy {
-                        rt.run_until_ns(rt.now_ns() + self.rng.below(TURN_NS));
-                    }
-                }
+                _ if turns.somebody_is_ready() && busy => rt.run_until_ns(rt.now_ns() + self.rng.below(TURN_NS)),
+                _ if turns.somebody_is_ready() => {}
                 _ if busy => {
                     rt.run_while(Some(rt.now_ns() + WAIT_NS), &|| !turns.somebody_is_ready());
                 }
