@@ -37,6 +37,8 @@ struct World {
     options: VolumeOptions,
     durability: Durability,
     history: History,
+    /// How many of a million commands take some milliseconds longer.
+    stall_ppm: u32,
     /// How large the volume said that it had become.
     size_told: u64,
     stats: Stats,
@@ -91,6 +93,7 @@ impl World {
             options,
             durability,
             history: History::new(seed),
+            stall_ppm: 500,
             size_told: 0,
             stats: Stats::default(),
             away: Vec::new(),
@@ -224,7 +227,8 @@ impl World {
 
     fn set_faults(&self, armed: bool) {
         for (i, d) in self.disks.iter().enumerate() {
-            let mut f = Faults { latency_max_ns: 300_000, stall_ppm: 500, stall_ns: 3_000_000, ..Faults::default() };
+            let mut f =
+                Faults { latency_max_ns: 300_000, stall_ppm: self.stall_ppm, stall_ns: 3_000_000, ..Faults::default() };
             if armed && self.silent && i == self.damaged() {
                 (f.lost_ppm, f.misdirect_ppm) = (2_000, 1_000);
                 f.flush_ignored_ppm = [0, 100_000, 500_000][self.seed as usize % 3];

@@ -31,6 +31,8 @@ const FILE_SECTORS_MAX: u64 = 400;
 /// From the size on that large writes have: what is written so goes to the device beside the journal.
 const LARGE_SECTORS: usize = 140;
 const HANDLES_MAX: usize = 4;
+/// Kinds of operations, each as often as it has numbers.
+const KINDS: u64 = 36;
 
 /// What the threads of a run share.
 pub struct Common {
@@ -107,7 +109,24 @@ fn names(directory: &NodeRef) -> Result<BTreeMap<u8, u64>> {
     Ok(out)
 }
 
+/// What the clients of a round have in common, so that they get into each other's way.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    /// What each second operation is.
+    favourite: Option<u64>,
+    /// So many names of one directory, or all.
+    names: Option<u64>,
+}
+
+impl Round {
+    pub fn draw(rng: &mut Rng) -> Round {
+        let favourite = rng.one_in(2).then(|| rng.below(KINDS));
+        Round { favourite, names: rng.one_in(2).then(|| rng.range(1, 2)) }
+    }
+}
+
 pub struct Client {
+    round: Round,
     common: Arc<Common>,
     vol: Arc<Volume>,
     store: Arc<VolumeStore>,
@@ -123,6 +142,7 @@ struct Lost;
 
 impl Client {
     pub fn new(
+        round: Round,
         common: Arc<Common>,
         vol: Arc<Volume>,
         store: Arc<VolumeStore>,
@@ -130,7 +150,7 @@ impl Client {
         rng: Rng,
     ) -> Result<Client> {
         let directories = directories(&*store)?;
-        Ok(Client { common, vol, store, through, rng, directories, files: Vec::new() })
+        Ok(Client { round, common, vol, store, through, rng, directories, files: Vec::new() })
     }
 
     /// So many operations, or until power is lost.
@@ -147,7 +167,10 @@ impl Client {
     }
 
     fn name(&mut self) -> Name {
-        (self.rng.below(2) as u8, self.rng.below(NAMES.len() as u64) as u8)
+        match self.round.names {
+            Some(n) => (0, self.rng.below(n) as u8),
+            None => (self.rng.below(2) as u8, self.rng.below(NAMES.len() as u64) as u8),
+        }
     }
 
     fn keep(&mut self, node: NodeRef) {
@@ -164,7 +187,10 @@ impl Client {
     }
 
     fn step(&mut self) -> Result<(), Lost> {
-        let what = self.rng.below(36);
+        let what = match self.round.favourite {
+            Some(favourite) if self.rng.one_in(2) => favourite,
+            _ => self.rng.below(KINDS),
+        };
         let file = if self.rng.one_in(8) { None } else { self.file() };
         let Some(file) = file else {
             return if self.rng.one_in(2) { self.create() } else { self.lookup() };

@@ -22,7 +22,7 @@ use arden_wire::FileTime;
 use parking_lot::Mutex;
 
 use self::{
-    client::{Client, Common, DIRECTORY, look},
+    client::{Client, Common, DIRECTORY, Round, look},
     device::{Death, InTurns, Inbox, Silent},
 };
 use super::{
@@ -51,6 +51,7 @@ pub fn run_together_seed(seed: u64, layout: Option<Layout>, verbose: bool) -> Re
             let mut world = World::new(seed ^ 0x746f_6765, layout, verbose);
             world.options.background = !world.rng.one_in(5);
             world.options.commit_interval = Duration::from_millis([2, 20, 200][world.rng.below(3) as usize]);
+            world.stall_ppm = [500, 30_000, 150_000][world.rng.below(3) as usize];
             world.together(&|| {
                 let failed = failed.clone();
                 Box::new(move |what| drop(failed.send(Err(what))))
@@ -265,6 +266,7 @@ impl Life {
     /// Some clients at once, until each has done what it was to do.
     fn round(&mut self, turns: &Arc<Turns>, common: &Arc<Common>, vol: &Arc<Volume>, stores: &[Arc<VolumeStore>; 2]) {
         let all = Arc::new(Gate::default());
+        let round = Round::draw(&mut self.rng);
         for i in 0..self.rng.range(2, CLIENTS_MAX) {
             let through = self.rng.one_in(3);
             let (common, vol, store) = (common.clone(), vol.clone(), stores[usize::from(through)].clone());
@@ -272,7 +274,7 @@ impl Life {
             let all = all.clone();
             *all.left.lock() += 1;
             turns.start(&format!("client {i}"), move || {
-                match Client::new(common.clone(), vol, store, through, rng) {
+                match Client::new(round, common.clone(), vol, store, through, rng) {
                     Ok(client) => client.run(operations),
                     Err(e) => assert!(common.inbox.is_dead(), "{e}"),
                 }
