@@ -155,6 +155,12 @@ impl Client {
 
     /// So many operations, or until power is lost.
     pub fn run(mut self, operations: u64) {
+        // Of few names it has a handle each to begin with.
+        for name in 0..self.round.names.unwrap_or(0) {
+            if self.lookup((0, name as u8)).is_err() {
+                return;
+            }
+        }
         for _ in 0..operations {
             if self.rng.one_in(12) {
                 arden_lock::thread::sleep(Duration::from_micros(self.rng.below(3000)));
@@ -186,6 +192,12 @@ impl Client {
         (n > 0).then(|| self.files[self.rng.below(n) as usize].clone())
     }
 
+    /// Mostly another than this one.
+    fn other_file(&mut self, than: &NodeRef) -> Option<NodeRef> {
+        let other = self.files.iter().find(|f| f.id() != than.id()).cloned();
+        if self.rng.one_in(4) { self.file() } else { other.or_else(|| self.file()) }
+    }
+
     fn step(&mut self) -> Result<(), Lost> {
         let what = match self.round.favourite {
             Some(favourite) if self.rng.one_in(2) => favourite,
@@ -193,19 +205,26 @@ impl Client {
         };
         let file = if self.rng.one_in(8) { None } else { self.file() };
         let Some(file) = file else {
-            return if self.rng.one_in(2) { self.create() } else { self.lookup() };
+            let name = self.name();
+            return if self.rng.one_in(2) { self.create(name) } else { self.lookup(name) };
         };
         match what {
-            0..=2 => self.create(),
-            3..=5 => self.lookup(),
+            0..=2 => {
+                let name = self.name();
+                self.create(name)
+            }
+            3..=5 => {
+                let name = self.name();
+                self.lookup(name)
+            }
             6..=7 => self.list(),
             8..=12 => self.read(&file),
             13 => self.stat(&file),
             14..=19 => self.write(&file),
             20 => self.zero(&file),
             21..=22 => self.resize(&file),
-            23..=24 => self.share(&file),
-            25..=27 => self.rename(&file),
+            23..=25 => self.share(&file),
+            26..=27 => self.rename(&file),
             28..=29 => self.unlink(&file),
             30 => {
                 self.files.retain(|f| !Arc::ptr_eq(f, &file));
@@ -241,8 +260,7 @@ impl Client {
         Ok(())
     }
 
-    fn create(&mut self) -> Result<(), Lost> {
-        let name = self.name();
+    fn create(&mut self, name: Name) -> Result<(), Lost> {
         let number = self.ask(Op::Create(name));
         let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
         let made = self.directories[usize::from(name.0)].create_child(NAMES[usize::from(name.1)], &new);
@@ -251,8 +269,7 @@ impl Client {
         told
     }
 
-    fn lookup(&mut self) -> Result<(), Lost> {
-        let name = self.name();
+    fn lookup(&mut self, name: Name) -> Result<(), Lost> {
         let number = self.ask(Op::Lookup(name));
         let found = match self.store.lookup(&path(name)) {
             Ok(Lookup::Found(node)) => Ok(Some(node)),
@@ -312,7 +329,7 @@ impl Client {
 
     /// Blocks of one file in another.
     fn share(&mut self, source: &NodeRef) -> Result<(), Lost> {
-        let Some(target) = self.file() else { return Ok(()) };
+        let Some(target) = self.other_file(source) else { return Ok(()) };
         let mut blocks = || self.rng.below(20) as usize * BLOCK;
         let (from, to, n) = (blocks(), blocks(), BLOCK + blocks());
         let number = self.ask(Op::Clone(source.id().file, target.id().file, (from, to), n));

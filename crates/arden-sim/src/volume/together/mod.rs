@@ -270,7 +270,7 @@ impl Life {
         for i in 0..self.rng.range(2, CLIENTS_MAX) {
             let through = self.rng.one_in(3);
             let (common, vol, store) = (common.clone(), vol.clone(), stores[usize::from(through)].clone());
-            let (rng, operations) = (Rng::new(self.rng.next_u64()), self.rng.range(2, 9));
+            let (rng, operations) = (Rng::new(self.rng.next_u64()), self.rng.range(2, 10));
             let all = all.clone();
             *all.left.lock() += 1;
             turns.start(&format!("client {i}"), move || {
