@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arden_admin::{AdminError, ErrorKind, State, error::Result, names::key, storage::PoolRecord};
@@ -129,8 +129,13 @@ impl SpaceUse {
             let all = self.pool.reclaimers.lock();
             all.iter().filter(|(space, _)| **space != self.space).map(|(_, reclaimer)| reclaimer.clone()).collect()
         };
-        reclaimers.iter().for_each(|reclaimer| reclaimer());
-        !reclaimers.is_empty()
+        // On a thread of its own: the caller may hold locks of the volume that asks, and those of the others have the same ranks.
+        let reclaim = || reclaimers.iter().for_each(|reclaimer| reclaimer());
+        let reclaimed = thread::scope(|s| {
+            let spawned = thread::Builder::new().name("arden-reclaim".into()).spawn_scoped(s, reclaim);
+            spawned.is_ok_and(|reclaims| reclaims.join().is_ok())
+        });
+        reclaimed && !reclaimers.is_empty()
     }
 }
 

@@ -21,7 +21,7 @@ use arden_volume::{VolError, Volume, VolumeStore};
 use arden_wire::FileTime;
 use parking_lot::Mutex;
 
-use super::device::Inbox;
+use super::{Gate, device::Inbox};
 
 pub const DIRECTORY: &str = "d";
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -392,17 +392,23 @@ impl Client {
     /// All that was answered so far is durable when it returns, or when it tells.
     fn sync(&mut self, file: &NodeRef) -> Result<(), Lost> {
         let since = self.common.oracle.lock().now();
-        let how = self.rng.below(4);
+        let (how, waits) = (self.rng.below(4), self.rng.one_in(2));
         self.common.say(|| format!("sync {since:?}, {how}"));
         if how == 0 {
-            let common = self.common.clone();
+            let (common, gate) = (self.common.clone(), Gate::of(1));
+            let opens = gate.clone();
             let told = move |result: Result<(), VolError>| {
                 if result.is_ok() && !common.inbox.is_dead() {
                     common.say(|| format!("told of the sync {since:?}"));
                     common.oracle.lock().durable_since(since);
                 }
+                opens.leave();
             };
             self.vol.commit_later(self.vol.progress().0, Box::new(told));
+            // Whoever waits for it finds out that nobody is told.
+            if waits {
+                gate.wait();
+            }
             return Ok(());
         }
         let synced = match how {

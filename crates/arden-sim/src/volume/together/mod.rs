@@ -265,28 +265,24 @@ impl Life {
 
     /// Some clients at once, until each has done what it was to do.
     fn round(&mut self, turns: &Arc<Turns>, common: &Arc<Common>, vol: &Arc<Volume>, stores: &[Arc<VolumeStore>; 2]) {
-        let all = Arc::new(Gate::default());
         let round = Round::draw(&mut self.rng);
-        for i in 0..self.rng.range(2, CLIENTS_MAX) {
+        let clients = self.rng.range(2, CLIENTS_MAX);
+        let all = Gate::of(clients);
+        for i in 0..clients {
             let through = self.rng.one_in(3);
             let (common, vol, store) = (common.clone(), vol.clone(), stores[usize::from(through)].clone());
             let (rng, operations) = (Rng::new(self.rng.next_u64()), self.rng.range(2, 10));
             let all = all.clone();
-            *all.left.lock() += 1;
             turns.start(&format!("client {i}"), move || {
                 match Client::new(round, common.clone(), vol, store, through, rng) {
                     Ok(client) => client.run(operations),
                     Err(e) => assert!(common.inbox.is_dead(), "{e}"),
                 }
                 drop(common);
-                *all.left.lock() -= 1;
-                all.none.notify_all();
+                all.leave();
             });
         }
-        let mut left = all.left.lock();
-        while *left > 0 {
-            all.none.wait(&mut left);
-        }
+        all.wait();
     }
 
     /// The volume is closed, dropped as it is, or power is lost.
@@ -307,11 +303,28 @@ impl Life {
     }
 }
 
-/// What the first thread waits for: clients that have not ended.
-#[derive(Default)]
+/// Somebody waits here until all have left: clients that end, or a callback.
 struct Gate {
     left: arden_lock::Mutex<u64, ranks::SimClients>,
     none: Condvar,
+}
+
+impl Gate {
+    fn of(left: u64) -> Arc<Gate> {
+        Arc::new(Gate { left: arden_lock::Mutex::new(left), none: Condvar::new() })
+    }
+
+    fn leave(&self) {
+        *self.left.lock() -= 1;
+        self.none.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut left = self.left.lock();
+        while *left > 0 {
+            self.none.wait(&mut left);
+        }
+    }
 }
 
 /// The volume finds nothing wrong with itself. Blocks that its own threads are about to write are nobody's for a while.
