@@ -25,7 +25,7 @@ fn volume() -> (Arc<Volume>, Arc<VolumeStore>) {
 
 fn create(store: &VolumeStore, name: &str) -> NodeRef {
     let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-    store.root().create_child(name, &new).unwrap()
+    store.root().create_child(None, name, &new).unwrap()
 }
 
 fn read(store: &dyn FileStore, name: &str) -> Vec<u8> {
@@ -48,7 +48,7 @@ fn a_file_that_two_rename_is_not_gone_for_either() {
         let node = create(&store, "a");
         let renames = |name: &'static str| -> Box<dyn FnOnce() + Send> {
             let (node, store) = (node.clone(), store.clone());
-            Box::new(move || node.rename(&*store.root(), name, true).unwrap())
+            Box::new(move || node.rename(None, &*store.root(), name, true).unwrap())
         };
         vec![("one", renames("b")), ("other", renames("c"))]
     });
@@ -58,10 +58,10 @@ fn a_file_that_two_rename_is_not_gone_for_either() {
 fn a_stream_that_two_rename_is_not_gone_for_either() {
     in_every_order(|| {
         let (_, store) = volume();
-        let stream = create(&store, "a").create_stream("s").unwrap();
+        let stream = create(&store, "a").create_stream(None, "s").unwrap();
         let renames = |name: &'static str| -> Box<dyn FnOnce() + Send> {
             let stream = stream.clone();
-            Box::new(move || stream.rename_stream(Some(name), true).unwrap())
+            Box::new(move || stream.rename_stream(None, Some(name), true).unwrap())
         };
         vec![("one", renames("t")), ("other", renames("u"))]
     });
@@ -72,7 +72,7 @@ fn a_snapshot_keeps_what_files_let_go_of_while_it_is_made() {
     in_every_order(|| {
         let (vol, store) = volume();
         let node = create(&store, "a");
-        node.write_at(0, &[1; 200_000], Wait::Yes).unwrap();
+        node.write_at(None, 0, &[1; 200_000], Wait::Yes).unwrap();
         let (maker, looker) = (vol.clone(), store.clone());
         let makes = move || {
             let made = maker.create_snapshot(FileTime(1 << 50), "").unwrap();
@@ -84,7 +84,7 @@ fn a_snapshot_keeps_what_files_let_go_of_while_it_is_made() {
         };
         let writes = move || {
             for i in 2..5 {
-                node.write_at(0, &[i; 200_000], Wait::Yes).unwrap();
+                node.write_at(None, 0, &[i; 200_000], Wait::Yes).unwrap();
                 vol.sync().unwrap();
             }
         };
@@ -100,11 +100,11 @@ fn a_file_that_is_taken_away_at_once_is_there_for_whoever_made_it() {
         let makes = move || {
             let node = create(&store, "a");
             assert_eq!(node.stat().unwrap().end_of_file, 0);
-            node.write_at(0, &[1; 600], Wait::Yes).unwrap();
+            node.write_at(None, 0, &[1; 600], Wait::Yes).unwrap();
         };
         let takes_away = move || {
             if let Lookup::Found(node) = other.lookup(&NtPath::parse("a").unwrap()).unwrap() {
-                node.unlink().unwrap();
+                node.unlink(None).unwrap();
                 drop(node);
             }
             // What has no name and no user goes before the next change.
@@ -121,7 +121,7 @@ fn the_last_user_of_a_file_without_a_name_goes_while_the_volume_is_mended() {
         let node = create(&store, "a");
         let mends = move || drop(vol.repair(false).unwrap());
         let goes = move || {
-            node.unlink().unwrap();
+            node.unlink(None).unwrap();
             drop(node);
         };
         vec![("mends", Box::new(mends)), ("goes", Box::new(goes))]

@@ -12,6 +12,7 @@ use std::{
 
 use arden_block::rng::Rng;
 use arden_store::{
+    commit::CommitScope,
     error::{NotDone, StoreError},
     name::NtPath,
     store::{FileStore, Lookup, NewFile, Node, NodeRef, Result, Wait},
@@ -263,7 +264,7 @@ impl Client {
     fn create(&mut self, name: Name) -> Result<(), Lost> {
         let number = self.ask(Op::Create(name));
         let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-        let made = self.directories[usize::from(name.0)].create_child(NAMES[usize::from(name.1)], &new);
+        let made = self.directories[usize::from(name.0)].create_child(None, NAMES[usize::from(name.1)], &new);
         let told = self.told(number, true, made.as_ref().map(|n| Answer::File(n.id().file)).map_err(|e| *e));
         made.into_iter().for_each(|node| self.keep(node));
         told
@@ -309,21 +310,21 @@ impl Client {
         let from = self.rng.below(FILE_SECTORS_MAX / near) as usize;
         let number = self.ask(Op::Write(file.id().file, from, n));
         let bytes = bytes_of(number.0, n);
-        let written = file.write_at((from * SECTOR) as u64, &bytes, Wait::Yes);
+        let written = file.write_at(None, (from * SECTOR) as u64, &bytes, Wait::Yes);
         self.told(number, true, written.map(|()| Answer::Done))
     }
 
     fn zero(&mut self, file: &NodeRef) -> Result<(), Lost> {
         let (from, n) = (self.rng.below(FILE_SECTORS_MAX) as usize, 1 + self.rng.below(100) as usize);
         let number = self.ask(Op::Zero(file.id().file, from, n));
-        let zeroed = file.zero_range((from * SECTOR) as u64, (n * SECTOR) as u64);
+        let zeroed = file.zero_range(None, (from * SECTOR) as u64, (n * SECTOR) as u64);
         self.told(number, true, zeroed.map(|()| Answer::Done))
     }
 
     fn resize(&mut self, file: &NodeRef) -> Result<(), Lost> {
         let n = self.rng.below(FILE_SECTORS_MAX) as usize * usize::from(!self.rng.one_in(4));
         let number = self.ask(Op::Resize(file.id().file, n));
-        let resized = file.set_end_of_file((n * SECTOR) as u64);
+        let resized = file.set_end_of_file(None, (n * SECTOR) as u64);
         self.told(number, true, resized.map(|()| Answer::Done))
     }
 
@@ -334,7 +335,7 @@ impl Client {
         let (from, to, n) = (blocks(), blocks(), BLOCK + blocks());
         let number = self.ask(Op::Clone(source.id().file, target.id().file, (from, to), n));
         let at = |sectors: usize| (sectors * SECTOR) as u64;
-        let shared = match Node::clone_from(&*target, &**source, at(from), at(to), at(n)) {
+        let shared = match Node::clone_from(&*target, None, &**source, at(from), at(to), at(n)) {
             Err(NotDone::Failed(StoreError::NotSupported | StoreError::InvalidParameter)) => Ok(Answer::NotShared),
             shared => shared.map(|()| Answer::Done),
         };
@@ -344,13 +345,13 @@ impl Client {
     fn rename(&mut self, file: &NodeRef) -> Result<(), Lost> {
         let (name, replace) = (self.name(), self.rng.one_in(2));
         let number = self.ask(Op::Rename(file.id().file, name, replace));
-        let renamed = file.rename(&*self.directories[usize::from(name.0)], NAMES[usize::from(name.1)], replace);
+        let renamed = file.rename(None, &*self.directories[usize::from(name.0)], NAMES[usize::from(name.1)], replace);
         self.told(number, true, renamed.map(|()| Answer::Done))
     }
 
     fn unlink(&mut self, file: &NodeRef) -> Result<(), Lost> {
         let number = self.ask(Op::Unlink(file.id().file));
-        let unlinked = file.unlink();
+        let unlinked = file.unlink(None);
         self.told(number, true, unlinked.map(|()| Answer::Done))
     }
 
@@ -413,7 +414,7 @@ impl Client {
         }
         let synced = match how {
             1 => file.sync(),
-            2 => self.store.commit().map_err(NotDone::from),
+            2 => self.store.commit(CommitScope::begin().id()).map_err(NotDone::from),
             _ => self.vol.sync().map_err(|e| NotDone::from(StoreError::from(e))),
         };
         if self.common.inbox.is_dead() {

@@ -119,14 +119,15 @@ impl World {
         turns.start("first", move || life.run(&body, &for_first));
         self.drive(&rt, &pool, &turns, &inbox)?;
         self.stats.switches += turns.leave();
-        self.stats.crashes += u64::from(OnSpace::is_dead());
+        let crashed = OnSpace::is_dead();
+        self.stats.crashes += u64::from(crashed);
         OnSpace::end();
         self.stats.freed += OnSpace::take_freed();
         self.away = pool.out_of_date().into_iter().map(usize::from).collect();
         self.journal = pool.journal_disks().into_iter().map(usize::from).collect();
         drop(pool);
         rt.shutdown();
-        self.crash();
+        self.crash(crashed);
         self.disks.iter().for_each(arden_block::sim::SimDisk::end_of_life);
         let common = Arc::into_inner(common).ok_or("somebody keeps what the threads of a life share")?;
         self.stats.operations += common.operations.into_inner();
@@ -250,7 +251,7 @@ impl Life {
     fn begin(&self, vol: &Arc<Volume>, store: &dyn FileStore, common: &Common) -> arden_store::store::Result<()> {
         if self.first {
             let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
-            store.root().create_child(DIRECTORY, &new)?;
+            store.root().create_child(None, DIRECTORY, &new)?;
             vol.sync()?;
         }
         clean(vol, common);
