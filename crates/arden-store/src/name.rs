@@ -44,9 +44,9 @@ pub enum PathWants {
 
 impl NtPath {
     /// Parses the wire form: backslashes, no leading one; a slash separates too, because clients on Unix send it and
-    /// peers take it. `.` is the directory that it is in and `..` the one above, [MS-FSCC] 2.1.5.1; a `..` that leads
-    /// out of the share is `PathAboveRoot`. `InvalidName` for what may not be a name, `InvalidParameter`
-    /// for a leading backslash.
+    /// peers take it. `.` is the directory that it is in, [MS-FSCC] 2.1.5.1. No path leads up: a `..` at the root of the
+    /// share is `PathAboveRoot`, one below it `InvalidParameter`, [MS-SMB2] 3.3.5.9. `InvalidName` for what may not be
+    /// a name, `InvalidParameter` for a leading backslash.
     pub fn parse(path: &str) -> Result<NtPath, StoreError> {
         if path.is_empty() {
             return Ok(NtPath::default());
@@ -75,7 +75,7 @@ impl NtPath {
             match component {
                 // Redundant separators are stripped, [MS-FSA] 2.1.5.1 phase 3.
                 "." | "" => {}
-                ".." => out.go_up()?,
+                ".." => return Err(out.refused_parent()),
                 _ => {
                     check_component(component)?;
                     out.components.push(component.to_owned());
@@ -83,9 +83,7 @@ impl NtPath {
             }
         }
         if last == ".." {
-            out.go_up()?;
-            out.wants = PathWants::Directory;
-            return Ok(out);
+            return Err(out.refused_parent());
         }
         let base = match last.split_once(':') {
             None => last,
@@ -115,8 +113,9 @@ impl NtPath {
         Some(time)
     }
 
-    fn go_up(&mut self) -> Result<(), StoreError> {
-        self.components.pop().map(|_| ()).ok_or(StoreError::PathAboveRoot)
+    /// The error of a `..` that follows these components.
+    fn refused_parent(&self) -> StoreError {
+        if self.components.is_empty() { StoreError::PathAboveRoot } else { StoreError::InvalidParameter }
     }
 }
 

@@ -241,6 +241,14 @@ fn put_changes(changes: &[Change], max: usize, out: &mut Vec<u8>) -> Handled {
     Ok(NtStatus::SUCCESS)
 }
 
+/// The answer to a CHANGE_NOTIFY whose status says why it has no changes: STATUS_NOTIFY_CLEANUP and
+/// STATUS_NOTIFY_ENUM_DIR are success codes, [MS-SMB2] 3.3.4.4 and 3.3.5.19. Its buffer has the one byte that the
+/// StructureSize counts.
+pub fn put_no_changes(out: &mut Vec<u8>) {
+    put_buffer_response(out);
+    out.put_zeros(1);
+}
+
 /// [MS-FSCC] 2.7.1.
 fn action(kind: ChangeKind) -> u32 {
     match kind {

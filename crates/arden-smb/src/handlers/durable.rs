@@ -53,6 +53,11 @@ impl Wanted {
 pub(crate) fn wanted(r: &CreateRequest<'_>, dialect: Dialect) -> Result<Wanted, Fail> {
     let v1 = r.context(tag::DURABLE_REQUEST);
     let v1_again = r.context(tag::DURABLE_RECONNECT);
+    // [MS-SMB2] 3.3.5.9.7: in every dialect, also where a v2 context alone is unknown.
+    let has_v2 = |tag| r.context(tag).is_some();
+    if v1_again.is_some() && (has_v2(tag::DURABLE_REQUEST_V2) || has_v2(tag::DURABLE_RECONNECT_V2)) {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
     let smb3 = |data| if dialect.is_smb3() { data } else { None };
     let v2 = smb3(r.context(tag::DURABLE_REQUEST_V2));
     let v2_again = smb3(r.context(tag::DURABLE_RECONNECT_V2));

@@ -179,9 +179,8 @@ fn stat_info(open: &SmbOpen, file: &Arc<Open>, class: u8, out: &mut Vec<u8>) -> 
             24
         }
         _ => {
-            let name = file.fs().path_told(file).map_or_else(|_| String::new(), |path| format!("\\{path}"));
             let (position, mode) = (open.position.load(Ordering::Relaxed), open.mode.load(Ordering::Relaxed));
-            m.put_all(out, file.granted_access(), position, mode, &name);
+            m.put_all(out, file.granted_access(), position, mode);
             104
         }
     })

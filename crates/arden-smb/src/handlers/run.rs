@@ -97,11 +97,21 @@ pub struct LocalEngine(pub Arc<Trees>);
 impl RequestEngine for LocalEngine {
     fn run(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>) -> Answer {
         let mut related = request.related;
+        let start = out.len();
         let handled = match Command::from_u16(request.header.command) {
             Some(command) => {
                 let handled = self.handle(command, request, &mut related, here, out);
                 // A request that waited while its session ended is answered all the same.
-                if request.async_id.is_some() { handled.map_err(|e| closed_meanwhile(command, e)) } else { handled }
+                let handled =
+                    handled.map_err(|e| if request.async_id.is_some() { closed_meanwhile(command, e) } else { e });
+                match handled {
+                    Err(Fail::Status(status)) if command == Command::ChangeNotify && !status.is_error() => {
+                        out.truncate(start);
+                        directory::put_no_changes(out);
+                        Ok(status)
+                    }
+                    handled => handled,
+                }
             }
             None => Err(NtStatus::INVALID_PARAMETER.into()),
         };

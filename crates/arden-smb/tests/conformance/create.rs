@@ -88,17 +88,18 @@ fn create_close_with_dot_dir() {
 
 /// `CreateClose_CreateAndCloseFileWithDoubleDotDir`, `CreateClose_CreateAndCloseDirWithDoubleDotDir`
 ///
-/// The vendor's server refuses with INVALID_PARAMETER. Other servers, and the tests that their clients were made with,
-/// take `..` for what [MS-FSCC] 2.1.5.1 says it is; it never leads out of the share.
+/// [MS-FSCC] 2.1.5.1: dot directory names are not to be sent; [MS-SMB2] 3.3.5.9: one that leads up is refused.
 #[test]
 fn create_close_with_double_dot_dir() {
     let lab = Lab::new();
     let mut c = lab.client();
     c.make_directory("dir");
-    c.open(file("dir\\..\\file"));
-    c.open(directory("dir\\..\\sub"));
-    assert!(lab.host("file").exists() && lab.host("sub").exists());
-    for name in ["..", "..\\x", "dir\\..\\..\\x", "dir\\..\\..\\a\\x"] {
+    for name in ["dir\\..", "dir\\..\\x", "nothing\\..\\x", "dir\\.\\..\\x", "dir\\..\\..\\x", "dir/../x"] {
+        assert_eq!(c.fails(file(name)), NtStatus::INVALID_PARAMETER, "{name}");
+        assert_eq!(c.fails(directory(name)), NtStatus::INVALID_PARAMETER, "{name}");
+    }
+    assert!(!lab.host("x").exists());
+    for name in ["..", "..\\x", ".\\..\\x", "..\\..\\x"] {
         assert_eq!(c.fails(file(name)), NtStatus::OBJECT_PATH_SYNTAX_BAD, "{name}");
     }
 }

@@ -140,17 +140,29 @@ fn durable_handle_v1_reconnect_with_lease_v1_with_different_file_name() {
     let status = refused(|_, id| (None, want("other").lease_v1(1, "RWH").reconnect(id)));
     assert_eq!(status, NtStatus::INVALID_PARAMETER);
 }
-/// `DurableHandleV1_Reconnect_IncludeRequestV2`
+/// `DurableHandleV1_Reconnect_IncludeRequestV2`, `DurableHandleV1_Reconnect_IncludeReconnectV2`: in every dialect that knows
+/// a reconnect of the first kind.
 #[test]
-fn durable_handle_v1_reconnect_include_request_v2() {
-    let status = refused(|_, id| (None, want("file").lease_v1(1, "RWH").reconnect(id).durable_v2(5, 0)));
-    assert_eq!(status, NtStatus::INVALID_PARAMETER);
-}
-/// `DurableHandleV1_Reconnect_IncludeReconnectV2`
-#[test]
-fn durable_handle_v1_reconnect_include_reconnect_v2() {
-    let status = refused(|_, id| (None, want("file").lease_v1(1, "RWH").reconnect(id).reconnect_v2(id, 0)));
-    assert_eq!(status, NtStatus::INVALID_PARAMETER);
+fn durable_handle_v1_reconnect_include_v2() {
+    for dialect in [Dialect::Smb202, Dialect::Smb210, Dialect::Smb300, Dialect::Smb311] {
+        let lab = Lab::new();
+        let connect = |guid| {
+            let mut c = lab.connect_as(guid);
+            c.negotiate(&Offer::up_to(dialect));
+            c.logon(&logon(USER));
+            c.connect(SHARE);
+            c
+        };
+        let mut c = connect(7);
+        let id = c.open(want("file").oplock(oplock::BATCH).durable()).id;
+        c.disconnect();
+        let id = persistent(id);
+        let again = || want("file").oplock(oplock::BATCH).reconnect(id);
+        let mut c = connect(7);
+        assert_eq!(c.fails(again().durable_v2(5, 0)), NtStatus::INVALID_PARAMETER, "{dialect:?}");
+        assert_eq!(c.fails(again().reconnect_v2(id, 0)), NtStatus::INVALID_PARAMETER, "{dialect:?}");
+        c.open(again());
+    }
 }
 /// `DurableHandleV1_Reconnect_WithoutFileIdPersistent`
 #[test]

@@ -39,14 +39,14 @@ fn what_may_not_be_a_name() {
     for bad in ["a*", "a?b", "a<", "a>", "a|b", "a\"b", "a\u{1f}", "a\0b", ".", "a\\.", "\u{7}"] {
         assert_eq!(NtPath::parse(bad), Err(StoreError::InvalidName), "{bad:?}");
     }
-    for bad in ["..", "..\\a", "..\\..\\..", "a\\..\\..", "a\\..\\..\\etc", "a\\..\\..\\a"] {
+    for bad in ["..", "..\\a", "..\\..\\..", ".\\.."] {
         assert_eq!(NtPath::parse(bad), Err(StoreError::PathAboveRoot), "{bad}");
     }
+    for bad in ["a\\..", "a\\..\\..\\etc", "a\\b\\..", "a\\x\\..\\b", "a/../b", "a\\..\\"] {
+        assert_eq!(NtPath::parse(bad), Err(StoreError::InvalidParameter), "{bad}");
+    }
     assert_eq!(NtPath::parse("d:x:$INDEX_ALLOCATION"), Err(StoreError::InvalidParameter));
-    let above = NtPath::parse("a\\b\\..").unwrap();
-    assert_eq!((above.components, above.wants), (vec!["a".to_owned()], PathWants::Directory));
-    assert_eq!(NtPath::parse("a\\..").unwrap().components.len(), 0);
-    for same in ["a\\.\\b", "a\\\\b", "a\\x\\..\\b", "x\\..\\a\\y\\z\\..\\..\\b"] {
+    for same in ["a\\.\\b", "a\\\\b"] {
         assert_eq!(NtPath::parse(same).unwrap().components, ["a", "b"]);
     }
     assert_eq!(NtPath::parse("\\a"), Err(StoreError::InvalidParameter));
