@@ -94,6 +94,8 @@ store_errors! {
         OffloadReadUnsupported => "the file does not support offload reads",
         /// The same of offload writes.
         OffloadWriteUnsupported => "the file does not support offload writes",
+        /// The token stands for nothing that its user may have: unknown, over, or another user's.
+        InvalidToken => "the offload token is not valid",
         /// The tag is reserved or may not be set.
         InvalidReparseTag => "the reparse tag is not valid",
         /// The file has a reparse point with another tag.

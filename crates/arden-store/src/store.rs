@@ -149,6 +149,17 @@ pub struct VolumeInfo {
     /// FILE_* capability bits of [MS-FSCC] 2.5.1.
     pub capabilities: u32,
     pub name_max: u32,
+    /// Files lie in clusters that the store hands out itself: [`Node::cluster_runs`].
+    pub has_clusters: bool,
+}
+
+/// Clusters of a stream that lie together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClusterRun {
+    /// The cluster of the stream that follows the run.
+    pub next: u64,
+    /// Where on the volume its first cluster lies; None: a hole, or data that has no cluster of its own (yet).
+    pub at: Option<u64>,
 }
 
 pub enum Lookup {
@@ -301,6 +312,11 @@ pub trait Node: Send + Sync {
     fn zero_range(&self, by: ChangedBy, offset: u64, len: u64) -> Result<()>;
     /// Parts of `offset..offset+len` that hold data, ascending.
     fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>>;
+    /// Where the stream's clusters from `from` on lie, without gaps up to its last one, at most `max` runs. `EndOfFile` where
+    /// it has no cluster `from`, `WrongObject` where the store has no clusters.
+    fn cluster_runs(&self, _from: u64, _max: usize) -> Result<Vec<ClusterRun>> {
+        Err(StoreError::WrongObject.into())
+    }
     fn set_sparse(&self, by: ChangedBy, sparse: bool) -> Result<()>;
     /// How reads of this stream, or of what is made in this directory from now on, are checked. `NotSupported` where a store
     /// keeps no checksums, FILE_SUPPORT_INTEGRITY_STREAMS.

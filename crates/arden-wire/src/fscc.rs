@@ -119,7 +119,7 @@ impl FileMeta {
         out.put_u64(0);
     }
     /// FileAllInformation, [MS-FSCC] 2.4.2.
-    pub fn put_all(&self, out: &mut Vec<u8>, access: u32, position: u64, mode: u32, name: &str) {
+    pub fn put_all(&self, out: &mut Vec<u8>, access: u32, position: u64, mode: u32) {
         self.put_basic(out);
         self.put_standard(out);
         out.put_u64(self.file_id);
@@ -128,7 +128,9 @@ impl FileMeta {
         out.put_u64(position);
         out.put_u32(mode);
         out.put_u32(0);
-        put_name(out, name);
+        put_name(out, "");
+        // As long as the structure is in C, which ends in a multiple of 8 bytes.
+        out.put_zeros(4);
     }
 }
 
@@ -461,6 +463,22 @@ pub mod fsctl {
     pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00C0;
     pub const GET_OBJECT_ID: u32 = 0x0009_009C;
     pub const SET_OBJECT_ID: u32 = 0x0009_0098;
+    pub const GET_NTFS_VOLUME_DATA: u32 = 0x0009_0064;
+    pub const GET_REFS_VOLUME_DATA: u32 = 0x0009_02D8;
+    pub const GET_RETRIEVAL_POINTERS: u32 = 0x0009_0073;
+    pub const GET_RETRIEVAL_POINTER_COUNT: u32 = 0x0009_042B;
+    pub const GET_RETRIEVAL_POINTER_BASE: u32 = 0x0009_0234;
+    pub const QUERY_FILE_REGIONS: u32 = 0x0009_0284;
+    pub const GET_BOOT_AREA_INFO: u32 = 0x0009_0230;
+    pub const IS_VOLUME_DIRTY: u32 = 0x0009_0078;
+    pub const ALLOW_EXTENDED_DASD_IO: u32 = 0x0009_0083;
+    pub const LOOKUP_STREAM_FROM_CLUSTER: u32 = 0x0009_01FC;
+    pub const EXTEND_VOLUME: u32 = 0x0009_00F0;
+    pub const SHRINK_VOLUME: u32 = 0x0009_01B0;
+    pub const FILE_PREFETCH: u32 = 0x0009_0120;
+    pub const SET_PERSISTENT_VOLUME_STATE: u32 = 0x0009_0238;
+    pub const QUERY_PERSISTENT_VOLUME_STATE: u32 = 0x0009_023C;
+    pub const SD_GLOBAL_CHANGE: u32 = 0x0009_01F4;
     pub const SET_SPARSE: u32 = 0x0009_00C4;
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40CF;
     pub const SET_ZERO_DATA: u32 = 0x0009_80C8;

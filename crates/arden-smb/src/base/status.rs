@@ -7,6 +7,7 @@ use arden_wire::NtStatus;
 const OFFLOAD_READ_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A3);
 const OFFLOAD_WRITE_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A4);
 const BEYOND_VDL: NtStatus = NtStatus(0xC000_0432);
+const INVALID_TOKEN: NtStatus = NtStatus(0xC000_0465);
 
 /// The table: no other place makes a status of an error of a store.
 pub fn of_error(e: StoreError) -> NtStatus {
@@ -23,6 +24,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::BeyondValidData => BEYOND_VDL,
         StoreError::NotRedundant => NtStatus::NOT_REDUNDANT_STORAGE,
         StoreError::OffloadReadUnsupported => OFFLOAD_READ_FILE_NOT_SUPPORTED,
+        StoreError::InvalidToken => INVALID_TOKEN,
         StoreError::OffloadWriteUnsupported => OFFLOAD_WRITE_FILE_NOT_SUPPORTED,
         StoreError::InvalidReparseTag => NtStatus::IO_REPARSE_TAG_INVALID,
         StoreError::ReparseTagMismatch => NtStatus::IO_REPARSE_TAG_MISMATCH,

@@ -2,6 +2,7 @@
 
 mod copy;
 mod integrity;
+mod layout;
 mod offload;
 mod usn;
 
@@ -115,6 +116,22 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         }
         fsctl::QUERY_ALLOCATED_RANGES => allocated_ranges(file, ioctl),
         fsctl::FILE_LEVEL_TRIM => trim(request, file, ioctl),
+        fsctl::GET_NTFS_VOLUME_DATA | fsctl::GET_REFS_VOLUME_DATA => layout::volume_data(file, ioctl),
+        fsctl::GET_RETRIEVAL_POINTERS => layout::retrieval_pointers(file, ioctl),
+        fsctl::GET_RETRIEVAL_POINTER_COUNT => layout::retrieval_pointer_count(file, ioctl),
+        fsctl::QUERY_FILE_REGIONS => layout::file_regions(file, ioctl),
+        // [MS-FSCC] 2.2: what file systems have and do not offer to other machines.
+        fsctl::ALLOW_EXTENDED_DASD_IO => Err(NtStatus::ACCESS_DENIED.into()),
+        fsctl::GET_BOOT_AREA_INFO
+        | fsctl::GET_RETRIEVAL_POINTER_BASE
+        | fsctl::IS_VOLUME_DIRTY
+        | fsctl::LOOKUP_STREAM_FROM_CLUSTER
+        | fsctl::EXTEND_VOLUME
+        | fsctl::SHRINK_VOLUME
+        | fsctl::FILE_PREFETCH
+        | fsctl::SET_PERSISTENT_VOLUME_STATE
+        | fsctl::QUERY_PERSISTENT_VOLUME_STATE
+        | fsctl::SD_GLOBAL_CHANGE => Err(NtStatus::INVALID_PARAMETER.into()),
         fsctl::GET_REPARSE_POINT => {
             let (tag, data) = fs.reparse(file)?;
             let mut output = Vec::with_capacity(8 + data.len());
@@ -185,7 +202,12 @@ fn check_ctl_access(file: &Open, code: u32) -> Result<(), Fail> {
 fn takes_long(ctl_code: u32) -> bool {
     matches!(
         ctl_code,
-        fsctl::SET_ZERO_DATA | fsctl::QUERY_ALLOCATED_RANGES | fsctl::FILE_LEVEL_TRIM | fsctl::SRV_ENUMERATE_SNAPSHOTS
+        fsctl::SET_ZERO_DATA
+            | fsctl::QUERY_ALLOCATED_RANGES
+            | fsctl::FILE_LEVEL_TRIM
+            | fsctl::GET_RETRIEVAL_POINTERS
+            | fsctl::GET_RETRIEVAL_POINTER_COUNT
+            | fsctl::SRV_ENUMERATE_SNAPSHOTS
     )
 }
 
@@ -245,11 +267,8 @@ fn validate_negotiate(request: &Request<'_>, ioctl: &IoctlRequest<'_>) -> Result
     Ok(out)
 }
 
-/// NETWORK_INTERFACE_INFO, [MS-SMB2] 2.2.32.5.
+/// NETWORK_INTERFACE_INFO, [MS-SMB2] 2.2.32.5, for a client of any dialect, as 3.3.5.15.11 leaves to the server.
 fn interfaces(request: &Request<'_>) -> Result<Vec<u8>, Fail> {
-    if !request.verified.dialect().is_smb3() {
-        return Err(NtStatus::NOT_SUPPORTED.into());
-    }
     let interfaces = request.trees.interfaces.read();
     let mut out = Vec::new();
     for (i, interface) in interfaces.iter().enumerate() {

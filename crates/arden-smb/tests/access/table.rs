@@ -282,6 +282,16 @@ fn fsctl_rows() -> Vec<Row> {
         row("FSCTL_QUERY_ALLOCATED_RANGES", FILE_READ_DATA, |k| {
             k.fsctl(fsctl::QUERY_ALLOCATED_RANGES, &pair(0, 4096), 64)
         }),
+        free("FSCTL_GET_NTFS_VOLUME_DATA", |k| k.fsctl(fsctl::GET_NTFS_VOLUME_DATA, &[], 96)).unless(SHARED),
+        free("FSCTL_GET_REFS_VOLUME_DATA", |k| k.fsctl(fsctl::GET_REFS_VOLUME_DATA, &[], 152)).unless(SHARED),
+        // 2.1.5.10.15 and 2.1.5.10.17 ask for nothing; here for what allocated ranges take.
+        row("FSCTL_GET_RETRIEVAL_POINTERS", FILE_READ_DATA, |k| k.fsctl(fsctl::GET_RETRIEVAL_POINTERS, &[0; 8], 4096))
+            .unless(SHARED),
+        row("FSCTL_GET_RETRIEVAL_POINTER_COUNT", FILE_READ_DATA, |k| {
+            k.fsctl(fsctl::GET_RETRIEVAL_POINTER_COUNT, &[0; 8], 4)
+        })
+        .unless(SHARED),
+        free("FSCTL_QUERY_FILE_REGIONS", |k| k.fsctl(fsctl::QUERY_FILE_REGIONS, &[], 1024)),
         row("FSCTL_SET_COMPRESSION", 0, |k| k.fsctl(fsctl::SET_COMPRESSION, &[0, 0], 0))
             .all(FILE_READ_DATA | FILE_WRITE_DATA),
         // 2.1.5.10.38; peers take the right to append too (`smb2.ioctl.sparse_perms`).

@@ -20,6 +20,7 @@ mod fsctls;
 mod hostile;
 mod info;
 mod integrity;
+mod layout;
 mod leases;
 mod limits;
 mod load;

@@ -279,6 +279,19 @@ fn a_user_has_so_many_tokens() {
     assert_eq!(write_by(&mut greedy, f, 0, BLOCK as u64, 0, &tokens[1029]), Ok(BLOCK as u64));
 }
 
+/// `FsCtl_Offload_Write_File_IsOffloadSupported`. [MS-FSA] 2.1.5.10.21: only the last step looks at the token.
+#[test]
+fn a_token_is_looked_at_last() {
+    let (_lab, _volumes, mut c) = on_volumes();
+    let (to, empty) = (sized(&mut c, "to", 10_000), c.open(want("empty")).id);
+    let nothing = [0; 512];
+    assert_eq!(write_by(&mut c, empty, 0, 0, 0, &nothing), Ok(0), "no bytes");
+    assert_eq!(write_by(&mut c, to, 1, 512, 0, &nothing), Err(INVALID), "no whole sectors");
+    assert_eq!(write_by(&mut c, empty, 0, 512, 0, &nothing), Err(NtStatus::END_OF_FILE));
+    assert_eq!(write_by(&mut c, to, 4096, 512, 0, &nothing), Err(BEYOND_VDL));
+    assert_eq!(write_by(&mut c, to, 0, 512, 0, &nothing), Err(INVALID_TOKEN));
+}
+
 #[test]
 fn offload_is_checked() {
     let (_lab, _volumes, mut c) = on_volumes();

@@ -291,6 +291,7 @@ impl FileStore for DirStore {
             file_system_name: "NTFS".into(),
             capabilities: capability::ALL,
             name_max: 255,
+            has_clusters: false,
         }
     }
 

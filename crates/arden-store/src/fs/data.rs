@@ -11,7 +11,7 @@ use super::{Fs, LockRange, Open, Operation, Step, notify_filter};
 use crate::{
     commit::{Cause, ChangedBy, CommitScope},
     error::{NotDone, StoreError},
-    store::{BasicUpdate, ChangeKind, Integrity, Node, Result, Wait},
+    store::{BasicUpdate, ChangeKind, ClusterRun, Integrity, Node, Result, Wait},
     table::{
         ANY_COPY, WaitPlace,
         effects::Effects,
@@ -329,6 +329,20 @@ impl Fs {
             return Err(StoreError::InvalidParameter.into());
         }
         open.node.allocated_ranges(offset, len)
+    }
+
+    /// FSCTL_GET_RETRIEVAL_POINTERS, [MS-FSA] 2.1.5.10.15. Of a file as for allocated ranges: the handle has to be able to
+    /// read it.
+    pub fn cluster_runs(&self, open: &Arc<Open>, from: u64, max: usize) -> Result<Vec<ClusterRun>> {
+        open.check(Operation::ReadData)?;
+        open.node.cluster_runs(from, max)
+    }
+
+    /// FSCTL_QUERY_FILE_REGIONS, [MS-FSA] 2.1.5.10.24: where valid data ends, and the file.
+    pub fn valid_data(&self, open: &Arc<Open>) -> Result<(u64, u64)> {
+        open.check_open()?;
+        let eof = open.node.stat()?.end_of_file;
+        Ok((open.valid_data_length(eof), eof))
     }
 
     /// FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.39. Never makes the file longer.

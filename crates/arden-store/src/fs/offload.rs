@@ -89,10 +89,11 @@ impl Fs {
         }))
     }
 
-    /// Bytes written, in whole sectors. `source` None: zeros. Never makes the file longer.
+    /// Bytes written, in whole sectors. `source` is asked last, as [MS-FSA] has it, what the token stands for: None for zeros,
+    /// `InvalidToken`. Never makes the file longer.
     pub fn offload_write(
         &self,
-        source: Option<&Frozen>,
+        source: impl FnOnce() -> std::result::Result<Option<Frozen>, StoreError>,
         source_offset: u64,
         open: &Arc<Open>,
         offset: u64,
@@ -123,7 +124,8 @@ impl Fs {
         if offset > open.valid_data_length(stat.end_of_file) {
             return Err(StoreError::BeyondValidData.into());
         }
-        let held = source.map_or(u64::MAX, |s| s.len.next_multiple_of(sector));
+        let source = source()?;
+        let held = source.as_ref().map_or(u64::MAX, |s| s.len.next_multiple_of(sector));
         if source_offset >= held {
             return Err(StoreError::InvalidParameter.into());
         }

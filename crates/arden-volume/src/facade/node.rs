@@ -11,7 +11,7 @@ use arden_store::commit::{ChangedBy, ScopeId};
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
-    BasicUpdate, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait,
+    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait,
 };
 use arden_wire::{
     access::ATTR_SETTABLE,
@@ -31,7 +31,7 @@ use crate::{
         inodes::{load_inode, load_stream, now},
         names,
         open::{Link, OpenFile},
-        places::{Parts, allocated_ranges},
+        places::{Parts, allocated_ranges, cluster_runs},
         subject::Subject,
         txn::FileTxn,
     },
@@ -275,6 +275,16 @@ impl Node for VolNode {
     fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
         let view = self.shared.view()?;
         Ok(allocated_ranges(&view, self.subject(&view)?.data(), offset, len)?)
+    }
+
+    fn cluster_runs(&self, from: u64, max: usize) -> Result<Vec<ClusterRun>> {
+        if self.is_directory() {
+            // Its entries lie in the tree.
+            return Err(StoreError::EndOfFile.into());
+        }
+        let view = self.shared.view()?;
+        let runs = cluster_runs(&view, self.subject(&view)?.data(), from, max)?;
+        if runs.is_empty() { Err(StoreError::EndOfFile.into()) } else { Ok(runs) }
     }
 
     fn set_sparse(&self, _by: ChangedBy, sparse: bool) -> Result<()> {

@@ -118,12 +118,14 @@ impl FileStore for VolumeStore {
         let sb = self.shared.vol.superblock();
         VolumeInfo {
             label: sb.label,
-            serial: (sb.id ^ sb.id >> 32 ^ sb.id >> 64 ^ sb.id >> 96) as u32,
+            // The lower half of the 64-bit one, as clients know it of other file systems.
+            serial: self.shared.volume_id as u32,
             id: sb.id,
             created: sb.created,
             file_system_name: "NTFS".into(),
             capabilities: CAPABILITIES | if self.shared.past.is_some() { FILE_READ_ONLY_VOLUME } else { 0 },
             name_max: 255,
+            has_clusters: true,
         }
     }
 

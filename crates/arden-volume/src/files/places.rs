@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use arden_block::BLOCK_BYTES;
+use arden_store::store::ClusterRun;
 
 use crate::{
     disk::{
@@ -156,4 +157,82 @@ pub fn allocated_ranges(view: &dyn View, d: &Data, offset: u64, len: u64) -> Vol
         }
     }
     Ok(out)
+}
+
+/// Where the blocks from `from` on lie, up to the last one of the stream, at most `max` runs: empty where it has no block
+/// `from`. What lies in the tree, or is not placed yet, has no block of its own. Work and memory follow `max`.
+pub fn cluster_runs(view: &dyn View, d: &Data, from: u64, max: usize) -> VolResult<Vec<ClusterRun>> {
+    let mut end = (d.allocation() / B).max(d.eof.div_ceil(B));
+    if from >= end || max == 0 {
+        return Ok(Vec::new());
+    }
+    // First block of the stream, the one after the last, and where the first lies.
+    let mut mapped: Vec<(u64, u64, u64)> = Vec::new();
+    let mut result = Ok(());
+    let first = from.saturating_sub(EXTENT_BLOCKS_MAX - 1);
+    view.scan(&keys::two(keys::EXTENT, d.sid, first), &keys::end_of(keys::EXTENT, d.sid), &mut |k, v| {
+        match Extent::decode(keys::second(k), v) {
+            Ok(e) if e.end() > from => mapped.push((e.file_block, e.end(), e.dev_block)),
+            Ok(_) => {}
+            Err(e) => result = Err(e),
+        }
+        result.is_ok() && mapped.len() <= max
+    })?;
+    result?;
+    end = if mapped.len() > max { mapped[max].1.min(end) } else { end };
+    let mut in_tree = Vec::new();
+    view.scan(&keys::two(keys::BLOCK, d.sid, from), &keys::two(keys::BLOCK, d.sid, end), &mut |k, _| {
+        in_tree.push(keys::second(k));
+        in_tree.len() <= max
+    })?;
+    end = if in_tree.len() > max { in_tree[max] + 1 } else { end };
+    let mut runs = Runs { at: from, last_from: from, found: Vec::new() };
+    let mut in_tree = in_tree.into_iter().peekable();
+    for (block, extent_end, place) in mapped {
+        let extent_end = extent_end.min(end);
+        let mut at = block.max(from);
+        while at < extent_end {
+            while in_tree.next_if(|b| *b < at).is_some() {}
+            let until = in_tree.peek().map_or(extent_end, |b| (*b).min(extent_end));
+            if until > at {
+                runs.add(at, until, place + (at - block));
+            }
+            at = until + 1;
+        }
+    }
+    runs.skip_to(end);
+    runs.found.truncate(max);
+    Ok(runs.found)
+}
+
+/// Runs in the making.
+struct Runs {
+    /// The block that no run covers yet.
+    at: u64,
+    /// Where the last run begins.
+    last_from: u64,
+    found: Vec<ClusterRun>,
+}
+
+impl Runs {
+    /// Nothing lies anywhere before `block`.
+    fn skip_to(&mut self, block: u64) {
+        if block > self.at {
+            self.found.push(ClusterRun { next: block, at: None });
+            (self.last_from, self.at) = (self.at, block);
+        }
+    }
+
+    /// The blocks from `from` to `to` lie at `place` and behind it.
+    fn add(&mut self, from: u64, to: u64, place: u64) {
+        self.skip_to(from);
+        match self.found.last_mut() {
+            Some(last) if last.at.is_some_and(|at| at + (from - self.last_from) == place) => last.next = to,
+            _ => {
+                self.found.push(ClusterRun { next: to, at: Some(place) });
+                self.last_from = from;
+            }
+        }
+        self.at = to;
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use arden_store::table::Open;
+use arden_store::{error::StoreError, table::Open};
 use arden_wire::{
     NtStatus,
     cursor::{Put, Reader},
@@ -25,7 +25,6 @@ const TOKEN_BYTES: usize = 512;
 const TOKEN_TYPE: u32 = 0x4152_4445;
 const TOKEN_TYPE_ZERO_DATA: u32 = 0xFFFF_0001;
 const ALL_ZERO_BEYOND_CURRENT_RANGE: u32 = 1;
-const INVALID_TOKEN: NtStatus = NtStatus(0xC000_0465);
 
 /// When a client does not say, and at most.
 const TIME_DEFAULT: Duration = Duration::from_secs(30);
@@ -91,18 +90,19 @@ pub fn write(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) 
     let kind = r.bytes(4)?;
     r.skip(2)?;
     let id_bytes = r.bytes(2)?;
-    let source = if kind == TOKEN_TYPE_ZERO_DATA.to_be_bytes() {
-        None
-    } else {
-        let ours = kind == TOKEN_TYPE.to_be_bytes() && id_bytes == (TOKEN_ID_BYTES as u16).to_be_bytes();
-        let user = request.verified.user.user.clone();
-        let found = request.trees.tokens.find(r.bytes(TOKEN_ID_BYTES)?, &user, request.now).filter(|_| ours);
-        Some(found.ok_or(INVALID_TOKEN)?)
-    };
+    let id = r.bytes(TOKEN_ID_BYTES)?;
     if !request.may_block {
         return Err(Fail::Block);
     }
-    let written = file.fs().offload_write(source.as_ref(), source_offset, file, offset, len, request.cause())?;
+    let source = || {
+        if kind == TOKEN_TYPE_ZERO_DATA.to_be_bytes() {
+            return Ok(None);
+        }
+        let ours = kind == TOKEN_TYPE.to_be_bytes() && id_bytes == (TOKEN_ID_BYTES as u16).to_be_bytes();
+        let found = request.trees.tokens.find(id, &request.verified.user.user, request.now);
+        found.filter(|_| ours).map(Some).ok_or(StoreError::InvalidToken)
+    };
+    let written = file.fs().offload_write(source, source_offset, file, offset, len, request.cause())?;
     let mut out = Vec::with_capacity(WRITE_OUTPUT_BYTES);
     out.put_u32(WRITE_OUTPUT_BYTES as u32);
     out.put_u32(0);
