@@ -186,8 +186,9 @@ SHARE=on-b client -c "get fourth $WORK/tmp/back" >/dev/null
 cmp "$WORK/tmp/back" "$WORK/tmp/most" || fail "what comes back is something else"
 for v in a b; do says 'as it should be' arden volume check "v$v" --data || fail "check of v$v"; done
 
-expect 0 "policy" arden volume set v2 --last-access relative
-says 'last access: relative' arden volume show v2 || fail "the policy is not shown"
+says 'last access: relative' arden volume show v2 || fail "a new volume's policy is not shown"
+expect 0 "policy" arden volume set v2 --last-access always
+says 'last access: always' arden volume show v2 || fail "the policy is not shown"
 
 note "integrity"
 client -c "mkdir strict; mkdir strict/below" >/dev/null

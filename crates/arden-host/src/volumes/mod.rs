@@ -38,7 +38,8 @@ use arden_store::{
     store::FileStore,
 };
 use arden_volume::{
-    BlockCache, Durability, FileDevice, Superblock, VolError, Volume, VolumeHandles, VolumeOptions, VolumeStore,
+    BlockCache, Durability, FileDevice, LastAccess, Superblock, VolError, Volume, VolumeHandles, VolumeOptions,
+    VolumeStore,
 };
 use arden_wire::FileTime;
 
@@ -297,6 +298,9 @@ impl VolumeAdmin for Volumes {
                 .map_err(|e| refusal(&record.device(), e))?;
         }
         self.remember(&record)?;
+        // What [MS-FSA] 2.1.4.17 asks for, as cheap as it can be had. A volume that comes from elsewhere keeps its own.
+        let (volume, _) = Volumes::volume(self, &new.name)?;
+        volume.set_last_access(LastAccess::Relative).map_err(|e| refusal(&record.device(), e))?;
         Ok(self.info(&record))
     }
 

@@ -88,8 +88,8 @@ pub enum VolumeVerb {
     #[command(after_help = "Example:\n  arden volume set docs --last-access relative")]
     Set {
         name: String,
-        /// When reading a file moves its time of last access: relative is where it is not behind the last change
-        /// already, and once a day
+        /// When reading a file moves its time of last access: relative, as new volumes have it, is where it is not behind
+        /// the last change already, and once a day
         #[arg(long, value_parser = ["never", "relative", "always"])]
         last_access: String,
     },
