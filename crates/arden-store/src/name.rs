@@ -44,9 +44,9 @@ pub enum PathWants {
 
 impl NtPath {
     /// Parses the wire form: backslashes, no leading one; a slash separates too, because clients on Unix send it and
-    /// peers take it. `.` is the directory that it is in, [MS-FSCC] 2.1.5.1. No path leads up: a `..` at the root of the
-    /// share is `PathAboveRoot`, one below it `InvalidParameter`, [MS-SMB2] 3.3.5.9. `InvalidName` for what may not be
-    /// a name, `InvalidParameter` for a leading backslash.
+    /// peers take it. `.` is the directory that it is in and a `..` at the end the one above, [MS-FSCC] 2.1.5.1. Nothing goes
+    /// on from there: a `..` before another component is `InvalidParameter`, [MS-SMB2] 3.3.5.9, and one at the root of the
+    /// share `PathAboveRoot`. `InvalidName` for what may not be a name, `InvalidParameter` for a leading backslash.
     pub fn parse(path: &str) -> Result<NtPath, StoreError> {
         if path.is_empty() {
             return Ok(NtPath::default());
@@ -83,7 +83,9 @@ impl NtPath {
             }
         }
         if last == ".." {
-            return Err(out.refused_parent());
+            out.components.pop().ok_or(StoreError::PathAboveRoot)?;
+            out.wants = PathWants::Directory;
+            return Ok(out);
         }
         let base = match last.split_once(':') {
             None => last,
@@ -113,7 +115,7 @@ impl NtPath {
         Some(time)
     }
 
-    /// The error of a `..` that follows these components.
+    /// The error of a `..` that follows these components, and precedes others.
     fn refused_parent(&self) -> StoreError {
         if self.components.is_empty() { StoreError::PathAboveRoot } else { StoreError::InvalidParameter }
     }

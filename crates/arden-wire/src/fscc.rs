@@ -33,12 +33,18 @@ pub mod file_class {
     pub const PIPE_LOCAL: u8 = 24;
     pub const COMPRESSION: u8 = 28;
     pub const NETWORK_OPEN: u8 = 34;
+    pub const OBJECT_ID: u8 = 29;
+    pub const QUOTA: u8 = 32;
+    pub const REPARSE_POINT: u8 = 33;
     pub const ATTRIBUTE_TAG: u8 = 35;
     pub const ID_BOTH_DIRECTORY: u8 = 37;
     pub const ID_FULL_DIRECTORY: u8 = 38;
     pub const VALID_DATA_LENGTH: u8 = 39;
     pub const SHORT_NAME: u8 = 40;
+    pub const SFIO_RESERVE: u8 = 44;
+    pub const HARD_LINK: u8 = 46;
     pub const NORMALIZED_NAME: u8 = 48;
+    pub const STANDARD_LINK: u8 = 54;
     pub const ID: u8 = 59;
     pub const ID_EXTD_DIRECTORY: u8 = 60;
     pub const DISPOSITION_EX: u8 = 64;
@@ -55,6 +61,7 @@ pub mod fs_class {
     pub const CONTROL: u8 = 6;
     pub const FULL_SIZE: u8 = 7;
     pub const OBJECT_ID: u8 = 8;
+    pub const DRIVER_PATH: u8 = 9;
     pub const SECTOR_SIZE: u8 = 11;
 }
 

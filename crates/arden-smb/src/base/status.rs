@@ -8,6 +8,8 @@ const OFFLOAD_READ_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A3);
 const OFFLOAD_WRITE_FILE_NOT_SUPPORTED: NtStatus = NtStatus(0xC000_A2A4);
 const BEYOND_VDL: NtStatus = NtStatus(0xC000_0432);
 const INVALID_TOKEN: NtStatus = NtStatus(0xC000_0465);
+/// [MS-FSA] 2.1.5.15.14.
+const SHORT_NAMES_NOT_ENABLED_ON_VOLUME: NtStatus = NtStatus(0xC000_019F);
 
 /// The table: no other place makes a status of an error of a store.
 pub fn of_error(e: StoreError) -> NtStatus {
@@ -25,6 +27,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::NotRedundant => NtStatus::NOT_REDUNDANT_STORAGE,
         StoreError::OffloadReadUnsupported => OFFLOAD_READ_FILE_NOT_SUPPORTED,
         StoreError::InvalidToken => INVALID_TOKEN,
+        StoreError::ShortNamesDisabled => SHORT_NAMES_NOT_ENABLED_ON_VOLUME,
         StoreError::OffloadWriteUnsupported => OFFLOAD_WRITE_FILE_NOT_SUPPORTED,
         StoreError::InvalidReparseTag => NtStatus::IO_REPARSE_TAG_INVALID,
         StoreError::ReparseTagMismatch => NtStatus::IO_REPARSE_TAG_MISMATCH,

@@ -159,10 +159,14 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
             }
             none(())
         }
+        // [MS-FSA] 2.1.5.10.9.
+        fsctl::GET_COMPRESSION if ioctl.max_output_response < 2 => Err(NtStatus::INVALID_PARAMETER.into()),
         fsctl::GET_COMPRESSION => Ok((NtStatus::SUCCESS, vec![0, 0])),
+        // COMPRESSION_FORMAT_NONE, _DEFAULT and _LZNT1, as a file system without compression answers them, 2.1.5.10.30 <130>.
         fsctl::SET_COMPRESSION => match r.u16()? {
             0 => none(()),
-            _ => Err(NtStatus::NOT_SUPPORTED.into()),
+            1 | 2 => Err(NtStatus::NOT_SUPPORTED.into()),
+            _ => Err(NtStatus::INVALID_PARAMETER.into()),
         },
         fsctl::GET_INTEGRITY_INFORMATION => integrity::get(file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION => integrity::set(request.scope, file, ioctl),

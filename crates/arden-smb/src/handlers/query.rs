@@ -115,7 +115,8 @@ fn file_info(
                 return Err(NtStatus::NOT_SUPPORTED.into());
             }
             fscc::put_name(out, &file.fs().path_told(file)?);
-            4
+            // With a unit of the name, in whole 4 bytes, [MS-FSA] 2.1.5.12.30.
+            8
         }
         class::ALTERNATE_NAME => {
             fscc::put_name(out, &alternate_name(&file.fs().path(file)));
@@ -141,7 +142,7 @@ fn stat_info(open: &SmbOpen, file: &Arc<Open>, class: u8, out: &mut Vec<u8>) -> 
             | c::ATTRIBUTE_TAG
             | c::ID
     ) {
-        return Err(NtStatus::INVALID_INFO_CLASS.into());
+        return Err(not_queried(class).into());
     }
     let info = file.fs().stat(file)?;
     let m = FileMeta { delete_pending: info.delete_pending, directory: file.is_directory(), ..meta(&info.stat) };
@@ -184,6 +185,21 @@ fn stat_info(open: &SmbOpen, file: &Arc<Open>, class: u8, out: &mut Vec<u8>) -> 
             104
         }
     })
+}
+
+/// The status of a class that no query answers, [MS-SMB2] 3.3.5.20.1: one that is documented and not listed there is
+/// NOT_SUPPORTED and all others are INVALID_INFO_CLASS, but for those that <415> and <416> name.
+fn not_queried(class: u8) -> NtStatus {
+    use file_class as c;
+    match class {
+        c::NAME | c::OBJECT_ID | c::QUOTA | c::REPARSE_POINT | c::SFIO_RESERVE | c::HARD_LINK | c::STANDARD_LINK => {
+            NtStatus::NOT_SUPPORTED
+        }
+        c::PIPE | c::PIPE_LOCAL | c::DISPOSITION_EX | c::RENAME_EX => NtStatus::NOT_SUPPORTED,
+        41 | 43 | 47 | 49 | 51 | 53 => NtStatus::NOT_SUPPORTED,
+        52 => NtStatus::INFO_LENGTH_MISMATCH,
+        _ => NtStatus::INVALID_INFO_CLASS,
+    }
 }
 
 /// The 8.3 name: a name that is one already is its own.
@@ -293,6 +309,8 @@ fn fs_info(file: &Arc<Open>, class: u8, max: usize, out: &mut Vec<u8>) -> Handle
             crate::handlers::quota::put_control(store.quotas(), out)?;
             48
         }
+        // [MS-FSA] 2.1.5.13.2 and 2.1.5.13.9.
+        fs_class::LABEL | fs_class::DRIVER_PATH => return Err(NtStatus::NOT_SUPPORTED.into()),
         _ => return Err(NtStatus::INVALID_INFO_CLASS.into()),
     };
     fit(out, start, max, fixed)

@@ -3,14 +3,14 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use arden_store::{
-    fs::{BasicInformation, Disposal, NameChange, Step},
+    fs::{BasicInformation, Disposal, NameChange, Operation, Step},
     name::NtPath,
     store::Ea,
     table::Open,
 };
 use arden_wire::{
     NtStatus, access,
-    cursor::{Put, Reader},
+    cursor::{Put, Reader, utf16_string},
     dtyp::SecurityDescriptor,
     fscc::{self, BasicSet, RenameSet, file_class, fs_class},
     smb2::info::{SetInfoRequest, info_type},
@@ -34,6 +34,8 @@ mod disposition_flags {
     pub const POSIX_SEMANTICS: u32 = 2;
     pub const ON_CLOSE: u32 = 8;
     pub const IGNORE_READONLY: u32 = 0x10;
+    /// FORCE_IMAGE_SECTION_CHECK among them, which concerns no file that is opened over SMB.
+    pub const ALL: u32 = 0x1F;
 }
 
 pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
@@ -50,7 +52,7 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(Fail::Block);
     }
     match set.info_type {
-        info_type::FILE => match names_set(&set)? {
+        info_type::FILE => match names_set(file, &set)? {
             Some(change) => {
                 let may_take_long = may_take_long(file, &set);
                 let wait = ChangeAfterBreak { open: open.clone(), change, may_take_long };
@@ -151,20 +153,30 @@ impl ChangeAfterBreak {
 }
 
 /// What is set, where that is one of a file's names or their end.
-fn names_set(set: &SetInfoRequest<'_>) -> Result<Option<Change>, Fail> {
+fn names_set(file: &Open, set: &SetInfoRequest<'_>) -> Result<Option<Change>, Fail> {
     let mut r = Reader::new(set.buffer);
     Ok(Some(match set.class {
         file_class::RENAME | file_class::RENAME_EX => {
-            let (to, how) = name_change(set, set.class == file_class::RENAME_EX)?;
+            let ex = set.class == file_class::RENAME_EX;
+            // [MS-FSA] 2.1.5.15.12: the length, the access, and then the name.
+            short(RenameSet::parse(set.buffer, ex))?;
+            file.check(Operation::Rename)?;
+            let (to, how) = name_change(set, ex)?;
             Change::Rename(to, how)
         }
         file_class::LINK => {
+            // 2.1.5.15.7: the length, what is open, and then the name.
+            short(RenameSet::parse(set.buffer, false))?;
+            file.fs().check_linkable(file)?;
             let (to, how) = name_change(set, false)?;
             Change::Link(to, how)
         }
         file_class::DISPOSITION => Change::Dispose(Disposal { delete: short(r.u8())? != 0, ..Disposal::default() }),
         file_class::DISPOSITION_EX => {
             let flags = short(r.u32())?;
+            if flags & !disposition_flags::ALL != 0 {
+                return Err(NtStatus::NOT_SUPPORTED.into());
+            }
             Change::Dispose(Disposal {
                 delete: flags & disposition_flags::DELETE != 0,
                 posix: flags & disposition_flags::POSIX_SEMANTICS != 0,
@@ -199,13 +211,15 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
         }
         file_class::POSITION => {
             let position = short(r.u64())?;
-            if position > i64::MAX as u64 {
+            let unbuffered = open.mode.load(Ordering::Relaxed) & access::OPT_NO_INTERMEDIATE_BUFFERING != 0;
+            let sector = u64::from(fs.store().space()?.sector_bytes);
+            if position > i64::MAX as u64 || unbuffered && !position.is_multiple_of(sector) {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
             open.position.store(position, Ordering::Relaxed);
         }
         file_class::FULL_EA => {
-            let eas = fscc::parse_eas(set.buffer)?;
+            let eas = fscc::parse_eas(set.buffer).map_err(|_| NtStatus::EA_LIST_INCONSISTENT)?;
             let eas: Vec<Ea> = eas.into_iter().map(|e| Ea { name: e.name, flags: e.flags, value: e.value }).collect();
             fs.set_eas(request.scope, file, &eas)?;
         }
@@ -216,11 +230,25 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
         file_class::ALLOCATION => fs.set_allocation(file, short(r.u64())?, cause)?,
         file_class::END_OF_FILE => fs.set_end_of_file(file, short(r.u64())?, cause)?,
         file_class::VALID_DATA_LENGTH => fs.set_valid_data_length(file, short(r.u64())?, cause)?,
-        // No store here makes 8.3 names.
-        file_class::SHORT_NAME => return Err(NtStatus::INVALID_PARAMETER.into()),
-        _ => return Err(NtStatus::INVALID_INFO_CLASS.into()),
+        file_class::SHORT_NAME => {
+            let len = short(r.u32())? as usize;
+            let name = short(r.bytes(len))?;
+            fs.set_short_name(request.scope, file, &utf16_string(name)?)?;
+        }
+        class => return Err(not_set(class).into()),
     }
     Ok(())
+}
+
+/// The status of a class that nobody sets, [MS-SMB2] 3.3.5.21.1 and its <428>.
+fn not_set(class: u8) -> NtStatus {
+    match class {
+        file_class::QUOTA | file_class::OBJECT_ID | file_class::SFIO_RESERVE | file_class::PIPE => {
+            NtStatus::NOT_SUPPORTED
+        }
+        30 | 41 | 42 | 43 => NtStatus::NOT_SUPPORTED,
+        _ => NtStatus::INVALID_INFO_CLASS,
+    }
 }
 
 /// FileModeInformation, [MS-FSA] 2.1.5.15.9.

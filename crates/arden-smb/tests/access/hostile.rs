@@ -35,7 +35,7 @@ fn the_root_is_not_deleted() {
         let root = admin.open(want("").existing().directory());
         assert_eq!(admin.delete(root.id), NtStatus::CANNOT_DELETE);
         admin.close(root.id);
-        for w in [want("").existing().directory(), want("").existing()] {
+        for w in [want("").existing().directory(), want("").existing(), want("x\\..").directory().existing()] {
             assert_eq!(admin.fails(w.delete_on_close()), NtStatus::CANNOT_DELETE, "{kind:?}");
         }
         admin.put("file", b"x");

@@ -208,6 +208,11 @@ fn query_rows() -> Vec<Row> {
 fn set_rows() -> Vec<Row> {
     const TAKES_PLACE: u32 = FILE_ADD_FILE | DELETE;
     vec![
+        row("FileShortNameInformation", FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES, |k| {
+            k.set(file_class::SHORT_NAME, &[2, 0, 0, 0, b'A', 0])
+        })
+        .all(DELETE)
+        .or(&[NtStatus::PRIVILEGE_NOT_HELD]),
         row("FileAllocationInformation", FILE_WRITE_DATA, |k| k.set(file_class::ALLOCATION, &8192u64.to_le_bytes())),
         row("FileBasicInformation, set", FILE_WRITE_ATTRIBUTES, |k| {
             k.set(file_class::BASIC, &basic(0, 0, 0, 0, ATTR_HIDDEN))

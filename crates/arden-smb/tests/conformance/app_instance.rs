@@ -160,3 +160,17 @@ fn app_instance_version_smb302_smb311() {
     assert!(reopened.is_ok());
     assert_eq!(old, Err(NtStatus::FILE_CLOSED));
 }
+
+/// [MS-SMB2] 3.3.5.9.13: beside a reconnect of the second kind the context is skipped, also where the reconnect fails.
+#[test]
+fn a_reconnect_takes_over_from_nobody() {
+    let lab = Lab::new();
+    let mut one = lab.client();
+    let f = one.open(of_app(APP).durable_v2(1, 0));
+    let mut two = lab.client();
+    for id in [f.id, FileId { persistent: 7, volatile: 7 }] {
+        let status = two.fails(of_app(APP).oplock(oplock::BATCH).reconnect_v2(id, 2));
+        assert_eq!(status, NtStatus::OBJECT_NAME_NOT_FOUND);
+    }
+    assert_eq!(one.try_write(f.id, 0, b"x"), Ok(1));
+}

@@ -32,6 +32,7 @@ mod notify;
 mod offload;
 mod open_rules;
 mod oplocks;
+mod order;
 mod other_users;
 mod persistent;
 mod persistent_breaks;

@@ -239,3 +239,36 @@ fn algorithm_noting_file_modified_file_archive() {
     c.write(f.id, 0, b"x");
     assert_eq!(le_u32(&c.query(f.id, file_class::BASIC), 32) & ATTR_ARCHIVE, ATTR_ARCHIVE);
 }
+
+/// `Algorithm_NotingFileModified_Dir_Archive`, `Algorithm_NotingFileModified_Dir_LastAccessTime`: of a volume; a directory of
+/// another file system keeps its own.
+#[test]
+fn algorithm_noting_file_modified_dir_on_a_volume() {
+    let (_lab, volumes, mut c) = crate::snapshots::on_volumes();
+    volumes[0].set_last_access(arden_volume::LastAccess::Always).unwrap();
+    let d = c.open(want("dir").directory().access(FILE_READ_ATTRIBUTES | FILE_WRITE_ATTRIBUTES));
+    let attributes = |c: &mut Client| le_u32(&c.query(d.id, file_class::BASIC), 32);
+    let changes: [fn(&mut Client); 3] = [
+        |c| c.put("dir\\file", b"x"),
+        |c| {
+            let f = c.open(want("dir\\file").existing());
+            assert_eq!(c.rename(f.id, "dir\\other", false), NtStatus::SUCCESS);
+            c.close(f.id);
+        },
+        |c| {
+            let f = c.open(want("dir\\other").existing());
+            assert_eq!(c.delete(f.id), NtStatus::SUCCESS);
+            c.close(f.id);
+        },
+    ];
+    for change in changes {
+        assert_eq!(c.set(d.id, file_class::BASIC, &basic(0, 0, 0, 0, ATTR_DIRECTORY)), NtStatus::SUCCESS);
+        assert_eq!(attributes(&mut c), ATTR_DIRECTORY);
+        let before = times(&mut c, d.id);
+        sleep(Duration::from_millis(2));
+        change(&mut c);
+        assert_eq!(attributes(&mut c), ATTR_DIRECTORY | ATTR_ARCHIVE);
+        let after = times(&mut c, d.id);
+        assert!(after[ACCESS] > before[ACCESS] && after[WRITE] > before[WRITE]);
+    }
+}

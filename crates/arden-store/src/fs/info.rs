@@ -1,15 +1,19 @@
 //! Metadata through an open: basic information, security, EAs, streams, reparse points, object ids. Each with
 //! the access it takes, [MS-FSA] 2.1.5.10, 2.1.5.12, 2.1.5.14, 2.1.5.15 and 2.1.5.17.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
-use arden_auth::{access_for_change, change_descriptor};
+use arden_auth::{access_for_change, change_descriptor, privilege};
 use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
 
 use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
+    name::is_short,
     store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
     table::{WaitPlace, effects::Effects},
 };
@@ -133,9 +137,34 @@ impl Fs {
 
     pub fn set_eas(&self, scope: &CommitScope, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
         open.check(Operation::WriteEas)?;
+        // [MS-FSCC] 2.4.16: none, or FILE_NEED_EA.
+        if eas.iter().any(|ea| !matches!(ea.flags, 0 | 0x80)) {
+            return Err(StoreError::InvalidEaName.into());
+        }
         open.node.set_eas(scope.changes(open), eas)?;
         self.report_open(scope, open, ChangeKind::Modified, notify_filter::EA);
         Ok(())
+    }
+
+    /// FileShortNameInformation, [MS-FSA] 2.1.5.15.14. No store keeps 8.3 names: each is made from the long one, and none can
+    /// be given, which is what GenerateShortNames says where it is FALSE.
+    ///
+    /// # Errors
+    /// In the order of that section; `ShortNamesDisabled` where a store that keeps them would take the name.
+    pub fn set_short_name(&self, open: &Arc<Open>, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let is_root = open.node.path().is_empty();
+        if is_root || open.stream().is_some() || !(name.is_empty() || is_short(name)) {
+            return Err(StoreError::InvalidParameter.into());
+        }
+        open.check(Operation::SetShortName)?;
+        if open.delete_on_close.load(Ordering::Acquire) || self.stat(open)?.delete_pending {
+            return Err(StoreError::AccessDenied.into());
+        }
+        if open.options & OPT_OPEN_FOR_BACKUP_INTENT == 0 || !open.who.has_privilege(privilege::RESTORE) {
+            return Err(StoreError::PrivilegeNotHeld.into());
+        }
+        Err(StoreError::ShortNamesDisabled.into())
     }
 
     pub fn streams(&self, open: &Arc<Open>) -> Result<Vec<StreamEntry>> {

@@ -342,14 +342,20 @@ impl Fs {
         Ok(())
     }
 
+    /// Whether what is open can have another name, whatever that is: `InvalidParameter` for a stream, `IsADirectory`.
+    pub fn check_linkable(&self, open: &Open) -> Result<(), StoreError> {
+        open.check(Operation::Link)?;
+        if open.stream().is_some() {
+            return Err(StoreError::InvalidParameter);
+        }
+        if open.directory { Err(StoreError::IsADirectory) } else { Ok(()) }
+    }
+
     /// [MS-FSA] 2.1.5.15.7.
     pub fn link(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, cause: Cause<'_>) -> Result<Step<()>> {
         self.table.saw(cause.now);
-        open.check(Operation::Link)?;
-        if open.directory {
-            return Err(StoreError::IsADirectory.into());
-        }
-        if open.stream().is_some() || to.stream.is_some() {
+        self.check_linkable(open)?;
+        if to.stream.is_some() {
             return Err(StoreError::InvalidParameter.into());
         }
         if open.file.lock().check_not_deleted(None).is_err() {

@@ -39,6 +39,8 @@ pub enum Operation {
     WriteEas,
     /// 2.1.5.15.2.
     SetBasic,
+    /// 2.1.5.15.14, and DELETE by [MS-SMB2] 3.3.5.21.1.
+    SetShortName,
     /// 2.1.5.10.37 and 2.1.5.10.3; an object id, where 2.1.5.10.1 asks for nothing.
     SetReparse,
     /// 2.1.5.15.3 and 2.1.5.15.4.
@@ -95,6 +97,7 @@ impl Operation {
             Operation::ReadEas => Needs { any: FILE_READ_EA, ..read },
             Operation::WriteEas => Needs { any: FILE_WRITE_EA, ..change },
             Operation::SetBasic => Needs { any: FILE_WRITE_ATTRIBUTES, ..change },
+            Operation::SetShortName => Needs { any: FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES, all: DELETE, ..change },
             Operation::SetReparse | Operation::SetIntegrity => {
                 Needs { any: FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES, ..change }
             }

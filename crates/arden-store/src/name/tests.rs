@@ -42,10 +42,15 @@ fn what_may_not_be_a_name() {
     for bad in ["..", "..\\a", "..\\..\\..", ".\\.."] {
         assert_eq!(NtPath::parse(bad), Err(StoreError::PathAboveRoot), "{bad}");
     }
-    for bad in ["a\\..", "a\\..\\..\\etc", "a\\b\\..", "a\\x\\..\\b", "a/../b", "a\\..\\"] {
+    for bad in ["a\\..\\..", "a\\..\\..\\etc", "a\\x\\..\\b", "a/../b", "a\\b\\..\\.."] {
         assert_eq!(NtPath::parse(bad), Err(StoreError::InvalidParameter), "{bad}");
     }
     assert_eq!(NtPath::parse("d:x:$INDEX_ALLOCATION"), Err(StoreError::InvalidParameter));
+    for above in ["a\\b\\..", "a/b/..", "a\\.\\b\\..\\"] {
+        let path = NtPath::parse(above).unwrap();
+        assert_eq!((path.components, path.wants), (vec!["a".to_owned()], PathWants::Directory), "{above}");
+    }
+    assert_eq!(NtPath::parse("a\\..").unwrap().components.len(), 0);
     for same in ["a\\.\\b", "a\\\\b"] {
         assert_eq!(NtPath::parse(same).unwrap().components, ["a", "b"]);
     }

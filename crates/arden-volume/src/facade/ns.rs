@@ -9,7 +9,7 @@ use arden_store::{
     store::{Integrity, NewFile, Result},
 };
 use arden_wire::{
-    access::{ATTR_INTEGRITY_STREAM, ATTR_SETTABLE},
+    access::{ATTR_ARCHIVE, ATTR_INTEGRITY_STREAM, ATTR_SETTABLE},
     dtyp::{Acl, SecurityDescriptor, Sid, well_known},
 };
 
@@ -24,6 +24,7 @@ use crate::{
     facade::volume::Volume,
     features::ea,
     files::{
+        access::LastAccess,
         data::FILE_BYTES_MAX,
         descriptors::inherited,
         inodes::{load_inode, load_stream, now},
@@ -33,11 +34,15 @@ use crate::{
     },
 };
 
-/// The directory's content changed now.
+/// The directory's content changed now, [MS-FSA] 2.1.4.17.
 fn touch_directory(t: &mut FileTxn<'_>, ino: u64, mut inode: Inode) {
     let now = now();
     inode.last_write = now;
     inode.change = now;
+    if t.files.last_access() == LastAccess::Always {
+        inode.last_access = now;
+    }
+    inode.attributes |= ATTR_ARCHIVE;
     t.put_inode(ino, &inode);
 }
 
