@@ -38,6 +38,11 @@ clients: build ## Sixteen independent SMB clients against Arden and Samba, and d
 	@scripts/packages test
 	tests/clients/run --server both --docs docs/clients.md $(ARGS)
 
+.PHONY: wpts
+wpts: build ## The vendor's conformance suites, WPTS=PATH of the script that runs them; ARGS="--suite FSA --filter Name~Quota", ARGS=--ca
+	@scripts/packages test
+	tests/wpts/run --wpts $(WPTS) $(ARGS)
+
 bench-space: ## Spaces against fio and btrfs, and on simulated disks; ARGS=--quick for one short round
 	@scripts/packages test
 	tests/bench/space $(ARGS)

@@ -97,7 +97,7 @@ store_errors! {
         /// The token stands for nothing that its user may have: unknown, over, or another user's.
         InvalidToken => "the offload token is not valid",
         /// The store keeps no 8.3 names.
-        ShortNamesDisabled => "8.3 names are not kept",
+        ShortNamesDisabled => "the store keeps no 8.3 names",
         /// The tag is reserved or may not be set.
         InvalidReparseTag => "the reparse tag is not valid",
         /// The file has a reparse point with another tag.
