@@ -9,7 +9,7 @@ use arden_store::{
     store::{Integrity, NewFile, Result},
 };
 use arden_wire::{
-    access::{ATTR_ARCHIVE, ATTR_INTEGRITY_STREAM, ATTR_SETTABLE},
+    access::{ATTR_INTEGRITY_STREAM, ATTR_SETTABLE},
     dtyp::{Acl, SecurityDescriptor, Sid, well_known},
 };
 
@@ -42,7 +42,6 @@ fn touch_directory(t: &mut FileTxn<'_>, ino: u64, mut inode: Inode) {
     if t.files.last_access() == LastAccess::Always {
         inode.last_access = now;
     }
-    inode.attributes |= ATTR_ARCHIVE;
     t.put_inode(ino, &inode);
 }
 

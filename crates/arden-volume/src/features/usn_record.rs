@@ -13,7 +13,6 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use arden_store::usn::{JournalInfo, Record, reason};
-use arden_wire::access::ATTR_ARCHIVE;
 
 use crate::{
     disk::{
@@ -255,9 +254,7 @@ fn reasons(t: &Txn<'_>, ino: u64, old: &Inode, new: &Inode) -> VolResult<u32> {
     if old.links != new.links {
         r |= reason::HARD_LINK_CHANGE;
     }
-    // That a directory is to be archived follows from what changed in it.
-    let noted = if new.directory && old.last_write != new.last_write { ATTR_ARCHIVE } else { 0 };
-    let basic = old.attributes | noted != new.attributes | noted
+    let basic = old.attributes != new.attributes
         || old.creation != new.creation
         || old.data.sparse != new.data.sparse
         || (!new.directory && !data && same_place && old.links == new.links && old.last_write != new.last_write);
