@@ -44,9 +44,9 @@ pub enum PathWants {
 
 impl NtPath {
     /// Parses the wire form: backslashes, no leading one; a slash separates too, because clients on Unix send it and
-    /// peers take it. `.` is the directory that it is in and a `..` at the end the one above, [MS-FSCC] 2.1.5.1. Nothing goes
-    /// on from there: a `..` before another component is `InvalidParameter`, [MS-SMB2] 3.3.5.9, and one at the root of the
-    /// share `PathAboveRoot`. `InvalidName` for what may not be a name, `InvalidParameter` for a leading backslash.
+    /// peers take it. `.` is the directory that it is in and `..` the one above, [MS-FSCC] 2.1.5.1. A path that goes on
+    /// where a `..` led to the root of the share is `InvalidParameter`, [MS-SMB2] 3.3.5.9 <303>, and one that leaves the share
+    /// `PathAboveRoot`. `InvalidName` for what may not be a name, `InvalidParameter` for a leading backslash.
     pub fn parse(path: &str) -> Result<NtPath, StoreError> {
         if path.is_empty() {
             return Ok(NtPath::default());
@@ -75,7 +75,12 @@ impl NtPath {
             match component {
                 // Redundant separators are stripped, [MS-FSA] 2.1.5.1 phase 3.
                 "." | "" => {}
-                ".." => return Err(out.refused_parent()),
+                ".." => {
+                    out.go_up()?;
+                    if out.components.is_empty() {
+                        return Err(StoreError::InvalidParameter);
+                    }
+                }
                 _ => {
                     check_component(component)?;
                     out.components.push(component.to_owned());
@@ -83,7 +88,7 @@ impl NtPath {
             }
         }
         if last == ".." {
-            out.components.pop().ok_or(StoreError::PathAboveRoot)?;
+            out.go_up()?;
             out.wants = PathWants::Directory;
             return Ok(out);
         }
@@ -115,9 +120,8 @@ impl NtPath {
         Some(time)
     }
 
-    /// The error of a `..` that follows these components, and precedes others.
-    fn refused_parent(&self) -> StoreError {
-        if self.components.is_empty() { StoreError::PathAboveRoot } else { StoreError::InvalidParameter }
+    fn go_up(&mut self) -> Result<(), StoreError> {
+        self.components.pop().map(|_| ()).ok_or(StoreError::PathAboveRoot)
     }
 }
 
