@@ -233,7 +233,7 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
         file_class::SHORT_NAME => {
             let len = short(r.u32())? as usize;
             let name = short(r.bytes(len))?;
-            fs.set_short_name(request.scope, file, &utf16_string(name)?)?;
+            fs.set_short_name(file, &utf16_string(name)?)?;
         }
         class => return Err(not_set(class).into()),
     }

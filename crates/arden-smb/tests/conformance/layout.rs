@@ -168,7 +168,7 @@ fn bvt_fs_ctl_query_file_regions() {
             (2, vec![(1000, 24, 1), (1024, 6, 0)])
         );
         assert_eq!(regions(&c.fsctl(f.id, CODE, &region_input(4000, 9000, 1), 64)), (1, vec![(4000, 1000, 0)]));
-        assert_eq!(c.fsctl(f.id, CODE, &region_input(5000, 1, 1), 64), []);
+        assert_eq!(c.fsctl(f.id, CODE, &region_input(5000, 1, 1), 64), [0u8; 0]);
         let invalid = [(0, 0, 1), (0, 1, 0), (0, 1, 4), (u64::MAX, 1, 1), (1 << 62, 1 << 62, 1)];
         for (at, len, usage) in invalid {
             let refused = c.try_fsctl(f.id, CODE, &region_input(at, len, usage), 64);

@@ -1,10 +1,7 @@
 //! Metadata through an open: basic information, security, EAs, streams, reparse points, object ids. Each with
 //! the access it takes, [MS-FSA] 2.1.5.10, 2.1.5.12, 2.1.5.14, 2.1.5.15 and 2.1.5.17.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::{access_for_change, change_descriptor, privilege};
 use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
@@ -24,7 +21,7 @@ impl Fs {
         let mut stat = open.node.stat()?;
         self.show_write_time(open, &mut stat);
         let mut delete_pending = false;
-        if self.table.deletes_pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
+        if self.table.deletes_pending.load(Ordering::Acquire) > 0 {
             let mut inner = open.file.lock();
             // [MS-FSA] 2.1.5.12.27: of the stream, or of the name that it was opened by.
             delete_pending = match open.stream() {
@@ -103,7 +100,7 @@ impl Fs {
         }
         open.node.set_basic(cause.scope.changes(open), &update)?;
         if update.attributes.is_some() {
-            open.wrote.store(false, std::sync::atomic::Ordering::Relaxed);
+            open.wrote.store(false, Ordering::Relaxed);
         }
         if filter != 0 {
             self.report_open(cause.scope, open, ChangeKind::Modified, filter);
