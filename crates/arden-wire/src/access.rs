@@ -30,7 +30,7 @@ pub const FILE_GENERIC_READ: u32 = 0x0012_0089;
 pub const FILE_GENERIC_WRITE: u32 = 0x0012_0116;
 pub const FILE_GENERIC_EXECUTE: u32 = 0x0012_00A0;
 
-/// Replaces the generic bits by what they mean for files, [MS-FSA] 2.1.5.1.
+/// Replaces the generic rights by the file rights they stand for, [MS-FSA] 2.1.5.1.
 pub const fn map_generic(access: u32) -> u32 {
     let mut a = access;
     if a & GENERIC_READ != 0 {
@@ -67,7 +67,7 @@ pub const ATTR_NOT_CONTENT_INDEXED: u32 = 0x2000;
 pub const ATTR_ENCRYPTED: u32 = 0x4000;
 pub const ATTR_INTEGRITY_STREAM: u32 = 0x8000;
 pub const ATTR_NO_SCRUB_DATA: u32 = 0x20000;
-/// Attributes that a client may set; the others follow from the kind of the file.
+/// The attributes that a client may set. The others follow from the kind of the file.
 pub const ATTR_SETTABLE: u32 =
     ATTR_READONLY | ATTR_HIDDEN | ATTR_SYSTEM | ATTR_ARCHIVE | ATTR_TEMPORARY | ATTR_OFFLINE | ATTR_NOT_CONTENT_INDEXED;
 
