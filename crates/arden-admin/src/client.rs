@@ -19,12 +19,14 @@ use crate::{
 /// minutes.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
+/// A client of the daemon on one state directory.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
 }
 
 impl Client {
+    /// A client of the daemon on `state_dir`. Nothing is connected yet.
     pub fn new(state_dir: &Path) -> Client {
         Client { socket: socket_path(state_dir) }
     }

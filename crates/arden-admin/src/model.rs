@@ -77,6 +77,7 @@ pub struct GroupRecord {
     pub members: Vec<String>,
 }
 
+/// The store of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ShareKind {
@@ -221,6 +222,7 @@ pub struct ShareChange {
     pub force: bool,
 }
 
+/// A user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "User")]
 pub struct UserInfo {
@@ -236,6 +238,7 @@ pub struct UserInfo {
     pub disabled: bool,
 }
 
+/// A user to add.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
@@ -254,6 +257,7 @@ pub struct NewUser {
     pub disabled: bool,
 }
 
+/// Fields of a user to change; absent fields stay as they are.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserChange {
@@ -268,6 +272,7 @@ pub struct UserChange {
     pub disabled: Option<bool>,
 }
 
+/// A group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Group")]
 pub struct GroupInfo {
@@ -283,6 +288,7 @@ pub struct GroupInfo {
     pub members: Vec<String>,
 }
 
+/// A group to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewGroup {
@@ -373,6 +379,7 @@ pub struct SettingsChange {
     pub machine_sid: Option<String>,
 }
 
+/// A session of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Session")]
 pub struct SessionInfo {
@@ -406,6 +413,7 @@ pub struct SessionsClosed {
     pub closed: u32,
 }
 
+/// An open file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Open")]
 pub struct OpenInfo {
@@ -443,6 +451,7 @@ pub struct Metric {
     pub value: f64,
 }
 
+/// The state of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Status")]
 pub struct StatusInfo {

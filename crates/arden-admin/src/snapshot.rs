@@ -12,6 +12,7 @@ pub const SCHEDULED: char = '@';
 const KEEP_MAX: u32 = 500;
 const NAME_CHARS_MAX: usize = 32;
 
+/// A snapshot of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Snapshot")]
 pub struct SnapshotInfo {
@@ -23,6 +24,7 @@ pub struct SnapshotInfo {
     pub only_bytes: u64,
 }
 
+/// A snapshot to take.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSnapshot {

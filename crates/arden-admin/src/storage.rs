@@ -24,6 +24,7 @@ pub struct PoolRecord {
     pub jobs: Vec<JobRecord>,
 }
 
+/// An NBD export that is restored when the daemon starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportRecord {
     pub space: String,
@@ -31,6 +32,7 @@ pub struct ExportRecord {
     pub nbd: String,
 }
 
+/// An unfinished job as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
     pub id: u64,
@@ -55,6 +57,7 @@ pub struct DiskRecord {
     pub media: Option<String>,
 }
 
+/// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
@@ -75,6 +78,7 @@ impl std::fmt::Display for JobKind {
     }
 }
 
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
@@ -97,6 +101,7 @@ impl std::fmt::Display for JobState {
     }
 }
 
+/// Long work on a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Job")]
 pub struct JobInfo {
@@ -118,6 +123,7 @@ pub struct JobInfo {
     pub result: String,
 }
 
+/// A job to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
@@ -128,6 +134,7 @@ pub struct NewJob {
     pub disk: Option<u16>,
 }
 
+/// Pauses or continues a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
@@ -135,6 +142,7 @@ pub struct JobChange {
     pub paused: bool,
 }
 
+/// A file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Disk")]
 pub struct DiskInfo {
@@ -165,6 +173,7 @@ pub struct DiskQuery {
     pub disks: Vec<PathBuf>,
 }
 
+/// Facts about a disk to set; absent fields stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskLabel {
@@ -182,6 +191,7 @@ pub struct DiskLabel {
     pub media: Option<String>,
 }
 
+/// A disk to wipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskWipe {
@@ -192,6 +202,7 @@ pub struct DiskWipe {
     pub force: bool,
 }
 
+/// A pool to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPool {
@@ -207,6 +218,7 @@ pub struct NewPool {
     pub force: bool,
 }
 
+/// A pool to find on disks and open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolImport {
@@ -220,6 +232,7 @@ pub struct PoolImport {
     pub discard: Vec<PathBuf>,
 }
 
+/// Fields of a pool to change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolChange {
@@ -234,6 +247,7 @@ pub struct PoolChange {
     pub warn_percent: Option<[u8; 3]>,
 }
 
+/// A disk to add to a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddDisk {
@@ -247,6 +261,7 @@ pub struct AddDisk {
     pub force: bool,
 }
 
+/// Retires a disk of a pool, or keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolDiskChange {
@@ -254,6 +269,7 @@ pub struct PoolDiskChange {
     pub retire: bool,
 }
 
+/// A disk of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PoolDisk")]
 pub struct PoolDiskInfo {
@@ -280,6 +296,7 @@ pub struct PoolDiskInfo {
     pub slow: bool,
 }
 
+/// Background work of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Work")]
 pub struct WorkInfo {
@@ -291,6 +308,7 @@ pub struct WorkInfo {
     pub total: u64,
 }
 
+/// A space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Space")]
 pub struct SpaceInfo {
@@ -335,6 +353,7 @@ pub struct SpaceInfo {
     pub used_by: String,
 }
 
+/// A pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Pool")]
 pub struct PoolInfo {
@@ -374,6 +393,7 @@ pub struct PoolInfo {
     pub events: Vec<String>,
 }
 
+/// A space to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSpace {
@@ -396,6 +416,7 @@ pub struct NewSpace {
     pub fixed: bool,
 }
 
+/// A new size of a space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpaceChange {
@@ -403,6 +424,7 @@ pub struct SpaceChange {
     pub size_bytes: u64,
 }
 
+/// An NBD export to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewExport {
@@ -410,6 +432,7 @@ pub struct NewExport {
     pub nbd: String,
 }
 
+/// One column of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Column")]
 pub struct ColumnInfo {
@@ -424,6 +447,7 @@ pub struct ColumnInfo {
     pub moving_to: Option<u16>,
 }
 
+/// The slabs of one group of a space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupMap {
     /// The group's number in the space.

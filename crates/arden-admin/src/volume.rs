@@ -38,6 +38,7 @@ impl VolumeRecord {
     }
 }
 
+/// A volume to format and open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
@@ -57,6 +58,7 @@ pub struct NewVolume {
     pub force: bool,
 }
 
+/// A volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Volume")]
 pub struct VolumeInfo {
@@ -78,6 +80,7 @@ pub struct VolumeInfo {
     pub shares: Vec<String>,
 }
 
+/// Options of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCheck {
@@ -86,6 +89,7 @@ pub struct NewCheck {
     pub data: bool,
 }
 
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeCheck {
     /// Errors; empty when there are none.
@@ -132,6 +136,7 @@ pub enum AccessPolicy {
     Always,
 }
 
+/// Options of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeDelete {
@@ -140,6 +145,7 @@ pub struct VolumeDelete {
     pub force: bool,
 }
 
+/// Options of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRepair {
@@ -148,6 +154,7 @@ pub struct NewRepair {
     pub dry_run: bool,
 }
 
+/// The result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeRepair {
     /// Faults that were repaired or, in a dry run, would be.
@@ -156,6 +163,7 @@ pub struct VolumeRepair {
     pub left: Vec<String>,
 }
 
+/// Options of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewScrub {
@@ -164,6 +172,7 @@ pub struct NewScrub {
     pub bytes_per_second: u64,
 }
 
+/// The state of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubState {
@@ -217,6 +226,7 @@ pub struct QuotaSubject {
     pub folder: Option<String>,
 }
 
+/// A quota to set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewQuota {
@@ -234,6 +244,7 @@ pub struct NewQuota {
     pub hard_bytes: Option<u64>,
 }
 
+/// The kind of a quota's subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaKind {
@@ -242,6 +253,7 @@ pub enum QuotaKind {
     Folder,
 }
 
+/// A quota with the usage of its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Quota")]
 pub struct QuotaInfo {

@@ -1,5 +1,6 @@
 //! Access rights, [MS-SMB2] 2.2.13.1 and [MS-DTYP] 2.4.3, and file attributes, [MS-FSCC] 2.6.
 
+// Access rights, [MS-SMB2] 2.2.13.1.1 and 2.2.13.1.2.
 pub const FILE_READ_DATA: u32 = 0x0000_0001;
 pub const FILE_LIST_DIRECTORY: u32 = FILE_READ_DATA;
 pub const FILE_WRITE_DATA: u32 = 0x0000_0002;
@@ -25,6 +26,7 @@ pub const GENERIC_EXECUTE: u32 = 0x2000_0000;
 pub const GENERIC_WRITE: u32 = 0x4000_0000;
 pub const GENERIC_READ: u32 = 0x8000_0000;
 
+// The file rights that the generic rights stand for.
 pub const FILE_ALL_ACCESS: u32 = 0x001F_01FF;
 pub const FILE_GENERIC_READ: u32 = 0x0012_0089;
 pub const FILE_GENERIC_WRITE: u32 = 0x0012_0116;
@@ -48,10 +50,12 @@ pub const fn map_generic(access: u32) -> u32 {
     a & !(GENERIC_READ | GENERIC_WRITE | GENERIC_EXECUTE | GENERIC_ALL)
 }
 
+// ShareAccess, [MS-SMB2] 2.2.13.
 pub const FILE_SHARE_READ: u32 = 1;
 pub const FILE_SHARE_WRITE: u32 = 2;
 pub const FILE_SHARE_DELETE: u32 = 4;
 
+// File attributes, [MS-FSCC] 2.6.
 pub const ATTR_READONLY: u32 = 0x1;
 pub const ATTR_HIDDEN: u32 = 0x2;
 pub const ATTR_SYSTEM: u32 = 0x4;

@@ -448,7 +448,9 @@ pub fn put_notify_entry(out: &mut Vec<u8>, action: u32, name: &str) {
     put_name(out, name);
 }
 
+/// The reparse tag of symbolic links, [MS-FSCC] 2.1.2.1.
 pub const IO_REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
+/// A flag of symbolic links, [MS-FSCC] 2.1.2.4: the target is relative.
 pub const SYMLINK_FLAG_RELATIVE: u32 = 1;
 
 /// FSCTL codes, [MS-FSCC] 2.3 and [MS-SMB2] 2.2.31.

@@ -48,6 +48,7 @@ pub mod av {
     pub const FLAG_MIC: u32 = 2;
 }
 
+/// Signature of every NTLM message, [MS-NLMP] 2.2.1.
 pub const SIGNATURE: &[u8; 8] = b"NTLMSSP\0";
 /// The bytes of the MIC in an AUTHENTICATE message, [MS-NLMP] 2.2.1.3.
 pub const MIC_RANGE: std::ops::Range<usize> = 72..88;

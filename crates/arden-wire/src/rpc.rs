@@ -6,6 +6,7 @@ use crate::{
     cursor::{Put, Reader},
 };
 
+// PDU types, [C706] 12.6.3.1 and [MS-RPCE] 2.2.2.10.
 pub const REQUEST: u8 = 0;
 pub const RESPONSE: u8 = 2;
 pub const FAULT: u8 = 3;
@@ -18,12 +19,14 @@ pub const AUTH3: u8 = 16;
 pub const CO_CANCEL: u8 = 18;
 pub const ORPHANED: u8 = 19;
 
+// Flags of the common header, [C706] 12.6.3.1.
 pub const PFC_FIRST_FRAG: u8 = 0x01;
 pub const PFC_LAST_FRAG: u8 = 0x02;
 pub const PFC_CONC_MPX: u8 = 0x10;
 pub const PFC_DID_NOT_EXECUTE: u8 = 0x20;
 pub const PFC_OBJECT_UUID: u8 = 0x80;
 
+/// Length of the common header in bytes.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of a response fragment besides its stub: the common header and the fixed fields.
 pub const RESPONSE_HEADER_BYTES: usize = 24;

@@ -7,6 +7,7 @@ pub struct FileTime(pub u64);
 const UNIX_EPOCH_AS_FILETIME: u64 = 116_444_736_000_000_000;
 
 impl FileTime {
+    /// The time 0, "not given".
     pub const ZERO: FileTime = FileTime(0);
 
     /// The time at seconds and nanoseconds since 1970-01-01 UTC; times before 1601 become 0.

@@ -70,6 +70,7 @@ fn default_state() -> Result<PathBuf> {
         .ok_or_else(|| AdminError::invalid("there is no home directory to keep the state in", "name one with --state"))
 }
 
+/// The client of a command, and the form of its output.
 pub struct Out {
     pub client: Client,
     /// The daemon's directory, for commands that run without a daemon.

@@ -52,6 +52,7 @@ fn place(share: &Share) -> Place {
     (share.volume.clone(), share.path.clone())
 }
 
+/// The SMB server under control of the state.
 pub struct SmbControl {
     server: Arc<Server>,
     table: Arc<OpenTable>,

@@ -2,6 +2,7 @@
 
 use crate::printable;
 
+/// A table of text.
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,

@@ -7,6 +7,7 @@ use arden_auth::{GroupRecord, MemoryUsers, NtHash, UserDb, UserRecord};
 use arden_wire::dtyp::Sid;
 use parking_lot::Mutex;
 
+/// The accounts of the newest snapshot of the state.
 pub struct LiveUsers {
     state: Arc<State>,
     name: String,

@@ -44,6 +44,7 @@ pub struct Api {
 }
 
 impl Api {
+    /// The API over these services; its start is now.
     pub fn new(
         state: Arc<State>,
         control: Arc<dyn Control>,
@@ -88,6 +89,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// The router of all routes.
 pub fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new();
     for route in routes::routes() {

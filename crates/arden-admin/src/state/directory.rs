@@ -10,6 +10,7 @@ use std::{
 
 use crate::error::{AdminError, ErrorKind, Result};
 
+/// The state directory. Dropping the value releases its lock.
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
@@ -48,6 +49,7 @@ impl StateDirectory {
     }
 }
 
+/// The Unix socket of the REST API in a state directory.
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("api.sock")
 }

@@ -19,6 +19,7 @@ const REVISION_KEY: &str = "revision";
 /// Cache of redb. The state is small, and readers use the snapshot.
 const CACHE_BYTES: usize = 256 * 1024;
 
+/// The store in a redb file.
 #[derive(Debug)]
 pub struct RedbStore {
     db: Database,

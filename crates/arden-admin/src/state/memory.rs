@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use super::store::{Change, Commit, Contents, Revision, StateStore};
 use crate::error::Result;
 
+/// The store in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     contents: Mutex<Contents, ranks::MemoryState>,

@@ -26,9 +26,11 @@ pub enum Table {
 }
 
 impl Table {
+    /// All tables.
     pub const ALL: [Table; 7] =
         [Table::Meta, Table::Users, Table::Groups, Table::Shares, Table::Pools, Table::Disks, Table::Volumes];
 
+    /// The name of the table.
     pub const fn name(self) -> &'static str {
         match self {
             Table::Meta => "meta",

@@ -63,17 +63,17 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Has a system with so many variants both?
+    /// Whether a system with this number of variants has both.
     fn fits(&self, variants: usize) -> bool {
         self.a.max(self.b) < variants
     }
 }
 
-/// Runs `test` on every variant of every system in turn, until all ratios are sure enough or the time is over. What else
-/// the machine does hits neighbours in a round alike.
+/// Runs `test` on every variant of every system in turn, until the intervals of all ratios are narrow enough or the
+/// time is over. Other work of the machine affects neighbours in a round alike.
 ///
 /// # Errors
-/// The first test that fails, by its name; when the load was stopped.
+/// The first test that fails, with its name; a stopped load.
 pub fn interleave(
     systems: &[System],
     title: &str,

@@ -150,7 +150,7 @@ mod tests {
         assert!(median(&[]).is_nan());
     }
 
-    /// Of many experiments with known noise, about 95 of 100 intervals contain the true ratio.
+    /// About 95 of 100 intervals of experiments with known noise contain the true ratio.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut rng = arden_block::rng::Rng::new(5);

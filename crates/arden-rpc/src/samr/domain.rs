@@ -161,18 +161,18 @@ pub(super) fn lookup_rids(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) 
     finish(w, outcome(mapped, rids.len()))
 }
 
-/// OLD_LARGE_INTEGER, which is aligned to 4.
+/// OLD_LARGE_INTEGER, [MS-SAMR] 2.2.2.2, which is aligned to 4 bytes.
 pub(super) fn put_old_large(w: &mut NdrWriter, v: u64) {
     w.u32(v as u32);
     w.u32((v >> 32) as u32);
 }
 
-/// A relative time that never comes.
+/// The relative time "never".
 pub(super) const NEVER: u64 = 0x8000_0000_0000_0000;
-/// Lock-outs of half an hour, if there were any: -30 minutes in units of 100 ns.
+/// Duration of lock-outs in units of 100 ns: -30 minutes. There are no lock-outs.
 const HALF_HOUR: u64 = (-18_000_000_000i64) as u64;
 
-/// SamrQueryInformationDomain and SamrQueryInformationDomain2, 3.1.5.5.1 and .2.
+/// SamrQueryInformationDomain and SamrQueryInformationDomain2, [MS-SAMR] 3.1.5.5.2 and 3.1.5.5.1.
 pub(super) fn query_information(context: &PipeContext, db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     let identity = context.view.identity();

@@ -6,6 +6,7 @@ use crate::{
     cursor::{Put, Reader},
 };
 
+// AceType, [MS-DTYP] 2.4.4.1.
 pub const ACCESS_ALLOWED_ACE_TYPE: u8 = 0x00;
 pub const ACCESS_DENIED_ACE_TYPE: u8 = 0x01;
 pub const SYSTEM_AUDIT_ACE_TYPE: u8 = 0x02;
@@ -27,6 +28,7 @@ pub const SYSTEM_MANDATORY_LABEL_ACE_TYPE: u8 = 0x11;
 pub const SYSTEM_RESOURCE_ATTRIBUTE_ACE_TYPE: u8 = 0x12;
 pub const SYSTEM_SCOPED_POLICY_ID_ACE_TYPE: u8 = 0x13;
 
+// AceFlags, [MS-DTYP] 2.4.4.1.
 pub const OBJECT_INHERIT_ACE: u8 = 0x01;
 pub const CONTAINER_INHERIT_ACE: u8 = 0x02;
 pub const NO_PROPAGATE_INHERIT_ACE: u8 = 0x04;
@@ -35,6 +37,7 @@ pub const INHERITED_ACE: u8 = 0x10;
 pub const SUCCESSFUL_ACCESS_ACE_FLAG: u8 = 0x40;
 pub const FAILED_ACCESS_ACE_FLAG: u8 = 0x80;
 
+/// The revision of an ACL without object ACEs, [MS-DTYP] 2.4.5.
 pub const ACL_REVISION: u8 = 2;
 /// The revision of an ACL that holds object ACEs, [MS-DTYP] 2.4.5.
 pub const ACL_REVISION_DS: u8 = 4;
