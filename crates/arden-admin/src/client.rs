@@ -1,5 +1,5 @@
-//! A client for the API: one HTTP/1.1 request on a Unix socket, blocking. Enough for the command line and
-//! for tests; refuses anything that needs a connection kept open.
+//! A blocking client of the API for the command line and tests: one HTTP/1.1 request for each connection to the Unix
+//! socket.
 
 use std::{
     io::{Read, Write},
@@ -15,15 +15,18 @@ use crate::{
     state::socket_path,
 };
 
-/// A daemon that does not answer for this long is broken. Taking all slabs of a large space takes a while.
+/// Time after which a daemon that does not answer is taken as broken. Allocating all slabs of a large space takes
+/// minutes.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
+/// A client of the daemon on one state directory.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
 }
 
 impl Client {
+    /// A client of the daemon on `state_dir`. Nothing is connected yet.
     pub fn new(state_dir: &Path) -> Client {
         Client { socket: socket_path(state_dir) }
     }
@@ -36,7 +39,7 @@ impl Client {
         parse(&self.send("GET", path, None)?)
     }
 
-    /// Gets `path`; the body as text.
+    /// Gets `path` and returns the body as text.
     ///
     /// # Errors
     /// The error of the API, or `NotRunning` when no daemon listens.
@@ -76,7 +79,7 @@ impl Client {
         parse(&self.send("PUT", path, Some(encode(body)?))?)
     }
 
-    /// For what takes a body and answers nothing.
+    /// Sends `body` to `path`; the answer has no body.
     ///
     /// # Errors
     /// The error of the API, or `NotRunning` when no daemon listens.
@@ -162,7 +165,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     })
 }
 
-/// Status and body of an answer that ended with the connection.
+/// Status and body of an answer that ends with the connection; `None` when it is malformed.
 fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;
@@ -170,7 +173,7 @@ fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     Some((status, &answer[end + 4..]))
 }
 
-/// A name as one segment of a path, [RFC 3986] 2.1.
+/// Percent-encodes a name as one segment of a path, RFC 3986 2.1.
 pub fn segment(name: &str) -> String {
     name.bytes()
         .map(|b| match b {

@@ -1,11 +1,11 @@
-//! Requests of administration to a running server. The SMB server implements them; tests use a fake one.
+//! Requests of administration to a running server. The SMB server implements them; tests use a fake.
 
 use crate::{
     error::Result,
     model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
 };
 
-/// Calls may come from any thread and must not block for longer than a system call does.
+/// A running server. Calls may come from any thread and must not block for longer than a system call does.
 pub trait Control: Send + Sync {
     /// Checks that a share can be served, before it is stored.
     ///

@@ -1,5 +1,5 @@
-//! The error of all of administration: the fault, and what to do about it. The API turns it into an HTTP status, the command
-//! line into an exit code.
+//! The error of administration: the fault, and a hint to its remedy. The API maps it to an HTTP status, the command
+//! line to an exit code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,19 +8,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
-    /// The request is malformed or asks for something that cannot be.
+    /// The request is malformed, or a value is out of its range.
     Invalid,
     NotFound,
     Exists,
     /// The request is well-formed, but the present state forbids it.
     Conflict,
-    /// Nobody listens on the socket.
+    /// No daemon listens on the socket.
     NotRunning,
     /// The daemon or its disk failed.
     Failed,
 }
 
 impl ErrorKind {
+    /// The HTTP status of the error.
     pub fn http_status(self) -> u16 {
         match self {
             ErrorKind::Invalid => 400,
@@ -31,7 +32,7 @@ impl ErrorKind {
         }
     }
 
-    /// Exit codes of the command line, documented in its `--help`.
+    /// The exit code of the command line, as its `--help` documents it.
     pub fn exit_code(self) -> u8 {
         match self {
             ErrorKind::Failed => 1,
@@ -44,35 +45,40 @@ impl ErrorKind {
     }
 }
 
-/// `error` says what is wrong, `hint` what to do next.
+/// An error of administration: `error` names the fault, `hint` the next step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct AdminError {
     /// The kind of the error.
     pub kind: ErrorKind,
-    /// What is wrong.
+    /// The fault.
     pub error: String,
-    /// What to do about it.
+    /// The next step.
     pub hint: String,
 }
 
+/// A result of administration.
 pub type Result<T> = std::result::Result<T, AdminError>;
 
 impl AdminError {
+    /// An error of this kind.
     pub fn new(kind: ErrorKind, error: impl Into<String>, hint: impl Into<String>) -> AdminError {
         AdminError { kind, error: error.into(), hint: hint.into() }
     }
+    /// An error of kind `Invalid`.
     pub fn invalid(error: impl Into<String>, hint: impl Into<String>) -> AdminError {
         AdminError::new(ErrorKind::Invalid, error, hint)
     }
+    /// An error of kind `Failed`.
     pub fn failed(error: impl Into<String>, hint: impl Into<String>) -> AdminError {
         AdminError::new(ErrorKind::Failed, error, hint)
     }
-    /// `what` is the noun that the command line uses, which lists what there is.
+    /// An error of kind `NotFound`. `what` is the noun of the command line whose list shows the existing names.
     pub fn not_found(what: &str, name: &str) -> AdminError {
         let hint = format!("`arden {what} list` shows what there is");
         AdminError::new(ErrorKind::NotFound, format!("there is no {what} {name:?}"), hint)
     }
+    /// An error of kind `Exists`.
     pub fn exists(what: &str, name: &str, hint: impl Into<String>) -> AdminError {
         AdminError::new(ErrorKind::Exists, format!("{what} {name:?} exists already"), hint)
     }

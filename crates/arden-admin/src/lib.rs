@@ -1,6 +1,6 @@
-//! Administration: the state store, the REST API on the daemon's Unix socket, its OpenAPI description,
-//! metrics, and the client that the command line uses. Refuses business rules: what a share or a session
-//! does is the servers' affair, reached through the `Control` trait.
+//! Administration: the state store, the REST API on the daemon's Unix socket, its OpenAPI document, metrics, and the
+//! client of the command line. Shares and sessions belong to the servers, which are reached through
+//! [`control::Control`].
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -1,11 +1,11 @@
-//! Metrics as Prometheus text, exposition format 0.0.4. The server's counters come through `Control`; those of the process and
-//! the state are read here.
+//! Metrics as Prometheus text, exposition format 0.0.4. The counters of the server come from `Control`; those of the
+//! process and of the state are read here.
 
 use std::fmt::Write;
 
 use crate::{api::Api, model::Metric};
 
-/// Resident memory of this process.
+/// Resident memory of this process in bytes.
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -20,6 +20,7 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
+/// All samples of the daemon.
 pub fn all(api: &Api) -> Vec<Metric> {
     let s = api.state.snapshot();
     let gauge = |name, help, value| Metric { name, help, counter: false, labels: Vec::new(), value };
@@ -37,7 +38,7 @@ pub fn all(api: &Api) -> Vec<Metric> {
     out
 }
 
-/// Samples of one name have to follow each other; they may come in any order.
+/// The samples as text, those of the same name together. They may be given in any order.
 pub fn text(metrics: &[Metric]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for m in metrics {

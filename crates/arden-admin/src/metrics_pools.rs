@@ -1,10 +1,10 @@
-//! What `/metrics` says of pools, their disks, spaces and long work.
+//! The samples of `/metrics` about pools, their disks, spaces and jobs.
 
 use crate::{model::Metric, storage::PoolInfo};
 
 type Labels = Vec<(&'static str, String)>;
 
-/// One sample of a gauge for each thing that has labels.
+/// Adds one sample of a gauge with these labels.
 fn gauge(out: &mut Vec<Metric>, name: &'static str, help: &'static str, labels: &Labels, value: f64) {
     out.push(Metric { name, help, counter: false, labels: labels.clone(), value });
 }
@@ -13,7 +13,7 @@ fn counter(out: &mut Vec<Metric>, name: &'static str, help: &'static str, labels
     out.push(Metric { name, help, counter: true, labels: labels.clone(), value: value as f64 });
 }
 
-/// 0 whole, 1 degraded, 2 offline.
+/// The health as a number: 0 whole, 1 degraded, 2 offline.
 fn health(text: &str) -> f64 {
     match text {
         "whole" => 0.0,
@@ -22,7 +22,7 @@ fn health(text: &str) -> f64 {
     }
 }
 
-/// `None`: the pools did not answer in time; then there is only that to say.
+/// The samples of all pools. `None`: the pools did not answer in time, which is a sample of its own.
 pub fn samples(pools: Option<&[PoolInfo]>) -> Vec<Metric> {
     let mut out = Vec::new();
     gauge(&mut out, "pools_answer", "1 when the pools answered in time", &Vec::new(), f64::from(pools.is_some()));

@@ -1,11 +1,12 @@
-//! The data that administration speaks of, as it is stored and as the API shows it. Plain types: no rules.
+//! The records of users, groups, shares and settings, as they are stored and as the API shows them. Plain types without
+//! rules.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A 64-bit identifier in JSON: a string of hexadecimal digits, because JSON numbers end at 2^53.
+/// A 64-bit identifier. In JSON it is a string of hexadecimal digits, because JSON numbers are exact up to 2^53 only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub u64);
 
@@ -46,14 +47,14 @@ impl<'de> Deserialize<'de> for Id {
     }
 }
 
-/// A user as stored. The password is not: only its NT hash, which is what NTLMv2 needs.
+/// A user as stored. Of the password only the NT hash is stored, which NTLMv2 needs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserRecord {
     pub name: String,
     #[serde(default)]
     pub full_name: String,
     pub rid: u32,
-    /// MD4 of the UTF-16LE password, 32 hexadecimal digits.
+    /// MD4 of the password in UTF-16LE, as 32 hexadecimal digits: NTOWFv1, [MS-NLMP] 3.3.1.
     pub nt_hash: String,
     #[serde(default)]
     pub disabled: bool,
@@ -65,7 +66,7 @@ impl std::fmt::Debug for UserRecord {
     }
 }
 
-/// A group as stored; `members` are SIDs, so that a later user of the same name inherits nothing.
+/// A group as stored. `members` are SIDs: a later user with the name of a removed one is not a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRecord {
     pub name: String,
@@ -76,6 +77,7 @@ pub struct GroupRecord {
     pub members: Vec<String>,
 }
 
+/// The store of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ShareKind {
@@ -85,7 +87,7 @@ pub enum ShareKind {
     Volume,
 }
 
-/// The most that a share grants a user; the files' own ACLs decide within it.
+/// The share ceiling: the most that a share grants a user. The ACLs of the files decide within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {
@@ -116,12 +118,12 @@ impl std::fmt::Display for Rights {
     }
 }
 
-/// One entry of a share's access list. Stored and compared by SID; `who` is what the API shows and takes.
+/// One entry of a share's access list. It is stored and compared by SID; `who` is its form in the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Grant {
     /// A user, a group, `everyone`, or a SID.
     pub who: String,
-    /// At most this.
+    /// The most that is granted or, in `deny`, denied.
     pub rights: Rights,
 }
 
@@ -134,10 +136,10 @@ pub struct Share {
     /// A directory of any Linux file system, or of a volume.
     #[serde(default = "dir_kind")]
     pub kind: ShareKind,
-    /// The volume that `path` is on, from its root.
+    /// The volume of `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// Absolute path of the directory, on a volume from its root.
+    /// Absolute path of the directory; on a volume from the volume's root.
     pub path: PathBuf,
     /// Shown in share lists.
     #[serde(default)]
@@ -151,25 +153,25 @@ pub struct Share {
     /// Every change is on stable storage before it is acknowledged.
     #[serde(default)]
     pub write_through: bool,
-    /// Also open handles outlive the daemon, for clients that ask for it.
+    /// Persistent handles: opens outlive the daemon, for clients that ask for it.
     #[serde(default)]
     pub continuously_available: bool,
-    /// Left out of share lists; the name still connects.
+    /// Left out of share lists; clients can connect by name.
     #[serde(default)]
     pub hidden: bool,
-    /// Directory listings leave out what the caller may not read.
+    /// Directory listings leave out entries that the caller may not read.
     #[serde(default)]
     pub access_based_enumeration: bool,
-    /// Empty: every authenticated user has full access (within the files' ACLs).
+    /// Empty: every authenticated user has full access within the ACLs of the files.
     #[serde(default)]
     pub allow: Vec<Grant>,
-    /// Stronger than `allow`.
+    /// Takes precedence over `allow`.
     #[serde(default)]
     pub deny: Vec<Grant>,
-    /// Concurrent users; none: no limit of its own.
+    /// Limit of concurrent users; absent: no limit.
     #[serde(default)]
     pub users_max: Option<u32>,
-    /// Of a request only: also a directory that holds, or is part of, what belongs to the system or to Arden.
+    /// In requests only: allows a directory that holds, or is part of, files of the system or of Arden.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -178,7 +180,7 @@ fn dir_kind() -> ShareKind {
     ShareKind::Dir
 }
 
-/// Fields of a share to change; what is absent stays.
+/// Fields of a share to change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShareChange {
@@ -191,19 +193,19 @@ pub struct ShareChange {
     /// Nobody may write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// Requests have to be encrypted.
+    /// Every request has to be encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<bool>,
-    /// Changes are on stable storage before they are acknowledged.
+    /// Every change is on stable storage before it is acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_through: Option<bool>,
-    /// Also open handles outlive the daemon.
+    /// Persistent handles: opens outlive the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continuously_available: Option<bool>,
     /// Left out of share lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
-    /// Listings leave out what the caller may not read.
+    /// Directory listings leave out entries that the caller may not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_based_enumeration: Option<bool>,
     /// Replaces the whole list.
@@ -212,87 +214,92 @@ pub struct ShareChange {
     /// Replaces the whole list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<Vec<Grant>>,
-    /// 0 takes the limit away.
+    /// Limit of concurrent users; 0 removes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users_max: Option<u32>,
-    /// Also a `path` that holds, or is part of, what belongs to the system or to Arden.
+    /// Allows a `path` that holds, or is part of, files of the system or of Arden.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
+/// A user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "User")]
 pub struct UserInfo {
     /// Compared without case.
     pub name: String,
-    /// For people.
+    /// The person's name.
     pub full_name: String,
-    /// Stays with the account.
+    /// Never changes.
     pub sid: String,
-    /// Names of groups.
+    /// Names of the groups that the user is in.
     pub groups: Vec<String>,
-    /// Cannot log on.
+    /// The user cannot log on.
     pub disabled: bool,
 }
 
+/// A user to add.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
     /// At most 20 characters.
     pub name: String,
-    /// Only its NT hash is stored.
+    /// Only the NT hash of the password is stored.
     pub password: String,
-    /// For people.
+    /// The person's name.
     #[serde(default)]
     pub full_name: String,
     /// Names of groups to join.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// Cannot log on.
+    /// The user cannot log on.
     #[serde(default)]
     pub disabled: bool,
 }
 
+/// Fields of a user to change; absent fields stay as they are.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserChange {
-    /// Ends the user's sessions.
+    /// A new password; ends the user's sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// For people.
+    /// The person's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full_name: Option<String>,
-    /// Ends the user's sessions.
+    /// Whether the user cannot log on; a change ends the user's sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
 }
 
+/// A group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Group")]
 pub struct GroupInfo {
     /// Compared without case.
     pub name: String,
-    /// For people.
+    /// Description.
     pub comment: String,
-    /// Stays with the account.
+    /// Never changes.
     pub sid: String,
     /// Made by Arden; cannot be removed.
     pub builtin: bool,
-    /// Users, by name.
+    /// Names of the users in the group.
     pub members: Vec<String>,
 }
 
+/// A group to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewGroup {
-    /// Shares its names with users.
+    /// At most 256 characters; no user has it.
     pub name: String,
-    /// For people.
+    /// Description.
     #[serde(default)]
     pub comment: String,
 }
 
-/// What holds for the whole server. Changes need no restart unless they say so.
+/// Settings of the whole server. Changes take effect without a restart unless a field says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -302,19 +309,19 @@ pub struct Settings {
     pub comment: String,
     /// Clients have to sign.
     pub signing_required: bool,
-    /// Every session has to encrypt: clients before SMB 3.0 cannot connect.
+    /// Every session has to be encrypted: clients before SMB 3.0 cannot connect.
     pub encryption_required: bool,
-    /// Several connections for one session.
+    /// A session may have several connections.
     pub multichannel: bool,
-    /// Sessions have to authenticate again after this time, those that exist too; 0: never.
+    /// Time after which sessions, also existing ones, have to authenticate again; 0: never.
     pub session_lifetime_seconds: u32,
-    /// Needs a restart, as the two below.
+    /// Limit of TCP connections. A change needs a restart.
     pub connections_max: u32,
-    /// Sessions at most.
+    /// Limit of sessions. A change needs a restart.
     pub sessions_max: u32,
-    /// Open files and directories.
+    /// Limit of open files and directories. A change needs a restart.
     pub opens_max: u32,
-    /// SID that local accounts start with. Only shown here: the snapshot keeps it.
+    /// SID of the machine, the domain of local accounts. Shown here only; it is stored with the identity of the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub machine_sid: String,
 }
@@ -336,7 +343,7 @@ impl Default for Settings {
     }
 }
 
-/// Fields of the settings to change; what is absent stays.
+/// Settings to change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SettingsChange {
@@ -349,44 +356,45 @@ pub struct SettingsChange {
     /// Clients have to sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing_required: Option<bool>,
-    /// Clients have to encrypt, which SMB before 3.0 cannot.
+    /// Every session has to be encrypted: clients before SMB 3.0 cannot connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption_required: Option<bool>,
-    /// Several connections for one session.
+    /// A session may have several connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multichannel: Option<bool>,
-    /// TCP connections.
+    /// Limit of TCP connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_max: Option<u32>,
-    /// Sessions at most.
+    /// Limit of sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<u32>,
-    /// Open files and directories.
+    /// Limit of open files and directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_max: Option<u32>,
-    /// After this time sessions have to authenticate again; 0: never.
+    /// Time after which sessions have to authenticate again; 0: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_lifetime_seconds: Option<u32>,
-    /// Refused once there are accounts whose SIDs begin with the old one.
+    /// SID of the machine. Refused when accounts have SIDs of the old one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_sid: Option<String>,
 }
 
+/// A session of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Session")]
 pub struct SessionInfo {
     /// Hexadecimal digits.
     pub id: Id,
-    /// Who logged on.
+    /// Name of the user.
     pub user: String,
     /// `address:port` of the first channel.
     pub client: String,
-    /// As [MS-SMB2] writes it: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1.
+    /// Dialect as [MS-SMB2] writes it: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1.
     #[schemars(extend("enum" = ["2.0.2", "2.1", "3.0", "3.0.2", "3.1.1"]))]
     pub dialect: String,
-    /// Algorithm, or empty when not signed.
+    /// Signing algorithm; empty when not signed.
     pub signing: String,
-    /// Cipher, or empty when not encrypted.
+    /// Cipher; empty when not encrypted.
     pub encryption: String,
     /// Connections bound to the session.
     pub channels: u32,
@@ -398,21 +406,22 @@ pub struct SessionInfo {
     pub idle_seconds: u64,
 }
 
-/// How many sessions of a user were ended.
+/// The result of ending a user's sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionsClosed {
-    /// Sessions that were ended.
+    /// Number of sessions that were ended.
     pub closed: u32,
 }
 
+/// An open file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Open")]
 pub struct OpenInfo {
     /// Hexadecimal digits.
     pub id: Id,
-    /// None while a durable open waits for its client.
+    /// Absent while a durable open waits for its client.
     pub session: Option<Id>,
-    /// Who opened it.
+    /// Name of the user.
     pub user: String,
     /// `address:port` of the session's first channel; empty while the open waits for its client.
     pub client: String,
@@ -422,26 +431,27 @@ pub struct OpenInfo {
     pub path: String,
     /// Granted access mask.
     pub access: u32,
-    /// For example `batch`, `lease rwh`, or empty.
+    /// Cached rights, for example `batch` or `lease rwh`; empty for none.
     pub cache: String,
-    /// Survives a lost connection.
+    /// The open outlives its connection.
     pub durable: bool,
     /// Byte-range locks held.
     pub locks: u32,
 }
 
-/// A counter or gauge of a server, for `/metrics` and `status`.
+/// A counter or gauge of a server, for `/metrics` and the status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Without the `arden_` in front; `_total` at the end of counters.
+    /// Name without the prefix `arden_`; counters end in `_total`.
     pub name: &'static str,
     pub help: &'static str,
     pub counter: bool,
-    /// Label pairs of one sample.
+    /// Labels and their values.
     pub labels: Vec<(&'static str, String)>,
     pub value: f64,
 }
 
+/// The state of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Status")]
 pub struct StatusInfo {
@@ -451,22 +461,22 @@ pub struct StatusInfo {
     pub pid: u32,
     /// Seconds since the daemon started.
     pub uptime_seconds: u64,
-    /// `address:port` that clients connect to.
+    /// `address:port` of each listening socket.
     pub listen: Vec<String>,
     /// NetBIOS name.
     pub server_name: String,
-    /// ServerGuid of the negotiation.
+    /// ServerGuid, [MS-SMB2] 2.2.4.
     pub server_guid: String,
-    /// SID that local accounts start with.
+    /// SID of the machine, the domain of local accounts.
     pub machine_sid: String,
-    /// Shares that are configured.
+    /// Number of shares.
     pub shares: u32,
-    /// Users that are known.
+    /// Number of users.
     pub users: u32,
-    /// Authenticated sessions.
+    /// Number of authenticated sessions.
     pub sessions: u32,
-    /// Open files and directories.
+    /// Number of open files and directories.
     pub opens: u32,
-    /// Resident memory.
+    /// Resident memory of the daemon.
     pub memory_bytes: u64,
 }

@@ -2,13 +2,13 @@
 
 use crate::error::{AdminError, Result};
 
-/// Names of users, groups and shares compare without case.
+/// The key under which a name of a user, group or share is compared: the name in lower case.
 pub fn key(name: &str) -> String {
     name.to_lowercase()
 }
 
-/// [MS-SAMR] 3.1.1.6: no `" / \ [ ] : ; | = , + * ? < >`, no control characters, at most 20 characters for a
-/// user; groups get the same rule with more room.
+/// Checks the name of an account, [MS-SAMR] 3.1.1.6: none of `" / \ [ ] : ; | = , + * ? < >`, no control characters. A
+/// user has at most 20 characters, a group more.
 ///
 /// # Errors
 /// Invalid, with the rule that the name breaks.
@@ -32,7 +32,8 @@ pub fn check_account(what: &str, name: &str, chars_max: usize) -> Result<()> {
     Ok(())
 }
 
-/// [MS-SRVS] 2.2.4.22 and [MS-SMB2] 2.2.9: at most 80 characters, none that a path gives a meaning to.
+/// Checks the name of a share, [MS-SRVS] 2.2.4.22 and [MS-SMB2] 2.2.9: at most 80 characters, none with a meaning in
+/// paths.
 ///
 /// # Errors
 /// Invalid, with the rule that the name breaks.
@@ -50,7 +51,7 @@ pub fn check_share(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A NetBIOS name: 1 to 15 characters of letters, digits and `-`.
+/// Checks a NetBIOS name: 1 to 15 characters of letters, digits and `-`.
 ///
 /// # Errors
 /// Invalid, with the rule that the name breaks.
@@ -64,10 +65,10 @@ pub fn check_server(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A machine's SID, S-1-5-21-x-y-z, as another server or a domain calls it: [MS-DTYP] 2.4.2.1.
+/// Checks a machine SID of the form S-1-5-21-x-y-z, [MS-DTYP] 2.4.2.1.
 ///
 /// # Errors
-/// Invalid.
+/// Invalid for any other text.
 pub fn check_machine_sid(sid: &str) -> Result<()> {
     let parts: Vec<&str> = sid.strip_prefix("S-1-5-21-").unwrap_or_default().split('-').collect();
     let number = |p: &&str| p.parse::<u32>().is_ok_and(|n| n.to_string() == **p);

@@ -1,5 +1,5 @@
-//! The OpenAPI 3.1 document, made from the table of routes and from the Rust types of bodies: a type's field, its doc comment
-//! and what serde makes of it are the only definition. A test calls every route and compares the answers with this.
+//! The OpenAPI 3.1 document, made from the table of routes and from the Rust types of the bodies: fields, doc comments
+//! and serde attributes are the only definition. A test calls every route and compares the answers with the document.
 
 use schemars::{
     SchemaGenerator,
@@ -12,7 +12,7 @@ use crate::{
     error::AdminError,
 };
 
-/// Makes the schemas of what is sent, and of what is answered: a field that a request may leave out is in every answer.
+/// Makes the schemas of requests and of answers. A field that a request may leave out is in every answer.
 struct Schemas {
     requests: SchemaGenerator,
     answers: SchemaGenerator,
@@ -31,7 +31,7 @@ impl Schemas {
         Schemas { requests: generator(Contract::Deserialize), answers: generator(Contract::Serialize) }
     }
 
-    /// All that was referred to, by name. A type that is both sent and answered is described as it may be sent.
+    /// All schemas that are referred to, by name. A type of both requests and answers is described as in requests.
     fn all(mut self) -> Map<String, Value> {
         let mut all = self.answers.take_definitions(true);
         all.extend(self.requests.take_definitions(true));
@@ -39,7 +39,7 @@ impl Schemas {
     }
 }
 
-/// The OpenAPI 3.1 description of these routes.
+/// The OpenAPI 3.1 document of these routes.
 pub(crate) fn document(routes: &[Route]) -> Value {
     let (mut paths, mut schemas) = (Map::new(), Schemas::new());
     for route in routes {

@@ -1,27 +1,29 @@
-//! Secrets: the NT hash of a password, and random material. Refuses to keep or print plain passwords.
+//! Secrets: the NT hash of a password, and random bytes. Plain passwords are neither kept nor printed.
 
 use md4::{Digest, Md4};
 
 use crate::error::{AdminError, Result};
 
-/// [MS-NLMP] 3.3.1 NTOWFv1: MD4 of the password in UTF-16LE.
+/// NTOWFv1 of a password, [MS-NLMP] 3.3.1: MD4 of its UTF-16LE.
 pub fn nt_hash(password: &str) -> [u8; 16] {
     let utf16: Vec<u8> = password.encode_utf16().flat_map(u16::to_le_bytes).collect();
     Md4::digest(&utf16).into()
 }
 
+/// Lower-case hexadecimal digits of bytes.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Decodes 32 hexadecimal digits; `None` for other text.
 pub fn unhex16(text: &str) -> Option<[u8; 16]> {
     u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
 }
 
-/// From the kernel's generator.
+/// Random bytes of the kernel's generator.
 ///
 /// # Errors
-/// Failed, when the kernel gives none.
+/// Failed, when the kernel returns none.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut out = [0u8; N];
     let mut filled = 0;
@@ -35,10 +37,10 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(out)
 }
 
-/// A password that is easy to type: 20 characters, 100 bits, none that look alike.
+/// A random password that is easy to type: 20 characters with 100 bits, none of which look alike.
 ///
 /// # Errors
-/// Failed, when the kernel gives no random bytes.
+/// Failed, when the kernel returns no random bytes.
 pub fn random_password() -> Result<String> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bytes: [u8; 20] = random()?;

@@ -1,36 +1,39 @@
-//! Snapshots of volumes in administration: the bodies of the API, the schedules that the state keeps, and the trait through
-//! which a daemon answers. Owns when a schedule is due and which snapshots it has too many of; the time is passed in.
+//! Snapshots of volumes in administration: the bodies of the API, the schedules that the state keeps, and the trait
+//! [`SnapshotAdmin`], which a daemon implements. Decides when a schedule is due and how many snapshots are surplus; the
+//! time is an argument.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{AdminError, Result};
 
-/// Labels of snapshots that schedules made begin with it, those that people give must not.
+/// First character of the labels of scheduled snapshots. Other labels must not begin with it.
 pub const SCHEDULED: char = '@';
 const KEEP_MAX: u32 = 500;
 const NAME_CHARS_MAX: usize = 32;
 
+/// A snapshot of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Snapshot")]
 pub struct SnapshotInfo {
-    /// As clients see it: `@GMT-2026.05.31-12.00.00`.
+    /// Time of the snapshot in the form of SMB, `@GMT-2026.05.31-12.00.00`, [MS-SMB2] 2.2.32.2.
     pub time: String,
-    /// Given when it was made; @ and a schedule's name for those that it made.
+    /// Label; `@` and the name of its schedule for a scheduled snapshot.
     pub label: String,
-    /// Data that would become free if it went.
+    /// Bytes that would become free if the snapshot were removed.
     pub only_bytes: u64,
 }
 
+/// A snapshot to take.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSnapshot {
-    /// For people.
+    /// Label; must not begin with `@`.
     #[serde(default)]
     pub label: String,
 }
 
-/// Takes a snapshot in each of its intervals and keeps the newest ones.
+/// A schedule: one snapshot in each interval, of which the newest are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotSchedule {
@@ -38,12 +41,12 @@ pub struct SnapshotSchedule {
     pub name: String,
     /// One snapshot in each interval of this length.
     pub every_seconds: u64,
-    /// How many of its snapshots stay.
+    /// Number of the schedule's snapshots that are kept.
     pub keep: u32,
 }
 
 impl SnapshotSchedule {
-    /// Checks the values of a schedule.
+    /// Checks the values of the schedule.
     ///
     /// # Errors
     /// Invalid, when one is out of its range.
@@ -64,35 +67,41 @@ impl SnapshotSchedule {
         Ok(())
     }
 
-    /// What its snapshots are labelled with.
+    /// The label of the schedule's snapshots.
     pub fn label(&self) -> String {
         format!("{SCHEDULED}{}", self.name)
     }
 
-    /// Intervals begin at multiples of their length since 1970, so that hourly ones are made on the hour. Whether none was
-    /// made in the present one; both times in seconds since then.
+    /// Whether no snapshot was made in the present interval. Intervals begin at multiples of their length since 1970:
+    /// hourly snapshots are made on the hour. Times are in seconds since 1970.
     pub fn is_due(&self, last: Option<i64>, now: i64) -> bool {
         let every = i64::try_from(self.every_seconds).unwrap_or(i64::MAX).max(1);
         last.is_none_or(|last| last.div_euclid(every) < now.div_euclid(every))
     }
 
-    /// How many of `made`, the oldest ones, are too many.
+    /// The number of the `made` snapshots, the oldest ones, that exceed the limit.
     pub fn surplus(&self, made: usize) -> usize {
         made.saturating_sub(self.keep as usize)
     }
 }
 
-/// Calls may come from any thread and block until the device has answered.
+/// The snapshots of a daemon's volumes. Calls may come from any thread and block until the device has answered.
+///
+/// # Errors
+/// All methods: invalid for a value out of range, not found for an unknown name, conflict when the present state
+/// forbids the request, failed when the device fails.
 pub trait SnapshotAdmin: Send + Sync {
-    /// Oldest first.
+    /// The snapshots of a volume, oldest first.
     fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>>;
+    /// Takes a snapshot.
     fn create_snapshot(&self, volume: &str, new: &NewSnapshot) -> Result<SnapshotInfo>;
-    /// `time`: as [`SnapshotInfo`] has it.
+    /// Removes the snapshot with this time, written as in [`SnapshotInfo`].
     fn delete_snapshot(&self, volume: &str, time: &str) -> Result<()>;
+    /// The schedules of a volume.
     fn schedules(&self, volume: &str) -> Result<Vec<SnapshotSchedule>>;
-    /// A new one, or another interval and number for one that there is.
+    /// Adds a schedule, or changes the schedule of that name.
     fn set_schedule(&self, volume: &str, schedule: &SnapshotSchedule) -> Result<SnapshotSchedule>;
-    /// Its snapshots stay.
+    /// Removes a schedule. Its snapshots stay.
     fn remove_schedule(&self, volume: &str, name: &str) -> Result<()>;
 }
 

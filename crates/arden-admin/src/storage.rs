@@ -1,5 +1,5 @@
-//! Disks, pools, spaces and long work on them, as administration sees them: the records that are stored, the bodies of the
-//! API, and the `Storage` trait through which a daemon answers. Holds no rules of its own.
+//! Disks, pools, spaces and jobs in administration: the records that are stored, the bodies of the API, and the trait
+//! [`Storage`], which a daemon implements. Holds no rules.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
-/// A pool that this daemon opens at its start.
+/// A pool that this daemon opens when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRecord {
     pub name: String,
-    /// As on its disks' labels, 32 hexadecimal digits.
+    /// Identity of the pool on the labels of its disks, 32 hexadecimal digits.
     pub id: String,
-    /// Where its disks were when last seen; labels decide.
+    /// Paths of its disks when they were last seen. The labels on the disks decide, not the paths.
     pub devices: Vec<PathBuf>,
     pub grace_seconds: u64,
     #[serde(default)]
     pub exports: Vec<ExportRecord>,
-    /// Work that is not finished; it goes on after a restart.
+    /// Unfinished jobs, which continue after a restart.
     #[serde(default)]
     pub jobs: Vec<JobRecord>,
 }
 
+/// An NBD export that is restored when the daemon starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportRecord {
     pub space: String,
@@ -31,6 +32,7 @@ pub struct ExportRecord {
     pub nbd: String,
 }
 
+/// An unfinished job as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
     pub id: u64,
@@ -39,12 +41,12 @@ pub struct JobRecord {
     pub disk: Option<u16>,
     #[serde(default)]
     pub paused: bool,
-    /// Scrub: the space and the group from which to go on.
+    /// For a scrub: the space and the group at which it continues.
     #[serde(default)]
     pub scrub_at: (u32, u64),
 }
 
-/// Facts about a disk that were set by hand, because the system reports none or wrong ones. Keyed by its path.
+/// Facts about a disk that an administrator set, because the system reports none or wrong ones. Keyed by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRecord {
     #[serde(default)]
@@ -55,6 +57,7 @@ pub struct DiskRecord {
     pub media: Option<String>,
 }
 
+/// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
@@ -75,6 +78,7 @@ impl std::fmt::Display for JobKind {
     }
 }
 
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
@@ -97,6 +101,7 @@ impl std::fmt::Display for JobState {
     }
 }
 
+/// Long work on a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Job")]
 pub struct JobInfo {
@@ -104,94 +109,100 @@ pub struct JobInfo {
     pub id: u64,
     /// The pool that it works on.
     pub pool: String,
-    /// What it does.
+    /// The kind of work.
     pub kind: JobKind,
-    /// The disk that it empties; null for other kinds.
+    /// The disk that is removed; null for other kinds.
     pub disk: Option<u16>,
-    /// What it does at present.
+    /// The present state.
     pub state: JobState,
-    /// Steps of the present part; 0 of 0 while nobody knows.
+    /// Steps done of the present part; 0 of 0 while the number is unknown.
     pub done: u64,
-    /// Steps; 0 while nobody knows.
+    /// Steps of the present part; 0 while the number is unknown.
     pub total: u64,
-    /// What came of it.
+    /// The result once the job is over.
     pub result: String,
 }
 
+/// A job to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
-    /// What to do.
+    /// The kind of work.
     pub kind: JobKind,
     /// For `remove-disk`: the disk's index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u16>,
 }
 
+/// Pauses or continues a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
-    /// Stop, or go on.
+    /// True pauses the job, false continues it.
     pub paused: bool,
 }
 
+/// A file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Disk")]
 pub struct DiskInfo {
-    /// File or block device.
+    /// Path of a file or block device.
     pub path: PathBuf,
-    /// Whole blocks of 4096.
+    /// Size in whole blocks of 4096 bytes.
     pub size_bytes: u64,
     /// unknown, rotating, ssd or nvme.
     #[schemars(extend("enum" = ["unknown", "rotating", "ssd", "nvme"]))]
     pub media: String,
-    /// From the system, or set by hand.
+    /// Reported by the system, or set by an administrator.
     pub model: String,
-    /// From the system, or set by hand.
+    /// Reported by the system, or set by an administrator.
     pub serial: String,
-    /// What is recognisably on it; empty when nothing is.
+    /// Recognised content; empty when there is none.
     pub content: String,
-    /// Who uses it; empty when nobody does.
+    /// User of the disk; empty when there is none.
     pub in_use: String,
-    /// Name of the pool whose label it carries.
+    /// Name of the pool on the disk's label; empty when there is none.
     pub pool: String,
 }
 
-/// Paths as the daemon sees them: absolute.
+/// The disks of a request. Paths are absolute, as the daemon sees them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskQuery {
-    /// Absolute paths; none: all that are known.
+    /// Absolute paths; empty: all known disks.
     pub disks: Vec<PathBuf>,
 }
 
+/// Facts about a disk to set; absent fields stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskLabel {
     /// Absolute path.
     pub disk: PathBuf,
-    /// Empty: what the system says.
+    /// Model; empty: as the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Empty: what the system says.
+    /// Serial number; empty: as the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
-    /// Empty: what the system says.
+    /// Kind of media; empty: as the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["", "unknown", "rotating", "ssd", "nvme"]))]
     pub media: Option<String>,
 }
 
+/// A disk to wipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskWipe {
     /// Absolute path.
     pub disk: PathBuf,
-    /// Also when something is on it.
+    /// Wipes a disk that holds something.
     #[serde(default)]
     pub force: bool,
 }
 
+/// A pool to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPool {
@@ -199,115 +210,122 @@ pub struct NewPool {
     pub name: String,
     /// Absolute paths.
     pub disks: Vec<PathBuf>,
-    /// Stand by until a disk fails.
+    /// Absolute paths of disks that stand by until another disk fails.
     #[serde(default)]
     pub hot_spares: Vec<PathBuf>,
-    /// Also when something is on a disk.
+    /// Takes disks that hold something.
     #[serde(default)]
     pub force: bool,
 }
 
+/// A pool to find on disks and open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolImport {
     /// Disks, or directories of disk files; empty: every block device of this machine.
     pub disks: Vec<PathBuf>,
-    /// Which, when disks of several are found.
+    /// The pool to import when disks of several are found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Disks whose separate history may be thrown away.
+    /// Disks whose separate history may be discarded.
     #[serde(default)]
     pub discard: Vec<PathBuf>,
 }
 
+/// Fields of a pool to change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolChange {
     /// New name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How long a missing disk is waited for.
+    /// Time that a missing disk is waited for before repair.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<u64>,
-    /// Three fill levels, ascending.
+    /// Three fill levels that warn, ascending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warn_percent: Option<[u8; 3]>,
 }
 
+/// A disk to add to a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddDisk {
     /// Absolute path.
     pub disk: PathBuf,
-    /// Stands by until another disk fails.
+    /// The disk stands by until another disk fails.
     #[serde(default)]
     pub hot_spare: bool,
-    /// Also when something is on it.
+    /// Takes a disk that holds something.
     #[serde(default)]
     pub force: bool,
 }
 
+/// Retires a disk of a pool, or keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolDiskChange {
-    /// True: emptied, and nothing new goes to it. False: it stays.
+    /// True: the disk is emptied and gets no new slabs. False: the disk stays.
     pub retire: bool,
 }
 
+/// A disk of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PoolDisk")]
 pub struct PoolDiskInfo {
     /// The disk's number within the pool.
     pub index: u16,
-    /// Where it was when it joined.
+    /// Path of the disk when it joined.
     pub path: String,
     /// active, spare, retiring or missing.
     #[schemars(extend("enum" = ["active", "spare", "retiring", "missing"]))]
     pub state: String,
-    /// The disk's size.
+    /// Size of the disk.
     pub size_bytes: u64,
-    /// Slabs in all.
+    /// Number of slabs.
     pub slabs: u32,
-    /// Slabs that nothing uses.
+    /// Number of slabs that are not allocated.
     pub slabs_free: u32,
-    /// Errors since the pool was opened.
+    /// Read errors since the pool was opened.
     pub read_errors: u64,
-    /// Errors since the pool was opened.
+    /// Write errors since the pool was opened.
     pub write_errors: u64,
-    /// Latency of reads, smoothed.
+    /// Smoothed latency of reads.
     pub latency_us: u64,
-    /// Answers far slower than its peers; avoided for reads.
+    /// Answers much more slowly than the other disks, and is avoided for reads.
     pub slow: bool,
 }
 
+/// Background work of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Work")]
 pub struct WorkInfo {
     /// resync, repair, drain, rebalance or scrub.
     pub what: String,
-    /// Steps that are done.
+    /// Steps done.
     pub done: u64,
-    /// Steps; 0 when nobody knows.
+    /// Steps in all; 0 while the number is unknown.
     pub total: u64,
 }
 
+/// A space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Space")]
 pub struct SpaceInfo {
-    /// The pool that it is cut from.
+    /// Name of the pool.
     pub pool: String,
     /// The space's name.
     pub name: String,
     /// The space's number within the pool.
     pub id: u32,
-    /// How it survives lost disks.
+    /// Redundancy.
     #[schemars(extend("enum" = ["simple", "mirror2", "mirror3", "parity", "dual-parity"]))]
     pub layout: String,
-    /// Of a stripe, parity included.
+    /// Columns of a stripe, parity included.
     pub columns: u16,
     /// Bytes of one column in a stripe.
     pub interleave_bytes: u64,
-    /// Its size as a disk.
+    /// Size of the virtual disk.
     pub size_bytes: u64,
     /// thin or fixed.
     #[schemars(extend("enum" = ["thin", "fixed"]))]
@@ -315,94 +333,98 @@ pub struct SpaceInfo {
     /// whole, degraded or offline.
     #[schemars(extend("enum" = ["whole", "degraded", "offline"]))]
     pub health: String,
-    /// Slab groups.
+    /// Number of slab groups.
     pub groups: u64,
-    /// Groups that have slabs.
+    /// Number of groups that have slabs.
     pub groups_allocated: u64,
-    /// Groups without their full redundancy.
+    /// Number of groups without their full redundancy.
     pub groups_degraded: u64,
-    /// Groups that cannot be read and written now.
+    /// Number of groups that cannot be read and written.
     pub groups_offline: u64,
-    /// Raw bytes of the slabs that it holds.
+    /// Raw bytes of the slabs that are allocated.
     pub allocated_bytes: u64,
-    /// Columns that are here and up to date, of all.
+    /// Percentage of the columns that are present and up to date.
     pub up_to_date_percent: u8,
-    /// Indices of disks that it lies on and that are away.
+    /// Indices of the space's disks that are missing.
     pub missing: Vec<u16>,
-    /// Where it is exported; empty when it is not.
+    /// Address of the NBD export; empty when there is none.
     pub nbd: String,
-    /// Who else uses it.
+    /// Other user of the space; empty when there is none.
     pub used_by: String,
 }
 
+/// A pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Pool")]
 pub struct PoolInfo {
     /// The pool's name.
     pub name: String,
-    /// As on its disks' labels.
+    /// Identity of the pool on the labels of its disks.
     pub id: String,
     /// open or closed.
     #[schemars(extend("enum" = ["open", "closed"]))]
     pub state: String,
-    /// Why it is closed.
+    /// Reason why the pool is closed; empty while it is open.
     pub reason: String,
-    /// Openings so far.
+    /// Number of the present opening.
     pub epoch: u64,
     /// Unit of allocation.
     pub slab_bytes: u64,
     /// Raw bytes, room for redundancy included.
     pub total_bytes: u64,
-    /// Raw bytes, room for redundancy included.
+    /// Raw bytes that are not allocated.
     pub free_bytes: u64,
-    /// The highest warning level that is reached; 0 when none is.
+    /// The highest warning level that is reached; 0 for none.
     pub warning_percent: u8,
-    /// Levels that warn.
+    /// Fill levels that warn, ascending.
     pub warn_percent: [u8; 3],
-    /// How long a missing disk is waited for.
+    /// Time that a missing disk is waited for before repair.
     pub grace_seconds: u64,
     /// whole, degraded or offline.
     #[schemars(extend("enum" = ["whole", "degraded", "offline"]))]
     pub health: String,
     /// The pool's disks.
     pub disks: Vec<PoolDiskInfo>,
-    /// Cut from it.
+    /// The pool's spaces.
     pub spaces: Vec<SpaceInfo>,
-    /// What goes on in the background.
+    /// Background work.
     pub work: Vec<WorkInfo>,
-    /// What happened since it was opened, newest last.
+    /// Events since the pool was opened, newest last.
     pub events: Vec<String>,
 }
 
+/// A space to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSpace {
-    /// 1 to 64 bytes, no other space has it.
+    /// 1 to 64 bytes; no other space has it.
     pub name: String,
-    /// How it survives lost disks.
+    /// Redundancy.
     #[schemars(extend("enum" = ["simple", "mirror2", "mirror3", "parity", "dual-parity"]))]
     pub layout: String,
-    /// Absent: by the number of disks.
+    /// Absent: chosen by the number of disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<u16>,
     /// A power of two from 64 KiB to 1 MiB; absent: 256 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave_bytes: Option<u64>,
-    /// Absent: all the room that there is.
+    /// Absent: all free room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// Slabs are taken now.
+    /// Allocates all slabs now.
     #[serde(default)]
     pub fixed: bool,
 }
 
+/// A new size of a space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpaceChange {
-    /// Not less than now.
+    /// New size, not less than the present one.
     pub size_bytes: u64,
 }
 
+/// An NBD export to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewExport {
@@ -410,54 +432,83 @@ pub struct NewExport {
     pub nbd: String,
 }
 
+/// One column of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Column")]
 pub struct ColumnInfo {
-    /// Index in the pool.
+    /// Index of the disk in the pool.
     pub disk: u16,
     /// The slab's number on that disk.
     pub slab: u32,
     /// whole, stale or missing.
     #[schemars(extend("enum" = ["whole", "stale", "missing"]))]
     pub state: String,
-    /// Disk that takes its place.
+    /// Index of the disk that replaces it, while it moves.
     pub moving_to: Option<u16>,
 }
 
+/// The slabs of one group of a space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupMap {
     /// The group's number in the space.
     pub group: u64,
-    /// Where the group's columns lie, in order.
+    /// The group's columns in order.
     pub columns: Vec<ColumnInfo>,
 }
 
-/// Calls may come from any thread and block until the disks have answered.
+/// The disks, pools, spaces and jobs of a daemon. Calls may come from any thread and block until the disks have
+/// answered.
+///
+/// # Errors
+/// All methods: invalid for a value out of range, not found for an unknown name, conflict when the present state
+/// forbids the request, failed when a disk fails.
 pub trait Storage: Send + Sync {
-    /// None named: every block device, and the disks of known pools.
+    /// The disks of the query or, without any, every block device and the disks of known pools.
     fn disks(&self, query: &DiskQuery) -> Result<Vec<DiskInfo>>;
+    /// Sets facts about a disk that the system does not report.
     fn label_disk(&self, label: &DiskLabel) -> Result<DiskInfo>;
+    /// Removes the label of a disk that is not in use.
     fn wipe_disk(&self, wipe: &DiskWipe) -> Result<()>;
+    /// All known pools, open and closed.
     fn pools(&self) -> Result<Vec<PoolInfo>>;
+    /// The pool with this name.
     fn pool(&self, name: &str) -> Result<PoolInfo>;
+    /// Makes a pool of disks and opens it.
     fn create_pool(&self, new: &NewPool) -> Result<PoolInfo>;
+    /// Finds a pool on disks and opens it.
     fn import_pool(&self, import: &PoolImport) -> Result<PoolInfo>;
+    /// Changes the fields that `change` has.
     fn change_pool(&self, name: &str, change: &PoolChange) -> Result<PoolInfo>;
-    /// Closes a pool and forgets it; its disks stay as they are.
+    /// Closes a pool and removes it from the state. Its disks are not changed.
     fn forget_pool(&self, name: &str) -> Result<()>;
+    /// Adds a disk to a pool.
     fn add_disk(&self, pool: &str, add: &AddDisk) -> Result<PoolInfo>;
+    /// Retires a disk of a pool, or keeps it.
     fn change_disk(&self, pool: &str, disk: u16, change: &PoolDiskChange) -> Result<PoolInfo>;
+    /// Starts a job, which goes on in the background.
     fn start_job(&self, pool: &str, new: &NewJob) -> Result<JobInfo>;
+    /// All jobs, by number.
     fn jobs(&self) -> Result<Vec<JobInfo>>;
+    /// The job with this number.
     fn job(&self, id: u64) -> Result<JobInfo>;
+    /// Pauses or continues a job.
     fn change_job(&self, id: u64, change: &JobChange) -> Result<JobInfo>;
+    /// Cancels a job. Work that is done stays.
     fn cancel_job(&self, id: u64) -> Result<()>;
+    /// The spaces of all open pools.
     fn spaces(&self) -> Result<Vec<SpaceInfo>>;
+    /// Makes a space in a pool.
     fn create_space(&self, pool: &str, new: &NewSpace) -> Result<SpaceInfo>;
+    /// The space with this name.
     fn space(&self, pool: &str, name: &str) -> Result<SpaceInfo>;
+    /// The slabs of a space by group.
     fn space_map(&self, pool: &str, name: &str) -> Result<Vec<GroupMap>>;
+    /// Makes a space larger.
     fn grow_space(&self, pool: &str, name: &str, change: &SpaceChange) -> Result<SpaceInfo>;
+    /// Removes a space and its content.
     fn delete_space(&self, pool: &str, name: &str) -> Result<()>;
+    /// Exports a space over NBD.
     fn export_space(&self, pool: &str, name: &str, new: &NewExport) -> Result<SpaceInfo>;
+    /// Ends the NBD export of a space.
     fn unexport_space(&self, pool: &str, name: &str) -> Result<SpaceInfo>;
 }

@@ -1,5 +1,5 @@
-//! Volumes in administration: the record that the state keeps, the bodies of the API, and the trait through which a
-//! daemon answers. Refuses to know what lies in a volume.
+//! Volumes in administration: the record that the state keeps, the bodies of the API, and the trait [`VolumeAdmin`],
+//! which a daemon implements.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use crate::{
     snapshot::{SnapshotAdmin, SnapshotSchedule},
 };
 
-/// A volume that the daemon opens: on a space of its pools, or on a file or block device.
+/// A volume that the daemon opens, on a space of its pools or on a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeRecord {
     /// The volume's name.
     pub name: String,
-    /// The whole of a space.
+    /// The space of the volume, which takes all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
     /// Absolute path of a file or block device.
@@ -28,7 +28,7 @@ pub struct VolumeRecord {
 }
 
 impl VolumeRecord {
-    /// What it lies on, for people.
+    /// The device of the volume, for display.
     pub fn device(&self) -> String {
         match (&self.space, &self.file) {
             (Some(space), _) => format!("space {space}"),
@@ -38,132 +38,141 @@ impl VolumeRecord {
     }
 }
 
+/// A volume to format and open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
     /// The volume's name.
     pub name: String,
-    /// The whole of a space that nothing else uses.
+    /// The space of the volume, which nothing else uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
-    /// An absolute path: made with `size_bytes`, or there already, which needs `force`.
+    /// An absolute path. The file is made with `size_bytes`; an existing one needs `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// Make the file, of this size.
+    /// Makes the file, with this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// Also where a volume or something else lies already.
+    /// Formats a device that holds a volume or something else.
     #[serde(default)]
     pub force: bool,
 }
 
+/// A volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Volume")]
 pub struct VolumeInfo {
     /// The volume's name.
     pub name: String,
-    /// What it lies on.
+    /// The device of the volume.
     pub device: String,
-    /// Empty while it is open, else why not.
+    /// Reason why the volume is closed; empty while it is open.
     pub closed_because: String,
-    /// Given when it was made.
+    /// Identity of the volume, made when it was formatted.
     pub id: String,
-    /// The device's size.
+    /// Size of the device.
     pub total_bytes: u64,
-    /// Not promised to any file.
+    /// Bytes that are neither allocated nor promised.
     pub free_bytes: u64,
-    /// When reading moves a file's last access.
+    /// Policy for the time of last access.
     pub last_access: AccessPolicy,
-    /// Shares that are on it.
+    /// Names of the shares on the volume.
     pub shares: Vec<String>,
 }
 
+/// Options of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCheck {
-    /// Also read all data against its checksums.
+    /// Also reads all data and compares its checksums.
     #[serde(default)]
     pub data: bool,
 }
 
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeCheck {
-    /// Empty when everything is as it should be.
+    /// Errors; empty when there are none.
     pub errors: Vec<String>,
-    /// How many there are.
+    /// Number of files.
     pub files: u64,
-    /// How many there are.
+    /// Number of directories.
     pub directories: u64,
-    /// Named streams.
+    /// Number of named streams.
     pub streams: u64,
-    /// How many there are.
+    /// Number of extents.
     pub extents: u64,
-    /// Bytes in blocks of files.
+    /// Bytes in the blocks of files.
     pub data_bytes: u64,
-    /// Bytes of them that several files share.
+    /// Bytes in blocks that several files share.
     pub shared_bytes: u64,
     /// Bytes of metadata.
     pub tree_bytes: u64,
 }
 
-/// Absent fields stay.
+/// Changes of a volume; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeChange {
-    /// Take in what its device has become larger by.
+    /// Grows the volume to the size of its device.
     #[serde(default)]
     pub grow: bool,
-    /// With `grow`, on a regular file: make that longer first.
+    /// With `grow`, on a regular file: the file is made this long first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// When reading moves a file's last access.
+    /// Policy for the time of last access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_access: Option<AccessPolicy>,
 }
 
-/// When reading a file moves its time of last access.
+/// The policy by which reading a file updates its time of last access.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessPolicy {
     #[default]
     Never,
-    /// Where it is not behind the last change already, and once a day.
+    /// Updates it when it is older than the last change, or than a day.
     Relative,
     Always,
 }
 
+/// Options of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeDelete {
-    /// Also while shares are on it: they are removed.
+    /// Removes the volume's shares too.
     #[serde(default)]
     pub force: bool,
 }
 
+/// Options of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRepair {
-    /// Say what would be done, and do nothing.
+    /// Reports what would be done without doing it.
     #[serde(default)]
     pub dry_run: bool,
 }
 
+/// The result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeRepair {
-    /// What was wrong and what was done, or would be.
+    /// Faults that were repaired or, in a dry run, would be.
     pub done: Vec<String>,
-    /// What is not safe to do anything about.
+    /// Faults that cannot be repaired safely.
     pub left: Vec<String>,
 }
 
+/// Options of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewScrub {
-    /// 0: as fast as it goes.
+    /// Limit of the reading rate; 0: none.
     #[serde(default)]
     pub bytes_per_second: u64,
 }
 
+/// The state of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubState {
@@ -174,22 +183,22 @@ pub enum ScrubState {
     Failed,
 }
 
-/// A scrub of a volume, the present one or the last since the daemon started.
+/// A scrub of a volume: the present one, or the last since the daemon started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeScrub {
     /// State of the present scrub, or of the last.
     pub state: ScrubState,
-    /// Bytes that were read.
+    /// Bytes read so far.
     pub done_bytes: u64,
-    /// Bytes to be read.
+    /// Bytes to read in all.
     pub total_bytes: u64,
-    /// Written anew from another copy.
+    /// Number of blocks that were rewritten from another copy.
     pub healed_blocks: u64,
-    /// Lost: no copy holds them.
+    /// Number of blocks that are lost: no copy has the right content.
     pub damaged_blocks: u64,
-    /// Where they are.
+    /// The lost parts of files.
     pub damage: Vec<DamageInfo>,
-    /// Why it failed.
+    /// Reason why the scrub failed; empty when it did not.
     pub error: String,
 }
 
@@ -197,7 +206,7 @@ pub struct VolumeScrub {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Damage")]
 pub struct DamageInfo {
-    /// Empty: in the metadata.
+    /// Path of the file; empty: in the metadata.
     pub path: String,
     /// In bytes.
     pub offset: u64,
@@ -205,35 +214,37 @@ pub struct DamageInfo {
     pub len: u64,
 }
 
-/// The subject of a quota: a user, group or SID; a folder; or, without both, all users who have no quota of their own.
+/// The subject of a quota: a user, group or SID; a folder; or, without both, all users without a quota of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaSubject {
     /// A user, group or SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// From the volume's root.
+    /// Path of a folder from the volume's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
 
+/// A quota to set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewQuota {
     /// A user, group or SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Path from the volume's root.
+    /// Path of a folder from the volume's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// Logged when it is passed; absent: none.
+    /// Limit whose excess is logged; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_bytes: Option<u64>,
-    /// Never passed; absent: none.
+    /// Limit that is never exceeded; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hard_bytes: Option<u64>,
 }
 
+/// The kind of a quota's subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaKind {
@@ -242,93 +253,112 @@ pub enum QuotaKind {
     Folder,
 }
 
+/// A quota with the usage of its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Quota")]
 pub struct QuotaInfo {
-    /// Whose quota it is.
+    /// The kind of the subject.
     pub kind: QuotaKind,
     /// The user's name, or the folder's path.
     pub name: String,
-    /// Bytes that are allocated.
+    /// Bytes that the subject has allocated.
     pub used_bytes: u64,
-    /// Logged when passed.
+    /// Limit whose excess is logged; absent: none.
     pub soft_bytes: Option<u64>,
-    /// Never passed.
+    /// Limit that is never exceeded; absent: none.
     pub hard_bytes: Option<u64>,
 }
 
-/// How reads of a file, or of what is made in a directory, are checked against their checksums.
+/// The check of checksums in reads of a file, or of objects that are made in a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntegrityState {
-    /// Nobody set it: damaged data cannot be read.
+    /// Not set: reads of damaged data fail.
     #[default]
     Default,
-    /// Set, and shown to clients: damaged data cannot be read.
+    /// Set, and shown to clients: reads of damaged data fail.
     On,
-    /// Set, and shown to clients: damaged data reads as what is there.
+    /// Set, and shown to clients: reads of damaged data return it as it is.
     Unenforced,
-    /// Damaged data reads as what is there.
+    /// Not shown to clients: reads of damaged data return it as it is.
     Off,
 }
 
+/// The file or directory whose integrity is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IntegrityQuery {
-    /// From the volume's root; empty is the root.
+    /// Path from the volume's root; empty is the root.
     pub path: String,
 }
 
+/// A change of the integrity of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewIntegrity {
-    /// From the volume's root; empty is the root.
+    /// Path from the volume's root; empty is the root.
     pub path: String,
-    /// How it is checked from now on.
+    /// The new state.
     pub state: IntegrityState,
-    /// Also everything below a directory, streams included.
+    /// Also changes everything below a directory, streams included.
     #[serde(default)]
     pub recursive: bool,
 }
 
+/// The integrity of a file, directory or stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Integrity")]
 pub struct IntegrityInfo {
-    /// From the volume's root.
+    /// Path from the volume's root.
     pub path: String,
-    /// How it is checked.
+    /// The present state.
     pub state: IntegrityState,
     /// The algorithm of the checksums, one for each `block_bytes` of data.
     pub checksum: String,
-    /// In bytes.
+    /// Size of the blocks with a checksum.
     pub block_bytes: u32,
-    /// Files, directories and streams that a change set; 0 where this is only shown.
+    /// Number of files, directories and streams that a change set; 0 in an answer to a query.
     pub changed: u64,
 }
 
-/// Calls may come from any thread and block until the device has answered.
+/// The volumes of a daemon. Calls may come from any thread and block until the device has answered.
+///
+/// # Errors
+/// All methods: invalid for a value out of range, not found for an unknown name, conflict when the present state
+/// forbids the request, failed when the device fails.
 pub trait VolumeAdmin: SnapshotAdmin {
+    /// All known volumes, open and closed.
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;
+    /// The volume with this name.
     fn volume(&self, name: &str) -> Result<VolumeInfo>;
+    /// Formats a volume and opens it.
     fn create_volume(&self, new: &NewVolume) -> Result<VolumeInfo>;
+    /// Checks the structures of a volume.
     fn check_volume(&self, name: &str, check: &NewCheck) -> Result<VolumeCheck>;
+    /// Changes the fields that `change` has.
     fn change_volume(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo>;
+    /// Repairs the structures of a volume, or reports what a repair would do.
     fn repair_volume(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair>;
-    /// Starts to read everything; one at a time for each volume.
+    /// Starts a scrub, which reads everything. A volume has one scrub at a time.
     fn start_scrub(&self, name: &str, scrub: &NewScrub) -> Result<VolumeScrub>;
+    /// The present scrub, or the last one.
     fn scrub(&self, name: &str) -> Result<VolumeScrub>;
+    /// Stops the present scrub.
     fn stop_scrub(&self, name: &str) -> Result<()>;
-    /// The defaults first; none when nothing is counted.
+    /// The quotas of a volume, defaults first; empty when usage is not counted.
     fn quotas(&self, name: &str) -> Result<Vec<QuotaInfo>>;
+    /// Sets a quota and returns it.
     fn set_quota(&self, name: &str, quota: &NewQuota) -> Result<QuotaInfo>;
+    /// Removes a quota.
     fn remove_quota(&self, name: &str, of: &QuotaSubject) -> Result<()>;
-    /// Of a file or directory, then of each of its named streams.
+    /// The integrity of a file or directory, then that of each of its named streams.
     fn integrity(&self, name: &str, of: &IntegrityQuery) -> Result<Vec<IntegrityInfo>>;
+    /// Sets the integrity of a file or directory and returns it.
     fn set_integrity(&self, name: &str, new: &NewIntegrity) -> Result<IntegrityInfo>;
-    /// Forgets it, and overwrites what leads to its content. No share is on it any more.
+    /// Removes a volume without shares from the state, and overwrites the structures that lead to its content.
     fn delete_volume(&self, name: &str) -> Result<()>;
-    /// Closes a volume and forgets it; what it lies on stays as it is.
+    /// Closes a volume and removes it from the state. Its device is not changed.
     fn forget_volume(&self, name: &str) -> Result<()>;
-    /// Knows a volume again that was forgotten, without formatting.
+    /// Adds a volume that was removed from the state, without formatting it.
     fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo>;
 }

@@ -1,5 +1,5 @@
-//! Every implementation of a store of the state passes the same suite; and the suite finds planted bugs. Two daemons on one
-//! store.
+//! The suite that every implementation of a state store passes, a check that it finds planted bugs, and two daemons on
+//! one store.
 
 use std::{
     path::PathBuf,
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 const NONE: [&str; 0] = [];
 
-/// A directory of its own that goes away with the test.
+/// A directory that is removed at the end of the test.
 struct Temp(PathBuf);
 
 impl Temp {
@@ -63,26 +63,26 @@ fn memory_passes_the_suite() {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bug {
-    /// The revision is not compared.
+    /// The expected revision is not compared.
     NoCompare,
-    /// It is, but what is refused is made nevertheless.
+    /// A refused change is made.
     RefusedAndMade,
-    /// Of several changes the last is left out.
+    /// The last of several changes is left out.
     LastChangeLost,
     RemovalsLost,
-    /// Pools and disks are one table.
+    /// Pools and disks share one table.
     TablesMixed,
     /// Each change is a transaction of its own.
     InParts,
     RevisionStays,
     NothingTold,
-    /// Also what was refused is told.
+    /// A refused change is notified.
     RefusedAndTold,
-    /// What is read is one transaction old.
+    /// Reads return the records of the transaction before.
     ReadsThePast,
-    /// Opened again, it is empty.
+    /// The records are lost when the store is opened again.
     Forgets,
-    /// Compares, then commits, without a lock between.
+    /// The revision is compared before the commit, without a lock over both.
     CompareThenCommit,
     /// Keys end at a NUL.
     KeysEndAtNul,
@@ -258,7 +258,7 @@ fn accounts_made_at_the_same_time_are_all_there() {
     assert_eq!((snapshot.users.len(), rids.len()), (2 * EACH, 2 * EACH));
 }
 
-/// A store that somebody else always was faster with.
+/// A store in which another daemon's transaction always comes first.
 #[derive(Debug, Default)]
 struct Busy {
     inner: MemoryStore,

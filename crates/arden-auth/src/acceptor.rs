@@ -1,5 +1,5 @@
-//! The accepting side of SPNEGO, RFC 4178, around one mechanism: tokens in, tokens and a logon out.
-//! No I/O, no clock, no entropy: time and randomness are arguments.
+//! The accepting side of SPNEGO, RFC 4178, around one mechanism: it takes tokens and returns tokens and a logon. No
+//! I/O, no clock, no entropy: time and randomness are arguments.
 
 use crate::{
     crypto::equal_constant_time,
@@ -13,21 +13,21 @@ use arden_wire::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The names under which the server is known.
+/// The names of the server, which the CHALLENGE_MESSAGE carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// At most 15 characters, upper case.
+    /// At most 15 characters, in upper case.
     pub netbios_name: String,
     /// The fully qualified name.
     pub dns_name: String,
-    /// The NetBIOS name of the domain; of a stand-alone server, its own.
+    /// The NetBIOS name of the domain; for a stand-alone server its own.
     pub domain: String,
-    /// The DNS name of the domain; of a stand-alone server, its own.
+    /// The DNS name of the domain; for a stand-alone server its own.
     pub dns_domain: String,
 }
 
 impl ServerIdentity {
-    /// A stand-alone server: it is its own domain.
+    /// The names of a stand-alone server, which is its own domain.
     pub fn stand_alone(host_name: &str) -> ServerIdentity {
         let short = host_name.split('.').next().unwrap_or(host_name);
         let netbios: String = short.chars().take(15).collect::<String>().to_uppercase();
@@ -40,7 +40,7 @@ impl ServerIdentity {
     }
 }
 
-/// What is let in.
+/// Logons that are allowed beyond those of users with passwords.
 #[derive(Debug, Clone, Default)]
 pub struct AuthPolicy {
     pub allow_anonymous: bool,
@@ -48,18 +48,19 @@ pub struct AuthPolicy {
     pub allow_empty_passwords: bool,
 }
 
-/// A finished logon.
+/// A completed logon.
 #[derive(Clone)]
 pub struct Logon {
     pub token: Arc<Token>,
-    /// GSS's session key: SMB's Session.SessionKey.
+    /// The session key of GSS: Session.SessionKey, [MS-SMB2] 3.3.1.8.
     pub session_key: [u8; 16],
     pub anonymous: bool,
     pub guest: bool,
-    /// What the client calls itself; for people only, a client may say anything.
+    /// The client's name for itself, which is not verified: for logs only.
     pub workstation: String,
-    /// How far the time in the client's response is from the server's. For logs only: the response proves by the server's
-    /// challenge that it is fresh, so MaxLifetime of [MS-NLMP] 3.1.1.1 would refuse clients without a clock for nothing.
+    /// Difference between the time in the client's response and the server's, for logs only. MaxLifetime, [MS-NLMP]
+    /// 3.1.1.1, is not enforced: the server's challenge proves that the response is fresh, and clients without a clock
+    /// can log on.
     pub clock_skew: Duration,
 }
 
@@ -69,16 +70,16 @@ impl std::fmt::Debug for Logon {
     }
 }
 
-/// What a token led to.
+/// The result of one token.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// MORE_PROCESSING_REQUIRED, with this token for the client.
+    /// MORE_PROCESSING_REQUIRED with this token for the client.
     Continue(Vec<u8>),
-    /// The client is who it says. `reply` goes with the last response and may be empty.
+    /// The client is authenticated. `reply` goes with the last response and may be empty.
     Done { reply: Vec<u8>, logon: Logon },
 }
 
-/// The mechanism inside. Kerberos would be a second one, with tokens in and out as here.
+/// The mechanism inside SPNEGO. Kerberos would be a second variant with the same methods.
 enum Mechanism {
     Ntlm(Box<NtlmServer>),
 }
@@ -106,21 +107,21 @@ impl Mechanism {
     }
 }
 
-/// What SPNEGO remembers of the client's first token.
+/// The state of a negotiation after the client's first token.
 struct Negotiation {
-    /// The client's list, as it came.
+    /// The client's MechTypeList as received, in DER.
     mech_types: Vec<u8>,
-    /// The client's MIC is needed, since we did not take its first choice.
+    /// A mechListMIC of the client is required, because its first mechanism was not chosen.
     mic_needed: bool,
 }
 
 enum State {
     Start,
-    /// Mechanism tokens without SPNEGO around them.
+    /// Mechanism tokens without SPNEGO.
     Raw,
-    /// Inside SPNEGO.
+    /// Mechanism tokens inside SPNEGO.
     Negotiating(Negotiation),
-    /// The mechanism is done, the client's mechListMIC is not there yet.
+    /// The mechanism is complete; the client's mechListMIC is outstanding.
     AwaitMic {
         mech_types: Vec<u8>,
         logon: Logon,
@@ -128,48 +129,53 @@ enum State {
     Ended,
 }
 
-/// The longest MechTypeList that is taken, in bytes of DER: it is kept for the MICs until the logon is over. Clients name
-/// three or four mechanisms of about twelve bytes.
+/// Limit of a MechTypeList in bytes of DER. The list is kept for the MICs until the logon is over. Clients send three
+/// or four mechanisms of about twelve bytes.
 const MECH_TYPES_BYTES_MAX: usize = 512;
 
-/// One authentication, from the first token to a logon or an error. After either it answers INVALID_PARAMETER.
+/// One authentication, from the first token to a logon or an error. Any token after that is an INVALID_PARAMETER.
 pub struct Acceptor {
     mechanism: Mechanism,
     state: State,
 }
 
 impl Acceptor {
+    /// An authentication that has not seen a token yet.
     pub fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> Acceptor {
         let ntlm = NtlmServer::new(users, identity, policy);
         Acceptor { mechanism: Mechanism::Ntlm(Box::new(ntlm)), state: State::Start }
     }
 
-    /// The security buffer of a NEGOTIATE response: the mechanisms that there are.
+    /// The security buffer of a NEGOTIATE response, [MS-SMB2] 2.2.4: the mechanisms that are offered.
     pub fn hint() -> Vec<u8> {
         NegTokenInit::encode_hint(&[oid::NTLMSSP])
     }
 
-    /// The user that the client wants to be, once it has said so, as it said it.
+    /// The user name of the client's response as it was sent; `None` before that.
     pub fn attempted_user(&self) -> Option<&str> {
         match &self.mechanism {
             Mechanism::Ntlm(m) => m.attempted_user(),
         }
     }
 
-    /// The account of [`attempted_user`](Acceptor::attempted_user) without a domain: what the throttle counts by.
+    /// The account name in [`attempted_user`](Acceptor::attempted_user) without a domain, by which the throttle counts.
     pub fn attempted_account(&self) -> &str {
         self.attempted_user().map_or("", account_part)
     }
 
-    /// Whether the password was right, once, after the step that found out. That step may have failed for another reason,
-    /// or ask for another token: the throttle has to be asked before any answer to it.
+    /// Returns once whether the password was right, after the step that checked it. That step may have failed for
+    /// another reason or ask for another token; the throttle has to be asked before any answer to it.
     pub fn take_verdict(&mut self) -> Option<bool> {
         match &mut self.mechanism {
             Mechanism::Ntlm(m) => m.take_verdict(),
         }
     }
 
-    /// Takes the client's next token. `random` is eight fresh random bytes.
+    /// Processes the client's next token. `random` is eight fresh random bytes, the server challenge.
+    ///
+    /// # Errors
+    /// INVALID_PARAMETER for a malformed or unexpected token, LOGON_FAILURE for a refused logon, ACCESS_DENIED for a
+    /// wrong or missing mechListMIC, and the statuses of a refused account.
     pub fn step(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<Step, NtStatus> {
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Start if ntlm::is_ntlm(token) => self.raw(token, now, random),
@@ -179,7 +185,7 @@ impl Acceptor {
             },
             State::Raw => self.raw(token, now, random),
             State::Negotiating(negotiation) => {
-                // Some clients leave SPNEGO for the last token.
+                // Some clients send the last token without SPNEGO.
                 if ntlm::is_ntlm(token) && !negotiation.mic_needed {
                     return self.raw(token, now, random);
                 }
@@ -226,8 +232,8 @@ impl Acceptor {
                 self.inner(&token, negotiation, init.mech_list_mic, true, now, random)
             }
             _ => {
-                // An optimistic token for another mechanism is of no use. The change of mechanism has to be
-                // protected by MICs, RFC 4178 4.2.2.
+                // An optimistic token for another mechanism is ignored. MICs have to protect the change of mechanism,
+                // RFC 4178 4.2.2.
                 let mech_types = init.mech_types_der;
                 self.state = State::Negotiating(Negotiation { mech_types, mic_needed: !preferred });
                 let neg_state = if preferred { NegState::AcceptIncomplete } else { NegState::RequestMic };
@@ -241,7 +247,7 @@ impl Acceptor {
         }
     }
 
-    /// A token of the mechanism; `first` when it came with the list.
+    /// Processes a token of the mechanism. `first`: it came with the MechTypeList.
     fn inner(
         &mut self,
         token: &[u8],
@@ -290,7 +296,7 @@ impl Acceptor {
                 self.state = State::AwaitMic { mech_types, logon };
                 Ok(Step::Continue(reply.encode()))
             }
-            // Without signing there is no MIC: fine unless one is needed.
+            // A session without signing has no MIC, which is an error only when one is required.
             (_, None) if mic_needed && !logon.anonymous => Err(NtStatus::ACCESS_DENIED),
             _ => {
                 let reply = NegTokenResp { neg_state: Some(NegState::AcceptCompleted), ..Default::default() };
@@ -308,7 +314,7 @@ fn response(token: &[u8]) -> Result<NegTokenResp, NtStatus> {
     }
 }
 
-/// Whether two MICs are the same; both public, but compared as secrets are.
+/// Whether two MICs are equal. MICs are public, but are compared in constant time like secrets.
 pub(crate) fn same_mic(a: &[u8], b: &[u8]) -> bool {
     equal_constant_time(a, b)
 }

@@ -1,5 +1,5 @@
-//! The primitives and key derivations of NTLM, [MS-NLMP] 3.3.2 and 3.4. Old and weak by today's measure, and
-//! used for nothing else. Refuses NTLMv1 and LM altogether.
+//! The primitives and key derivations of NTLM, [MS-NLMP] 3.3.2 and 3.4: MD4, MD5 and RC4, which are too weak for any
+//! other use. NTLMv1 and LM are not implemented.
 
 use arden_wire::ntlm::flags;
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,7 +7,8 @@ use md4::Md4;
 use md5::{Digest, Md5};
 use rc4::{Rc4, StreamCipher};
 
-/// The MD4 of a password, which is as good as the password itself. Never shown, wiped when dropped.
+/// NTOWFv1 of a password, [MS-NLMP] 3.3.1: its MD4. The hash allows a logon as the password does: it is not printed,
+/// and wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NtHash([u8; 16]);
 
@@ -16,7 +17,7 @@ impl NtHash {
     pub const EMPTY: NtHash =
         NtHash([0x31, 0xD6, 0xCF, 0xE0, 0xD1, 0x6A, 0xE9, 0x31, 0xB7, 0x3C, 0x59, 0xD7, 0xE0, 0xC0, 0x89, 0xC0]);
 
-    /// NTOWFv1, [MS-NLMP] 3.3.1.
+    /// Hashes a password: NTOWFv1, [MS-NLMP] 3.3.1.
     pub fn of_password(password: &str) -> NtHash {
         let mut utf16: Vec<u8> = password.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let hash = NtHash(Md4::digest(&utf16).into());
@@ -24,11 +25,12 @@ impl NtHash {
         hash
     }
 
+    /// The hash with these bytes, computed before.
     pub fn from_bytes(bytes: [u8; 16]) -> NtHash {
         NtHash(bytes)
     }
 
-    /// From the 32 hexadecimal digits that account stores keep.
+    /// Parses the 32 hexadecimal digits of an account store; `None` for other text.
     pub fn from_hex(text: &str) -> Option<NtHash> {
         if text.len() != 32 || !text.is_ascii() {
             return None;
@@ -40,7 +42,7 @@ impl NtHash {
         Some(NtHash(out))
     }
 
-    /// For the account store alone.
+    /// The bytes of the hash, for account stores only.
     pub fn expose(&self) -> &[u8; 16] {
         &self.0
     }
@@ -58,13 +60,13 @@ impl std::fmt::Debug for NtHash {
     }
 }
 
-/// Zeroes bytes in a way that is not optimised out.
+/// Zeroes the bytes in a way that the compiler does not remove.
 pub(crate) fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     std::hint::black_box(bytes);
 }
 
-/// Equality in time that does not depend on where the difference is.
+/// Compares in a time that does not depend on the contents.
 pub fn equal_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && std::hint::black_box(a.iter().zip(b).fold(0, |d, (x, y)| d | (x ^ y))) == 0
 }
@@ -86,7 +88,7 @@ fn md5(parts: &[&[u8]]) -> [u8; 16] {
     hash.finalize().into()
 }
 
-/// RC4K, [MS-NLMP] 6.
+/// RC4K, [MS-NLMP] 6: one-time RC4 encryption.
 pub(crate) fn rc4k(key: &[u8; 16], data: &mut [u8]) {
     if let Ok(mut cipher) = Rc4::new_from_slice(key) {
         cipher.apply_keystream(data);
@@ -99,7 +101,7 @@ pub(crate) fn ntowf_v2(hash: &NtHash, user: &str, domain: &str) -> [u8; 16] {
     hmac_md5(&hash.0, &[&text])
 }
 
-/// Upper case one character at a time, as Windows has it: "ß" stays.
+/// Upper case, one character at a time as Windows does it: "ß" stays.
 pub(crate) fn upper(text: &str) -> String {
     text.chars()
         .map(|c| {
@@ -112,7 +114,7 @@ pub(crate) fn upper(text: &str) -> String {
         .collect()
 }
 
-/// Which end of the connection signs.
+/// The end of the connection that signs or seals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -144,7 +146,7 @@ pub(crate) fn seal_key(negotiated: u32, session_key: &[u8; 16], side: Side) -> [
     md5(&[&session_key[..strength], magic])
 }
 
-/// GSS_GetMIC of a connection's first message, [MS-NLMP] 3.4.4.2.
+/// The signature of a connection's first message (sequence number 0), [MS-NLMP] 3.4.4.2.
 pub(crate) fn first_mic(negotiated: u32, session_key: &[u8; 16], side: Side, message: &[u8]) -> [u8; 16] {
     let sequence = [0; 4];
     let mac = hmac_md5(&sign_key(session_key, side), &[&sequence, message]);

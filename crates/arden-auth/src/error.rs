@@ -1,18 +1,19 @@
-//! Why an access check or a change of a security descriptor was refused. Refuses statuses of protocols.
+//! Reasons for refusing an access or a change of a security descriptor. Each protocol maps them to its own statuses.
 
 use std::fmt;
 
+/// The reason why an access check or a change of a security descriptor fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessError {
-    /// The descriptor does not grant what was asked for.
+    /// The descriptor does not grant the desired access.
     AccessDenied,
-    /// Only a privilege that the token lacks gives this.
+    /// The access needs a privilege that the token lacks.
     PrivilegeNotHeld,
-    /// The token may not give an object to this owner, or an owner has to be named.
+    /// The token may not assign this owner, or the descriptor lacks an owner that it needs.
     InvalidOwner,
-    /// A group has to be named.
+    /// The descriptor lacks a group.
     NoGroup,
-    /// An access list is too long to be stored.
+    /// An ACL is too long to be stored: AclSize has 16 bits, [MS-DTYP] 2.4.5.
     AclTooLong,
 }
 

@@ -1,6 +1,6 @@
-//! Descriptors of new objects, [MS-DTYP] 2.5.3.4, and changes to existing ones, [MS-FSA] 2.1.5.17.
-//! ACEs are inherited as Windows' file systems do it: INHERITED_ACE and the auto-inherited bit appear only
-//! below a directory whose own ACL is auto-inherited.
+//! Descriptors of new objects, [MS-DTYP] 2.5.3.4, and changes of existing ones, [MS-FSA] 2.1.5.17. Inheritance follows
+//! Windows' file systems: INHERITED_ACE and the auto-inherited bit are set only below a directory whose own ACL is
+//! auto-inherited.
 
 use crate::{
     error::AccessError,
@@ -14,15 +14,15 @@ use arden_wire::{
 const GENERIC: u32 = GENERIC_ALL | GENERIC_EXECUTE | GENERIC_READ | GENERIC_WRITE;
 const INHERIT: u8 = OBJECT_INHERIT_ACE | CONTAINER_INHERIT_ACE;
 
-/// For whom the creator's SIDs and generic rights of an ACL are made concrete.
+/// The object for which CREATOR OWNER, CREATOR GROUP and generic rights of an ACL are replaced.
 struct Target<'a> {
     owner: &'a Sid,
     group: &'a Sid,
     directory: bool,
 }
 
-/// The descriptor of a new file or directory: the creator's explicit parts, what the parent hands down, and
-/// the token's defaults for the rest.
+/// The descriptor of a new file or directory, [MS-DTYP] 2.5.3.4.1: the explicit parts of its creator, the ACEs
+/// inherited from the parent, and the token's defaults for the rest.
 pub fn new_descriptor(
     parent: Option<&SecurityDescriptor>,
     explicit: Option<&SecurityDescriptor>,
@@ -63,10 +63,12 @@ pub fn new_descriptor(
     SecurityDescriptor { control, dacl, sacl: sacl.acl, owner: Some(owner), group: Some(group) }
 }
 
-/// The explicit parts that `who` may make something with, [MS-DTYP] 2.5.3.4.1. `InvalidOwner` unless the owner is one that
-/// `who` may give, `PrivilegeNotHeld` for a SACL, even an empty one: it would keep the parent's from being inherited. A
-/// SACL that is said to be present and is not there counts as none without the privilege. The group is no right, and
-/// the DACL is the creator's to choose.
+/// The explicit parts of a descriptor that `who` may give a new object, [MS-DTYP] 2.5.3.4.1. Group and DACL are free to
+/// choose. A SACL that is present without an ACL is left out when the privilege is missing.
+///
+/// # Errors
+/// `InvalidOwner` for an owner that `who` may not assign. `PrivilegeNotHeld` for a SACL, also an empty one, which would
+/// keep the parent's from being inherited.
 pub fn creator_descriptor(explicit: &SecurityDescriptor, who: &Token) -> Result<SecurityDescriptor, AccessError> {
     if explicit.owner.as_ref().is_some_and(|owner| !may_give_to(who, owner)) {
         return Err(AccessError::InvalidOwner);
@@ -85,15 +87,16 @@ fn may_give_to(who: &Token, owner: &Sid) -> bool {
     who.may_own(owner) || who.has_privilege(privilege::RESTORE)
 }
 
-/// Full access for the owner and SYSTEM: what an object gets that nothing else speaks of.
+/// The DACL of an object that has no other: full access for the owner and SYSTEM.
 pub fn default_dacl(owner: &Sid) -> Acl {
     Acl::new(vec![Ace::allow(owner, FILE_ALL_ACCESS, 0), Ace::allow(&well_known::SYSTEM, FILE_ALL_ACCESS, 0)])
 }
 
-/// What a client's query-set of SECURITY_INFORMATION makes of a descriptor: the parts that `information` names
-/// are taken from `new`. `InvalidOwner` unless `who` may give the object to that owner, `AclTooLong` for an ACL
-/// too long to store. That the handle grants WRITE_DAC, WRITE_OWNER or ACCESS_SYSTEM_SECURITY
-/// is for the caller to check: see [`access_for_change`].
+/// Replaces the parts of a descriptor that the SECURITY_INFORMATION bits of `information` name by those of `new`,
+/// [MS-FSA] 2.1.5.17. The caller checks the access of the handle: [`access_for_change`].
+///
+/// # Errors
+/// `InvalidOwner` for an owner that `who` may not assign, `AclTooLong` for an ACL that is too long to store.
 pub fn change_descriptor(
     current: &SecurityDescriptor,
     new: &SecurityDescriptor,
@@ -115,7 +118,7 @@ pub fn change_descriptor(
     }
     if information & DACL_SECURITY_INFORMATION != 0 {
         let mut control = SE_DACL_PRESENT | new.control & SE_DACL_PROTECTED;
-        // The request bit is what makes the other one stick; it is never stored itself.
+        // The request bit makes the other one take effect; it is not stored itself.
         let both = SE_DACL_AUTO_INHERITED | SE_DACL_AUTO_INHERIT_REQ;
         control |= bit(new.control & both == both, SE_DACL_AUTO_INHERITED);
         out.control = out.control & !SE_DACL_BITS | control;
@@ -138,7 +141,7 @@ pub fn change_descriptor(
     Ok(out)
 }
 
-/// The access that a handle needs for a change of these parts, [MS-FSA] 2.1.5.17.
+/// The access that a handle needs to change these parts, [MS-FSA] 2.1.5.17.
 pub fn access_for_change(information: u32) -> u32 {
     use arden_wire::access::{ACCESS_SYSTEM_SECURITY, WRITE_DAC, WRITE_OWNER};
     let mut access = 0;
@@ -157,7 +160,7 @@ pub fn access_for_change(information: u32) -> u32 {
     access
 }
 
-/// The access that a handle needs for reading these parts, [MS-FSA] 2.1.5.14.
+/// The access that a handle needs to read these parts, [MS-FSA] 2.1.5.14.
 pub fn access_for_query(information: u32) -> u32 {
     use arden_wire::access::{ACCESS_SYSTEM_SECURITY, READ_CONTROL};
     let mut access = 0;
@@ -171,7 +174,7 @@ pub fn access_for_query(information: u32) -> u32 {
     access
 }
 
-/// Generic rights of effective ACEs are mapped when an ACL is stored; inherit-only ones keep them for the children.
+/// Maps the generic rights of effective ACEs when an ACL is stored. Inherit-only ACEs keep them for the children.
 fn stored_acl(acl: &Acl) -> Result<Acl, AccessError> {
     let aces = acl
         .aces
@@ -186,7 +189,7 @@ fn stored_acl(acl: &Acl) -> Result<Acl, AccessError> {
 }
 
 fn merged_sacl(current: Option<&Acl>, new: Option<&Acl>, whole: bool, parts: u32) -> Result<Option<Acl>, AccessError> {
-    // Labels, claims and policies stay when only the audit ACEs are replaced, and the other way round.
+    // Labels, claims and policies are replaced apart from the audit ACEs, although one SACL holds all of them.
     let replaced = |ace: &&Ace| match sacl_part(ace.kind) {
         0 => whole,
         part => parts & part != 0,
@@ -206,7 +209,7 @@ fn bit(set: bool, bit: u16) -> u16 {
     if set { bit } else { 0 }
 }
 
-/// One of the two ACLs of a descriptor with the control bits that speak of it.
+/// One of the two ACLs of a descriptor, with its control bits.
 struct Part {
     present: bool,
     protected: bool,
@@ -226,7 +229,7 @@ fn compute_acl(parent: Option<Part>, creator: Option<Part>, target: &Target<'_>)
         (None, Some(aces)) => Part { present: true, auto_inherited, acl: Some(acl_of(aces)), ..absent },
         (Some(creator), inherited) => {
             let Some(acl) = creator.acl else {
-                // The NULL ACL was asked for: nothing may be added to it.
+                // The creator asks for a NULL ACL: nothing is added to it.
                 return Part { present: true, protected: creator.protected, ..absent };
             };
             let mut aces = creator_aces(&acl, creator.protected, target);
@@ -243,7 +246,7 @@ fn acl_of(aces: Vec<Ace>) -> Acl {
     Acl { revision: if objects { ACL_REVISION_DS } else { ACL_REVISION }, aces }
 }
 
-/// The ACEs that a child gets from its parent's ACL, by the table in [MS-DTYP] 2.5.3.4.4.
+/// The ACEs that a child inherits from its parent's ACL, [MS-DTYP] 2.5.3.4.4.
 fn inherited_aces(acl: &Acl, auto_inherited: bool, target: &Target<'_>) -> Vec<Ace> {
     let mark = if auto_inherited { INHERITED_ACE } else { 0 };
     let mut out = Vec::new();
@@ -254,7 +257,7 @@ fn inherited_aces(acl: &Acl, auto_inherited: bool, target: &Target<'_>) -> Vec<A
         let effective_flags =
             ace.flags & !(INHERIT | NO_PROPAGATE_INHERIT_ACE | INHERIT_ONLY_ACE | INHERITED_ACE) | mark;
         match (applies, propagates) {
-            // One ACE does both, unless it would say different things here and below.
+            // One ACE serves the object and its children, unless it means different access for them.
             (true, true) if !is_generic(ace) => out.push(Ace { flags: kept, ..ace.clone() }),
             (true, _) => {
                 out.push(Ace { flags: effective_flags, ..concrete(ace, target) });
@@ -269,8 +272,8 @@ fn inherited_aces(acl: &Acl, auto_inherited: bool, target: &Target<'_>) -> Vec<A
     out
 }
 
-/// The creator's ACEs, [MS-DTYP] 2.5.3.4.5 and .6: inherited ones are not copied, or become explicit in a
-/// protected ACL; generic ones are split into an effective and an inherit-only one.
+/// The creator's ACEs, [MS-DTYP] 2.5.3.4.5 and 2.5.3.4.6. Inherited ACEs are left out, or become explicit in a
+/// protected ACL; generic ACEs are split into an effective and an inherit-only one.
 fn creator_aces(acl: &Acl, protected: bool, target: &Target<'_>) -> Vec<Ace> {
     let mut out = Vec::new();
     for ace in &acl.aces {
@@ -292,12 +295,12 @@ fn creator_aces(acl: &Acl, protected: bool, target: &Target<'_>) -> Vec<Ace> {
     out
 }
 
-/// Whether the ACE means something else for each object it lands on.
+/// Whether the ACE means different access for each object that inherits it.
 fn is_generic(ace: &Ace) -> bool {
     ace.mask & GENERIC != 0 || ace.sid == *well_known::CREATOR_OWNER || ace.sid == *well_known::CREATOR_GROUP
 }
 
-/// PostProcessACL, [MS-DTYP] 2.5.3.4.7, of one ACE.
+/// Applies PostProcessACL, [MS-DTYP] 2.5.3.4.7, to one ACE.
 fn concrete(ace: &Ace, target: &Target<'_>) -> Ace {
     let sid = if ace.sid == *well_known::CREATOR_OWNER {
         target.owner.clone()

@@ -1,5 +1,5 @@
-//! The client half of NTLM in SPNEGO, [MS-NLMP] 3.1.5.1: for tests and for tools that speak to a server.
-//! Refuses anything but NTLMv2 with a MIC.
+//! The client side of NTLM in SPNEGO, [MS-NLMP] 3.1.5.1, for tests and for tools that connect to a server. Only NTLMv2
+//! with a MIC.
 
 use crate::crypto::{NtHash, Side, first_mic, hmac_md5, ntowf_v2, rc4k};
 use arden_wire::{
@@ -8,7 +8,7 @@ use arden_wire::{
     spnego::{NegState, NegToken, NegTokenInit, NegTokenResp, mech_type_list, oid},
 };
 
-/// What the client asks for.
+/// NegotiateFlags of the client's NEGOTIATE_MESSAGE, [MS-NLMP] 2.2.2.5.
 pub const CLIENT_FLAGS: u32 = flags::UNICODE
     | flags::REQUEST_TARGET
     | flags::SIGN
@@ -22,8 +22,8 @@ pub const CLIENT_FLAGS: u32 = flags::UNICODE
     | flags::KEY_EXCH
     | flags::NEGOTIATE_56;
 
-/// One authentication as a client: [`first`](Initiator::first), then [`second`](Initiator::second) with the
-/// server's challenge, then [`verify`](Initiator::verify) of its last token.
+/// One authentication as a client: [`first`](Initiator::first), then [`second`](Initiator::second) with the server's
+/// challenge, then [`verify`](Initiator::verify) with its last token.
 pub struct Initiator {
     pub user: String,
     pub domain: String,
@@ -31,13 +31,14 @@ pub struct Initiator {
     pub hash: NtHash,
     pub flags: u32,
     pub spnego: bool,
-    /// The mechanisms that are offered; NTLM has to be among them.
+    /// The mechanisms in the MechTypeList, as object identifiers; NTLM has to be among them.
     pub mechanisms: Vec<Vec<u8>>,
     negotiate: Vec<u8>,
     session_key: [u8; 16],
 }
 
 impl Initiator {
+    /// An authentication with SPNEGO that offers NTLM alone.
     pub fn new(user: &str, domain: &str, password: &str) -> Initiator {
         Initiator {
             user: user.to_string(),
@@ -52,7 +53,7 @@ impl Initiator {
         }
     }
 
-    /// The first token.
+    /// Makes the first token.
     pub fn first(&mut self) -> Vec<u8> {
         self.negotiate = Negotiate { flags: self.flags }.encode();
         if !self.spnego {
@@ -66,8 +67,11 @@ impl Initiator {
         self.mechanisms.iter().map(|m| &m[..]).collect()
     }
 
-    /// The token that answers the server's: the NEGOTIATE once more if the server did not take the first
-    /// mechanism, the AUTHENTICATE otherwise. `random`: a client challenge and a session key.
+    /// Makes the token that answers the server's: NEGOTIATE once more if the server did not choose the first mechanism,
+    /// else AUTHENTICATE. `random` is a client challenge of 8 bytes and a session key of 16.
+    ///
+    /// # Errors
+    /// INVALID_PARAMETER for a malformed token.
     pub fn second(&mut self, server: &[u8], random: [u8; 24]) -> Result<Vec<u8>, NtStatus> {
         if !self.spnego {
             return self.authenticate(server, random);
@@ -90,7 +94,7 @@ impl Initiator {
         first_mic(self.flags, &self.session_key, side, &mech_type_list(&self.list()))
     }
 
-    /// The AUTHENTICATE message for a CHALLENGE.
+    /// Makes the AUTHENTICATE_MESSAGE for a CHALLENGE_MESSAGE, [MS-NLMP] 3.1.5.1.2.
     fn authenticate(&mut self, server: &[u8], random: [u8; 24]) -> Result<Vec<u8>, NtStatus> {
         let bad = |_| NtStatus::INVALID_PARAMETER;
         let challenge = Challenge::parse(server).map_err(bad)?;
@@ -132,7 +136,10 @@ impl Initiator {
         Ok(message)
     }
 
-    /// Checks the server's last token, and returns the session key.
+    /// Checks the server's last token and returns the session key.
+    ///
+    /// # Errors
+    /// ACCESS_DENIED, when the negotiation is not complete or its MIC is wrong.
     pub fn verify(&self, server: &[u8]) -> Result<[u8; 16], NtStatus> {
         if !self.spnego {
             return Ok(self.session_key);

@@ -1,4 +1,4 @@
-//! Users, NTLMv2, tokens and the access check. Refuses sockets and storage.
+//! Users, NTLMv2 in SPNEGO, tokens and the access check. No sockets and no storage.
 #![forbid(unsafe_code)]
 
 mod acceptor;

@@ -1,5 +1,5 @@
-//! The server half of NTLM, [MS-NLMP] 3.2: challenge, then the check of an NTLMv2 response.
-//! Refuses LM and NTLMv1 responses whatever the password.
+//! The server side of NTLM, [MS-NLMP] 3.2: the challenge, and the check of an NTLMv2 response. LM and NTLMv1 responses
+//! are refused whatever the password.
 
 use crate::{
     acceptor::{AuthPolicy, Logon, ServerIdentity, same_mic},
@@ -14,7 +14,7 @@ use arden_wire::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What one message led to.
+/// The result of one message.
 pub(crate) enum NtlmStep {
     Challenge(Vec<u8>),
     Done(Logon),
@@ -34,11 +34,11 @@ pub(crate) struct NtlmServer {
     state: State,
     attempted_user: Option<String>,
     verdict: Option<bool>,
-    /// The account whose password was right, as it was then.
+    /// The account and its hash at the time when its password was found right.
     checked: Option<(u32, NtHash)>,
 }
 
-/// What the server can do when the client asks for it.
+/// NegotiateFlags that the server agrees to when the client sets them, [MS-NLMP] 2.2.2.5.
 const OFFERED: u32 = flags::UNICODE
     | flags::OEM
     | flags::SIGN
@@ -51,8 +51,8 @@ const OFFERED: u32 = flags::UNICODE
     | flags::KEY_EXCH
     | flags::NEGOTIATE_56;
 
-/// The longest NEGOTIATE_MESSAGE that is taken: it is kept for the MIC until the logon is over. It holds a domain and a
-/// workstation of at most 255 characters each.
+/// Limit of a NEGOTIATE_MESSAGE in bytes. The message is kept for the MIC until the logon is over. It holds a domain
+/// and a workstation of at most 255 characters each.
 const NEGOTIATE_BYTES_MAX: usize = 1024;
 
 impl NtlmServer {
@@ -68,7 +68,7 @@ impl NtlmServer {
         self.verdict.take()
     }
 
-    /// The token of the account whose password was right, as its groups are by now.
+    /// The token of the authenticated account with the groups that it has now.
     ///
     /// # Errors
     /// LOGON_FAILURE when the account is gone, disabled, or has another password.
@@ -89,7 +89,7 @@ impl NtlmServer {
         }
     }
 
-    /// [MS-NLMP] 3.2.5.1.1.
+    /// Answers a NEGOTIATE_MESSAGE, [MS-NLMP] 3.2.5.1.1.
     fn challenge(&mut self, token: &[u8], now: FileTime, random: [u8; 8]) -> Result<NtlmStep, NtStatus> {
         if token.len() > NEGOTIATE_BYTES_MAX {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -128,7 +128,7 @@ impl NtlmServer {
         Ok(NtlmStep::Challenge(challenge))
     }
 
-    /// [MS-NLMP] 3.2.5.1.2.
+    /// Checks an AUTHENTICATE_MESSAGE, [MS-NLMP] 3.2.5.1.2.
     fn authenticate(
         &mut self,
         token: &[u8],
@@ -144,7 +144,7 @@ impl NtlmServer {
         if is_anonymous(&message) {
             return self.anonymous(&message, flags);
         }
-        // 16 bytes of proof and 28 of fixed fields are the least an NTLMv2 response has; NTLMv1's has 24.
+        // An NTLMv2 response has at least 16 bytes of proof and 28 of fixed fields, [MS-NLMP] 2.2.2.7; NTLMv1's has 24.
         if message.nt_response.len() < 44 {
             self.verdict = Some(false);
             return Err(NtStatus::LOGON_FAILURE);
@@ -153,7 +153,7 @@ impl NtlmServer {
         let client = ClientChallenge::parse(blob).map_err(|_| NtStatus::INVALID_PARAMETER)?;
 
         let user = self.find(&message.user);
-        // An unknown user costs the same time as a wrong password.
+        // An unknown user takes the same time as a wrong password.
         let hash = user.as_ref().map_or(NtHash::EMPTY, |u| u.nt_hash.clone());
         let base_key = [message.domain.as_str(), ""].into_iter().find_map(|domain| {
             let key = ntowf_v2(&hash, &message.user, domain);
@@ -201,7 +201,7 @@ impl NtlmServer {
         })
     }
 
-    /// The account of a plain name, of `user@domain` and of `domain\user`.
+    /// Finds the account of a plain name, of `user@domain` or of `domain\user`.
     fn find(&self, name: &str) -> Option<UserRecord> {
         let account = without_domain(name);
         self.users.user(account).or_else(|| self.users.user(account.split_once('@')?.0))
@@ -219,7 +219,7 @@ impl NtlmServer {
         Some(first_mic(flags, &key, Side::Server, message))
     }
 
-    /// Flags and key when the session can sign.
+    /// Flags and key of a session that can sign.
     fn keys(&self) -> Option<(u32, [u8; 16])> {
         let State::Done { flags, session_key } = &self.state else { return None };
         let signs = flags & (flags::SIGN | flags::SEAL) != 0 && flags & flags::EXTENDED_SESSIONSECURITY != 0;
@@ -231,7 +231,7 @@ fn without_domain(name: &str) -> &str {
     name.rsplit_once('\\').map_or(name, |(_, account)| account)
 }
 
-/// The part of a name that all forms of one account's name share: `domain\user` and `user@domain` are `user`.
+/// The account in a name of any form: `user` for `domain\user` and `user@domain`.
 pub(crate) fn account_part(name: &str) -> &str {
     let account = without_domain(name);
     account.split_once('@').map_or(account, |(account, _)| account)
@@ -243,7 +243,7 @@ fn is_anonymous(message: &Authenticate) -> bool {
         && (message.lm_response.is_empty() || message.lm_response == [0])
 }
 
-/// ExportedSessionKey: with NTLMv2 the KeyExchangeKey is the SessionBaseKey.
+/// ExportedSessionKey, [MS-NLMP] 3.2.5.1.2. With NTLMv2 the KeyExchangeKey is the SessionBaseKey.
 fn exported_key(flags: u32, base_key: [u8; 16], encrypted: &[u8]) -> Result<[u8; 16], NtStatus> {
     if flags & flags::KEY_EXCH == 0 {
         return Ok(base_key);
@@ -253,7 +253,7 @@ fn exported_key(flags: u32, base_key: [u8; 16], encrypted: &[u8]) -> Result<[u8;
             rc4k(&base_key, &mut key);
             Ok(key)
         }
-        // A client that neither signs nor seals need not send one.
+        // A client that neither signs nor seals may leave the key out.
         Err(_) if encrypted.is_empty() && flags & (flags::SIGN | flags::SEAL) == 0 => Ok(base_key),
         Err(_) => Err(NtStatus::INVALID_PARAMETER),
     }
@@ -271,10 +271,10 @@ fn verify_message_mic(
     if equal_constant_time(&expected, sent) { Ok(()) } else { Err(NtStatus::INVALID_PARAMETER) }
 }
 
-/// The token of a user who came over the network with NTLM.
+/// The token of a user who is logged on over the network with NTLM.
 pub fn token_for(db: &dyn UserDb, user: &UserRecord) -> Token {
     let machine = db.machine_sid();
-    // The account group comes first: it is the primary group of what the user creates.
+    // The account group is first: it becomes the primary group of the objects that the user creates.
     let mut groups = vec![machine.with_rid(well_known::RID_USERS)];
     let everybody = [
         &*well_known::EVERYONE,

@@ -1,44 +1,44 @@
-//! Slowing password guesses: a policy without clock or sleep. The caller delays the answers.
+//! Delays after wrong passwords: a policy without clock or sleep. The caller delays the answers.
 //!
 //! - A right password is accepted at once. Only wrong answers are delayed.
-//! - A delay alone does not slow a client that guesses on many connections at once, or that takes a late answer for a no.
-//!   So the wrong answers of one user name from one network that wait at the same time are limited
-//!   ([`ThrottlePolicy::waiting_max`]). Above the limit an attempt is refused whatever its password is, with a status that
-//!   says so. An answer waits to its end even when its connection is gone.
-//! - The limit is per user name and network (an IPv4 address, an IPv6 /64). Other users of the network, and the same user
-//!   elsewhere, are not refused; the network's own count only delays wrong answers.
-//! - A client that logged this user on before, by its ClientGuid, or that holds a session of this user, has a count of its
-//!   own, so guesses of its neighbours do not lock it out.
+//! - A delay alone does not slow a client that guesses on many connections at once, or that takes a late answer for
+//!   a no. The wrong answers of one user name from one network that wait at the same time are therefore limited
+//!   ([`ThrottlePolicy::waiting_max`]). Above the limit an attempt is refused whatever its password is, with a status
+//!   of its own. A wait is counted to its end even when the connection closes.
+//! - The limit is per user name and network (an IPv4 address or an IPv6 /64). Other users of the network, and the same
+//!   user elsewhere, are not refused. The network's own count only delays wrong answers.
+//! - A client that logged this user on before, known by its ClientGuid, or that holds a session of this user, has a
+//!   count of its own. Guesses of its neighbours do not lock it out.
 //! - Memory is limited by `networks_max`, `users_per_network_max` and `known_clients_per_user_max`.
 
 use std::{collections::HashMap, hash::BuildHasher, net::IpAddr, time::Duration};
 
 use crate::crypto::upper;
 
-/// How failed logons are slowed.
+/// Limits and delays of failed logons.
 #[derive(Debug, Clone)]
 pub struct ThrottlePolicy {
-    /// Wrong passwords of one user from one network that are answered at once: people mistype.
+    /// Wrong passwords of one user from one network that are answered without delay.
     pub free_failures: u32,
-    /// Wrong passwords from one network, whatever the user, before all of its wrong answers are delayed.
+    /// Wrong passwords of all users from one network before its wrong answers are delayed.
     pub free_failures_network: u32,
-    /// The delay after the first failure that is not free; it doubles with each further one.
+    /// The delay after the first failure that is not free. It doubles with each further failure.
     pub first_delay: Duration,
-    /// The longest delay by the count of a user from a network.
+    /// The longest delay by the count of one user from one network.
     pub delay_max: Duration,
-    /// The longest delay by the count of a network.
+    /// The longest delay by the count of one network.
     pub delay_max_network: Duration,
-    /// Wrong answers of one user from one network that wait at a time; with more, attempts are refused.
+    /// Wrong answers of one user from one network that may wait at the same time; further attempts are refused.
     pub waiting_max: usize,
     /// The delay of a refusal.
     pub refusal_delay: Duration,
-    /// Failures are forgotten after this time without another.
+    /// The time after the last failure after which failures are forgotten.
     pub forget_after: Duration,
-    /// Networks with failures that are remembered.
+    /// Networks whose failures are remembered.
     pub networks_max: usize,
-    /// Users with failures that are remembered for each network.
+    /// Users whose failures are remembered for each network.
     pub users_per_network_max: usize,
-    /// Clients (by ClientGuid) that are remembered for each user who logged on.
+    /// Clients (ClientGuid) that are remembered for each user who logged on.
     pub known_clients_per_user_max: usize,
 }
 
@@ -60,33 +60,34 @@ impl Default for ThrottlePolicy {
     }
 }
 
-/// Names longer than this share a count. Accounts have shorter ones.
+/// Characters of a name that are compared. Account names are shorter; longer names with the same beginning share a
+/// count.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Who tries to log on.
+/// The account and the client of a logon attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempter<'a> {
-    /// The account, without a domain; in any case.
+    /// The account name without a domain, in any case.
     pub account: &'a str,
     pub address: IpAddr,
-    /// ClientGuid of [MS-SMB2] 2.2.3; 0 is none.
+    /// ClientGuid, [MS-SMB2] 2.2.3; 0 for none.
     pub client_guid: u128,
-    /// The client holds a session of this account: it binds a channel or authenticates again.
+    /// The client holds a session of this account: it binds a channel or reauthenticates.
     pub has_session: bool,
 }
 
-/// The answer to an attempt.
+/// The decision on an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// The password is right; the answer goes at once.
+    /// The password is right: the answer is sent at once.
     Accepted,
-    /// The password is wrong; the answer goes after `delay`. `failures` is the network's count.
+    /// The password is wrong: the answer is sent after `delay`. `failures` is the network's count.
     Wrong { delay: Duration, failures: u32 },
-    /// Too many answers of this user wait: no answer may depend on the password.
+    /// Too many answers of this user wait: the answer must not depend on the password.
     Refused { delay: Duration, failures: u32 },
 }
 
-/// An IPv4 address or an IPv6 /64, which is what one host or one home is given.
+/// An IPv4 address or an IPv6 /64, the range that one host or household is assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Network(u128);
 
@@ -103,7 +104,7 @@ impl Network {
 struct Failures {
     count: u32,
     last: Duration,
-    /// When the answers go that wait; at most `waiting_max`.
+    /// Times at which the waiting answers are sent; at most `waiting_max`.
     waiting: Vec<Duration>,
 }
 
@@ -121,35 +122,36 @@ impl Failures {
     }
 }
 
-/// Whose failures are counted together: an account, or a known client of an account.
+/// The key of a count: an account, or a known client of an account.
 type Counted = (String, Option<u128>);
 
 #[derive(Debug, Default)]
 struct NetworkFailures {
     all: Failures,
     by_user: HashMap<Counted, Failures>,
-    /// How often users failed that made room, by a hash of the name; of those that share a place, the one who failed most.
+    /// Counts of users that were evicted, by a hash of the name. Users with the same hash share the highest count.
     forgotten: Option<Box<[u8; FORGOTTEN_PLACES]>>,
 }
 
 const FORGOTTEN_PLACES: usize = 1024;
 
-/// Counts wrong passwords by user and network. Times are durations since any fixed moment, on a clock that does not go
+/// Counts wrong passwords by user and network. Times are durations since any fixed moment of a clock that does not go
 /// back.
 #[derive(Debug)]
 pub struct LogonThrottle {
     policy: ThrottlePolicy,
     networks: HashMap<Network, NetworkFailures>,
-    /// Clients that logged a user on, and when last. Only accounts that exist get here.
+    /// Clients that logged a user on, with the time of the last logon. Only existing accounts have an entry.
     known_clients: HashMap<String, Vec<(u128, Duration)>>,
 }
 
 impl LogonThrottle {
+    /// A throttle without failures.
     pub fn new(policy: ThrottlePolicy) -> LogonThrottle {
         LogonThrottle { policy, networks: HashMap::new(), known_clients: HashMap::new() }
     }
 
-    /// Takes the outcome of an attempt, `right` or not, and says how to answer.
+    /// Records an attempt whose password was `right` or wrong, and decides how it is answered.
     pub fn attempt(&mut self, who: &Attempter<'_>, now: Duration, right: bool) -> Attempt {
         let name = upper(&who.account.chars().take(NAME_CHARS_MAX).collect::<String>());
         let known = self.known_client(&name, who);
@@ -210,15 +212,15 @@ impl LogonThrottle {
         Attempt::Accepted
     }
 
-    /// The client, where this account logged on from it or is logged on there.
+    /// The client, if this account logged on from it before or has a session there.
     fn known_client(&self, name: &str, who: &Attempter<'_>) -> Option<u128> {
         let known = || self.known_clients.get(name);
         let is_known = who.has_session || known().is_some_and(|k| k.iter().any(|(guid, _)| *guid == who.client_guid));
         is_known.then_some(who.client_guid)
     }
 
-    /// Forgets old networks, or else the eighth that failed longest ago, so that a flood of addresses does not cost a
-    /// search each.
+    /// Removes networks whose failures have expired, or else the eighth of them that failed longest ago: the search is
+    /// then rare also under a flood of addresses.
     fn forget_networks(&mut self, now: Duration) {
         let policy = &self.policy;
         self.networks.retain(|_, n| now.saturating_sub(n.all.last) < policy.forget_after);
@@ -238,8 +240,8 @@ impl LogonThrottle {
 }
 
 impl NetworkFailures {
-    /// The failures of a user from here. The user with the fewest failures makes room for a new one, and begins with as many
-    /// when it comes back: neither fresh names nor names with more failures wash away a name that is guessed at.
+    /// The failures of a user from this network. The user with the fewest failures is evicted for a new one, and keeps
+    /// its count when it comes back: neither new names nor names with more failures reset the count of a name.
     fn user(&mut self, counted: Counted, now: Duration, policy: &ThrottlePolicy) -> &mut Failures {
         let place = |counted: &Counted| self.by_user.hasher().hash_one(counted) as usize % FORGOTTEN_PLACES;
         let begins = self.forgotten.as_ref().map_or(0, |places| u32::from(places[place(&counted)]));
@@ -260,7 +262,7 @@ impl NetworkFailures {
 }
 
 impl ThrottlePolicy {
-    /// The delay of the wrong answer that is the `count`th.
+    /// The delay of the wrong answer with number `count`.
     fn delay(&self, count: u32, free: u32, max: Duration) -> Duration {
         if count <= free {
             return Duration::ZERO;

@@ -1,5 +1,5 @@
-//! Accounts: what authentication and name look-ups need of a user database, and one in memory.
-//! Refuses to store anything; whoever has a store loads it into [`MemoryUsers`] or implements [`UserDb`].
+//! Accounts: the user database that authentication and name look-ups need, and one in memory. Stores nothing: an owner
+//! of a store loads it into [`MemoryUsers`] or implements [`UserDb`].
 
 use crate::crypto::{NtHash, upper};
 use arden_wire::dtyp::{Sid, well_known};
@@ -12,15 +12,15 @@ pub struct UserRecord {
     pub name: String,
     pub full_name: String,
     pub comment: String,
-    /// Relative to the machine's SID.
+    /// The relative identifier in the machine's SID.
     pub rid: u32,
     pub nt_hash: NtHash,
-    /// Groups of this machine and built-in ones; those that everybody is in need not be there.
+    /// Groups of this machine and built-in ones. Groups that every user is in may be left out.
     pub groups: Vec<Sid>,
     pub disabled: bool,
 }
 
-/// A group of this machine or a built-in one.
+/// A group of this machine or a built-in group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRecord {
     pub name: String,
@@ -43,51 +43,52 @@ pub enum NameUse {
     Label = 10,
 }
 
-/// A name with its SID.
+/// An account or group with its SID, as LSA look-ups return it, [MS-LSAT] 3.1.4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub sid: Sid,
     pub name: String,
-    /// The domain part: the machine, "BUILTIN", "NT AUTHORITY" or nothing.
+    /// The domain part of the name: the machine, "BUILTIN", "NT AUTHORITY" or empty.
     pub domain: String,
     pub domain_sid: Option<Sid>,
     pub name_use: NameUse,
 }
 
-/// Where users and groups come from.
+/// A database of users and groups.
 pub trait UserDb: Send + Sync {
-    /// The machine's SID, S-1-5-21-a-b-c: the domain of its accounts.
+    /// The machine's SID, S-1-5-21-a-b-c, which is the domain of its accounts.
     fn machine_sid(&self) -> Sid;
-    /// The machine's NetBIOS name, as the domain part of its accounts' names.
+    /// The machine's NetBIOS name, which is the domain part of its accounts' names.
     fn machine_name(&self) -> String;
-    /// A user by name, whatever its case.
+    /// The user with this name, compared without case.
     fn user(&self, name: &str) -> Option<UserRecord>;
     /// All users, by RID.
     fn users(&self) -> Vec<UserRecord>;
     /// All groups.
     fn groups(&self) -> Vec<GroupRecord>;
 
-    /// A user by the number in his SID. What is asked for each of thousands of SIDs: not a search, please.
+    /// The user with this RID. An implementation uses an index: directory listings ask for thousands of SIDs.
     fn user_by_rid(&self, rid: u32) -> Option<UserRecord> {
         self.users().into_iter().find(|u| u.rid == rid)
     }
 
-    /// A group by SID.
+    /// The group with this SID.
     fn group(&self, sid: &Sid) -> Option<GroupRecord> {
         self.groups().into_iter().find(|g| g.sid == *sid)
     }
 
-    /// The groups of this name, whatever its case: one of the machine and a built-in one may share it.
+    /// The groups with this name, compared without case. A group of the machine and a built-in one may have the same
+    /// name.
     fn groups_named(&self, name: &str) -> Vec<GroupRecord> {
         self.groups().into_iter().filter(|g| same_name(&g.name, name)).collect()
     }
 
-    /// The users that say they are in this group.
+    /// The users of which `group` is a group.
     fn members(&self, group: &Sid) -> Vec<UserRecord> {
         self.users().into_iter().filter(|u| u.groups.contains(group)).collect()
     }
 
-    /// Who has this SID.
+    /// The principal with this SID.
     fn lookup_sid(&self, sid: &Sid) -> Option<Principal> {
         let machine = self.machine_sid();
         if *sid == machine {
@@ -112,7 +113,7 @@ pub trait UserDb: Send + Sync {
         WELL_KNOWN.iter().find(|p| p.sid == *sid).cloned()
     }
 
-    /// Who has this name, with or without a domain part before a backslash.
+    /// The principal with this name, with or without a domain part before a backslash.
     fn lookup_name(&self, name: &str) -> Option<Principal> {
         let (domain, account) = match name.split_once('\\') {
             Some((domain, account)) => (Some(domain), account),
@@ -148,7 +149,7 @@ pub trait UserDb: Send + Sync {
     }
 }
 
-/// Whether two account names are the same one.
+/// Whether two account names are equal without case.
 pub fn same_name(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b) || upper(a) == upper(b)
 }
@@ -168,7 +169,7 @@ fn of_group<D: UserDb + ?Sized>(db: &D, group: GroupRecord) -> Principal {
     local(db, group.name, &sid, name_use)
 }
 
-/// The principals that every machine has, as Windows names them.
+/// The principals of every machine, with the names that Windows gives them, [MS-DTYP] 2.4.2.4.
 static WELL_KNOWN: LazyLock<Vec<Principal>> = LazyLock::new(well_known_principals);
 
 fn well_known_principals() -> Vec<Principal> {
@@ -218,7 +219,7 @@ fn well_known_principals() -> Vec<Principal> {
     ]
 }
 
-/// The groups that every machine has.
+/// The built-in groups of every machine.
 pub fn builtin_groups() -> Vec<GroupRecord> {
     let row = |sid: &Sid, name: &str, comment: &str| GroupRecord {
         sid: sid.clone(),
@@ -271,12 +272,13 @@ impl Accounts {
     }
 }
 
-/// A user database in memory; all of its methods may be called from several threads.
+/// A user database in memory. Its methods may be called from several threads.
 pub struct MemoryUsers {
     inner: RwLock<Accounts>,
 }
 
 impl MemoryUsers {
+    /// A database with the built-in groups and no users.
     pub fn new(machine_name: &str, machine_sid: Sid) -> MemoryUsers {
         let mut accounts = Accounts {
             machine_sid,
@@ -290,12 +292,12 @@ impl MemoryUsers {
         MemoryUsers { inner: RwLock::new(accounts) }
     }
 
-    /// Adds a user, or replaces the one of that name.
+    /// Adds a user, or replaces the user with that name.
     pub fn put_user(&self, user: UserRecord) {
         self.inner.write().put_user(user);
     }
 
-    /// Adds a user with a password and the next free RID from 1000, and returns its RID. A user of that name
+    /// Adds a user with a password and the next free RID from 1000, and returns the RID. An existing user of that name
     /// keeps its RID.
     pub fn add_user(&self, name: &str, password: &str, groups: &[Sid]) -> u32 {
         let mut inner = self.inner.write();
@@ -317,17 +319,17 @@ impl MemoryUsers {
         rid
     }
 
-    /// Whether there was such a user.
+    /// Removes a user; false when there is none with this name.
     pub fn remove_user(&self, name: &str) -> bool {
         self.inner.write().remove_user(&upper(name))
     }
 
-    /// Adds a group, or replaces the one with that SID.
+    /// Adds a group, or replaces the group with that SID.
     pub fn put_group(&self, group: GroupRecord) {
         self.inner.write().put_group(group);
     }
 
-    /// Replaces everything at once, so that no logon sees half of it.
+    /// Replaces all users and groups in one step: no logon sees a part of the change.
     pub fn replace(&self, users: Vec<UserRecord>, groups: Vec<GroupRecord>) {
         let mut inner = self.inner.write();
         inner.users.clear();

@@ -1,5 +1,5 @@
-//! Experiments: which servers, disks and spaces are measured, with which work, beside what, and the command lines that ask
-//! for it. How a load is driven and a result is kept and shown is `arden-measure`'s; servers are known from outside only.
+//! Experiments: the servers, disks and spaces that are measured, the work they do, their comparison, and the command
+//! lines. Driving a load, storing and showing a result belong to `arden-measure`. Servers are known from outside only.
 //!
 //! Folders are layers, lowest first; each imports only those before it:
 //!

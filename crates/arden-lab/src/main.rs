@@ -1,4 +1,4 @@
-//! `arden-lab`: command line of the load generator.
+//! The command line of `arden-lab`: benchmarks, experiments and single loads.
 #![forbid(unsafe_code)]
 
 use std::{fs, net::SocketAddr, path::PathBuf};
@@ -26,14 +26,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Arden against Samba, an echo and its own spaces in interleaved rounds, as `make bench` does
+    /// Compare Arden with Samba, an echo and its own spaces in interleaved rounds, as `make bench` does
     #[command(
         after_help = "Example:\n  arden-lab bench --arden target/release/arden --samba tests/peers/samba.sh --dir /var/tmp --only reads,e2"
     )]
     Bench(BenchArgs),
-    /// Spaces against fio and btrfs, and on simulated disks, as `make bench-space` does
+    /// Compare spaces with fio and btrfs, and measure them on simulated disks, as `make bench-space` does
     BenchSpace(SpacesArgs),
-    /// One workload of small files against a server that runs already
+    /// Run one workload of small files on a server that is running
     #[command(
         after_help = "Example:\n  arden-lab work stat --to 127.0.0.1:4450 --share demo --user demo --password pw"
     )]
@@ -42,27 +42,27 @@ enum Verb {
     Lab(cli::args::Verb),
 }
 
-/// Spaces, real and simulated.
+/// Arguments of `bench-space`.
 #[derive(Args)]
 struct SpacesArgs {
-    /// Where the file disks are made; nothing is removed from it
+    /// Directory of the file disks; nothing is removed from it
     #[arg(long)]
     dir: PathBuf,
-    /// Script that sets up btrfs on loop devices; without it those rows are left out
+    /// Script that sets up btrfs on loop devices; without it its rows are left out
     #[arg(long)]
     btrfs: Option<PathBuf>,
-    /// One short round
+    /// Run one short round
     #[arg(long)]
     quick: bool,
-    /// Only these parts: simple, btrfs, durable, models
+    /// Run only these parts: simple, btrfs, durable, models
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Length of one run
+    /// Length of one run in seconds
     #[arg(long, default_value_t = 1.2)]
     seconds: f64,
-    /// Page whose tables are written anew; only when given, or when nothing is left out
+    /// Page whose tables are replaced; needed when parts are left out
     #[arg(long)]
     page: Option<PathBuf>,
 }
@@ -108,31 +108,30 @@ struct BenchArgs {
     modes: Vec<String>,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// A fifth of the work, once
+    /// Run a fifth of the work, once
     #[arg(long)]
     quick: bool,
-    /// Only these parts (small, memory, reads, streams, e1, e2), or of small only these workloads
+    /// Run only these parts (small, memory, reads, streams, e1, e2), or only these workloads of small
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where the servers keep their files and state while they are measured
+    /// Directory for the files and the state of the servers
     #[arg(long)]
     dir: PathBuf,
-    /// E1's and E2's data so many times smaller than published [default: 4, or 64 with --quick]
+    /// Divisor of the published amounts of data of E1 and E2 [default: 4, or 64 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scale: Option<u64>,
-    /// The longest that E1 may take; E2 half of that
+    /// Time limit of E1; that of E2 is half of it
     #[arg(long, value_name = "TIME", default_value = "10m")]
     limit: String,
-    /// Sessions of the memory measurement; 0: leave it out
+    /// Sessions of the memory measurement; 0 leaves it out
     #[arg(long, default_value_t = 1000)]
     sessions: usize,
     #[command(flatten)]
     size: Size,
-    /// Named in the report
+    /// Commit that the report names
     #[arg(long, default_value = "unknown")]
     commit: String,
-    /// Page with markers that gets the tables, instead of docs/bench.md, which gets those of parts that were
-    /// run whole
+    /// Page with markers for the tables, instead of docs/bench.md, which gets those of parts that ran completely
     #[arg(long)]
     page: Option<PathBuf>,
 }
@@ -158,7 +157,7 @@ struct WorkArgs {
     password: String,
     #[arg(long, default_value = "gmac")]
     protect: Protect,
-    /// The server's process, to account for what it spends
+    /// Process id of the server, to account for its processor time
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
@@ -190,7 +189,7 @@ fn run(args: &WorkArgs) -> Result<()> {
     Ok(())
 }
 
-/// Parts by their names; a workload's name is the small part with this row alone.
+/// The parts with these names. The name of a workload selects the small part with this row alone.
 fn chosen(only: &[String]) -> Result<(Vec<Part>, Vec<Work>)> {
     let (mut parts, mut works) = (Vec::new(), Vec::new());
     for name in only {

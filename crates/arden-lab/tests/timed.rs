@@ -1,5 +1,5 @@
-//! Figures in virtual time that have to hold on every machine: what more disks give, what parity costs a stream, how fast
-//! a disk is repaired. `make bench-space` has the long versions.
+//! Figures in virtual time that hold on every machine: the gain of more disks, the cost of parity for a stream, the
+//! speed of a repair. `make bench-space` has the long versions.
 
 use arden_lab::{
     pools::timed::{Disk, Setup, World},
@@ -49,7 +49,7 @@ fn three_copies_take_a_third_of_the_pool_whatever_the_disks() {
     for disks in [5, 6, 7, 8] {
         let pool_bytes = disks as u64 * 147_000_000_000;
         let wanted = (pool_bytes / 3 * 98 / 100).next_multiple_of(4096);
-        // Provisioned at creation: it only succeeds when the slabs are really there.
+        // The space is provisioned at creation, which succeeds only when the slabs exist.
         World::new(Setup::new(Layout::Mirror3, disks, SAS).file_bytes(wanted)).unwrap();
     }
 }

@@ -1,15 +1,15 @@
-//! Measures what takes requests: block devices, files on SMB shares, NBD exports, models. Generates the load, drives it,
-//! accounts for time and processor time, and keeps and shows the results. Knows servers only from outside, through the
-//! protocol and `/proc`; refuses to know which servers are compared and why (that is `arden-lab`).
+//! Measures block devices, files on SMB shares, NBD exports and models: generates a load, drives it, accounts for time
+//! and processor time, keeps and shows the results. Knows servers only from outside, through the protocol and `/proc`.
+//! The comparison of servers belongs to `arden-lab`.
 //!
 //! Folders are layers, lowest first; each imports only those before it:
 //!
 //! - `base`: errors, sizes and durations, statistics, this machine and its processes
-//! - `client`: an SMB 3.1.1 client that costs little
+//! - `client`: an SMB 3.1.1 client of low cost
 //! - `load`: profiles, targets, and the loop that drives one target
-//! - `source`: something that targets are opened on; owns the test file
-//! - `sweep`: one load after the other by one client or several
-//! - `outcome`: results as they are kept, and their comparison
+//! - `source`: the source of targets, which owns the test file
+//! - `sweep`: loads one after the other by one or several clients
+//! - `outcome`: stored results and their comparison
 //! - `page`: results as HTML, text and CSV
 #![forbid(unsafe_code)]
 

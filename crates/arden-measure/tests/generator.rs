@@ -1,4 +1,4 @@
-//! Is the generator itself right? Figures against disks whose latency and rate are known, stalls, errors, its own cost.
+//! Tests of the generator: figures against disks of known latency and rate, stalls, errors, its own cost.
 
 use arden_block::{
     Rt,
@@ -47,7 +47,7 @@ fn a_disk_of_known_latency() {
         let f = figures(&mut Model::new(100_000, 0, parallel), &load(outstanding));
         near("IO/s", f.io_s, 10_000.0 * parallel.min(outstanding) as f64);
         near("MB/s", f.mb_s, f.io_s * 8192.0 / 1e6);
-        // Those that wait for a turn wait for whole rounds.
+        // Requests that wait for a server wait for whole rounds.
         let us = 100.0 * (outstanding as f64 / parallel as f64).max(1.0);
         near("mean", f.mean_us, us);
         near("p50", f.p50_us, us);
@@ -87,7 +87,7 @@ fn a_simulated_disk_in_virtual_time() {
 
 #[test]
 fn a_stall_is_charged_to_everything_that_was_due() {
-    // 1,000 requests a second for two seconds; half a second in which nothing happens: a quarter of all were due in it,
+    // 1,000 requests a second for two seconds, with a stall of half a second: a quarter of all requests were due in it,
     // and waited from half a second down to nothing.
     let mut open = load(4096);
     open.rate = Some(1000.0);
@@ -99,13 +99,13 @@ fn a_stall_is_charged_to_everything_that_was_due() {
     near("p90", f.p90_us, 300_000.0);
     near("max", f.max_us, 500_100.0);
     near("mean", f.mean_us, 100.0 + 0.25 * 250_000.0);
-    // Also when so few may be in flight that most could not be sent at all while it lasted.
+    // The same when so few may be in flight that most requests could not be sent during the stall.
     open.outstanding = 4;
     let mut stalling = Model::new(100_000, 0, 4);
     stalling.stalls = vec![(SECOND, SECOND + SECOND / 2)];
     let f = figures(&mut stalling, &open);
     assert!(f.p90_us > 290_000.0 && f.max_us > 499_000.0, "{f:?}");
-    // The closed loop cannot see it: that is what the open one is for.
+    // The closed loop does not show the stall, which is why there is an open one.
     let mut stalling = Model::new(100_000, 0, 4);
     stalling.stalls = vec![(SECOND, SECOND + SECOND / 2)];
     let f = figures(&mut stalling, &load(4));
@@ -169,13 +169,13 @@ fn null(load: &Load) -> f64 {
     drive(&mut NullTarget::default(), load, window, &mut Content::plain(1), &Live::default()).recorder.figures().io_s
 }
 
-/// One core gives at least this with a build that is optimised; the debug build has its own bound.
+/// The generator's rate on one core with an optimised build; the debug build has its own bound.
 #[test]
 fn the_generator_costs_little() {
     let mut small = load(32);
     small.block_bytes = 4096;
     let least = if cfg!(debug_assertions) { 20_000.0 } else { 150_000.0 };
-    // Other work may have the processors for a moment: the best of three.
+    // Other work may take the processors for a moment: the best of three counts.
     let best = (0..3).map(|_| null(&small)).fold(0.0, f64::max);
     println!("null target: {best:.0} 4 KiB operations a second");
     assert!(best >= least, "{best:.0}/s against a target that costs nothing");

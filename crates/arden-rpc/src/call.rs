@@ -1,9 +1,9 @@
-//! One call: what an interface gets, and what it may answer.
+//! One call: the arguments of an interface and its result.
 
 use crate::{PipeContext, handles::Handles};
 use arden_wire::{Malformed, NtStatus, ndr::NdrWriter, rpc::Syntax};
 
-/// A fault's status, [C706] appendix E and [MS-RPCE] 3.3.3.
+/// The status of a fault, [C706] appendix E and [MS-RPCE] 3.3.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault(pub u32);
 
@@ -23,10 +23,10 @@ impl From<Malformed> for Fault {
     }
 }
 
-/// A finished stub, or a fault.
+/// The stub of a response, or a fault.
 pub(crate) type Answer = Result<Vec<u8>, Fault>;
 
-/// An interface: stubs in, stubs out.
+/// An interface: it takes the stub of a request and returns that of a response.
 pub(crate) struct Interface {
     pub syntax: Syntax,
     pub call: fn(&PipeContext, &mut Handles, u16, &[u8]) -> Answer,
@@ -59,13 +59,13 @@ pub(crate) mod status {
     pub const NO_SUCH_ALIAS: NtStatus = NtStatus(0xC000_0151);
 }
 
-/// The stub so far, and the status at its end.
+/// Ends a stub with its status.
 pub(crate) fn finish(mut w: NdrWriter, status: NtStatus) -> Answer {
     w.u32(status.0);
     Ok(w.finish())
 }
 
-/// A stub that is a null pointer and an error: what calls with one `[out]` pointer answer when they fail.
+/// The stub of a failed call with one `[out]` pointer: a null pointer and the error.
 pub(crate) fn null_and(error: NtStatus) -> Answer {
     let mut w = NdrWriter::new();
     w.pointer(false);

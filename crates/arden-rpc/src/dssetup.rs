@@ -1,4 +1,4 @@
-//! Directory Services Setup, [MS-DSSP] 3.2.5: what role the server has. It is always the same one.
+//! Directory Services Setup, [MS-DSSP] 3.2.5: the role of the server, which is always that of a stand-alone server.
 
 use crate::{
     PipeContext,
@@ -18,7 +18,7 @@ pub(crate) const INTERFACE: Interface = Interface {
     call,
 };
 
-/// DsRolerGetPrimaryDomainInformation, 3.2.5.1.
+/// DsRolerGetPrimaryDomainInformation, [MS-DSSP] 3.2.5.1.
 fn call(context: &PipeContext, _: &mut Handles, opnum: u16, stub: &[u8]) -> Answer {
     if opnum != 0 {
         return Err(Fault::OPNUM_RANGE);
@@ -40,7 +40,7 @@ fn call(context: &PipeContext, _: &mut Handles, opnum: u16, stub: &[u8]) -> Answ
             w.bytes(&[0; 16]);
             w.string(&context.view.identity().domain);
         }
-        // DsRoleUpgradeStatus: not upgrading, no earlier role.
+        // DsRoleUpgradeStatus: no upgrade, no earlier role.
         2 => {
             w.u32(0);
             w.u16(0);

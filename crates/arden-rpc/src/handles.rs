@@ -1,5 +1,6 @@
-//! Context handles: opaque 20 bytes to the client, an object here. They belong to an association group, which is
-//! the pipes that one client process has open, [MS-RPCE] 3.3.1.1.2. Bounded; gone with the group's last pipe.
+//! Context handles: 20 opaque bytes for the client, an object here. They belong to an association group, the pipes that
+//! one client process has open, [MS-RPCE] 3.3.1.1.1. The number is limited by [`HANDLES_MAX`]; the last pipe of the
+//! group drops them.
 
 use arden_wire::dtyp::Sid;
 use parking_lot::Mutex;
@@ -8,7 +9,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// More open handles than this in one group are refused.
+/// Open handles of one group; further ones are refused.
 const HANDLES_MAX: usize = 256;
 
 /// The object behind a handle.
@@ -25,10 +26,10 @@ pub(crate) enum Object {
 pub(crate) type HandleBytes = [u8; 20];
 pub(crate) const NULL_HANDLE: HandleBytes = [0; 20];
 
-/// The handles of an association group.
+/// The handles of one association group.
 pub(crate) type Group = Arc<Mutex<Handles>>;
 
-/// All groups of the process, with the user that each belongs to.
+/// All association groups of the process, each with its user.
 static GROUPS: Mutex<Groups> = Mutex::new(Groups { last: 0, open: BTreeMap::new() });
 
 struct Groups {
@@ -36,7 +37,8 @@ struct Groups {
     open: BTreeMap<u32, (Sid, Weak<Mutex<Handles>>)>,
 }
 
-/// Joins a group by its number, or makes a new one for 0. `None` for a group that is not there, or is somebody else's.
+/// Joins the group with this number, or makes a group for number 0. `None` for a group that does not exist or belongs
+/// to another user.
 pub(crate) fn join_group(number: u32, user: &Sid) -> Option<(u32, Group)> {
     let mut groups = GROUPS.lock();
     if number != 0 {
@@ -62,7 +64,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// A new handle, or `None` when there are too many.
+    /// Makes a handle; `None` when [`HANDLES_MAX`] are open.
     pub(crate) fn open(&mut self, object: Object) -> Option<HandleBytes> {
         if self.objects.len() >= HANDLES_MAX {
             return None;
@@ -85,7 +87,7 @@ impl Handles {
         self.objects.get(&Self::number(handle)?)
     }
 
-    /// Whether there was such a handle of a kind that `mine` says is the caller's interface's.
+    /// Closes a handle; false when there is none, or when `mine` says that its object belongs to another interface.
     pub(crate) fn close(&mut self, handle: &HandleBytes, mine: fn(&Object) -> bool) -> bool {
         if !self.get(handle).is_some_and(mine) {
             return false;

@@ -1,5 +1,5 @@
-//! Named pipes: MS-RPCE with srvsvc, wkssvc, lsarpc and samr, as state machines without I/O.
-//! Refuses threads and sockets: SMB carries the bytes, [`ServerView`] has the facts.
+//! Named pipes: [MS-RPCE] with srvsvc, wkssvc, lsarpc, samr and dssetup, as state machines without I/O and threads. SMB
+//! carries the bytes, [`ServerView`] supplies the facts.
 #![forbid(unsafe_code)]
 
 mod call;
@@ -19,15 +19,14 @@ pub use view::{ConnectionView, OpenView, ServerView, SessionView, ShareView, sha
 use arden_auth::Token;
 use std::sync::Arc;
 
-/// The server and the user that a pipe belongs to.
+/// The server and the user of a pipe.
 #[derive(Clone)]
 pub struct PipeContext {
     pub view: Arc<dyn ServerView>,
     pub caller: Arc<Token>,
 }
 
-/// The pipe of this name (`srvsvc`, `\srvsvc`, `\PIPE\srvsvc`, in any case), or `None` for
-/// OBJECT_NAME_NOT_FOUND.
+/// Opens the pipe of this name (`srvsvc`, `\\srvsvc`, `\\PIPE\\srvsvc`, in any case). `None`: OBJECT_NAME_NOT_FOUND.
 pub fn open_pipe(name: &str, context: PipeContext) -> Option<Box<dyn Pipe>> {
     let name = name.trim_start_matches('\\').to_ascii_lowercase();
     let name = name.strip_prefix("pipe\\").unwrap_or(&name);

@@ -1,5 +1,5 @@
-//! The Local Security Authority, [MS-LSAT] 3.1.4 and [MS-LSAD] 3.1.4: names and SIDs, facts about the domain,
-//! privileges. Refuses every change, and look-ups without a handle, which need a secure channel.
+//! The Local Security Authority, [MS-LSAT] 3.1.4 and [MS-LSAD] 3.1.4: names and SIDs, policy information, privileges.
+//! Refuses every change, and look-ups without a handle, which need a secure channel.
 
 use crate::{
     PipeContext,
@@ -31,7 +31,7 @@ fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -
         0 => return close(handles, r),
         6 | 44 | 130 => return open_policy(context, handles, r, opnum),
         45 => return get_user_name(context, r),
-        // LsarLookupSids3 and LsarLookupNames4: over Netlogon's secure channel only, [MS-LSAT] 3.1.4.9.
+        // LsarLookupSids3 and LsarLookupNames4 need Netlogon's secure channel, [MS-LSAT] 3.1.4.9 and 3.1.4.5.
         76 | 77 => return Err(Fault::ACCESS_DENIED),
         _ => {}
     }
@@ -60,7 +60,7 @@ fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -
     }
 }
 
-/// The calls that take a policy handle.
+/// Opnums of the calls that take a policy handle.
 const KNOWN: [u16; 17] = [2, 3, 7, 11, 13, 14, 15, 31, 32, 33, 35, 36, 46, 50, 57, 58, 68];
 
 /// LsarClose, [MS-LSAD] 3.1.4.9.4.
@@ -74,10 +74,10 @@ fn close(handles: &mut Handles, r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// Access to the policy that every user is granted: to view it and to look up names.
+/// The access to the policy that every user is granted: to view it and to look up names, [MS-LSAD] 2.2.1.1.2.
 const READ_ACCESS: u32 = 0x0807 | READ_CONTROL | GENERIC_READ | GENERIC_EXECUTE | MAXIMUM_ALLOWED;
 
-/// LsarOpenPolicy, LsarOpenPolicy2 and LsarOpenPolicy3, [MS-LSAD] 3.1.4.4.
+/// LsarOpenPolicy, LsarOpenPolicy2 and LsarOpenPolicy3, [MS-LSAD] 3.1.4.4.2, 3.1.4.4.1 and 3.1.4.4.9.
 fn open_policy(context: &PipeContext, handles: &mut Handles, r: &mut NdrReader<'_>, opnum: u16) -> Answer {
     let access = policy_access(r, opnum)?;
     let denied = context.caller.is_anonymous() || access & !READ_ACCESS != 0 && !context.caller.is_administrator();
@@ -92,10 +92,10 @@ fn open_policy(context: &PipeContext, handles: &mut Handles, r: &mut NdrReader<'
     finish(w, status)
 }
 
-/// The access asked for, after the object attributes that nobody looks at.
+/// Reads the desired access, which follows the object attributes. The attributes are ignored.
 fn policy_access(r: &mut NdrReader<'_>, opnum: u16) -> Result<u32, Fault> {
     if opnum == 6 {
-        // Not a string: one character, [MS-LSAD] 3.1.4.4.2.
+        // One character instead of a string, [MS-LSAD] 3.1.4.4.2.
         if r.pointer()? {
             r.u16()?;
         }
@@ -107,7 +107,7 @@ fn policy_access(r: &mut NdrReader<'_>, opnum: u16) -> Result<u32, Fault> {
     let _attributes = r.u32()?;
     let (descriptor, quality) = (r.pointer()?, r.pointer()?);
     if root || name || descriptor {
-        // Clients must not send these; what follows them cannot be found.
+        // Clients must not send these: the position of the fields behind them is unknown.
         return Err(Fault::BAD_STUB);
     }
     if quality {
@@ -126,7 +126,7 @@ pub(crate) fn opened(handle: Option<HandleBytes>) -> (HandleBytes, NtStatus) {
     }
 }
 
-/// LsarGetUserName, [MS-LSAT] 3.1.4.2.
+/// LsarGetUserName, [MS-LSAT] 3.1.4.4.
 fn get_user_name(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     r.unique_string()?;
     if r.pointer()? {
@@ -150,7 +150,7 @@ fn get_user_name(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// LsarQueryInformationPolicy and LsarQueryInformationPolicy2, [MS-LSAD] 3.1.4.4.4.
+/// LsarQueryInformationPolicy and LsarQueryInformationPolicy2, [MS-LSAD] 3.1.4.4.4 and 3.1.4.4.3.
 fn query_information(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     let identity = context.view.identity();
@@ -158,7 +158,7 @@ fn query_information(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     w.pointer(true);
     w.u16(class);
     match class {
-        // PolicyAuditLogInformation: an empty log that never fills.
+        // PolicyAuditLogInformation: an empty log of unlimited size.
         1 => {
             w.align(8);
             w.u32(0);
@@ -184,7 +184,7 @@ fn query_information(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
         }
         // PolicyPrimaryDomainInformation: a workgroup has no SID.
         3 => domain_info(&mut w, &identity.domain, None),
-        // PolicyAccountDomainInformation and the local one.
+        // PolicyAccountDomainInformation and PolicyLocalAccountDomainInformation.
         5 | 14 => domain_info(&mut w, &identity.netbios_name, Some(&context.view.users().machine_sid())),
         // PolicyLsaServerRoleInformation: primary.
         6 => w.u32(3),
@@ -216,8 +216,8 @@ fn domain_info(w: &mut NdrWriter, name: &str, sid: Option<&Sid>) {
     }
 }
 
-/// LsarQuerySecurityObject and SamrQuerySecurityObject: administrators have `full`, everybody who may open the
-/// object at all has `read`.
+/// LsarQuerySecurityObject, [MS-LSAD] 3.1.4.9.1, and SamrQuerySecurityObject, [MS-SAMR] 3.1.5.12.2: administrators have
+/// `full`, everybody who may open the object has `read`.
 pub(crate) fn query_security(r: &mut NdrReader<'_>, full: u32, read: u32) -> Answer {
     let information = r.u32()?;
     let aces =
@@ -233,7 +233,7 @@ pub(crate) fn query_security(r: &mut NdrReader<'_>, full: u32, read: u32) -> Ans
     finish(w, NtStatus::SUCCESS)
 }
 
-/// LsarEnumerateTrustedDomains and LsarEnumerateTrustedDomainsEx: none.
+/// LsarEnumerateTrustedDomains and LsarEnumerateTrustedDomainsEx, [MS-LSAD] 3.1.4.7.8 and 3.1.4.7.7: no domains.
 fn no_trusted_domains(r: &mut NdrReader<'_>) -> Answer {
     let resume = r.u32()?;
     let mut w = NdrWriter::new();

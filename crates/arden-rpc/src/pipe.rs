@@ -1,6 +1,6 @@
-//! A pipe as SMB sees it: a message-mode byte channel with an RPC server behind it, [MS-RPCE] 3.3.
-//! Bounded: a request is at most [`REQUEST_MAX`] bytes, and is answered only when all of its fragments have come.
-//! Refuses security trailers: a bind with authentication gets a bind_nak, because SMB has authenticated the user.
+//! A pipe as SMB sees it: a byte channel in message mode with an RPC server behind it, [MS-RPCE] 3.3. A request has at
+//! most [`REQUEST_MAX`] bytes and is processed when all of its fragments have arrived. Security trailers are refused: a
+//! bind with authentication is answered with bind_nak, because SMB has authenticated the user.
 
 use crate::{
     PipeContext,
@@ -19,20 +19,29 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipeRead {
     pub data: Vec<u8>,
-    /// The message was longer than what was asked for, and its rest comes next: STATUS_BUFFER_OVERFLOW.
+    /// The message is longer than the read: STATUS_BUFFER_OVERFLOW, and the next read returns the rest.
     pub more: bool,
 }
 
-/// A named pipe's server end.
+/// The server end of a named pipe.
 pub trait Pipe: Send {
-    /// Takes bytes from the client; answers are there to be read when this returns.
+    /// Processes bytes of the client. The answers can be read when this returns.
+    ///
+    /// # Errors
+    /// PIPE_DISCONNECTED after a protocol error.
     fn write(&mut self, bytes: &[u8]) -> Result<(), NtStatus>;
 
-    /// At most `max` bytes of one message. PIPE_EMPTY when there is none (a blocking read would wait until the
-    /// client writes), PIPE_DISCONNECTED after a protocol error.
+    /// Reads at most `max` bytes of one message.
+    ///
+    /// # Errors
+    /// PIPE_EMPTY when there is no message (a blocking read waits for the client's next write), PIPE_DISCONNECTED after
+    /// a protocol error.
     fn read(&mut self, max: usize) -> Result<PipeRead, NtStatus>;
 
-    /// FSCTL_PIPE_TRANSCEIVE: a write, then a read. PIPE_BUSY when unread data is there.
+    /// Writes, then reads: FSCTL_PIPE_TRANSCEIVE, [MS-FSCC] 2.3.47.
+    ///
+    /// # Errors
+    /// PIPE_BUSY when there are unread bytes, else as [`write`](Pipe::write) and [`read`](Pipe::read).
     fn transceive(&mut self, bytes: &[u8], max: usize) -> Result<PipeRead, NtStatus> {
         if self.available() > 0 {
             return Err(NtStatus::PIPE_BUSY);
@@ -41,32 +50,34 @@ pub trait Pipe: Send {
         self.read(max)
     }
 
-    /// Bytes that can be read, over all messages; for FSCTL_PIPE_PEEK and FilePipeLocalInformation.
+    /// Unread bytes of all messages, for FSCTL_PIPE_PEEK, [MS-FSCC] 2.3.45, and FilePipeLocalInformation, [MS-FSCC]
+    /// 2.4.38.
     fn available(&self) -> usize;
 
     /// Bytes that it keeps: these, and calls that are not complete yet.
     fn held_bytes(&self) -> usize;
 }
 
-/// The largest request that is put together from fragments.
+/// Limit of a request in bytes, all fragments together.
 pub const REQUEST_MAX: usize = 1 << 20;
-/// The largest fragment in either direction, as Windows has it on pipes.
+/// Largest fragment in bytes in either direction, as Windows has it on pipes.
 const FRAG_MAX: u16 = 4280;
-/// What [C706] 12.6.3.1 makes every implementation take.
+/// The fragment size in bytes that every implementation has to accept, [C706] 12.6.3.1.
 const FRAG_MIN: u16 = 1432;
-/// More presentation contexts than this on one pipe are refused.
+/// Presentation contexts of one pipe; further ones are refused.
 const CONTEXTS_MAX: usize = 64;
-/// Unread answers beyond this end the pipe: a client that only writes.
+/// Limit of unread answers in bytes. A client that exceeds it only writes, and its pipe is ended.
 const UNREAD_MAX: usize = 2 << 20;
-/// Features of bind-time negotiation that there are: an orphaned call does not end the connection.
+/// The supported feature of bind time feature negotiation, [MS-RPCE] 2.2.2.14: an orphaned call does not end the
+/// connection.
 const KEEP_CONNECTION_ON_ORPHAN: u16 = 2;
 
-/// Which interfaces a pipe has.
+/// The group of interfaces that a pipe offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     /// srvsvc and wkssvc.
     Server,
-    /// lsarpc, samr and dssetup, which one process serves on Windows, so that either pipe has all.
+    /// lsarpc, samr and dssetup. One process serves them on Windows, and each of their pipes offers all of them.
     Security,
 }
 
@@ -79,7 +90,7 @@ impl Service {
     }
 }
 
-/// A request whose fragments are coming in.
+/// A request whose fragments are not complete.
 struct Partial {
     call_id: u32,
     context: u16,
@@ -91,18 +102,18 @@ pub(crate) struct RpcPipe {
     name: String,
     service: Service,
     context: PipeContext,
-    /// The association group, once it is bound.
+    /// The association group, once the pipe is bound.
     group: Option<(u32, Group)>,
-    /// Bytes of a PDU that is not whole yet.
+    /// Bytes of a PDU that is not complete.
     input: Vec<u8>,
     output: VecDeque<Vec<u8>>,
-    /// How much of the first message was read.
+    /// Bytes of the first message that were read.
     read_offset: usize,
     unread: usize,
-    /// Presentation contexts: index into the service's interfaces.
+    /// Presentation contexts, as index into the interfaces of the service.
     bound: BTreeMap<u16, usize>,
     partial: Option<Partial>,
-    /// The largest fragment, in bytes, that the client takes.
+    /// The largest fragment in bytes that the client accepts.
     frag_max: usize,
     was_bound: bool,
     broken: bool,
@@ -132,7 +143,7 @@ impl RpcPipe {
         self.output.push_back(message);
     }
 
-    /// A protocol error: a fault, and nothing more on this pipe.
+    /// Answers a protocol error with a fault, and ends the pipe.
     fn fail(&mut self, call_id: u32, fault: Fault) {
         self.push(rpc::encode_fault(call_id, 0, fault.0, false));
         self.broken = true;
@@ -154,10 +165,10 @@ impl RpcPipe {
         }
     }
 
-    /// [MS-RPCE] 3.3.1.5.2 and 3.3.1.5.3.
+    /// Answers bind or alter_context, [MS-RPCE] 3.3.1.5.2 and 3.3.1.5.3.
     fn bind(&mut self, header: &Header, body: &[u8], answer: u8) {
         if header.auth_length != 0 {
-            // The SMB session has authenticated the user; RPC authentication is refused.
+            // The SMB session has authenticated the user: RPC authentication is refused.
             self.push(rpc::encode_bind_nak(header.call_id, rpc::NAK_AUTH_TYPE_NOT_RECOGNIZED));
             return;
         }
@@ -188,7 +199,7 @@ impl RpcPipe {
         self.push(rpc::encode_bind_ack(answer, header.call_id, frag_max, group, &address, &results));
     }
 
-    /// A context keeps its interface for as long as the pipe is open.
+    /// Whether the context would change the interface of its id. A context keeps its interface while the pipe is open.
     fn changes_meaning(&self, context: &ContextElement) -> bool {
         let interface = self.bound.get(&context.id).map(|i| &self.service.interfaces()[*i]);
         interface.is_some_and(|i| i.syntax != context.interface)
@@ -199,7 +210,7 @@ impl RpcPipe {
             return ContextResult::Features(features & KEEP_CONNECTION_ON_ORPHAN);
         }
         let found = self.service.interfaces().iter().position(|i| {
-            // The client's minor version may be lower than ours, which is 0 everywhere.
+            // The client's minor version may be lower than the server's, which is 0 for every interface.
             i.syntax.uuid == context.interface.uuid && i.syntax.version == context.interface.version
         });
         let Some(index) = found else { return ContextResult::AbstractSyntaxNotSupported };
@@ -260,7 +271,7 @@ impl Pipe for RpcPipe {
         if self.broken {
             return Err(NtStatus::PIPE_DISCONNECTED);
         }
-        // PDUs may come in pieces and several at once: the boundaries of writes mean nothing.
+        // Writes have no boundaries: a PDU may come in several, and one may hold several.
         let mut input = std::mem::take(&mut self.input);
         input.extend_from_slice(bytes);
         let mut done = 0;
@@ -283,7 +294,7 @@ impl Pipe for RpcPipe {
             self.pdu(&header, &rest[..length]);
             done += length;
         }
-        // Once for all of them: the cost of a write follows its length, however many PDUs it holds.
+        // Drained once for all PDUs: the cost of a write is proportional to its length.
         input.drain(..done);
         // A write may be much longer than what is left of it.
         input.shrink_to_fit();

@@ -1,5 +1,5 @@
-//! Rows of information levels: how srvsvc and wkssvc put arrays of structures on the wire. One description
-//! of a row serves both the enumeration and the single structure.
+//! Encoding of information levels in srvsvc and wkssvc: a row describes one structure, for the enumeration and for the
+//! single structure.
 
 use crate::call::win32;
 use arden_wire::{
@@ -13,7 +13,7 @@ pub(crate) enum Field {
     U32(u32),
     /// `[string] wchar_t *`.
     Text(Option<String>),
-    /// A length, and a pointer to that many bytes.
+    /// A length in bytes, and a pointer to that many bytes.
     Bytes(Option<Vec<u8>>),
 }
 
@@ -49,7 +49,7 @@ fn put_deferred(w: &mut NdrWriter, row: &Row) {
     }
 }
 
-/// About what a row takes in the client's memory: PreferedMaximumLength counts that.
+/// Approximate bytes of a row in the client's memory, which PreferedMaximumLength limits.
 fn size(row: &Row) -> usize {
     row.iter()
         .map(|field| match field {
@@ -60,8 +60,8 @@ fn size(row: &Row) -> usize {
         .sum()
 }
 
-/// A `LPXXX_INFO` union with its level: what the GetInfo calls return, followed by the status. `has_arm`: whether
-/// the union has an arm for this level.
+/// The stub of a GetInfo call: an `LPXXX_INFO` union with its level, and the status. `has_arm`: the union has an arm
+/// for this level.
 pub(crate) fn single(level: u32, has_arm: bool, row: Result<Row, u32>) -> Vec<u8> {
     let mut w = NdrWriter::new();
     w.u32(level);
@@ -73,7 +73,7 @@ pub(crate) fn single(level: u32, has_arm: bool, row: Result<Row, u32>) -> Vec<u8
             w.u32(win32::SUCCESS);
         }
         Err(error) => {
-            // Without an arm there is no pointer to be null.
+            // Without an arm there is no pointer that could be null.
             if has_arm {
                 w.pointer(false);
             }
@@ -83,7 +83,8 @@ pub(crate) fn single(level: u32, has_arm: bool, row: Result<Row, u32>) -> Vec<u8
     w.finish()
 }
 
-/// Arguments of every enumeration besides its filters: level, bytes of rows at most, and the resume handle.
+/// The arguments that all enumerations have: the level, the preferred maximum length of the rows in bytes, and the
+/// resume handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EnumArgs {
     pub level: u32,
@@ -92,7 +93,7 @@ pub(crate) struct EnumArgs {
 }
 
 impl EnumArgs {
-    /// The in-out structure with its empty container, the preferred length and the resume handle.
+    /// Reads the in-out structure with its empty container, the preferred length and the resume handle.
     pub(crate) fn read(r: &mut NdrReader<'_>) -> Result<EnumArgs, Malformed> {
         let level = r.u32()?;
         if r.u32()? != level {
@@ -100,7 +101,7 @@ impl EnumArgs {
         }
         if r.pointer()? {
             let _entries = r.u32()?;
-            // Clients send no rows; what they would mean is not defined, [MS-SRVS] 3.1.4.8.
+            // Clients send no rows, and [MS-SRVS] 3.1.4.8 does not define a meaning for them.
             if r.pointer()? && r.u32()? != 0 {
                 return Err(Malformed("rows in a request"));
             }
@@ -110,7 +111,7 @@ impl EnumArgs {
         Ok(EnumArgs { level, preferred_max, resume })
     }
 
-    /// The answer to an enumeration of all these rows, or an error without rows.
+    /// The stub of the response: the rows that fit, or an error without rows.
     pub(crate) fn answer(&self, rows: Result<Vec<Row>, u32>) -> Vec<u8> {
         let start = self.resume.unwrap_or(0) as usize;
         let (rows, error) = match rows {
@@ -122,7 +123,7 @@ impl EnumArgs {
         let mut page: Vec<&Row> = Vec::new();
         for row in rows.iter().skip(start) {
             let cost = size(row);
-            // One row always goes, or nobody would ever get anywhere.
+            // At least one row is returned, so that every call makes progress.
             if !page.is_empty() && cost > budget {
                 break;
             }

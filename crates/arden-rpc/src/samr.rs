@@ -1,10 +1,9 @@
-//! The Security Account Manager, [MS-SAMR] 3.1.5: the accounts, read-only.
-//! Refuses every change: users are the administration's.
+//! The Security Account Manager, [MS-SAMR] 3.1.5, read-only: users are changed by administration.
 //!
-//! Administrators read everything. Other users translate between names and RIDs, which lsarpc does for them too, and read
-//! their own account; lists of accounts, members of groups and the accounts of others are refused unless the server says
-//! otherwise. Windows has refused them even the connection since 2016, but clients look names up here. Anonymous callers
-//! are refused.
+//! Administrators read everything. Other users translate between names and RIDs, as lsarpc does for them too, and read
+//! their own account. Lists of accounts, members of groups and the accounts of others are refused to them unless the
+//! server permits them. Anonymous callers are refused. Windows refuses users even the connection, but clients look
+//! names up here.
 
 use crate::{
     PipeContext,
@@ -32,7 +31,7 @@ pub(crate) const INTERFACE: Interface = Interface {
     call,
 };
 
-/// SE_GROUP_MANDATORY | SE_GROUP_ENABLED_BY_DEFAULT | SE_GROUP_ENABLED.
+/// SE_GROUP_MANDATORY | SE_GROUP_ENABLED_BY_DEFAULT | SE_GROUP_ENABLED, [MS-SAMR] 2.2.1.10.
 const GROUP_ATTRIBUTES: u32 = 7;
 
 fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -> Answer {
@@ -80,7 +79,7 @@ fn call(context: &PipeContext, handles: &mut Handles, opnum: u16, stub: &[u8]) -
     }
 }
 
-/// The calls that take a handle.
+/// Opnums of the calls that take a handle.
 const KNOWN: [u16; 27] =
     [3, 5, 6, 7, 8, 11, 13, 15, 16, 17, 18, 19, 20, 25, 27, 28, 33, 34, 36, 39, 40, 44, 46, 47, 48, 51, 65];
 
@@ -89,7 +88,7 @@ fn reads_all(context: &PipeContext) -> bool {
     caller.is_administrator() || context.view.accounts_readable_by_users() && !caller.is_anonymous()
 }
 
-/// Whether users who do not read everything may make this call. Whom SamrOpenUser may open is for `open_account`.
+/// Whether a user who does not read everything may make this call. `open_account` decides whom SamrOpenUser may open.
 fn is_for_users(
     context: &PipeContext,
     db: &dyn UserDb,
@@ -103,7 +102,7 @@ fn is_for_users(
     Ok(match (object, opnum) {
         (Object::SamServer, 3 | 5..=7) => true,
         (Object::SamDomain(_), 3 | 17..=19 | 27 | 34 | 65) => true,
-        // All classes but those that count the accounts.
+        // All information classes except those with numbers of accounts.
         (Object::SamDomain(_), 8 | 46) => !matches!(r.u16()?, 2 | 11),
         (Object::SamDomain(_), 16) => lsarpc::lookup::read_sids(r)?.iter().all(|sid| caller.has_sid(sid)),
         (Object::SamUser(rid), 3 | 36 | 39 | 44 | 47) => caller.user == db.machine_sid().with_rid(*rid),
@@ -111,21 +110,21 @@ fn is_for_users(
     })
 }
 
-/// SamrConnect and its later forms, 3.1.5.1.
+/// SamrConnect and its later forms, [MS-SAMR] 3.1.5.1.1 to 3.1.5.1.4.
 fn connect(context: &PipeContext, handles: &mut Handles, opnum: u16) -> Answer {
     let allowed = !context.caller.is_anonymous();
     let (handle, status) =
         if allowed { opened(handles.open(Object::SamServer)) } else { (NULL_HANDLE, NtStatus::ACCESS_DENIED) };
     let mut w = NdrWriter::new();
     if opnum == 64 {
-        // SamrConnect5 answers with its own revision: 3, without features.
+        // SamrConnect5 returns the server's revision: 3, without features.
         [1, 1, 3, 0].iter().for_each(|v| w.u32(*v));
     }
     w.handle(&handle);
     finish(w, status)
 }
 
-/// SamrCloseHandle, 3.1.5.13.1.
+/// SamrCloseHandle, [MS-SAMR] 3.1.5.13.1.
 fn close(handles: &mut Handles, r: &mut NdrReader<'_>) -> Answer {
     let handle = r.handle()?;
     if !handles.close(&handle, |o| *o != Object::LsaPolicy) {
@@ -136,12 +135,12 @@ fn close(handles: &mut Handles, r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// The two domains: the machine's own and the built-in one.
+/// The two domains: that of the machine and the built-in one.
 fn domains(db: &dyn UserDb) -> [(String, Sid); 2] {
     [(db.machine_name(), db.machine_sid()), ("Builtin".to_string(), well_known::BUILTIN.clone())]
 }
 
-/// SamrLookupDomainInSamServer, 3.1.5.11.1.
+/// SamrLookupDomainInSamServer, [MS-SAMR] 3.1.5.11.1.
 fn lookup_domain(db: &dyn UserDb, r: &mut NdrReader<'_>) -> Answer {
     let name = r.unicode()?;
     match domains(db).into_iter().find(|(n, _)| arden_auth::users::same_name(n, &name)) {
@@ -155,17 +154,17 @@ fn lookup_domain(db: &dyn UserDb, r: &mut NdrReader<'_>) -> Answer {
     }
 }
 
-/// SamrEnumerateDomainsInSamServer, 3.1.5.2.1.
+/// SamrEnumerateDomainsInSamServer, [MS-SAMR] 3.1.5.2.1.
 fn enumerate_domains(db: &dyn UserDb, r: &mut NdrReader<'_>) -> Answer {
     let resume = r.u32()?;
     let rows: Vec<(u32, String)> = domains(db).into_iter().map(|(name, _)| (0, name)).collect();
     entries(resume, u32::MAX, &rows)
 }
 
-/// A SAMPR_ENUMERATION_BUFFER with its resume handle and count: at most so many rows as fit `max_bytes`.
+/// A SAMPR_ENUMERATION_BUFFER with its resume handle and count. The rows are limited by `max_bytes`.
 fn entries(resume: u32, max_bytes: u32, rows: &[(u32, String)]) -> Answer {
     let rest = rows.get(resume as usize..).unwrap_or(&[]);
-    // Windows counts 54 bytes each, and always gives at least one.
+    // Windows counts 54 bytes for each row and returns at least one.
     let fit = (max_bytes as usize / 54).max(1);
     let page = &rest[..rest.len().min(fit)];
     let mut w = NdrWriter::new();
@@ -186,7 +185,7 @@ fn entries(resume: u32, max_bytes: u32, rows: &[(u32, String)]) -> Answer {
     finish(w, if complete { NtStatus::SUCCESS } else { status::MORE_ENTRIES })
 }
 
-/// SamrOpenDomain, 3.1.5.1.5.
+/// SamrOpenDomain, [MS-SAMR] 3.1.5.1.5.
 fn open_domain(db: &dyn UserDb, handles: &mut Handles, r: &mut NdrReader<'_>) -> Answer {
     let _access = r.u32()?;
     let sid = r.sid()?;
@@ -200,7 +199,7 @@ fn open_domain(db: &dyn UserDb, handles: &mut Handles, r: &mut NdrReader<'_>) ->
     finish(w, status)
 }
 
-/// SamrOpenGroup, SamrOpenAlias and SamrOpenUser, 3.1.5.1.7 to 3.1.5.1.9.
+/// SamrOpenGroup, SamrOpenAlias and SamrOpenUser, [MS-SAMR] 3.1.5.1.7 to 3.1.5.1.9.
 fn open_account(
     context: &PipeContext,
     db: &dyn UserDb,
@@ -234,7 +233,7 @@ fn open_account(
     finish(w, status)
 }
 
-/// SamrRidToSid, 3.1.5.13.2.
+/// SamrRidToSid, [MS-SAMR] 3.1.5.13.5.
 fn rid_to_sid(domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let rid = r.u32()?;
     let mut w = NdrWriter::new();
@@ -243,7 +242,7 @@ fn rid_to_sid(domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// A SAMPR_ULONG_ARRAY.
+/// A SAMPR_ULONG_ARRAY, [MS-SAMR] 2.2.7.4.
 fn put_ids(w: &mut NdrWriter, ids: &[u32]) {
     w.u32(ids.len() as u32);
     w.pointer(!ids.is_empty());

@@ -1,5 +1,5 @@
-//! The Server Service, [MS-SRVS] 3.1.4: shares, sessions, opens, and facts about the server.
-//! Refuses to change shares: that is the administration's.
+//! The Server Service, [MS-SRVS] 3.1.4: shares, sessions, opens, and information about the server. Shares cannot be
+//! changed here: administration does it.
 
 use crate::{
     PipeContext, ShareView,
@@ -32,7 +32,7 @@ fn call(context: &PipeContext, _: &mut Handles, opnum: u16, stub: &[u8]) -> Answ
         9 => file_enum(context, r),
         10 => file_get_info(context, r),
         14 | 17 | 22 => {
-            // NetrShareAdd, NetrShareSetInfo, NetrServerSetInfo: no ParmErr, and not by this way.
+            // NetrShareAdd, NetrShareSetInfo and NetrServerSetInfo are refused, without a ParmErr.
             let mut w = NdrWriter::new();
             w.pointer(false);
             w.u32(win32::NOT_SUPPORTED);
@@ -55,7 +55,7 @@ fn call(context: &PipeContext, _: &mut Handles, opnum: u16, stub: &[u8]) -> Answ
     }
 }
 
-/// A stub that is only a status.
+/// A stub that holds a status alone.
 fn status(code: u32) -> Answer {
     let mut w = NdrWriter::new();
     w.u32(code);
@@ -66,12 +66,13 @@ fn admin(context: &PipeContext) -> Result<(), u32> {
     if context.caller.is_administrator() { Ok(()) } else { Err(win32::ACCESS_DENIED) }
 }
 
-/// Names of clients come with or without leading backslashes.
+/// Whether two names of a client are equal, with or without leading backslashes.
 fn same_client(given: &str, client: &str) -> bool {
     same_name(given.trim_start_matches('\\'), client.trim_start_matches('\\'))
 }
 
-/// NetrConnectionEnum, 3.1.4.1: the tree connects of a share, or of a client when the qualifier is `\\client`.
+/// NetrConnectionEnum, [MS-SRVS] 3.1.4.1: the tree connects of a share, or those of a client when the qualifier is
+/// `\\\\client`.
 fn connection_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let qualifier = r.unique_string()?;
     let args = EnumArgs::read(r)?;
@@ -105,7 +106,7 @@ fn connection_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     Ok(args.answer(rows))
 }
 
-/// PERM_FILE_READ and its like, [MS-SRVS] 2.2.2.7.
+/// Permissions of an open file, fi3_permissions, [MS-SRVS] 2.2.4.7.
 fn file_permissions(access: u32) -> u32 {
     let mut out = 0;
     if access & (FILE_READ_DATA | FILE_EXECUTE) != 0 {
@@ -130,7 +131,7 @@ fn file_row(level: u32, open: &crate::OpenView) -> Result<Row, u32> {
     Ok(row)
 }
 
-/// NetrFileEnum, 3.1.4.2.
+/// NetrFileEnum, [MS-SRVS] 3.1.4.2.
 fn file_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let base = r.unique_string()?.filter(|b| !b.is_empty());
     let user = r.unique_string()?.filter(|u| !u.is_empty());
@@ -143,14 +144,14 @@ fn file_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
         let opens = context.view.opens();
         let wanted =
             opens.iter().filter(|o| under_base(&o.path) && user.as_ref().is_none_or(|u| same_name(u, &o.user)));
-        // The level is checked even when there is nothing open.
+        // The level is checked even when no file is open.
         file_row(args.level, &crate::OpenView::default())?;
         wanted.map(|o| file_row(args.level, o)).collect()
     });
     Ok(args.answer(rows))
 }
 
-/// NetrFileGetInfo, 3.1.4.3.
+/// NetrFileGetInfo, [MS-SRVS] 3.1.4.3.
 fn file_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let (id, level) = (r.u32()?, r.u32()?);
     let row = admin(context).and_then(|()| {
@@ -160,7 +161,7 @@ fn file_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     Ok(single(level, matches!(level, 2 | 3), row))
 }
 
-/// NetrFileClose, 3.1.4.4.
+/// NetrFileClose, [MS-SRVS] 3.1.4.4.
 fn file_close(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let id = r.u32()?;
     status(match admin(context) {
@@ -170,7 +171,7 @@ fn file_close(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     })
 }
 
-/// NetrSessionEnum, 3.1.4.5. Only administrators see sessions, at every level.
+/// NetrSessionEnum, [MS-SRVS] 3.1.4.5. Only administrators see sessions, at every level.
 fn session_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let client = r.unique_string()?.filter(|c| !c.is_empty());
     let user = r.unique_string()?.filter(|u| !u.is_empty());
@@ -196,7 +197,7 @@ fn session_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
 }
 
 fn session_row(level: u32, s: &crate::SessionView) -> Row {
-    // Windows gives names of clients without backslashes here.
+    // Windows returns names of clients without backslashes here.
     let mut row = vec![text(&s.client)];
     if level == 0 {
         return row;
@@ -218,7 +219,7 @@ fn session_row(level: u32, s: &crate::SessionView) -> Row {
     row
 }
 
-/// NetrSessionDel, 3.1.4.6.
+/// NetrSessionDel, [MS-SRVS] 3.1.4.6.
 fn session_del(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let client = r.unique_string()?.filter(|c| !c.is_empty());
     let user = r.unique_string()?.filter(|u| !u.is_empty());
@@ -239,7 +240,7 @@ fn session_del(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     status(if ended > 0 { win32::SUCCESS } else { win32::NERR_CLIENT_NAME_NOT_FOUND })
 }
 
-/// The levels that anybody may see; the others show paths and security.
+/// Whether every user may see this level. The other levels show paths and security.
 fn share_level_is_public(level: u32) -> bool {
     matches!(level, 0 | 1 | 501 | 1005)
 }
@@ -270,7 +271,7 @@ fn share_row(level: u32, s: &ShareView) -> Result<Row, u32> {
     })
 }
 
-/// NetrShareEnum, 3.1.4.8, and NetrShareEnumSticky, 3.1.4.9, which leaves out what does not outlive the server.
+/// NetrShareEnum, [MS-SRVS] 3.1.4.8, and NetrShareEnumSticky, [MS-SRVS] 3.1.4.9, which leaves temporary shares out.
 fn share_enum(context: &PipeContext, r: &mut NdrReader<'_>, sticky: bool) -> Answer {
     let args = EnumArgs::read(r)?;
     let known = if sticky { &[0, 1, 2, 502, 503][..] } else { &[0, 1, 2, 501, 502, 503] };
@@ -280,10 +281,10 @@ fn share_enum(context: &PipeContext, r: &mut NdrReader<'_>, sticky: bool) -> Ans
         Err(win32::ACCESS_DENIED)
     } else {
         let mut shares = context.view.shares();
-        // Level 503 is for scoped shares too; the others have only what the server itself is called.
+        // Level 503 includes scoped shares; the others only have shares of the server's own name.
         shares.retain(|s| args.level == 503 || matches!(s.server_name.as_str(), "" | "*"));
         shares.retain(|s| !sticky || s.kind & crate::share_type::SPECIAL == 0);
-        // Hidden shares are for administrators to see; IPC$ is no secret.
+        // Only administrators see hidden shares. IPC$ is shown to everybody.
         let ipc = crate::share_type::IPC | crate::share_type::SPECIAL;
         let all = context.caller.is_administrator();
         shares.retain(|s| all || s.kind == ipc || s.kind & crate::share_type::SPECIAL == 0);
@@ -292,12 +293,12 @@ fn share_enum(context: &PipeContext, r: &mut NdrReader<'_>, sticky: bool) -> Ans
     Ok(args.answer(rows))
 }
 
-/// NetrShareGetInfo, 3.1.4.10.
+/// NetrShareGetInfo, [MS-SRVS] 3.1.4.10.
 fn share_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let name = r.string()?;
     let level = r.u32()?;
     let row = if !share_level_is_public(level) && !context.caller.is_administrator() {
-        // An unknown level is said to be one before it is refused.
+        // An unknown level is reported before missing access.
         share_row(level, &ShareView::default()).and(Err(win32::ACCESS_DENIED))
     } else {
         let share = context.view.shares().into_iter().find(|s| same_name(&s.name, &name));
@@ -307,7 +308,7 @@ fn share_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     Ok(single(level, has_arm, row))
 }
 
-/// NetrShareCheck, 3.1.4.15: whether a device, that is a path, is shared.
+/// NetrShareCheck, [MS-SRVS] 3.1.4.16: whether a device, which is a path, is shared.
 fn share_check(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let device = r.string()?;
     let share = context.view.shares().into_iter().find(|s| same_name(&s.path, &device));
@@ -317,14 +318,14 @@ fn share_check(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     Ok(w.finish())
 }
 
-/// SV_PLATFORM_ID_NT, and version 10.0.
+/// SV_PLATFORM_ID_NT, [MS-SRVS] 2.2.2.6, and version 10.0.
 pub(crate) const PLATFORM_NT: u32 = 500;
 pub(crate) const VERSION_MAJOR: u32 = 10;
 pub(crate) const VERSION_MINOR: u32 = 0;
-/// SV_TYPE_WORKSTATION | SV_TYPE_SERVER | SV_TYPE_NT | SV_TYPE_SERVER_NT.
+/// SV_TYPE_WORKSTATION | SV_TYPE_SERVER | SV_TYPE_NT | SV_TYPE_SERVER_NT, [MS-SRVS] 2.2.2.7.
 const SERVER_TYPE: u32 = 0x0000_9003;
 
-/// NetrServerGetInfo, 3.1.4.17.
+/// NetrServerGetInfo, [MS-SRVS] 3.1.4.17.
 fn server_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let level = r.u32()?;
     let name = context.view.identity().netbios_name;
@@ -335,7 +336,7 @@ fn server_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
             row.extend([VERSION_MAJOR, VERSION_MINOR, SERVER_TYPE].map(Field::U32));
             row.push(text(&context.view.comment()));
             if level == 102 {
-                // Users without limit, no automatic disconnect, visible, announced every four minutes.
+                // No limit of users, no automatic disconnect, visible, announced every four minutes.
                 row.extend([u32::MAX, u32::MAX, 0, 240, 3000, 0].map(Field::U32));
                 row.push(text("C:\\"));
             }
@@ -343,16 +344,16 @@ fn server_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
         }
         _ => Err(win32::INVALID_LEVEL),
     };
-    // The union's arms: those above, and settings of a server that is configured otherwise.
+    // The arms of the union: the levels above, and settings that this server does not have.
     let has_arm = matches!(level, 100..=103 | 502 | 503 | 599 | 1005 | 1010 | 1016..=1018 | 1107 | 1501..=1556);
     Ok(single(level, has_arm, row))
 }
 
-/// NetrServerDiskEnum, 3.1.4.19: there are no drive letters.
+/// NetrServerDiskEnum, [MS-SRVS] 3.1.4.19: no drive letters.
 fn disk_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let (level, _entries) = (r.u32()?, r.u32()?);
     if r.pointer()? {
-        // An empty array: its maximum, offset and actual count.
+        // An empty array: maximum count, offset and actual count.
         let (_max, _offset, actual) = (r.u32()?, r.u32()?, r.u32()?);
         if actual != 0 {
             return Err(Fault::BAD_STUB);
@@ -377,14 +378,14 @@ fn disk_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     Ok(w.finish())
 }
 
-/// NetrServerTransportEnum, 3.1.4.23: NetBIOS transports, of which there are none.
+/// NetrServerTransportEnum, [MS-SRVS] 3.1.4.24: no NetBIOS transports.
 fn transport_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let args = EnumArgs::read(r)?;
     let rows = if args.level > 3 { Err(win32::INVALID_LEVEL) } else { admin(context).map(|()| Vec::new()) };
     Ok(args.answer(rows))
 }
 
-/// NetrRemoteTOD, 3.1.4.21.
+/// NetrRemoteTOD, [MS-SRVS] 3.1.4.21.
 fn remote_tod(context: &PipeContext) -> Answer {
     let now = context.view.now();
     let (seconds, nanos) = now.to_unix();
@@ -400,7 +401,7 @@ fn remote_tod(context: &PipeContext) -> Answer {
         day_seconds / 60 % 60,
         day_seconds % 60,
         nanos / 10_000_000,
-        // The time zone is UTC, and the clock ticks every 31 units of 0.1 ms as Windows says.
+        // The time zone is UTC, and a clock tick has 31 units of 0.1 ms as on Windows.
         0,
         310,
         day,
@@ -413,14 +414,14 @@ fn remote_tod(context: &PipeContext) -> Answer {
     Ok(w.finish())
 }
 
-/// Milliseconds, wrapping as GetTickCount does.
+/// Milliseconds since the start, wrapping at 32 bits as GetTickCount does.
 fn ticks_since(start: FileTime, now: FileTime) -> u32 {
     (now.0.saturating_sub(start.0) / 10_000) as u32
 }
 
-/// Year, month and day of a number of days since 1970-01-01.
+/// Year, month and day of a day given as days since 1970-01-01.
 fn civil_date(days: i64) -> (u32, u32, u32) {
-    // Years from March in eras of 400, so that the leap day is the last of its year.
+    // Years begin in March, in eras of 400: the leap day is then the last day of its year.
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -433,7 +434,7 @@ fn civil_date(days: i64) -> (u32, u32, u32) {
     (year as u32, month as u32, day as u32)
 }
 
-/// NetprNameValidate, 3.1.4.32: NAMETYPE_SHARE is what clients ask for.
+/// NetprNameValidate, [MS-SRVS] 3.1.4.32. Clients ask for NAMETYPE_SHARE.
 fn name_validate(r: &mut NdrReader<'_>) -> Answer {
     let name = r.string()?;
     let (kind, flags) = (r.u32()?, r.u32()?);
@@ -453,7 +454,7 @@ fn name_validate(r: &mut NdrReader<'_>) -> Answer {
     status(if valid { win32::SUCCESS } else { win32::INVALID_NAME })
 }
 
-/// NetrpGetFileSecurity, 3.1.4.30.
+/// NetrpGetFileSecurity, [MS-SRVS] 3.1.4.27.
 fn get_file_security(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let share = r.unique_string()?.unwrap_or_default();
     let path = r.string()?;

@@ -1,4 +1,4 @@
-//! The part of the server that the interfaces show. The SMB engine implements [`ServerView`].
+//! The facts about the server that the interfaces show. The SMB engine implements [`ServerView`].
 
 use arden_auth::{ServerIdentity, UserDb};
 use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};
@@ -24,13 +24,13 @@ pub struct ShareView {
     pub comment: String,
     /// [`share_type`] bits; IPC$ is IPC | SPECIAL.
     pub kind: u32,
-    /// Where it is, as administrators see it.
+    /// Local path of the share, which administrators see.
     pub path: String,
     pub max_users: Option<u32>,
     pub current_users: u32,
-    /// SHI1005_FLAGS, [MS-SRVS] 2.2.4.29: caching mode, access-based enumeration, encryption and so on.
+    /// SHI1005_FLAGS, [MS-SRVS] 2.2.4.29: caching mode, access-based enumeration, encryption and others.
     pub flags: u32,
-    /// Share-level security.
+    /// Share-level security descriptor.
     pub security: Option<SecurityDescriptor>,
     /// The server name that the share is scoped to; "*" when empty.
     pub server_name: String,
@@ -53,10 +53,10 @@ pub struct SessionView {
 #[derive(Debug, Clone, Default)]
 pub struct OpenView {
     pub id: u32,
-    /// Access granted, in file access bits.
+    /// Granted access as file access bits.
     pub access: u32,
     pub locks: u32,
-    /// As administrators see it: the share's path and the file's.
+    /// Local path: that of the share followed by that of the file.
     pub path: String,
     pub user: String,
 }
@@ -76,7 +76,7 @@ pub struct ConnectionView {
     pub share: String,
 }
 
-/// The server as RPC clients see it. The interfaces check who may call what; this need not.
+/// The server as RPC clients see it. The interfaces check access before they call.
 pub trait ServerView: Send + Sync {
     fn identity(&self) -> ServerIdentity;
     fn comment(&self) -> String {
@@ -86,24 +86,26 @@ pub trait ServerView: Send + Sync {
     fn started(&self) -> FileTime;
     fn users(&self) -> Arc<dyn UserDb>;
 
-    /// All shares, IPC$ included.
+    /// All shares, including IPC$.
     fn shares(&self) -> Vec<ShareView>;
     fn sessions(&self) -> Vec<SessionView>;
     fn opens(&self) -> Vec<OpenView>;
     fn connections(&self) -> Vec<ConnectionView>;
 
-    /// Ends a session; whether there was one.
+    /// Ends a session; false when there is none with this id.
     fn close_session(&self, id: u64) -> bool;
-    /// Closes an open as an administrator's order; whether there was one.
+    /// Closes an open by order of an administrator; false when there is none with this id.
     fn close_file(&self, id: u32) -> bool;
 
-    /// The descriptor of a file by share and path, for NetrpGetFileSecurity.
+    /// The parts of a file's descriptor that `information` names, for NetrpGetFileSecurity, [MS-SRVS] 3.1.4.27.
+    ///
+    /// # Errors
+    /// The status of the file system.
     fn file_security(&self, _share: &str, _path: &str, _information: u32) -> Result<SecurityDescriptor, NtStatus> {
         Err(NtStatus::NOT_SUPPORTED)
     }
 
-    /// Whether users who are no administrators may read the account database over samr. Windows has refused
-    /// that since 2016.
+    /// Whether users without administrative rights may read the account database over samr. Windows refuses it.
     fn accounts_readable_by_users(&self) -> bool {
         false
     }

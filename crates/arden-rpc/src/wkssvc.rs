@@ -1,5 +1,5 @@
-//! The Workstation Service, [MS-WKST] 3.2.4: what the machine is called, and who uses it.
-//! Refuses to join domains and to map drives.
+//! The Workstation Service, [MS-WKST] 3.2.4: names of the machine and its users. Joining domains and mapping drives are
+//! not supported.
 
 use crate::{
     PipeContext,
@@ -32,7 +32,7 @@ fn call(context: &PipeContext, _: &mut Handles, opnum: u16, stub: &[u8]) -> Answ
     }
 }
 
-/// NetrWkstaGetInfo, 3.2.4.1.
+/// NetrWkstaGetInfo, [MS-WKST] 3.2.4.1.
 fn get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let level = r.u32()?;
     let identity = context.view.identity();
@@ -56,12 +56,12 @@ fn get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
         }
         _ => Err(win32::INVALID_LEVEL),
     };
-    // The union's arms: those above, and settings that there are none of.
+    // The arms of the union: the levels above, and settings that this server does not have.
     let has_arm = matches!(level, 100..=102 | 502 | 1010..=1062);
     Ok(single(level, has_arm, row))
 }
 
-/// The users that have sessions, each once.
+/// The users that have sessions, each listed once.
 fn users(context: &PipeContext) -> Vec<String> {
     let mut users: Vec<String> =
         context.view.sessions().into_iter().map(|s| s.user).filter(|u| !u.is_empty()).collect();
@@ -70,7 +70,7 @@ fn users(context: &PipeContext) -> Vec<String> {
     users
 }
 
-/// NetrWkstaUserEnum, 3.2.4.3.
+/// NetrWkstaUserEnum, [MS-WKST] 3.2.4.3.
 fn user_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let args = EnumArgs::read(r)?;
     let identity = context.view.identity();
@@ -91,7 +91,7 @@ fn user_enum(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     Ok(args.answer(rows))
 }
 
-/// NetrGetJoinInformation, 3.2.4.12: a workgroup, always.
+/// NetrGetJoinInformation, [MS-WKST] 3.2.4.12: always a workgroup.
 fn get_join_information(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let _name = r.unique_string()?;
     const NET_SETUP_WORKGROUP_NAME: u16 = 2;

@@ -1,4 +1,4 @@
-//! The pipe as a state machine: binding, fragments both ways, faults, limits, hostile bytes.
+//! The pipe as a state machine: binding, fragments in both directions, faults, limits, hostile input.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn bound() -> Box<dyn Pipe> {
     pipe
 }
 
-/// The result code and reason of each proposed context.
+/// The result and the reason for each proposed context.
 fn results(ack: &[u8]) -> Vec<(u16, u16)> {
     let address = usize::from(u16::from_le_bytes([ack[24], ack[25]]));
     let at = (26 + address).next_multiple_of(4);
@@ -88,18 +88,18 @@ fn contexts_are_accepted_one_by_one() {
     let ack = pipe.transceive(&bind(contexts), 4280).unwrap().data;
     assert_eq!(results(&ack), [(0, 0), (2, 2), (3, 2), (2, 1), (2, 1), (0, 0)]);
     assert_eq!(&ack[26..39], b"\\PIPE\\srvsvc\0");
-    // Both accepted contexts work, the refused ones do not.
+    // Both accepted contexts work; the refused ones do not.
     let call = |context, opnum| Request { context, opnum, stub: &get_info_stub("x") }.encode(BOTH, 9);
     assert_is_server_info(&pipe.transceive(&call(0, 21), 4280).unwrap().data);
     let wksta = pipe.transceive(&call(5, 0), 4280).unwrap().data;
     assert_eq!(Header::parse(&wksta).unwrap().kind, RESPONSE);
     assert_eq!(fault_of(&pipe.transceive(&call(1, 21), 4280).unwrap().data), 0x1C01_0003);
-    // More contexts by alter_context.
+    // alter_context adds a context.
     let alter = Bind { max_xmit: 0, max_recv: 0, group: 1, contexts: vec![context(6, SRVSVC, &[NDR32])] };
     let resp = pipe.transceive(&alter.encode(ALTER_CONTEXT, 2), 4280).unwrap().data;
     assert_eq!((Header::parse(&resp).unwrap().kind, results(&resp)), (ALTER_CONTEXT_RESP, vec![(0, 0)]));
     assert_is_server_info(&pipe.transceive(&call(6, 21), 4280).unwrap().data);
-    // But a context cannot become another one.
+    // A context cannot be changed into another one.
     let alter = Bind { max_xmit: 0, max_recv: 0, group: 1, contexts: vec![context(6, WKSSVC, &[NDR32])] };
     assert_eq!(fault_of(&pipe.transceive(&alter.encode(ALTER_CONTEXT, 2), 4280).unwrap().data), 0x1C01_000B);
     assert_eq!(pipe.write(&call(0, 21)).unwrap_err(), NtStatus::PIPE_DISCONNECTED);
@@ -116,7 +116,7 @@ fn requests_in_fragments_and_in_pieces() {
         pipe.write(&Request { context: 0, opnum: 21, stub: part }.encode(flags, 3)).unwrap();
     }
     assert_is_server_info(&pipe.read(4280).unwrap().data);
-    // Byte by byte, and two at once.
+    // One byte at a time, then two at once.
     let call = Request { context: 0, opnum: 21, stub: &get_info_stub("x") }.encode(BOTH, 4);
     call.iter().for_each(|b| pipe.write(&[*b]).unwrap());
     assert_is_server_info(&pipe.read(4280).unwrap().data);
@@ -175,7 +175,7 @@ fn faults() {
     assert_eq!(fault(&mut pipe, 999, &get_info_stub("x")), 0x1C01_0002);
     assert_eq!(fault(&mut pipe, 21, &[]), 1783);
     assert_eq!(fault(&mut pipe, 21, &[1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]), 1783);
-    // The pipe goes on after these, but not after a broken protocol.
+    // The pipe survives these, but not a protocol error.
     let second_bind = bind(vec![]);
     assert_eq!(fault_of(&pipe.transceive(&second_bind, 4280).unwrap().data), 0x1C01_000B);
     assert_eq!(pipe.write(&second_bind).unwrap_err(), NtStatus::PIPE_DISCONNECTED);
@@ -193,7 +193,7 @@ fn authentication_inside_is_refused() {
     pdu[10] = 4;
     let nak = pipe.transceive(&pdu, 4280).unwrap().data;
     assert_eq!((Header::parse(&nak).unwrap().kind, nak[16]), (BIND_NAK, 8));
-    // Without one the client may try again.
+    // The client may bind again without authentication.
     let ack = pipe.transceive(&bind(vec![context(0, SRVSVC, &[NDR32])]), 4280).unwrap().data;
     assert_eq!(Header::parse(&ack).unwrap().kind, BIND_ACK);
 }
@@ -328,7 +328,7 @@ fn hostile_stubs_never_panic() {
         pipe.transceive(&bind(vec![context(0, interface, &[NDR32])]), 4280).unwrap();
         for _ in 0..4000 {
             let length = random() as usize % 120;
-            // Small numbers get further than random ones.
+            // Small numbers reach more code than random ones.
             let stub: Vec<u8> =
                 (0..length).map(|i| if i % 4 == 0 { random() as u8 % 5 } else { (random() % 9 / 8) as u8 }).collect();
             let call = Request { context: 0, opnum: (random() % opnums) as u16, stub: &stub }.encode(BOTH, 4);
@@ -343,19 +343,19 @@ const LSARPC: Syntax =
 const SAMR: Syntax =
     Syntax { uuid: uuid(0x1234_5778, 0x1234, 0xABCD, [0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xAC]), version: 1 };
 
-/// The cost of a write is linear in its length: half a million PDUs that are only headers are parsed without moving the
-/// rest of the buffer for each.
+/// The cost of a write is linear in its length: half a million PDUs that consist of a header are parsed without moving
+/// the rest of the buffer for each.
 #[test]
 fn a_write_of_many_small_messages_is_cheap() {
     let mut pipe = bound();
-    // CO_CANCEL of a call that is not there.
+    // CO_CANCEL of an unknown call.
     let one = [5, 0, 18, 3, 0x10, 0, 0, 0, 16, 0, 0, 0, 9, 0, 0, 0];
     let many = one.repeat((8 << 20) / one.len());
     let started = std::time::Instant::now();
     pipe.write(&many).unwrap();
     assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
     assert_eq!(pipe.available(), 0);
-    // Messages in pieces still come together.
+    // Messages in pieces are still joined.
     let call = bind(vec![context(0, SRVSVC, &[NDR32])]);
     let mut fresh = open_pipe("srvsvc", common::context("root")).unwrap();
     for byte in &call {

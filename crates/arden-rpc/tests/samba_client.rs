@@ -1,5 +1,5 @@
-//! Samba's Python bindings as an independent client: the pipes served over loopback TCP, which carries the
-//! same PDUs. Does nothing where they are not installed.
+//! Samba's Python bindings as an independent client. The pipes are served over loopback TCP, which carries the same
+//! PDUs. The test does nothing where the bindings are not installed.
 
 mod common;
 

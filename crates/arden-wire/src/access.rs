@@ -1,5 +1,6 @@
 //! Access rights, [MS-SMB2] 2.2.13.1 and [MS-DTYP] 2.4.3, and file attributes, [MS-FSCC] 2.6.
 
+// Access rights, [MS-SMB2] 2.2.13.1.1 and 2.2.13.1.2.
 pub const FILE_READ_DATA: u32 = 0x0000_0001;
 pub const FILE_LIST_DIRECTORY: u32 = FILE_READ_DATA;
 pub const FILE_WRITE_DATA: u32 = 0x0000_0002;
@@ -25,12 +26,13 @@ pub const GENERIC_EXECUTE: u32 = 0x2000_0000;
 pub const GENERIC_WRITE: u32 = 0x4000_0000;
 pub const GENERIC_READ: u32 = 0x8000_0000;
 
+// The file rights that the generic rights stand for.
 pub const FILE_ALL_ACCESS: u32 = 0x001F_01FF;
 pub const FILE_GENERIC_READ: u32 = 0x0012_0089;
 pub const FILE_GENERIC_WRITE: u32 = 0x0012_0116;
 pub const FILE_GENERIC_EXECUTE: u32 = 0x0012_00A0;
 
-/// Replaces the generic bits by what they mean for files, [MS-FSA] 2.1.5.1.
+/// Replaces the generic rights by the file rights they stand for, [MS-FSA] 2.1.5.1.
 pub const fn map_generic(access: u32) -> u32 {
     let mut a = access;
     if a & GENERIC_READ != 0 {
@@ -48,10 +50,12 @@ pub const fn map_generic(access: u32) -> u32 {
     a & !(GENERIC_READ | GENERIC_WRITE | GENERIC_EXECUTE | GENERIC_ALL)
 }
 
+// ShareAccess, [MS-SMB2] 2.2.13.
 pub const FILE_SHARE_READ: u32 = 1;
 pub const FILE_SHARE_WRITE: u32 = 2;
 pub const FILE_SHARE_DELETE: u32 = 4;
 
+// File attributes, [MS-FSCC] 2.6.
 pub const ATTR_READONLY: u32 = 0x1;
 pub const ATTR_HIDDEN: u32 = 0x2;
 pub const ATTR_SYSTEM: u32 = 0x4;
@@ -67,7 +71,7 @@ pub const ATTR_NOT_CONTENT_INDEXED: u32 = 0x2000;
 pub const ATTR_ENCRYPTED: u32 = 0x4000;
 pub const ATTR_INTEGRITY_STREAM: u32 = 0x8000;
 pub const ATTR_NO_SCRUB_DATA: u32 = 0x20000;
-/// Attributes that a client may set; the others follow from the kind of the file.
+/// The attributes that a client may set. The others follow from the kind of the file.
 pub const ATTR_SETTABLE: u32 =
     ATTR_READONLY | ATTR_HIDDEN | ATTR_SYSTEM | ATTR_ARCHIVE | ATTR_TEMPORARY | ATTR_OFFLINE | ATTR_NOT_CONTENT_INDEXED;
 

@@ -1,8 +1,8 @@
-//! Reading and writing little-endian fields without panics.
+//! Reading and writing of little-endian fields without panics.
 
 use crate::Malformed;
 
-/// A position in a byte slice; every read is checked.
+/// A position in a byte slice. Every read is checked against the end.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     data: &'a [u8],
@@ -10,12 +10,15 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// A reader at the start of `data`.
     pub fn new(data: &'a [u8]) -> Reader<'a> {
         Reader { data, pos: 0 }
     }
+    /// Bytes read so far.
     pub fn position(&self) -> usize {
         self.pos
     }
+    /// Bytes not read yet.
     pub fn remaining(&self) -> usize {
         self.data.len() - self.pos
     }
@@ -40,14 +43,14 @@ impl<'a> Reader<'a> {
         out.copy_from_slice(self.bytes(N)?);
         Ok(out)
     }
-    /// Passes over `n` bytes.
+    /// Skips `n` bytes.
     ///
     /// # Errors
     /// The bytes end early.
     pub fn skip(&mut self, n: usize) -> Result<(), Malformed> {
         self.bytes(n).map(|_| ())
     }
-    /// Reads an octet.
+    /// Reads 8 bits.
     ///
     /// # Errors
     /// The bytes end early.
@@ -82,6 +85,7 @@ impl<'a> Reader<'a> {
     pub fn u128(&mut self) -> Result<u128, Malformed> {
         Ok(u128::from_le_bytes(self.array()?))
     }
+    /// Takes all bytes that were not read yet.
     pub fn rest(&mut self) -> &'a [u8] {
         let out = &self.data[self.pos..];
         self.pos = self.data.len();
@@ -89,16 +93,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `len` bytes at `offset` of `data`, or `Malformed` when they are not all there.
+/// Returns `len` bytes at `offset` of `data`.
 ///
 /// # Errors
-/// A field is out of its range, or the bytes end early.
+/// The range is not all inside `data`.
 pub fn slice_at(data: &[u8], offset: usize, len: usize) -> Result<&[u8], Malformed> {
     let end = offset.checked_add(len).ok_or(Malformed("offset overflow"))?;
     data.get(offset..end).ok_or(Malformed("offset outside the buffer"))
 }
 
-/// Appending little-endian fields.
+/// Appends little-endian fields.
 pub trait Put {
     fn put_u8(&mut self, v: u8);
     fn put_u16(&mut self, v: u16);
@@ -106,10 +110,10 @@ pub trait Put {
     fn put_u64(&mut self, v: u64);
     fn put_u128(&mut self, v: u128);
     fn put_zeros(&mut self, n: usize);
-    /// Pads with zeros until the length is a multiple of `n` counted from `base`.
+    /// Appends zeros until the length, counted from `base`, is a multiple of `n`.
     fn pad_to(&mut self, base: usize, n: usize);
     fn put_utf16(&mut self, s: &str);
-    /// Overwrites four bytes at `at` that were put earlier.
+    /// Overwrites the four bytes at `at`.
     fn patch_u32(&mut self, at: usize, v: u32);
     fn patch_u16(&mut self, at: usize, v: u16);
 }
@@ -152,10 +156,10 @@ impl Put for Vec<u8> {
     }
 }
 
-/// UTF-16LE bytes to a string; `Malformed` for odd lengths and unpaired surrogates.
+/// Decodes UTF-16LE.
 ///
 /// # Errors
-/// A field is out of its range, or the bytes end early.
+/// The length is odd, or a surrogate has no partner.
 pub fn utf16_string(bytes: &[u8]) -> Result<String, Malformed> {
     if !bytes.len().is_multiple_of(2) {
         return Err(Malformed("odd UTF-16 length"));

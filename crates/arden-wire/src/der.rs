@@ -1,5 +1,5 @@
-//! The little of DER that SPNEGO and Kerberos framing need: definite lengths, one-byte tags.
-//! Refuses indefinite lengths, and lengths beyond what is there.
+//! The subset of DER that SPNEGO and Kerberos framing use: definite lengths, one-byte tags. Refuses indefinite lengths,
+//! and lengths beyond the end of the input.
 
 use crate::Malformed;
 
@@ -15,12 +15,12 @@ pub(crate) const fn context(n: u8) -> u8 {
     0xA0 | n
 }
 
-/// Walks the elements of one level.
+/// Iterates over the elements of one level.
 pub(crate) struct Elements<'a> {
     rest: &'a [u8],
 }
 
-/// One element: its tag, its contents, and all of its bytes.
+/// One element: its tag, its contents, and its encoding as a whole.
 #[derive(Clone, Copy)]
 pub(crate) struct Element<'a> {
     pub tag: u8,
@@ -33,7 +33,7 @@ impl<'a> Elements<'a> {
         Elements { rest: bytes }
     }
 
-    /// The next element, or `None` at the end.
+    /// The next element, or `None` at the end of the level.
     pub(crate) fn next(&mut self) -> Result<Option<Element<'a>>, Malformed> {
         let Some((&tag, after_tag)) = self.rest.split_first() else { return Ok(None) };
         if tag & 0x1F == 0x1F {
@@ -59,7 +59,7 @@ impl<'a> Elements<'a> {
         Ok(Some(Element { tag, contents, whole }))
     }
 
-    /// The next element, which has to have this tag.
+    /// The next element; an error unless its tag is `tag`.
     pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, Malformed> {
         match self.next()? {
             Some(e) if e.tag == tag => Ok(e),
@@ -68,12 +68,12 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// The contents of the one element in `bytes`, which has to have this tag.
+/// The contents of the single element in `bytes`; an error unless its tag is `tag`.
 pub(crate) fn only(bytes: &[u8], tag: u8) -> Result<&[u8], Malformed> {
     Ok(Elements::new(bytes).expect(tag)?.contents)
 }
 
-/// An element with these contents.
+/// Encodes an element with these contents.
 pub(crate) fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(contents.len() + 6);
     out.push(tag);

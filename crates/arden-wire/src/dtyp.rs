@@ -1,5 +1,5 @@
-//! SIDs, ACEs, ACLs and security descriptors, [MS-DTYP] 2.4: their types, bytes and text.
-//! Refuses to decide anything about access; that is arden-auth's.
+//! SIDs, ACEs, ACLs and security descriptors, [MS-DTYP] 2.4: their types, bytes and text. Access decisions belong to
+//! arden-auth.
 
 mod acl;
 mod descriptor;

@@ -1,11 +1,11 @@
-//! Information classes, [MS-FSCC] 2.4 and 2.5: their bytes.
+//! Encodings of information classes, [MS-FSCC] 2.4 and 2.5, of FSCTL codes and of reparse data.
 
 use crate::{
     FileTime, Malformed,
     cursor::{Put, Reader, utf16_string},
 };
 
-/// File information classes, [MS-FSCC] 2.4.
+/// Numbers of file information classes, [MS-FSCC] 2.4.
 pub mod file_class {
     pub const DIRECTORY: u8 = 1;
     pub const FULL_DIRECTORY: u8 = 2;
@@ -51,7 +51,7 @@ pub mod file_class {
     pub const RENAME_EX: u8 = 65;
 }
 
-/// File system information classes, [MS-FSCC] 2.5.
+/// Numbers of file system information classes, [MS-FSCC] 2.5.
 pub mod fs_class {
     pub const VOLUME: u8 = 1;
     pub const LABEL: u8 = 2;
@@ -65,7 +65,7 @@ pub mod fs_class {
     pub const SECTOR_SIZE: u8 = 11;
 }
 
-/// The fields that most information classes are made of.
+/// The fields from which the information classes of a file are encoded. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileMeta {
     pub creation: FileTime,
@@ -90,11 +90,13 @@ impl FileMeta {
             out.put_u64(t.0);
         }
     }
+    /// Appends FileBasicInformation, [MS-FSCC] 2.4.7.
     pub fn put_basic(&self, out: &mut Vec<u8>) {
         self.put_times(out);
         out.put_u32(self.attributes);
         out.put_u32(0);
     }
+    /// Appends FileStandardInformation, [MS-FSCC] 2.4.47.
     pub fn put_standard(&self, out: &mut Vec<u8>) {
         out.put_u64(self.allocation);
         out.put_u64(self.end_of_file);
@@ -103,6 +105,7 @@ impl FileMeta {
         out.put_u8(u8::from(self.directory));
         out.put_u16(0);
     }
+    /// Appends FileNetworkOpenInformation, [MS-FSCC] 2.4.34.
     pub fn put_network_open(&self, out: &mut Vec<u8>) {
         self.put_times(out);
         out.put_u64(self.allocation);
@@ -110,17 +113,18 @@ impl FileMeta {
         out.put_u32(self.attributes);
         out.put_u32(0);
     }
+    /// Appends FileAttributeTagInformation, [MS-FSCC] 2.4.6.
     pub fn put_attribute_tag(&self, out: &mut Vec<u8>) {
         out.put_u32(self.attributes);
         out.put_u32(self.reparse_tag);
     }
-    /// FileIdInformation.
+    /// Appends FileIdInformation, [MS-FSCC] 2.4.26.
     pub fn put_id(&self, out: &mut Vec<u8>) {
         out.put_u64(self.volume_id);
         out.put_u64(self.file_id);
         out.put_u64(0);
     }
-    /// FileCompressionInformation of a file that is not compressed.
+    /// Appends FileCompressionInformation, [MS-FSCC] 2.4.9, of a file that is not compressed.
     pub fn put_compression(&self, out: &mut Vec<u8>) {
         out.put_u64(self.end_of_file);
         out.put_u64(0);
@@ -141,7 +145,7 @@ impl FileMeta {
     }
 }
 
-/// FileNameInformation and its like: a length and the name.
+/// Appends FileNameInformation, [MS-FSCC] 2.4.32, or a class of the same layout: a length in bytes and the name.
 pub fn put_name(out: &mut Vec<u8>, name: &str) {
     let at = out.len();
     out.put_u32(0);
@@ -150,7 +154,7 @@ pub fn put_name(out: &mut Vec<u8>, name: &str) {
     out.patch_u32(at, len);
 }
 
-/// Directory classes that Arden answers.
+/// The information classes that QUERY_DIRECTORY supports, [MS-FSCC] 2.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryClass {
     Directory,
@@ -163,6 +167,7 @@ pub enum DirectoryClass {
 }
 
 impl DirectoryClass {
+    /// The class with this number; `None` when it is not supported.
     pub fn from_u8(class: u8) -> Option<DirectoryClass> {
         Some(match class {
             file_class::DIRECTORY => DirectoryClass::Directory,
@@ -175,7 +180,7 @@ impl DirectoryClass {
             _ => return None,
         })
     }
-    /// Bytes before the name.
+    /// Bytes of an entry before its name.
     pub fn fixed_bytes(self) -> usize {
         match self {
             DirectoryClass::Directory => 64,
@@ -188,10 +193,10 @@ impl DirectoryClass {
         }
     }
 
-    /// Appends one entry without padding; NextEntryOffset stays 0 for the caller to patch.
+    /// Appends one entry without padding. NextEntryOffset is 0; the caller sets it when another entry follows.
     pub fn put_entry(self, out: &mut Vec<u8>, meta: &FileMeta, name: &str, short_name: &str) {
         let reparse = meta.attributes & crate::access::ATTR_REPARSE_POINT != 0;
-        // [MS-FSCC] 2.4.8, 2.4.17: EaSize holds the reparse tag of a reparse point.
+        // [MS-FSCC] 2.4.8, 2.4.15: EaSize holds the reparse tag of a reparse point.
         let ea_size = if reparse { meta.reparse_tag } else { meta.ea_size };
         out.put_u32(0);
         out.put_u32(0);
@@ -249,7 +254,8 @@ fn put_short_name(out: &mut Vec<u8>, short_name: &str) {
     }
 }
 
-/// FileStreamInformation, [MS-FSCC] 2.4.49: `names` are complete (`::$DATA`). False when `max` bytes did not do.
+/// Appends FileStreamInformation, [MS-FSCC] 2.4.49, for streams given as full name (`::$DATA`), size and allocation
+/// size in bytes. Returns false when `max` bytes do not hold all entries.
 pub fn put_streams(out: &mut Vec<u8>, streams: &[(String, u64, u64)], max: usize) -> bool {
     let base = out.len();
     let mut last = None;
@@ -277,7 +283,7 @@ pub fn put_streams(out: &mut Vec<u8>, streams: &[(String, u64, u64)], max: usize
     true
 }
 
-/// One FILE_FULL_EA_INFORMATION, [MS-FSCC] 2.4.16.
+/// A FILE_FULL_EA_INFORMATION, [MS-FSCC] 2.4.16.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FullEa {
     pub flags: u8,
@@ -285,7 +291,7 @@ pub struct FullEa {
     pub value: Vec<u8>,
 }
 
-/// Appends the chain; false when `max` bytes did not hold all.
+/// Appends a list of FILE_FULL_EA_INFORMATION. Returns false when `max` bytes do not hold all entries.
 pub fn put_eas(out: &mut Vec<u8>, eas: &[FullEa], max: usize) -> bool {
     let base = out.len();
     let mut last = None;
@@ -310,10 +316,10 @@ pub fn put_eas(out: &mut Vec<u8>, eas: &[FullEa], max: usize) -> bool {
     true
 }
 
-/// EAs in one request: more are refused.
+/// Extended attributes in one request; more are malformed.
 const EAS_MAX: usize = 1024;
 
-/// A list of FILE_FULL_EA_INFORMATION, [MS-FSCC] 2.4.16.
+/// Decodes a list of FILE_FULL_EA_INFORMATION, [MS-FSCC] 2.4.16.
 ///
 /// # Errors
 /// A field is out of its range, or the bytes end early.
@@ -343,7 +349,7 @@ pub fn parse_eas(mut data: &[u8]) -> Result<Vec<FullEa>, Malformed> {
     }
 }
 
-/// FILE_GET_EA_INFORMATION, [MS-FSCC] 2.4.16.1: the names asked for.
+/// Decodes a list of FILE_GET_EA_INFORMATION, [MS-FSCC] 2.4.16.1, to the names in it.
 ///
 /// # Errors
 /// A field is out of its range, or the bytes end early.
@@ -364,7 +370,7 @@ pub fn parse_ea_names(mut data: &[u8]) -> Result<Vec<String>, Malformed> {
     }
 }
 
-/// FILE_BASIC_INFORMATION as set, [MS-FSCC] 2.4.7: 0, -1 and -2 are special and stay as they are.
+/// FileBasicInformation as a client sets it, [MS-FSCC] 2.4.7. The special times 0, -1 and -2 are kept as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BasicSet {
     pub creation: u64,
@@ -391,17 +397,17 @@ impl BasicSet {
     }
 }
 
-/// FILE_RENAME_INFORMATION_TYPE_2 and FILE_LINK_INFORMATION_TYPE_2, [MS-FSCC] 2.4.42.2 and 2.4.28.2.
+/// FileRenameInformation and FileLinkInformation for SMB2, [MS-FSCC] 2.4.42.2 and 2.4.28.2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenameSet {
-    /// A flag byte in the plain classes, a flags word in the Ex classes.
+    /// The byte ReplaceIfExists in the plain classes, the field Flags in the Ex classes.
     pub flags: u32,
     pub root_directory: u64,
     pub name: String,
 }
 
 impl RenameSet {
-    /// Decodes the structure.
+    /// Decodes the structure; `ex` is the layout of FileRenameInformationEx, [MS-FSCC] 2.4.43.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -416,7 +422,7 @@ impl RenameSet {
     }
 }
 
-/// FileFsVolumeInformation, [MS-FSCC] 2.5.9.
+/// Appends FileFsVolumeInformation, [MS-FSCC] 2.5.9.
 pub fn put_fs_volume(out: &mut Vec<u8>, created: FileTime, serial: u32, label: &str) {
     out.put_u64(created.0);
     out.put_u32(serial);
@@ -430,28 +436,30 @@ pub fn put_fs_volume(out: &mut Vec<u8>, created: FileTime, serial: u32, label: &
     out.patch_u32(len_at, len);
 }
 
-/// FileSystemAttributes bit, [MS-FSCC] 2.5.1: integrity can be set for each stream.
+/// A bit of FileSystemAttributes, [MS-FSCC] 2.5.1: integrity can be set for each stream.
 pub const FILE_SUPPORT_INTEGRITY_STREAMS: u32 = 0x0400_0000;
-/// FileSystemAttributes bit, [MS-FSCC] 2.5.1: files can share the same blocks.
+/// A bit of FileSystemAttributes, [MS-FSCC] 2.5.1: files can share blocks.
 pub const FILE_SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
-/// FileSystemAttributes bit, [MS-FSCC] 2.5.1: nothing on the volume can be changed.
+/// A bit of FileSystemAttributes, [MS-FSCC] 2.5.1: the volume is read-only.
 pub const FILE_READ_ONLY_VOLUME: u32 = 0x0008_0000;
 
-/// FileFsAttributeInformation, [MS-FSCC] 2.5.1.
+/// Appends FileFsAttributeInformation, [MS-FSCC] 2.5.1. `name_max` is in characters.
 pub fn put_fs_attribute(out: &mut Vec<u8>, capabilities: u32, name_max: u32, file_system: &str) {
     out.put_u32(capabilities);
     out.put_u32(name_max);
     put_name(out, file_system);
 }
 
-/// One FILE_NOTIFY_INFORMATION, [MS-FSCC] 2.7.1.
+/// Appends a FILE_NOTIFY_INFORMATION, [MS-FSCC] 2.7.1, without padding.
 pub fn put_notify_entry(out: &mut Vec<u8>, action: u32, name: &str) {
     out.put_u32(0);
     out.put_u32(action);
     put_name(out, name);
 }
 
+/// The reparse tag of symbolic links, [MS-FSCC] 2.1.2.1.
 pub const IO_REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
+/// A flag of symbolic links, [MS-FSCC] 2.1.2.4: the target is relative.
 pub const SYMLINK_FLAG_RELATIVE: u32 = 1;
 
 /// FSCTL codes, [MS-FSCC] 2.3 and [MS-SMB2] 2.2.31.
@@ -513,7 +521,7 @@ pub mod fsctl {
     pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
 }
 
-/// A symbolic link reparse data buffer behind tag and length, [MS-FSCC] 2.1.2.4.
+/// A symbolic link reparse data buffer, [MS-FSCC] 2.1.2.4, without its tag and length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SymlinkReparse {
     pub substitute: String,
@@ -522,7 +530,7 @@ pub struct SymlinkReparse {
 }
 
 impl SymlinkReparse {
-    /// Decodes the structure.
+    /// Decodes the bytes behind tag and length.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -538,6 +546,7 @@ impl SymlinkReparse {
             relative: flags & SYMLINK_FLAG_RELATIVE != 0,
         })
     }
+    /// Encodes the bytes behind tag and length.
     pub fn encode(&self) -> Vec<u8> {
         let substitute_len = self.substitute.encode_utf16().count() as u16 * 2;
         let print_len = self.print.encode_utf16().count() as u16 * 2;

@@ -1,5 +1,5 @@
-//! Bytes of the protocols that Arden speaks: codecs only. No I/O, no clock, no state.
-//! Nothing here panics on hostile input; every parser returns `Malformed`.
+//! Codecs of the protocols that Arden implements. No I/O, no clock, no state. Hostile input does not panic: every
+//! decoder returns [`Malformed`].
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -18,7 +18,7 @@ pub mod time;
 pub use status::NtStatus;
 pub use time::FileTime;
 
-/// The input is not what its specification says it has to be.
+/// The input breaks its specification. The text names the structure, for logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

@@ -1,5 +1,5 @@
-//! NDR 2.0, the transfer syntax of RPC calls ([C706] chapter 14, [MS-RPCE] 2.2.4), little-endian.
-//! Refuses to know any interface: only primitive types, pointers, strings, SIDs and handles.
+//! NDR 2.0, the transfer syntax of RPC calls ([C706] chapter 14, [MS-RPCE] 2.2.4), little-endian. Knows no interface:
+//! only primitive types, pointers, strings, SIDs and context handles.
 
 use crate::{
     Malformed,
@@ -7,18 +7,19 @@ use crate::{
     dtyp::Sid,
 };
 
-/// Reads a stub; alignment counts from its beginning.
+/// Reads a stub. Alignment counts from the beginning of the stub.
 #[derive(Debug, Clone, Copy)]
 pub struct NdrReader<'a> {
     inner: Reader<'a>,
 }
 
 impl<'a> NdrReader<'a> {
+    /// A reader at the beginning of `stub`.
     pub fn new(stub: &'a [u8]) -> NdrReader<'a> {
         NdrReader { inner: Reader::new(stub) }
     }
 
-    /// Passes over padding up to a multiple of `n` bytes.
+    /// Skips padding up to the next multiple of `n` bytes.
     ///
     /// # Errors
     /// The bytes end early.
@@ -27,7 +28,7 @@ impl<'a> NdrReader<'a> {
         if rest == 0 { Ok(()) } else { self.inner.skip(n - rest) }
     }
 
-    /// Reads an octet.
+    /// Reads 8 bits.
     ///
     /// # Errors
     /// The bytes end early.
@@ -35,7 +36,7 @@ impl<'a> NdrReader<'a> {
         self.inner.u8()
     }
 
-    /// Reads 16 bits, little-endian, aligned to its size.
+    /// Reads 16 bits, little-endian, aligned to 2 bytes.
     ///
     /// # Errors
     /// The bytes end early.
@@ -44,7 +45,7 @@ impl<'a> NdrReader<'a> {
         self.inner.u16()
     }
 
-    /// Reads 32 bits, little-endian, aligned to its size.
+    /// Reads 32 bits, little-endian, aligned to 4 bytes.
     ///
     /// # Errors
     /// The bytes end early.
@@ -53,7 +54,7 @@ impl<'a> NdrReader<'a> {
         self.inner.u32()
     }
 
-    /// Reads 64 bits, little-endian, aligned to its size.
+    /// Reads 64 bits, little-endian, aligned to 8 bytes.
     ///
     /// # Errors
     /// The bytes end early.
@@ -70,11 +71,12 @@ impl<'a> NdrReader<'a> {
         self.inner.bytes(n)
     }
 
+    /// Bytes that were not read yet.
     pub fn remaining(&self) -> usize {
         self.inner.remaining()
     }
 
-    /// The referent of a unique pointer: whether something follows for it.
+    /// Reads the referent id of a unique pointer; false for the NULL pointer, which has no referent.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -82,7 +84,8 @@ impl<'a> NdrReader<'a> {
         Ok(self.u32()? != 0)
     }
 
-    /// The maximum count of a conformant array, which cannot be more than `element` bytes each allow.
+    /// Reads the maximum count of a conformant array. A count that exceeds the bytes left, with `element` bytes each,
+    /// is malformed.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -94,7 +97,7 @@ impl<'a> NdrReader<'a> {
         Ok(count)
     }
 
-    /// A conformant varying array of UTF-16 units, without a terminator.
+    /// Reads a conformant varying array of UTF-16 units without a terminator.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -109,7 +112,7 @@ impl<'a> NdrReader<'a> {
         utf16_string(bytes)
     }
 
-    /// A `[string]`: as [`wide`](Self::wide), and ends at its terminator.
+    /// Reads a `[string]`: an array as in [`wide`](Self::wide), cut at its terminator.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -121,7 +124,7 @@ impl<'a> NdrReader<'a> {
         Ok(text)
     }
 
-    /// A `[string, unique]` parameter: the pointer with what it points at.
+    /// Reads a `[string, unique]` parameter: the pointer and its referent.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -129,7 +132,7 @@ impl<'a> NdrReader<'a> {
         if self.pointer()? { self.string().map(Some) } else { Ok(None) }
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING, [MS-DTYP] 2.3.10: whether its buffer follows.
+    /// Reads the fixed part of an RPC_UNICODE_STRING, [MS-DTYP] 2.3.10; true when its buffer follows.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -143,7 +146,7 @@ impl<'a> NdrReader<'a> {
         self.pointer()
     }
 
-    /// An RPC_UNICODE_STRING parameter: its fixed part, and its buffer directly after.
+    /// Reads an RPC_UNICODE_STRING parameter: its fixed part and, directly after, its buffer.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -151,7 +154,7 @@ impl<'a> NdrReader<'a> {
         if self.unicode_head()? { self.wide() } else { Ok(String::new()) }
     }
 
-    /// An RPC_SID, [MS-DTYP] 2.4.2.3.
+    /// Reads an RPC_SID, [MS-DTYP] 2.4.2.3.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -161,7 +164,7 @@ impl<'a> NdrReader<'a> {
         if sid.sub.len() != count as usize { Err(Malformed("RPC_SID conformance")) } else { Ok(sid) }
     }
 
-    /// A context handle.
+    /// Reads a context handle: 20 bytes, [MS-RPCE] 2.2.1.1.4.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -171,7 +174,7 @@ impl<'a> NdrReader<'a> {
     }
 }
 
-/// Writes a stub.
+/// Writes a stub. Alignment counts from the beginning of the stub.
 #[derive(Debug, Clone)]
 pub struct NdrWriter {
     out: Vec<u8>,
@@ -185,42 +188,50 @@ impl Default for NdrWriter {
 }
 
 impl NdrWriter {
+    /// An empty stub.
     pub fn new() -> NdrWriter {
         NdrWriter::default()
     }
 
+    /// The bytes of the stub.
     pub fn finish(self) -> Vec<u8> {
         self.out
     }
 
+    /// Pads with zeros to the next multiple of `n` bytes.
     pub fn align(&mut self, n: usize) {
         self.out.pad_to(0, n);
     }
 
+    /// Writes 8 bits.
     pub fn u8(&mut self, v: u8) {
         self.out.put_u8(v);
     }
 
+    /// Writes 16 bits, little-endian, aligned to 2 bytes.
     pub fn u16(&mut self, v: u16) {
         self.align(2);
         self.out.put_u16(v);
     }
 
+    /// Writes 32 bits, little-endian, aligned to 4 bytes.
     pub fn u32(&mut self, v: u32) {
         self.align(4);
         self.out.put_u32(v);
     }
 
+    /// Writes 64 bits, little-endian, aligned to 8 bytes.
     pub fn u64(&mut self, v: u64) {
         self.align(8);
         self.out.put_u64(v);
     }
 
+    /// Writes bytes as they are, without alignment.
     pub fn bytes(&mut self, v: &[u8]) {
         self.out.extend_from_slice(v);
     }
 
-    /// A unique pointer: a fresh referent, or the NULL pointer.
+    /// Writes a unique pointer: a new referent id, or the NULL pointer. The caller writes the referent.
     pub fn pointer(&mut self, present: bool) {
         if present {
             self.referent += 4;
@@ -230,7 +241,7 @@ impl NdrWriter {
         }
     }
 
-    /// A `[string]` with its terminator.
+    /// Writes a `[string]` with its terminator.
     pub fn string(&mut self, text: &str) {
         let units = text.encode_utf16().count() as u32 + 1;
         self.u32(units);
@@ -240,7 +251,7 @@ impl NdrWriter {
         self.out.put_u16(0);
     }
 
-    /// A `[string, unique]` parameter.
+    /// Writes a `[string, unique]` parameter: the pointer and its referent.
     pub fn unique_string(&mut self, text: Option<&str>) {
         self.pointer(text.is_some());
         if let Some(text) = text {
@@ -248,7 +259,7 @@ impl NdrWriter {
         }
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING. Longer ones than it can say are cut.
+    /// Writes the fixed part of an RPC_UNICODE_STRING, [MS-DTYP] 2.3.10. Text beyond its 16-bit length is cut.
     pub fn unicode_head(&mut self, text: &str) {
         let length = (utf16_units(text) * 2) as u16;
         self.align(4);
@@ -257,7 +268,7 @@ impl NdrWriter {
         self.pointer(true);
     }
 
-    /// The buffer of an RPC_UNICODE_STRING.
+    /// Writes the buffer of an RPC_UNICODE_STRING.
     pub fn unicode_body(&mut self, text: &str) {
         let units = utf16_units(text);
         self.u32(units as u32);
@@ -268,7 +279,8 @@ impl NdrWriter {
         }
     }
 
-    /// [`unicode_head`](Self::unicode_head) with room for a terminator, which some clients need in names of domains.
+    /// Writes [`unicode_head`](Self::unicode_head) with a maximum length that has room for a terminator: some clients
+    /// need it in the names of domains.
     pub fn unicode_large_head(&mut self, text: &str) {
         let length = (utf16_units(text) * 2) as u16;
         self.align(4);
@@ -277,7 +289,7 @@ impl NdrWriter {
         self.pointer(true);
     }
 
-    /// The buffer for [`unicode_large_head`](Self::unicode_large_head).
+    /// Writes the buffer of [`unicode_large_head`](Self::unicode_large_head).
     pub fn unicode_large_body(&mut self, text: &str) {
         let units = utf16_units(text);
         self.u32(units as u32 + 1);
@@ -288,18 +300,19 @@ impl NdrWriter {
         }
     }
 
-    /// An RPC_UNICODE_STRING on its own.
+    /// Writes an RPC_UNICODE_STRING parameter: its fixed part and, directly after, its buffer.
     pub fn unicode(&mut self, text: &str) {
         self.unicode_head(text);
         self.unicode_body(text);
     }
 
-    /// An RPC_SID.
+    /// Writes an RPC_SID, [MS-DTYP] 2.4.2.3.
     pub fn sid(&mut self, sid: &Sid) {
         self.u32(sid.sub.len() as u32);
         sid.put(&mut self.out);
     }
 
+    /// Writes a context handle: 20 bytes.
     pub fn handle(&mut self, handle: &[u8; 20]) {
         self.align(4);
         self.bytes(handle);

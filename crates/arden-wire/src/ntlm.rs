@@ -1,5 +1,5 @@
-//! NTLM messages, [MS-NLMP] 2.2: NEGOTIATE, CHALLENGE, AUTHENTICATE and their AV pairs.
-//! Refuses all cryptography: arden-auth has it.
+//! NTLM messages, [MS-NLMP] 2.2: NEGOTIATE, CHALLENGE, AUTHENTICATE and their AV pairs. Cryptography belongs to
+//! arden-auth.
 
 use crate::{
     Malformed,
@@ -31,7 +31,7 @@ pub mod flags {
     pub const NEGOTIATE_56: u32 = 0x8000_0000;
 }
 
-/// AvId, [MS-NLMP] 2.2.2.1.
+/// AvId of an AV_PAIR, [MS-NLMP] 2.2.2.1.
 pub mod av {
     pub const EOL: u16 = 0;
     pub const NB_COMPUTER_NAME: u16 = 1;
@@ -44,19 +44,20 @@ pub mod av {
     pub const SINGLE_HOST: u16 = 8;
     pub const TARGET_NAME: u16 = 9;
     pub const CHANNEL_BINDINGS: u16 = 10;
-    /// MsvAvFlags: the AUTHENTICATE message has a MIC.
+    /// A bit of the value of MsvAvFlags: the AUTHENTICATE message has a MIC.
     pub const FLAG_MIC: u32 = 2;
 }
 
+/// Signature of every NTLM message, [MS-NLMP] 2.2.1.
 pub const SIGNATURE: &[u8; 8] = b"NTLMSSP\0";
-/// Where the MIC of an AUTHENTICATE message is.
+/// The bytes of the MIC in an AUTHENTICATE message, [MS-NLMP] 2.2.1.3.
 pub const MIC_RANGE: std::ops::Range<usize> = 72..88;
-/// Product 10.0, NTLM revision 15: only ever used for debugging, [MS-NLMP] 2.2.2.10.
+/// Product version 10.0, NTLM revision 15, [MS-NLMP] 2.2.2.10. For debugging only; peers ignore it.
 const VERSION: [u8; 8] = [10, 0, 0, 0, 0, 0, 0, 15];
-/// More AV pairs than this are refused.
+/// AV pairs in one list; a longer list is malformed.
 const AV_PAIRS_MAX: usize = 64;
 
-/// Whether these bytes are meant to be NTLM without SPNEGO around them.
+/// Whether the bytes begin with the signature of an NTLM message, without SPNEGO around it.
 pub fn is_ntlm(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
@@ -72,7 +73,7 @@ fn header(bytes: &[u8], kind: u32) -> Result<Reader<'_>, Malformed> {
     Ok(r)
 }
 
-/// A length, maximum and offset, and the bytes they speak of.
+/// Reads a length, a maximum length and an offset, and returns the bytes of `message` that they denote.
 fn field<'a>(r: &mut Reader<'_>, message: &'a [u8]) -> Result<&'a [u8], Malformed> {
     let length = usize::from(r.u16()?);
     r.skip(2)?;
@@ -84,7 +85,7 @@ fn text(bytes: &[u8], flags: u32) -> Result<String, Malformed> {
     if flags & flags::UNICODE != 0 {
         return utf16_string(bytes);
     }
-    // The OEM character set is not known here; names outside ASCII need UNICODE.
+    // The OEM character set is not known here: names outside ASCII need UNICODE.
     if bytes.is_ascii() {
         Ok(bytes.iter().map(|b| char::from(*b)).collect())
     } else {
@@ -92,14 +93,14 @@ fn text(bytes: &[u8], flags: u32) -> Result<String, Malformed> {
     }
 }
 
-/// The first message, [MS-NLMP] 2.2.1.1. Its names mean nothing to a server.
+/// NEGOTIATE_MESSAGE, [MS-NLMP] 2.2.1.1. Its domain and workstation names are not decoded: a server does not use them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiate {
     pub flags: u32,
 }
 
 impl Negotiate {
-    /// Decodes the structure.
+    /// Decodes the message.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -107,6 +108,7 @@ impl Negotiate {
         Ok(Negotiate { flags: header(bytes, 1)?.u32()? })
     }
 
+    /// Encodes the message, without names.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = SIGNATURE.to_vec();
         out.put_u32(1);
@@ -119,7 +121,7 @@ impl Negotiate {
     }
 }
 
-/// An attribute of a target, [MS-NLMP] 2.2.2.1.
+/// An AV_PAIR, [MS-NLMP] 2.2.2.1: one attribute of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AvPair {
     pub id: u16,
@@ -127,13 +129,14 @@ pub struct AvPair {
 }
 
 impl AvPair {
+    /// A pair whose value is text, in UTF-16LE.
     pub fn text(id: u16, text: &str) -> AvPair {
         let mut value = Vec::new();
         value.put_utf16(text);
         AvPair { id, value }
     }
 
-    /// Pairs up to MsvAvEOL; a list that ends without it is taken as it is.
+    /// Decodes the pairs before MsvAvEOL. A list without MsvAvEOL ends with its bytes.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -154,6 +157,7 @@ impl AvPair {
         Ok(out)
     }
 
+    /// Encodes the pairs and MsvAvEOL.
     pub fn encode_list(pairs: &[AvPair]) -> Vec<u8> {
         let mut out = Vec::new();
         for pair in pairs {
@@ -166,18 +170,18 @@ impl AvPair {
     }
 }
 
-/// The server's message, [MS-NLMP] 2.2.1.2.
+/// CHALLENGE_MESSAGE, [MS-NLMP] 2.2.1.2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge {
     pub flags: u32,
     pub target_name: String,
     pub server_challenge: [u8; 8],
-    /// Encoded AV pairs.
+    /// The encoded AV pairs.
     pub target_info: Vec<u8>,
 }
 
 impl Challenge {
-    /// Decodes the structure.
+    /// Decodes the message.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -191,6 +195,7 @@ impl Challenge {
         Ok(Challenge { flags, target_name: text(name, flags)?, server_challenge, target_info: target_info.to_vec() })
     }
 
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut name = Vec::new();
         if self.flags & flags::UNICODE != 0 {
@@ -218,7 +223,7 @@ fn put_field(out: &mut Vec<u8>, length: usize, offset: usize) {
     out.put_u32(offset as u32);
 }
 
-/// The client's answer, [MS-NLMP] 2.2.1.3.
+/// AUTHENTICATE_MESSAGE, [MS-NLMP] 2.2.1.3.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Authenticate {
     pub flags: u32,
@@ -232,7 +237,7 @@ pub struct Authenticate {
 
 impl std::fmt::Debug for Authenticate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Responses are enough to guess a password from, so that no log may have them.
+        // Passwords can be guessed offline from the responses: no log may hold them.
         f.debug_struct("Authenticate")
             .field("flags", &format_args!("{:#x}", self.flags))
             .field("domain", &self.domain)
@@ -243,7 +248,7 @@ impl std::fmt::Debug for Authenticate {
 }
 
 impl Authenticate {
-    /// Decodes the structure.
+    /// Decodes the message.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -267,7 +272,7 @@ impl Authenticate {
         })
     }
 
-    /// With place for a MIC, which is left zero.
+    /// Encodes the message with zeros in place of the MIC, which the caller writes at [`MIC_RANGE`].
     pub fn encode(&self) -> Vec<u8> {
         let utf16 = |s: &str| {
             let mut out = Vec::new();
@@ -294,7 +299,7 @@ impl Authenticate {
     }
 }
 
-/// NTLMv2_CLIENT_CHALLENGE, [MS-NLMP] 2.2.2.7: what follows the 16 bytes of proof in an NTLMv2 response.
+/// NTLMv2_CLIENT_CHALLENGE, [MS-NLMP] 2.2.2.7: the part of an NTLMv2 response behind its 16 bytes of proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientChallenge {
     pub timestamp: FileTime,
@@ -319,6 +324,7 @@ impl ClientChallenge {
         Ok(ClientChallenge { timestamp, challenge, av_pairs: AvPair::parse_list(r.rest())? })
     }
 
+    /// Encodes the structure.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u16(0x0101);
@@ -331,11 +337,12 @@ impl ClientChallenge {
         out
     }
 
+    /// The value of the first pair with this AvId.
     pub fn av(&self, id: u16) -> Option<&[u8]> {
         self.av_pairs.iter().find(|p| p.id == id).map(|p| &p.value[..])
     }
 
-    /// Whether MsvAvFlags says that the message has a MIC.
+    /// Whether MsvAvFlags says that the AUTHENTICATE message has a MIC.
     pub fn has_mic(&self) -> bool {
         let flags = self.av(av::FLAGS).and_then(|v| <[u8; 4]>::try_from(v).ok());
         flags.is_some_and(|f| u32::from_le_bytes(f) & av::FLAG_MIC != 0)

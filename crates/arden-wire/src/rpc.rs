@@ -1,11 +1,12 @@
-//! PDUs of connection-oriented RPC, [C706] chapter 12 and [MS-RPCE] 2.2.2, little-endian.
-//! Refuses big-endian peers and PDUs with security trailers (it parses around them and says that they are there).
+//! PDUs of connection-oriented RPC, [C706] chapter 12 and [MS-RPCE] 2.2.2, little-endian. Refuses big-endian peers.
+//! Security trailers are not decoded; [`Header::auth_length`] says that one is there.
 
 use crate::{
     Malformed,
     cursor::{Put, Reader},
 };
 
+// PDU types, [C706] 12.6.3.1 and [MS-RPCE] 2.2.2.10.
 pub const REQUEST: u8 = 0;
 pub const RESPONSE: u8 = 2;
 pub const FAULT: u8 = 3;
@@ -18,39 +19,42 @@ pub const AUTH3: u8 = 16;
 pub const CO_CANCEL: u8 = 18;
 pub const ORPHANED: u8 = 19;
 
+// Flags of the common header, [C706] 12.6.3.1.
 pub const PFC_FIRST_FRAG: u8 = 0x01;
 pub const PFC_LAST_FRAG: u8 = 0x02;
 pub const PFC_CONC_MPX: u8 = 0x10;
 pub const PFC_DID_NOT_EXECUTE: u8 = 0x20;
 pub const PFC_OBJECT_UUID: u8 = 0x80;
 
+/// Length of the common header in bytes.
 pub const HEADER_BYTES: usize = 16;
-/// Header and fixed fields of a response: what a fragment has besides its stub data.
+/// Bytes of a response fragment besides its stub: the common header and the fixed fields.
 pub const RESPONSE_HEADER_BYTES: usize = 24;
-/// More contexts or transfer syntaxes than this in one PDU are refused.
+/// Presentation contexts, or transfer syntaxes of one context, in one PDU; more are malformed.
 const CONTEXTS_MAX: usize = 64;
 
-/// An interface or a transfer syntax: a UUID in its wire form, and a version.
+/// p_syntax_id_t, [C706] 12.6.3.1: the UUID of an interface or a transfer syntax in its wire form, and a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syntax {
     pub uuid: [u8; 16],
-    /// Major in the low half, minor in the high half.
+    /// Major version in the low half, minor version in the high half.
     pub version: u32,
 }
 
-/// A UUID's wire form from its usual text in numbers.
+/// The wire form of a UUID that is given by the numbers of its text form.
 pub const fn uuid(a: u32, b: u16, c: u16, d: [u8; 8]) -> [u8; 16] {
     let (a, b, c) = (a.to_le_bytes(), b.to_le_bytes(), c.to_le_bytes());
     [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]
 }
 
-/// NDR 2.0, the only transfer syntax spoken here.
+/// NDR 2.0, [MS-RPCE] 2.2.4.12: the only transfer syntax that is supported.
 pub const NDR32: Syntax =
     Syntax { uuid: uuid(0x8A88_5D04, 0x1CEB, 0x11C9, [0x9F, 0xE8, 0x08, 0x00, 0x2B, 0x10, 0x48, 0x60]), version: 2 };
-/// NDR64, which is refused.
+/// NDR64, [MS-RPCE] 2.2.5.1, which is not supported.
 pub const NDR64: Syntax =
     Syntax { uuid: uuid(0x7171_0533, 0xBEBA, 0x4937, [0x83, 0x19, 0xB5, 0xDB, 0xEF, 0x9C, 0xCC, 0x36]), version: 1 };
-/// The first half of the UUID of bind-time feature negotiation, [MS-RPCE] 3.3.1.5.3; the rest are features.
+/// The first half of the UUID of bind time feature negotiation, [MS-RPCE] 3.3.1.5.3. The second half holds the
+/// features.
 pub const BIND_TIME_FEATURES: [u8; 8] = [0x2C, 0x1C, 0xB7, 0x6C, 0x12, 0x98, 0x40, 0x45];
 
 impl Syntax {
@@ -63,7 +67,7 @@ impl Syntax {
         out.put_u32(self.version);
     }
 
-    /// The features that this pseudo transfer syntax asks for, if it is one.
+    /// The features that this pseudo transfer syntax asks for, [MS-RPCE] 2.2.2.14; `None` for other syntaxes.
     pub fn features(&self) -> Option<u16> {
         if self.uuid[..8] != BIND_TIME_FEATURES {
             return None;
@@ -72,7 +76,7 @@ impl Syntax {
     }
 }
 
-/// The common header, [C706] 12.6.3.1.
+/// The common header of a PDU, [C706] 12.6.3.1. Lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub kind: u8,
@@ -83,7 +87,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header at the start of `bytes`, which may hold less than the whole PDU.
+    /// Decodes the header at the start of `bytes`, which may hold less than the whole PDU.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -104,15 +108,17 @@ impl Header {
         Ok(header)
     }
 
+    /// Whether this is the first fragment.
     pub fn is_first(&self) -> bool {
         self.flags & PFC_FIRST_FRAG != 0
     }
+    /// Whether this is the last fragment.
     pub fn is_last(&self) -> bool {
         self.flags & PFC_LAST_FRAG != 0
     }
 }
 
-/// Puts a header; the fragment length is patched by [`finish`].
+/// Begins a PDU with its header; [`finish`] sets the fragment length.
 fn start(kind: u8, flags: u8, call_id: u32) -> Vec<u8> {
     let mut out = vec![5, 0, kind, flags, 0x10, 0, 0, 0];
     out.put_u16(0);
@@ -127,7 +133,7 @@ fn finish(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// One presentation context that a client proposes.
+/// A presentation context that a client proposes: p_cont_elem_t, [C706] 12.6.3.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextElement {
     pub id: u16,
@@ -135,7 +141,7 @@ pub struct ContextElement {
     pub transfer: Vec<Syntax>,
 }
 
-/// bind and alter_context, [C706] 12.6.4.3.
+/// bind and alter_context, [C706] 12.6.4.3 and 12.6.4.1. Fragment sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
     pub max_xmit: u16,
@@ -145,7 +151,7 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// From the bytes after the header.
+    /// Decodes the bytes behind the common header.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -172,7 +178,7 @@ impl Bind {
         Ok(Bind { max_xmit, max_recv, group, contexts })
     }
 
-    /// As a client sends it.
+    /// Encodes the PDU as a client sends it; `kind` is [`BIND`] or [`ALTER_CONTEXT`].
     pub fn encode(&self, kind: u8, call_id: u32) -> Vec<u8> {
         let mut out = start(kind, PFC_FIRST_FRAG | PFC_LAST_FRAG, call_id);
         out.put_u16(self.max_xmit);
@@ -189,18 +195,18 @@ impl Bind {
     }
 }
 
-/// The result of a proposed context, [C706] 12.6.3.1 p_result_t.
+/// The result for one proposed context: p_result_t, [C706] 12.6.3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextResult {
-    /// With NDR 2.0.
+    /// Accepted with NDR 2.0.
     Accepted,
     AbstractSyntaxNotSupported,
     TransferSyntaxesNotSupported,
-    /// The answer to bind-time feature negotiation: the features that both have.
+    /// The features that both sides support: negotiate_ack, [MS-RPCE] 2.2.2.4.
     Features(u16),
 }
 
-/// bind_ack and alter_context_resp, [C706] 12.6.4.4.
+/// Encodes bind_ack or alter_context_resp, [C706] 12.6.4.4 and 12.6.4.2.
 pub fn encode_bind_ack(
     kind: u8,
     call_id: u32,
@@ -213,7 +219,7 @@ pub fn encode_bind_ack(
     out.put_u16(max_frag);
     out.put_u16(max_frag);
     out.put_u32(group);
-    // The secondary address is empty in an alter_context_resp, and then without a terminator.
+    // The secondary address is empty in an alter_context_resp, and then has no terminator.
     if address.is_empty() {
         out.put_u16(0);
     } else {
@@ -237,15 +243,16 @@ pub fn encode_bind_ack(
     finish(out)
 }
 
-/// Why a bind is refused, [C706] 12.6.3.1 p_reject_reason_t and [MS-RPCE] 2.2.2.5.
+/// Reasons for refusing a bind: p_reject_reason_t, [C706] 12.6.3.1, and [MS-RPCE] 2.2.2.5.
 pub const NAK_NOT_SPECIFIED: u16 = 0;
 pub const NAK_LOCAL_LIMIT: u16 = 2;
 pub const NAK_AUTH_TYPE_NOT_RECOGNIZED: u16 = 8;
 
+/// Encodes bind_nak, [C706] 12.6.4.5 and [MS-RPCE] 2.2.2.9.
 pub fn encode_bind_nak(call_id: u32, reason: u16) -> Vec<u8> {
     let mut out = start(BIND_NAK, PFC_FIRST_FRAG | PFC_LAST_FRAG, call_id);
     out.put_u16(reason);
-    // The versions that are supported: 5.0.
+    // One supported version: 5.0.
     out.extend_from_slice(&[1, 5, 0]);
     finish(out)
 }
@@ -259,7 +266,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes the structure.
+    /// Decodes the bytes behind the common header.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -273,7 +280,7 @@ impl<'a> Request<'a> {
         Ok(Request { context, opnum, stub: r.rest() })
     }
 
-    /// As a client sends it.
+    /// Encodes the PDU as a client sends it.
     pub fn encode(&self, flags: u8, call_id: u32) -> Vec<u8> {
         let mut out = start(REQUEST, flags, call_id);
         out.put_u32(self.stub.len() as u32);
@@ -284,9 +291,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A whole response in fragments of at most `max_frag` bytes.
+/// Encodes a response, [C706] 12.6.4.10, in fragments of at most `max_frag` bytes.
 pub fn encode_response(call_id: u32, context: u16, stub: &[u8], max_frag: usize) -> Vec<Vec<u8>> {
-    // Fragments are multiples of 8, so that alignment is the same in each.
+    // Stubs of multiples of 8 bytes keep the alignment the same in each fragment.
     let room = (max_frag.saturating_sub(RESPONSE_HEADER_BYTES) & !7).max(8);
     let count = stub.len().div_ceil(room).max(1);
     (0..count)
@@ -304,7 +311,7 @@ pub fn encode_response(call_id: u32, context: u16, stub: &[u8], max_frag: usize)
         .collect()
 }
 
-/// A fault, [C706] 12.6.4.7.
+/// Encodes a fault, [C706] 12.6.4.7. Without `executed`, PFC_DID_NOT_EXECUTE tells the client that it may call again.
 pub fn encode_fault(call_id: u32, context: u16, status: u32, executed: bool) -> Vec<u8> {
     let did_not = if executed { 0 } else { PFC_DID_NOT_EXECUTE };
     let mut out = start(FAULT, PFC_FIRST_FRAG | PFC_LAST_FRAG | did_not, call_id);

@@ -1,19 +1,19 @@
-//! SPNEGO tokens, RFC 4178 and [MS-SPNG]: NegTokenInit, NegTokenInit2, NegTokenResp.
-//! Refuses to choose a mechanism or to check a MIC: arden-auth does.
+//! SPNEGO tokens, RFC 4178 and [MS-SPNG] 2.2: NegTokenInit, NegTokenInit2, NegTokenResp. Choosing a mechanism and
+//! checking a mechListMIC belong to arden-auth.
 
 use crate::{Malformed, der};
 
-/// Object identifiers of mechanisms, as the contents of their DER element.
+/// Object identifiers of mechanisms, as the contents of their DER element, [MS-SPNG] 1.9.1.
 pub mod oid {
     pub const SPNEGO: &[u8] = &[0x2B, 6, 1, 5, 5, 2];
     pub const NTLMSSP: &[u8] = &[0x2B, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10];
     pub const KRB5: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x12, 1, 2, 2];
-    /// Kerberos with a number that Windows once got wrong and still sends.
+    /// Kerberos with the wrong object identifier that Windows still sends, [MS-SPNG] 3.1.5.2.
     pub const MS_KRB5: &[u8] = &[0x2A, 0x86, 0x48, 0x82, 0xF7, 0x12, 1, 2, 2];
     pub const NEGOEX: &[u8] = &[0x2B, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 30];
 }
 
-/// More mechanisms than this in one list are refused.
+/// Mechanisms in one MechTypeList; a longer list is malformed.
 const MECHANISMS_MAX: usize = 32;
 const HINT_NAME: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
@@ -21,9 +21,9 @@ const HINT_NAME: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NegTokenInit {
     pub mech_types: Vec<Vec<u8>>,
-    /// The MechTypeList as it was received: what a mechListMIC covers.
+    /// The MechTypeList as received, in DER: the bytes that a mechListMIC covers.
     pub mech_types_der: Vec<u8>,
-    /// The optimistic token for the first mechanism.
+    /// The optimistic token, for the first mechanism of the list.
     pub mech_token: Option<Vec<u8>>,
     pub mech_list_mic: Option<Vec<u8>>,
 }
@@ -37,7 +37,7 @@ pub enum NegState {
     RequestMic = 3,
 }
 
-/// All further tokens, of both sides.
+/// A token after the first one, from either side, RFC 4178 4.2.2.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NegTokenResp {
     pub neg_state: Option<NegState>,
@@ -46,7 +46,7 @@ pub struct NegTokenResp {
     pub mech_list_mic: Option<Vec<u8>>,
 }
 
-/// Either kind.
+/// A NegotiationToken, RFC 4178 4.2: the first token or a later one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NegToken {
     Init(NegTokenInit),
@@ -54,7 +54,7 @@ pub enum NegToken {
 }
 
 impl NegToken {
-    /// A token with or without the GSS-API framing of RFC 2743 3.1.
+    /// Decodes a token with or without the GSS-API framing of RFC 2743 3.1.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -97,7 +97,7 @@ impl NegTokenInit {
                 }
                 1 => {}
                 2 => out.mech_token = Some(der::only(field.contents, der::OCTET_STRING)?.to_vec()),
-                // [3] is the MIC here, but the hints in NegTokenInit2, which has its MIC at [4].
+                // In NegTokenInit field [3] is the MIC; in NegTokenInit2 it is the hints, and the MIC is field [4].
                 3 | 4 => match der::Elements::new(field.contents).next()? {
                     Some(e) if e.tag == der::OCTET_STRING => out.mech_list_mic = Some(e.contents.to_vec()),
                     Some(e) if e.tag == der::SEQUENCE => {}
@@ -109,7 +109,7 @@ impl NegTokenInit {
         Ok(out)
     }
 
-    /// An initiator's first token for these mechanisms.
+    /// Encodes the first token of an initiator that offers these mechanisms, with an optimistic token or without.
     pub fn encode(mechanisms: &[&[u8]], token: Option<&[u8]>) -> Vec<u8> {
         let mut body = der::element(der::context(0), &mech_type_list(mechanisms));
         if let Some(token) = token {
@@ -118,7 +118,7 @@ impl NegTokenInit {
         framed(&body)
     }
 
-    /// The acceptor's NegTokenInit2 that a NEGOTIATE response carries, [MS-SPNG] 2.2.1.
+    /// Encodes the NegTokenInit2 of the acceptor that a NEGOTIATE response carries, [MS-SPNG] 2.2.1.
     pub fn encode_hint(mechanisms: &[&[u8]]) -> Vec<u8> {
         let mut body = der::element(der::context(0), &mech_type_list(mechanisms));
         let name = der::element(der::context(0), &der::element(der::GENERAL_STRING, HINT_NAME));
@@ -127,7 +127,7 @@ impl NegTokenInit {
     }
 }
 
-/// A MechTypeList.
+/// Encodes a MechTypeList, RFC 4178 4.1.
 pub fn mech_type_list(mechanisms: &[&[u8]]) -> Vec<u8> {
     let list: Vec<u8> = mechanisms.iter().flat_map(|m| der::element(der::OID, m)).collect();
     der::element(der::SEQUENCE, &list)
@@ -163,6 +163,7 @@ impl NegTokenResp {
         Ok(out)
     }
 
+    /// Encodes the token in DER, RFC 4178 4.2.2.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         if let Some(state) = self.neg_state {

@@ -1,6 +1,6 @@
-//! NTSTATUS, [MS-ERREF] 2.3.1: the values that Arden sends or understands.
+//! NTSTATUS values that Arden sends or understands, [MS-ERREF] 2.3.1.
 
-/// A 32-bit NT status; its two top bits are the severity.
+/// An NTSTATUS, [MS-ERREF] 2.3. The two top bits are the severity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NtStatus(pub u32);
 
@@ -135,10 +135,11 @@ statuses! {
 }
 
 impl NtStatus {
-    /// Severity "error": the operation did not happen.
+    /// Whether the severity is "error": the operation did not happen.
     pub fn is_error(self) -> bool {
         self.0 >> 30 == 3
     }
+    /// Whether the severity is "success".
     pub fn is_success(self) -> bool {
         self.0 >> 30 == 0
     }

@@ -1,4 +1,4 @@
-//! The command line's grammar: noun then verb, each with an example. Refuses to do anything.
+//! The grammar of the command line: a noun, then a verb, each with an example.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -27,7 +27,7 @@ pub struct Cli {
     /// State directory [default: /var/lib/arden for root, else ~/.local/state/arden]
     #[arg(long, global = true, env = "ARDEN_STATE", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Answer in JSON, errors too (on stderr)
+    /// Answer in JSON, including errors (on stderr)
     #[arg(long, global = true)]
     pub json: bool,
     #[command(subcommand)]
@@ -41,79 +41,79 @@ pub enum Noun {
         after_help = "Example:\n  arden --state /var/lib/arden serve --listen 0.0.0.0:445\n  arden serve --demo /tmp/demo"
     )]
     Serve(Serve),
-    /// Users that may log on
+    /// Manage users
     #[command(subcommand, after_help = "Example:\n  arden user add alice")]
     User(User),
-    /// Groups, for use in share access lists and in the files' own ACLs
+    /// Manage groups, for access lists of shares and ACLs of files
     #[command(subcommand, after_help = "Example:\n  arden group add staff\n  arden group member add staff alice")]
     Group(Group),
-    /// Directories that clients can connect to
+    /// Manage shares: directories that clients can connect to
     #[command(subcommand, after_help = "Example:\n  arden share add docs --dir /srv/docs")]
     Share(Share),
-    /// Who is connected
+    /// List or end sessions of clients
     #[command(subcommand, after_help = "Example:\n  arden session list\n  arden session close --user mallory")]
     Session(Session),
-    /// Which files are open
+    /// List or close open files
     #[command(subcommand, after_help = "Example:\n  arden open list")]
     Open(Live),
-    /// What holds for the whole server
+    /// Show or change settings of the whole server
     #[command(subcommand, after_help = "Example:\n  arden settings set --encryption-required")]
     Settings(Settings),
-    /// Files and block devices
+    /// Manage files and block devices as disks
     #[command(subcommand, after_help = "Example:\n  arden disk list /dev/sdb /srv/disk1.img")]
     Disk(crate::storage::Disk),
-    /// Disks joined, with room for spaces
+    /// Manage pools: disks joined, with room for spaces
     #[command(subcommand, after_help = "Example:\n  arden pool create tank /dev/sdb /dev/sdc /dev/sdd")]
     Pool(crate::storage::PoolVerb),
-    /// Resilient disks cut from a pool
+    /// Manage spaces: resilient virtual disks in a pool
     #[command(
         subcommand,
         after_help = "Example:\n  arden space create vm --pool tank --layout parity --size 1t\n  arden space export vm --nbd unix:/run/vm.sock"
     )]
     Space(crate::storage::SpaceVerb),
-    /// Arden's own file system, on a space or a file
+    /// Manage volumes: Arden's own file system, on a space or a file
     #[command(
         subcommand,
         after_help = "Example:\n  arden volume create docs --space vm\n  arden share add docs --volume docs --ca"
     )]
     Volume(crate::volumes::VolumeVerb),
-    /// How much users and folders of a volume may take
+    /// Manage quotas of users and folders of a volume
     #[command(subcommand, after_help = "Example:\n  arden quota set docs --user alice --hard 10g")]
     Quota(crate::volumes::QuotaVerb),
-    /// States of a volume that are kept, and seen as previous versions
+    /// Manage snapshots of a volume, which clients see as previous versions
     #[command(
         subcommand,
         after_help = "Example:\n  arden snapshot create docs\n  arden snapshot schedule docs hourly --every 1h --keep 24"
     )]
     Snapshot(crate::volumes::SnapshotVerb),
-    /// Long work on pools: scrub, repair, rebalance, emptying a disk
+    /// Manage jobs of pools: scrub, repair, rebalance, emptying a disk
     #[command(subcommand, after_help = "Example:\n  arden job list")]
     Job(crate::storage::JobVerb),
-    /// Measure files, disks, spaces and the shares of any SMB server, and what safety costs there
+    /// Measure files, disks, spaces and the shares of any SMB server, and the cost of safety
     #[command(
         subcommand,
         after_help = "Example:\n  arden lab run database --target /srv/test --outstanding 1,8..64\n  arden lab run streaming --target smb://alice@files/docs"
     )]
     Lab(arden_lab::cli::args::Verb),
-    /// The daemon at a glance
+    /// Show the state of the daemon
     #[command(after_help = "Example:\n  arden status --json")]
     Status,
-    /// Counters as Prometheus text
+    /// Show counters as Prometheus text
     #[command(after_help = "Example:\n  arden metrics | grep requests")]
     Metrics,
 }
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where clients connect; may be given several times
+    /// Address that clients connect to; may be given several times
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:445")]
     pub listen: Vec<SocketAddr>,
-    /// What to log: error, warn, info, debug, trace, or for parts: info,arden_smb=debug
+    /// Level of the log: error, warn, info, debug, trace; also for modules: info,arden_smb=debug
     #[arg(long, env = "ARDEN_LOG", value_name = "LEVEL", default_value = "info")]
     pub log: String,
     /// Keep a mirrored volume on disk files in DIR, share it as `demo`, continuously available, with a user of the same
-    /// name, and print how to connect. Without this, a daemon started at a terminal that has nothing to serve yet does
-    /// it in `demo` of its state directory
+    /// name, and print how to connect. Without this option a daemon that is started at a terminal and has nothing to
+    /// serve does so in the directory `demo` of its state directory
     #[arg(long, value_name = "DIR")]
     pub demo: Option<PathBuf>,
 }
@@ -123,7 +123,7 @@ pub struct Password {
     /// The password; other users of this machine may see it while the command runs
     #[arg(long, value_name = "PW")]
     pub password: Option<String>,
-    /// Read the password from the first line of standard input (as is done when that is no terminal)
+    /// Read the password from the first line of standard input (the default when that is not a terminal)
     #[arg(long, conflicts_with = "password")]
     pub password_stdin: bool,
 }
@@ -138,7 +138,7 @@ pub enum User {
         name: String,
         #[command(flatten)]
         password: Password,
-        /// For people
+        /// Full name of the person
         #[arg(long, default_value = "")]
         full_name: String,
         /// Make the user a member; may be given several times
@@ -151,24 +151,24 @@ pub enum User {
     /// List users
     #[command(after_help = "Example:\n  arden user list --json")]
     List,
-    /// Remove a user and end his sessions
+    /// Remove a user and end the user's sessions
     #[command(after_help = "Example:\n  arden user remove bob")]
     Remove { name: String },
-    /// Change a user's password and end his sessions
+    /// Change a user's password and end the user's sessions
     #[command(after_help = "Example:\n  arden user passwd alice")]
     Passwd {
         name: String,
         #[command(flatten)]
         password: Password,
     },
-    /// Change a user's full name, or whether he may log on
+    /// Change a user's full name, or disable the user
     #[command(after_help = "Example:\n  arden user set bob --disabled=true")]
     Set {
         name: String,
-        /// For people
+        /// Full name of the person
         #[arg(long)]
         full_name: Option<String>,
-        /// May not log on; ends his sessions
+        /// Disable the user, which ends the user's sessions
         #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         disabled: Option<bool>,
     },
@@ -189,23 +189,23 @@ pub enum Group {
     /// Remove a group and end its members' sessions: clients log on again by themselves, without it
     #[command(after_help = "Example:\n  arden group remove staff")]
     Remove { name: String },
-    /// Members of a group
+    /// Add or remove members of a group
     #[command(subcommand, after_help = "Example:\n  arden group member add staff alice")]
     Member(Member),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Member {
-    /// Make a user a member. His sessions go on with the group at once; files that he has open keep the access that they
-    /// were granted
+    /// Make a user a member. The user's sessions have the group at once; open files keep the access that they were
+    /// granted
     #[command(after_help = "Example:\n  arden group member add staff alice")]
     Add { group: String, user: String },
-    /// Take a member out and end his sessions: clients log on again by themselves, without the group
+    /// Remove a member and end the user's sessions: clients log on again by themselves, without the group
     #[command(after_help = "Example:\n  arden group member remove staff alice")]
     Remove { group: String, user: String },
 }
 
-/// `who:rights` of --allow and --deny.
+/// Parses `who:rights` of --allow and --deny.
 fn grant(text: &str) -> Result<Grant, String> {
     let (who, rights) = text.rsplit_once(':').ok_or("write it as user:rights, for example alice:change")?;
     let rights: Rights = rights.parse()?;
@@ -217,7 +217,7 @@ fn grant(text: &str) -> Result<Grant, String> {
 
 #[derive(Debug, Subcommand)]
 pub enum Share {
-    /// Share a directory. One that holds what belongs to the system or to Arden is refused without --force
+    /// Share a directory. One that holds, or is part of, files of the system or of Arden needs --force
     #[command(
         after_help = "Example:\n  arden share add docs --dir /srv/docs --encrypt --allow staff:change --allow boss:full --deny guest:read"
     )]
@@ -229,9 +229,9 @@ pub enum Share {
     /// List shares
     #[command(after_help = "Example:\n  arden share list --json")]
     List,
-    /// Change a share; what is not named stays. Lists (--allow, --deny) are replaced as a whole. It holds at once: open
-    /// files with more access than their users have by then are closed, users without any and clients that do not encrypt
-    /// are disconnected
+    /// Change a share; options that are not given stay as they are. Lists (--allow, --deny) are replaced as a whole.
+    /// The change takes effect at once: open files with more access than their users then have are closed, and users
+    /// without any access and clients that do not encrypt are disconnected
     #[command(
         after_help = "Example:\n  arden share set docs --read-only\n  arden share set docs --encrypt=false --allow staff:change"
     )]
@@ -247,80 +247,80 @@ pub enum Share {
 
 #[derive(Debug, Args)]
 pub struct AddShare {
-    /// The directory to share
+    /// Directory to share
     #[arg(long, value_name = "PATH", required_unless_present = "volume")]
     pub dir: Option<PathBuf>,
-    /// Share a volume instead
+    /// Volume to share, instead of a directory
     #[arg(long, value_name = "VOLUME", conflicts_with = "dir")]
     pub volume: Option<String>,
-    /// Which directory of the volume
+    /// Directory of the volume
     #[arg(long, value_name = "PATH", requires = "volume", default_value = "/")]
     pub path: PathBuf,
-    /// Shown in share lists
+    /// Comment in share lists
     #[arg(long, default_value = "")]
     pub comment: String,
-    /// Nobody may write
+    /// Let nobody write
     #[arg(long)]
     pub read_only: bool,
-    /// Requests have to be encrypted
+    /// Require every request to be encrypted
     #[arg(long)]
     pub encrypt: bool,
-    /// Changes are on stable storage before they are acknowledged
+    /// Make every change durable before it is acknowledged
     #[arg(long)]
     pub write_through: bool,
-    /// Continuously available: that, and open handles outlive the daemon
+    /// Continuously available: as --write-through, and open handles outlive the daemon
     #[arg(long)]
     pub ca: bool,
     /// Leave the share out of share lists
     #[arg(long)]
     pub hidden: bool,
-    /// Listings leave out what the caller may not read
+    /// Leave entries that the caller may not read out of directory listings
     #[arg(long)]
     pub access_based_enumeration: bool,
-    /// Who may do what: read, change or full. Without any: every user, full
+    /// Rights of a user or group: read, change or full. Without any: every user, full
     #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
     pub allow: Vec<Grant>,
-    /// Who may not do what; stronger than --allow
+    /// Denied rights of a user or group; takes precedence over --allow
     #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
     pub deny: Vec<Grant>,
-    /// How many users at once
+    /// Limit of concurrent users
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub users_max: Option<u32>,
-    /// Also a directory that holds, or is part of, what belongs to the system or to Arden
+    /// Also share a directory that holds, or is part of, files of the system or of Arden
     #[arg(long)]
     pub force: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct SetShare {
-    /// The directory to share
+    /// Directory to share
     #[arg(long, value_name = "PATH")]
     pub dir: Option<PathBuf>,
-    /// Shown in share lists
+    /// Comment in share lists
     #[arg(long)]
     pub comment: Option<String>,
-    /// Nobody may write
+    /// Let nobody write
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub read_only: Option<bool>,
-    /// Requests have to be encrypted
+    /// Require every request to be encrypted
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub encrypt: Option<bool>,
-    /// Changes are on stable storage before they are acknowledged
+    /// Make every change durable before it is acknowledged
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub write_through: Option<bool>,
-    /// Continuously available: that, and open handles outlive the daemon
+    /// Continuously available: as --write-through, and open handles outlive the daemon
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub ca: Option<bool>,
     /// Leave the share out of share lists
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub hidden: Option<bool>,
-    /// Listings leave out what the caller may not read
+    /// Leave entries that the caller may not read out of directory listings
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub access_based_enumeration: Option<bool>,
-    /// Who may do what: read, change or full
+    /// Rights of a user or group: read, change or full
     #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
     pub allow: Vec<Grant>,
-    /// Who may not do what; stronger than --allow
+    /// Denied rights of a user or group; takes precedence over --allow
     #[arg(long, value_name = "USER:RIGHTS", value_parser = grant)]
     pub deny: Vec<Grant>,
     /// Empty the list of --allow: every user, full
@@ -329,21 +329,21 @@ pub struct SetShare {
     /// Empty the list of --deny
     #[arg(long, conflicts_with = "deny")]
     pub clear_deny: bool,
-    /// How many users at once; 0 for no limit
+    /// Limit of concurrent users; 0 for none
     #[arg(long, value_name = "N")]
     pub users_max: Option<u32>,
-    /// Also a directory that holds, or is part of, what belongs to the system or to Arden
+    /// Also share a directory that holds, or is part of, files of the system or of Arden
     #[arg(long, requires = "dir")]
     pub force: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// List them
+    /// List sessions
     #[command(after_help = "Example:\n  arden session list --json")]
     List,
-    /// End one, or all of a user; what they have open is closed. Clients log on again by themselves: to keep a user out,
-    /// disable him with `arden user set NAME --disabled`, which ends his sessions too
+    /// End a session, or all sessions of a user; their open files are closed. Clients log on again by themselves: to
+    /// keep a user out, disable the user with `arden user set NAME --disabled`, which ends the sessions too
     #[command(after_help = "Example:\n  arden session close 4f00000001\n  arden session close --user mallory")]
     Close {
         /// As `list` shows it
@@ -357,23 +357,23 @@ pub enum Session {
 
 #[derive(Debug, Subcommand)]
 pub enum Live {
-    /// List them
+    /// List open files
     #[command(after_help = "Example:\n  arden open list --json")]
     List,
-    /// Close one; what it held is released
+    /// Close an open file; its locks and caching are released
     #[command(after_help = "Example:\n  arden open close 1a")]
     Close {
-        /// As `list` shows it
+        /// Id as `list` shows it
         id: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Settings {
-    /// Show them
+    /// Show all settings
     #[command(after_help = "Example:\n  arden settings show --json")]
     Show,
-    /// Change some; what is not named stays
+    /// Change settings; options that are not given stay as they are
     #[command(after_help = "Example:\n  arden settings set --server-name FILES --encryption-required=false\n  \
         arden settings set --session-lifetime-seconds 28800\n  \
         arden settings set --machine-sid S-1-5-21-1004336348-1177238915-682003330")]
@@ -385,31 +385,31 @@ pub struct SetSettings {
     /// NetBIOS name, at most 15 characters; empty: the host's name
     #[arg(long)]
     pub server_name: Option<String>,
-    /// Shown in server lists
+    /// Comment in server lists
     #[arg(long)]
     pub comment: Option<String>,
-    /// Clients have to sign
+    /// Require clients to sign
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub signing_required: Option<bool>,
-    /// Clients have to encrypt, which SMB before 3.0 cannot
+    /// Require clients to encrypt, which SMB before 3.0 cannot
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub encryption_required: Option<bool>,
-    /// Several connections for one session
+    /// Allow several connections for one session
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub multichannel: Option<bool>,
-    /// After this time sessions have to authenticate again, which clients do by themselves; 0: never
+    /// Time after which sessions have to authenticate again, which clients do by themselves; 0: never
     #[arg(long, value_name = "SECONDS")]
     pub session_lifetime_seconds: Option<u32>,
-    /// The SID of the server whose place this one takes; only while there are no users and no groups but the built-in ones
+    /// SID of the server that this one replaces; only while there are no users and no groups but the built-in ones
     #[arg(long, value_name = "SID")]
     pub machine_sid: Option<String>,
-    /// TCP connections
+    /// Limit of TCP connections
     #[arg(long, value_name = "N")]
     pub connections_max: Option<u32>,
-    /// Sessions
+    /// Limit of sessions
     #[arg(long, value_name = "N")]
     pub sessions_max: Option<u32>,
-    /// Open files and directories
+    /// Limit of open files and directories
     #[arg(long, value_name = "N")]
     pub opens_max: Option<u32>,
 }
@@ -438,7 +438,7 @@ mod tests {
         }
     }
 
-    /// As a shell splits, single quotes included.
+    /// Splits a line as a shell does, single quotes included.
     fn words(line: &str) -> Vec<String> {
         let parts = line.split('\'').enumerate();
         parts

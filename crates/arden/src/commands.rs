@@ -1,5 +1,5 @@
-//! The requests that each command sends to the daemon, and how it shows the answers. Never opens the state itself: only the
-//! daemon does, and `arden_host::Offline` while no daemon runs.
+//! The requests that each command sends to the daemon, and the form of the answers. The state is opened by the daemon
+//! only, and by `arden_host::Offline` while no daemon runs.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ pub fn run(cli: Cli) -> Result<()> {
     }
 }
 
-/// Where the state lies when nobody says.
+/// The default state directory.
 fn default_state() -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/arden"));
@@ -70,15 +70,16 @@ fn default_state() -> Result<PathBuf> {
         .ok_or_else(|| AdminError::invalid("there is no home directory to keep the state in", "name one with --state"))
 }
 
+/// The client of a command, and the form of its output.
 pub struct Out {
     pub client: Client,
-    /// The daemon's directory, for what is done while there is none.
+    /// The daemon's directory, for commands that run without a daemon.
     pub state: PathBuf,
     json: bool,
 }
 
 impl Out {
-    /// JSON as the API gave it, or what `text` makes of it.
+    /// Prints the answer: as JSON, or in the form that `text` gives it.
     pub fn show<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) {
         if self.json {
             println!("{}", serde_json::to_string_pretty(value).unwrap_or_default());
@@ -117,7 +118,7 @@ fn user(out: &Out, verb: cli::User) -> Result<()> {
             out.done(format!("user {name} removed"));
         }
         cli::User::Passwd { name, password } => {
-            // Looked up first, so that no password is asked for when the user does not exist.
+            // The user is looked up first: no password is asked for when it does not exist.
             let user: UserInfo = out.client.get(&path(&name))?;
             let password = Some(password::get(&password, &user.name)?);
             let change = UserChange { password, ..UserChange::default() };
@@ -181,7 +182,7 @@ fn share(out: &Out, verb: cli::Share) -> Result<()> {
             let new = Share {
                 name,
                 kind: if o.volume.is_some() { ShareKind::Volume } else { ShareKind::Dir },
-                // In a volume there is one root to start from.
+                // Paths of a volume start at its root.
                 path: o.dir.as_deref().map_or(Ok(Path::new("/").join(o.path)), absolute)?,
                 volume: o.volume,
                 comment: o.comment,
@@ -381,7 +382,7 @@ fn status(out: &Out) -> Result<()> {
     Ok(())
 }
 
-/// One `name  value` line for each field.
+/// One line `name  value` for each field.
 fn fields<T: Serialize>(value: &T) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     let mut t = Table::plain();

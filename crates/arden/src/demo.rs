@@ -1,5 +1,6 @@
-//! Something to serve at once: a continuously available share `demo` on a mirrored volume over disk files in one directory,
-//! a user of that name, and how to connect. Makes what is missing and opens what is there; refuses directories of others.
+//! The demonstration: a continuously available share `demo` on a mirrored volume over disk files in one directory, a
+//! user of that name, and instructions for clients. Makes missing parts and opens existing ones. Leaves directories
+//! with other content alone.
 
 use std::{
     io::Write,
@@ -27,15 +28,16 @@ use arden_store::{
 use arden_wire::access::ATTR_ARCHIVE;
 
 const NAME: &str = "demo";
-/// Each block is on two of them; the third replaces a disk that is lost.
+/// Number of disk files. Each block is on two of them; the third replaces a lost one.
 const DISKS: u64 = 3;
-/// The largest size of a disk file. The files are sparse, and never larger than the free space of their file system.
+/// Limit of the size of a disk file in bytes. The files are sparse, and never larger than the free space of their file
+/// system.
 const DISK_BYTES_MAX: u64 = 64 << 30;
 const DISK_BYTES_MIN: u64 = 256 << 20;
 const GREETING: &[u8] = b"This file comes from Arden.\r\n";
 
-/// The directory of the demonstration: the one that was asked for. Else, for a person at a terminal, one beside the state
-/// when there is nothing to serve yet, or when it was made that way before.
+/// The directory of the demonstration: the one that is given, or else, when the daemon starts at a terminal, one in the
+/// state directory, if there is nothing to serve yet or the directory exists already.
 pub fn place(state: &State, state_dir: &Path, asked: Option<PathBuf>, at_terminal: bool) -> Option<PathBuf> {
     let beside = state_dir.join(NAME);
     let s = state.snapshot();
@@ -44,11 +46,11 @@ pub fn place(state: &State, state_dir: &Path, asked: Option<PathBuf>, at_termina
     asked.or_else(|| Some(beside).filter(|_| at_terminal && (blank || made)))
 }
 
-/// Makes disks, pool, space, volume, share and user where they are missing. Answers the password, which stays what it
-/// was: clients that hold files open come back with it after a restart.
+/// Makes the missing ones of disks, pool, space, volume, share and user. Returns the password, which never changes:
+/// clients with open files use it again after a restart.
 ///
 /// # Errors
-/// When the directory holds other things, or something cannot be made.
+/// The directory holds other content, or a part cannot be made.
 pub fn prepare(state: &State, pools: &Arc<Pools>, volumes: &Volumes, dir: &Path) -> Result<String> {
     let keeper = Keeper::make(dir)?;
     let password = keeper.keep_password()?;
@@ -82,7 +84,7 @@ pub fn prepare(state: &State, pools: &Arc<Pools>, volumes: &Volumes, dir: &Path)
     Ok(password)
 }
 
-/// The directory that keeps disk files and password.
+/// The directory of the disk files and the password.
 struct Keeper {
     dir: PathBuf,
 }
@@ -92,7 +94,7 @@ impl Keeper {
         Keeper { dir: dir.to_path_buf() }
     }
 
-    /// The directory, made when it is missing. One that holds other things is left alone.
+    /// Opens the directory, and makes it when it is missing. A directory with other content is refused.
     fn make(dir: &Path) -> Result<Keeper> {
         let failed = failed(dir);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(&failed)?;
@@ -113,7 +115,7 @@ impl Keeper {
         (1..=DISKS).map(|i| self.dir.join(format!("disk{i}"))).collect()
     }
 
-    /// The first file of the directory: who finds it knows whose the others are.
+    /// Reads or makes the password. Its file is made first, and marks the other files as the demonstration's.
     fn keep_password(&self) -> Result<String> {
         let path = self.password();
         match std::fs::read_to_string(&path) {
@@ -131,7 +133,7 @@ impl Keeper {
         Ok(password)
     }
 
-    /// A pool on the disk files: known, found on them, or new; and the mirrored space.
+    /// Opens the pool (a known one, or one found on the disk files) or makes it, with the mirrored space.
     fn pool(&self, state: &State, pools: &PoolAdmin) -> Result<()> {
         let disks = self.disks();
         if !state.snapshot().pools.contains_key(NAME) {
@@ -153,7 +155,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Empty, and as large as the file system could hold them all when they are full.
+    /// Makes empty disk files, of the size that the file system can hold when all are full.
     fn make_disks(&self, disks: &[PathBuf]) -> Result<()> {
         let failed = failed(&self.dir);
         let room = rustix::fs::statvfs(&self.dir).map_err(|e| failed(e.into()))?;
@@ -165,7 +167,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The volume on the space: known, found on it, or new with a greeting.
+    /// Opens the volume (a known one, or one found on the space) or formats it, with a welcome file.
     fn volume(&self, state: &State, volumes: &Volumes) -> Result<()> {
         if state.snapshot().volumes.contains_key(NAME) {
             return Ok(());
@@ -202,7 +204,7 @@ fn greet(store: &dyn FileStore) -> std::result::Result<(), NotDone> {
     Ok(store.commit(scope)?)
 }
 
-/// Ready lines for each kind of client.
+/// Commands for each kind of client.
 pub fn how_to_connect(state: &Path, dir: &Path, address: SocketAddr, password: &str) -> String {
     let port = address.port();
     let host = match address.ip() {
@@ -250,7 +252,7 @@ mod tests {
         std::env::temp_dir().join(format!("arden-demo-{}", secret::hex(&secret::random::<8>().unwrap())))
     }
 
-    /// One run of the daemon, without its servers.
+    /// One run of the daemon without its servers.
     fn run(dir: &Path, store: &Arc<MemoryStore>, work: impl FnOnce(&State, &Volumes, &str)) {
         let state = Arc::new(State::on(store.clone()).unwrap());
         let pools = Pools::start(&state, Arc::new(NothingShared)).unwrap();

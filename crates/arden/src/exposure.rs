@@ -1,5 +1,5 @@
-//! Which directories are not to be shared without a word: those that hold, or are part of, Arden's own files and the
-//! system's. Compares places as they are: symbolic links are resolved, and a bind mount is the directory that it shows.
+//! Directories that are shared with `--force` only: those that hold, or are part of, Arden's own files or the system's.
+//! Locations are compared: symbolic links are resolved, and a bind mount counts as the directory that it shows.
 
 use std::{
     ffi::OsString,
@@ -18,7 +18,7 @@ use arden_admin::{
 use arden_host::Sharing;
 use arden_store::dir::SPILL_DIRECTORY;
 
-/// Directories whose content is the system's, all the way down.
+/// Directories that belong to the system with everything below them.
 const SYSTEM_TREES: &[(&str, &str)] = &[
     ("/boot", "what the system starts from"),
     ("/dev", "the devices"),
@@ -29,7 +29,7 @@ const SYSTEM_TREES: &[(&str, &str)] = &[
     ("/sys", "the kernel's settings"),
     ("/usr", "the system's programs"),
 ];
-/// Directories that hold what belongs to many; directories in them may be shared.
+/// Directories that belong to the system, but whose subdirectories may be shared.
 const SYSTEM_TOPS: &[(&str, &str)] = &[
     ("/", "the whole system"),
     ("/home", "the homes of all users"),
@@ -38,19 +38,19 @@ const SYSTEM_TOPS: &[(&str, &str)] = &[
     ("/var/log", "the system's logs"),
     ("/var/spool", "mail and jobs of all users"),
 ];
-/// Below system trees, but made for data.
+/// Directories for data below directories of the system.
 const DATA_TREES: &[&str] = &["/dev/shm", "/run/media"];
 
-/// A place that is not to be shared.
+/// A directory that is shared with `--force` only.
 #[derive(Debug, Clone)]
 struct Guarded {
     path: PathBuf,
     what: String,
-    /// Guards everything below it too.
+    /// Everything below the directory is guarded too.
     tree: bool,
 }
 
-/// The file system of a directory, and its path there: equal for all mounts of it.
+/// A directory as its file system and its path in it, which are the same for all mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Location {
     device: String,
@@ -61,7 +61,7 @@ struct Location {
 #[derive(Debug, Clone)]
 struct Mount {
     device: String,
-    /// Of the file system, what is mounted.
+    /// The directory of the file system that is mounted.
     root: PathBuf,
     point: PathBuf,
 }
@@ -79,7 +79,7 @@ fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(mount).collect()
 }
 
-/// Spaces and the like are octal there, as `\040`.
+/// Decodes octal escapes such as `\\040` for a space.
 fn unescape(text: &str) -> PathBuf {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -100,9 +100,9 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
-/// `path` is canonical.
+/// The location of a canonical path.
 fn location(path: &Path, mounts: &[Mount]) -> Option<Location> {
-    // Of mounts at one point the last covers the others.
+    // The last of several mounts at one point covers the others.
     let over = mounts.iter().filter(|m| path.starts_with(&m.point));
     let mount = over.max_by_key(|m| m.point.components().count())?;
     let rest = path.strip_prefix(&mount.point).ok()?;
@@ -117,7 +117,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Is `inner` the directory `outer`, or below it? Both are canonical.
+/// Whether `inner` is the directory `outer` or below it. Both paths are canonical.
 fn is_within(inner: &Path, outer: &Path, mounts: &[Mount]) -> bool {
     if inner.starts_with(outer) {
         return true;
@@ -127,7 +127,7 @@ fn is_within(inner: &Path, outer: &Path, mounts: &[Mount]) -> bool {
             return true;
         }
     }
-    // Where there is no /proc.
+    // Without /proc the directories themselves are compared.
     inner.ancestors().any(|a| same_file(a, outer))
 }
 
@@ -135,7 +135,7 @@ fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = std::fs::canonicalize(path) {
         return path;
     }
-    // A path that does not exist yet is resolved through its parent.
+    // A path that does not exist yet is resolved by its parent.
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => canonical(parent).join(name),
         _ => path.to_path_buf(),
@@ -190,12 +190,12 @@ fn reasons(path: &Path, guarded: &[Guarded], mounts: &[Mount]) -> Vec<String> {
             (false, false) => {}
         }
     }
-    // The first says enough of a directory that contains everything.
+    // Three reasons are enough for a directory that contains everything.
     reasons.truncate(3);
     reasons
 }
 
-/// The reasons against this share: files of the system or of Arden that its users would reach.
+/// The reasons against this share: files of the system or of Arden that its users could reach.
 pub fn of_share(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Vec<String> {
     match share.kind {
         ShareKind::Volume => Vec::new(),
@@ -203,6 +203,8 @@ pub fn of_share(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Vec<Str
     }
 }
 
+/// Refuses a share of guarded directories.
+///
 /// # Errors
 /// Conflict, when the directory of the share should not be shared.
 pub fn check_share(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Result<()> {
@@ -217,6 +219,8 @@ pub fn check_share(state_dir: &Path, snapshot: &Snapshot, share: &Share) -> Resu
     ))
 }
 
+/// Refuses a device below a share.
+///
 /// # Errors
 /// Conflict, when a file that is to be a disk or a volume lies in a directory that is shared.
 fn check_device(snapshot: &Snapshot, device: &Path) -> Result<()> {
@@ -230,7 +234,7 @@ fn check_device(snapshot: &Snapshot, device: &Path) -> Result<()> {
     ))
 }
 
-/// The shares of the state, for the storage manager.
+/// The shares of the state as the storage manager sees them.
 pub struct Shares(pub Arc<State>);
 
 impl Sharing for Shares {
@@ -245,7 +249,7 @@ impl Sharing for Shares {
     }
 }
 
-/// Says at a start of the daemon what should not be as it is.
+/// Logs warnings about existing shares and devices when the daemon starts.
 pub fn warn(state_dir: &Path, snapshot: &Snapshot) {
     for share in snapshot.shares.values() {
         for reason in of_share(state_dir, snapshot, share) {

@@ -1,15 +1,15 @@
-//! The addresses of this machine that clients may open further channels to
-//! (FSCTL_QUERY_NETWORK_INTERFACE_INFO). Read from /proc, which names what the kernel answers to.
+//! The addresses of this machine to which clients may open further channels (FSCTL_QUERY_NETWORK_INTERFACE_INFO,
+//! [MS-SMB2] 2.2.32.5). Read from /proc, which lists the addresses that the kernel answers to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use arden_smb::Interface;
 
-/// The speed in bits a second that a link of unknown speed is reported with.
+/// The speed in bits a second that is reported for a link of unknown speed.
 const SPEED_BITS: u64 = 10_000_000_000;
 
-/// The addresses behind what is listened on. Loopback only when there is nothing else: another machine must
-/// not be sent to itself.
+/// The interfaces of the addresses that are listened on. Loopback is listed only when there is no other: another
+/// machine must not be directed to itself.
 pub fn listening(addresses: &[SocketAddr]) -> Vec<Interface> {
     let fib = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn listening(addresses: &[SocketAddr]) -> Vec<Interface> {
     (1..).zip(ips).map(|(index, address)| Interface { index, address, speed_bits: SPEED_BITS, rss: true }).collect()
 }
 
-/// An address stands in the line before its `/32 host LOCAL`.
+/// The local addresses in /proc/net/fib_trie: an address is in the line before its `/32 host LOCAL`.
 fn local_v4(fib_trie: &str) -> Vec<IpAddr> {
     let lines: Vec<&str> = fib_trie.lines().map(str::trim).collect();
     lines
@@ -43,7 +43,7 @@ fn local_v4(fib_trie: &str) -> Vec<IpAddr> {
         .collect()
 }
 
-/// 32 digits, interface, prefix length, scope (00: global).
+/// The local addresses in /proc/net/if_inet6: 32 digits, interface, prefix length, scope (00: global).
 fn local_v6(if_inet6: &str) -> Vec<IpAddr> {
     if_inet6
         .lines()

@@ -1,8 +1,8 @@
-//! Log lines on standard error, filtered by level and part. No regular expressions: the filter's memory
-//! counts in a daemon that is meant to be small.
+//! Log lines on standard error, filtered by level and module. The filter has no regular expressions, which would take
+//! memory in a small daemon.
 //!
-//! Names in log lines come from clients and from disks. All fields of all events are written by [`SafeFields`], so that no
-//! name is a terminal's escape sequence, another field, or another line.
+//! Names in log lines come from clients and disks. [`SafeFields`] writes all fields of all events: no name can be an
+//! escape sequence of a terminal, another field, or another line.
 
 use std::{
     fmt::{self, Debug},
@@ -24,7 +24,7 @@ use crate::printable;
 /// Starts logging to standard error.
 ///
 /// # Errors
-/// Invalid, when `filter` is not understood.
+/// Invalid, when the filter is malformed.
 pub fn init(spec: &str) -> Result<()> {
     let targets: Targets = spec.parse().map_err(|e| {
         AdminError::invalid(
@@ -38,8 +38,8 @@ pub fn init(spec: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the message and `name=value` for each field: text in quotes, other values in quotes where they have white space
-/// or quotes, nothing with control characters.
+/// Writes the message, and `name=value` for each field. Text is in quotes, other values when they have white space or
+/// quotes. Control characters are escaped.
 struct SafeFields;
 
 impl<'a> FormatFields<'a> for SafeFields {
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// What `event` logs.
+    /// The lines that `event` logs.
     fn logged(event: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
@@ -139,7 +139,7 @@ mod tests {
                 "{what}: {line:?}"
             );
             if what != "message" {
-                // The only fields are those of the event: outside of quotes there is no other.
+                // Outside of quotes there are no fields but those of the event.
                 let bare: String = line.replace("\\\\", "").replace("\\\"", "").split('"').step_by(2).collect();
                 assert!(!bare.contains("user=root") && !bare.contains("client="), "{what}: {line}");
             }

@@ -1,5 +1,5 @@
-//! The `arden` program: the daemon (`arden serve`) and the command line that talks to a running one.
-//! Owns assembly and exit codes; refuses everything else.
+//! The `arden` program: the daemon (`arden serve`) and the command line, which sends requests to a running daemon.
+//! Assembly and exit codes only.
 #![forbid(unsafe_code)]
 
 mod cli;

@@ -1,4 +1,4 @@
-//! Where a password comes from: the option, the terminal without echo, or standard input.
+//! The password of a user, from the option, the terminal without echo, or standard input.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::cli::Password;
 
-/// The password from the option or standard input; else it is asked for twice at the terminal.
+/// Returns the password of the option or of standard input; else asks for it twice at the terminal.
 ///
 /// # Errors
 /// Invalid, when there is none or the two differ; failed, when it cannot be read.
@@ -40,7 +40,7 @@ fn line(what: &str) -> Result<String> {
     Ok(text.to_string())
 }
 
-/// Asks on the terminal with echo off, and puts it back on whatever happens.
+/// Asks on the terminal with echo off. Echo is restored in every case.
 fn ask(prompt: &str) -> Result<String> {
     eprint!("{prompt}");
     let _ = std::io::stderr().flush();

@@ -1,9 +1,9 @@
-//! Text from clients and from disks as it may be shown to people: in log lines, tables and errors. Decides what must not
-//! reach a terminal or a log as it is. JSON answers are exact and do not go through here.
+//! Escaping of text from clients and disks in log lines, tables and errors: control characters must not reach a
+//! terminal or a log. JSON answers are exact and are not escaped.
 
 use std::{borrow::Cow, fmt::Write};
 
-/// Control characters, which move cursors and end lines, and what changes the direction or looks of the text around it.
+/// Whether the character is a control character, or changes the direction or appearance of the text around it.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
@@ -28,18 +28,18 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// One line: control characters as `\u{1b}`, line ends as `\n`.
+/// Escapes text for one line: control characters as `\\u{1b}`, line ends as `\\n`.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
-/// Several lines that Arden itself made: line ends and tabs stay.
+/// Escapes text of several lines that Arden made itself: line ends and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n' || c == '\t')
 }
 
-/// A value in a log line. A value that could be read as another field or value is put in quotes, with quotes and backslashes
-/// escaped.
+/// Escapes a value of a log line. A value that could be read as another field or value is put in quotes, with quotes
+/// and backslashes escaped.
 pub fn field(text: &str) -> Cow<'_, str> {
     let plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\' && !is_deceptive(c);
     if text.chars().all(plain) {

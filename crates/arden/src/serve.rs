@@ -1,4 +1,4 @@
-//! The daemon: state, servers, API, and a clean end. Assembly only.
+//! The daemon: state, servers, API, and an orderly stop. Assembly only.
 
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
@@ -15,10 +15,10 @@ use tokio::{
 
 use crate::{cli::Serve, demo, exposure::Shares, logging, printable, server::SmbControl};
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is stopped.
 ///
 /// # Errors
-/// What kept it from starting.
+/// The daemon cannot start.
 pub fn run(state_dir: &Path, options: Serve) -> Result<()> {
     logging::init(&options.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -29,8 +29,9 @@ pub fn run(state_dir: &Path, options: Serve) -> Result<()> {
     runtime.block_on(daemon(state_dir, options))
 }
 
-/// More workers than cores: metadata system calls run on them inline, because handing one to another thread
-/// costs more than most of them take. Those that do wait for the disk must not stop all the others.
+/// The number of worker threads, which is larger than that of cores. Metadata system calls run on the workers, because
+/// handing a call to another thread costs more than most calls take; those that wait for the disk must not stop all
+/// others.
 fn worker_threads() -> usize {
     std::thread::available_parallelism().map_or(4, |n| n.get() * 2).max(4)
 }
@@ -86,7 +87,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     Ok(())
 }
 
-/// Resolves when the daemon is to end.
+/// Resolves when the daemon has to stop.
 pub async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }

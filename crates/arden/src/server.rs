@@ -1,4 +1,4 @@
-//! Joins the SMB server to the state: shares, users and settings into it, sessions and opens out of it.
+//! Connects the SMB server with the state: shares, users and settings go in, sessions and opens are reported.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -39,33 +39,34 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use crate::users::{LiveUsers, sid};
 use crate::{exposure, interfaces};
 
-/// Addresses come and go with links and leases.
+/// Interval at which the interfaces are read again, whose addresses change with links and leases.
 const INTERFACES_EVERY: Duration = Duration::from_secs(30);
 
-/// Disks of a volume may appear after the daemon started.
+/// Interval at which unserved shares are tried again: disks of a volume may appear after the start of the daemon.
 const UNSERVED_TRIED_EVERY: Duration = Duration::from_secs(5);
 
-/// Where a share's files are: on a volume or not, and the path there.
+/// The location of a share's files: the volume, if any, and the path.
 type Place = (Option<String>, PathBuf);
 
 fn place(share: &Share) -> Place {
     (share.volume.clone(), share.path.clone())
 }
 
+/// The SMB server under control of the state.
 pub struct SmbControl {
     server: Arc<Server>,
     table: Arc<OpenTable>,
-    /// Persistent handles of shares over directories.
+    /// Persistent handles of shares on directories.
     handles: Arc<DiskHandles>,
-    /// Stores that are open, by volume and path: shares of one directory share it.
+    /// Open stores by volume and path. Shares of one directory use the same store.
     stores: Mutex<HashMap<Place, Arc<Fs>>>,
     volumes: Arc<Volumes>,
     state: Arc<State>,
-    /// The daemon's own files, which must not be shared.
+    /// The state directory, which must not be shared.
     state_dir: PathBuf,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
-    /// Held while the server is told of shares.
+    /// Held while the server is informed of changed shares.
     changing: Mutex<()>,
     addresses: Vec<SocketAddr>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -75,7 +76,7 @@ impl SmbControl {
     /// Starts the SMB server and serves the shares of the state.
     ///
     /// # Errors
-    /// When no address can be listened on, or the kept handles cannot be read.
+    /// No address can be listened on, or the stored handles cannot be read.
     pub async fn start(
         state: &Arc<State>,
         state_dir: &Path,
@@ -88,7 +89,7 @@ impl SmbControl {
             OpenTable::new(TableLimits { opens_max: snapshot.settings.opens_max as usize, ..TableLimits::default() });
         let name = snapshot.server_name();
         let handles = open_handles(state_dir)?;
-        // Ids of handles are never given twice, over restarts too: 2^36 for each start.
+        // Ids of handles are unique over restarts too: each start has 2^36 of them.
         table.start_ids_at(handles.starts() << 36 | 1);
         let users = Arc::new(LiveUsers::new(state.clone()));
         let server = Server::new(config(&snapshot, &name, users), table.clone(), arden_smb::time::Time::read());
@@ -107,7 +108,7 @@ impl SmbControl {
             addresses,
             tasks: Mutex::new(Vec::new()),
         });
-        // Persistent opens are restored before the first client may connect.
+        // Persistent opens are restored before the first client can connect.
         control.shares_changed();
         exposure::warn(state_dir, &snapshot);
         control.listen_on(listeners, &stopped);
@@ -129,7 +130,7 @@ impl SmbControl {
         Ok(control)
     }
 
-    /// Serves what could not be served before and can be by now.
+    /// Serves shares that could not be served before.
     fn try_unserved(&self) {
         let waiting: Vec<String> = self.unserved.lock().iter().cloned().collect();
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
@@ -151,11 +152,12 @@ impl SmbControl {
         *self.tasks.lock() = listeners.into_iter().map(serve).collect();
     }
 
+    /// The addresses that the server listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Returns when nothing new is accepted and every session is closed.
+    /// Returns when no connection is accepted any more and every session is closed.
     pub async fn stopped(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {
@@ -166,7 +168,7 @@ impl SmbControl {
         let _ = closing.await;
     }
 
-    /// The store of a share's directory, opened once.
+    /// The store of a share's directory, which is opened once.
     fn store(&self, share: &Share) -> Result<Arc<Fs>> {
         if let Some(fs) = self.stores.lock().get(&place(share)) {
             return Ok(fs.clone());
@@ -226,7 +228,7 @@ fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfi
     }
 }
 
-/// Connections that the process has descriptors for: half of them, as files take some too.
+/// Limit of connections by the descriptors of the process: half of them, because files need descriptors too.
 fn connections_max(wanted: usize) -> usize {
     use rustix::process::{Resource, getrlimit};
     let descriptors = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |n| n as usize);
@@ -241,7 +243,7 @@ fn connections_max(wanted: usize) -> usize {
     wanted.min(most)
 }
 
-/// The limits of sessions, opens and connections, by the descriptors that the process can get.
+/// Limits of sessions, opens and connections by the descriptors that the process can get.
 fn usage_limits(opens_max: usize) -> UsageLimits {
     let mut limits = UsageLimits::default();
     limits.opens.whole = opens_max;
@@ -251,7 +253,7 @@ fn usage_limits(opens_max: usize) -> UsageLimits {
     }
 }
 
-/// Raises the soft limit of open descriptors to the hard one; what it is then. None: without limit.
+/// Raises the soft limit of open descriptors to the hard one and returns it; `None` when there is no limit.
 fn raise_descriptors() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -288,7 +290,7 @@ const READ: u32 = access::FILE_GENERIC_READ | access::FILE_GENERIC_EXECUTE;
 const CHANGE: u32 = READ | access::FILE_GENERIC_WRITE | access::DELETE | access::FILE_DELETE_CHILD;
 
 fn ace(grant: &Grant, allow: bool) -> ShareAce {
-    // A denied right takes away only what it adds to the next lower one: denying change leaves reading.
+    // A denied right removes only what it adds to the next lower one: denying change leaves reading.
     let mask = match (grant.rights, allow) {
         (Rights::Read, true) => READ,
         (Rights::Change, true) => CHANGE,
@@ -322,7 +324,7 @@ impl Control for SmbControl {
     }
 
     fn shares_changed(&self) {
-        // One after the other, each with the newest state: an older list must not come last.
+        // Changes are made one after the other, each with the newest state: an older list must not come last.
         let _turn = self.changing.lock();
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));

@@ -1,5 +1,5 @@
-//! Disks, pools, spaces and jobs on the command line: the grammar, the requests to the daemon, and how its answers are shown.
-//! Never opens a disk itself: only the daemon does.
+//! Disks, pools, spaces and jobs on the command line: the grammar, the requests to the daemon, and the form of its
+//! answers. Disks are opened by the daemon only.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::table::{Table, yes};
 
 #[derive(Debug, Subcommand)]
 pub enum Disk {
-    /// What is known of files or block devices; without any, of those of this machine and of known pools
+    /// Show files or block devices; without any, those of this machine and of known pools
     #[command(after_help = "Example:\n  arden disk list\n  arden disk list /dev/sdb /srv/disk1.img")]
     List { disks: Vec<PathBuf> },
-    /// Set by hand what the system does not know of a disk; an empty text takes it back
+    /// Set facts that the system does not report of a disk; an empty text removes one
     #[command(after_help = "Example:\n  arden disk label /srv/disk1.img --media ssd --model 'Shelf 2' --serial B7")]
     Label {
         disk: PathBuf,
@@ -32,7 +32,7 @@ pub enum Disk {
         model: Option<String>,
         #[arg(long)]
         serial: Option<String>,
-        /// Counts when the disk joins a pool: the pool's log goes to the fastest disks
+        /// Kind of the disk, used when it joins a pool: the pool's log is put on the fastest disks
         #[arg(long, value_parser = ["unknown", "rotating", "ssd", "nvme", ""])]
         media: Option<String>,
     },
@@ -40,16 +40,16 @@ pub enum Disk {
     #[command(after_help = "Example:\n  arden disk wipe /dev/sdb --force")]
     Wipe {
         disk: PathBuf,
-        /// Also when something is recognisably on it
+        /// Also when the disk has recognisable content
         #[arg(long)]
         force: bool,
     },
 }
 
-/// For work that takes long.
+/// Option of work that takes long.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// Return at once; `arden job list` shows how it goes
+    /// Return at once; `arden job list` shows the progress
     #[arg(long)]
     pub no_wait: bool,
 }
@@ -62,10 +62,10 @@ pub enum PoolVerb {
         name: String,
         #[arg(required = true)]
         disks: Vec<PathBuf>,
-        /// Stands by until another disk fails; may be given several times
+        /// Disk that stands by until another disk fails; may be given several times
         #[arg(long)]
         hot_spare: Vec<PathBuf>,
-        /// Also when something is recognisably on a disk
+        /// Also use disks with recognisable content
         #[arg(long)]
         force: bool,
     },
@@ -76,30 +76,30 @@ pub enum PoolVerb {
     Import {
         /// Disks, or directories of disk files; without any: every block device
         disks: Vec<PathBuf>,
-        /// Which, when disks of several pools are found
+        /// Name of the pool, when disks of several pools are found
         #[arg(long)]
         name: Option<String>,
-        /// A disk of two that were used apart: what only it holds is thrown away
+        /// Of disks that were used apart, the disk whose own data is discarded
         #[arg(long, value_name = "DISK")]
         discard: Vec<PathBuf>,
     },
-    /// Close a pool and forget it; its disks stay as they are, `pool import` finds it again
+    /// Close a pool and remove it from the list; its disks stay as they are, and `pool import` finds it again
     #[command(after_help = "Example:\n  arden pool close tank")]
     Close { name: String },
-    /// Pools known here
+    /// List the pools of this daemon
     #[command(after_help = "Example:\n  arden pool list --json")]
     List,
-    /// Disks, spaces, health and what goes on
+    /// Show the disks, spaces, health and background work of a pool
     #[command(after_help = "Example:\n  arden pool show tank")]
     Show { name: String },
     /// Give a pool another name
     #[command(after_help = "Example:\n  arden pool rename tank lake")]
     Rename { name: String, to: String },
-    /// Change when a pool warns, and how long it waits for a missing disk
+    /// Change the warning levels of a pool, and the time that it waits for a missing disk
     #[command(after_help = "Example:\n  arden pool set tank --grace 60 --warn 70,80,90")]
     Set {
         name: String,
-        /// Seconds that a missing disk is waited for before spares and free slabs take its place
+        /// Seconds to wait for a missing disk before spares and free slabs replace it
         #[arg(long, value_name = "SECONDS")]
         grace: Option<u64>,
         /// Three fill levels in percent
@@ -111,59 +111,59 @@ pub enum PoolVerb {
     AddDisk {
         name: String,
         disk: PathBuf,
-        /// Stands by until another disk fails
+        /// The disk stands by until another disk fails
         #[arg(long)]
         hot_spare: bool,
-        /// Also when something is recognisably on it
+        /// Also when the disk has recognisable content
         #[arg(long)]
         force: bool,
     },
-    /// Empty a disk and take it out
+    /// Empty a disk and remove it from its pool
     #[command(after_help = "Example:\n  arden pool remove-disk tank 2")]
     RemoveDisk {
         name: String,
-        /// Its number, as `arden pool show` has it
+        /// Index of the disk as `arden pool show` lists it
         disk: u16,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Add a disk, then empty another one and take it out
+    /// Add a disk, then empty another one and remove it
     #[command(after_help = "Example:\n  arden pool replace tank 2 /dev/sdg")]
     Replace {
         name: String,
-        /// The number of the old one
+        /// Index of the old disk
         disk: u16,
         new: PathBuf,
-        /// Also when something is recognisably on the new one
+        /// Also when the new disk has recognisable content
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Have a disk emptied in the background; nothing new goes to it
+    /// Empty a disk in the background; it gets no new slabs
     #[command(after_help = "Example:\n  arden pool retire tank 2\n  arden pool retire tank 2 --undo")]
     Retire {
         name: String,
         disk: u16,
-        /// It stays after all
+        /// Keep the disk
         #[arg(long)]
         undo: bool,
     },
-    /// Read and compare everything, heal what can be healed
+    /// Read and compare all data, and repair what can be repaired
     #[command(after_help = "Example:\n  arden pool scrub tank --no-wait")]
     Scrub {
         name: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Rebuild now what missing disks held
+    /// Rebuild the data of missing disks now
     #[command(after_help = "Example:\n  arden pool repair tank")]
     Repair {
         name: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Make all disks about equally full
+    /// Move slabs until all disks are about equally full
     #[command(after_help = "Example:\n  arden pool rebalance tank")]
     Rebalance {
         name: String,
@@ -177,53 +177,53 @@ pub struct CreateSpace {
     pub name: String,
     #[arg(long)]
     pub pool: String,
-    /// How it survives lost disks
+    /// Redundancy
     #[arg(long, value_parser = ["simple", "mirror2", "mirror3", "parity", "dual-parity"])]
     pub layout: String,
-    /// Of a stripe, parity included [default: by the number of disks]
+    /// Columns of a stripe, parity included [default: by the number of disks]
     #[arg(long)]
     pub columns: Option<u16>,
-    /// Of one column, 64k to 1m [default: 256k]
+    /// Bytes of one column in a stripe, 64k to 1m [default: 256k]
     #[arg(long, value_parser = bytes)]
     pub interleave: Option<u64>,
-    /// As a disk, for example 100g [default: all the room that there is]
+    /// Size as a disk, for example 100g [default: all free room]
     #[arg(long, value_parser = bytes)]
     pub size: Option<u64>,
-    /// When its slabs are taken
+    /// When slabs are allocated: as they are written, or all at once
     #[arg(long, value_parser = ["thin", "fixed"], default_value = "thin")]
     pub provision: String,
 }
 
-/// A space by its name, which is unique unless pools were imported.
+/// The name of a space, which is unique unless pools were imported.
 #[derive(Debug, Args)]
 pub struct Which {
     pub name: String,
-    /// Only needed when several pools have a space of that name
+    /// Pool of the space, needed when several pools have a space of that name
     #[arg(long)]
     pub pool: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum SpaceVerb {
-    /// Cut a space from a pool
+    /// Make a space in a pool
     #[command(after_help = "Example:\n  arden space create vm --pool tank --layout mirror2 --size 100g")]
     Create(CreateSpace),
-    /// Spaces of all pools, or of one
+    /// List the spaces of all pools, or of one
     #[command(after_help = "Example:\n  arden space list\n  arden space list --pool tank --json")]
     List {
         #[arg(long)]
         pool: Option<String>,
     },
-    /// Health of a space, what is missing, and where it lies
+    /// Show the health of a space, its missing parts and its location
     #[command(after_help = "Example:\n  arden space show vm --map")]
     Show {
         #[command(flatten)]
         which: Which,
-        /// Each group's disks and slabs
+        /// Show the disks and slabs of each group
         #[arg(long)]
         map: bool,
     },
-    /// Make a space larger, while it is in use
+    /// Make a space larger while it is in use
     #[command(after_help = "Example:\n  arden space grow vm --size 200g")]
     Grow {
         #[command(flatten)]
@@ -231,13 +231,13 @@ pub enum SpaceVerb {
         #[arg(long, value_parser = bytes)]
         size: u64,
     },
-    /// Delete a space and what is on it
+    /// Delete a space and its content
     #[command(after_help = "Example:\n  arden space delete vm")]
     Delete {
         #[command(flatten)]
         which: Which,
     },
-    /// Serve a space as an NBD disk, after restarts of the daemon too. NBD has no authentication: whoever connects reads
+    /// Serve a space as an NBD disk, also after restarts of the daemon. NBD has no authentication: every client reads
     /// and writes all of it. A Unix socket is for the daemon's user alone; a TCP port, which has to be of a loopback
     /// address, is open to every user of this machine
     #[command(
@@ -250,7 +250,7 @@ pub enum SpaceVerb {
         #[arg(long)]
         nbd: String,
     },
-    /// End an export and hang up on its clients
+    /// End an export and disconnect its clients
     #[command(after_help = "Example:\n  arden space unexport vm")]
     Unexport {
         #[command(flatten)]
@@ -260,30 +260,30 @@ pub enum SpaceVerb {
 
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// Long work, and what came of the last
+    /// List jobs with their progress and results
     #[command(after_help = "Example:\n  arden job list")]
     List,
-    /// One job
+    /// Show one job
     #[command(after_help = "Example:\n  arden job show 3 --json")]
     Show { id: u64 },
-    /// Wait for a job's end, showing how it goes
+    /// Wait for the end of a job and show its progress
     #[command(after_help = "Example:\n  arden job wait 3")]
     Wait { id: u64 },
-    /// Stop for a while; holds for all background work of its pool
+    /// Pause a job, and with it all background work of its pool
     #[command(after_help = "Example:\n  arden job pause 3")]
     Pause { id: u64 },
-    /// Go on
+    /// Continue a job
     #[command(after_help = "Example:\n  arden job resume 3")]
     Resume { id: u64 },
-    /// Stop for good
+    /// Cancel a job
     #[command(after_help = "Example:\n  arden job cancel 3")]
     Cancel { id: u64 },
 }
 
-/// `64k`, `1m`, `20g`, `2t`, or bytes.
+/// Parses a size in bytes: `64k`, `1m`, `20g`, `2t` (powers of 1024) or a number.
 ///
 /// # Errors
-/// Invalid, when the text is no size.
+/// Invalid, when the text is not a size.
 pub fn bytes(s: &str) -> std::result::Result<u64, String> {
     let lower = s.to_lowercase();
     let (digits, shift) = match lower.chars().last() {
@@ -297,7 +297,7 @@ pub fn bytes(s: &str) -> std::result::Result<u64, String> {
     n.checked_mul(1 << shift).ok_or_else(|| format!("{s} is too large"))
 }
 
-/// For people: `1.5 GiB`.
+/// A size for display: `1.5 GiB`.
 pub fn size(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut value, mut unit) = (n as f64, 0);
@@ -532,7 +532,7 @@ fn space_text(s: &SpaceInfo, map: Option<&[GroupMap]>) -> String {
 }
 
 impl Which {
-    /// The space, and the path of it in the API.
+    /// The space, and its path in the API.
     fn find(&self, out: &Out) -> Result<(SpaceInfo, String)> {
         let spaces: Vec<SpaceInfo> = out.client.get("/v1/spaces")?;
         let fits = |s: &&SpaceInfo| s.name == self.name && self.pool.as_ref().is_none_or(|p| *p == s.pool);
@@ -625,7 +625,7 @@ fn start(out: &Out, pool: &str, kind: JobKind, disk: Option<u16>, wait: &Wait) -
     wait_for(out, job.id)
 }
 
-/// Until a job ends, or is paused; its progress goes to a terminal only.
+/// Waits until a job ends or is paused. Progress is shown on a terminal only.
 fn wait_for(out: &Out, id: u64) -> Result<()> {
     let terminal = std::io::stderr().is_terminal();
     let mut wait = Duration::from_millis(20);

@@ -1,32 +1,35 @@
-//! Plain columns for people. Scripts use --json.
+//! Aligned columns for terminals. Scripts use --json.
 
 use crate::printable;
 
+/// A table of text.
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
+/// "yes" or "no".
 pub fn yes(flag: bool) -> String {
     if flag { "yes".to_string() } else { String::new() }
 }
 
 impl Table {
+    /// A table with this heading.
     pub fn new(head: &[&str]) -> Table {
         Table { head: head.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
-    /// Without a heading.
+    /// A table without a heading.
     pub fn plain() -> Table {
         Table { head: Vec::new(), rows: Vec::new() }
     }
 
-    /// Names that clients chose do not reach the terminal as they are.
+    /// Adds a row. Text from clients is escaped.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.iter().map(|c| printable::line(c).into_owned()).collect());
     }
 
-    /// `empty` when there are no rows.
+    /// The table as text; `empty` when there are no rows.
     pub fn text(mut self, empty: &str) -> String {
         if self.rows.is_empty() {
             return format!("{empty}\n");

@@ -1,4 +1,4 @@
-//! The accounts of the state as authentication reads them: always those of the newest snapshot.
+//! The accounts of the state as authentication reads them, always from the newest snapshot.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,6 +7,7 @@ use arden_auth::{GroupRecord, MemoryUsers, NtHash, UserDb, UserRecord};
 use arden_wire::dtyp::Sid;
 use parking_lot::Mutex;
 
+/// The accounts of the newest snapshot of the state.
 pub struct LiveUsers {
     state: Arc<State>,
     name: String,
@@ -14,6 +15,7 @@ pub struct LiveUsers {
 }
 
 impl LiveUsers {
+    /// The accounts of `state`.
     pub fn new(state: Arc<State>) -> LiveUsers {
         let snapshot = state.snapshot();
         let name = snapshot.server_name();
@@ -31,7 +33,7 @@ impl LiveUsers {
     }
 }
 
-/// A SID of the state, which holds valid ones only; what is not one is nobody's.
+/// Parses a SID of the state, which holds valid ones only; any other text gives the SID of nobody.
 pub fn sid(text: &str) -> Sid {
     text.parse().unwrap_or_else(|_| Sid::new(0, &[0]))
 }

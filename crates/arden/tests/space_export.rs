@@ -1,5 +1,5 @@
-//! Real processes: a parity space served over NBD to `qemu-io` by a daemon that is killed between writes and
-//! started again, without one of its disks at last, and still holds every acknowledged byte.
+//! A parity space is served over NBD to `qemu-io` by a daemon that is killed between writes and started again, at last
+//! without one of its disks, and holds every acknowledged byte.
 
 mod daemon;
 
@@ -25,7 +25,7 @@ fn acknowledged_writes_survive_kill_and_a_lost_disk() {
             checks.push(format!("read -P {} {at} {}", 1 + round * 4 + i, 64 << 10));
         }
         d.qemu_io(&commands);
-        // Verbs work while it is exported.
+        // Commands work while the space is exported.
         assert_eq!(d.json(&["space", "show", "v"])["health"], if round > 3 { "degraded" } else { "whole" });
         d.kill();
         if round == 3 {

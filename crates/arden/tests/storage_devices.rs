@@ -1,5 +1,5 @@
-//! Block devices (loop devices over files): in-use refusals both ways, a device that loses its end under load;
-//! and other people's programs copying real data through a space while a disk goes.
+//! Block devices (loop devices over files): refusals of devices in use, a device that loses its end under load, and
+//! other programs that copy data through a space while a disk is lost.
 
 mod daemon;
 
@@ -38,8 +38,8 @@ impl Drop for Mounted {
     }
 }
 
-/// LOOP_GET_STATUS64, another lo_sizelimit, LOOP_SET_STATUS64. (Cutting the file short instead would make the
-/// kernel answer zeros until it looks at the file's size again.)
+/// LOOP_GET_STATUS64, another lo_sizelimit, LOOP_SET_STATUS64. (When the file is shortened instead, the kernel reads
+/// zeros until it reads the file's size again.)
 const CUT: &str = "
 import fcntl, os, struct, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
@@ -97,7 +97,7 @@ fn loop_devices_are_disks() {
     });
     load(&d, &mut o, 2);
     end.join().expect("the cut");
-    // On a busy machine it came after the last write, and it is a write that fails a disk.
+    // The loss may come after the last write, and only a failed write takes the disk out of the pool.
     load(&d, &mut o, 5);
     let state = |d: &Daemon| d.json(&["pool", "show", "tank"])["disks"][1]["state"].clone();
     d.wait(20, "the pulled disk is out", |d| state(d) == "missing");
@@ -117,7 +117,7 @@ fn qemu_img_copies_real_data_while_a_disk_goes() {
     }
     let mut d = Daemon::start("img", 7, 128);
     d.done(&["pool", "create", "tank", "d0", "d1", "d2", "d3", "d4"]);
-    // The program itself is as real as data gets.
+    // The program is a file of real data.
     let program = std::fs::File::open(env!("CARGO_BIN_EXE_arden")).expect("the program");
     let len = program.metadata().expect("its size").len().min(96 << 20) & !0xffff;
     let mut copy = std::fs::File::create(d.dir.join("real")).expect("a file");
@@ -180,7 +180,7 @@ fn clients_that_do_not_know_the_block_size_are_served() {
             assert_eq!(nbd.answer().expect("an answer").1, 0);
             want[at..at + len].copy_from_slice(&data);
         }
-        // WRITE_ZEROES of a part of a block, and of blocks and parts.
+        // WRITE_ZEROES of a part of a block, and of several blocks with parts.
         for (at, len) in [(100usize, 50usize), (4000, 9000)] {
             nbd.send(6, false, 1, at as u64, len, &[]).expect("sent");
             assert_eq!(nbd.answer().expect("an answer").1, 0);

@@ -1,5 +1,5 @@
-//! What may happen to a disk file while writes run: cut short, deleted, overwritten with noise, swapped, slow. The
-//! writers go on, and everything that they were told is durable is read back; then the pool is made whole.
+//! Faults of a disk file while writes run: cut short, deleted, overwritten with noise, swapped, slow. The writers
+//! continue, and everything that was acknowledged as durable is read back; then the pool is made whole.
 
 mod daemon;
 
@@ -13,7 +13,7 @@ use daemon::{
 
 const MIB: u64 = 1 << 20;
 
-/// Writers on several spaces, while `fault` happens in the middle.
+/// Runs writers on several spaces, with `fault` in the middle.
 fn under_load(d: &Daemon, spaces: &mut [(&str, Oracle)], seed: u64, fault: impl FnOnce()) {
     std::thread::scope(|s| {
         let running: Vec<_> = spaces
@@ -35,8 +35,8 @@ fn under_load(d: &Daemon, spaces: &mut [(&str, Oracle)], seed: u64, fault: impl 
     });
 }
 
-/// Reads everything, what no flush has made durable yet too; then one flush, so that all that was read outlives a
-/// kill (a write without one may be lost with the process).
+/// Reads everything, including data that no flush has made durable. One flush follows, so that all that was read
+/// survives a kill (a write without a flush may be lost with the process).
 fn verify(d: &Daemon, spaces: &mut [(&str, Oracle)], when: &str) {
     for (name, o) in spaces {
         let mut nbd = Nbd::connect(&d.dir.join(*name)).expect("the export answers");
@@ -73,7 +73,7 @@ fn a_disk_file_is_cut_short_and_another_deleted_while_writes_run() {
     });
     d.wait(10, "the cut disk is out", |d| disk_state(d, 1) == "missing");
     verify(&d, &mut spaces, "without the cut disk");
-    // Full length again, with a label and zeros: nothing on it counts.
+    // Full length again, with a label and zeros: its content must not be used.
     std::fs::File::options().write(true).open(&cut).and_then(|f| f.set_len(96 * MIB)).expect("long again");
     d.wait(60, "it is back and up to date", |d| disk_state(d, 1) == "active" && whole(d));
     verify(&d, &mut spaces, "with the disk that was cut");
@@ -97,14 +97,14 @@ fn noise_over_a_disk_is_healed_by_majority_and_a_lost_label_takes_the_disk_out()
     let mut d = Daemon::start("noise", 6, 96);
     d.done(&["pool", "create", "tank", "d0", "d1", "d2", "d3", "d4"]);
     let mut spaces = make(&d, &["mirror3"]);
-    // Labels and map are written anew while writes run; only the copies' majority can tell. Three copies, no
-    // checksums from above.
+    // The pool rewrites labels and map while writes run: only the majority of the copies reveals the noise. Three
+    // copies, without checksums of a volume.
     let victim = d.disk(3);
     under_load(&d, &mut spaces, 3, || noise(&victim, 0));
     let said = d.done(&["pool", "scrub", "tank"]);
     assert!(said.contains("0 undecided, 0 lost"), "{said}");
     verify(&d, &mut spaces, "after the scrub");
-    // While nobody writes the label shows it, and the disk leaves.
+    // Without writes, the label shows the fault, and the disk leaves the pool.
     std::thread::sleep(Duration::from_secs(4));
     noise(&d.disk(4), 0);
     d.wait(30, "the disk of noise is out", |d| disk_state(d, 4) == "missing");
@@ -174,7 +174,7 @@ fn a_disk_that_answers_slowly_is_reported_spared_and_read_again_when_it_recovers
         nbd.read(r.below(16 * MIB / 4096) * 4096, 4096).expect("a read");
         begun.elapsed()
     };
-    // The first copy of everything lies on this disk.
+    // The first copy of everything is on this disk.
     let (said, delay) = (d.delays().join("d0"), Duration::from_millis(200));
     std::fs::write(&said, "200").expect("a delay");
     d.wait(20, "the slow disk is known", |d| {

@@ -1,5 +1,5 @@
-//! Images of each format version, made by `images/make` and kept: what an earlier program wrote is found by its
-//! labels, read, written to and read again.
+//! Images of each format version, made by `images/make` and kept: data of an earlier program is found by its labels,
+//! read, written to and read again.
 
 mod daemon;
 
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use daemon::{Daemon, nbd::Nbd};
 
-/// `(pattern, offset, length)` as `images/make` wrote them, later ones over earlier ones.
+/// `(pattern, offset, length)` as `images/make` wrote them; later ones overwrite earlier ones.
 const CLEAN: [(u8, usize, usize); 3] = [(17, 0, 1 << 20), (34, 64 << 10, 192 << 10), (51, 1536 << 10, 4 << 10)];
 const KILLED: [(u8, usize, usize); 2] = [(68, 4 << 10, 8 << 10), (85, 1 << 20, 12 << 10)];
-/// Version 2: the first two were put in their place by records of stripes changed there, the last was still in the journal.
+/// Version 2: the first two were put in place with patches in the log, the last was in the log only.
 const PATCHED: [(u8, usize, usize); 3] =
     [(102, 128 << 10, 4 << 10), (119, 896 << 10, 8 << 10), (136, 960 << 10, 4 << 10)];
 

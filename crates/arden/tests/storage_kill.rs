@@ -1,5 +1,5 @@
-//! kill -9 of the daemon at random points under load on three layouts at once, and after each start everything
-//! that was acknowledged is read back; now and then without one of the disks. ARDEN_KILL_ROUNDS says how many.
+//! kill -9 of the daemon at random times under load on three layouts. After each start everything that was acknowledged
+//! is read back, in some rounds without one of the disks. ARDEN_KILL_ROUNDS is the number of rounds.
 
 mod daemon;
 
@@ -37,13 +37,13 @@ fn killed_at_random_points_nothing_acknowledged_is_lost() {
                 std::thread::spawn(move || {
                     let Ok(mut nbd) = Nbd::connect(&path) else { return (o, r, 0) };
                     let whole = o.verify(&mut nbd).unwrap_or_else(|e| panic!("round {round}, {l}: {e}"));
-                    // It ends by the kill; what was acknowledged until then counts.
+                    // The kill ends the load; writes that were acknowledged before count.
                     let n = if whole { o.load(&mut nbd, &mut r, Duration::from_secs(30)) } else { 0 };
                     (o, r, n)
                 })
             })
             .collect();
-        // Verification takes its time; kills come after it, and sometimes into it.
+        // The kill comes after the verification, and in some rounds during it.
         std::thread::sleep(time + Duration::from_millis(if round % 5 == 0 { 0 } else { 120 }));
         d.kill();
         match (round % 20, away) {
@@ -67,7 +67,7 @@ fn killed_at_random_points_nothing_acknowledged_is_lost() {
                 (o, r)
             })
             .collect();
-        // One disk at a time is what these layouts have to bear: all is whole before the next one goes.
+        // The layouts survive one lost disk at a time: the pool is whole before the next one is lost.
         if round % 20 == 8 && away.is_none() {
             d.wait(60, "all spaces are whole", |d| {
                 let list = d.json(&["space", "list"]);

@@ -1,4 +1,4 @@
-//! The storage verbs against a running daemon: what they do, what they refuse and how they say so.
+//! The storage commands on a running daemon: their effect, their refusals and the messages.
 
 mod daemon;
 
@@ -98,7 +98,7 @@ fn a_pool_is_renamed_closed_and_found_by_its_labels() {
     assert_eq!(lake["warn_percent"], serde_json::json!([50, 60, 95]));
     d.done(&["pool", "close", "lake"]);
     assert_eq!(d.json(&["pool", "list"]), serde_json::json!([]));
-    // Elsewhere, under other names.
+    // The files are moved and renamed.
     std::fs::create_dir(d.dir.join("moved")).unwrap();
     for i in 0..3 {
         std::fs::rename(d.disk(i), d.dir.join(format!("moved/x{}", 2 - i))).unwrap();
@@ -208,7 +208,7 @@ fn a_hot_spare_takes_over_after_the_grace_time() {
     let disks = d.json(&["pool", "show", "tank"])["disks"].clone();
     assert_eq!(disks[3]["state"], "active");
     check_pattern(&d, 64);
-    // The lost disk comes back: it is free room now.
+    // The lost disk returns as free room.
     std::fs::rename(d.dir.join("away"), d.disk(1)).unwrap();
     d.wait(20, "the disk is taken back", |d| d.json(&["pool", "show", "tank"])["disks"][1]["state"] == "active");
     check_pattern(&d, 64);
@@ -237,7 +237,7 @@ fn jobs_pause_resume_survive_a_restart_and_can_be_cancelled() {
     d.done(&["job", "cancel", &job]);
     d.wait(10, "it is cancelled", |d| d.json(&["job", "show", &job])["state"] == "cancelled");
     d.refused(6, &["job", "resume", &job]);
-    // Nothing stays stopped.
+    // No background work is still paused.
     d.done(&["pool", "scrub", "tank"]);
     check_pattern(&d, 384);
 }

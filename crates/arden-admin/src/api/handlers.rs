@@ -1,4 +1,5 @@
-//! One handler for each route: take the request apart, change the state, tell the servers, answer.
+//! One handler for each route of accounts, shares, settings, sessions and opens. A handler decodes the request, changes
+//! the state, informs the servers and answers.
 
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ pub(super) async fn change_user(
     Ok(Json(user))
 }
 
-/// Makes a change of accounts, and what follows from it for sessions that exist.
+/// Changes accounts, and ends the sessions that the change no longer allows.
 async fn change_accounts<T: Send + 'static>(
     api: &Arc<Api>,
     change: impl FnMut(&mut Snapshot) -> Result<T> + Send + 'static,
@@ -170,8 +171,8 @@ pub(super) async fn share(State(api): Ctx, Path(name): Path<String>) -> Answer<S
     Ok(Json(s.share_info(s.share(&name)?)))
 }
 
-/// What `edit` would make of a share, which then is checked. The servers are asked without the state's lock: they may open a
-/// volume, which takes long and locks of storage, whose holders change the state.
+/// The share that `edit` makes, after the servers have checked it. The check runs without the state's lock: it may open
+/// a volume, which takes long and takes storage locks, whose holders change the state.
 fn checked_share(api: &Api, edit: impl FnOnce(&mut Snapshot) -> Result<Share>, exposure_too: bool) -> Result<Share> {
     let share = edit(&mut Snapshot::clone(&api.state.snapshot()))?;
     api.control.check_share(&share)?;
@@ -222,7 +223,7 @@ async fn share_is_stored(api: &Arc<Api>, share: &Share, what: &str) -> Result<Sh
     Ok(api.state.snapshot().share_info(share))
 }
 
-/// Opening a new share's directory waits for the disk.
+/// Informs the servers of changed shares, on a thread that may wait: opening a share's directory reads the disk.
 pub(super) async fn tell_shares(api: &Arc<Api>) -> Result<()> {
     api.blocking(|api| {
         api.control.shares_changed();
@@ -250,7 +251,7 @@ fn parse_id(what: &str, id: &str) -> Result<Id> {
 
 pub(super) async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let parsed = parse_id("session", &id)?;
-    // Closing its opens may wait for the disk.
+    // Closing the session's opens may wait for the disk.
     if !api.blocking(move |api| Ok(api.control.close_session(parsed))).await? {
         return Err(AdminError::not_found("session", &id));
     }
@@ -271,11 +272,11 @@ pub(super) async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Resul
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Metrics leave out the pools when those take longer to answer.
+/// Time after which the metrics leave out pools that do not answer.
 const POOLS_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
 
 pub(super) async fn metrics_text(State(api): Ctx) -> Response {
-    // A disk that hangs must not keep everything else from being seen.
+    // A hanging disk must not hide the other metrics.
     let asked = tokio::time::timeout(POOLS_WAIT, api.blocking(|api| api.storage.pools())).await;
     let pools = asked.ok().and_then(std::result::Result::ok);
     let mut all = metrics::all(&api);

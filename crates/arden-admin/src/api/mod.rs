@@ -1,6 +1,5 @@
 //! The REST API: HTTP on a Unix socket that only the daemon's own user can open. Every route is a row of the table in
-//! `routes`, so that the router and the document cannot disagree. Refuses rules of its own:
-//! `state` says what may be stored, `Control` what the servers do with it.
+//! `routes`. Holds no rules: `state` decides what may be stored, [`Control`] what the servers do with it.
 
 mod handlers;
 pub(crate) mod routes;
@@ -32,10 +31,10 @@ use crate::{
     volume::VolumeAdmin,
 };
 
-/// The largest body of a request. Those of the command line are far smaller.
+/// Limit of a request's body. The bodies that the command line sends are much smaller.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// The owners of everything that handlers show and change.
+/// The state and the services that the handlers show and change.
 pub struct Api {
     pub state: Arc<State>,
     pub control: Arc<dyn Control>,
@@ -45,6 +44,7 @@ pub struct Api {
 }
 
 impl Api {
+    /// The API over these services; its start is now.
     pub fn new(
         state: Arc<State>,
         control: Arc<dyn Control>,
@@ -54,7 +54,7 @@ impl Api {
         Arc::new(Api { state, control, storage, volumes, started: Instant::now() })
     }
 
-    /// Runs what waits for the disk on a thread that may wait.
+    /// Runs `work` on a thread that may wait for the disk.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Api>,
         f: impl FnOnce(&Api) -> crate::error::Result<T> + Send + 'static,
@@ -74,7 +74,7 @@ impl IntoResponse for AdminError {
     }
 }
 
-/// A JSON body whose faults are answered as `AdminError`.
+/// A JSON body. A malformed one is answered with an [`AdminError`].
 struct Body<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -89,6 +89,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// The router of all routes.
 pub fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new();
     for route in routes::routes() {
@@ -108,7 +109,8 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Binds the socket, mode 0600, in place of one that a killed daemon left. The caller holds the state's lock.
+/// Binds the Unix socket with mode 0600, replacing one that a killed daemon left. The caller holds the lock of the
+/// state directory.
 ///
 /// # Errors
 /// Failed, when the socket cannot be made.
@@ -127,10 +129,10 @@ pub fn bind(path: &Path) -> crate::error::Result<tokio::net::UnixListener> {
     Ok(listener)
 }
 
-/// Serves until `shutdown` resolves; requests under way get a second to end.
+/// Serves until `shutdown` resolves. Requests in progress then have one second to end.
 ///
 /// # Errors
-/// The system's, when the socket breaks.
+/// The error of the operating system, when the socket fails.
 pub async fn serve(
     listener: tokio::net::UnixListener,
     api: Arc<Api>,

@@ -1,5 +1,5 @@
-//! The API's routes as one table: each row has its path, its types and its handler, so that the router and the OpenAPI
-//! document cannot disagree. Refuses to know what a handler does.
+//! The API's routes as one table. Each row has its path, its types and its handler: the router and the OpenAPI document
+//! are made from the same rows.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The schema of a type, and of all that it refers to.
+/// Makes the schema of a type and of all types that it refers to.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// The body of a successful answer.
@@ -35,7 +35,7 @@ pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 pub(crate) enum Answer {
     One(SchemaOf),
     List(SchemaOf),
-    /// 204.
+    /// No content, status 204.
     Nothing,
     Text,
     /// The OpenAPI document.
@@ -60,19 +60,19 @@ fn body<T: JsonSchema>() -> Option<SchemaOf> {
 pub(crate) struct Route {
     pub method: Method,
     pub path: &'static str,
-    /// The operation's id in the document.
+    /// The operationId in the OpenAPI document.
     pub operation: &'static str,
     pub summary: &'static str,
     /// Schema of the request's body.
     pub body: Option<SchemaOf>,
     pub answer: Answer,
-    /// Statuses of errors that belong to this operation; 500 belongs to all.
+    /// Statuses of the operation's errors. Every operation may also fail with 500.
     pub errors: &'static [u16],
     pub router: MethodRouter<Arc<Api>>,
 }
 
 impl Route {
-    /// The status of a success.
+    /// The status of a successful answer.
     pub fn success(&self) -> u16 {
         match self.answer {
             Nothing => 204,
@@ -104,7 +104,7 @@ fn change<H: Handler<T, Arc<Api>>, T: 'static>(
     errors: &'static [u16],
     handler: H,
 ) -> Route {
-    // Every method of the table is one of those that a filter knows.
+    // Every method of the table is one that a filter exists for.
     let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
     Route { method, path, operation, summary, body, answer, errors, router: on(filter, handler) }
 }

@@ -1,5 +1,5 @@
-//! Handlers of snapshots and their schedules: take the request apart and ask `SnapshotAdmin`, on a thread that may wait
-//! for disks.
+//! Handlers of snapshots and their schedules: they decode the request and call
+//! [`SnapshotAdmin`](crate::snapshot::SnapshotAdmin) on a thread that may wait for disks.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Handlers of disks, pools, spaces and jobs: take the request apart and ask `Storage`, on a thread that may
-//! wait for disks.
+//! Handlers of disks, pools, spaces and jobs: they decode the request and call [`Storage`](crate::storage::Storage) on
+//! a thread that may wait for disks.
 
 use std::sync::Arc;
 

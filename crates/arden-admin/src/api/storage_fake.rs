@@ -1,4 +1,4 @@
-//! Storage with one of everything, for the tests of the router.
+//! A [`Storage`] with one disk, pool, space, job and volume, for the tests of the router.
 
 use crate::{
     error::{AdminError, Result},

@@ -1,5 +1,5 @@
-//! The router against its OpenAPI document: every documented operation is called, every answer compared
-//! with its schema; and what a change tells the servers.
+//! The router against its OpenAPI document: every operation is called and every answer compared with its schema. The
+//! notices that a change sends to the servers.
 
 use std::{
     path::PathBuf,
@@ -19,7 +19,7 @@ use crate::{
     secret,
 };
 
-/// A server with one session and one open that writes down what it is told.
+/// A server with one session and one open that records its notices.
 #[derive(Default)]
 struct Fake(Mutex<Vec<String>>, OnceLock<Arc<State>>);
 
@@ -32,7 +32,7 @@ impl Fake {
 impl Control for Fake {
     fn check_share(&self, share: &Share) -> Result<()> {
         if share.path.starts_with("/slow") {
-            // Opening a volume takes locks of storage, whose holders change the state meanwhile.
+            // Opening a volume takes storage locks, whose holders change the state meanwhile.
             let (state, (done, waited)) = (self.1.get().unwrap().clone(), mpsc::channel());
             std::thread::spawn(move || done.send(state.change(|_| Ok(()))));
             waited.recv_timeout(Duration::from_secs(10)).expect("nobody changes the state while a share is checked")?;
@@ -147,7 +147,7 @@ impl Fixture {
     }
 }
 
-/// As much of JSON Schema as the document uses. Properties that a schema does not name are faults.
+/// A checker for the part of JSON Schema that the document uses. Properties that a schema does not name are faults.
 fn fault(document: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let target = document.pointer(name.trim_start_matches('#'));
@@ -200,7 +200,7 @@ fn fault(document: &Value, schema: &Value, value: &Value, at: &str) -> Option<St
     None
 }
 
-/// A call of each operation that succeeds, in an order in which it does.
+/// A successful call of each operation, in an order in which all succeed.
 fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
     let erin = json!({"name": "erin", "password": "x", "groups": ["Users"]});
     let docs =
@@ -354,7 +354,7 @@ async fn errors_say_what_is_wrong_and_what_to_do() {
         assert_eq!(fault(&document, error, &answer, path), None);
         assert!(!answer["hint"].as_str().unwrap().is_empty(), "{method} {path}");
     }
-    // What was refused left nothing behind.
+    // Refused requests changed nothing.
     assert_eq!(f.json("GET", "/v1/shares", None).await.1, json!([]));
     assert_eq!(f.json("GET", "/v1/users", None).await.1.as_array().unwrap().len(), 1);
 }

@@ -1,4 +1,5 @@
-//! Handlers of volumes: take the request apart and ask `VolumeAdmin`, on a thread that may wait for disks.
+//! Handlers of volumes: they decode the request and call [`VolumeAdmin`](crate::volume::VolumeAdmin) on a thread that
+//! may wait for disks.
 
 use std::sync::Arc;
 
@@ -76,7 +77,7 @@ pub(super) async fn delete_volume(
     Body(delete): Body<VolumeDelete>,
 ) -> Result<StatusCode> {
     if delete.force {
-        // Its shares go first, and with them whoever is connected.
+        // The volume's shares are removed first, which disconnects their clients.
         let on_it = name.clone();
         api.blocking(move |api| {
             api.volumes.volume(&on_it)?;

@@ -1,5 +1,5 @@
-//! The state directory of one daemon: accessible to its owner only, and locked while a daemon uses it. Other modules keep
-//! files of their own names beside the state.
+//! The state directory of one daemon. Only its owner has access, and a daemon locks it. Other modules keep their own
+//! files in it beside the state.
 
 use std::{
     fs::File,
@@ -10,6 +10,7 @@ use std::{
 
 use crate::error::{AdminError, ErrorKind, Result};
 
+/// The state directory. Dropping the value releases its lock.
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
@@ -17,10 +18,10 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Makes the directory when it is not there, and takes its lock.
+    /// Opens the directory, makes it when it does not exist, and takes its lock.
     ///
     /// # Errors
-    /// Conflict, when another process has the lock.
+    /// Conflict, when another process has the lock; failed, when the directory cannot be made.
     pub fn open(path: &Path) -> Result<StateDirectory> {
         let io = |e: std::io::Error| {
             let hint = "check the path and its permissions, or choose another directory with --state";
@@ -32,11 +33,12 @@ impl StateDirectory {
         Ok(StateDirectory { path: path.to_path_buf(), _lock: lock })
     }
 
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the REST API listens.
+    /// The Unix socket of the REST API.
     pub fn socket(&self) -> PathBuf {
         socket_path(&self.path)
     }
@@ -47,6 +49,7 @@ impl StateDirectory {
     }
 }
 
+/// The Unix socket of the REST API in a state directory.
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("api.sock")
 }

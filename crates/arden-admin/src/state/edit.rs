@@ -1,5 +1,5 @@
-//! Operations on a snapshot of the state: users, groups, shares and settings, by name. Checks only the form of names and
-//! values; whether a directory can be served is the server's to say.
+//! Operations on a snapshot of the state: users, groups, shares and settings, by name. They check the form of names and
+//! values; a server checks whether a directory can be served.
 
 use super::{EVERYONE_SID, Snapshot};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     secret::{hex, nt_hash},
 };
 
-/// [MS-SAMR] gives no limit; Windows clients cut off at 127.
+/// Windows clients cut passwords off at 127 characters; [MS-SAMR] has no limit.
 const PASSWORD_CHARS_MAX: usize = 127;
 
 fn hash_of(password: &str) -> Result<String> {
@@ -42,7 +42,7 @@ impl Snapshot {
         self.next_rid - 1
     }
 
-    /// The user `name`, in any case.
+    /// The user `name`, compared without case.
     ///
     /// # Errors
     /// Not found.
@@ -50,6 +50,7 @@ impl Snapshot {
         self.users.get(&key(name)).ok_or_else(|| AdminError::not_found("user", name))
     }
 
+    /// The user as the API shows it.
     pub fn user_info(&self, user: &UserRecord) -> UserInfo {
         let sid = self.user_sid(user);
         let groups = self.groups.values().filter(|g| g.members.contains(&sid)).map(|g| g.name.clone()).collect();
@@ -59,7 +60,7 @@ impl Snapshot {
     /// Adds a user with a new RID.
     ///
     /// # Errors
-    /// Invalid, when name or password cannot be one; exists; not found, when a group does not exist.
+    /// Invalid for a bad name or password; exists; not found for an unknown group.
     pub fn add_user(&mut self, new: &NewUser) -> Result<UserInfo> {
         names::check_account("user", &new.name, 20)?;
         self.account_name_is_free(&new.name)?;
@@ -77,7 +78,7 @@ impl Snapshot {
     /// Changes the fields that `change` has.
     ///
     /// # Errors
-    /// Not found; invalid, when the password cannot be one.
+    /// Not found; invalid for a bad password.
     pub fn change_user(&mut self, name: &str, change: &UserChange) -> Result<UserInfo> {
         let user = self.users.get_mut(&key(name)).ok_or_else(|| AdminError::not_found("user", name))?;
         if let Some(password) = &change.password {
@@ -93,8 +94,8 @@ impl Snapshot {
         Ok(self.user_info(&user))
     }
 
-    /// Also takes the user out of every group. Grants that name him stay, as his SID: taking the last grant
-    /// away would open the share to everyone.
+    /// Removes a user, also from every group. Grants to the user stay, as a SID: removing the last grant would open the
+    /// share to everyone.
     ///
     /// # Errors
     /// Not found.
@@ -107,7 +108,7 @@ impl Snapshot {
         Ok(info)
     }
 
-    /// The group `name`, in any case.
+    /// The group `name`, compared without case.
     ///
     /// # Errors
     /// Not found.
@@ -115,6 +116,7 @@ impl Snapshot {
         self.groups.get(&key(name)).ok_or_else(|| AdminError::not_found("group", name))
     }
 
+    /// The group as the API shows it.
     pub fn group_info(&self, group: &GroupRecord) -> GroupInfo {
         GroupInfo {
             name: group.name.clone(),
@@ -128,7 +130,7 @@ impl Snapshot {
     /// Adds a group with a new RID.
     ///
     /// # Errors
-    /// Invalid, when the name cannot be one; exists.
+    /// Invalid for a bad name; exists.
     pub fn add_group(&mut self, new: &NewGroup) -> Result<GroupInfo> {
         names::check_account("group", &new.name, 256)?;
         self.account_name_is_free(&new.name)?;
@@ -142,7 +144,7 @@ impl Snapshot {
     /// Removes a group.
     ///
     /// # Errors
-    /// Not found; conflict, when the group is a built-in one.
+    /// Not found; conflict for a built-in group.
     pub fn remove_group(&mut self, name: &str) -> Result<()> {
         if self.group_info(self.group(name)?).builtin {
             return Err(AdminError::new(
@@ -158,7 +160,7 @@ impl Snapshot {
     /// Puts a user into a group.
     ///
     /// # Errors
-    /// Not found, either of them.
+    /// Not found, for the group or the user.
     pub fn add_member(&mut self, group: &str, user: &str) -> Result<GroupInfo> {
         let sid = self.user_sid(self.user(user)?);
         let record = self.groups.get_mut(&key(group)).ok_or_else(|| AdminError::not_found("group", group))?;
@@ -168,10 +170,10 @@ impl Snapshot {
         self.group(group).map(|g| self.group_info(g))
     }
 
-    /// Takes a user out of a group.
+    /// Removes a user from a group.
     ///
     /// # Errors
-    /// Not found, either of them or the membership.
+    /// Not found, for the group, the user or the membership.
     pub fn remove_member(&mut self, group: &str, user: &str) -> Result<GroupInfo> {
         let sid = self.user_sid(self.user(user)?);
         let record = self.groups.get_mut(&key(group)).ok_or_else(|| AdminError::not_found("group", group))?;
@@ -187,7 +189,7 @@ impl Snapshot {
         self.group(group).map(|g| self.group_info(g))
     }
 
-    /// The account of a SID, or the SID itself when there is none (any more).
+    /// The name of the account with this SID, or the SID itself when there is no such account.
     pub fn name_of(&self, sid: &str) -> String {
         if sid == EVERYONE_SID {
             return "everyone".to_string();
@@ -197,10 +199,10 @@ impl Snapshot {
         user.or_else(group).unwrap_or_else(|| sid.to_string())
     }
 
-    /// The SID of a user, a group, `everyone`, or of a SID as text.
+    /// The SID of `who`: a user, a group, `everyone`, or a SID as text.
     ///
     /// # Errors
-    /// Invalid, when `who` is none of these.
+    /// Invalid for any other text.
     pub fn sid_of(&self, who: &str) -> Result<String> {
         if key(who) == "everyone" {
             return Ok(EVERYONE_SID.to_string());
@@ -229,7 +231,7 @@ impl Snapshot {
         grants.iter().map(|g| Grant { who: self.name_of(&g.who), rights: g.rights }).collect()
     }
 
-    /// The share `name`, in any case.
+    /// The share `name`, compared without case.
     ///
     /// # Errors
     /// Not found.
@@ -237,16 +239,16 @@ impl Snapshot {
         self.shares.get(&key(name)).ok_or_else(|| AdminError::not_found("share", name))
     }
 
-    /// The share with its grants by name.
+    /// The share as the API shows it, with grants by name.
     pub fn share_info(&self, share: &Share) -> Share {
         let (allow, deny) = (self.grants_to_names(&share.allow), self.grants_to_names(&share.deny));
         Share { allow, deny, ..share.clone() }
     }
 
-    /// Stores the share, grants by SID, and returns it that way.
+    /// Adds a share and returns it as stored, with grants by SID.
     ///
     /// # Errors
-    /// Invalid, when name or path cannot be a share's, or somebody in its access list does not exist; exists.
+    /// Invalid for a bad name or path, or an unknown account in the access list; exists.
     pub fn add_share(&mut self, new: &Share) -> Result<Share> {
         names::check_share(&new.name)?;
         check_path(new)?;
@@ -266,7 +268,7 @@ impl Snapshot {
     /// Changes the fields that `change` has.
     ///
     /// # Errors
-    /// Not found; invalid, as [`Snapshot::add_share`].
+    /// Not found; invalid as in [`Snapshot::add_share`].
     pub fn change_share(&mut self, name: &str, change: &ShareChange) -> Result<Share> {
         let mut share = self.share(name)?.clone();
         if let Some(allow) = &change.allow {
@@ -303,7 +305,7 @@ impl Snapshot {
     /// Changes the settings that `change` has.
     ///
     /// # Errors
-    /// Invalid, when a value is out of its range; conflict, when the machine SID is changed while accounts have it.
+    /// Invalid for a value out of its range; conflict, when accounts have SIDs of the old machine SID.
     pub fn change_settings(&mut self, change: &SettingsChange) -> Result<Settings> {
         let c = change.clone();
         if let Some(name) = c.server_name.as_deref().filter(|n| !n.is_empty()) {
@@ -332,12 +334,12 @@ impl Snapshot {
         Ok(self.settings_shown())
     }
 
-    /// With what is kept elsewhere.
+    /// The settings, with the machine SID, which is stored with the server's identity.
     pub fn settings_shown(&self) -> Settings {
         Settings { machine_sid: self.machine_sid.clone(), ..self.settings.clone() }
     }
 
-    /// Takes another server's place: accounts that are added now get SIDs that its files may name already.
+    /// Takes over the machine SID of another server. Files may already name SIDs that new accounts then get.
     fn import_machine_sid(&mut self, sid: String) -> Result<()> {
         names::check_machine_sid(&sid)?;
         let own_groups = self.groups.values().filter(|g| g.sid.starts_with(&self.machine_sid)).count();

@@ -1,5 +1,5 @@
-//! The state in one redb file: a table for each kind of record, and one with the revision. One process has it at a time,
-//! which the lock of its [`StateDirectory`] enforces.
+//! The state in one redb file: a table for each kind of record, and one for the revision. The lock of
+//! [`StateDirectory`] keeps other processes away.
 
 use std::{os::unix::fs::OpenOptionsExt, sync::Arc};
 
@@ -12,18 +12,19 @@ use super::{
 };
 use crate::error::{AdminError, Result};
 
-/// One row, "revision". Files of versions before it have none, which is revision 0.
+/// One row, "revision". A file without the row has revision 0.
 const REVISION: TableDefinition<'static, &'static str, u64> = TableDefinition::new("revision");
 const REVISION_KEY: &str = "revision";
 
-/// The state is small, and readers use the snapshot: redb's cache needs next to nothing.
+/// Cache of redb. The state is small, and readers use the snapshot.
 const CACHE_BYTES: usize = 256 * 1024;
 
+/// The store in a redb file.
 #[derive(Debug)]
 pub struct RedbStore {
     db: Database,
     newest: watch::Sender<Revision>,
-    /// Its lock is held for as long as the file is open.
+    /// Holds the lock for as long as the file is open.
     _directory: Arc<StateDirectory>,
 }
 
@@ -36,10 +37,10 @@ fn definition(table: Table) -> TableDefinition<'static, &'static str, &'static [
 }
 
 impl RedbStore {
-    /// Opens the file of the directory, and makes it when it is not there.
+    /// Opens the file of the directory; makes it when it does not exist.
     ///
     /// # Errors
-    /// Failed, when it cannot be read.
+    /// Failed, when the file cannot be read.
     pub fn open(directory: &Arc<StateDirectory>) -> Result<RedbStore> {
         let file = std::fs::OpenOptions::new()
             .read(true)
@@ -102,7 +103,7 @@ impl StateStore for RedbStore {
             }
         }
         tx.commit().map_err(failed)?;
-        // A commit on another thread may have told a later revision.
+        // A commit on another thread may have sent a later revision.
         self.newest.send_if_modified(|newest| {
             let later = revision > *newest;
             *newest = revision.max(*newest);

@@ -1,4 +1,4 @@
-//! The state in memory, for tests and for several daemons in one process. Nothing survives the process.
+//! The state in memory, for tests and for several daemons in one process. It is lost with the process.
 
 use arden_lock::{Mutex, ranks};
 use tokio::sync::watch;
@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use super::store::{Change, Commit, Contents, Revision, StateStore};
 use crate::error::Result;
 
+/// The store in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     contents: Mutex<Contents, ranks::MemoryState>,
@@ -36,7 +37,7 @@ impl StateStore for MemoryStore {
             }
         }
         contents.revision = Revision(expected.0 + 1);
-        // Under the lock, so that revisions are told in their order.
+        // Sent under the lock, which keeps revisions in their order.
         self.newest.send_replace(contents.revision);
         Ok(Commit::Done(contents.revision))
     }

@@ -1,10 +1,10 @@
-//! The state: who the server is, its users, groups, shares and settings, pools and volumes, in a transactional
-//! [`StateStore`] that survives kill -9: a file of one daemon, or what the daemons of a cluster share. Refuses plain passwords
-//! and live state (sessions, opens), which belong to the servers.
+//! The state: the server's identity, users, groups, shares, settings, pools and volumes, in a transactional
+//! [`StateStore`] that survives kill -9: the file of one daemon, or a store that the daemons of a cluster share. Holds
+//! no plain passwords and no live state (sessions, opens), which belongs to the servers.
 //!
-//! Readers take an `Arc<Snapshot>` and never wait for the store. A change edits a copy of the snapshot; what differs is
-//! written in one durable transaction, and only then do readers see it. When another daemon's transaction came between, the
-//! snapshot is read anew and the edit runs again.
+//! Readers take an `Arc<Snapshot>` and never wait for the store. A change edits a copy of the snapshot. The difference
+//! is written in one durable transaction, and readers see it afterwards. When a transaction of another daemon came
+//! between, the snapshot is read again and the edit runs again.
 
 mod directory;
 mod edit;
@@ -31,54 +31,55 @@ pub use file::RedbStore;
 pub use memory::MemoryStore;
 pub use store::{Change, Commit, Contents, Records, Revision, StateStore, Table};
 
-/// `S-1-1-0`, written `everyone` in grants.
+/// The SID of Everyone, written `everyone` in grants.
 pub const EVERYONE_SID: &str = "S-1-1-0";
-/// RIDs below are the protocol's own, [MS-DTYP] 2.4.2.4.
+/// The first RID of new accounts. RIDs below it are well-known ones, [MS-DTYP] 2.4.2.4.
 pub const FIRST_RID: u32 = 1000;
 
-/// All of the state at one moment. Maps are keyed by `names::key`.
+/// All of the state at one revision. Keys of maps are made by `names::key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// `S-1-5-21-x-y-z`; users and groups are this and a RID.
+    /// `S-1-5-21-x-y-z`. The SIDs of users and groups are this SID with a RID.
     pub machine_sid: String,
     pub server_guid: u128,
-    /// Never goes back, so that a RID means one account for ever.
+    /// Never falls: a RID belongs to one account for ever.
     pub next_rid: u32,
     pub users: BTreeMap<String, UserRecord>,
     pub groups: BTreeMap<String, GroupRecord>,
     pub shares: BTreeMap<String, Share>,
     pub settings: Settings,
     pub pools: BTreeMap<String, PoolRecord>,
-    /// By path.
+    /// Keyed by path.
     pub disks: BTreeMap<String, DiskRecord>,
     pub volumes: BTreeMap<String, VolumeRecord>,
 }
 
-/// A change is tried this often when other daemons change the state at the same time.
+/// Tries of one change when other daemons change the state at the same time.
 pub const CHANGE_TRIES_MAX: u32 = 32;
 
-/// The state as one daemon has it.
+/// The state of one daemon.
 #[derive(Debug)]
 pub struct State {
     store: Arc<dyn StateStore>,
     current: RwLock<Arc<Snapshot>, ranks::StateSnapshot>,
-    /// The revision of `current`. Held over a whole change: those of this daemon are one after another.
+    /// The revision of `current`. The lock is held over a whole change, so that changes of this daemon follow one
+    /// another.
     change: Mutex<Revision, ranks::StateChange>,
 }
 
 impl State {
-    /// The state in the file of the directory.
+    /// Opens the state in the file of the directory.
     ///
     /// # Errors
-    /// Failed, when it cannot be read.
+    /// Failed, when the file cannot be read.
     pub fn open(directory: &Arc<StateDirectory>) -> Result<State> {
         State::on(Arc::new(RedbStore::open(directory)?))
     }
 
-    /// The state in `store`. In one without an identity a new server begins.
+    /// Opens the state in `store`. A store without an identity gets a new one.
     ///
     /// # Errors
-    /// Failed, when it cannot be read.
+    /// Failed, when the store cannot be read.
     pub fn on(store: Arc<dyn StateStore>) -> Result<State> {
         let contents = store.read()?;
         let snapshot = Arc::new(records::snapshot(&contents.records)?);
@@ -94,7 +95,7 @@ impl State {
         Ok(state)
     }
 
-    /// A new server's state, which goes with the process.
+    /// A new server's state in memory, which is lost with the process.
     ///
     /// # Errors
     /// Failed, when the system has no randomness.
@@ -102,18 +103,18 @@ impl State {
         State::on(Arc::new(MemoryStore::default()))
     }
 
-    /// The newest state that this daemon knows of. Never waits.
+    /// The newest snapshot that this daemon knows. Never waits.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.read().clone()
     }
 
-    /// Makes one change: all of it is durable when this returns Ok. Blocks on the store. `edit` runs under a lock and only
-    /// computes: it asks no server and takes no lock. It runs again when another daemon's change came between, on a
-    /// snapshot that has that change.
+    /// Makes one change, which is durable when this returns Ok. Blocks on the store. `edit` runs under a lock: it only
+    /// computes, calls no server and takes no lock. When a change of another daemon came between, it runs again on a
+    /// snapshot with that change.
     ///
     /// # Errors
-    /// Those of `edit`, after which nothing is changed; Conflict after [`CHANGE_TRIES_MAX`] tries; Failed, when the store does
-    /// not say whether the change is durable.
+    /// The error of `edit`, and nothing is changed; conflict after [`CHANGE_TRIES_MAX`] tries; failed, when the store
+    /// does not say whether the change is durable.
     pub fn change<T>(&self, mut edit: impl FnMut(&mut Snapshot) -> Result<T>) -> Result<T> {
         let mut revision = self.change.lock();
         for _ in 0..CHANGE_TRIES_MAX {
@@ -138,10 +139,10 @@ impl State {
         Err(AdminError::new(ErrorKind::Conflict, "the state is changed by others at the same time", "try again"))
     }
 
-    /// Takes over what other daemons have changed; whether there was something. Blocks on the store.
+    /// Reads the changes of other daemons; false when there are none. Blocks on the store.
     ///
     /// # Errors
-    /// Failed, when the store cannot be read; the snapshot stays what it was.
+    /// Failed, when the store cannot be read; the snapshot then stays as it was.
     pub fn refresh(&self) -> Result<bool> {
         self.reload(&mut self.change.lock())
     }
@@ -157,7 +158,7 @@ impl State {
         Ok(true)
     }
 
-    /// Tells of changes, by any daemon: then [`State::refresh`] has something to take over, or the change was this one's.
+    /// Notifies of changes by any daemon, this one included. [`State::refresh`] then reads those of others.
     pub fn watch(&self) -> watch::Receiver<Revision> {
         self.store.watch()
     }
@@ -180,14 +181,14 @@ impl Snapshot {
         }
     }
 
-    /// A new server: its own identity and the built-in groups.
+    /// The state of a new server: its identity and the built-in groups.
     fn fresh() -> Result<Snapshot> {
         let r: [u8; 28] = secret::random()?;
         let word = |i: usize| u32::from_le_bytes([r[i], r[i + 1], r[i + 2], r[i + 3]]);
         let guid: [u8; 16] = secret::random()?;
         let mut s = Snapshot::empty();
         s.machine_sid = format!("S-1-5-21-{}-{}-{}", word(0), word(4), word(8));
-        // Version 4, [RFC 9562] 5.4.
+        // A version 4 UUID, RFC 9562 5.4.
         s.server_guid = u128::from_be_bytes(guid) & !(0xf << 76) & !(3 << 62) | 4 << 76 | 2 << 62;
         for (name, rid, comment) in [
             ("Administrators", 544, "Full control of the server"),
@@ -201,16 +202,18 @@ impl Snapshot {
         Ok(s)
     }
 
+    /// The NetBIOS name: the setting or, when it is empty, the host's name.
     pub fn server_name(&self) -> String {
         if self.settings.server_name.is_empty() { names::host_server_name() } else { self.settings.server_name.clone() }
     }
 
-    /// As [MS-DTYP] 2.3.4.3 writes a GUID.
+    /// ServerGuid in the form of [MS-DTYP] 2.3.4.3.
     pub fn server_guid_text(&self) -> String {
         let h = format!("{:032x}", self.server_guid);
         format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..])
     }
 
+    /// The SID of a user, as text.
     pub fn user_sid(&self, user: &UserRecord) -> String {
         format!("{}-{}", self.machine_sid, user.rid)
     }

@@ -1,5 +1,5 @@
-//! The records of a store as a [`Snapshot`], and the difference of two snapshots as changes of records. Records are JSON, so
-//! that a field can be added without a new schema.
+//! The records of a store as a [`Snapshot`], and the difference of two snapshots as changes of records. Records are
+//! JSON: a field can be added without a new schema.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ fn table<T: DeserializeOwned>(records: &Records, table: Table) -> Result<BTreeMa
     rows.map(row).collect()
 }
 
-/// Decodes the records into a snapshot; without any, an empty snapshot that has no identity yet.
+/// Decodes the records. No records give an empty snapshot without an identity.
 ///
 /// # Errors
-/// Failed, when a record cannot be read or is of a later schema.
+/// Failed, when a record cannot be decoded or has a later schema.
 pub(super) fn snapshot(records: &Records) -> Result<Snapshot> {
     let mut s = Snapshot::empty();
     let meta: BTreeMap<String, serde_json::Value> = table(records, Table::Meta)?;
@@ -63,7 +63,7 @@ pub(super) fn snapshot(records: &Records) -> Result<Snapshot> {
 /// The changes that turn the records of `old` into those of `new`.
 ///
 /// # Errors
-/// Failed, when a record cannot be written as JSON.
+/// Failed, when a record cannot be encoded as JSON.
 pub(super) fn difference(old: &Snapshot, new: &Snapshot) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     compare(&mut changes, Table::Meta, &meta(old)?, &meta(new)?)?;

@@ -1,5 +1,5 @@
-//! The store that keeps the records of the state: the trait and its types. A store knows tables, keys and bytes; `records`
-//! encodes and decodes them, `edit` changes their meaning.
+//! The store of the state's records: the trait and its types. A store knows tables, keys and bytes; `records` encodes
+//! and decodes them, `edit` applies changes.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,28 +7,30 @@ use tokio::sync::watch;
 
 use crate::error::Result;
 
-/// The number of a store's transaction. It never falls; callers may only compare for equality.
+/// The number of a store's transaction. It never falls. Callers only compare it for equality.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
-/// A kind of record. The name is that of the table in a file, or of the part of the keys of a store without tables.
+/// A kind of record. Its name is that of the table in a file, or a prefix of keys in a store without tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// The server's identity, its settings, and the schema of all tables.
+    /// The server's identity, its settings, and the schema version of all tables.
     Meta,
     Users,
     Groups,
     Shares,
     Pools,
-    /// Facts about disks that were set by hand, by path.
+    /// Facts about disks that an administrator set, keyed by path.
     Disks,
     Volumes,
 }
 
 impl Table {
+    /// All tables.
     pub const ALL: [Table; 7] =
         [Table::Meta, Table::Users, Table::Groups, Table::Shares, Table::Pools, Table::Disks, Table::Volumes];
 
+    /// The name of the table.
     pub const fn name(self) -> &'static str {
         match self {
             Table::Meta => "meta",
@@ -42,10 +44,10 @@ impl Table {
     }
 }
 
-/// Records by table and key. A value is a JSON document; a store does not look into it.
+/// Records by table and key. A value is a JSON document, which a store does not interpret.
 pub type Records = BTreeMap<(Table, String), Vec<u8>>;
 
-/// A record that is to be written or, with `value` None, removed. Removing what is not there is no error.
+/// A record to write or, with `value` None, to remove. Removing an absent record is no error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub table: Table,
@@ -53,41 +55,43 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
 }
 
-/// All records as they were at one revision.
+/// All records at one revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     pub revision: Revision,
     pub records: Records,
 }
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Commit {
     /// All changes are durable, at this revision.
     Done(Revision),
-    /// Nothing was changed: somebody else made a transaction since the expected revision.
+    /// Nothing was changed: another transaction was made since the expected revision.
     Outdated,
 }
 
-/// Keeps the state of one daemon, or of all daemons of a cluster. The implementations and the suite of properties that each has
-/// to pass: [`RedbStore`](super::RedbStore), [`MemoryStore`](super::MemoryStore), `tests/state_store.rs`.
+/// Keeps the state of one daemon, or of all daemons of a cluster. The implementations are
+/// [`RedbStore`](super::RedbStore) and [`MemoryStore`](super::MemoryStore); each passes the suite in
+/// `tests/state_store.rs`.
 ///
-/// Calls block on the disk or the network. A store has few records, so that all of them are read at once.
+/// Calls block on the disk or the network. The records are few: all of them are read at once.
 pub trait StateStore: Send + Sync + fmt::Debug {
-    /// All records at the newest revision: what a transaction wrote is there as a whole or not at all.
+    /// Reads all records at the newest revision. A transaction is visible as a whole or not at all.
     ///
     /// # Errors
     /// Failed, when the store cannot be read.
     fn read(&self) -> Result<Contents>;
 
-    /// Makes `changes`, with at most one for each record, in one durable transaction, when the revision still is `expected`.
+    /// Applies `changes`, at most one for each record, in one durable transaction if the revision is still `expected`.
     ///
     /// # Errors
-    /// Failed, when it is not known to be durable. It may have been made nevertheless; [`StateStore::read`] tells.
+    /// Failed, when the changes may not be durable. They may have been made all the same; [`StateStore::read`] shows
+    /// it.
     fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit>;
 
-    /// Tells the newest revision that is known, also of transactions of others. It may come late, and revisions between may
-    /// be left out.
+    /// Notifies of the newest known revision, including those of other daemons. It may be late, and revisions may be
+    /// left out.
     fn watch(&self) -> watch::Receiver<Revision>;
 }

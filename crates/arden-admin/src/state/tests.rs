@@ -1,4 +1,4 @@
-//! The state store: what survives, what is refused.
+//! The state store: durability, and refused changes.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -8,7 +8,7 @@ use std::{
 use super::*;
 use crate::model::{Grant, NewGroup, NewUser, Rights, ShareChange, ShareKind, UserChange};
 
-/// A directory of its own that goes away with the test.
+/// A directory that is removed at the end of the test.
 struct Temp(PathBuf);
 impl Temp {
     fn new() -> Temp {

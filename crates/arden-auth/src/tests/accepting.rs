@@ -1,4 +1,4 @@
-//! The acceptor against the client half, against the specification's example, and against attackers.
+//! The acceptor against the client side, against the example of the specification, and against attackers.
 
 use super::Rng;
 use crate::{initiator::*, *};
@@ -32,7 +32,7 @@ fn acceptor() -> Acceptor {
     acceptor_with(AuthPolicy::default())
 }
 
-/// Runs both halves to the end; the session keys have to agree.
+/// Runs both sides to the end; the session keys have to be equal.
 fn run(client: &mut Initiator, server: &mut Acceptor) -> Result<Logon, NtStatus> {
     let mut token = client.first();
     for _ in 0..4 {
@@ -111,7 +111,7 @@ fn a_client_that_prefers_kerberos_falls_back_under_a_mic() {
     let mut server = acceptor();
     assert!(run(&mut client, &mut server).is_ok());
 
-    // The same without the client's MIC: ours comes first, and the client's has to follow.
+    // The same without the client's MIC: the server sends its MIC first, and the client's has to follow.
     let mut client = Initiator::new("alice", "", "pässword");
     client.mechanisms = vec![oid::KRB5.to_vec(), oid::NTLMSSP.to_vec()];
     let mut server = acceptor();
@@ -132,7 +132,7 @@ fn a_client_that_prefers_kerberos_falls_back_under_a_mic() {
 
 #[test]
 fn a_changed_mechanism_list_is_noticed() {
-    // An attacker removes Kerberos from the list on its way.
+    // An attacker removes Kerberos from the list in transit.
     let mut client = Initiator::new("alice", "", "pässword");
     client.mechanisms = vec![oid::NTLMSSP.to_vec(), oid::KRB5.to_vec()];
     let first = client.first();
@@ -154,7 +154,7 @@ fn a_changed_message_is_noticed_by_its_mic() {
         let mut token = client.second(&reply, CLIENT_RANDOM).unwrap();
         token[flip] ^= if flip == 60 { 0x20 } else { 1 };
         assert!(server.step(&token, NOW, SERVER_RANDOM).is_err(), "{flip}");
-        // And there is no second try.
+        // A second try is refused.
         token[flip] ^= 1;
         assert_eq!(server.step(&token, NOW, SERVER_RANDOM).unwrap_err(), NtStatus::INVALID_PARAMETER);
     }
@@ -172,7 +172,7 @@ fn a_client_without_a_clock_logs_on() {
     }
 }
 
-/// The server's next token for a client whose first choice is Kerberos and that sends no MIC yet; the client's next.
+/// The server's next token, and the client's, for a client whose first choice is Kerberos and that has sent no MIC.
 fn up_to_its_mic(server: &mut Acceptor, user: &str, password: &str) -> (Result<Step, NtStatus>, Vec<u8>) {
     let mut client = Initiator::new(user, "", password);
     client.mechanisms = vec![oid::KRB5.to_vec(), oid::NTLMSSP.to_vec()];
@@ -197,7 +197,7 @@ fn every_step_that_judges_a_password_says_so_once() {
         assert_eq!(server.step(&last, NOW, SERVER_RANDOM).is_ok(), right);
         assert_eq!(server.take_verdict(), None);
     }
-    // A right password with a wrong MIC, and of an account that is disabled.
+    // A right password with a wrong MIC, and one of an account that is disabled.
     let mut client = Initiator::new("alice", "", "pässword");
     client.spnego = false;
     let mut server = acceptor();

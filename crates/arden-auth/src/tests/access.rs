@@ -59,7 +59,7 @@ fn owner_rights_replace_the_implicit_ones_and_add_to_the_owners_aces() {
         vec![Ace::deny(&well_known::OWNER_RIGHTS, FILE_READ_DATA, 0), Ace::allow(&who.user, FILE_GENERIC_READ, 0)],
     );
     assert_eq!(maximum_access(&sd, &who), FILE_GENERIC_READ & !FILE_READ_DATA);
-    // An inherit-only ACE says nothing here.
+    // An inherit-only ACE does not control access to its own object.
     let sd = with(&who.user, vec![Ace::allow(&well_known::OWNER_RIGHTS, FILE_READ_DATA, INHERIT_ONLY_ACE)]);
     assert_eq!(maximum_access(&sd, &who), READ_CONTROL | WRITE_DAC);
 }
@@ -98,7 +98,7 @@ fn privileges() {
     assert_eq!(access_check_backup(&sd, &who, FILE_GENERIC_WRITE | DELETE), Ok(FILE_GENERIC_WRITE | DELETE));
     who.privileges = privilege::BACKUP;
     assert_eq!(access_check_backup(&sd, &who, DELETE), Err(AccessError::AccessDenied));
-    // WRITE_OWNER by privilege is not part of the maximum unless it was asked for.
+    // WRITE_OWNER by privilege is part of the maximum only when it is desired.
     who.privileges = privilege::TAKE_OWNERSHIP;
     let sd = with(&other(), vec![Ace::allow(&who.user, FILE_READ_DATA, 0)]);
     assert_eq!(access_check(&sd, &who, MAXIMUM_ALLOWED), Ok(FILE_READ_DATA));

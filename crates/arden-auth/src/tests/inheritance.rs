@@ -102,7 +102,7 @@ fn explicit_descriptors_come_before_inherited_aces_or_alone_when_protected() {
     assert_eq!(got.dacl.unwrap().aces, own.to_vec());
     assert_eq!(got.control, SE_DACL_PRESENT | SE_DACL_PROTECTED);
 
-    // The NULL DACL stays one.
+    // The NULL DACL stays NULL.
     let null = SecurityDescriptor { control: SE_DACL_PRESENT, ..Default::default() };
     let got = new_descriptor(Some(&sd), Some(&null), false, &who);
     assert_eq!((got.dacl, got.control), (None, SE_DACL_PRESENT));
@@ -133,7 +133,7 @@ fn the_request_bit_decides_whether_auto_inherited_is_kept() {
         let expected = SE_DACL_PRESENT | set(ai && req, SE_DACL_AUTO_INHERITED) | set(prot, SE_DACL_PROTECTED);
         assert_eq!(got.control, expected, "{given}");
         assert_eq!(got.dacl.unwrap().aces, vec![Ace::allow(&who.user, FILE_GENERIC_READ, ID)]);
-        // A later change of the owner alone leaves the bits.
+        // A later change of the owner alone does not change the bits.
         let base = change_descriptor(&current, &new, DACL_SECURITY_INFORMATION, &who).unwrap();
         let chowned = change_descriptor(&base, &new, OWNER_SECURITY_INFORMATION, &who).unwrap();
         assert_eq!(chowned.control, expected);
@@ -172,14 +172,14 @@ fn a_label_and_the_audit_aces_are_set_apart() {
     assert_eq!(got.sacl.unwrap().aces, vec![label(1)]);
 }
 
-/// What a directory ACE means for things below, said naively: the (sid, mask) pairs that are effective on an
-/// object reached through `path` (directories, then the object itself).
+/// The effect of a directory's ACEs below it, computed naively: the (sid, mask) pairs that are effective on an object
+/// reached through `path` (directories, then the object itself).
 fn oracle_effective(aces: &[Ace], path: &[bool]) -> Vec<(Sid, u32)> {
     let mut out = Vec::new();
     for ace in aces {
         let depth = path.len();
         let carries = |i: usize| i == 0 || ace.flags & NP == 0;
-        // An ACE lands on the last one if all directories before hand it on.
+        // The last object inherits an ACE when all directories before it pass the ACE on.
         let handed_on = (0..depth).all(carries) && (depth == 1 || ace.flags & NP == 0);
         let wanted = if path[depth - 1] { CI } else { OI };
         let is_dir_only = path[..depth - 1].iter().all(|d| *d);
@@ -251,7 +251,7 @@ fn a_creator_gives_only_owners_that_are_its_own() {
     let administrators = owned_by(&well_known::BUILTIN_ADMINISTRATORS);
     assert_eq!(allowed(&administrators, &plain), Err(AccessError::InvalidOwner));
     assert_eq!(allowed(&administrators, &member), Ok(()));
-    // A group is no right.
+    // Any group may be named, because a group gives no access by itself.
     let grouped = SecurityDescriptor { group: Some(well_known::SYSTEM.clone()), ..Default::default() };
     assert_eq!(allowed(&grouped, &plain), Ok(()));
 }
@@ -262,7 +262,7 @@ fn a_creator_gives_a_sacl_only_with_the_privilege() {
     let holds = Token { privileges: privilege::SECURITY, ..who() };
     assert_eq!(allowed(&sd, &who()), Err(AccessError::PrivilegeNotHeld));
     assert_eq!(allowed(&sd, &holds), Ok(()));
-    // Present without an ACL: there is none, and the parent's is inherited.
+    // A SACL that is present without an ACL counts as none, and the parent's is inherited.
     let none = SecurityDescriptor { control: SE_SACL_PRESENT, ..Default::default() };
     assert_eq!(creator_descriptor(&none, &who()), Ok(SecurityDescriptor::default()));
     assert_eq!(creator_descriptor(&none, &holds), Ok(none));

@@ -1,4 +1,4 @@
-//! The throttle against people who mistype, neighbours, and attackers on many connections.
+//! The throttle: mistyped passwords, other users of a network, and attackers on many connections.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -43,7 +43,7 @@ fn a_right_password_is_accepted_at_once() {
         t.attempt(&from(BOB, 1), S(i * 31), false);
         assert_eq!(t.attempt(&from(BOB, 1), S(i * 31 + 1), true), Attempt::Accepted);
     }
-    // Also while wrong answers wait.
+    // The same while wrong answers wait.
     for _ in 0..20 {
         t.attempt(&from(BOB, 1), S(5000), false);
     }
@@ -61,7 +61,7 @@ fn guesses_on_many_connections_are_few_and_lock_out_neither_neighbours_nor_known
         let now = S(1) + Duration::from_millis(i * 6);
         looked_at += usize::from(!is_refused(t.attempt(&from(BOB, 1), now, false)));
         if i % 10_000 == 9_999 {
-            // Whoever guesses right learns no more than with a wrong password.
+            // A right guess is answered as a wrong one.
             assert!(is_refused(t.attempt(&from(BOB, 1), now, true)));
             assert_eq!(t.attempt(&from("carol", 1), now, true), Attempt::Accepted, "a neighbour");
             assert_eq!(t.attempt(&from(BOB, 2), now, true), Attempt::Accepted, "elsewhere");
@@ -112,7 +112,7 @@ fn fresh_names_do_not_wash_away_the_count_of_a_name() {
     assert!(delay(t.attempt(&from(BOB, 1), S(2), false)) >= S(16));
 }
 
-/// Nor do names that somebody fails at more often, to have the name that he guesses at forgotten for a fresh one.
+/// Names with more failures do not evict the name that is guessed at either, whose count would begin anew.
 #[test]
 fn busier_names_do_not_wash_away_the_count_of_a_name() {
     let mut t = throttle();

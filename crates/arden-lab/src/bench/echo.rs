@@ -1,5 +1,5 @@
-//! The ceiling of small reads: a peer that answers every request of a signed READ's size with as many bytes as its answer
-//! has, and does nothing else. One connection over loopback, a thread on each side.
+//! The upper bound of small reads: a peer that answers every request of the size of a signed READ with the bytes of its
+//! response, and does nothing else. One connection over loopback, one thread on each side.
 
 use std::{
     io::{Read, Write},
@@ -11,22 +11,22 @@ use arden_measure::{Result, fail};
 
 use crate::work::{BLOCK_BYTES, RANDOM_IN_FLIGHT};
 
-/// The frame's length, a header, a READ request: [MS-SMB2] 2.1, 2.2.1.2, 2.2.19.
+/// Bytes of a READ request: the frame's length, [MS-SMB2] 2.1, the header, 2.2.1.2, and the body, 2.2.19.
 pub const REQUEST_BYTES: usize = 4 + 64 + 49;
-/// The same, and what stands before the data: 2.2.20.
+/// Bytes of its response, [MS-SMB2] 2.2.20.
 const ANSWER_BYTES: usize = 4 + 64 + 16 + BLOCK_BYTES;
 const INPUT_BYTES: usize = 256 << 10;
 
-/// How an echo sends its answers.
+/// The way an echo sends its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
-    /// Each with a system call of its own.
+    /// Each answer with its own system call.
     Plain,
-    /// As many in one as there are requests.
+    /// The answers to all requests that were received, with one system call.
     Gathered,
 }
 
-/// Takes whole requests until the other side hangs up.
+/// Takes whole requests until the peer closes the connection.
 fn serve(mut socket: TcpStream, how: Echo) -> std::io::Result<()> {
     let answers = vec![0x5A; ANSWER_BYTES * RANDOM_IN_FLIGHT];
     let mut input = vec![0; REQUEST_BYTES * RANDOM_IN_FLIGHT];
@@ -45,7 +45,7 @@ fn serve(mut socket: TcpStream, how: Echo) -> std::io::Result<()> {
     }
 }
 
-/// Sends requests, always so many in flight, until there were enough answers.
+/// Sends requests with a constant number in flight until there are enough answers.
 fn ask(socket: &mut TcpStream, answers: usize) -> Result<()> {
     let requests = vec![0x5A; REQUEST_BYTES * RANDOM_IN_FLIGHT];
     let mut input = vec![0; INPUT_BYTES];
@@ -64,10 +64,10 @@ fn ask(socket: &mut TcpStream, answers: usize) -> Result<()> {
     Ok(())
 }
 
-/// Answers a second.
+/// The rate in answers a second.
 ///
 /// # Errors
-/// A connection that fails.
+/// The connection fails.
 pub fn rate(how: Echo, answers: usize) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut socket = TcpStream::connect(listener.local_addr()?)?;

@@ -1,4 +1,5 @@
-//! E1 and E2 on a volume: Arden's safe share over its plain one, with the published figures, and over Samba's plain one.
+//! E1 and E2 on a volume: ratios of Arden's safe share to its plain one, beside the published ones, and to Samba's
+//! plain share.
 
 use std::{path::Path, time::Duration};
 
@@ -29,10 +30,10 @@ pub enum Which {
     E2,
 }
 
-/// The table of the part.
+/// Measures the part and returns its table.
 ///
 /// # Errors
-/// A disk without room for the data, and as the experiment.
+/// The disk has no room for the data, or the experiment fails.
 pub fn measure(plan: &Plan, which: Which, dir: &Path, live: &Live) -> Result<String> {
     let (needed, free) = (systems::room_bytes(plan.scale), free_bytes(dir)?);
     if free < needed {
@@ -43,7 +44,7 @@ pub fn measure(plan: &Plan, which: Which, dir: &Path, live: &Live) -> Result<Str
             size(needed)
         );
     }
-    // Shares are signed as they are by default; a Samba that is asked with GMAC signs too.
+    // Shares are signed by default; Samba signs too when GMAC is requested.
     let wire = Wire { protection: Protection::GMAC, channels: 1, password: None };
     let wanted = Wanted {
         arden: Some(plan.arden.clone()),
@@ -75,7 +76,7 @@ fn free_bytes(dir: &Path) -> Result<u64> {
     Ok(of.f_bavail.saturating_mul(of.f_frsize))
 }
 
-/// E2 has one file where E1 has seven tests.
+/// The time limit: E2 has one file, E1 seven tests.
 fn limit(plan: &Plan, which: Which) -> Duration {
     if which == Which::E1 { plan.limit } else { plan.limit / 2 }
 }
@@ -99,7 +100,7 @@ fn tables(ratios: &[Ratio], which: Which, scale: u64) -> String {
         }
     };
     let rounds = ratios.iter().map(|r| r.rounds).min().unwrap_or(0);
-    // Ours alone first; what Samba does under promises is not asked for.
+    // Arden's own ratios come first. Ratios to Samba's safe shares are left out.
     let (own, others): (Vec<_>, Vec<_>) = ratios.iter().partition(|r| r.config == "Arden");
     let lines: Vec<Line> = own.iter().chain(&others).map(|r| line(r)).collect();
     let e2 = format!("E2: time to copy {}, write-through over cached", size(e2::FILE_BYTES / scale));

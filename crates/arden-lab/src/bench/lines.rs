@@ -1,22 +1,22 @@
-//! Lines of the tables: what was measured beside what, what is aimed at, and whether that is met. What falls short leads to
-//! a heading of the page that says why.
+//! Lines of the tables: a measurement, its comparison, its aim, and whether the aim is met. A ratio that misses its aim
+//! refers to a heading of the page with the reason.
 
 use std::fmt::Write;
 
-/// The page with the explanations, as the tables name it.
+/// The page of the reasons, as the tables name it.
 pub const PAGE: &str = "docs/bench.md";
 
-/// What a ratio should be.
+/// The aim of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aim {
     AtLeast(f64),
     AtMost(f64),
-    /// For orientation.
+    /// No aim: the ratio is for orientation.
     Nothing,
 }
 
 impl Aim {
-    /// Whether a ratio is as it should be; never one that was not measured.
+    /// Whether a ratio meets its aim; false when it was not measured.
     pub fn met(self, ratio: f64) -> bool {
         match self {
             Aim::AtLeast(least) => ratio >= least,
@@ -33,7 +33,7 @@ impl Aim {
         }
     }
 
-    /// "yes", or "no" and where the reason is written: a heading of the page.
+    /// "yes", or "no" and a link to the reason, which is a heading of the page.
     fn verdict(self, ratio: f64, why: &str) -> String {
         match (self, self.met(ratio)) {
             (Aim::Nothing, _) => "–".to_string(),
@@ -43,7 +43,7 @@ impl Aim {
     }
 }
 
-/// What is near its aim is written so exactly that one sees on which side it is.
+/// The ratio with as many digits as show on which side of its aim it is.
 fn number(ratio: f64, aim: Aim) -> String {
     match aim {
         Aim::AtMost(_) => format!("{ratio:.3}"),
@@ -51,7 +51,7 @@ fn number(ratio: f64, aim: Aim) -> String {
     }
 }
 
-/// A ratio among other cells: bold where it meets its aim.
+/// The ratio as a cell: bold when it meets its aim.
 pub fn score(ratio: f64, aim: Aim, why: &str) -> String {
     let text = number(ratio, aim);
     match (aim, aim.met(ratio)) {
@@ -67,14 +67,14 @@ pub struct Line {
     pub what: String,
     pub ours: String,
     pub beside: String,
-    /// Of ours over what is beside it.
+    /// Arden's value over the compared one.
     pub ratio: f64,
     pub published: Option<f64>,
     pub aim: Aim,
     pub why: &'static str,
 }
 
-/// The heads of the first three columns, and the lines; what was published has a column where there is any.
+/// A table with the heads of its first three columns. It has a column of published ratios when a line has one.
 pub fn table([what, ours, beside]: [&str; 3], lines: &[Line]) -> String {
     let published = lines.iter().any(|l| l.published.is_some());
     let (head, rule) = if published { (" published |", "---|") } else { ("", "") };

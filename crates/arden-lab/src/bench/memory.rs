@@ -1,4 +1,4 @@
-//! What the daemon keeps in memory: idle, with many idle sessions, during large writes.
+//! The memory of the daemon: idle, with many idle sessions, and during large writes.
 
 use arden_measure::{
     Result,
@@ -14,36 +14,36 @@ use crate::local::servers::Running;
 
 const LARGE_WRITE_BYTES: usize = 8 << 20;
 
-/// What was seen.
+/// Measured memory in bytes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Memory {
     pub idle_bytes: u64,
     pub sessions: u64,
     pub session_bytes: u64,
-    /// How far the peak rises over an idle daemon during an 8 MiB write.
+    /// Rise of the peak above the idle daemon during an 8 MiB write.
     pub large_write_bytes: u64,
 }
 
-/// Raises the limit of open files as far as allowed.
+/// Raises the limit of open files to the allowed maximum.
 pub fn raise_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Measures a server that has served nobody yet.
+/// Measures a server that has not served a client yet.
 ///
 /// # Errors
-/// A lost connection, or a server whose memory cannot be read.
+/// A lost connection, or the server's memory cannot be read.
 pub fn measure(server: &Running, sessions: usize) -> Result<Memory> {
     raise_files();
     let rss = || process::memory(server.pid, "VmRSS");
     let idle_bytes = rss()?;
-    // The first client brings what every later one shares.
+    // The first client allocates what all later ones share.
     let mut first = Client::connect(&server.target, Protection::GMAC)?;
     let before = rss()?;
     let clients =
         (0..sessions).map(|_| Client::connect(&server.target, Protection::GMAC)).collect::<Result<Vec<Client>>>()?;
-    // Servers keep buffers for a moment.
+    // Servers keep buffers for some seconds.
     std::thread::sleep(std::time::Duration::from_secs(11));
     let session_bytes = rss()?.saturating_sub(before) / sessions.max(1) as u64;
     drop(clients);
@@ -52,7 +52,7 @@ pub fn measure(server: &Running, sessions: usize) -> Result<Memory> {
 }
 
 fn large_write(server: &Running, client: &mut Client) -> Result<u64> {
-    // Credits for a charge of 128 are there after some answers.
+    // Credits for a charge of 128 are granted after some answers.
     client.make_directory("memory")?;
     while client.credits() < 256 {
         client.make_directory("memory")?;

@@ -1,5 +1,5 @@
-//! `make bench`: parts that each start what they measure, run it in interleaved rounds, stop it again, and leave a table
-//! between the markers of docs/bench.md. A part that fails leaves its old table and stops no other.
+//! `make bench`. Each part starts its servers, measures them in interleaved rounds, stops them, and writes a table
+//! between its markers in docs/bench.md. A part that fails keeps its old table and does not stop the others.
 
 pub mod echo;
 pub mod experiments;
@@ -26,16 +26,16 @@ use crate::{
     work::Sample,
 };
 
-/// A directory of the volume, and a continuously available share on it.
+/// Name of a directory of the volume, and of the continuously available share on it.
 const CA: &str = "ca";
 
-/// A table and the markers that it goes between.
+/// A table and the name of its markers.
 struct Section {
     marker: &'static str,
     text: String,
 }
 
-/// A line of the log.
+/// Prints a sample to the log.
 pub fn show(row: Row, server: &str, s: &Sample) {
     eprintln!(
         "{:<14} {:<34} {:<10} {:>10.0}/s  server {:>8.1} us  client {:>8.1} us  p50 {:>8.0} p99 {:>8.0} us",
@@ -110,7 +110,7 @@ impl Part {
     }
 }
 
-/// Where and how a table came to be; it stands over the table.
+/// The machine, the commit and the amounts of a run, which are printed above its table.
 fn origin(plan: &Plan) -> String {
     let a = plan.amount;
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -126,7 +126,7 @@ fn origin(plan: &Plan) -> String {
     )
 }
 
-/// Puts a section into the pages that have its markers.
+/// Writes a section to the pages that have its markers.
 fn publish(plan: &Plan, section: &Section) -> Result<()> {
     for page in &plan.pages {
         let old = fs::read_to_string(page).context(page.display())?;
@@ -150,7 +150,7 @@ fn run_part(part: Part, plan: &Plan, live: &Live) -> Result<()> {
 /// Runs the parts one after the other.
 ///
 /// # Errors
-/// Which parts failed; when it was stopped.
+/// The parts that failed; a stopped measurement.
 pub fn run(plan: &Plan) -> Result<()> {
     let live = Arc::new(Live::default());
     stop_on_signal(&live);

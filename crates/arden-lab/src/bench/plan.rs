@@ -1,4 +1,4 @@
-//! What `make bench` is asked for.
+//! The plan of `make bench`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::small::Row;
 use crate::work::Amount;
 
-/// Of each of the two files that a volume of the benchmark lies on.
+/// Size in bytes of each of the two files of a volume.
 pub const VOLUME_DISK_BYTES: u64 = 8 << 30;
 
 /// A part of `make bench`.
@@ -15,23 +15,23 @@ pub const VOLUME_DISK_BYTES: u64 = 8 << 30;
 pub enum Part {
     /// Small files, random reads and streams on a directory, a volume, a continuously available share and Samba
     Small,
-    /// What the daemon keeps in memory
+    /// Memory of the daemon
     Memory,
-    /// 4 KiB reads from memory beside an echo
+    /// 4 KiB reads from memory, compared with an echo
     Reads,
-    /// Sequential writing and reading on a mirror beside the space itself
+    /// Sequential writes and reads on a mirror, compared with the space itself
     Streams,
-    /// Copies on a continuously available share and a plain one
+    /// Copies to a continuously available share and to a plain one
     E1,
     /// Write-through and cached copies
     E2,
 }
 
-/// What to run, decided.
+/// The run that the arguments describe.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub parts: Vec<Part>,
-    /// Of the small part.
+    /// Rows of the small part.
     pub rows: Vec<Row>,
     pub arden: PathBuf,
     /// Script that starts and stops Samba; without it Arden is measured alone.
@@ -40,16 +40,16 @@ pub struct Plan {
     pub modes: Vec<String>,
     pub rounds: usize,
     pub amount: Amount,
-    /// Of the memory part.
+    /// Sessions of the memory part.
     pub sessions: usize,
     pub stream_bytes: u64,
-    /// E1's and E2's data is so many times smaller than published.
+    /// Divisor of the published amounts of data of E1 and E2.
     pub scale: u64,
-    /// The longest that E1 may take; E2 half of that.
+    /// Time limit of E1; that of E2 is half of it.
     pub limit: Duration,
-    /// Everything is made in directories of its own here, which are removed.
+    /// Directory in which all files are made and removed.
     pub dir: PathBuf,
     pub commit: String,
-    /// Pages that get the tables.
+    /// Pages to which the tables are written.
     pub pages: Vec<PathBuf>,
 }

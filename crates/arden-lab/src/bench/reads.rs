@@ -1,4 +1,4 @@
-//! 4 KiB random reads of what the server has in memory, from a directory and from a volume, beside an echo.
+//! Random reads of 4 KiB that the server has in memory, from a directory and from a volume, compared with an echo.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::{
 
 const AIM: Aim = Aim::AtLeast(0.9);
 
-/// The table of the part.
+/// Measures the part and returns its table.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A server fails, or the measurement was stopped.
 pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     let plain = servers::arden(&plan.arden, &dir.join("dir"))?;
     let volume = servers::arden_on_volume(&plan.arden, &dir.join("volume"), VOLUME_DISK_BYTES, &[("test", None)])?;
@@ -39,7 +39,7 @@ pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     Ok(tables(&seen))
 }
 
-/// By side what each round gave: both echoes, then the directory and the volume.
+/// The tables of the rounds by side: both echoes, then the directory and the volume.
 fn tables(seen: &[Vec<f64>]) -> String {
     let line = |what: &str, rates: &[f64], echo: &str, ceiling: &[f64]| Line {
         what: format!("{what}, beside an echo {echo}"),

@@ -1,5 +1,5 @@
-//! Interleaved rounds over several servers: every row is run on each server in turn, so that what else the machine
-//! does hits all alike. Medians over the rounds.
+//! Interleaved rounds on several servers: every row runs on each server in turn, so that other work of the machine
+//! affects all alike. Figures are medians of the rounds.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::work::{Amount, Bench, Sample, Work};
 
-/// How messages are protected.
+/// Protection of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Guard {
     Gmac,
@@ -22,7 +22,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// The same, as the client takes it.
+    /// The protection as the client has it.
     pub fn protection(self) -> Protection {
         match self {
             Guard::Gmac => Protection::GMAC,
@@ -30,7 +30,7 @@ impl Guard {
             Guard::Encrypted => Protection::Encrypt,
         }
     }
-    /// For tables.
+    /// The name in tables.
     pub fn title(self) -> &'static str {
         match self {
             Guard::Gmac => "signed, AES-GMAC",
@@ -40,14 +40,14 @@ impl Guard {
     }
 }
 
-/// A line of the table.
+/// A line of the table: a work under a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
     pub guard: Guard,
     pub work: Work,
 }
 
-/// Everything signed with AES-GMAC, then what differs most with other protection.
+/// The rows: all work signed with AES-GMAC, then the work that other protection affects most.
 pub fn rows() -> Vec<Row> {
     let all = Work::ALL.map(|work| Row { guard: Guard::Gmac, work });
     let some = [Work::RandomRead, Work::StreamWrite, Work::StreamRead];
@@ -61,9 +61,9 @@ pub struct Side {
     pub name: String,
     pub target: Target,
     pub pid: u32,
-    /// Those that are only for orientation take part in the first round, with a fifth of the work.
+    /// Runs in every round. Other sides, for orientation, run in the first round with a fifth of the work.
     pub every_round: bool,
-    /// Does the rows of the other protections too.
+    /// Runs the rows of the other protections too.
     pub all_guards: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Figures {
 }
 
 impl Results {
-    /// None where the row was not run on that server.
+    /// The figures of a row on a server; `None` when it was not run there.
     pub fn figures(&self, row: Row, server: &str) -> Option<Figures> {
         let samples = self.samples.get(&(row, server.to_string()))?;
         let of = |f: fn(&Sample) -> f64| median(&samples.iter().map(f).collect::<Vec<f64>>());
@@ -101,7 +101,7 @@ impl Results {
 /// Runs `rows` on every side in turn.
 ///
 /// # Errors
-/// The first run that fails, by side and work; when it was stopped.
+/// The first run that fails, with its side and work; a stopped measurement.
 pub fn run(
     rows: &[Row],
     sides: &[Side],
@@ -119,7 +119,7 @@ pub fn run(
                     continue;
                 }
                 live.go_on()?;
-                // What the last one left to the disk is not this one's to carry.
+                // Data that the last run left in caches is written now, not during this one.
                 rustix::fs::sync();
                 let bench = Bench {
                     target: &side.target,

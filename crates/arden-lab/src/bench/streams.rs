@@ -1,6 +1,6 @@
-//! Sequential writing and reading on a mirror: a file of a volume over SMB, beside the blocks of another space of the same
-//! pool over NBD. The same generator, the same requests, the same bytes, and what was written is flushed before the clock
-//! stops.
+//! Sequential writes and reads on a mirror: a file of a volume over SMB, compared with the blocks of another space of
+//! the same pool over NBD. The generator, the requests and the bytes are the same, and written data is flushed before
+//! the clock stops.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ const IO_BYTES: u32 = 1 << 20;
 const IN_FLIGHT: usize = 8;
 const SPACE: &str = "beside";
 
-/// The ways to the pool's disks, the space's own first.
+/// The ways to the disks of the pool; the first is the space itself.
 const WAYS: [(&str, Option<Protection>); 3] = [
     ("space over NBD", None),
     ("volume over SMB, signed with AES-GMAC", Some(Protection::GMAC)),
@@ -42,7 +42,7 @@ fn mib_s(bytes: u64, began_ns: u64, target: &dyn Target) -> f64 {
     bytes as f64 / f64::from(1 << 20) / ((target.now_ns() - began_ns) as f64 / 1e9)
 }
 
-/// Every byte once, from the first to the last.
+/// Reads every byte once, from the first to the last.
 fn read_through(target: &mut dyn Target, bytes: u64) -> Result<()> {
     let (mut at, mut in_flight, mut done) = (0, 0, Vec::new());
     while at < bytes || in_flight > 0 {
@@ -63,9 +63,9 @@ fn read_through(target: &mut dyn Target, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// MiB a second of writing and of reading what was written.
+/// The rates in MiB a second of writing and of reading the written data.
 fn once(open: impl Fn(How) -> Result<Box<dyn Target>>, bytes: u64, round: usize, live: &Live) -> Result<[f64; 2]> {
-    // Other bytes in every round: what is in memory of the last one is of no use.
+    // The bytes differ in every round, so that cached data of the last round does not help.
     let mut content = Content::plain(round as u64 + 1);
     let mut target = open(How::Overwrite)?;
     let began = target.now_ns();
@@ -80,13 +80,13 @@ fn once(open: impl Fn(How) -> Result<Box<dyn Target>>, bytes: u64, round: usize,
     Ok([write, read])
 }
 
-/// The table of the part.
+/// Measures the part and returns its table.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A server fails, or the measurement was stopped.
 pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     let bytes = plan.stream_bytes;
-    // The files of both SMB ways, the space and what two rounds hold at once lie on each disk of the mirror.
+    // Each disk of the mirror holds the files of both SMB ways, the space, and the data of two rounds.
     let disk_bytes = VOLUME_DISK_BYTES.max(12 * bytes);
     let server = servers::arden_on_volume(&plan.arden, dir, disk_bytes, &[("test", None)])?;
     servers::settings(&plan.arden, dir, &["--signing-required=false"])?;
@@ -106,13 +106,13 @@ pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     Ok(tables(&writes, &reads))
 }
 
-/// By way what each round gave, written and read.
+/// The rates of every round by way: written and read.
 fn rounds(
     plan: &Plan,
     open: impl Fn(usize, How) -> Result<Box<dyn Target>>,
     live: &Live,
 ) -> Result<[Vec<Vec<f64>>; 2]> {
-    // Slabs that nobody has written yet cost more, once.
+    // The first write to a slab costs more than later ones.
     for side in 0..WAYS.len() {
         once(|how| open(side, how), plan.stream_bytes, plan.rounds, live)?;
     }
@@ -137,7 +137,7 @@ fn tables(writes: &[Vec<f64>], reads: &[Vec<f64>]) -> String {
                 beside: format!("{space:.0} MiB/s"),
                 ratio: ours / space,
                 published: None,
-                // Signed is how shares are; the other shows what signing takes of it.
+                // Shares are signed by default; the row without signing shows its cost.
                 aim: if *protection == Some(Protection::Plain) { Aim::Nothing } else { Aim::AtLeast(AIM) },
                 why: "streams-beside-the-space",
             });

@@ -1,4 +1,4 @@
-//! Tables in Markdown out of results.
+//! Results as tables in Markdown.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::work::Work;
 
-/// What is aimed at: operations a second at least, server CPU at most, both against Samba `plain`.
+/// The aims against Samba `plain`: least operations a second, and most server CPU.
 pub fn aims(work: Work) -> (f64, Option<f64>) {
     match work {
         Work::Create | Work::Rename | Work::Delete => (4.0, Some(0.25)),
@@ -20,13 +20,13 @@ pub fn aims(work: Work) -> (f64, Option<f64>) {
     }
 }
 
-/// Rates with their unit; streams are counted in MiB.
+/// A rate with its unit; that of streams is MiB a second.
 fn rate(work: Work, value: f64) -> String {
     if work.is_stream() { format!("{value:.0} MiB/s") } else { format!("{value:.0}/s") }
 }
 
 fn cost(work: Work, us: f64) -> String {
-    // Microseconds a MiB are milliseconds a GiB, nearly.
+    // Microseconds for a MiB are nearly milliseconds for a GiB.
     if work.is_stream() { format!("{:.0} ms/GiB", us * 1.024) } else { format!("{us:.1} us") }
 }
 
@@ -34,7 +34,7 @@ fn met(value: f64, ok: bool) -> String {
     if ok { format!("**{value:.2}**") } else { format!("{value:.2}") }
 }
 
-/// Arden against Samba `plain`.
+/// Arden compared with Samba `plain`.
 pub fn main_table(results: &Results) -> String {
     let mut out = String::from(
         "| work | Arden | Samba | ratio (aim) | Arden CPU | Samba CPU | ratio (aim) | p50 / p99, Arden | Samba |\n\
@@ -72,7 +72,7 @@ fn latency(f: Figures) -> String {
     format!("{} / {}", one(f.p50_us), one(f.p99_us))
 }
 
-/// All servers side by side: rate, server CPU, client CPU.
+/// All servers with rate, server CPU and client CPU.
 pub fn servers_table(results: &Results, servers: &[String]) -> String {
     let mut out = format!("| work | {} |\n|---|{}\n", servers.join(" | "), "---|".repeat(servers.len()));
     for row in rows() {
@@ -94,11 +94,11 @@ fn cell(results: &Results, row: Row, server: &str) -> String {
     })
 }
 
-/// What a volume and a continuously available share of it should do of Samba's operations, at least.
+/// The aim of a volume and of its continuously available share, as a multiple of Samba's operations.
 const VOLUME_AIM: Aim = Aim::AtLeast(5.0);
 const CA_AIM: Aim = Aim::AtLeast(3.0);
 
-/// Small files on a volume, plain and continuously available, beside the directory and Samba `plain`.
+/// Small files on a volume, plain and continuously available, compared with the directory and Samba `plain`.
 pub fn volume_table(results: &Results) -> String {
     let mut out = String::from(
         "| work, signed with AES-GMAC | directory | volume | CA | Samba | volume over Samba (≥ 5) | CA over Samba (≥ 3) | CPU, volume over Samba | CPU, CA over Samba |\n\
@@ -130,7 +130,7 @@ pub fn volume_table(results: &Results) -> String {
     out
 }
 
-/// The daemon's memory beside its limits.
+/// The daemon's memory and its limits.
 pub fn memory_table(m: &Memory) -> String {
     let row = |what: &str, value: f64, unit: &str, aim: f64| {
         format!("| {what} | {} {unit} | {aim} {unit} |\n", met(value, value <= aim))
@@ -147,7 +147,7 @@ pub fn memory_table(m: &Memory) -> String {
     out
 }
 
-/// Puts `table` between a page's markers `<!-- NAME: begin -->` and `end`; None: it has none.
+/// Replaces the text between a page's markers `<!-- NAME: begin -->` and `end`; `None` when it has none.
 pub fn replace_section(page: &str, name: &str, table: &str) -> Option<String> {
     let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
     let (head, rest) = page.split_once(&begin)?;
@@ -199,7 +199,7 @@ mod tests {
         let cells = "| 2000/s, 10.0 us | 3000/s, 20.0 us | 1000/s, 50.0 us | 500/s, 100.0 us |";
         let scores = " **6.00** | 2.00 [no](docs/bench.md#small-files-on-a-volume) | 0.20 | 0.50 |";
         assert!(table.contains(&format!("{cells}{scores}")), "{table}");
-        // What a volume was not measured on has no line.
+        // A row that was not measured on a volume has no line.
         assert_eq!(table.lines().count(), 3);
     }
 

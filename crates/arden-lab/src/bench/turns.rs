@@ -1,18 +1,18 @@
-//! Interleaved rounds of whatever gives one figure.
+//! Interleaved rounds of measurements that give one figure.
 
 use arden_measure::{Context, Result, load::Live};
 
-/// Whose turn it is.
+/// The side and the round of one measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     pub side: usize,
     pub round: usize,
 }
 
-/// Every side in every round; by side, what each round gave. Nobody is always first.
+/// Runs every side in every round and returns the figures by side. The side that runs first changes with every round.
 ///
 /// # Errors
-/// The first measurement that fails, by its side; when it was stopped.
+/// The first measurement that fails, with its side; a stopped measurement.
 pub fn in_turn(
     rounds: usize,
     sides: &[&str],
@@ -25,7 +25,7 @@ pub fn in_turn(
         for k in 0..sides.len() {
             let side = (k + round) % sides.len();
             live.go_on()?;
-            // What the last one left to the disk is not this one's to carry.
+            // Data that the last side left in caches is written now, not during this one.
             rustix::fs::sync();
             let value = measure(Turn { side, round }).context(sides[side])?;
             eprintln!("round {}  {:<40} {value:>10.0} {unit}", round + 1, sides[side]);

@@ -8,10 +8,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::password;
 use crate::experiment::systems::Store;
 
-/// What `arden lab` can do.
+/// The verbs of `arden lab`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Load a file, a disk or a share of any SMB server, and measure it
+    /// Measure a load on a file, a disk or a share of any SMB server
     #[command(
         after_help = "Profiles: file-copy, file-server, database, streaming, restore, all, and those of --profiles-from FILE.\n\
         TARGET: a file, a directory (a file is made in it and removed), a block device, smb://user@host[:port]/share[/path],\n\
@@ -25,7 +25,7 @@ pub enum Verb {
         arden lab run file-server --target smb://alice@127.0.0.1:4450/docs --rate 2000 --out rate.json"
     )]
     Run(Box<RunArgs>),
-    /// Run a published experiment whole, on servers that run already or that are started for it
+    /// Run a published experiment, on running servers or on servers that are started for it
     #[command(after_help = "e1: a continuously available share against a plain one, information workers' files.\n\
         e2: write-through against cached copying.\n\
         e3: storage spaces, every layout, on models of disks in virtual time, and on real ones with --disk.\n\
@@ -35,12 +35,13 @@ pub enum Verb {
         arden lab experiment e1 --target smb://alice@files/plain --safe smb://alice@files/ca\n  \
         arden lab experiment e6 --target smb://alice@files/docs --against smb://alice@old/docs")]
     Experiment(Box<ExperimentArgs>),
-    /// A page for people out of results: tables, charts, published figures, a verdict
+    /// Make a page from results: tables, charts, published figures, a verdict
     #[command(
         after_help = "Example:\n  arden lab report before.json after.json --html report.html\n  arden lab report e1.json --csv e1.csv"
     )]
     Report(ReportArgs),
-    /// What safety costs on this hardware: signing, encryption, write-through, continuous availability, each layout
+    /// Measure the cost of safety on this hardware: signing, encryption, write-through, continuous availability, each
+    /// layout
     #[command(
         after_help = "TARGET: a directory on the disks in question (a daemon and pools of files are made in it and removed),\n\
         or smb://user@host[:port]/share of any server.\n\n\
@@ -48,7 +49,7 @@ pub enum Verb {
         arden lab advise --target smb://alice@files/plain --safe smb://alice@files/ca"
     )]
     Advise(Box<AdviseArgs>),
-    /// How many times A is B, with confidence intervals
+    /// Compare the loads that two results have in common, with confidence intervals
     #[command(after_help = "Example:\n  arden lab compare arden.json samba.json")]
     Compare { a: PathBuf, b: PathBuf },
 }
@@ -62,50 +63,50 @@ pub enum Which {
     E6,
 }
 
-/// What `arden lab experiment` is asked for.
+/// Arguments of `arden lab experiment`.
 #[derive(Debug, Args)]
 pub struct ExperimentArgs {
     pub which: Which,
-    /// Smaller and shorter: under three minutes
+    /// Use less data and time: under three minutes
     #[arg(long)]
     pub quick: bool,
-    /// Data so many times smaller than published [default: 1, or 16 with --quick]
+    /// Divisor of the published amounts of data [default: 1, or 16 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub scale: Option<u64>,
-    /// A share without any promises
+    /// Share without continuous availability and write-through
     #[arg(long, value_name = "smb://...")]
     pub target: Option<String>,
-    /// A share of the same server that is continuously available, or forces write-through
+    /// Share of the same server that is continuously available or forces write-through
     #[arg(long, value_name = "smb://...", requires = "target")]
     pub safe: Option<String>,
-    /// Another server's share, to compare with
+    /// Share of another server, to compare with
     #[arg(long, value_name = "smb://...")]
     pub against: Option<String>,
-    /// The other server's safe share
+    /// Safe share of the other server
     #[arg(long, value_name = "smb://...", requires = "against")]
     pub against_safe: Option<String>,
-    /// The program to start when no target is named [default: this one]
+    /// Program to start when no target is given [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub arden: Option<PathBuf>,
-    /// What the shares of an Arden that is started lie on
+    /// Storage of the shares of an Arden that is started
     #[arg(long, value_enum, default_value_t)]
     pub store: Store,
     /// Script that starts and stops Samba (tests/peers/samba.sh of the sources), to compare with
     #[arg(long, value_name = "SCRIPT")]
     pub samba: Option<PathBuf>,
-    /// Files or block devices that e3 builds pools of; may be given several times
+    /// File or block device for the pools of e3; may be given several times
     #[arg(long, value_name = "DISK", requires = "force")]
     pub disk: Vec<PathBuf>,
-    /// Leave to overwrite them
+    /// Allow the disks to be overwritten
     #[arg(long)]
     pub force: bool,
-    /// Where servers that are started keep their files; on a disk like the one that will be used
+    /// Directory for the files of servers that are started, on a disk of the kind that will be used
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub dir: PathBuf,
-    /// The longest that the experiment may take [default: 25m, or 150s with --quick]
+    /// Time limit of the experiment [default: 25m, or 150s with --quick]
     #[arg(long, value_name = "TIME")]
     pub limit: Option<String>,
-    /// What generated data is made from
+    /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
@@ -114,21 +115,21 @@ pub struct ExperimentArgs {
     pub out: OutArgs,
 }
 
-/// What `arden lab advise` is asked for.
+/// Arguments of `arden lab advise`.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
     #[arg(long)]
     pub target: String,
-    /// A share of the same server that is continuously available
+    /// Share of the same server that is continuously available
     #[arg(long, value_name = "smb://...")]
     pub safe: Option<String>,
-    /// Of each measurement
+    /// Length of each measurement
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     pub duration: String,
-    /// Measurements of each kind at least; up to three times as many while intervals are wider than a fifth
+    /// Minimum number of measurements of each kind; up to three times as many while intervals are wider than a fifth
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// The program to start in a directory [default: this one]
+    /// Program to start in a directory [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub arden: Option<PathBuf>,
     #[command(flatten)]
@@ -137,30 +138,30 @@ pub struct AdviseArgs {
     pub out: OutArgs,
 }
 
-/// What `arden lab report` is asked for.
+/// Arguments of `arden lab report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Results, as `run` and `experiment` keep them
+    /// Results of `run` and `experiment`
     #[arg(required = true, value_name = "RESULT")]
     pub results: Vec<PathBuf>,
-    /// The page; it needs nothing else
+    /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// All figures, comma-separated
+    /// Write all figures as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 }
 
-/// What `arden lab run` is asked for.
+/// Arguments of `arden lab run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// What is asked for
+    /// Profiles to run
     #[arg(required = true, value_name = "PROFILE")]
     pub profiles: Vec<String>,
-    /// Of what
+    /// Target of the load
     #[arg(long)]
     pub target: String,
-    /// Requests in flight, of each client: numbers, and ranges that double
+    /// Requests in flight of each client: numbers, and ranges that double
     #[arg(long, default_value = "1,3,8..512", value_name = "N,N..M")]
     pub outstanding: String,
     /// Block size, instead of the profile's
@@ -178,31 +179,32 @@ pub struct RunArgs {
     /// Writes are on stable storage before they are acknowledged
     #[arg(long)]
     pub write_through: bool,
-    /// Size of the test file [default: 1g, or what is there]
+    /// Size of the test file [default: 1g, or the size of an existing file]
     #[arg(long, value_name = "SIZE")]
     pub file_size: Option<String>,
-    /// Before anything counts
+    /// Time before the measurement
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub warm_up: String,
-    /// Of each measurement
+    /// Length of each measurement
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub duration: String,
-    /// Measurements of each point
+    /// Number of measurements of each point
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Send so many requests a second, whatever the answers do; latency counts from when a request was due
+    /// Send this many requests a second, whatever the answers do; latency counts from the time at which a request was
+    /// due
     #[arg(long, value_name = "IOPS")]
     pub rate: Option<f64>,
-    /// Compare what is read with what was written
+    /// Compare the data that is read with the data that was written
     #[arg(long)]
     pub verify: bool,
-    /// Leave to overwrite the device or the file that is there
+    /// Allow an existing file or device to be overwritten
     #[arg(long)]
     pub force: bool,
-    /// Custom profiles: [name], access, read, block
+    /// File of custom profiles: [name], access, read, block
     #[arg(long, value_name = "TOML")]
     pub profiles_from: Option<PathBuf>,
-    /// What the target is called in reports
+    /// Name of the target in reports
     #[arg(long)]
     pub name: Option<String>,
     #[command(flatten)]
@@ -211,39 +213,39 @@ pub struct RunArgs {
     pub out: OutArgs,
 }
 
-/// How shares are spoken to.
+/// Protection and number of a share's connections.
 #[derive(Debug, Args)]
 pub struct WireArgs {
-    /// Clients at once, each with a connection of its own and a part of the file
+    /// Number of clients, each with its own connection and its part of the file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub clients: u32,
     /// Connections of each client's session
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub channels: u32,
-    /// Sign (AES-GMAC or AES-CMAC) even when the server does not ask for it
+    /// Sign (AES-GMAC or AES-CMAC) even when the server does not require it
     #[arg(long, conflicts_with = "seal")]
     pub sign: bool,
     /// Encrypt (AES-128-GCM)
     #[arg(long)]
     pub seal: bool,
-    /// File whose first line is the password [or: the variable ARDEN_LAB_PASSWORD, or asked for]
+    /// File whose first line is the password [or: the variable ARDEN_LAB_PASSWORD, or the terminal]
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
 }
 
-/// Where results go.
+/// The file of the result.
 #[derive(Debug, Args)]
 pub struct OutArgs {
-    /// Where the result goes, as JSON [default: arden-lab-KIND-TIME.json here]
+    /// File of the result, as JSON [default: arden-lab-KIND-TIME.json in the current directory]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
 impl WireArgs {
-    /// Asks for the password when `target` needs one.
+    /// The protection, and the password, for which the user is asked when `target` needs one.
     ///
     /// # Errors
-    /// A target with a user, and no password for him.
+    /// The target has a user, and there is no password for it.
     pub fn wire(&self, target: &str) -> Result<Wire> {
         let protection = match (self.sign, self.seal) {
             (true, _) => Protection::GMAC,

@@ -1,4 +1,4 @@
-//! `arden lab experiment`: starts what is needed, runs, keeps the result, and removes what it made.
+//! `arden lab experiment`: starts the servers, runs the experiment, stores the result, and removes the servers.
 
 use std::{
     path::Path,
@@ -45,10 +45,10 @@ fn describe(outcome: &mut Outcome, systems: &[System]) {
     }
 }
 
-/// Runs one experiment and keeps its result.
+/// Runs one experiment and stores its result.
 ///
 /// # Errors
-/// Arguments that make no sense, and as [`finish`].
+/// Invalid arguments, or as [`finish`].
 pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
     let (kind, title, kinds) = title(args.which);
     let limit = match &args.limit {
@@ -76,7 +76,7 @@ pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
         scale,
     };
     view.say("starting what is measured");
-    // E3 has disks, not servers.
+    // E3 needs disks and no servers.
     let servers = args.which != Which::E3;
     let systems = if servers { systems::open(&wanted, kinds, &scratch.0, &wire)? } else { Vec::new() };
     let mut outcome = Outcome::begin(kind, title);
@@ -115,10 +115,10 @@ pub fn run(args: &ExperimentArgs, json: bool) -> Result<()> {
     finish(&outcome, &args.out, json, &text(&outcome))
 }
 
-/// Measures what safety costs and keeps the result.
+/// Measures the cost of safety and stores the result.
 ///
 /// # Errors
-/// Arguments that make no sense, and as [`finish`].
+/// Invalid arguments, or as [`finish`].
 pub fn advise(args: &AdviseArgs, json: bool) -> Result<()> {
     let effort = Effort { rounds: args.rounds as usize, measure: duration(&args.duration)? };
     if effort.measure.is_zero() {

@@ -1,4 +1,4 @@
-//! Results of a verb: kept in a file, shown.
+//! Storing and showing the result of a verb.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use arden_measure::{Result, fail, outcome::Outcome};
 
 use super::args::OutArgs;
 
-/// Keeps a result, shows it, and says what went wrong.
+/// Stores a result, shows it, and reports its problem.
 ///
 /// # Errors
-/// When nothing was measured, the file cannot be written, or the measurement did not run whole.
+/// Nothing was measured, the file cannot be written, or the measurement ended early.
 pub fn finish(outcome: &Outcome, out: &OutArgs, json: bool, text: &str) -> Result<()> {
     let nothing = outcome.points.is_empty() && outcome.ratios.is_empty();
     if let (Some(problem), true) = (&outcome.problem, nothing) {
@@ -29,7 +29,7 @@ pub fn finish(outcome: &Outcome, out: &OutArgs, json: bool, text: &str) -> Resul
     }
 }
 
-/// Where results go when nobody says.
+/// The default file of a result.
 fn default_file(kind: &str, began: &str) -> PathBuf {
     let when: String = began.chars().filter(char::is_ascii_digit).take(14).collect();
     PathBuf::from(format!("arden-lab-{kind}-{when}.json"))

@@ -1,4 +1,4 @@
-//! `arden lab run`: a plan out of its arguments.
+//! `arden lab run`: turns the arguments into a plan and runs it.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn plan(args: &RunArgs, home: &Home) -> Result<Plan> {
         if !(rate > 0.0 && rate <= 1e8) {
             fail!("--rate is a number of requests a second");
         }
-        // The open loop is as long as the queue gets; the largest count is where it stops sending.
+        // The number in flight of the open loop follows from the target; the largest count limits it.
         outstanding = vec![outstanding.into_iter().max().unwrap_or(1)];
     }
     let duration = units::duration(&args.duration)?;
@@ -58,10 +58,10 @@ fn plan(args: &RunArgs, home: &Home) -> Result<Plan> {
     })
 }
 
-/// Runs profiles on a target and keeps the result.
+/// Runs profiles on a target and stores the result.
 ///
 /// # Errors
-/// Arguments that make no sense, and as [`finish`].
+/// Invalid arguments, or as [`finish`].
 pub fn load(args: &RunArgs, home: &Home, json: bool) -> Result<()> {
     let plan = plan(args, home)?;
     let live = Arc::new(Live::default());

@@ -1,4 +1,4 @@
-//! `arden lab`: its grammar (`args`), and what each verb does with it.
+//! `arden lab`: its grammar (`args`), and the implementation of each verb.
 
 pub mod args;
 mod experiment;
@@ -15,11 +15,11 @@ use arden_measure::{
 use self::args::Verb;
 use crate::targets::daemon::Home;
 
-/// Does what a verb says. `json`: the result goes to standard output as JSON. `home`: the daemon that `space:` and `volume:`
-/// targets belong to.
+/// Runs a verb. `json`: the result is written to standard output as JSON. `home`: the daemon of `space:` and `volume:`
+/// targets.
 ///
 /// # Errors
-/// What was wrong with the arguments, or ended the measurement; what was measured until then is kept.
+/// Invalid arguments, or a problem that ended the measurement; the result until then is stored.
 pub fn run(verb: &Verb, home: &Home, json: bool) -> Result<()> {
     match verb {
         Verb::Run(args) => load::load(args, home, json),

@@ -1,5 +1,5 @@
-//! Where the password of a share's user comes from: a file, a variable, or the terminal without echo. Never the command
-//! line, which others can read.
+//! The password of a share's user, from a file, a variable, or the terminal without echo. It is never an argument,
+//! because other users can read those.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -9,13 +9,13 @@ use std::{
 use arden_measure::{Context, Result, fail};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-/// The variable that may hold the password.
+/// The environment variable that may hold the password.
 pub const VARIABLE: &str = "ARDEN_LAB_PASSWORD";
 
-/// The password of `user`: from the first line of `file`, else from the variable, else asked for at the terminal.
+/// The password of `user`: from the first line of `file`, else from the variable, else from the terminal.
 ///
 /// # Errors
-/// When there is none of the three, or it cannot be read.
+/// There is none of the three, or it cannot be read.
 pub fn get(file: Option<&Path>, user: &str) -> Result<String> {
     if let Some(path) = file {
         let text = std::fs::read_to_string(path).context(path.display())?;

@@ -1,4 +1,4 @@
-//! `arden lab report`: pages, tables and texts out of kept results.
+//! `arden lab report`: pages, tables and texts of stored results.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use arden_measure::{
 
 use super::args::ReportArgs;
 
-/// Writes the pages that are asked for, or prints the results.
+/// Writes the requested pages, or prints the results.
 ///
 /// # Errors
-/// A result that cannot be read, a page that cannot be written.
+/// A result cannot be read, or a page cannot be written.
 pub fn report(args: &ReportArgs) -> Result<()> {
     let outcomes = args.results.iter().map(|p| Outcome::load(p)).collect::<Result<Vec<Outcome>>>()?;
     let write = |path: &PathBuf, text: String| std::fs::write(path, text).context(path.display());

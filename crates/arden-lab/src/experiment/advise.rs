@@ -1,5 +1,5 @@
-//! `arden lab advise`: from a short measurement, what each kind of safety costs here. On a directory it starts an Arden and
-//! builds small pools in it; on a share it measures what a client can choose.
+//! `arden lab advise`: a short measurement of the cost of each kind of safety. On a directory it starts an Arden and
+//! builds small pools in it; on a share it measures the client's choices.
 
 use std::{
     fs,
@@ -31,19 +31,19 @@ const POOL_FILE_BYTES: u64 = 320 << 20;
 const POOL_FILES: usize = 5;
 const LAYOUTS: [&str; 5] = ["simple", "mirror2", "mirror3", "parity", "dual-parity"];
 
-/// Intervals wider than this part of their value ask for more rounds.
+/// Width of an interval, as a fraction of its value, above which more rounds are run.
 const WIDE: f64 = 0.2;
-/// So many times the rounds that were asked for, at the most.
+/// Limit of the rounds as a multiple of the requested number.
 const ROUNDS_FACTOR: usize = 3;
 
-/// How long each measurement is, and how often: at least.
+/// Number of rounds, and length of each measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     pub rounds: usize,
     pub measure: Duration,
 }
 
-/// Rates by way and profile, of each round.
+/// Rates by variant, profile and round.
 type Rates = Vec<Vec<Vec<f64>>>;
 
 impl Effort {
@@ -52,7 +52,7 @@ impl Effort {
         Window { warm_up_ns: measure_ns / 5, measure_ns }
     }
 
-    /// Whether one more round is worth its time.
+    /// Whether another round is worth its time.
     fn goes_on(&self, round: usize, rates: &Rates) -> bool {
         let wide = || {
             let (first, others) = (&rates[0], &rates[1..]);
@@ -63,7 +63,7 @@ impl Effort {
     }
 }
 
-/// One way to use a share.
+/// A way of using a share.
 struct Way {
     name: &'static str,
     file: SmbFile,
@@ -89,9 +89,9 @@ fn profiles() -> Vec<Profile> {
     ["database", "streaming", "restore"].iter().filter_map(|n| Profile::named(n)).collect()
 }
 
-/// How many times as long a request takes, from rates that were measured in turns.
+/// The ratio of the times of a request, from rates that were measured in interleaved rounds.
 fn cost(config: &str, name: String, plain: &[f64], other: &[f64], names: (&str, &str)) -> Ratio {
-    // A window without any answer: at least as long as ten seconds each.
+    // A window without an answer counts as ten seconds for each request.
     let each_us = |rates: &[f64]| rates.iter().map(|r| 1e6 / r.max(0.1)).collect::<Vec<f64>>();
     let (a, b) = (each_us(other), each_us(plain));
     Ratio {
@@ -132,7 +132,7 @@ fn shares(ways: &[Way], effort: Effort, live: &Live, view: &mut View, outcome: &
             if result.is_err() {
                 break;
             }
-            // Nobody is always first.
+            // The way that runs first changes with every round.
             let w = (k + round) % ways.len();
             let way = &ways[w];
             let step = |p: &Profile| TimedLoad {
@@ -154,7 +154,7 @@ fn shares(ways: &[Way], effort: Effort, live: &Live, view: &mut View, outcome: &
     }
     for (w, way) in ways.iter().enumerate().skip(1) {
         for (i, p) in profiles.iter().enumerate() {
-            // What only concerns writes costs reads nothing.
+            // Safety of writes does not affect reads.
             if p.read_percent == 100 && way.name != "signing" && way.name != "encryption" {
                 continue;
             }
@@ -183,7 +183,7 @@ fn layouts(dir: &Path, effort: Effort, live: &Live, view: &mut View, outcome: &m
             let Some(layout) = Layout::parse(name) else { fail!("no layout {name}") };
             let setup = Setup { layout, disks: POOL_FILES, cache: true, interleave_bytes: 256 << 10 };
             view.say(&format!("a pool with a {name} space"));
-            // A new pool on the same files: their old labels would be somebody else's.
+            // The files are emptied: labels of the old pool would make them its disks.
             for path in &files {
                 fs::File::create(path)?.set_len(POOL_FILE_BYTES)?;
             }
@@ -210,10 +210,10 @@ fn layouts(dir: &Path, effort: Effort, live: &Live, view: &mut View, outcome: &m
     Ok(())
 }
 
-/// A directory: an Arden and pools of its own in it. `program`: the daemon's.
+/// Measures an Arden and pools that are made in a directory. `program` is the daemon's.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A disk or the daemon fails, or the load was stopped.
 pub fn directory(
     dir: &Path,
     program: Option<&Path>,
@@ -241,10 +241,10 @@ pub fn directory(
     layouts(dir, effort, live, view, outcome)
 }
 
-/// A share, and one that is continuously available if there is one.
+/// Measures a share and, when given, a continuously available one.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A server fails, or the load was stopped.
 pub fn share(
     url: &str,
     safe: Option<&str>,
@@ -277,7 +277,7 @@ pub fn share(
     shares(&ways(&plain, safe.as_ref()), effort, live, view, outcome)
 }
 
-/// In words, and what to do.
+/// Adds the verdict and recommendations as sentences.
 pub fn verdict(outcome: &mut Outcome) {
     let mut lines = Vec::new();
     let say = |r: &Ratio| {

@@ -1,5 +1,4 @@
-//! Files as information workers have them: made from a seed with stated counts, and written as the programs do that people
-//! copy with.
+//! Files of information workers, made from a seed with given counts, and written as copying programs write them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,12 +30,13 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// So many files in so many folders, `bytes` in all. Sizes are log-normal: most files are small, a few hold most bytes.
+    /// A tree of `files` files in `folders` folders with `bytes` bytes in all. Sizes are log-normal: most files are
+    /// small, a few hold most bytes.
     pub fn new(seed: u64, files: usize, folders: usize, bytes: u64) -> Tree {
         let mut rng = Rng::new(seed);
         let mut names: Vec<String> = Vec::with_capacity(folders);
         for i in 0..folders {
-            // Half of the folders lie in another one, as people sort their things.
+            // Half of the folders are inside another one.
             let parent = if i > 3 && rng.one_in(2) { Some(rng.below(i as u64) as usize) } else { None };
             let deep = parent.filter(|p| names[*p].matches('\\').count() < 5);
             names.push(deep.map_or(format!("Folder {i:03}"), |p| format!("{}\\Folder {i:03}", names[p])));
@@ -46,7 +46,7 @@ impl Tree {
         let sum: f64 = weights.iter().sum();
         let kinds = ["docx", "xlsx", "pdf", "jpg", "txt", "pptx", "msg"];
         let mut sizes: Vec<u64> = weights.iter().map(|w| ((w / sum * bytes as f64) as u64).max(1)).collect();
-        // What rounding left goes to the largest.
+        // The largest file takes the rest that rounding left.
         let rest = bytes.saturating_sub(sizes.iter().sum());
         if let Some(largest) = sizes.iter_mut().max() {
             *largest += rest;
@@ -71,7 +71,7 @@ impl Tree {
 /// Writes files over one connection.
 pub struct Writer<'a> {
     pub client: Client,
-    /// Every write is marked write-through.
+    /// Marks every write as write-through.
     pub mark: bool,
     pool: Vec<u8>,
     turn: usize,
@@ -79,7 +79,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes over `client`; what was written is counted in `live`.
+    /// A writer over `client`; written bytes are counted in `live`.
     pub fn new(client: Client, mark: bool, live: &'a Live) -> Writer<'a> {
         let mut rng = Rng::new(11);
         let mut pool = vec![0; 4 * CHUNK_BYTES];
@@ -93,7 +93,7 @@ impl<'a> Writer<'a> {
         if self.mark { WRITEFLAG_WRITE_THROUGH } else { 0 }
     }
 
-    /// Makes a file, or cuts the one that is there to nothing.
+    /// Makes a file, or empties an existing one.
     ///
     /// # Errors
     /// A lost connection, or the server's refusal.
@@ -110,7 +110,7 @@ impl<'a> Writer<'a> {
         self.client.call(&[Call { command: Command::SetInfo, body: &body, charge: 1 }])
     }
 
-    /// FileEndOfFileInformation, [MS-FSCC] 2.4.14.
+    /// Sets FileEndOfFileInformation, [MS-FSCC] 2.4.14.
     ///
     /// # Errors
     /// A lost connection, or the server's refusal.
@@ -118,7 +118,7 @@ impl<'a> Writer<'a> {
         self.set(id, 20, bytes.to_le_bytes().to_vec())
     }
 
-    /// FileBasicInformation, [MS-FSCC] 2.4.7: the times that a copy takes over.
+    /// Sets FileBasicInformation, [MS-FSCC] 2.4.7: the times that a copy takes over.
     fn set_times(&mut self, id: FileId) -> Result<()> {
         let mut buffer = Vec::with_capacity(40);
         for _ in 0..4 {
@@ -128,7 +128,7 @@ impl<'a> Writer<'a> {
         self.set(id, 4, buffer)
     }
 
-    /// One write, waited for.
+    /// Writes `bytes` bytes and waits for the answer.
     ///
     /// # Errors
     /// A lost connection, or the server's refusal.
@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
         self.written(bytes)
     }
 
-    /// One answer to a write of so many bytes.
+    /// Takes the answer to a write of this many bytes.
     fn written(&mut self, bytes: usize) -> Result<()> {
         let mut status = 0;
         self.client.receive(|reply| status = reply.status)?;
@@ -151,10 +151,10 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A file's bytes from the first to the last, several writes in flight.
+    /// Writes a file from the first byte to the last, with several writes in flight.
     ///
     /// # Errors
-    /// A lost connection, or the server's refusal. When the load was stopped.
+    /// A lost connection, the server's refusal, or a stopped load.
     pub fn push(&mut self, id: FileId, bytes: u64, chunk_bytes: usize) -> Result<()> {
         let chunk = chunk_bytes as u64;
         let whole = bytes / chunk;
@@ -183,7 +183,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// As copying programs do it: the size first, then the bytes, then the times.
+    /// Copies a file as copying programs do: sets the size, writes the bytes, sets the times.
     ///
     /// # Errors
     /// As [`Writer::push`].
@@ -197,7 +197,7 @@ impl<'a> Writer<'a> {
         self.client.close(id)
     }
 
-    /// As offline files synchronise: under another name, which then becomes the right one.
+    /// Writes a file as offline files synchronise it: under another name, which is then renamed.
     ///
     /// # Errors
     /// As [`Writer::push`].
@@ -207,13 +207,13 @@ impl<'a> Writer<'a> {
         self.push(id, bytes, CHUNK_BYTES)?;
         self.set_times(id)?;
         let mut rename = r::rename(path);
-        // An old file of the name would go.
+        // ReplaceIfExists: an old file with the name is removed.
         rename.buffer[0] = 1;
         self.set(id, 10, rename.buffer)?;
         self.client.close(id)
     }
 
-    /// Makes a directory; it may be there.
+    /// Makes a directory, which may exist.
     ///
     /// # Errors
     /// A lost connection, or the server's refusal.
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
         self.client.make_directory(path)
     }
 
-    /// After a failure: as much of the tree as there is.
+    /// Removes as much of the tree as exists, after a failure.
     pub fn remove_what_is_there(&mut self, root: &str, tree: &Tree) {
         let files = tree.files.iter().flat_map(|(name, _)| [name.clone(), format!("{name}.tmp")]);
         for name in files.chain(tree.folders.iter().rev().cloned()) {

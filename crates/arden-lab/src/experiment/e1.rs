@@ -1,4 +1,5 @@
-//! What continuous availability costs information workers: the same work on a share without it and on one with it.
+//! E1, the cost of continuous availability for information workers: the same work on a share without it and on one with
+//! it.
 
 use std::{
     rc::Rc,
@@ -18,19 +19,19 @@ use super::{
 };
 
 const GIB: u64 = 1 << 30;
-/// What the extending program adds at a time.
+/// Bytes that the extending program appends at a time.
 const EXTEND_BYTES: usize = 64 << 10;
 
 enum Work {
     Create(u64),
     Copy(u64),
-    /// Files of a tree, so many at once.
+    /// Copies the files of a tree, this many at once.
     CopyTree(Rc<Tree>, usize),
     Synchronise(Rc<Tree>, usize),
     Extend(u64),
 }
 
-/// How many files robocopy copies at once with /MT, each of its threads on its own.
+/// Files that robocopy copies at once with /MT, each on a thread of its own.
 const FILES_AT_ONCE: usize = 8;
 
 struct Test {
@@ -40,11 +41,11 @@ struct Test {
     work: Work,
 }
 
-/// What is aimed at: with one file at a time, with several, and for the extending program.
+/// Aims of the ratios: one file at a time, several at once, and the extending program.
 const ALONE_AIM: f64 = 1.25;
 const AT_ONCE_AIM: f64 = 1.05;
 const EXTEND_AIM: f64 = 1.3;
-/// Copies, over the other server's plain share: faster.
+/// Aim for copies over the other server's plain share.
 const OTHER_AIM: f64 = 1.0;
 
 fn tests(o: &Options) -> Vec<Test> {
@@ -77,7 +78,7 @@ fn tests(o: &Options) -> Vec<Test> {
     ]
 }
 
-/// Does the work; how many seconds it took. Removes what it made, outside of that time.
+/// Does the work and returns its time in seconds. The files are removed afterwards, outside of that time.
 fn once(work: &Work, variant: &Variant, live: &Live) -> Result<f64> {
     let mut w = Writer::new(variant.file.connect()?, variant.mark, live);
     let base = &variant.file.path;
@@ -109,7 +110,7 @@ fn once(work: &Work, variant: &Variant, live: &Live) -> Result<f64> {
     };
     let took = began.elapsed().as_secs_f64();
     let removed = match work {
-        // What is missing after a failure is no other failure.
+        // Files that are missing after a failure are not another failure.
         Work::CopyTree(tree, _) | Work::Synchronise(tree, _) => match &result {
             Ok(()) => w.remove(&root, tree),
             Err(_) => {
@@ -124,7 +125,7 @@ fn once(work: &Work, variant: &Variant, live: &Live) -> Result<f64> {
     Ok(took)
 }
 
-/// The folders, then the files: each writer takes the next that nobody has.
+/// Copies the folders, then the files. Each writer takes the next file that is not taken.
 fn put_tree<'a>(
     first: &mut Writer<'a>,
     others: &mut [Writer<'a>],
@@ -151,10 +152,10 @@ fn put_tree<'a>(
     })
 }
 
-/// Runs the experiment; ratios of tests that ended are in `outcome` also after an error.
+/// Runs the experiment. After an error `outcome` holds the ratios of the tests that ended.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A server or a disk fails, or the load was stopped.
 pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let tests = tests(o);
     let n = tests.len() as u32;

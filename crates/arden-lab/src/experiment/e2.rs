@@ -1,5 +1,5 @@
-//! What write-through costs: one large file copied to a share, cached; with every write marked by the client; and to a
-//! share that forces it, with nothing done on the client.
+//! E2, the cost of write-through: one large file is copied to a share with caching, with every write marked by the
+//! client, and to a share that forces write-through.
 
 use std::time::Instant;
 
@@ -19,11 +19,11 @@ use super::{
     systems::{System, Variant},
 };
 
-/// 8.5 GB.
+/// Published size of the file in bytes: 8.5 GB.
 pub const FILE_BYTES: u64 = 8_500_000_000;
-/// "40 to 50 % slower".
+/// Published ratio: "40 to 50 % slower".
 const PUBLISHED: f64 = 1.45;
-/// What is aimed at.
+/// Aim of the ratio.
 const AIM: f64 = 1.1;
 
 fn once(bytes: u64, variant: &Variant, live: &Live) -> Result<f64> {
@@ -39,15 +39,15 @@ fn once(bytes: u64, variant: &Variant, live: &Live) -> Result<f64> {
     Ok(took)
 }
 
-/// Runs the experiment; ratios are in `outcome` when it ran whole.
+/// Runs the experiment. `outcome` has ratios when it ran to its end.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A server fails, or the load was stopped.
 pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let bytes = FILE_BYTES / o.scale;
     outcome.set("file", size(bytes));
     let (published, aim) = (Some(PUBLISHED), Some(AIM));
-    // The last two only for systems that have a third variant.
+    // The last two pairs are for systems with a third variant.
     let pairs = [
         Pair { name: "every write marked, over cached".into(), a: 1, b: 0, published, aim },
         Pair { name: "forced by the share, over cached".into(), a: 2, b: 0, published, aim },

@@ -1,6 +1,6 @@
-//! Storage spaces under the five profiles: every layout on 2, 4 and 8 disks, disk caches on and off, two interleaves, and a
-//! sweep of block sizes. In virtual time on timing models of disks, the same on every machine; on real disks when some are
-//! named.
+//! E3, storage spaces under the five profiles: every layout on 2, 4 and 8 disks, disk caches on and off, two
+//! interleaves, and a sweep of block sizes. It runs in virtual time on timing models of disks, the same on every
+//! machine, and on real disks when some are given.
 
 use std::{
     path::PathBuf,
@@ -27,7 +27,7 @@ use crate::pools::{self, SpaceSetup, files};
 const DISK_BYTES: u64 = 147_000_000_000;
 const SWEEP_OUTSTANDING: usize = 32;
 
-/// What a space is built of.
+/// The configuration of a space.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Setup {
     pub(crate) layout: Layout,
@@ -42,7 +42,7 @@ impl Setup {
     }
 }
 
-/// A space, and what keeps it.
+/// A space with its pool and runtime.
 pub(crate) struct World {
     rt: Rt,
     pool: Pool,
@@ -57,7 +57,7 @@ impl World {
         Ok(World { rt, pool, space })
     }
 
-    /// Simulated SAS disks of 10,000 rpm, that keep no data beyond what the pool needs.
+    /// A space on simulated SAS disks of 10,000 rpm, which keep only the pool's own data.
     fn simulated(setup: Setup, bytes: u64) -> Result<World> {
         let rt = Rt::virtual_clock(1);
         let model = || timing::Model::sas_10k_147g(setup.cache);
@@ -72,8 +72,8 @@ impl World {
         World::build(rt, devices, setup, bytes)
     }
 
-    /// What the last load left in the journal and in the disks' caches is not the next one's to carry.
-    fn settle(&self) {
+    /// Waits until the log and the disks' caches are empty, so that a load does not pay for the one before.
+    fn drain_caches(&self) {
         let (rt, space) = (self.rt.clone(), self.space.clone());
         let pause_ns = if rt.is_virtual() { 10_000_000_000 } else { 200_000_000 };
         let _ = self.rt.block_on(async move {
@@ -95,7 +95,7 @@ impl Drop for World {
     }
 }
 
-/// What is measured on one space.
+/// The loads of one space.
 struct Plan {
     outstanding: Vec<usize>,
     sweep: Vec<u32>,
@@ -118,7 +118,7 @@ fn setups(quick: bool) -> Vec<Setup> {
         for cache in [true, false] {
             for disks in [2, 4, 8] {
                 for layout in layouts(disks) {
-                    // A quick run changes one thing at a time.
+                    // A quick run changes one property at a time.
                     if quick && disks != 8 && (interleave_kib == 64 || !cache)
                         || quick && (interleave_kib == 64 && !cache || layout == Layout::DualParity)
                     {
@@ -161,16 +161,16 @@ impl Run<'_> {
     fn measure(&mut self, world: &World, setup: Setup) -> Result<()> {
         let mut target = world.target();
         if setup.layout.parity() > 0 {
-            // What was never written is not read from disks.
+            // Blocks that were never written would not be read from disks.
             fill(&mut target, self.plan.file_bytes, &mut Content::plain(1), self.live)?;
         }
         let interleave = size(setup.interleave_bytes);
         for profile in Profile::standard() {
-            world.settle();
+            world.drain_caches();
             let group = format!("{}{}, {}, {interleave} interleave", self.prefix, profile.name, setup.layout.name());
             for n in self.plan.outstanding.clone() {
                 let point = self.point(&mut target, setup, &profile, n, &group, &setup.line())?;
-                // Layouts side by side, where the disks allow all of them.
+                // Layouts are compared where the number of disks allows all of them.
                 if setup.disks == 8 && setup.cache && setup.interleave_bytes == 256 << 10 {
                     let group = format!("{}{}: layouts on 8 disks", self.prefix, profile.name);
                     let config = setup.layout.name().to_string();
@@ -228,10 +228,10 @@ impl Run<'_> {
     }
 }
 
-/// `disks`: real ones, whose contents go; without any only the models are measured.
+/// Runs the experiment on models and, when `disks` are given, on real disks, whose contents are overwritten.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A disk fails, or the load was stopped.
 pub fn run(disks: &[PathBuf], o: &Options, live: &Live, view: &mut View, outcome: &mut Outcome) -> Result<()> {
     let plan = plan(o);
     outcome.set("file size", size(plan.file_bytes));
@@ -248,7 +248,7 @@ pub fn run(disks: &[PathBuf], o: &Options, live: &Live, view: &mut View, outcome
     if result.is_ok() && !disks.is_empty() {
         result = real(disks, &mut r);
     }
-    // Charts that show most come first.
+    // The most important charts come first.
     outcome.points.sort_by_key(|p| !(p.group.contains(": layouts") || p.group.starts_with("block sizes")));
     let seen = Seen(outcome);
     let relations = disk_relations(&seen).into_iter().chain(parity_relations(&seen)).flatten().collect();
@@ -263,7 +263,7 @@ fn real(disks: &[PathBuf], r: &mut Run<'_>) -> Result<()> {
     for n in [2, 4, 8].into_iter().filter(|n| *n <= disks.len()) {
         for layout in layouts(n) {
             let setup = Setup { layout, disks: n, cache: true, interleave_bytes: 256 << 10 };
-            // A quarter of what the smallest disk holds fits every layout.
+            // A quarter of the smallest disk fits every layout.
             r.plan.file_bytes = r.plan.file_bytes.min(smallest.unwrap_or(u64::MAX) / 4) >> 20 << 20;
             let world = World::real(disks, setup, r.plan.file_bytes)?;
             if layout.parity() == 0 {
@@ -275,23 +275,23 @@ fn real(disks: &[PathBuf], r: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Lines of the charts that relations are between.
+/// Lines of charts between which relations are checked.
 const ON2: &str = "2 disks, cache on";
 const ON4: &str = "4 disks, cache on";
 const ON8: &str = "8 disks, cache on";
 const OFF8: &str = "8 disks, cache off";
 
-/// A side of a ratio: profile, layout, line of the chart, and KiB of interleave.
+/// A side of a ratio: profile, layout, line of the chart, and interleave in KiB.
 type Side<'a> = (&'a str, &'a str, &'a str, u64);
 
-/// A ratio by its name; none where one side was not measured.
+/// A ratio with its name; `None` when one side was not measured.
 type Named = (String, Option<f64>);
 
-/// Looks up what was measured.
+/// Looks up measured points.
 struct Seen<'a>(&'a Outcome);
 
 impl Seen<'_> {
-    /// The geometric mean of `a` over `b` from 16 outstanding on: with fewer, eight disks do not all have work.
+    /// The geometric mean of `a` over `b` from 16 outstanding requests on: with fewer, some of eight disks are idle.
     fn ratio(&self, a: Side, b: Side, io: bool) -> Option<f64> {
         let find = |(profile, layout, line, kib): Side| {
             let group = format!("{profile}, {layout}, {kib} KiB interleave");
@@ -303,7 +303,7 @@ impl Seen<'_> {
         (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
     }
 
-    /// Twice the disks, of the two layouts that every number of disks has.
+    /// Ratios of twice the disks, for the two layouts that exist on every number of disks.
     fn doubled(&self, profile: &str) -> Vec<Named> {
         let one = |layout: &str, (few, many, name): (&str, &str, &str)| {
             let r = self.ratio((profile, layout, many, 256), (profile, layout, few, 256), true);
@@ -313,26 +313,26 @@ impl Seen<'_> {
         ["simple", "mirror2"].iter().flat_map(|layout| steps.map(|s| one(layout, s))).collect()
     }
 
-    /// The disks' write cache on, over off.
+    /// Ratio of the disks' write cache on to off.
     fn cached(&self, profile: &str, layout: &str) -> Named {
         let r = self.ratio((profile, layout, ON8, 256), (profile, layout, OFF8, 256), true);
         (format!("{profile}, {layout}"), r)
     }
 
-    /// 64 KiB of interleave over 256 KiB.
+    /// Ratio of 64 KiB of interleave to 256 KiB.
     fn interleaved(&self, profile: &str, layout: &str) -> Named {
         let r = self.ratio((profile, layout, ON8, 64), (profile, layout, ON8, 256), false);
         (format!("{profile}, {layout}"), r)
     }
 
-    /// One layout over another.
+    /// Ratio of one layout to another.
     fn over(&self, profile: &str, a: &str, b: &str, line: &str) -> Named {
         let r = self.ratio((profile, a, line, 256), (profile, b, line, 256), true);
         (format!("{profile}, {a} over {b}"), r)
     }
 }
 
-/// Holds a published claim against what was measured; none where nothing was.
+/// Compares a published claim with the measured ratios; `None` when none was measured.
 fn relation(claim: &str, seen: Vec<Named>, holds: impl Fn(f64) -> bool, why: &str) -> Option<Relation> {
     let known: Vec<(String, f64)> = seen.into_iter().filter_map(|(n, v)| Some((n, v?))).collect();
     (!known.is_empty()).then(|| Relation {
@@ -343,7 +343,7 @@ fn relation(claim: &str, seen: Vec<Named>, holds: impl Fn(f64) -> bool, why: &st
     })
 }
 
-/// What was published of more disks, caches and interleaves.
+/// The published claims about the number of disks, caches and interleaves.
 fn disk_relations(seen: &Seen) -> [Option<Relation>; 4] {
     let doubles = |v: f64| (1.2..=2.2).contains(&v);
     [
@@ -382,7 +382,7 @@ fn disk_relations(seen: &Seen) -> [Option<Relation>; 4] {
     ]
 }
 
-/// What was published of parity.
+/// The published claims about parity.
 fn parity_relations(seen: &Seen) -> [Option<Relation>; 2] {
     [
         relation(
@@ -405,7 +405,7 @@ fn parity_relations(seen: &Seen) -> [Option<Relation>; 2] {
     ]
 }
 
-/// The best figures of every layout, in words.
+/// The best figures of every layout as sentences.
 fn verdict(outcome: &Outcome) -> Vec<String> {
     let best = |layout: &str, profile: &str, f: fn(&Point) -> f64| {
         let group = format!("{profile}: layouts on 8 disks");

@@ -1,4 +1,4 @@
-//! Reads over SMB, large and small: 512 KiB, 8 KiB and 1 KiB, at rising counts of outstanding requests.
+//! E6, large and small reads over SMB: 512 KiB, 8 KiB and 1 KiB at rising numbers of outstanding requests.
 
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,10 @@ fn profile(block_bytes: u32) -> Profile {
     }
 }
 
-/// Runs the experiment with so many clients at once; points that were measured are in `outcome` also after an error.
+/// Runs the experiment with this many clients. After an error `outcome` holds the points that were measured.
 ///
 /// # Errors
-/// What keeps a measurement from running, or ends it.
+/// A server fails, or the load was stopped.
 pub fn run(
     systems: &[System],
     o: &Options,
@@ -131,7 +131,7 @@ fn rounds(
     Ok(())
 }
 
-/// The first system over the second where each is at its best.
+/// The ratio of the first system to the second, each at its best point.
 fn best(systems: &[System], outcome: &Outcome, block: u32) -> Option<Ratio> {
     let [a, b, ..] = systems else { return None };
     let rates = |name: &str| {

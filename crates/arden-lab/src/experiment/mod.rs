@@ -1,5 +1,4 @@
-//! The published experiments, whole: the systems they run on, rounds in which everything takes its turn, and the ratios
-//! with their intervals.
+//! The published experiments: the systems they run on, interleaved rounds, and ratios with their intervals.
 
 pub mod advise;
 pub mod data;
@@ -22,59 +21,59 @@ use arden_measure::{
 
 use self::systems::{System, Variant};
 
-/// An interval that is this narrow is enough.
+/// Width of an interval, as a fraction of its value, at which rounds end.
 const WIDTH_MAX: f64 = 0.03;
 const ROUNDS_MIN: usize = 3;
-/// Rounds of one test, however wide its intervals are and however much time there is.
+/// Limit of the rounds of one test, whatever its intervals and the time left.
 pub const ROUNDS_MAX: usize = 200;
 
-/// How an experiment is run.
+/// Options of an experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Everything smaller, to see that it works and what comes of it roughly.
+    /// Runs with less data and time, to check the experiment and estimate its results.
     pub quick: bool,
-    /// Of the whole experiment.
+    /// Time limit of the whole experiment.
     pub limit: Duration,
     pub seed: u64,
-    /// All data is so many times smaller than published.
+    /// Divisor of the published amounts of data.
     pub scale: u64,
-    /// Of each test, however wide its intervals are.
+    /// Limit of the rounds of each test.
     pub rounds_max: usize,
 }
 
-/// When the rounds of one test end.
+/// Limits of the rounds of one test.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub budget: Duration,
     pub rounds_max: usize,
 }
 
-/// Rounds of one test: by system and variant, what was measured.
+/// The rounds of one test: measured values by system and variant.
 pub type Rounds = Vec<Vec<Vec<f64>>>;
 
-/// What is compared: names and places among the variants, `a` over `b`.
+/// A comparison of two variants, given by their indices: `a` over `b`.
 #[derive(Debug, Clone)]
 pub struct Pair {
     pub name: String,
     pub a: usize,
     pub b: usize,
     pub published: Option<f64>,
-    /// What the ratio should be at most, on an Arden that is started for the measurement.
+    /// Upper limit of the ratio that is aimed for, on an Arden that is started for the measurement.
     pub aim: Option<f64>,
 }
 
 impl Pair {
-    /// Has a system with so many variants both?
+    /// Whether a system with this number of variants has both.
     fn fits(&self, variants: usize) -> bool {
         self.a.max(self.b) < variants
     }
 }
 
-/// Runs `test` on every variant of every system in turn, until all ratios are sure enough or the time is over. What else
-/// the machine does hits neighbours in a round alike.
+/// Runs `test` on every variant of every system in turn, until the intervals of all ratios are narrow enough or the
+/// time is over. Other work of the machine affects neighbours in a round alike.
 ///
 /// # Errors
-/// The first test that fails, by its name; when the load was stopped.
+/// The first test that fails, with its name; a stopped load.
 pub fn interleave(
     systems: &[System],
     title: &str,
@@ -91,7 +90,7 @@ pub fn interleave(
         for (s, system) in systems.iter().enumerate() {
             let n = system.variants.len();
             for k in 0..n {
-                // Nobody is always first.
+                // The variant that runs first changes with every round.
                 let v = (k + round) % n;
                 live.go_on()?;
                 let variant = &system.variants[v];
@@ -102,7 +101,7 @@ pub fn interleave(
                     limits.budget,
                 );
                 if system.server.is_some() {
-                    // What the last one left to the disk is not this one's to carry.
+                    // Data that the last variant left in caches is written now, not during this one.
                     rustix::fs::sync();
                 }
                 let value =
@@ -141,8 +140,8 @@ pub fn ratios(systems: &[System], pairs: &[Pair], seen: &Rounds, unit: &str) -> 
     out
 }
 
-/// The last variant of the first system, which is its safe one, over the first of the second: what safety costs beside
-/// somebody else's speed.
+/// The ratio of the last variant of the first system, its safe one, to the first of the second system: the cost of
+/// safety compared with another server's speed.
 pub fn safe_over_plain(systems: &[System], name: &str, aim: Option<f64>, seen: &Rounds, unit: &str) -> Option<Ratio> {
     let ([ours, theirs], [seen_ours, seen_theirs]) = (systems, &seen[..]) else { return None };
     let (a, b) = (ours.variants.last()?, theirs.variants.first()?);

@@ -1,4 +1,4 @@
-//! `arden lab run`: profiles on a target at each count of outstanding requests.
+//! `arden lab run`: profiles on a target at each number of outstanding requests.
 
 use std::{path::Path, time::Duration};
 
@@ -14,11 +14,11 @@ use arden_measure::{
 
 use crate::targets::{self, daemon::Home};
 
-/// What to run, decided.
+/// The run that the arguments describe.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub target: String,
-    /// How the target is called in results.
+    /// The name of the target in results.
     pub name: Option<String>,
     pub profiles: Vec<Profile>,
     pub outstanding: Vec<usize>,
@@ -32,7 +32,7 @@ pub struct Plan {
     pub verify: bool,
     pub force: bool,
     pub wire: Wire,
-    /// Of the daemon whose spaces and volumes are meant.
+    /// The daemon of `space:` and `volume:` targets.
     pub home: Home,
 }
 
@@ -53,7 +53,7 @@ fn settings(outcome: &mut Outcome, plan: &Plan) {
     }
 }
 
-/// Runs a plan. A problem ends it; what was measured until then is in the outcome, which says so.
+/// Runs a plan. A problem ends it; the outcome holds the points until then and the problem.
 pub fn run(plan: &Plan, live: &Live, view: &mut View) -> Outcome {
     let mut outcome = Outcome::begin("run", &format!("Load on {}", plan.name.as_ref().unwrap_or(&plan.target)));
     settings(&mut outcome, plan);
@@ -100,7 +100,7 @@ fn measure(plan: &Plan, live: &Live, view: &mut View, outcome: &mut Outcome) -> 
             let at = i % each_round;
             let profile = &plan.profiles[at / plan.outstanding.len()];
             let outstanding = plan.outstanding[at % plan.outstanding.len()];
-            // A problem before anything was seen leaves no point.
+            // A problem before the first answer leaves no point.
             if problem.is_some() && figures.reads + figures.writes == 0 {
                 return Ok(());
             }
@@ -130,10 +130,10 @@ fn measure(plan: &Plan, live: &Live, view: &mut View, outcome: &mut Outcome) -> 
     Ok(())
 }
 
-/// A profile with what the command line changes of it.
+/// Changes a profile as the command line says.
 ///
 /// # Errors
-/// A block size that is not from 512 bytes to 16 MiB.
+/// The block size is not from 512 bytes to 16 MiB.
 pub fn adapt(mut profile: Profile, block: Option<u64>, read: Option<u8>, access: Option<Access>) -> Result<Profile> {
     if let Some(bytes) = block {
         if !(512..=16 << 20).contains(&bytes) {
@@ -146,10 +146,10 @@ pub fn adapt(mut profile: Profile, block: Option<u64>, read: Option<u8>, access:
     Ok(profile)
 }
 
-/// Profiles by name: standard ones, `all` of them, and those of a file.
+/// Profiles by name: standard ones, `all` of them, or those of a file.
 ///
 /// # Errors
-/// A file that cannot be read, or a name that neither it nor the standard has.
+/// The file cannot be read, or a name is unknown.
 pub fn profiles(names: &[String], file: Option<&Path>) -> Result<Vec<Profile>> {
     let mut known = Profile::standard();
     if let Some(path) = file {

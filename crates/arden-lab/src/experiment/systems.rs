@@ -1,4 +1,4 @@
-//! What experiments run on: shares that somebody names, or servers started for the purpose and removed afterwards.
+//! The systems of experiments: named shares, or servers that are started for the experiment and removed afterwards.
 
 use std::path::{Path, PathBuf};
 
@@ -12,45 +12,45 @@ use arden_measure::{
 
 use crate::local::servers::{self, Running};
 
-/// A server with one or more ways to use it.
+/// A server with its variants.
 pub struct System {
     pub name: String,
     pub variants: Vec<Variant>,
-    /// Its process, when it runs here.
+    /// The id of its process, when it runs on this machine.
     pub server: Option<u32>,
-    /// Ends with the system.
+    /// Servers that are stopped with the system.
     pub owns: Vec<Running>,
 }
 
-/// A share and how its files are written.
+/// A share, and the way its files are written.
 #[derive(Debug, Clone)]
 pub struct Variant {
     pub name: String,
-    /// Its path is a directory of the share, or empty.
+    /// The directory of the test; its path may be empty.
     pub file: SmbFile,
-    /// The client marks every write write-through.
+    /// The client marks every write as write-through.
     pub mark: bool,
 }
 
-/// What the command line says of systems.
+/// The systems of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     pub target: Option<String>,
     pub safe: Option<String>,
     pub against: Option<String>,
     pub against_safe: Option<String>,
-    /// Started here when no target is named.
+    /// The program to start when no target is given.
     pub arden: Option<PathBuf>,
-    /// What its shares lie on.
+    /// The storage of its shares.
     pub store: Store,
     pub samba: Option<PathBuf>,
-    /// Of Samba only the share without promises.
+    /// Only Samba's plain share is measured.
     pub samba_plain_only: bool,
-    /// How much smaller the data is than published.
+    /// Divisor of the published amounts of data.
     pub scale: u64,
 }
 
-/// What the shares of an Arden lie on that is started here.
+/// The storage of the shares of an Arden that is started here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Store {
     /// A volume on a mirror of two disk files
@@ -60,23 +60,24 @@ pub enum Store {
     Dir,
 }
 
-/// Of each of two disk files: room for E2's file twice, as what was deleted waits for a moment.
+/// Size in bytes of each of two disk files: room for two copies of E2's file, because deleted space is freed with a
+/// delay.
 const DISK_BYTES: u64 = 24 << 30;
 const DISK_BYTES_MIN: u64 = 2 << 30;
 
-/// What an experiment may take of a disk: a volume uses all of its disk files in time, and Samba has its own copy.
+/// Bytes of disk that an experiment may use: a volume fills its disk files in time, and Samba has its own copy.
 pub fn room_bytes(scale: u64) -> u64 {
     (2 * DISK_BYTES + (10 << 30)) / scale.max(1)
 }
 
-/// Which variants an experiment needs, in this order.
+/// The variants that an experiment needs, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kinds {
-    /// A plain share alone.
+    /// A plain share.
     Plain,
-    /// Plain, and continuously available.
+    /// A plain and a continuously available share.
     PlainCa,
-    /// Cached, marked by the client, forced by the share.
+    /// Cached, write-through marked by the client, and write-through forced by the share.
     Through,
 }
 
@@ -90,12 +91,12 @@ fn share_of(server: &Running, share: &str, wire: &Wire) -> SmbFile {
     SmbFile { target, path: String::new(), protection: wire.protection, channels: wire.channels }
 }
 
-/// The variants over a plain share and a safe one.
+/// The variants on a plain and a safe share.
 fn variants(kinds: Kinds, plain: SmbFile, safe: Option<(SmbFile, &str)>) -> Vec<Variant> {
     match (kinds, safe) {
         (Kinds::Plain, _) => vec![variant("plain", plain, false)],
         (Kinds::PlainCa, Some((safe, name))) => vec![variant("plain", plain, false), variant(name, safe, false)],
-        // Without a safe share the client does what a continuously available one does: no write is acknowledged early.
+        // Without a safe share the client gives the same guarantee: it acknowledges no write early.
         (Kinds::PlainCa, None) => {
             vec![variant("plain", plain.clone(), false), variant("write-through by the client", plain, true)]
         }
@@ -119,7 +120,7 @@ fn named(name: &str, url: &str, safe: Option<&str>, kinds: Kinds, wire: &Wire) -
     Ok(System { name: name.to_string(), variants: variants(kinds, plain, safe), server, owns: Vec::new() })
 }
 
-/// Arden, started under `dir` with a plain and a safe share.
+/// Starts Arden under `dir` with a plain and a safe share.
 fn own_arden(program: &Path, dir: &Path, wanted: &Wanted, kinds: Kinds, wire: &Wire) -> Result<System> {
     let safe = if kinds == Kinds::Through { "--write-through" } else { "--ca" };
     let mut shares = vec![("plain", None)];
@@ -142,7 +143,7 @@ fn own_arden(program: &Path, dir: &Path, wanted: &Wanted, kinds: Kinds, wire: &W
     Ok(System { name: "Arden".to_string(), variants, server: Some(running.pid), owns: vec![running] })
 }
 
-/// Samba, twice: it keeps NT ACLs and streams as Arden does, and the second one syncs every write.
+/// Starts Samba twice. Both keep NT ACLs and streams as Arden does; the second syncs every write.
 fn own_samba(script: &Path, dir: &Path, kinds: Kinds, wire: &Wire) -> Result<System> {
     let plain = servers::samba(script, "nt", &dir.join("samba-nt"))?;
     let mut owns = Vec::new();
@@ -158,10 +159,11 @@ fn own_samba(script: &Path, dir: &Path, kinds: Kinds, wire: &Wire) -> Result<Sys
     Ok(System { name: "Samba".to_string(), variants, server, owns })
 }
 
-/// The systems of an experiment: those that are named, else Arden started here; Samba too when its script is named.
+/// Opens the systems of an experiment: the named ones, else an Arden that is started here, and Samba when its script is
+/// given.
 ///
 /// # Errors
-/// No server is named or can be started, or one that does not start.
+/// No server is named or can be started, or a server does not start.
 pub fn open(wanted: &Wanted, kinds: Kinds, dir: &Path, wire: &Wire) -> Result<Vec<System>> {
     let mut all = Vec::new();
     match (&wanted.target, &wanted.arden) {

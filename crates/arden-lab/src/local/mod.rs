@@ -1,4 +1,4 @@
-//! This machine: servers that are started on it and end with their value, directories that go again, signals.
+//! Resources of this machine: servers that are stopped with their value, directories that are removed with it, signals.
 
 pub mod scratch;
 pub mod servers;

@@ -1,4 +1,4 @@
-//! Servers that are measured: Arden, started here, and Samba, started by a script. Both end with the value.
+//! Measured servers: Arden, started here, and Samba, started by a script. Dropping the value stops the server.
 
 use std::{
     fs,
@@ -10,14 +10,14 @@ use std::{
 
 use arden_measure::{Context, Result, base::process, client::Target, fail};
 
-/// The user of servers that are started here.
+/// The user of the servers that are started here.
 pub const USER: &str = "tester";
-/// His password.
+/// The password of [`USER`].
 pub const PASSWORD: &str = "pw";
-/// How long a daemon may take until it answers, on a machine that has other work.
+/// Time within which a daemon has to answer, on a machine with other work.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server that was started here; it ends with the value.
+/// A server that was started here. Dropping the value stops it.
 pub struct Running {
     pub name: String,
     pub target: Target,
@@ -41,7 +41,7 @@ impl Drop for Running {
             }
             Stop::Script { script, work } => {
                 let _ = Command::new(script).arg("down").arg(work).status();
-                // Children outlive their parent by a moment; their directories are about to go.
+                // Children may outlive their parent briefly; their directories are removed next.
                 let deadline = Instant::now() + Duration::from_secs(5);
                 while process::tree(self.pid).len() > 1 && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(50));
@@ -54,15 +54,15 @@ impl Drop for Running {
 /// Changes settings of an Arden that was started here.
 ///
 /// # Errors
-/// A command that fails, with what it said.
+/// The command fails; the error holds its output.
 pub fn settings(program: &Path, work: &Path, options: &[&str]) -> Result<()> {
     run(Command::new(program).arg("--state").arg(work.join("state")).args(["settings", "set"]).args(options))
 }
 
-/// A TCP port of the loopback interface that nobody listens on.
+/// A TCP port of the loopback interface on which nothing listens.
 ///
 /// # Errors
-/// When there is none.
+/// There is none.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -87,15 +87,15 @@ fn run(command: &mut Command) -> Result<()> {
 /// Starts `program` with its state and a share under `work`.
 ///
 /// # Errors
-/// As [`arden_with`].
+/// As in [`arden_with`].
 pub fn arden(program: &Path, work: &Path) -> Result<Running> {
     arden_with(program, work, &[("test", "share", None)])
 }
 
-/// Starts `program` on a state directory; what it says goes to `log`. It has answered when this returns.
+/// Starts `program` on a state directory, with its output in `log`. The daemon answers when this returns.
 ///
 /// # Errors
-/// A daemon that ends or does not answer, with its log.
+/// The daemon ends or does not answer; the error holds its log.
 pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
     let port = free_port()?;
     let out = fs::File::create(log)?;
@@ -127,7 +127,7 @@ pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
 /// Starts `program` with shares: name, directory under `work`, and an option of `arden share add`.
 ///
 /// # Errors
-/// A daemon that does not start, or a command that fails.
+/// The daemon does not start, or a command fails.
 pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&str>)]) -> Result<Running> {
     let state = work.join("state");
     fs::create_dir_all(&state)?;
@@ -143,11 +143,11 @@ pub fn arden_with(program: &Path, work: &Path, shares: &[(&str, &str, Option<&st
     Ok(running)
 }
 
-/// Starts `program` with a volume on a mirror of two disk files of `disk_bytes`, and shares of it: name, and an option of
-/// `arden share add`.
+/// Starts `program` with a volume on a mirror of two disk files of `disk_bytes`, and with shares of the volume: name,
+/// and an option of `arden share add`.
 ///
 /// # Errors
-/// A daemon that does not start, or a command that fails.
+/// The daemon does not start, or a command fails.
 pub fn arden_on_volume(
     program: &Path,
     work: &Path,
@@ -175,23 +175,23 @@ pub fn arden_on_volume(
     Ok(running)
 }
 
-/// One command line of an Arden that was started under `work`.
+/// Runs a command line of an Arden that was started under `work`.
 fn command(program: &Path, work: &Path, arguments: &[&str]) -> Result<()> {
     run(Command::new(program).arg("--state").arg(work.join("state")).args(arguments))
 }
 
-/// Another share of the volume of `arden_on_volume`, on a directory of it.
+/// Adds a share on a directory of the volume of [`arden_on_volume`].
 ///
 /// # Errors
-/// A command that fails, with what it said.
+/// The command fails; the error holds its output.
 pub fn volume_share(program: &Path, work: &Path, name: &str, directory: &str, option: &str) -> Result<()> {
     command(program, work, &["share", "add", name, "--volume", "files", "--path", directory, option])
 }
 
-/// Another mirror in the pool of `arden_on_volume`.
+/// Makes another mirror in the pool of [`arden_on_volume`].
 ///
 /// # Errors
-/// A command that fails, with what it said.
+/// The command fails; the error holds its output.
 pub fn mirror(program: &Path, work: &Path, name: &str, bytes: u64) -> Result<()> {
     let size = bytes.to_string();
     command(program, work, &["space", "create", name, "--pool", "tank", "--layout", "mirror2", "--size", &size])
@@ -200,7 +200,7 @@ pub fn mirror(program: &Path, work: &Path, name: &str, bytes: u64) -> Result<()>
 /// Starts Samba in one of the modes of `script`.
 ///
 /// # Errors
-/// The script's own, with what it said.
+/// The script fails; the error holds its output.
 pub fn samba(script: &Path, mode: &str, work: &Path) -> Result<Running> {
     let port = free_port()?;
     fs::create_dir_all(work)?;
@@ -215,7 +215,7 @@ pub fn samba(script: &Path, mode: &str, work: &Path) -> Result<Running> {
     Ok(Running { name: format!("samba-{mode}"), target: target(port), pid, stop })
 }
 
-/// The daemon's program: this one, or the one beside it.
+/// The program of the daemon: this one, or `arden` in the same directory.
 pub fn own_program() -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let arden = this.with_file_name("arden");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arden_measure::load::Live;
 
-/// Ctrl-C ends a load early: what was measured is kept, what was made is removed. The second one ends the program.
+/// Lets the first Ctrl-C end the load early: results are kept, and files removed. The second one ends the program.
 pub fn stop_on_signal(live: &Arc<Live>) {
     let live = live.clone();
     std::thread::spawn(move || {

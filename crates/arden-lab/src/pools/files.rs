@@ -1,4 +1,4 @@
-//! File disks: made once, written through so that nothing is measured that is only first use, and pools on them.
+//! File disks, and pools on them. Every byte of a file is written once, so that first use is not measured.
 
 use std::{fs, path::Path, path::PathBuf, rc::Rc};
 
@@ -12,10 +12,10 @@ use arden_measure::{
     load::{BlockTarget, Content, Live, fill},
 };
 
-/// `count` files of `bytes` in `dir`, every byte written.
+/// Makes `count` files of `bytes` bytes in `dir`, with every byte written.
 ///
 /// # Errors
-/// A file that cannot be made or filled.
+/// A file cannot be made or filled.
 pub fn make(dir: &Path, set: &str, count: usize, bytes: u64) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for i in 0..count {
@@ -26,10 +26,10 @@ pub fn make(dir: &Path, set: &str, count: usize, bytes: u64) -> Result<Vec<PathB
     Ok(all)
 }
 
-/// A file with every byte written, through direct I/O.
+/// Writes every byte of a file through direct I/O.
 ///
 /// # Errors
-/// A file that cannot be made or filled.
+/// The file cannot be made or filled.
 pub fn write_whole(path: &Path, bytes: u64) -> Result<()> {
     let file = fs::File::create(path)?;
     file.set_len(bytes)?;
@@ -42,10 +42,10 @@ pub fn write_whole(path: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// A file as a block device.
+/// Opens a file as a block device.
 ///
 /// # Errors
-/// When it cannot be opened for writing.
+/// The file cannot be opened for writing.
 pub fn open(rt: &Rt, path: &Path) -> Result<Rc<dyn BlockDevice>> {
     let device = FileDevice::open(rt, path, true).context(path.display())?;
     Ok(Rc::new(device))
@@ -59,10 +59,10 @@ pub struct FilePool {
 }
 
 impl FilePool {
-    /// A pool on `files`, with a space of `bytes` bytes that is written once. `columns`: the layout's default when none.
+    /// A pool on `files` with a space of `bytes` bytes that is written once. `columns`: `None` is the layout's default.
     ///
     /// # Errors
-    /// A pool that cannot be built or filled.
+    /// The pool cannot be built or filled.
     pub fn new(
         files: &[PathBuf],
         layout: Layout,
@@ -83,7 +83,7 @@ impl FilePool {
         }
     }
 
-    /// The space.
+    /// The space as a target.
     pub fn target(&self) -> BlockTarget {
         BlockTarget::new(&self.rt, Rc::new(self.space.device()))
     }

@@ -1,5 +1,5 @@
-//! Pools with one space on it, made to be measured: on files and disks in real time (`files`), on simulated disks in virtual
-//! time (`timed`). Know pools and spaces as any caller does, through `arden-space`'s public face.
+//! Pools with one space, made for measurements: on files and disks in real time (`files`), and on simulated disks in
+//! virtual time (`timed`). Uses the public interface of `arden-space` only.
 
 pub mod files;
 pub mod timed;
@@ -10,20 +10,20 @@ use arden_block::{BlockDevice, Rt};
 use arden_measure::{Result, fail};
 use arden_space::{CreateOptions, Layout, Pool, Provision, Space, SpaceError};
 
-/// The space that is to be measured.
+/// The configuration of the measured space.
 #[derive(Debug, Clone, Copy)]
 pub struct SpaceSetup {
     pub layout: Layout,
-    /// The layout's default when none.
+    /// `None`: the layout's default.
     pub columns: Option<usize>,
     pub interleave_bytes: u64,
     pub bytes: u64,
 }
 
-/// Makes a pool of `disks`, with `spares` standing by, and one space on it that has all of its slabs.
+/// Makes a pool of `disks` with `spares`, and one space on it with all of its slabs allocated.
 ///
 /// # Errors
-/// Disks that cannot be had, or a space that does not fit on them.
+/// A disk cannot be used, or the space does not fit on the disks.
 pub fn create(
     rt: &Rt,
     disks: Vec<Rc<dyn BlockDevice>>,

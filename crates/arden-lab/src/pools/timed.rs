@@ -1,5 +1,5 @@
-//! Spaces on simulated disks that take the time of real ones, in virtual time: the same seed gives the same figures on
-//! every machine. The disks keep no data beyond labels and maps.
+//! Spaces on simulated disks with the timing of real ones, in virtual time: the same seed gives the same figures on
+//! every machine. The disks keep labels and maps only.
 
 use std::rc::Rc;
 
@@ -14,15 +14,15 @@ use arden_measure::{
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The interleave where nothing else is said.
+/// Default interleave in bytes.
 pub const INTERLEAVE_BYTES: u64 = 256 << 10;
 
-/// What the disks are.
+/// The kind of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// 10,000 rpm, 147 GB, SAS.
+    /// SAS, 10,000 rpm, 147 GB.
     Sas { write_cache: bool },
-    /// 500 MB/s class.
+    /// SATA SSD of the 500 MB/s class.
     SataSsd,
 }
 
@@ -43,23 +43,23 @@ impl Disk {
     }
 }
 
-/// What is built.
+/// The configuration of a space.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
     pub disk: Disk,
     pub disks: usize,
     pub spares: usize,
     pub layout: Layout,
-    /// The layout's default when `None`.
+    /// `None`: the layout's default.
     pub columns: Option<usize>,
     pub interleave_bytes: u64,
     pub file_bytes: u64,
-    /// Written once before anything is measured; without it parity reads zeros from nowhere.
+    /// The space is written once before the measurement. Without that, parity reads unallocated blocks as zeros.
     pub filled: bool,
 }
 
 impl Setup {
-    /// 256 KiB of interleave, a space of 4 GiB, written once where there is parity.
+    /// A space of 4 GiB with an interleave of 256 KiB; it is filled when the layout has parity.
     pub fn new(layout: Layout, disks: usize, disk: Disk) -> Setup {
         Setup {
             disk,
@@ -73,13 +73,13 @@ impl Setup {
         }
     }
 
-    /// With so many columns.
+    /// Sets the number of columns.
     pub fn columns(mut self, columns: usize) -> Setup {
         self.columns = Some(columns);
         self
     }
 
-    /// With a space of so many bytes.
+    /// Sets the size of the space.
     pub fn file_bytes(mut self, bytes: u64) -> Setup {
         self.file_bytes = bytes;
         self
@@ -99,7 +99,7 @@ impl World {
     /// Builds the pool and the space.
     ///
     /// # Errors
-    /// A setup that cannot be, such as more columns than disks.
+    /// The setup is impossible, for example with more columns than disks.
     pub fn new(setup: Setup) -> Result<World> {
         let rt = Rt::virtual_clock(1);
         let disks: Vec<SimDisk> = (0..setup.disks + setup.spares)
@@ -117,15 +117,15 @@ impl World {
         Ok(world)
     }
 
-    /// The space, driven in virtual time.
+    /// The space as a target in virtual time.
     pub fn target(&self) -> BlockTarget {
         BlockTarget::new(&self.rt, Rc::new(self.space.device()))
     }
 
-    /// Puts what was written on stable storage.
+    /// Flushes written data to stable storage.
     ///
     /// # Errors
-    /// A flush that fails or never ends.
+    /// The flush fails or does not end.
     pub fn flush(&self) -> Result<()> {
         let space = self.space.clone();
         match self.rt.block_on(async move { space.flush().await }) {
@@ -134,10 +134,10 @@ impl World {
         }
     }
 
-    /// Loses a disk and puts what it held elsewhere, with nobody else there; gives MB/s written.
+    /// Loses a disk and repairs the pool without other load. Returns the rate of writing in MB/s.
     ///
     /// # Errors
-    /// A repair that fails or leaves something.
+    /// The repair fails or is incomplete.
     pub fn repair(&self, disk: u16) -> Result<f64> {
         self.disks[usize::from(disk)].kill();
         let (pool, rt) = (self.pool.clone(), self.rt.clone());
@@ -156,10 +156,10 @@ impl World {
         Ok((written() - before) as f64 * 1e3 / ns as f64)
     }
 
-    /// Runs a profile; the first fifth warms up.
+    /// Runs a profile for `seconds`, of which the first fifth is the warm-up.
     ///
     /// # Errors
-    /// A request that fails.
+    /// A request fails.
     pub fn measure(&self, profile: &Profile, outstanding: usize, seconds: f64) -> Result<Figures> {
         let measure_ns = (seconds * SECOND_NS as f64) as u64;
         run(&mut self.target(), profile, outstanding, self.setup.file_bytes, measure_ns)
@@ -176,22 +176,22 @@ fn run(target: &mut BlockTarget, p: &Profile, outstanding: usize, file_bytes: u6
     }
 }
 
-/// One disk alone, with nothing on it.
+/// Runs a profile on one disk without a pool.
 ///
 /// # Errors
-/// A request that fails.
+/// A request fails.
 pub fn bare(disk: Disk, p: &Profile, outstanding: usize, file_bytes: u64, seconds: f64) -> Result<Figures> {
     let rt = Rt::virtual_clock(1);
     let device = SimDisk::timed("d", disk.size_bytes(), 1, disk.model(), false).attach(&rt);
     run(&mut BlockTarget::new(&rt, device), p, outstanding, file_bytes, (seconds * SECOND_NS as f64) as u64)
 }
 
-/// A standard profile by name.
+/// The standard profile with this name.
 pub fn standard(name: &str) -> Profile {
     Profile::named(name).expect("one of the five")
 }
 
-/// Sequential writes of 64 KiB, and the like.
+/// A profile that is not a standard one.
 pub fn profile(access: Access, read_percent: u8, block_bytes: u32) -> Profile {
     Profile { name: String::new(), access, read_percent, block_bytes }
 }

@@ -1,4 +1,4 @@
-//! `make bench-space` on real disks: interleaved rounds, the peer's run beside ours in each, medians of the ratios.
+//! `make bench-space` on real disks: interleaved rounds of Arden and its peer, and the medians of their ratios.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::pools::{
     timed::INTERLEAVE_BYTES,
 };
 
-/// How much of everything.
+/// The amount of each measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub dir: PathBuf,
-    /// Sets up btrfs; without it those rows are left out.
+    /// Script that sets up btrfs; without it its rows are left out.
     pub btrfs: Option<PathBuf>,
     pub rounds: usize,
     pub seconds: f64,
@@ -29,7 +29,7 @@ pub struct Plan {
 
 const DISKS: usize = 4;
 
-/// What is asked of a side.
+/// The request of one measurement.
 #[derive(Debug, Clone)]
 struct Ask {
     profile: Profile,
@@ -52,7 +52,7 @@ impl Ask {
     }
 }
 
-/// Runs our generator on a target. What was written is flushed before the clock stops.
+/// Runs the generator on a target. Written data is flushed before the clock stops.
 fn ours(target: &mut BlockTarget, ask: &Ask, plan: &Plan) -> Result<Sample> {
     let p = &ask.profile;
     let load = Load { durable: ask.durable, seed: 1, ..Load::of(p, ask.depth, plan.file_bytes) };
@@ -70,7 +70,7 @@ fn ours(target: &mut BlockTarget, ask: &Ask, plan: &Plan) -> Result<Sample> {
     Ok(Sample { io_s: ops / took, cpu_us: (process::own() - busy).as_secs_f64() * 1e6 / ops })
 }
 
-/// Both sides of every round.
+/// The samples of both sides, by round.
 #[derive(Default)]
 struct Comparison {
     ours: Vec<Sample>,
@@ -118,29 +118,29 @@ fn fio_name(ask: &Ask) -> &'static str {
     }
 }
 
-/// Ours first in every second round: whoever comes second finds what the first has left to the disk below. Before each
-/// it is given a moment to put that away.
+/// Runs both sides, Arden first in every second round, because the second side finds data of the first in the caches of
+/// the disk. A pause before each side lets the disk write it.
 fn in_turn(
     round: usize,
     mut ours: impl FnMut() -> Result<Sample>,
     mut peer: impl FnMut() -> Result<Sample>,
 ) -> Result<(Sample, Sample)> {
-    let settle = || std::thread::sleep(Duration::from_millis(200));
-    settle();
+    let pause = || std::thread::sleep(Duration::from_millis(200));
+    pause();
     if round.is_multiple_of(2) {
         let mine = ours()?;
-        settle();
+        pause();
         return Ok((mine, peer()?));
     }
     let theirs = peer()?;
-    settle();
+    pause();
     Ok((ours()?, theirs))
 }
 
-/// A simple space on four files beside fio on four others.
+/// A simple space on four files, compared with fio on four others.
 ///
 /// # Errors
-/// A disk or the peer that fails.
+/// A disk or the peer fails.
 pub fn simple(plan: &Plan) -> Result<Vec<Line>> {
     const SECTION: &str = "simple on 4 file disks, against fio on 4 files";
     let (set, raw) = (files::make(&plan.dir, "a", DISKS, plan.disk_bytes)?, raw_files(plan)?);
@@ -190,10 +190,10 @@ fn fio_job<'a>(ask: &Ask, files: &'a [PathBuf], plan: &Plan) -> fio::Job<'a> {
     }
 }
 
-/// 8 KiB random writes that are durable when they return.
+/// Random writes of 8 KiB that are durable when they return.
 ///
 /// # Errors
-/// A disk or the peer that fails.
+/// A disk or the peer fails.
 pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
     const SECTION: &str = "8 KiB durable random writes, against fio with fdatasync on one raw file, 1 in flight";
     let (set, raw) = (files::make(&plan.dir, "a", DISKS, plan.disk_bytes)?, raw_files(plan)?);
@@ -205,7 +205,7 @@ pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
         for _ in 0..plan.rounds {
             let peer = fio::run(&fio_job(&Ask::durable(1), &raw[..1], plan))?;
             one.add(&format!("{}, durable, 1", layout.name()), ours(&mut pool.target(), &Ask::durable(1), plan)?, peer);
-            // Right beside it again: this machine's flushes change their speed within seconds.
+            // The peer runs directly afterwards: the speed of this machine's flushes changes within seconds.
             let peer = fio::run(&fio_job(&Ask::durable(1), &raw[..1], plan))?;
             many.add(
                 &format!("{}, durable, 32", layout.name()),
@@ -230,16 +230,16 @@ pub fn durable(plan: &Plan) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Mirror and parity beside btrfs raid1 and raid5 on loop devices.
+/// Mirror and parity, compared with btrfs raid1 and raid5 on loop devices.
 ///
 /// # Errors
-/// A disk or the peer that fails.
+/// A disk or the peer fails.
 pub fn against_btrfs(plan: &Plan) -> Result<Vec<Line>> {
     const SECTION: &str = "five profiles, against btrfs on loop devices (direct I/O throughout)";
     let Some(script) = &plan.btrfs else { return Ok(Vec::new()) };
     let (set, raw) = (files::make(&plan.dir, "a", DISKS, plan.disk_bytes)?, raw_files(plan)?);
     let mut lines = Vec::new();
-    // btrfs puts 64 KiB of a raid5 stripe on each disk: the same here.
+    // btrfs puts 64 KiB of a raid5 stripe on each disk; the interleave here is the same.
     let parity = (Layout::Parity, Some(DISKS), 64 << 10, "raid5");
     for (layout, columns, interleave, peer_name) in [(Layout::Mirror2, None, INTERLEAVE_BYTES, "raid1"), parity] {
         let pool = FilePool::new(&set, layout, columns, interleave, plan.file_bytes)?;
@@ -266,10 +266,10 @@ pub fn against_btrfs(plan: &Plan) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// The most memory that this process has held: pools, their spaces under load, and the generator.
+/// The peak of this process's memory, with pools, their spaces under load, and the generator.
 ///
 /// # Errors
-/// Without /proc.
+/// /proc is not mounted.
 pub fn memory() -> Result<Line> {
     let mib = process::memory(std::process::id(), "VmHWM")? as f64 / f64::from(1 << 20);
     Ok(Line {

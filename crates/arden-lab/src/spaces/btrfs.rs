@@ -1,4 +1,4 @@
-//! btrfs on loop devices as the peer of spaces with redundancy. Set up and torn down by a script, which needs root.
+//! btrfs on loop devices as the peer of spaces with redundancy. A script, which needs root, sets it up and removes it.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,10 +30,10 @@ fn call(script: &Path, args: &[&str]) -> Result<()> {
 }
 
 impl Mounted {
-    /// `profile` is btrfs's name: raid1, raid5.
+    /// Makes and mounts the file system. `profile` is btrfs's name: raid1 or raid5.
     ///
     /// # Errors
-    /// The script's own, and a file that cannot be filled.
+    /// The script fails, or the file cannot be filled.
     pub fn new(script: &Path, profile: &str, mount: &Path, disks: &[PathBuf], bytes: u64) -> Result<Mounted> {
         let mount_text = mount.display().to_string();
         let mut args = vec!["start", profile, &mount_text];
@@ -52,10 +52,10 @@ impl Mounted {
         Ok(made)
     }
 
-    /// The test file.
+    /// Opens the test file as a target.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The file cannot be opened.
     pub fn target(&self) -> Result<BlockTarget> {
         Ok(BlockTarget::new(&self.rt, files::open(&self.rt, &self.file)?))
     }

@@ -1,4 +1,4 @@
-//! fio as the peer: one process, direct I/O, the same files or ones made alike.
+//! fio as the peer: one process, direct I/O, the same files or files made alike.
 
 use std::{path::PathBuf, process::Command};
 
@@ -6,17 +6,17 @@ use arden_measure::{Context, Result, fail};
 
 use super::Sample;
 
-/// What fio is asked for.
+/// Arguments of fio.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     pub files: &'a [PathBuf],
-    /// fio's own name: read, write, randread, randwrite.
+    /// fio's name of the access: read, write, randread or randwrite.
     pub rw: &'a str,
     pub block_bytes: u32,
     pub depth: usize,
-    /// Bytes used, over all files.
+    /// Bytes used in all files together.
     pub bytes: u64,
-    /// fdatasync after every write, by the engine with the least overhead.
+    /// fdatasync after every write, with the engine of the least overhead.
     pub durable: bool,
     pub seconds: f64,
 }
@@ -29,7 +29,7 @@ pub fn available() -> bool {
 /// Runs fio once.
 ///
 /// # Errors
-/// fio that cannot be started, or whose answer is not understood.
+/// fio cannot be started, or its output is malformed.
 pub fn run(job: &Job) -> Result<Sample> {
     let names: Vec<String> = job.files.iter().map(|f| f.display().to_string().replace(':', "\\:")).collect();
     let mut c = Command::new("fio");

@@ -1,5 +1,5 @@
-//! Spaces measured: beside fio on files made alike, beside btrfs on loop devices, and on simulated disks in virtual time.
-//! Knows pools and spaces as any caller does, through `arden-space`'s public face.
+//! Measurements of spaces: compared with fio on files made alike, with btrfs on loop devices, and on simulated disks in
+//! virtual time. Uses the public interface of `arden-space` only.
 
 pub mod bench;
 pub mod btrfs;
@@ -11,11 +11,11 @@ pub mod page;
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub io_s: f64,
-    /// Processor time of the process for each operation; NaN where the kernel's threads do the work.
+    /// Processor time of the process for each operation; NaN where kernel threads do the work.
     pub cpu_us: f64,
 }
 
-/// A line of the table: what was measured, beside whom, and what is aimed at.
+/// A line of the table: the measurement, its peer, the ratio and its aim.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub section: &'static str,
@@ -24,12 +24,12 @@ pub struct Line {
     pub peer: String,
     pub ratio: f64,
     pub aim: f64,
-    /// The ratio is to be at most the aim instead of at least.
+    /// The ratio should be at most the aim instead of at least.
     pub at_most: bool,
 }
 
 impl Line {
-    /// Whether the ratio reaches its aim; never one that was not measured.
+    /// Whether the ratio meets its aim; false when it was not measured.
     pub fn met(&self) -> bool {
         if self.at_most { self.ratio <= self.aim } else { self.ratio >= self.aim }
     }

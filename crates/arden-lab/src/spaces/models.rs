@@ -1,4 +1,4 @@
-//! The rows in virtual time: what more disks give, what parity costs, how fast a disk is repaired.
+//! The rows in virtual time: the gain of more disks, the cost of parity, the speed of a repair.
 
 use arden_measure::{
     Result,
@@ -10,7 +10,7 @@ use super::Line;
 use crate::pools::timed::{Disk, Setup, World, bare, profile, standard};
 
 const SAS: Disk = Disk::Sas { write_cache: true };
-/// Requests in flight where nothing else is said.
+/// Default number of requests in flight.
 const OUTSTANDING: usize = 64;
 
 fn line(section: &'static str, what: String, ours: f64, peer: f64, aim: f64) -> Line {
@@ -24,10 +24,10 @@ fn simple(disk: Disk, disks: usize, p: &Profile, file_bytes: u64, seconds: f64) 
     Ok(world.measure(p, OUTSTANDING, seconds)?.io_s)
 }
 
-/// Eight disks over four, under a standard profile.
+/// The ratio of eight disks to four under a standard profile.
 ///
 /// # Errors
-/// A space that cannot be built or does not answer.
+/// The space cannot be built or does not answer.
 pub fn doubling(disk: Disk, name: &str, file_bytes: u64, seconds: f64) -> Result<Line> {
     let p = standard(name);
     let four = simple(disk, 4, &p, file_bytes, seconds)?;
@@ -36,7 +36,7 @@ pub fn doubling(disk: Disk, name: &str, file_bytes: u64, seconds: f64) -> Result
     Ok(line(SCALING, format!("{}, {name}", describe(disk)), eight, four, aim))
 }
 
-/// The kind of disk, for tables.
+/// The kind of disk in tables.
 pub fn describe(disk: Disk) -> &'static str {
     match disk {
         Disk::Sas { write_cache: true } => "SAS, cache on",
@@ -50,10 +50,10 @@ const PARITY: &str = "virtual time: parity on n disks, against (n-1)/n of simple
 const REPAIR: &str = "virtual time: repair of one disk, nobody else there, against what one disk streams";
 const RAID5: &str = "virtual time: parity with 64 KiB interleave, random 67/33 8 KiB, 64 in flight, against a RAID 5 with a perfect write-back cache";
 
-/// Sequential writes of parity over all disks as one stripe, as a part of (n-1)/n of simple.
+/// Sequential writes of parity with all disks in one stripe, as a fraction of (n-1)/n of the rate of simple.
 ///
 /// # Errors
-/// A space that cannot be built or does not answer.
+/// The space cannot be built or does not answer.
 pub fn parity_stream(disk: Disk, disks: usize, seconds: f64) -> Result<Line> {
     let p = standard("restore");
     let bytes = 2 << 30;
@@ -64,21 +64,21 @@ pub fn parity_stream(disk: Disk, disks: usize, seconds: f64) -> Result<Line> {
     Ok(line(PARITY, format!("{}, {disks} disks", describe(disk)), parity, bound, 0.9))
 }
 
-/// What a RAID 5 could do at most: every read is one operation of a disk, every write four (old data and old parity read,
-/// both written), none of them waits for another, and each disk always has as many to choose from as its queue holds.
+/// The upper bound of a RAID 5: every read is one operation of a disk, every write four (reads and writes of data and
+/// parity), no operation waits for another, and each disk's queue is always full.
 ///
 /// # Errors
-/// A disk that does not answer.
+/// The disk does not answer.
 pub fn raid5_bound(disk: Disk, disks: usize, file_bytes: u64) -> Result<f64> {
     let each = file_bytes / (disks as u64 - 1);
     let one = bare(disk, &profile(Access::Random, 100, 8192), 32, each, 20.0)?.io_s;
     Ok(disks as f64 * one / (0.67 + 0.33 * 4.0))
 }
 
-/// Random reads and writes of parity, over what a RAID 5 of the same disks could do at most.
+/// Random reads and writes of parity, as a fraction of the bound of a RAID 5 of the same disks.
 ///
 /// # Errors
-/// A space that cannot be built or does not answer.
+/// The space cannot be built or does not answer.
 pub fn parity_random(disk: Disk, disks: usize, file_bytes: u64, seconds: f64) -> Result<Line> {
     let mut setup = Setup::new(Layout::Parity, disks, disk).columns(disks).file_bytes(file_bytes);
     setup.interleave_bytes = 64 << 10;
@@ -88,10 +88,10 @@ pub fn parity_random(disk: Disk, disks: usize, file_bytes: u64, seconds: f64) ->
     Ok(line(RAID5, format!("{}, {disks} disks", describe(disk)), ours, bound, 0.9))
 }
 
-/// One disk lost, nobody else there: what is moved against what one disk streams.
+/// The rate of a repair after the loss of one disk, without other load, against the streaming rate of one disk.
 ///
 /// # Errors
-/// A space that cannot be built, or a repair that leaves something.
+/// The space cannot be built, or the repair is incomplete.
 pub fn repair(disk: Disk, layout: Layout, disks: usize, file_bytes: u64) -> Result<Line> {
     let mut setup = Setup::new(layout, disks, disk).file_bytes(file_bytes);
     if layout.parity() > 0 {
@@ -111,10 +111,10 @@ pub fn repair(disk: Disk, layout: Layout, disks: usize, file_bytes: u64) -> Resu
     })
 }
 
-/// Everything, as the page has it.
+/// All rows of the page.
 ///
 /// # Errors
-/// As the rows.
+/// A row fails.
 pub fn all(quick: bool) -> Result<Vec<Line>> {
     let (seconds, span) = if quick { (2.0, 8 << 30) } else { (5.0, 32 << 30) };
     let cold = Disk::Sas { write_cache: false };

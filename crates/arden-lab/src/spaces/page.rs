@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Line;
 
-/// Every line, by section; what meets its aim is bold.
+/// All lines by section. Ratios that meet their aim are bold.
 pub fn tables(lines: &[Line]) -> String {
     let mut out = String::new();
     let mut section = "";
@@ -26,7 +26,7 @@ pub fn tables(lines: &[Line]) -> String {
     out
 }
 
-/// One line a section: how many aims are met, and the lowest and highest ratio.
+/// One line for each section: the number of aims that are met, and the lowest and highest ratio.
 pub fn summary(lines: &[Line]) -> String {
     let mut out = String::from("| spaces, beside what | ratios, lowest to highest | aims met |\n|---|---|---|\n");
     let mut at = 0;

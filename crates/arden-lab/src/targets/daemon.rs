@@ -1,6 +1,6 @@
-//! Spaces and volumes of a daemon as sources. A space is loaded through an NBD export, a volume through a share, each made
-//! for the occasion by the daemon's API and taken away afterwards. Where no daemon runs, one is started on the state
-//! directory for as long as it takes: both cases are measured the same way, as clients see them.
+//! Spaces and volumes of a daemon as sources. A space is loaded through an NBD export, a volume through a share. Export
+//! and share are made by the daemon's API and removed afterwards. Where no daemon runs, one is started on the state
+//! directory for the time of the load: both cases are measured as clients see them.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -26,7 +26,7 @@ use arden_measure::{
 
 use crate::local::servers::{self, Running};
 
-/// Where a daemon keeps its state, and what to start when none runs there.
+/// The state directory of a daemon, and the program to start when none runs on it.
 #[derive(Debug, Clone, Default)]
 pub struct Home {
     pub state: PathBuf,
@@ -38,7 +38,7 @@ fn said(e: AdminError) -> Error {
     Error(format!("{}{hint}", e.error))
 }
 
-/// A daemon that answers.
+/// A running daemon.
 struct Daemon {
     api: Client,
     status: StatusInfo,
@@ -75,7 +75,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Where a client on this machine reaches its shares.
+    /// The address at which a client on this machine reaches its shares.
     fn address(&self) -> Result<SocketAddr> {
         let all: Vec<SocketAddr> = self.status.listen.iter().filter_map(|l| l.parse().ok()).collect();
         let Some(first) = all.iter().find(|a| a.ip().is_loopback() || a.ip().is_unspecified()).or(all.first()) else {
@@ -90,21 +90,21 @@ impl Daemon {
     }
 }
 
-/// A space: its blocks, through an export.
+/// A source on the blocks of a space, through an export.
 pub struct SpaceSource {
     home: Home,
     name: String,
     daemon: Option<Daemon>,
     place: String,
-    /// The export that was made for this: its path in the API.
+    /// The API path of the export that was made.
     made: Option<String>,
 }
 
 impl SpaceSource {
-    /// `NAME` or `POOL/NAME`.
+    /// A source on the space `NAME` or `POOL/NAME`.
     ///
     /// # Errors
-    /// No name.
+    /// The name is empty.
     pub fn new(name: &str, home: &Home) -> Result<SpaceSource> {
         if name.is_empty() {
             fail!("space: has to be followed by the name of a space; `arden space list` shows them");
@@ -135,7 +135,7 @@ impl Source for SpaceSource {
         let daemon = self.daemon.insert(Daemon::reach(&self.home)?);
         let api = daemon.api.clone();
         let space = self.find(&api)?;
-        // Refused before anything is exported.
+        // Checked before anything is exported.
         let prepared = source::existing(&self.name(), space.size_bytes, need)?;
         if space.nbd.is_empty() {
             let path = format!("/v1/pools/{}/spaces/{}/export", segment(&space.pool), segment(&space.name));
@@ -168,23 +168,23 @@ impl Source for SpaceSource {
     }
 }
 
-/// A volume: a file on it, through a share that only this load's user may open.
+/// A source on a file of a volume, through a share that only the load's own user may open.
 pub struct VolumeSource {
     home: Home,
     volume: String,
     path: String,
     wire: Wire,
     daemon: Option<Daemon>,
-    /// User and share that were made.
+    /// The user and the share that were made.
     made: Vec<String>,
     file: Option<Box<dyn Source>>,
 }
 
 impl VolumeSource {
-    /// `NAME` or `NAME/path/of/a/file`.
+    /// A source on `NAME` or `NAME/path/of/a/file`.
     ///
     /// # Errors
-    /// No name.
+    /// The name is empty.
     pub fn new(text: &str, home: &Home, wire: &Wire) -> Result<VolumeSource> {
         let (volume, path) = text.split_once('/').unwrap_or((text, ""));
         if volume.is_empty() {
@@ -201,7 +201,7 @@ impl VolumeSource {
         })
     }
 
-    /// A user with a random password, and a hidden share for him.
+    /// Makes a user with a random password, and a hidden share for it.
     fn make(&mut self, daemon: &Daemon) -> Result<SmbFile> {
         let name = format!("arden-lab-{}", std::process::id());
         let mut random = [0; 24];
@@ -213,7 +213,7 @@ impl VolumeSource {
             name: name.clone(),
             password: password.clone(),
             full_name: "A measurement that is running".to_string(),
-            // Whatever the descriptor of the volume's root says.
+            // Grants access whatever the descriptor of the volume's root is.
             groups: vec!["Administrators".to_string()],
             disabled: false,
         };
@@ -283,7 +283,7 @@ impl Source for VolumeSource {
     }
 }
 
-/// The daemon of `ARDEN_STATE`, or of /var/lib/arden: for programs without a flag that names the state directory.
+/// The daemon of `ARDEN_STATE`, or of /var/lib/arden, for programs without an option for the state directory.
 pub fn default_home() -> Home {
     let state = std::env::var_os("ARDEN_STATE").map_or_else(|| PathBuf::from("/var/lib/arden"), PathBuf::from);
     Home { state, program: servers::own_program() }

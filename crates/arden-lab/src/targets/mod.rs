@@ -1,5 +1,5 @@
-//! What a load may run on, as a user names it. Beside files, disks and shares of any server, which `arden-measure` knows:
-//! spaces and volumes of a daemon (`daemon`), and spaces on simulated disks (`simulated`).
+//! Sources of a load by name: the files, disks and shares of `arden-measure`, spaces and volumes of a daemon
+//! (`daemon`), and spaces on simulated disks (`simulated`).
 
 pub mod daemon;
 pub mod simulated;
@@ -19,11 +19,11 @@ use self::{
     simulated::Simulated,
 };
 
-/// A source by its name: `null`, `smb://user@host[:port]/share[/path]`, `space:NAME`, `volume:NAME[/path]`, `sim:...`, or a
-/// path.
+/// Parses the name of a source: `null`, `smb://user@host[:port]/share[/path]`, `space:NAME`, `volume:NAME[/path]`,
+/// `sim:...`, or a path. Nothing is opened.
 ///
 /// # Errors
-/// A name that is not understood, or does not say enough. Nothing is reached yet.
+/// The name is malformed or incomplete.
 pub fn parse(text: &str, wire: &Wire, home: &Home) -> Result<Box<dyn Source>> {
     if text == "null" {
         return Ok(Box::new(Null));

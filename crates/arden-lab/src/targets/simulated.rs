@@ -1,5 +1,5 @@
-//! A space on simulated disks as a source: `sim:LAYOUT,DISKS,KIND[,interleave=SIZE][,columns=N]`. Time is virtual: the same
-//! figures on every machine, and no more of it than what the model takes to compute.
+//! A space on simulated disks as a source: `sim:LAYOUT,DISKS,KIND[,interleave=SIZE][,columns=N]`. Time is virtual: the
+//! figures are the same on every machine, and a run takes as long as the model takes to compute.
 
 use arden_space::Layout;
 
@@ -13,9 +13,9 @@ use arden_measure::{
 
 use crate::pools::timed::{Disk, Setup, World};
 
-/// The form of the name, for messages.
+/// The syntax of the name, for messages.
 pub const FORM: &str = "sim:LAYOUT,DISKS,KIND[,interleave=SIZE][,columns=N], as in sim:mirror2,4,sas";
-/// What is loaded of the space when nobody says.
+/// Default size in bytes of the used part of the space.
 const FILE_BYTES: u64 = 4 << 30;
 const DISKS_MAX: usize = 64;
 
@@ -33,10 +33,10 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// What follows `sim:`.
+    /// Parses the part of the name behind `sim:`.
     ///
     /// # Errors
-    /// A part that is missing or not understood.
+    /// A part is missing or malformed.
     pub fn parse(text: &str) -> Result<Simulated> {
         let mut words = text.split(',').map(str::trim);
         let (Some(layout), Some(disks), Some(kind)) = (words.next(), words.next(), words.next()) else {
@@ -67,7 +67,7 @@ impl Simulated {
     }
 }
 
-/// The space goes with the load that runs on it.
+/// A target that owns its space.
 struct Loaded {
     target: BlockTarget,
     _world: World,
@@ -101,7 +101,7 @@ impl Source for Simulated {
             fail!("simulated disks keep no data that could be verified");
         }
         self.setup.file_bytes = need.file_bytes.unwrap_or(self.setup.file_bytes);
-        // What cannot be built is said before anything runs.
+        // A setup that cannot be built is refused before anything runs.
         let layout = self.setup.filled;
         self.setup.filled = false;
         let built = World::new(self.setup).map(drop);
@@ -115,7 +115,7 @@ impl Source for Simulated {
         Ok(Box::new(Loaded { target: world.target(), _world: world }))
     }
 
-    /// Each client would have disks and a clock of its own.
+    /// False: each client would have its own disks and clock.
     fn many(&self) -> bool {
         false
     }

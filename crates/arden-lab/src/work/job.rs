@@ -1,11 +1,11 @@
-//! What one thread does of a work.
+//! The part of a work that one thread does.
 
 use std::time::Instant;
 
 use arden_measure::{Result, load::Latencies};
 
 pub(super) trait Job {
-    /// Does the work; how many operations were done.
+    /// Does the work and returns the number of operations.
     fn run(&mut self, seen: &mut Latencies) -> Result<u64>;
 }
 

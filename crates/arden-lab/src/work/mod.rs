@@ -1,4 +1,4 @@
-//! Fixed amounts of work with files of a share: how long each takes, and what server and client spend on it.
+//! Fixed amounts of work with the files of a share: their time, and the processor time of server and client.
 
 mod job;
 mod listing;
@@ -12,12 +12,12 @@ use arden_measure::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Bytes of each random read.
+/// Size in bytes of each random read.
 pub const BLOCK_BYTES: usize = 4096;
-/// Random reads that are in flight at any time.
+/// Random reads in flight.
 pub const RANDOM_IN_FLIGHT: usize = 32;
 
-/// What is done.
+/// The kinds of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -33,7 +33,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// In an order in which each finds what it needs.
+    /// All kinds, in an order in which each finds the files that it needs.
     pub const ALL: [Work; 9] = [
         Work::Create,
         Work::Read,
@@ -46,7 +46,7 @@ impl Work {
         Work::StreamRead,
     ];
 
-    /// What is done, for tables.
+    /// The description in tables.
     pub fn title(self) -> &'static str {
         match self {
             Work::Create => "create + write 16 KiB + close",
@@ -61,23 +61,23 @@ impl Work {
         }
     }
 
-    /// Whether it works on many small files.
+    /// Whether the work consists of compounds on many small files.
     pub fn is_small(self) -> bool {
         !self.is_stream() && self != Work::RandomRead
     }
 
-    /// As it is called on the command line.
+    /// The name on the command line.
     pub fn name(self) -> String {
         serde_json::to_value(self).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default()
     }
 
-    /// Whether it is counted in MiB instead of operations.
+    /// Whether the work is counted in MiB instead of operations.
     pub fn is_stream(self) -> bool {
         matches!(self, Work::StreamWrite | Work::StreamRead)
     }
 }
 
-/// How much work.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     pub connections: usize,
@@ -90,7 +90,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// A fifth of the files, listings and reads; connections and depth as they are.
+    /// The amount with a fifth of the files, listings and reads, and the same connections and depth.
     pub fn fifth(self) -> Amount {
         Amount {
             files: (self.files / 5).max(1),
@@ -101,10 +101,10 @@ impl Amount {
     }
 }
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sample {
-    /// Operations, or MiB of the streams.
+    /// Operations, or MiB for streams.
     pub operations: u64,
     pub seconds: f64,
     pub server_cpu_seconds: f64,
@@ -115,25 +115,25 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Operations, or MiB of the streams, a second.
+    /// Operations, or MiB for streams, a second.
     pub fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds
     }
-    /// The server's processor time for each operation, in microseconds.
+    /// Processor time of the server for each operation, in microseconds.
     pub fn server_us(&self) -> f64 {
         self.server_cpu_seconds * 1e6 / self.operations as f64
     }
-    /// This process's processor time for each operation, in microseconds.
+    /// Processor time of this process for each operation, in microseconds.
     pub fn client_us(&self) -> f64 {
         self.client_cpu_seconds * 1e6 / self.operations as f64
     }
 }
 
-/// Where and how one work runs.
+/// The server, the protection and the amount of a work.
 pub struct Bench<'a> {
     pub target: &'a Target,
     pub protection: Protection,
-    /// The server's process, or none when it is on another machine.
+    /// Process id of the server; `None` when it is on another machine.
     pub server: Option<u32>,
     pub amount: Amount,
 }

@@ -1,4 +1,4 @@
-//! Runs one work: prepares on every connection, starts all at once, and accounts for what was spent.
+//! Runs one work: prepares on every connection, starts all at once, and accounts for processor time.
 
 use std::{
     sync::{Barrier, Mutex},
@@ -16,10 +16,10 @@ use super::{
 };
 
 impl Bench<'_> {
-    /// Runs one work whole.
+    /// Runs one work.
     ///
     /// # Errors
-    /// A lost connection, or the first response that is no success.
+    /// A lost connection, or the first response that is not a success.
     pub fn run(&self, work: Work) -> Result<Sample> {
         match work {
             Work::Create | Work::Read | Work::Stat | Work::Rename | Work::Delete => {
@@ -31,7 +31,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Prepares on every connection, starts all at once, and takes what the server and this process spent meanwhile.
+    /// Prepares on every connection, starts all at once, and measures the processor time of the server and of this
+    /// process.
     fn measure<J: Job + Send>(&self, threads: usize, make: impl Fn(usize) -> Result<J>) -> Result<Sample> {
         let jobs = (0..threads).map(make).collect::<Result<Vec<J>>>()?;
         let ready = Barrier::new(threads + 1);
@@ -49,7 +50,7 @@ impl Bench<'_> {
                     all.0.add(&seen);
                     all.1 += done;
                     drop(all);
-                    // The connection ends after the clock: its end is no part of the work.
+                    // The connection is closed after the clock stops: closing is not part of the work.
                     drop(job);
                     Ok(())
                 }));

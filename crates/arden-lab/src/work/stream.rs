@@ -51,7 +51,7 @@ fn write_stream(client: &mut Client, name: &str, seen: Option<&mut Latencies>) -
     client.close(id)
 }
 
-/// Every byte of a file that `write_stream` wrote, once.
+/// Reads every byte of a file that `write_stream` wrote, once.
 fn read_stream(client: &mut Client, name: &str, seen: &mut Latencies) -> Result<()> {
     let id = client.open(name, 0x0012_0089, CreateDisposition::FileOpen, r::NON_DIRECTORY_FILE)?;
     let mut offsets = (0..STREAM_BYTES as u64).step_by(STREAM_IO_BYTES);
@@ -59,7 +59,7 @@ fn read_stream(client: &mut Client, name: &str, seen: &mut Latencies) -> Result<
     client.close(id)
 }
 
-/// Reads with a constant number in flight; `next` gives offsets until it has none.
+/// Reads with a constant number in flight at the offsets that `next` returns.
 fn read_all(
     client: &mut Client,
     id: FileId,
@@ -87,7 +87,7 @@ fn read_all(
         if started.is_empty() {
             return Ok(done);
         }
-        // Everything that came with one read of the socket, then all the new requests with one write.
+        // All answers of one read of the socket are taken, then all new requests are sent with one write.
         let mut bad = None;
         loop {
             client.receive(|reply| {
@@ -110,7 +110,7 @@ fn read_all(
     }
 }
 
-/// Blocks of one file, at random.
+/// Random reads of blocks of one file.
 pub(super) struct RandomReads {
     client: Client,
     id: FileId,
@@ -120,7 +120,7 @@ pub(super) struct RandomReads {
 impl RandomReads {
     pub(super) fn new(bench: &Bench<'_>) -> Result<RandomReads> {
         let mut client = bench.connect()?;
-        // Read once, so that a server that keeps what was read has it in memory.
+        // The file is read once: a server that caches reads then has it in memory.
         if client.open(RANDOM_FILE, 0x80, CreateDisposition::FileOpen, 0).is_err() {
             write_stream(&mut client, RANDOM_FILE, None)?;
             read_stream(&mut client, RANDOM_FILE, &mut Latencies::default())?;

@@ -1,8 +1,8 @@
-//! The one error of measuring: a sentence for the person at the terminal. Nobody decides by its kind.
+//! The error of measuring: a sentence for the user. No code distinguishes kinds of errors.
 
 use std::fmt::Display;
 
-/// What went wrong, in words for people.
+/// An error as a sentence for the user.
 #[derive(Debug)]
 pub struct Error(pub String);
 
@@ -26,12 +26,12 @@ impl From<smb2::Error> for Error {
 /// A result whose error is a sentence.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Says of an error what it happened to.
+/// Adds to an error the operation that failed.
 pub trait Context<T> {
-    /// The error becomes "`what`: the old text".
+    /// Turns the error into "`what`: error".
     ///
     /// # Errors
-    /// The error that was there, with `what` before it.
+    /// The original error with `what` before it.
     fn context(self, what: impl Display) -> Result<T>;
 }
 

@@ -1,4 +1,4 @@
-//! What a result was measured on, and when. Names no user and no address of the machine.
+//! The machine and the time of a measurement. Holds no user name and no address.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ pub struct Machine {
     pub memory_bytes: u64,
     pub kernel: String,
     pub system: String,
-    /// Whether a hypervisor says that it is there.
+    /// The processor reports a hypervisor.
     pub virtual_machine: bool,
 }
 
@@ -21,7 +21,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What stands behind a key in lines of `key SEPARATOR value`.
+/// The value of `key` in lines of the form `key SEPARATOR value`.
 fn value_of(text: &str, key: &str, separator: char) -> String {
     let found = text.lines().find_map(|l| {
         let (k, v) = l.split_once(separator)?;
@@ -31,7 +31,7 @@ fn value_of(text: &str, key: &str, separator: char) -> String {
 }
 
 impl Machine {
-    /// This machine.
+    /// Describes this machine.
     pub fn here() -> Machine {
         let cpu = read("/proc/cpuinfo");
         let kib: u64 = value_of(&read("/proc/meminfo"), "MemTotal", ':')
@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// One line for people.
+    /// One line for display.
     pub fn describe(&self) -> String {
         format!(
             "{}, {} cores, {}, {}, Linux {}{}",
@@ -63,10 +63,10 @@ impl Machine {
     }
 }
 
-/// Seconds since 1970 as 2026-11-20T22:30:00Z.
+/// Seconds since 1970-01-01 UTC in the form 2026-11-20T22:30:00Z.
 pub fn date(unix_s: u64) -> String {
     let (days, rest) = (unix_s / 86400, unix_s % 86400);
-    // Civil from days: years begin in March, eras of 400 years.
+    // Years begin in March, in eras of 400: the leap day is then the last day of its year.
     let z = days as i64 + 719_468;
     let era = z.div_euclid(146_097);
     let day_of_era = z.rem_euclid(146_097);
@@ -79,7 +79,7 @@ pub fn date(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The time of day, as [`date`] writes it.
+/// The present time in the form of [`date`].
 pub fn now() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     date(since.as_secs())

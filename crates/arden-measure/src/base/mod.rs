@@ -1,4 +1,4 @@
-//! What every layer uses: errors, units, statistics, tables, this machine and its processes.
+//! The base of all layers: errors, units, statistics, tables, this machine and its processes.
 
 pub mod error;
 pub mod machine;

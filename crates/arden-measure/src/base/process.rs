@@ -1,10 +1,10 @@
-//! What processes cost, from `/proc`.
+//! Processor time and memory of processes, from `/proc`.
 
 use std::{collections::HashMap, fs, time::Duration};
 
 use crate::{Result, fail};
 
-/// Fields of /proc/PID/stat behind the name: parent, user and system ticks, and those of children that have ended.
+/// The parent, and the ticks of user and system time including ended children, from /proc/PID/stat.
 fn stat(pid: u32) -> Option<(u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -12,7 +12,7 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
     Some((field(1)? as u32, field(11)? + field(12)? + field(13)? + field(14)?))
 }
 
-/// `root` and everything that descends from it.
+/// `root` and all of its descendants.
 pub fn tree(root: u32) -> Vec<u32> {
     let mut parents = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -32,19 +32,19 @@ pub fn tree(root: u32) -> Vec<u32> {
     all
 }
 
-/// User and system time of a process and its descendants, to 10 ms.
+/// User and system time of a process and its descendants, with a resolution of 10 ms.
 pub fn spent(root: u32) -> Duration {
     let ticks: u64 = tree(root).into_iter().filter_map(stat).map(|s| s.1).sum();
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The calling process itself.
+/// User and system time of the calling process.
 pub fn own() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// The process of this machine that listens on a TCP port, where it can be seen.
+/// The process of this machine that listens on a TCP port; `None` when it cannot be found.
 pub fn listener(port: u16) -> Option<u32> {
     let mut sockets = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -68,14 +68,14 @@ pub fn listener(port: u16) -> Option<u32> {
             found.push(pid);
         }
     }
-    // Of a server that forks, its eldest has the socket too.
+    // Processes of a server that forks share the socket: the eldest is taken.
     found.into_iter().min()
 }
 
-/// A line such as VmRSS or VmHWM of /proc/PID/status, in bytes.
+/// The value in bytes of a line such as VmRSS or VmHWM in /proc/PID/status.
 ///
 /// # Errors
-/// No such process, or no such line.
+/// The process or the line does not exist.
 pub fn memory(pid: u32, line: &str) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let found = text.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':')?.split_whitespace().next());
@@ -85,10 +85,10 @@ pub fn memory(pid: u32, line: &str) -> Result<u64> {
     }
 }
 
-/// Starts VmHWM anew.
+/// Resets the peak of resident memory, VmHWM.
 ///
 /// # Errors
-/// No such process, or none of this user's.
+/// The process does not exist or belongs to another user.
 pub fn reset_peak(pid: u32) -> Result<()> {
     Ok(fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }

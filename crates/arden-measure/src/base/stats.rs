@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A value and where it lies with 95 % confidence.
+/// A value with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     #[serde(deserialize_with = "or_endless")]
@@ -13,7 +13,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// JSON has no infinity: it is written as null.
+/// Reads a null as infinity, which JSON cannot express.
 fn or_endless<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(d)?.unwrap_or(f64::INFINITY))
 }
@@ -23,12 +23,12 @@ fn or_zero<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<f64, D
 }
 
 impl Interval {
-    /// From low to high in parts of the value.
+    /// The width of the interval as a fraction of the value.
     pub fn width(&self) -> f64 {
         (self.high - self.low) / self.value
     }
 
-    /// For sentences: the interval is said where it is wide.
+    /// The value for sentences; the interval is added when it is wide.
     pub fn words(&self) -> String {
         if !(self.high.is_finite() && self.low > 0.0) {
             format!("{:.2}", self.value)
@@ -39,7 +39,7 @@ impl Interval {
         }
     }
 
-    /// "1.47 (1.44 to 1.50)"
+    /// The value with its interval: "1.47 (1.44 to 1.50)".
     pub fn text(&self) -> String {
         if self.low.is_finite() && self.high.is_finite() {
             format!("{:.3} ({:.3} to {:.3})", self.value, self.low, self.high)
@@ -49,7 +49,7 @@ impl Interval {
     }
 }
 
-/// Student's t for 95 %, two-sided.
+/// The two-sided 95 % quantile of Student's t distribution.
 fn t95(freedom: f64) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -70,7 +70,7 @@ fn variance(values: &[f64]) -> f64 {
     values.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (values.len() as f64 - 1.0)
 }
 
-/// The median; NaN of nothing.
+/// The median; NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -85,7 +85,8 @@ fn exp_interval(center: f64, half: f64) -> Interval {
     Interval { value: center.exp(), low: (center - half).exp(), high: (center + half).exp() }
 }
 
-/// a/b of rounds that were run in pairs: what disturbs both sides of a pair alike falls out. The geometric mean.
+/// The geometric mean of a/b over rounds that were run in pairs. A disturbance that affects both sides of a pair
+/// cancels.
 pub fn paired_ratio(a: &[f64], b: &[f64]) -> Interval {
     let logs: Vec<f64> = a.iter().zip(b).map(|(a, b)| (a / b).ln()).filter(|v| v.is_finite()).collect();
     if logs.is_empty() {
@@ -98,7 +99,7 @@ pub fn paired_ratio(a: &[f64], b: &[f64]) -> Interval {
     exp_interval(mean(&logs), half)
 }
 
-/// a/b of the means of two sets that have nothing to do with each other (Welch, on the logarithm by the delta method).
+/// a/b of the means of two independent samples, by Welch on the logarithm with the delta method.
 pub fn unpaired_ratio(a: &[f64], b: &[f64]) -> Interval {
     if a.is_empty() || b.is_empty() || mean(a) <= 0.0 || mean(b) <= 0.0 {
         return Interval { value: f64::NAN, low: f64::NAN, high: f64::NAN };
@@ -149,7 +150,7 @@ mod tests {
         assert!(median(&[]).is_nan());
     }
 
-    /// Of many experiments with known noise about 95 in 100 intervals hold the truth.
+    /// About 95 of 100 intervals of experiments with known noise contain the true ratio.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut rng = arden_block::rng::Rng::new(5);

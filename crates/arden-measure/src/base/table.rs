@@ -1,6 +1,6 @@
-//! Tables for terminals: numbers to the right, words to the left.
+//! Tables for terminals: numbers are aligned right, words left.
 
-/// Columns as wide as what is in them.
+/// A table with columns as wide as their contents.
 pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = head.iter().map(|h| h.chars().count()).collect();
     for row in rows {
@@ -21,7 +21,7 @@ pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
         .iter()
         .enumerate()
         .map(|(i, h)| {
-            // Over numbers, the head stands to the right too.
+            // The head of a column of numbers is aligned right too.
             let numbers = rows.first().is_some_and(|r| number(&r[i]));
             if numbers { format!("{h:>w$}", w = widths[i]) } else { h.to_string() }
         })

@@ -1,13 +1,13 @@
-//! Sizes, durations and counts as people write and read them.
+//! Parsing and formatting of sizes, durations and counts.
 
 use std::time::Duration;
 
 use crate::{Error, Result, fail};
 
-/// `8k`, `64m`, `32g`, `1t`, or bytes. Powers of 1024.
+/// Parses a size in bytes: `8k`, `64m`, `32g`, `1t` (powers of 1024) or a number.
 ///
 /// # Errors
-/// A text that is no size, 0, or more than 64 bits.
+/// The text is not a size, is 0, or exceeds 64 bits.
 pub fn bytes(text: &str) -> Result<u64> {
     let lower = text.trim().to_lowercase();
     let shift = match lower.chars().last() {
@@ -24,7 +24,7 @@ pub fn bytes(text: &str) -> Result<u64> {
     }
 }
 
-/// A size for people: KiB, MiB, GiB or TiB.
+/// A size in KiB, MiB, GiB or TiB, for display.
 pub fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {
@@ -36,10 +36,10 @@ pub fn size(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// Counts of outstanding requests: `1,3,8..512` is numbers, and ranges that double.
+/// Parses counts of outstanding requests: in `1,3,8..512` numbers, and a range whose values double.
 ///
 /// # Errors
-/// A count that is not from 1 to 65536, or a range that falls.
+/// A count is not from 1 to 65536, or a range falls.
 pub fn outstanding(text: &str) -> Result<Vec<usize>> {
     let mut all = Vec::new();
     let number = |s: &str| match s.trim().parse::<usize>() {
@@ -64,10 +64,10 @@ pub fn outstanding(text: &str) -> Result<Vec<usize>> {
     Ok(all)
 }
 
-/// `500ms`, `10s`, `2m`, `1h`, or seconds.
+/// Parses a duration: `500ms`, `10s`, `2m`, `1h`, or seconds.
 ///
 /// # Errors
-/// A text that is no time, or more than 1,000,000 seconds.
+/// The text is not a duration, or exceeds 1,000,000 seconds.
 pub fn duration(text: &str) -> Result<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {

@@ -1,5 +1,5 @@
-//! One connection to an SMB 3.1.1 server: many requests in flight from one thread, without tasks or channels, so that
-//! the client costs as little as can be. Message formats and the logon are those of the crate `smb2`.
+//! One connection to an SMB 3.1.1 server, with many requests in flight from one thread. It uses no tasks and channels,
+//! to keep the cost of the client low. Message formats and the logon are those of the crate `smb2`.
 
 use std::{
     io::{Read, Write},
@@ -26,22 +26,22 @@ use super::{
 use crate::{Result, fail};
 
 const HEADER_BYTES: usize = 64;
-/// Where the data of a WRITE begins.
+/// Offset of the data in a WRITE.
 const WRITE_HEAD_BYTES: usize = 112;
 const STATUS_PENDING: u32 = 0x103;
-/// The first responses are checked, then one of so many: real clients check all, but here the client shares the
-/// processors with the server that is measured.
+/// The first responses are verified, then one of this number. Real clients verify all, but this client shares the
+/// processors with the measured server.
 const CHECK_EVERY: u64 = 16;
-/// What is asked for until so many credits are there.
+/// Credits are requested until this number is granted.
 const CREDITS_WANTED: u32 = 1024;
 
-/// How messages are protected.
+/// Protection of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     Sign(SigningAlgorithm),
-    /// AES-128-GCM.
+    /// Encrypted with AES-128-GCM.
     Encrypt,
-    /// Neither, unless the server demands one.
+    /// Neither signed nor encrypted, unless the server requires it.
     Plain,
 }
 
@@ -52,7 +52,7 @@ impl Protection {
     pub const CMAC: Protection = Protection::Sign(SigningAlgorithm::AesCmac);
 }
 
-/// Where to go and as whom.
+/// The server, the share, and the account of a connection.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub address: std::net::SocketAddr,
@@ -61,7 +61,7 @@ pub struct Target {
     pub password: String,
 }
 
-/// What the server and the share said of themselves.
+/// Limits and requirements of the server and the share.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terms {
     pub read_bytes_max: u32,
@@ -82,13 +82,13 @@ pub struct Call<'a> {
     pub charge: u16,
 }
 
-/// A READ or WRITE that is sent again and again, with another offset or other data; behind a place for the frame's length.
+/// A READ or WRITE that is sent repeatedly, with another offset or other data. Room for the frame's length precedes it.
 pub struct Template {
     bytes: Vec<u8>,
     charge: u16,
 }
 
-/// One response.
+/// A response.
 pub struct Reply<'a> {
     pub status: u32,
     pub message_id: u64,
@@ -106,19 +106,19 @@ pub struct Client {
     pub(super) credits: u32,
     pub(super) out: Vec<u8>,
     pub(super) input: Vec<u8>,
-    /// What of `input` is filled, and what of that is used.
+    /// Bytes of `input` that are filled, and those of them that are processed.
     pub(super) filled: usize,
     pub(super) used: usize,
     pub(super) received: u64,
     pub(super) terms: Terms,
-    /// Of the session, for connections that join it: to sign their logon, to seal, to unseal.
+    /// Keys of the session for signing, encryption and decryption, for connections that join it.
     pub(super) keys: [Vec<u8>; 3],
     pub(super) client_guid: u128,
-    /// While a connection joins a session the answers are signed with keys that it has not got yet.
+    /// The connection is joining a session: the answers are signed with keys that it does not have yet.
     pub(super) joining: bool,
 }
 
-/// What is encrypted is not signed.
+/// Signs a message unless it is encrypted.
 fn sign(signer: &Option<Signer>, sealer: &Option<Sealer>, message: &mut [u8]) {
     if let (Some(signer), None) = (signer, sealer) {
         signer.sign(message);
@@ -126,12 +126,12 @@ fn sign(signer: &Option<Signer>, sealer: &Option<Sealer>, message: &mut [u8]) {
 }
 
 impl Client {
-    /// What server and share said of themselves.
+    /// Limits and requirements of the server and the share.
     pub fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// How many requests of a charge of 1 may be sent now.
+    /// The number of requests with a CreditCharge of 1 that may be sent now.
     pub fn credits(&self) -> u32 {
         self.credits
     }
@@ -183,7 +183,7 @@ impl Client {
         self.out[start..start + 4].copy_from_slice(&len.to_be_bytes());
     }
 
-    /// Adds one request, or a related compound, to what the next `flush` sends.
+    /// Queues one request or a related compound for the next `flush`.
     pub fn queue(&mut self, calls: &[Call<'_>]) {
         let start = self.begin_frame();
         for (i, call) in calls.iter().enumerate() {
@@ -206,10 +206,10 @@ impl Client {
         self.end_frame(start);
     }
 
-    /// A request that [`Client::queue_at`] and [`Client::send_at`] send again and again.
+    /// Prepares a request that [`Client::queue_at`] and [`Client::send_at`] send repeatedly.
     pub fn template(&mut self, call: &Call<'_>) -> Template {
         let header = self.header(call.command, call.charge, false);
-        // The ids that `header` took are given back: every use takes its own.
+        // The MessageIds that `header` took are returned: every use takes its own.
         self.next_id -= u64::from(call.charge);
         self.credits += u32::from(call.charge);
         let mut cursor = WriteCursor::new();
@@ -219,7 +219,7 @@ impl Client {
         Template { bytes: cursor.into_inner(), charge: call.charge }
     }
 
-    /// A WRITE without its data, for [`Client::queue_write_at`].
+    /// Prepares a WRITE without its data, for [`Client::queue_write_at`].
     pub fn write_template(&mut self, id: FileId, flags: u32) -> Template {
         let mut body = requests::write(id, Vec::new());
         body.flags = flags;
@@ -229,13 +229,13 @@ impl Client {
     fn stamp(&mut self, template: &mut Template, offset: u64) {
         let message = &mut template.bytes[4..];
         message[24..32].copy_from_slice(&self.next_id.to_le_bytes());
-        // Offset lies at the same place in READ and WRITE, [MS-SMB2] 2.2.19 and 2.2.21.
+        // Offset is at the same position in READ and WRITE, [MS-SMB2] 2.2.19 and 2.2.21.
         message[HEADER_BYTES + 8..HEADER_BYTES + 16].copy_from_slice(&offset.to_le_bytes());
         self.next_id += u64::from(template.charge);
         self.credits = self.credits.saturating_sub(u32::from(template.charge));
     }
 
-    /// Adds the template's request at `offset`.
+    /// Queues the template's request at `offset` bytes.
     pub fn queue_at(&mut self, template: &mut Template, offset: u64) {
         self.stamp(template, offset);
         sign(&self.signer, &self.sealer, &mut template.bytes[4..]);
@@ -244,7 +244,7 @@ impl Client {
         self.end_frame(start);
     }
 
-    /// Adds a WRITE of `data` at `offset`: its only copy on the way to the socket.
+    /// Queues a WRITE of `data` at `offset` bytes. The data is copied once on its way to the socket.
     pub fn queue_write_at(&mut self, template: &mut Template, offset: u64, data: &[u8]) {
         template.charge = requests::charge(data.len());
         let wanted = self.wanted(template.charge);
@@ -261,7 +261,7 @@ impl Client {
         self.end_frame(start);
     }
 
-    /// Sends a large request without copying it, when it is not encrypted.
+    /// Sends a large request; it is not copied unless it is encrypted.
     ///
     /// # Errors
     /// A lost connection.
@@ -278,7 +278,7 @@ impl Client {
         Ok(self.socket.write_all(&template.bytes)?)
     }
 
-    /// Sends what is queued. Takes answers meanwhile: a server that cannot send may well not read either.
+    /// Sends the queued requests. Reads answers meanwhile: a server that cannot send may not read either.
     ///
     /// # Errors
     /// A lost connection.
@@ -318,13 +318,13 @@ impl Client {
         Ok(())
     }
 
-    /// Is another whole frame here already?
+    /// Whether another complete frame was read already.
     pub fn buffered(&self) -> bool {
         let rest = &self.input[self.used..self.filled];
         rest.len() >= 4 && rest.len() - 4 >= u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize
     }
 
-    /// To wait for several connections at once.
+    /// The socket, for waiting on several connections at once.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
@@ -350,10 +350,10 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for one frame and gives every final response in it to `each`.
+    /// Waits for one frame and passes every final response in it to `each`.
     ///
     /// # Errors
-    /// A lost connection, or a response that is malformed or not the server's.
+    /// A lost connection, or a response that is malformed or has a wrong signature.
     pub fn receive(&mut self, mut each: impl FnMut(Reply<'_>)) -> Result<()> {
         loop {
             self.fill(4)?;
@@ -409,10 +409,10 @@ impl Client {
         }
     }
 
-    /// Sends one compound and waits; every response has to be a success.
+    /// Sends one compound and waits for its responses.
     ///
     /// # Errors
-    /// A lost connection, or the first response that is no success.
+    /// A lost connection, or the first response that is not a success.
     pub fn call(&mut self, calls: &[Call<'_>]) -> Result<()> {
         self.queue(calls);
         self.flush()?;
@@ -433,10 +433,10 @@ impl Client {
         }
     }
 
-    /// Sends one request; the response's status and body.
+    /// Sends one request and returns the response's status and body.
     ///
     /// # Errors
-    /// A lost connection. The status is no error.
+    /// A lost connection. A status is not an error.
     pub fn ask(&mut self, call: Call<'_>) -> Result<(u32, Vec<u8>)> {
         self.queue(&[call]);
         self.flush()?;

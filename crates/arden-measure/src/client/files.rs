@@ -1,4 +1,4 @@
-//! Files and directories over one connection: open, close, flush, make, delete. One request at a time.
+//! Operations on files and directories over one connection: open, close, flush, make, delete. One request at a time.
 
 use smb2::{
     msg::{
@@ -28,10 +28,10 @@ impl Client {
         }
     }
 
-    /// Opens a file; the status when the server does not.
+    /// Opens a file. The inner error is the status of a refusal.
     ///
     /// # Errors
-    /// A lost connection. A refusal is no error: it is the inner status.
+    /// A lost connection.
     pub fn try_open(&mut self, body: &CreateRequest) -> Result<std::result::Result<Open, u32>> {
         let (status, answer) = self.ask(Call { command: Command::Create, body, charge: 1 })?;
         if status != 0 || answer.len() < 80 {
@@ -54,7 +54,7 @@ impl Client {
         self.call(&[Call { command: Command::Close, body: &CloseRequest { flags: 0, file_id }, charge: 1 }])
     }
 
-    /// Has the server put what was written on stable storage.
+    /// Flushes the written data of a file to stable storage, [MS-SMB2] 2.2.17.
     ///
     /// # Errors
     /// A lost connection, or the server's refusal.
@@ -62,7 +62,7 @@ impl Client {
         self.call(&[Call { command: Command::Flush, body: &FlushRequest { file_id }, charge: 1 }])
     }
 
-    /// Makes a directory; it may be there.
+    /// Makes a directory, which may exist.
     ///
     /// # Errors
     /// A lost connection, or the server's refusal.

@@ -1,5 +1,5 @@
-//! Signing and sealing of the client's side: the load generator must not be the bottleneck. GMAC by `graviola`, which is
-//! three to ten times as fast at additional data as `ring`, where the processor has what it needs.
+//! Signing and encryption on the client's side. The load generator must not be the bottleneck: GMAC is computed by
+//! `graviola` where the processor supports it, which is three to ten times as fast at additional data as `ring`.
 
 use aes::Aes128;
 use cmac::{Cmac, KeyInit, Mac};
@@ -7,7 +7,7 @@ use ring::{aead, hmac};
 use smb2::crypto::signing::SigningAlgorithm;
 
 const SIGNATURE: std::ops::Range<usize> = 48..64;
-/// The TRANSFORM_HEADER, [MS-SMB2] 2.2.41.
+/// Length of the TRANSFORM_HEADER in bytes, [MS-SMB2] 2.2.41.
 pub const TRANSFORM_BYTES: usize = 52;
 
 /// A signing key with its algorithm.
@@ -19,7 +19,7 @@ pub enum Signer {
     WideGmac(Box<graviola::aead::AesGcm>),
 }
 
-/// What graviola cannot do without, and checks with a panic.
+/// Whether the processor has the instructions that graviola requires. It panics without them.
 #[cfg(target_arch = "x86_64")]
 fn has_wide_gcm() -> bool {
     let multiplies = is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("avx2");
@@ -31,7 +31,7 @@ fn has_wide_gcm() -> bool {
     false
 }
 
-/// [MS-SMB2] 3.1.4.1: the MessageId, and who signs.
+/// The nonce of GMAC: MessageId and sender, [MS-SMB2] 3.1.4.1.
 fn gmac_nonce(message: &[u8], server: bool) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&message[24..32]);
@@ -45,7 +45,7 @@ fn gcm(key: &[u8]) -> aead::LessSafeKey {
 }
 
 impl Signer {
-    /// `key` has 16 bytes at least, of which GMAC uses 16.
+    /// A signer. `key` has at least 16 bytes, of which GMAC uses 16.
     pub fn new(algorithm: SigningAlgorithm, key: &[u8]) -> Signer {
         match algorithm {
             SigningAlgorithm::HmacSha256 => Signer::Hmac(hmac::Key::new(hmac::HMAC_SHA256, key)),
@@ -57,7 +57,7 @@ impl Signer {
         }
     }
 
-    /// The signature of a message whose field is zero.
+    /// The signature of a message whose signature field is zero.
     fn signature(&self, message: &[u8], server: bool) -> [u8; 16] {
         let mut out = [0; 16];
         match self {
@@ -79,14 +79,14 @@ impl Signer {
         out
     }
 
-    /// Signs a request: [MS-SMB2] 3.1.4.1.
+    /// Signs a request, [MS-SMB2] 3.1.4.1.
     pub fn sign(&self, message: &mut [u8]) {
         message[SIGNATURE].fill(0);
         let signature = self.signature(message, false);
         message[SIGNATURE].copy_from_slice(&signature);
     }
 
-    /// Checks a response; its field is zero afterwards.
+    /// Verifies the signature of a response, and zeroes the field.
     pub fn verify(&self, message: &mut [u8]) -> bool {
         let mut claimed = [0; 16];
         claimed.copy_from_slice(&message[SIGNATURE]);
@@ -95,7 +95,7 @@ impl Signer {
     }
 }
 
-/// AES-GCM both ways.
+/// Encryption and decryption with AES-GCM.
 pub struct Sealer {
     outgoing: aead::LessSafeKey,
     incoming: aead::LessSafeKey,
@@ -110,12 +110,12 @@ fn nonce(bytes: &[u8]) -> aead::Nonce {
 }
 
 impl Sealer {
-    /// `channel`: connections of one session share the keys, and no nonce may come twice.
+    /// A sealer of one connection. Channels of one session share the keys: `channel` keeps their nonces apart.
     pub fn new(outgoing: &[u8], incoming: &[u8], session_id: u64, channel: u16) -> Sealer {
         Sealer { outgoing: gcm(outgoing), incoming: gcm(incoming), counter: u64::from(channel) << 48, session_id }
     }
 
-    /// `frame` is room for a TRANSFORM_HEADER and the plain message.
+    /// Encrypts a frame in place, [MS-SMB2] 3.1.4.3. `frame` is room for a TRANSFORM_HEADER and the plain message.
     pub fn seal(&mut self, frame: &mut [u8]) {
         let (header, message) = frame.split_at_mut(TRANSFORM_BYTES);
         self.counter += 1;
@@ -132,7 +132,7 @@ impl Sealer {
         header[4..20].copy_from_slice(tag.as_ref());
     }
 
-    /// Decrypts a frame in place; false when it was not the server that sealed it.
+    /// Decrypts a frame in place; false when it was not encrypted by the server.
     pub fn open(&self, frame: &mut [u8]) -> bool {
         let (header, message) = frame.split_at_mut(TRANSFORM_BYTES);
         let mut tag = [0; 16];

@@ -35,11 +35,11 @@ use super::{
 use crate::{Result, fail};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// [MS-SMB2] 2.2.10, 2.2.6.
+/// Flags of the share, [MS-SMB2] 2.2.10, and of the session, [MS-SMB2] 2.2.6.
 const SHAREFLAG_ENCRYPT_DATA: u32 = 0x8000;
 const CAP_CONTINUOUS_AVAILABILITY: u32 = 0x10;
 const SESSION_FLAG_ENCRYPT_DATA: u16 = 4;
-/// Every connection is another client to the server, unless it joins a session.
+/// The number of the next connection. Each gets its own ClientGuid, except one that joins a session.
 static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
 const MORE_PROCESSING_REQUIRED: u32 = 0xC000_0016;
 
@@ -70,10 +70,10 @@ impl Client {
         })
     }
 
-    /// Another connection of the same session, which knows its open files: [MS-SMB2] 3.2.4.1.7.
+    /// Connects to the same session as another channel, which can use its open files, [MS-SMB2] 3.2.4.1.7.
     ///
     /// # Errors
-    /// A server that cannot be reached, or its refusal.
+    /// The server cannot be reached, or refuses.
     pub fn join(&self, target: &Target, protection: Protection, channel: u16) -> Result<Client> {
         let mut client = Client::dial(target)?;
         client.client_guid = self.client_guid;
@@ -91,7 +91,7 @@ impl Client {
         Ok(client)
     }
 
-    /// From now on messages are signed, sealed, or neither.
+    /// Signs or encrypts all further messages, or does neither.
     fn protect(&mut self, protection: Protection, channel: u16) {
         let seal = protection == Protection::Encrypt || self.terms.encryption_required;
         if seal {
@@ -102,16 +102,16 @@ impl Client {
         (self.terms.sealed, self.terms.signed) = (seal, self.signer.is_some() && !seal);
     }
 
-    /// Connects, logs on and connects to the share.
+    /// Connects to the server, logs on, and connects to the share.
     ///
     /// # Errors
-    /// A server that cannot be reached, does not speak SMB 3.1.1, or refuses logon or share.
+    /// The server cannot be reached, does not support SMB 3.1.1, or refuses the logon or the share.
     pub fn connect(target: &Target, protection: Protection) -> Result<Client> {
         let mut client = Client::dial(target)?;
         let mut preauth = PreauthHasher::new();
         let signing = client.negotiate(protection, &mut preauth)?;
         client.log_on(target, signing, preauth)?;
-        // Tree connects are signed whatever follows: [MS-SMB2] 3.2.4.2.5 wants it for 3.1.1.
+        // The tree connect of 3.1.1 is signed with any protection, [MS-SMB2] 3.2.4.2.4.
         if protection == Protection::Encrypt || client.terms.encryption_required {
             client.protect(Protection::Encrypt, 0);
         }
@@ -136,14 +136,14 @@ impl Client {
         self.flush()?;
         let (mut status, mut body) = (0, Vec::new());
         self.receive(|reply| (status, body) = (reply.status, reply.body.to_vec()))?;
-        // TreeId lies in the header of the frame that was just used: 28 bytes before the body's end of header.
+        // The TreeId is in the header of the frame that was used last, 28 bytes before the header's end.
         let frame = &self.input[..self.used];
         let at = if self.sealer.is_some() { 4 + TRANSFORM_BYTES } else { 4 };
         let id = frame[at + 36..at + 40].try_into().expect("four bytes");
         Ok((status, u32::from_le_bytes(id), body))
     }
 
-    /// Sends what is queued, hashing it and the answer; the status, session id and raw answer.
+    /// Sends the queued request, hashes it and the answer, and returns status, session id and answer.
     fn hashed(&mut self, preauth: &mut PreauthHasher, hash_success: bool) -> Result<(u32, u64, Vec<u8>)> {
         preauth.update(&self.out[4..]);
         self.flush()?;

@@ -1,5 +1,5 @@
-//! An SMB 3.1.1 client for measuring: a connection (`connection`) that is logged on by NTLM (`logon`), the bodies of its
-//! requests (`requests`), and what one usually asks of files (`files`). Knows no servers by name.
+//! An SMB 3.1.1 client for measuring: a connection (`connection`), its logon with NTLM (`logon`), the bodies of its
+//! requests (`requests`), and operations on files (`files`). Knows no server products.
 
 pub mod connection;
 mod files;

@@ -1,4 +1,4 @@
-//! Bodies of the requests that loads are made of, and the statuses of their responses.
+//! Bodies of the requests of which loads are made, and the statuses of their responses.
 
 use smb2::{
     msg::{
@@ -13,17 +13,17 @@ use smb2::{
     types::{FileId, OplockLevel, flags::FileAccessMask},
 };
 
-/// CreateOptions, [MS-SMB2] 2.2.13: the file goes with its last open.
+/// CreateOptions, [MS-SMB2] 2.2.13: the last close deletes the file.
 pub const DELETE_ON_CLOSE: u32 = 0x1000;
-/// CreateOptions: it must be no directory.
+/// CreateOptions, [MS-SMB2] 2.2.13: the file must not be a directory.
 pub const NON_DIRECTORY_FILE: u32 = 0x40;
-/// CreateOptions: it must be a directory.
+/// CreateOptions, [MS-SMB2] 2.2.13: the file must be a directory.
 pub const DIRECTORY_FILE: u32 = 0x1;
 const READ_WRITE_DELETE: u32 = 7;
 /// STATUS_NO_MORE_FILES, [MS-ERREF] 2.3.1: the end of a listing.
 pub const NO_MORE_FILES: u32 = 0x8000_0006;
 
-/// CREATE, [MS-SMB2] 2.2.13, without oplock and contexts, shared for everything. `name` is relative to the share.
+/// CREATE, [MS-SMB2] 2.2.13, without oplock and contexts, with all share modes. `name` is relative to the share.
 pub fn create(name: &str, access: u32, disposition: CreateDisposition, options: u32) -> CreateRequest {
     CreateRequest {
         requested_oplock_level: OplockLevel::None,
@@ -54,12 +54,12 @@ pub fn persistent(create_guid: u128) -> Vec<u8> {
     context
 }
 
-/// CLOSE, 2.2.15, of the open of the same compound.
+/// CLOSE, [MS-SMB2] 2.2.15, of the open of the same compound.
 pub fn close() -> CloseRequest {
     CloseRequest { flags: 0, file_id: FileId::SENTINEL }
 }
 
-/// WRITE, 2.2.21, at offset 0.
+/// WRITE, [MS-SMB2] 2.2.21, at offset 0.
 pub fn write(file_id: FileId, data: Vec<u8>) -> WriteRequest {
     WriteRequest {
         data_offset: 0x70,
@@ -74,7 +74,7 @@ pub fn write(file_id: FileId, data: Vec<u8>) -> WriteRequest {
     }
 }
 
-/// READ, 2.2.19, of `length` bytes at offset 0.
+/// READ, [MS-SMB2] 2.2.19, of `length` bytes at offset 0.
 pub fn read(file_id: FileId, length: u32) -> ReadRequest {
     ReadRequest {
         padding: 0x50,
@@ -89,7 +89,7 @@ pub fn read(file_id: FileId, length: u32) -> ReadRequest {
     }
 }
 
-/// FileAllInformation.
+/// QUERY_INFO, [MS-SMB2] 2.2.37, of FileAllInformation, [MS-FSCC] 2.4.2.
 pub fn stat() -> QueryInfoRequest {
     QueryInfoRequest {
         info_type: InfoType::File,
@@ -102,7 +102,7 @@ pub fn stat() -> QueryInfoRequest {
     }
 }
 
-/// FileRenameInformation, [MS-FSCC] 2.4.42.2.
+/// SET_INFO, [MS-SMB2] 2.2.39, of FileRenameInformation, [MS-FSCC] 2.4.42.2.
 pub fn rename(to: &str) -> SetInfoRequest {
     let name: Vec<u8> = to.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let mut buffer = vec![0; 16];
@@ -117,7 +117,7 @@ pub fn rename(to: &str) -> SetInfoRequest {
     }
 }
 
-/// QUERY_DIRECTORY, 2.2.33, of 64 KiB of entries; `restart`: from the first entry.
+/// QUERY_DIRECTORY, [MS-SMB2] 2.2.33, for 64 KiB of entries. `restart`: from the first entry.
 pub fn list(file_id: FileId, restart: bool) -> QueryDirectoryRequest {
     QueryDirectoryRequest {
         file_information_class: FileInformationClass::FileIdBothDirectoryInformation,
@@ -139,14 +139,14 @@ pub struct Open {
 
 /// STATUS_OBJECT_NAME_NOT_FOUND, [MS-ERREF] 2.3.1.
 pub const OBJECT_NAME_NOT_FOUND: u32 = 0xC000_0034;
-/// STATUS_OBJECT_PATH_NOT_FOUND.
+/// STATUS_OBJECT_PATH_NOT_FOUND, [MS-ERREF] 2.3.1.
 pub const OBJECT_PATH_NOT_FOUND: u32 = 0xC000_003A;
-/// STATUS_FILE_IS_A_DIRECTORY.
+/// STATUS_FILE_IS_A_DIRECTORY, [MS-ERREF] 2.3.1.
 pub const FILE_IS_A_DIRECTORY: u32 = 0xC000_00BA;
-/// STATUS_DISK_FULL.
+/// STATUS_DISK_FULL, [MS-ERREF] 2.3.1.
 pub const DISK_FULL: u32 = 0xC000_007F;
 
-/// What a status means, for people.
+/// The meaning of a status, for display.
 pub fn status_name(status: u32) -> String {
     let text = match status {
         0xC000_0022 => "access denied",
@@ -168,7 +168,7 @@ pub fn status_name(status: u32) -> String {
     format!("{text} (0x{status:08X})")
 }
 
-/// The CreditCharge of a READ or WRITE of so many bytes: one for each 64 KiB, [MS-SMB2] 3.1.5.2.
+/// The CreditCharge of a READ or WRITE of this many bytes: one for each 64 KiB, [MS-SMB2] 3.1.5.2.
 pub fn charge(bytes: usize) -> u16 {
     (bytes.max(1)).div_ceil(65536) as u16
 }

@@ -1,4 +1,4 @@
-//! Any block device as a target: a file or disk, a space, a simulated disk, in real or virtual time.
+//! A block device as a target: a file, a disk, a space or a simulated disk, in real or virtual time.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -7,7 +7,7 @@ use arden_block::{BLOCK_BYTES, BlockDevice, Rt, SharedBuf};
 use super::target::{Done, Kind, Op, Target};
 use crate::{Result, fail};
 
-/// Drives a device on its runtime.
+/// Sends requests to a device on the device's runtime.
 pub struct BlockTarget {
     rt: Rt,
     device: Rc<dyn BlockDevice>,
@@ -15,7 +15,7 @@ pub struct BlockTarget {
 }
 
 impl BlockTarget {
-    /// Drives `device`, whose runtime is `rt`.
+    /// A target on `device`, whose runtime is `rt`.
     pub fn new(rt: &Rt, device: Rc<dyn BlockDevice>) -> BlockTarget {
         BlockTarget { rt: rt.clone(), device, inbox: Rc::default() }
     }

@@ -1,28 +1,28 @@
-//! The bytes that are written: random ones that neither compress nor repeat, or, when data is verified, ones that say
-//! where they belong and which write put them there.
+//! Contents of written blocks: random bytes, which neither compress nor repeat, or, for verification, bytes that encode
+//! their offset and the number of the write.
 
 use arden_block::{Buf, SharedBuf, rng::Rng};
 
 use crate::{Result, fail};
 
-/// What is made and compared at once.
+/// Bytes that are made and compared as a unit.
 pub const UNIT_BYTES: usize = 512;
 const POOL_BYTES: usize = 4 << 20;
-/// A block whose content is not ours.
+/// The version of a grain whose content the load generator does not know.
 pub const UNKNOWN: u32 = u32::MAX;
 
-/// Makes and checks contents of one file.
+/// Makes and checks the contents of one file.
 pub struct Content {
     seed: u64,
     pool: SharedBuf,
     turn: usize,
     versions: Option<Versions>,
-    /// Offsets of requests under way, when data is verified.
+    /// Offsets of requests in flight, when data is verified.
     busy: std::collections::HashSet<u64>,
 }
 
-/// Which write put each grain there. Every block of every load is a whole number of grains, so that what is known outlasts
-/// a change of the block size.
+/// The version of each grain. Every block of every load is a whole number of grains: versions stay valid when the block
+/// size changes.
 struct Versions {
     grain_bytes: u32,
     of: Vec<u32>,
@@ -42,7 +42,7 @@ fn splitmix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The 512 bytes at `offset` as `version` has them.
+/// Writes the unit at `offset` in the given version to `out`.
 fn unit(seed: u64, offset: u64, version: u32, out: &mut [u8]) {
     let mut state = splitmix(seed ^ splitmix(offset) ^ (u64::from(version) << 32));
     for (i, word) in out.chunks_mut(8).enumerate() {
@@ -59,7 +59,7 @@ fn unit(seed: u64, offset: u64, version: u32, out: &mut [u8]) {
 }
 
 impl Content {
-    /// Contents that nobody will compare.
+    /// Contents that are not compared.
     pub fn plain(seed: u64) -> Content {
         let mut pool = Buf::new(POOL_BYTES);
         let mut rng = Rng::new(seed);
@@ -69,7 +69,7 @@ impl Content {
         Content { seed, pool: pool.share(), turn: 0, versions: None, busy: Default::default() }
     }
 
-    /// Contents that are compared when they are read; `known`: everything was filled with version 0. All offsets and
+    /// Contents that are compared when they are read. `known`: the file was filled with version 0. All offsets and
     /// lengths are multiples of `grain_bytes`.
     pub fn verified(seed: u64, file_bytes: u64, grain_bytes: u32, known: bool) -> Content {
         let first = if known { 0 } else { UNKNOWN };
@@ -77,12 +77,12 @@ impl Content {
         Content { versions: Some(Versions { grain_bytes, of }), ..Content::plain(seed) }
     }
 
-    /// Whether what is read is compared with what was written.
+    /// Whether read data is compared with written data.
     pub fn verifies(&self) -> bool {
         self.versions.is_some()
     }
 
-    /// Bytes of the first version, or random ones; for filling a file.
+    /// The contents for filling a file: version 0 or, without verification, random bytes.
     pub fn first(&mut self, offset: u64, bytes: u32) -> SharedBuf {
         if self.verifies() { self.made(offset, bytes, 0) } else { self.random(bytes) }
     }
@@ -96,7 +96,7 @@ impl Content {
             }
             return large.share();
         }
-        // Starts stay on page boundaries, as direct I/O wants them.
+        // Buffers start on page boundaries, as direct I/O requires.
         self.turn = (self.turn + bytes.next_multiple_of(4096) + 4096) % (POOL_BYTES - bytes);
         self.pool.slice(self.turn / 4096 * 4096, bytes)
     }
@@ -113,19 +113,20 @@ impl Content {
         }
     }
 
-    /// May a request at this place be sent now? With verification no two meet there; all of one load have one size.
+    /// Reserves a block for a request; false when a request for it is in flight. All requests of one load have the same
+    /// size. Without verification no block is reserved.
     pub fn reserve(&mut self, offset: u64) -> bool {
         !self.verifies() || self.busy.insert(offset)
     }
 
-    /// The request at `offset` was answered.
+    /// Releases a block when its request was answered.
     pub fn release(&mut self, offset: u64) {
         if self.verifies() {
             self.busy.remove(&offset);
         }
     }
 
-    /// The bytes of the next write at this place.
+    /// The bytes of the next write at `offset`.
     pub fn next(&mut self, offset: u64, bytes: u32) -> SharedBuf {
         let Some(mut versions) = self.versions.take() else { return self.random(bytes) };
         let mut buf = Buf::new(bytes as usize);
@@ -139,14 +140,14 @@ impl Content {
         buf.share()
     }
 
-    /// A write failed: what is there is not known any more.
+    /// Marks the content of a failed write as unknown.
     pub fn forget(&mut self, offset: u64, bytes: u32) {
         if let Some(versions) = &mut self.versions {
             versions.at(offset, bytes).fill(UNKNOWN);
         }
     }
 
-    /// Compares what was read; false: there was nothing to compare with.
+    /// Compares data that was read. Returns false when its content is unknown.
     ///
     /// # Errors
     /// The first byte that differs.
@@ -210,7 +211,7 @@ mod tests {
         assert!(c.check(0, &now).unwrap());
         let large = c.next(0, 64 << 10);
         assert!(c.check(8192, &large[8192..16384]).unwrap() && c.check(0, &now).is_err());
-        // Where nothing is known the rest is compared all the same.
+        // The known grains of a request are compared although others are unknown.
         c.forget(8192, 8192);
         let mut other = large.to_vec();
         other[9000] ^= 1;

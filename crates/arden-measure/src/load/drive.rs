@@ -1,8 +1,9 @@
-//! The loop: keeps so many requests in flight (closed), or sends them when they are due whatever the answers do (open).
+//! The loop that drives a target: it keeps a number of requests in flight (closed loop), or sends requests when they
+//! are due, whatever the answers do (open loop).
 //!
-//! What counts: an answer counts for throughput when it comes within the window, a latency when its request was due within
-//! it. In the open loop a request is due by the clock, and its latency begins there: a target that stalls is charged for
-//! everything that should have been sent meanwhile.
+//! Throughput counts the answers that arrive in the window. Latency counts the requests that are due in it. In the open
+//! loop a request is due at a time of the clock, and its latency begins there: a stall of the target delays all
+//! requests that are due meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -16,38 +17,38 @@ use super::{
 };
 use crate::{Result, fail};
 
-/// How long answers may still come when the window is over.
+/// Time in ns for which answers are awaited after the window.
 const GRACE_NS: u64 = 30_000_000_000;
 const FILL_BYTES: u32 = 1 << 20;
 const FILL_IN_FLIGHT: usize = 8;
 
-/// With fewer in flight, what was sent goes out at once, and what came before is counted while it is under way. With more,
-/// something is under way anyhow, and system calls are saved.
+/// With fewer requests in flight, a request is sent at once, and answers are counted while it is in flight. With more,
+/// requests are collected, which saves system calls.
 const FEW: usize = 4;
 
-/// What one client asks for.
+/// The load of one client.
 #[derive(Debug, Clone)]
 pub struct Load {
     pub access: Access,
     pub read_percent: u8,
     pub block_bytes: u32,
-    /// The part of the target that is used: from here,
+    /// The first byte of the used part of the target.
     pub base_bytes: u64,
-    /// so much.
+    /// The size in bytes of the used part of the target.
     pub file_bytes: u64,
-    /// Requests in flight; in the open loop the most that may be.
+    /// Requests in flight; in the open loop their maximum.
     pub outstanding: usize,
-    /// Requests a second: the open loop.
+    /// Requests a second, in the open loop.
     pub rate: Option<f64>,
-    /// Writes are durable before they are acknowledged.
+    /// Writes are durable before they are answered.
     pub durable: bool,
     pub seed: u64,
-    /// Where a sequential load begins, in blocks.
+    /// The block at which a sequential load begins.
     pub first_block: u64,
 }
 
 impl Load {
-    /// A profile on the first `file_bytes` of a target, `outstanding` requests in flight, without a rate and not durable.
+    /// A profile on the first `file_bytes` of a target with `outstanding` requests in flight: closed loop, not durable.
     pub fn of(profile: &Profile, outstanding: usize, file_bytes: u64) -> Load {
         Load {
             access: profile.access,
@@ -64,27 +65,27 @@ impl Load {
     }
 }
 
-/// How long.
+/// Warm-up and measured time in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub warm_up_ns: u64,
     pub measure_ns: u64,
 }
 
-/// What can be seen and done from outside while a load runs.
+/// Counters of a running load, and the request to stop it.
 #[derive(Debug, Default)]
 pub struct Live {
     pub answers: AtomicU64,
     pub bytes: AtomicU64,
-    /// Set to end a load early; what was measured is kept.
+    /// Ends the load early when set. The result until then is kept.
     pub stop: AtomicBool,
 }
 
 impl Live {
-    /// Asks whether to go on, between two measurements.
+    /// Checks between two measurements whether to continue.
     ///
     /// # Errors
-    /// When somebody set `stop`.
+    /// `stop` is set.
     pub fn go_on(&self) -> Result<()> {
         if self.stop.load(Relaxed) {
             fail!("stopped");
@@ -93,7 +94,7 @@ impl Live {
     }
 }
 
-/// What came of it; with a problem it is what was seen until then.
+/// The result of one measurement; with a problem, that of the time before.
 #[derive(Debug)]
 pub struct Measured {
     pub recorder: Recorder,
@@ -116,7 +117,7 @@ struct Drive<'a> {
     cursor: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Answers that are not counted yet, and when they came.
+    /// Answers that are not counted yet, with the times of their arrival.
     taken: Vec<(Slot, u64)>,
     begin_ns: u64,
     end_ns: u64,
@@ -135,7 +136,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Sends one request that was due at `due_ns`; false: every block is busy.
+    /// Sends one request that was due at `due_ns`; false when every block is reserved.
     fn send(&mut self, due_ns: u64) -> Result<bool> {
         let bytes = self.load.block_bytes;
         let base = self.load.base_bytes;
@@ -164,7 +165,7 @@ impl Drive<'_> {
         Ok(true)
     }
 
-    /// Takes one answer, so that another request may take its place.
+    /// Takes one answer, which makes room for another request.
     fn take(&mut self, done: Done) -> Result<()> {
         let slot = self.slots[done.tag as usize];
         self.free.push(done.tag);
@@ -184,7 +185,7 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Counts what was taken.
+    /// Counts the answers that were taken.
     fn count(&mut self, live: &Live) {
         let answers = self.taken.len() as u64;
         live.answers.fetch_add(answers, Relaxed);
@@ -250,7 +251,7 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Requests that were due and never went: they waited at least until the window ended.
+    /// Counts the requests that were due and not sent. Their latency is at least the time until the window ended.
     fn unsent(&mut self, start_ns: u64, interval: f64, mut sent: u64) {
         loop {
             let due = start_ns + (sent as f64 * interval) as u64;
@@ -266,10 +267,11 @@ impl Drive<'_> {
     }
 }
 
-/// Whether a load is possible on a target at all.
+/// Checks that a target can serve a load.
 ///
 /// # Errors
-/// The reason why it is not: the target's granule, a file smaller than a block, nothing to send.
+/// The block size is no multiple of the target's granule, the file is smaller than a block, or there is nothing to
+/// send.
 pub fn check(target: &dyn Target, load: &Load) -> Result<()> {
     let granule = target.granule_bytes();
     if load.block_bytes == 0 || load.block_bytes % granule != 0 || load.base_bytes % u64::from(granule) != 0 {
@@ -284,7 +286,7 @@ pub fn check(target: &dyn Target, load: &Load) -> Result<()> {
     Ok(())
 }
 
-/// Runs a load for a window. Whatever goes wrong, what was seen until then is kept.
+/// Runs a load for a window. A problem ends it; the result until then is kept.
 pub fn drive(target: &mut dyn Target, load: &Load, window: Window, content: &mut Content, live: &Live) -> Measured {
     let recorder = Recorder::new(window.measure_ns);
     if let Err(e) = check(target, load) {
@@ -310,17 +312,17 @@ pub fn drive(target: &mut dyn Target, load: &Load, window: Window, content: &mut
     d.count(live);
     let now = d.target.now_ns();
     if now < d.end_ns {
-        // Rates are of the time that was really measured.
+        // Rates refer to the time that was measured.
         d.recorder.window_ns = now.saturating_sub(begin_ns).max(1);
         problem = problem.or_else(|| Some("stopped early".to_string()));
     }
     Measured { recorder: d.recorder, problem }
 }
 
-/// Writes the whole file once, so that reads find something.
+/// Writes the whole file once, so that reads have data.
 ///
 /// # Errors
-/// A write or the flush that failed, or `live.stop`.
+/// A write or the flush failed, or `live.stop` is set.
 pub fn fill(target: &mut dyn Target, file_bytes: u64, content: &mut Content, live: &Live) -> Result<()> {
     let (mut at, mut in_flight, mut done) = (0, 0, Vec::new());
     while at < file_bytes || in_flight > 0 {
@@ -347,10 +349,10 @@ pub fn fill(target: &mut dyn Target, file_bytes: u64, content: &mut Content, liv
     flush(target)
 }
 
-/// Waits until everything that was written is on stable storage. Nothing else may be under way.
+/// Flushes all writes to stable storage. No request may be in flight.
 ///
 /// # Errors
-/// What the target says of the flush.
+/// The flush failed.
 pub fn flush(target: &mut dyn Target) -> Result<()> {
     let mut done = Vec::new();
     let op = Op { kind: Kind::Flush, offset: 0, bytes: 0, durable: false, tag: 0, want_data: false };

@@ -1,12 +1,13 @@
-//! What one measurement saw: a histogram of latencies, counts, rates over slices of the window. Several clients' add up.
+//! Figures of one measurement: a histogram of latencies, counts, and rates in slices of the window. Those of several
+//! clients can be added.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Slices of the window; their rates say how steady the run was.
+/// Slices of the window. The scatter of their rates shows how steady the run was.
 pub const SLICES: usize = 20;
 
-/// Latencies of requests, from 1 ns to an hour, to three significant digits.
+/// A histogram of latencies from 1 ns to one hour, with three significant digits.
 #[derive(Debug, Clone)]
 pub struct Latencies(Histogram<u64>);
 
@@ -22,12 +23,12 @@ impl Latencies {
         self.0.saturating_record(ns.max(1));
     }
 
-    /// Adds what somebody else counted.
+    /// Adds another histogram.
     pub fn add(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("same bounds");
     }
 
-    /// Microseconds that the part `quantile` (0 to 1) of the requests did not exceed; 0 without requests.
+    /// The latency in µs that the fraction `quantile` (0 to 1) of the requests did not exceed; 0 without requests.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         self.us(self.0.value_at_quantile(quantile))
     }
@@ -37,24 +38,24 @@ impl Latencies {
     }
 }
 
-/// Collects while a load runs.
+/// Collects the counts of one measurement.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     latencies: Latencies,
     pub reads: u64,
     pub writes: u64,
     pub bytes: u64,
-    /// Answers by slice.
+    /// Answers in each slice.
     pub slices: Vec<u64>,
     pub window_ns: u64,
-    /// Requests that were due and could not be sent before the window ended.
+    /// Requests that were due but were not sent before the window ended.
     pub unsent: u64,
-    /// Blocks whose bytes were compared.
+    /// Blocks whose contents were compared.
     pub verified: u64,
 }
 
 impl Recorder {
-    /// For a window of `window_ns` nanoseconds.
+    /// A recorder of a window of `window_ns` nanoseconds.
     pub fn new(window_ns: u64) -> Recorder {
         Recorder {
             latencies: Latencies::default(),
@@ -68,12 +69,12 @@ impl Recorder {
         }
     }
 
-    /// The latency of a request that was due in the window.
+    /// Records the latency in ns of a request that was due in the window.
     pub fn latency(&mut self, ns: u64) {
         self.latencies.record(ns);
     }
 
-    /// An answer within the window, `since_ns` after it began.
+    /// Records an answer in the window, `since_ns` nanoseconds after its start.
     pub fn answer(&mut self, read: bool, bytes: u32, since_ns: u64) {
         if read {
             self.reads += 1;
@@ -85,7 +86,7 @@ impl Recorder {
         self.slices[(slice as usize).min(SLICES - 1)] += 1;
     }
 
-    /// Adds what another client saw in the same window.
+    /// Adds the counts of another client in the same window.
     pub fn add(&mut self, other: &Recorder) {
         self.latencies.add(&other.latencies);
         self.reads += other.reads;
@@ -99,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// What was seen, as rates and percentiles.
+    /// The counts as rates and percentiles.
     pub fn figures(&self) -> Figures {
         let seconds = self.window_ns as f64 / 1e9;
         let latencies = &self.latencies;
@@ -129,7 +130,8 @@ impl Recorder {
     }
 }
 
-/// What one measurement gave. MB are millions of bytes; CPU is microseconds for each answer.
+/// The figures of one measurement. `io_s` is requests a second, `mb_s` millions of bytes a second; times ending in
+/// `_us` are microseconds; `client_cpu_us` and `server_cpu_us` are processor time for each answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     pub seconds: f64,

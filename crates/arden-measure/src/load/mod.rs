@@ -1,5 +1,6 @@
-//! The load generator: what is asked (`profile`), of what (`target` and its kinds), and what was seen (`figures`).
-//! One thread drives one target with many requests in flight. Refuses to know why somebody measures.
+//! The load generator: profiles (`profile`), targets (`target` and its implementations), the loop (`drive`) and figures
+//! (`figures`). One thread drives one target with many requests in flight. Knows nothing of the comparison that it
+//! serves.
 
 pub mod block;
 pub mod content;

@@ -1,5 +1,4 @@
-//! Targets whose cost is known beforehand: one that costs nothing, and a model of a disk in virtual time. With them the
-//! generator itself is measured.
+//! Targets of known cost, for tests of the generator: one without cost, and a model of a disk in virtual time.
 
 use std::{
     cmp::Reverse,
@@ -12,7 +11,7 @@ use arden_block::SharedBuf;
 use super::target::{Done, Op, Target};
 use crate::base::error::Result;
 
-/// Everything is done at once, in real time.
+/// A target that completes every request at once, in real time.
 pub struct NullTarget {
     began: Instant,
     done: Vec<Done>,
@@ -44,17 +43,18 @@ impl Target for NullTarget {
     }
 }
 
-/// A disk in virtual time: so many requests at once, each takes its latency and its bytes over the rate, the others wait.
+/// A disk in virtual time. It serves a fixed number of requests at once, each in its latency and the time of its bytes;
+/// other requests wait.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub latency_ns: u64,
-    /// 0: bytes cost nothing.
+    /// Bytes a second; 0: transfers take no time.
     pub bytes_s: u64,
-    /// When each of its servers is free.
+    /// The times at which its servers become free.
     free_at: Vec<u64>,
-    /// Nothing begins from .0 to .1.
+    /// Intervals in ns in which no request begins.
     pub stalls: Vec<(u64, u64)>,
-    /// From the so many-th request on, all fail.
+    /// The number of requests after which all fail.
     pub fails_after: Option<u64>,
     now: u64,
     taken: u64,
@@ -62,7 +62,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// A disk that serves `parallel` requests at once, each in `latency_ns` and the time of its bytes at `bytes_s` bytes a second.
+    /// A disk that serves `parallel` requests at once, each in `latency_ns` and the time of its bytes at `bytes_s`
+    /// bytes a second.
     pub fn new(latency_ns: u64, bytes_s: u64, parallel: usize) -> Model {
         Model { latency_ns, bytes_s, free_at: vec![0; parallel.max(1)], ..Model::default() }
     }

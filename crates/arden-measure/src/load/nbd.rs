@@ -1,5 +1,5 @@
-//! A network block device as a target: an exported space of a running daemon, or anybody else's. The fixed newstyle
-//! handshake with GO, simple replies; one connection with many requests in flight.
+//! A network block device as a target: an exported space, or another server's export. The fixed newstyle handshake with
+//! GO, simple replies, and one connection with many requests in flight.
 
 use std::{
     collections::HashMap,
@@ -27,16 +27,16 @@ const OPTION_MAGIC: u64 = 0x4948_4156_454F_5054;
 const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
-/// FIXED_NEWSTYLE, NO_ZEROES.
+/// Client flags FIXED_NEWSTYLE and NO_ZEROES.
 const CLIENT_FLAGS: u32 = 3;
 const OPTION_GO: u32 = 7;
 const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
-/// Of an information reply: what is exported.
+/// The type NBD_INFO_EXPORT of an information reply: size and flags of the export.
 const INFO_EXPORT: u16 = 0;
-/// A reply to an option is never longer.
+/// Limit of an option reply in bytes.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// Of the export's flags: it is read-only; it knows FUA.
+/// Transmission flags: the export is read-only; it supports FUA.
 const FLAG_READ_ONLY: u16 = 2;
 const FLAG_FUA: u16 = 8;
 const COMMAND_FUA: u16 = 1;
@@ -50,7 +50,7 @@ enum Socket {
 }
 
 impl Socket {
-    /// `unix:PATH` or `HOST:PORT`.
+    /// Connects to `unix:PATH` or `HOST:PORT`.
     fn connect(place: &str) -> io::Result<Socket> {
         if let Some(path) = place.strip_prefix("unix:") {
             let s = UnixStream::connect(path)?;
@@ -113,7 +113,7 @@ struct Waiting {
     want_data: bool,
 }
 
-/// One connection to an export.
+/// A connection to an export.
 pub struct NbdTarget {
     began: Instant,
     socket: Socket,
@@ -121,15 +121,15 @@ pub struct NbdTarget {
     flags: u16,
     out: Vec<u8>,
     input: Vec<u8>,
-    /// What of `input` is filled, and what of that is used.
+    /// Bytes of `input` that are filled, and those of them that are processed.
     filled: usize,
     used: usize,
-    /// By cookie.
+    /// Requests in flight, by cookie.
     in_flight: HashMap<u64, Waiting>,
     next_cookie: u64,
 }
 
-/// Asks for the export; its size and flags.
+/// Negotiates the export; returns its size in bytes and its flags.
 fn handshake(s: &mut Socket, export: &str) -> Result<(u64, u16)> {
     if s.u64()? != MAGIC || s.u64()? != OPTION_MAGIC {
         fail!("what listens there does not speak NBD");
@@ -176,10 +176,10 @@ fn handshake(s: &mut Socket, export: &str) -> Result<(u64, u16)> {
 }
 
 impl NbdTarget {
-    /// `place`: `unix:PATH` or `HOST:PORT`. The empty name is the server's default export.
+    /// Connects to `place`, `unix:PATH` or `HOST:PORT`. An empty name selects the server's default export.
     ///
     /// # Errors
-    /// A place that cannot be reached, or a server that does not offer the export.
+    /// The place cannot be reached, or the server does not offer the export.
     pub fn connect(place: &str, export: &str) -> Result<NbdTarget> {
         let mut socket = Socket::connect(place).context(format_args!("{place} cannot be reached"))?;
         let (size_bytes, flags) = handshake(&mut socket, export).context(place)?;
@@ -202,7 +202,7 @@ impl NbdTarget {
         self.size_bytes
     }
 
-    /// Sends what the socket takes without waiting.
+    /// Sends as much as the socket takes without waiting.
     fn send(&mut self) -> Result<()> {
         let mut sent = 0;
         while sent < self.out.len() {
@@ -217,7 +217,7 @@ impl NbdTarget {
         Ok(())
     }
 
-    /// Takes what has come; false: nothing.
+    /// Reads the bytes that have arrived; false when there are none.
     fn receive(&mut self) -> Result<bool> {
         if self.used == self.filled {
             (self.used, self.filled) = (0, 0);
@@ -238,7 +238,7 @@ impl NbdTarget {
         Ok(true)
     }
 
-    /// Hands over the replies that are here whole.
+    /// Completes the requests whose replies are complete.
     fn replies(&mut self, done: &mut Vec<Done>) -> Result<()> {
         loop {
             let rest = &self.input[self.used..self.filled];
@@ -301,7 +301,7 @@ impl Target for NbdTarget {
             if done.len() > before || until_ns.is_some_and(|at| self.now_ns() >= at) {
                 return Ok(());
             }
-            // A server that cannot send may well not read either, so both directions are looked at.
+            // A server that cannot send may not read either: both directions are polled.
             let room = if self.out.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             let left = until_ns.map(|at| Duration::from_nanos(at.saturating_sub(self.now_ns())));
             let timeout = left.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });

@@ -1,4 +1,4 @@
-//! What is asked for: the five standard profiles, and others from a TOML file.
+//! Profiles: the five standard ones, and others from a TOML file.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{
     fail,
 };
 
-/// Where the next block is.
+/// The order of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
@@ -17,7 +17,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// The word for it in profiles and results.
+    /// The name in profiles and results.
     pub fn name(self) -> &'static str {
         match self {
             Access::Random => "random",
@@ -26,7 +26,7 @@ impl Access {
     }
 }
 
-/// A kind of load.
+/// A profile: the order of the blocks, the percentage of reads, and the block size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
     pub name: String,
@@ -40,7 +40,7 @@ impl Profile {
         Profile { name: name.to_string(), access, read_percent, block_bytes: block_kib << 10 }
     }
 
-    /// The five that storage is usually judged by.
+    /// The five standard profiles.
     pub fn standard() -> Vec<Profile> {
         vec![
             Profile::of("file-copy", Access::Random, 50, 64),
@@ -51,12 +51,12 @@ impl Profile {
         ]
     }
 
-    /// The standard profile of that name.
+    /// The standard profile with this name.
     pub fn named(name: &str) -> Option<Profile> {
         Profile::standard().into_iter().find(|p| p.name == name)
     }
 
-    /// Profiles from a file: a table each, its name in brackets.
+    /// Parses profiles from TOML: each is a table whose key is its name.
     ///
     /// ```toml
     /// [mail]
@@ -66,7 +66,7 @@ impl Profile {
     /// ```
     ///
     /// # Errors
-    /// The line that is not understood, or a text without any profile.
+    /// The line that is malformed, or a text without a profile.
     pub fn parse(text: &str) -> Result<Vec<Profile>> {
         let mut all: Vec<Profile> = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -107,7 +107,7 @@ impl Profile {
         Ok(all)
     }
 
-    /// As people say it: "random, 67/33, 8 KiB".
+    /// A description for display: "random, 67/33, 8 KiB".
     pub fn describe(&self) -> String {
         let access = self.access.name();
         format!("{access}, {}/{}, {}", self.read_percent, 100 - self.read_percent, size(u64::from(self.block_bytes)))

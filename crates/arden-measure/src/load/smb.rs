@@ -1,5 +1,5 @@
-//! A file on an SMB server as a target: over one connection or several of one session, as many requests in flight as the
-//! server gives credits for.
+//! A file on an SMB server as a target, over one or several connections of one session, with as many requests in flight
+//! as the server grants credits for.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,37 +23,37 @@ use crate::{
     fail,
 };
 
-/// With DELETE: what is made may be renamed.
+/// Read, write and DELETE access: DELETE allows a rename.
 const READ_WRITE: u32 = 0x0013_019F;
 const READ_ONLY: u32 = 0x0012_0089;
 const WRITE_THROUGH: u32 = 0x2;
-/// [MS-SMB2] 2.2.21.
+/// A flag of WRITE, [MS-SMB2] 2.2.21.
 const WRITEFLAG_WRITE_THROUGH: u32 = 1;
 
-/// Where a file is, and how it is spoken of.
+/// A file on a share, with the protection and the number of its connections.
 #[derive(Debug, Clone)]
 pub struct SmbFile {
     pub target: client::Target,
-    /// With backslashes, from the share's root.
+    /// Path from the root of the share, with backslashes.
     pub path: String,
     pub protection: Protection,
     pub channels: usize,
 }
 
-/// What is to be done with a file when it is opened.
+/// The use for which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It has to be there.
+    /// Reads an existing file.
     Read,
     Write,
-    /// It must not be there.
+    /// Makes a file that does not exist.
     Create,
-    /// Whatever is there goes.
+    /// Makes a file, or empties an existing one.
     Overwrite,
 }
 
 impl SmbFile {
-    /// Another connection to the share, logged on.
+    /// Connects to the share and logs on.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -61,10 +61,11 @@ impl SmbFile {
         Client::connect(&self.target, self.protection)
     }
 
-    /// Opens the file on a connection, as Windows does: persistent where the share is continuously available.
+    /// Opens the file on a connection as Windows does: with a persistent handle where the share is continuously
+    /// available.
     ///
     /// # Errors
-    /// A lost connection. A refusal is no error: it is the inner status.
+    /// A lost connection. A refusal is the inner status.
     pub fn open(
         &self,
         client: &mut Client,
@@ -75,10 +76,11 @@ impl SmbFile {
     }
 }
 
-/// Opens a file as Windows does: with an oplock, and persistent where the share is continuously available.
+/// Opens a file as Windows does: with an oplock, and with a persistent handle where the share is continuously
+/// available.
 ///
 /// # Errors
-/// A lost connection. A refusal is no error: it is the inner status.
+/// A lost connection. A refusal is the inner status.
 pub fn open_file(
     client: &mut Client,
     path: &str,
@@ -97,7 +99,7 @@ pub fn open_file(
     client.try_open(&body)
 }
 
-/// An open of a file's data on a continuously available share asks for persistence, as Windows and Linux do.
+/// Adds the context for a persistent handle when the share is continuously available, as Windows and Linux clients do.
 pub fn persistent_where_it_can_be(client: &Client, body: &mut CreateRequest) {
     if client.terms().continuously_available {
         body.create_contexts = r::persistent(create_guid());
@@ -113,21 +115,21 @@ fn create_guid() -> u128 {
 
 struct Channel {
     client: Client,
-    /// Tags by MessageId.
+    /// Tags of requests in flight, by MessageId.
     in_flight: HashMap<u64, u32>,
     read: Option<(u32, Template)>,
     write: Option<(bool, Template)>,
 }
 
-/// An open file, driven.
+/// An open file as a target.
 pub struct SmbTarget {
     began: Instant,
     id: FileId,
     channels: Vec<Channel>,
     turn: usize,
-    /// What waits for credits.
+    /// Requests that wait for credits.
     waiting: VecDeque<(Op, Option<SharedBuf>)>,
-    /// By tag: what is to be handed back.
+    /// Requests in flight by tag: kind, length in bytes, and whether the data is wanted.
     wanted: HashMap<u32, (Kind, u32, bool)>,
     in_flight: usize,
 }
@@ -136,7 +138,7 @@ impl SmbTarget {
     /// Opens the file and the connections of its session.
     ///
     /// # Errors
-    /// A connection that fails, or the server's refusal.
+    /// A connection fails, or the server refuses.
     pub fn open(file: &SmbFile, how: How, write_through: bool) -> Result<SmbTarget> {
         let mut client = file.connect()?;
         let open = match file.open(&mut client, how, write_through)? {
@@ -154,7 +156,7 @@ impl SmbTarget {
         Ok(SmbTarget::over(clients, open.id))
     }
 
-    /// Over connections of one session that know the file.
+    /// A target on an open file, over connections of its session.
     pub fn over(clients: Vec<Client>, id: FileId) -> SmbTarget {
         let channel = |client| Channel { client, in_flight: HashMap::new(), read: None, write: None };
         SmbTarget {
@@ -168,19 +170,19 @@ impl SmbTarget {
         }
     }
 
-    /// The first connection.
+    /// The first connection of the session.
     pub fn client(&mut self) -> &mut Client {
         &mut self.channels[0].client
     }
 
-    /// Sends what credits allow.
+    /// Sends the requests for which there are credits.
     fn send(&mut self) -> Result<()> {
         while let Some((op, _)) = self.waiting.front() {
             let charge = if op.kind == Kind::Flush { 1 } else { r::charge(op.bytes as usize) };
             let n = self.channels.len();
             let Some(i) = (0..n).map(|k| (self.turn + k) % n).find(|i| {
                 let c = &self.channels[*i];
-                // The last credit is never spent on a part of what there is to do: with none left nothing can be asked.
+                // The last credit is kept: without one no further credits can be asked for.
                 c.client.credits() >= u32::from(charge)
             }) else {
                 if self.in_flight == 0 {
@@ -199,7 +201,7 @@ impl SmbTarget {
         Ok(())
     }
 
-    /// Which channels have something to read; empty: the time is over.
+    /// The channels that have data to read; empty when the time is over.
     fn ready(&self, until_ns: Option<u64>) -> Result<Vec<usize>> {
         let buffered: Vec<usize> = (0..self.channels.len()).filter(|i| self.channels[*i].client.buffered()).collect();
         if !buffered.is_empty() {
@@ -273,7 +275,7 @@ impl Target for SmbTarget {
         Ok(())
     }
 
-    /// A persistent open that is only hung up on keeps everyone from the file until its time is over.
+    /// Closes the open. A persistent open whose connection is only dropped blocks the file until its timeout.
     fn close(&mut self) -> Result<()> {
         let id = self.id;
         self.client().close(id)
@@ -317,7 +319,7 @@ fn answer(kind: Kind, bytes: u32, want: bool, status: u32, body: &[u8]) -> (Opti
     if status != 0 {
         return (None, Some(r::status_name(status)));
     }
-    // READ response, [MS-SMB2] 2.2.20: DataOffset at 2 (from the header), DataLength at 4. WRITE: Count at 4.
+    // READ response, [MS-SMB2] 2.2.20: DataOffset at 2, from the header, DataLength at 4. WRITE response: Count at 4.
     let count = body.get(4..8).map_or(0, |l| u32::from_le_bytes(l.try_into().expect("four bytes")));
     if kind != Kind::Flush && count != bytes {
         return (None, Some(format!("{count} bytes instead of {bytes}")));

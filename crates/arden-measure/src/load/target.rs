@@ -1,11 +1,10 @@
-//! What the generator drives: something that takes requests and later says that they are done. Has a clock of its own,
-//! real or virtual.
+//! The target of a load: it takes requests and completes them later. It has its own clock, real or virtual.
 
 use arden_block::{Buf, SharedBuf};
 
 use crate::base::error::Result;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Read,
@@ -13,59 +12,61 @@ pub enum Kind {
     Flush,
 }
 
-/// One request. `tag` comes back in [`Done`].
+/// A request. Its `tag` returns in [`Done`].
 #[derive(Debug, Clone, Copy)]
 pub struct Op {
     pub kind: Kind,
     pub offset: u64,
     pub bytes: u32,
-    /// A write that is on stable storage before it is acknowledged.
+    /// The write is on stable storage before it is answered.
     pub durable: bool,
     pub tag: u32,
-    /// The answer of a read has to hand its bytes back.
+    /// The answer to a read holds its bytes.
     pub want_data: bool,
 }
 
-/// An answer.
+/// The completion of a request.
 #[derive(Debug)]
 pub struct Done {
     pub tag: u32,
-    /// When it came, on the target's clock.
+    /// The time of the completion on the target's clock.
     pub at_ns: u64,
-    /// What a read gave, when it was wanted.
+    /// The bytes that were read, when they are wanted.
     pub data: Option<Buf>,
-    /// What went wrong, for people.
+    /// The error, for display.
     pub error: Option<String>,
 }
 
-/// A disk, a file, a share.
+/// A disk, a file, or a file on a share.
 pub trait Target {
-    /// Nanoseconds on its clock, which never runs back.
+    /// The target's clock in nanoseconds. It never goes back.
     fn now_ns(&self) -> u64;
-    /// Takes a request; `data` is what a write writes and at least as long as `op.bytes`. Need not send it before `wait`.
+    /// Takes a request. `data` holds the bytes of a write, at least `op.bytes`. The request may be sent as late as by
+    /// [`Target::wait`].
     ///
     /// # Errors
-    /// When no further request makes sense. What goes wrong with this one alone is in its [`Done`].
+    /// No further request can succeed. The error of this request alone is in its [`Done`].
     fn start(&mut self, op: Op, data: Option<&SharedBuf>) -> Result<()>;
-    /// Sends what was taken without waiting, where that can be told from [`Target::wait`].
+    /// Sends the requests that were taken, without waiting.
     fn send(&mut self) {}
-    /// Sends what was taken, and waits until something is done or the clock says `until_ns`. Adds answers to `done`.
+    /// Sends the requests that were taken, and waits until one completes or the clock reaches `until_ns`. Adds
+    /// completions to `done`.
     ///
     /// # Errors
-    /// When no answer will come any more.
+    /// No further completion will come.
     fn wait(&mut self, until_ns: Option<u64>, done: &mut Vec<Done>) -> Result<()>;
-    /// Gives back what it holds elsewhere. Nothing may be under way.
+    /// Releases resources at the server. No request may be in flight.
     ///
     /// # Errors
-    /// When that fails; it is not tried again.
+    /// The release failed; it is not tried again.
     fn close(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Blocks have to be multiples of this.
+    /// Offsets and lengths are multiples of this number of bytes.
     fn granule_bytes(&self) -> u32 {
         1
     }
-    /// Whether its clock is the machine's, so that processor time means something.
+    /// Whether the clock is that of the machine, so that processor time can be compared with it.
     fn is_real(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! `arden lab compare A B`: how many times the one is the other, with intervals.
+//! The comparison of two outcomes (`arden lab compare A B`): ratios with their intervals.
 
 use super::{Outcome, Point};
 use crate::{
@@ -10,30 +10,30 @@ use crate::{
     fail,
 };
 
-/// One load that both results have.
+/// A load that both outcomes have.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Line {
     pub load: String,
     pub outstanding: usize,
     pub a: String,
     pub b: String,
-    /// A's operations a second over B's.
+    /// Ratio of the rates in requests a second, A to B.
     pub rate: Interval,
-    /// A's mean latency over B's.
+    /// Ratio of the mean latencies, A to B.
     pub latency: Interval,
-    /// Whether the interval leaves 1 out.
+    /// Whether the interval excludes 1.
     pub differs: bool,
 }
 
-/// Holds every point of `a` against those of `b` that ask the same.
+/// Compares every point of `a` with the points of `b` that have the same load.
 ///
 /// # Errors
-/// When the two have no load in common.
+/// The outcomes have no load in common.
 pub fn compare(a: &Outcome, b: &Outcome) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for p in &a.points {
         let many = a.points.iter().filter(|q| q.same_load(p)).count() > 1;
-        // Where a result has several systems, like is held against like.
+        // With several systems in an outcome, only points of the same system are compared.
         for q in b.points.iter().filter(|q| q.same_load(p) && (!many || q.config == p.config)) {
             let rate = stats::unpaired_ratio(&p.rates(), &q.rates());
             let mean = |x: &Point| x.rounds.iter().map(|f| f.mean_us).collect::<Vec<f64>>();

@@ -1,5 +1,5 @@
-//! Results as they are kept: JSON with the machine, versions and settings in it. One form for single runs and experiments,
-//! so that reports and comparisons know only one.
+//! Outcomes: results stored as JSON with the machine, versions and settings. Single runs and experiments have the same
+//! form.
 
 pub mod compare;
 
@@ -17,39 +17,40 @@ use crate::{
     load::{Figures, Profile},
 };
 
-/// The version of the form.
+/// Version of the JSON form.
 pub const FORMAT: u32 = 1;
 
-/// One load on one configuration, in as many rounds as were run.
+/// One load on one configuration, with the figures of each round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What belongs in one chart.
+    /// The chart of the point.
     pub group: String,
-    /// A line of that chart.
+    /// The line of the point in its chart.
     pub config: String,
     pub profile: Profile,
     pub outstanding: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     pub rounds: Vec<Figures>,
-    /// The last round ended before its time.
+    /// The last round ended early.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }
 
 impl Point {
-    /// The median of the rounds.
+    /// The median of a figure over the rounds.
     pub fn of(&self, figure: impl Fn(&Figures) -> f64) -> f64 {
         stats::median(&self.rounds.iter().map(figure).collect::<Vec<f64>>())
     }
 
-    /// The median of the rounds that have the figure; none when none has.
+    /// The median over the rounds that have the figure; `None` when none has it.
     pub fn of_some(&self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         let all: Vec<f64> = self.rounds.iter().filter_map(figure).collect();
         (!all.is_empty()).then(|| stats::median(&all))
     }
 
-    /// Rates whose scatter says how sure the mean is: of the rounds, or of the slices of a single one.
+    /// The rates in requests a second from whose scatter the confidence follows: those of the rounds, or of the slices
+    /// of a single round.
     pub fn rates(&self) -> Vec<f64> {
         match &self.rounds[..] {
             [one] => one.slices_io_s.clone(),
@@ -57,38 +58,38 @@ impl Point {
         }
     }
 
-    /// Do two points say the same of two systems?
+    /// Whether two points have the same load, so that they can be compared.
     pub fn same_load(&self, other: &Point) -> bool {
         (&self.group, &self.profile, self.outstanding) == (&other.group, &other.profile, other.outstanding)
             && self.rate.map(f64::to_bits) == other.rate.map(f64::to_bits)
     }
 }
 
-/// A figure that is compared with a published one.
+/// A measured ratio that is compared with a published one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// A server or system.
+    /// The server or system.
     pub config: String,
     pub name: String,
     pub ratio: Interval,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<f64>,
-    /// What the ratio should be at most.
+    /// Upper limit that is aimed for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aim: Option<f64>,
     pub rounds: usize,
-    /// What was measured on each side, in `unit`.
+    /// The measured values of each side, in `unit`.
     pub a: Vec<f64>,
     pub b: Vec<f64>,
     pub a_name: String,
     pub b_name: String,
     pub unit: String,
-    /// Why fewer rounds were run than the interval wanted.
+    /// Reason why fewer rounds were run than the interval needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
 }
 
-/// Something that was published in words, and what is seen here.
+/// A statement that was published in words, and the measured one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Relation {
     pub claim: String,
@@ -98,11 +99,11 @@ pub struct Relation {
     pub explanation: String,
 }
 
-/// A whole result.
+/// A result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub format: u32,
-    /// run, e1, e2, e3, e6, advise
+    /// Kind of the result: run, e1, e2, e3, e6 or advise.
     pub kind: String,
     pub title: String,
     pub began: String,
@@ -110,7 +111,7 @@ pub struct Outcome {
     pub program: String,
     pub machine: Machine,
     pub settings: BTreeMap<String, String>,
-    /// Configurations and what they are.
+    /// Descriptions of the configurations.
     #[serde(default)]
     pub configs: BTreeMap<String, String>,
     pub complete: bool,
@@ -122,7 +123,7 @@ pub struct Outcome {
     pub ratios: Vec<Ratio>,
     #[serde(default)]
     pub relations: Vec<Relation>,
-    /// In plain words, the most important first.
+    /// The verdict in words, the most important sentence first.
     #[serde(default)]
     pub verdict: Vec<String>,
     #[serde(default)]
@@ -130,7 +131,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An empty result of this machine that begins now.
+    /// An empty outcome with this machine and the present time.
     pub fn begin(kind: &str, title: &str) -> Outcome {
         Outcome {
             format: FORMAT,
@@ -152,15 +153,15 @@ impl Outcome {
         }
     }
 
-    /// Notes a setting that the figures depend on.
+    /// Records a setting that the figures depend on.
     pub fn set(&mut self, key: &str, value: impl ToString) {
         self.settings.insert(key.to_string(), value.to_string());
     }
 
-    /// Reads what [`Outcome::save`] wrote.
+    /// Reads a file that [`Outcome::save`] wrote.
     ///
     /// # Errors
-    /// A file that cannot be read, is no result, or has another [`FORMAT`].
+    /// The file cannot be read, is not an outcome, or has another [`FORMAT`].
     pub fn load(path: &Path) -> Result<Outcome> {
         let text = match std::fs::read(path) {
             Ok(text) => text,
@@ -176,10 +177,10 @@ impl Outcome {
         Ok(outcome)
     }
 
-    /// Writes the result as JSON. It is written beside and moved: an interruption leaves the old file or the new one.
+    /// Writes the outcome as JSON. The file is replaced atomically: after an interruption it is the old or the new one.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(self).map_err(|e| Error(e.to_string()))?;
         text.push(b'\n');

@@ -1,10 +1,10 @@
-//! All points of results as comma-separated values, for spreadsheets.
+//! All points of outcomes as comma-separated values, for spreadsheets.
 
 use std::fmt::Write;
 
 use crate::outcome::Outcome;
 
-/// All points as comma-separated values, one line a round.
+/// All points as comma-separated values, one line for each round.
 pub fn csv(outcomes: &[Outcome]) -> String {
     let quote =
         |s: &str| if s.contains([',', '"', '\n']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_string() };

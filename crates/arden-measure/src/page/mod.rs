@@ -1,5 +1,5 @@
-//! One self-contained page out of results: what was run on what, a verdict, charts, tables, the published figures beside
-//! ours. Fetches nothing, runs nothing, follows the reader's light or dark.
+//! Outcomes as one self-contained HTML page: the measured systems, a verdict, charts, tables, and published figures
+//! beside the measured ones. The page loads nothing, runs no script, and follows the reader's light or dark mode.
 
 pub mod csv;
 mod markup;
@@ -23,7 +23,7 @@ use crate::{
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page of one or more results. Single runs share their charts; an experiment is a part of its own.
+/// The page of one or more outcomes. Single runs share their charts; an experiment has a section of its own.
 pub fn page(outcomes: &[Outcome]) -> String {
     let title = match outcomes {
         [one] => one.title.clone(),
@@ -55,7 +55,7 @@ pub fn page(outcomes: &[Outcome]) -> String {
     out + "</main></body></html>\n"
 }
 
-/// Several single runs as one, their targets as lines of common charts.
+/// Merges single runs into one outcome. Their targets become lines of common charts.
 fn merge(runs: &[&Outcome]) -> Outcome {
     let mut merged = Outcome { points: Vec::new(), verdict: Vec::new(), problem: None, ..runs[0].clone() };
     for (i, run) in runs.iter().enumerate() {
@@ -122,7 +122,7 @@ fn foot(o: &Outcome) -> String {
     out
 }
 
-/// For each load and target: how fast it gets, and how much has to be asked at once for that.
+/// The verdict of a run: for each load and target the highest rate, and the requests in flight that it needs.
 fn run_verdict(o: &Outcome) -> Vec<String> {
     let mut out = Vec::new();
     for group in groups(o) {
@@ -183,7 +183,7 @@ fn ratios(o: &Outcome) -> String {
     let systems = unique(o.ratios.iter().map(|r| r.config.clone()));
     let any_published = o.ratios.iter().any(|r| r.published.is_some());
     let sides: Vec<Vec<Bar>> = systems.iter().enumerate().map(|(i, system)| bars_of(o, system, i)).collect();
-    // Systems are compared by eye: one axis for all.
+    // One axis for all systems, so that bars can be compared by eye.
     let top = sides.iter().map(|bars| svg::reach(bars)).fold(0.0, f64::max);
     for (system, bars) in systems.iter().zip(&sides) {
         let _ = write!(out, "<figure><h3>{}</h3>{}", escape(system), svg::bars_to(bars, Some(1.0), system, top));
@@ -261,7 +261,7 @@ fn relations(o: &Outcome) -> String {
     out + "</table></div>"
 }
 
-/// The axis that a group's points differ on.
+/// The property in which the points of a group differ, which becomes the x axis.
 #[derive(PartialEq)]
 enum Axis {
     Outstanding,

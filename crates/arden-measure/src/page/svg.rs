@@ -1,5 +1,5 @@
-//! Charts as inline SVG: lines over a logarithmic axis, and bars of ratios with their intervals. Colours come from the
-//! page, so that they fit light and dark.
+//! Charts as inline SVG: lines over a logarithmic axis, and bars of ratios with their intervals. Colours are defined by
+//! the page, which has a light and a dark mode.
 
 use std::fmt::Write;
 
@@ -12,17 +12,17 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
-/// How many colours the page has for lines and bars.
+/// Number of colours that the page defines for lines and bars.
 pub const COLOURS: usize = 8;
 
-/// A line: a name, and (x, y) in rising x.
+/// A line of a chart: its name, and points (x, y) in the order of x.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
 }
 
-/// A number as short as it can be said: 12,300 is 12.3k.
+/// A number in short form: 12,300 is 12.3k.
 pub fn short(v: f64) -> String {
     let (scaled, unit) = match v.abs() {
         a if a >= 1e9 => (v / 1e9, "G"),
@@ -41,19 +41,19 @@ pub fn short(v: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// Steps of 1, 2 or 5 times a power of ten, about five up to `top`.
+/// The distance of grid lines: 1, 2 or 5 times a power of ten, for about five lines up to `top`.
 fn step(top: f64) -> f64 {
     let raw = top / 5.0;
     let power = 10f64.powf(raw.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= raw).unwrap_or(raw)
 }
 
-/// A second encoding beside colour: dashes.
+/// The dashes of line `i`, which tell lines apart without colour.
 fn dash(i: usize) -> &'static str {
     ["", "7 3", "2 3", "9 3 2 3"][(i / 2) % 4]
 }
 
-/// Lines over a logarithmic x axis, y from 0, or logarithmic too.
+/// A chart of lines with a logarithmic x axis. The y axis starts at 0 or, with `log_y`, is logarithmic.
 pub fn lines(lines: &[Line], x_title: &str, y_title: &str, x_label: impl Fn(f64) -> String, log_y: bool) -> String {
     let all = || lines.iter().flat_map(|l| &l.points).filter(|p| p.1.is_finite());
     let (mut x_min, mut x_max, mut y_max, mut y_min) = (f64::MAX, f64::MIN, 0f64, f64::MAX);
@@ -94,7 +94,7 @@ pub fn lines(lines: &[Line], x_title: &str, y_title: &str, x_label: impl Fn(f64)
     xs.dedup();
     let mut last = f64::MIN;
     for x in xs {
-        // Labels that would touch are left out.
+        // A label that would touch its neighbour is left out.
         if x_at(x) - last >= 26.0 {
             last = x_at(x);
             let _ = write!(
@@ -145,7 +145,7 @@ fn draw(
     }
 }
 
-/// Names and colours of lines, below a chart.
+/// The legend below a chart: names and colours of its lines.
 pub fn legend(names: &[String]) -> String {
     let items: Vec<String> = names
         .iter()
@@ -155,23 +155,23 @@ pub fn legend(names: &[String]) -> String {
     format!("<div class=\"legend\">{}</div>", items.join(""))
 }
 
-/// One bar: a name, a value with its interval, and what was published.
+/// A bar: its name, its value with interval, and the published value.
 #[derive(Debug, Clone)]
 pub struct Bar {
     pub name: String,
     pub value: Interval,
     pub published: Option<f64>,
     pub colour: usize,
-    /// Said at the bar's end.
+    /// Text at the end of the bar.
     pub text: String,
 }
 
-/// Bars to the right, a name above each; `base`: a line at this value, for ratios 1.
+/// A chart of horizontal bars with their names above. `base` is the value of a vertical line, 1 for ratios.
 pub fn bars(bars: &[Bar], base: Option<f64>, title: &str) -> String {
     bars_to(bars, base, title, reach(bars))
 }
 
-/// How far an axis has to go for these bars; long whiskers are cut.
+/// The value at which the axis of these bars ends. Longer whiskers are cut.
 pub fn reach(bars: &[Bar]) -> f64 {
     let finite = |v: f64| if v.is_finite() { v } else { 0.0 };
     let of = |b: &Bar| {
@@ -181,7 +181,7 @@ pub fn reach(bars: &[Bar]) -> f64 {
     bars.iter().map(of).fold(0.0, f64::max)
 }
 
-/// As [`bars`], on an axis that ends at `top`.
+/// A chart as [`bars`] makes it, with an axis that ends at `top`.
 pub fn bars_to(bars: &[Bar], base: Option<f64>, title: &str, top: f64) -> String {
     const ROW: f64 = 44.0;
     let room = 70.0;

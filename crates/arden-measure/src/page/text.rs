@@ -8,7 +8,7 @@ use crate::{
     outcome::{Outcome, Point},
 };
 
-/// A text of any outcome, for terminals.
+/// An outcome as text for terminals.
 pub fn text(o: &Outcome) -> String {
     let mut out = String::new();
     if !o.ratios.is_empty() {
@@ -45,7 +45,7 @@ fn us(us: f64) -> String {
     }
 }
 
-/// The figures of every point as a table for terminals.
+/// The figures of all points as a table for terminals.
 pub fn figures(outcome: &Outcome) -> String {
     let head = ["LOAD", "ON", "OUT", "IO/s", "MB/s", "MEAN", "P50", "P99", "P99.9", "P99.99", "CPU c", "CPU s", ""];
     let rows: Vec<Vec<String>> = outcome.points.iter().map(row).collect();

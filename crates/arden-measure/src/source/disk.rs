@@ -22,11 +22,11 @@ use crate::{
     load::{BlockTarget, Live, Target, fill},
 };
 
-/// A file, a directory to make one in, or a block device.
+/// A source on a file, on a file made in a directory, or on a block device.
 pub struct Disk {
     path: PathBuf,
     created: bool,
-    /// The first client's descriptor. It holds the lock against other processes; further clients share it.
+    /// The descriptor of the first client, which holds the lock against other processes. Further clients share it.
     locked: Mutex<Option<Arc<Descriptor>>>,
 }
 
@@ -35,7 +35,7 @@ fn device(rt: &Rt, path: &Path, writes: bool) -> Result<Rc<dyn BlockDevice>> {
 }
 
 impl Disk {
-    /// `path`: a file, which may be missing; a directory, in which a file of an own name is made; or a block device.
+    /// A source on `path`: a file, which need not exist; a directory, in which a new file is made; or a block device.
     pub fn new(path: impl Into<PathBuf>) -> Disk {
         Disk { path: path.into(), created: false, locked: Mutex::default() }
     }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((ok.file_bytes, ok.filled), (2 << 20, false));
         assert!(fs::read(&path).unwrap().iter().all(|b| *b == 7));
 
-        // What is made is filled, and goes.
+        // A file that the source made is filled, and removed.
         let mut made = Disk::new(&dir);
         let need = Need { writes: true, file_bytes: Some(3 << 20), ..Need::default() };
         assert_eq!(made.prepare(&need, &Live::default()).unwrap().file_bytes, 3 << 20);

@@ -1,5 +1,5 @@
-//! Where a load goes: a file or disk, a file on a share, nothing at all. A source owns its test file: it is made, filled and
-//! removed; nothing that was there before is written to without leave.
+//! Sources of load targets: a file or disk, a file on a share, or none. A source owns its test file: it makes, fills
+//! and removes it. Existing data is overwritten only with permission.
 
 pub mod disk;
 pub mod null;
@@ -14,50 +14,51 @@ use crate::{
     load::{Content, Live, Target},
 };
 
-/// The size of a test file that nobody gave one.
+/// Default size of a test file in bytes.
 pub const FILE_BYTES: u64 = 1 << 30;
 
-/// What a load needs of its target.
+/// The requirements of a load.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Need {
     pub writes: bool,
-    /// Leave to overwrite what is there.
+    /// Existing data may be overwritten.
     pub force: bool,
-    /// Contents will be compared; the seed that they are made from.
+    /// The seed of the contents, when read data is compared.
     pub verify: Option<u64>,
     pub file_bytes: Option<u64>,
 }
 
-/// A target that is ready.
+/// A test file that is ready.
 #[derive(Debug, Clone, Copy)]
 pub struct Prepared {
     pub file_bytes: u64,
-    /// Every byte of it was written by us.
+    /// The load generator wrote every byte of the file.
     pub filled: bool,
 }
 
-/// Something that targets can be opened on, one for each client, each on its client's thread.
+/// A source of targets: each client opens one on its own thread.
 pub trait Source: Sync {
-    /// For people.
+    /// The name of the source, for display.
     fn name(&self) -> String;
-    /// Checks and makes what `open` needs.
+    /// Checks the source and makes the test file.
     ///
     /// # Errors
-    /// When the target cannot be used for this, or `live.stop` was set. [`Source::remove`] is due all the same.
+    /// The source cannot be used for these requirements, or `live.stop` was set. [`Source::remove`] has to be called
+    /// all the same.
     fn prepare(&mut self, need: &Need, live: &Live) -> Result<Prepared>;
     /// Opens a target for the calling thread.
     ///
     /// # Errors
-    /// When it cannot be opened; before [`Source::prepare`].
+    /// The target cannot be opened, or [`Source::prepare`] was not called.
     fn open(&self, writes: bool, write_through: bool) -> Result<Box<dyn Target>>;
-    /// Removes what `prepare` made.
+    /// Removes the files that `prepare` made.
     ///
     /// # Errors
-    /// When something is left.
+    /// A file cannot be removed.
     fn remove(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Whether several clients may open it at once.
+    /// Whether several clients may open targets at the same time.
     fn many(&self) -> bool {
         true
     }
@@ -67,7 +68,7 @@ pub trait Source: Sync {
     }
 }
 
-/// A name that nobody else has.
+/// A file name that no other process uses.
 pub fn own_name() -> String {
     let ns = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
     format!("arden-lab-{}-{ns:09}.tmp", std::process::id())
@@ -80,10 +81,10 @@ fn contents(need: &Need) -> Content {
     }
 }
 
-/// Refuses to use what is there, unless that does no harm or is allowed.
+/// Decides whether an existing file or device may be used.
 ///
 /// # Errors
-/// When the load writes without `force`, and when less is there than `need` asks for.
+/// The load writes and `force` is not set, or the file has fewer bytes than `need` asks for.
 pub fn existing(what: &str, has_bytes: u64, need: &Need) -> Result<Prepared> {
     if need.writes && !need.force {
         fail!("{what} exists and this load writes to it: name a new file, or give --force to overwrite it");

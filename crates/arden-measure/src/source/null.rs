@@ -1,4 +1,4 @@
-//! Nothing at all as a source: what the generator itself costs.
+//! A source without storage, which shows the cost of the generator itself.
 
 use super::{FILE_BYTES, Need, Prepared, Source};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     load::{Live, NullTarget, Target},
 };
 
-/// Takes everything and keeps nothing.
+/// A source that completes every request at once and stores nothing.
 #[derive(Debug)]
 pub struct Null;
 

@@ -1,4 +1,4 @@
-//! A file on an SMB share as a source, and how a URL names one.
+//! A source on a file of an SMB share, and the parser of its URL.
 
 use std::net::ToSocketAddrs;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// How shares are spoken to.
+/// The protection and number of connections, and the password, of a share.
 #[derive(Debug, Clone)]
 pub struct Wire {
     pub protection: Protection,
@@ -22,10 +22,10 @@ pub struct Wire {
     pub password: Option<String>,
 }
 
-/// What follows `smb://` in a URL: `user@host[:port]/share[/path]`. Port 445 when none is named.
+/// Parses the URL of a share behind `smb://`: `user@host[:port]/share[/path]`. The default port is 445.
 ///
 /// # Errors
-/// A part that is missing, a host without an address, or no password in `wire`.
+/// A missing part, a host without an address, or no password in `wire`.
 pub fn share(rest: &str, wire: &Wire) -> Result<SmbFile> {
     let form = "smb://user@host[:port]/share[/path]";
     let Some((user, rest)) = rest.split_once('@') else { fail!("the target has no user: {form}") };
@@ -34,7 +34,7 @@ pub fn share(rest: &str, wire: &Wire) -> Result<SmbFile> {
     if user.is_empty() || host.is_empty() || share.is_empty() {
         fail!("the target has to name user, host and share: {form}");
     }
-    // [::1]:445 and ::1 have colons of their own.
+    // The address in [::1]:445 and in ::1 has colons itself.
     let bare = host.starts_with('[') && host.ends_with(']')
         || !host.contains(':')
         || host.matches(':').count() > 1 && !host.starts_with('[');
@@ -57,7 +57,7 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_string() }
 }
 
-/// A file on an SMB server.
+/// A source on a file of an SMB server.
 pub struct Share {
     file: SmbFile,
     created: bool,
@@ -65,7 +65,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// `file.path`: a file, which may be missing, or a directory in which a file of an own name is made.
+    /// A source on `file.path`: a file, which need not exist, or a directory, in which a new file is made.
     pub fn new(file: &SmbFile) -> Share {
         Share { file: file.clone(), created: false, server: None }
     }

@@ -1,5 +1,5 @@
-//! Loads one after the other on one source, by one client or several at once: opens the targets, keeps the clients in
-//! step, adds up what they saw, and accounts for processor time.
+//! Sweeps: loads one after the other on one source, by one or several clients. A sweep opens the targets, runs the
+//! clients in step, adds their figures, and accounts for processor time.
 
 pub mod view;
 
@@ -19,35 +19,35 @@ use crate::{
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// One load and how long it runs.
+/// A load and its window.
 #[derive(Debug, Clone)]
 pub struct TimedLoad {
-    /// For the live view.
+    /// Title in the progress display.
     pub title: String,
-    /// Of all clients together; each gets a part of the file, and of the rate.
+    /// The load of all clients together: each gets a part of the file and of the rate.
     pub load: Load,
     pub window: Window,
 }
 
-/// How the source is used.
+/// The clients of a sweep.
 #[derive(Debug, Clone, Copy)]
 pub struct Clients {
     pub count: usize,
     pub writes: bool,
     /// Files are opened for write-through.
     pub write_through: bool,
-    /// Contents are compared; the seed that they are made from.
+    /// The seed of the contents, when read data is compared.
     pub verify: Option<u64>,
 }
 
-/// How the file is cut into as many parts as there are clients: the same for all loads, so that nobody ever writes into
-/// what another one knows.
+/// The division of the file into one part for each client. It is the same for all loads: a client never writes to
+/// blocks whose contents another one knows.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     clients: usize,
-    /// Parts begin at multiples of this; every block of every load fits.
+    /// Parts begin at multiples of this number of bytes, into which every block of every load fits.
     whole_bytes: u64,
-    /// What divides all offsets and lengths.
+    /// A common divisor, in bytes, of all offsets and lengths.
     grain_bytes: u32,
 }
 
@@ -82,7 +82,7 @@ impl Parts {
     }
 }
 
-/// One client's life: a target, then loads until there are none.
+/// The thread of one client: opens a target and runs the loads that it receives.
 #[allow(clippy::too_many_arguments)]
 fn client(
     source: &dyn Source,
@@ -112,13 +112,13 @@ fn client(
             break;
         }
     }
-    // After a problem something may be under way still, and nobody may answer.
+    // After a problem a request may still be in flight, and may never be answered.
     if !failed {
         let _ = target.close();
     }
 }
 
-/// Runs all loads; `each` takes what came of one, by its number, and what went wrong.
+/// Runs all loads. `each` takes the number of a load, its figures and its problem.
 ///
 /// # Errors
 /// The first problem of a client, of opening a target, or of `each`. It ends the sweep.

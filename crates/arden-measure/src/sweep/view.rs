@@ -1,4 +1,4 @@
-//! What a person sees while something runs: one line on the terminal that is written over, and nothing when nobody looks.
+//! The progress display: one line on the terminal that is overwritten, lines for a log, or nothing.
 
 use std::{
     io::{IsTerminal, Write},
@@ -8,11 +8,11 @@ use std::{
 
 use crate::load::Live;
 
-/// A line on standard error.
+/// The progress display on standard error.
 #[derive(Debug)]
 pub struct View {
     terminal: bool,
-    /// A line for every tick, for a log.
+    /// Writes a line for each tick, for a log.
     lines: bool,
     last: Option<(Instant, u64, u64)>,
     drawn: bool,
@@ -25,17 +25,17 @@ impl Default for View {
 }
 
 impl View {
-    /// Nobody looks.
+    /// A display that shows nothing.
     pub fn quiet() -> View {
         View { terminal: false, lines: false, last: None, drawn: false }
     }
 
-    /// Whoever looks reads a log.
+    /// A display that writes lines for a log.
     pub fn log() -> View {
         View { lines: true, ..View::quiet() }
     }
 
-    /// How far it is, and how fast it is now.
+    /// Shows the progress and the present rate.
     pub fn tick(&mut self, title: &str, live: &Live, elapsed: Duration, total: Duration) {
         if self.lines {
             eprintln!("{:>4.0} of {:.0} s  {title}", elapsed.as_secs_f64(), total.as_secs_f64());
@@ -56,7 +56,7 @@ impl View {
         self.draw(&format!("{title}  [{bar}] {:>3.0} %  {io_s:>9.0} IO/s {mb_s:>8.1} MB/s", done * 100.0));
     }
 
-    /// Something else that goes on.
+    /// Shows another text.
     pub fn say(&mut self, text: &str) {
         if self.terminal {
             self.draw(text);
@@ -65,13 +65,13 @@ impl View {
 
     fn draw(&mut self, text: &str) {
         let mut err = std::io::stderr().lock();
-        // To the line's begin, the text, and nothing after it.
+        // Return to the start of the line, write the text, clear the rest.
         let _ = write!(err, "\r{text}\x1b[K");
         let _ = err.flush();
         self.drawn = true;
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! Names to SIDs and SIDs to names, [MS-LSAT] 3.1.4.4 to 3.1.4.11.
+//! Translation of names and SIDs, [MS-LSAT] 3.1.4.5 to 3.1.4.11.
 
 use crate::{
     PipeContext,
@@ -11,12 +11,12 @@ use arden_wire::{
     ndr::{NdrReader, NdrWriter},
 };
 
-/// [MS-LSAT] 2.2: the ranges of counts.
+/// Limits of the counts of names and SIDs, [MS-LSAT] 2.2.
 const NAMES_MAX: usize = 1000;
 const SIDS_MAX: usize = 20_480;
 const NO_DOMAIN: u32 = u32::MAX;
 
-/// LSAPR_REFERENCED_DOMAIN_LIST while it is put together.
+/// An LSAPR_REFERENCED_DOMAIN_LIST, [MS-LSAT] 2.2.12, under construction.
 #[derive(Default)]
 struct Domains {
     list: Vec<(String, Option<Sid>)>,
@@ -62,7 +62,7 @@ fn outcome(mapped: usize, asked: usize) -> NtStatus {
     }
 }
 
-/// LsarLookupNames (14), LsarLookupNames2 (58) and LsarLookupNames3 (68).
+/// LsarLookupNames (14), LsarLookupNames2 (58) and LsarLookupNames3 (68), [MS-LSAT] 3.1.4.8, 3.1.4.7 and 3.1.4.6.
 pub(super) fn names(context: &PipeContext, r: &mut NdrReader<'_>, opnum: u16) -> Answer {
     let count = r.u32()? as usize;
     if count > NAMES_MAX || r.count(8)? != count {
@@ -105,7 +105,7 @@ pub(super) fn names(context: &PipeContext, r: &mut NdrReader<'_>, opnum: u16) ->
     finish(w, outcome(mapped, count))
 }
 
-/// The RID below the referenced domain; a domain itself has none.
+/// The RID relative to the referenced domain; 0xFFFFFFFF for a domain itself.
 fn relative_id(found: &Principal) -> u32 {
     match found.name_use {
         NameUse::Domain => u32::MAX,
@@ -113,7 +113,7 @@ fn relative_id(found: &Principal) -> u32 {
     }
 }
 
-/// An LSAPR_SID_ENUM_BUFFER.
+/// Reads an LSAPR_SID_ENUM_BUFFER, [MS-LSAT] 2.2.18.
 pub(crate) fn read_sids(r: &mut NdrReader<'_>) -> Result<Vec<Sid>, Malformed> {
     let count = r.u32()? as usize;
     if !r.pointer()? {
@@ -130,7 +130,7 @@ pub(crate) fn read_sids(r: &mut NdrReader<'_>) -> Result<Vec<Sid>, Malformed> {
     (0..count).map(|_| r.sid()).collect()
 }
 
-/// LsarLookupSids (15) and LsarLookupSids2 (57).
+/// LsarLookupSids (15) and LsarLookupSids2 (57), [MS-LSAT] 3.1.4.11 and 3.1.4.10.
 pub(super) fn sids(context: &PipeContext, r: &mut NdrReader<'_>, opnum: u16) -> Answer {
     let sids = read_sids(r)?;
     let users = context.view.users();
@@ -141,7 +141,7 @@ pub(super) fn sids(context: &PipeContext, r: &mut NdrReader<'_>, opnum: u16) -> 
         .iter()
         .zip(&found)
         .map(|(sid, found)| match found {
-            // A domain is its own domain entry and has no name of its own.
+            // A domain is its own entry in the list of domains, and its name is empty.
             Some(p) if p.name_use == NameUse::Domain => (p.name_use, String::new(), domains.index(p)),
             Some(p) => (p.name_use, p.name.clone(), domains.index(p)),
             None => (NameUse::Unknown, sid.to_string(), NO_DOMAIN),

@@ -1,4 +1,4 @@
-//! Privileges and who has them, [MS-LSAD] 3.1.4.5 and 3.1.4.8: fixed, by built-in group.
+//! Privileges and the accounts that hold them, [MS-LSAD] 3.1.4.5 and 3.1.4.8. They are fixed by built-in group.
 
 use crate::{
     PipeContext,
@@ -10,7 +10,7 @@ use arden_wire::{
     ndr::{NdrReader, NdrWriter},
 };
 
-/// Name, LUID and what people call it.
+/// Name, LUID and display name of a privilege.
 struct Privilege {
     name: &'static str,
     luid: u32,
@@ -21,7 +21,7 @@ const fn row(name: &'static str, luid: u32, display: &'static str) -> Privilege 
     Privilege { name, luid, display }
 }
 
-/// The privileges that mean something here, with Windows' LUIDs, [MS-LSAD] 3.1.1.2.1.
+/// The privileges that have an effect here, with Windows' LUIDs, [MS-LSAD] 3.1.1.2.1.
 const PRIVILEGES: [Privilege; 6] = [
     row("SeSecurityPrivilege", 8, "Manage auditing and security log"),
     row("SeTakeOwnershipPrivilege", 9, "Take ownership of files or other objects"),
@@ -61,7 +61,7 @@ fn by_name(name: &str) -> Option<&'static Privilege> {
     PRIVILEGES.iter().find(|p| p.name.eq_ignore_ascii_case(name))
 }
 
-/// LsarEnumeratePrivileges, 3.1.4.8.1.
+/// LsarEnumeratePrivileges, [MS-LSAD] 3.1.4.8.1.
 pub(super) fn enumerate_privileges(r: &mut NdrReader<'_>) -> Answer {
     let start = r.u32()? as usize;
     let rest = PRIVILEGES.get(start..).unwrap_or(&[]);
@@ -82,7 +82,7 @@ pub(super) fn enumerate_privileges(r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// LsarLookupPrivilegeValue, 3.1.4.8.2.
+/// LsarLookupPrivilegeValue, [MS-LSAD] 3.1.4.8.2.
 pub(super) fn privilege_value(r: &mut NdrReader<'_>) -> Answer {
     let found = by_name(&r.unicode()?);
     let mut w = NdrWriter::new();
@@ -91,7 +91,7 @@ pub(super) fn privilege_value(r: &mut NdrReader<'_>) -> Answer {
     finish(w, if found.is_some() { NtStatus::SUCCESS } else { status::NO_SUCH_PRIVILEGE })
 }
 
-/// LsarLookupPrivilegeName, 3.1.4.8.3.
+/// LsarLookupPrivilegeName, [MS-LSAD] 3.1.4.8.3.
 pub(super) fn privilege_name(r: &mut NdrReader<'_>) -> Answer {
     let (low, high) = (r.u32()?, r.u32()?);
     let Some(found) = PRIVILEGES.iter().find(|p| p.luid == low && high == 0) else {
@@ -104,7 +104,7 @@ pub(super) fn privilege_name(r: &mut NdrReader<'_>) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// LsarLookupPrivilegeDisplayName, 3.1.4.8.4: in English, whatever the language asked for.
+/// LsarLookupPrivilegeDisplayName, [MS-LSAD] 3.1.4.8.4: always in English.
 pub(super) fn privilege_display_name(r: &mut NdrReader<'_>) -> Answer {
     const ENGLISH: u16 = 0x0409;
     let found = by_name(&r.unicode()?);
@@ -129,7 +129,7 @@ fn put_sids(w: &mut NdrWriter, sids: &[&Sid]) {
     sids.iter().for_each(|s| w.sid(s));
 }
 
-/// LsarEnumerateAccounts, 3.1.4.5.2.
+/// LsarEnumerateAccounts, [MS-LSAD] 3.1.4.5.2.
 pub(super) fn enumerate_accounts(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let start = r.u32()? as usize;
     let all = holders();
@@ -144,7 +144,7 @@ pub(super) fn enumerate_accounts(context: &PipeContext, r: &mut NdrReader<'_>) -
     finish(w, if rest.is_empty() { NtStatus::NO_MORE_ENTRIES } else { NtStatus::SUCCESS })
 }
 
-/// LsarEnumerateAccountsWithUserRight, 3.1.4.5.13.
+/// LsarEnumerateAccountsWithUserRight, [MS-LSAD] 3.1.4.5.9.
 pub(super) fn accounts_with_right(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let right = if r.pointer()? { Some(r.unicode()?) } else { None };
     let mut w = NdrWriter::new();
@@ -164,7 +164,7 @@ pub(super) fn accounts_with_right(context: &PipeContext, r: &mut NdrReader<'_>) 
     finish(w, if found.is_empty() { NtStatus::NO_MORE_ENTRIES } else { NtStatus::SUCCESS })
 }
 
-/// LsarEnumerateAccountRights, 3.1.4.5.10.
+/// LsarEnumerateAccountRights, [MS-LSAD] 3.1.4.5.10.
 pub(super) fn account_rights(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
     let sid = r.sid()?;
     let all = holders();

@@ -1,4 +1,4 @@
-//! A domain's accounts and properties, [MS-SAMR] 3.1.5.2, 3.1.5.3, 3.1.5.5 and 3.1.5.11.
+//! Accounts and properties of a domain, [MS-SAMR] 3.1.5.2, 3.1.5.3, 3.1.5.5 and 3.1.5.11.
 
 use super::{GROUP_ATTRIBUTES, entries, put_ids, user::account_control};
 use crate::{
@@ -12,7 +12,7 @@ use arden_wire::{
     ndr::{NdrReader, NdrWriter},
 };
 
-/// The group that all users are in.
+/// The group of all users.
 const ALL_USERS: &str = "None";
 
 /// An account of a domain.
@@ -59,7 +59,7 @@ fn accounts(db: &dyn UserDb, domain: &Sid) -> Vec<Account> {
     out
 }
 
-/// The account of this name, without a search through all of them: one call asks for up to 1000.
+/// The account of this name, found without a search through all accounts: one call asks for up to 1000.
 fn by_name(db: &dyn UserDb, domain: &Sid, name: &str) -> Option<(u32, NameUse)> {
     if *domain == db.machine_sid() {
         if let Some(user) = db.user(name) {
@@ -85,10 +85,11 @@ fn by_rid(db: &dyn UserDb, domain: &Sid, rid: u32) -> Option<(String, NameUse)> 
     db.group(&domain.with_rid(rid)).map(|g| (g.name, NameUse::Alias))
 }
 
-/// SamrEnumerateGroupsInDomain (11), UsersInDomain (13) and AliasesInDomain (15), 3.1.5.2.
+/// SamrEnumerateGroupsInDomain (11), SamrEnumerateUsersInDomain (13) and SamrEnumerateAliasesInDomain (15), [MS-SAMR]
+/// 3.1.5.2.3, 3.1.5.2.5 and 3.1.5.2.4.
 pub(super) fn enumerate(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>, opnum: u16) -> Answer {
     let resume = r.u32()?;
-    // Only users are filtered by their account control; 0 is all of them.
+    // Only users are filtered by their account control; 0 selects all of them.
     let control = if opnum == 13 { r.u32()? } else { 0 };
     let max_bytes = r.u32()?;
     let wanted = match opnum {
@@ -105,7 +106,7 @@ pub(super) fn enumerate(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>, op
     entries(resume, max_bytes, &rows)
 }
 
-/// A conformant varying array's count: its maximum is 1000 in all that use it.
+/// Reads the count of a conformant varying array, whose maximum is 1000 in all calls that have one.
 fn varying_count(r: &mut NdrReader<'_>, count: u32) -> Result<(), Malformed> {
     let (max, offset, actual) = (r.u32()?, r.u32()?, r.u32()?);
     if max > 1000 || offset != 0 || actual != count || count > max {
@@ -122,7 +123,7 @@ fn outcome(mapped: usize, asked: usize) -> NtStatus {
     }
 }
 
-/// SamrLookupNamesInDomain, 3.1.5.11.2.
+/// SamrLookupNamesInDomain, [MS-SAMR] 3.1.5.11.2.
 pub(super) fn lookup_names(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let count = r.u32()?;
     varying_count(r, count)?;
@@ -139,7 +140,7 @@ pub(super) fn lookup_names(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>)
     finish(w, outcome(mapped, names.len()))
 }
 
-/// SamrLookupIdsInDomain, 3.1.5.11.3.
+/// SamrLookupIdsInDomain, [MS-SAMR] 3.1.5.11.3.
 pub(super) fn lookup_rids(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let count = r.u32()?;
     varying_count(r, count)?;
@@ -160,18 +161,18 @@ pub(super) fn lookup_rids(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) 
     finish(w, outcome(mapped, rids.len()))
 }
 
-/// OLD_LARGE_INTEGER, which is aligned to 4.
+/// OLD_LARGE_INTEGER, [MS-SAMR] 2.2.2.2, which is aligned to 4 bytes.
 pub(super) fn put_old_large(w: &mut NdrWriter, v: u64) {
     w.u32(v as u32);
     w.u32((v >> 32) as u32);
 }
 
-/// A relative time that never comes.
+/// The relative time "never".
 pub(super) const NEVER: u64 = 0x8000_0000_0000_0000;
-/// Lock-outs of half an hour, if there were any: -30 minutes in units of 100 ns.
+/// Duration of lock-outs in units of 100 ns: -30 minutes. There are no lock-outs.
 const HALF_HOUR: u64 = (-18_000_000_000i64) as u64;
 
-/// SamrQueryInformationDomain and SamrQueryInformationDomain2, 3.1.5.5.1 and .2.
+/// SamrQueryInformationDomain and SamrQueryInformationDomain2, [MS-SAMR] 3.1.5.5.2 and 3.1.5.5.1.
 pub(super) fn query_information(context: &PipeContext, db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     let identity = context.view.identity();
@@ -226,7 +227,7 @@ pub(super) fn query_information(context: &PipeContext, db: &dyn UserDb, domain: 
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrGetDomainPasswordInformation and SamrGetUserDomainPasswordInformation, 3.1.5.13.3 and .4.
+/// SamrGetUserDomainPasswordInformation and SamrGetDomainPasswordInformation, [MS-SAMR] 3.1.5.13.3 and 3.1.5.13.4.
 pub(super) fn password_information() -> Answer {
     let mut w = NdrWriter::new();
     w.u16(0);
@@ -234,7 +235,7 @@ pub(super) fn password_information() -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrQueryDisplayInformation and its later forms, 3.1.5.3.1 to .3.
+/// SamrQueryDisplayInformation and its later forms, [MS-SAMR] 3.1.5.3.1 to 3.1.5.3.3.
 pub(super) fn display_information(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     let (start, entries_max, _bytes_max) = (r.u32()? as usize, r.u32()? as usize, r.u32()?);
@@ -267,7 +268,7 @@ pub(super) fn display_information(db: &dyn UserDb, domain: &Sid, r: &mut NdrRead
 fn display_head(w: &mut NdrWriter, class: u16, index: usize, a: &Account) {
     w.u32(index as u32 + 1);
     if class > 3 {
-        // An OEM string, with room for its terminator.
+        // An OEM string with room for a terminator.
         let length = oem(&a.name).len() as u16;
         w.u16(length);
         w.u16(length + 1);
@@ -299,7 +300,7 @@ fn display_body(w: &mut NdrWriter, class: u16, a: &Account) {
     }
 }
 
-/// The OEM form of a name: what is not ASCII becomes a question mark.
+/// The name as an OEM string: characters outside ASCII become question marks.
 fn oem(name: &str) -> Vec<u8> {
     name.chars().map(|c| if c.is_ascii() { c as u8 } else { b'?' }).collect()
 }

@@ -1,4 +1,4 @@
-//! Groups, aliases and who is in them, [MS-SAMR] 3.1.5.5.3, .4, 3.1.5.8 and 3.1.5.9.
+//! Groups, aliases and their members, [MS-SAMR] 3.1.5.5.3, 3.1.5.5.4, 3.1.5.8 and 3.1.5.9.
 
 use super::{GROUP_ATTRIBUTES, put_ids};
 use crate::{
@@ -15,7 +15,7 @@ use arden_wire::{
 const GROUP_NAME: &str = "None";
 const GROUP_COMMENT: &str = "Ordinary users";
 
-/// SamrQueryInformationGroup: of the one group that there is.
+/// SamrQueryInformationGroup, [MS-SAMR] 3.1.5.5.3, of the only group.
 pub(super) fn query_group(db: &dyn UserDb, rid: u32, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     if rid != well_known::RID_USERS {
@@ -28,7 +28,7 @@ pub(super) fn query_group(db: &dyn UserDb, rid: u32, r: &mut NdrReader<'_>) -> A
         1 | 5 => {
             w.unicode_head(GROUP_NAME);
             w.u32(GROUP_ATTRIBUTES);
-            // GROUPINFOALL2 leaves counting out.
+            // The count of GroupReplicationInformation is 0, [MS-SAMR] 3.1.5.5.3.1.
             w.u32(if class == 1 { db.users().len() as u32 } else { 0 });
             w.unicode_head(GROUP_COMMENT);
             w.unicode_body(GROUP_NAME);
@@ -42,7 +42,7 @@ pub(super) fn query_group(db: &dyn UserDb, rid: u32, r: &mut NdrReader<'_>) -> A
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrGetMembersInGroup: all users are in the one group.
+/// SamrGetMembersInGroup, [MS-SAMR] 3.1.5.8.3: all users are in the only group.
 pub(super) fn group_members(db: &dyn UserDb, rid: u32) -> Answer {
     if rid != well_known::RID_USERS {
         return null_and(status::NO_SUCH_GROUP);
@@ -62,7 +62,7 @@ pub(super) fn group_members(db: &dyn UserDb, rid: u32) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrGetGroupsForUser.
+/// SamrGetGroupsForUser, [MS-SAMR] 3.1.5.9.1.
 pub(super) fn groups_of_user(db: &dyn UserDb, rid: u32) -> Answer {
     if db.user_by_rid(rid).is_none() {
         return null_and(NtStatus::NO_SUCH_USER);
@@ -77,7 +77,7 @@ pub(super) fn groups_of_user(db: &dyn UserDb, rid: u32) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrQueryInformationAlias.
+/// SamrQueryInformationAlias, [MS-SAMR] 3.1.5.5.4.
 pub(super) fn query_alias(db: &dyn UserDb, sid: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     let Some(group) = db.groups().into_iter().find(|g| g.sid == *sid) else {
@@ -101,7 +101,7 @@ pub(super) fn query_alias(db: &dyn UserDb, sid: &Sid, r: &mut NdrReader<'_>) -> 
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrGetMembersInAlias.
+/// SamrGetMembersInAlias, [MS-SAMR] 3.1.5.8.6.
 pub(super) fn alias_members(db: &dyn UserDb, sid: &Sid) -> Answer {
     let machine = db.machine_sid();
     let members: Vec<Sid> = db.members(sid).iter().map(|u| machine.with_rid(u.rid)).collect();
@@ -116,7 +116,7 @@ pub(super) fn alias_members(db: &dyn UserDb, sid: &Sid) -> Answer {
     finish(w, NtStatus::SUCCESS)
 }
 
-/// SamrGetAliasMembership: which aliases of this domain these SIDs are in.
+/// SamrGetAliasMembership, [MS-SAMR] 3.1.5.9.2: the aliases of this domain that these SIDs are in.
 pub(super) fn alias_membership(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
     let sids = read_sids(r)?;
     let machine = db.machine_sid();

@@ -1,4 +1,4 @@
-//! One user's properties, [MS-SAMR] 3.1.5.5.5 and 2.2.6. Never anything of the password.
+//! Properties of one user, [MS-SAMR] 3.1.5.5.5 and 2.2.6. The password and its hashes are never returned.
 
 use super::domain::put_old_large;
 use crate::call::{Answer, finish, null_and};
@@ -14,7 +14,7 @@ const USER_ACCOUNT_DISABLED: u32 = 0x0001;
 const USER_NORMAL_ACCOUNT: u32 = 0x0010;
 const USER_DONT_EXPIRE_PASSWORD: u32 = 0x0200;
 
-/// An account that never expires, [MS-SAMR] 2.2.6.
+/// The expiry time of an account that never expires, [MS-SAMR] 2.2.6.
 const NO_EXPIRY: u64 = 0x7FFF_FFFF_FFFF_FFFF;
 const HOURS_PER_WEEK: u16 = 168;
 
@@ -23,7 +23,7 @@ pub(super) fn account_control(user: &UserRecord) -> u32 {
     USER_NORMAL_ACCOUNT | USER_DONT_EXPIRE_PASSWORD | disabled
 }
 
-/// SamrQueryInformationUser and SamrQueryInformationUser2.
+/// SamrQueryInformationUser2 and SamrQueryInformationUser, [MS-SAMR] 3.1.5.5.5 and 3.1.5.5.6.
 pub(super) fn query_information(db: &dyn UserDb, rid: u32, r: &mut NdrReader<'_>) -> Answer {
     let class = r.u16()?;
     let Some(user) = db.user_by_rid(rid) else { return null_and(NtStatus::NO_SUCH_USER) };
@@ -79,7 +79,7 @@ fn hours_head(w: &mut NdrWriter) {
     w.pointer(true);
 }
 
-/// All hours of the week.
+/// Logon hours: all hours of the week.
 fn hours_body(w: &mut NdrWriter) {
     w.u32(1260);
     w.u32(0);
@@ -87,7 +87,8 @@ fn hours_body(w: &mut NdrWriter) {
     w.bytes(&[0xFF; HOURS_PER_WEEK as usize / 8]);
 }
 
-/// SAMPR_USER_LOGON_INFORMATION, and SAMPR_USER_ACCOUNT_INFORMATION which is much the same in another order.
+/// SAMPR_USER_LOGON_INFORMATION, [MS-SAMR] 2.2.6.10, and SAMPR_USER_ACCOUNT_INFORMATION, [MS-SAMR] 2.2.6.11, which has
+/// nearly the same members in another order.
 fn logon_information(w: &mut NdrWriter, user: &UserRecord, account: bool) {
     let mut texts = vec![user.name.as_str(), user.full_name.as_str(), "", "", "", ""];
     if account {
@@ -101,7 +102,7 @@ fn logon_information(w: &mut NdrWriter, user: &UserRecord, account: bool) {
             w.u32(well_known::RID_USERS);
         }
     }
-    // Last logon and logoff are not kept.
+    // Times of the last logon and logoff are not kept.
     put_old_large(w, 0);
     put_old_large(w, 0);
     if !account {
@@ -121,15 +122,15 @@ fn logon_information(w: &mut NdrWriter, user: &UserRecord, account: bool) {
     hours_body(w);
 }
 
-/// SAMPR_USER_ALL_INFORMATION, 2.2.6.6.
+/// SAMPR_USER_ALL_INFORMATION, [MS-SAMR] 2.2.6.6.
 fn all_information(w: &mut NdrWriter, user: &UserRecord) {
-    // Last logon, logoff and change of password are not kept; nothing expires.
+    // Times of the last logon, logoff and change of the password are not kept; nothing expires.
     for time in [0, 0, 0, NO_EXPIRY, 0, NO_EXPIRY] {
         put_old_large(w, time);
     }
     let texts = [user.name.as_str(), &user.full_name, "", "", "", "", &user.comment, "", ""];
     texts.iter().for_each(|t| w.unicode_head(t));
-    // Parameters, and the two password hashes, which are never given.
+    // Parameters, and the two password hashes, which are never returned.
     (0..3).for_each(|_| empty_binary(w));
     w.unicode_head("");
     // No security descriptor.
@@ -138,10 +139,10 @@ fn all_information(w: &mut NdrWriter, user: &UserRecord) {
     w.u32(user.rid);
     w.u32(well_known::RID_USERS);
     w.u32(account_control(user));
-    // WhichFields: all but passwords, private data and the descriptor.
+    // WhichFields: all except passwords, private data and the descriptor.
     w.u32(0x00FF_FFFF);
     hours_head(w);
-    // Bad passwords, logons, country and code page.
+    // Bad passwords, logons, country code and code page.
     (0..4).for_each(|_| w.u16(0));
     w.bytes(&[0; 4]);
     texts.iter().for_each(|t| w.unicode_body(t));

@@ -1,4 +1,4 @@
-//! A server to look at: two users, three shares, a session, an open.
+//! A server view for the tests: two users, three shares, a session, an open.
 #![allow(dead_code)]
 
 use arden_auth::*;

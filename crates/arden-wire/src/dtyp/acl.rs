@@ -1,4 +1,4 @@
-//! ACEs, [MS-DTYP] 2.4.4, and ACLs, 2.4.5.
+//! ACEs, [MS-DTYP] 2.4.4, and ACLs, [MS-DTYP] 2.4.5.
 
 use super::Sid;
 use crate::{
@@ -6,6 +6,7 @@ use crate::{
     cursor::{Put, Reader},
 };
 
+// AceType, [MS-DTYP] 2.4.4.1.
 pub const ACCESS_ALLOWED_ACE_TYPE: u8 = 0x00;
 pub const ACCESS_DENIED_ACE_TYPE: u8 = 0x01;
 pub const SYSTEM_AUDIT_ACE_TYPE: u8 = 0x02;
@@ -27,6 +28,7 @@ pub const SYSTEM_MANDATORY_LABEL_ACE_TYPE: u8 = 0x11;
 pub const SYSTEM_RESOURCE_ATTRIBUTE_ACE_TYPE: u8 = 0x12;
 pub const SYSTEM_SCOPED_POLICY_ID_ACE_TYPE: u8 = 0x13;
 
+// AceFlags, [MS-DTYP] 2.4.4.1.
 pub const OBJECT_INHERIT_ACE: u8 = 0x01;
 pub const CONTAINER_INHERIT_ACE: u8 = 0x02;
 pub const NO_PROPAGATE_INHERIT_ACE: u8 = 0x04;
@@ -35,33 +37,36 @@ pub const INHERITED_ACE: u8 = 0x10;
 pub const SUCCESSFUL_ACCESS_ACE_FLAG: u8 = 0x40;
 pub const FAILED_ACCESS_ACE_FLAG: u8 = 0x80;
 
+/// The revision of an ACL without object ACEs, [MS-DTYP] 2.4.5.
 pub const ACL_REVISION: u8 = 2;
-/// The revision of ACLs with object ACEs.
+/// The revision of an ACL that holds object ACEs, [MS-DTYP] 2.4.5.
 pub const ACL_REVISION_DS: u8 = 4;
 
-/// One access control entry, [MS-DTYP] 2.4.4.
+/// An access control entry, [MS-DTYP] 2.4.4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ace {
     pub kind: u8,
     pub flags: u8,
     pub mask: u32,
-    /// For kinds without [`Ace::kind_has_sid`] this is S-1-0 without sub-authorities and never encoded.
+    /// The trustee. For kinds without [`Ace::kind_has_sid`] it is S-1-0 without sub-authorities and is not encoded.
     pub sid: Sid,
-    /// What follows the SID (the condition or claim of callback and resource ACEs), or all that follows
-    /// the mask for kinds without [`Ace::kind_has_sid`]. Uninterpreted; a multiple of 4 bytes.
+    /// The bytes behind the SID (the condition or claim of callback and resource ACEs), or all bytes behind the mask
+    /// for kinds without [`Ace::kind_has_sid`]. Not interpreted; a multiple of 4 bytes.
     pub extra: Vec<u8>,
 }
 
 impl Ace {
+    /// An ACCESS_ALLOWED_ACE, [MS-DTYP] 2.4.4.2.
     pub fn allow(sid: &Sid, mask: u32, flags: u8) -> Ace {
         Ace { kind: ACCESS_ALLOWED_ACE_TYPE, flags, mask, sid: sid.clone(), extra: Vec::new() }
     }
 
+    /// An ACCESS_DENIED_ACE, [MS-DTYP] 2.4.4.4.
     pub fn deny(sid: &Sid, mask: u32, flags: u8) -> Ace {
         Ace { kind: ACCESS_DENIED_ACE_TYPE, flags, mask, sid: sid.clone(), extra: Vec::new() }
     }
 
-    /// Whether a SID follows the mask directly. Object ACEs have GUIDs in between and are kept as bytes.
+    /// Whether the SID follows the mask directly. Object ACEs have GUIDs in between and are kept as bytes.
     pub fn kind_has_sid(kind: u8) -> bool {
         matches!(
             kind,
@@ -79,14 +84,17 @@ impl Ace {
         )
     }
 
+    /// Whether INHERITED_ACE is set.
     pub fn is_inherited(&self) -> bool {
         self.flags & INHERITED_ACE != 0
     }
 
+    /// Whether INHERIT_ONLY_ACE is set: the ACE does not control access to its own object.
     pub fn is_inherit_only(&self) -> bool {
         self.flags & INHERIT_ONLY_ACE != 0
     }
 
+    /// The encoded size in bytes, header included.
     pub fn encoded_len(&self) -> usize {
         let sid = if Ace::kind_has_sid(self.kind) { self.sid.encoded_len() } else { 0 };
         (8 + sid + self.extra.len()).next_multiple_of(4)
@@ -132,12 +140,12 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// With the plain revision.
+    /// An ACL of revision 0, which is encoded as ACL_REVISION.
     pub fn new(aces: Vec<Ace>) -> Acl {
         Acl { revision: ACL_REVISION, aces }
     }
 
-    /// An ACL at the start of `bytes`.
+    /// Decodes the ACL at the start of `bytes`.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -153,7 +161,7 @@ impl Acl {
         r.skip(2)?;
         let body = size.checked_sub(8).ok_or(Malformed("ACL size"))?;
         let mut r = Reader::new(r.bytes(body)?);
-        // Each ACE takes 8 bytes at least, so that a count cannot make us allocate more than there is.
+        // An ACE takes at least 8 bytes: a count cannot cause a larger allocation than the input allows.
         if count > body / 8 {
             return Err(Malformed("ACE count"));
         }
@@ -169,13 +177,13 @@ impl Acl {
         8 + self.aces.iter().map(Ace::encoded_len).sum::<usize>()
     }
 
-    /// Whether the 16-bit AclSize can say how long this is.
+    /// Whether the encoded size fits the 16-bit field AclSize.
     pub fn fits(&self) -> bool {
         self.encoded_len() <= usize::from(u16::MAX)
     }
 
-    /// Appends the ACL. One that does not [`fit`](Acl::fits) is put as an empty one, which grants nobody
-    /// anything; callers that can refuse check before.
+    /// Appends the ACL. One that does not [`fit`](Acl::fits) is written as an empty ACL, which grants nobody anything;
+    /// callers that can refuse check `fits` before.
     pub fn put(&self, out: &mut Vec<u8>) {
         let (aces, len) = if self.fits() { (&self.aces[..], self.encoded_len()) } else { (&[][..], 8) };
         out.put_u8(if self.revision == 0 { ACL_REVISION } else { self.revision });
@@ -189,7 +197,7 @@ impl Acl {
     }
 }
 
-/// The parts of an object ACE, [MS-DTYP] 2.4.4.3: the GUIDs, where present, and the SID.
+/// The parts of an object ACE, [MS-DTYP] 2.4.4.3: the GUIDs that are present, and the SID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectParts {
     pub object_type: Option<[u8; 16]>,
@@ -198,7 +206,7 @@ pub struct ObjectParts {
 }
 
 impl Ace {
-    /// The parts of an object ACE; `None` for other kinds and for bytes that are not what they should be.
+    /// Decodes the parts of an object ACE; `None` for other kinds and for malformed bytes.
     pub fn object_parts(&self) -> Option<ObjectParts> {
         let object = matches!(
             self.kind,

@@ -1,4 +1,4 @@
-//! Security descriptors, [MS-DTYP] 2.4.6, and SECURITY_INFORMATION, 2.4.7.
+//! Security descriptors, [MS-DTYP] 2.4.6, and SECURITY_INFORMATION, [MS-DTYP] 2.4.7.
 
 use super::{
     Acl, SYSTEM_MANDATORY_LABEL_ACE_TYPE, SYSTEM_RESOURCE_ATTRIBUTE_ACE_TYPE, SYSTEM_SCOPED_POLICY_ID_ACE_TYPE, Sid,
@@ -8,6 +8,7 @@ use crate::{
     cursor::{Put, Reader},
 };
 
+// Control bits, [MS-DTYP] 2.4.6.
 pub const SE_OWNER_DEFAULTED: u16 = 0x0001;
 pub const SE_GROUP_DEFAULTED: u16 = 0x0002;
 pub const SE_DACL_PRESENT: u16 = 0x0004;
@@ -25,7 +26,7 @@ pub const SE_SACL_PROTECTED: u16 = 0x2000;
 pub const SE_RM_CONTROL_VALID: u16 = 0x4000;
 pub const SE_SELF_RELATIVE: u16 = 0x8000;
 
-/// The control bits that speak of the DACL.
+/// The control bits that describe the DACL.
 pub const SE_DACL_BITS: u16 = SE_DACL_PRESENT
     | SE_DACL_DEFAULTED
     | SE_DACL_TRUSTED
@@ -33,10 +34,11 @@ pub const SE_DACL_BITS: u16 = SE_DACL_PRESENT
     | SE_DACL_AUTO_INHERIT_REQ
     | SE_DACL_AUTO_INHERITED
     | SE_DACL_PROTECTED;
-/// The control bits that speak of the SACL.
+/// The control bits that describe the SACL.
 pub const SE_SACL_BITS: u16 =
     SE_SACL_PRESENT | SE_SACL_DEFAULTED | SE_SACL_AUTO_INHERIT_REQ | SE_SACL_AUTO_INHERITED | SE_SACL_PROTECTED;
 
+// SECURITY_INFORMATION, [MS-DTYP] 2.4.7.
 pub const OWNER_SECURITY_INFORMATION: u32 = 0x0000_0001;
 pub const GROUP_SECURITY_INFORMATION: u32 = 0x0000_0002;
 pub const DACL_SECURITY_INFORMATION: u32 = 0x0000_0004;
@@ -53,7 +55,7 @@ pub const PROTECTED_DACL_SECURITY_INFORMATION: u32 = 0x8000_0000;
 /// A security descriptor, [MS-DTYP] 2.4.6. `dacl: None` with SE_DACL_PRESENT is the NULL DACL.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityDescriptor {
-    /// SE_* control bits; SE_SELF_RELATIVE is implied and never kept here.
+    /// SE_* control bits. SE_SELF_RELATIVE is implied and not kept here.
     pub control: u16,
     pub owner: Option<Sid>,
     pub group: Option<Sid>,
@@ -62,7 +64,7 @@ pub struct SecurityDescriptor {
 }
 
 impl SecurityDescriptor {
-    /// With a DACL, and the control bits that follow from it.
+    /// A descriptor with a DACL and the control bits that follow from it.
     pub fn with_dacl(owner: &Sid, group: &Sid, dacl: Acl) -> SecurityDescriptor {
         SecurityDescriptor {
             control: SE_DACL_PRESENT,
@@ -73,7 +75,7 @@ impl SecurityDescriptor {
         }
     }
 
-    /// Parses the self-relative form. An ACL whose present bit is clear does not exist, whatever its offset.
+    /// Decodes the self-relative form. An ACL whose present bit is clear is absent, whatever its offset.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -105,7 +107,7 @@ impl SecurityDescriptor {
         Ok(SecurityDescriptor { control: control & !SE_SELF_RELATIVE, owner, group, sacl, dacl })
     }
 
-    /// The self-relative form.
+    /// Encodes the self-relative form.
     pub fn encode(&self) -> Vec<u8> {
         let mut control = self.control | SE_SELF_RELATIVE;
         if self.dacl.is_some() {
@@ -160,7 +162,7 @@ impl SecurityDescriptor {
             out.sacl = self.sacl.clone();
             out.control |= self.control & SE_SACL_BITS;
         } else if let Some(sacl) = &self.sacl {
-            // Labels, claims and policies live in the SACL but may be read without the right to the rest.
+            // Labels, claims and policies are stored in the SACL but may be read without the right to its audit ACEs.
             let aces: Vec<_> = sacl.aces.iter().filter(|a| information & sacl_part(a.kind) != 0).cloned().collect();
             if !aces.is_empty() {
                 out.sacl = Some(Acl { revision: sacl.revision, aces });
@@ -170,12 +172,13 @@ impl SecurityDescriptor {
         out
     }
 
-    /// [`select`](Self::select)ed and encoded.
+    /// Encodes the parts that [`select`](Self::select) returns.
     pub fn encode_selected(&self, information: u32) -> Vec<u8> {
         self.select(information).encode()
     }
 
-    /// SE_DACL_PRESENT without an ACL: everybody has all access. So does a descriptor without any DACL.
+    /// Whether SE_DACL_PRESENT is set without an ACL, which grants everybody all access, as does a descriptor without
+    /// any DACL.
     pub fn has_null_dacl(&self) -> bool {
         self.dacl.is_none()
     }
@@ -183,7 +186,7 @@ impl SecurityDescriptor {
 
 const HEADER_BYTES: usize = 20;
 
-/// The SECURITY_INFORMATION bit under which an ACE of a SACL can be read alone; 0 for audit ACEs.
+/// The SECURITY_INFORMATION bit under which an ACE of a SACL can be read alone, [MS-DTYP] 2.4.7; 0 for audit ACEs.
 pub fn sacl_part(kind: u8) -> u32 {
     match kind {
         SYSTEM_MANDATORY_LABEL_ACE_TYPE => LABEL_SECURITY_INFORMATION,

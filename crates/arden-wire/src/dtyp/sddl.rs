@@ -1,10 +1,10 @@
-//! Security descriptors as text, [MS-DTYP] 2.5.1: output only, for people and logs.
+//! Security descriptors as text, [MS-DTYP] 2.5.1: output only, for administrators and logs.
 
 use super::*;
 use std::fmt::Write;
 
 impl SecurityDescriptor {
-    /// The descriptor in SDDL; ACE kinds that have no SID are shown as their number.
+    /// The descriptor in SDDL. ACE kinds without a SID are shown as their number.
     pub fn to_sddl(&self) -> String {
         let mut out = String::new();
         if let Some(owner) = &self.owner {
@@ -81,7 +81,7 @@ fn put_ace(out: &mut String, ace: &Ace) {
     let _ = write!(out, ";{rights};;;{})", alias(&ace.sid));
 }
 
-/// The two letters of a well-known SID, [MS-DTYP] 2.5.1.1, or the SID itself.
+/// The two-letter alias of a well-known SID, [MS-DTYP] 2.5.1.1, or the SID itself.
 fn alias(sid: &Sid) -> String {
     let known = [
         (&well_known::EVERYONE, "WD"),

@@ -1,14 +1,14 @@
-//! The security identifier, [MS-DTYP] 2.4.2, and the well-known ones, 2.4.2.4.
+//! The security identifier, [MS-DTYP] 2.4.2, and the well-known ones, [MS-DTYP] 2.4.2.4.
 
 use crate::{
     Malformed,
     cursor::{Put, Reader},
 };
 
-/// At most this many sub-authorities.
+/// Sub-authorities of one SID, [MS-DTYP] 2.4.2.2.
 pub const SUB_AUTHORITIES_MAX: usize = 15;
 
-/// A security identifier, [MS-DTYP] 2.4.2: revision 1, an authority and up to 15 sub-authorities.
+/// A security identifier, [MS-DTYP] 2.4.2: revision 1, a 48-bit authority and up to 15 sub-authorities.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sid {
     pub authority: u64,
@@ -16,11 +16,12 @@ pub struct Sid {
 }
 
 impl Sid {
+    /// A SID of this authority and these sub-authorities.
     pub fn new(authority: u64, sub: &[u32]) -> Sid {
         Sid { authority, sub: sub.to_vec() }
     }
 
-    /// Reads one SID and leaves the reader behind it.
+    /// Reads one SID, [MS-DTYP] 2.4.2.2, and leaves the reader behind it.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -41,7 +42,7 @@ impl Sid {
         Ok(Sid { authority: u64::from_be_bytes(authority), sub })
     }
 
-    /// A SID at the start of `bytes`; what follows is not looked at.
+    /// Decodes the SID at the start of `bytes`; bytes behind it are ignored.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -49,10 +50,12 @@ impl Sid {
         Sid::read(&mut Reader::new(bytes))
     }
 
+    /// The encoded size in bytes.
     pub fn encoded_len(&self) -> usize {
         8 + 4 * self.sub.len().min(SUB_AUTHORITIES_MAX)
     }
 
+    /// Appends the encoded SID, [MS-DTYP] 2.4.2.2.
     pub fn put(&self, out: &mut Vec<u8>) {
         let count = self.sub.len().min(SUB_AUTHORITIES_MAX);
         out.put_u8(1);
@@ -63,26 +66,27 @@ impl Sid {
         }
     }
 
+    /// The encoded SID, [MS-DTYP] 2.4.2.2.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
         self.put(&mut out);
         out
     }
 
-    /// This SID as a domain, with `rid` as the account's relative identifier.
+    /// The SID of an account: this SID as the domain, `rid` as the relative identifier.
     pub fn with_rid(&self, rid: u32) -> Sid {
         let mut sub = self.sub.clone();
         sub.push(rid);
         Sid { authority: self.authority, sub }
     }
 
-    /// The domain and the relative identifier; `None` for a SID without sub-authorities.
+    /// The domain and the relative identifier; `None` without sub-authorities.
     pub fn split_rid(&self) -> Option<(Sid, u32)> {
         let (rid, domain) = self.sub.split_last()?;
         Some((Sid::new(self.authority, domain), *rid))
     }
 
-    /// The relative identifier when this is an account of `domain`.
+    /// The relative identifier, when this SID is an account of `domain`.
     pub fn rid_in(&self, domain: &Sid) -> Option<u32> {
         let (rid, rest) = self.sub.split_last()?;
         (self.authority == domain.authority && rest == domain.sub).then_some(*rid)
@@ -133,7 +137,7 @@ impl std::str::FromStr for Sid {
     }
 }
 
-/// Digits only: `str::parse` would also take a sign.
+/// Parses digits only: `str::parse` would also take a sign.
 fn decimal(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -153,17 +157,17 @@ pub mod well_known {
     }
 
     sids! {
-        /// S-1-0-0, nobody.
+        /// S-1-0-0: nobody.
         NULL_SID = 0, 0;
         /// S-1-1-0.
         EVERYONE = 1, 0;
         /// S-1-2-0.
         LOCAL = 2, 0;
-        /// S-1-3-0, replaced by the owner on inheritance.
+        /// S-1-3-0: replaced by the owner on inheritance.
         CREATOR_OWNER = 3, 0;
-        /// S-1-3-1, replaced by the primary group on inheritance.
+        /// S-1-3-1: replaced by the primary group on inheritance.
         CREATOR_GROUP = 3, 1;
-        /// S-1-3-4, replaces what an owner is implicitly granted.
+        /// S-1-3-4: replaces the rights that an owner is granted implicitly.
         OWNER_RIGHTS = 3, 4;
         /// S-1-5-2.
         NETWORK = 5, 2;
@@ -187,7 +191,7 @@ pub mod well_known {
         LOCAL_SERVICE = 5, 19;
         /// S-1-5-20.
         NETWORK_SERVICE = 5, 20;
-        /// S-1-5-32, the domain of the built-in groups.
+        /// S-1-5-32: the domain of the built-in groups.
         BUILTIN = 5, 32;
         /// S-1-5-32-544.
         BUILTIN_ADMINISTRATORS = 5, 32, 544;
@@ -205,13 +209,13 @@ pub mod well_known {
         MEDIUM_INTEGRITY = 16, 8192;
         /// S-1-16-12288.
         HIGH_INTEGRITY = 16, 12288;
-        /// S-1-5-88-3, the mode bits that a POSIX client shows as an ACE.
+        /// S-1-5-88-3: the mode bits that a POSIX client shows as an ACE.
         POSIX_MODE = 5, 88, 3;
     }
 
-    /// Relative identifiers of every account domain.
+    /// Relative identifiers that every account domain has, [MS-DTYP] 2.4.2.4.
     pub const RID_ADMINISTRATOR: u32 = 500;
     pub const RID_GUEST: u32 = 501;
-    /// The group of all users ("None" on a machine, "Domain Users" in a domain).
+    /// The group of all users: "None" on a machine, "Domain Users" in a domain.
     pub const RID_USERS: u32 = 513;
 }

@@ -115,7 +115,7 @@ fn every_truncation_and_bit_flip_is_survived() {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << bit;
             if let Ok(sd) = SecurityDescriptor::parse(&changed) {
-                // What is accepted has one encoding only.
+                // An accepted descriptor has one encoding only.
                 assert_eq!(SecurityDescriptor::parse(&sd.encode()), Ok(sd));
             }
         }

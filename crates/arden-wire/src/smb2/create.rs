@@ -9,7 +9,7 @@ use crate::{
 /// CREATE request, [MS-SMB2] 2.2.13.
 #[derive(Debug, Clone)]
 pub struct CreateRequest<'a> {
-    /// 0 none, 1 level II, 8 exclusive, 9 batch, 0xFF lease.
+    /// RequestedOplockLevel, a value of [`oplock`].
     pub oplock_level: u8,
     pub impersonation: u32,
     pub desired_access: u32,
@@ -17,13 +17,14 @@ pub struct CreateRequest<'a> {
     pub share_access: u32,
     pub disposition: u32,
     pub options: u32,
-    /// Malformed names are a matter of the path, not of the message.
+    /// A malformed name is an error of the path and not of the message.
     pub name: Result<String, Malformed>,
-    /// The same as it came: a file id with FILE_OPEN_BY_FILE_ID.
+    /// The bytes of the name; with FILE_OPEN_BY_FILE_ID they are a file id.
     pub name_bytes: &'a [u8],
     pub contexts: Vec<Context<'a>>,
 }
 
+/// Oplock levels, [MS-SMB2] 2.2.13 and 2.2.14.
 pub mod oplock {
     pub const NONE: u8 = 0;
     pub const LEVEL_II: u8 = 1;
@@ -32,13 +33,14 @@ pub mod oplock {
     pub const LEASE: u8 = 0xFF;
 }
 
-/// One create context as it came: name and data.
+/// A create context, [MS-SMB2] 2.2.13.2, not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context<'a> {
     pub name: &'a [u8],
     pub data: &'a [u8],
 }
 
+/// Names of create contexts, [MS-SMB2] 2.2.13.2.
 pub mod tag {
     pub const EA_BUFFER: &[u8] = b"ExtA";
     pub const SD_BUFFER: &[u8] = b"SecD";
@@ -57,11 +59,11 @@ pub mod tag {
         [0xB9, 0x82, 0xD0, 0xB7, 0x3B, 0x56, 0x07, 0x4F, 0xA0, 0x7B, 0x52, 0x4A, 0x81, 0x16, 0xA0, 0x10];
 }
 
-/// Contexts in one request: more are refused.
+/// Create contexts in one request; more are malformed.
 const CONTEXTS_MAX: usize = 32;
 
 impl<'a> CreateRequest<'a> {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -100,13 +102,13 @@ impl<'a> CreateRequest<'a> {
         })
     }
 
-    /// The create context of that name, [MS-SMB2] 2.2.13.2.
+    /// The data of the create context with this name, [MS-SMB2] 2.2.13.2.
     pub fn context(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.contexts.iter().find(|c| c.name == name).map(|c| c.data)
     }
 }
 
-/// The chain of contexts, [MS-SMB2] 2.2.13.2.
+/// Decodes the list of create contexts, [MS-SMB2] 2.2.13.2.
 ///
 /// # Errors
 /// A field is out of its range, or the bytes end early.
@@ -137,7 +139,7 @@ pub fn parse_contexts(mut data: &[u8]) -> Result<Vec<Context<'_>>, Malformed> {
     }
 }
 
-/// RqLs, [MS-SMB2] 2.2.13.2.8 and .10.
+/// The lease contexts RqLs, [MS-SMB2] 2.2.13.2.8, and its version 2, [MS-SMB2] 2.2.13.2.10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseContext {
     pub key: u128,
@@ -148,11 +150,13 @@ pub struct LeaseContext {
     pub version: u8,
 }
 
+/// A flag of a lease context, [MS-SMB2] 2.2.14.2.10: a break of the lease is not acknowledged yet.
 pub const LEASE_FLAG_BREAK_IN_PROGRESS: u32 = 2;
+/// A flag of a lease context of version 2, [MS-SMB2] 2.2.13.2.10: ParentLeaseKey is set.
 pub const LEASE_FLAG_PARENT_KEY_SET: u32 = 4;
 
 impl LeaseContext {
-    /// Decodes the structure.
+    /// Decodes the context; its length tells version 1 from version 2.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -172,6 +176,7 @@ impl LeaseContext {
             _ => Err(Malformed("lease context size")),
         }
     }
+    /// Encodes the context in the layout of its version.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(52);
         out.put_u128(self.key);
@@ -187,7 +192,7 @@ impl LeaseContext {
     }
 }
 
-/// DH2Q, [MS-SMB2] 2.2.13.2.11.
+/// The context DH2Q, [MS-SMB2] 2.2.13.2.11: a request for a durable or persistent handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableV2 {
     pub timeout_ms: u32,
@@ -196,7 +201,7 @@ pub struct DurableV2 {
 }
 
 impl DurableV2 {
-    /// Decodes the structure.
+    /// Decodes the context.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -209,7 +214,7 @@ impl DurableV2 {
     }
 }
 
-/// DH2C, [MS-SMB2] 2.2.13.2.12.
+/// The context DH2C, [MS-SMB2] 2.2.13.2.12: a reconnect to a durable or persistent handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReconnectV2 {
     pub file_id: FileId,
@@ -218,7 +223,7 @@ pub struct ReconnectV2 {
 }
 
 impl ReconnectV2 {
-    /// Decodes the structure.
+    /// Decodes the context.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -228,7 +233,7 @@ impl ReconnectV2 {
     }
 }
 
-/// CREATE response, [MS-SMB2] 2.2.14.
+/// CREATE response, [MS-SMB2] 2.2.14. Sizes are in bytes.
 #[derive(Debug, Clone)]
 pub struct CreateResponse {
     pub oplock_level: u8,
@@ -245,7 +250,7 @@ pub struct CreateResponse {
 }
 
 impl CreateResponse {
-    /// Appends the body with `contexts` (name, data).
+    /// Appends the body with these create contexts (name, data).
     pub fn put(&self, out: &mut Vec<u8>, contexts: &[(&[u8], Vec<u8>)]) {
         out.put_u16(89);
         out.put_u8(self.oplock_level);

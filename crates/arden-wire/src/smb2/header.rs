@@ -1,4 +1,4 @@
-//! The 64-byte header, [MS-SMB2] 2.2.1.
+//! The 64-byte packet header, [MS-SMB2] 2.2.1.
 
 use crate::{
     Malformed, NtStatus,
@@ -6,6 +6,7 @@ use crate::{
     smb2::{HEADER_BYTES, PROTOCOL_ID},
 };
 
+/// Flags of the header, [MS-SMB2] 2.2.1.1 and 2.2.1.2.
 pub mod flags {
     pub const SERVER_TO_REDIR: u32 = 0x1;
     pub const ASYNC_COMMAND: u32 = 0x2;
@@ -25,6 +26,7 @@ macro_rules! commands {
             $($name = $number,)*
         }
         impl Command {
+            /// The command with this number.
             pub fn from_u16(v: u16) -> Option<Command> {
                 match v {
                     $($number => Some(Command::$name),)*
@@ -57,7 +59,7 @@ commands! {
     OplockBreak = 18,
 }
 
-/// The SMB2 header, [MS-SMB2] 2.2.1.
+/// The packet header, [MS-SMB2] 2.2.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub credit_charge: u16,
@@ -69,14 +71,15 @@ pub struct Header {
     pub flags: u32,
     pub next_command: u32,
     pub message_id: u64,
-    /// With ASYNC_COMMAND the AsyncId, else Reserved (low) and TreeId (high).
+    /// AsyncId with ASYNC_COMMAND, [MS-SMB2] 2.2.1.1; else Reserved (low half) and TreeId (high half), [MS-SMB2]
+    /// 2.2.1.2.
     pub async_or_tree: u64,
     pub session_id: u64,
     pub signature: [u8; 16],
 }
 
 impl Header {
-    /// Decodes the structure.
+    /// Decodes the header at the start of `bytes`.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -102,6 +105,7 @@ impl Header {
         })
     }
 
+    /// Appends the header.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&PROTOCOL_ID);
         out.put_u16(HEADER_BYTES as u16);
@@ -117,22 +121,25 @@ impl Header {
         out.extend_from_slice(&self.signature);
     }
 
+    /// Whether this flag is set.
     pub fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
+    /// TreeId, [MS-SMB2] 2.2.1.2; meaningless with ASYNC_COMMAND.
     pub fn tree_id(&self) -> u32 {
         (self.async_or_tree >> 32) as u32
     }
-    /// [MS-SMB2] 2.2.1.2: the low half of the status field of an SMB 3 request.
+    /// ChannelSequence of an SMB 3 request, [MS-SMB2] 2.2.1.2.
     pub fn channel_sequence(&self) -> u16 {
         self.status as u16
     }
+    /// Status of a response.
     pub fn nt_status(&self) -> NtStatus {
         NtStatus(self.status)
     }
 }
 
-/// Where fields lie that are patched after the body is known.
+/// Offsets in bytes of the header's fields that are set once the body is known.
 pub mod offset {
     pub const STATUS: usize = 8;
     pub const CREDITS: usize = 14;

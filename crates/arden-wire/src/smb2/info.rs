@@ -6,6 +6,7 @@ use crate::{
     smb2::{FileId, HEADER_BYTES, session::body},
 };
 
+/// Flags of QUERY_DIRECTORY, [MS-SMB2] 2.2.33.
 pub mod directory_flags {
     pub const RESTART_SCANS: u8 = 1;
     pub const RETURN_SINGLE_ENTRY: u8 = 2;
@@ -13,7 +14,7 @@ pub mod directory_flags {
     pub const REOPEN: u8 = 0x10;
 }
 
-/// QUERY_DIRECTORY request, [MS-SMB2] 2.2.33.
+/// QUERY_DIRECTORY request, [MS-SMB2] 2.2.33. `output_length` is in bytes.
 #[derive(Debug, Clone)]
 pub struct QueryDirectoryRequest {
     pub class: u8,
@@ -24,7 +25,7 @@ pub struct QueryDirectoryRequest {
 }
 
 impl QueryDirectoryRequest {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -42,8 +43,8 @@ impl QueryDirectoryRequest {
     }
 }
 
-/// The fixed part of responses that are an offset, a length and a buffer: QUERY_DIRECTORY, CHANGE_NOTIFY,
-/// QUERY_INFO. Returns where the length lies, for patching.
+/// Appends the fixed part of a response that is an offset, a length and a buffer: QUERY_DIRECTORY, CHANGE_NOTIFY and
+/// QUERY_INFO, [MS-SMB2] 2.2.34, 2.2.36 and 2.2.38. Returns the offset of the length in `out`, which the caller sets.
 pub fn put_buffer_response(out: &mut Vec<u8>) -> usize {
     out.put_u16(9);
     out.put_u16((HEADER_BYTES + 8) as u16);
@@ -52,9 +53,10 @@ pub fn put_buffer_response(out: &mut Vec<u8>) -> usize {
     at
 }
 
+/// A flag of CHANGE_NOTIFY, [MS-SMB2] 2.2.35: the whole subtree is watched.
 pub const WATCH_TREE: u16 = 1;
 
-/// CHANGE_NOTIFY request, [MS-SMB2] 2.2.35.
+/// CHANGE_NOTIFY request, [MS-SMB2] 2.2.35. `output_length` is in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeNotifyRequest {
     pub flags: u16,
@@ -64,7 +66,7 @@ pub struct ChangeNotifyRequest {
 }
 
 impl ChangeNotifyRequest {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -77,6 +79,7 @@ impl ChangeNotifyRequest {
     }
 }
 
+/// InfoType of QUERY_INFO and SET_INFO, [MS-SMB2] 2.2.37 and 2.2.39.
 pub mod info_type {
     pub const FILE: u8 = 1;
     pub const FILE_SYSTEM: u8 = 2;
@@ -84,7 +87,7 @@ pub mod info_type {
     pub const QUOTA: u8 = 4;
 }
 
-/// QUERY_INFO request, [MS-SMB2] 2.2.37.
+/// QUERY_INFO request, [MS-SMB2] 2.2.37. `output_length` is in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryInfoRequest<'a> {
     pub info_type: u8,
@@ -97,7 +100,7 @@ pub struct QueryInfoRequest<'a> {
 }
 
 impl<'a> QueryInfoRequest<'a> {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -128,7 +131,7 @@ pub struct SetInfoRequest<'a> {
 }
 
 impl<'a> SetInfoRequest<'a> {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.

@@ -6,9 +6,10 @@ use crate::{
     smb2::{FileId, HEADER_BYTES, session::body},
 };
 
+/// A flag of CLOSE, [MS-SMB2] 2.2.15: the response holds the attributes.
 pub const CLOSE_POSTQUERY_ATTRIB: u16 = 1;
 
-/// CLOSE request, [MS-SMB2] 2.2.15: its flags and file.
+/// Decodes a CLOSE request, [MS-SMB2] 2.2.15, to its flags and its file.
 ///
 /// # Errors
 /// A field is out of its range, or the bytes end early.
@@ -19,7 +20,7 @@ pub fn parse_close(message: &[u8]) -> Result<(u16, FileId), Malformed> {
     Ok((flags, FileId::read(&mut r)?))
 }
 
-/// CLOSE response, [MS-SMB2] 2.2.16.
+/// CLOSE response, [MS-SMB2] 2.2.16. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CloseResponse {
     pub flags: u16,
@@ -33,6 +34,7 @@ pub struct CloseResponse {
 }
 
 impl CloseResponse {
+    /// Appends the body.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.put_u16(60);
         out.put_u16(self.flags);
@@ -46,7 +48,7 @@ impl CloseResponse {
     }
 }
 
-/// FLUSH request, [MS-SMB2] 2.2.17: its file.
+/// Decodes a FLUSH request, [MS-SMB2] 2.2.17, to its file.
 ///
 /// # Errors
 /// A field is out of its range, or the bytes end early.
@@ -56,7 +58,7 @@ pub fn parse_flush(message: &[u8]) -> Result<FileId, Malformed> {
     FileId::read(&mut r)
 }
 
-/// READ request, [MS-SMB2] 2.2.19.
+/// READ request, [MS-SMB2] 2.2.19. `length`, `offset` and `minimum_count` are in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadRequest {
     pub flags: u8,
@@ -67,10 +69,11 @@ pub struct ReadRequest {
     pub channel: u32,
 }
 
+/// A flag of READ, [MS-SMB2] 2.2.19: intermediate layers do not cache the data.
 pub const READFLAG_READ_UNBUFFERED: u8 = 1;
 
 impl ReadRequest {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -87,7 +90,8 @@ impl ReadRequest {
     }
 }
 
-/// The fixed part of a READ response; the data follows at once. Returns where DataLength lies.
+/// Appends the fixed part of a READ response, [MS-SMB2] 2.2.20; the data follows it. Returns the offset of DataLength
+/// in `out`.
 pub fn put_read_response(out: &mut Vec<u8>, len: u32) -> usize {
     out.put_u16(17);
     out.put_u8((HEADER_BYTES + 16) as u8);
@@ -99,7 +103,7 @@ pub fn put_read_response(out: &mut Vec<u8>, len: u32) -> usize {
     at
 }
 
-/// WRITE request, [MS-SMB2] 2.2.21.
+/// WRITE request, [MS-SMB2] 2.2.21. `offset` is in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRequest<'a> {
     pub offset: u64,
@@ -109,11 +113,13 @@ pub struct WriteRequest<'a> {
     pub data: &'a [u8],
 }
 
+/// A flag of WRITE, [MS-SMB2] 2.2.21: the data is durable before the answer.
 pub const WRITEFLAG_WRITE_THROUGH: u32 = 1;
+/// A flag of WRITE, [MS-SMB2] 2.2.21: intermediate layers do not cache the data.
 pub const WRITEFLAG_WRITE_UNBUFFERED: u32 = 2;
 
 impl<'a> WriteRequest<'a> {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -126,7 +132,7 @@ impl<'a> WriteRequest<'a> {
         let channel = r.u32()?;
         r.skip(8)?;
         let flags = r.u32()?;
-        // [MS-SMB2] 3.3.5.13: data further away than 0x100 bytes is refused.
+        // [MS-SMB2] 3.3.5.13: a DataOffset above 0x100 is refused.
         if data_offset > 0x100 {
             return Err(Malformed("write data offset"));
         }
@@ -138,7 +144,7 @@ impl<'a> WriteRequest<'a> {
     }
 }
 
-/// WRITE response, [MS-SMB2] 2.2.22.
+/// Appends a WRITE response, [MS-SMB2] 2.2.22, for `count` bytes written.
 pub fn put_write_response(out: &mut Vec<u8>, count: u32) {
     out.put_u16(17);
     out.put_u16(0);
@@ -146,7 +152,7 @@ pub fn put_write_response(out: &mut Vec<u8>, count: u32) {
     out.put_u64(0);
 }
 
-/// SMB2_LOCK_ELEMENT, [MS-SMB2] 2.2.26.1.
+/// SMB2_LOCK_ELEMENT, [MS-SMB2] 2.2.26.1. `offset` and `length` are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockElement {
     pub offset: u64,
@@ -154,6 +160,7 @@ pub struct LockElement {
     pub flags: u32,
 }
 
+/// Flags of a lock element, [MS-SMB2] 2.2.26.1.
 pub mod lock_flags {
     pub const SHARED: u32 = 1;
     pub const EXCLUSIVE: u32 = 2;
@@ -164,17 +171,17 @@ pub mod lock_flags {
 /// LOCK request, [MS-SMB2] 2.2.26.
 #[derive(Debug, Clone)]
 pub struct LockRequest {
-    /// Sequence number in the low 4 bits, index above, [MS-SMB2] 2.2.26.
+    /// LockSequenceNumber in the low 4 bits, LockSequenceIndex above.
     pub sequence: u32,
     pub file_id: FileId,
     pub locks: Vec<LockElement>,
 }
 
-/// Elements of one LOCK request: more are refused.
+/// Elements of one LOCK request; more are malformed.
 pub const LOCK_ELEMENTS_MAX: usize = 4096;
 
 impl LockRequest {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -196,7 +203,7 @@ impl LockRequest {
     }
 }
 
-/// IOCTL request, [MS-SMB2] 2.2.31.
+/// IOCTL request, [MS-SMB2] 2.2.31. The largest responses are in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct IoctlRequest<'a> {
     pub ctl_code: u32,
@@ -208,7 +215,7 @@ pub struct IoctlRequest<'a> {
 }
 
 impl<'a> IoctlRequest<'a> {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -228,7 +235,7 @@ impl<'a> IoctlRequest<'a> {
     }
 }
 
-/// IOCTL response, [MS-SMB2] 2.2.32.
+/// Appends an IOCTL response, [MS-SMB2] 2.2.32.
 pub fn put_ioctl_response(out: &mut Vec<u8>, ctl_code: u32, file_id: FileId, output: &[u8]) {
     out.put_u16(49);
     out.put_u16(0);
@@ -244,7 +251,7 @@ pub fn put_ioctl_response(out: &mut Vec<u8>, ctl_code: u32, file_id: FileId, out
     out.extend_from_slice(output);
 }
 
-/// An acknowledgment of an oplock or a lease break, told apart by StructureSize.
+/// Acknowledgment of an oplock or a lease break, [MS-SMB2] 2.2.24. StructureSize tells the two apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakAck {
     Oplock { level: u8, file_id: FileId },
@@ -252,7 +259,7 @@ pub enum BreakAck {
 }
 
 impl BreakAck {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -268,7 +275,7 @@ impl BreakAck {
     }
 }
 
-/// Oplock break notification and response share a layout.
+/// Appends an oplock break notification or response, [MS-SMB2] 2.2.23.1 and 2.2.25.1, which have the same layout.
 pub fn put_oplock_break(out: &mut Vec<u8>, level: u8, file_id: FileId) {
     out.put_u16(24);
     out.put_u8(level);
@@ -276,7 +283,7 @@ pub fn put_oplock_break(out: &mut Vec<u8>, level: u8, file_id: FileId) {
     file_id.put(out);
 }
 
-/// Lease break notification, [MS-SMB2] 2.2.23.2.
+/// Appends a lease break notification, [MS-SMB2] 2.2.23.2. `ack`: the client has to acknowledge.
 pub fn put_lease_break_notification(out: &mut Vec<u8>, epoch: u16, ack: bool, key: u128, current: u32, new: u32) {
     out.put_u16(44);
     out.put_u16(epoch);
@@ -287,7 +294,7 @@ pub fn put_lease_break_notification(out: &mut Vec<u8>, epoch: u16, ack: bool, ke
     out.put_zeros(12);
 }
 
-/// Lease break response, [MS-SMB2] 2.2.25.2.
+/// Appends a lease break response, [MS-SMB2] 2.2.25.2.
 pub fn put_lease_break_response(out: &mut Vec<u8>, key: u128, state: u32) {
     out.put_u16(36);
     out.put_u16(0);

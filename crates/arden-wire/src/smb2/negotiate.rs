@@ -1,4 +1,4 @@
-//! NEGOTIATE and its contexts, [MS-SMB2] 2.2.3 and 2.2.4, and the SMB 1 multi-protocol negotiate.
+//! NEGOTIATE and its contexts, [MS-SMB2] 2.2.3 and 2.2.4, and the SMB 1 multi-protocol NEGOTIATE.
 
 use crate::{
     Malformed,
@@ -7,11 +7,13 @@ use crate::{
     time::FileTime,
 };
 
+/// SecurityMode, [MS-SMB2] 2.2.3 and 2.2.4.
 pub mod security_mode {
     pub const SIGNING_ENABLED: u16 = 1;
     pub const SIGNING_REQUIRED: u16 = 2;
 }
 
+/// Capabilities, [MS-SMB2] 2.2.3 and 2.2.4.
 pub mod capability {
     pub const DFS: u32 = 0x01;
     pub const LEASING: u32 = 0x02;
@@ -23,6 +25,7 @@ pub mod capability {
     pub const NOTIFICATIONS: u32 = 0x80;
 }
 
+/// ContextType of a negotiate context, [MS-SMB2] 2.2.3.1.
 pub mod context {
     pub const PREAUTH_INTEGRITY: u16 = 1;
     pub const ENCRYPTION: u16 = 2;
@@ -33,9 +36,10 @@ pub mod context {
     pub const SIGNING: u16 = 8;
 }
 
+/// HashAlgorithms, [MS-SMB2] 2.2.3.1.1: SHA-512.
 pub const HASH_SHA512: u16 = 1;
 
-/// Cipher identifiers, [MS-SMB2] 2.2.3.1.2.
+/// Ciphers, [MS-SMB2] 2.2.3.1.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Cipher {
@@ -46,6 +50,7 @@ pub enum Cipher {
 }
 
 impl Cipher {
+    /// The cipher with this identifier; `None` when it is not supported.
     pub fn from_u16(v: u16) -> Option<Cipher> {
         Some(match v {
             1 => Cipher::Aes128Ccm,
@@ -57,7 +62,7 @@ impl Cipher {
     }
 }
 
-/// Signing algorithms, [MS-SMB2] 2.2.3.1.7.
+/// SigningAlgorithms, [MS-SMB2] 2.2.3.1.7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum SigningAlgorithm {
@@ -67,6 +72,7 @@ pub enum SigningAlgorithm {
 }
 
 impl SigningAlgorithm {
+    /// The algorithm with this identifier; `None` when it is not supported.
     pub fn from_u16(v: u16) -> Option<SigningAlgorithm> {
         Some(match v {
             0 => SigningAlgorithm::HmacSha256,
@@ -84,11 +90,11 @@ pub struct NegotiateRequest {
     pub capabilities: u32,
     pub client_guid: u128,
     pub dialects: Vec<u16>,
-    /// Empty unless the dialects hold 3.1.1.
+    /// Empty unless 3.1.1 is among the dialects.
     pub contexts: Vec<NegotiateContext>,
 }
 
-/// One context, its known kinds decoded.
+/// A negotiate context, [MS-SMB2] 2.2.3.1; the known kinds are decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NegotiateContext {
     Preauth { hashes: Vec<u16>, salt: Vec<u8> },
@@ -99,10 +105,9 @@ pub enum NegotiateContext {
     Other(u16),
 }
 
-/// Malformed contexts that the specification answers with a status other than INVALID_PARAMETER do not exist;
-/// every malformed one fails the negotiate.
+/// A malformed context makes the whole NEGOTIATE malformed: the specification answers both with INVALID_PARAMETER.
 impl NegotiateRequest {
-    /// `message` starts at the SMB2 header; offsets count from there.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -190,12 +195,12 @@ pub struct NegotiateResponse {
     pub max_write: u32,
     pub system_time: FileTime,
     pub security_buffer: Vec<u8>,
-    /// Kind and data; only with dialect 3.1.1.
+    /// ContextType and data of each negotiate context; only with dialect 3.1.1.
     pub contexts: Vec<(u16, Vec<u8>)>,
 }
 
 impl NegotiateResponse {
-    /// Appends the body; `base` is where the header began.
+    /// Appends the body. The header is at `base` in `out`.
     pub fn put(&self, out: &mut Vec<u8>, base: usize) {
         out.put_u16(65);
         out.put_u16(self.security_mode);
@@ -232,17 +237,17 @@ impl NegotiateResponse {
 /// The SMB 2 dialects that an SMB 1 NEGOTIATE offers, [MS-SMB2] 3.3.5.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Smb1Offer {
-    /// "SMB 2.???": answer with dialect 0x02FF and expect an SMB2 NEGOTIATE.
+    /// "SMB 2.???": the answer has dialect 0x02FF, and an SMB2 NEGOTIATE follows.
     Wildcard,
-    /// "SMB 2.002" only.
+    /// "SMB 2.002" alone.
     Smb202,
     None,
 }
 
-/// SMB 1 NEGOTIATE, [MS-SMB2] 3.3.5.3: the dialects of SMB 2 that it offers.
+/// Decodes an SMB 1 NEGOTIATE to the SMB 2 dialects that it offers, [MS-SMB2] 3.3.5.3.
 ///
 /// # Errors
-/// A field is out of its range, or the bytes end early.
+/// The command is not NEGOTIATE, or the bytes end early.
 pub fn parse_smb1_negotiate(message: &[u8]) -> Result<Smb1Offer, Malformed> {
     let mut r = Reader::new(message);
     r.skip(4)?;

@@ -6,7 +6,9 @@ use crate::{
     smb2::HEADER_BYTES,
 };
 
+/// A flag of SESSION_SETUP requests, [MS-SMB2] 2.2.5: the connection becomes a channel of the session.
 pub const SESSION_FLAG_BINDING: u8 = 1;
+/// SessionFlags of SESSION_SETUP responses, [MS-SMB2] 2.2.6.
 pub mod session_flags {
     pub const IS_GUEST: u16 = 1;
     pub const IS_NULL: u16 = 2;
@@ -24,7 +26,7 @@ pub struct SessionSetupRequest<'a> {
 }
 
 impl<'a> SessionSetupRequest<'a> {
-    /// `message` begins with the SMB2 header, from which offsets count.
+    /// Decodes a message that starts with the SMB2 header, from which its offsets count.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -46,7 +48,7 @@ impl<'a> SessionSetupRequest<'a> {
     }
 }
 
-/// SESSION_SETUP response, [MS-SMB2] 2.2.6.
+/// Appends a SESSION_SETUP response, [MS-SMB2] 2.2.6.
 pub fn put_session_setup_response(out: &mut Vec<u8>, flags: u16, security_buffer: &[u8]) {
     out.put_u16(9);
     out.put_u16(flags);
@@ -55,7 +57,7 @@ pub fn put_session_setup_response(out: &mut Vec<u8>, flags: u16, security_buffer
     out.extend_from_slice(security_buffer);
 }
 
-/// A reader behind the header, its StructureSize checked.
+/// A reader behind the header and StructureSize, which is checked.
 pub(crate) fn body(message: &[u8], structure_size: u16) -> Result<Reader<'_>, Malformed> {
     let mut r = Reader::new(message);
     r.skip(HEADER_BYTES)?;
@@ -65,19 +67,21 @@ pub(crate) fn body(message: &[u8], structure_size: u16) -> Result<Reader<'_>, Ma
     Ok(r)
 }
 
-/// Requests and responses whose body is a size and two reserved bytes: LOGOFF, TREE_DISCONNECT, ECHO, CANCEL.
+/// Checks a body that is StructureSize and two reserved bytes: LOGOFF, TREE_DISCONNECT, ECHO and CANCEL, [MS-SMB2]
+/// 2.2.7, 2.2.11, 2.2.28 and 2.2.30.
 ///
 /// # Errors
 /// A field is out of its range, or the bytes end early.
 pub fn parse_empty(message: &[u8]) -> Result<(), Malformed> {
     body(message, 4)?.skip(2)
 }
-/// The body that [`parse_empty`] reads.
+/// Appends the body that [`parse_empty`] checks.
 pub fn put_empty(out: &mut Vec<u8>) {
     out.put_u16(4);
     out.put_u16(0);
 }
 
+/// A flag of TREE_CONNECT, [MS-SMB2] 2.2.9: the request has the extension.
 pub const TREE_CONNECT_EXTENSION_PRESENT: u16 = 4;
 
 /// TREE_CONNECT request, [MS-SMB2] 2.2.9.
@@ -89,7 +93,7 @@ pub struct TreeConnectRequest {
 }
 
 impl TreeConnectRequest {
-    /// `dialect_311`: only then do the flags mean anything.
+    /// Decodes a message that starts with the SMB2 header. The flags have a meaning only with `dialect_311`.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -109,10 +113,12 @@ impl TreeConnectRequest {
     }
 }
 
+/// ShareType, [MS-SMB2] 2.2.10.
 pub mod share_type {
     pub const DISK: u8 = 1;
     pub const PIPE: u8 = 2;
 }
+/// ShareFlags, [MS-SMB2] 2.2.10.
 pub mod share_flags {
     pub const MANUAL_CACHING: u32 = 0;
     pub const ACCESS_BASED_DIRECTORY_ENUM: u32 = 0x0800;
@@ -121,6 +127,7 @@ pub mod share_flags {
     pub const ENCRYPT_DATA: u32 = 0x8000;
     pub const NO_CACHING: u32 = 0x30;
 }
+/// Capabilities of a share, [MS-SMB2] 2.2.10.
 pub mod share_capability {
     pub const DFS: u32 = 0x08;
     pub const CONTINUOUS_AVAILABILITY: u32 = 0x10;
@@ -129,7 +136,7 @@ pub mod share_capability {
     pub const ASYMMETRIC: u32 = 0x80;
 }
 
-/// TREE_CONNECT response, [MS-SMB2] 2.2.10.
+/// Appends a TREE_CONNECT response, [MS-SMB2] 2.2.10.
 pub fn put_tree_connect_response(
     out: &mut Vec<u8>,
     share_type: u8,

@@ -1,9 +1,10 @@
-//! TRANSFORM_HEADER, [MS-SMB2] 2.2.41.
+//! The header of encrypted messages: TRANSFORM_HEADER, [MS-SMB2] 2.2.41.
 
 use crate::{Malformed, cursor::Put, cursor::Reader, smb2::TRANSFORM_ID};
 
+/// Length of the header in bytes.
 pub const TRANSFORM_BYTES: usize = 52;
-/// Where the bytes begin that are authenticated but not encrypted: Nonce to SessionId.
+/// Offset of the bytes that are authenticated but not encrypted: from Nonce to SessionId.
 pub const AAD_OFFSET: usize = 20;
 
 /// TRANSFORM_HEADER, [MS-SMB2] 2.2.41.
@@ -17,7 +18,7 @@ pub struct TransformHeader {
 }
 
 impl TransformHeader {
-    /// Decodes the structure.
+    /// Decodes the header.
     ///
     /// # Errors
     /// A field is out of its range, or the bytes end early.
@@ -32,6 +33,7 @@ impl TransformHeader {
         r.skip(2)?;
         Ok(TransformHeader { signature, nonce, original_message_size, flags: r.u16()?, session_id: r.u64()? })
     }
+    /// Appends the header.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&TRANSFORM_ID);
         out.extend_from_slice(&self.signature);

@@ -1,4 +1,4 @@
-//! `arden volume integrity`: how reads of a file, a directory or a tree are checked, shown and set.
+//! `arden volume integrity`: shows or sets how reads of a file, a directory or a tree check checksums.
 
 use arden_admin::{
     error::Result,
@@ -8,16 +8,16 @@ use clap::ValueEnum;
 
 use crate::{commands::Out, table::Table};
 
-/// What `--set` takes.
+/// The values of `--set`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum State {
-    /// Damaged data cannot be read; clients are not told
+    /// Reads of damaged data fail; clients do not see the state
     Default,
-    /// Damaged data cannot be read; clients see FILE_ATTRIBUTE_INTEGRITY_STREAM
+    /// Reads of damaged data fail; clients see FILE_ATTRIBUTE_INTEGRITY_STREAM
     On,
-    /// As `on`, but damaged data reads as what is there
+    /// As `on`, but reads of damaged data return it as it is
     Unenforced,
-    /// Damaged data reads as what is there
+    /// Reads of damaged data return it as it is
     Off,
 }
 
@@ -41,7 +41,7 @@ fn word(of: IntegrityState) -> &'static str {
     }
 }
 
-/// Shows how `path` of the volume at the API's path `at` is checked, or sets it.
+/// Shows or sets the integrity of `path` of the volume whose path in the API is `at`.
 ///
 /// # Errors
 /// The error of the API, or `NotRunning` when no daemon listens.

@@ -1,4 +1,4 @@
-//! Volumes on the command line: the grammar, what is sent to the daemon, and how its answers look.
+//! Volumes on the command line: the grammar, the requests to the daemon, and the form of its answers.
 
 mod integrity;
 mod offline;
@@ -35,20 +35,20 @@ pub enum VolumeVerb {
     )]
     Create {
         name: String,
-        /// The whole of a space that nothing else uses
+        /// Space for the volume, which nothing else uses
         #[arg(long, required_unless_present = "file", conflicts_with = "file")]
         space: Option<String>,
-        /// A file or block device
+        /// File or block device for the volume
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
-        /// Make the file, of this size
+        /// Make the file, with this size
         #[arg(long, value_parser = bytes, requires = "file")]
         size: Option<u64>,
-        /// Also where something lies already, which is lost
+        /// Overwrite existing content
         #[arg(long)]
         force: bool,
     },
-    /// Open a volume that exists
+    /// Open an existing volume
     #[command(after_help = "Example:\n  arden volume attach docs --file /srv/docs.img")]
     Attach {
         name: String,
@@ -57,24 +57,24 @@ pub enum VolumeVerb {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Close a volume and forget it; what is on it stays
+    /// Close a volume and remove it from the list; its content stays
     #[command(after_help = "Example:\n  arden volume close docs")]
     Close { name: String },
-    /// Volumes known here
+    /// List the volumes of this daemon
     #[command(after_help = "Example:\n  arden volume list --json")]
     List,
-    /// What a volume lies on, its room, its shares
+    /// Show the device, free space and shares of a volume
     #[command(after_help = "Example:\n  arden volume show docs")]
     Show { name: String },
-    /// Look at every structure, reference and count, while it is in use
+    /// Check every structure, reference and count while the volume is in use
     #[command(after_help = "Example:\n  arden volume check docs --data")]
     Check {
         name: String,
-        /// Also read all data against its checksums
+        /// Also read all data and compare its checksums
         #[arg(long)]
         data: bool,
     },
-    /// Take in what the space, file or device has become larger by, in use
+    /// Grow a volume to the size of its space, file or device, while it is in use
     #[command(
         after_help = "Example:\n  arden space grow vm --size 2t\n  arden volume grow docs\n  arden volume grow docs --size 20g"
     )]
@@ -84,7 +84,7 @@ pub enum VolumeVerb {
         #[arg(long, value_parser = bytes)]
         size: Option<u64>,
     },
-    /// Change what holds for the whole volume
+    /// Change properties of the volume
     #[command(after_help = "Example:\n  arden volume set docs --last-access relative")]
     Set {
         name: String,
@@ -93,58 +93,58 @@ pub enum VolumeVerb {
         #[arg(long, value_parser = ["never", "relative", "always"])]
         last_access: String,
     },
-    /// How reads of a file, a directory's new files or a tree are checked against their checksums
+    /// Show or set how reads of a file, of a directory's new files or of a tree check checksums
     #[command(
         after_help = "Example:\n  arden volume integrity docs Reports/May.txt\n  arden volume integrity docs vm --set on --recursive"
     )]
     Integrity {
         name: String,
-        /// From the volume's root
+        /// Path from the volume's root
         #[arg(default_value = "")]
         path: String,
         #[arg(long, value_enum)]
         set: Option<integrity::State>,
-        /// Also everything below a directory
+        /// Also change everything below a directory
         #[arg(long, requires = "set")]
         recursive: bool,
     },
-    /// Mend what is provably safe to mend, in use, and say what else is wrong
+    /// Repair what is safe to repair, while the volume is in use, and report other faults
     #[command(after_help = "Example:\n  arden volume repair docs --dry-run\n  arden volume repair docs")]
     Repair {
         name: String,
-        /// Only say what would be done
+        /// Only report what would be done
         #[arg(long)]
         dry_run: bool,
     },
-    /// Read every copy of everything, heal what is damaged, and name the files that are lost in part
+    /// Read every copy of all data, repair damaged copies, and name the files that have lost data
     #[command(after_help = "Example:\n  arden volume scrub docs --rate 200m\n  arden volume scrub docs --show")]
     Scrub {
         name: String,
-        /// At most so many bytes a second; 0 for as fast as it goes
+        /// Limit in bytes a second; 0 for none
         #[arg(long, value_parser = bytes, default_value = "64m")]
         rate: u64,
-        /// Return at once; `--show` tells how it goes
+        /// Return at once; `--show` shows the progress
         #[arg(long)]
         no_wait: bool,
-        /// How far it is, or what the last one found
+        /// Show the progress, or the result of the last scrub
         #[arg(long, conflicts_with = "stop")]
         show: bool,
-        /// End it
+        /// Stop the scrub
         #[arg(long)]
         stop: bool,
     },
-    /// Delete a volume: what leads to its content is overwritten
+    /// Delete a volume: the structures that lead to its content are overwritten
     #[command(after_help = "Example:\n  arden volume delete docs --force")]
     Delete {
         name: String,
-        /// Also while shares are on it: they are removed, and whoever is connected is disconnected
+        /// Also remove its shares, which disconnects their clients
         #[arg(long)]
         force: bool,
     },
     /// List a directory of a volume, with no daemon running
     #[command(after_help = "Example:\n  arden volume ls docs 'Reports/2026'\n  arden volume ls /srv/docs.img")]
     Ls {
-        /// Its name, or the path of its file or block device
+        /// Name of the volume, or the path of its file or block device
         volume: PathBuf,
         #[arg(default_value = "")]
         path: String,
@@ -152,7 +152,7 @@ pub enum VolumeVerb {
     /// Copy a file out of a volume, with no daemon running
     #[command(after_help = "Example:\n  arden volume get docs Reports/May.txt May.txt")]
     Get {
-        /// Its name, or the path of its file or block device
+        /// Name of the volume, or the path of its file or block device
         volume: PathBuf,
         path: String,
         to: PathBuf,
@@ -160,7 +160,7 @@ pub enum VolumeVerb {
     /// Copy a file into a volume, with no daemon running
     #[command(after_help = "Example:\n  arden volume put docs May.txt Reports/May.txt")]
     Put {
-        /// Its name, or the path of its file or block device
+        /// Name of the volume, or the path of its file or block device
         volume: PathBuf,
         from: PathBuf,
         path: String,
@@ -216,7 +216,7 @@ fn repair_text(r: &VolumeRepair, dry_run: bool) -> String {
     if out.is_empty() { "nothing to mend\n".into() } else { out }
 }
 
-/// How often a scrub that is waited for is looked at.
+/// Interval at which the progress of a scrub is shown.
 const SCRUB_SHOWN_EVERY: std::time::Duration = std::time::Duration::from_millis(300);
 
 fn follow_scrub(out: &Out, name: &str, at: &str, wait: bool) -> Result<()> {
@@ -269,7 +269,8 @@ fn scrub_text(s: &VolumeScrub) -> String {
 /// Runs a command on volumes.
 ///
 /// # Errors
-/// The error of the API, or `NotRunning` when no daemon listens. Those of `arden_host::Offline` for commands without a daemon.
+/// The error of the API, or `NotRunning` when no daemon listens. The errors of `arden_host::Offline` for commands
+/// without a daemon.
 pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
     let path = |name: &str| format!("/v1/volumes/{}", segment(name));
     match verb {

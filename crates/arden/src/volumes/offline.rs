@@ -1,4 +1,4 @@
-//! `arden volume ls`, `get` and `put`: files of a volume that no daemon has open, copied and listed.
+//! `arden volume ls`, `get` and `put`: files of a volume that no daemon has open are listed and copied.
 
 use std::{
     io::{Read, Write},
@@ -15,7 +15,7 @@ const COPY_BYTES: usize = 1 << 20;
 /// Lists a directory of a volume.
 ///
 /// # Errors
-/// Those of `arden_host::Offline`.
+/// The errors of `arden_host::Offline`.
 pub fn list(out: &Out, volume: &Path, path: &str) -> Result<()> {
     let entries = Offline::with(&out.state, volume, |v| v.find(path)?.entries())?;
     out.show(&entries, |entries| {
@@ -31,7 +31,7 @@ pub fn list(out: &Out, volume: &Path, path: &str) -> Result<()> {
 /// Copies a file out of a volume.
 ///
 /// # Errors
-/// Those of `arden_host::Offline`, and of the local file.
+/// The errors of `arden_host::Offline`, and of the local file.
 pub fn get(out: &Out, volume: &Path, path: &str, to: &Path) -> Result<()> {
     Offline::with(&out.state, volume, |v| {
         let file = v.find(path)?;
@@ -52,7 +52,7 @@ pub fn get(out: &Out, volume: &Path, path: &str, to: &Path) -> Result<()> {
 /// Copies a file into a volume.
 ///
 /// # Errors
-/// Those of `arden_host::Offline`, and of the local file.
+/// The errors of `arden_host::Offline`, and of the local file.
 pub fn put(out: &Out, volume: &Path, from: &Path, path: &str) -> Result<()> {
     let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", from.display()), "");
     let mut source = std::fs::File::open(from).map_err(failed)?;

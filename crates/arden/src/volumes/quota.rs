@@ -1,4 +1,4 @@
-//! Quotas on the command line: the grammar, what is sent to the daemon, how its answers look.
+//! Quotas on the command line: the grammar, the requests to the daemon, and the form of its answers.
 
 use arden_admin::{
     client::segment,
@@ -15,20 +15,20 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub struct Whose {
-    /// A user, a group, or a SID: what the owner of files has
+    /// A user, a group or a SID: counts the files that it owns
     #[arg(long, required_unless_present_any = ["folder", "default"], conflicts_with_all = ["folder", "default"])]
     user: Option<String>,
-    /// A directory, from the volume's root: what lies below it
+    /// A directory, from the volume's root: counts the files below it
     #[arg(long, conflicts_with = "default")]
     folder: Option<String>,
-    /// Users without a quota of their own
+    /// All users without a quota of their own
     #[arg(long)]
     default: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum QuotaVerb {
-    /// Limit a user or a folder; a limit that is not given is none
+    /// Limit a user or a folder; a limit that is not given is removed
     #[command(
         after_help = "Example:\n  arden quota set docs --user alice --soft 8g --hard 10g\n  arden quota set docs --folder /projects --hard 1t"
     )]
@@ -36,17 +36,17 @@ pub enum QuotaVerb {
         volume: String,
         #[command(flatten)]
         whose: Whose,
-        /// Passing it is logged
+        /// Limit whose excess is logged
         #[arg(long, value_parser = bytes)]
         soft: Option<u64>,
-        /// It is never passed: the volume is full for who would
+        /// Limit that is never exceeded: writes beyond it fail as on a full volume
         #[arg(long, value_parser = bytes)]
         hard: Option<u64>,
     },
-    /// What users and folders have, and may have
+    /// List the usage and the limits of users and folders
     #[command(after_help = "Example:\n  arden quota list docs --json")]
     List { volume: String },
-    /// Take a limit away
+    /// Remove a limit
     #[command(after_help = "Example:\n  arden quota remove docs --user alice")]
     Remove {
         volume: String,

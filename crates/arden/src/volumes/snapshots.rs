@@ -1,4 +1,4 @@
-//! Snapshots on the command line: the grammar, what is sent to the daemon, how its answers look.
+//! Snapshots on the command line: the grammar, the requests to the daemon, and the form of its answers.
 
 use arden_admin::{
     AdminError,
@@ -12,21 +12,21 @@ use crate::{commands::Out, storage::size, table::Table};
 
 #[derive(Debug, Subcommand)]
 pub enum SnapshotVerb {
-    /// Keep a volume as it is now; clients see it as a previous version
+    /// Take a snapshot of a volume; clients see it as a previous version
     #[command(after_help = "Example:\n  arden snapshot create docs --label 'before the move'")]
     Create {
         volume: String,
         #[arg(long, default_value = "")]
         label: String,
     },
-    /// Snapshots of a volume, oldest first
+    /// List the snapshots of a volume, oldest first
     #[command(after_help = "Example:\n  arden snapshot list docs --json")]
     List { volume: String },
-    /// Take a snapshot away; what only it held becomes free
+    /// Delete a snapshot; blocks that only it used become free
     #[command(after_help = "Example:\n  arden snapshot delete docs @GMT-2026.05.31-12.00.00")]
     Delete {
         volume: String,
-        /// As `arden snapshot list` shows it
+        /// Time of the snapshot as `arden snapshot list` shows it
         time: String,
     },
     /// Show the schedules of a volume, or set or remove one
@@ -35,22 +35,22 @@ pub enum SnapshotVerb {
     )]
     Schedule {
         volume: String,
-        /// Of the schedule
+        /// Name of the schedule
         #[arg(requires = "change")]
         name: Option<String>,
-        /// How far apart snapshots are: 30m, 1h, 1d, 1w
+        /// Interval of the snapshots: 30m, 1h, 1d, 1w
         #[arg(long, value_parser = interval, requires_all = ["name", "keep"], group = "change")]
         every: Option<u64>,
-        /// How many of its snapshots to keep
+        /// Number of its snapshots to keep
         #[arg(long, requires = "every")]
         keep: Option<u32>,
-        /// Make no more; those that there are stay
+        /// Remove the schedule; its snapshots stay
         #[arg(long, conflicts_with = "every", requires = "name", group = "change")]
         remove: bool,
     },
 }
 
-/// Seconds.
+/// Parses an interval to seconds.
 fn interval(s: &str) -> std::result::Result<u64, String> {
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400)];
     let found = units.iter().find_map(|(unit, seconds)| Some((s.strip_suffix(*unit)?, *seconds)));

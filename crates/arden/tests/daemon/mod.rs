@@ -1,4 +1,4 @@
-//! A daemon of the test's own, in a directory of its own, with disk files and the command line to drive it.
+//! A daemon in a directory of its own, with disk files, and the command line to use it.
 #![allow(dead_code)]
 
 pub mod nbd;
@@ -62,7 +62,7 @@ impl Daemon {
         self.run(args).status.success()
     }
 
-    /// Its output; the test fails when the command does.
+    /// Runs a command that has to succeed, and returns its output.
     pub fn done(&self, args: &[&str]) -> String {
         let out = self.run(args);
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -70,7 +70,7 @@ impl Daemon {
         text
     }
 
-    /// What a refused command says; the test fails when it is not refused with this exit code.
+    /// Runs a command that has to be refused with this exit code, and returns its output.
     pub fn refused(&self, code: i32, args: &[&str]) -> String {
         let out = self.run(args);
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -94,7 +94,7 @@ impl Daemon {
         }
     }
 
-    /// SIGTERM; the daemon has to end well.
+    /// Sends SIGTERM; the daemon has to stop without an error.
     pub fn stop(&mut self) {
         if let Some(mut c) = self.child.take() {
             let pid = c.id().to_string();
@@ -103,7 +103,7 @@ impl Daemon {
         }
     }
 
-    /// qemu-io commands on the export behind the socket `s`; what it said.
+    /// Runs qemu-io commands on the export behind the socket `s`, and returns the output.
     pub fn qemu_io_output(&self, commands: &[String]) -> String {
         let mut c = Command::new("qemu-io");
         c.current_dir(&self.dir).args(["-f", "raw", "nbd+unix:///?socket=s"]);
@@ -120,7 +120,7 @@ impl Daemon {
         assert!(!text.contains("failed") && !text.contains("error"), "{commands:?}: {text}\n{}", self.log());
     }
 
-    /// Until `what` holds.
+    /// Waits until `what` holds.
     pub fn wait(&self, seconds: u64, what: &str, mut holds: impl FnMut(&Daemon) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
@@ -129,7 +129,7 @@ impl Daemon {
         }
     }
 
-    /// Where a test says how long disks take to read, before the disks are opened: `ARDEN_TEST_DELAYS`.
+    /// The directory `ARDEN_TEST_DELAYS`, in which a test sets the time of reads of a disk before the disk is opened.
     pub fn delays(&self) -> PathBuf {
         self.dir.join("delays")
     }
@@ -158,8 +158,8 @@ pub fn exists(path: &Path) -> bool {
 
 const MIB: u64 = 1 << 20;
 
-/// Past the page cache, as the daemon writes: pages that its direct writes cannot push out would make its next flush
-/// fail, and a disk that cannot flush leaves the pool.
+/// Overwrites a part of a disk with noise. It is written past the page cache, as the daemon writes: pages that its
+/// direct writes cannot push out would make its next flush fail, and a disk that cannot flush leaves the pool.
 pub fn noise(path: &Path, from: u64) {
     const O_DIRECT: i32 = 0o40000;
     let open = |flags| std::fs::File::options().write(true).custom_flags(flags).open(path);

@@ -1,5 +1,5 @@
-//! A small NBD client and, on top of it, a writer that remembers what may be read back: every sector carries
-//! its number and a version; what was acknowledged durable sets the least version, what was sent the greatest.
+//! A small NBD client, and a writer with an oracle: every sector holds its number and a version. Writes that were
+//! acknowledged as durable set the least version, writes that were sent the greatest.
 #![allow(dead_code)]
 
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ fn closed(what: &str) -> io::Error {
 }
 
 impl Nbd {
-    /// Waits until somebody serves there.
+    /// Connects; waits until the socket is served.
     pub fn connect(path: &Path) -> io::Result<Nbd> {
         let begun = Instant::now();
         let mut s = loop {
@@ -84,7 +84,7 @@ impl Nbd {
     }
 }
 
-/// Small and repeatable.
+/// A small generator of reproducible random numbers.
 pub struct Random(pub u64);
 
 impl Random {
@@ -99,12 +99,12 @@ impl Random {
     }
 }
 
-/// What may be read of one export.
+/// The versions that may be read from one export.
 pub struct Oracle {
-    /// By sector: the least and the greatest version that may be there.
+    /// The least and the greatest version of each sector.
     versions: Vec<(u32, u32)>,
     next: u32,
-    /// Writes of whole multiples of this, aligned.
+    /// Writes are aligned to this number of bytes, and multiples of it.
     pub unit: usize,
 }
 
@@ -127,8 +127,8 @@ impl Oracle {
         b
     }
 
-    /// Random writes with up to eight in flight, a flush or FUA now and then, until the time is over or the
-    /// server goes or refuses. How many were acknowledged.
+    /// Writes at random with up to eight in flight and some flushes and FUA, until the time is over or the server stops
+    /// or refuses. Returns the number of acknowledged writes.
     pub fn load(&mut self, nbd: &mut Nbd, r: &mut Random, time: Duration) -> usize {
         let (end, mut acknowledged) = (Instant::now() + time, 0);
         while Instant::now() < end {
@@ -149,7 +149,7 @@ impl Oracle {
             let n = (1 + r.below(most) as usize).min(units);
             let first = r.below((units - n + 1) as u64) as usize * self.unit / SECTOR;
             let sectors = n * self.unit / SECTOR;
-            // Two writes to one place at once have no order.
+            // Two concurrent writes to one place have no order.
             if sent.iter().any(|u| first < u.0 + u.1 && u.0 < first + sectors) {
                 continue;
             }
@@ -175,14 +175,14 @@ impl Oracle {
             }
         } else if r.below(3) == 0 {
             nbd.flush()?;
-            // A flush makes all that was acknowledged before durable.
+            // A flush makes all writes durable that were acknowledged before it.
             self.versions.iter_mut().for_each(|v| v.0 = v.1);
         }
         Ok(sent.len())
     }
 
-    /// Reads everything and says what is wrong; false when the server went before the end. What was read
-    /// has to stay: through a kill only when a flush came after it.
+    /// Reads everything and returns what is wrong; false when the server stopped before the end. Data that was read has
+    /// to stay; through a kill only when a flush followed.
     pub fn verify(&mut self, nbd: &mut Nbd) -> Result<bool, String> {
         let step = 1 << 20;
         for at in (0..nbd.size as usize).step_by(step) {
