@@ -75,8 +75,8 @@ pub fn connection(data: &[u8]) {
     client.disconnect();
     lab.pass(Duration::from_secs(3600));
     assert!(lab.server.sessions().is_empty(), "a session is left");
-    assert!(lab.server.opens().is_empty(), "an open is left");
-    assert_eq!(lab.server.table.open_count(), 0, "an open is left in the table");
+    assert!(lab.server.trees.opens().is_empty(), "an open is left");
+    assert_eq!(lab.server.trees.table.open_count(), 0, "an open is left in the table");
     assert!(lab.server.peers().is_empty(), "a connection is left");
     if runs < RUNS_MAX {
         WORLD.set(Some((lab, runs + 1)));

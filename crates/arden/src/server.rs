@@ -94,7 +94,7 @@ impl SmbControl {
         let users = Arc::new(LiveUsers::new(state.clone()));
         let server = Server::new(config(&snapshot, &name, users), table.clone(), arden_smb::time::Time::read());
         let (listeners, addresses) = bind(listen).await?;
-        *server.interfaces.write() = interfaces::listening(&addresses);
+        *server.trees.interfaces.write() = interfaces::listening(&addresses);
         let control = Arc::new(SmbControl {
             server,
             table,
@@ -116,7 +116,7 @@ impl SmbControl {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(INTERFACES_EVERY).await;
-                *server.interfaces.write() = interfaces::listening(&addresses);
+                *server.trees.interfaces.write() = interfaces::listening(&addresses);
             }
         });
         let late = Arc::downgrade(&control);
@@ -360,22 +360,22 @@ impl Control for SmbControl {
         for share in ready.iter().filter(|s| before.contains(&s.name)) {
             tracing::info!(share = share.name, "served by now");
         }
-        self.server.set_time(arden_smb::time::Time::read());
-        self.server.set_shares(ready);
+        self.server.trees.set_time(arden_smb::time::Time::read());
+        self.server.trees.set_shares(ready);
     }
 
     fn accounts_changed(&self) {
-        self.server.set_time(arden_smb::time::Time::read());
+        self.server.trees.set_time(arden_smb::time::Time::read());
         self.server.accounts_changed();
     }
 
     fn close_user_sessions(&self, name: &str) -> usize {
-        self.server.set_time(arden_smb::time::Time::read());
+        self.server.trees.set_time(arden_smb::time::Time::read());
         self.server.end_sessions_of(name)
     }
 
     fn settings_changed(&self, s: &Settings) {
-        let policy = &self.server.config.policy;
+        let policy = &self.server.trees.config.policy;
         policy.set(s.signing_required, s.encryption_required, s.multichannel);
         policy.set_session_lifetime(u64::from(s.session_lifetime_seconds));
     }
@@ -391,6 +391,7 @@ impl Control for SmbControl {
     fn opens(&self) -> Vec<OpenInfo> {
         let table: HashMap<u64, _> = self.table.opens().into_iter().map(|o| (o.id.0, o)).collect();
         self.server
+            .trees
             .opens()
             .iter()
             .map(|open| {
@@ -414,18 +415,18 @@ impl Control for SmbControl {
     }
 
     fn close_open(&self, id: Id) -> bool {
-        self.server.close_open_by_id(id.0)
+        self.server.trees.close_open_by_id(id.0)
     }
 
     fn metrics(&self) -> Vec<Metric> {
         let gauge =
             |name, help, value: usize| Metric { name, help, counter: false, labels: Vec::new(), value: value as f64 };
-        let m = &self.server.metrics;
+        let m = &self.server.trees.metrics;
         let read = |c: &AtomicU64| c.load(Ordering::Relaxed) as f64;
         let counter = |name, help, labels, value| Metric { name, help, counter: true, labels, value };
         let mut all = vec![
             gauge("connections", "Transport connections", self.server.peers().len()),
-            gauge("persistent_handles", "Handles that outlive the daemon", self.server.persistent_opens()),
+            gauge("persistent_handles", "Handles that outlive the daemon", self.server.trees.persistent_opens()),
             counter("connections_total", "Transport connections accepted", Vec::new(), read(&m.connections)),
             counter("logons_total", "Successful logons", Vec::new(), read(&m.logons)),
             counter("logon_failures_total", "Failed logons", Vec::new(), read(&m.logon_failures)),

@@ -324,7 +324,9 @@ mod tests {
     fn a_disk_that_outlives_its_host_does_what_it_was_asked_and_keeps_its_cache_until_power_is_lost() {
         let (disk, _) = twice(8, async |_, dev: Rc<dyn BlockDevice>, rt: Rt| {
             let asked = dev.write(0, block(3), true);
-            rt.spawn(async move { let _ = asked.await; });
+            rt.spawn(async move {
+                let _ = asked.await;
+            });
         });
         assert_eq!((count(&disk, 3), count(&disk, 2)), (0, 16), "not yet");
         disk.outlive_host();

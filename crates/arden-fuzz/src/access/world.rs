@@ -191,8 +191,10 @@ impl World {
         let table = OpenTable::new(TableLimits::default());
         let server = Server::new(config, table.clone(), Time::read());
         let fs = [Fs::new(outer.clone(), table.clone()), Fs::new(inner, table)];
-        server.set_time(Time { now: Instant::now(), ..Time::read() });
-        server.set_shares(SHARES.iter().map(|(name, inner, _, p)| share(name, &fs[usize::from(*inner)], *p)).collect());
+        server.trees.set_time(Time { now: Instant::now(), ..Time::read() });
+        server
+            .trees
+            .set_shares(SHARES.iter().map(|(name, inner, _, p)| share(name, &fs[usize::from(*inner)], *p)).collect());
 
         let full = |who| Ace { allow: true, who, flags: acl::OI | acl::CI, mask: acl::ALL };
         let creator = Ace { flags: acl::OI | acl::CI | acl::IO, ..full(Who::CreatorOwner) };

@@ -281,7 +281,7 @@ impl World {
         let server = Server::new(config, table.clone(), self.time());
         let store = VolumeStore::new(vol.clone(), Durability::Plain);
         let fs = Fs::with_handles(store.clone(), table, Some(VolumeHandles::new(vol.clone())));
-        server.set_shares(vec![Share {
+        server.trees.set_shares(vec![Share {
             name: CA.into(),
             path: "C:\\".into(),
             fs: Some(fs),
@@ -334,7 +334,7 @@ impl World {
 
     /// All opens that were granted are kept, and none that cannot have been.
     fn check_opens(&self) -> Result<(), String> {
-        let kept = self.server.as_ref().map_or(0, |s| s.persistent_opens());
+        let kept = self.server.as_ref().map_or(0, |s| s.trees.persistent_opens());
         let certain = self.model.handles.iter().filter(|h| h.certain).count();
         let possible = self.model.handles.len();
         if (certain..=possible).contains(&kept) {
@@ -435,7 +435,7 @@ impl World {
         self.say(|| format!("{time:?} passed"));
         if let Some(server) = self.server.clone() {
             server.tick(self.time());
-            server.run_deferred();
+            server.trees.run_deferred();
         }
         let now = self.now();
         self.model.expire(now);

@@ -130,7 +130,7 @@ impl BlockingWork for Job {
     fn bytes(&self) -> usize {
         let state = &self.chain.state;
         let asked: usize = state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
-        self.chain.message.len().max(asked.min(state.server.config.limits.answer_bytes_max))
+        self.chain.message.len().max(asked.min(state.server.trees.config.limits.answer_bytes_max))
     }
 
     fn waiting_bytes(&self) -> usize {
@@ -171,7 +171,7 @@ impl Finished {
     fn hand_over(self) {
         let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
         if let Some(undelivered) = peer.finish(Box::new(self)) {
-            server.defer(Deferred::Other(Box::new(move || drop(undelivered))));
+            server.trees.defer(Deferred::Other(Box::new(move || drop(undelivered))));
         }
     }
 }
@@ -441,7 +441,7 @@ impl State {
     fn room(&self, out: &[u8]) -> usize {
         let later = self.elements.len() - self.next;
         let used = self.frame.start.map_or(0, |at| out.len() - at) + later * ERROR_BYTES + FRAME_EXTRA_BYTES;
-        self.server.config.limits.answer_bytes_max.saturating_sub(used)
+        self.server.trees.config.limits.answer_bytes_max.saturating_sub(used)
     }
 
     fn drop_response(&mut self, out: &mut Vec<u8>, base: usize) {
@@ -454,7 +454,7 @@ impl State {
     fn end_response(&mut self, out: &mut Vec<u8>, base: usize, status: NtStatus) {
         self.link_response(out, base, status);
         let element = &self.elements[self.next];
-        self.server.metrics.answered(element.header.command, status);
+        self.server.trees.metrics.answered(element.header.command, status);
         tracing::trace!(client = %self.peer.address, message_id = element.header.message_id,
             command = ?Command::from_u16(element.header.command), %status, "answered");
         let signer = answer_signer(&element.proof, None, &element.header);
@@ -550,7 +550,7 @@ impl State {
 
     /// Sends what was answered before and an interim response for the current request, [MS-SMB2] 3.3.4.2.
     fn go_async(&mut self, out: &mut Vec<u8>, wait: WaitId, message_bytes: usize) -> bool {
-        let limit = self.server.config.limits.pending_per_connection_max;
+        let limit = self.server.trees.config.limits.pending_per_connection_max;
         if self.peer.pending.lock().len() >= limit {
             tracing::warn!(client = %self.peer.address, limit, ?wait, "pending_per_connection_max reached");
             return false;
@@ -558,7 +558,7 @@ impl State {
         if !self.charge_wait(message_bytes) {
             return false;
         }
-        let id = self.server.next_id();
+        let id = self.server.trees.next_id();
         self.async_id = Some(id);
         let base = self.begin_response(out);
         let credits = self.elements[self.next].credits;
@@ -573,7 +573,7 @@ impl State {
     /// The user pays for a request that waits, and for its message. False: it is too much.
     fn charge_wait(&mut self, message_bytes: usize) -> bool {
         let Some(channel) = &self.elements[self.next].channel else { return true };
-        let (who, usage) = (channel.session.token(), &self.server.usage);
+        let (who, usage) = (channel.session.token(), &self.server.trees.usage);
         let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
         let bytes = message_bytes + self.elements.capacity() * size_of::<Element>();
         let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, bytes)?]));
@@ -603,7 +603,7 @@ impl State {
         if let Err(status) = self.check_session(command, session, element) {
             return status.into();
         }
-        let time = self.server.time();
+        let time = self.server.trees.time();
         session.touch(time.now);
         let room = self.room(out);
         let outcome = match command {
@@ -698,7 +698,7 @@ pub(crate) fn tell_unprotected(server: &Server, peer: &Peer, session: &Session) 
     if !session.tell_unprotected() {
         return;
     }
-    let policy = &server.config.policy;
+    let policy = &server.trees.config.policy;
     let why = match session.encrypt_data {
         true => "setting encryption_required",
         false if policy.requires_signing() => "setting signing_required",

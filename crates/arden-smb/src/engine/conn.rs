@@ -70,7 +70,7 @@ impl Connection {
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> Connection {
         let peer = Arc::new(Peer {
-            id: server.next_id(),
+            id: server.trees.next_id(),
             ip: address.ip(),
             address: address.to_string(),
             local_address,
@@ -116,12 +116,12 @@ impl Connection {
 
     /// How long the connection may be without a session.
     pub fn handshake_timeout(&self) -> Duration {
-        self.server.config.limits.handshake_timeout
+        self.server.trees.config.limits.handshake_timeout
     }
 
     /// The longest message that this connection accepts now.
     pub fn message_bytes_max(&self) -> usize {
-        let io = self.server.config.limits.io_bytes_max as usize;
+        let io = self.server.trees.config.limits.io_bytes_max as usize;
         if self.has_session() { io + 64 * 1024 } else { 64 * 1024 + HEADER_BYTES }
     }
 
@@ -168,7 +168,7 @@ impl Connection {
     }
 
     fn accept(&mut self, message: &mut [u8], time: Time, out: &mut Vec<u8>) -> Result<Admitted, Verdict> {
-        self.server.set_time(time);
+        self.server.trees.set_time(time);
         let (offset, session) = self.unwrap(message)?;
         match self.elements(&mut message[offset..], session.as_ref(), time.now, out) {
             Accepted::Chain(mut elements) => {
@@ -307,7 +307,7 @@ impl Connection {
                 }),
                 (None, None) => Proof::Nothing,
             };
-            if elements.len() >= self.server.config.limits.chain_max {
+            if elements.len() >= self.server.trees.config.limits.chain_max {
                 return Handled(Verdict::Close("chain_max requests in one message"));
             }
             previous = Some((header.session_id, channel.clone()));

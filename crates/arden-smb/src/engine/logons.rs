@@ -52,7 +52,7 @@ impl Connection {
             client_guid: self.peer.client_guid(),
             has_session: session.is_some_and(|s| arden_auth::users::same_name(&s.token().user_name, account)),
         };
-        let attempt = self.server.throttle.lock().attempt(&who, now - self.server.started, right);
+        let attempt = self.server.throttle.lock().attempt(&who, now - self.server.trees.started, right);
         match attempt {
             Attempt::Accepted => step,
             Attempt::Wrong { delay, failures } => {
@@ -81,7 +81,7 @@ impl Connection {
     pub(crate) fn logon_failed(&mut self, status: NtStatus, out: &mut Vec<u8>, start: usize) -> Verdict {
         let user = std::mem::take(&mut self.attempted);
         if matches!(status, NtStatus::LOGON_FAILURE | NtStatus::ACCOUNT_DISABLED | NtStatus::REQUEST_NOT_ACCEPTED) {
-            count(&self.server.metrics.logon_failures, 1);
+            count(&self.server.trees.metrics.logon_failures, 1);
         }
         if status == NtStatus::ACCOUNT_DISABLED {
             tracing::warn!(client = %self.peer.address, user, "logon refused: the account is disabled");
@@ -97,7 +97,7 @@ impl Connection {
         if logon.clock_skew <= CLOCK_SKEW_NOTED {
             return;
         }
-        let Some(left_out) = self.server.clocks_noted.admit(now - self.server.started) else { return };
+        let Some(left_out) = self.server.clocks_noted.admit(now - self.server.trees.started) else { return };
         tracing::warn!(client = %self.peer.address, user = %logon.token.user_name, workstation = %logon.workstation,
             hours = logon.clock_skew.as_secs() / 3600, left_out, "the client's clock is off");
     }
@@ -126,7 +126,7 @@ pub(super) fn log_off(
     if !may_block && has_long_end(&session.tables) {
         return Outcome::Block;
     }
-    server.end_session(scope, session, true, server.time().now);
+    server.end_session(scope, session, true, server.trees.time().now);
     put_empty(out);
     Outcome::Done(NtStatus::SUCCESS)
 }

@@ -90,24 +90,25 @@ impl Connection {
     }
 
     fn security_mode(&self) -> u16 {
-        let required = if self.server.config.policy.requires_signing() { security_mode::SIGNING_REQUIRED } else { 0 };
+        let required =
+            if self.server.trees.config.policy.requires_signing() { security_mode::SIGNING_REQUIRED } else { 0 };
         security_mode::SIGNING_ENABLED | required
     }
 
     fn io_max(&self, dialect: Dialect) -> u32 {
-        if dialect == Dialect::Smb202 { SMALL_IO_BYTES } else { self.server.config.limits.io_bytes_max }
+        if dialect == Dialect::Smb202 { SMALL_IO_BYTES } else { self.server.trees.config.limits.io_bytes_max }
     }
 
     fn response(&self, dialect: u16, capabilities: u32, io: u32, contexts: Vec<(u16, Vec<u8>)>) -> NegotiateResponse {
         NegotiateResponse {
             security_mode: self.security_mode(),
             dialect,
-            server_guid: self.server.config.guid,
+            server_guid: self.server.trees.config.guid,
             capabilities,
             max_transact: io,
             max_read: io,
             max_write: io,
-            system_time: self.server.time().wall,
+            system_time: self.server.trees.time().wall,
             security_buffer: arden_auth::Acceptor::hint(),
             contexts,
         }
@@ -164,7 +165,7 @@ impl Connection {
         if dialect.is_smb3() {
             // [MS-SMB2] 3.3.5.4: for clients that say that they know them.
             let mut offered = capability::DIRECTORY_LEASING | capability::PERSISTENT_HANDLES;
-            if self.server.config.policy.allows_multichannel() {
+            if self.server.trees.config.policy.allows_multichannel() {
                 offered |= capability::MULTI_CHANNEL;
             }
             capabilities |= request.capabilities & offered;
@@ -196,7 +197,8 @@ impl Connection {
     /// So where a client may want channels and can do AES-CMAC, that is chosen.
     fn signing_choices(&self, capabilities: u32) -> [SigningAlgorithm; 3] {
         use SigningAlgorithm::{AesCmac, AesGmac, HmacSha256};
-        let channels = capabilities & capability::MULTI_CHANNEL != 0 && self.server.config.policy.allows_multichannel();
+        let channels =
+            capabilities & capability::MULTI_CHANNEL != 0 && self.server.trees.config.policy.allows_multichannel();
         if channels { [AesCmac, AesGmac, HmacSha256] } else { [AesGmac, AesCmac, HmacSha256] }
     }
 
@@ -218,7 +220,7 @@ impl Connection {
                     data.put_u16(1);
                     data.put_u16(32);
                     data.put_u16(HASH_SHA512);
-                    data.extend_from_slice(&self.server.random::<32>());
+                    data.extend_from_slice(&self.server.trees.random::<32>());
                     out.response.push((context::PREAUTH_INTEGRITY, data));
                 }
                 NegotiateContext::Encryption(ids) => {

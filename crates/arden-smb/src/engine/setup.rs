@@ -328,7 +328,7 @@ impl Connection {
     /// Makes sure that `setups` has the authentication that this request continues or begins.
     fn find_setup(&mut self, incoming: &Incoming<'_>, session_id: &mut u64) -> Result<(), NtStatus> {
         let n = self.peer.negotiated.get().ok_or(NtStatus::INVALID_PARAMETER)?;
-        let config = &self.server.config;
+        let config = &self.server.trees.config;
         if config.policy.requires_encryption() && n.cipher.is_none() {
             tracing::warn!(client = %self.peer.address, dialect = ?n.dialect, setting = "encryption_required",
                 "a client that cannot encrypt is refused");
@@ -403,7 +403,7 @@ impl Connection {
         if let Some(status @ (NtStatus::NOT_SUPPORTED | NtStatus(REQUEST_OUT_OF_SEQUENCE))) = mismatch {
             return Err(status);
         }
-        if !n.dialect.is_smb3() || !self.server.config.policy.allows_multichannel() {
+        if !n.dialect.is_smb3() || !self.server.trees.config.policy.allows_multichannel() {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
         }
         if !header.is(flags::SIGNED) {
@@ -427,8 +427,8 @@ impl Connection {
         crypto::extend_preauth(&mut setup.preauth, incoming.message);
         let server = self.server.clone();
         let _unchanged = server.accounts.read();
-        let wall = self.server.time().wall;
-        let step = setup.acceptor.step(incoming.request.security_buffer, wall, self.server.random());
+        let wall = self.server.trees.time().wall;
+        let step = setup.acceptor.step(incoming.request.security_buffer, wall, self.server.trees.random());
         match self.throttle_logon(&mut setup, step, incoming.now) {
             Err(status) => {
                 self.attempted = setup.acceptor.attempted_user().unwrap_or_default().to_string();
@@ -485,7 +485,7 @@ impl Connection {
 
     /// Forgets logons that were begun too long ago.
     pub fn expire_setups(&mut self, now: Instant) {
-        let timeout = self.server.config.limits.setup_timeout;
+        let timeout = self.server.trees.config.limits.setup_timeout;
         self.setups.retain(|_, s| now.saturating_duration_since(s.begun) < timeout);
     }
 
@@ -507,7 +507,7 @@ impl Connection {
         preauth: &[u8; 64],
     ) -> Result<Granted, NtStatus> {
         let n = self.negotiated()?;
-        let config = &self.server.config;
+        let config = &self.server.trees.config;
         let anonymous = user.is_anonymous();
         let client_requires =
             (u16::from(incoming.request.security_mode) | n.client_security_mode) & security_mode::SIGNING_REQUIRED != 0;
@@ -520,7 +520,7 @@ impl Connection {
             n,
             NewSession {
                 id: session_id,
-                serial: self.server.next_id(),
+                serial: self.server.trees.next_id(),
                 ip: self.peer.ip,
                 message_id: incoming.header.message_id,
                 user,
@@ -529,7 +529,7 @@ impl Connection {
                 encrypt_data,
                 keys,
                 signing: signing_key(n, session_key, preauth),
-                time: Time { now: incoming.now, wall: self.server.time().wall },
+                time: Time { now: incoming.now, wall: self.server.trees.time().wall },
             },
         ));
         if n.dialect != Dialect::Smb202 && n.client_guid != 0 && self.server.has_other_dialect(&session) {
@@ -544,7 +544,7 @@ impl Connection {
             id if id == session_id => None,
             id => self.replace_previous(id, &session, incoming.now),
         };
-        count(&self.server.metrics.logons, 1);
+        count(&self.server.trees.metrics.logons, 1);
         tracing::info!(client = %self.peer.address, user = %session.token().user_name, session = session_id, "logged on");
         Ok(Granted { channel, flags: if anonymous { session_flags::IS_NULL } else { 0 }, previous })
     }
@@ -570,7 +570,7 @@ impl Connection {
         if session.state() == SessionState::Deleted {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        if channels.len() >= self.server.config.limits.channels_per_session_max {
+        if channels.len() >= self.server.trees.config.limits.channels_per_session_max {
             tracing::warn!(client = %self.peer.address, "channels_per_session_max reached");
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }

@@ -9,7 +9,6 @@ pub mod waits;
 use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
-    ops::Deref,
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -34,9 +33,10 @@ use crate::{
     trees::{Trees, ending::Ending},
 };
 
-/// Sessions and connections, before the trees of this node. What is asked of it that is about shares and opens is asked of those.
+/// Sessions and connections, before the trees of this node.
 pub struct Server {
-    trees: Arc<Trees>,
+    /// Shares, tree connects and opens, with the configuration and the time that all go by.
+    pub trees: Arc<Trees>,
     /// Runs verified requests: this node's trees, or what stands before them.
     pub(crate) engine: Arc<dyn RequestEngine>,
     me: Weak<Server>,
@@ -63,13 +63,6 @@ pub struct Server {
 
 /// Begins work on a thread that may block.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
-
-impl Deref for Server {
-    type Target = Arc<Trees>;
-    fn deref(&self) -> &Arc<Trees> {
-        &self.trees
-    }
-}
 
 impl Server {
     /// `time`: when it starts.
@@ -117,7 +110,7 @@ impl Server {
     /// that 32 bits are enough. There are clients that keep no more.
     pub(crate) fn reserve_session_id(&self) -> u64 {
         loop {
-            let id = u64::from(u32::from_le_bytes(self.random()));
+            let id = u64::from(u32::from_le_bytes(self.trees.random()));
             if id != 0 && !self.sessions.read().contains_key(&id) && self.reserved_ids.lock().insert(id) {
                 return id;
             }
@@ -143,7 +136,8 @@ impl Server {
     pub fn add_session(&self, session: &Arc<Session>) -> Result<(), NtStatus> {
         let token = session.token();
         let administrator = token.is_administrator();
-        if let Err(met) = self.admission.open_session(&self.config.limits, session.ip, &token.user, administrator) {
+        if let Err(met) = self.admission.open_session(&self.trees.config.limits, session.ip, &token.user, administrator)
+        {
             self.tell_limit(met, session.ip, &token.user_name, "a logon is refused");
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
@@ -154,7 +148,7 @@ impl Server {
 
     /// Says in the log that a limit was met, once a second at most for each.
     pub(crate) fn tell_limit(&self, met: Met, client: IpAddr, user: &str, what: &'static str) {
-        let now = self.time().now;
+        let now = self.trees.time().now;
         let mut told = self.told_limits.lock();
         if told.get(met.limit).is_none_or(|at| now.saturating_duration_since(*at) >= Duration::from_secs(1)) {
             told.insert(met.limit, now);
@@ -217,7 +211,7 @@ impl Server {
     pub fn close_session(self: &Arc<Server>, id: u64) -> bool {
         let Some(session) = self.session(id) else { return false };
         tracing::info!(session = id, user = %session.token().user_name, "session closed by an administrator");
-        self.end_session(&CommitScope::begin(), &session, false, self.time().now);
+        self.end_session(&CommitScope::begin(), &session, false, self.trees.time().now);
         true
     }
 
@@ -254,8 +248,8 @@ impl Server {
 
     /// Time-outs of sessions, breaks and disconnected handles. May block. Returns when to call again at the latest.
     pub fn tick(&self, time: Time) -> Option<Instant> {
-        self.set_time(time);
-        if let Some(lifetime) = self.config.policy.session_lifetime() {
+        self.trees.set_time(time);
+        if let Some(lifetime) = self.trees.config.policy.session_lifetime() {
             for session in self.sessions.read().values() {
                 session.expire(time.now, lifetime);
             }

@@ -17,10 +17,10 @@ impl Server {
         let mut count = 0;
         for session in self.sessions().into_iter().filter(|s| of_user(&s.token())) {
             tracing::info!(session = session.id, user, "session closed by an administrator");
-            self.end_session(&CommitScope::begin(), &session, false, self.time().now);
+            self.end_session(&CommitScope::begin(), &session, false, self.trees.time().now);
             count += 1;
         }
-        self.close_waiting(|open| of_user(&open.owner));
+        self.trees.close_waiting(|open| of_user(&open.owner));
         count
     }
 
@@ -29,19 +29,19 @@ impl Server {
         drop(self.accounts.write());
         for session in self.sessions() {
             let token = session.token();
-            match self.standing(&token) {
+            match self.trees.standing(&token) {
                 Standing::Same => {}
                 Standing::Gained(now) => {
                     *session.tables.user.write() = now;
-                    self.recheck_trees(&session.tables);
+                    self.trees.recheck_trees(&session.tables);
                 }
                 Standing::Lost => {
                     tracing::info!(session = session.id, user = %token.user_name,
                         "session ended: the account is gone, disabled, or has lost a group");
-                    self.end_session(&CommitScope::begin(), &session, false, self.time().now);
+                    self.end_session(&CommitScope::begin(), &session, false, self.trees.time().now);
                 }
             }
         }
-        self.close_waiting(|open| !self.is_allowed(open));
+        self.trees.close_waiting(|open| !self.trees.is_allowed(open));
     }
 }

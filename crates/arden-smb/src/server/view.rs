@@ -99,35 +99,41 @@ fn open_view(open: &SmbOpen, locks: u32) -> OpenView {
 
 impl ServerView for View {
     fn identity(&self) -> ServerIdentity {
-        (*self.server.config.identity).clone()
+        (*self.server.trees.config.identity).clone()
     }
     fn comment(&self) -> String {
-        self.server.config.comment.clone()
+        self.server.trees.config.comment.clone()
     }
     fn now(&self) -> FileTime {
-        self.server.time().wall
+        self.server.trees.time().wall
     }
     fn started(&self) -> FileTime {
-        self.server.started_at
+        self.server.trees.started_at
     }
     fn users(&self) -> Arc<dyn UserDb> {
-        self.server.config.users.clone()
+        self.server.trees.config.users.clone()
     }
     fn shares(&self) -> Vec<ShareView> {
         let uses: Vec<String> = self.trees().into_iter().map(|(_, name, _)| name).collect();
         self.server
+            .trees
             .shares()
             .iter()
             .map(|s| share_view(s, uses.iter().filter(|u| **u == s.name).count() as u32))
             .collect()
     }
     fn sessions(&self) -> Vec<SessionView> {
-        self.server.sessions().iter().map(|s| session_view(s, self.server.time().now)).collect()
+        self.server.sessions().iter().map(|s| session_view(s, self.server.trees.time().now)).collect()
     }
     fn opens(&self) -> Vec<OpenView> {
         let counts: std::collections::HashMap<u64, u32> =
-            self.server.table.opens().into_iter().map(|o| (o.id.0, o.locks as u32)).collect();
-        self.server.opens().iter().map(|o| open_view(o, counts.get(&o.id.persistent).copied().unwrap_or(0))).collect()
+            self.server.trees.table.opens().into_iter().map(|o| (o.id.0, o.locks as u32)).collect();
+        self.server
+            .trees
+            .opens()
+            .iter()
+            .map(|o| open_view(o, counts.get(&o.id.persistent).copied().unwrap_or(0)))
+            .collect()
     }
     fn connections(&self) -> Vec<ConnectionView> {
         self.trees()
@@ -137,7 +143,7 @@ impl ServerView for View {
                 kind: if share == "IPC$" { share_type::IPC } else { share_type::DISKTREE },
                 opens: session.tables.opens.read().values().filter(|o| o.state.lock().tree_id == tree).count() as u32,
                 users: 1,
-                seconds: self.server.time().now.saturating_duration_since(session.created).as_secs() as u32,
+                seconds: self.server.trees.time().now.saturating_duration_since(session.created).as_secs() as u32,
                 user: session.token().user_name.clone(),
                 client: client_address(&session),
                 share,
@@ -148,12 +154,12 @@ impl ServerView for View {
         self.server.close_session(id)
     }
     fn close_file(&self, id: u32) -> bool {
-        let found = self.server.opens().into_iter().find(|o| o.id.persistent as u32 == id);
-        found.is_some_and(|o| self.server.close_open_by_id(o.id.persistent))
+        let found = self.server.trees.opens().into_iter().find(|o| o.id.persistent as u32 == id);
+        found.is_some_and(|o| self.server.trees.close_open_by_id(o.id.persistent))
     }
     fn file_security(&self, share: &str, path: &str, information: u32) -> Result<SecurityDescriptor, NtStatus> {
         use arden_store::{name::NtPath, store::Lookup};
-        let share = self.server.share(share).ok_or(NtStatus::BAD_NETWORK_NAME)?;
+        let share = self.server.trees.share(share).ok_or(NtStatus::BAD_NETWORK_NAME)?;
         let fs = share.fs.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let path = NtPath::parse(path.trim_start_matches('\\')).map_err(status::of_error)?;
         match fs.store().lookup(&path).map_err(status::of)? {

@@ -71,7 +71,7 @@ impl Server {
         }
         // Nobody hears the answer, but what was asked for happens. It may take long, and others' breaks are seen to here.
         let (me, message) = (self.me.clone(), message.detach());
-        self.defer(Deferred::Other(Box::new(move || match me.upgrade() {
+        self.trees.defer(Deferred::Other(Box::new(move || match me.upgrade() {
             Some(server) => server.run_detached(message),
             None => drop(message),
         })));
@@ -116,7 +116,7 @@ impl Server {
             Some(Waiting::Parked(message)) => Some(message),
             _ => None,
         };
-        self.table.cancel_wait(wait);
+        self.trees.table.cancel_wait(wait);
         message
     }
 }

@@ -70,7 +70,7 @@ fn begin_for(
 }
 
 fn run(job: Box<dyn BlockingWork>, mut held: Held) {
-    held.server.set_time(Time::read());
+    held.server.trees.set_time(Time::read());
     let peer = job.peer().clone();
     let mut frame = job.answer();
     if frame.capacity() / 2 > frame.len() {

@@ -90,7 +90,7 @@ impl Server {
             };
             let Some(transport) = Transport::admitted(self, socket, address) else { continue };
             live.fetch_add(1, Ordering::Relaxed);
-            crate::base::metrics::count(&self.metrics.connections, 1);
+            crate::base::metrics::count(&self.trees.metrics.connections, 1);
             let (live, stopped) = (live.clone(), stopped.clone());
             tokio::spawn(async move {
                 let mut transport = transport;
@@ -118,7 +118,7 @@ impl Server {
 async fn timers(server: Arc<Server>) {
     let wake = Arc::new(Notify::new());
     let signal = wake.clone();
-    server.on_deferred(Box::new(move || signal.notify_one()));
+    server.trees.on_deferred(Box::new(move || signal.notify_one()));
     let (runtime, weak) = (Handle::current(), Arc::downgrade(&server));
     server.on_detached(Box::new(move |message| {
         if let Some(server) = weak.upgrade() {
@@ -129,8 +129,8 @@ async fn timers(server: Arc<Server>) {
         let _ = tokio::time::timeout(Duration::from_millis(500), wake.notified()).await;
         let server = server.clone();
         let _ = tokio::task::spawn_blocking(move || {
-            server.set_time(Time::read());
-            server.run_deferred();
+            server.trees.set_time(Time::read());
+            server.trees.run_deferred();
             server.tick(Time::read());
         })
         .await;
@@ -214,10 +214,10 @@ impl Transport {
         let connection = transport.connection.as_mut()?;
         let evicted = transport.evicted.clone();
         let close = Box::new(move || evicted.notify_one());
-        match server.admission.connect(&server.config.limits, address.ip(), connection.peer().id, close) {
+        match server.admission.connect(&server.trees.config.limits, address.ip(), connection.peer().id, close) {
             Ok(()) => Some(transport),
             Err(met) => {
-                server.set_time(Time::read());
+                server.trees.set_time(Time::read());
                 server.tell_limit(met, address.ip(), "", "a connection is refused");
                 connection.closed(Instant::now());
                 None
@@ -386,8 +386,8 @@ impl Transport {
             Err(waits) => waits,
         };
         let connection = self.connection()?;
-        connection.server.set_time(Time::read());
-        let met = Met { limit: "buffer_bytes", value: connection.server.config.limits.usage.buffer_bytes.user };
+        connection.server.trees.set_time(Time::read());
+        let met = Met { limit: "buffer_bytes", value: connection.server.trees.config.limits.usage.buffer_bytes.user };
         connection.server.tell_limit(met, connection.peer().ip, "", "a connection is not read from for now");
         self.flush().await?;
         loop {
@@ -431,7 +431,7 @@ impl Transport {
                 let connection = self.connection.as_mut().ok_or("closed")?;
                 let time = Time::read();
                 let verdict = connection.handle_lent(&mut self.spare.bytes, time, &mut self.out.bytes);
-                connection.server.large_message_took(time.now.elapsed());
+                connection.server.trees.large_message_took(time.now.elapsed());
                 let taken = self.spare.bytes.capacity() == 0;
                 let paid = if taken { self.spare.take_paid() } else { None };
                 self.obey(verdict, paid).await?;
@@ -569,7 +569,7 @@ impl Transport {
 
     async fn answer_later(&mut self, delay: Duration, answer: Vec<u8>) -> Result<(), Ended> {
         let connection = self.connection.as_ref().ok_or("closed")?;
-        let limit = connection.server.config.limits.delayed_answers_per_connection_max;
+        let limit = connection.server.trees.config.limits.delayed_answers_per_connection_max;
         if self.delayed.load(Ordering::Relaxed) >= limit {
             tracing::debug!(client = %connection.peer().address, limit, "delayed_answers_per_connection_max reached");
             self.flush().await?;
@@ -603,7 +603,7 @@ impl Transport {
         if connection.peer().mailbox.lock().is_empty() {
             return Ok(());
         }
-        connection.server.set_time(Time::read());
+        connection.server.trees.set_time(Time::read());
         connection.drain_mailbox(&mut self.out.bytes, &mut frames, &mut jobs);
         for job in jobs {
             self.spawn(job, None);

@@ -14,9 +14,9 @@ fn a_session_does_not_become_another_users() {
     admin.put("file", b"x");
     admin.protect("file", vec![everyone(ALL_ACCESS, 0)]);
     let allow = |user: &str, mask| ShareAce { sid: world.sid(user), allow: true, mask };
-    let full = world.lab.server.share(FULL).unwrap();
+    let full = world.lab.server.trees.share(FULL).unwrap();
     let access = vec![allow(ALICE, READ_MASK), allow(MALLORY, ALL_ACCESS)];
-    world.lab.server.set_shares(vec![Share { name: "ours".into(), access, ..(*full).clone() }]);
+    world.lab.server.trees.set_shares(vec![Share { name: "ours".into(), access, ..(*full).clone() }]);
     let mut c = world.client(ALICE, "ours");
     assert_eq!(c.try_logon(&logon(MALLORY).again()).err(), Some(DENIED));
     assert_eq!(c.fails(want("file").existing().access(FILE_WRITE_DATA)), DENIED);

@@ -28,10 +28,10 @@ fn spilled(world: &World) -> std::path::PathBuf {
 /// A client of a share of the directory that has the tree of `world` in it, as `a`.
 fn outer(world: &World, user: &str) -> Client {
     let store = DirStore::open(&world.lab.dir, DirOptions::default()).unwrap();
-    let fs = Fs::new(store, world.lab.server.table.clone());
+    let fs = Fs::new(store, world.lab.server.trees.table.clone());
     let mut shares = vec![share("outer", &fs)];
-    shares.extend(SHARES.iter().map(|s| (*world.lab.server.share(s).unwrap()).clone()));
-    world.lab.server.set_shares(shares);
+    shares.extend(SHARES.iter().map(|s| (*world.lab.server.trees.share(s).unwrap()).clone()));
+    world.lab.server.trees.set_shares(shares);
     world.client(user, "outer")
 }
 

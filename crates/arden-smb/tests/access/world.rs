@@ -58,21 +58,21 @@ impl World {
         let lab = Lab::new();
         let rids = [ALICE, MALLORY].map(|user| lab.users.add_user(user, PASSWORD, &[]));
         let (fs, volume) = match kind {
-            Kind::Directory => (lab.server.share(SHARE).unwrap().fs.clone().unwrap(), None),
+            Kind::Directory => (lab.server.trees.share(SHARE).unwrap().fs.clone().unwrap(), None),
             Kind::Volume => {
                 let device = Arc::new(MemDevice::new(128 << 20));
                 Volume::format(&*device, "v", 3, FileTime(1)).unwrap();
                 let options = VolumeOptions { background: false, ..VolumeOptions::default() };
                 let vol = Volume::open(device, options).unwrap();
                 let store = VolumeStore::new(vol.clone(), Durability::Plain);
-                (Fs::new(store, lab.server.table.clone()), Some(vol))
+                (Fs::new(store, lab.server.trees.table.clone()), Some(vol))
             }
         };
         let permitting = |name: &str, mask| {
             let ace = ShareAce { sid: well_known::EVERYONE.clone(), allow: true, mask };
             Share { access: vec![ace], ..share(name, &fs) }
         };
-        lab.server.set_shares(vec![
+        lab.server.trees.set_shares(vec![
             permitting(FULL, ALL_ACCESS),
             permitting(CHANGE, CHANGE_MASK),
             permitting(READ, READ_MASK),

@@ -292,7 +292,7 @@ fn the_time_out_bounds_it_and_an_administrator_ends_it() {
 
         let mut lab = Lab::new();
         let (_, id) = absent(&mut lab, want("file"), loss);
-        assert!(lab.server.close_open_by_id(id.persistent));
+        assert!(lab.server.trees.close_open_by_id(id.persistent));
         lab.ca_client().open(want("file"));
     }
 }
@@ -398,7 +398,7 @@ fn a_long_name_is_not_kept() {
     c.disconnect();
     lab.crash();
     // Kept without its path; a directory of the host does not find files by their ids alone.
-    assert_eq!(lab.server.opens().len(), 0);
+    assert_eq!(lab.server.trees.opens().len(), 0);
 }
 
 /// A lock that failed after one that was done leaves nothing of the sequence, over a restart too.

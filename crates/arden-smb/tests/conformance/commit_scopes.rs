@@ -25,7 +25,7 @@ fn a_persistent_open_that_a_tree_disconnect_closed_stays_closed() {
     assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
     assert!(lab.is_committed(CA), "the answer came too early");
     lab.crash();
-    assert_eq!(lab.server.opens().len(), 0, "closed is closed");
+    assert_eq!(lab.server.trees.opens().len(), 0, "closed is closed");
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn related(encrypt: bool) {
         assert_eq!((reply.encrypted, reply.signed), (encrypt, !encrypt));
     }
     assert_eq!(std::fs::read(lab.host("x")).unwrap(), b"!");
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
 }
 
 /// `BVT_Compound_RelatedRequests`

@@ -217,7 +217,7 @@ fn durable_handle_v1_reconnect_without_durable_handle() {
     c.disconnect();
     let mut c = again(&lab, c.guid);
     assert_eq!(c.fails(want("file").lease_v1(1, "RWH").reconnect(persistent(f.id))), NOT_FOUND);
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
 }
 
 /// `DurableHandleV1_Reconnect_WithDifferentDurableOwner`
@@ -236,9 +236,9 @@ fn durable_handle_v1_reconnect_with_different_durable_owner() {
 fn a_handle_that_nobody_reclaims_is_closed_in_time() {
     let lab = Lab::new();
     let (guid, id) = lost(&lab);
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     lab.pass(Duration::from_secs(61));
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
     let mut c = again(&lab, guid);
     assert_eq!(c.fails(want("file").lease_v1(1, "RWH").reconnect(persistent(id))), NOT_FOUND);
 }

@@ -127,11 +127,11 @@ fn the_time_out_is_granted_within_bounds_and_kept() {
     }
     c.disconnect();
     lab.pass(Duration::from_secs(11));
-    assert_eq!(lab.server.opens().len(), 2);
+    assert_eq!(lab.server.trees.opens().len(), 2);
     lab.pass(Duration::from_secs(50));
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     lab.pass(Duration::from_secs(250));
-    assert_eq!(lab.server.opens().len(), 0);
+    assert_eq!(lab.server.trees.opens().len(), 0);
 }
 
 #[test]

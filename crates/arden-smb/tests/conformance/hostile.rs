@@ -173,7 +173,7 @@ fn a_message_comes_twice() {
     c.receive(id).ok();
     c.send_bytes(message);
     assert!(c.is_closed());
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn nothing_is_left_of_a_client_that_goes() {
         c.disconnect();
     }
     assert!(lab.server.sessions().is_empty());
-    assert!(lab.server.opens().is_empty());
-    assert_eq!(lab.server.table.open_count(), 0);
+    assert!(lab.server.trees.opens().is_empty());
+    assert_eq!(lab.server.trees.table.open_count(), 0);
     assert!(lab.server.peers().is_empty());
 }

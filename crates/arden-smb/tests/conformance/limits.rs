@@ -222,7 +222,7 @@ fn persistent_locks_per_user_max() {
     for offset in [10, 20, 30] {
         assert_eq!(c.status(&take(offset)), NtStatus::INSUFFICIENT_RESOURCES);
     }
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Locks), 1);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Locks), 1);
 }
 
 #[test]
@@ -258,5 +258,5 @@ fn durable_handles_end() {
     assert_eq!(f.durable_v2(), Some(10_000));
     c.disconnect();
     lab.pass(Duration::from_secs(11));
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
 }

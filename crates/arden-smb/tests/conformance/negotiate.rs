@@ -131,7 +131,7 @@ fn check_dialect(dialect: Dialect) {
     let large = dialect >= Dialect::Smb210;
     assert_eq!(n.capabilities & capability::LARGE_MTU != 0, large);
     assert_eq!(n.max_read, if large { 8 << 20 } else { 65536 });
-    assert_eq!(n.guid, lab.server.config.guid);
+    assert_eq!(n.guid, lab.server.trees.config.guid);
 }
 
 /// `BVT_Negotiate_SMB2002`

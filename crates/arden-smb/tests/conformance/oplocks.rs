@@ -104,7 +104,7 @@ fn a_waiting_create_can_be_cancelled_and_its_client_can_go() {
     assert_eq!(two.receive(id).status(), NtStatus::CANCELLED);
     two.starts(want("file"));
     two.disconnect();
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
 }
 
 /// [MS-SMB2] 3.3.5.16 looks the request up among all that are under way, not only those that wait already.
@@ -121,7 +121,7 @@ fn a_cancel_ends_a_create_that_does_not_wait_yet() {
     two.send(&cancel(id));
     assert_eq!(two.run_held(), 1);
     assert_eq!(two.receive(id).status(), NtStatus::CANCELLED);
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     // A CANCEL of something else ends nothing, now or later.
     two.held = Some(Vec::new());
     let id = two.send(&large());

@@ -57,7 +57,7 @@ fn persistence_needs_nothing_cached_but_a_file_on_the_right_share() {
     assert_eq!(flags_of(&c.open(want("dir").directory().persistent(GUID + 9, 0))), Some(2));
     let durable = want("dir2").directory().lease(9, "RH").durable_v2(GUID + 11, 0);
     assert_eq!(flags_of(&c.open(durable)), None, "directories are not durable");
-    assert_eq!(lab.server.persistent_opens(), 5);
+    assert_eq!(lab.server.trees.persistent_opens(), 5);
     let mut c = lab.client();
     assert_eq!(flags_of(&c.open(want("dir").directory().lease(10, "RH").persistent(GUID + 12, 0))), None);
     assert_eq!(flags_of(&c.open(want("f").oplock(oplock::BATCH).persistent(GUID + 10, 0))), Some(0));
@@ -85,7 +85,7 @@ fn reconnects(first: Want, again: Want, restart: impl FnOnce(&mut Lab)) {
     assert_eq!(c.read(back.id, 0, 20), b"before and after");
     c.close(back.id);
     lab.crash();
-    assert_eq!(lab.server.opens().len(), 0, "closed is closed");
+    assert_eq!(lab.server.trees.opens().len(), 0, "closed is closed");
     lab.ca_client().open(want("file").share(0));
 }
 
@@ -160,14 +160,14 @@ fn the_time_out_is_the_clients_within_the_cap_and_counts_anew_after_a_restart() 
     lab.pass(Duration::from_secs(8));
     lab.crash();
     lab.pass(Duration::from_secs(8));
-    assert_eq!(lab.server.opens().len(), 3);
+    assert_eq!(lab.server.trees.opens().len(), 3);
     lab.pass(Duration::from_secs(4));
-    assert_eq!(lab.server.opens().len(), 2);
+    assert_eq!(lab.server.trees.opens().len(), 2);
     lab.pass(Duration::from_secs(300));
-    assert_eq!(lab.server.opens().len(), 0);
+    assert_eq!(lab.server.trees.opens().len(), 0);
     lab.ca_client().open(want("x"));
     lab.crash();
-    assert_eq!(lab.server.opens().len(), 0, "what is over does not come back");
+    assert_eq!(lab.server.trees.opens().len(), 0, "what is over does not come back");
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn renamed_files_are_found_and_deleted_ones_given_up() {
     std::fs::remove_file(lab.host("gone")).unwrap();
     std::fs::write(lab.host("gone"), "another").unwrap();
     lab.crash();
-    assert_eq!(lab.server.opens().len(), 3);
+    assert_eq!(lab.server.trees.opens().len(), 3);
     let mut c = lab.ca_again(c.guid);
     let back = c.open(want("d\\after").lease(1, "RWH").reconnect_persistent(f.id, GUID));
     c.write(back.id, 0, b"x");
@@ -398,13 +398,13 @@ fn app_instances_fail_over_from_a_handle_that_waits() {
 #[test]
 fn an_administrator_and_a_removed_share_end_handles() {
     let (mut lab, _, id) = held(want("file").share(0));
-    assert!(lab.server.close_open_by_id(id.persistent));
+    assert!(lab.server.trees.close_open_by_id(id.persistent));
     lab.ca_client().open(want("file").share(0));
     lab.crash();
-    assert_eq!(lab.server.opens().len(), 0);
+    assert_eq!(lab.server.trees.opens().len(), 0);
     let (lab, ..) = held(want("file").share(0));
-    lab.server.set_shares(Vec::new());
-    assert_eq!(lab.server.opens().len(), 0);
+    lab.server.trees.set_shares(Vec::new());
+    assert_eq!(lab.server.trees.opens().len(), 0);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn directory_leasing_over_a_failover() {
         c.close(back.id);
         assert_eq!(lab.handles.load().unwrap(), [], "nothing is kept of what is closed");
         lab.crash();
-        assert_eq!(lab.server.opens().len(), 0);
+        assert_eq!(lab.server.trees.opens().len(), 0);
     }
 }
 

@@ -102,7 +102,7 @@ impl World {
         if crash {
             self.lab.crash();
         }
-        assert_eq!(self.lab.server.persistent_opens(), self.handles.len());
+        assert_eq!(self.lab.server.trees.persistent_opens(), self.handles.len());
         let mut stranger = self.lab.ca_client();
         for file in 0..FILES {
             let held = self.handles.iter().any(|h| h.file == file);

@@ -22,7 +22,7 @@ fn bvt_file_access_open_named_pipe() {
         let f = c.open(pipe(name));
         c.close(f.id);
     }
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
 }
 /// `BVT_FileAccess_OpenNamedPipe_InvalidPathName`
 #[test]

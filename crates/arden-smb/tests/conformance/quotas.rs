@@ -24,8 +24,8 @@ pub fn on_volume(lab: Lab) -> (Lab, Arc<Volume>) {
     let device = Arc::new(MemDevice::new(64 << 20));
     Volume::format(&*device, "q", 3, FileTime(1)).unwrap();
     let vol = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
-    let fs = Fs::new(VolumeStore::new(vol.clone(), Durability::Plain), lab.server.table.clone());
-    lab.server.set_shares(vec![share("volume", &fs)]);
+    let fs = Fs::new(VolumeStore::new(vol.clone(), Durability::Plain), lab.server.trees.table.clone());
+    lab.server.trees.set_shares(vec![share("volume", &fs)]);
     (lab, vol)
 }
 

@@ -42,7 +42,7 @@ fn bvt_replay_replay_create() {
     assert_eq!(again.id, f.id);
     assert_eq!(again.oplock, oplock::BATCH);
     assert_eq!(again.durable_v2(), f.durable_v2());
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
 }
 
 #[test]

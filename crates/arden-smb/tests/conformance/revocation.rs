@@ -8,14 +8,14 @@ use arden_wire::{dtyp::Sid, smb2::session::share_flags};
 const DELETED: NtStatus = NtStatus::NETWORK_NAME_DELETED;
 
 pub fn change(lab: &Lab, name: &str, change: impl Fn(&mut Share)) {
-    let shares = lab.server.shares().into_iter().filter(|s| s.name != "IPC$").map(|s| {
+    let shares = lab.server.trees.shares().into_iter().filter(|s| s.name != "IPC$").map(|s| {
         let mut share = Share::clone(&s);
         if share.name == name {
             change(&mut share);
         }
         share
     });
-    lab.server.set_shares(shares.collect());
+    lab.server.trees.set_shares(shares.collect());
 }
 
 fn staff() -> Sid {
@@ -82,7 +82,7 @@ fn a_user_who_is_denied_loses_the_tree_connect_and_others_keep_theirs() {
     c.write(mine.id, 0, b"x");
     assert_eq!(other.try_write(theirs.id, 0, b"x").unwrap_err(), DELETED);
     assert_eq!(other.try_connect(SHARE).unwrap_err(), NtStatus::ACCESS_DENIED);
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     // The session is good for other shares.
     other.connect(SECOND);
     // Allowed to read: what the tree connect says, and what opens get.
@@ -116,7 +116,7 @@ fn a_share_of_another_directory_ends_its_tree_connects() {
     let lab = Lab::new();
     let mut c = lab.client();
     let f = c.open(want("file"));
-    let elsewhere = lab.server.share(SECOND).unwrap().fs.clone();
+    let elsewhere = lab.server.trees.share(SECOND).unwrap().fs.clone();
     change(&lab, SHARE, |s| s.fs.clone_from(&elsewhere));
     assert_eq!(c.try_write(f.id, 0, b"x").unwrap_err(), DELETED);
     c.connect(SHARE);
@@ -157,7 +157,7 @@ fn a_user_who_is_removed_or_disabled_has_no_sessions_and_no_opens() {
         }
         lab.server.accounts_changed();
         assert_eq!(c.try_write(f.id, 0, b"x").unwrap_err(), NtStatus::USER_SESSION_DELETED);
-        assert_eq!(lab.server.opens().len(), 0);
+        assert_eq!(lab.server.trees.opens().len(), 0);
         admin.open(want("file").existing());
         admin.open(want("durable").existing());
         let mut c = lab.connect();
@@ -208,7 +208,7 @@ fn an_open_that_waits_for_its_client_is_closed_when_its_share_allows_it_no_more(
     assert!(f.is_durable() && kept.is_durable());
     c.disconnect();
     change(&lab, SHARE, |s| s.read_only = true);
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     let mut c = lab.client_again(c.guid, Dialect::Smb311);
     let gone = c.fails(want("write").share(0).lease_v1(1, "RWH").reconnect(FileId { volatile: 0, ..f.id }));
     assert_eq!(gone, NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -228,7 +228,7 @@ fn all_sessions_of_a_user_end_at_once() {
     for c in &mut clients {
         assert_eq!(c.fails(want("x")), NtStatus::USER_SESSION_DELETED);
     }
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     mine.write(f.id, 0, b"x");
     assert_eq!(lab.server.end_sessions_of("nobody"), 0);
 }

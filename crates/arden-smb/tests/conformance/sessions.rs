@@ -56,7 +56,7 @@ fn a_session_past_its_lifetime_has_to_authenticate_again() {
     let (kept, closed) = (c.open(want("kept")), c.open(want("closed")));
     lab.pass(Duration::from_secs(100_000));
     c.write(kept.id, 0, b"there is no lifetime");
-    lab.server.config.policy.set_session_lifetime(3600);
+    lab.server.trees.config.policy.set_session_lifetime(3600);
     c.logon(&logon(USER).again());
     lab.pass(Duration::from_secs(3000));
     c.write(kept.id, 0, b"not yet");
@@ -224,7 +224,7 @@ fn logoff_closes_what_is_not_durable() {
     c.open(want("plain").share(0));
     let f = c.open(want("durable").share(0).oplock(oplock::BATCH).durable());
     assert_eq!(c.status(&Req::empty(Command::Logoff)), NtStatus::SUCCESS);
-    assert_eq!(lab.server.opens().len(), 1);
+    assert_eq!(lab.server.trees.opens().len(), 1);
     let mut again = lab.client_again(c.guid, Dialect::Smb311);
     again.open(want("plain").share(0));
     again.open(want("durable").oplock(oplock::BATCH).reconnect(f.id));

@@ -19,18 +19,19 @@ pub const OTHER_VOLUME: &str = "volume2";
 /// A lab with two shares more, each of a volume in memory; and a client of the first.
 pub fn on_volumes() -> (Lab, [Arc<Volume>; 2], Client) {
     let lab = Lab::new();
-    let mut shares: Vec<Share> = lab.server.shares().iter().filter(|s| s.fs.is_some()).map(|s| (**s).clone()).collect();
+    let mut shares: Vec<Share> =
+        lab.server.trees.shares().iter().filter(|s| s.fs.is_some()).map(|s| (**s).clone()).collect();
     let volumes = [(VOLUME, 1u128), (OTHER_VOLUME, 2)].map(|(name, id)| {
         let device = MemDevice::new(16 << 20);
         Volume::format(&device, name, id << 64 | 5, FileTime(1)).unwrap();
         let options = VolumeOptions { background: false, ..VolumeOptions::default() };
         let volume = Volume::open(Arc::new(device), options).unwrap();
         let store = VolumeStore::new(volume.clone(), Durability::Plain);
-        let fs = Fs::new(store, lab.server.table.clone());
+        let fs = Fs::new(store, lab.server.trees.table.clone());
         shares.push(Share { name: name.into(), path: "C:\\".into(), fs: Some(fs), hidden: false, ..Share::ipc() });
         volume
     });
-    lab.server.set_shares(shares);
+    lab.server.trees.set_shares(shares);
     let mut c = lab.client();
     c.connect(VOLUME);
     (lab, volumes, c)

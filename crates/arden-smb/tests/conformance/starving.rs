@@ -61,7 +61,7 @@ fn closes_that_wait_keep_no_threads() {
     hostile.socket.as_mut().unwrap().write_all(&bytes).unwrap();
     // The CLOSEs wait by now, on any machine that is not so slow that the work on the handle was over before they came.
     let asked = Instant::now();
-    while lab.server.usage.total(Kind::Waits) < 39 && asked.elapsed() < Duration::from_secs(2) {
+    while lab.server.trees.usage.total(Kind::Waits) < 39 && asked.elapsed() < Duration::from_secs(2) {
         std::thread::yield_now();
     }
     let id = quiet.send(&flush(mine));
@@ -110,7 +110,7 @@ fn messages_without_their_connection_keep_nobodys_breaks() {
     channel.disconnect();
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     other.close(g.id);
-    lab.server.run_deferred();
+    lab.server.trees.run_deferred();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     assert_eq!(main.read(f.id, 0, 1000), vec![0; 1000], "what was asked for happens");
 }

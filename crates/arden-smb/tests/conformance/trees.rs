@@ -17,7 +17,7 @@ fn bvt_tree_mgmt_tree_connect_and_disconnect() {
     assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
     assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::NETWORK_NAME_DELETED);
     assert_eq!(c.try_close(f.id), NtStatus::NETWORK_NAME_DELETED);
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
 }
 
 /// `BVT_TreeMgmt_SMB311_Disconnect_NoSignedNoEncryptedTreeConnect`

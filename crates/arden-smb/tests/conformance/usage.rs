@@ -160,9 +160,9 @@ fn pipes_watches_and_locks_of_a_user_are_bound() {
     (0..3).for_each(|_| drop(c.open(want("srvsvc"))));
     assert_eq!(c.fails(want("srvsvc")), NtStatus::INSUFFICIENT_RESOURCES);
     drop(c);
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Pipes), 0);
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Locks), 0);
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Watches), 0);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Pipes), 0);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Locks), 0);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Watches), 0);
 }
 
 /// A request that waits keeps its message: large ones would keep any amount of memory.
@@ -182,7 +182,7 @@ fn waiting_requests_keep_so_many_bytes() {
     let again = c.send(&large);
     c.interim(again);
     drop(c);
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::WaitBytes), 0);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::WaitBytes), 0);
 }
 
 /// Each of these takes as long as its file, its input or its directory is large: none keeps a thread of the runtime.
@@ -254,7 +254,7 @@ fn the_end_of_a_session_leaves_the_reactor() {
         let req = session_setup(0, 1, c.session_id(), &token).session(reply.header.session_id).signed(false);
         let (moved, _, _) = handle(&mut d, &req);
         assert_eq!(moved, moves, "PreviousSessionId, {opens} opens");
-        assert!(lab.server.opens().is_empty(), "before its answer");
+        assert!(lab.server.trees.opens().is_empty(), "before its answer");
         assert!(!moved || d.inbox.iter().any(|r| r.status() == NtStatus::SUCCESS));
         assert_eq!(lab.server.sessions().len(), 1);
     }
@@ -268,16 +268,16 @@ fn the_end_of_a_session_leaves_the_reactor() {
     let mut out = Vec::new();
     let connection = c.connection.as_mut().unwrap();
     connection.handle_message(&mut message, Time::read(), &mut out);
-    assert_eq!(lab.server.opens().len(), 300, "closed elsewhere");
+    assert_eq!(lab.server.trees.opens().len(), 300, "closed elsewhere");
     c.pump();
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
     // A few opens, one of which frees much.
     for end in [Command::TreeDisconnect, Command::Logoff] {
         let mut c = lab.client();
         let large = c.open(want("large").delete_on_close());
         (0..20u64).for_each(|i| c.write(large.id, i << 20, &vec![1; 1 << 20]));
         assert!(handle(&mut c, &Req::empty(end)).0, "{end:?}");
-        assert!(lab.server.opens().is_empty());
+        assert!(lab.server.trees.opens().is_empty());
     }
 }
 
@@ -293,7 +293,7 @@ fn tree_connects_of_a_user_are_bound() {
     assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
     d.connect(SHARE);
     drop((c, d));
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::Trees), 0);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Trees), 0);
 }
 
 /// Answers of RPC that nobody reads are kept: in all pipes of a user together no more than so much.
@@ -311,8 +311,11 @@ fn unread_answers_of_pipes_are_bound() {
     // What is read makes room, and so does a pipe that is closed.
     pipes[..good].iter().for_each(|p| c.close(*p));
     assert_eq!(c.status(&write(pipes[19], 0, &super::pipes::bind())), NtStatus::SUCCESS);
-    while c.try_read(pipes[19], 0, 4096).is_ok_and(|_| lab.server.usage.total(arden_smb::usage::Kind::PipeBytes) > 0) {}
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
+    while c
+        .try_read(pipes[19], 0, 4096)
+        .is_ok_and(|_| lab.server.trees.usage.total(arden_smb::usage::Kind::PipeBytes) > 0)
+    {}
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
 }
 
 /// A compound may have thousands of requests: most of them run elsewhere.
@@ -373,7 +376,7 @@ fn calls_that_are_never_complete_are_bound() {
     let taken = statuses.take_while(|s| *s == NtStatus::SUCCESS).count();
     assert!((3..10).contains(&taken), "{taken} pipes");
     pipes.iter().for_each(|p| c.close(*p));
-    assert_eq!(lab.server.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
+    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
 }
 
 /// A file has so many streams that they are listed in no time.

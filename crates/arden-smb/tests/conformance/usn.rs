@@ -235,7 +235,7 @@ fn a_read_that_waits_ends_with_its_cancel_its_handle_its_session_and_its_journal
     gone.reader.disconnect();
     gone.changer.put("file", b"x");
     gone.lab.pass(Duration::from_secs(6));
-    assert_eq!(gone.lab.server.opens().len(), 0);
+    assert_eq!(gone.lab.server.trees.opens().len(), 0);
 }
 
 #[test]

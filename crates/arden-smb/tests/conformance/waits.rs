@@ -222,7 +222,7 @@ fn a_request_whose_share_allows_less_or_is_gone_when_it_has_waited() {
     for (kind, begin, gone, refused) in KINDS {
         let Some(name) = begin().share else { continue };
         ends(kind, begin(), refused, |w| change(&w.lab, name, |s| s.read_only = true));
-        ends(kind, begin(), gone, |w| w.lab.server.set_shares(Vec::new()));
+        ends(kind, begin(), gone, |w| w.lab.server.trees.set_shares(Vec::new()));
     }
 }
 
@@ -234,7 +234,7 @@ fn a_request_whose_connection_ends_while_it_waits_is_forgotten() {
         w.waiter.disconnect();
         w.wake();
         w.other.disconnect();
-        assert_eq!(w.lab.server.opens().len(), 0, "{kind}");
+        assert_eq!(w.lab.server.trees.opens().len(), 0, "{kind}");
     }
 }
 
@@ -263,7 +263,7 @@ fn a_create_in_the_middle_of_a_compound_waits_and_the_rest_follows() {
             assert_eq!(waiter.receive(*id).status(), expected);
         }
         // That of the first request, and that of the other client which nobody asked to end.
-        assert_eq!(lab.server.opens().len(), 1 + usize::from(cancels));
+        assert_eq!(lab.server.trees.opens().len(), 1 + usize::from(cancels));
     }
 }
 

@@ -54,6 +54,6 @@ fn logons_under_way_are_few_and_small() {
     }
     let grown = resident_bytes().saturating_sub(before);
     println!("{begun} logons begun, {grown} bytes more");
-    assert_eq!(begun, 3 * lab.server.config.limits.setups_per_connection_max);
+    assert_eq!(begun, 3 * lab.server.trees.config.limits.setups_per_connection_max);
     assert!(grown < 4 << 20, "{grown} bytes for {begun} logons");
 }

@@ -216,7 +216,7 @@ fn requests_and_answers_pass_the_seam_as_values() {
     one.close(f.id);
     one.status(&Req::empty(Command::Logoff));
     two.disconnect();
-    assert!(lab.server.opens().is_empty());
+    assert!(lab.server.trees.opens().is_empty());
     let between = BETWEEN.get().unwrap();
     assert_eq!(between.in_flight.load(Ordering::Relaxed), 0, "every request came to an end");
     let seen = between.seen.lock().unwrap().clone();

@@ -268,7 +268,7 @@ impl Client {
 
     /// Takes what the server has for this connection.
     pub fn pump(&mut self) {
-        self.server.run_deferred();
+        self.server.trees.run_deferred();
         loop {
             let Some(connection) = &mut self.connection else { return };
             let (mut out, mut frames, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
@@ -279,7 +279,7 @@ impl Client {
             frames.iter().for_each(|f| self.take_frames(&f.frame));
             self.take_frames(&out);
             jobs.into_iter().for_each(|j| j.run());
-            self.server.run_deferred();
+            self.server.trees.run_deferred();
         }
         if self.connection.as_ref().is_some_and(|c| c.peer().is_closed()) {
             self.end("closed by the server");
@@ -292,7 +292,7 @@ impl Client {
         if let Some(mut connection) = self.connection.take() {
             connection.closed(now);
         }
-        self.server.run_deferred();
+        self.server.trees.run_deferred();
     }
 
     pub fn is_closed(&mut self) -> bool {

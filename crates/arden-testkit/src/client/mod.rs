@@ -187,8 +187,8 @@ fn serve(
     let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
     let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
     let second = Fs::new(DirStore::open(&dir.join("b"), DirOptions::default()).unwrap(), table);
-    server.set_time(Time { now, ..Time::read() });
-    server.set_shares(vec![
+    server.trees.set_time(Time { now, ..Time::read() });
+    server.trees.set_shares(vec![
         Share { hidden: false, ..share(SHARE, &fs) },
         Share { encrypt: true, ..share(SEALED, &fs) },
         Share { read_only: true, ..share(READ_ONLY, &fs) },
@@ -198,7 +198,7 @@ fn serve(
         Share { continuously_available: true, encrypt: true, ..share(CA_SEALED, &fs) },
         Share { write_through: true, ..share(THROUGH, &fs) },
     ]);
-    *server.interfaces.write() = vec![
+    *server.trees.interfaces.write() = vec![
         Interface { index: 1, address: [192, 0, 2, 1].into(), speed_bits: 10_000_000_000, rss: true },
         Interface { index: 2, address: [192, 0, 2, 2].into(), speed_bits: 1_000_000_000, rss: false },
     ];
@@ -259,12 +259,12 @@ impl Lab {
             Time { now: Instant::now() + *offset, wall }
         };
         self.server.tick(now);
-        self.server.run_deferred();
+        self.server.trees.run_deferred();
     }
 
     /// Whether a crash now takes nothing from the share.
     pub fn is_committed(&self, share: &str) -> bool {
-        let share = self.server.share(share).expect("a share");
+        let share = self.server.trees.share(share).expect("a share");
         let scope = CommitScope::begin();
         scope.join(share.fs.as_ref().expect("files"), true);
         !scope.is_due()
