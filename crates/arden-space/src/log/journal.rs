@@ -229,9 +229,9 @@ impl Pool {
                     // Gone from the list: a map that holds it became durable meanwhile.
                     let flip = self.0.flips.get(id);
                     let Some(f) = flip else { continue };
-                    let mut map = self.0.map.borrow_mut();
-                    let degraded =
-                        map.group_of(f.space, f.group, f.incarnation).is_some_and(|g| g.dirty.get(usize::from(f.slot)));
+                    let map = self.0.map.read();
+                    let group = map.group_of(f.space, f.group as usize, f.incarnation);
+                    let degraded = group.is_some_and(|g| g.dirty.get(usize::from(f.slot)));
                     d.records.push(Record::Flip {
                         space: f.space,
                         group: f.group,
@@ -271,7 +271,7 @@ impl Pool {
     fn draft_patch(&self, d: &mut Draft, space: u32, group: usize, slot: u16) {
         let Some(patch) = self.registered(space, group, slot) else { return };
         let Some(shape) = self.space_rt(space).map(|s| s.shape) else { return };
-        let incarnation = self.0.map.borrow().group(space, group).map(|g| g.incarnation);
+        let incarnation = self.0.map.read().group(space, group).map(|g| g.incarnation);
         let Some(incarnation) = incarnation else { return };
         for c in patch.to_log() {
             self.draft_data(d, space, c.block, c.version, &c.data);

@@ -2,16 +2,17 @@
 
 use crate::map::pool_map::{DiskState, JournalRec};
 use crate::pool::open_pool::Pool;
+use crate::state::map::MapChange;
 
 impl Pool {
     /// A fresh log on the fastest disks, those that stay first, as many copies as failures are to be survived and one.
     pub(crate) fn switch_journal(&self, new: JournalRec) {
         self.0.journal.reset(&new);
-        self.0.map.borrow_mut().journal = new;
+        self.0.map.apply(MapChange::Log(new));
     }
 
     pub(crate) fn choose_journal(&self, without: Option<u16>) -> JournalRec {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let want = map.tolerance() + 1;
         let disks = self.0.disks.borrow();
         let mut candidates: Vec<(bool, u8, u16)> = map

@@ -10,6 +10,7 @@ use crate::base::error::{SpaceError, SpaceResult};
 use crate::map::pool_map::JournalRec;
 use crate::pool::open_pool::Pool;
 use crate::state::journal::Item;
+use crate::state::map::MapChange;
 
 /// What waits for disks.
 struct Stuck {
@@ -22,7 +23,7 @@ struct Stuck {
 impl Pool {
     /// Space and number of every block in memory whose group is not usable now.
     pub(crate) fn stuck_blocks(&self) -> Vec<(u32, u64)> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let mut out = Vec::new();
         for s in self.0.spaces.borrow().values() {
             let per = s.shape.group_bytes / BLOCK_BYTES;
@@ -50,7 +51,7 @@ impl Pool {
     /// first, with the data that belongs to their parity, and then the blocks in memory.
     fn stuck(&self) -> Stuck {
         let mut stuck = Stuck { patches: Vec::new(), blocks: self.stuck_blocks(), bytes: 0 };
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         for s in self.0.spaces.borrow().values() {
             for (group, rt) in s.groups.all() {
                 if map.group(s.id, group).is_none_or(|g| self.group_usable(&s.shape, g)) {
@@ -83,7 +84,7 @@ impl Pool {
         let mut new = self.choose_journal(None);
         if stuck.blocks.is_empty() {
             self.0.journal.reset(&new);
-            self.0.map.borrow_mut().journal = new;
+            self.0.map.apply(MapChange::Log(new));
             return Ok(());
         }
         if new.size_bytes < old.size_bytes {
@@ -99,7 +100,7 @@ impl Pool {
         let items: Vec<Item> = stuck.blocks.iter().filter_map(|&(space, block)| self.unlogged(space, block)).collect();
         self.journal_append(items).await.map_err(no_room)?;
         new.disks = self.0.journal.state().disks.clone();
-        self.0.map.borrow_mut().journal = new;
+        self.0.map.apply(MapChange::Log(new));
         for (name, bytes) in self.stuck_spaces(&stuck) {
             self.event(format!(
                 "space {name} has more disks away than it bears: {bytes} bytes that were written to it last wait in the \
@@ -117,7 +118,7 @@ impl Pool {
 
     /// Spaces by name, and how many bytes of each wait.
     fn stuck_spaces(&self, stuck: &Stuck) -> Vec<(String, u64)> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let waiting = |id: u32| stuck.blocks.iter().filter(|b| b.0 == id).count() as u64 * BLOCK_BYTES;
         let all = map.spaces.values().map(|s| (s.name.clone(), waiting(s.id)));
         all.filter(|s| s.1 > 0).collect()
@@ -126,7 +127,7 @@ impl Pool {
     /// The log has no room for what waits, beside what it holds already.
     fn cannot_carry(&self, stuck: &Stuck) -> SpaceError {
         let spaces: Vec<String> = self.stuck_spaces(stuck).into_iter().map(|s| s.0).collect();
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let mut disks = BTreeSet::new();
         for s in map.spaces.values().filter(|s| spaces.contains(&s.name)) {
             let columns = s.groups.iter().flatten().flat_map(|g| &g.columns);

@@ -162,6 +162,13 @@ pub(crate) struct JournalRec {
     pub(crate) start_seq: u64,
 }
 
+impl JournalRec {
+    /// Sequence and position of the first batch.
+    pub(crate) fn start(&self) -> (u64, u64) {
+        (self.start_seq, self.start_pos)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct PoolMap {
     pub(crate) pool_id: u128,
@@ -200,17 +207,12 @@ impl PoolMap {
         self.spaces.get_mut(&space)?.groups.get_mut(group)?.as_mut().map(Rc::make_mut)
     }
 
-    /// As `group_mut`, but only the incarnation that a log record speaks of.
-    pub(crate) fn group_of(&mut self, space: u32, group: u32, incarnation: u64) -> Option<&mut Group> {
-        self.group_mut(space, group as usize).filter(|g| g.incarnation == incarnation)
-    }
-
     pub(crate) fn columns(&self) -> impl Iterator<Item = &Column> {
         self.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns)
     }
 
     /// Gives up every move to the disk; the slabs there.
-    pub(crate) fn drop_targets(&mut self, disk: u16) -> Vec<(u16, u32)> {
+    fn drop_targets(&mut self, disk: u16) -> Vec<(u16, u32)> {
         let mut out = Vec::new();
         let is_target = |c: &Column| c.target.is_some_and(|t| t.0 == disk);
         for g in self.spaces.values_mut().flat_map(|s| s.groups.iter_mut().flatten()) {
@@ -220,6 +222,28 @@ impl PoolMap {
             }
         }
         out
+    }
+
+    /// As `group`, but only the incarnation that a log record speaks of.
+    pub(crate) fn group_of(&self, space: u32, group: usize, incarnation: u64) -> Option<&Group> {
+        self.group(space, group).filter(|g| g.incarnation == incarnation)
+    }
+
+    /// A new disk, with the next number.
+    pub(crate) fn add_disk(&mut self, rec: DiskRec) -> u16 {
+        let index = self.next_disk;
+        self.next_disk += 1;
+        self.disks.insert(index, rec);
+        index
+    }
+
+    /// A disk failed or went away; the slabs on it that columns were on the way to.
+    pub(crate) fn disk_away(&mut self, disk: u16) -> Vec<(u16, u32)> {
+        if let Some(d) = self.disks.get_mut(&disk) {
+            d.retire |= d.state == DiskState::Retiring;
+            d.state = DiskState::Missing;
+        }
+        self.drop_targets(disk)
     }
 
     /// A column lies on the disk, or is on its way there.

@@ -11,7 +11,7 @@ impl Pool {
     /// The first invariant that does not hold, in words.
     pub fn check_invariants(&self) -> Result<(), String> {
         let p = &self.0;
-        let map = p.map.borrow();
+        let map = p.map.read();
         map.check()?;
         p.commits.check("commits")?;
         p.flushes.check("flushes")?;

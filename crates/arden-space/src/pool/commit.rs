@@ -12,6 +12,7 @@ use crate::disk::open_disk::DiskRt;
 use crate::map::mapcode::Encoder;
 use crate::map::pool_map::Group;
 use crate::pool::open_pool::{GroupRt, Pool};
+use crate::state::map::MapChange;
 
 /// What a commit makes durable besides the map's own content.
 struct Captured {
@@ -56,12 +57,10 @@ impl Pool {
             if failed.is_empty() {
                 round.done(asked);
                 disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
-                let mut map = p.map.borrow_mut();
                 // A disk that left with the log is behind from now on, and its log is still the one that counts.
-                if map.journal.disks.iter().any(|&d| self.online(d)) {
-                    map.replicated_seq = map.replicated_seq.max(seq);
+                if self.has_log() {
+                    p.map.apply(MapChange::Replicated(seq));
                 }
-                drop(map);
                 tracing::trace!("map {seq} is durable");
                 self.committed(captured);
                 return Ok(());
@@ -75,12 +74,16 @@ impl Pool {
 
     /// A new log whose disks have all left before a map named it is nothing: the one before counts.
     fn keep_a_log(&self) {
-        let mut map = self.0.map.borrow_mut();
-        if !map.journal.disks.iter().any(|&d| self.online(d))
+        if !self.has_log()
             && let Some(former) = self.0.journal.undo_switch(|d| self.online(d))
         {
-            map.journal = former;
+            self.0.map.apply(MapChange::Log(former));
         }
+    }
+
+    /// A disk is here that has the log which the map names.
+    fn has_log(&self) -> bool {
+        self.0.map.read().journal.disks.iter().any(|&d| self.online(d))
     }
 
     /// The oldest batch that anything in memory needs: sequence and position.
@@ -92,18 +95,16 @@ impl Pool {
     fn encode_map(&self, disks: &[Rc<DiskRt>]) -> SpaceResult<(Vec<Label>, Encoder, Captured)> {
         let p = &self.0;
         let away = self.away_in_memory();
-        let mut map = p.map.borrow_mut();
-        map.seq += 1;
         let head = p.journal.head();
         let oldest = self.oldest_needed();
         let start = match p.life.is_opening() {
             // The log of the last opening counts whole until the map names another.
-            true => (map.journal.start_seq, map.journal.start_pos),
+            true => p.map.read().journal.start(),
             false => oldest.map_or(head, |o| o.min(head)),
         };
-        (map.journal.start_seq, map.journal.start_pos) = start;
-        map.flip_floor = p.flips.next_id();
-        map.moved = p.flips.superseded_since(start.0);
+        let (flip_floor, moved) = (p.flips.next_id(), p.flips.superseded_since(start.0));
+        p.map.apply(MapChange::Numbered { log_start: start, flip_floor, moved });
+        let map = p.map.read();
         let mut dirty = Vec::new();
         for s in map.spaces.values() {
             for (gi, g) in s.groups.iter().enumerate() {
@@ -203,7 +204,7 @@ impl Pool {
         for f in self.0.flips.retire(id) {
             let Some(s) = self.space_rt(f.space) else { continue };
             let same =
-                self.0.map.borrow().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
+                self.0.map.read().group(f.space, f.group as usize).is_some_and(|g| g.incarnation == f.incarnation);
             if let Some(g) = s.group_rt(f.group as usize).filter(|_| same) {
                 g.slots.give_back(f.old);
             }
@@ -237,7 +238,7 @@ impl Pool {
     /// True when a space without redundancy lies on the disk, or a group that has no other
     /// good copy: a failed flush then is an error to the writer.
     fn holds_unprotected(&self, disk: u16) -> bool {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let slab = map.slab_bytes;
         map.spaces.values().any(|s| {
             let shape = s.shape(slab);

@@ -22,6 +22,7 @@ use crate::state::events::Events;
 use crate::state::flips::Flips;
 use crate::state::journal::Journal;
 use crate::state::lifecycle::Lifecycle;
+use crate::state::map::{GroupChange, MapChange, MapState};
 use crate::state::overlay::Overlay;
 use crate::state::patches::{PatchWork, PatchedStripes};
 use crate::state::regions::Regions;
@@ -189,7 +190,7 @@ impl SpaceRt {
     pub(crate) fn locate_group(&self, pool: &Inner, block: u64) -> Option<(u32, u64, u64)> {
         let per = self.shape.group_bytes / BLOCK_BYTES;
         let group = (block / per) as usize;
-        let incarnation = pool.map.borrow().group(self.id, group)?.incarnation;
+        let incarnation = pool.map.read().group(self.id, group)?.incarnation;
         Some((group as u32, incarnation, block % per))
     }
 
@@ -205,7 +206,7 @@ pub(crate) type EmptyLog = fn(Pool) -> LocalFuture<SpaceResult<()>>;
 pub(crate) struct Inner {
     pub(crate) rt: Rt,
     pub(crate) cfg: PoolConfig,
-    pub(crate) map: RefCell<PoolMap>,
+    pub(crate) map: MapState,
     pub(crate) disks: RefCell<BTreeMap<u16, Rc<DiskRt>>>,
     pub(crate) spaces: RefCell<BTreeMap<u32, Rc<SpaceRt>>>,
     /// Deleted ones, whose users may not have noticed yet.
@@ -251,7 +252,7 @@ impl Inner {
             rt: rt.clone(),
             background: Background::new(cfg.grace_ms),
             cfg,
-            map: RefCell::new(map),
+            map: MapState::new(map),
             disks: RefCell::new(disks),
             spaces: RefCell::new(spaces),
             deleted: RefCell::default(),
@@ -321,7 +322,7 @@ impl Pool {
 
     /// Byte offset on its disk of a slab.
     pub(crate) fn slab_at(&self, disk: u16, slab: u32) -> u64 {
-        let slab_bytes = self.0.map.borrow().slab_bytes;
+        let slab_bytes = self.0.map.read().slab_bytes;
         self.disk(disk).map_or(0, |d| d.areas.data_at + u64::from(slab) * slab_bytes)
     }
 
@@ -368,18 +369,13 @@ impl Pool {
         let now = self.0.rt.now_ns();
         self.0.departures.note_disk(index, now);
         self.0.journal.forget_disk(index);
-        let mut map = self.0.map.borrow_mut();
         // A log whose last disk leaves is on that one and nowhere else: the map names it until there is another.
-        if map.journal.disks.iter().any(|&d| d != index && self.online(d)) {
-            map.journal.disks.retain(|&d| d != index);
+        let log_stays = self.0.map.read().journal.disks.iter().any(|&d| d != index && self.online(d));
+        if log_stays {
+            self.0.map.apply(MapChange::LogDiskLeft(index));
         }
-        if let Some(d) = map.disks.get_mut(&index) {
-            d.retire |= d.state == DiskState::Retiring;
-            d.state = DiskState::Missing;
-        }
-        let released = map.drop_targets(index);
-        self.outdate(&mut map, |d| d == index);
-        drop(map);
+        let released = self.0.map.apply(MapChange::DiskAway(index));
+        self.outdate(|d| d == index);
         for (d, s) in released {
             self.release_slab(d, s);
         }
@@ -389,56 +385,65 @@ impl Pool {
     /// without it again, because from now on it is written.
     pub(crate) fn outdate_absent(&self) {
         self.0.departures.note();
-        self.outdate(&mut self.0.map.borrow_mut(), |d| !self.online(d));
+        self.outdate(|d| !self.online(d));
     }
 
-    fn outdate(&self, map: &mut PoolMap, gone: impl Fn(u16) -> bool) {
-        for space in self.0.spaces.borrow().values() {
-            let shape = space.shape;
-            let Some(rec) = map.spaces.get_mut(&space.id) else { continue };
-            for (gi, group) in rec.groups.iter_mut().enumerate() {
-                let Some(group) = group else { continue };
-                let held: Vec<usize> = (0..group.columns.len())
-                    .filter(|&i| gone(group.columns[i].disk) && !group.columns[i].stale)
-                    .collect();
-                if held.is_empty() || shape.layout.tolerance() == 0 {
-                    continue;
-                }
-                let group = Rc::make_mut(group);
-                for i in held {
-                    group.columns[i].stale = true;
-                    if !self.group_usable(&shape, group) {
-                        // The last good copy: nothing is written until it is back.
-                        group.columns[i].stale = false;
-                    }
-                }
-                self.mark_unflushed(space, gi, group);
+    fn outdate(&self, gone: impl Fn(u16) -> bool) {
+        for space in self.0.spaces.borrow().values().filter(|s| s.shape.layout.tolerance() > 0) {
+            let count = self.0.map.read().spaces.get(&space.id).map_or(0, |s| s.groups.len());
+            for gi in 0..count {
+                let Some((columns, marks)) = self.outdated_columns(space, gi, &gone) else { continue };
+                let change = GroupChange::Outdated { columns: &columns, marks: &marks };
+                self.0.map.apply_to(space.id, gi, &change);
             }
         }
     }
 
+    /// The group's columns on disks that are gone and that it can do without, and what may be out of date in them. None: it
+    /// has no columns there.
+    fn outdated_columns(&self, space: &SpaceRt, gi: usize, gone: impl Fn(u16) -> bool) -> Option<(Vec<usize>, Bitmap)> {
+        let map = self.0.map.read();
+        let group = map.group(space.id, gi)?;
+        let held = |&i: &usize| gone(group.columns[i].disk) && !group.columns[i].stale;
+        let held: Vec<usize> = (0..group.columns.len()).filter(held).collect();
+        if held.is_empty() {
+            return None;
+        }
+        let mut without = group.clone();
+        // The last good copy stays: nothing is written until it is back.
+        let outdated = held.into_iter().filter(|&i| {
+            without.columns[i].stale = true;
+            without.columns[i].stale = self.group_usable(&space.shape, &without);
+            without.columns[i].stale
+        });
+        let outdated = outdated.collect();
+        Some((outdated, self.unflushed(space, gi, group.incarnation)))
+    }
+
     /// A disk that leaves may have lost what was written since its last flush.
-    fn mark_unflushed(&self, space: &SpaceRt, gi: usize, group: &mut Group) {
+    fn unflushed(&self, space: &SpaceRt, gi: usize, incarnation: u64) -> Bitmap {
         let shape = &space.shape;
+        let mut marks = Bitmap::new(shape.dirty_bits());
         if shape.is_parity() {
-            for slot in self.0.flips.slots_of(space.id, gi, group.incarnation) {
-                group.dirty.set(usize::from(slot));
+            for slot in self.0.flips.slots_of(space.id, gi, incarnation) {
+                marks.set(usize::from(slot));
             }
             if let Some(rt) = space.group_rt(gi) {
-                rt.slots.patched().iter().for_each(|&slot| group.dirty.set(usize::from(slot)));
+                rt.slots.patched().iter().for_each(|&slot| marks.set(usize::from(slot)));
             }
         } else {
             if !space.group_rt(gi).is_some_and(|g| g.is_mapped()) {
                 // The zeros that a new slab was filled with are flushed by the commit that maps
                 // the group; before, they may be lost.
-                group.dirty.set_all();
+                marks.set_all();
             }
             let per = shape.group_bytes / BLOCK_BYTES;
             let first = gi as u64 * per;
             for block in space.logged.within(first..first + per) {
-                group.dirty.set(((block - first) * BLOCK_BYTES / shape.region_bytes) as usize);
+                marks.set(((block - first) * BLOCK_BYTES / shape.region_bytes) as usize);
             }
         }
+        marks
     }
 
     /// Every disk that takes part in a flush.
@@ -458,7 +463,7 @@ impl Pool {
     }
 
     pub(crate) fn away_in_memory(&self) -> Vec<u16> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let mut out: Vec<u16> = map
             .disks
             .iter()
@@ -476,7 +481,7 @@ impl Pool {
     /// are fewer from a disk's loss until the journal moves to others.
     pub fn journal_disks(&self) -> Vec<u16> {
         let durable = self.0.departures.journal_on_disk();
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         map.journal.disks.iter().copied().filter(|&d| durable.contains(&d) && self.online(d)).collect()
     }
 

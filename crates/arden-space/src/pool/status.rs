@@ -67,7 +67,7 @@ pub struct PoolStatus {
 
 impl Pool {
     pub fn status(&self) -> PoolStatus {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let alloc = self.0.alloc.borrow();
         let slow = self.slow_disks();
         let disks: Vec<DiskStatus> = map

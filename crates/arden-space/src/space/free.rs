@@ -10,6 +10,7 @@ use crate::base::error::SpaceResult;
 use crate::map::layout::Provision;
 use crate::pool::open_pool::GroupRt;
 use crate::space::open_space::{Part, Space};
+use crate::state::map::MapChange;
 use crate::state::trims::Slab;
 
 /// How often a discard looks whether a group is in use, 0.1 ms each, before it writes zeros instead.
@@ -47,7 +48,7 @@ impl Space {
 
     /// In what pieces the space gives slabs back, when it does.
     pub fn piece_bytes(&self) -> Option<u64> {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let rec = map.spaces.get(&self.rt.id)?;
         (rec.provision == Provision::Thin).then_some(self.rt.shape.group_bytes)
     }
@@ -93,7 +94,7 @@ impl Space {
         let rest = self.size_bytes().saturating_sub(part.group as u64 * bytes);
         let whole = part.at == 0 && part.len == bytes.min(rest);
         let mapped = self.rt.group_rt(part.group).is_some_and(|g| g.is_mapped());
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let serves = map.group(self.rt.id, part.group).is_some_and(|g| self.pool.group_usable(shape, g));
         whole && mapped && serves && !self.pool.0.life.is_opening()
     }
@@ -118,10 +119,7 @@ impl Space {
     fn forget_group(&self, group: usize) -> Vec<Slab> {
         let p = &self.pool.0;
         let id = self.rt.id;
-        let gone = {
-            let mut map = p.map.borrow_mut();
-            map.spaces.get_mut(&id).and_then(|s| s.groups.get_mut(group)).and_then(Option::take)
-        };
+        let gone = p.map.apply(MapChange::GroupGone { space: id, group });
         if let Some(rt) = self.rt.groups.remove(group) {
             rt.slots.retain_patches(|_| false);
         }
@@ -132,6 +130,6 @@ impl Space {
         p.departures.note();
         p.room.tell();
         tracing::trace!("group {group} of space {id} is given back");
-        gone.iter().flat_map(|g| &g.columns).flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten().collect()
+        gone
     }
 }

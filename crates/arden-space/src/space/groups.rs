@@ -12,6 +12,7 @@ use crate::disk::open_disk::DiskRt;
 use crate::map::alloc::eligible;
 use crate::map::pool_map::{Column, DiskState, Group, Shape};
 use crate::pool::open_pool::{GroupRt, Pool};
+use crate::state::map::MapChange;
 
 impl Pool {
     /// Gives the groups their slabs, if they have none.
@@ -33,7 +34,7 @@ impl Pool {
     /// gives a missing disk its part, which is out of date from the start: better a group
     /// without its full redundancy than a writer without room.
     fn choose_slabs(&self, space: u32) -> SpaceResult<(Shape, Vec<(u16, u32)>, Vec<u16>)> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let rec = map.spaces.get(&space).ok_or(SpaceError::Closed)?;
         let (shape, columns) = (rec.shape(map.slab_bytes), usize::from(rec.columns));
         let mut disks = eligible(&map, |d| self.online(d));
@@ -69,7 +70,7 @@ impl Pool {
             }
             self.alive()?;
             // One that is there was not brought onto the disks by whoever made it.
-            if self.0.map.borrow().group(space, group).is_none() {
+            if self.0.map.read().group(space, group).is_none() {
                 self.place_group(space, group).await?;
             }
             made.extend(self.space_rt(space).and_then(|s| s.group_rt(group)));
@@ -116,29 +117,23 @@ impl Pool {
             return Err(SpaceError::Device(IoError::Gone));
         }
         // The space may have been deleted meanwhile.
-        if self.0.map.borrow().spaces.get(&space).is_none_or(|s| group >= s.groups.len()) {
+        if self.0.map.read().spaces.get(&space).is_none_or(|s| group >= s.groups.len()) {
             slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
             return Err(SpaceError::Closed);
         }
-        {
-            let mut map = self.0.map.borrow_mut();
-            let incarnation = map.next_incarnation;
-            map.next_incarnation += 1;
-            let column = |(disk, slab)| Column { disk, slab, stale: away.contains(&disk), target: None };
-            let columns: Vec<Column> = slabs.into_iter().map(column).collect();
-            let mut dirty = Bitmap::new(shape.dirty_bits());
-            if columns.iter().any(|c| c.stale) && !shape.is_parity() {
-                // Its slab is not zeroed: when the disk returns it gets all of the group.
-                dirty.set_all();
-            }
-            let rec = Group { incarnation, columns, dirty, stripes: shape.no_stripes() };
-            let rt = GroupRt::new(&shape, &rec, false);
-            let Some(space_rec) = map.spaces.get_mut(&space) else { return Err(SpaceError::Closed) };
-            let Some(slot) = space_rec.groups.get_mut(group) else { return Err(SpaceError::BadRange) };
-            *slot = Some(Rc::new(rec));
-            if let Some(s) = self.space_rt(space) {
-                s.groups.insert(group, rt);
-            }
+        let column = |(disk, slab)| Column { disk, slab, stale: away.contains(&disk), target: None };
+        let columns: Vec<Column> = slabs.into_iter().map(column).collect();
+        let mut dirty = Bitmap::new(shape.dirty_bits());
+        if columns.iter().any(|c| c.stale) && !shape.is_parity() {
+            // Its slab is not zeroed: when the disk returns it gets all of the group.
+            dirty.set_all();
+        }
+        let incarnation = self.0.map.read().next_incarnation;
+        let rec = Group { incarnation, columns, dirty, stripes: shape.no_stripes() };
+        let rt = GroupRt::new(&shape, &rec, false);
+        self.0.map.apply(MapChange::GroupMade { space, group, rec });
+        if let Some(s) = self.space_rt(space) {
+            s.groups.insert(group, rt);
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::pool::open_pool::{GroupRt, Pool, SpaceRt, User};
 use crate::pool::slab::SlabUse;
 use crate::space::open_space::{Part, Space, Verifier, no_content, parts};
 use crate::state::journal::Item;
+use crate::state::map::GroupChange;
 
 /// A part of a request that lies in one column.
 #[derive(Debug, Clone, Copy)]
@@ -113,21 +114,16 @@ impl Pool {
     /// Marks in memory, and what the log has to say of it.
     pub(crate) fn mark_items(&self, space: &SpaceRt, group: usize, bits: &[u32]) -> SpaceResult<Vec<Item>> {
         let Some(rt) = space.group_rt(group) else { return Err(SpaceError::Closed) };
-        let mut items = Vec::new();
-        let mut map = self.0.map.borrow_mut();
-        let Some(g) = map.group_mut(space.id, group) else { return Err(SpaceError::Closed) };
-        for &bit in bits {
-            g.dirty.set(bit as usize);
-            if !rt.regions.is_marked(bit) {
-                let incarnation = g.incarnation;
-                items.push(Item::Dirty { space: space.id, group: group as u32, incarnation, bit });
-            }
-        }
-        Ok(items)
+        let Some(incarnation) = self.0.map.read().group(space.id, group).map(|g| g.incarnation) else {
+            return Err(SpaceError::Closed);
+        };
+        self.0.map.apply_to(space.id, group, &GroupChange::Dirty(bits));
+        let unmarked = bits.iter().copied().filter(|&bit| !rt.regions.is_marked(bit));
+        Ok(unmarked.map(|bit| Item::Dirty { space: space.id, group: group as u32, incarnation, bit }).collect())
     }
 
     pub(crate) fn marks_are_durable(&self, space: &SpaceRt, group: usize, bits: &[u32]) {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         if let (Some(g), Some(rt)) = (map.group(space.id, group), space.group_rt(group)) {
             rt.regions.marks_are_durable(bits.iter().map(|&b| b as usize).filter(|&b| g.dirty.get(b)));
         }
@@ -185,13 +181,13 @@ impl Space {
 
     /// No copy misses anything: what is marked needlessly is only forgotten again, never copied to a disk that returns.
     fn misses_nothing(&self, group: usize) -> bool {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         map.group(self.rt.id, group).is_some_and(|g| self.pool.is_whole(g))
     }
 
     /// Random writes of the group cost an arm its time: the log spares it that.
     pub(crate) fn has_arms(&self, group: usize) -> bool {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let rotating = |d: u16| map.disks.get(&d).is_none_or(|d| d.media == ROTATING);
         map.group(self.rt.id, group).is_none_or(|g| g.columns.iter().any(|c| rotating(c.disk)))
     }
@@ -233,7 +229,7 @@ impl Space {
         let mut places: Vec<Place> = Vec::new();
         let mut writes: Vec<LocalFuture<Result<(), IoError>>> = Vec::new();
         {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(group) = map.group(self.rt.id, part.group) else { return Err(SpaceError::Closed) };
             if !self.pool.group_usable(shape, group) {
                 return Err(SpaceError::Offline);
@@ -267,7 +263,7 @@ impl Space {
     /// Is this place a copy that counts now? Only such a one proves a write; it may have been brought up to date, or
     /// have become the column, while we wrote.
     fn is_good(&self, group: usize, place: &Place) -> bool {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let here = self.pool.disk(place.disk.index).is_some_and(|d| d.online.get() && Rc::ptr_eq(&d, &place.disk));
         let column = map.group(self.rt.id, group).map(|g| &g.columns[place.column]);
         here && column.is_some_and(|c| !c.stale && (c.disk, c.slab) == (place.disk.index, place.slab))
@@ -314,7 +310,7 @@ impl Space {
         }
         self.pool.wait_departures_durable().await?;
         // Between our write and now another disk may have left: is a good copy still there?
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let ok = map.group(self.rt.id, part.group).is_some_and(|g| self.pool.group_usable(&self.rt.shape, g));
         if ok { Ok(()) } else { Err(SpaceError::Offline) }
     }
@@ -353,7 +349,7 @@ impl Space {
     fn candidates(&self, group: usize, piece: &Piece, choice: Option<usize>) -> Vec<Source> {
         let shape = &self.rt.shape;
         let copies = shape.layout.copies();
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let Some(g) = map.group(self.rt.id, group) else { return Vec::new() };
         let bits = piece.at / shape.region_bytes..(piece.at + piece.len).div_ceil(shape.region_bytes);
         let slow = if copies > 1 { self.pool.slow_disks() } else { Vec::new() };
@@ -551,7 +547,7 @@ impl Space {
     async fn apply_part(&self, part: Part, data: &SharedBuf) -> SpaceResult<()> {
         let shape = &self.rt.shape;
         let degraded = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, part.group) else { return Ok(()) };
             g.columns.iter().any(|c| c.stale || !self.pool.online(c.disk))
         };

@@ -63,7 +63,7 @@ impl Pool {
     }
 
     pub fn space_named(&self, name: &str) -> SpaceResult<Space> {
-        let id = self.0.map.borrow().spaces.values().find(|s| s.name == name).map(|s| s.id);
+        let id = self.0.map.read().spaces.values().find(|s| s.name == name).map(|s| s.id);
         id.map_or_else(|| Err(SpaceError::NotFound(format!("no space {name}"))), |id| self.space(id))
     }
 }
@@ -78,12 +78,12 @@ impl Space {
     }
 
     pub fn size_bytes(&self) -> u64 {
-        self.pool.0.map.borrow().spaces.get(&self.rt.id).map_or(0, |s| s.size_bytes)
+        self.pool.0.map.read().spaces.get(&self.rt.id).map_or(0, |s| s.size_bytes)
     }
 
     /// Enough disks of the group are here to read and write it.
     pub(crate) fn group_serves(&self, group: usize) -> bool {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         map.group(self.rt.id, group).is_none_or(|g| self.pool.group_usable(&self.rt.shape, g))
     }
 
@@ -271,7 +271,7 @@ impl Space {
     /// A small durable write: into memory, into the log, later in its place.
     pub(crate) async fn write_journalled(&self, offset: u64, data: &SharedBuf) -> SpaceResult<()> {
         for p in parts(&self.rt.shape, offset, data.len() as u64) {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, p.group) else { return Err(SpaceError::Closed) };
             if !self.pool.group_usable(&self.rt.shape, g) {
                 return Err(SpaceError::Offline);
@@ -398,7 +398,7 @@ pub struct SpaceDevice {
 impl Space {
     /// The space as a device. Its size is what it was at this call.
     pub fn device(&self) -> SpaceDevice {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let name = map.spaces.get(&self.rt.id).map_or_else(String::new, |s| s.name.clone());
         let info = DeviceInfo {
             name: name.clone(),

@@ -18,6 +18,7 @@ use crate::pool::open_pool::{Pool, SpaceRt};
 use crate::pool::slab::SlabUse;
 use crate::space::open_space::{Part, Space, Verifier, no_content};
 use crate::state::flips::Flip;
+use crate::state::map::GroupChange;
 use crate::state::patches::Patch;
 
 /// How often a stripe is written again because its disks changed meanwhile.
@@ -94,7 +95,7 @@ impl Space {
     async fn read_placed(&self, group: usize, slot: u16, i: usize, from: u64, len: usize) -> SpaceResult<Buf> {
         let shape = &self.rt.shape;
         let (disk, at, _slab) = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             let column = column_of(i, slot, shape.columns);
             if !self.pool.column_valid(g, column, usize::from(slot)) {
@@ -196,7 +197,7 @@ impl Space {
             let from = within % shape.interleave;
             let n = (shape.interleave - from).min(part.at + part.len - at);
             let slot = {
-                let map = self.pool.0.map.borrow();
+                let map = self.pool.0.map.read();
                 let Some(g) = map.group(self.rt.id, part.group) else { return Err(SpaceError::Closed) };
                 g.stripes.get(stripe).unwrap_or(UNWRITTEN)
             };
@@ -238,7 +239,7 @@ impl Space {
     pub(crate) async fn refresh_unit(&self, group: usize, slot: u16, i: usize, from: u64, data: &Buf) {
         let shape = &self.rt.shape;
         let target = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return };
             let c = &g.columns[column_of(i, slot, shape.columns)];
             let slab = c.slab;
@@ -265,7 +266,7 @@ impl Space {
             let n = if whole { stripe_left as usize } else { step.min(data.len() - at).min(stripe_left as usize) };
             let group = (pos / shape.group_bytes) as usize;
             {
-                let map = self.pool.0.map.borrow();
+                let map = self.pool.0.map.read();
                 let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
                 if !self.pool.group_usable(&shape, g) {
                     return Err(SpaceError::Offline);
@@ -310,7 +311,7 @@ impl Space {
             return Ok(false);
         }
         let old = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             g.stripes.get(stripe).unwrap_or(UNWRITTEN)
         };
@@ -384,7 +385,7 @@ impl Space {
     /// Is everything in every place where it is now looked for? A disk may have returned and
     /// been brought up to date, or a column may have begun to move, while we wrote.
     fn all_written(&self, group: usize, columns: &[usize], written: &[Place]) -> bool {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let Some(g) = map.group(self.rt.id, group) else { return false };
         columns.iter().all(|&column| {
             let c = &g.columns[column];
@@ -447,7 +448,7 @@ impl Space {
         let mut places: Vec<Place> = Vec::new();
         let mut writes: Vec<LocalFuture<Result<(), IoError>>> = Vec::new();
         {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             if !self.pool.group_usable(&shape, g) {
                 return Err(SpaceError::Offline);
@@ -477,7 +478,7 @@ impl Space {
         for (p, _) in failed {
             self.pool.fail_disk(&p.disk, "write failed").await?;
         }
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let ok = map.group(self.rt.id, group).is_some_and(|g| self.pool.group_usable(&shape, g));
         if ok { Ok(places) } else { Err(SpaceError::Offline) }
     }
@@ -486,20 +487,15 @@ impl Space {
     fn flip(&self, group: usize, stripe: usize, slot: u16, upto: u64) {
         let p = &self.pool.0;
         let (first, end) = self.stripe_blocks(group, stripe);
-        let mut map = p.map.borrow_mut();
-        let Some(g) = map.group_mut(self.rt.id, group) else { return };
+        let map = p.map.read();
+        let Some(g) = map.group(self.rt.id, group) else { return };
         let incarnation = g.incarnation;
-        let old = g.stripes.set(stripe, slot);
-        if slot != UNWRITTEN {
-            // A target that is away is the place that the durable map may still name.
-            let away = |d: u16| !self.pool.online(d);
-            if g.columns.iter().any(|c| c.stale || away(c.disk) || c.target.is_some_and(|t| away(t.0))) {
-                g.dirty.set(usize::from(slot));
-            } else {
-                g.dirty.clear(usize::from(slot));
-            }
-        }
+        let old = g.stripes.get(stripe).unwrap_or(UNWRITTEN);
+        // A target that is away is the place that the durable map may still name.
+        let away = |d: u16| !self.pool.online(d);
+        let degraded = g.columns.iter().any(|c| c.stale || away(c.disk) || c.target.is_some_and(|t| away(t.0)));
         drop(map);
+        p.map.apply_to(self.rt.id, group, &GroupChange::StripeMoved { stripe, slot, degraded });
         if let Some(rt) = self.rt.group_rt(group) {
             // The slot that it left is free when the move is durable.
             if old != UNWRITTEN {
@@ -617,7 +613,7 @@ impl Space {
                     .pool
                     .0
                     .map
-                    .borrow()
+                    .read()
                     .group(self.rt.id, part.group)
                     .and_then(|g| g.stripes.get(stripe))
                     .unwrap_or(UNWRITTEN);
@@ -653,7 +649,7 @@ impl Space {
         }
         let i = (at % shape.stripe_bytes / shape.interleave) as usize;
         let from = at % shape.interleave;
-        let slot = self.pool.0.map.borrow().group(self.rt.id, group).and_then(|g| g.stripes.get(stripe));
+        let slot = self.pool.0.map.read().group(self.rt.id, group).and_then(|g| g.stripes.get(stripe));
         let Some(slot) = slot.filter(|&s| s != UNWRITTEN) else {
             return self.gathered(offset, verify).ok_or(SpaceError::Unreadable);
         };
@@ -671,14 +667,14 @@ impl Space {
 
     /// Which columns of a slot can be read now.
     pub(crate) fn slot_validity(&self, group: usize, slot: u16) -> Vec<bool> {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         map.group(self.rt.id, group).map_or_else(Vec::new, |g| self.pool.valid_columns(g, slot))
     }
 
     /// The disks of those columns, each as it is attached now.
     fn readable_disks(&self, group: usize, slot: u16) -> Vec<Option<Rc<DiskRt>>> {
         let valid = self.slot_validity(group, slot);
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         let columns = map.group(self.rt.id, group).map_or(&[][..], |g| &g.columns[..]);
         columns.iter().zip(valid).map(|(c, ok)| self.pool.disk(c.disk).filter(|_| ok)).collect()
     }

@@ -15,6 +15,7 @@ use crate::map::pool_map::Shape;
 use crate::pool::open_pool::{GroupRt, Pool, SpaceRt};
 use crate::space::open_space::Space;
 use crate::state::journal::Item;
+use crate::state::map::GroupChange;
 use crate::state::overlay::Entry;
 use crate::state::patches::{Changed, Patch};
 
@@ -132,7 +133,7 @@ impl Space {
         if p.life.is_opening() || p.patches.are_forbidden() || rt.slots.patch(slot).is_some() {
             return None;
         }
-        let map = p.map.borrow();
+        let map = p.map.read();
         let g = map.group(self.rt.id, group).filter(|g| self.pool.is_in_place(g))?;
         // A record of this slot means nothing before the log knows that the stripe lies here.
         let me = (self.rt.id, group as u32, g.incarnation, stripe as u32);
@@ -193,10 +194,10 @@ impl Space {
     /// All of it is in place. Everything happens between two awaits.
     fn end_patch(&self, group: usize, slot: u16, rt: &GroupRt, patch: &Patch) {
         let (first, end) = self.stripe_blocks(group, patch.stripe as usize);
-        if let Some(g) = self.pool.0.map.borrow_mut().group_mut(self.rt.id, group)
-            && !self.pool.is_in_place(g)
-        {
-            g.dirty.set(usize::from(slot));
+        let map = &self.pool.0.map;
+        let misses = map.read().group(self.rt.id, group).is_some_and(|g| !self.pool.is_in_place(g));
+        if misses {
+            map.apply_to(self.rt.id, group, &GroupChange::Dirty(&[u32::from(slot)]));
         }
         tracing::trace!("patched group {group} slot {slot}, up to version {}", patch.upto());
         self.rt.overlay.borrow_mut().remove_upto(first, end, patch.upto());

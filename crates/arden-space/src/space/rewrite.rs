@@ -51,7 +51,7 @@ impl Space {
         let shape = &self.rt.shape;
         for p in pieces(shape, block.at, block.len) {
             let (disk, at, _slab) = {
-                let map = self.pool.0.map.borrow();
+                let map = self.pool.0.map.read();
                 let Some(g) = map.group(self.rt.id, block.group) else { return };
                 let c = &g.columns[p.column * shape.layout.copies() + copy];
                 let Some(disk) = self.pool.disk(c.disk).filter(|d| d.online.get()) else { return };

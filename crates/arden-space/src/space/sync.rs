@@ -88,7 +88,7 @@ impl Space {
         let copies = shape.layout.copies();
         let mut writes: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
         {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, part.group) else { return Ok(()) };
             for p in pieces(&shape, part.at, part.len) {
                 let bytes = data.slice((p.at - part.at) as usize, p.len as usize);
@@ -111,14 +111,14 @@ impl Space {
     }
 
     fn needs_sync(&self, group: usize) -> bool {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         map.group(self.rt.id, group).is_some_and(|g| g.columns.iter().any(|c| c.stale && self.pool.online(c.disk)))
     }
 
     /// Writes the columns of a slot that missed it.
     pub(crate) async fn sync_slot(&self, group: usize, slot: u16) -> SpaceResult<()> {
         let stripe = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
             g.stripes.find(slot)
         };
@@ -126,7 +126,7 @@ impl Space {
         let (first, end) = self.stripe_blocks(group, stripe);
         let guard = self.rt.stripe_locks.lock(first, end).await;
         let stays = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
             g.stripes.get(stripe) == Some(slot) && slot != UNWRITTEN
         };
@@ -142,7 +142,7 @@ impl Space {
     pub(crate) async fn readers_leave(&self, group: usize, slot: u16) -> SpaceResult<()> {
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         let is_left = || {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             map.group(self.rt.id, group).is_some_and(|g| g.stripes.find(slot).is_none())
         };
         while rt.slots.readers.is_held(slot) && is_left() {
@@ -159,7 +159,7 @@ impl Space {
         let mut jobs = Vec::new();
         {
             let valid = self.slot_validity(group, slot);
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
             for i in 0..shape.columns {
                 let column = crate::space::parity::column_of(i, slot, shape.columns);

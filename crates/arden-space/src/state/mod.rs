@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod flips;
 pub(crate) mod journal;
 pub(crate) mod lifecycle;
+pub(crate) mod map;
 pub(crate) mod overlay;
 pub(crate) mod patches;
 pub(crate) mod regions;

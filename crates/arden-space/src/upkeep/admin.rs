@@ -9,6 +9,7 @@ use crate::map::alloc::eligible;
 use crate::map::layout::Layout;
 use crate::map::pool_map::{DiskState, Shape};
 use crate::pool::open_pool::Pool;
+use crate::state::map::MapChange;
 
 /// Where one column of a group lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Pool {
         if name.is_empty() || name.len() > 64 {
             return Err(SpaceError::Refused("a pool's name has 1 to 64 bytes".into()));
         }
-        self.0.map.borrow_mut().name = name.to_string();
+        self.0.map.apply(MapChange::Named(name.to_string()));
         self.commit().await
     }
 
@@ -38,12 +39,12 @@ impl Pool {
         if percent[0] > percent[1] || percent[1] > percent[2] || percent[0] == 0 || percent[2] > 100 {
             return Err(SpaceError::Refused("warning levels are three ascending percentages from 1 to 100".into()));
         }
-        self.0.map.borrow_mut().warn_percent = percent;
+        self.0.map.apply(MapChange::WarningLevels(percent));
         self.commit().await
     }
 
     pub fn warning_levels(&self) -> [u8; 3] {
-        self.0.map.borrow().warn_percent
+        self.0.map.read().warn_percent
     }
 
     /// How long a missing disk is waited for before others take its place.
@@ -59,16 +60,10 @@ impl Pool {
     /// A disk that was to be emptied stays.
     pub async fn keep_disk(&self, disk: u16) -> SpaceResult<()> {
         self.alive()?;
-        {
-            let mut map = self.0.map.borrow_mut();
-            let Some(d) = map.disks.get_mut(&disk) else {
-                return Err(SpaceError::NotFound(format!("no disk {disk}")));
-            };
-            d.retire = false;
-            if d.state == DiskState::Retiring {
-                d.state = DiskState::Active;
-            }
+        if !self.0.map.read().disks.contains_key(&disk) {
+            return Err(SpaceError::NotFound(format!("no disk {disk}")));
         }
+        self.0.map.apply(MapChange::DiskStays(disk));
         self.commit().await
     }
 
@@ -91,7 +86,7 @@ impl Pool {
         let mut out = Vec::new();
         for d in disks {
             let (pool_id, disk_id) = {
-                let map = self.0.map.borrow();
+                let map = self.0.map.read();
                 (map.pool_id, map.disks.get(&d.index).map(|r| r.id))
             };
             let mut ours = false;
@@ -125,7 +120,7 @@ impl Pool {
 
     /// The columns of each group that has slabs, in order.
     pub fn space_map(&self, id: u32) -> SpaceResult<Vec<(usize, Vec<ColumnPlace>)>> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let rec = map.spaces.get(&id).ok_or_else(|| SpaceError::NotFound(format!("no space {id}")))?;
         let place = |c: &crate::map::pool_map::Column| ColumnPlace {
             disk: c.disk,
@@ -140,7 +135,7 @@ impl Pool {
 
     /// Bytes that a new space of this shape could hold in the slabs that are free now.
     pub fn room_for(&self, layout: Layout, columns: Option<usize>, interleave: u64) -> SpaceResult<u64> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let disks = map.disks.values().filter(|d| d.state == DiskState::Active).count();
         let columns = columns.unwrap_or_else(|| layout.default_columns(disks));
         layout.check(disks, columns)?;

@@ -2,17 +2,17 @@
 
 use crate::base::error::SpaceResult;
 use crate::pool::open_pool::Pool;
+use crate::state::map::GroupChange;
 
 impl Pool {
     /// Everything is in place and durable: no copy can differ from another.
     fn forget_dirty(&self) {
-        let mut map = self.0.map.borrow_mut();
         for space in self.0.spaces.borrow().values().filter(|s| !s.shape.is_parity()) {
             for (gi, rt) in space.groups.all() {
-                let Some(g) = map.group_mut(space.id, gi) else { continue };
+                let whole = self.0.map.read().group(space.id, gi).is_some_and(|g| self.is_whole(g));
                 let quiet = rt.regions.are_idle() && !rt.regions.any_suspect();
-                if quiet && self.is_whole(g) {
-                    g.dirty.clear_all();
+                if quiet && whole {
+                    self.0.map.apply_to(space.id, gi, &GroupChange::AllClean);
                     rt.regions.forget_marks();
                 }
             }

@@ -7,13 +7,14 @@ use arden_block::{BlockDevice, Buf, LocalFuture, Media, Rt};
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::label::{Areas, DiskHeader, HeaderReads, LABEL_AT, LABEL_BYTES, header};
 use crate::disk::open_disk::DiskRt;
-use crate::map::pool_map::{DiskRec, DiskState, PoolMap, ROTATING};
+use crate::map::pool_map::{DiskRec, DiskState, Group, ROTATING};
 use crate::pool::open_pool::Pool;
+use crate::state::map::{GroupChange, MapChange};
 
 impl Pool {
     /// Marks who is away; gives those who returned, which are read and written from now on.
     pub(crate) fn reconcile_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
-        let all: Vec<(u16, DiskState)> = self.0.map.borrow().disks.iter().map(|(&i, d)| (i, d.state)).collect();
+        let all: Vec<(u16, DiskState)> = self.0.map.read().disks.iter().map(|(&i, d)| (i, d.state)).collect();
         let mut back = Vec::new();
         for (i, state) in all {
             let disk = self.disk(i);
@@ -42,9 +43,8 @@ impl Pool {
     pub(crate) async fn take_into_use(&self, back: &[Rc<DiskRt>]) -> SpaceResult<()> {
         for d in back {
             let stayed = d.online.get() && self.disk(d.index).is_some_and(|now| Rc::ptr_eq(&now, d));
-            let mut map = self.0.map.borrow_mut();
-            if let Some(r) = map.disks.get_mut(&d.index).filter(|r| stayed && r.state == DiskState::Missing) {
-                r.state = if r.retire { DiskState::Retiring } else { DiskState::Active };
+            if stayed {
+                self.0.map.apply(MapChange::DiskBack(d.index));
             }
         }
         self.commit().await
@@ -54,22 +54,30 @@ impl Pool {
     /// it is not behind, it only holds, here and there, writes that nobody was told of.
     pub(crate) fn distrust(&self, index: u16, keep_last: bool) {
         self.event(format!("disk {index} holds what nobody recorded: it is brought up to date as a whole"));
-        let mut map = self.0.map.borrow_mut();
-        let slab_bytes = map.slab_bytes;
-        for s in map.spaces.values_mut().filter(|s| s.layout.tolerance() > 0) {
-            let shape = s.shape(slab_bytes);
-            for g in s.groups.iter_mut().flatten() {
+        let map = self.0.map.read();
+        let mut outdated = Vec::new();
+        for s in map.spaces.values().filter(|s| s.layout.tolerance() > 0) {
+            let shape = s.shape(map.slab_bytes);
+            let groups = s.groups.iter().enumerate().filter_map(|(gi, g)| Some((gi, g.as_ref()?)));
+            for (gi, g) in groups {
                 let held: Vec<usize> = (0..g.columns.len()).filter(|&c| g.columns[c].disk == index).collect();
                 if held.is_empty() {
                     continue;
                 }
-                let g = Rc::make_mut(g);
+                let mut without = Group::clone(g);
                 for &c in &held {
-                    let was = std::mem::replace(&mut g.columns[c].stale, true);
-                    g.columns[c].stale = was || !keep_last || self.group_usable(&shape, g);
+                    let was = std::mem::replace(&mut without.columns[c].stale, true);
+                    without.columns[c].stale = was || !keep_last || self.group_usable(&shape, &without);
                 }
-                g.dirty.set_all();
+                let columns: Vec<usize> = held.into_iter().filter(|&c| without.columns[c].stale).collect();
+                without.dirty.set_all();
+                outdated.push((s.id, gi, columns, without.dirty));
             }
+        }
+        drop(map);
+        for (space, gi, columns, marks) in outdated {
+            let change = GroupChange::Outdated { columns: &columns, marks: &marks };
+            self.0.map.apply_to(space, gi, &change);
         }
     }
 
@@ -77,14 +85,15 @@ impl Pool {
     pub async fn add_disk(&self, dev: Rc<dyn BlockDevice>, spare: bool) -> SpaceResult<u16> {
         self.alive()?;
         let state = if spare { DiskState::Spare } else { DiskState::Active };
-        let slab_bytes = self.0.map.borrow().slab_bytes;
+        let slab_bytes = self.0.map.read().slab_bytes;
         areas_for(&*dev, slab_bytes)?;
         forget_labels(&*dev).await?;
         // The record enters the map before the first await, so that no index is given twice.
         let timeout_ms = self.0.cfg.io_timeout_ms;
-        let disk = make_disk(&self.0.rt, &mut self.0.map.borrow_mut(), dev, state, timeout_ms)?;
-        let index = disk.index;
-        let slabs = self.0.map.borrow().disks.get(&index).map_or(0, |d| d.slabs);
+        let index = self.0.map.read().next_disk;
+        let (disk, rec) = make_disk(&self.0.rt, (index, slab_bytes), dev, state, timeout_ms)?;
+        let slabs = rec.slabs;
+        self.0.map.apply(MapChange::DiskJoined(rec));
         self.0.disks.borrow_mut().insert(index, Rc::new(disk));
         self.0.alloc.borrow_mut().add_disk(index, slabs);
         self.commit().await?;
@@ -97,7 +106,7 @@ impl Pool {
         self.alive()?;
         let timeout_ms = self.0.cfg.io_timeout_ms;
         let header = header_within(&self.0.rt, dev.clone(), timeout_ms).await?;
-        let Some(h) = header.filter(|h| h.pool_id == self.0.map.borrow().pool_id) else {
+        let Some(h) = header.filter(|h| h.pool_id == self.0.map.read().pool_id) else {
             return Err(SpaceError::NotFound("not a disk of this pool".into()));
         };
         let index = h.label.index;
@@ -111,7 +120,7 @@ impl Pool {
         }
         let apart;
         {
-            let map = self.0.map.borrow();
+            let map = self.0.map.read();
             if map.disks.get(&index).is_none_or(|d| d.id != h.disk_id) {
                 return Err(SpaceError::NotFound(format!("disk {index} is no member of this pool any more")));
             }
@@ -162,17 +171,16 @@ fn areas_for(dev: &dyn BlockDevice, slab_bytes: u64) -> SpaceResult<(Areas, u32)
     Ok((areas, slabs))
 }
 
+/// A new disk and its record, which the map does not have yet.
 pub(crate) fn make_disk(
     rt: &Rt,
-    map: &mut PoolMap,
+    (index, slab_bytes): (u16, u64),
     dev: Rc<dyn BlockDevice>,
     state: DiskState,
     timeout_ms: u64,
-) -> SpaceResult<DiskRt> {
+) -> SpaceResult<(DiskRt, DiskRec)> {
     let info = dev.info().clone();
-    let (areas, slabs) = areas_for(&*dev, map.slab_bytes)?;
-    let index = map.next_disk;
-    map.next_disk += 1;
+    let (areas, slabs) = areas_for(&*dev, slab_bytes)?;
     let rec = DiskRec {
         id: rt.random_u128(),
         size_bytes: info.size_bytes,
@@ -182,10 +190,9 @@ pub(crate) fn make_disk(
         media: media_code(info.media),
         name: info.name.clone(),
     };
-    map.disks.insert(index, rec);
     let disk = DiskRt::new(rt, index, dev, areas, 1, timeout_ms);
     disk.labelled.set(false);
-    Ok(disk)
+    Ok((disk, rec))
 }
 
 /// A label of an earlier pool may be newer than the first of ours: it goes before.

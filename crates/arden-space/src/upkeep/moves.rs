@@ -3,10 +3,11 @@
 //! while writes go to both; one commit of the map ends it.
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::map::pool_map::{DiskState, UNWRITTEN};
+use crate::map::pool_map::{DiskState, Group, UNWRITTEN};
 use crate::pool::open_pool::{Pool, User};
 use crate::space::mirror::pieces;
 use crate::space::open_space::{Part, Space};
+use crate::state::map::{GroupChange, MapChange};
 use arden_block::sync::join_all;
 use arden_block::{Buf, LocalFuture};
 use std::rc::Rc;
@@ -35,7 +36,7 @@ impl Pool {
             }
         }
         let retiring: Vec<u16> = {
-            let map = self.0.map.borrow();
+            let map = self.0.map.read();
             map.disks.iter().filter(|(_, d)| d.state == DiskState::Retiring).map(|(&i, _)| i).collect()
         };
         for d in retiring {
@@ -50,7 +51,7 @@ impl Pool {
     pub async fn repair(&self) -> SpaceResult<MoveReport> {
         self.resync().await?;
         let missing: Vec<u16> = {
-            let map = self.0.map.borrow();
+            let map = self.0.map.read();
             map.disks.iter().filter(|(_, d)| d.state == DiskState::Missing).map(|(&i, _)| i).collect()
         };
         let mut report = MoveReport::default();
@@ -68,16 +69,10 @@ impl Pool {
 
     /// Marks a disk for emptying; nothing new goes to it.
     pub async fn retire(&self, disk: u16) -> SpaceResult<()> {
-        {
-            let mut map = self.0.map.borrow_mut();
-            let Some(d) = map.disks.get_mut(&disk) else {
-                return Err(SpaceError::NotFound(format!("no disk {disk}")));
-            };
-            d.retire = true;
-            if matches!(d.state, DiskState::Active | DiskState::Spare) {
-                d.state = DiskState::Retiring;
-            }
+        if !self.0.map.read().disks.contains_key(&disk) {
+            return Err(SpaceError::NotFound(format!("no disk {disk}")));
         }
+        self.0.map.apply(MapChange::DiskRetires(disk));
         self.commit().await
     }
 
@@ -93,17 +88,18 @@ impl Pool {
                 self.columns_on(disk)
             )));
         }
-        if self.0.map.borrow().journal.disks.contains(&disk) {
+        if self.0.map.read().journal.disks.contains(&disk) {
             self.leave_journal(disk).await?;
         }
         let gone = {
-            let mut map = self.0.map.borrow_mut();
+            let map = self.0.map.read();
             // Since we looked it may have been kept and given slabs, and the log may have come back.
             let empty = map.disks.get(&disk).is_some_and(|d| d.retire) && !map.holds_columns(disk);
             if !empty || map.journal.disks.contains(&disk) {
                 return Err(SpaceError::Refused(format!("disk {disk} was taken into use again; remove it again")));
             }
-            map.disks.remove(&disk);
+            drop(map);
+            self.0.map.apply(MapChange::DiskRemoved(disk));
             self.0.alloc.borrow_mut().remove_disk(disk);
             self.0.departures.disk_is_back(disk);
             self.0.disks.borrow_mut().remove(&disk)
@@ -150,7 +146,7 @@ impl Pool {
     }
 
     fn imbalance(&self) -> Option<(u16, u16)> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let alloc = self.0.alloc.borrow();
         let mut full: Vec<(u64, u16)> = map
             .disks
@@ -166,7 +162,7 @@ impl Pool {
 
     /// A column on `from` of a group that has nothing on `to`.
     fn movable(&self, from: u16, to: u16) -> Option<(u32, usize, usize)> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         for s in map.spaces.values() {
             for (gi, g) in s.groups.iter().enumerate() {
                 let Some(g) = g else { continue };
@@ -182,25 +178,21 @@ impl Pool {
     }
 
     pub(crate) fn holds_columns(&self, disk: u16) -> bool {
-        self.0.map.borrow().holds_columns(disk)
+        self.0.map.read().holds_columns(disk)
     }
 
     fn columns_on(&self, disk: u16) -> usize {
-        self.0.map.borrow().columns().filter(|c| c.disk == disk).count()
+        self.0.map.read().columns().filter(|c| c.disk == disk).count()
     }
 
     async fn activate_spare(&self) -> SpaceResult<()> {
         let spare = {
-            let mut map = self.0.map.borrow_mut();
-            let found =
-                map.disks.iter().find(|(i, d)| d.state == DiskState::Spare && self.online(**i)).map(|(&i, _)| i);
-            if let Some(d) = found.and_then(|i| map.disks.get_mut(&i)) {
-                d.state = DiskState::Active;
-            }
-            found
+            let map = self.0.map.read();
+            map.disks.iter().find(|(i, d)| d.state == DiskState::Spare && self.online(**i)).map(|(&i, _)| i)
         };
         match spare {
             Some(i) => {
+                self.0.map.apply(MapChange::SpareTakesOver(i));
                 self.event(format!("spare disk {i} takes over"));
                 self.commit().await
             }
@@ -217,7 +209,7 @@ impl Pool {
 
     async fn move_columns_off(&self, disk: u16, what: &'static str) -> SpaceResult<MoveReport> {
         let list: Vec<(u32, usize, usize)> = {
-            let map = self.0.map.borrow();
+            let map = self.0.map.read();
             let mut list = Vec::new();
             for s in map.spaces.values().filter(|s| s.layout.tolerance() > 0 || what == "drain") {
                 for (gi, g) in s.groups.iter().enumerate() {
@@ -234,7 +226,7 @@ impl Pool {
             let Ok(s) = self.space(space) else { continue };
             // Given back meanwhile, or before the next attempt ends.
             let is_there = || {
-                let map = self.0.map.borrow();
+                let map = self.0.map.read();
                 map.group(space, group).is_some_and(|g| g.columns[column].disk == disk)
             };
             let Some(to) = self.place_for(space, group, column).filter(|_| is_there()) else {
@@ -254,7 +246,7 @@ impl Pool {
 
     /// The disk with the most free slabs that holds no other part of the group.
     fn place_for(&self, space: u32, group: usize, column: usize) -> Option<u16> {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         let g = map.group(space, group)?;
         let rec = map.spaces.get(&space)?;
         let alloc = self.0.alloc.borrow();
@@ -280,23 +272,20 @@ impl Space {
         let p = &self.pool.0;
         let Some(slab) = p.alloc.borrow_mut().take_on(to) else { return Err(SpaceError::OutOfSpace) };
         let incarnation = {
-            let mut map = p.map.borrow_mut();
-            let g = map.group_mut(self.rt.id, group);
-            match g {
+            let map = p.map.read();
+            match map.group(self.rt.id, group) {
                 Some(g) if !self.pool.group_usable(&self.rt.shape, g) => {
                     self.pool.release_slab(to, slab);
                     return Err(SpaceError::Offline);
                 }
-                Some(g) if g.columns[column].target.is_none() && self.pool.online(to) => {
-                    g.columns[column].target = Some((to, slab));
-                    g.incarnation
-                }
+                Some(g) if g.columns[column].target.is_none() && self.pool.online(to) => g.incarnation,
                 _ => {
                     self.pool.release_slab(to, slab);
                     return Err(SpaceError::Refused("the column is being moved already".into()));
                 }
             }
         };
+        p.map.apply_to(self.rt.id, group, &GroupChange::MoveBegins { column, to: (to, slab) });
         tracing::trace!("group {group} column {column} goes to disk {to} slab {slab}");
         let _hold = self.pool.use_slab(to, slab);
         let copied = self.copy_column(group, column, (to, slab)).await;
@@ -305,42 +294,45 @@ impl Space {
             Err(e) => Err(e),
         };
         let old = {
-            let mut map = p.map.borrow_mut();
-            let Some(g) = map.group_of(self.rt.id, group as u32, incarnation) else { return Err(SpaceError::Offline) };
+            let map = p.map.read();
+            let Some(g) = map.group_of(self.rt.id, group, incarnation) else { return Err(SpaceError::Offline) };
             let flushed = match self.pool.group_usable(&self.rt.shape, g) {
                 true => flushed,
                 false => flushed.and(Err(SpaceError::Offline)),
             };
-            let c = &mut g.columns[column];
+            let c = &g.columns[column];
             if c.target != Some((to, slab)) {
                 // The new disk failed on the way; its slab was given back then.
                 return Err(SpaceError::Offline);
             }
-            c.target = None;
+            let old = (c.disk, c.slab);
+            drop(map);
             if let Err(e) = flushed {
-                drop(map);
+                p.map.apply_to(self.rt.id, group, &GroupChange::MoveEnds { column });
                 self.pool.release_slab(to, slab);
                 return Err(e);
             }
-            let old = (c.disk, c.slab);
-            let c = &mut g.columns[column];
-            (c.disk, c.slab, c.stale) = (to, slab, false);
             // Until the map that says so is durable, writes go to the old place too: after a
             // crash it may be the one that counts.
-            c.target = Some(old);
+            p.map.apply_to(self.rt.id, group, &GroupChange::ColumnMoved { column, to: (to, slab) });
             old
         };
         self.pool.commit().await?;
-        let mut map = p.map.borrow_mut();
-        let Some(g) = map.group_of(self.rt.id, group as u32, incarnation) else { return Ok(()) };
-        if g.columns[column].target == Some(old) {
-            g.columns[column].target = None;
+        self.end_move(group, incarnation, column, old);
+        Ok(())
+    }
+
+    /// The map that says where the column lies is durable.
+    fn end_move(&self, group: usize, incarnation: u64, column: usize, old: (u16, u32)) {
+        let (id, map) = (self.rt.id, &self.pool.0.map);
+        let here = |holds: &dyn Fn(&Group) -> bool| map.read().group_of(id, group, incarnation).is_some_and(holds);
+        if here(&|g| g.columns[column].target == Some(old)) {
+            map.apply_to(id, group, &GroupChange::MoveEnds { column });
             self.pool.release_slab(old.0, old.1);
         }
-        if self.rt.shape.is_parity() && self.pool.is_in_place(g) {
-            g.dirty.clear_all();
+        if self.rt.shape.is_parity() && here(&|g| self.pool.is_in_place(g)) {
+            map.apply_to(id, group, &GroupChange::AllClean);
         }
-        Ok(())
     }
 
     async fn copy_column(&self, group: usize, column: usize, to: (u16, u32)) -> SpaceResult<()> {
@@ -389,7 +381,7 @@ impl Space {
     /// Copies what a slot holds to the targets of its group. False when it holds nothing.
     async fn copy_slot(&self, group: usize, slot: u16) -> SpaceResult<bool> {
         let stripe = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             g.stripes.find(slot)
         };
@@ -397,7 +389,7 @@ impl Space {
         let (first, end) = self.stripe_blocks(group, stripe);
         let guard = self.rt.stripe_locks.lock(first, end).await;
         let stays = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             g.stripes.get(stripe) == Some(slot) && slot != UNWRITTEN
         };

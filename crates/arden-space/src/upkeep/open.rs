@@ -13,8 +13,9 @@ use crate::disk::label::{DiskHeader, HeaderReads, Label, read_map};
 use crate::disk::open_disk::DiskRt;
 use crate::log::journal::read_log;
 use crate::log::record::Record;
-use crate::map::pool_map::{DiskState, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
+use crate::map::pool_map::{DiskState, Group, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
 use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig};
+use crate::state::map::{GroupChange, MapChange};
 use crate::state::patches::{Patch, Patches};
 use crate::upkeep::members::{forget_labels, header_within, make_disk};
 
@@ -85,8 +86,9 @@ impl Pool {
         let spare_from = disks.len();
         for (n, dev) in disks.into_iter().chain(spares).enumerate() {
             let state = if n < spare_from { DiskState::Active } else { DiskState::Spare };
-            let d = make_disk(rt, &mut map, dev, state, options.config.io_timeout_ms)?;
-            open.insert(d.index, Rc::new(d));
+            let place = (map.next_disk, map.slab_bytes);
+            let (disk, rec) = make_disk(rt, place, dev, state, options.config.io_timeout_ms)?;
+            open.insert(map.add_disk(rec), Rc::new(disk));
         }
         for d in open.values() {
             forget_labels(&*d.dev).await?;
@@ -228,22 +230,17 @@ impl Pool {
         self.carry_over(old, end, applied).await?;
         self.0.life.serve();
         self.0.flips.forget_superseded();
-        {
-            let mut map = self.0.map.borrow_mut();
-            map.served_epoch = map.epoch;
-        }
+        self.0.map.apply(MapChange::Served);
         self.commit().await
     }
 
     /// Mirrors: marks the regions that the log will be put into.
     fn mark_logged(&self) {
-        let mut map = self.0.map.borrow_mut();
         for s in self.0.spaces.borrow().values().filter(|s| s.shape.layout.copies() > 1) {
             for block in s.logged.within(0..u64::MAX) {
                 let at = block * BLOCK_BYTES;
-                if let Some(g) = map.group_mut(s.id, (at / s.shape.group_bytes) as usize) {
-                    g.dirty.set((at % s.shape.group_bytes / s.shape.region_bytes) as usize);
-                }
+                let bit = (at % s.shape.group_bytes / s.shape.region_bytes) as u32;
+                self.0.map.apply_to(s.id, (at / s.shape.group_bytes) as usize, &GroupChange::Dirty(&[bit]));
             }
         }
     }
@@ -256,7 +253,7 @@ impl Pool {
 
     /// The in-memory side of every group, from the map.
     fn rebuild_runtime(&self) {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         for s in self.0.spaces.borrow().values() {
             s.groups.clear();
             let Some(rec) = map.spaces.get(&s.id) else { continue };
@@ -271,7 +268,7 @@ impl Pool {
     /// After an opening has moved the stripes of all patches that it could. A stripe of which the log has no data
     /// was in place before the crash, for what a patch needs leaves the log as one; the others wait for their disks.
     fn forget_patches(&self) {
-        let map = self.0.map.borrow();
+        let map = self.0.map.read();
         for s in self.0.spaces.borrow().values() {
             let overlay = s.overlay.borrow();
             for (gi, rt) in s.groups.all() {
@@ -286,14 +283,13 @@ impl Pool {
 
     /// Until its stripe has moved, what is read of a slot is what the log says of it.
     fn register_patches(&self, list: &Patches) {
-        let mut map = self.0.map.borrow_mut();
         for (&(space, group, stripe), said) in &list.slots {
             let Some(s) = self.space_rt(space) else { continue };
-            let (Some(rt), Some(g)) = (s.group_rt(group as usize), map.group_mut(space, group as usize)) else {
-                continue;
-            };
-            if g.columns.iter().any(|c| c.stale) {
-                g.dirty.set(usize::from(said.slot));
+            let is_stale = |g: &Group| g.columns.iter().any(|c| c.stale);
+            let degraded = self.0.map.read().group(space, group as usize).map(is_stale);
+            let (Some(rt), Some(degraded)) = (s.group_rt(group as usize), degraded) else { continue };
+            if degraded {
+                self.0.map.apply_to(space, group as usize, &GroupChange::Dirty(&[u32::from(said.slot)]));
             }
             let (first, _) = s.shape.stripe_blocks(group as usize, stripe as usize);
             rt.slots.note_patched(said.slot, 0);
@@ -304,10 +300,11 @@ impl Pool {
     /// Applies log records: changes of the map to the map, data to the overlay.
     fn replay(&self, log: Vec<crate::log::record::Batch>) -> SpaceResult<Patches> {
         let mut patches = Patches::default();
-        let mut map = self.0.map.borrow_mut();
-        let mut upto: BTreeMap<(u32, u32, u32), u64> = map.moved.iter().map(|m| ((m.0, m.1, m.3), m.4)).collect();
-        let floor = map.flip_floor;
-        map.moved.clear();
+        let map = &self.0.map;
+        let mut upto: BTreeMap<(u32, u32, u32), u64> =
+            map.read().moved.iter().map(|m| ((m.0, m.1, m.3), m.4)).collect();
+        let floor = map.read().flip_floor;
+        map.apply(MapChange::MovedTaken);
         let (mut version, mut next_flip) = (upto.values().copied().max().unwrap_or(0), floor);
         for batch in log {
             tracing::trace!("replay of batch {}: {}", batch.seq, crate::log::record::outline(&batch.records));
@@ -315,8 +312,8 @@ impl Pool {
             for r in &batch.records {
                 match *r {
                     Record::Dirty { space, group, incarnation, bit } => {
-                        if let Some(g) = map.group_of(space, group, incarnation) {
-                            g.dirty.set(bit as usize);
+                        if map.read().group_of(space, group as usize, incarnation).is_some() {
+                            map.apply_to(space, group as usize, &GroupChange::Dirty(&[bit]));
                         }
                     }
                     Record::Flip { space, group, incarnation, stripe, slot, upto: v, id, degraded } => {
@@ -324,7 +321,7 @@ impl Pool {
                         if id < floor {
                             continue;
                         }
-                        self.replay_flip(&mut map, (space, group, incarnation), (stripe, slot, v), degraded);
+                        self.replay_flip((space, group, incarnation), (stripe, slot, v), degraded);
                         upto.insert((space, group, stripe), v);
                         version = version.max(v);
                         patches.stripe_moved((space, group, stripe), v);
@@ -335,7 +332,8 @@ impl Pool {
                         // What is written from now on is newer, also where the log has no data of it.
                         version = version.max(v);
                         let Some(rt) = self.space_rt(space) else { continue };
-                        let Some(g) = map.group_of(space, group, incarnation) else { continue };
+                        let map = map.read();
+                        let Some(g) = map.group_of(space, group as usize, incarnation) else { continue };
                         let here = g.stripes.get(stripe as usize) == Some(slot) && slot != UNWRITTEN;
                         let unit = (rt.shape.interleave / BLOCK_BYTES) as u32;
                         let sane = row.checked_add(rows).is_some_and(|end| end <= unit);
@@ -351,7 +349,7 @@ impl Pool {
                         next += count as usize;
                         version = version.max(v);
                         let Some(rt) = self.space_rt(space) else { continue };
-                        if map.group_of(space, group, incarnation).is_none() {
+                        if map.read().group_of(space, group as usize, incarnation).is_none() {
                             continue;
                         }
                         let per = rt.shape.group_bytes / BLOCK_BYTES;
@@ -381,25 +379,23 @@ impl Pool {
         // A commit in the middle of this opening skips these moves at the next replay: what the
         // log holds from before them stays void until the log is given up.
         for ((space, group, stripe), v) in upto {
-            let incarnation = map.group(space, group as usize).map_or(0, |g| g.incarnation);
+            let incarnation = map.read().group(space, group as usize).map_or(0, |g| g.incarnation);
             self.0.flips.supersede((space, group, stripe), incarnation, v, u64::MAX);
         }
         Ok(patches)
     }
 
-    fn replay_flip(&self, map: &mut PoolMap, g: (u32, u32, u64), f: (u32, u16, u64), degraded: bool) {
+    fn replay_flip(&self, g: (u32, u32, u64), f: (u32, u16, u64), degraded: bool) {
         let (space, group, incarnation) = g;
         let (stripe, slot, version) = f;
         let Some(rt) = self.space_rt(space) else { return };
-        let Some(group_rec) = map.group_of(space, group, incarnation) else { return };
-        let known = (stripe as usize) < group_rec.stripes.len();
+        let is_in = |g: &Group| (stripe as usize) < g.stripes.len();
+        let known = self.0.map.read().group_of(space, group as usize, incarnation).is_some_and(is_in);
         if !known || slot != UNWRITTEN && usize::from(slot) >= rt.shape.slots {
             return;
         }
-        group_rec.stripes.set(stripe as usize, slot);
-        if slot != UNWRITTEN {
-            if degraded { group_rec.dirty.set(usize::from(slot)) } else { group_rec.dirty.clear(usize::from(slot)) }
-        }
+        let change = GroupChange::StripeMoved { stripe: stripe as usize, slot, degraded };
+        self.0.map.apply_to(space, group as usize, &change);
         let first = (u64::from(group) * rt.shape.group_bytes + u64::from(stripe) * rt.shape.stripe_bytes) / BLOCK_BYTES;
         rt.overlay.borrow_mut().remove_upto(first, first + rt.shape.stripe_bytes / BLOCK_BYTES, version);
     }

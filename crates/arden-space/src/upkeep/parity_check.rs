@@ -79,7 +79,7 @@ impl Space {
     }
 
     fn slot_of(&self, group: usize, stripe: usize) -> Option<u16> {
-        let map = self.pool.0.map.borrow();
+        let map = self.pool.0.map.read();
         map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe)).filter(|&s| s != UNWRITTEN)
     }
 

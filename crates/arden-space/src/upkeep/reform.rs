@@ -29,7 +29,7 @@ impl Pool {
     /// Replaces journal disks that have gone, when others could serve.
     pub(crate) async fn reform_journal_if_short(&self) -> SpaceResult<()> {
         let (have, want, can) = {
-            let map = self.0.map.borrow();
+            let map = self.0.map.read();
             let active = |d: &DiskState| matches!(d, DiskState::Active | DiskState::Retiring);
             let can = map.disks.iter().filter(|(i, d)| active(&d.state) && self.online(**i)).count();
             (self.0.journal.state().disks.len(), map.tolerance() + 1, can)
@@ -87,13 +87,13 @@ impl Pool {
             return Ok(false);
         }
         let id = new.log_id;
-        self.0.journal.begin_switch(self.0.map.borrow().journal.clone());
+        self.0.journal.begin_switch(self.0.map.read().journal.clone());
         self.switch_journal(new);
         self.0.flips.forget_superseded();
         let committed = self.commit().await;
         self.0.journal.end_switch();
         committed?;
-        if self.0.map.borrow().journal.log_id != id {
+        if self.0.map.read().journal.log_id != id {
             return Ok(false);
         }
         // Sequence numbers of the old log mean nothing in the new one.

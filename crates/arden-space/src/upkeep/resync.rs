@@ -8,8 +8,10 @@ use arden_block::LocalFuture;
 
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::open_disk::DiskRt;
+use crate::map::pool_map::Column;
 use crate::pool::open_pool::{Pool, User};
 use crate::space::open_space::Space;
+use crate::state::map::GroupChange;
 
 impl Pool {
     /// Brings every stale column whose disk is back up to date, and every region that a crash may have left different
@@ -36,7 +38,7 @@ impl Pool {
         let mut found = Vec::new();
         for s in self.open_spaces().into_iter().filter(|s| !s.rt.shape.is_parity()) {
             for (gi, rt) in s.rt.groups.all() {
-                let map = self.0.map.borrow();
+                let map = self.0.map.read();
                 let Some(g) = map.group(s.rt.id, gi) else { continue };
                 let whole = self.is_whole(g);
                 if !whole || !g.dirty.any() || rt.regions.any_suspect() {
@@ -52,11 +54,9 @@ impl Pool {
         self.flush_disks().await?;
         for (space, gi, incarnation, bit) in found {
             let Some(rt) = self.space_rt(space).and_then(|s| s.group_rt(gi)) else { continue };
-            let mut map = self.0.map.borrow_mut();
-            let Some(g) = map.group_of(space, gi as u32, incarnation) else { continue };
-            let whole = self.is_whole(g);
+            let whole = self.0.map.read().group_of(space, gi, incarnation).is_some_and(|g| self.is_whole(g));
             if whole && rt.regions.is_rested(bit) {
-                g.dirty.clear(bit);
+                self.0.map.apply_to(space, gi, &GroupChange::Clean(bit as u32));
                 rt.regions.forget_mark(bit);
             }
         }
@@ -69,7 +69,7 @@ impl Space {
         let shape = self.rt.shape;
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         let (returned, incarnation) = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };
             let returned: Vec<Rc<DiskRt>> = g
                 .columns
@@ -88,7 +88,7 @@ impl Space {
             return Ok(());
         }
         let bits = {
-            let map = self.pool.0.map.borrow();
+            let map = self.pool.0.map.read();
             let dirty = map.group(self.rt.id, group).map_or_else(Vec::new, |g| g.dirty.ones());
             if returned.is_empty() { rt.regions.suspects() } else { dirty }
         };
@@ -112,20 +112,21 @@ impl Space {
         }
         // Everything the columns missed is written; durable before we say so.
         self.pool.flush_disks().await?;
-        {
-            let mut map = self.pool.0.map.borrow_mut();
-            let Some(g) = map.group_of(self.rt.id, group as u32, incarnation) else { return Ok(()) };
-            for c in &mut g.columns {
-                // The same attachment all along: one that left and returned meanwhile missed writes.
-                let here = self.pool.disk(c.disk);
-                let stayed = here.is_some_and(|d| d.online.get() && returned.iter().any(|r| Rc::ptr_eq(r, &d)));
-                if c.stale && stayed {
-                    c.stale = false;
-                }
-            }
-            if shape.is_parity() && self.pool.is_whole(g) {
-                g.dirty.clear_all();
-            }
+        let (id, map) = (self.rt.id, &self.pool.0.map);
+        // The same attachment all along: one that left and returned meanwhile missed writes.
+        let stayed = |c: &Column| {
+            let here = self.pool.disk(c.disk);
+            here.is_some_and(|d| d.online.get() && returned.iter().any(|r| Rc::ptr_eq(r, &d)))
+        };
+        let columns: Vec<usize> = {
+            let map = map.read();
+            let Some(g) = map.group_of(id, group, incarnation) else { return Ok(()) };
+            g.columns.iter().enumerate().filter(|(_, c)| c.stale && stayed(c)).map(|(i, _)| i).collect()
+        };
+        map.apply_to(id, group, &GroupChange::UpToDate { columns: &columns });
+        let whole = map.read().group(id, group).is_some_and(|g| self.pool.is_whole(g));
+        if shape.is_parity() && whole {
+            map.apply_to(id, group, &GroupChange::AllClean);
         }
         self.pool.commit().await
     }

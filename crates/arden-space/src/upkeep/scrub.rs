@@ -144,7 +144,7 @@ impl Space {
                 let (first, end) = self.stripe_blocks(group, stripe);
                 let _guard = self.rt.stripe_locks.lock(first, end).await;
                 let slot = {
-                    let map = self.pool.0.map.borrow();
+                    let map = self.pool.0.map.read();
                     map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe)).unwrap_or(UNWRITTEN)
                 };
                 if slot == UNWRITTEN {

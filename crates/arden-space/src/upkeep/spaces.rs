@@ -9,6 +9,7 @@ use crate::map::layout::{Layout, Provision};
 use crate::map::pool_map::{DiskState, SpaceRec};
 use crate::pool::open_pool::{Pool, SpaceRt};
 use crate::space::open_space::Space;
+use crate::state::map::MapChange;
 
 /// So many groups of a new space of fixed size are made with the first writing of the map.
 const FIRST_GROUPS: usize = 16;
@@ -26,7 +27,7 @@ impl Pool {
     ) -> SpaceResult<Space> {
         self.alive()?;
         let id = {
-            let mut map = self.0.map.borrow_mut();
+            let map = self.0.map.read();
             let disks = map.disks.values().filter(|d| d.state == DiskState::Active).count();
             let columns = columns.unwrap_or_else(|| layout.default_columns(disks));
             layout.check(disks, columns)?;
@@ -43,7 +44,6 @@ impl Pool {
                 return Err(SpaceError::Refused("the size of a space is a multiple of 4096".into()));
             }
             let id = map.next_space;
-            map.next_space += 1;
             let mut rec = SpaceRec {
                 id,
                 name: name.to_string(),
@@ -56,7 +56,8 @@ impl Pool {
             };
             let shape = rec.shape(map.slab_bytes);
             rec.groups.resize(size_bytes.div_ceil(shape.group_bytes) as usize, None);
-            map.spaces.insert(id, rec);
+            drop(map);
+            self.0.map.apply(MapChange::SpaceMade(rec));
             let rt = Rc::new(SpaceRt::new(id, shape));
             self.0.spaces.borrow_mut().insert(id, rt);
             id
@@ -73,7 +74,7 @@ impl Pool {
         self.reform_journal_if_short().await?;
         self.commit().await?;
         if provision == Provision::Fixed {
-            let n = self.0.map.borrow().spaces.get(&id).map_or(0, |s| s.groups.len());
+            let n = self.0.map.read().spaces.get(&id).map_or(0, |s| s.groups.len());
             // The map is written whole each time: ever more groups share one writing of it.
             let mut done = 0;
             while done < n {
@@ -88,16 +89,17 @@ impl Pool {
     /// Deletes a space and frees its slabs.
     pub async fn delete_space(&self, id: u32) -> SpaceResult<()> {
         self.alive()?;
-        let gone = self.0.map.borrow_mut().spaces.remove(&id);
-        let Some(gone) = gone else { return Err(SpaceError::NotFound(format!("no space {id}"))) };
+        if !self.0.map.read().spaces.contains_key(&id) {
+            return Err(SpaceError::NotFound(format!("no space {id}")));
+        }
+        let gone = self.0.map.apply(MapChange::SpaceDeleted(id));
         {
             let mut deleted = self.0.deleted.borrow_mut();
             deleted.retain(|s| s.strong_count() > 0);
             deleted.extend(self.0.spaces.borrow_mut().remove(&id).map(|s| Rc::downgrade(&s)));
         }
         self.commit().await?;
-        let columns = gone.groups.iter().flatten().flat_map(|g| &g.columns);
-        self.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
+        self.give_back(gone);
         Ok(())
     }
 }
@@ -109,15 +111,14 @@ impl Space {
     /// [`SpaceError::OutOfSpace`] when there are no slabs for more of a space of fixed size: it stays as large as it was.
     pub async fn grow(&self, size_bytes: u64) -> SpaceResult<()> {
         let (old_bytes, provision) = {
-            let mut map = self.pool.0.map.borrow_mut();
-            let rec = map.spaces.get_mut(&self.rt.id).ok_or(SpaceError::Closed)?;
+            let map = self.pool.0.map.read();
+            let rec = map.spaces.get(&self.rt.id).ok_or(SpaceError::Closed)?;
             if size_bytes < rec.size_bytes || !size_bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(SpaceError::Refused("a space only grows, by multiples of 4096".into()));
             }
-            let old = std::mem::replace(&mut rec.size_bytes, size_bytes);
-            rec.groups.resize(size_bytes.div_ceil(self.rt.shape.group_bytes) as usize, None);
-            (old, rec.provision)
+            (rec.size_bytes, rec.provision)
         };
+        self.resize(size_bytes);
         let grown = self.pool.finish_create(self.rt.id, provision).await;
         if grown == Err(SpaceError::OutOfSpace) {
             self.shrink_back(old_bytes).await?;
@@ -127,17 +128,19 @@ impl Space {
 
     /// Nobody was told that it has grown.
     async fn shrink_back(&self, size_bytes: u64) -> SpaceResult<()> {
-        let groups = size_bytes.div_ceil(self.rt.shape.group_bytes) as usize;
-        let gone = {
-            let mut map = self.pool.0.map.borrow_mut();
-            let rec = map.spaces.get_mut(&self.rt.id).ok_or(SpaceError::Closed)?;
-            rec.size_bytes = size_bytes;
-            rec.groups.split_off(groups.min(rec.groups.len()))
-        };
-        self.rt.groups.truncate(groups);
+        if !self.pool.0.map.read().spaces.contains_key(&self.rt.id) {
+            return Err(SpaceError::Closed);
+        }
+        let gone = self.resize(size_bytes);
+        self.rt.groups.truncate(size_bytes.div_ceil(self.rt.shape.group_bytes) as usize);
         self.pool.commit().await?;
-        let columns = gone.iter().flatten().flat_map(|g| &g.columns);
-        self.pool.give_back(columns.flat_map(|c| [Some((c.disk, c.slab)), c.target]).flatten());
+        self.pool.give_back(gone);
         Ok(())
+    }
+
+    /// The slabs that the space does not have any more.
+    fn resize(&self, size_bytes: u64) -> Vec<(u16, u32)> {
+        let groups = size_bytes.div_ceil(self.rt.shape.group_bytes) as usize;
+        self.pool.0.map.apply(MapChange::SpaceSized { space: self.rt.id, size_bytes, groups })
     }
 }

@@ -88,7 +88,7 @@ impl Pool {
             if !self.0.alloc.borrow_mut().claim(index, slab) {
                 return;
             }
-            let len = self.0.map.borrow().slab_bytes;
+            let len = self.0.map.read().slab_bytes;
             let _ = disk.discard(self.slab_at(index, slab), len).await;
             self.release_slab(index, slab);
         }
