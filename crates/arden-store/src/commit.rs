@@ -16,7 +16,7 @@ use crate::{
     error::StoreError,
     fs::{Fs, Open},
     handles::{Committed, HandleChange},
-    store::{Node, Result},
+    store::Result,
 };
 
 /// The number of a commit scope, different for each.
@@ -105,14 +105,8 @@ impl CommitScope {
 
     /// The message's answer says that what is open is there, as it is: where that is not durable yet, it is a part of this scope.
     pub fn relies_on(&self, open: &Open) {
-        if open.is_durable() {
-            self.relies_on_node(&open.fs, &*open.node);
-        }
-    }
-
-    pub(crate) fn relies_on_node(&self, fs: &Arc<Fs>, node: &dyn Node) {
-        if node.rely_on(self.id()) {
-            self.join_root(fs, true, true);
+        if open.is_durable() && open.node.rely_on(self.id()) {
+            self.join_root(&open.fs, true, true);
         }
     }
 

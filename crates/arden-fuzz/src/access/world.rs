@@ -166,6 +166,21 @@ fn share(name: &str, fs: &Arc<Fs>, permissions: Permissions) -> Share {
     share
 }
 
+fn config(users: Arc<MemoryUsers>) -> ServerConfig {
+    let policy = Policy::default();
+    policy.set(true, false, true);
+    ServerConfig {
+        guid: 0x4142_4344,
+        name: "LAB".into(),
+        comment: String::new(),
+        policy,
+        limits: Limits::default(),
+        users,
+        identity: Arc::new(ServerIdentity::stand_alone("LAB")),
+        auth: AuthPolicy::default(),
+    }
+}
+
 impl World {
     pub fn new(kind: StoreKind) -> World {
         let dir = scratch();
@@ -175,18 +190,7 @@ impl World {
             let rid = users.add_user(account(who), PASSWORD, if who == Who::Root { &admins } else { &[] });
             assert_eq!(rid, acl::RIDS[i], "the account's relative identifier");
         }
-        let policy = Policy::default();
-        policy.set(true, false, true);
-        let config = ServerConfig {
-            guid: 0x4142_4344,
-            name: "LAB".into(),
-            comment: String::new(),
-            policy,
-            limits: Limits::default(),
-            users,
-            identity: Arc::new(ServerIdentity::stand_alone("LAB")),
-            auth: AuthPolicy::default(),
-        };
+        let config = config(users);
         let (outer, inner) = stores(kind, &dir);
         let table = OpenTable::new(TableLimits::default());
         let server = Server::new(config, table.clone(), Time::read());

@@ -250,8 +250,8 @@ fn on_volume() -> Lab {
     let device = std::sync::Arc::new(MemDevice::new(64 << 20));
     Volume::format(&*device, "m", 3, arden_wire::FileTime(1)).unwrap();
     let vol = Volume::open(device, VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
-    let fs = arden_store::fs::Fs::new(VolumeStore::new(vol, Durability::Plain), lab.server.table.clone());
-    lab.server.set_shares(vec![share(SHARE, &fs)]);
+    let fs = arden_store::fs::Fs::new(VolumeStore::new(vol, Durability::Plain), lab.server.trees.table.clone());
+    lab.server.trees.set_shares(vec![share(SHARE, &fs)]);
     lab
 }
 

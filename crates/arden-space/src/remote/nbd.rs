@@ -268,9 +268,7 @@ fn option_reply(w: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::
 
 /// True when the client wants to go on to requests.
 fn handshake(r: &mut impl Read, w: &mut impl Write, space: &str, size: u64) -> io::Result<bool> {
-    const ACK: u32 = 1;
     const SERVER: u32 = 2;
-    const INFO: u32 = 3;
     const ERR_UNSUPPORTED: u32 = 0x8000_0001;
     const ERR_INVALID: u32 = 0x8000_0003;
     const ERR_UNKNOWN: u32 = 0x8000_0006;
@@ -318,16 +316,7 @@ fn handshake(r: &mut impl Read, w: &mut impl Write, space: &str, size: u64) -> i
                     None => option_reply(w, option, ERR_INVALID, &[])?,
                     Some(n) if !n.is_empty() && n != space.as_bytes() => option_reply(w, option, ERR_UNKNOWN, &[])?,
                     Some(_) => {
-                        let mut export = 0u16.to_be_bytes().to_vec();
-                        export.extend_from_slice(&size.to_be_bytes());
-                        export.extend_from_slice(&FLAGS.to_be_bytes());
-                        option_reply(w, option, INFO, &export)?;
-                        let mut blocks = 3u16.to_be_bytes().to_vec();
-                        for n in [BLOCK_BYTES as u32, 64 << 10, REQUEST_BYTES_MAX] {
-                            blocks.extend_from_slice(&n.to_be_bytes());
-                        }
-                        option_reply(w, option, INFO, &blocks)?;
-                        option_reply(w, option, ACK, &[])?;
+                        tell_export(w, option, size)?;
                         if option == 7 {
                             return Ok(true);
                         }
@@ -337,6 +326,23 @@ fn handshake(r: &mut impl Read, w: &mut impl Write, space: &str, size: u64) -> i
             _ => option_reply(w, option, ERR_UNSUPPORTED, &[])?,
         }
     }
+}
+
+const ACK: u32 = 1;
+
+/// The answer to INFO and GO: size, flags and block sizes of the export.
+fn tell_export(w: &mut impl Write, option: u32, size: u64) -> io::Result<()> {
+    const INFO: u32 = 3;
+    let mut export = 0u16.to_be_bytes().to_vec();
+    export.extend_from_slice(&size.to_be_bytes());
+    export.extend_from_slice(&FLAGS.to_be_bytes());
+    option_reply(w, option, INFO, &export)?;
+    let mut blocks = 3u16.to_be_bytes().to_vec();
+    for n in [BLOCK_BYTES as u32, 64 << 10, REQUEST_BYTES_MAX] {
+        blocks.extend_from_slice(&n.to_be_bytes());
+    }
+    option_reply(w, option, INFO, &blocks)?;
+    option_reply(w, option, ACK, &[])
 }
 
 /// An answer on its way to the client.

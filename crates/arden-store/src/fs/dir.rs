@@ -57,22 +57,7 @@ impl Fs {
         } else {
             open.listing.try_lock().ok_or(NotDone::WouldBlock)?
         };
-        match &mut *slot {
-            Some(l) if restart || reopen => {
-                l.cursor.rewind()?;
-                if !pattern.is_empty() {
-                    l.pattern = Pattern::new(pattern);
-                }
-                (l.dots, l.fresh) = (0, true);
-            }
-            Some(_) => {}
-            None => {
-                let cursor = open.node.list()?;
-                let kept = self.table.read_ahead.of(&open.who.user);
-                *slot = Some(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true, kept });
-            }
-        }
-        let Some(l) = slot.as_mut() else { return Err(StoreError::Internal.into()) };
+        let l = begin_listing(open, &mut slot, pattern, restart || reopen)?;
         let given = self.give_entries(open, l, single, names_max, emit);
         l.pause(self.table.limits())?;
         given
@@ -185,6 +170,29 @@ impl Fs {
             (None, None) => Err(StoreError::Internal.into()),
         }
     }
+}
+
+/// Where the query stands: at the beginning of a listing that is new or begins again.
+fn begin_listing<'a>(
+    open: &Open,
+    slot: &'a mut Option<Listing>,
+    pattern: &str,
+    restart: bool,
+) -> Result<&'a mut Listing> {
+    if slot.is_none() {
+        let cursor = open.node.list()?;
+        let kept = open.fs.table.read_ahead.of(&open.who.user);
+        return Ok(slot.insert(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true, kept }));
+    }
+    let l = slot.as_mut().ok_or(StoreError::Internal)?;
+    if restart {
+        l.cursor.rewind()?;
+        if !pattern.is_empty() {
+            l.pattern = Pattern::new(pattern);
+        }
+        (l.dots, l.fresh) = (0, true);
+    }
+    Ok(l)
 }
 
 /// The next entry that the pattern takes; `WouldBlock` once `left` others have been passed over.

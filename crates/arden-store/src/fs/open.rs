@@ -91,6 +91,7 @@ impl Fs {
             };
             match outcome {
                 Outcome::Done(opened) => {
+                    r.cause.scope.relies_on(&opened.open);
                     if self.is_available() {
                         // No kept open is in the way any more: what closed those is durable before this is answered.
                         r.cause.scope.join(self, false);
@@ -122,27 +123,9 @@ impl Fs {
         if r.disposition == Disposition::Create && !made_before {
             return Err(StoreError::NameCollision.into());
         }
-        if r.durable {
-            r.cause.scope.relies_on_node(self, &*node);
-        }
         let overwrite =
             matches!(r.disposition, Disposition::Supersede | Disposition::Overwrite | Disposition::OverwriteIf);
-        let (mut also, mut effect) = (0, 0);
-        if overwrite {
-            if stat.directory && !stream {
-                let root = node.path().is_empty();
-                return Err(if root { StoreError::RootStays } else { StoreError::NameCollision }.into());
-            }
-            let kept = ATTR_HIDDEN | ATTR_SYSTEM;
-            if !stream && stat.attributes & kept & !r.attributes != 0 {
-                return Err(StoreError::AccessDenied.into());
-            }
-            effect = if r.disposition == Disposition::Supersede { DELETE } else { FILE_WRITE_DATA };
-            also = effect | if stream { 0 } else { FILE_WRITE_EA | FILE_WRITE_ATTRIBUTES };
-            if stat.attributes & ATTR_READONLY != 0 {
-                return Err(StoreError::ReadOnlyFile.into());
-            }
-        }
+        let (effect, also) = if overwrite { check_overwrite(r, &node, &stat)? } else { (0, 0) };
         let granted = self.grant_existing(r, &node, &stat, desired, also)?;
         check_delete_on_close(r, granted)?;
         let admission = Admission {
@@ -263,26 +246,8 @@ impl Fs {
         check_delete_on_close(r, granted)?;
         let created_base = base.is_none();
         let by = r.cause.scope.changes_in(self, r.durable);
-        let base = match base {
-            Some(base) => base,
-            None => match self.create_file(by, r, &parent, name, directory) {
-                Ok(node) => node,
-                Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
-                    return Ok(Outcome::Again);
-                }
-                Err(e) => return Err(e.into()),
-            },
-        };
-        let node = match &r.path.stream {
-            Some(_) if base.streams()?.len() >= STREAMS_MAX => return Err(StoreError::TooManyStreams.into()),
-            Some(stream) => match base.create_stream(by, stream) {
-                Ok(node) => node,
-                Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => {
-                    return Ok(Outcome::Again);
-                }
-                Err(e) => return Err(e.into()),
-            },
-            None => base.clone(),
+        let Some((node, base)) = self.create_nodes(by, r, (&parent, name), base, directory)? else {
+            return Ok(Outcome::Again);
         };
         let admission = Admission {
             id: r.id,
@@ -320,6 +285,29 @@ impl Fs {
         let stat = node.stat().inspect_err(|_| self.abandon(r, &open))?;
         let _ = open.created_at.set(stat.last_write);
         Ok(Outcome::Done(Opened { open, action: CreateAction::Created, cache, stat }))
+    }
+
+    /// The new file or stream, and its file. None: somebody else has made it meanwhile, which is as good.
+    fn create_nodes(
+        &self,
+        by: ChangedBy,
+        r: &OpenRequest<'_>,
+        (parent, name): (&NodeRef, &str),
+        base: Option<NodeRef>,
+        directory: bool,
+    ) -> Result<Option<(NodeRef, NodeRef)>> {
+        let file = base.map_or_else(|| self.create_file(by, r, parent, name, directory), Ok);
+        let made = file.and_then(|base| {
+            if r.path.stream.is_some() && base.streams()?.len() >= STREAMS_MAX {
+                return Err(StoreError::TooManyStreams.into());
+            }
+            let stream = r.path.stream.as_ref().map(|stream| base.create_stream(by, stream)).transpose()?;
+            Ok((stream.unwrap_or_else(|| base.clone()), base))
+        });
+        match made {
+            Err(NotDone::Failed(StoreError::NameCollision)) if r.disposition != Disposition::Create => Ok(None),
+            made => made.map(Some),
+        }
     }
 
     fn create_file(
@@ -492,6 +480,25 @@ fn validate(r: &OpenRequest<'_>) -> Result<(), StoreError> {
         return Err(invalid);
     }
     Ok(())
+}
+
+/// What an overwrite does to the file, and the access that it takes.
+fn check_overwrite(r: &OpenRequest<'_>, node: &NodeRef, stat: &Stat) -> Result<(u32, u32), StoreError> {
+    let stream = node.stream().is_some();
+    if stat.directory && !stream {
+        let root = node.path().is_empty();
+        return Err(if root { StoreError::RootStays } else { StoreError::NameCollision });
+    }
+    let kept = ATTR_HIDDEN | ATTR_SYSTEM;
+    if !stream && stat.attributes & kept & !r.attributes != 0 {
+        return Err(StoreError::AccessDenied);
+    }
+    if stat.attributes & ATTR_READONLY != 0 {
+        return Err(StoreError::ReadOnlyFile);
+    }
+    let effect = if r.disposition == Disposition::Supersede { DELETE } else { FILE_WRITE_DATA };
+    let also = effect | if stream { 0 } else { FILE_WRITE_EA | FILE_WRITE_ATTRIBUTES };
+    Ok((effect, also))
 }
 
 /// Directory or not, as asked for.

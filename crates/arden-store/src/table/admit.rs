@@ -95,7 +95,6 @@ impl OpenTable {
         fx: &mut Effects,
     ) -> Result<Admitted, StoreError> {
         let stream = a.node.stream();
-        let directory = a.node.is_directory() && stream.is_none();
         inner.check_not_deleted(stream)?;
         let lease = match &a.cache {
             CacheRequest::Lease(l) => Some(LeaseId { client: a.client, key: l.key }),
@@ -126,6 +125,19 @@ impl OpenTable {
         if sharing_violation {
             return Err(StoreError::SharingViolation);
         }
+        Ok(Admitted::In(self.enter(a, file, inner, lease)))
+    }
+
+    /// Nothing stands against it: what it may cache, and its place among the opens of the file.
+    fn enter(
+        &self,
+        a: &Admission<'_>,
+        file: &Arc<FileState>,
+        inner: &mut FileInner,
+        lease: Option<LeaseId>,
+    ) -> Entered {
+        let stream = a.node.stream();
+        let directory = a.node.is_directory() && stream.is_none();
         let s = inner.stream(stream);
         let stream_no = s.no;
         let new_lease = lease.is_some_and(|l| !s.caches.holds(l));
@@ -134,7 +146,7 @@ impl OpenTable {
             owner: a.owner,
             client: a.client,
             directory,
-            stat_open,
+            stat_open: is_stat_open(a.effective),
             real: !is_stat_open(a.granted),
             existed: a.existed,
             other_real_opens: s.real_opens,
@@ -161,7 +173,7 @@ impl OpenTable {
             owner_absent: false,
         };
         inner.add_open(stream, entry);
-        Ok(Admitted::In(Entered { file: file.clone(), stream_no, lease, cache }))
+        Entered { file: file.clone(), stream_no, lease, cache }
     }
 
     /// `InvalidParameter` when the client uses the key for another file, [MS-SMB2] 3.3.5.9.8.

@@ -2,6 +2,7 @@
 //! tests; `make` is a path to a function that gives something to keep and an empty store.
 
 pub mod cases;
+mod streams;
 
 #[doc(hidden)]
 #[macro_export]
