@@ -126,24 +126,24 @@ impl MapState {
             MapChange::DiskJoined(rec) => drop(map.add_disk(rec)),
             MapChange::DiskRemoved(disk) => drop(map.disks.remove(&disk)),
             MapChange::DiskAway(disk) => return map.disk_away(disk),
-            MapChange::DiskBack(disk) => map.change_disk(disk, |d| {
+            MapChange::DiskBack(disk) => change_disk(&mut map, disk, |d| {
                 if d.state == DiskState::Missing {
                     d.state = if d.retire { DiskState::Retiring } else { DiskState::Active };
                 }
             }),
-            MapChange::DiskRetires(disk) => map.change_disk(disk, |d| {
+            MapChange::DiskRetires(disk) => change_disk(&mut map, disk, |d| {
                 d.retire = true;
                 if matches!(d.state, DiskState::Active | DiskState::Spare) {
                     d.state = DiskState::Retiring;
                 }
             }),
-            MapChange::DiskStays(disk) => map.change_disk(disk, |d| {
+            MapChange::DiskStays(disk) => change_disk(&mut map, disk, |d| {
                 d.retire = false;
                 if d.state == DiskState::Retiring {
                     d.state = DiskState::Active;
                 }
             }),
-            MapChange::SpareTakesOver(disk) => map.change_disk(disk, |d| d.state = DiskState::Active),
+            MapChange::SpareTakesOver(disk) => change_disk(&mut map, disk, |d| d.state = DiskState::Active),
             MapChange::SpaceMade(rec) => {
                 map.next_space = rec.id + 1;
                 map.spaces.insert(rec.id, rec);
@@ -213,10 +213,8 @@ fn slabs_of(groups: impl IntoIterator<Item = Option<Rc<Group>>>) -> Vec<Slab> {
     groups.into_iter().flatten().flat_map(|g| of(&g)).collect()
 }
 
-impl PoolMap {
-    fn change_disk(&mut self, disk: u16, change: impl FnOnce(&mut DiskRec)) {
-        if let Some(rec) = self.disks.get_mut(&disk) {
-            change(rec);
-        }
+fn change_disk(map: &mut PoolMap, disk: u16, change: impl FnOnce(&mut DiskRec)) {
+    if let Some(rec) = map.disks.get_mut(&disk) {
+        change(rec);
     }
 }
