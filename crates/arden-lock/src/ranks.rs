@@ -42,8 +42,6 @@ ranks! {
     500 PendingCreates "PendingCreates";
     520 UsnWaits "UsnWaits";
     540 Openings "Openings";
-    560 DeferredWork "DeferredWork::work";
-    570 DeferredWake "DeferredWork::wake";
     580 Mailbox "Peer::mailbox";
     600 Admission "Admission";
     620 UsageUsers "Usage::users";
@@ -115,4 +113,6 @@ ranks! {
     5000 StateChange "State::change";
     5020 StateSnapshot "State::current";
     5040 MemoryState "MemoryStore::contents";
+    6000 DeferredWork "DeferredWork::work";
+    6020 DeferredWake "DeferredWork::wake";
 }

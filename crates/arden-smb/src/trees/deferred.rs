@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arden_lock::{Mutex, RwLock, ranks};
-use arden_store::commit::CommitScope;
+use arden_store::{commit::CommitScope, fs::WaitId};
 
 use crate::{model::SmbOpen, trees::Trees};
 
@@ -12,6 +12,8 @@ pub(crate) enum Deferred {
     Close(CommitScope, Arc<SmbOpen>),
     /// The client came back to an open whose break it may not know of.
     TellBreak(Arc<SmbOpen>),
+    /// What this wait was for may have come.
+    Resume(WaitId),
     /// Of the sessions' side.
     Other(Box<dyn FnOnce() + Send>),
 }
@@ -54,6 +56,7 @@ impl Trees {
                             file.fs().tell_break_again(file, CommitScope::begin().at(self.time().now));
                         }
                     }
+                    Deferred::Resume(wait) => self.resume(wait),
                     Deferred::Other(work) => work(),
                 }
             }

@@ -11,7 +11,10 @@ use std::{
 use arden_lock::{Mutex, ranks};
 use arden_store::{error::StoreError, fs::WaitId, store::WatchGuard, usn::ChangeJournal};
 
-use crate::{model::SmbOpen, trees::Trees};
+use crate::{
+    model::SmbOpen,
+    trees::{Trees, deferred::Deferred},
+};
 
 /// Where the journal has to end, or how late it has to be.
 #[derive(Clone, Copy)]
@@ -73,9 +76,10 @@ pub fn wait(
     let wait = trees.new_wait();
     trees.usn_waits.0.lock().insert(wait, (open.id.persistent, until.deadline));
     let told = Arc::downgrade(trees);
+    // The journal tells of its growth with locks of the volume held.
     let wake = move || {
         if let Some(trees) = told.upgrade() {
-            trees.resume(wait);
+            trees.defer(Deferred::Resume(wait));
         }
     };
     match journal.watch(until.usn, Box::new(wake)) {
