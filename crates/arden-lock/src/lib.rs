@@ -52,10 +52,23 @@ impl<T, R: Rank> Mutex<T, R> {
     /// In debug builds, when the thread holds a lock of this rank or a higher one.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let held = Held::check::<R>();
+        self.guard(Held::check::<R>())
+    }
+
+    fn guard(&self, held: Held) -> MutexGuard<'_, T> {
         let (attempt, wait) = (|| self.inner.try_lock(), || self.inner.lock());
         let (inner, turn) = turns::take((&self.inner, R::NAME), Mode::Write, attempt, wait);
         MutexGuard { inner, turn, _held: held }
+    }
+
+    /// Where locks of one rank have an order of their own, which the caller keeps: takes one that comes after those of this
+    /// rank that the thread holds.
+    ///
+    /// # Panics
+    /// In debug builds, when the thread holds a lock of a higher rank.
+    #[track_caller]
+    pub fn lock_next(&self) -> MutexGuard<'_, T> {
+        self.guard(Held::check_next::<R>())
     }
 
     /// Without a lock: nobody else can have a reference.
@@ -63,15 +76,10 @@ impl<T, R: Rank> Mutex<T, R> {
         self.inner.get_mut()
     }
 
-    /// None when another thread holds it.
-    ///
-    /// # Panics
-    /// As [`Mutex::lock`].
-    #[track_caller]
+    /// None when another thread holds it. The caller may hold locks of any rank: it does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = Held::check::<R>();
         let (inner, turn) = turns::try_take((&self.inner, R::NAME), Mode::Write, || self.inner.try_lock())?;
-        Some(MutexGuard { inner, turn, _held: held })
+        Some(MutexGuard { inner, turn, _held: Held::note::<R>() })
     }
 
     /// Waits at most `wait` for the lock; `None` when another thread holds it for all of that time. The caller may hold locks

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, MutexGuard, ranks};
 
 use super::{
     Shared,
@@ -41,7 +41,7 @@ type Sync = Box<dyn Fn(&Synced) -> Result<(), StoreError> + Send + std::marker::
 
 /// Files and directories that changed, each a batch of its own.
 struct ChangedFiles {
-    state: Mutex<State>,
+    state: Mutex<State, ranks::ChangedFiles>,
     sync: Sync,
 }
 
@@ -366,7 +366,7 @@ impl Uncommitted {
         Uncommitted { on: AtomicBool::new(false), commits }
     }
 
-    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.commits.log().state.lock()
     }
 

@@ -6,6 +6,8 @@ use std::{
     sync::OnceLock,
 };
 
+use parking_lot::Mutex;
+
 use super::*;
 use crate::{
     commit::CommitScope,

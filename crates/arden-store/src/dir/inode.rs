@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, RwLock, ranks};
 use arden_wire::dtyp::SecurityDescriptor;
-use parking_lot::{Mutex, RwLock};
 use rustix::fd::AsFd as _;
 
 use super::{
@@ -41,17 +41,17 @@ pub struct Inode {
     pin_mode: PinMode,
     read: OnceLock<OwnedFd>,
     write: OnceLock<OwnedFd>,
-    pub known: Mutex<Known>,
+    pub known: Mutex<Known, ranks::InodeKnown>,
     /// What statx said, and in which request scope.
-    seen: Mutex<Option<Seen>>,
-    links: Mutex<Vec<Weak<Link>>>,
+    seen: Mutex<Option<Seen>, ranks::InodeSeen>,
+    links: Mutex<Vec<Weak<Link>>, ranks::InodeLinks>,
     pub dir: Option<Box<DirPart>>,
     /// Held over read-modify-write of streams and EAs.
-    pub streams: Mutex<()>,
+    pub streams: Mutex<(), ranks::FileStreams>,
     /// The streams that nodes are.
     pub open_streams: OpenStreams,
     /// Held by who reads or writes data; alone by who gives the data of one stream to another.
-    pub places: RwLock<()>,
+    pub places: RwLock<(), ranks::DataPlaces>,
     /// The allocation that a user asked for: shown while the file is in use, and nowhere taken from the disk.
     pub promised_bytes: AtomicU64,
     /// Metadata changed since the last sync.
@@ -94,7 +94,7 @@ pub struct Known {
 
 /// One name of a file that is in use.
 pub struct Link {
-    pub place: Mutex<Place>,
+    pub place: Mutex<Place, ranks::NamePlace>,
 }
 
 pub struct Place {
@@ -110,13 +110,13 @@ pub struct Place {
 pub struct DirPart {
     /// A directory has one name.
     pub link: Arc<Link>,
-    pub names: Mutex<DirNames>,
+    pub names: Mutex<DirNames, ranks::DirNames>,
     /// Subdirectories by the spelling that a client used.
-    pub subdirs: RwLock<HashMap<Box<str>, Weak<Inode>>>,
+    pub subdirs: RwLock<HashMap<Box<str>, Weak<Inode>>, ranks::Subdirectories>,
     /// Files being created that do not have their descriptor and attributes yet.
     pub creating: AtomicUsize,
     /// Default descriptors of children, as computed from this descriptor of the directory.
-    pub child_defaults: Mutex<Option<ChildDefaults>>,
+    pub child_defaults: Mutex<Option<ChildDefaults>, ranks::ChildDefaults>,
 }
 
 #[derive(Clone)]
@@ -385,11 +385,11 @@ pub fn path_of(link: &Arc<Link>) -> Vec<String> {
 
 const SHARDS: usize = 16;
 
-type Shard = HashMap<InodeKey, Weak<Inode>, InodeBuild>;
+type Shard = Mutex<HashMap<InodeKey, Weak<Inode>, InodeBuild>, ranks::Inodes>;
 
 /// All inodes in use.
 pub struct InodeTable {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Shard; SHARDS],
 }
 
 impl InodeTable {
@@ -397,7 +397,7 @@ impl InodeTable {
         InodeTable { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn shard(&self, key: InodeKey) -> &Mutex<Shard> {
+    fn shard(&self, key: InodeKey) -> &Shard {
         &self.shards[key.ino as usize % SHARDS]
     }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::MutexGuard;
+use arden_lock::MutexGuard;
 use rustix::io::Errno;
 
 use super::{

@@ -38,8 +38,8 @@ use std::{
     time::Duration,
 };
 
+use arden_lock::{Mutex, ranks};
 use arden_wire::{FileTime, dtyp::SecurityDescriptor};
-use parking_lot::Mutex;
 use rustix::{
     fd::AsFd as _,
     fs::{Mode, OFlags},
@@ -116,14 +116,14 @@ pub(crate) struct Shared {
     root_link: Arc<Link>,
     table: Arc<InodeTable>,
     proc_fds: Arc<OwnedFd>,
-    metas: [Mutex<Generations<InodeKey, Meta, InodeBuild>>; META_SHARDS],
-    directories: Mutex<Generations<InodeKey, Arc<Inode>, InodeBuild>>,
+    metas: [Mutex<Generations<InodeKey, Meta, InodeBuild>, ranks::CachedAttributes>; META_SHARDS],
+    directories: Mutex<Generations<InodeKey, Arc<Inode>, InodeBuild>, ranks::CachedDirectories>,
     /// Where a file was seen last, by inode number.
-    places: Mutex<Generations<u64, (InodeKey, Arc<str>), InodeBuild>>,
+    places: Mutex<Generations<u64, (InodeKey, Arc<str>), InodeBuild>, ranks::SeenPlaces>,
     tunnel: namespace::Tunnel,
-    descriptors: Mutex<Generations<Arc<[u8]>, Arc<SecurityDescriptor>>>,
+    descriptors: Mutex<Generations<Arc<[u8]>, Arc<SecurityDescriptor>>, ranks::ParsedDescriptors>,
     /// Directories that hold a listing, and the bytes of all listings.
-    listings: Mutex<Vec<Weak<Inode>>>,
+    listings: Mutex<Vec<Weak<Inode>>, ranks::Listings>,
     listing_bytes: Arc<AtomicUsize>,
     clock: AtomicU64,
     /// Two changes of an inode never carry the same change time.

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arden_lock::{Mutex, MutexGuard, ranks};
 use arden_wire::{access::*, dtyp::SecurityDescriptor};
-use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{AtFlags, Mode, RenameFlags},
     io::Errno,
@@ -40,7 +40,7 @@ use crate::{
 /// back. Programs that replace a file by that name rely on it.
 pub struct Tunnel {
     /// By directory and 8.3 name: the long name, and when it went.
-    gone: Mutex<Generations<(InodeKey, String), Departed>>,
+    gone: Mutex<Generations<(InodeKey, String), Departed>, ranks::DirTunnel>,
 }
 
 type Departed = (Arc<str>, Instant);
@@ -385,10 +385,10 @@ impl Shared {
         }
         if from.key < to.key {
             let from = f.lock();
-            Ok(TwoLocks { from, to: Some(t.lock()) })
+            Ok(TwoLocks { from, to: Some(t.lock_next()) })
         } else {
             let to = t.lock();
-            Ok(TwoLocks { from: f.lock(), to: Some(to) })
+            Ok(TwoLocks { from: f.lock_next(), to: Some(to) })
         }
     }
 }

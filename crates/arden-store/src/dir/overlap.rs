@@ -8,14 +8,14 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 use super::{SPILL_DIRECTORY, Shared, sys};
 
 /// The path of a store's root without links, as it was when the store was opened. None: it is not known, and overlaps nothing.
 pub struct Place(Option<PathBuf>);
 
-static STORES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static STORES: Mutex<Vec<Weak<Shared>>, ranks::Overlapping> = Mutex::new(Vec::new());
 
 impl Place {
     pub fn of(root: &Path) -> Place {

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags},
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -44,8 +44,8 @@ pub struct Watcher {
     inotify: OwnedFd,
     wake: OwnedFd,
     sink: Arc<dyn ChangeSink>,
-    state: Mutex<State>,
-    echoes: Mutex<HashMap<(InodeKey, Box<str>), Echo>>,
+    state: Mutex<State, ranks::DirWatcher>,
+    echoes: Mutex<HashMap<(InodeKey, Box<str>), Echo>, ranks::OwnChanges>,
     /// Watches there are; without any nobody notes anything.
     active: AtomicUsize,
     watches_max: usize,

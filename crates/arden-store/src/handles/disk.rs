@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{HandleChange, HandleStore, KEY_BYTES_MAX, NotKept, VALUE_BYTES_MAX};
@@ -33,7 +33,7 @@ pub struct DiskHandles {
 /// The file, and what waits to get there.
 struct HandleLog {
     db: Database,
-    state: Mutex<State>,
+    state: Mutex<State, ranks::HandleFile>,
     /// `State::put`; asked for every answer, without a lock.
     put: AtomicU64,
     /// There are scopes of which something was not kept.

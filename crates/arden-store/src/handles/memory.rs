@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
+use arden_lock::{Mutex, ranks};
 
 use super::{HandleChange, HandleStore};
 use crate::{commit::ScopeId, error::StoreError, store::Result};
@@ -10,7 +10,7 @@ use crate::{commit::ScopeId, error::StoreError, store::Result};
 /// A `HandleStore` that lasts as long as the process.
 #[derive(Default)]
 pub struct MemoryHandles {
-    state: Mutex<State>,
+    state: Mutex<State, ranks::MemoryHandles>,
 }
 
 #[derive(Default)]
