@@ -1,30 +1,17 @@
 //! A commit scope: what one message changed, and so what its answer waits for. It travels with the message as a value; no
 //! thread and no clock says which message a change belongs to. Refuses to know what a change is, and to build answers.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::{fmt, sync::Arc, time::Instant};
 
 use arden_lock::{Mutex, ranks};
 
+pub use crate::changed_by::{ChangedBy, ScopeId};
 use crate::{
     error::StoreError,
     fs::{Fs, Open},
     handles::{Committed, HandleChange},
     store::Result,
 };
-
-/// The number of a commit scope, different for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScopeId(u64);
-
-/// Whom a store has to tell whether a change became durable. None: nobody waits for it.
-pub type ChangedBy = Option<ScopeId>;
 
 /// A root that a scope has to commit.
 #[derive(Clone)]
@@ -60,9 +47,7 @@ pub struct Cause<'a> {
 impl CommitScope {
     /// Begins a scope without changes.
     pub fn begin() -> CommitScope {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let id = ScopeId(LAST.fetch_add(1, Ordering::Relaxed) + 1);
-        CommitScope(Arc::new(Scope { id, roots: Mutex::default() }))
+        CommitScope(Arc::new(Scope { id: ScopeId::next(), roots: Mutex::default() }))
     }
 
     pub fn id(&self) -> ScopeId {
@@ -151,7 +136,7 @@ impl CommitScope {
 
 impl fmt::Debug for CommitScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CommitScope").field(&self.id().0).finish()
+        f.debug_tuple("CommitScope").field(&self.id()).finish()
     }
 }
 

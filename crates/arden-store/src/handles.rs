@@ -12,7 +12,7 @@ pub use memory::MemoryHandles;
 pub use not_kept::NotKept;
 pub use record::{KeptBreak, KeptCache, KeptLease, KeptOpen};
 
-use crate::{commit::ScopeId, error::StoreError, store::Result};
+use crate::{changed_by::ScopeId, error::StoreError, store::Result};
 
 /// Longest key and value that a store has to take.
 pub const KEY_BYTES_MAX: usize = 64;

@@ -3,6 +3,7 @@
 //! delete-on-close, change notification). Knows no protocol.
 #![forbid(unsafe_code)]
 
+mod changed_by;
 pub mod commit;
 pub mod dir;
 pub mod error;

@@ -13,7 +13,7 @@ use arden_wire::{
 
 pub use crate::error::Result;
 use crate::{
-    commit::{ChangedBy, ScopeId},
+    changed_by::{ChangedBy, ScopeId},
     error::StoreError,
     name::NtPath,
     quota::QuotaStore,

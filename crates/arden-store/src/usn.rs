@@ -3,7 +3,7 @@
 
 use arden_wire::FileTime;
 
-use crate::commit::ChangedBy;
+use crate::changed_by::ChangedBy;
 use crate::error::StoreError;
 use crate::store::{Node, Result, WatchGuard};
 
