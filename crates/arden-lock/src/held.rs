@@ -10,13 +10,18 @@ mod checked {
         static HELD: RefCell<Vec<(u16, &'static str)>> = const { RefCell::new(Vec::new()) };
     }
 
+    /// Does nothing where the thread is at its end and has no list any more: what it still drops may take locks.
+    fn with_held(change: impl FnOnce(&mut Vec<(u16, &'static str)>)) {
+        let _ = HELD.try_with(|held| change(&mut held.borrow_mut()));
+    }
+
     /// The note that the thread holds a lock; nothing in release builds.
     pub struct Held(u16);
 
     impl Held {
         /// Notes a lock of rank `R` that was taken without waiting.
         pub fn note<R: Rank>() -> Held {
-            HELD.with_borrow_mut(|held| held.push((R::LEVEL, R::NAME)));
+            with_held(|held| held.push((R::LEVEL, R::NAME)));
             Held(R::LEVEL)
         }
 
@@ -34,7 +39,7 @@ mod checked {
 
         #[track_caller]
         fn check_above<R: Rank>(too_high: u16) -> Held {
-            HELD.with_borrow_mut(|held| {
+            with_held(|held| {
                 if let Some((level, name)) = held.iter().max().filter(|(level, _)| *level >= too_high) {
                     panic!("{} (rank {}) is taken while {name} (rank {level}) is held", R::NAME, R::LEVEL);
                 }
@@ -46,7 +51,7 @@ mod checked {
 
     impl Drop for Held {
         fn drop(&mut self) {
-            HELD.with_borrow_mut(|held| {
+            with_held(|held| {
                 if let Some(at) = held.iter().rposition(|(level, _)| *level == self.0) {
                     held.remove(at);
                 }

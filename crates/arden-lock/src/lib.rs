@@ -274,6 +274,8 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     struct Low;
@@ -285,6 +287,32 @@ mod tests {
     impl Rank for High {
         const LEVEL: u16 = 2;
         const NAME: &'static str = "high";
+    }
+
+    /// Takes a lock as its thread ends.
+    struct Late(Arc<Mutex<u8, Low>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            *self.0.lock() += 1;
+        }
+    }
+
+    thread_local! {
+        static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+    }
+
+    #[test]
+    fn a_thread_that_ends_takes_locks() {
+        let lock: Arc<Mutex<u8, Low>> = Arc::default();
+        let late = Late(lock.clone());
+        std::thread::spawn(move || {
+            // The list of what is held is made after this, and goes before it.
+            LATE.set(Some(late));
+            LATE.with_borrow(|late| assert!(late.as_ref().is_some_and(|late| *late.0.lock() == 0)));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(*lock.lock(), 1);
     }
 
     #[test]
