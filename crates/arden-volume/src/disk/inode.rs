@@ -19,6 +19,7 @@ pub const ROOT_INO: u64 = 1;
 const SPARSE: u8 = 1;
 const INTEGRITY: u8 = 2;
 const UNENFORCED: u8 = 4;
+const HAS_MARK: u8 = 8;
 const DIRECTORY: u8 = 1;
 const HAS_OBJECT_ID: u8 = 2;
 
@@ -35,6 +36,8 @@ pub struct Data {
     pub sparse: bool,
     /// Of a directory: what is made in it gets.
     pub integrity: Integrity,
+    /// Which create made the file or stream, where it said so.
+    pub mark: Option<u128>,
 }
 
 impl Data {
@@ -60,7 +63,11 @@ impl Data {
             Integrity::Unenforced => INTEGRITY | UNENFORCED,
             Integrity::Off => UNENFORCED,
         };
-        out.put_u8(if self.sparse { SPARSE } else { 0 } | integrity);
+        let mark = if self.mark.is_some() { HAS_MARK } else { 0 };
+        out.put_u8(if self.sparse { SPARSE } else { 0 } | integrity | mark);
+        if let Some(mark) = self.mark {
+            out.put_u128(mark);
+        }
     }
 
     fn decode(r: &mut Reader<'_>) -> VolResult<Data> {
@@ -72,7 +79,8 @@ impl Data {
             (true, true) => Integrity::Unenforced,
             (false, true) => Integrity::Off,
         };
-        Ok(Data { sid, eof, blocks, reserved, sparse: flags & SPARSE != 0, integrity })
+        let mark = if flags & HAS_MARK != 0 { Some(r.u128()?) } else { None };
+        Ok(Data { sid, eof, blocks, reserved, sparse: flags & SPARSE != 0, integrity, mark })
     }
 }
 

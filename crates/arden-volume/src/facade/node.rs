@@ -142,6 +142,19 @@ impl VolNode {
         let seq = t.commit()?;
         self.shared.done(seq)
     }
+
+    fn make_child(&self, name: &str, new: &NewFile<'_>, mark: Option<u128>) -> Result<NodeRef> {
+        let (file, link, seq) = self.vol().create_child(self.directory()?, name, new, mark)?;
+        self.shared.done(seq)?;
+        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
+    }
+
+    fn make_stream(&self, name: &str, mark: Option<u128>) -> Result<NodeRef> {
+        self.shared.check_writable()?;
+        let (stream, seq) = self.vol().create_stream(&self.file, name, mark)?;
+        self.shared.done(seq)?;
+        Ok(self.stream_node(stream))
+    }
 }
 
 impl Node for VolNode {
@@ -394,10 +407,11 @@ impl Node for VolNode {
     }
 
     fn create_stream(&self, _by: ChangedBy, name: &str) -> Result<NodeRef> {
-        self.shared.check_writable()?;
-        let (stream, seq) = self.vol().create_stream(&self.file, name)?;
-        self.shared.done(seq)?;
-        Ok(self.stream_node(stream))
+        self.make_stream(name, None)
+    }
+
+    fn create_stream_marked(&self, _by: ChangedBy, name: &str, mark: u128) -> Result<NodeRef> {
+        self.make_stream(name, Some(mark))
     }
 
     fn eas(&self) -> Result<Vec<Ea>> {
@@ -470,11 +484,20 @@ impl Node for VolNode {
         })
     }
 
+    fn create_mark(&self) -> Result<Option<u128>> {
+        let view = self.shared.view()?;
+        match self.is_directory() {
+            true => Ok(load_inode(&view, self.file.ino)?.data.mark),
+            false => Ok(self.subject(&view)?.data().mark),
+        }
+    }
+
     fn create_child(&self, _by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
-        let parent = self.directory()?;
-        let (file, link, seq) = self.vol().create_child(parent, name, new)?;
-        self.shared.done(seq)?;
-        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
+        self.make_child(name, new, None)
+    }
+
+    fn create_child_marked(&self, _by: ChangedBy, name: &str, new: &NewFile<'_>, mark: u128) -> Result<NodeRef> {
+        self.make_child(name, new, Some(mark))
     }
 
     fn list(&self) -> Result<Box<dyn DirCursor>> {
