@@ -83,6 +83,8 @@ impl Pool {
 
     /// Adds a disk to the open pool.
     pub async fn add_disk(&self, dev: Rc<dyn BlockDevice>, spare: bool) -> SpaceResult<u16> {
+        // It may be the disk that is leaving: that is still a member until a map without it is durable, and then loses its label.
+        drop(self.0.removal.lock().await);
         self.alive()?;
         let state = if spare { DiskState::Spare } else { DiskState::Active };
         let slab_bytes = self.0.map.read().slab_bytes;
