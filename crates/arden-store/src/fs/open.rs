@@ -21,7 +21,7 @@ use crate::{
     error::{NotDone, StoreError},
     name::PathWants,
     store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
-    table::{ANY_COPY, Admission, Admitted, Entered, HeldTimes},
+    table::{ANY_COPY, Admission, Admitted, Entered, HeldTimes, share::is_stat_open},
 };
 
 type OpenResult<T> = std::result::Result<T, OpenError>;
@@ -92,8 +92,10 @@ impl Fs {
             match outcome {
                 Outcome::Done(opened) => {
                     r.cause.scope.relies_on(&opened.open);
-                    if self.is_available() {
-                        // No kept open is in the way any more: what closed those is durable before this is answered.
+                    let looks = opened.action == CreateAction::Opened && is_stat_open(opened.open.granted);
+                    if self.is_available() && !looks {
+                        // No kept open is in the way any more: what closed those is durable before this is answered. None
+                        // is ever in the way of who only looks at attributes.
                         r.cause.scope.join(self, false);
                     }
                     return Ok(Step::Done(opened));

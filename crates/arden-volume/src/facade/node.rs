@@ -194,7 +194,15 @@ impl Node for VolNode {
     }
 
     fn rely_on(&self, _scope: ScopeId) -> bool {
-        self.shared.has_uncommitted()
+        let (last, durable) = self.vol().progress();
+        if self.shared.past.is_some() || last <= durable {
+            return false;
+        }
+        let (parent, root) = (self.link.place.lock().parent, self.shared.root);
+        let parent = if self.file.ino == root { root } else { parent };
+        let view = self.vol().engine.reading();
+        // Where it cannot be told, all that was done is relied on.
+        self.vol().recent.last(&view, self.file.ino, parent, root).unwrap_or(last) > durable
     }
 
     fn set_basic(&self, _by: ChangedBy, update: &BasicUpdate) -> Result<()> {
