@@ -26,6 +26,15 @@ pub trait OpenOwner: Send + Sync {
     fn resume(&self, wait: WaitId);
 }
 
+/// Where an owner counts the bytes of changes that a watch of its keeps between queries, and bounds them.
+///
+/// Called with locks of the table held, for each change: it counts, and must not block or take a lock.
+pub trait HeldBytes: Send + Sync {
+    /// So many bytes more. False: a bound does not allow them, and nothing was counted.
+    fn hold(&self, bytes: usize) -> bool;
+    fn release(&self, bytes: usize);
+}
+
 /// A reference to an owner; equal when it is the same one.
 #[derive(Clone)]
 pub struct Owner(Arc<dyn OpenOwner>);
