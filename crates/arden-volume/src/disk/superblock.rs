@@ -58,7 +58,10 @@ pub mod feature {
     /// Those checksums depend on the opening that wrote the batch. In use as the one before.
     pub const OPENINGS: u32 = 64;
     pub const ALWAYS: u32 = SEALED_JOURNAL | OPENINGS;
-    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS;
+    /// Streams may have snapshots of their own.
+    pub const STREAM_SNAPSHOTS: u32 = 128;
+    pub const KNOWN: u32 =
+        QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS | STREAM_SNAPSHOTS;
 }
 
 /// Where replay begins.
