@@ -162,6 +162,38 @@ pub struct ClusterRun {
     pub at: Option<u64>,
 }
 
+/// A snapshot of one stream, [MS-FSCC] 2.3.66.1.1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSnapshotInfo {
+    pub name: String,
+    /// Later than that of every older one of the stream.
+    pub created: FileTime,
+    /// Where its data ends, in bytes.
+    pub size: u64,
+    /// What it holds, shared or not, in bytes.
+    pub allocation: u64,
+}
+
+/// Where clusters of a stream lie that differ from those of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeltaPlace {
+    /// There and behind it.
+    At(u64),
+    /// They hold data that has no place yet.
+    Unplaced,
+    /// They hold nothing any more.
+    Hole,
+}
+
+/// Neighbouring clusters of a stream that differ from those of a snapshot, [MS-FSCC] 2.3.66.2.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamDelta {
+    /// The first cluster of the stream.
+    pub from: u64,
+    pub blocks: u64,
+    pub place: DeltaPlace,
+}
+
 pub enum Lookup {
     Found(NodeRef),
     /// All but the last component exist. `base` is set when the file exists and only its stream is missing.
@@ -325,6 +357,24 @@ pub trait Node: Send + Sync {
     }
     /// Takes effect for reads that begin afterwards. Errors as [`Node::integrity`].
     fn set_integrity(&self, _by: ChangedBy, _integrity: Integrity) -> Result<()> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Snapshots of this stream, oldest first. `NotSupported` where a store keeps none, FILE_SUPPORTS_STREAM_SNAPSHOTS.
+    fn stream_snapshots(&self) -> Result<Vec<StreamSnapshotInfo>> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Keeps the stream as it is now. `InvalidName`, `NameCollision` in any case, `InsufficientResources` when it has as many as
+    /// it may have; otherwise as [`Node::stream_snapshots`].
+    fn create_stream_snapshot(&self, _by: ChangedBy, _name: &str) -> Result<()> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Where the stream differs from a snapshot of it, from cluster `from` on, ascending: `max` parts, and one more where there
+    /// is one. `NotFound`; otherwise as [`Node::stream_snapshots`].
+    fn stream_deltas(&self, _name: &str, _from: u64, _max: usize) -> Result<Vec<StreamDelta>> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Gives the stream the data of a snapshot, which goes with all later ones. Errors as [`Node::stream_deltas`].
+    fn revert_stream(&self, _by: ChangedBy, _name: &str) -> Result<()> {
         Err(StoreError::NotSupported.into())
     }
     /// Copies inside the store without passing through the caller. Bytes copied.

@@ -38,6 +38,7 @@ mod past;
 mod rename;
 mod restore;
 mod rights;
+mod stream_snapshots;
 mod valid;
 
 pub use data::APPEND;

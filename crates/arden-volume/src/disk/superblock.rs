@@ -60,7 +60,10 @@ pub mod feature {
     /// Data may say which create made it. In use as the one before.
     pub const CREATE_MARKS: u32 = 128;
     pub const ALWAYS: u32 = SEALED_JOURNAL | OPENINGS | CREATE_MARKS;
-    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS;
+    /// Streams may have snapshots of their own.
+    pub const STREAM_SNAPSHOTS: u32 = 256;
+    pub const KNOWN: u32 =
+        QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS | STREAM_SNAPSHOTS;
 }
 
 /// Where replay begins.

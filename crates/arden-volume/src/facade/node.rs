@@ -11,7 +11,8 @@ use arden_store::commit::{ChangedBy, ScopeId};
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
-    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait,
+    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamDelta,
+    StreamEntry, StreamSnapshotInfo, Wait,
 };
 use arden_wire::{
     access::ATTR_SETTABLE,
@@ -20,12 +21,15 @@ use arden_wire::{
 
 use crate::{
     disk::{
-        inode::{Data, Inode, ROOT_INO, Stream},
+        inode::{Data, Inode, ROOT_INO, Stream, StreamSnapshot},
         keys,
     },
     engine::view::View,
     facade::{list::Cursor, shared::Shared, volume::Volume},
-    features::ea,
+    features::{
+        ea,
+        stream_snapshot::{self, Deltas},
+    },
     files::{
         data::Target,
         inodes::{load_inode, load_stream, now},
@@ -74,6 +78,23 @@ fn copy_bytes(source: &VolNode, from: u64, target: &Target<'_>, to: u64, len: u6
 
 pub fn own(node: &dyn Node) -> Result<&VolNode, StoreError> {
     node.as_any().downcast_ref::<VolNode>().ok_or(StoreError::NotSameVolume)
+}
+
+/// All that a snapshot of this stream of a volume holds, for whoever checks a volume: no client asks for it.
+///
+/// # Errors
+/// `NotFound`, and those of a read.
+pub fn read_stream_snapshot(node: &dyn Node, name: &str) -> Result<Vec<u8>> {
+    let node = own(node)?;
+    let _lock = node.shared.past.is_none().then(|| node.file.keep_data());
+    let parts = {
+        let view = node.shared.view()?;
+        let data = stream_snapshot::find(&view, node.subject(&view)?.data().snapshots, name)?.data;
+        Parts::find(&view, &data, 0, data.eof as usize)?
+    };
+    let mut out = vec![0; parts.len];
+    parts.read(&node.vol().files, &mut out, Wait::Yes)?;
+    Ok(out)
 }
 
 impl VolNode {
@@ -329,6 +350,40 @@ impl Node for VolNode {
             });
         }
         self.shared.done(self.target()?.set_integrity(integrity)?)
+    }
+
+    fn stream_snapshots(&self) -> Result<Vec<StreamSnapshotInfo>> {
+        let view = self.shared.view()?;
+        let all = stream_snapshot::list(&view, self.subject(&view)?.data().snapshots)?;
+        let info = |s: StreamSnapshot| StreamSnapshotInfo {
+            size: s.data.eof,
+            allocation: s.data.allocation(),
+            created: s.created,
+            name: s.name,
+        };
+        Ok(all.into_iter().map(|(_, s)| info(s)).collect())
+    }
+
+    fn create_stream_snapshot(&self, _by: ChangedBy, name: &str) -> Result<()> {
+        self.shared.done(stream_snapshot::create(&self.target()?, name)?)
+    }
+
+    fn stream_deltas(&self, name: &str, from: u64, max: usize) -> Result<Vec<StreamDelta>> {
+        // The past stays as it is without a lock.
+        let _lock = self.shared.past.is_none().then(|| self.file.keep_data());
+        let (stream, snapshot) = {
+            let view = self.shared.view()?;
+            let stream = self.subject(&view)?.data().clone();
+            let snapshot = stream_snapshot::find(&view, stream.snapshots, name)?;
+            (stream, snapshot.data)
+        };
+        let mut deltas = Deltas::new(from, max);
+        while !deltas.compare(&self.shared.view()?, &stream, &snapshot)? {}
+        Ok(deltas.found)
+    }
+
+    fn revert_stream(&self, _by: ChangedBy, name: &str) -> Result<()> {
+        self.shared.done(stream_snapshot::revert(&self.target()?, name)?)
     }
 
     fn copy_from(&self, _by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
