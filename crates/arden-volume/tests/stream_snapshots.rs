@@ -352,12 +352,12 @@ fn what_snapshots_hold_counts_in_quotas() {
 fn a_volume_says_that_it_has_them() {
     let lab = Lab::new();
     let f = lab.make("f", b"data");
-    let features = |lab: &Lab| Superblock::read(&*lab.device).unwrap().features & 128;
+    let features = |lab: &Lab| Superblock::read(&*lab.device).unwrap().features & 256;
     assert_eq!(features(&lab), 0);
     f.create_stream_snapshot(None, "s").unwrap();
-    assert_eq!(features(&lab), 128);
+    assert_eq!(features(&lab), 256);
     f.revert_stream(None, "s").unwrap();
-    assert_eq!(features(&lab.again(true)), 128);
+    assert_eq!(features(&lab.again(true)), 256);
 }
 
 #[test]
