@@ -203,6 +203,8 @@ expect 0 "switched off" arden volume integrity v2 strict/below/inherits --set of
 says '/strict/below/inherits  *off' arden volume integrity v2 strict/below/inherits || fail "it is still on"
 expect 2 "no state" arden volume integrity v2 strict --set sometimes
 expect 4 "no such file" arden volume integrity v2 nowhere
+says 'no snapshots' arden snapshot list v2 --file strict/below/inherits || fail "a file without snapshots of its streams"
+expect 4 "of no file" arden snapshot list v2 --file nowhere
 
 note "quotas"
 expect 0 "quota" arden quota set v2 --folder / --hard 60m

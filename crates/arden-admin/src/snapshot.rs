@@ -33,6 +33,30 @@ pub struct NewSnapshot {
     pub label: String,
 }
 
+/// The file whose stream snapshots are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamSnapshotQuery {
+    /// From the volume's root.
+    pub path: String,
+}
+
+/// A snapshot of one stream of a file, which a client made, [MS-FSA] 2.1.5.10.29.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StreamSnapshot")]
+pub struct StreamSnapshotInfo {
+    /// From the volume's root, with the name of the stream where it has one.
+    pub path: String,
+    /// The snapshot's name.
+    pub name: String,
+    /// When it was made, in the form of SMB as [`SnapshotInfo::time`].
+    pub created: String,
+    /// Where its data ends.
+    pub size_bytes: u64,
+    /// What it holds, shared with the stream or not, and counts in quotas.
+    pub allocation_bytes: u64,
+}
+
 /// A schedule: one snapshot in each interval, of which the newest are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +121,8 @@ pub trait SnapshotAdmin: Send + Sync {
     fn create_snapshot(&self, volume: &str, new: &NewSnapshot) -> Result<SnapshotInfo>;
     /// Removes the snapshot with this time, written as in [`SnapshotInfo`].
     fn delete_snapshot(&self, volume: &str, time: &str) -> Result<()>;
+    /// The stream snapshots of a file or directory, those of each stream together, oldest first.
+    fn stream_snapshots(&self, volume: &str, of: &StreamSnapshotQuery) -> Result<Vec<StreamSnapshotInfo>>;
     /// The schedules of a volume.
     fn schedules(&self, volume: &str) -> Result<Vec<SnapshotSchedule>>;
     /// Adds a schedule, or changes the schedule of that name.

@@ -16,7 +16,7 @@ use crate::{
         GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
         ShareChange, StatusInfo, UserChange, UserInfo,
     },
-    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule},
+    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule, StreamSnapshotInfo, StreamSnapshotQuery},
     storage::{
         AddDisk, DiskInfo, DiskLabel, DiskQuery, DiskWipe, GroupMap, JobChange, JobInfo, NewExport, NewJob, NewPool,
         NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceInfo,
@@ -181,6 +181,7 @@ pub(crate) fn routes() -> Vec<Route> {
         get("/v1/volumes/{name}/snapshots", "snapshots", "Snapshots of a volume, oldest first", list::<SnapshotInfo>(), &[404, 409], snapshots::snapshots),
         change(Method::POST, "/v1/volumes/{name}/snapshots", "createSnapshot", "Keep a volume as it is now", body::<NewSnapshot>(), one::<SnapshotInfo>(), &[400, 404, 409], snapshots::create_snapshot),
         change(Method::DELETE, "/v1/volumes/{name}/snapshots/{time}", "deleteSnapshot", "Take a snapshot away and free what only it held", None, Nothing, &[404, 409], snapshots::delete_snapshot),
+        change(Method::POST, "/v1/volumes/{name}/stream-snapshots/look", "lookAtStreamSnapshots", "Snapshots of the streams of a file, oldest first", body::<StreamSnapshotQuery>(), list::<StreamSnapshotInfo>(), &[400, 404, 409], snapshots::stream_snapshots),
         get("/v1/volumes/{name}/snapshot-schedules", "snapshotSchedules", "When snapshots are made, and how many are kept", list::<SnapshotSchedule>(), &[404], snapshots::schedules),
         change(Method::PUT, "/v1/volumes/{name}/snapshot-schedules", "setSnapshotSchedule", "Add or change a schedule", body::<SnapshotSchedule>(), one::<SnapshotSchedule>(), &[400, 404], snapshots::set_schedule),
         change(Method::DELETE, "/v1/volumes/{name}/snapshot-schedules/{schedule}", "removeSnapshotSchedule", "Make no more of these; those that there are stay", None, Nothing, &[404], snapshots::remove_schedule),

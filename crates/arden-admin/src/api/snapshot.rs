@@ -13,7 +13,7 @@ use axum::{
 use super::{Api, Body, handlers::created};
 use crate::{
     error::Result,
-    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule},
+    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule, StreamSnapshotInfo, StreamSnapshotQuery},
 };
 
 type Ctx = State<Arc<Api>>;
@@ -42,6 +42,14 @@ pub(super) async fn delete_snapshot(
     api.blocking(move |api| api.volumes.delete_snapshot(&volume, &time)).await?;
     tracing::info!(volume = of, snapshot, "snapshot deleted");
     Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn stream_snapshots(
+    State(api): Ctx,
+    Path(volume): Path<String>,
+    Body(of): Body<StreamSnapshotQuery>,
+) -> Answer<Vec<StreamSnapshotInfo>> {
+    api.blocking(move |api| api.volumes.stream_snapshots(&volume, &of)).await.map(Json)
 }
 
 pub(super) async fn schedules(State(api): Ctx, Path(volume): Path<String>) -> Answer<Vec<SnapshotSchedule>> {

@@ -185,6 +185,10 @@ impl SnapshotAdmin for FakeStorage {
     fn create_snapshot(&self, _: &str, _: &NewSnapshot) -> Result<SnapshotInfo> {
         Ok(snapshot())
     }
+    fn stream_snapshots(&self, _: &str, of: &StreamSnapshotQuery) -> Result<Vec<StreamSnapshotInfo>> {
+        let (path, name, created) = (of.path.clone(), "before".into(), snapshot().time);
+        Ok(vec![StreamSnapshotInfo { path, name, created, size_bytes: 5, allocation_bytes: 4096 }])
+    }
     fn delete_snapshot(&self, _: &str, time: &str) -> Result<()> {
         if time == snapshot().time { Ok(()) } else { Err(AdminError::not_found("snapshot", time)) }
     }

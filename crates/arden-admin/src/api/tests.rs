@@ -274,6 +274,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("snapshots", "/v1/volumes/docs/snapshots", None),
         ("createSnapshot", "/v1/volumes/docs/snapshots", Some(json!({"label": "before"}))),
         ("deleteSnapshot", "/v1/volumes/docs/snapshots/@GMT-2026.05.31-12.00.00", None),
+        ("lookAtStreamSnapshots", "/v1/volumes/docs/stream-snapshots/look", Some(json!({"path": "a/b"}))),
         ("snapshotSchedules", "/v1/volumes/docs/snapshot-schedules", None),
         (
             "setSnapshotSchedule",

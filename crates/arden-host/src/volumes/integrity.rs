@@ -41,12 +41,12 @@ fn info(path: String, of: Integrity, changed: u64) -> IntegrityInfo {
     IntegrityInfo { path, state: state(of), checksum, block_bytes, changed }
 }
 
-fn failed(path: &str, e: NotDone) -> AdminError {
+pub(super) fn failed(path: &str, e: NotDone) -> AdminError {
     AdminError::failed(format!("{path:?}: {e}"), "`arden volume check` looks for damage")
 }
 
 /// Named streams, with their names.
-fn streams(node: &NodeRef, path: &str) -> Result<Vec<(String, NodeRef)>> {
+pub(super) fn streams(node: &NodeRef, path: &str) -> Result<Vec<(String, NodeRef)>> {
     let mut out = Vec::new();
     for s in node.streams().map_err(|e| failed(path, e))?.into_iter().filter(|s| !s.name.is_empty()) {
         // One that was deleted meanwhile has nothing to be told or set.
@@ -103,7 +103,7 @@ fn find(store: &dyn FileStore, path: &str) -> Result<Option<NodeRef>> {
     }
 }
 
-fn found(store: &dyn FileStore, path: &str) -> Result<NodeRef> {
+pub(super) fn found(store: &dyn FileStore, path: &str) -> Result<NodeRef> {
     let missing = || {
         let text = format!("{path:?} is no file or directory of the volume");
         AdminError::new(ErrorKind::NotFound, text, "paths begin at the volume's root, not at a share's")

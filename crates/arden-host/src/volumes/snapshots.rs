@@ -11,13 +11,19 @@ use arden_admin::{
     AdminError, ErrorKind,
     error::Result,
     names::key,
-    snapshot::{NewSnapshot, SCHEDULED, SnapshotAdmin, SnapshotInfo, SnapshotSchedule},
+    snapshot::{
+        NewSnapshot, SCHEDULED, SnapshotAdmin, SnapshotInfo, SnapshotSchedule, StreamSnapshotInfo, StreamSnapshotQuery,
+    },
 };
 use arden_store::name::{gmt_token, parse_gmt_token};
-use arden_volume::Volume;
+use arden_volume::{Durability, Volume, VolumeStore};
 use arden_wire::FileTime;
 
-use super::{Volumes, refusal};
+use super::{
+    Volumes,
+    integrity::{failed, found, streams},
+    refusal,
+};
 
 /// How often schedules are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,6 +38,16 @@ fn info(s: arden_volume::SnapshotInfo) -> SnapshotInfo {
     SnapshotInfo { time: gmt_token(s.time), label: s.label, only_bytes: s.only_bytes }
 }
 
+fn stream_info(path: &str, s: arden_store::store::StreamSnapshotInfo) -> StreamSnapshotInfo {
+    StreamSnapshotInfo {
+        path: path.to_owned(),
+        name: s.name,
+        created: gmt_token(s.created),
+        size_bytes: s.size,
+        allocation_bytes: s.allocation,
+    }
+}
+
 fn bad_label(label: &str) -> AdminError {
     AdminError::invalid(
         format!("{label:?} cannot be a label"),
@@ -43,6 +59,20 @@ impl SnapshotAdmin for Volumes {
     fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>> {
         let (open, _) = Volumes::volume(self, volume)?;
         Ok(open.snapshots().map_err(|e| refusal(volume, e))?.into_iter().map(info).collect())
+    }
+
+    fn stream_snapshots(&self, volume: &str, of: &StreamSnapshotQuery) -> Result<Vec<StreamSnapshotInfo>> {
+        let (open, _) = Volumes::volume(self, volume)?;
+        let node = found(&*VolumeStore::new(open, Durability::Plain), &of.path)?;
+        let path = of.path.trim_matches('/');
+        // A directory has no data of its own.
+        let own = (!node.is_directory()).then(|| (path.to_owned(), node.clone()));
+        let mut out = Vec::new();
+        for (path, stream) in own.into_iter().chain(streams(&node, path)?) {
+            let all = stream.stream_snapshots().map_err(|e| failed(&path, e))?;
+            out.extend(all.into_iter().map(|s| stream_info(&path, s)));
+        }
+        Ok(out)
     }
 
     fn create_snapshot(&self, volume: &str, new: &NewSnapshot) -> Result<SnapshotInfo> {

@@ -369,17 +369,16 @@ impl Node for VolNode {
     }
 
     fn stream_deltas(&self, name: &str, from: u64, max: usize) -> Result<Vec<StreamDelta>> {
-        // The past stays as it is without a lock.
-        let _lock = self.shared.past.is_none().then(|| self.file.keep_data());
-        let (stream, snapshot) = {
-            let view = self.shared.view()?;
-            let stream = self.subject(&view)?.data().clone();
-            let snapshot = stream_snapshot::find(&view, stream.snapshots, name)?;
-            (stream, snapshot.data)
-        };
         let mut deltas = Deltas::new(from, max);
-        while !deltas.compare(&self.shared.view()?, &stream, &snapshot)? {}
-        Ok(deltas.found)
+        loop {
+            // Looked up anew each time: nobody's writes wait for the whole comparison.
+            let view = self.shared.view()?;
+            let subject = self.subject(&view)?;
+            let snapshot = stream_snapshot::find(&view, subject.data().snapshots, name)?;
+            if deltas.compare(&view, subject.data(), &snapshot.data)? {
+                return Ok(deltas.found);
+            }
+        }
     }
 
     fn revert_stream(&self, _by: ChangedBy, name: &str) -> Result<()> {

@@ -183,7 +183,8 @@ impl Deltas {
         Deltas { found: Vec::new(), max, at: from }
     }
 
-    /// Compares some of what is left; true when that was all. Between two calls the stream has to stay as it is.
+    /// Compares some of what is left as `view` has it; true when that was all. What changes between two calls is told of in
+    /// the parts that come after.
     pub fn compare(&mut self, view: &dyn View, stream: &Data, snapshot: &Data) -> VolResult<bool> {
         let mut end = stream.eof.div_ceil(BLOCK as u64);
         if self.at >= end || self.found.len() > self.max {

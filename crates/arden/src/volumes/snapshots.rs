@@ -4,7 +4,7 @@ use arden_admin::{
     AdminError,
     client::segment,
     error::Result,
-    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule},
+    snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule, StreamSnapshotInfo, StreamSnapshotQuery},
 };
 use clap::Subcommand;
 
@@ -19,9 +19,16 @@ pub enum SnapshotVerb {
         #[arg(long, default_value = "")]
         label: String,
     },
-    /// List the snapshots of a volume, oldest first
-    #[command(after_help = "Example:\n  arden snapshot list docs --json")]
-    List { volume: String },
+    /// List the snapshots of a volume, or those that clients made of a file's streams, oldest first
+    #[command(
+        after_help = "Example:\n  arden snapshot list docs --json\n  arden snapshot list docs --file Machines/web.vhdx"
+    )]
+    List {
+        volume: String,
+        /// A file, from the volume's root, whose streams' snapshots are listed
+        #[arg(long, value_name = "PATH")]
+        file: Option<String>,
+    },
     /// Delete a snapshot; blocks that only it used become free
     #[command(after_help = "Example:\n  arden snapshot delete docs @GMT-2026.05.31-12.00.00")]
     Delete {
@@ -76,6 +83,20 @@ fn table(all: &Vec<SnapshotInfo>) -> String {
     t.text("no snapshots; `arden snapshot create VOLUME` makes one")
 }
 
+fn stream_table(all: &Vec<StreamSnapshotInfo>) -> String {
+    let mut t = Table::new(&["PATH", "NAME", "CREATED", "SIZE", "HOLDS"]);
+    for s in all {
+        t.row([
+            format!("/{}", s.path),
+            s.name.clone(),
+            s.created.clone(),
+            size(s.size_bytes),
+            size(s.allocation_bytes),
+        ]);
+    }
+    t.text("no snapshots of this file's streams")
+}
+
 /// Runs a command on snapshots.
 ///
 /// # Errors
@@ -87,7 +108,12 @@ pub fn run(out: &Out, verb: SnapshotVerb) -> Result<()> {
             let s: SnapshotInfo = out.client.post(&path(&volume, "snapshots"), &NewSnapshot { label })?;
             out.show(&s, |s| format!("snapshot {} of volume {volume}\n", s.time));
         }
-        SnapshotVerb::List { volume } => {
+        SnapshotVerb::List { volume, file: Some(path_of_file) } => {
+            let of = StreamSnapshotQuery { path: path_of_file };
+            let all: Vec<StreamSnapshotInfo> = out.client.post(&path(&volume, "stream-snapshots/look"), &of)?;
+            out.show(&all, stream_table);
+        }
+        SnapshotVerb::List { volume, file: None } => {
             let all: Vec<SnapshotInfo> = out.client.get(&path(&volume, "snapshots"))?;
             out.show(&all, table);
         }
