@@ -153,7 +153,9 @@ fn a_checkpoint_that_an_opening_found_in_a_cache_is_durable_before_the_log_befor
     let device = Arc::new(CrashDevice::new(media, None));
     let vol = Volume::open(device.clone(), options.clone()).unwrap();
     let store = VolumeStore::new(vol.clone(), Durability::WriteThrough);
-    (0..20).for_each(|_| drop(run.history.step(&mut run.rng, &vol, &*store, true)));
+    for _ in 0..20 {
+        let _ = run.history.step(&mut run.rng, &vol, &*store, true);
+    }
     vol.sync().unwrap();
     let durable = vol.progress().1;
     drop((store, vol));
