@@ -328,13 +328,10 @@ impl Superblock {
 
     /// Makes good a place of this generation that a crash or the disk damaged. Before the next generation is written: a crash
     /// on the way may leave only the places at the volume's end, and nothing says where a volume ends that is smaller than
-    /// its device but a superblock at the beginning.
+    /// its device but a superblock at the beginning. Not durable before a flush.
     pub fn restore_places(&self, device: &dyn Device) -> VolResult<()> {
-        let wrong: Vec<u64> = self.places().filter(|block| !self.is_at(device, *block)).collect();
-        if !wrong.is_empty() {
-            let bytes = self.encode();
-            wrong.iter().try_for_each(|block| device.write(block * BLOCK_BYTES, &bytes))?;
-            device.flush()?;
+        for block in self.places().filter(|block| !self.is_at(device, *block)) {
+            device.write(block * BLOCK_BYTES, &self.encode())?;
         }
         Ok(())
     }

@@ -152,10 +152,11 @@ impl Volume {
         if resync.is_some() {
             // In all copies of its places; all else that counts was flushed before anything spoke of it.
             found.write(&**device)?;
-            device.flush()?;
         } else {
             found.restore_places(&**device)?;
         }
+        // Whoever wrote it may have ended before it was durable: until it is, the log that the one before leads to counts.
+        device.flush()?;
         loaded.wal.forget_what_follows(&**device)?;
         let sb = found.opened(loaded.wal.position().0.batch);
         sb.write(&**device)?;

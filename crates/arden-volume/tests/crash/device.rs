@@ -39,6 +39,20 @@ impl CrashDevice {
         self.0.lock().dead
     }
 
+    /// The process ends and the device keeps its power: what it was asked has happened, and its cache stays.
+    pub fn outlive_host(self) -> CrashDevice {
+        {
+            let s = &mut *self.0.lock();
+            (s.dead, s.left) = (false, None);
+            for (offset, data) in &s.cache {
+                for (i, sector) in data.chunks(SECTOR).enumerate() {
+                    s.visible.insert(offset / SECTOR_BYTES + i as u64, sector.to_vec());
+                }
+            }
+        }
+        self
+    }
+
     /// Power is lost: what the media holds afterwards.
     pub fn crash(&self, rng: &mut Rng) -> Vec<u8> {
         let mut s = self.0.lock();

@@ -40,16 +40,25 @@ impl Run {
         Run { rng, seed, options, durability, history: History::new(seed) }
     }
 
+    /// How a device that nobody uses any more is found next: power was lost, or the process ended alone.
+    fn after(&mut self, device: Arc<CrashDevice>) -> CrashDevice {
+        match Arc::try_unwrap(device) {
+            Ok(device) if self.rng.one_in(4) => device.outlive_host(),
+            Ok(device) => CrashDevice::new(device.crash(&mut self.rng), None),
+            Err(_) => panic!("seed {}: the device is still in use", self.seed),
+        }
+    }
+
     /// Opens after a crash, several times when it crashes on the way, and finds out which candidate it is.
-    fn open(&mut self, mut media: Vec<u8>) -> (Arc<CrashDevice>, Arc<Volume>) {
+    fn open(&mut self, mut found: CrashDevice) -> (Arc<CrashDevice>, Arc<Volume>) {
         loop {
-            let left = if self.rng.one_in(4) { Some(self.rng.below(20)) } else { None };
-            let device = Arc::new(CrashDevice::new(media, left).telling(self.rng.one_in(2)));
+            let device = Arc::new(found.telling(self.rng.one_in(2)));
+            device.die_after(if self.rng.one_in(4) { Some(self.rng.below(20)) } else { None });
             let opened = Volume::open(device.clone(), self.options.clone());
             let vol = match opened {
                 Ok(vol) => vol,
                 Err(_) if device.is_dead() => {
-                    media = device.crash(&mut self.rng);
+                    found = self.after(device);
                     continue;
                 }
                 Err(e) => panic!("seed {}: {e}", self.seed),
@@ -57,7 +66,7 @@ impl Run {
             device.die_after(None);
             if device.is_dead() {
                 drop(vol);
-                media = device.crash(&mut self.rng);
+                found = self.after(device);
                 continue;
             }
             self.history.check_opened(&vol);
@@ -69,9 +78,9 @@ impl Run {
         let size = [8usize, 12, 24, 40][self.rng.below(4) as usize] << 20;
         let device = CrashDevice::new(vec![0; size], None);
         Volume::format(&device, "crash", u128::from(self.seed) << 64 | 77, FileTime(1)).unwrap();
-        let mut media = device.crash(&mut self.rng);
+        let mut found = CrashDevice::new(device.crash(&mut self.rng), None);
         for _ in 0..1 + self.rng.below(4) {
-            let (device, vol) = self.open(media);
+            let (device, vol) = self.open(found);
             let steps = 20 + self.rng.below(160);
             if self.rng.one_in(5) {
                 device.die_after(None);
@@ -95,9 +104,9 @@ impl Run {
             }
             drop(store);
             drop(vol);
-            media = device.crash(&mut self.rng);
+            found = self.after(device);
         }
-        self.open(media);
+        self.open(found);
     }
 }
 
@@ -130,4 +139,40 @@ fn a_crash_at_any_write_loses_nothing_durable_and_leaves_nothing_half_done() {
         n += 1;
     }
     println!("{n} seeds from {from}");
+}
+
+/// The process ends while a checkpoint is written, and power is lost while the next one opens the volume: what it found may have
+/// been in the device's cache only, and the checkpoint before leads to a log that is whole.
+#[test]
+fn a_checkpoint_that_an_opening_found_in_a_cache_is_durable_before_the_log_before_it_is_written_over() {
+    let mut run = Run::new(5);
+    let device = CrashDevice::new(vec![0; 8 << 20], None);
+    Volume::format(&device, "crash", 77, FileTime(1)).unwrap();
+    let media = device.crash(&mut run.rng);
+    let options = VolumeOptions { blocks: None, ..run.options.clone() };
+    let device = Arc::new(CrashDevice::new(media, None));
+    let vol = Volume::open(device.clone(), options.clone()).unwrap();
+    let store = VolumeStore::new(vol.clone(), Durability::WriteThrough);
+    for _ in 0..20 {
+        let _ = run.history.step(&mut run.rng, &vol, &*store, true);
+    }
+    vol.sync().unwrap();
+    let durable = vol.progress().1;
+    drop((store, vol));
+    let media = device.crash(&mut run.rng);
+    for step in 0..600u64 {
+        let device = Arc::new(CrashDevice::new(media.clone(), None));
+        let vol = Volume::open(device.clone(), options.clone()).unwrap();
+        device.die_after(Some(step % 12));
+        let _ = vol.checkpoint();
+        drop(vol);
+        let alone = Arc::try_unwrap(device).unwrap_or_else(|_| panic!("the device is still in use")).outlive_host();
+        let device = Arc::new(alone);
+        device.die_after(Some(step / 12 % 8));
+        drop(Volume::open(device.clone(), options.clone()));
+        let device = Arc::new(CrashDevice::new(device.crash(&mut run.rng), None));
+        let there = Volume::open(device, options.clone()).map(|vol| vol.progress().0);
+        let all = there.as_ref().is_ok_and(|&there| there >= durable);
+        assert!(all, "ended at {}, power lost at {}: {there:?}, {durable} were durable", step % 12, step / 12 % 8);
+    }
 }
