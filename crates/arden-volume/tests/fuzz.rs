@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use arden_block::rng::Rng;
 use arden_store::store::*;
-use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore, check_device};
+use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore, check_device, read_stream_snapshot};
 use arden_wire::FileTime;
 
 fn options() -> VolumeOptions {
@@ -48,6 +48,9 @@ fn image() -> Vec<u8> {
         }
         if i % 7 == 0 {
             f.create_stream(None, "side").unwrap().write_at(None, 0, b"stream", Wait::Yes).unwrap();
+        }
+        if i % 20 == 6 {
+            f.create_stream_snapshot(None, "before").unwrap();
         }
         if i % 20 == 4 {
             let g = dir.create_child(None, &format!("clone {i}"), &plain(false)).unwrap();
@@ -117,7 +120,10 @@ fn damaged_images_are_errors_and_never_wrong_data() {
                 // The journal may end earlier where it is damaged: then a file may be as it was made.
                 assert!(buf[..n] == want || n == 0, "seed {seed}: {} reads as something else", entry.name);
             }
-            let _ = (node.security(), node.streams(), node.eas());
+            if let Ok(then) = read_stream_snapshot(&*node, "before") {
+                assert!(then == want, "seed {seed}: the snapshot of {} reads as something else", entry.name);
+            }
+            let _ = (node.security(), node.streams(), node.eas(), node.stream_deltas("before", 0, 10));
         }
         let _ =
             store.root().create_child(None, "after", &plain(false)).map(|f| f.write_at(None, 0, &[1; 9000], Wait::Yes));
