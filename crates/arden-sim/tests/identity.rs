@@ -87,7 +87,7 @@ fn a_clone_is_not_opened_beside_its_disk() {
 #[test]
 fn a_stranger_with_the_number_of_a_member_is_none() {
     let mut found = 0;
-    for step in 0..60u64 {
+    for step in 0..400u64 {
         let d = pair(10 + step);
         let stranger = SimDisk::new("stranger", 6 << 20, 7000 + step);
         d.iter().for_each(|d| {
@@ -96,7 +96,7 @@ fn a_stranger_with_the_number_of_a_member_is_none() {
         let (all, joins) = (d.clone(), stranger.clone());
         let mut here = d.clone();
         here.push(stranger.clone());
-        life(&here, Some(10_000_000 + step * 250_000), async move |rt| {
+        life(&here, Some(10_000_000 + step * 50_000), async move |rt| {
             let pool = open(&rt, &all, Vec::new()).await.unwrap();
             let _ = pool.add_disk(joins.attach(&rt), false).await;
             rt.sleep_ns(10_000_000_000).await;
