@@ -80,6 +80,10 @@ impl CloseAfterBreak {
                 };
             }
         }
+        // Of several at once, one finds the handle.
+        if request.session.opens.write().remove(&open.id.volatile).is_none() {
+            return Err(NtStatus::FILE_CLOSED.into());
+        }
         request.trees.close_open(request.scope, open);
         response.put(out);
         Ok(NtStatus::SUCCESS)
