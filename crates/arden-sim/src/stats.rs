@@ -18,6 +18,8 @@ pub struct Stats {
     /// Operations that a space without enough disks did not do, and openings that its log had no room for.
     pub waits: u64,
     pub refusals: u64,
+    /// Openings refused because more waits for disks than the log can keep.
+    pub logs_too_full: u64,
     /// Commands stuck beyond the time-out, flushes that failed, flushes that did nothing, writes lost from caches while their
     /// disk went on, and places that went bad.
     pub stuck: u64,
@@ -47,8 +49,9 @@ pub struct Stats {
     pub pauses: u64,
     /// Crashes aimed at a moment soon after a departure, at a write of a label, at the turn of the log; of volumes, at a
     /// write of the superblock, at a batch of the journal; of spaces again, between the moment when the pool notices a
-    /// departure and the map that says so, while a new group is being mapped, and soon after an opening.
-    pub aimed: [u64; 8],
+    /// departure and the map that says so, while a new group is being mapped, soon after an opening, and when clients have
+    /// filled half of the log.
+    pub aimed: [u64; 9],
     /// Crashes at the first durable write that is acknowledged after a departure was noticed.
     pub aimed_at_answers: u64,
     /// Volumes that became larger, and looks at a change journal and at limits of quotas that had been told before.
@@ -86,6 +89,7 @@ impl Stats {
         self.removals += s.removals;
         self.waits += s.waits;
         self.refusals += s.refusals;
+        self.logs_too_full += s.logs_too_full;
         self.stuck += s.stuck;
         self.flushes_failed += s.flushes_failed;
         self.flushes_ignored += s.flushes_ignored;
