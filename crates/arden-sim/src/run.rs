@@ -313,6 +313,9 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     }
     let leave_out = if world.beyond { choose_beyond(world) } else { choose_absent(world) };
     world.say(rt, || format!("opening without {leave_out:?}"));
+    let has_log = world.journal_stays(&world.journal.borrow(), |d| leave_out.contains(&d));
+    world.stats.borrow_mut().absent += u64::from(!leave_out.is_empty());
+    world.stats.borrow_mut().logs_absent += u64::from(!has_log && !world.journal.borrow().is_empty());
     *world.tried_without.borrow_mut() = Some(leave_out.clone());
     let devices: Vec<Rc<dyn BlockDevice>> =
         world.disks.iter().enumerate().filter(|(i, _)| !leave_out.contains(i)).map(|(_, d)| d.attach(rt)).collect();

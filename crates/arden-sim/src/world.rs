@@ -164,6 +164,8 @@ pub(crate) struct World {
     pub(crate) reopened: Cell<bool>,
     /// In some lives of this run clients write as much at once as fills the log; a pool that keeps so much in memory.
     pub(crate) filling: bool,
+    /// The last life ended at the turn of the log.
+    pub(crate) turned: Cell<bool>,
     /// The last life ended when the log was half full.
     pub(crate) half_full: Cell<bool>,
     /// What a crash that waits for a change of the pool saw of it last: disks that are out of date, groups with slabs.
@@ -224,6 +226,7 @@ impl World {
             departed: Cell::default(),
             reopened: Cell::default(),
             filling: false,
+            turned: Cell::default(),
             half_full: Cell::default(),
             seen: Cell::default(),
             pausing: Cell::default(),
@@ -324,7 +327,10 @@ impl World {
         match self.aim.get() {
             Aim::Label(n) if n > 0 => return self.aim.set(Aim::Label(n - 1)),
             Aim::Label(_) => self.stats.borrow_mut().aimed[1] += 1,
-            Aim::LogTurn => self.stats.borrow_mut().aimed[2] += 1,
+            Aim::LogTurn => {
+                self.stats.borrow_mut().aimed[2] += 1;
+                self.stats.borrow_mut().turned_again += u64::from(self.turned.get());
+            }
             Aim::HalfLog => self.stats.borrow_mut().aimed[8] += 1,
             Aim::Anywhere | Aim::Departure | Aim::Notice | Aim::NewGroup | Aim::Opened => return,
         }
@@ -377,6 +383,7 @@ impl World {
     pub(crate) fn draw_aim(&self, crash: bool, create: bool) {
         let mut rng = self.rng.borrow_mut();
         // Twice in a row: what the first crash left of the log is what the second one finds.
+        self.turned.set(self.aim.get() == Aim::LogTurn && self.crash_ns.get() < u64::MAX);
         let turned = self.aim.get() == Aim::LogTurn && rng.one_in(2);
         let aim = match rng.below(12) {
             _ if !crash => Aim::Anywhere,
