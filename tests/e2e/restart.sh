@@ -53,7 +53,7 @@ done
 # And one more.
 stop; launch
 touch "$WORK/restart.stop"
-wait "$worker" || { cat "$WORK/python.log"; fail "smbprotocol met an error"; }
+wait "$worker" || { cat "$WORK/python.log"; fail "smbprotocol: $(tail -n 1 "$WORK/python.log")"; }
 tail -n 1 "$WORK/python.log"
 if [[ -n $guest ]]; then
   before=$(cat "$job/progress" 2>/dev/null || echo 0)

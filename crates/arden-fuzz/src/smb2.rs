@@ -1,6 +1,6 @@
 //! SMB 2 messages and the file structures inside of them.
 
-use arden_wire::{fscc, smb2};
+use arden_wire::{fscc, smb2, stream_snapshot};
 
 /// Every request parser on the same bytes.
 pub fn messages(data: &[u8]) {
@@ -30,7 +30,7 @@ pub fn messages(data: &[u8]) {
     let _ = smb2::create::CreateRequest::parse(data);
 }
 
-/// Information classes that clients set, extended attributes, reparse points.
+/// Information classes that clients set, extended attributes, reparse points, the input of a file system control.
 pub fn fscc(data: &[u8]) {
     let _ = fscc::parse_eas(data).map(|list| list.len());
     let _ = fscc::parse_ea_names(data).map(|list| list.len());
@@ -38,6 +38,11 @@ pub fn fscc(data: &[u8]) {
     let _ = fscc::RenameSet::parse(data, false);
     let _ = fscc::RenameSet::parse(data, true);
     let _ = fscc::SymlinkReparse::parse(data);
+    for output_max in [0, 4096] {
+        // A part of what was sent.
+        let request = stream_snapshot::Request::parse(data, output_max);
+        assert!(request.is_ok_and(|r| 24 + r.name.len() <= data.len()) || request.is_err());
+    }
 }
 
 /// NEGOTIATE with its contexts: what is listed is there.

@@ -12,7 +12,7 @@ use arden_lab::{
     },
     cli,
     targets::daemon,
-    work::{Amount, Bench, Work},
+    work::{Amount, Bench, Calls, Work},
 };
 use arden_measure::{Error, Result, base::units::duration, client::Target, fail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -111,7 +111,7 @@ struct BenchArgs {
     /// Run a fifth of the work, once
     #[arg(long)]
     quick: bool,
-    /// Run only these parts (small, memory, reads, streams, e1, e2), or only these workloads of small
+    /// Run only these parts (small, clients, memory, reads, streams, e1, e2), or only these workloads of small and clients
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Directory for the files and the state of the servers
@@ -143,6 +143,27 @@ enum Protect {
     Encrypted,
 }
 
+/// The [`Calls`] on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+enum Client {
+    /// One compound for each operation
+    Compound,
+    /// The calls of the crate smb2
+    Smb2,
+    /// No compounds
+    Single,
+}
+
+impl From<Client> for Calls {
+    fn from(client: Client) -> Calls {
+        match client {
+            Client::Compound => Calls::Compound,
+            Client::Smb2 => Calls::Smb2,
+            Client::Single => Calls::Single,
+        }
+    }
+}
+
 #[derive(Args)]
 struct WorkArgs {
     /// create, read, stat, rename, delete, list, random-read, stream-write, stream-read
@@ -157,6 +178,9 @@ struct WorkArgs {
     password: String,
     #[arg(long, default_value = "gmac")]
     protect: Protect,
+    /// How the client sends the requests of an operation
+    #[arg(long, default_value = "compound")]
+    calls: Client,
     /// Process id of the server, to account for its processor time
     #[arg(long)]
     pid: Option<u32>,
@@ -181,15 +205,17 @@ fn run(args: &WorkArgs) -> Result<()> {
         user: args.user.clone(),
         password: args.password.clone(),
     };
-    let bench = Bench { target: &target, protection: guard.protection(), server: args.pid, amount: args.size.amount() };
+    let calls = args.calls.into();
+    let bench =
+        Bench { target: &target, protection: guard.protection(), server: args.pid, amount: args.size.amount(), calls };
     for name in &args.work {
         let work = work(name)?;
-        bench::show(small::Row { guard, work }, "server", &bench.run(work)?);
+        bench::show(small::Row { calls, guard, work }, "server", &bench.run(work)?);
     }
     Ok(())
 }
 
-/// The parts with these names. The name of a workload selects the small part with this row alone.
+/// The parts with these names. The name of a workload selects its row alone, of the small part where no other part is named.
 fn chosen(only: &[String]) -> Result<(Vec<Part>, Vec<Work>)> {
     let (mut parts, mut works) = (Vec::new(), Vec::new());
     for name in only {
@@ -202,7 +228,7 @@ fn chosen(only: &[String]) -> Result<(Vec<Part>, Vec<Work>)> {
             }
         }
     }
-    if !works.is_empty() && !parts.contains(&Part::Small) {
+    if !works.is_empty() && !parts.iter().any(|p| matches!(p, Part::Small | Part::Clients)) {
         parts.insert(0, Part::Small);
     }
     if parts.is_empty() {
@@ -218,9 +244,13 @@ fn compare(args: &BenchArgs) -> Result<()> {
     }
     let amount = args.size.amount();
     let whole = works.is_empty() && !args.quick && args.samba.is_some();
+    let wanted = |rows: Vec<small::Row>| -> Vec<small::Row> {
+        rows.into_iter().filter(|r| works.is_empty() || works.contains(&r.work)).collect()
+    };
     let plan = Plan {
         parts,
-        rows: small::rows().into_iter().filter(|r| works.is_empty() || works.contains(&r.work)).collect(),
+        rows: wanted(small::rows()),
+        client_rows: wanted(small::clients()),
         arden: args.arden.clone(),
         samba: args.samba.clone(),
         modes: args.modes.clone(),

@@ -62,7 +62,6 @@ ranks! {
     1020 Watches "Watches::by_path";
     1030 Watch "Watch::state";
     1040 WatchPath "Watch::path";
-    1050 WatchUsers "Watches::held";
     1055 ReadAhead "OpenTable::read_ahead";
     1060 Files "OpenTable::files";
     1080 File "FileState";

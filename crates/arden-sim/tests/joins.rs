@@ -64,3 +64,53 @@ fn a_disk_whose_joining_a_crash_interrupts_is_no_missing_member() {
     }
     assert!(before > 50 && after > 50, "{before} crashes came before it was a member, {after} after");
 }
+
+/// A disk is taken out of the pool and put in again before the removal has ended; power is lost so long after that. Whether it
+/// had left, by then, as one disk and was there as another.
+fn leaves_and_joins_until(after_ns: u64, seed: u64) -> bool {
+    let disks: Vec<SimDisk> = (0..4).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 10 + i)).collect();
+    let rt = Rt::virtual_clock(seed);
+    let (inner, all) = (rt.clone(), disks.clone());
+    rt.spawn(async move {
+        let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+        let pool = Pool::create(&inner, "p", attach(&inner, &all), Vec::new(), options).await.unwrap();
+        pool.create_space("a", Layout::Mirror2, Some(1), 4096, 64 << 12, Provision::Thin).await.unwrap();
+        inner.sleep_until_ns(100 * MS).await;
+        let p = pool.clone();
+        inner.spawn(async move { p.remove_disk(3).await.unwrap() });
+        while pool.status().disks.len() > 3 {
+            inner.sleep_ns(10_000).await;
+        }
+        pool.add_disk(all[3].attach(&inner), false).await.unwrap();
+        inner.sleep_ns(1000 * MS).await;
+    });
+    rt.run_until_ns(100 * MS + after_ns);
+    rt.shutdown();
+    for d in &disks {
+        d.crash();
+        d.revive();
+    }
+    let rt = Rt::virtual_clock(seed + 1);
+    let (inner, all) = (rt.clone(), disks.clone());
+    let again = rt.block_on(async move {
+        let options = OpenOptions { config: config(), discard: Vec::new() };
+        let pool = Pool::open(&inner, attach(&inner, &all), None, options).await.unwrap();
+        let disks = pool.status().disks;
+        assert!(disks.iter().all(|d| d.online), "{after_ns} ns after it began, seed {seed}: {disks:?}");
+        disks.iter().any(|d| d.index == 4)
+    });
+    rt.shutdown();
+    again.unwrap()
+}
+
+#[test]
+fn a_disk_that_joins_before_its_removal_has_ended_keeps_the_label_of_the_last() {
+    let mut again = 0;
+    for seed in 0..20 {
+        for step in 0..40 {
+            again += u32::from(leaves_and_joins_until(step * 50_000, 70 + seed * 100));
+        }
+        assert!(leaves_and_joins_until(500 * MS, 70 + seed * 100), "it joined");
+    }
+    assert!(again > 50 && again < 750, "{again} crashes came after it had joined");
+}

@@ -69,7 +69,7 @@ fn limits_are_documented() {
     check(&arden_auth::ThrottlePolicy::default());
     check(&arden_store::table::TableLimits::default());
     let usage = UsageLimits::default();
-    let UsageLimits { opens, trees, pipes, pipe_bytes, watches, waits, wait_bytes, locks, .. } = usage;
+    let UsageLimits { opens, trees, pipes, pipe_bytes, watches, watch_bytes, waits, wait_bytes, locks, .. } = usage;
     let UsageLimits { jobs, job_bytes, endings, buffer_bytes, .. } = usage;
     for (name, bound) in [
         ("opens", opens),
@@ -77,6 +77,7 @@ fn limits_are_documented() {
         ("pipes", pipes),
         ("pipe_bytes", pipe_bytes),
         ("watches", watches),
+        ("watch_bytes", watch_bytes),
         ("waits", waits),
         ("wait_bytes", wait_bytes),
         ("locks", locks),

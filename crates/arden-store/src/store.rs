@@ -162,6 +162,38 @@ pub struct ClusterRun {
     pub at: Option<u64>,
 }
 
+/// A snapshot of one stream, [MS-FSCC] 2.3.66.1.1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSnapshotInfo {
+    pub name: String,
+    /// Later than that of every older one of the stream.
+    pub created: FileTime,
+    /// Where its data ends, in bytes.
+    pub size: u64,
+    /// What it holds, shared or not, in bytes.
+    pub allocation: u64,
+}
+
+/// Where clusters of a stream lie that differ from those of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeltaPlace {
+    /// There and behind it.
+    At(u64),
+    /// They hold data that has no place yet.
+    Unplaced,
+    /// They hold nothing any more.
+    Hole,
+}
+
+/// Neighbouring clusters of a stream that differ from those of a snapshot, [MS-FSCC] 2.3.66.2.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamDelta {
+    /// The first cluster of the stream.
+    pub from: u64,
+    pub blocks: u64,
+    pub place: DeltaPlace,
+}
+
 pub enum Lookup {
     Found(NodeRef),
     /// All but the last component exist. `base` is set when the file exists and only its stream is missing.
@@ -327,6 +359,24 @@ pub trait Node: Send + Sync {
     fn set_integrity(&self, _by: ChangedBy, _integrity: Integrity) -> Result<()> {
         Err(StoreError::NotSupported.into())
     }
+    /// Snapshots of this stream, oldest first. `NotSupported` where a store keeps none, FILE_SUPPORTS_STREAM_SNAPSHOTS.
+    fn stream_snapshots(&self) -> Result<Vec<StreamSnapshotInfo>> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Keeps the stream as it is now. `InvalidName`, `NameCollision` in any case, `InsufficientResources` when it has as many as
+    /// it may have; otherwise as [`Node::stream_snapshots`].
+    fn create_stream_snapshot(&self, _by: ChangedBy, _name: &str) -> Result<()> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Where the stream differs from a snapshot of it, from cluster `from` on, ascending: `max` parts, and one more where there
+    /// is one. `NotFound`; otherwise as [`Node::stream_snapshots`].
+    fn stream_deltas(&self, _name: &str, _from: u64, _max: usize) -> Result<Vec<StreamDelta>> {
+        Err(StoreError::NotSupported.into())
+    }
+    /// Gives the stream the data of a snapshot, which goes with all later ones. Errors as [`Node::stream_deltas`].
+    fn revert_stream(&self, _by: ChangedBy, _name: &str) -> Result<()> {
+        Err(StoreError::NotSupported.into())
+    }
     /// Copies inside the store without passing through the caller. Bytes copied.
     fn copy_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64>;
     /// Shares extents; `NotSupported` where the file system cannot.
@@ -354,18 +404,24 @@ pub trait Node: Send + Sync {
     fn delete_reparse(&self, by: ChangedBy, tag: u32) -> Result<()>;
     fn object_id(&self) -> Result<Option<u128>>;
     fn set_object_id(&self, by: ChangedBy, id: u128) -> Result<()>;
-    /// Who created the file, for a create that is asked for again after its answer was lost. A store that keeps none
-    /// answers such a create with `NameCollision`.
+    /// Which create made the file or stream, for a create that is asked for again after its answer was lost. A store that
+    /// keeps none answers such a create with `NameCollision`.
     fn create_mark(&self) -> Result<Option<u128>> {
         Ok(None)
     }
-    fn set_create_mark(&self, _by: ChangedBy, _mark: u128) -> Result<()> {
-        Ok(())
+    /// `create_stream` with a mark: whenever the process ends, a stream that is there has its mark.
+    fn create_stream_marked(&self, by: ChangedBy, name: &str, _mark: u128) -> Result<NodeRef> {
+        self.create_stream(by, name)
     }
 
     // Directories.
     /// `NameCollision` when the name is taken in any case.
     fn create_child(&self, by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef>;
+    /// `create_child` with a mark: whenever the process ends, a name that is there leads to a file with its mark and all
+    /// of `new`.
+    fn create_child_marked(&self, by: ChangedBy, name: &str, new: &NewFile<'_>, _mark: u128) -> Result<NodeRef> {
+        self.create_child(by, name, new)
+    }
     fn list(&self) -> Result<Box<dyn DirCursor>>;
     fn is_empty_directory(&self) -> Result<bool>;
 

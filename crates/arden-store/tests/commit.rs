@@ -67,8 +67,10 @@ fn every_change_is_known_until_it_is_committed() {
     changed("set_eas");
     f.set_object_id(by, 7).unwrap();
     changed("set_object_id");
-    f.set_create_mark(by, 7).unwrap();
-    changed("set_create_mark");
+    let marked = root.create_child_marked(by, "marked", &NEW, 7).unwrap();
+    changed("create with a mark");
+    marked.create_stream_marked(by, "s", 8).unwrap();
+    changed("create_stream with a mark");
     let g = root.create_child(by, "g", &NEW).unwrap();
     g.copy_from(by, &*f, 0, 0, 5).unwrap();
     changed("create and copy");

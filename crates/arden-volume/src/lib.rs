@@ -7,7 +7,7 @@
 //! | folder | holds |
 //! |---|---|
 //! | `facade` | opening and closing a volume, the `FileStore`, operations on names, the table of handles |
-//! | `features` | quotas, the change journal (`usn`), snapshots, extended attributes, check, repair, scrub with parity (`even`), growth |
+//! | `features` | quotas, the change journal (`usn`), snapshots of the volume and of streams, extended attributes, check, repair, scrub with parity (`even`), growth |
 //! | `files` | data of files and where it lies, descriptors, finding names, files in use |
 //! | `engine` | state as keys and values, transactions, the log, the tree, free blocks, commits, checkpoints |
 //! | `disk` | the device, and how superblock, nodes and values are laid out on it |
@@ -33,6 +33,7 @@ pub use disk::{
 };
 pub use facade::{
     handles::{HANDLE_BYTES_MAX, VolumeHandles},
+    node::read_stream_snapshot,
     store::{Durability, VolumeStore},
     volume::{Volume, VolumeOptions, check_device},
 };
@@ -41,5 +42,6 @@ pub use features::{
     repair::RepairReport,
     scrub::{Damage, ScrubReport, ScrubSettings},
     snapshot::{SNAPSHOT_LABEL_BYTES_MAX, SnapshotInfo},
+    stream_snapshot::STREAM_SNAPSHOTS_MAX,
 };
 pub use files::{access::LastAccess, cache::BlockCache};

@@ -440,6 +440,8 @@ pub fn put_fs_volume(out: &mut Vec<u8>, created: FileTime, serial: u32, label: &
 pub const FILE_SUPPORT_INTEGRITY_STREAMS: u32 = 0x0400_0000;
 /// A bit of FileSystemAttributes, [MS-FSCC] 2.5.1: files can share blocks.
 pub const FILE_SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
+/// A bit of FileSystemAttributes that [MS-FSCC] 2.5.1 does not name, from Windows' winnt.h: streams have snapshots.
+pub const FILE_SUPPORTS_STREAM_SNAPSHOTS: u32 = 0x0000_1000;
 /// A bit of FileSystemAttributes, [MS-FSCC] 2.5.1: the volume is read-only.
 pub const FILE_READ_ONLY_VOLUME: u32 = 0x0008_0000;
 
@@ -504,6 +506,7 @@ pub mod fsctl {
     pub const GET_INTEGRITY_INFORMATION: u32 = 0x0009_027C;
     pub const SET_INTEGRITY_INFORMATION: u32 = 0x0009_C280;
     pub const SET_INTEGRITY_INFORMATION_EX: u32 = 0x0009_0380;
+    pub const REFS_STREAM_SNAPSHOT_MANAGEMENT: u32 = 0x0009_0440;
     pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
     pub const DUPLICATE_EXTENTS_TO_FILE_EX: u32 = 0x0009_83E8;
     pub const OFFLOAD_READ: u32 = 0x0009_4264;

@@ -13,6 +13,7 @@ pub mod rpc;
 pub mod smb2;
 pub mod spnego;
 pub mod status;
+pub mod stream_snapshot;
 pub mod time;
 
 pub use status::NtStatus;

@@ -5,6 +5,7 @@ use arden_wire::{
     cursor::Put,
     fscc::{file_class, fsctl},
     smb2::{FileId, io::lock_flags},
+    stream_snapshot,
 };
 
 use super::{
@@ -98,6 +99,16 @@ impl World {
             }
             Fsctl::GetIntegrity => (fsctl::GET_INTEGRITY_INFORMATION, vec![], 16),
             Fsctl::SetIntegrity => (fsctl::SET_INTEGRITY_INFORMATION, vec![2, 0, 0, 0, 0, 0, 0, 0], 0),
+            Fsctl::StreamSnapshot(which) => {
+                let (operation, needs, max) = match which {
+                    0 => (stream_snapshot::Operation::Create, acl::WRITE_ATTRIBUTES, 0),
+                    1 => (stream_snapshot::Operation::List, acl::READ_ATTRIBUTES, 4096),
+                    _ => (stream_snapshot::Operation::QueryDeltas { from: 0, flags: 0 }, acl::READ_ATTRIBUTES, 4096),
+                };
+                v.refuse_if(h.granted & needs != needs, "the access of the operation");
+                let input = stream_snapshot::Request::encode(operation, "s");
+                (fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, input, max)
+            }
             Fsctl::ResumeKey => (fsctl::SRV_REQUEST_RESUME_KEY, vec![], 32),
             Fsctl::Resilient => return Ok(()),
             Fsctl::Snapshots => (fsctl::SRV_ENUMERATE_SNAPSHOTS, vec![], 64),

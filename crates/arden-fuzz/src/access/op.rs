@@ -167,7 +167,10 @@ pub enum Op {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fsctl {
-    ZeroData { from: u64, to: u64 },
+    ZeroData {
+        from: u64,
+        to: u64,
+    },
     SetSparse(bool),
     Ranges,
     Trim,
@@ -181,6 +184,8 @@ pub enum Fsctl {
     SetCompression,
     GetIntegrity,
     SetIntegrity,
+    /// Creating, listing, or comparing.
+    StreamSnapshot(u8),
     ResumeKey,
     Resilient,
     Snapshots,
@@ -402,7 +407,7 @@ fn probe(rng: &mut Rng, view: &View<'_>) -> Op {
 }
 
 fn fsctl(rng: &mut Rng) -> Fsctl {
-    match rng.below(22) {
+    match rng.below(23) {
         0 | 1 => Fsctl::ZeroData { from: rng.below(40) as u64, to: rng.below(80) as u64 },
         2 => Fsctl::SetSparse(rng.once_in(2)),
         3 => Fsctl::Ranges,
@@ -422,6 +427,7 @@ fn fsctl(rng: &mut Rng) -> Fsctl {
         18 => Fsctl::FileUsn,
         19 => Fsctl::UsnQuery,
         20 => Fsctl::UsnRead,
+        21 => Fsctl::StreamSnapshot(rng.below(3) as u8),
         _ => rng.pick(&[Fsctl::UsnCreate, Fsctl::UsnDelete, Fsctl::Resilient]),
     }
 }

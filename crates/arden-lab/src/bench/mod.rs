@@ -1,6 +1,7 @@
 //! `make bench`. Each part starts its servers, measures them in interleaved rounds, stops them, and writes a table
 //! between its markers in docs/bench.md. A part that fails keeps its old table and does not stop the others.
 
+pub mod clients;
 pub mod echo;
 pub mod experiments;
 pub mod lines;
@@ -38,9 +39,9 @@ struct Section {
 /// Prints a sample to the log.
 pub fn show(row: Row, server: &str, s: &Sample) {
     eprintln!(
-        "{:<14} {:<34} {:<10} {:>10.0}/s  server {:>8.1} us  client {:>8.1} us  p50 {:>8.0} p99 {:>8.0} us",
+        "{:<14} {:<44} {:<10} {:>10.0}/s  server {:>8.1} us  client {:>8.1} us  p50 {:>8.0} p99 {:>8.0} us",
         server,
-        row.work.title(),
+        row.title(),
         format!("{:?}", row.guard),
         s.rate(),
         s.server_us(),
@@ -50,7 +51,15 @@ pub fn show(row: Row, server: &str, s: &Sample) {
     );
 }
 
-fn small(plan: &Plan, dir: &Path, live: &Live) -> Result<Vec<Section>> {
+/// Starts directory, volume, continuously available share and the `modes` of Samba, and runs the rows on all of them.
+/// Returns the names of the sides too.
+fn beside_samba(
+    plan: &Plan,
+    rows: &[Row],
+    modes: &[String],
+    dir: &Path,
+    live: &Live,
+) -> Result<(small::Results, Vec<String>)> {
     let plain = servers::arden(&plan.arden, &dir.join("arden"))?;
     let on_volume = dir.join("volume");
     let volume = servers::arden_on_volume(&plan.arden, &on_volume, VOLUME_DISK_BYTES, &[("test", None)])?;
@@ -58,7 +67,7 @@ fn small(plan: &Plan, dir: &Path, live: &Live) -> Result<Vec<Section>> {
     servers::volume_share(&plan.arden, &on_volume, CA, &format!("/{CA}"), "--ca")?;
     let mut peers = Vec::new();
     if let Some(script) = &plan.samba {
-        for mode in &plan.modes {
+        for mode in modes {
             peers.push(servers::samba(script, mode, &dir.join(mode))?);
         }
     }
@@ -73,8 +82,12 @@ fn small(plan: &Plan, dir: &Path, live: &Live) -> Result<Vec<Section>> {
         vec![side("arden", &plain, true, true), side("volume", &volume, true, false), side(CA, &volume, true, false)];
     sides[2].target.share = CA.to_string();
     sides.extend(peers.iter().enumerate().map(|(i, p)| side(&p.name, p, i == 0, true)));
-    let results = small::run(&plan.rows, &sides, plan.rounds, plan.amount, live, show)?;
-    let names: Vec<String> = sides.into_iter().map(|s| s.name).collect();
+    let results = small::run(rows, &sides, plan.rounds, plan.amount, live, show)?;
+    Ok((results, sides.into_iter().map(|s| s.name).collect()))
+}
+
+fn small(plan: &Plan, dir: &Path, live: &Live) -> Result<Vec<Section>> {
+    let (results, names) = beside_samba(plan, &plan.rows, &plan.modes, dir, live)?;
     Ok(vec![
         Section { marker: "bench", text: tables::main_table(&results) },
         Section { marker: "bench-volume", text: tables::volume_table(&results) },
@@ -86,6 +99,7 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Part::Small => "small",
+            Part::Clients => "clients",
             Part::Memory => "memory",
             Part::Reads => "reads",
             Part::Streams => "streams",
@@ -98,6 +112,11 @@ impl Part {
         let one = |marker, text| Ok(vec![Section { marker, text }]);
         match self {
             Part::Small => small(plan, dir, live),
+            Part::Clients => {
+                let (results, _) =
+                    beside_samba(plan, &plan.client_rows, &plan.modes[..plan.modes.len().min(1)], dir, live)?;
+                one("bench-clients", clients::table(&results))
+            }
             Part::Memory => {
                 let arden = servers::arden(&plan.arden, dir)?;
                 one("bench-memory", tables::memory_table(&memory::measure(&arden, plan.sessions)?))
@@ -187,6 +206,7 @@ mod tests {
         let plan = Plan {
             parts: Vec::new(),
             rows: Vec::new(),
+            client_rows: Vec::new(),
             arden: PathBuf::new(),
             samba: None,
             modes: Vec::new(),

@@ -15,6 +15,8 @@ pub const VOLUME_DISK_BYTES: u64 = 8 << 30;
 pub enum Part {
     /// Small files, random reads and streams on a directory, a volume, a continuously available share and Samba
     Small,
+    /// The same by clients without compounds, and with reads of the largest length
+    Clients,
     /// Memory of the daemon
     Memory,
     /// 4 KiB reads from memory, compared with an echo
@@ -33,6 +35,8 @@ pub struct Plan {
     pub parts: Vec<Part>,
     /// Rows of the small part.
     pub rows: Vec<Row>,
+    /// Rows of the part of clients.
+    pub client_rows: Vec<Row>,
     pub arden: PathBuf,
     /// Script that starts and stops Samba; without it Arden is measured alone.
     pub samba: Option<PathBuf>,

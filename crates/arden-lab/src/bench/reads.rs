@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     local::servers,
-    work::{Bench, Work},
+    work::{Bench, Calls, Work},
 };
 
 const AIM: Aim = Aim::AtLeast(0.9);
@@ -32,7 +32,8 @@ pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
         _ => {
             let server = if side == 2 { &plain } else { &volume };
             let (protection, amount) = (Guard::Gmac.protection(), plan.amount);
-            let bench = Bench { target: &server.target, protection, server: Some(server.pid), amount };
+            let bench =
+                Bench { target: &server.target, protection, server: Some(server.pid), amount, calls: Calls::Compound };
             Ok(bench.run(Work::RandomRead)?.rate())
         }
     })?;

@@ -11,7 +11,7 @@ use arden_measure::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::work::{Amount, Bench, Sample, Work};
+use crate::work::{Amount, Bench, Calls, Sample, Work};
 
 /// Protection of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,19 +40,39 @@ impl Guard {
     }
 }
 
-/// A line of the table: a work under a protection.
+/// A line of the table: a work under a protection by a client with these calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
+    pub calls: Calls,
     pub guard: Guard,
     pub work: Work,
 }
 
+impl Row {
+    /// The row of a client that packs each operation into a compound.
+    pub const fn compound(guard: Guard, work: Work) -> Row {
+        Row { calls: Calls::Compound, guard, work }
+    }
+
+    /// The description in tables.
+    pub fn title(&self) -> &'static str {
+        self.work.title_of(self.calls)
+    }
+}
+
 /// The rows: all work signed with AES-GMAC, then the work that other protection affects most.
 pub fn rows() -> Vec<Row> {
-    let all = Work::ALL.map(|work| Row { guard: Guard::Gmac, work });
+    let all = Work::ALL.map(|work| Row::compound(Guard::Gmac, work));
     let some = [Work::RandomRead, Work::StreamWrite, Work::StreamRead];
-    let others = [Guard::Cmac, Guard::Encrypted].map(|guard| some.map(|work| Row { guard, work }));
+    let others = [Guard::Cmac, Guard::Encrypted].map(|guard| some.map(|work| Row::compound(guard, work)));
     all.into_iter().chain(others.into_iter().flatten()).collect()
+}
+
+/// The rows of clients that do not pack everything into compounds, signed with AES-GMAC over all connections.
+pub fn clients() -> Vec<Row> {
+    let smb2 = [Work::Create, Work::Read, Work::Delete].map(|work| (Calls::Smb2, work));
+    let single = Work::ALL.map(|work| (Calls::Single, work));
+    smb2.into_iter().chain(single).map(|(calls, work)| Row { calls, guard: Guard::Gmac, work }).collect()
 }
 
 /// A share that is measured.
@@ -73,7 +93,7 @@ pub struct Results {
     pub samples: BTreeMap<(Row, String), Vec<Sample>>,
 }
 
-/// Medians of the rounds of one row on one server.
+/// Figures of one row on one server.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
     pub rate: f64,
@@ -84,7 +104,21 @@ pub struct Figures {
 }
 
 impl Results {
-    /// The figures of a row on a server; `None` when it was not run there.
+    /// The best rate of a row on a server and, on their own, its least processor time and latencies; `None` when it was not run
+    /// there.
+    pub fn best(&self, row: Row, server: &str) -> Option<Figures> {
+        let samples = self.samples.get(&(row, server.to_string()))?;
+        let least = |f: fn(&Sample) -> f64| samples.iter().map(f).fold(f64::INFINITY, f64::min);
+        Some(Figures {
+            rate: samples.iter().map(Sample::rate).fold(0.0, f64::max),
+            server_us: least(Sample::server_us),
+            client_us: least(Sample::client_us),
+            p50_us: least(|s| s.p50_us),
+            p99_us: least(|s| s.p99_us),
+        })
+    }
+
+    /// The medians of a row on a server; `None` when it was not run there.
     pub fn figures(&self, row: Row, server: &str) -> Option<Figures> {
         let samples = self.samples.get(&(row, server.to_string()))?;
         let of = |f: fn(&Sample) -> f64| median(&samples.iter().map(f).collect::<Vec<f64>>());
@@ -126,8 +160,9 @@ pub fn run(
                     protection: row.guard.protection(),
                     server: Some(side.pid),
                     amount: if side.every_round { amount } else { amount.fifth() },
+                    calls: row.calls,
                 };
-                let sample = bench.run(row.work).context(format_args!("{}, {}", side.name, row.work.title()))?;
+                let sample = bench.run(row.work).context(format_args!("{}, {}", side.name, row.title()))?;
                 progress(*row, &side.name, &sample);
                 results.samples.entry((*row, side.name.clone())).or_default().push(sample);
             }

@@ -21,11 +21,11 @@ pub fn aims(work: Work) -> (f64, Option<f64>) {
 }
 
 /// A rate with its unit; that of streams is MiB a second.
-fn rate(work: Work, value: f64) -> String {
+pub(super) fn rate(work: Work, value: f64) -> String {
     if work.is_stream() { format!("{value:.0} MiB/s") } else { format!("{value:.0}/s") }
 }
 
-fn cost(work: Work, us: f64) -> String {
+pub(super) fn cost(work: Work, us: f64) -> String {
     // Microseconds for a MiB are nearly milliseconds for a GiB.
     if work.is_stream() { format!("{:.0} ms/GiB", us * 1.024) } else { format!("{us:.1} us") }
 }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn met_aims_are_bold() {
         let mut results = Results::default();
-        let row = Row { guard: Guard::Gmac, work: Work::Stat };
+        let row = Row::compound(Guard::Gmac, Work::Stat);
         results.samples.insert((row, "arden".into()), vec![sample(3000, 0.03)]);
         results.samples.insert((row, "samba-plain".into()), vec![sample(1000, 0.02)]);
         let table = main_table(&results);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_volume_and_a_safe_share_have_aims_of_their_own() {
         let mut results = Results::default();
-        let row = Row { guard: Guard::Gmac, work: Work::Create };
+        let row = Row::compound(Guard::Gmac, Work::Create);
         for (server, operations, cpu) in
             [("arden", 4000, 0.04), ("volume", 6000, 0.12), ("ca", 2000, 0.1), ("samba-plain", 1000, 0.1)]
         {

@@ -36,7 +36,7 @@ impl Listing {
                 Call { command: Command::Close, body: &r::close(), charge: 1 },
             ])?;
         }
-        Ok(Listing { client, lists: bench.amount.lists })
+        Ok(Listing { client, lists: (bench.amount.lists / bench.large_connections()).max(1) })
     }
 
     fn once(&mut self) -> Result<usize> {

@@ -4,6 +4,7 @@ mod job;
 mod listing;
 pub mod run;
 mod small;
+mod steps;
 mod stream;
 
 use arden_measure::{
@@ -14,8 +15,26 @@ use serde::{Deserialize, Serialize};
 
 /// Size in bytes of each random read.
 pub const BLOCK_BYTES: usize = 4096;
-/// Random reads in flight.
+/// Random reads in flight, on all connections together.
 pub const RANDOM_IN_FLIGHT: usize = 32;
+/// Size in bytes of the small files.
+const SMALL_BYTES: usize = 16 * 1024;
+/// Length in bytes that a client asks for when it does not know how large a file is, where the server allows so much.
+const LARGEST_READ_BYTES: u32 = 8 << 20;
+
+/// How a client sends the requests of its operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Calls {
+    /// The requests of an operation on a small file are one compound, and handles are persistent where they can be. Listings
+    /// and work on large files use one connection.
+    Compound,
+    /// As the crate `smb2`: a new file is created, written and flushed in one compound and closed by another message; a
+    /// file of unknown size is opened, read with the largest length, and closed in one compound. No handle is persistent.
+    Smb2,
+    /// Each request is a message of its own, sent when the one before was answered. Files are flushed before they are closed,
+    /// and read with the largest length; no handle is persistent. All work uses all connections.
+    Single,
+}
 
 /// The kinds of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -58,6 +77,22 @@ impl Work {
             Work::RandomRead => "4 KiB random reads, 32 in flight",
             Work::StreamWrite => "sequential write, 256 MiB",
             Work::StreamRead => "sequential read, 256 MiB",
+        }
+    }
+
+    /// The description in tables of the work as a client with these calls does it.
+    pub fn title_of(self, calls: Calls) -> &'static str {
+        match (calls, self) {
+            (Calls::Compound, _) => self.title(),
+            (Calls::Smb2, Work::Create) => "create + write 16 KiB + flush, close",
+            (Calls::Smb2, Work::Read) => "open + read (8 MiB asked) + close of 16 KiB",
+            (Calls::Smb2, Work::Delete) => "delete + close",
+            (Calls::Single, Work::Create) => "create, write 16 KiB, flush, close",
+            (Calls::Single, Work::Read) => "open, read (8 MiB asked), close of 16 KiB",
+            (Calls::Single, Work::Stat) => "stat: open, query, close",
+            (Calls::Single, Work::Rename) => "rename: open, rename, close",
+            (Calls::Single, Work::Delete) => "delete: open, close",
+            _ => self.title(),
         }
     }
 
@@ -136,9 +171,15 @@ pub struct Bench<'a> {
     /// Process id of the server; `None` when it is on another machine.
     pub server: Option<u32>,
     pub amount: Amount,
+    pub calls: Calls,
 }
 
 impl Bench<'_> {
+    /// Connections of listings and of work on large files.
+    fn large_connections(&self) -> usize {
+        if self.calls == Calls::Compound { 1 } else { self.amount.connections }
+    }
+
     fn connect(&self) -> Result<Client> {
         Client::connect(self.target, self.protection)
     }

@@ -8,10 +8,11 @@ use std::{
 use arden_measure::{Result, base::process, fail, load::Latencies};
 
 use super::{
-    Bench, Sample, Work,
+    Bench, Calls, Sample, Work,
     job::Job,
     listing::Listing,
     small::Small,
+    steps::Steps,
     stream::{RandomReads, Stream},
 };
 
@@ -21,13 +22,17 @@ impl Bench<'_> {
     /// # Errors
     /// A lost connection, or the first response that is not a success.
     pub fn run(&self, work: Work) -> Result<Sample> {
+        let connections = self.large_connections();
         match work {
+            Work::Create | Work::Read | Work::Stat | Work::Rename | Work::Delete if self.calls != Calls::Compound => {
+                self.measure(self.amount.connections, |i| Steps::new(self, work, i))
+            }
             Work::Create | Work::Read | Work::Stat | Work::Rename | Work::Delete => {
                 self.measure(self.amount.connections, |i| Small::new(self, work, i))
             }
-            Work::List => self.measure(1, |_| Listing::new(self)),
-            Work::RandomRead => self.measure(1, |_| RandomReads::new(self)),
-            Work::StreamWrite | Work::StreamRead => self.measure(1, |_| Stream::new(self, work)),
+            Work::List => self.measure(connections, |_| Listing::new(self)),
+            Work::RandomRead => self.measure(connections, |i| RandomReads::new(self, i)),
+            Work::StreamWrite | Work::StreamRead => self.measure(connections, |i| Stream::new(self, work, i)),
         }
     }
 

@@ -14,11 +14,14 @@ use smb2::{
 };
 
 use super::{
-    Bench, Work,
+    Bench, SMALL_BYTES, Work,
     job::{Job, record},
 };
 
-const SMALL_BYTES: usize = 16 * 1024;
+/// The bytes of the files of a connection.
+pub(super) fn data(connection: usize) -> Vec<u8> {
+    (0..SMALL_BYTES).map(|i| (i * 7 + connection) as u8).collect()
+}
 
 /// Compounds on many small files, `depth` in flight.
 pub(super) struct Small {
@@ -34,8 +37,14 @@ impl Small {
     pub(super) fn new(bench: &Bench<'_>, work: Work, connection: usize) -> Result<Small> {
         let mut client = bench.connect()?;
         client.make_directory(&format!("c{connection}"))?;
-        let data = (0..SMALL_BYTES).map(|i| (i * 7 + connection) as u8).collect();
-        Ok(Small { client, work, connection, files: bench.amount.files, depth: bench.amount.depth.max(1), data })
+        Ok(Small {
+            client,
+            work,
+            connection,
+            files: bench.amount.files,
+            depth: bench.amount.depth.max(1),
+            data: data(connection),
+        })
     }
 
     fn queue(&mut self, i: usize) {

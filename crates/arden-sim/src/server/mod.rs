@@ -5,7 +5,8 @@
 //! # What is checked
 //! * A write that was acknowledged is read by everybody, also after any loss; one that was not may be there or not, whole.
 //! * An open that was granted is kept until its client closes it or stays away longer than its time-out, with its share
-//!   modes and byte-range locks; nothing that conflicts with them is granted meanwhile.
+//!   modes and byte-range locks; nothing that conflicts with them is granted meanwhile. After its time-out it is gone for good
+//!   with the next change that is acknowledged; a crash before that may bring it back, as nobody was told.
 //! * A request that is replayed after its answer was lost has its effect once, [MS-SMB2] 3.3.5.9.10, 3.3.5.14, 3.3.5.2.10.
 //! * Nobody keeps cached what another has changed: whoever holds a lease is told before the change is acknowledged, or
 //!   when it returns, [MS-SMB2] 3.3.4.7.

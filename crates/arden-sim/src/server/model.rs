@@ -90,7 +90,7 @@ impl Expect {
 pub struct Model {
     pub slots: Vec<Vec<Slot>>,
     pub handles: Vec<Handle>,
-    /// Opens that ran out of time. Nobody was told, so that after a crash they may be there again.
+    /// Opens that ran out of time since the last commit. Nobody was told, so that after a crash they may be there again.
     pub expired: Vec<Handle>,
     /// By client and file: each client has one lease key for a file.
     pub leases: BTreeMap<(usize, usize), Lease>,
@@ -161,9 +161,6 @@ impl Model {
     /// Something was granted that excludes what may or may not have been there.
     pub fn resolve_locks(&mut self, h: usize, slot: u64, exclusive: bool) {
         let file = self.handles[h].file;
-        for o in self.expired.iter_mut().filter(|o| o.file == file) {
-            o.locks.remove(&slot);
-        }
         for (i, o) in self.handles.iter_mut().enumerate() {
             let uncertain = |l: &Lock| !(l.certain && o.certain) && (l.exclusive || exclusive);
             if i != h && o.file == file && o.locks.get(&slot).is_some_and(uncertain) {
@@ -174,7 +171,6 @@ impl Model {
 
     pub fn resolve_opens(&mut self, new: &Handle) {
         self.handles.retain(|h| h.certain || h.guid == new.guid || h.file != new.file || !share_conflict(h, new));
-        self.expired.retain(|h| h.guid != new.guid && (h.file != new.file || !share_conflict(h, new)));
         self.forget_unused_leases();
     }
 
@@ -211,9 +207,14 @@ impl Model {
         self.forget_unused_leases();
     }
 
-    pub fn close(&mut self, guid: u128) {
+    /// A change was acknowledged: with its commit, opens that ran out of time before are gone for good.
+    pub fn committed(&mut self) {
+        self.expired.clear();
+    }
+
+    /// This server has no such open. One that ran out of time may still come back with the next server.
+    pub fn forget(&mut self, guid: u128) {
         self.handles.retain(|h| h.guid != guid);
-        self.expired.retain(|h| h.guid != guid);
         self.forget_unused_leases();
     }
 

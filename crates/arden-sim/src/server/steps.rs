@@ -111,7 +111,7 @@ impl World {
             Answer::Pending(_) => return Err(format!("create {} is never answered", handle.guid)),
         };
         let mine = handle.guid;
-        self.model.close(mine);
+        self.model.forget(mine);
         let after = (self.model.expect_open(&handle), self.model.has_absent(file));
         let status = reply.status();
         self.say(|| format!("client {actor}: create {mine}: {status}"));
@@ -135,6 +135,7 @@ impl World {
         }
         handle.id = Some(created.id);
         handle.certain = true;
+        self.model.committed();
         self.model.resolve_opens(&handle);
         self.model.handles.push(handle);
         // [MS-SMB2] 2.2.14.2.11: while a break is under way the response has the state before it.
@@ -228,6 +229,7 @@ impl World {
             (NtStatus::SUCCESS, Expect::Success | Expect::Either) => {
                 self.model.slots[file][place].certain = version;
                 self.model.slots[file][place].possible.clear();
+                self.model.committed();
                 self.model.resolve_locks(at, slot, true);
                 self.others_lose(file, lease, 'R', "written")
             }
@@ -327,10 +329,12 @@ impl World {
         });
         match (status, unlocks, expected) {
             (NtStatus::SUCCESS, true, _) => {
+                self.model.committed();
                 self.model.handles[at].locks.remove(&slot);
                 Ok(())
             }
             (NtStatus::SUCCESS, false, Expect::Success | Expect::Either) => {
+                self.model.committed();
                 self.model.handles[at].locks.insert(slot, Lock { exclusive, certain: true });
                 self.model.resolve_locks(at, slot, exclusive);
                 Ok(())
@@ -362,7 +366,8 @@ impl World {
                 if status != NtStatus::SUCCESS {
                     return Err(format!("close of {guid}: {status}"));
                 }
-                self.model.close(guid);
+                self.model.committed();
+                self.model.forget(guid);
             }
             Answer::Lost => self.actors[actor].unknown = Some(Unknown::Close { guid }),
             Answer::Pending(_) => return Err(format!("the close of {guid} waits")),
@@ -426,13 +431,14 @@ impl World {
             if h.certain {
                 return Err(format!("open {guid} of client {actor} cannot be taken up: {status}"));
             }
-            self.model.close(guid);
+            self.model.forget(guid);
             return Ok(());
         }
         let created = Created::parse(&reply);
         if created.id != id {
             return Err(format!("open {guid} came back as another"));
         }
+        self.model.committed();
         self.model.handles[at].absent_since = None;
         if h.lease.is_some() {
             let state = created.lease();
@@ -448,7 +454,7 @@ impl World {
         self.stats.returns += 1;
         match unknown {
             Unknown::Create { want, handle } => {
-                self.model.close(handle.guid);
+                self.model.forget(handle.guid);
                 self.say(|| format!("client {actor}: create {} again", handle.guid));
                 self.finish_create(actor, want.replayed(), Handle { absent_since: None, ..handle })
             }

@@ -253,6 +253,9 @@ impl World {
             if let Some(server) = self.server.clone() {
                 server.stop(self.time().now);
             }
+            if !OnSpace::is_dead() {
+                self.model.committed();
+            }
         } else {
             self.say(|| "kill".into());
             OnSpace::die_now();

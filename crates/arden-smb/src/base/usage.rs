@@ -16,6 +16,7 @@ use std::{
 
 use arden_auth::Token;
 use arden_lock::{Mutex, Rank, ranks};
+use arden_store::fs::HeldBytes;
 use arden_wire::dtyp::Sid;
 
 /// What is counted.
@@ -29,6 +30,8 @@ pub enum Kind {
     PipeBytes,
     /// Directories watched by CHANGE_NOTIFY, each from its open's first request to the close.
     Watches,
+    /// Bytes of changes that watches keep between requests, as in an answer; in memory they are some four times as many.
+    WatchBytes,
     /// Requests answered with STATUS_PENDING.
     Waits,
     /// Bytes of messages that are kept for them.
@@ -36,7 +39,7 @@ pub enum Kind {
     Locks,
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 /// One in so many of the whole is for administrators.
 pub(super) const RESERVED_PART: usize = 16;
 
@@ -57,6 +60,7 @@ pub struct UsageLimits {
     pub pipes: Bound,
     pub pipe_bytes: Bound,
     pub watches: Bound,
+    pub watch_bytes: Bound,
     pub waits: Bound,
     pub wait_bytes: Bound,
     pub locks: Bound,
@@ -79,6 +83,7 @@ impl Default for UsageLimits {
             pipes: bound(64, 256, 2_048),
             pipe_bytes: bound(16 << 20, 32 << 20, 128 << 20),
             watches: bound(1_024, 4_096, 65_536),
+            watch_bytes: bound(4 << 20, 16 << 20, 64 << 20),
             waits: bound(4_096, 16_384, 65_536),
             wait_bytes: bound(16 << 20, 32 << 20, 128 << 20),
             locks: bound(65_536, 131_072, 1 << 20),
@@ -98,6 +103,7 @@ impl UsageLimits {
             Kind::Pipes => self.pipes,
             Kind::PipeBytes => self.pipe_bytes,
             Kind::Watches => self.watches,
+            Kind::WatchBytes => self.watch_bytes,
             Kind::Waits => self.waits,
             Kind::WaitBytes => self.wait_bytes,
             Kind::Locks => self.locks,
@@ -267,6 +273,15 @@ impl Charge {
         if count < 4 || count.is_power_of_two() {
             tracing::warn!(user = %self.user_name, kind = ?self.kind, bound, refusals = count, "a usage bound is reached");
         }
+    }
+}
+
+impl HeldBytes for Charge {
+    fn hold(&self, bytes: usize) -> bool {
+        self.add(bytes).is_ok()
+    }
+    fn release(&self, bytes: usize) {
+        Charge::release(self, bytes);
     }
 }
 

@@ -19,9 +19,15 @@ impl Default for Window {
 }
 
 impl Window {
-    fn slot(id: u64) -> (usize, u64) {
-        let bit = id % CREDITS_MAX;
-        ((bit / 64) as usize, 1 << (bit % 64))
+    /// Ids `from..to`, at most [`CREDITS_MAX`], by word: the word's number and the bits of its ids.
+    fn words(from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
+        let mut at = from;
+        std::iter::from_fn(move || {
+            let (word, shift) = ((at % CREDITS_MAX / 64) as usize, at % 64);
+            let n = (to - at).min(64 - shift);
+            at += n;
+            (n > 0).then(|| (word, (u64::MAX >> (64 - n)) << shift))
+        })
     }
 
     /// Takes `charge` ids from `id` on; false when any of them is not available: the connection has to end.
@@ -32,27 +38,27 @@ impl Window {
         if id < self.low || end > self.high {
             return false;
         }
-        for i in id..end {
-            let (word, bit) = Self::slot(i);
-            if self.used[word] & bit != 0 {
-                return false;
-            }
+        if Self::words(id, end).any(|(word, bits)| self.used[word] & bits != 0) {
+            return false;
         }
-        for i in id..end {
-            let (word, bit) = Self::slot(i);
-            self.used[word] |= bit;
-        }
+        Self::words(id, end).for_each(|(word, bits)| self.used[word] |= bits);
         self.used_count += charge;
+        self.advance();
+        true
+    }
+
+    /// The window begins behind the leading ids that are used.
+    fn advance(&mut self) {
         while self.low < self.high {
-            let (word, bit) = Self::slot(self.low);
-            if self.used[word] & bit == 0 {
+            let (word, shift) = ((self.low % CREDITS_MAX / 64) as usize, self.low % 64);
+            let n = u64::from((self.used[word] >> shift).trailing_ones()).min(self.high - self.low);
+            if n == 0 {
                 break;
             }
-            self.used[word] &= !bit;
-            self.used_count -= 1;
-            self.low += 1;
+            self.used[word] &= !((u64::MAX >> (64 - n)) << shift);
+            self.used_count -= n;
+            self.low += n;
         }
-        true
     }
 
     /// How many of the requested credits the client gets; they are granted by this call.
@@ -98,5 +104,29 @@ mod tests {
         }
         assert!(w.take(1, 1));
         assert_eq!(u64::from(w.grant(u16::MAX)), CREDITS_MAX);
+    }
+
+    /// Beside a set of ids.
+    #[test]
+    fn ranges_of_any_length_are_taken_as_one_by_one() {
+        let mut rng = arden_block::rng::Rng::new(1);
+        let (mut w, mut free) = (Window::default(), std::collections::BTreeSet::from([0u64]));
+        let mut high = 1;
+        for _ in 0..20_000 {
+            let granted = w.grant(rng.below(400) as u16);
+            free.extend(high..high + u64::from(granted));
+            high += u64::from(granted);
+            // Mostly the oldest, so that the window goes on, else any.
+            let oldest = free.first().copied().unwrap_or(high);
+            let id = if rng.below(3) == 0 { oldest + rng.below(300) } else { oldest };
+            let charge = if rng.below(2) == 0 { 1 } else { 1 + rng.below(200) };
+            let ids = id..id + charge;
+            let there = ids.clone().all(|i| free.contains(&i));
+            assert_eq!(w.take(id, charge as u16), there, "{ids:?}");
+            if there {
+                free.retain(|i| !ids.contains(i));
+            }
+        }
+        assert!(high > 2 * CREDITS_MAX, "{high}");
     }
 }

@@ -28,16 +28,23 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         BreakAck::Oplock { level, file_id } => {
             let open: Arc<SmbOpen> = request.open(file_id)?;
             let file = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-            let to = match level {
-                oplock::NONE => OplockLevel::None,
-                oplock::LEVEL_II => OplockLevel::LevelII,
-                oplock::EXCLUSIVE => OplockLevel::Exclusive,
-                oplock::BATCH => OplockLevel::Batch,
-                _ => return Err(Fail::Status(NtStatus::INVALID_PARAMETER)),
+            // A level that answers no oplock break ends this one all the same, and nothing is left.
+            let (to, refusal) = match level {
+                oplock::NONE => (OplockLevel::None, None),
+                oplock::LEVEL_II => (OplockLevel::LevelII, None),
+                oplock::EXCLUSIVE => (OplockLevel::Exclusive, None),
+                oplock::BATCH => (OplockLevel::Batch, None),
+                oplock::LEASE => (OplockLevel::None, Some(NtStatus::INVALID_PARAMETER)),
+                _ => (OplockLevel::None, Some(NtStatus::INVALID_OPLOCK_PROTOCOL)),
             };
-            let level = file.fs().ack_oplock_break(file, to, request.cause())?;
-            open.state.lock().breaking = false;
+            let answered = file.fs().ack_oplock_break(file, to, request.cause());
+            // An answer that is refused may have ended the oplock.
             request.trees.keep_open(request.scope, open.id.persistent);
+            let level = answered?;
+            open.state.lock().breaking = false;
+            if let Some(status) = refusal {
+                return Err(Fail::Status(status));
+            }
             put_oplock_break(out, wire_level(level), file_id);
         }
     }

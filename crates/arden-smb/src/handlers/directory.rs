@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arden_auth::Token;
 use arden_store::{
-    fs::{Change, Emitted, Step},
+    fs::{Change, Emitted, HeldBytes, Step},
     name::{NtPath, PATTERN_UNITS_MAX, short_name},
     store::{ChangeKind, DirEntry, Lookup, Stat},
     table::Open,
@@ -213,7 +213,10 @@ impl Watching {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
         let file = self.open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
-        match file.fs().notify(file, self.filter, self.recursive, self.max)? {
+        let held = || -> Arc<dyn HeldBytes> {
+            Arc::new(request.trees.usage.account(Kind::WatchBytes, &self.open.owner, Some(request.verified.ip)))
+        };
+        match file.fs().notify(file, self.filter, self.recursive, self.max, held)? {
             Step::Done(changes) => put_changes(&changes, self.max, out),
             Step::Wait(wait) => Err(Fail::Wait(wait, None)),
         }

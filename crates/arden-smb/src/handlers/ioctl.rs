@@ -4,6 +4,7 @@ mod copy;
 mod integrity;
 mod layout;
 mod offload;
+mod stream_snapshots;
 mod usn;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -171,6 +172,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         fsctl::GET_INTEGRITY_INFORMATION => integrity::get(file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION => integrity::set(request.scope, file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION_EX => integrity::set_ex(request.scope, file, ioctl),
+        fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT => stream_snapshots::manage(request, file, ioctl),
         fsctl::MARK_HANDLE => mark_handle(file, ioctl),
         fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
         fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
@@ -202,7 +204,7 @@ fn check_ctl_access(file: &Open, code: u32) -> Result<(), Fail> {
     Ok(())
 }
 
-/// These go over a whole file, over as many ranges as the input has, or through all snapshots.
+/// These go over a whole file or all its snapshots, over as many ranges as the input has, or through all snapshots.
 fn takes_long(ctl_code: u32) -> bool {
     matches!(
         ctl_code,
@@ -212,6 +214,7 @@ fn takes_long(ctl_code: u32) -> bool {
             | fsctl::GET_RETRIEVAL_POINTERS
             | fsctl::GET_RETRIEVAL_POINTER_COUNT
             | fsctl::SRV_ENUMERATE_SNAPSHOTS
+            | fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT
     )
 }
 

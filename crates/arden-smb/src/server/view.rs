@@ -1,6 +1,6 @@
 //! The server as the RPC interfaces and administration see it.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use arden_auth::{ServerIdentity, UserDb};
 use arden_rpc::{ConnectionView, OpenView, ServerView, SessionView, ShareView, share_type};
@@ -85,6 +85,28 @@ fn session_view(session: &Session, now: Instant) -> SessionView {
     }
 }
 
+/// The tree connects of a session. One pass over its opens: a client may have thousands of both.
+fn connection_views(session: &Session, now: Instant) -> Vec<ConnectionView> {
+    let mut opens: HashMap<u32, u32> = HashMap::new();
+    for open in session.tables.opens.read().values() {
+        *opens.entry(open.state.lock().tree_id).or_default() += 1;
+    }
+    let (user, client) = (session.token().user_name.clone(), client_address(session));
+    let seconds = now.saturating_duration_since(session.created).as_secs() as u32;
+    let trees = session.tables.trees.read();
+    let view = |(share, id): (&str, u32)| ConnectionView {
+        id,
+        kind: if share == "IPC$" { share_type::IPC } else { share_type::DISKTREE },
+        opens: opens.get(&id).copied().unwrap_or(0),
+        users: 1,
+        seconds,
+        user: user.clone(),
+        client: client.clone(),
+        share: share.to_owned(),
+    };
+    trees.values().map(|t| view((&t.share.name, t.id))).collect()
+}
+
 /// srvsvc has 32 bits for what has 64 here: ids count up from 1, so the low half tells opens apart.
 fn open_view(open: &SmbOpen, locks: u32) -> OpenView {
     let access = open.file().map_or(open.desired_access, |f| f.granted_access());
@@ -114,19 +136,18 @@ impl ServerView for View {
         self.server.trees.config.users.clone()
     }
     fn shares(&self) -> Vec<ShareView> {
-        let uses: Vec<String> = self.trees().into_iter().map(|(_, name, _)| name).collect();
-        self.server
-            .trees
-            .shares()
-            .iter()
-            .map(|s| share_view(s, uses.iter().filter(|u| **u == s.name).count() as u32))
-            .collect()
+        let mut uses: HashMap<String, u32> = HashMap::new();
+        for (_, name, _) in self.trees() {
+            *uses.entry(name).or_default() += 1;
+        }
+        let shares = self.server.trees.shares();
+        shares.iter().map(|s| share_view(s, uses.get(&s.name).copied().unwrap_or(0))).collect()
     }
     fn sessions(&self) -> Vec<SessionView> {
         self.server.sessions().iter().map(|s| session_view(s, self.server.trees.time().now)).collect()
     }
     fn opens(&self) -> Vec<OpenView> {
-        let counts: std::collections::HashMap<u64, u32> =
+        let counts: HashMap<u64, u32> =
             self.server.trees.table.opens().into_iter().map(|o| (o.id.0, o.locks as u32)).collect();
         self.server
             .trees
@@ -136,19 +157,8 @@ impl ServerView for View {
             .collect()
     }
     fn connections(&self) -> Vec<ConnectionView> {
-        self.trees()
-            .into_iter()
-            .map(|(session, share, tree)| ConnectionView {
-                id: tree,
-                kind: if share == "IPC$" { share_type::IPC } else { share_type::DISKTREE },
-                opens: session.tables.opens.read().values().filter(|o| o.state.lock().tree_id == tree).count() as u32,
-                users: 1,
-                seconds: self.server.trees.time().now.saturating_duration_since(session.created).as_secs() as u32,
-                user: session.token().user_name.clone(),
-                client: client_address(&session),
-                share,
-            })
-            .collect()
+        let now = self.server.trees.time().now;
+        self.server.sessions().iter().flat_map(|s| connection_views(s, now)).collect()
     }
     fn close_session(&self, id: u64) -> bool {
         self.server.close_session(id)

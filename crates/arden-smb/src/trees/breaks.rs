@@ -140,9 +140,9 @@ impl OpenOwner for Events {
         }
     }
 
-    fn cache_lost(&self, scope: &CommitScope, opens: &[OpenId]) {
+    fn cache_changed(&self, scope: &CommitScope, opens: &[OpenId]) {
         if let Some(trees) = self.0.upgrade() {
-            trees.keep_lost(scope, opens);
+            trees.keep_cache(scope, opens);
         }
     }
 

@@ -359,8 +359,11 @@ impl Trees {
         );
     }
 
-    /// These opens lost what they cached.
-    pub(crate) fn keep_lost(&self, scope: &CommitScope, opens: &[OpenId]) {
+    /// What these opens cache, or their break, changed and nobody is told.
+    pub(crate) fn keep_cache(&self, scope: &CommitScope, opens: &[OpenId]) {
+        if self.keeps_nothing() {
+            return;
+        }
         let state = self.persistence();
         put_all(
             scope,

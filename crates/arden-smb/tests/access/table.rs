@@ -1,8 +1,11 @@
 //! Every operation on an open x what the share permits x what the open was granted.
 
-use arden_wire::dtyp::{
-    DACL_SECURITY_INFORMATION, GROUP_SECURITY_INFORMATION, LABEL_SECURITY_INFORMATION, OWNER_SECURITY_INFORMATION,
-    SACL_SECURITY_INFORMATION, SecurityDescriptor, well_known,
+use arden_wire::{
+    dtyp::{
+        DACL_SECURITY_INFORMATION, GROUP_SECURITY_INFORMATION, LABEL_SECURITY_INFORMATION, OWNER_SECURITY_INFORMATION,
+        SACL_SECURITY_INFORMATION, SecurityDescriptor, well_known,
+    },
+    stream_snapshot::{Operation, Request},
 };
 
 use crate::{client::*, world::*};
@@ -313,6 +316,33 @@ fn fsctl_rows() -> Vec<Row> {
             (input[0], input[8]) = (1, 1);
             k.fsctl(fsctl::SET_INTEGRITY_INFORMATION_EX, &input, 0)
         })
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        // 2.1.5.10.29. Nobody made a snapshot that could be compared, or reverted to.
+        row("FSCTL_REFS_STREAM_SNAPSHOT_MANAGEMENT: list", FILE_READ_ATTRIBUTES, |k| {
+            k.fsctl(fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, &Request::encode(Operation::List, "*"), 4096)
+        })
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        row("FSCTL_REFS_STREAM_SNAPSHOT_MANAGEMENT: query deltas", FILE_READ_ATTRIBUTES, |k| {
+            let input = Request::encode(Operation::QueryDeltas { from: 0, flags: 0 }, "s");
+            k.fsctl(fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, &input, 4096)
+        })
+        .or(&[NtStatus::OBJECT_NAME_NOT_FOUND])
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        row("FSCTL_REFS_STREAM_SNAPSHOT_MANAGEMENT: create", FILE_WRITE_ATTRIBUTES, |k| {
+            k.fsctl(fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, &Request::encode(Operation::Create, "s"), 0)
+        })
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        row("FSCTL_REFS_STREAM_SNAPSHOT_MANAGEMENT: revert", 0, |k| {
+            k.fsctl(fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, &Request::encode(Operation::Revert, "s"), 0)
+        })
+        .all(FILE_WRITE_DATA | FILE_WRITE_ATTRIBUTES)
+        .or(&[NtStatus::OBJECT_NAME_NOT_FOUND])
+        .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
+        // 127, 128: as Windows has them.
+        row("FSCTL_REFS_STREAM_SNAPSHOT_MANAGEMENT: shadow", FILE_WRITE_ATTRIBUTES, |k| {
+            k.fsctl(fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, &Request::encode(Operation::SetShadow, "s"), 0)
+        })
+        .or(&[NtStatus::NOT_IMPLEMENTED])
         .unless(&[NtStatus::INVALID_DEVICE_REQUEST]),
         // On a volume of one copy it takes the way to all but the copy.
         free("FSCTL_MARK_HANDLE", |k| {

@@ -1,7 +1,12 @@
 //! What a message changed is durable before its answer leaves, whatever its command: the change joins the message's scope.
 
+use arden_store::{
+    commit::CommitScope,
+    handles::{HandleChange, HandleStore},
+};
 use arden_wire::{
     NtStatus,
+    access::{FILE_READ_ATTRIBUTES, FILE_READ_DATA, SYNCHRONIZE},
     smb2::{Command, Dialect, FileId, flags},
 };
 
@@ -89,6 +94,26 @@ fn the_break_of_a_kept_lease_is_durable_with_the_answer_to_its_causer() {
     let f = b.open(want("file"));
     lab.handles.fail_commits(1);
     assert_eq!(b.status(&write(f.id, 0, b"x")), NtStatus::DISK_FULL);
+}
+
+/// What is kept of others' opens may be on its way: who only looks at attributes was never kept out by it, and does not wait.
+#[test]
+fn who_opens_a_file_for_its_attributes_does_not_wait_for_the_opens_of_others() {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(want("file"));
+    c.close(f.id);
+    assert!(lab.is_committed(CA));
+    let others = CommitScope::begin();
+    lab.handles.put(others.id(), vec![HandleChange::Put { key: b"key".to_vec(), value: Vec::new() }]);
+    let looks = c.open(want("file").access(FILE_READ_ATTRIBUTES | SYNCHRONIZE));
+    c.close(looks.id);
+    assert!(!lab.handles_are_committed());
+    c.open(want("file").access(FILE_READ_DATA));
+    assert!(lab.handles_are_committed(), "the answer came too early");
+    // What it makes is durable, whatever it is opened for.
+    c.open(want("new").access(FILE_READ_ATTRIBUTES).disposition(CREATE));
+    assert!(lab.is_committed(CA), "the answer came too early");
 }
 
 /// Its compound changed something before, and the commit of both fails: neither counts, and it does not wait either.

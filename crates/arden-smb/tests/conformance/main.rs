@@ -48,6 +48,7 @@ mod signing;
 mod snapshots;
 mod starving;
 mod strangers;
+mod stream_snapshots;
 mod streams;
 mod times;
 mod transport;

@@ -111,6 +111,58 @@ fn a_break_that_began_before_the_server_was_lost_goes_on() {
     c.call(&lease_ack(1, "RH")).ok();
 }
 
+/// Handle caching breaks for a conflicting open, and before the client is back, or has answered, another changes the data:
+/// the rest of the lease goes once the first step is acknowledged, [MS-FSA] 2.1.4.12 (RHOpContext.BreakingToRead), also by a new server.
+#[test]
+fn a_break_that_went_further_goes_as_far_after_a_crash() {
+    for (away, stop) in [(false, false), (false, true), (true, false), (true, true)] {
+        let how = || want("file").lease(1, "RH");
+        let mut lab = Lab::new();
+        let (mut c, mut other) = (lab.ca_client(), lab.ca_client());
+        let f = c.open(how().persistent(GUID, 0));
+        let g = other.open(want("file"));
+        other.starts(want("file").share(0));
+        assert_eq!(c.lease_break(), ("RH".into(), "R".into(), true));
+        if away {
+            c.disconnect();
+        }
+        other.write(g.id, 0, b"new");
+        if stop {
+            lab.stop_and_start();
+        } else {
+            lab.crash();
+        }
+        let mut c = lab.ca_again(c.guid);
+        let back = c.open(how().reconnect_persistent(f.id, GUID));
+        assert_eq!(back.lease(), "RH");
+        assert_eq!(c.lease_break(), ("RH".into(), "R".into(), true), "away {away}, stop {stop}");
+        c.call(&lease_ack(1, "R")).ok();
+        assert_eq!(c.lease_break(), ("R".into(), "".into(), false), "away {away}, stop {stop}");
+    }
+}
+
+/// [MS-SMB2] 3.3.5.22.1: an acknowledgment that makes no sense ends the break, and nothing is left of the oplock.
+#[test]
+fn an_oplock_that_ended_with_a_wrong_answer_is_gone_after_a_crash() {
+    for (answer, status) in
+        [(oplock::BATCH, NtStatus::INVALID_OPLOCK_PROTOCOL), (oplock::LEASE, NtStatus::INVALID_PARAMETER)]
+    {
+        let batch = || want("file").oplock(oplock::BATCH);
+        let mut lab = Lab::new();
+        let (mut c, mut other) = (lab.ca_client(), lab.ca_client());
+        let f = c.open(batch().persistent(GUID, 0));
+        let waiting = other.starts(want("file"));
+        assert_eq!(c.oplock_break(), (f.id, oplock::LEVEL_II));
+        assert_eq!(c.status(&oplock_ack(f.id, answer)), status);
+        other.opened(waiting);
+        lab.crash();
+        let mut c = lab.ca_again(c.guid);
+        let back = c.open(batch().reconnect_persistent(f.id, GUID));
+        assert_eq!(back.oplock, oplock::NONE, "{status}");
+        assert!(c.breaks().is_empty(), "{status}");
+    }
+}
+
 #[test]
 fn read_caching_is_lost_without_an_answer() {
     let mut lab = Lab::new();

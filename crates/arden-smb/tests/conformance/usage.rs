@@ -2,7 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use arden_smb::{conn::Verdict, time::Time, usage::Bound};
+use arden_rpc::ServerView;
+use arden_smb::{
+    conn::{Connection, Verdict},
+    server::view::View,
+    time::Time,
+    usage::{Bound, Kind},
+};
 
 use super::client::*;
 
@@ -160,9 +166,69 @@ fn pipes_watches_and_locks_of_a_user_are_bound() {
     (0..3).for_each(|_| drop(c.open(want("srvsvc"))));
     assert_eq!(c.fails(want("srvsvc")), NtStatus::INSUFFICIENT_RESOURCES);
     drop(c);
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Pipes), 0);
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Locks), 0);
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Watches), 0);
+    assert_eq!(lab.server.trees.usage.total(Kind::Pipes), 0);
+    assert_eq!(lab.server.trees.usage.total(Kind::Locks), 0);
+    assert_eq!(lab.server.trees.usage.total(Kind::Watches), 0);
+}
+
+/// Watches that nobody asks gather changes: together no more than their user, their address and the whole may.
+#[test]
+fn changes_that_watches_keep_are_bound_by_address() {
+    let lab = Lab::with(|s| s.limits.usage.watch_bytes = bound(10_000, 200, 10_000));
+    let mut there = lab.connect();
+    let (address, local) = ("192.0.2.77:40000".parse().unwrap(), "192.0.2.1:445".parse().unwrap());
+    there.connection = Some(Connection::new(&lab.server, address, local, Box::new(|| {})));
+    there.negotiate(&Offer::up_to(Dialect::Smb311));
+    there.logon(&logon(OTHER));
+    there.connect(SHARE);
+    let mut watchers = [other(&lab), other(&lab), there];
+    let mut changer = other(&lab);
+    let dirs: Vec<_> = watchers.iter_mut().map(|c| c.open(want("dir").directory()).id).collect();
+    let waiting: Vec<_> = watchers.iter_mut().zip(&dirs).map(|(c, d)| c.send(&notify(*d, 0, 1, 1000))).collect();
+    changer.open(want("dir\\first"));
+    for (c, id) in watchers.iter_mut().zip(waiting) {
+        c.interim(id);
+        c.receive(id).ok();
+    }
+    // Of 24 bytes each: enough for one of the two at one address, not for both.
+    (0..8).for_each(|i| drop(changer.open(want(&format!("dir\\file-{i}")))));
+    let told: Vec<_> = watchers.iter_mut().zip(&dirs).map(|(c, d)| c.status(&notify(*d, 0, 1, 1000))).collect();
+    assert!(told[..2].contains(&NtStatus::NOTIFY_ENUM_DIR), "{told:?}");
+    assert_eq!(told[2], NtStatus::SUCCESS, "another address");
+    // What was told, or forgotten, is given back.
+    assert_eq!(lab.server.trees.usage.total(Kind::WatchBytes), 0);
+    (0..4).for_each(|i| drop(changer.open(want(&format!("dir\\more-{i}")))));
+    assert!(watchers.iter_mut().zip(&dirs).all(|(c, d)| c.status(&notify(*d, 0, 1, 1000)) == NtStatus::SUCCESS));
+    changer.open(want("dir\\last"));
+    assert!(lab.server.trees.usage.total(Kind::WatchBytes) > 0);
+    drop(watchers);
+    assert_eq!(lab.server.trees.usage.total(Kind::WatchBytes), 0);
+}
+
+/// NetrConnectionEnum and NetrShareEnum: each tree connect and each open is looked at once, however many of both there are.
+#[test]
+fn what_clients_have_is_counted_in_one_pass() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    (0..1000).for_each(|_| drop(c.connect(SHARE)));
+    (0..2000).for_each(|_| drop(c.open(want("file"))));
+    let last = c.tree;
+    let view = View::new(lab.server.clone());
+    let all = view.connections();
+    assert_eq!(all.len(), 1001);
+    assert!(all.iter().all(|t| t.opens == if t.id == last { 2000 } else { 0 }));
+    let share = view.shares().into_iter().find(|s| s.name == SHARE).unwrap();
+    assert_eq!(share.current_users, 1001);
+    let fastest = |of: &dyn Fn() -> usize| {
+        let took = (0..5).map(|_| {
+            let began = Instant::now();
+            assert!(of() > 0);
+            began.elapsed()
+        });
+        took.min().unwrap()
+    };
+    let (opens, trees) = (fastest(&|| view.opens().len()), fastest(&|| view.connections().len()));
+    assert!(trees < opens * 5, "{trees:?} for tree connects, {opens:?} for opens");
 }
 
 /// A request that waits keeps its message: large ones would keep any amount of memory.
@@ -182,7 +248,7 @@ fn waiting_requests_keep_so_many_bytes() {
     let again = c.send(&large);
     c.interim(again);
     drop(c);
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::WaitBytes), 0);
+    assert_eq!(lab.server.trees.usage.total(Kind::WaitBytes), 0);
 }
 
 /// Each of these takes as long as its file, its input or its directory is large: none keeps a thread of the runtime.
@@ -293,7 +359,7 @@ fn tree_connects_of_a_user_are_bound() {
     assert_eq!(c.status(&Req::empty(Command::TreeDisconnect)), NtStatus::SUCCESS);
     d.connect(SHARE);
     drop((c, d));
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Trees), 0);
+    assert_eq!(lab.server.trees.usage.total(Kind::Trees), 0);
 }
 
 /// Answers of RPC that nobody reads are kept: in all pipes of a user together no more than so much.
@@ -311,11 +377,8 @@ fn unread_answers_of_pipes_are_bound() {
     // What is read makes room, and so does a pipe that is closed.
     pipes[..good].iter().for_each(|p| c.close(*p));
     assert_eq!(c.status(&write(pipes[19], 0, &super::pipes::bind())), NtStatus::SUCCESS);
-    while c
-        .try_read(pipes[19], 0, 4096)
-        .is_ok_and(|_| lab.server.trees.usage.total(arden_smb::usage::Kind::PipeBytes) > 0)
-    {}
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
+    while c.try_read(pipes[19], 0, 4096).is_ok_and(|_| lab.server.trees.usage.total(Kind::PipeBytes) > 0) {}
+    assert_eq!(lab.server.trees.usage.total(Kind::PipeBytes), 0);
 }
 
 /// A compound may have thousands of requests: most of them run elsewhere.
@@ -376,7 +439,7 @@ fn calls_that_are_never_complete_are_bound() {
     let taken = statuses.take_while(|s| *s == NtStatus::SUCCESS).count();
     assert!((3..10).contains(&taken), "{taken} pipes");
     pipes.iter().for_each(|p| c.close(*p));
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::PipeBytes), 0);
+    assert_eq!(lab.server.trees.usage.total(Kind::PipeBytes), 0);
 }
 
 /// A file has so many streams that they are listed in no time.

@@ -13,7 +13,7 @@ use crate::disk::watch::Watch;
 /// How often an operation that failed is tried again before the answer counts.
 const RETRIES: usize = 2;
 /// Filling a whole slab or emptying a write cache takes longer than anything else.
-const LONG: u64 = 8;
+pub(crate) const LONG: u64 = 8;
 
 pub(crate) struct DiskRt {
     pub(crate) index: u16,

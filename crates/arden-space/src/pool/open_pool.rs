@@ -221,6 +221,8 @@ pub(crate) struct Inner {
     pub(crate) commits: Rounds,
     pub(crate) flushes: Rounds,
     pub(crate) departures: Departures,
+    /// Held while a disk leaves for good, until nothing more is written to it.
+    pub(crate) removal: Mutex,
     pub(crate) flips: Flips,
     pub(crate) patches: Rc<PatchWork>,
     pub(crate) room: Rc<Room>,
@@ -264,6 +266,7 @@ impl Inner {
             commits: Rounds::default(),
             flushes: Rounds::default(),
             departures: Departures::default(),
+            removal: Mutex::default(),
             flips: Flips::default(),
             patches: Rc::default(),
             room: Rc::default(),

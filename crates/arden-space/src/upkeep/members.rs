@@ -6,7 +6,7 @@ use arden_block::{BlockDevice, Buf, LocalFuture, Media, Rt};
 
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::label::{Areas, DiskHeader, HeaderReads, LABEL_AT, LABEL_BYTES, header};
-use crate::disk::open_disk::DiskRt;
+use crate::disk::open_disk::{DiskRt, LONG};
 use crate::map::pool_map::{DiskRec, DiskState, Group, ROTATING};
 use crate::pool::open_pool::Pool;
 use crate::state::map::{GroupChange, MapChange};
@@ -83,6 +83,8 @@ impl Pool {
 
     /// Adds a disk to the open pool.
     pub async fn add_disk(&self, dev: Rc<dyn BlockDevice>, spare: bool) -> SpaceResult<u16> {
+        // It may be the disk that is leaving: that is still a member until a map without it is durable, and then loses its label.
+        drop(self.0.removal.lock().await);
         self.alive()?;
         let state = if spare { DiskState::Spare } else { DiskState::Active };
         let slab_bytes = self.0.map.read().slab_bytes;
@@ -107,7 +109,7 @@ impl Pool {
         let timeout_ms = self.0.cfg.io_timeout_ms;
         let header = header_within(&self.0.rt, dev.clone(), timeout_ms).await?;
         let Some(h) = header.filter(|h| h.pool_id == self.0.map.read().pool_id) else {
-            return Err(SpaceError::NotFound("not a disk of this pool".into()));
+            return Err(SpaceError::NotFound("not a disk of this pool, or one that hangs or cannot be flushed".into()));
         };
         let index = h.label.index;
         if self.online(index) {
@@ -148,14 +150,27 @@ impl Pool {
     }
 }
 
-/// A disk that hangs counts as not there.
+/// What a disk says of itself, made durable: whoever goes on from it writes over the label and the map before. Where the last
+/// process ended and the disk kept its power, what it was writing may be in the disk's cache only. A disk that hangs, or that
+/// cannot flush that, counts as not there.
 pub(crate) fn header_within(
     rt: &Rt,
     dev: Rc<dyn BlockDevice>,
     timeout_ms: u64,
 ) -> LocalFuture<SpaceResult<Option<DiskHeader>>> {
     let rt = rt.clone();
-    Box::pin(async move { header(&HeaderReads::within(&rt, &*dev, timeout_ms)).await })
+    Box::pin(async move {
+        let found = header(&HeaderReads::within(&rt, &*dev, timeout_ms)).await?;
+        if found.is_none() {
+            return Ok(None);
+        }
+        let flushed = rt.timeout_ns(timeout_ms.saturating_mul(LONG * 1_000_000), dev.flush()).await;
+        if flushed != Some(Ok(())) {
+            tracing::warn!("{} is left out: what its label says could not be flushed", dev.info().name);
+            return Ok(None);
+        }
+        Ok(found)
+    })
 }
 
 fn areas_for(dev: &dyn BlockDevice, slab_bytes: u64) -> SpaceResult<(Areas, u32)> {

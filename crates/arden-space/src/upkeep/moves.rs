@@ -91,6 +91,7 @@ impl Pool {
         if self.0.map.read().journal.disks.contains(&disk) {
             self.leave_journal(disk).await?;
         }
+        let _removal = self.0.removal.lock().await;
         let gone = {
             let map = self.0.map.read();
             // Since we looked it may have been kept and given slabs, and the log may have come back.

@@ -93,6 +93,9 @@ impl Pool {
             return Err(SpaceError::NotFound(format!("no space {id}")));
         }
         let gone = self.0.map.apply(MapChange::SpaceDeleted(id));
+        // Until a map without it is durable a crash brings all of it back, and what of it was in memory alone is gone: nothing
+        // is acknowledged to anybody, as when a disk has left.
+        self.0.departures.note();
         {
             let mut deleted = self.0.deleted.borrow_mut();
             deleted.retain(|s| s.strong_count() > 0);

@@ -4,7 +4,8 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    meta::{CREATE_MARK, DOSATTRIB, NTACL_USER, OBJECT_ID},
+    mark,
+    meta::{DOSATTRIB, NTACL_USER, OBJECT_ID},
     reparse, stream, sys,
 };
 use crate::error::{NotDone, StoreError};
@@ -20,14 +21,9 @@ pub fn is_ea(attribute: &str) -> bool {
     attribute.starts_with(PREFIX)
         && !matches!(
             attribute,
-            DOSATTRIB
-                | NTACL_USER
-                | OBJECT_ID
-                | CREATE_MARK
-                | reparse::OPAQUE
-                | "user.SAMBA_PAI"
-                | "user.SAMBA_STREAMS"
+            DOSATTRIB | NTACL_USER | OBJECT_ID | reparse::OPAQUE | "user.SAMBA_PAI" | "user.SAMBA_STREAMS"
         )
+        && !mark::is_mark(attribute)
         && !stream::is_stream_attribute(attribute)
 }
 

@@ -15,6 +15,7 @@ use super::{
     Shared,
     inode::Inode,
     lookup::is_reserved,
+    mark,
     meta::Meta,
     names,
     sys::{self, Kind},
@@ -218,7 +219,8 @@ impl Shared {
         let mut entries = RawDir::new(&fd, &mut buf);
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(sys::failure)?;
-            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") && !std::str::from_utf8(name).is_ok_and(mark::is_unfinished) {
                 empty = false;
                 break;
             }

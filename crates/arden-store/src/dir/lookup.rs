@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::{
     SPILL_DIRECTORY, Shared,
     inode::{DirNames, DirPart, Inode, Link, PinMode},
+    mark,
     names::{self, Found, Listing, ReadError},
     sys::{self, InodeKey, Kind, RawStat},
 };
@@ -429,7 +430,7 @@ impl Shared {
 
 /// What Arden keeps for itself, in the root of this store or of one further down the tree: clients cannot name it.
 pub fn is_reserved(name: &str) -> bool {
-    name.starts_with('.') && eq_fold(name, SPILL_DIRECTORY)
+    name.starts_with('.') && (eq_fold(name, SPILL_DIRECTORY) || mark::is_unfinished(name))
 }
 
 /// Whether `name` turned out to be a reserved directory: a file system may know more spellings of a name than Arden does.

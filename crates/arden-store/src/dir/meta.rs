@@ -27,7 +27,7 @@ pub const NTACL_ROOT: &str = "security.NTACL";
 /// The same for a server that is not root.
 pub const NTACL_USER: &str = "user.NTACL";
 pub const OBJECT_ID: &str = "user.ArdenObjectId";
-/// CreateGuid of the persistent open that made the file.
+/// CreateGuid of the persistent open that made the file; followed by a dot and a stream's name, of the one that made that.
 pub const CREATE_MARK: &str = "user.ArdenCreateGuid";
 
 /// A change time this recent may be shared with a change that is still to come, on file systems with coarse ones.

@@ -16,6 +16,7 @@ mod ea;
 mod inode;
 mod list;
 mod lookup;
+mod mark;
 mod meta;
 mod names;
 mod namespace;

@@ -24,6 +24,7 @@ use super::{
     ea,
     inode::{DirNames, Inode, Link, PinMode},
     lookup::{Creating, dir_part, is_reserved},
+    mark,
     meta::{DOSATTRIB, Meta, StoredSd},
     names::Found,
     ntacl,
@@ -70,6 +71,13 @@ impl Tunnel {
     }
 }
 
+/// A new file, its descriptor (of Linux) open, and what is known of it.
+type Made = (OwnedFd, RawStat, Meta);
+
+fn stat_of(fd: &OwnedFd) -> Result<RawStat> {
+    sys::stat_fd(sys::fd(fd)).map_err(sys::failure)
+}
+
 impl Shared {
     pub fn create_child(
         &self,
@@ -77,6 +85,7 @@ impl Shared {
         dir: &Arc<Inode>,
         name: &str,
         new: &NewFile<'_>,
+        mark: Option<u128>,
     ) -> Result<(Arc<Inode>, Arc<Link>)> {
         let part = dir_part(dir)?;
         check_component(name)?;
@@ -97,25 +106,12 @@ impl Shared {
         let creating = Creating::new(part);
         let mut changing = self.changing(by, [dir]);
         self.note_own(dir, name, true);
-        let fd = self.make(dir, name, new.directory).inspect_err(|e| {
-            if *e == StoreError::NameCollision {
-                // Somebody else made it since the listing was checked.
-                self.drop_listing(&mut names);
-            }
-        })?;
-        let finished = self.furnish(&fd, new, store_sd).and_then(|meta| {
-            let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::failure)?;
-            Ok((stat, meta))
-        });
-        let (stat, mut meta) = match finished {
-            Ok(done) => done,
-            Err(e) => {
-                let flags = if new.directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-                let _ = rustix::fs::unlinkat(dir.pin(), name, flags);
-                self.drop_listing(&mut names);
-                return Err(e);
-            }
+        let made = match mark {
+            Some(mark) => self.make_marked(dir, name, new, store_sd, mark),
+            None => self.make(dir, name, new, store_sd),
         };
+        // Somebody else may have made it since the listing was checked.
+        let (fd, stat, mut meta) = made.inspect_err(|_| self.drop_listing(&mut names))?;
         self.names_changed(dir, &mut names, &before, |l| l.insert(name, !new.directory))?;
         drop(creating);
         drop(names);
@@ -129,13 +125,50 @@ impl Shared {
         Ok((inode, link))
     }
 
-    fn make(&self, dir: &Arc<Inode>, name: &str, directory: bool) -> Result<OwnedFd> {
-        if directory {
+    fn make(&self, dir: &Inode, name: &str, new: &NewFile<'_>, sd: Option<&SecurityDescriptor>) -> Result<Made> {
+        let fd = if new.directory {
             rustix::fs::mkdirat(dir.pin(), name, Mode::from_raw_mode(self.options.directory_mode))
                 .map_err(sys::failure)?;
-            sys::open_child(dir.pin(), name, false).map_err(sys::failure)
+            sys::open_child(dir.pin(), name, false)
         } else {
-            sys::create_child(dir.pin(), name, self.options.file_mode).map_err(sys::failure)
+            sys::create_child(dir.pin(), name, self.options.file_mode)
+        };
+        let fd = fd.map_err(sys::failure)?;
+        let furnished = self.furnish(&fd, new, sd).and_then(|meta| Ok((stat_of(&fd)?, meta)));
+        match furnished {
+            Ok((stat, meta)) => Ok((fd, stat, meta)),
+            Err(e) => {
+                let flags = if new.directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                let _ = rustix::fs::unlinkat(dir.pin(), name, flags);
+                Err(e)
+            }
+        }
+    }
+
+    /// The name comes last.
+    fn make_marked(
+        &self,
+        dir: &Inode,
+        name: &str,
+        new: &NewFile<'_>,
+        sd: Option<&SecurityDescriptor>,
+        mark: u128,
+    ) -> Result<Made> {
+        let Some(unfinished) = self.begin(dir, new.directory, mark)? else {
+            let made = self.make(dir, name, new, sd)?;
+            mark::set(sys::fd(&made.0), mark)?;
+            return Ok(made);
+        };
+        match self.furnish(unfinished.fd(), new, sd) {
+            Ok(meta) => {
+                let fd = self.publish(dir, unfinished, name)?;
+                let stat = stat_of(&fd)?;
+                Ok((fd, stat, meta))
+            }
+            Err(e) => {
+                self.give_up(dir, unfinished);
+                Err(e)
+            }
         }
     }
 
@@ -176,7 +209,15 @@ impl Shared {
         let flags = if inode.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let _changing = self.changing(by, [&dir]);
         self.note_own(&dir, &name, true);
-        rustix::fs::unlinkat(dir.pin(), &*name, flags).map_err(|e| match e {
+        let remove = || rustix::fs::unlinkat(dir.pin(), &*name, flags);
+        let removed = match remove() {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                self.sweep_unfinished(inode);
+                remove()
+            }
+            other => other,
+        };
+        removed.map_err(|e| match e {
             Errno::NOTEMPTY | Errno::EXIST => StoreError::DirectoryNotEmpty.into(),
             e => sys::failure(e),
         })?;
@@ -402,7 +443,7 @@ fn check_replaceable(target: &RawStat) -> Result<(), StoreError> {
     }
 }
 
-fn rename_new(from: &Arc<Inode>, old: &str, to: &Arc<Inode>, name: &str) -> Result<()> {
+pub fn rename_new(from: &Inode, old: &str, to: &Inode, name: &str) -> Result<()> {
     match rustix::fs::renameat_with(from.pin(), old, to.pin(), name, RenameFlags::NOREPLACE) {
         // A directory into itself, or a file system that knows no flags.
         Err(Errno::INVAL) => match sys::stat_child(to.pin(), name) {

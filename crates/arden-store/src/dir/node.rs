@@ -9,7 +9,8 @@ use super::{
     Shared, data, ea,
     inode::{Inode, Link, path_of},
     list::Cursor,
-    meta::{CREATE_MARK, OBJECT_ID},
+    mark,
+    meta::OBJECT_ID,
     sys::{self, Kind},
 };
 use crate::commit::{ChangedBy, ScopeId};
@@ -53,6 +54,14 @@ impl DirNode {
         self.store.data_to_stream(&self.inode, name, replace)?;
         self.stream.get_or_init(|| self.inode.open_streams.open(name));
         Ok(())
+    }
+
+    fn make_stream(&self, by: ChangedBy, name: &str, mark: Option<u128>) -> Result<NodeRef> {
+        let _changing = self.store.note_change(by, &self.inode, &self.link);
+        let created = self.store.create_stream(&self.inode, name, mark);
+        self.store.forget_meta(&self.inode);
+        created?;
+        Ok(self.store.stream_node(self.inode.clone(), self.link.clone(), name.to_owned()))
     }
 
     fn reading(&self) -> Result<std::os::fd::BorrowedFd<'_>> {
@@ -259,11 +268,11 @@ impl Node for DirNode {
     }
 
     fn create_stream(&self, by: ChangedBy, name: &str) -> Result<NodeRef> {
-        let _changing = self.store.note_change(by, &self.inode, &self.link);
-        let created = self.store.create_stream(&self.inode, name);
-        self.store.forget_meta(&self.inode);
-        created?;
-        Ok(self.store.stream_node(self.inode.clone(), self.link.clone(), name.to_owned()))
+        self.make_stream(by, name, None)
+    }
+
+    fn create_stream_marked(&self, by: ChangedBy, name: &str, mark: u128) -> Result<NodeRef> {
+        self.make_stream(by, name, Some(mark))
     }
 
     fn eas(&self) -> Result<Vec<Ea>> {
@@ -309,21 +318,17 @@ impl Node for DirNode {
         if !matches!(self.inode.kind, Kind::File | Kind::Directory) {
             return Ok(None);
         }
-        let value = sys::get_xattr(self.reading()?, CREATE_MARK, 64).map_err(sys::failure)?;
-        Ok(value.and_then(|v| v.try_into().ok()).map(u128::from_le_bytes))
-    }
-
-    fn set_create_mark(&self, by: ChangedBy, mark: u128) -> Result<()> {
-        let _changing = self.store.note_change(by, &self.inode, &self.link);
-        // A file system without attributes keeps none.
-        match sys::set_xattr(self.reading()?, CREATE_MARK, &mark.to_le_bytes()) {
-            Err(e) if e != rustix::io::Errno::OPNOTSUPP => Err(sys::failure(e)),
-            _ => Ok(()),
-        }
+        let stream = self.named().map(|s| s.name()).transpose()?;
+        mark::read(self.reading()?, stream.as_deref())
     }
 
     fn create_child(&self, by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
-        let (inode, link) = self.store.create_child(by, self.directory()?, name, new)?;
+        let (inode, link) = self.store.create_child(by, self.directory()?, name, new, None)?;
+        Ok(self.store.node(inode, link))
+    }
+
+    fn create_child_marked(&self, by: ChangedBy, name: &str, new: &NewFile<'_>, mark: u128) -> Result<NodeRef> {
+        let (inode, link) = self.store.create_child(by, self.directory()?, name, new, Some(mark))?;
         Ok(self.store.node(inode, link))
     }
 

@@ -15,6 +15,7 @@ use rustix::{
 use super::{
     SPILL_DIRECTORY, Shared, data,
     inode::{Inode, Link},
+    mark,
     node::DirNode,
     sys::{self, Kind, RawStat},
 };
@@ -77,7 +78,7 @@ impl Shared {
         Arc::new(DirNode { store: self.clone(), inode, link, stream })
     }
 
-    pub fn create_stream(&self, inode: &Inode, name: &str) -> Result<()> {
+    pub fn create_stream(&self, inode: &Inode, name: &str, mark: Option<u128>) -> Result<()> {
         check_stream_name(name)?;
         if inode.kind == Kind::Symlink {
             return Err(StoreError::NotSupported.into());
@@ -87,6 +88,7 @@ impl Shared {
             return Err(StoreError::NameCollision.into());
         }
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        mark::set_of_stream(fd, name, mark)?;
         match sys::set_xattr(fd, &inline_name(name), &[0]) {
             Err(Errno::RANGE | Errno::NAMETOOLONG) => Err(StoreError::InvalidName.into()),
             other => other.map_err(sys::failure),
@@ -289,7 +291,8 @@ impl Shared {
             sys::remove_xattr(fd, &spilled_name(name)).map_err(sys::failure)?;
             self.remove_spill(&[id]);
         }
-        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::failure)
+        sys::remove_xattr(fd, &inline_name(name)).map_err(sys::failure)?;
+        mark::set_of_stream(fd, name, None)
     }
 
     pub fn rename_stream(&self, inode: &Inode, stream: &StreamRef, new: &str, replace: bool) -> Result<()> {

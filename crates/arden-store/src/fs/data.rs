@@ -117,7 +117,7 @@ impl Fs {
     }
 
     /// The attributes that follow a change of data or size, and who has to hear of it.
-    fn modified(&self, scope: &CommitScope, open: &Open, data: bool) {
+    pub(super) fn modified(&self, scope: &CommitScope, open: &Open, data: bool) {
         if !open.wrote.swap(true, Ordering::Relaxed)
             && let Ok(stat) = open.node.stat()
             && stat.attributes & ATTR_ARCHIVE == 0
@@ -178,7 +178,7 @@ impl Fs {
     }
 
     /// Runs a change of data through an open that holds times, and puts that back.
-    fn keeping_times<T>(
+    pub(super) fn keeping_times<T>(
         &self,
         scope: &CommitScope,
         open: &Open,

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, sync::Arc};
 
-use super::{Change, Fs, Open, Operation, Step};
+use super::{Change, Fs, HeldBytes, Open, Operation, Step};
 use crate::{
     error::{NotDone, StoreError},
     name::Pattern,
@@ -121,13 +121,14 @@ impl Fs {
     }
 
     /// `ChangesLost` as an error: too much happened. `WatchEnded`: the open was closed. The filter and the depth
-    /// are those of the open's first call.
+    /// are those of the open's first call, and so is who counts what the watch keeps (`held`).
     pub fn notify(
         &self,
         open: &Arc<Open>,
         filter: u32,
         recursive: bool,
         max_bytes: usize,
+        held: impl FnOnce() -> Arc<dyn HeldBytes>,
     ) -> Result<Step<Vec<Change>>> {
         if open.is_closed() {
             return Err(StoreError::WatchEnded.into());
@@ -140,8 +141,7 @@ impl Fs {
         let watch = open.watch.get_or_init(|| {
             // The first call's buffer is the one that changes gather in from then on.
             let buffer_max = self.table.limits().notify_buffer_bytes_max.min(max_bytes);
-            let held = self.watches.held_by(&open.who.user);
-            let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max, held));
+            let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max, held()));
             if open.restored {
                 // Whoever watched before the restart is told that it missed something.
                 watch.overflow(&mut Vec::new());

@@ -38,12 +38,13 @@ mod past;
 mod rename;
 mod restore;
 mod rights;
+mod stream_snapshots;
 mod valid;
 
 pub use data::APPEND;
 pub use dir::Emitted;
 pub use offload::{Frozen, Offloaded};
-pub use owner::{OpenOwner, Owner};
+pub use owner::{HeldBytes, OpenOwner, Owner};
 pub use restore::RestoreOpen;
 pub use rights::Operation;
 

@@ -21,7 +21,7 @@ use crate::{
     error::{NotDone, StoreError},
     name::PathWants,
     store::{BasicUpdate, ChangeKind, Lookup, NewFile, NodeRef, Result, Stat},
-    table::{ANY_COPY, Admission, Admitted, Entered, HeldTimes},
+    table::{ANY_COPY, Admission, Admitted, Entered, HeldTimes, share::is_stat_open},
 };
 
 type OpenResult<T> = std::result::Result<T, OpenError>;
@@ -92,8 +92,10 @@ impl Fs {
             match outcome {
                 Outcome::Done(opened) => {
                     r.cause.scope.relies_on(&opened.open);
-                    if self.is_available() {
-                        // No kept open is in the way any more: what closed those is durable before this is answered.
+                    let looks = opened.action == CreateAction::Opened && is_stat_open(opened.open.granted);
+                    if self.is_available() && !looks {
+                        // No kept open is in the way any more: what closed those is durable before this is answered. None
+                        // is ever in the way of who only looks at attributes.
                         r.cause.scope.join(self, false);
                     }
                     return Ok(Step::Done(opened));
@@ -171,7 +173,7 @@ impl Fs {
     /// The file was made by this very create, whose answer never arrived.
     fn made_before(&self, r: &OpenRequest<'_>, node: &NodeRef) -> bool {
         let Some(mark) = r.mark.filter(|m| m.replay) else { return false };
-        node.stream().is_none() && matches!(node.create_mark(), Ok(Some(id)) if id == mark.id)
+        matches!(node.create_mark(), Ok(Some(id)) if id == mark.id)
     }
 
     fn still_there(&self, r: &OpenRequest<'_>, node: &NodeRef) -> bool {
@@ -301,7 +303,11 @@ impl Fs {
             if r.path.stream.is_some() && base.streams()?.len() >= STREAMS_MAX {
                 return Err(StoreError::TooManyStreams.into());
             }
-            let stream = r.path.stream.as_ref().map(|stream| base.create_stream(by, stream)).transpose()?;
+            let create = |stream| match r.mark {
+                Some(mark) => base.create_stream_marked(by, stream, mark.id),
+                None => base.create_stream(by, stream),
+            };
+            let stream = r.path.stream.as_deref().map(create).transpose()?;
             Ok((stream.unwrap_or_else(|| base.clone()), base))
         });
         match made {
@@ -340,11 +346,10 @@ impl Fs {
             return Err(StoreError::DiskFull.into());
         }
         let new = NewFile { directory, attributes, security: Some(&sd), eas: r.eas, allocation };
-        let node = parent.create_child(by, name, &new)?;
-        if let Some(mark) = r.mark {
-            node.set_create_mark(by, mark.id)?;
+        match r.mark {
+            Some(mark) => parent.create_child_marked(by, name, &new, mark.id),
+            None => parent.create_child(by, name, &new),
         }
-        Ok(node)
     }
 
     /// Nothing is created in a directory that is to be deleted.

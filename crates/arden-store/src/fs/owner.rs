@@ -19,10 +19,20 @@ pub trait OpenOwner: Send + Sync {
     fn oplock_break(&self, scope: &CommitScope, open: OpenId, to: OplockLevel, ack: bool);
     /// The same for a lease; `opens` are those that hold it. `Fs::ack_lease_break`.
     fn lease_break(&self, scope: &CommitScope, b: &LeaseBreak);
-    /// These opens cache nothing any more: their break was not answered in time.
-    fn cache_lost(&self, _scope: &CommitScope, _opens: &[OpenId]) {}
+    /// What these opens cache, or have to give up in the end, changed, and their holder is not told now: a break was not
+    /// answered in time, or one under way goes further. For owners that keep this over a restart.
+    fn cache_changed(&self, _scope: &CommitScope, _opens: &[OpenId]) {}
     /// Make the call that answered `Step::Wait(wait)` again. Called exactly once, unless `cancel_wait` was.
     fn resume(&self, wait: WaitId);
+}
+
+/// Where an owner counts the bytes of changes that a watch of its keeps between queries, and bounds them.
+///
+/// Called with locks of the table held, for each change: it counts, and must not block or take a lock.
+pub trait HeldBytes: Send + Sync {
+    /// So many bytes more. False: a bound does not allow them, and nothing was counted.
+    fn hold(&self, bytes: usize) -> bool;
+    fn release(&self, bytes: usize);
 }
 
 /// A reference to an owner; equal when it is the same one.

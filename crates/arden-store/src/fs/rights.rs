@@ -31,6 +31,12 @@ pub enum Operation {
     /// 2.1.5.10.33 and 2.1.5.10.34, which ask for nothing but what the control code says. A reader depends on it, so who sets it
     /// has to be allowed to change data or attributes.
     SetIntegrity,
+    /// Snapshots of the stream and where it differs from one, 2.1.5.10.29.
+    ListStreamSnapshots,
+    /// 2.1.5.10.29.1.
+    CreateStreamSnapshot,
+    /// 2.1.5.10.29.4.
+    RevertStream,
     /// Enumerating, 2.1.5.6.3, and watching, 2.1.5.11.
     List,
     /// 2.1.5.12.12.
@@ -93,6 +99,9 @@ impl Operation {
             Operation::Lock => Needs { any: WRITES | FILE_READ_DATA | FILE_EXECUTE, ..read },
             Operation::ReadData => Needs { any: FILE_READ_DATA, ..read },
             Operation::SetSparse => Needs { any: WRITES | FILE_WRITE_ATTRIBUTES, ..change },
+            Operation::ListStreamSnapshots => Needs { any: FILE_READ_ATTRIBUTES, ..read },
+            Operation::CreateStreamSnapshot => Needs { any: FILE_WRITE_ATTRIBUTES, ..change },
+            Operation::RevertStream => Needs { all: FILE_WRITE_ATTRIBUTES | FILE_WRITE_DATA, ..change },
             Operation::List => Needs { any: FILE_LIST_DIRECTORY, ..read },
             Operation::ReadEas => Needs { any: FILE_READ_EA, ..read },
             Operation::WriteEas => Needs { any: FILE_WRITE_EA, ..change },

@@ -52,6 +52,11 @@ impl Open {
         self.note_valid(|v| v.cut(size));
     }
 
+    /// After the stream got other data, all of which counts.
+    pub(super) fn all_valid(&self) {
+        self.note_valid(|v| *v = ValidData::All);
+    }
+
     /// Sets the size with `change`. What becomes more is not valid.
     pub(super) fn resizing(&self, size: u64, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let begins = self.file.with_valid(self.stream_no, ValidData::begin_resize);

@@ -201,8 +201,12 @@ impl Grant {
             to &= R;
         }
         if let Some(b) = &mut self.breaking {
-            b.required &= to;
             b.awaited |= awaited;
+            if b.required & !to != 0 {
+                b.required &= to;
+                // The holder is told after its answer, which may be to another server.
+                fx.list.push(Effect::CacheChanged(self.owner.clone(), self.opens.clone()));
+            }
             return;
         }
         if to == self.state {
@@ -445,7 +449,7 @@ impl Caches {
             if g.breaking.is_some_and(|b| b.deadline <= now) {
                 g.breaking = None;
                 g.state = 0;
-                fx.list.push(Effect::CacheLost(g.owner.clone(), g.opens.clone()));
+                fx.list.push(Effect::CacheChanged(g.owner.clone(), g.opens.clone()));
                 ended = true;
             }
         }

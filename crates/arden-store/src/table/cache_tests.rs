@@ -77,7 +77,7 @@ impl World {
                     format!("o{}>{to:?}{}", open.0, if ack { "!" } else { "" })
                 }
                 Effect::Resume(w) => format!("resume {}", w.0),
-                Effect::CacheLost(_, opens) => format!("lost {}", opens.len()),
+                Effect::CacheChanged(_, opens) => format!("changed {}", opens.len()),
             });
         }
     }
@@ -220,7 +220,7 @@ fn an_overwrite_during_a_break_goes_on_in_steps() {
     assert_eq!(w.leased(PLAIN), "wait");
     assert_eq!(w.breaks(), ["1:RWH>RH!"]);
     assert_eq!(w.leased(Asks { overwrite: true, ..PLAIN }), "wait");
-    assert!(w.breaks().is_empty());
+    assert_eq!(w.breaks(), ["changed 1"]);
     assert_eq!(w.ack(1, "RH").unwrap(), "RH");
     assert_eq!(w.breaks(), ["1:RH>R!"]);
     assert_eq!(w.leased(lease(1, "RWH")), "RH?");
@@ -343,7 +343,7 @@ fn an_overwrite_after_a_level_two_offer_ends_in_none() {
     let (first, _) = w.open(Asks { oplock: OplockLevel::Batch, ..PLAIN }).unwrap();
     assert_eq!(w.leased(PLAIN), "wait");
     assert_eq!(w.leased(Asks { overwrite: true, ..PLAIN }), "wait");
-    assert_eq!(w.breaks(), ["o1>LevelII!"]);
+    assert_eq!(w.breaks(), ["o1>LevelII!", "changed 1"]);
     let mut fx = Effects::default();
     w.caches.ack_oplock(first, OplockLevel::LevelII, w.clock(), &mut fx).unwrap();
     w.collect(fx);
@@ -361,6 +361,26 @@ fn holders_that_do_not_answer_lose_everything() {
     assert_eq!(w.ack(1, "RH"), Err(StoreError::NoBreakUnderWay));
     assert_eq!(w.leased(PLAIN), "None");
     assert_eq!(w.leased(lease(1, "")), "");
+}
+
+/// The owner is told each time that a break under way goes further, and only then: it keeps that over a restart.
+#[test]
+fn a_break_that_goes_further_is_said_once() {
+    let mut w = World::new();
+    w.open(lease(1, "RH")).unwrap();
+    let (other, _) = w.open(PLAIN).unwrap();
+    assert_eq!(w.leased(Asks { sharing_violation: true, ..PLAIN }), "wait");
+    assert_eq!(w.breaks(), ["1:RH>R!"]);
+    assert_eq!(w.leased(Asks { sharing_violation: true, ..PLAIN }), "wait");
+    assert!(w.breaks().is_empty());
+    for said in [&["changed 1"][..], &[]] {
+        let mut fx = Effects::default();
+        w.caches.break_reads(&Actor { open: other, lease: None }, w.clock(), &mut fx);
+        w.collect(fx);
+        assert_eq!(w.breaks(), said);
+    }
+    w.ack(1, "R").unwrap();
+    assert_eq!(w.breaks(), ["1:R>"]);
 }
 
 #[test]

@@ -14,8 +14,8 @@ pub(crate) enum Effect {
         ack: bool,
     },
     LeaseBreak(Owner, LeaseBreak),
-    /// These opens did not answer a break in time and cache no more.
-    CacheLost(Owner, Vec<OpenId>),
+    /// These opens, of one holder, did not answer a break in time and cache no more, or their break goes further.
+    CacheChanged(Owner, Vec<OpenId>),
     Resume(WaitId),
 }
 

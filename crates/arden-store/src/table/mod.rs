@@ -351,7 +351,7 @@ impl OpenTable {
             match effect {
                 Effect::OplockBreak { owner, open, to, ack } => owner.oplock_break(scope, open, to, ack),
                 Effect::LeaseBreak(owner, b) => owner.lease_break(scope, &b),
-                Effect::CacheLost(owner, opens) => owner.cache_lost(scope, &opens),
+                Effect::CacheChanged(owner, opens) => owner.cache_changed(scope, &opens),
                 Effect::Resume(wait) => self.resume(vec![wait]),
             }
         }

@@ -4,17 +4,16 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use arden_lock::{Mutex, ranks};
-use arden_wire::dtyp::Sid;
 
 use crate::{
     error::StoreError,
-    fs::{Change, OpenId, WaitId},
+    fs::{Change, HeldBytes, OpenId, WaitId},
     store::{ChangeKind, Result, WatchGuard},
 };
 
@@ -24,8 +23,8 @@ pub(crate) struct Watch {
     filter: u32,
     recursive: bool,
     buffer_max: usize,
-    /// What all watches of its user hold together.
-    held: Arc<AtomicUsize>,
+    /// Who counts the bytes of its changes, and bounds them.
+    held: Arc<dyn HeldBytes>,
     /// The store listens for changes from outside here while this is kept.
     pub outside: OnceLock<WatchGuard>,
     /// Where it stands in the map; changed with the map locked.
@@ -51,8 +50,9 @@ fn wire_bytes(name: &str) -> usize {
 }
 
 impl Watch {
-    /// `held`: the bytes that all watches of the same user hold, as in [`Watches::held_by`].
-    pub fn new(open: OpenId, filter: u32, recursive: bool, buffer_max: usize, held: Arc<AtomicUsize>) -> Watch {
+    /// Beyond `buffer_max` bytes, or what `held` allows, it forgets what it has, and its next query is answered with
+    /// `ChangesLost`.
+    pub fn new(open: OpenId, filter: u32, recursive: bool, buffer_max: usize, held: Arc<dyn HeldBytes>) -> Watch {
         Watch {
             open,
             filter,
@@ -80,7 +80,7 @@ impl Watch {
             return Err(error);
         }
         if s.overflow || !s.changes.is_empty() {
-            let changes = s.take(&self.held)?;
+            let changes = s.take(&*self.held)?;
             return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(StoreError::ChangesLost) };
         }
         let id = wait()?;
@@ -118,28 +118,27 @@ impl Watch {
                 continue;
             }
             let more = wire_bytes(name);
-            if s.bytes + more > self.buffer_max || self.held.load(Ordering::Relaxed) + more > HELD_BYTES_PER_USER_MAX {
-                s.lose(&self.held);
+            if s.bytes + more > self.buffer_max || !self.held.hold(more) {
+                s.lose(&*self.held);
             } else {
                 s.bytes += more;
-                self.held.fetch_add(more, Ordering::Relaxed);
                 s.changes.push_back(Change { kind: *kind, name: name.clone() });
             }
         }
-        s.deliver(&self.held, woken);
+        s.deliver(&*self.held, woken);
     }
 
     /// Changes were lost: the next query says so.
     pub fn overflow(&self, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
-        s.lose(&self.held);
-        s.deliver(&self.held, woken);
+        s.lose(&*self.held);
+        s.deliver(&*self.held, woken);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.state.get_mut().lose(&self.held);
+        self.state.get_mut().lose(&*self.held);
     }
 }
 
@@ -148,20 +147,20 @@ fn fits(changes: &[Change], max_bytes: usize) -> bool {
 }
 
 impl WatchState {
-    fn lose(&mut self, held: &AtomicUsize) {
+    fn lose(&mut self, held: &dyn HeldBytes) {
         self.overflow = true;
         self.changes = VecDeque::new();
-        held.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
+        held.release(std::mem::take(&mut self.bytes));
     }
-    fn take(&mut self, held: &AtomicUsize) -> Result<Vec<Change>, StoreError> {
-        held.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
+    fn take(&mut self, held: &dyn HeldBytes) -> Result<Vec<Change>, StoreError> {
+        held.release(std::mem::take(&mut self.bytes));
         if std::mem::take(&mut self.overflow) {
             self.changes.clear();
             return Err(StoreError::ChangesLost);
         }
         Ok(self.changes.drain(..).collect())
     }
-    fn deliver(&mut self, held: &AtomicUsize, woken: &mut Vec<WaitId>) {
+    fn deliver(&mut self, held: &dyn HeldBytes, woken: &mut Vec<WaitId>) {
         if !self.overflow && self.changes.is_empty() {
             return;
         }
@@ -173,16 +172,11 @@ impl WatchState {
     }
 }
 
-/// Changes that all watches of one user below one root may hold, in bytes of an answer; in memory it is some four times as
-/// much. Beyond it a watch forgets what it has, and its next query is answered with `ChangesLost`.
-const HELD_BYTES_PER_USER_MAX: usize = 4 << 20;
-
 /// All watches below one root, by the path of the directory.
 #[derive(Default)]
 pub(crate) struct Watches {
     count: AtomicUsize,
     by_path: Mutex<HashMap<String, Vec<Arc<Watch>>>, ranks::Watches>,
-    held: Mutex<HashMap<Sid, Weak<AtomicUsize>>, ranks::WatchUsers>,
 }
 
 /// With backslashes; "" is the root.
@@ -193,18 +187,6 @@ pub(crate) fn join(path: &[String]) -> String {
 impl Watches {
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
-    }
-
-    /// Where the bytes are counted that the watches of `user` hold.
-    pub fn held_by(&self, user: &Sid) -> Arc<AtomicUsize> {
-        let mut users = self.held.lock();
-        if let Some(held) = users.get(user).and_then(Weak::upgrade) {
-            return held;
-        }
-        users.retain(|_, held| held.strong_count() > 0);
-        let held = Arc::new(AtomicUsize::new(0));
-        users.insert(user.clone(), Arc::downgrade(&held));
-        held
     }
 
     pub fn add(&self, directory: &[String], watch: Arc<Watch>) {
@@ -326,6 +308,34 @@ impl std::fmt::Debug for Watch {
 mod tests {
     use super::*;
 
+    /// Counts, and bounds, as an owner of opens does.
+    struct Counted {
+        max: usize,
+        held: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Counted {
+        fn up_to(max: usize) -> Arc<Counted> {
+            Arc::new(Counted { max, held: AtomicUsize::new(0), most: AtomicUsize::new(0) })
+        }
+    }
+
+    impl HeldBytes for Counted {
+        fn hold(&self, bytes: usize) -> bool {
+            let held = self.held.load(Ordering::Relaxed) + bytes;
+            if held > self.max {
+                return false;
+            }
+            self.held.store(held, Ordering::Relaxed);
+            self.most.fetch_max(held, Ordering::Relaxed);
+            true
+        }
+        fn release(&self, bytes: usize) {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     fn path(p: &str) -> Vec<String> {
         p.split('\\').filter(|c| !c.is_empty()).map(str::to_owned).collect()
     }
@@ -336,8 +346,8 @@ mod tests {
     #[test]
     fn direct_and_recursive_watches() {
         let watches = Watches::default();
-        let flat = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Arc::default()));
-        let deep = Arc::new(Watch::new(OpenId(2), 1, true, 1000, Arc::default()));
+        let flat = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Counted::up_to(1 << 20)));
+        let deep = Arc::new(Watch::new(OpenId(2), 1, true, 1000, Counted::up_to(1 << 20)));
         watches.add(&path("a"), flat.clone());
         watches.add(&[], deep.clone());
         let mut woken = Vec::new();
@@ -361,7 +371,7 @@ mod tests {
     #[test]
     fn renames_stay_together_and_watches_move() {
         let watches = Watches::default();
-        let w = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Arc::default()));
+        let w = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Counted::up_to(1 << 20)));
         watches.add(&path("x"), w.clone());
         let (old, new) = (path("x\\old"), path("x\\new"));
         let mut woken = Vec::new();
@@ -380,7 +390,7 @@ mod tests {
     #[test]
     fn too_much_is_an_overflow_once() {
         let watches = Watches::default();
-        let w = Arc::new(Watch::new(OpenId(1), 1, false, 100, Arc::default()));
+        let w = Arc::new(Watch::new(OpenId(1), 1, false, 100, Counted::up_to(1 << 20)));
         watches.add(&[], w.clone());
         for i in 0..20 {
             watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i}")), None)], &mut Vec::new());
@@ -396,23 +406,27 @@ mod tests {
         assert_eq!(w.query(4, || unreachable!()), Err(StoreError::WatchEnded));
     }
 
-    /// One user's watches hold no more than the bound together, and give back what they held.
+    /// Watches that one count bounds hold no more than that together, and give back what they held.
     #[test]
-    fn the_watches_of_a_user_are_bounded_together() {
+    fn watches_are_bounded_together() {
         let watches = Watches::default();
-        let (mine, other) = (Sid::new(5, &[21, 1]), Sid::new(5, &[21, 2]));
-        let many: Vec<_> =
-            (0..200).map(|i| Arc::new(Watch::new(OpenId(i), 1, false, 1 << 16, watches.held_by(&mine)))).collect();
+        let (mine, other) = (Counted::up_to(1 << 20), Counted::up_to(1 << 20));
+        let many: Vec<_> = (0..200).map(|i| Arc::new(Watch::new(OpenId(i), 1, false, 1 << 16, mine.clone()))).collect();
         many.iter().for_each(|w| watches.add(&[], w.clone()));
-        let theirs = Arc::new(Watch::new(OpenId(999), 1, false, 1 << 16, watches.held_by(&other)));
+        let theirs = Arc::new(Watch::new(OpenId(999), 1, false, 1 << 16, other.clone()));
         watches.add(&[], theirs.clone());
         for i in 0..1500 {
             watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i:06}")), None)], &mut Vec::new());
-            assert!(watches.held_by(&mine).load(Ordering::Relaxed) <= HELD_BYTES_PER_USER_MAX);
         }
+        assert_eq!(mine.most.load(Ordering::Relaxed), 1 << 20, "as much as allowed, and no more");
+        let answers = many.iter().map(|w| w.query(1 << 16, || unreachable!()));
+        let (whole, lost): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
+        assert!(!whole.is_empty() && whole.len() * 1500 * 32 <= 1 << 20, "{}", whole.len());
+        assert!(lost.iter().all(|answer| *answer == Err(StoreError::ChangesLost)));
         assert_eq!(theirs.query(1 << 16, || unreachable!()).unwrap().unwrap().len(), 1500);
+        assert_eq!(other.held.load(Ordering::Relaxed), 0);
         many.iter().for_each(|w| watches.remove(w));
         drop(many);
-        assert_eq!(watches.held_by(&mine).load(Ordering::Relaxed), 0);
+        assert_eq!(mine.held.load(Ordering::Relaxed), 0);
     }
 }

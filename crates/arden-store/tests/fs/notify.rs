@@ -1,7 +1,9 @@
 //! Change notification through directory opens.
 
+use std::sync::Arc;
+
 use arden_store::{
-    fs::{BasicInformation, Disposal, Step, notify_filter},
+    fs::{BasicInformation, Disposal, HeldBytes, Step, notify_filter},
     store::ChangeKind,
 };
 
@@ -9,9 +11,21 @@ use crate::world::*;
 
 const NAMES: u32 = notify_filter::FILE_NAME | notify_filter::DIR_NAME;
 
+/// For watches whose bytes nobody bounds.
+fn uncounted() -> Arc<dyn HeldBytes> {
+    struct Uncounted;
+    impl HeldBytes for Uncounted {
+        fn hold(&self, _: usize) -> bool {
+            true
+        }
+        fn release(&self, _: usize) {}
+    }
+    Arc::new(Uncounted)
+}
+
 impl World {
-    fn changes(&self, dir: &std::sync::Arc<arden_store::fs::Open>, filter: u32, deep: bool) -> Vec<String> {
-        match self.fs.notify(dir, filter, deep, 10_000) {
+    fn changes(&self, dir: &Arc<arden_store::fs::Open>, filter: u32, deep: bool) -> Vec<String> {
+        match self.fs.notify(dir, filter, deep, 10_000, uncounted) {
             Ok(Step::Done(c)) => c.iter().map(|c| format!("{:?} {}", c.kind, c.name)).collect(),
             Ok(Step::Wait(_)) => vec!["wait".into()],
             Err(e) => vec![format!("{e}")],
@@ -23,7 +37,7 @@ impl World {
 fn names_come_and_go() {
     let w = World::new();
     let dir = w.open(want("d").directory().access(FILE_LIST_DIRECTORY));
-    let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000) else { panic!() };
+    let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000, uncounted) else { panic!() };
     let f = w.open(want("d\\f"));
     assert_eq!(w.told(), [format!("resume {}", wait.0)]);
     assert_eq!(w.changes(&dir, NAMES, false), ["Added f"]);
@@ -63,7 +77,7 @@ fn filters_choose() {
 fn a_directory_to_be_deleted_ends_its_queries() {
     let w = World::new();
     let dir = w.open(want("d").directory());
-    let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000) else { panic!() };
+    let Ok(Step::Wait(wait)) = w.fs.notify(&dir, NAMES, false, 1000, uncounted) else { panic!() };
     let other = w.open(want("d").directory());
     let how = Disposal { delete: true, ..Disposal::default() };
     w.fs.set_disposition(&other, how, w.cause()).unwrap();

@@ -59,7 +59,11 @@ impl Usage {
         let file = self.files.entry(stat.id.file).or_default();
         file.1.push(path.to_owned());
         if !seen {
-            file.0 = node.streams().unwrap().iter().map(|s| s.allocation).sum();
+            let snapshots = |name: &str| -> u64 {
+                let stream = if name.is_empty() { Some(node.clone()) } else { node.named_stream(name).unwrap() };
+                stream.unwrap().stream_snapshots().unwrap().iter().map(|s| s.allocation).sum()
+            };
+            file.0 = node.streams().unwrap().iter().map(|s| s.allocation + snapshots(&s.name)).sum();
             if let Some(owner) = &node.security().unwrap().owner {
                 *self.by_owner.entry(owner.encode()).or_default() += file.0;
             }

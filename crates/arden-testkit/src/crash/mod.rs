@@ -4,5 +4,6 @@ pub mod history;
 pub mod limits;
 pub mod model;
 pub mod ops;
+mod stream_snapshots;
 pub mod together;
 pub mod usn;

@@ -9,7 +9,7 @@ use arden_store::{
     name::fold,
     store::{FileStore, Integrity, NodeRef, Wait},
 };
-use arden_volume::Volume;
+use arden_volume::{Volume, read_stream_snapshot};
 use arden_wire::access::*;
 
 use super::{
@@ -27,6 +27,8 @@ pub struct File {
     pub integrity: BTreeMap<String, Integrity>,
     /// By folded name.
     pub streams: BTreeMap<String, (String, Rc<Vec<u8>>)>,
+    /// Names and contents of the snapshots of each stream that has some, oldest first; "" is the file's own.
+    pub snapshots: BTreeMap<String, Vec<(String, Rc<Vec<u8>>)>>,
     pub eas: BTreeMap<String, Vec<u8>>,
     pub reparse: Option<(u32, Vec<u8>)>,
     pub object_id: Option<u128>,
@@ -43,6 +45,23 @@ impl File {
             Integrity::Unset => self.integrity.remove(stream),
             _ => self.integrity.insert(stream.to_owned(), integrity),
         };
+    }
+
+    /// What is kept beside a stream's data goes with it when it is taken away.
+    pub fn forget_stream(&mut self, stream: &str) {
+        self.integrity.remove(stream);
+        self.snapshots.remove(stream);
+    }
+
+    /// The same when it is called `to`, where nothing else is any more. The file's own data keeps its integrity.
+    pub fn move_stream(&mut self, from: &str, to: &str) {
+        let (integrity, snapshots) = (self.integrity(from), self.snapshots.remove(from));
+        if !from.is_empty() {
+            self.forget_stream(from);
+        }
+        self.forget_stream(to);
+        self.set_integrity(to, integrity);
+        self.snapshots.extend(snapshots.map(|s| (to.to_owned(), s)));
     }
 }
 
@@ -183,6 +202,9 @@ impl Dump {
                         for s in Rc::make_mut(&mut f.2).streams.values_mut() {
                             s.1 = Rc::new(vec![s.1.len() as u8]);
                         }
+                        for s in Rc::make_mut(&mut f.2).snapshots.values_mut().flatten() {
+                            s.1 = Rc::new(vec![s.1.len() as u8, s.1.iter().fold(0, |sum, b| sum ^ b)]);
+                        }
                         format!("{f:?}")
                     };
                     return format!("{path}: data differs at {at:?}, {lens:?}\n{}\n{}", short(&x), short(&y));
@@ -240,6 +262,7 @@ fn directory(dir: &NodeRef, path: &str, out: &mut Dump, usage: &mut Usage, store
             data: Rc::new(if stat.directory { Vec::new() } else { read_all(&node) }),
             sparse: stat.attributes & ATTR_SPARSE != 0,
             streams: streams(&node, &path, store),
+            snapshots: snapshots(&node),
             eas: node.eas().unwrap().into_iter().map(|e| (e.name.to_ascii_uppercase(), e.value)).collect(),
             reparse: node.reparse().ok(),
             object_id: node.object_id().unwrap(),
@@ -262,6 +285,21 @@ fn integrity(node: &NodeRef) -> BTreeMap<String, Integrity> {
         out.insert(fold(&s.name).into_owned(), stream.integrity().unwrap());
     }
     out.retain(|_, integrity| *integrity != Integrity::Unset);
+    out
+}
+
+fn snapshots(node: &NodeRef) -> BTreeMap<String, Vec<(String, Rc<Vec<u8>>)>> {
+    let mut out = BTreeMap::new();
+    for s in node.streams().unwrap() {
+        let stream = if s.name.is_empty() { node.clone() } else { node.named_stream(&s.name).unwrap().unwrap() };
+        let all = stream.stream_snapshots().unwrap().into_iter().map(|s| {
+            let content = read_stream_snapshot(&*stream, &s.name).unwrap();
+            assert_eq!(content.len() as u64, s.size);
+            (s.name, Rc::new(content))
+        });
+        out.insert(fold(&s.name).into_owned(), all.collect());
+    }
+    out.retain(|_, all: &mut Vec<_>| !all.is_empty());
     out
 }
 

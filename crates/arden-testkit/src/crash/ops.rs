@@ -57,11 +57,11 @@ struct At {
     name: String,
 }
 
-struct World<'a> {
-    rng: &'a mut Rng,
+pub(super) struct World<'a> {
+    pub(super) rng: &'a mut Rng,
     vol: &'a Volume,
     store: &'a dyn FileStore,
-    model: &'a mut Model,
+    pub(super) model: &'a mut Model,
     /// The operation promised that it is durable, where its kind alone does not say so.
     durable: bool,
 }
@@ -137,7 +137,7 @@ impl World<'_> {
     }
 
     /// The data that an operation is for: a file's or a stream's. `change` of the model runs when it succeeds.
-    fn data(&mut self) -> Option<(NodeRef, u64, Option<String>)> {
+    pub(super) fn data(&mut self) -> Option<(NodeRef, u64, Option<String>)> {
         let at = self.pick(false)?;
         let streams: Vec<String> = self.model.files[&at.id].streams.keys().cloned().collect();
         if streams.is_empty() || self.rng.one_in(2) {
@@ -151,7 +151,7 @@ impl World<'_> {
         }
     }
 
-    fn content(&mut self, id: u64, stream: &Option<String>) -> &mut Vec<u8> {
+    pub(super) fn content(&mut self, id: u64, stream: &Option<String>) -> &mut Vec<u8> {
         let file = self.model.file(id);
         Rc::make_mut(match stream {
             None => &mut file.data,
@@ -174,7 +174,7 @@ const SYNCS: [u64; 10] = [93, 94, 108, 109, 110, 111, 112, 113, 114, 115];
 /// Makes one operation; the model is changed as if it had succeeded.
 pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
     let before = model.clone();
-    let kind = rng.below(123);
+    let kind = rng.below(132);
     let mut w = World { rng, vol, store, model, durable: false };
     let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
     if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
@@ -201,7 +201,7 @@ pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Mode
     }
 }
 
-type Both = Option<(Result<()>, Result<()>)>;
+pub(super) type Both = Option<(Result<()>, Result<()>)>;
 
 impl World<'_> {
     fn operation(&mut self, kind: u64) -> Both {
@@ -236,6 +236,7 @@ impl World<'_> {
             118..=119 => self.begin_journal(),
             120 => self.delete_journal(),
             121..=122 => self.integrity(),
+            123..=131 => self.stream_snapshot(),
             // What a share that is continuously available does after each message.
             _ => Some((self.store.commit(CommitScope::begin().id()).map_err(NotDone::from), Ok(()))),
         }
@@ -487,9 +488,7 @@ impl World<'_> {
                 }
                 file.data = file.streams.remove(&key).unwrap().1;
                 file.sparse = false;
-                let integrity = file.integrity(&key);
-                file.set_integrity(&key, Integrity::Unset);
-                file.set_integrity("", integrity);
+                file.move_stream(&key, "");
                 Some((result, Ok(())))
             }
             4 if !directory && !sparse => {
@@ -500,7 +499,7 @@ impl World<'_> {
                 }
                 let file = self.model.file(at.id);
                 let data = std::mem::take(&mut file.data);
-                file.set_integrity(&key, file.integrity(""));
+                file.move_stream("", &key);
                 file.streams.insert(key, (name.to_owned(), data));
                 Some((result, Ok(())))
             }
@@ -509,7 +508,7 @@ impl World<'_> {
                 let node = open(self, &real);
                 let file = self.model.file(at.id);
                 file.streams.remove(&key);
-                file.set_integrity(&key, Integrity::Unset);
+                file.forget_stream(&key);
                 Some((node.unlink(None), Ok(())))
             }
             1 if existing => {
@@ -522,10 +521,10 @@ impl World<'_> {
                 if new_key != key && file.streams.contains_key(&new_key) && !replace {
                     return Some((result, Err(StoreError::NameCollision.into())));
                 }
-                let integrity = file.integrity(&key);
                 file.streams.remove(&key);
-                file.set_integrity(&key, Integrity::Unset);
-                file.set_integrity(&new_key, integrity);
+                if new_key != key {
+                    file.move_stream(&key, &new_key);
+                }
                 file.streams.insert(new_key, (new.to_owned(), data));
                 Some((result, Ok(())))
             }

@@ -19,8 +19,19 @@ pub const ROOT_INO: u64 = 1;
 const SPARSE: u8 = 1;
 const INTEGRITY: u8 = 2;
 const UNENFORCED: u8 = 4;
+const HAS_MARK: u8 = 8;
+const HAS_SNAPSHOTS: u8 = 16;
 const DIRECTORY: u8 = 1;
 const HAS_OBJECT_ID: u8 = 2;
+
+/// The snapshots of one stream. They stay with the stream's data wherever it is renamed to, also when the data is cut to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotSet {
+    /// What they are found by; 0: there are none.
+    pub id: u64,
+    /// Blocks that all of them hold, counted in each.
+    pub blocks: u64,
+}
 
 /// One stream of data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,6 +46,9 @@ pub struct Data {
     pub sparse: bool,
     /// Of a directory: what is made in it gets.
     pub integrity: Integrity,
+    /// Which create made the file or stream, where it said so.
+    pub mark: Option<u128>,
+    pub snapshots: SnapshotSet,
 }
 
 impl Data {
@@ -49,6 +63,11 @@ impl Data {
         self.blocks.max(self.reserved).max(whole).saturating_mul(BLOCK as u64)
     }
 
+    /// What it counts in quotas, in bytes: the allocation, and what its snapshots hold.
+    pub fn charged(&self) -> u64 {
+        self.allocation().saturating_add(self.snapshots.blocks.saturating_mul(BLOCK as u64))
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.sid);
         out.put_u64(self.eof);
@@ -60,7 +79,17 @@ impl Data {
             Integrity::Unenforced => INTEGRITY | UNENFORCED,
             Integrity::Off => UNENFORCED,
         };
-        out.put_u8(if self.sparse { SPARSE } else { 0 } | integrity);
+        let mark = if self.mark.is_some() { HAS_MARK } else { 0 };
+        let has_snapshots = self.snapshots != SnapshotSet::default();
+        let snapshots = if has_snapshots { HAS_SNAPSHOTS } else { 0 };
+        out.put_u8(if self.sparse { SPARSE } else { 0 } | integrity | mark | snapshots);
+        if let Some(mark) = self.mark {
+            out.put_u128(mark);
+        }
+        if has_snapshots {
+            out.put_u64(self.snapshots.id);
+            out.put_u64(self.snapshots.blocks);
+        }
     }
 
     fn decode(r: &mut Reader<'_>) -> VolResult<Data> {
@@ -72,7 +101,12 @@ impl Data {
             (true, true) => Integrity::Unenforced,
             (false, true) => Integrity::Off,
         };
-        Ok(Data { sid, eof, blocks, reserved, sparse: flags & SPARSE != 0, integrity })
+        let mark = if flags & HAS_MARK != 0 { Some(r.u128()?) } else { None };
+        let snapshots = match flags & HAS_SNAPSHOTS != 0 {
+            true => SnapshotSet { id: r.u64()?, blocks: r.u64()? },
+            false => SnapshotSet::default(),
+        };
+        Ok(Data { sid, eof, blocks, reserved, sparse: flags & SPARSE != 0, integrity, mark, snapshots })
     }
 }
 
@@ -211,6 +245,30 @@ impl Stream {
     pub fn decode(value: &[u8]) -> VolResult<Stream> {
         let mut r = Reader::new(value);
         Ok(Stream { data: Data::decode(&mut r)?, name: text(r.rest())? })
+    }
+}
+
+/// A snapshot of a stream. Its data is sparse, so that it promises nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSnapshot {
+    /// Later than that of every older one of the set.
+    pub created: FileTime,
+    pub data: Data,
+    pub name: String,
+}
+
+impl StreamSnapshot {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48 + self.name.len());
+        out.put_u64(self.created.0);
+        self.data.encode(&mut out);
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+    pub fn decode(value: &[u8]) -> VolResult<StreamSnapshot> {
+        let mut r = Reader::new(value);
+        let created = FileTime(r.u64()?);
+        Ok(StreamSnapshot { created, data: Data::decode(&mut r)?, name: text(r.rest())? })
     }
 }
 

@@ -42,6 +42,8 @@ pub const REFS: u8 = b'R';
 pub const SD: u8 = b'S';
 /// Streams: inode, folded name.
 pub const STREAM: u8 = b'T';
+/// Snapshots of streams: set, folded name.
+pub const STREAM_SNAPSHOT: u8 = b'V';
 /// How many files have a descriptor.
 pub const SD_COUNT: u8 = b'U';
 /// EAs, in pieces.

@@ -57,8 +57,13 @@ pub mod feature {
     pub const SEALED_JOURNAL: u32 = 32;
     /// Those checksums depend on the opening that wrote the batch. In use as the one before.
     pub const OPENINGS: u32 = 64;
-    pub const ALWAYS: u32 = SEALED_JOURNAL | OPENINGS;
-    pub const KNOWN: u32 = QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS;
+    /// Data may say which create made it. In use as the one before.
+    pub const CREATE_MARKS: u32 = 128;
+    pub const ALWAYS: u32 = SEALED_JOURNAL | OPENINGS | CREATE_MARKS;
+    /// Streams may have snapshots of their own.
+    pub const STREAM_SNAPSHOTS: u32 = 256;
+    pub const KNOWN: u32 =
+        QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS | STREAM_SNAPSHOTS;
 }
 
 /// Where replay begins.

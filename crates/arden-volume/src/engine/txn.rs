@@ -59,6 +59,8 @@ pub struct Txn<'a> {
     pub data: bool,
     /// No limit stands against it.
     pub unlimited: bool,
+    /// No answer speaks of it: it may be lost in a crash, whoever saw it.
+    pub unanswered: bool,
     mended: bool,
     admitted: bool,
     /// Run when it took effect, before the lock goes.
@@ -92,6 +94,7 @@ impl<'a> Txn<'a> {
             changes: Changes::default(),
             data: false,
             unlimited: false,
+            unanswered: false,
             mended: false,
             admitted: false,
             after: Vec::new(),

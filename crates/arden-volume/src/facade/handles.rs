@@ -244,10 +244,13 @@ impl HandleStore for VolumeHandles {
 
 #[cfg(test)]
 mod tests {
-    use arden_store::commit::CommitScope;
+    use arden_store::{
+        commit::CommitScope,
+        store::{FileStore as _, NewFile, Wait},
+    };
 
     use super::*;
-    use crate::testing::volume;
+    use crate::testing::{Files, volume, volume_on};
 
     fn put(key: &[u8], value: &[u8]) -> HandleChange {
         HandleChange::Put { key: key.into(), value: value.into() }
@@ -338,6 +341,35 @@ mod tests {
         });
         assert!(committed, "its answer has to wait");
         assert_eq!(handles.load().unwrap(), [(b"o1".to_vec(), b"open".to_vec())]);
+    }
+
+    /// Another message's batch may take a create along before the handle is put: the mark tells the create asked for again.
+    #[test]
+    fn a_create_without_its_handle_has_its_mark() {
+        let (device, vol) = volume(8 << 20);
+        let files = Files::new(&vol);
+        let new = |directory| NewFile { directory, attributes: 0, security: None, eas: &[], allocation: None };
+        let root = files.store.root();
+        let file = root.create_child_marked(None, "f", &new(false), 7).unwrap();
+        file.create_stream_marked(None, "s", 8).unwrap();
+        file.create_stream(None, "t").unwrap();
+        root.create_child_marked(None, "d", &new(true), 9).unwrap();
+        root.create_child(None, "g", &new(false)).unwrap();
+        vol.commit_to(vol.progress().0).unwrap();
+        drop((file, root, files));
+        let again = Files::new(&volume_on(device));
+        let mark = |path: &str| again.find(path).unwrap().create_mark().unwrap();
+        assert_eq!(
+            [mark("f"), mark("f:s"), mark("f:t"), mark("d"), mark("g")],
+            [Some(7), Some(8), None, Some(9), None]
+        );
+        // What is written, moved or given a new size keeps it.
+        let f = again.find("f").unwrap();
+        f.write_at(None, 0, &[1; 70_000], Wait::Yes).unwrap();
+        f.set_end_of_file(None, 5).unwrap();
+        f.set_sparse(None, true).unwrap();
+        f.rename(None, &*again.find("d").unwrap(), "moved", false).unwrap();
+        assert_eq!((mark("d\\moved"), mark("d\\moved:s")), (Some(7), Some(8)));
     }
 
     #[test]

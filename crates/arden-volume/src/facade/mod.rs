@@ -4,6 +4,7 @@ pub mod handles;
 pub mod list;
 pub mod node;
 pub mod ns;
+pub mod recent;
 pub mod shared;
 pub mod store;
 pub mod tunnel;

@@ -11,7 +11,8 @@ use arden_store::commit::{ChangedBy, ScopeId};
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
-    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait,
+    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamDelta,
+    StreamEntry, StreamSnapshotInfo, Wait,
 };
 use arden_wire::{
     access::ATTR_SETTABLE,
@@ -20,12 +21,15 @@ use arden_wire::{
 
 use crate::{
     disk::{
-        inode::{Data, Inode, ROOT_INO, Stream},
+        inode::{Data, Inode, ROOT_INO, Stream, StreamSnapshot},
         keys,
     },
     engine::view::View,
     facade::{list::Cursor, shared::Shared, volume::Volume},
-    features::ea,
+    features::{
+        ea,
+        stream_snapshot::{self, Deltas},
+    },
     files::{
         data::Target,
         inodes::{load_inode, load_stream, now},
@@ -74,6 +78,23 @@ fn copy_bytes(source: &VolNode, from: u64, target: &Target<'_>, to: u64, len: u6
 
 pub fn own(node: &dyn Node) -> Result<&VolNode, StoreError> {
     node.as_any().downcast_ref::<VolNode>().ok_or(StoreError::NotSameVolume)
+}
+
+/// All that a snapshot of this stream of a volume holds, for whoever checks a volume: no client asks for it.
+///
+/// # Errors
+/// `NotFound`, and those of a read.
+pub fn read_stream_snapshot(node: &dyn Node, name: &str) -> Result<Vec<u8>> {
+    let node = own(node)?;
+    let _lock = node.shared.past.is_none().then(|| node.file.keep_data());
+    let parts = {
+        let view = node.shared.view()?;
+        let data = stream_snapshot::find(&view, node.subject(&view)?.data().snapshots, name)?.data;
+        Parts::find(&view, &data, 0, data.eof as usize)?
+    };
+    let mut out = vec![0; parts.len];
+    parts.read(&node.vol().files, &mut out, Wait::Yes)?;
+    Ok(out)
 }
 
 impl VolNode {
@@ -142,6 +163,19 @@ impl VolNode {
         let seq = t.commit()?;
         self.shared.done(seq)
     }
+
+    fn make_child(&self, name: &str, new: &NewFile<'_>, mark: Option<u128>) -> Result<NodeRef> {
+        let (file, link, seq) = self.vol().create_child(self.directory()?, name, new, mark)?;
+        self.shared.done(seq)?;
+        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
+    }
+
+    fn make_stream(&self, name: &str, mark: Option<u128>) -> Result<NodeRef> {
+        self.shared.check_writable()?;
+        let (stream, seq) = self.vol().create_stream(&self.file, name, mark)?;
+        self.shared.done(seq)?;
+        Ok(self.stream_node(stream))
+    }
 }
 
 impl Node for VolNode {
@@ -181,7 +215,15 @@ impl Node for VolNode {
     }
 
     fn rely_on(&self, _scope: ScopeId) -> bool {
-        self.shared.has_uncommitted()
+        let (last, durable) = self.vol().progress();
+        if self.shared.past.is_some() || last <= durable {
+            return false;
+        }
+        let (parent, root) = (self.link.place.lock().parent, self.shared.root);
+        let parent = if self.file.ino == root { root } else { parent };
+        let view = self.vol().engine.reading();
+        // Where it cannot be told, all that was done is relied on.
+        self.vol().recent.last(&view, self.file.ino, parent, root).unwrap_or(last) > durable
     }
 
     fn set_basic(&self, _by: ChangedBy, update: &BasicUpdate) -> Result<()> {
@@ -310,6 +352,40 @@ impl Node for VolNode {
         self.shared.done(self.target()?.set_integrity(integrity)?)
     }
 
+    fn stream_snapshots(&self) -> Result<Vec<StreamSnapshotInfo>> {
+        let view = self.shared.view()?;
+        let all = stream_snapshot::list(&view, self.subject(&view)?.data().snapshots)?;
+        let info = |s: StreamSnapshot| StreamSnapshotInfo {
+            size: s.data.eof,
+            allocation: s.data.allocation(),
+            created: s.created,
+            name: s.name,
+        };
+        Ok(all.into_iter().map(|(_, s)| info(s)).collect())
+    }
+
+    fn create_stream_snapshot(&self, _by: ChangedBy, name: &str) -> Result<()> {
+        self.shared.done(stream_snapshot::create(&self.target()?, name)?)
+    }
+
+    fn stream_deltas(&self, name: &str, from: u64, max: usize) -> Result<Vec<StreamDelta>> {
+        // The past stays as it is without a lock.
+        let _lock = self.shared.past.is_none().then(|| self.file.keep_data());
+        let (stream, snapshot) = {
+            let view = self.shared.view()?;
+            let stream = self.subject(&view)?.data().clone();
+            let snapshot = stream_snapshot::find(&view, stream.snapshots, name)?;
+            (stream, snapshot.data)
+        };
+        let mut deltas = Deltas::new(from, max);
+        while !deltas.compare(&self.shared.view()?, &stream, &snapshot)? {}
+        Ok(deltas.found)
+    }
+
+    fn revert_stream(&self, _by: ChangedBy, name: &str) -> Result<()> {
+        self.shared.done(stream_snapshot::revert(&self.target()?, name)?)
+    }
+
     fn copy_from(&self, _by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         let (source, target) = (own(source)?, self.target()?);
         let len = source.stat()?.end_of_file.saturating_sub(source_offset).min(len);
@@ -394,10 +470,11 @@ impl Node for VolNode {
     }
 
     fn create_stream(&self, _by: ChangedBy, name: &str) -> Result<NodeRef> {
-        self.shared.check_writable()?;
-        let (stream, seq) = self.vol().create_stream(&self.file, name)?;
-        self.shared.done(seq)?;
-        Ok(self.stream_node(stream))
+        self.make_stream(name, None)
+    }
+
+    fn create_stream_marked(&self, _by: ChangedBy, name: &str, mark: u128) -> Result<NodeRef> {
+        self.make_stream(name, Some(mark))
     }
 
     fn eas(&self) -> Result<Vec<Ea>> {
@@ -470,11 +547,20 @@ impl Node for VolNode {
         })
     }
 
+    fn create_mark(&self) -> Result<Option<u128>> {
+        let view = self.shared.view()?;
+        match self.is_directory() {
+            true => Ok(load_inode(&view, self.file.ino)?.data.mark),
+            false => Ok(self.subject(&view)?.data().mark),
+        }
+    }
+
     fn create_child(&self, _by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
-        let parent = self.directory()?;
-        let (file, link, seq) = self.vol().create_child(parent, name, new)?;
-        self.shared.done(seq)?;
-        Ok(Arc::new(VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() }))
+        self.make_child(name, new, None)
+    }
+
+    fn create_child_marked(&self, _by: ChangedBy, name: &str, new: &NewFile<'_>, mark: u128) -> Result<NodeRef> {
+        self.make_child(name, new, Some(mark))
     }
 
     fn list(&self) -> Result<Box<dyn DirCursor>> {

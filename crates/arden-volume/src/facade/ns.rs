@@ -122,6 +122,7 @@ impl Volume {
         directory: u64,
         name: &str,
         new: &NewFile<'_>,
+        mark: Option<u128>,
     ) -> Result<(Arc<OpenFile>, Arc<Link>, u64)> {
         check_component(name)?;
         self.engine.make_room()?;
@@ -154,7 +155,7 @@ impl Volume {
             last_write: now,
             change: now,
             sd,
-            data: Data { sid, integrity, ..Data::default() },
+            data: Data { sid, integrity, mark, ..Data::default() },
             ..Inode::default()
         };
         if let Some(size) = new.allocation.filter(|_| !new.directory) {
@@ -316,7 +317,12 @@ impl Volume {
         Ok(seq)
     }
 
-    pub(crate) fn create_stream(&self, file: &OpenFile, name: &str) -> Result<(Arc<StreamRef>, u64)> {
+    pub(crate) fn create_stream(
+        &self,
+        file: &OpenFile,
+        name: &str,
+        mark: Option<u128>,
+    ) -> Result<(Arc<StreamRef>, u64)> {
         check_stream_name(name)?;
         self.engine.make_room()?;
         let mut t = self.files.begin();
@@ -326,7 +332,7 @@ impl Volume {
             return Err(StoreError::NameCollision.into());
         }
         let stream = Stream {
-            data: Data { sid: t.new_id(), integrity: inode.data.integrity, ..Data::default() },
+            data: Data { sid: t.new_id(), integrity: inode.data.integrity, mark, ..Data::default() },
             name: name.to_owned(),
         };
         t.put(keys::named(keys::STREAM, ino, &fold(name)), stream.encode());

@@ -14,7 +14,7 @@ use arden_store::{
 use arden_wire::{
     FileTime,
     dtyp::Sid,
-    fscc::{FILE_READ_ONLY_VOLUME, FILE_SUPPORT_INTEGRITY_STREAMS},
+    fscc::{FILE_READ_ONLY_VOLUME, FILE_SUPPORT_INTEGRITY_STREAMS, FILE_SUPPORTS_STREAM_SNAPSHOTS},
 };
 
 use crate::{
@@ -302,7 +302,7 @@ impl QuotaStore for VolumeStore {
 
 /// FILE_* capability bits, [MS-FSCC] 2.5.1: case-sensitive search is not among them; case-preserved names, Unicode,
 /// persistent ACLs, quotas, sparse files, reparse points, object ids, named streams, hard links, EAs, opening by id, and a
-/// change journal, block reference counts, and integrity of each stream are.
+/// change journal, block reference counts, and integrity and snapshots of each stream are.
 const CAPABILITIES: u32 = 0x2
     | 0x4
     | 0x8
@@ -316,4 +316,5 @@ const CAPABILITIES: u32 = 0x2
     | 0x100_0000
     | 0x200_0000
     | FILE_SUPPORT_INTEGRITY_STREAMS
+    | FILE_SUPPORTS_STREAM_SNAPSHOTS
     | 0x800_0000;

@@ -29,7 +29,7 @@ use crate::{
         txn::Hooks,
         view::View,
     },
-    facade::tunnel::Tunnel,
+    facade::{recent::Recent, tunnel::Tunnel},
     features::{
         check::{self, CheckReport},
         grow,
@@ -98,6 +98,7 @@ pub struct Volume {
     pub(crate) journal: Arc<ChangeJournal>,
     pub(crate) snapshots: Snapshots,
     pub(crate) tunnel: Tunnel,
+    pub(crate) recent: Arc<Recent>,
 }
 
 impl Volume {
@@ -179,7 +180,9 @@ impl Volume {
         let open = OpenFiles::new(unclosed.clone(), deferrals.clone());
         let counts = QuotaCounts::load(&loaded.view(), &descriptors)?;
         let recorder = Recorder::load(&loaded.view(), open.clone(), unclosed)?;
-        let hooks: Hooks = vec![(keys::QUOTA, counts.clone()), (keys::JOURNAL, recorder.clone())];
+        let recent = Arc::new(Recent::new());
+        let hooks: Hooks =
+            vec![(keys::QUOTA, counts.clone()), (keys::JOURNAL, recorder.clone()), (keys::INODE, recent.clone())];
         let engine = Engine::new(device, sb, loaded, (hooks, deferrals), options.of_engine());
         let blocks = VolumeBlocks { cache: options.blocks.clone(), serial };
         let files = Files::new(engine.clone(), open, descriptors, blocks);
@@ -187,7 +190,7 @@ impl Volume {
         let (for_files, for_journal) = (Arc::downgrade(&files), Arc::downgrade(&journal));
         engine.deferrals.register(vec![for_files as Weak<dyn Deferred>, for_journal as Weak<dyn Deferred>]);
         let (quotas, snapshots) = (Quotas::new(engine.clone(), counts), Snapshots::new(engine.clone()));
-        Ok(Arc::new(Volume { engine, files, quotas, journal, snapshots, tunnel: Tunnel::default() }))
+        Ok(Arc::new(Volume { engine, files, quotas, journal, snapshots, tunnel: Tunnel::default(), recent }))
     }
 
     /// The first opening of a new volume.

@@ -13,7 +13,7 @@ use crate::{
     disk::{
         device::{BLOCK, BlockCheck, read_checked},
         error::VolResult,
-        inode::{Data, Extent, Inode, NameEntry, ROOT_INO, Stream},
+        inode::{Data, Extent, Inode, NameEntry, ROOT_INO, Stream, StreamSnapshot},
         keys::{self, Key},
         run::Run,
         superblock::Counters,
@@ -78,6 +78,16 @@ struct Held {
     owner: bool,
 }
 
+/// The stream that a set of snapshots is of.
+struct SetOwner {
+    what: String,
+    ino: u64,
+    /// The key of a named one.
+    stream: Option<Key>,
+    blocks: u64,
+    orphan: bool,
+}
+
 #[derive(Default)]
 struct Check {
     report: CheckReport,
@@ -90,6 +100,8 @@ struct Check {
     links: BTreeSet<(u64, u64, String)>,
     orphans: BTreeSet<u64>,
     streams: Vec<(u64, String, Stream)>,
+    sets: BTreeMap<u64, SetOwner>,
+    stream_snapshots: Vec<(u64, String, StreamSnapshot)>,
     held: HashMap<u64, Held>,
     resident: i64,
     promised: i64,
@@ -164,6 +176,14 @@ impl Check {
                 }
                 Err(e) => self.unreadable(format!("a stream of file {n}: {e}")),
             },
+            keys::STREAM_SNAPSHOT => match StreamSnapshot::decode(value) {
+                Ok(s) => {
+                    let folded = keys::text(key, 9).to_owned();
+                    self.expect(fold(&s.name) == folded, || format!("set {n}: snapshot {:?} has a wrong key", s.name));
+                    self.stream_snapshots.push((n, folded, s));
+                }
+                Err(e) => self.unreadable(format!("a snapshot of set {n}: {e}")),
+            },
             keys::EXTENT => self.extent(n, keys::second(key), value),
             keys::BLOCK => {
                 self.resident += 1;
@@ -224,6 +244,13 @@ impl Check {
     /// `stream`: the key of a named one.
     fn sizes(&mut self, what: &str, data: &Data, orphan: bool, (ino, stream): (u64, Option<&Key>)) {
         self.promised += data.promised();
+        if data.snapshots.id != 0 {
+            let (what, stream, blocks) = (what.to_owned(), stream.cloned(), data.snapshots.blocks);
+            let again = self.sets.insert(data.snapshots.id, SetOwner { what, ino, stream, blocks, orphan });
+            if let Some(other) = again {
+                self.error(format!("{} and another stream have the same snapshots", other.what));
+            }
+        }
         let fix = |blocks| Some(Fix::Blocks { ino, stream: stream.cloned(), blocks });
         let Some(held) = self.held.get_mut(&data.sid) else {
             let holds = data.blocks == 0 || orphan;
@@ -280,8 +307,34 @@ impl Check {
             let key = keys::named(keys::STREAM, ino, &name);
             self.sizes(&format!("stream {name:?} of file {ino}"), &stream.data, orphan, (ino, Some(&key)));
         }
+        self.stream_snapshots();
         self.leftovers(&inodes);
         self.descriptors();
+    }
+
+    fn stream_snapshots(&mut self) {
+        let sets = std::mem::take(&mut self.sets);
+        let mut counted: HashMap<u64, u64> = HashMap::new();
+        let mut times = BTreeSet::new();
+        for (set, folded, snapshot) in std::mem::take(&mut self.stream_snapshots) {
+            let key = keys::named(keys::STREAM_SNAPSHOT, set, &folded);
+            let Some(owner) = sets.get(&set) else {
+                self.find(format!("snapshot {folded:?} of set {set} is of no stream"), Some(Fix::Delete(key)));
+                continue;
+            };
+            let what = format!("snapshot {folded:?} of {}", owner.what);
+            let plain = snapshot.data.snapshots.id == 0 && snapshot.data.sparse && snapshot.data.reserved == 0;
+            self.expect(plain, || format!("{what}: data that no snapshot has"));
+            self.expect(times.insert((set, snapshot.created)), || format!("{what}: as old as another"));
+            self.sizes(&what, &snapshot.data, owner.orphan, (owner.ino, Some(&key)));
+            *counted.entry(set).or_default() += snapshot.data.blocks;
+        }
+        for (id, owner) in sets.into_iter().filter(|(_, owner)| !owner.orphan) {
+            let blocks = counted.get(&id).copied().unwrap_or(0);
+            let text = || format!("{}: snapshots hold {blocks} blocks, not {}", owner.what, owner.blocks);
+            let fix = || Some(Fix::SnapshotBlocks { ino: owner.ino, stream: owner.stream.clone(), blocks });
+            self.expect_or(blocks == owner.blocks, text, fix);
+        }
     }
 
     fn names_of(&mut self, inodes: &HashMap<u64, Inode>, ino: u64, inode: &Inode, orphan: bool) {

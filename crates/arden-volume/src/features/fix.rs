@@ -13,8 +13,10 @@ pub enum Fix {
     Put(Key),
     /// The sums that are kept.
     Counters(Counters),
-    /// How many blocks a stream has; `stream` is the key of a named one.
+    /// How many blocks a stream has; `stream` is the key of a named one, or of a snapshot.
     Blocks { ino: u64, stream: Option<Key>, blocks: u64 },
+    /// How many blocks the snapshots of a stream have; `stream` is the key of a named one.
+    SnapshotBlocks { ino: u64, stream: Option<Key>, blocks: u64 },
     /// How many names a file has.
     Links(u64, u32),
     /// A file that knows its name, which does not lead to it.
@@ -51,6 +53,7 @@ impl Fix {
             Fix::Put(key) => format!("a record ({}) that has to be there is written", letter(key)),
             Fix::Counters(_) => "the sums of promised blocks are counted anew".into(),
             Fix::Blocks { ino, blocks, .. } => format!("file {ino}: {blocks} blocks are counted"),
+            Fix::SnapshotBlocks { ino, blocks, .. } => format!("file {ino}: {blocks} blocks of snapshots are counted"),
             Fix::Links(ino, n) => format!("file {ino}: {n} names are counted"),
             Fix::Name(ino) => format!("file {ino}: gets its name back"),
             Fix::NoOwner(sid) => format!("stream {sid}: data that no file has is taken away"),

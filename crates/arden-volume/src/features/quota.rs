@@ -131,7 +131,7 @@ struct Share {
 
 /// Without its named streams.
 fn own_bytes(inode: &Inode) -> i64 {
-    if inode.directory { 0 } else { inode.data.allocation() as i64 }
+    if inode.directory { 0 } else { inode.data.charged() as i64 }
 }
 
 fn stream_bytes(view: &dyn View, ino: u64) -> VolResult<i64> {
@@ -139,7 +139,7 @@ fn stream_bytes(view: &dyn View, ino: u64) -> VolResult<i64> {
     let mut result = Ok(());
     view.scan(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), &mut |_, v| {
         match Stream::decode(v) {
-            Ok(s) => sum += s.data.allocation() as i64,
+            Ok(s) => sum += s.data.charged() as i64,
             Err(e) => result = Err(e),
         }
         true
@@ -216,7 +216,7 @@ pub fn recount(
     let mut result = Ok(());
     view.scan(&[keys::STREAM], &[keys::STREAM + 1], &mut |k, v| {
         match Stream::decode(v) {
-            Ok(s) => *streams.entry(keys::first(k)).or_default() += s.data.allocation() as i64,
+            Ok(s) => *streams.entry(keys::first(k)).or_default() += s.data.charged() as i64,
             Err(e) => result = Err(e),
         }
         true

@@ -8,7 +8,7 @@ use arden_store::name::fold;
 use crate::{
     disk::{
         error::VolResult,
-        inode::{EXTENT_BLOCKS_MAX, NameEntry, Stream},
+        inode::{Data, EXTENT_BLOCKS_MAX, NameEntry, Stream, StreamSnapshot},
         keys::{self, Key},
         run::Run,
     },
@@ -80,7 +80,10 @@ fn mend(t: &mut FileTxn<'_>, fix: &Fix) -> VolResult<bool> {
             t.changes.counters.promised += counted.promised - kept.promised;
             t.changes.counters.resident += counted.resident - kept.resident;
         }
-        Fix::Blocks { ino, stream, blocks } => return mend_blocks(t, *ino, stream.as_ref(), *blocks),
+        Fix::Blocks { ino, stream, blocks } => return mend_data(t, *ino, stream.as_ref(), |d| d.blocks = *blocks),
+        Fix::SnapshotBlocks { ino, stream, blocks } => {
+            return mend_data(t, *ino, stream.as_ref(), |d| d.snapshots.blocks = *blocks);
+        }
         Fix::Links(ino, links) => {
             let mut inode = load_inode(t, *ino)?;
             inode.links = *links;
@@ -112,25 +115,31 @@ fn mend(t: &mut FileTxn<'_>, fix: &Fix) -> VolResult<bool> {
     Ok(true)
 }
 
-fn mend_blocks(t: &mut FileTxn<'_>, ino: u64, stream: Option<&Key>, blocks: u64) -> VolResult<bool> {
-    match stream {
-        None => {
-            let mut inode = load_inode(t, ino)?;
-            let before = inode.data.promised();
-            inode.data.blocks = blocks;
-            t.changes.counters.promised += inode.data.promised() - before;
-            t.put_inode(ino, &inode);
-        }
-        Some(key) => {
-            let Some(value) = t.get(key)? else { return Ok(false) };
-            let mut s = Stream::decode(&value)?;
-            let before = s.data.promised();
-            s.data.blocks = blocks;
-            t.changes.counters.promised += s.data.promised() - before;
-            t.put(key.clone(), s.encode());
-        }
+/// Changes what is known of a stream, or of the snapshot that has this key, without its promise getting lost.
+fn mend_data(t: &mut FileTxn<'_>, ino: u64, key: Option<&Key>, mend: impl FnOnce(&mut Data)) -> VolResult<bool> {
+    let Some(key) = key else {
+        let mut inode = load_inode(t, ino)?;
+        mend_promise(t, &mut inode.data, mend);
+        t.put_inode(ino, &inode);
+        return Ok(true);
+    };
+    let Some(value) = t.get(key)? else { return Ok(false) };
+    if key.first() == Some(&keys::STREAM_SNAPSHOT) {
+        let mut snapshot = StreamSnapshot::decode(&value)?;
+        mend_promise(t, &mut snapshot.data, mend);
+        t.put(key.clone(), snapshot.encode());
+        return Ok(true);
     }
+    let mut stream = Stream::decode(&value)?;
+    mend_promise(t, &mut stream.data, mend);
+    t.put(key.clone(), stream.encode());
     Ok(true)
+}
+
+fn mend_promise(t: &mut FileTxn<'_>, data: &mut Data, mend: impl FnOnce(&mut Data)) {
+    let before = data.promised();
+    mend(data);
+    t.changes.counters.promised += data.promised() - before;
 }
 
 /// Only where nothing else has the name, in a directory that is one.
@@ -214,6 +223,9 @@ mod tests {
         a.link(None, &*files.find("").unwrap(), "second", false).unwrap();
         let b = files.write("b", &[0; 300_000]);
         Node::clone_from(&*b, None, &*a, 0, 0, 131_072).unwrap();
+        let c = files.write("c", &[7; 100_000]);
+        c.create_stream_snapshot(None, "before").unwrap();
+        files.write("c:s", b"of a stream").create_stream_snapshot(None, "before").unwrap();
         (device, vol)
     }
 
@@ -260,6 +272,9 @@ mod tests {
         assert_eq!(files.read("second"), vec![1; 300_000], "{what}");
         assert_eq!(files.read("dir\\a:s"), b"stream", "{what}");
         assert_eq!(files.read("b")[..131_072], vec![1; 131_072], "{what}");
+        files.write("c", &[9; 100_000]);
+        files.find("c").unwrap().revert_stream(None, "before").unwrap();
+        assert_eq!(files.read("c"), vec![7; 100_000], "{what}");
         files.write("b", &[5; 300_000]);
         assert!(vol.check(true).unwrap().is_clean(), "{what}: used on");
     }
@@ -297,6 +312,31 @@ mod tests {
                 keys.iter().for_each(|k| put_quota(t, k.clone(), &Quota { used_bytes: 77, ..Quota::default() }))
             });
         });
+    }
+
+    /// Of one of the two streams of `c`.
+    fn with_stream(vol: &Volume, change_it: impl FnOnce(&mut Stream)) {
+        let all = vol.engine.reading().collect(&[keys::STREAM], &[keys::STREAM + 1], 9).unwrap();
+        let found = all.into_iter().map(|(k, v)| (k, Stream::decode(&v).unwrap()));
+        let (key, mut stream) = found.into_iter().find(|(_, s)| s.data.snapshots.id != 0).unwrap();
+        change_it(&mut stream);
+        change(vol, |t| t.put(key, stream.encode()));
+    }
+
+    #[test]
+    fn snapshots_of_streams_are_counted_again() {
+        mends("blocks of snapshots", |vol| with_inode(vol, ino(vol, "c"), |i| i.data.snapshots.blocks += 3));
+        mends("blocks of a stream's snapshots", |vol| with_stream(vol, |s| s.data.snapshots.blocks = 0));
+        mends("blocks of one snapshot", |vol| {
+            let c = ino(vol, "c");
+            let set = load_inode(&vol.engine.reading(), c).unwrap().data.snapshots.id;
+            let key = keys::named(keys::STREAM_SNAPSHOT, set, "BEFORE");
+            let value = vol.engine.reading().get(&key).unwrap().unwrap();
+            let mut snapshot = StreamSnapshot::decode(&value).unwrap();
+            snapshot.data.blocks += 1;
+            change(vol, |t| t.put(key, snapshot.encode()));
+        });
+        mends("a snapshot of no stream", |vol| with_stream(vol, |s| s.data.snapshots = Default::default()));
     }
 
     #[test]

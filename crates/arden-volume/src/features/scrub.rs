@@ -18,7 +18,7 @@ use crate::{
     disk::{
         device::{BLOCK, BlockCheck, copies_pass, heal},
         error::VolResult,
-        inode::{Extent, Inode, ROOT_INO, Stream},
+        inode::{Data, Extent, Inode, ROOT_INO, Stream, StreamSnapshot},
         keys::{self, Key, Val},
         treenode::{NODE_BLOCKS, NODE_BYTES, Ptr},
     },
@@ -241,18 +241,33 @@ impl Scrub<'_> {
         let Some(view) = self.engine.state.reading_at(past).filter(|_| !damage.is_empty()) else { return Ok(()) };
         let wanted: HashSet<u64> = damage.iter().map(|(sid, ..)| *sid).collect();
         let mut found = Vec::new();
+        // By set: data of its snapshots, and what those are called.
+        let mut snapshots: HashMap<u64, Vec<(u64, String)>> = HashMap::new();
+        view.scan(&[keys::STREAM_SNAPSHOT], &[keys::STREAM_SNAPSHOT + 1], &mut |key, value| {
+            if let Ok(s) = StreamSnapshot::decode(value)
+                && wanted.contains(&s.data.sid)
+            {
+                snapshots.entry(keys::first(key)).or_default().push((s.data.sid, s.name));
+            }
+            true
+        })?;
+        let mut look = |data: &Data, ino: u64, stream: &str| {
+            if wanted.contains(&data.sid) {
+                found.push((data.sid, ino, stream.to_owned()));
+            }
+            for (sid, name) in snapshots.get(&data.snapshots.id).into_iter().flatten() {
+                found.push((*sid, ino, format!("{stream} (snapshot {name:?})")));
+            }
+        };
         view.scan(&[keys::INODE], &[keys::INODE + 1], &mut |key, value| {
-            let sid = Inode::decode(value).map_or(0, |i| i.data.sid);
-            if wanted.contains(&sid) {
-                found.push((sid, keys::first(key), String::new()));
+            if let Ok(inode) = Inode::decode(value) {
+                look(&inode.data, keys::first(key), "");
             }
             true
         })?;
         view.scan(&[keys::STREAM], &[keys::STREAM + 1], &mut |key, value| {
-            if let Ok(s) = Stream::decode(value)
-                && wanted.contains(&s.data.sid)
-            {
-                found.push((s.data.sid, keys::first(key), format!(":{}", s.name)));
+            if let Ok(s) = Stream::decode(value) {
+                look(&s.data, keys::first(key), &format!(":{}", s.name));
             }
             true
         })?;

@@ -182,6 +182,9 @@ impl TxnHook for Recorder {
 
 /// Reasons from one stream's data before and after; `written`: blocks of it changed, the lowest one.
 fn data_reasons(old: &Data, new: &Data, written: Option<u64>) -> u32 {
+    // Other data took its place, from the first block on.
+    let replaced = old.sid != new.sid && old.eof > 0;
+    let written = if replaced { Some(0) } else { written };
     match new.eof.cmp(&old.eof) {
         Ordering::Less => reason::DATA_TRUNCATION,
         // Behind the end of the file only its allocation changes.

@@ -82,6 +82,7 @@ impl Files {
                 return Ok(());
             }
             let mut t = self.begin();
+            t.unanswered = true;
             let mut inode = load_inode(&t, ino)?;
             inode.last_access = now.max(inode.last_access);
             t.put_inode(ino, &inode);

@@ -1,5 +1,6 @@
 //! Blocks of files that were read and passed their check, in memory, for as long as there is room. A block is found by its
 //! place and its checksum: what is written to the same place later has another one, so nothing here is ever out of date.
+//! Blocks that were read together stay together, so that a large read costs a few entries and not one for each block.
 //! Beside them, where parts of files lie, found by the state of the file's data. Refuses to know files.
 
 use std::{
@@ -15,20 +16,77 @@ use crate::{
     files::places::Placed,
 };
 
-/// Volume, block of the device, checksum.
-type Key = (u64, u64, u64);
+/// Volume, region of the device.
+type Key = (u64, u64);
 
-/// What an entry takes beside its block.
+/// Blocks of a region: they are found by one look, and make way together.
+const REGION_BLOCKS: u64 = 16;
+/// Pieces of a region that are kept. Only blocks that were written again and again have so many.
+const PIECES_MAX: usize = REGION_BLOCKS as usize;
+/// What an entry takes beside its pieces.
 const ENTRY_BYTES: u64 = 96;
+/// What a piece takes beside its blocks and their checksums.
+const PIECE_BYTES: u64 = 64;
 /// Where parts of files lie takes at most a so much smaller room: a block's part of it is 8 bytes.
 const PLACES_PART: u64 = 64;
+
+/// Neighbouring blocks that were read together.
+struct Piece {
+    /// The first block's number in its region.
+    first: usize,
+    sums: Box<[u64]>,
+    bytes: Box<[u8]>,
+}
+
+impl Piece {
+    fn end(&self) -> usize {
+        self.first + self.sums.len()
+    }
+
+    fn covers(&self, other: &Piece) -> bool {
+        self.first <= other.first && other.end() <= self.end()
+    }
+
+    /// Copies the leading blocks of `out` that are here and have these checksums, where the first is number `at` of the region.
+    /// How many they are.
+    fn copy_to(&self, at: usize, sums: &[u64], out: &mut [u8]) -> usize {
+        let Some(skip) = at.checked_sub(self.first) else { return 0 };
+        let here = self.sums.get(skip..).unwrap_or(&[]);
+        let same = here.iter().zip(sums).take_while(|(a, b)| a == b).count();
+        out[..same * BLOCK].copy_from_slice(&self.bytes[skip.min(self.sums.len()) * BLOCK..][..same * BLOCK]);
+        same
+    }
+}
+
+/// What is known of one region: pieces, the latest first. None is covered by a later one.
+#[derive(Clone, Default)]
+struct Region(Arc<[Arc<Piece>]>);
+
+impl Region {
+    /// With one more piece.
+    fn with(&self, piece: Piece) -> Region {
+        let older = self.0.iter().filter(|old| !piece.covers(old)).take(PIECES_MAX - 1).cloned().collect::<Vec<_>>();
+        Region(std::iter::once(Arc::new(piece)).chain(older).collect())
+    }
+
+    /// Fills `out` with the blocks from number `at` on that have these checksums. False where one is not here.
+    fn read(&self, mut at: usize, mut sums: &[u64], mut out: &mut [u8]) -> bool {
+        while !sums.is_empty() {
+            let found = self.0.iter().map(|piece| piece.copy_to(at, sums, out)).find(|n| *n > 0);
+            let Some(n) = found else { return false };
+            (at, sums, out) = (at + n, &sums[n..], &mut out[n * BLOCK..]);
+        }
+        true
+    }
+}
 
 #[derive(Clone)]
 struct Weigh;
 
-impl Weighter<Key, Arc<[u8]>> for Weigh {
-    fn weight(&self, _: &Key, block: &Arc<[u8]>) -> u64 {
-        block.len() as u64 + ENTRY_BYTES
+impl Weighter<Key, Region> for Weigh {
+    fn weight(&self, _: &Key, region: &Region) -> u64 {
+        let of = |p: &Arc<Piece>| (p.bytes.len() + size_of_val(&*p.sums)) as u64 + PIECE_BYTES;
+        region.0.iter().map(of).sum::<u64>() + ENTRY_BYTES
     }
 }
 
@@ -56,7 +114,7 @@ impl BuildHasher for Seed {
 
 /// Volumes may share one.
 pub struct BlockCache {
-    blocks: Cache<Key, Arc<[u8]>, Weigh, Seed>,
+    blocks: Cache<Key, Region, Weigh, Seed>,
     /// By the state of the file's data, and the number of the part.
     places: Cache<(u64, u64), Arc<Placed>, WeighPlaces, Seed>,
 }
@@ -96,19 +154,49 @@ impl BlockCache {
     }
 
     /// Fills `out` with the blocks of `e`. False where one is not here; then `out` is undefined.
-    pub(crate) fn read(&self, volume: u64, e: &Extent, out: &mut [u8]) -> bool {
-        e.sums.iter().zip(out.chunks_exact_mut(BLOCK)).zip(e.dev_block..).all(|((sum, out), block)| {
-            let found = self.blocks.get(&(volume, block, *sum));
-            found.inspect(|b| out.copy_from_slice(b)).is_some()
+    pub(crate) fn read(&self, volume: u64, e: &Extent, mut out: &mut [u8]) -> bool {
+        regions(e).all(|part| {
+            let (here, after) = std::mem::take(&mut out).split_at_mut(part.sums.len() * BLOCK);
+            out = after;
+            let found = self.blocks.get(&(volume, part.region));
+            found.is_some_and(|region| region.read(part.first, part.sums, here))
         })
     }
 
-    /// Keeps the blocks of `e`, which passed.
+    /// Keeps the blocks of `e`, which passed. Of two threads that keep blocks of one region at the same time, one may have
+    /// done so in vain.
     pub(crate) fn keep(&self, volume: u64, e: &Extent, bytes: &[u8]) {
-        for ((sum, bytes), block) in e.sums.iter().zip(bytes.chunks_exact(BLOCK)).zip(e.dev_block..) {
-            self.blocks.insert((volume, block, *sum), bytes.into());
+        let mut rest = bytes;
+        for part in regions(e) {
+            let (here, after) = rest.split_at(part.sums.len() * BLOCK);
+            rest = after;
+            let key = (volume, part.region);
+            // A look that is not a use.
+            let old = self.blocks.peek(&key).unwrap_or_default();
+            let piece = Piece { first: part.first, sums: part.sums.into(), bytes: here.into() };
+            self.blocks.insert(key, old.with(piece));
         }
     }
+}
+
+/// The part of an extent in one region.
+struct Part<'a> {
+    region: u64,
+    /// The first block's number in the region.
+    first: usize,
+    sums: &'a [u64],
+}
+
+/// The parts of an extent by region, in its order.
+fn regions(e: &Extent) -> impl Iterator<Item = Part<'_>> {
+    let (mut block, mut rest) = (e.dev_block, e.sums.as_slice());
+    std::iter::from_fn(move || {
+        let first = block % REGION_BLOCKS;
+        let (sums, after) = rest.split_at(rest.len().min((REGION_BLOCKS - first) as usize));
+        let part = Part { region: block / REGION_BLOCKS, first: first as usize, sums };
+        (block, rest) = (block + sums.len() as u64, after);
+        (!sums.is_empty()).then_some(part)
+    })
 }
 
 /// The part of one volume in a cache, where it has one.
@@ -153,13 +241,45 @@ mod tests {
         assert!(!cache.read(8, &extent(100, &[11]), &mut out[..BLOCK]), "another volume");
     }
 
+    /// Beside a table of single blocks: whatever is kept in whatever order, a block that is found is the right one, and of what
+    /// was kept last all is found.
+    #[test]
+    fn overlapping_reads_find_what_was_kept_last() {
+        let mut rng = arden_block::rng::Rng::new(7);
+        let cache = BlockCache::new(256 << 20);
+        let mut now = vec![0u64; 100];
+        let content = |sum: u64| [sum as u8 ^ (sum >> 8) as u8; BLOCK];
+        for round in 1..5000u64 {
+            let start = rng.below(90);
+            let len = 1 + rng.below(40.min(100 - start));
+            if rng.below(3) == 0 {
+                (start..start + len).for_each(|b| now[b as usize] = round * 100 + b);
+            }
+            let e = extent(start, &now[start as usize..(start + len) as usize]);
+            let bytes: Vec<u8> = e.sums.iter().flat_map(|sum| content(*sum)).collect();
+            let mut out = vec![0; bytes.len()];
+            if cache.read(1, &e, &mut out) {
+                assert_eq!(out, bytes, "round {round}");
+            }
+            cache.keep(1, &e, &bytes);
+            assert!(cache.read(1, &e, &mut out) && out == bytes, "round {round}");
+        }
+        let region = cache.blocks.peek(&(1, 1)).unwrap();
+        assert!(region.0.len() <= PIECES_MAX);
+    }
+
     #[test]
     fn it_stays_within_its_room() {
-        let cache = BlockCache::new(1 << 20);
+        let cache = BlockCache::new(4 << 20);
         for i in 0..10_000u64 {
             cache.keep(1, &extent(i, &[i]), &[i as u8; BLOCK]);
         }
-        assert!(cache.blocks.weight() <= 1 << 20, "{cache:?}");
-        assert!(cache.blocks.len() > 100, "{cache:?}");
+        assert!(cache.blocks.weight() <= 4 << 20, "{cache:?}");
+        assert!(cache.blocks.weight() > 1 << 20, "{cache:?}");
+        for i in 0..1000u64 {
+            cache.keep(2, &extent(i * 50, &[i; 50]), &[i as u8; 50 * BLOCK]);
+        }
+        assert!(cache.blocks.weight() <= 4 << 20, "{cache:?}");
+        assert!(cache.blocks.weight() > 1 << 20, "{cache:?}");
     }
 }

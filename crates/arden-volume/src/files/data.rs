@@ -13,7 +13,12 @@ use arden_store::store::{Integrity, Result, Wait};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    disk::{device::BLOCK, error::VolResult, inode::Extent, keys},
+    disk::{
+        device::BLOCK,
+        error::VolResult,
+        inode::{Data, Extent, SnapshotSet},
+        keys,
+    },
     engine::{alloc::Reserved, view::View},
     files::{
         DIRECT_BYTES_MIN, EXTENTS_AN_OPERATION,
@@ -373,7 +378,8 @@ impl<'a> Target<'a> {
         let mut t = files.begin();
         let mut s = self.load(&t)?;
         let old = s.data().clone();
-        let orphan = t.orphan_data(&old);
+        // The stream keeps its snapshots.
+        let orphan = t.orphan_data(&Data { snapshots: SnapshotSet::default(), ..old.clone() });
         // `orphan_data` took the promise away, and so will `save`.
         t.changes.counters.promised += old.promised();
         let sid = t.new_id();

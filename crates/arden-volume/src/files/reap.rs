@@ -4,12 +4,30 @@
 use crate::{
     disk::{
         error::{VolError, VolResult},
-        inode::Stream,
+        inode::{Stream, StreamSnapshot},
         keys,
     },
     engine::{deferred::Deferred, view::View},
-    files::{EXTENTS_AN_OPERATION, inodes::load_inode, owner::Files},
+    files::{EXTENTS_AN_OPERATION, inodes::load_inode, owner::Files, txn::FileTxn},
 };
+
+impl FileTxn<'_> {
+    /// Takes up to `room` extents of a stream's snapshots away; true when none is left.
+    fn delete_snapshots(&mut self, set: u64, room: &mut usize) -> VolResult<bool> {
+        if set == 0 {
+            return Ok(true);
+        }
+        let (from, to) = (keys::one(keys::STREAM_SNAPSHOT, set), keys::end_of(keys::STREAM_SNAPSHOT, set));
+        for (key, value) in self.collect(&from, &to, usize::MAX)? {
+            if *room == 0 || !self.unmap_some(StreamSnapshot::decode(&value)?.data.sid, room)? {
+                return Ok(false);
+            }
+            *room = room.saturating_sub(1);
+            self.delete(key);
+        }
+        Ok(true)
+    }
+}
 
 impl Files {
     /// Takes a file or stream without a name away, in as many operations as it needs.
@@ -26,11 +44,14 @@ impl Files {
             }
             let mut room = EXTENTS_AN_OPERATION;
             let promised = inode.data.promised();
-            let mut done = t.unmap_some(inode.data.sid, &mut room)?;
+            let mut done =
+                t.unmap_some(inode.data.sid, &mut room)? && t.delete_snapshots(inode.data.snapshots.id, &mut room)?;
             let streams = t.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), 64)?;
             for (key, value) in &streams {
                 let stream = Stream::decode(value)?;
-                done = done && t.unmap_some(stream.data.sid, &mut room)?;
+                done = done
+                    && t.unmap_some(stream.data.sid, &mut room)?
+                    && t.delete_snapshots(stream.data.snapshots.id, &mut room)?;
                 if done {
                     t.changes.counters.promised -= stream.data.promised();
                     if t.core.dirty.contains_key(&stream.data.sid) {
