@@ -313,9 +313,6 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     }
     let leave_out = if world.beyond { choose_beyond(world) } else { choose_absent(world) };
     world.say(rt, || format!("opening without {leave_out:?}"));
-    let has_log = world.journal_stays(&world.journal.borrow(), |d| leave_out.contains(&d));
-    world.stats.borrow_mut().absent += u64::from(!leave_out.is_empty());
-    world.stats.borrow_mut().logs_absent += u64::from(!has_log && !world.journal.borrow().is_empty());
     *world.tried_without.borrow_mut() = Some(leave_out.clone());
     let devices: Vec<Rc<dyn BlockDevice>> =
         world.disks.iter().enumerate().filter(|(i, _)| !leave_out.contains(i)).map(|(_, d)| d.attach(rt)).collect();
@@ -324,15 +321,7 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     }
     let cfg = config(world);
     let options = OpenOptions { config: cfg, discard: Vec::new() };
-    // Until the opening is over the absent ones count, whatever a crash leaves of it.
-    {
-        let mut away = world.away.borrow_mut();
-        for i in leave_out {
-            if !away.contains(&i) {
-                away.push(i);
-            }
-        }
-    }
+    count_absent(world, leave_out);
     let beyond = world.beyond && world.away.borrow().len() > world.tolerance();
     let pool = match Pool::open(rt, devices, None, options).await {
         // The crash came before the pool was made, or while it was made once more: nothing was promised.
@@ -373,6 +362,19 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
         }
     }
     workload(world, rt, &pool, spaces).await
+}
+
+/// Until an opening is over the absent ones count as away, whatever a crash leaves of it.
+fn count_absent(world: &World, absent: Vec<usize>) {
+    let (journal, mut stats) = (world.journal.borrow(), world.stats.borrow_mut());
+    stats.absent += u64::from(!absent.is_empty());
+    stats.logs_absent += u64::from(!journal.is_empty() && journal.iter().all(|d| absent.contains(d)));
+    let mut away = world.away.borrow_mut();
+    for i in absent {
+        if !away.contains(&i) {
+            away.push(i);
+        }
+    }
 }
 
 /// Any disks, as long as the log is within reach. Where an opening was cut short nobody knows which of two logs

@@ -121,6 +121,7 @@ fn every_fault_happens_in_runs_of_volumes() {
         ("crashes soon after one at the superblock", s.crashed_again),
         ("checkpoints soon after a crash", s.checkpoints),
         ("blocks left unreadable", s.disks.left_unreadable),
+        ("operations that find no room in the pool", s.full),
         ("growth", s.grown),
         ("change journals", s.journals),
         ("quotas", s.limits),

@@ -283,6 +283,8 @@ impl World {
             let through = self.durability == Durability::WriteThrough;
             let outcome = self.history.step(&mut self.rng, vol, &*store, through);
             self.stats.operations += 1;
+            let full = outcome == ops::Outcome::Refused && pool.status().disks.iter().any(|d| d.slabs_free == 0);
+            self.stats.full += u64::from(full);
             crate::client::check(pool)?;
             if !OnSpace::is_dead() && self.rng.one_in(30) {
                 self.grow(rt, pool, vol)?;
