@@ -3,6 +3,7 @@
 //! outlives the runtime that drove it, so that a crash is: drop the runtime, call
 //! [`SimDisk::crash`], attach to a new one.
 
+mod counters;
 mod faults;
 
 use std::cell::{RefCell, RefMut};
@@ -15,6 +16,8 @@ use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::sync::Oneshot;
 use crate::timing::{Model, Rotating, Ssd};
+pub use counters::Counters;
+
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, check_range};
 
 /// The byte that a discarded range is filled with.
@@ -70,30 +73,6 @@ struct Cached {
     done: bool,
     /// Blocks that a later durable write has replaced.
     dead_blocks: Vec<u64>,
-}
-
-/// Commands and faults since the disk was made.
-#[derive(Default, Debug, Clone)]
-pub struct Counters {
-    pub reads: u64,
-    pub writes: u64,
-    pub flushes: u64,
-    pub read_bytes: u64,
-    pub write_bytes: u64,
-    /// Writes that went to a wrong place or nowhere, by injected fault.
-    pub silent_faults: u64,
-    /// Flushes that failed, and those that were acknowledged and did nothing.
-    pub flushes_failed: u64,
-    pub flushes_ignored: u64,
-    /// Cached writes that were lost while the disk went on.
-    pub cached_lost: u64,
-    /// Operations that were stuck for long.
-    pub stuck: u64,
-    /// Writes that failed for good, once for each try, and blocks that a crash left unreadable.
-    pub writes_failed: u64,
-    pub left_unreadable: u64,
-    /// Writes that happened when the host had stopped.
-    pub landed_alone: u64,
 }
 
 struct State {
@@ -218,6 +197,7 @@ impl SimDisk {
             let mut s = self.state.borrow_mut();
             s.dead = true;
             s.deaths += 1;
+            s.counters.deaths += 1;
         }
         self.resume();
     }
@@ -246,6 +226,7 @@ impl SimDisk {
                 let Some(list) = &mut s.hung else { return };
                 let wait = Oneshot::new();
                 list.push(wait.clone());
+                s.counters.hung += 1;
                 wait
             };
             wait.await;
@@ -293,6 +274,7 @@ impl SimDisk {
     /// Flips bits in one sector without anybody noticing.
     pub fn rot(&self, offset: u64) {
         let mut s = self.state.borrow_mut();
+        s.counters.rotted += 1;
         let block = offset / BLOCK_BYTES;
         let mut page = s.page(block).map_or_else(|| vec![0; BLOCK_BYTES as usize], |p| p.to_vec());
         let at = (offset % BLOCK_BYTES) as usize;
@@ -330,6 +312,7 @@ impl SimDisk {
             let sectors = w.data.len() / SECTOR_BYTES as usize;
             let mode = s.rng.below(4);
             let cut = s.rng.below(sectors as u64 + 1) as usize;
+            let mut kept = 0;
             for i in 0..sectors {
                 let keep = match mode {
                     0 => false,
@@ -337,12 +320,19 @@ impl SimDisk {
                     2 => i < cut,
                     _ => s.rng.one_in(2),
                 };
+                kept += usize::from(keep);
                 let block = w.offset / BLOCK_BYTES + (i / SECTORS_A_BLOCK) as u64;
                 if keep && !w.dead_blocks.contains(&block) {
                     let at = i * SECTOR_BYTES as usize;
                     s.put_sector(block, i % SECTORS_A_BLOCK, &w.data[at..at + SECTOR_BYTES as usize]);
                 }
             }
+            let counters = &mut s.counters;
+            *match kept {
+                0 => &mut counters.undone,
+                n if n == sectors => &mut counters.survived,
+                _ => &mut counters.torn,
+            } += 1;
         }
     }
 
@@ -387,6 +377,7 @@ impl State {
         let fails = self.rng.ppm(self.faults.read_error_ppm) && failed < self.faults.read_errors_in_a_row;
         if fails {
             self.failed_reads.insert(offset, failed + 1);
+            self.counters.read_errors += 1;
         }
         fails
     }
@@ -500,7 +491,9 @@ async fn service(disk: SimDisk, rt: Rt, queue: Rc<RefCell<Queue>>, offset: u64, 
                 let mut s = disk.state.borrow_mut();
                 let (lo, hi) = (s.faults.latency_min_ns, s.faults.latency_max_ns);
                 let (ppm, stall_ns) = (s.faults.stall_ppm, s.faults.stall_ns);
-                let stall = if ppm > 0 && s.rng.ppm(ppm) { stall_ns } else { 0 };
+                let stalls = ppm > 0 && s.rng.ppm(ppm);
+                s.counters.stalled += u64::from(stalls);
+                let stall = if stalls { stall_ns } else { 0 };
                 s.rng.range(lo, hi.max(lo)) + stall
             };
             rt.sleep_ns(ns).await;
@@ -672,7 +665,9 @@ impl BlockDevice for SimDevice {
             s.counters.reads += 1;
             s.counters.read_bytes += len as u64;
             let blocks = offset / BLOCK_BYTES..(offset + len as u64) / BLOCK_BYTES;
-            if s.read_fails(offset) || s.bad_blocks.range(blocks).next().is_some() {
+            let unreadable = s.bad_blocks.range(blocks).next().is_some();
+            s.counters.unreadable += u64::from(unreadable);
+            if s.read_fails(offset) || unreadable {
                 return Err(IoError::Media);
             }
             Ok(s.read(offset, len))
@@ -712,6 +707,7 @@ impl BlockDevice for SimDevice {
             }
             let (error, astray, lost) = (s.faults.write_error_ppm, s.faults.misdirect_ppm, s.faults.lost_ppm);
             if s.rng.ppm(error) {
+                s.counters.write_errors += 1;
                 // It happened or it did not; it does not happen later.
                 if s.rng.one_in(2) {
                     s.land(id, offset, &data, durable);
@@ -721,14 +717,14 @@ impl BlockDevice for SimDevice {
                 return Err(IoError::Media);
             }
             if s.rng.ppm(lost) {
-                s.counters.silent_faults += 1;
+                s.counters.lost += 1;
                 s.silent.push((offset, data.len() as u64));
                 s.cache.retain(|w| w.id != id);
                 return Ok(());
             }
             let mut place = offset;
             if s.rng.ppm(astray) {
-                s.counters.silent_faults += 1;
+                s.counters.misdirected += 1;
                 let room = (size - data.len() as u64) / BLOCK_BYTES;
                 place = s.rng.below(room + 1) * BLOCK_BYTES;
                 s.silent.push((offset, data.len() as u64));

@@ -9,7 +9,10 @@ use arden_space::{DiskStatus, Pool, Space, SpaceError};
 
 use crate::oracle::fill;
 use crate::trouble::trouble;
-use crate::world::{Profile, SpaceModel, World};
+use crate::world::{Aim, Profile, SpaceModel, World};
+
+/// Blocks of a log of 1 MiB.
+const LOG_BLOCKS: u64 = 256;
 
 /// The spaces of a pool as its users have them: None where there is none now.
 pub(crate) type Spaces = Rc<RefCell<Vec<Option<Space>>>>;
@@ -98,6 +101,9 @@ pub(crate) async fn workload(
             n.set(n.get() - 1);
         });
     }
+    if world.aim.get() == Aim::HalfLog {
+        fill_log(world, rt, &spaces);
+    }
     while running.get() > 0 {
         rt.sleep_ns(1_000_000).await;
         trouble(world, rt, pool, &spaces).await?;
@@ -130,6 +136,28 @@ pub(crate) async fn workload(
         pool.close().await.map_err(|e| format!("close: {e}"))?;
     }
     Ok(())
+}
+
+/// Durable writes to one space, all at once and small enough for the log: together they are more than half of it.
+fn fill_log(world: &Rc<World>, rt: &Rt, spaces: &Spaces) {
+    let there = |i: &usize| world.models[*i].layout.tolerance() > 0 && spaces.borrow()[*i].is_some();
+    let all: Vec<usize> = (0..world.models.len()).filter(there).collect();
+    if all.is_empty() {
+        return;
+    }
+    let i = all[world.rng.borrow_mut().below(all.len() as u64) as usize];
+    let Some(space) = spaces.borrow()[i].clone() else { return };
+    let mut first = 0;
+    while first < world.models[i].blocks().min(LOG_BLOCKS) {
+        let n = world.rng.borrow_mut().range(1, 8).min(world.models[i].blocks() - first);
+        let (w, r, s) = (world.clone(), rt.clone(), space.clone());
+        rt.spawn(async move {
+            if let Err(e) = write(&w, &r, i, &s, first, n, true).await {
+                w.fail(e);
+            }
+        });
+        first += n;
+    }
 }
 
 /// Clients that do nothing for a while: the background forgets marks, and empties the log. Afterwards they work elsewhere,

@@ -117,9 +117,9 @@ fn main() {
         }
     }
     println!(
-        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} pieces given back; \
+        "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} for want of room in the log, {} pieces given back; \
          {} commands stuck, {} flushes failed, {} ignored, {} cached writes lost, {} blocks gone bad; crashes aimed at \
-         departures, labels, the log's turn, superblocks, batches, departures that are noticed, new groups, openings: {:?}; {} writes \
+         departures, labels, the log's turn, superblocks, batches, departures that are noticed, new groups, openings, half full logs: {:?}; {} writes \
          failed, {} blocks left unreadable, {} lives of stalling disks, {} pauses; {} crashes beside silent damage; {} splits, {} copies, {} old images, {} strangers; \
          {} volumes grown, {} looks at change journals, {} at quotas; {} spaces grown, {} deleted, {} of fixed size made again, \
          {} writes without room, {} repairs that stand back, {} paused or cancelled; {} crashes of the host alone, {} writes after one; {} lives of \
@@ -136,15 +136,16 @@ fn main() {
         sum.removals,
         sum.waits,
         sum.refusals,
+        sum.logs_too_full,
         sum.freed,
-        sum.stuck,
-        sum.flushes_failed,
-        sum.flushes_ignored,
-        sum.cached_lost,
+        sum.disks.stuck,
+        sum.disks.flushes_failed,
+        sum.disks.flushes_ignored,
+        sum.disks.cached_lost,
         sum.broken,
         sum.aimed,
-        sum.writes_failed,
-        sum.left_unreadable,
+        sum.disks.writes_failed,
+        sum.disks.left_unreadable,
         sum.stalling,
         sum.pauses,
         sum.silent_crashes,
@@ -162,7 +163,7 @@ fn main() {
         sum.throttled,
         sum.paused,
         sum.host_crashes,
-        sum.landed_alone,
+        sum.disks.landed_alone,
         sum.liars,
         sum.left_a_liar,
         sum.flushes_failed_together,

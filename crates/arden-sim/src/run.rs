@@ -23,7 +23,7 @@ fn config(world: &World) -> PoolConfig {
     // Where clients count as active for a while, repair takes a part of the time only.
     world.busy_ms.set(if world.changing && rng.one_in(2) { rng.range(1, 4) } else { 0 });
     PoolConfig {
-        gather_bytes_max: [64 << 10, 256 << 10][rng.below(2) as usize],
+        gather_bytes_max: [64 << 10, 256 << 10][rng.below(2) as usize] << if world.filling { 4 } else { 0 },
         journal_write_max: 32 << 10,
         tick_ms: rng.range(2, 40),
         grace_ms: [5, 1_000_000][rng.below(2) as usize],
@@ -85,6 +85,7 @@ pub fn run_pool_seed(seed: u64, verbose: bool) -> Result<Stats, Failure> {
         others_from: n + spares,
         changing: true,
         beyond,
+        filling: beyond && seed % 4 == 1,
         flaky,
         verbose,
         ..World::new(seed, rng, disks, models)
@@ -148,8 +149,8 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     let (w, d, h, r) = (world.clone(), done.clone(), held.clone(), rt.clone());
     set_faults(world, !create);
     world.draw_aim(crash, create);
-    // Clients have to be at work when a disk leaves.
-    let crash_at = if world.aim.get() == Aim::Notice { crash_at + NOTICE_NS } else { crash_at };
+    // Clients have to be at work when a disk leaves, or when they fill the log.
+    let crash_at = if matches!(world.aim.get(), Aim::Notice | Aim::HalfLog) { crash_at + NOTICE_NS } else { crash_at };
     rt.spawn(async move {
         let result = if create { live_new(&w, &r, &h).await } else { live_again(&w, &r, &h).await };
         if let Err(e) = result {
@@ -198,6 +199,7 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     world.departed.set(aimed(Aim::Departure) || aimed(Aim::Notice));
     world.ended_at_answer.set(aimed(Aim::Notice) && world.at_answer.get());
     world.reopened.set(aimed(Aim::Opened));
+    world.half_full.set(aimed(Aim::HalfLog));
     if crash {
         let silent = world.profile == Profile::Silent;
         let mut stats = world.stats.borrow_mut();
@@ -319,22 +321,16 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     }
     let cfg = config(world);
     let options = OpenOptions { config: cfg, discard: Vec::new() };
-    // Until the opening is over the absent ones count, whatever a crash leaves of it.
-    {
-        let mut away = world.away.borrow_mut();
-        for i in leave_out {
-            if !away.contains(&i) {
-                away.push(i);
-            }
-        }
-    }
+    count_absent(world, leave_out);
     let beyond = world.beyond && world.away.borrow().len() > world.tolerance();
     let pool = match Pool::open(rt, devices, None, options).await {
         // The crash came before the pool was made, or while it was made once more: nothing was promised.
         Err(SpaceError::NotFound(_) | SpaceError::Refused(_)) if !world.founded.get() => return Ok(()),
         // The log has no room for what would have to wait: it says which disks to bring back.
         Err(SpaceError::Refused(what)) if beyond && !world.last.get() && what.contains("bring back disks") => {
+            world.say(rt, || what);
             world.stats.borrow_mut().refusals += 1;
+            world.stats.borrow_mut().logs_too_full += 1;
             return Ok(());
         }
         // None of the disks that hold the log: then nothing is better than something old. A pool with few disks in
@@ -368,6 +364,19 @@ async fn live_again(world: &Rc<World>, rt: &Rt, held: &Rc<RefCell<Option<Pool>>>
     workload(world, rt, &pool, spaces).await
 }
 
+/// Until an opening is over the absent ones count as away, whatever a crash leaves of it.
+fn count_absent(world: &World, absent: Vec<usize>) {
+    let (journal, mut stats) = (world.journal.borrow(), world.stats.borrow_mut());
+    stats.absent += u64::from(!absent.is_empty());
+    stats.logs_absent += u64::from(!journal.is_empty() && journal.iter().all(|d| absent.contains(d)));
+    let mut away = world.away.borrow_mut();
+    for i in absent {
+        if !away.contains(&i) {
+            away.push(i);
+        }
+    }
+}
+
 /// Any disks, as long as the log is within reach. Where an opening was cut short nobody knows which of two logs
 /// counts: then the next one has all disks that it had.
 fn choose_beyond(world: &World) -> Vec<usize> {
@@ -383,6 +392,15 @@ fn choose_beyond(world: &World) -> Vec<usize> {
         if (0..world.disks.len()).any(knows) {
             return journal.clone();
         }
+    }
+    if fresh && world.half_full.get() {
+        // All but one that holds the log, and maybe one more: what was written last waits for disks.
+        let journal = world.journal.borrow();
+        let mut stays = vec![journal[rng.below(journal.len() as u64) as usize]];
+        if rng.one_in(4) {
+            stays.push(rng.below(world.disks.len() as u64) as usize);
+        }
+        return (0..world.disks.len()).filter(|d| !stays.contains(d)).collect();
     }
     for _ in 0..rng.below(5) {
         let i = rng.below(world.disks.len() as u64) as usize;

@@ -1,9 +1,11 @@
 //! What a run counts, so that a fault that no longer occurs is noticed, and what is told of one that fails.
 
-use arden_block::sim::SimDisk;
+use arden_block::sim::{Counters, SimDisk};
 
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
+    /// What befell the disks of spaces and volumes.
+    pub disks: Counters,
     pub operations: u64,
     pub crashes: u64,
     pub openings: u64,
@@ -18,21 +20,20 @@ pub struct Stats {
     /// Operations that a space without enough disks did not do, and openings that its log had no room for.
     pub waits: u64,
     pub refusals: u64,
-    /// Commands stuck beyond the time-out, flushes that failed, flushes that did nothing, writes lost from caches while their
-    /// disk went on, and places that went bad.
-    pub stuck: u64,
-    pub flushes_failed: u64,
-    pub flushes_ignored: u64,
-    pub cached_lost: u64,
+    /// Openings refused because more waits for disks than the log can keep.
+    pub logs_too_full: u64,
+    /// Places that went bad.
     pub broken: u64,
+    /// Caches that a reset lost, and those of which nobody was told.
+    pub resets: u64,
+    pub unnoticed: u64,
+    /// Openings without a disk, and those without all disks that hold the log.
+    pub absent: u64,
+    pub logs_absent: u64,
     /// Crashes of runs in which a disk damages silently.
     pub silent_crashes: u64,
-    /// Writes that failed for good on a disk that goes on, and blocks that a crash left unreadable.
-    pub writes_failed: u64,
-    pub left_unreadable: u64,
-    /// Crashes of the host whose disks keep their power, and writes that happened after one.
+    /// Crashes of the host whose disks keep their power.
     pub host_crashes: u64,
-    pub landed_alone: u64,
     /// Lives with two disks that damage silently, departures beside one that does, and flushes that fail on two disks at once.
     pub liars: u64,
     pub left_a_liar: u64,
@@ -47,8 +48,12 @@ pub struct Stats {
     pub pauses: u64,
     /// Crashes aimed at a moment soon after a departure, at a write of a label, at the turn of the log; of volumes, at a
     /// write of the superblock, at a batch of the journal; of spaces again, between the moment when the pool notices a
-    /// departure and the map that says so, while a new group is being mapped, and soon after an opening.
-    pub aimed: [u64; 8],
+    /// departure and the map that says so, while a new group is being mapped, soon after an opening, and when clients have
+    /// filled half of the log.
+    pub aimed: [u64; 9],
+    /// Crashes aimed at the turn of the log after a life that ended there, and crashes soon after one at a superblock.
+    pub turned_again: u64,
+    pub crashed_again: u64,
     /// Crashes at the first durable write that is acknowledged after a departure was noticed.
     pub aimed_at_answers: u64,
     /// Volumes that became larger, and looks at a change journal and at limits of quotas that had been told before.
@@ -75,6 +80,7 @@ pub struct Stats {
 
 impl Stats {
     pub fn add(&mut self, s: &Stats) {
+        self.disks.add(&s.disks);
         self.operations += s.operations;
         self.crashes += s.crashes;
         self.openings += s.openings;
@@ -86,16 +92,16 @@ impl Stats {
         self.removals += s.removals;
         self.waits += s.waits;
         self.refusals += s.refusals;
-        self.stuck += s.stuck;
-        self.flushes_failed += s.flushes_failed;
-        self.flushes_ignored += s.flushes_ignored;
-        self.cached_lost += s.cached_lost;
+        self.logs_too_full += s.logs_too_full;
         self.broken += s.broken;
+        self.resets += s.resets;
+        self.unnoticed += s.unnoticed;
+        self.absent += s.absent;
+        self.logs_absent += s.logs_absent;
+        self.turned_again += s.turned_again;
+        self.crashed_again += s.crashed_again;
         self.silent_crashes += s.silent_crashes;
-        self.writes_failed += s.writes_failed;
-        self.left_unreadable += s.left_unreadable;
         self.host_crashes += s.host_crashes;
-        self.landed_alone += s.landed_alone;
         self.liars += s.liars;
         self.left_a_liar += s.left_a_liar;
         self.flushes_failed_together += s.flushes_failed_together;
@@ -124,15 +130,7 @@ impl Stats {
 
     /// What the disks of a run say of their faults.
     pub(crate) fn count_disks(&mut self, disks: &[SimDisk]) {
-        for c in disks.iter().map(SimDisk::counters) {
-            self.stuck += c.stuck;
-            self.flushes_failed += c.flushes_failed;
-            self.flushes_ignored += c.flushes_ignored;
-            self.cached_lost += c.cached_lost;
-            self.writes_failed += c.writes_failed;
-            self.left_unreadable += c.left_unreadable;
-            self.landed_alone += c.landed_alone;
-        }
+        disks.iter().for_each(|d| self.disks.add(&d.counters()));
     }
 }
 

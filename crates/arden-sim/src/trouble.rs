@@ -79,6 +79,7 @@ async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -
             let Some(&(index, _)) = world.members(pool).get(&pick) else { return Ok(()) };
             world.say(rt, || format!("{pick} loses its cache"));
             disk.lose_cache();
+            world.stats.borrow_mut().resets += 1;
             world.departs(rt);
             return pool.report_failure(index).await.map_err(|e| format!("report: {e}"));
         }
@@ -126,7 +127,10 @@ async fn lie(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) ->
             world.stats.borrow_mut().heals += 1;
         }
         // Nobody is told: as with writes that are lost one by one.
-        4 => disk.lose_cache(),
+        4 => {
+            disk.lose_cache();
+            world.stats.borrow_mut().unnoticed += 1;
+        }
         5 => {
             let journal = world.places(pool, &pool.journal_disks());
             let away = world.away_now(pool);

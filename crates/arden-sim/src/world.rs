@@ -37,11 +37,15 @@ pub(crate) enum Aim {
     NewGroup,
     /// Soon after an opening: nothing of what is read was flushed since.
     Opened,
+    /// When more than half of the log is in use: clients write so much at once, to one space.
+    HalfLog,
 }
 
 /// Where the labels of a disk lie, and the first block of the log of a disk of a few MiB.
 const LABELS: std::ops::Range<u64> = 0..128 << 10;
 const LOG_START: std::ops::Range<u64> = 256 << 10..260 << 10;
+/// Where a batch begins after which a log of 1 MiB that was empty is more than half full: beyond a half it is emptied first.
+const LOG_MIDDLE: std::ops::Range<u64> = 656 << 10..772 << 10;
 
 /// One space of the pool, and what its users may read back.
 pub(crate) struct SpaceModel {
@@ -158,6 +162,12 @@ pub(crate) struct World {
     pub(crate) departed: Cell<bool>,
     /// The last life ended soon after its opening: the next one is often without a disk.
     pub(crate) reopened: Cell<bool>,
+    /// In some lives of this run clients write as much at once as fills the log; a pool that keeps so much in memory.
+    pub(crate) filling: bool,
+    /// The last life ended at the turn of the log.
+    pub(crate) turned: Cell<bool>,
+    /// The last life ended when the log was half full.
+    pub(crate) half_full: Cell<bool>,
     /// What a crash that waits for a change of the pool saw of it last: disks that are out of date, groups with slabs.
     pub(crate) seen: Cell<[usize; 2]>,
     /// The clients of this life pause at times; and whereabouts they work now.
@@ -215,6 +225,9 @@ impl World {
             founded: Cell::default(),
             departed: Cell::default(),
             reopened: Cell::default(),
+            filling: false,
+            turned: Cell::default(),
+            half_full: Cell::default(),
             seen: Cell::default(),
             pausing: Cell::default(),
             hot: Cell::default(),
@@ -314,7 +327,11 @@ impl World {
         match self.aim.get() {
             Aim::Label(n) if n > 0 => return self.aim.set(Aim::Label(n - 1)),
             Aim::Label(_) => self.stats.borrow_mut().aimed[1] += 1,
-            Aim::LogTurn => self.stats.borrow_mut().aimed[2] += 1,
+            Aim::LogTurn => {
+                self.stats.borrow_mut().aimed[2] += 1;
+                self.stats.borrow_mut().turned_again += u64::from(self.turned.get());
+            }
+            Aim::HalfLog => self.stats.borrow_mut().aimed[8] += 1,
             Aim::Anywhere | Aim::Departure | Aim::Notice | Aim::NewGroup | Aim::Opened => return,
         }
         self.crash_ns.set(rt.now_ns() + self.rng.borrow_mut().below(400_000));
@@ -366,9 +383,12 @@ impl World {
     pub(crate) fn draw_aim(&self, crash: bool, create: bool) {
         let mut rng = self.rng.borrow_mut();
         // Twice in a row: what the first crash left of the log is what the second one finds.
+        self.turned.set(self.aim.get() == Aim::LogTurn && self.crash_ns.get() < u64::MAX);
         let turned = self.aim.get() == Aim::LogTurn && rng.one_in(2);
         let aim = match rng.below(12) {
             _ if !crash => Aim::Anywhere,
+            _ if self.half_full.get() => Aim::LogTurn,
+            _ if self.filling && rng.one_in(2) => Aim::HalfLog,
             0..=3 if create => Aim::NewGroup,
             _ if create => Aim::Anywhere,
             _ if turned => Aim::LogTurn,
@@ -383,6 +403,7 @@ impl World {
         let trap = match aim {
             Aim::Label(_) => Some(LABELS),
             Aim::LogTurn => Some(LOG_START),
+            Aim::HalfLog => Some(LOG_MIDDLE),
             _ => None,
         };
         self.disks.iter().for_each(|d| d.set_trap(trap.clone()));
@@ -398,6 +419,11 @@ impl World {
         self.beyond && !self.last.get() && self.away_now(pool).len() > self.models[model].layout.tolerance()
     }
 
+    /// What waits for disks of another space may fill the log.
+    fn log_may_be_full(&self, pool: &Pool) -> bool {
+        self.filling && (0..self.models.len()).any(|model| self.suffers(pool, model))
+    }
+
     /// What a space answers that had too few disks before or has now: nothing. Anything else is the run's end.
     pub(crate) fn excuse<T>(
         &self,
@@ -409,7 +435,7 @@ impl World {
         match result {
             // It is being deleted.
             Err(_) if !self.models[model].is_there() => Ok(None),
-            Err(SpaceError::Offline) if suffered || self.suffers(pool, model) => {
+            Err(SpaceError::Offline) if suffered || self.suffers(pool, model) || self.log_may_be_full(pool) => {
                 self.stats.borrow_mut().waits += 1;
                 Ok(None)
             }

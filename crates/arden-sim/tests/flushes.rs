@@ -71,13 +71,16 @@ fn nothing_is_read_of_a_disk_whose_flush_failed_while_others_are_flushed() {
 
 #[test]
 fn whoever_asked_for_a_flush_of_the_only_copy_is_told_that_it_failed() {
-    let d = disks(1, 3);
-    let all = d.clone();
-    life(&d, None, async move |rt| {
-        let (_pool, space) = create(&rt, &all, Layout::Simple, config()).await;
-        space.write(0, full(1, 32), false).await.unwrap();
-        all[0].fail_next_flush();
-        assert!(space.flush().await.is_err());
-    })
-    .unwrap();
+    for n in 1..4 {
+        let d = disks(n, 3);
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let (pool, space) = create(&rt, &all, Layout::Simple, config()).await;
+            space.write(0, full(1, 32), false).await.unwrap();
+            let only = pool.space_map(space.id()).unwrap()[0].1[0].disk;
+            all[usize::from(only)].fail_next_flush();
+            assert!(space.flush().await.is_err(), "one of {n} disks");
+        })
+        .unwrap();
+    }
 }

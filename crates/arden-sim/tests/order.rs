@@ -6,10 +6,10 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use arden_block::sim::SimDisk;
+use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, Provision, Space};
-use common::{attach, config, create, disks, expect, full, life, open};
+use common::{attach, attach_without, config, create, disks, expect, full, life, open};
 
 /// Marks are forgotten by hand, twice: the second time nobody has written since the first.
 async fn forget_marks(pool: &Pool) {
@@ -290,4 +290,50 @@ fn a_space_that_is_deleted_while_it_takes_slabs_leaves_none() {
         }
     })
     .unwrap();
+}
+
+/// A disk leaves when it has a map that does not know of it, and another disk does not have that yet. Whoever writes when that map is durable is told so only when the
+/// next one is, which says that the disk is away: what it missed is not read of it, whichever disks the next opening has.
+#[test]
+fn a_departure_beside_a_map_is_in_the_next_one_before_a_write_without_that_disk_is_acknowledged() {
+    for seed in 1..5 {
+        let d = disks(3, 1500 + seed);
+        let all = d.clone();
+        let stays = life(&d, None, async move |rt| {
+            let slow = arden_space::PoolConfig { tick_ms: 1_000_000, ..config() };
+            let (pool, space) = create(&rt, &all, Layout::Mirror2, slow).await;
+            space.write(0, full(1, 32), true).await.unwrap();
+            pool.flush().await.unwrap();
+            let copies: Vec<u16> = pool.space_map(space.id()).unwrap()[0].1.iter().map(|c| c.disk).collect();
+            let (leaves, stays) = if seed % 2 == 0 { (copies[0], copies[1]) } else { (copies[1], copies[0]) };
+            // A map takes 12 ms for the sake of the third disk, 4 for its labels, and a write to the others does not.
+            let third = (0..3).find(|i| !copies.contains(i)).unwrap();
+            all[usize::from(third)].set_faults(Faults {
+                latency_min_ns: 4_000_000,
+                latency_max_ns: 4_000_000,
+                ..Faults::default()
+            });
+            let (leaving, clock) = (pool.clone(), rt.clone());
+            rt.spawn(async move {
+                // The label of the growth's map is on the disk that leaves, and not on the third one.
+                clock.sleep_ns(10_000_000).await;
+                let _ = leaving.report_failure(leaves).await;
+            });
+            space.grow(64 * BLOCK_BYTES).await.unwrap();
+            space.write(0, full(2, 32), true).await.unwrap();
+            usize::from(stays)
+        })
+        .unwrap();
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let options = OpenOptions { config: config(), discard: Vec::new() };
+            let opened = Pool::open(&rt, attach_without(&rt, &all, &[stays]), None, options).await;
+            // To refuse is right: the only disk that has the write is not there.
+            let Ok(pool) = opened else { return };
+            if let Ok(b) = pool.space_named("s").unwrap().read(0, 32 * BLOCK_BYTES as usize).await {
+                assert!(b.iter().all(|&x| x == 2), "seed {seed}: what the disk held that was away counts");
+            }
+        })
+        .unwrap();
+    }
 }

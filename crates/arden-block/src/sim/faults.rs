@@ -336,6 +336,107 @@ mod tests {
     }
 
     #[test]
+    fn power_that_is_lost_leaves_some_writes_undoes_some_and_tears_some() {
+        let (disk, _) = twice(10, async |_, _: Rc<dyn BlockDevice>, _| ());
+        disk.crash();
+        let c = disk.counters();
+        assert_eq!((c.undone, c.survived), (count(&disk, 1) as u64, count(&disk, 2) as u64));
+        assert!(c.undone > 0 && c.survived > 0 && c.torn > 0 && c.undone + c.survived + c.torn == 16, "{c:?}");
+    }
+
+    #[test]
+    fn a_dead_disk_answers_nothing_and_has_lost_its_cache_when_it_is_back() {
+        let (disk, _) = twice(11, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            let late = dev.write(0, block(3), true);
+            disk.kill();
+            assert_eq!(late.await, Err(IoError::Gone), "what was in flight fails, too");
+            assert_eq!(dev.read(0, 4096).await.err(), Some(IoError::Gone));
+            disk.revive();
+            assert!(dev.read(0, 4096).await.is_ok());
+        });
+        assert!(count(&disk, 2) < 16 && disk.counters().deaths == 1);
+    }
+
+    #[test]
+    fn a_disk_that_hangs_does_what_it_was_asked_when_it_goes_on() {
+        let (disk, _) = twice(12, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, rt: Rt| {
+            disk.hang();
+            let asked = dev.write(0, block(3), true);
+            assert!(rt.timeout_ns(1_000_000_000, asked).await.is_none() && disk.is_hung());
+            let asked = dev.write(4096, block(3), true);
+            let r = rt.clone();
+            let d = disk.clone();
+            rt.spawn(async move {
+                r.sleep_ns(5_000_000).await;
+                d.resume();
+            });
+            assert_eq!(asked.await, Ok(()));
+        });
+        assert!(disk.peek(4096, 4096) == block(3)[..] && disk.counters().hung == 2);
+    }
+
+    #[test]
+    fn commands_that_stall_take_longer() {
+        let (disk, took_ns) = twice(13, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, rt: Rt| {
+            disk.set_faults(Faults { stall_ppm: 500_000, stall_ns: 3_000_000, ..Faults::default() });
+            let started = rt.now_ns();
+            for _ in 0..20 {
+                dev.read(0, 4096).await.unwrap();
+            }
+            rt.now_ns() - started
+        });
+        let stalled = disk.counters().stalled;
+        assert!((3..18).contains(&stalled) && took_ns > stalled * 3_000_000, "{stalled} of 20, {took_ns} ns");
+    }
+
+    #[test]
+    fn a_write_may_be_acknowledged_and_be_nowhere_or_elsewhere() {
+        let (disk, _) = twice(14, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            disk.set_faults(Faults { lost_ppm: 1_000_000, ..Faults::default() });
+            dev.write(0, block(3), true).await.unwrap();
+            disk.set_faults(Faults { misdirect_ppm: 1_000_000, ..Faults::default() });
+            dev.write(4096, block(4), true).await.unwrap();
+        });
+        assert_eq!((count(&disk, 3), disk.counters().lost, disk.counters().misdirected), (0, 1, 1));
+        let at = (0..256).filter(|i| disk.peek(i * 4096, 4096)[..] == block(4)[..]).collect::<Vec<u64>>();
+        assert!(at.len() == 1 && at[0] != 1, "at {at:?}");
+    }
+
+    #[test]
+    fn rot_is_read_and_a_bad_block_is_not_until_it_is_written() {
+        let (disk, _) = twice(15, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            disk.rot(512);
+            let read = dev.read(0, 4096).await.unwrap();
+            assert!(read[..512] == block(2)[..512] && read[512..1024] != block(2)[512..1024]);
+            disk.break_block(4096);
+            assert_eq!(dev.read(0, 8192).await.err(), Some(IoError::Media));
+            dev.write(4096, block(3), false).await.unwrap();
+            assert!(dev.read(0, 8192).await.is_ok());
+        });
+        assert_eq!((disk.counters().rotted, disk.counters().unreadable), (1, 1));
+    }
+
+    #[test]
+    fn errors_by_chance_end_after_so_many_in_a_row_and_a_write_that_fails_is_there_or_not() {
+        let (disk, failed) = twice(16, async |disk: SimDisk, dev: Rc<dyn BlockDevice>, _| {
+            let faults = Faults { read_error_ppm: 1_000_000, read_errors_in_a_row: 2, ..Faults::default() };
+            disk.set_faults(Faults { write_error_ppm: 500_000, ..faults });
+            for ok in [false, false, true, false] {
+                assert_eq!(dev.read(0, 4096).await.is_ok(), ok);
+            }
+            let mut failed = 0;
+            for i in 0..16 {
+                failed += usize::from(dev.write(i * 4096, block(3), true).await.is_err());
+            }
+            failed
+        });
+        let c = disk.counters();
+        assert_eq!((c.read_errors, c.write_errors), (3, failed as u64));
+        let there = count(&disk, 3);
+        assert!(failed > 0 && there > 16 - failed && there < 16, "{failed} failed, {there} there");
+    }
+
+    #[test]
     fn an_image_is_what_was_there() {
         let (disk, _) = twice(5, async |_, dev: Rc<dyn BlockDevice>, _| dev.flush().await.unwrap());
         let image = disk.image();

@@ -144,6 +144,7 @@ impl World {
         }
         let crashed = OnSpace::is_dead();
         self.stats.crashes += u64::from(crashed);
+        self.stats.crashed_again += u64::from(crashed && follows);
         OnSpace::end();
         self.stats.freed += OnSpace::take_freed();
         self.away = pool.out_of_date().into_iter().map(usize::from).collect();
@@ -215,6 +216,7 @@ impl World {
         let wanted = self.rng.one_in(if often { 2 } else { 3 });
         let absent = (self.layout.tolerance() > 0 && !self.silent && may && wanted).then_some(pick);
         self.say(|| format!("opening without {absent:?}"));
+        self.stats.absent += u64::from(absent.is_some());
         if let Some(i) = absent {
             self.disks[i].kill();
         }
@@ -281,6 +283,8 @@ impl World {
             let through = self.durability == Durability::WriteThrough;
             let outcome = self.history.step(&mut self.rng, vol, &*store, through);
             self.stats.operations += 1;
+            let full = outcome == ops::Outcome::Refused && pool.status().disks.iter().any(|d| d.slabs_free == 0);
+            self.stats.full += u64::from(full);
             crate::client::check(pool)?;
             if !OnSpace::is_dead() && self.rng.one_in(30) {
                 self.grow(rt, pool, vol)?;
@@ -356,6 +360,7 @@ impl World {
             6 => self.disks[pick].stick_next(self.rng.range(20_000_000, 400_000_000)),
             7 => {
                 self.disks[pick].lose_cache();
+                self.stats.resets += 1;
                 let pool = pool.clone();
                 let told = rt.block_on(async move { pool.report_failure(pick as u16).await });
                 return told.unwrap_or(Err(SpaceError::Closed)).map_err(|e| format!("report: {e}"));
@@ -377,6 +382,7 @@ impl World {
             if what == 4 {
                 // Nobody is told: as with writes that are lost one by one.
                 self.disks[self.damaged()].lose_cache();
+                self.stats.unnoticed += 1;
             } else if what < 4 {
                 let disk = &self.disks[self.damaged()];
                 disk.rot(self.rng.below(disk.info().size_bytes / 512) * 512);
