@@ -112,7 +112,7 @@ fn pools_are_split_copied_and_given_old_images_and_strangers() {
 
 #[test]
 fn every_fault_happens_in_runs_of_volumes() {
-    let s = sum(|seed| run_volume_seed(seed, None, false), 150);
+    let s = sum(|seed| run_volume_seed(seed, None, false), 400);
     disks_fail(&s);
     disks_lie(&s);
     all_happen([
