@@ -80,11 +80,9 @@ impl CloseAfterBreak {
                 };
             }
         }
-        // Of several at once, one finds the handle.
-        if request.session.opens.write().remove(&open.id.volatile).is_none() {
+        if !request.trees.close_open(request.scope, open) {
             return Err(NtStatus::FILE_CLOSED.into());
         }
-        request.trees.close_open(request.scope, open);
         response.put(out);
         Ok(NtStatus::SUCCESS)
     }

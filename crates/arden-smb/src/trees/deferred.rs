@@ -50,7 +50,9 @@ impl Trees {
             }
             for item in work {
                 match item {
-                    Deferred::Close(scope, open) => self.close_open(&scope, &open),
+                    Deferred::Close(scope, open) => {
+                        self.close_open(&scope, &open);
+                    }
                     Deferred::TellBreak(open) => {
                         if let Some(file) = open.file() {
                             file.fs().tell_break_again(file, CommitScope::begin().at(self.time().now));

@@ -250,16 +250,19 @@ impl Trees {
         self.open(id)
     }
 
-    /// Takes the open out of every table and closes what it holds.
-    pub fn close_open(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
+    /// Takes the open out of every table and closes what it holds. False: somebody else does, or did.
+    pub fn close_open(&self, scope: &CommitScope, open: &Arc<SmbOpen>) -> bool {
         if let Some(session) = open.session() {
             session.opens.write().remove(&open.id.volatile);
         }
-        self.close_object(scope, open);
+        self.close_object(scope, open)
     }
 
-    fn close_object(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
-        self.opens.write().remove(&open.id.persistent);
+    fn close_object(&self, scope: &CommitScope, open: &Arc<SmbOpen>) -> bool {
+        // Of several at once, one finds it.
+        if self.opens.write().remove(&open.id.persistent).is_none() {
+            return false;
+        }
         if let Some(guid) = open.create_guid {
             let mut guids = self.by_create_guid.lock();
             if guids.get(&(open.client.0, guid)) == Some(&open.id.persistent) {
@@ -281,6 +284,7 @@ impl Trees {
                 readers.into_iter().for_each(|wait| self.resume(wait));
             }
         }
+        true
     }
 
     /// [MS-SMB2] 3.3.7.1: a durable open is kept for its time-out. False: it has to be closed.
@@ -311,8 +315,7 @@ impl Trees {
     pub fn close_open_by_id(&self, id: u64) -> bool {
         let Some(open) = self.open(id) else { return false };
         tracing::info!(share = %open.share.name, file = %open.name, "open closed by an administrator");
-        self.close_open(&CommitScope::begin(), &open);
-        true
+        self.close_open(&CommitScope::begin(), &open)
     }
 
     // Time.
