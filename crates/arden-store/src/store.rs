@@ -404,24 +404,17 @@ pub trait Node: Send + Sync {
     fn delete_reparse(&self, by: ChangedBy, tag: u32) -> Result<()>;
     fn object_id(&self) -> Result<Option<u128>>;
     fn set_object_id(&self, by: ChangedBy, id: u128) -> Result<()>;
-    /// Which create made the file or stream, for a create that is asked for again after its answer was lost. A store that
-    /// keeps none answers such a create with `NameCollision`.
-    fn create_mark(&self) -> Result<Option<u128>> {
-        Ok(None)
-    }
+    /// Which create made the file or stream, for a create that is asked for again after its answer was lost.
+    fn create_mark(&self) -> Result<Option<u128>>;
     /// `create_stream` with a mark: whenever the process ends, a stream that is there has its mark.
-    fn create_stream_marked(&self, by: ChangedBy, name: &str, _mark: u128) -> Result<NodeRef> {
-        self.create_stream(by, name)
-    }
+    fn create_stream_marked(&self, by: ChangedBy, name: &str, mark: u128) -> Result<NodeRef>;
 
     // Directories.
     /// `NameCollision` when the name is taken in any case.
     fn create_child(&self, by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef>;
     /// `create_child` with a mark: whenever the process ends, a name that is there leads to a file with its mark and all
     /// of `new`.
-    fn create_child_marked(&self, by: ChangedBy, name: &str, new: &NewFile<'_>, _mark: u128) -> Result<NodeRef> {
-        self.create_child(by, name, new)
-    }
+    fn create_child_marked(&self, by: ChangedBy, name: &str, new: &NewFile<'_>, mark: u128) -> Result<NodeRef>;
     fn list(&self) -> Result<Box<dyn DirCursor>>;
     fn is_empty_directory(&self) -> Result<bool>;
 
