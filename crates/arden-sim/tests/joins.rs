@@ -4,13 +4,37 @@ mod common;
 
 use arden_block::Rt;
 use arden_block::sim::SimDisk;
-use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, read_header};
+use arden_space::{CreateOptions, DiskStatus, Layout, OpenOptions, Pool, PoolConfig, Provision, read_header};
 use common::attach;
 
 const MS: u64 = 1_000_000;
 
 fn config() -> PoolConfig {
     PoolConfig { tick_ms: 5, busy_ms: 0, ..PoolConfig::default() }
+}
+
+/// All power is lost, and the pool opens with the disks that have labels: its members, which are all there.
+fn members_after_a_crash(disks: &[SimDisk], seed: u64, when: &str) -> Vec<DiskStatus> {
+    for d in disks {
+        d.crash();
+        d.revive();
+    }
+    let rt = Rt::virtual_clock(seed + 1);
+    let (inner, all) = (rt.clone(), disks.to_vec());
+    let members = rt.block_on(async move {
+        let mut devices = Vec::new();
+        for device in attach(&inner, &all) {
+            if read_header(&*device).await.unwrap().is_some() {
+                devices.push(device);
+            }
+        }
+        let options = OpenOptions { config: config(), discard: Vec::new() };
+        Pool::open(&inner, devices, None, options).await.unwrap().status().disks
+    });
+    rt.shutdown();
+    let members = members.unwrap();
+    assert!(members.iter().all(|d| d.online), "{when}, seed {seed}: {members:?}");
+    members
 }
 
 /// A pool of two disks; power is lost so long after a third begins to join. Whether it is a member afterwards.
@@ -28,27 +52,7 @@ fn joins_until(after_ns: u64, seed: u64) -> bool {
     });
     rt.run_until_ns(100 * MS + after_ns);
     rt.shutdown();
-    for d in &disks {
-        d.crash();
-        d.revive();
-    }
-    let rt = Rt::virtual_clock(seed + 1);
-    let (inner, all) = (rt.clone(), disks.clone());
-    let members = rt.block_on(async move {
-        let mut devices = Vec::new();
-        for device in attach(&inner, &all) {
-            if read_header(&*device).await.unwrap().is_some() {
-                devices.push(device);
-            }
-        }
-        let options = OpenOptions { config: config(), discard: Vec::new() };
-        let pool = Pool::open(&inner, devices, None, options).await.unwrap();
-        let disks = pool.status().disks;
-        assert!(disks.iter().all(|d| d.online), "{after_ns} ns after it began, seed {seed}: {disks:?}");
-        disks.len()
-    });
-    rt.shutdown();
-    members == Some(3)
+    members_after_a_crash(&disks, seed, &format!("{after_ns} ns after it began")).len() == 3
 }
 
 #[test]
@@ -86,21 +90,7 @@ fn leaves_and_joins_until(after_ns: u64, seed: u64) -> bool {
     });
     rt.run_until_ns(100 * MS + after_ns);
     rt.shutdown();
-    for d in &disks {
-        d.crash();
-        d.revive();
-    }
-    let rt = Rt::virtual_clock(seed + 1);
-    let (inner, all) = (rt.clone(), disks.clone());
-    let again = rt.block_on(async move {
-        let options = OpenOptions { config: config(), discard: Vec::new() };
-        let pool = Pool::open(&inner, attach(&inner, &all), None, options).await.unwrap();
-        let disks = pool.status().disks;
-        assert!(disks.iter().all(|d| d.online), "{after_ns} ns after it began, seed {seed}: {disks:?}");
-        disks.iter().any(|d| d.index == 4)
-    });
-    rt.shutdown();
-    again.unwrap()
+    members_after_a_crash(&disks, seed, &format!("{after_ns} ns after it began")).iter().any(|d| d.index == 4)
 }
 
 #[test]

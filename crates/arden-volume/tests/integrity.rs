@@ -1,5 +1,7 @@
 //! Integrity of streams: which reads of damaged blocks fail, who inherits it, and that it is kept.
 
+mod lab;
+
 use std::sync::Arc;
 
 use arden_block::Device;
@@ -9,33 +11,25 @@ use arden_store::{
     store::{FileStore, Integrity, Lookup, NewFile, NodeRef, Wait},
     usn::reason,
 };
-use arden_volume::{BlockCache, Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{BlockCache, MemDevice, VolumeOptions};
 use arden_wire::{
     FileTime,
     access::{ATTR_ARCHIVE, ATTR_INTEGRITY_STREAM},
 };
 
-const BLOCK: usize = 4096;
+use lab::{Lab, find, formatted};
 
-struct Lab {
-    device: Arc<MemDevice>,
-    volume: Arc<Volume>,
-    store: Arc<VolumeStore>,
-}
+const BLOCK: usize = 4096;
 
 impl Lab {
     fn new() -> Lab {
-        let device = Arc::new(MemDevice::new(32 << 20));
-        Volume::format(&*device, "test", 77, FileTime(1)).unwrap();
-        Lab::open(device)
+        Lab::open(formatted())
     }
 
     fn open(device: Arc<MemDevice>) -> Lab {
         let blocks = Some(BlockCache::new(4 << 20));
         let options = VolumeOptions { background: false, blocks, ..VolumeOptions::default() };
-        let volume = Volume::open(device.clone(), options).unwrap();
-        let store = VolumeStore::new(volume.clone(), Durability::Plain);
-        Lab { device, volume, store }
+        Lab::on(device, options)
     }
 
     fn make(&self, path: &str, directory: bool, attributes: u32) -> NodeRef {
@@ -45,10 +39,7 @@ impl Lab {
     }
 
     fn find(&self, path: &str) -> NodeRef {
-        match self.store.lookup(&NtPath::parse(path).unwrap()) {
-            Ok(Lookup::Found(node)) => node,
-            _ => panic!("{path} is missing"),
-        }
+        find(&*self.store, path).unwrap_or_else(|| panic!("{path} is missing"))
     }
 
     /// A file of four blocks, of which each bears its number, on the device.

@@ -1,23 +1,20 @@
 //! Snapshots of a volume: what they show, what they cost, and that all of it comes back when they go.
 
+mod lab;
+
 use std::sync::Arc;
 
 use arden_store::{
     error::StoreError,
-    name::NtPath,
-    store::{FileStore, Lookup, NewFile, Node, NodeRef, Wait},
+    store::{FileStore, NewFile, Node, NodeRef, Wait},
 };
-use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{MemDevice, VolumeOptions};
 use arden_wire::{FileTime, fscc::FILE_READ_ONLY_VOLUME};
+
+use lab::{Lab, find, formatted};
 
 const SECOND: u64 = 10_000_000;
 const BLOCK: u64 = 4096;
-
-struct Lab {
-    device: Arc<MemDevice>,
-    volume: Arc<Volume>,
-    store: Arc<VolumeStore>,
-}
 
 fn options() -> VolumeOptions {
     VolumeOptions { background: false, ..VolumeOptions::default() }
@@ -25,15 +22,11 @@ fn options() -> VolumeOptions {
 
 impl Lab {
     fn new() -> Lab {
-        let device = Arc::new(MemDevice::new(32 << 20));
-        Volume::format(&*device, "test", 77, FileTime(1)).unwrap();
-        Lab::open(device)
+        Lab::open(formatted())
     }
 
     fn open(device: Arc<MemDevice>) -> Lab {
-        let volume = Volume::open(device.clone(), options()).unwrap();
-        let store = VolumeStore::new(volume.clone(), Durability::Plain);
-        Lab { device, volume, store }
+        Lab::on(device, options())
     }
 
     fn again(self) -> Lab {
@@ -62,13 +55,6 @@ impl Lab {
         let report = self.volume.check(true).unwrap();
         assert_eq!((report.errors, report.unaccounted_blocks), (vec![], 0));
         report.data_blocks
-    }
-}
-
-fn find(store: &dyn FileStore, name: &str) -> Option<NodeRef> {
-    match store.lookup(&NtPath::parse(name).unwrap()) {
-        Ok(Lookup::Found(node)) => Some(node),
-        _ => None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Snapshots of streams: what they hold, where the stream differs from them, what reverting leaves, and that they go, count and
 //! are kept with their stream.
 
+mod lab;
+
 use std::sync::Arc;
 
 use arden_store::{
@@ -9,31 +11,21 @@ use arden_store::{
     store::{DeltaPlace, FileStore, Lookup, NewFile, NodeRef, StreamDelta, Wait},
     usn::reason,
 };
-use arden_volume::{
-    Durability, MemDevice, STREAM_SNAPSHOTS_MAX, Superblock, Volume, VolumeOptions, VolumeStore, read_stream_snapshot,
-};
+use arden_volume::{MemDevice, STREAM_SNAPSHOTS_MAX, Superblock, VolumeOptions, read_stream_snapshot};
 use arden_wire::{FileTime, dtyp::well_known};
+
+use lab::{Lab, find, formatted};
 
 const BLOCK: usize = 4096;
 
-struct Lab {
-    device: Arc<MemDevice>,
-    volume: Arc<Volume>,
-    store: Arc<VolumeStore>,
-}
-
 impl Lab {
     fn new() -> Lab {
-        let device = Arc::new(MemDevice::new(32 << 20));
-        Volume::format(&*device, "test", 77, FileTime(1)).unwrap();
-        Lab::open(device)
+        Lab::open(formatted())
     }
 
     fn open(device: Arc<MemDevice>) -> Lab {
         let options = VolumeOptions { background: false, ..VolumeOptions::default() };
-        let volume = Volume::open(device.clone(), options).unwrap();
-        let store = VolumeStore::new(volume.clone(), Durability::Plain);
-        Lab { device, volume, store }
+        Lab::on(device, options)
     }
 
     /// After an orderly end, or after the loss of all that was not durable.
@@ -54,10 +46,7 @@ impl Lab {
     }
 
     fn find(&self, path: &str) -> Option<NodeRef> {
-        match self.store.lookup(&NtPath::parse(path).unwrap()) {
-            Ok(Lookup::Found(node)) => Some(node),
-            _ => None,
-        }
+        find(&*self.store, path)
     }
 
     #[track_caller]
