@@ -136,16 +136,43 @@ impl Pool {
         if used() > size / 2 {
             self.trim_log().await?;
         }
-        // What a checkpoint cannot free is needed by blocks that wait in the queue: writing
-        // on is what frees it. Only a log with no room at all is an error.
         if used() > size / 2 && !self.0.life.is_opening() {
-            (self.0.empty_log)(self.clone()).await?;
-            if used() > size / 2 {
-                self.queue_stuck();
-            }
+            self.empty_half_full_log(cap).await?;
         }
         self.wait_departures_durable().await?;
-        let Draft { records, blocks, marks, taken } = self.build_batch(cap);
+        let draft = self.build_batch(cap);
+        self.write_draft(draft).await?;
+        if self.log_is_filling() {
+            j.tell_filling();
+        }
+        Ok(())
+    }
+
+    /// Only a log with no room at all is an error to those who write to it.
+    async fn empty_half_full_log(&self, cap: u64) -> SpaceResult<()> {
+        let used = || self.0.journal.state().used();
+        let half = self.0.journal.state().size / 2;
+        (self.0.empty_log)(self.clone()).await?;
+        if used() <= half {
+            return Ok(());
+        }
+        self.queue_stuck();
+        // Writing on is what frees a log that waits for what is in the queue, until that is more than the log has room for.
+        if used() <= half + cap {
+            return Ok(());
+        }
+        let draft = self.draft_what_keeps(cap);
+        if draft.records.is_empty() {
+            return Ok(());
+        }
+        self.write_draft(draft).await?;
+        (self.0.empty_log)(self.clone()).await
+    }
+
+    /// Writes a batch and notes what it holds.
+    async fn write_draft(&self, draft: Draft) -> SpaceResult<()> {
+        let j = &self.0.journal;
+        let Draft { records, blocks, marks, taken } = draft;
         if records.is_empty() {
             j.answered(taken);
             return Ok(());
@@ -184,9 +211,6 @@ impl Pool {
             }
         }
         j.answered(taken);
-        if self.log_is_filling() {
-            j.tell_filling();
-        }
         Ok(())
     }
 
@@ -247,6 +271,37 @@ impl Pool {
                     d.records.push(Record::Dirty { space, group, incarnation, bit });
                 }
                 Item::Patch { space, group, slot } => self.draft_patch(&mut d, space, group, slot),
+            }
+        }
+        d
+    }
+
+    /// What keeps batches in the log because it waits for the log itself: changes in place, with all of their data, and the
+    /// newest versions of blocks of which an older one is logged, the oldest batch first. All of it stays in the queue.
+    fn draft_what_keeps(&self, cap: u64) -> Draft {
+        let room = (cap / BLOCK_BYTES).saturating_sub(1) as usize;
+        let mut d = Draft::default();
+        for item in self.0.journal.queued_patches() {
+            let Item::Patch { space, group, slot } = item else { continue };
+            let Some(patch) = self.registered(space, group, slot) else { continue };
+            patch.keep();
+            if d.records.len() < BATCH_RECORDS_MAX && d.blocks.len() + self.item_blocks(&item) <= room {
+                self.draft_patch(&mut d, space, group, slot);
+            }
+        }
+        let mut replaced: Vec<((u64, u64), u32, u64)> = Vec::new();
+        for s in self.0.spaces.borrow().values() {
+            replaced.extend(s.overlay.borrow().replaced().map(|(block, at)| (at, s.id, block)));
+        }
+        replaced.sort_unstable();
+        for (_, space, block) in replaced {
+            let Some(s) = self.space_rt(space) else { continue };
+            let entry = s.overlay.borrow().get(block).cloned();
+            if let Some(e) = entry
+                && d.records.len() < BATCH_RECORDS_MAX
+                && d.blocks.len() < room
+            {
+                self.draft_data(&mut d, space, block, e.version, &e.data);
             }
         }
         d

@@ -202,6 +202,11 @@ impl Journal {
         self.queue.borrow().front().copied()
     }
 
+    /// Changes in place that wait for their record.
+    pub(crate) fn queued_patches(&self) -> Vec<Item> {
+        self.queue.borrow().iter().filter(|i| matches!(i, Item::Patch { .. })).copied().collect()
+    }
+
     pub(crate) fn pop(&self) {
         self.queue.borrow_mut().pop_front();
     }

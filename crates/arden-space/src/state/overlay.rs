@@ -136,6 +136,11 @@ impl Overlay {
         self.entries.iter().filter(|(_, e)| !e.is_logged()).map(|(&b, _)| b).collect()
     }
 
+    /// Blocks whose newest version is still to be logged while an older one is needed in the log, and the batch of that.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = (u64, (u64, u64))> {
+        self.entries.iter().filter(|(_, e)| !e.is_logged()).filter_map(|(&b, e)| Some((b, e.logged_at()?)))
+    }
+
     /// The oldest journal batch that is still needed.
     pub(crate) fn oldest_needed(&self) -> Option<(u64, u64)> {
         self.entries.values().filter_map(|e| e.logged).map(|l| l.at).min()
