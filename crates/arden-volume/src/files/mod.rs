@@ -16,6 +16,7 @@ pub mod owner;
 pub mod places;
 pub mod read;
 pub mod reap;
+pub mod short_names;
 pub mod subject;
 pub mod txn;
 
