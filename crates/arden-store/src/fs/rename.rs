@@ -295,6 +295,10 @@ impl Fs {
             return Ok(Step::Wait(wait));
         }
         let old = open.node.short_name()?;
+        if old.as_deref().unwrap_or_default() == name {
+            cause.scope.relies_on(open);
+            return Ok(Step::Done(()));
+        }
         open.node.set_short_name(cause.scope.changes(open), name)?;
         if !open.directory && !name.is_empty() {
             self.set_archive(cause.scope, open);
@@ -309,16 +313,12 @@ impl Fs {
         let old = old.filter(|old| Some(*old) != open.node.path().last().map(String::as_str)).map(in_parent);
         let new = in_parent(new);
         let filter = if open.directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
+        let gone = new.last().is_none_or(String::is_empty);
+        let (before, after) = if gone { (ChangeKind::Removed, None) } else { (ChangeKind::RenamedOld, Some(&new)) };
+        let before = old.iter().map(|old| (before, &old[..], None));
+        let after = after.into_iter().map(|new| (ChangeKind::RenamedNew, &new[..], None));
         let mut woken = Vec::new();
-        let mut tell = |kind, path: &[String]| self.watches.report(filter, &[(kind, path, None)], &mut woken);
-        match (&old, new.last().is_none_or(String::is_empty)) {
-            (old, false) => {
-                old.iter().for_each(|old| tell(ChangeKind::RenamedOld, old));
-                tell(ChangeKind::RenamedNew, &new);
-            }
-            (Some(old), true) => tell(ChangeKind::Removed, old),
-            (None, true) => {}
-        }
+        self.watches.report(filter, &before.chain(after).collect::<Vec<_>>(), &mut woken);
         self.table.resume(woken);
         self.break_parent(scope, &new, open.parent_key);
     }

@@ -15,9 +15,11 @@ use crate::{
     engine::view::View,
     facade::shared::Shared,
     files::{
-        names::name_key,
+        names::{
+            name_key,
+            short_names::{self, ShortNames},
+        },
         open::OpenFile,
-        short_names::{self, ShortNames},
     },
 };
 

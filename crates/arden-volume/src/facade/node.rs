@@ -34,10 +34,9 @@ use crate::{
     files::{
         data::Target,
         inodes::{load_inode, load_stream, now},
-        names,
+        names::{self, short_names},
         open::{Link, OpenFile},
         places::{Parts, allocated_ranges, cluster_runs},
-        short_names,
         subject::Subject,
         txn::FileTxn,
     },

@@ -28,9 +28,11 @@ use crate::{
         data::FILE_BYTES_MAX,
         descriptors::inherited,
         inodes::{load_inode, load_stream, now},
-        names::{find, is_below, is_empty, name_key},
+        names::{
+            find, is_below, is_empty, name_key,
+            short_names::{self, ShortNames},
+        },
         open::{Link, OpenFile, Place},
-        short_names::{self, ShortNames},
         txn::FileTxn,
     },
 };

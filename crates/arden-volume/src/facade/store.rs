@@ -30,8 +30,10 @@ use crate::{
     },
     files::{
         inodes::{load_inode, load_stream},
-        names,
-        short_names::{self, ShortNames},
+        names::{
+            self,
+            short_names::{self, ShortNames},
+        },
     },
 };
 

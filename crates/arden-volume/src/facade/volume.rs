@@ -44,9 +44,9 @@ use crate::{
         access::LastAccess,
         cache::{BlockCache, VolumeBlocks},
         descriptors::Descriptors,
+        names::short_names::ShortNames,
         open::OpenFiles,
         owner::Files,
-        short_names::ShortNames,
     },
 };
 

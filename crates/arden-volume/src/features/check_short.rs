@@ -7,7 +7,7 @@ use arden_store::name::{fold, is_short};
 
 use crate::{
     disk::keys::{self, Key},
-    files::short_names::{decode, setting_key, short_key, short_of_key},
+    files::names::short_names::{decode, setting_key, short_key, short_of_key},
 };
 
 /// A directory, and a folded name in it.

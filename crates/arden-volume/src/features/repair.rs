@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn short_names_that_do_not_hold_go() {
-        use crate::files::short_names::{ShortNames, put, setting_key, short_key, short_of_key};
+        use crate::files::names::short_names::{ShortNames, put, setting_key, short_key, short_of_key};
 
         let (_, vol) = filled();
         vol.set_short_names(ShortNames::Kept).unwrap();

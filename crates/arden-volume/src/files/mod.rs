@@ -16,7 +16,6 @@ pub mod owner;
 pub mod places;
 pub mod read;
 pub mod reap;
-pub mod short_names;
 pub mod subject;
 pub mod txn;
 

@@ -1,5 +1,7 @@
 //! Finding names: the folded name is part of the key, so two spellings of one name cannot both exist. Refuses to change any.
 
+pub mod short_names;
+
 use arden_store::name::{fold, is_short, may_be_made_short, short_name};
 
 use crate::{
@@ -9,10 +11,7 @@ use crate::{
         keys::{self, Key},
     },
     engine::view::View,
-    files::{
-        inodes::load_inode,
-        short_names::{self, ShortNames},
-    },
+    files::{inodes::load_inode, names::short_names::ShortNames},
 };
 
 /// A path never goes deeper; a loop of directories cannot come to be, but a damaged volume may show one.
