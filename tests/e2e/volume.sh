@@ -191,7 +191,9 @@ expect 0 "policy" arden volume set v2 --last-access always
 says 'last access: always' arden volume show v2 || fail "the policy is not shown"
 
 note "8.3 names"
-says '8.3 names: kept' arden volume show v2 || fail "a new volume does not keep 8.3 names"
+says '8.3 names: made' arden volume show v2 || fail "where the 8.3 names of a new volume come from is not shown"
+expect 0 "switched on" arden volume set v2 --short-names kept
+says '8.3 names: kept' arden volume show v2 || fail "the setting is not shown"
 echo small >"$WORK/tmp/small"
 client -c "put $WORK/tmp/small \"A long name.text\"" >/dev/null
 client -c "ls ALONGN~1.TEX" >"$WORK/tmp/out" || fail "$(cat "$WORK/tmp/out")"

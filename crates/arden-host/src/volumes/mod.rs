@@ -38,8 +38,8 @@ use arden_store::{
     store::FileStore,
 };
 use arden_volume::{
-    BlockCache, Durability, FileDevice, LastAccess, ShortNames, Superblock, VolError, Volume, VolumeHandles,
-    VolumeOptions, VolumeStore,
+    BlockCache, Durability, FileDevice, LastAccess, Superblock, VolError, Volume, VolumeHandles, VolumeOptions,
+    VolumeStore,
 };
 use arden_wire::FileTime;
 
@@ -303,7 +303,6 @@ impl VolumeAdmin for Volumes {
         // What [MS-FSA] 2.1.4.17 asks for, as cheap as it can be had. A volume that comes from elsewhere keeps its own.
         let (volume, _) = Volumes::volume(self, &new.name)?;
         volume.set_last_access(LastAccess::Relative).map_err(|e| refusal(&record.device(), e))?;
-        volume.set_short_names(ShortNames::Kept).map_err(|e| refusal(&record.device(), e))?;
         Ok(self.info(&record))
     }
 

@@ -86,7 +86,7 @@ pub enum VolumeVerb {
     },
     /// Change properties of the volume
     #[command(
-        after_help = "Example:\n  arden volume set docs --last-access relative --short-names off",
+        after_help = "Example:\n  arden volume set docs --last-access relative --short-names kept",
         group = clap::ArgGroup::new("property").required(true).multiple(true)
     )]
     Set {
@@ -95,8 +95,8 @@ pub enum VolumeVerb {
         /// the last change already, and once a day
         #[arg(long, group = "property", value_parser = ["never", "relative", "always"])]
         last_access: Option<String>,
-        /// Where 8.3 names come from: kept is in NTFS' form, beside the long names, as new volumes have it; with off no new
-        /// names get one. Volumes of earlier programs make them of the long names until this is set
+        /// Where 8.3 names come from: a volume makes them of the long names until this is set; kept is in NTFS' form,
+        /// beside the long names; with off no new names get one
         #[arg(long, group = "property", value_parser = ["kept", "off"])]
         short_names: Option<String>,
     },
