@@ -190,6 +190,24 @@ says 'last access: relative' arden volume show v2 || fail "a new volume's policy
 expect 0 "policy" arden volume set v2 --last-access always
 says 'last access: always' arden volume show v2 || fail "the policy is not shown"
 
+note "8.3 names"
+says '8.3 names: made' arden volume show v2 || fail "where the 8.3 names of a new volume come from is not shown"
+expect 0 "switched on" arden volume set v2 --short-names kept
+says '8.3 names: kept' arden volume show v2 || fail "the setting is not shown"
+echo small >"$WORK/tmp/small"
+client -c "put $WORK/tmp/small \"A long name.text\"" >/dev/null
+client -c "ls ALONGN~1.TEX" >"$WORK/tmp/out" || fail "$(cat "$WORK/tmp/out")"
+grep -q 'A long name.text' "$WORK/tmp/out" || fail "no entry is found by its 8.3 name: $(cat "$WORK/tmp/out")"
+client -c "get ALONGN~1.TEX $WORK/tmp/back" >/dev/null
+cmp "$WORK/tmp/back" "$WORK/tmp/small" || fail "an 8.3 name leads elsewhere"
+expect 0 "switched off" arden volume set v2 --short-names off
+says '8.3 names: off' arden volume show v2 || fail "the setting is not shown"
+client -c "put $WORK/tmp/small \"Another name.text\"" >/dev/null
+client -c "get ANOTHE~1.TEX $WORK/tmp/back" >"$WORK/tmp/out" 2>&1 && fail "a new name has an 8.3 name"
+client -c "get ALONGN~1.TEX $WORK/tmp/back; del \"A long name.text\"; del \"Another name.text\"" >/dev/null
+expect 0 "switched on again" arden volume set v2 --short-names kept
+expect 2 "nothing to set" arden volume set v2
+
 note "integrity"
 client -c "mkdir strict; mkdir strict/below" >/dev/null
 expect 0 "a tree is set" arden volume integrity v2 strict --set on --recursive

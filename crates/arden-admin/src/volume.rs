@@ -76,6 +76,8 @@ pub struct VolumeInfo {
     pub free_bytes: u64,
     /// Policy for the time of last access.
     pub last_access: AccessPolicy,
+    /// Where 8.3 names come from.
+    pub short_names: ShortNamePolicy,
     /// Names of the shares on the volume.
     pub shares: Vec<String>,
 }
@@ -123,6 +125,22 @@ pub struct VolumeChange {
     /// Policy for the time of last access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_access: Option<AccessPolicy>,
+    /// Where 8.3 names come from, for names that are made or changed from now on. A volume that keeps them does not go back to `made`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_names: Option<ShortNamePolicy>,
+}
+
+/// Where 8.3 names come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShortNamePolicy {
+    /// Made of the long names by a hash, and kept nowhere: none can be set.
+    #[default]
+    Made,
+    /// In NTFS' form, kept beside the long names.
+    Kept,
+    /// No new ones; those that are there stay with their names.
+    Off,
 }
 
 /// The policy by which reading a file updates its time of last access.

@@ -12,7 +12,7 @@ use arden_wire::FileTime;
 pub use fold::{eq_fold, fold, fold_char, is_folded_ascii};
 pub use gmt::{gmt_token, parse_gmt_token};
 pub use pattern::{PATTERN_UNITS_MAX, Pattern};
-pub use short::{is_short, may_be_made_short, short_name};
+pub use short::{SHORT_CANDIDATES_MAX, is_short, may_be_made_short, short_candidates, short_name};
 
 /// A component or stream name has at most this many UTF-16 units, [MS-FSCC] 2.1.5.
 pub const NAME_UNITS_MAX: usize = 255;

@@ -15,7 +15,7 @@ pub use crate::error::Result;
 use crate::{
     changed_by::{ChangedBy, ScopeId},
     error::StoreError,
-    name::NtPath,
+    name::{NtPath, short_name},
     quota::QuotaStore,
     usn::ChangeJournal,
 };
@@ -106,7 +106,39 @@ pub struct StreamEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
     pub name: String,
+    pub short: EntryShort,
     pub stat: Stat,
+}
+
+/// The 8.3 name beside the name of an entry, [MS-FSA] 2.1.1.4 ShortName.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryShort {
+    /// The store keeps none: it is what [`short_name`] makes of the name.
+    Made,
+    /// What the store keeps.
+    Kept(Option<String>),
+}
+
+impl DirEntry {
+    /// None where the name is an 8.3 name itself, or has none.
+    pub fn short_name(&self) -> Option<String> {
+        match &self.short {
+            EntryShort::Made => short_name(&self.name),
+            EntryShort::Kept(short) => short.clone(),
+        }
+    }
+
+    /// Whether a query takes the entry: by its name, or by a short name that is kept.
+    pub fn matches(&self, accept: &dyn Fn(&str) -> bool) -> bool {
+        accept(&self.name) || self.short.is_taken_by(accept)
+    }
+}
+
+impl EntryShort {
+    /// Whether a query by this name, of those that are kept, takes the entry.
+    pub fn is_taken_by(&self, accept: &dyn Fn(&str) -> bool) -> bool {
+        matches!(self, EntryShort::Kept(Some(short)) if accept(short))
+    }
 }
 
 /// What a new file or directory starts with.
@@ -228,8 +260,12 @@ pub trait FileStore: Send + Sync {
     fn change_journal(&self) -> Option<&dyn ChangeJournal> {
         None
     }
+    /// [MS-FSA] 2.1.1.1 GenerateShortNames: names get 8.3 names that are kept, and others may be set.
+    fn generates_short_names(&self) -> bool {
+        false
+    }
     fn root(&self) -> NodeRef;
-    /// Case-insensitive. Never leaves the store's root; a symbolic link is never followed, and as last
+    /// Case-insensitive, by 8.3 names too. Never leaves the store's root; a symbolic link is never followed, and as last
     /// component it is `Found` as itself, with ATTR_REPARSE_POINT.
     /// `PathNotFound` when a component before the last is missing or not a directory.
     fn lookup(&self, path: &NtPath) -> Result<Lookup>;
@@ -427,6 +463,16 @@ pub trait Node: Send + Sync {
     /// `name` in `directory`. `NameCollision` unless `replace`.
     fn rename(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
     fn link(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
+    /// The 8.3 name of this name, which may be the name itself. None where it has none, and of a root.
+    fn short_name(&self) -> Result<Option<String>> {
+        Ok(self.path().pop().map(|name| short_name(&name).unwrap_or(name)))
+    }
+    /// Gives this name another 8.3 name, or none where `name` is empty. `NameCollision` where the directory has a name or an 8.3
+    /// name like it, or another name of the file has the 8.3 name; `ShortNamesDisabled` unless
+    /// [`FileStore::generates_short_names`].
+    fn set_short_name(&self, _by: ChangedBy, _name: &str) -> Result<()> {
+        Err(StoreError::ShortNamesDisabled.into())
+    }
     /// Takes this name (or stream) away; the data lives on while nodes of it do. `DirectoryNotEmpty`.
     fn unlink(&self, by: ChangedBy) -> Result<()>;
 
@@ -437,7 +483,7 @@ pub trait Node: Send + Sync {
 /// One enumeration: a stable order, `.` and `..` not included, each entry once.
 pub trait DirCursor: Send {
     fn rewind(&mut self) -> Result<()>;
-    /// The next entry whose name `accept` takes; `accept` runs before the costly look at metadata.
+    /// The next entry whose name, or kept 8.3 name, `accept` takes; `accept` runs before the costly look at metadata.
     /// An entry that `peek`ed is given again until `advance`.
     fn peek(&mut self, accept: &dyn Fn(&str) -> bool) -> Result<Option<DirEntry>>;
     fn advance(&mut self);

@@ -1,4 +1,5 @@
-//! How fast a volume makes files durably, and what it costs: `creates FILE|- [threads] [seconds] [bytes]`. `-` is memory.
+//! How fast a volume makes files durably, and what it costs: `creates FILE|- [threads] [seconds] [bytes] [kept]`. `-` is memory;
+//! with `kept` each name gets an 8.3 name.
 //! Each file is created, written when bytes are given, and durable before the next one of its thread.
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 
 use arden_block::Device;
 use arden_store::store::*;
-use arden_volume::{Durability, FileDevice, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, FileDevice, MemDevice, ShortNames, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
 fn cpu() -> Duration {
@@ -35,6 +36,9 @@ fn main() {
     };
     Volume::format(&*device, "bench", 1, FileTime(1)).unwrap();
     let vol = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    if args.get(4).is_some_and(|word| word == "kept") {
+        vol.set_short_names(ShortNames::Kept).unwrap();
+    }
     let store = VolumeStore::new(vol.clone(), Durability::WriteThrough);
     let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
     let (started, cpu_before) = (Instant::now(), cpu());

@@ -44,4 +44,4 @@ pub use features::{
     snapshot::{SNAPSHOT_LABEL_BYTES_MAX, SnapshotInfo},
     stream_snapshot::STREAM_SNAPSHOTS_MAX,
 };
-pub use files::{access::LastAccess, cache::BlockCache};
+pub use files::{access::LastAccess, cache::BlockCache, names::short_names::ShortNames};

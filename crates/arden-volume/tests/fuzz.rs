@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use arden_block::rng::Rng;
 use arden_store::store::*;
-use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore, check_device, read_stream_snapshot};
+use arden_volume::{
+    Durability, MemDevice, ShortNames, Volume, VolumeOptions, VolumeStore, check_device, read_stream_snapshot,
+};
 use arden_wire::FileTime;
 
 fn options() -> VolumeOptions {
@@ -31,11 +33,12 @@ fn plain(directory: bool) -> NewFile<'static> {
     NewFile { directory, attributes: 0, security: None, eas: &[], allocation: None }
 }
 
-/// Part in the tree, part in the journal, some shared.
+/// Part in the tree, part in the journal, some shared; names with 8.3 names beside them.
 fn image() -> Vec<u8> {
     let device = Arc::new(MemDevice::new(16 << 20));
     Volume::format(&*device, "fuzz", 99, FileTime(1)).unwrap();
     let vol = Volume::open(device.clone(), options()).unwrap();
+    vol.set_short_names(ShortNames::Kept).unwrap();
     let store = VolumeStore::new(vol.clone(), Durability::Plain);
     for i in 0..FILES {
         let dir = match i % 10 {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arden_store::{name::NtPath, store::*};
-use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_volume::{Durability, MemDevice, ShortNames, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{
     FileTime,
     access::{ATTR_HIDDEN, FILE_ALL_ACCESS},
@@ -135,6 +135,31 @@ fn a_volume_of_version_1_is_opened_checked_read_and_written() {
     drop(vol);
     let vol = Volume::open(device, options()).unwrap();
     is_as_filled(&vol);
+    let report = vol.check(true).unwrap();
+    assert!(report.is_clean(), "{:?}", report.errors);
+}
+
+/// Told to keep 8.3 names it is upgraded in place: what is there stays as it is, and what comes gets one.
+#[test]
+fn a_volume_of_version_1_keeps_8_3_names_when_told() {
+    let device = Arc::new(MemDevice::holding(unpack(V1)));
+    let vol = Volume::open(device.clone(), options()).unwrap();
+    assert_eq!(vol.short_names().unwrap(), ShortNames::Made);
+    vol.set_short_names(ShortNames::Kept).unwrap();
+    let files = Files(VolumeStore::new(vol.clone(), Durability::Plain));
+    files.make("", "a name of today.text", false).write_at(None, 0, b"today", Wait::Yes).unwrap();
+    is_as_filled(&vol);
+    drop(files);
+    vol.close().unwrap();
+    drop(vol);
+    let vol = Volume::open(device, options()).unwrap();
+    is_as_filled(&vol);
+    let files = Files(VolumeStore::new(vol.clone(), Durability::Plain));
+    assert_eq!(files.read("ANAMEO~1.TEX"), b"today");
+    let old = files.find("Straße");
+    assert_eq!(old.short_name().unwrap(), None);
+    old.rename(None, &*files.find(""), "Straßen", false).unwrap();
+    assert_eq!(files.read("STRA_E~1\\large"), text(600_000));
     let report = vol.check(true).unwrap();
     assert!(report.is_clean(), "{:?}", report.errors);
 }

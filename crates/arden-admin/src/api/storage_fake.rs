@@ -170,6 +170,7 @@ fn volume() -> VolumeInfo {
         total_bytes: 2,
         free_bytes: 1,
         last_access: AccessPolicy::Relative,
+        short_names: ShortNamePolicy::Kept,
         shares: vec!["s".into()],
     }
 }

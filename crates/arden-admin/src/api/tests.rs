@@ -260,7 +260,11 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("attachVolume", "/v1/volumes", Some(json!({"name": "docs", "file": "/srv/docs.img"}))),
         ("volume", "/v1/volumes/docs", None),
         ("checkVolume", "/v1/volumes/docs/check", Some(json!({"data": true}))),
-        ("changeVolume", "/v1/volumes/docs", Some(json!({"grow": true, "size_bytes": 8192, "last_access": "always"}))),
+        (
+            "changeVolume",
+            "/v1/volumes/docs",
+            Some(json!({"grow": true, "size_bytes": 8192, "last_access": "always", "short_names": "off"})),
+        ),
         ("repairVolume", "/v1/volumes/docs/repair", Some(json!({"dry_run": true}))),
         ("startVolumeScrub", "/v1/volumes/docs/scrub", Some(json!({"bytes_per_second": 1000}))),
         ("volumeScrub", "/v1/volumes/docs/scrub", None),

@@ -25,8 +25,8 @@ use arden_admin::{
     names::key,
     volume::{
         AccessPolicy, IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume,
-        QuotaInfo, QuotaSubject, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord, VolumeRepair,
-        VolumeScrub,
+        QuotaInfo, QuotaSubject, ShortNamePolicy, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord,
+        VolumeRepair, VolumeScrub,
     },
 };
 use arden_block::Device;
@@ -233,6 +233,7 @@ impl Volumes {
             total_bytes: 0,
             free_bytes: 0,
             last_access: AccessPolicy::default(),
+            short_names: ShortNamePolicy::default(),
             shares: self.shares_of(&record.name),
         };
         match self.volume(&record.name) {
@@ -240,6 +241,7 @@ impl Volumes {
                 info.id = format!("{:032x}", volume.superblock().id);
                 (info.total_bytes, info.free_bytes, _) = volume.room();
                 info.last_access = upkeep::policy(volume.last_access());
+                info.short_names = volume.short_names().map(upkeep::short_policy).unwrap_or_default();
             }
             Err(e) => info.closed_because = e.error,
         }

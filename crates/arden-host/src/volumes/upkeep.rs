@@ -4,9 +4,9 @@ use arden_admin::{
     AdminError, ErrorKind,
     error::Result,
     names::key,
-    volume::{AccessPolicy, NewRepair, VolumeChange, VolumeInfo, VolumeRepair},
+    volume::{AccessPolicy, NewRepair, ShortNamePolicy, VolumeChange, VolumeInfo, VolumeRepair},
 };
-use arden_volume::{FileDevice, LastAccess, Superblock};
+use arden_volume::{FileDevice, LastAccess, ShortNames, Superblock};
 
 use super::{Volumes, no_file, refusal};
 
@@ -15,6 +15,14 @@ pub(super) fn policy(of: LastAccess) -> AccessPolicy {
         LastAccess::Never => AccessPolicy::Never,
         LastAccess::Relative => AccessPolicy::Relative,
         LastAccess::Always => AccessPolicy::Always,
+    }
+}
+
+pub(super) fn short_policy(of: ShortNames) -> ShortNamePolicy {
+    match of {
+        ShortNames::Made => ShortNamePolicy::Made,
+        ShortNames::Kept => ShortNamePolicy::Kept,
+        ShortNames::Off => ShortNamePolicy::Off,
     }
 }
 
@@ -58,6 +66,14 @@ impl Volumes {
         });
         if let Some(wanted) = wanted {
             volume.set_last_access(wanted).map_err(|e| refusal(&record.device(), e))?;
+        }
+        let wanted = change.short_names.map(|p| match p {
+            ShortNamePolicy::Made => ShortNames::Made,
+            ShortNamePolicy::Kept => ShortNames::Kept,
+            ShortNamePolicy::Off => ShortNames::Off,
+        });
+        if let Some(wanted) = wanted {
+            volume.set_short_names(wanted).map_err(|e| refusal(&record.device(), e))?;
         }
         Ok(self.info(&record))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arden_auth::Token;
 use arden_store::{
     fs::{Change, Emitted, HeldBytes, Step},
-    name::{NtPath, PATTERN_UNITS_MAX, short_name},
+    name::{NtPath, PATTERN_UNITS_MAX},
     store::{ChangeKind, DirEntry, Lookup, Stat},
     table::Open,
 };
@@ -132,9 +132,7 @@ impl Page<'_> {
             self.out.patch_u32(last, (at - last) as u32);
         }
         let short = match self.class {
-            DirectoryClass::Both | DirectoryClass::IdBoth if entry.name != "." && entry.name != ".." => {
-                short_name(&entry.name)
-            }
+            DirectoryClass::Both | DirectoryClass::IdBoth => entry.short_name(),
             _ => None,
         };
         self.class.put_entry(self.out, &meta(&entry.stat), &entry.name, short.as_deref().unwrap_or(""));

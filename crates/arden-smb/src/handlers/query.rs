@@ -119,7 +119,11 @@ fn file_info(
             8
         }
         class::ALTERNATE_NAME => {
-            fscc::put_name(out, &alternate_name(&file.fs().path(file)));
+            // [MS-FSA] 2.1.5.12.4: the length before the name.
+            if max < 8 {
+                return Err(NtStatus::INFO_LENGTH_MISMATCH.into());
+            }
+            fscc::put_name(out, &file.fs().short_name(file)?);
             8
         }
         _ => stat_info(open, file, query.class, out)?,
@@ -200,13 +204,6 @@ fn not_queried(class: u8) -> NtStatus {
         52 => NtStatus::INFO_LENGTH_MISMATCH,
         _ => NtStatus::INVALID_INFO_CLASS,
     }
-}
-
-/// The 8.3 name: a name that is one already is its own.
-fn alternate_name(path: &str) -> String {
-    let name = path.rsplit('\\').next().unwrap_or("");
-    let name = name.split(':').next().unwrap_or("");
-    arden_store::name::short_name(name).unwrap_or_else(|| name.to_owned())
 }
 
 fn streams(file: &Arc<Open>, max: usize, out: &mut Vec<u8>) -> Handled {

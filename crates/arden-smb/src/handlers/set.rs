@@ -102,6 +102,7 @@ fn may_take_long(file: &Open, set: &SetInfoRequest<'_>) -> bool {
             let far = |from: u64| size.abs_diff(from) > INLINE_RESIZE_BYTES_MAX;
             file.node().stat().is_ok_and(|s| far(s.end_of_file) || far(s.allocation))
         }
+        file_class::SHORT_NAME => file.is_directory(),
         file_class::FULL_EA => set.buffer.len() > INLINE_SET_BYTES_MAX,
         _ => false,
     }
@@ -111,6 +112,7 @@ fn may_take_long(file: &Open, set: &SetInfoRequest<'_>) -> bool {
 enum Change {
     Rename(NtPath, NameChange),
     Link(NtPath, NameChange),
+    ShortName(String),
     Dispose(Disposal),
 }
 
@@ -139,12 +141,13 @@ impl ChangeAfterBreak {
         let step = match &self.change {
             Change::Rename(to, how) => fs.rename(file, to, *how, cause)?,
             Change::Link(to, how) => fs.link(file, to, *how, cause)?,
+            Change::ShortName(name) => fs.set_short_name(file, name, cause)?,
             Change::Dispose(how) => fs.set_disposition(file, *how, cause)?,
         };
         if let Step::Wait(wait) = step {
             return Err(Fail::Wait(wait, None));
         }
-        if !matches!(self.change, Change::Link(..)) {
+        if !matches!(self.change, Change::Link(..) | Change::ShortName(_)) {
             request.trees.keep_file(request.scope, &self.open);
         }
         out.put_u16(2);
@@ -170,6 +173,10 @@ fn names_set(file: &Open, set: &SetInfoRequest<'_>) -> Result<Option<Change>, Fa
             file.fs().check_linkable(file)?;
             let (to, how) = name_change(set, false)?;
             Change::Link(to, how)
+        }
+        file_class::SHORT_NAME => {
+            let len = short(r.u32())? as usize;
+            Change::ShortName(utf16_string(short(r.bytes(len))?)?)
         }
         file_class::DISPOSITION => Change::Dispose(Disposal { delete: short(r.u8())? != 0, ..Disposal::default() }),
         file_class::DISPOSITION_EX => {
@@ -230,11 +237,6 @@ fn file_info(request: &Request<'_>, open: &SmbOpen, file: &Arc<Open>, set: &SetI
         file_class::ALLOCATION => fs.set_allocation(file, short(r.u64())?, cause)?,
         file_class::END_OF_FILE => fs.set_end_of_file(file, short(r.u64())?, cause)?,
         file_class::VALID_DATA_LENGTH => fs.set_valid_data_length(file, short(r.u64())?, cause)?,
-        file_class::SHORT_NAME => {
-            let len = short(r.u32())? as usize;
-            let name = short(r.bytes(len))?;
-            fs.set_short_name(file, &utf16_string(name)?)?;
-        }
         class => return Err(not_set(class).into()),
     }
     Ok(())

@@ -171,6 +171,54 @@ fn a_short_name_is_no_door_to_what_has_no_name() {
     assert_eq!(c.content(&short_name("a plain long name").unwrap()), b"local");
 }
 
+/// On a volume that keeps 8.3 names one is another spelling of the name: who may do what, and who sees it, is the same.
+#[test]
+fn a_short_name_is_no_second_door() {
+    let world = World::on(Kind::Volume);
+    world.volume.as_ref().unwrap().set_short_names(arden_volume::ShortNames::Kept).unwrap();
+    let mut admin = world.admin();
+    admin.put("a secret of the admin", b"secret");
+    admin.protect("a secret of the admin", vec![admins()]);
+    admin.make_directory("a closed directory");
+    admin.put("a closed directory\\a file in it", b"inside");
+    admin.protect("a closed directory", vec![admins()]);
+    let mut c = world.client(MALLORY, FULL);
+    for name in ["a secret of the admin", "ASECRE~1"] {
+        for disposition in [OPEN, OPEN_IF, OVERWRITE, OVERWRITE_IF, SUPERSEDE] {
+            assert_eq!(c.fails(want(name).disposition(disposition)), DENIED, "{name}");
+        }
+        assert_eq!(c.fails(want(name).existing().delete_on_close().access(DELETE)), DENIED, "{name}");
+        assert_eq!(c.fails(want(name).disposition(CREATE)), NtStatus::OBJECT_NAME_COLLISION, "{name}");
+        let mine = c.open(want("mine"));
+        for class in [file_class::RENAME, file_class::LINK] {
+            assert_eq!(c.set(mine.id, class, &name_change(name, true)), DENIED, "{name}");
+            assert_eq!(c.set(mine.id, class, &name_change(name, false)), NtStatus::OBJECT_NAME_COLLISION, "{name}");
+        }
+        c.close(mine.id);
+    }
+    for directory in ["a closed directory", "ACLOSE~1"] {
+        assert_eq!(c.fails(want(directory).existing().access(FILE_LIST_DIRECTORY)), DENIED, "{directory}");
+        for name in ["a file in it", "AFILEI~1"] {
+            let path = format!("{directory}\\{name}");
+            assert_eq!(
+                c.opens(want(&path).existing()),
+                c.opens(want("a closed directory\\a file in it").existing()),
+                "{path}"
+            );
+        }
+        assert_eq!(c.fails(want(&format!("{directory}\\new")).disposition(CREATE)), DENIED, "{directory}");
+    }
+    // What enumeration hides is hidden from queries by either name.
+    let mut seen = world.client(MALLORY, "seen");
+    let root = seen.open(want("").existing().access(FILE_LIST_DIRECTORY).directory());
+    for pattern in ["a secret*", "ASECRE~1", "*~1"] {
+        let flags = arden_wire::smb2::info::directory_flags::RESTART_SCANS;
+        let names = seen.list_once(root.id, file_class::BOTH_DIRECTORY, flags, pattern);
+        assert!(names.is_err(), "{pattern}: {names:?}");
+    }
+    assert_eq!(admin.content("ASECRE~1"), b"secret");
+}
+
 /// Those who watch a tree hear nothing of it, through the share or one around it.
 #[test]
 fn watchers_hear_nothing_of_spilled_streams() {

@@ -44,6 +44,7 @@ mod replay;
 mod resilient;
 mod revocation;
 mod sessions;
+mod short_names;
 mod signing;
 mod snapshots;
 mod starving;

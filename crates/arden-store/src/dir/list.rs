@@ -23,7 +23,7 @@ use super::{
 use crate::{
     error::StoreError,
     name::is_presentable,
-    store::{DirCursor, DirEntry, Result, Stat},
+    store::{DirCursor, DirEntry, EntryShort, Result, Stat},
 };
 
 /// One piece: some hundred names.
@@ -109,7 +109,7 @@ impl Cursor {
     }
 
     fn entry(&self, stat: Stat) -> DirEntry {
-        DirEntry { name: self.name(self.next).to_owned(), stat }
+        DirEntry { name: self.name(self.next).to_owned(), short: EntryShort::Made, stat }
     }
 
     fn name(&self, i: usize) -> &str {

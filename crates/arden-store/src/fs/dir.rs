@@ -6,7 +6,7 @@ use super::{Change, Fs, HeldBytes, Open, Operation, Step};
 use crate::{
     error::{NotDone, StoreError},
     name::Pattern,
-    store::{DirEntry, Result},
+    store::{DirEntry, EntryShort, Result},
     table::{Listing, WaitPlace, notify::Watch},
 };
 
@@ -117,7 +117,7 @@ impl Fs {
         }
         let node = if l.dots == 0 { None } else { self.parent_of(&open.node.path()) };
         let stat = node.as_ref().unwrap_or(&open.node).stat()?;
-        Ok(Some(DirEntry { name: name.to_owned(), stat }))
+        Ok(Some(DirEntry { name: name.to_owned(), short: EntryShort::Kept(None), stat }))
     }
 
     /// `ChangesLost` as an error: too much happened. `WatchEnded`: the open was closed. The filter and the depth
@@ -208,7 +208,7 @@ fn next_entry(l: &mut Listing, left: &mut usize) -> Result<Option<DirEntry>> {
         passed.get() == 0
     })?;
     *left = passed.get();
-    if *left == 0 && found.as_ref().is_some_and(|e| !pattern.matches(&e.name)) {
+    if *left == 0 && found.as_ref().is_some_and(|e| !e.matches(&|name| pattern.matches(name))) {
         l.cursor.advance();
         return Err(NotDone::WouldBlock);
     }

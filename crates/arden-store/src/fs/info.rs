@@ -3,14 +3,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use arden_auth::{access_for_change, change_descriptor, privilege};
+use arden_auth::{access_for_change, change_descriptor};
 use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
 
 use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
-    name::is_short,
     store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
     table::{WaitPlace, effects::Effects},
 };
@@ -143,25 +142,12 @@ impl Fs {
         Ok(())
     }
 
-    /// FileShortNameInformation, [MS-FSA] 2.1.5.15.14. No store keeps 8.3 names: each is made from the long one, and none can
-    /// be given, which is what GenerateShortNames says where it is FALSE.
+    /// FileAlternateNameInformation, [MS-FSA] 2.1.5.12.4.
     ///
     /// # Errors
-    /// In the order of that section; `ShortNamesDisabled` where a store that keeps them would take the name.
-    pub fn set_short_name(&self, open: &Arc<Open>, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let is_root = open.node.path().is_empty();
-        if is_root || open.stream().is_some() || !(name.is_empty() || is_short(name)) {
-            return Err(StoreError::InvalidParameter.into());
-        }
-        open.check(Operation::SetShortName)?;
-        if open.delete_on_close.load(Ordering::Acquire) || self.stat(open)?.delete_pending {
-            return Err(StoreError::AccessDenied.into());
-        }
-        if open.options & OPT_OPEN_FOR_BACKUP_INTENT == 0 || !open.who.has_privilege(privilege::RESTORE) {
-            return Err(StoreError::PrivilegeNotHeld.into());
-        }
-        Err(StoreError::ShortNamesDisabled.into())
+    /// `NotFound` where the name has no 8.3 name.
+    pub fn short_name(&self, open: &Arc<Open>) -> Result<String> {
+        Ok(open.node.short_name()?.ok_or(StoreError::NotFound)?)
     }
 
     pub fn streams(&self, open: &Arc<Open>) -> Result<Vec<StreamEntry>> {

@@ -1,15 +1,15 @@
-//! Renaming and linking, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
+//! Renaming and linking, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7, and setting 8.3 names, 2.1.5.15.14.
 
 use std::sync::{Arc, atomic::Ordering};
 
-use arden_auth::maximum_access;
+use arden_auth::{maximum_access, privilege};
 use arden_wire::access::*;
 
 use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
-    name::{NtPath, PathWants, eq_fold},
+    name::{NtPath, PathWants, eq_fold, is_short},
     store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::FileState},
 };
@@ -263,6 +263,64 @@ impl Fs {
         if !stays {
             self.break_parent(scope, &to, open.parent_key);
         }
+    }
+
+    /// FileShortNameInformation, [MS-FSA] 2.1.5.15.14; an empty name takes the 8.3 name away.
+    ///
+    /// # Errors
+    /// In the order of that section; `ShortNamesDisabled` where a store keeps no 8.3 names, or no new ones.
+    pub fn set_short_name(&self, open: &Arc<Open>, name: &str, cause: Cause<'_>) -> Result<Step<()>> {
+        self.table.saw(cause.now);
+        self.check_writable()?;
+        let path = open.node.path();
+        let Some(parent) = path.len().checked_sub(1).map(|n| &path[..n]) else {
+            return Err(StoreError::InvalidParameter.into());
+        };
+        if open.stream().is_some() || !(name.is_empty() || is_short(name)) {
+            return Err(StoreError::InvalidParameter.into());
+        }
+        open.check(Operation::SetShortName)?;
+        if open.delete_on_close.load(Ordering::Acquire) || self.stat(open)?.delete_pending {
+            return Err(StoreError::AccessDenied.into());
+        }
+        if open.options & OPT_OPEN_FOR_BACKUP_INTENT == 0 || !open.who.has_privilege(privilege::RESTORE) {
+            return Err(StoreError::PrivilegeNotHeld.into());
+        }
+        if !self.store.generates_short_names() {
+            return Err(StoreError::ShortNamesDisabled.into());
+        }
+        if open.directory
+            && let Some(wait) = self.check_nothing_open_below(open, cause)?
+        {
+            return Ok(Step::Wait(wait));
+        }
+        let old = open.node.short_name()?;
+        if old.as_deref().unwrap_or_default() == name {
+            cause.scope.relies_on(open);
+            return Ok(Step::Done(()));
+        }
+        open.node.set_short_name(cause.scope.changes(open), name)?;
+        if !open.directory && !name.is_empty() {
+            self.set_archive(cause.scope, open);
+        }
+        self.after_short_name(cause.scope, open, parent, (old.as_deref(), name));
+        Ok(Step::Done(()))
+    }
+
+    /// Notifications of a changed 8.3 name, and the directory leases that end with it.
+    fn after_short_name(&self, scope: &CommitScope, open: &Open, parent: &[String], (old, new): (Option<&str>, &str)) {
+        let in_parent = |name: &str| [parent, &[name.to_owned()]].concat();
+        let old = old.filter(|old| Some(*old) != open.node.path().last().map(String::as_str)).map(in_parent);
+        let new = in_parent(new);
+        let filter = if open.directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
+        let gone = new.last().is_none_or(String::is_empty);
+        let (before, after) = if gone { (ChangeKind::Removed, None) } else { (ChangeKind::RenamedOld, Some(&new)) };
+        let before = old.iter().map(|old| (before, &old[..], None));
+        let after = after.into_iter().map(|new| (ChangeKind::RenamedNew, &new[..], None));
+        let mut woken = Vec::new();
+        self.watches.report(filter, &before.chain(after).collect::<Vec<_>>(), &mut woken);
+        self.table.resume(woken);
+        self.break_parent(scope, &new, open.parent_key);
     }
 
     fn set_archive(&self, scope: &CommitScope, open: &Open) {

@@ -119,6 +119,7 @@ impl History {
             (Some(journal), Some((info, _))) => Rc::make_mut(journal).found(info),
             (journal, _) => *journal = None,
         }
+        model.learn_shorts(&dump);
         self.limits_read += u64::from(!model.limits.is_empty());
         self.states = vec![model];
         self.tell(read)

@@ -4,6 +4,7 @@ pub mod history;
 pub mod limits;
 pub mod model;
 pub mod ops;
+mod short_names;
 mod stream_snapshots;
 pub mod together;
 pub mod usn;

@@ -14,6 +14,7 @@ use arden_wire::access::*;
 
 use super::{
     limits::{Limit, Limits, Subject, Usage},
+    short_names::{Short, Shorts},
     usn::Journal,
 };
 
@@ -70,6 +71,9 @@ pub struct Model {
     pub files: BTreeMap<u64, Rc<File>>,
     /// By directory and folded name.
     pub names: BTreeMap<(u64, String), (String, u64)>,
+    /// 8.3 names beside them, by the same keys, and whether names get new ones; None: they are made, and kept nowhere.
+    pub(super) shorts: BTreeMap<(u64, String), Short>,
+    pub keeps_shorts: Option<bool>,
     pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
     /// By time.
     pub snapshots: BTreeMap<u64, Rc<Model>>,
@@ -88,7 +92,13 @@ impl Model {
     }
 
     pub fn find(&self, directory: u64, name: &str) -> Option<u64> {
-        self.names.get(&(directory, fold(name).into_owned())).map(|(_, id)| *id)
+        self.key_of(directory, name).map(|key| self.names[&key].1)
+    }
+
+    /// Of the entry that has this name, or 8.3 name.
+    pub fn key_of(&self, directory: u64, name: &str) -> Option<(u64, String)> {
+        let key = (directory, fold(name).into_owned());
+        if self.names.contains_key(&key) { Some(key) } else { self.key_by_short(directory, name) }
     }
 
     pub fn file(&mut self, id: u64) -> &mut File {
@@ -108,7 +118,9 @@ impl Model {
     }
 
     pub fn remove_name(&mut self, directory: u64, name: &str) {
-        if let Some((_, id)) = self.names.remove(&(directory, fold(name).into_owned()))
+        let Some(key) = self.key_of(directory, name) else { return };
+        self.shorts.remove(&key);
+        if let Some((_, id)) = self.names.remove(&key)
             && self.links(id) == 0
         {
             self.files.remove(&id);
@@ -133,13 +145,21 @@ impl Model {
 
     /// What a snapshot keeps of it.
     pub fn past(&self) -> Model {
-        Model { files: self.files.clone(), names: self.names.clone(), next: self.next, ..Model::default() }
+        Model {
+            files: self.files.clone(),
+            names: self.names.clone(),
+            shorts: self.shorts.clone(),
+            keeps_shorts: self.keeps_shorts,
+            next: self.next,
+            ..Model::default()
+        }
     }
 
     /// What can be seen of it: by path; hard links by the first path.
     pub fn dump(&self) -> Dump {
         let snapshots = self.snapshots.iter().map(|(t, m)| (*t, m.dump())).collect();
-        let mut out = Dump { handles: self.handles.clone(), snapshots, ..Dump::default() };
+        let generates_shorts = self.keeps_shorts == Some(true);
+        let mut out = Dump { handles: self.handles.clone(), snapshots, generates_shorts, ..Dump::default() };
         let mut first = HashMap::from([(ROOT, String::new())]);
         self.dump_directory(ROOT, "", &mut out, &mut first);
         out.limits = self.limits_by_name(&first);
@@ -147,8 +167,11 @@ impl Model {
     }
 
     fn dump_directory(&self, id: u64, path: &str, out: &mut Dump, first: &mut HashMap<u64, String>) {
-        for ((_, _), (name, child)) in self.names.range((id, String::new())..(id + 1, String::new())) {
+        for (key, (name, child)) in self.names.range((id, String::new())..(id + 1, String::new())) {
             let path = format!("{path}/{name}");
+            if let Some(short) = self.shorts.get(key) {
+                out.shorts.insert(&path, short.clone());
+            }
             let same = first.entry(*child).or_insert_with(|| path.clone()).clone();
             out.files.insert(path.clone(), (same, self.links(*child) as u32, self.files[child].clone()));
             if self.files[child].directory {
@@ -158,9 +181,11 @@ impl Model {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Dump {
     pub files: BTreeMap<String, (String, u32, Rc<File>)>,
+    pub(super) shorts: Shorts,
+    generates_shorts: bool,
     pub handles: BTreeMap<Vec<u8>, Vec<u8>>,
     pub snapshots: BTreeMap<u64, Dump>,
     pub limits: Limits,
@@ -180,7 +205,7 @@ impl Dump {
     }
 
     fn of_store(store: &dyn FileStore, usage: &mut Usage) -> Dump {
-        let mut out = Dump::default();
+        let mut out = Dump { generates_shorts: store.generates_short_names(), ..Dump::default() };
         usage.see(&store.root(), "");
         directory(&store.root(), "", &mut out, usage, store);
         out
@@ -223,8 +248,8 @@ impl Dump {
                 let (limits, others) = (&self.limits, &other.limits);
                 let snapshots = other.snapshots.keys();
                 format!(
-                    "handles {:?} and {:?}, snapshots {snapshots:?}, limits {limits:?} and {others:?}",
-                    self.handles, other.handles
+                    "handles {:?} and {:?}, snapshots {snapshots:?}, limits {limits:?} and {others:?}, 8.3 names {:?} and {:?}",
+                    self.handles, other.handles, self.shorts, other.shorts
                 )
             },
             |p| format!("{p} should not be there"),
@@ -252,6 +277,7 @@ fn directory(dir: &NodeRef, path: &str, out: &mut Dump, usage: &mut Usage, store
         let stat = node.stat().unwrap();
         assert_eq!(stat, entry.stat, "{path}");
         assert_eq!(node.path().join("/"), path.trim_start_matches('/'));
+        out.shorts.see(&path, &entry, &node, store);
         let integrity = integrity(&node);
         let shown = integrity.get("").copied().unwrap_or_default();
         assert_eq!(stat.attributes & ATTR_INTEGRITY_STREAM != 0, shown.is_set(), "{path}");

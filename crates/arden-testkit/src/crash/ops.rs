@@ -19,6 +19,7 @@ use arden_wire::{
 use super::{
     limits::{self, Limit, Subject},
     model::{File, Model, ROOT, read_all},
+    short_names::Short,
     usn::Journal,
 };
 
@@ -33,8 +34,24 @@ pub enum Outcome {
     Unknown,
 }
 
-const NAMES: [&str; 14] =
-    ["a", "B", "b", "Cc", "ünï", "ÜNÏ", "d.txt", "E", "f with a longer name.text", "g", "h", "i", "J", "k"];
+const NAMES: [&str; 16] = [
+    "a",
+    "B",
+    "b",
+    "Cc",
+    "ünï",
+    "ÜNÏ",
+    "d.txt",
+    "E",
+    "f with a longer name.text",
+    "F with a longer nose.text",
+    "f with a longer ear.text",
+    "g",
+    "h",
+    "i",
+    "J",
+    "k",
+];
 const FILE_MAX: u64 = 700_000;
 const SNAPSHOTS_MAX: usize = 5;
 const SECOND: u64 = 10_000_000;
@@ -49,21 +66,21 @@ pub(super) fn owner(n: u8) -> &'static Sid {
     if n % 2 == 0 { &well_known::BUILTIN_USERS } else { &well_known::AUTHENTICATED_USERS }
 }
 
-struct At {
-    node: NodeRef,
-    id: u64,
+pub(super) struct At {
+    pub(super) node: NodeRef,
+    pub(super) id: u64,
     /// Where its name is.
-    parent: u64,
-    name: String,
+    pub(super) parent: u64,
+    pub(super) name: String,
 }
 
 pub(super) struct World<'a> {
     pub(super) rng: &'a mut Rng,
-    vol: &'a Volume,
+    pub(super) vol: &'a Volume,
     store: &'a dyn FileStore,
     pub(super) model: &'a mut Model,
     /// The operation promised that it is durable, where its kind alone does not say so.
-    durable: bool,
+    pub(super) durable: bool,
 }
 
 fn path_of(model: &Model, directory: u64) -> Option<String> {
@@ -87,7 +104,11 @@ impl World<'_> {
             return None;
         }
         let (parent, name, id) = all[self.rng.below(all.len() as u64) as usize].clone();
-        let path = path_of(self.model, parent)? + &name;
+        let by = match self.model.shorts.get(&(parent, fold(&name).into_owned())) {
+            Some(Short::Is(short)) if self.rng.one_in(2) => short.clone(),
+            _ => name.clone(),
+        };
+        let path = path_of(self.model, parent)? + &by;
         match self.store.lookup(&NtPath::parse(&path).unwrap()) {
             Ok(Lookup::Found(node)) => Some(At { node, id, parent, name }),
             Ok(_) => panic!("{path:?} is missing"),
@@ -95,7 +116,7 @@ impl World<'_> {
         }
     }
 
-    fn any(&mut self) -> Option<At> {
+    pub(super) fn any(&mut self) -> Option<At> {
         let directory = self.rng.one_in(4);
         self.pick(directory)
     }
@@ -110,7 +131,13 @@ impl World<'_> {
         }
     }
 
-    fn name(&mut self) -> &'static str {
+    /// For what is made in a directory, or moved there: an 8.3 name that is there, at times.
+    fn new_name(&mut self, directory: u64) -> String {
+        let short = if self.rng.one_in(6) { self.short_in(directory) } else { None };
+        short.unwrap_or_else(|| self.name().to_owned())
+    }
+
+    pub(super) fn name(&mut self) -> &'static str {
         NAMES[self.rng.below(NAMES.len() as u64) as usize]
     }
 
@@ -174,7 +201,7 @@ const SYNCS: [u64; 10] = [93, 94, 108, 109, 110, 111, 112, 113, 114, 115];
 /// Makes one operation; the model is changed as if it had succeeded.
 pub fn step(rng: &mut Rng, vol: &Volume, store: &dyn FileStore, model: &mut Model, seed: u64) -> Outcome {
     let before = model.clone();
-    let kind = rng.below(132);
+    let kind = rng.below(139);
     let mut w = World { rng, vol, store, model, durable: false };
     let Some((result, expected)) = w.operation(kind) else { return Outcome::Refused };
     if std::env::var_os("ARDEN_VOLUME_VERBOSE").is_some() {
@@ -237,6 +264,8 @@ impl World<'_> {
             120 => self.delete_journal(),
             121..=122 => self.integrity(),
             123..=131 => self.stream_snapshot(),
+            132..=134 => self.switch_short_names(),
+            135..=138 => self.set_short_name(),
             // What a share that is continuously available does after each message.
             _ => Some((self.store.commit(CommitScope::begin().id()).map_err(NotDone::from), Ok(()))),
         }
@@ -315,7 +344,7 @@ impl World<'_> {
 
     fn create(&mut self) -> Both {
         let (dir, id) = self.directory();
-        let name = self.name();
+        let name = &self.new_name(id);
         let directory = self.rng.one_in(4);
         let descriptor_kind = 1 + self.rng.below(3) as u8;
         let sd = descriptor(descriptor_kind);
@@ -324,15 +353,16 @@ impl World<'_> {
         let attributes = if self.rng.one_in(2) { ATTR_HIDDEN } else { 0 };
         let allocation = self.rng.one_in(6).then(|| self.rng.below(100_000));
         let new = NewFile { directory, attributes, security: Some(&sd), eas: &eas, allocation };
-        let result = dir.create_child(None, name, &new).map(|_| ());
+        let made = dir.create_child(None, name, &new);
         if self.model.find(id, name).is_some() {
-            return Some((result, Err(StoreError::NameCollision.into())));
+            return Some((made.map(|_| ()), Err(StoreError::NameCollision.into())));
         }
         let eas = eas.into_iter().map(|e| (e.name.to_ascii_uppercase(), e.value)).collect();
         let mut file = File { directory, attributes, eas, descriptor: descriptor_kind, ..File::default() };
         file.set_integrity("", self.model.files[&id].integrity(""));
+        self.named((id, name), made.as_ref().ok(), true);
         self.model.add(id, name, file);
-        Some((result, Ok(())))
+        Some((made.map(|_| ()), Ok(())))
     }
 
     fn write(&mut self) -> Both {
@@ -386,14 +416,17 @@ impl World<'_> {
     fn rename(&mut self) -> Both {
         let at = self.any()?;
         let (dir, to) = self.directory();
-        let (name, replace) = (self.name(), self.rng.one_in(2));
+        let (name, replace) = (&self.new_name(to), self.rng.one_in(2));
         let result = at.node.rename(None, &*dir, name, replace);
         let is_directory = self.model.files[&at.id].directory;
         if is_directory && self.model.is_below(to, at.id) {
             return Some((result, Err(StoreError::IntoItself.into())));
         }
         let same = at.parent == to && fold(&at.name) == fold(name);
-        if !same && let Some(target) = self.model.find(to, name) {
+        // The file's own 8.3 name is no other's.
+        let own = (at.parent, fold(&at.name).into_owned());
+        let target = self.model.key_of(to, name).filter(|key| !same && *key != own);
+        if let Some(target) = target.map(|key| self.model.names[&key].1) {
             if !replace {
                 return Some((result, Err(StoreError::NameCollision.into())));
             }
@@ -402,7 +435,12 @@ impl World<'_> {
             }
             self.model.remove_name(to, name);
         }
-        self.model.names.remove(&(at.parent, fold(&at.name).into_owned()));
+        self.model.names.remove(&own);
+        if !same {
+            self.model.shorts.remove(&own);
+            let sole = self.model.links(at.id) == 0;
+            self.named((to, name), result.is_ok().then_some(&at.node), sole);
+        }
         self.model.names.insert((to, fold(name).into_owned()), (name.to_owned(), at.id));
         Some((result, Ok(())))
     }
@@ -410,7 +448,7 @@ impl World<'_> {
     fn link(&mut self) -> Both {
         let at = self.pick(false)?;
         let (dir, to) = self.directory();
-        let (name, replace) = (self.name(), self.rng.one_in(2));
+        let (name, replace) = (&self.new_name(to), self.rng.one_in(2));
         let result = at.node.link(None, &*dir, name, replace);
         if let Some(target) = self.model.find(to, name) {
             if !replace {

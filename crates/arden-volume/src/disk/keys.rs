@@ -46,6 +46,10 @@ pub const STREAM: u8 = b'T';
 pub const STREAM_SNAPSHOT: u8 = b'V';
 /// How many files have a descriptor.
 pub const SD_COUNT: u8 = b'U';
+/// 8.3 names that are kept: directory, folded short name; directory 0 has the setting.
+pub const SHORT: u8 = b'Y';
+/// The same by what they are beside: directory, folded name.
+pub const SHORT_OF: u8 = b'Z';
 /// EAs, in pieces.
 pub const EAS: u8 = b'X';
 

@@ -62,8 +62,10 @@ pub mod feature {
     pub const ALWAYS: u32 = SEALED_JOURNAL | OPENINGS | CREATE_MARKS;
     /// Streams may have snapshots of their own.
     pub const STREAM_SNAPSHOTS: u32 = 256;
+    /// Names may have 8.3 names that are kept beside them.
+    pub const SHORT_NAMES: u32 = 512;
     pub const KNOWN: u32 =
-        QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS | STREAM_SNAPSHOTS;
+        QUOTAS | CHANGE_JOURNAL | SNAPSHOTS | ACCESS_RELATIVE | ACCESS_ALWAYS | ALWAYS | STREAM_SNAPSHOTS | SHORT_NAMES;
 }
 
 /// Where replay begins.

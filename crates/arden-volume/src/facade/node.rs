@@ -9,6 +9,7 @@ use std::{
 use arden_block::BLOCK_BYTES;
 use arden_store::commit::{ChangedBy, ScopeId};
 use arden_store::error::{NotDone, StoreError};
+use arden_store::name::is_short;
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
     BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamDelta,
@@ -33,7 +34,7 @@ use crate::{
     files::{
         data::Target,
         inodes::{load_inode, load_stream, now},
-        names,
+        names::{self, short_names},
         open::{Link, OpenFile},
         places::{Parts, allocated_ranges, cluster_runs},
         subject::Subject,
@@ -613,6 +614,23 @@ impl Node for VolNode {
         self.link.standing()?;
         let to = directory.directory()?;
         self.shared.done(self.vol().link(&self.file, to, name, replace)?)
+    }
+
+    fn short_name(&self) -> Result<Option<String>> {
+        if self.file.ino == self.shared.root {
+            return Ok(None);
+        }
+        let (parent, name) = self.link.standing()?;
+        let beside = short_names::beside(&self.shared.view()?, parent, &name)?;
+        Ok(beside.or_else(|| is_short(&name).then_some(name)))
+    }
+
+    fn set_short_name(&self, _by: ChangedBy, name: &str) -> Result<()> {
+        self.check_movable()?;
+        if self.named().is_some() {
+            return Err(StoreError::InvalidParameter.into());
+        }
+        self.shared.done(self.vol().set_short_name(&self.file, &self.link, name)?)
     }
 
     fn unlink(&self, _by: ChangedBy) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, atomic::Ordering};
 
 use arden_store::{
     error::StoreError,
-    name::{check_component, check_stream_name, fold},
+    name::{check_component, check_stream_name, eq_fold, fold},
     open_stream::StreamRef,
     store::{Integrity, NewFile, Result},
 };
@@ -28,7 +28,10 @@ use crate::{
         data::FILE_BYTES_MAX,
         descriptors::inherited,
         inodes::{load_inode, load_stream, now},
-        names::{find, is_below, is_empty, name_key},
+        names::{
+            find, is_below, is_empty, name_key,
+            short_names::{self, ShortNames},
+        },
         open::{Link, OpenFile, Place},
         txn::FileTxn,
     },
@@ -54,20 +57,30 @@ fn load_directory(t: &FileTxn<'_>, ino: u64) -> Result<Inode> {
     }
 }
 
-fn add_name(t: &mut FileTxn<'_>, ino: u64, inode: &mut Inode, directory: u64, name: &str) {
+/// The first name of a file gets an 8.3 name: `short`, where that is free.
+fn add_name(
+    t: &mut FileTxn<'_>,
+    ino: u64,
+    inode: &mut Inode,
+    (directory, name): (u64, &str),
+    short: Option<&str>,
+) -> VolResult<()> {
+    t.put(name_key(directory, name), NameEntry::encode(ino, name));
     if inode.links == 0 || inode.parent == 0 {
         inode.parent = directory;
         inode.name = name.to_owned();
+        short_names::give(t, directory, name, short)?;
     } else {
         t.put(keys::link(ino, directory, &fold(name)), []);
     }
     inode.links += 1;
-    t.put(name_key(directory, name), NameEntry::encode(ino, name));
+    Ok(())
 }
 
 /// Another name becomes the first one when this was.
 fn remove_name(t: &mut FileTxn<'_>, ino: u64, inode: &mut Inode, directory: u64, name: &str) -> VolResult<()> {
     t.delete(name_key(directory, name));
+    short_names::take(t, directory, name)?;
     inode.links = inode.links.saturating_sub(1);
     if inode.parent != directory || fold(&inode.name) != fold(name) {
         t.delete(keys::link(ino, directory, &fold(name)));
@@ -126,14 +139,18 @@ impl Volume {
     ) -> Result<(Arc<OpenFile>, Arc<Link>, u64)> {
         check_component(name)?;
         self.engine.make_room()?;
-        let tunnelled = self.tunnel.recall(directory, name);
-        let name = tunnelled.as_deref().unwrap_or(name);
         ea::check(new.eas)?;
         let mut t = self.files.begin();
         let parent = load_directory(&t, directory)?;
         if find(&t, directory, name)?.is_some() {
             return Err(StoreError::NameCollision.into());
         }
+        let gone = self.tunnel.recall(directory, name);
+        let (name, short) = match &gone {
+            Some(gone) if eq_fold(&gone.name, name) => (name, Some(gone.short.as_str())),
+            Some(gone) if find(&t, directory, &gone.name)?.is_none() => (gone.name.as_str(), Some(gone.short.as_str())),
+            _ => (name, None),
+        };
         let sd = match new.security {
             Some(sd) => t.intern_descriptor(sd)?,
             None => {
@@ -165,7 +182,7 @@ impl Volume {
         if !new.eas.is_empty() {
             inode.ea_size = ea::store(&mut t, ino, &ea::merge(Vec::new(), new.eas))?;
         }
-        add_name(&mut t, ino, &mut inode, directory, name);
+        add_name(&mut t, ino, &mut inode, (directory, name), short)?;
         t.put_inode(ino, &inode);
         touch_directory(&mut t, directory, parent);
         let file = self.files.open.file(ino, new.directory);
@@ -206,13 +223,14 @@ impl Volume {
         if file.directory && !is_empty(&t, file.ino)? {
             return Err(StoreError::DirectoryNotEmpty.into());
         }
+        let short = short_names::beside(&t, parent, &entry.name)?;
         let last = unname(&mut t, parent, &entry)?;
         if let Ok(folder) = load_directory(&t, parent) {
             touch_directory(&mut t, parent, folder);
         }
         self.tell_moved(file.ino, (parent, &entry.name), |p| p.gone = true);
         let seq = t.commit()?;
-        self.tunnel.remember(parent, &entry.name);
+        self.tunnel.remember(parent, &entry.name, short);
         self.after_last_name(last);
         Ok(seq)
     }
@@ -247,7 +265,11 @@ impl Volume {
         }
         let mut inode = load_inode(&t, file.ino)?;
         let first = inode.parent == from && fold(&inode.name) == fold(&entry.name);
+        let short = short_names::beside(&t, from, &entry.name)?;
         t.delete(name_key(from, &entry.name));
+        if !same_key {
+            short_names::take(&mut t, from, &entry.name)?;
+        }
         if first {
             (inode.parent, inode.name) = (to, new.to_owned());
         } else {
@@ -256,6 +278,10 @@ impl Volume {
         }
         inode.change = now();
         t.put(name_key(to, new), NameEntry::encode(file.ino, new));
+        if first && !same_key {
+            let gone = self.tunnel.recall(to, new).filter(|gone| eq_fold(&gone.name, new));
+            short_names::give(&mut t, to, new, gone.as_ref().map(|gone| gone.short.as_str()))?;
+        }
         t.put_inode(file.ino, &inode);
         for directory in std::iter::once(from).chain((to != from).then_some(to)) {
             let inode = load_inode(&t, directory)?;
@@ -272,7 +298,7 @@ impl Volume {
         });
         let seq = t.commit()?;
         if from != to || !same_key {
-            self.tunnel.remember(from, &entry.name);
+            self.tunnel.remember(from, &entry.name, short);
         }
         self.after_last_name(replaced.and_then(|(last, _)| last));
         Ok(seq)
@@ -304,7 +330,7 @@ impl Volume {
             replaced = Some(target);
         }
         let mut inode = load_inode(&t, file.ino)?;
-        add_name(&mut t, file.ino, &mut inode, to, new);
+        add_name(&mut t, file.ino, &mut inode, (to, new), None)?;
         inode.change = now();
         t.put_inode(file.ino, &inode);
         touch_directory(&mut t, to, folder);
@@ -315,6 +341,38 @@ impl Volume {
         let seq = t.commit()?;
         self.after_last_name(last);
         Ok(seq)
+    }
+
+    /// The name of `link` has the 8.3 name `short` from now on; none where that is empty. A file has one beside its first name
+    /// alone.
+    pub(crate) fn set_short_name(&self, file: &OpenFile, link: &Link, short: &str) -> Result<u64> {
+        self.engine.make_room()?;
+        let mut t = self.files.begin();
+        let (parent, name) = link.standing()?;
+        let entry = find(&t, parent, &name)?.filter(|e| e.ino == file.ino).ok_or(StoreError::Deleted)?;
+        if short_names::setting(&t)? != ShortNames::Kept {
+            return Err(StoreError::ShortNamesDisabled.into());
+        }
+        let name = fold(&entry.name);
+        let mut inode = load_inode(&t, file.ino)?;
+        if short_names::kept(&t, parent, &name)?.unwrap_or_default() == short {
+            return Ok(0);
+        }
+        let is_own = |e: &NameEntry| fold(&e.name) == name;
+        let first = inode.parent == parent && fold(&inode.name) == name;
+        if !short.is_empty() && (!first || find(&t, parent, short)?.is_some_and(|e| !is_own(&e))) {
+            return Err(StoreError::NameCollision.into());
+        }
+        short_names::take(&mut t, parent, &name)?;
+        // A name that is an 8.3 name is its own.
+        if !short.is_empty() && fold(short) != name {
+            short_names::put(&mut t, parent, &name, short);
+        }
+        inode.change = now();
+        t.put_inode(file.ino, &inode);
+        let folder = load_directory(&t, parent)?;
+        touch_directory(&mut t, parent, folder);
+        Ok(t.commit()?)
     }
 
     pub(crate) fn create_stream(

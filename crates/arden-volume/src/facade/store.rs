@@ -30,7 +30,10 @@ use crate::{
     },
     files::{
         inodes::{load_inode, load_stream},
-        names,
+        names::{
+            self,
+            short_names::{self, ShortNames},
+        },
     },
 };
 
@@ -154,6 +157,10 @@ impl FileStore for VolumeStore {
     fn quotas(&self) -> Option<&dyn QuotaStore> {
         // The past is read-only, its limits too.
         if self.shared.past.is_none() { Some(self) } else { None }
+    }
+
+    fn generates_short_names(&self) -> bool {
+        self.shared.view().is_ok_and(|view| short_names::setting(&view).is_ok_and(|s| s == ShortNames::Kept))
     }
 
     fn root(&self) -> NodeRef {

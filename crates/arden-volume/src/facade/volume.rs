@@ -44,6 +44,7 @@ use crate::{
         access::LastAccess,
         cache::{BlockCache, VolumeBlocks},
         descriptors::Descriptors,
+        names::short_names::ShortNames,
         open::OpenFiles,
         owner::Files,
     },
@@ -324,6 +325,19 @@ impl Volume {
     /// Durable when it returns.
     pub fn set_last_access(&self, policy: LastAccess) -> VolResult<()> {
         self.files.set_last_access(policy)
+    }
+
+    /// Where 8.3 names come from.
+    pub fn short_names(&self) -> VolResult<ShortNames> {
+        self.files.short_names()
+    }
+
+    /// For names that are made or changed from now on. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`VolError::Refused`] for [`ShortNames::Made`] on a volume that keeps some.
+    pub fn set_short_names(&self, wanted: ShortNames) -> VolResult<()> {
+        self.files.set_short_names(wanted)
     }
 
     /// Counts from now on. The first time this looks at every file once; changes wait meanwhile.

@@ -26,6 +26,7 @@ use crate::{
     },
     features::{
         check_past::{Blocks, fingerprint},
+        check_short::ShortRecords,
         ea,
         fix::Fix,
         quota, usn_format,
@@ -98,6 +99,7 @@ struct Check {
     /// Names of each file: directory and folded name.
     names: HashMap<u64, Vec<(u64, String)>>,
     links: BTreeSet<(u64, u64, String)>,
+    short: ShortRecords,
     orphans: BTreeSet<u64>,
     streams: Vec<(u64, String, Stream)>,
     sets: BTreeMap<u64, SetOwner>,
@@ -168,6 +170,7 @@ impl Check {
             keys::LINK => {
                 self.links.insert((n, keys::second(key), keys::text(key, 17).to_owned()));
             }
+            keys::SHORT | keys::SHORT_OF => self.short.entry(key, value),
             keys::STREAM => match Stream::decode(value) {
                 Ok(s) => {
                     let folded = keys::text(key, 9).to_owned();
@@ -307,6 +310,9 @@ impl Check {
             let key = keys::named(keys::STREAM, ino, &name);
             self.sizes(&format!("stream {name:?} of file {ino}"), &stream.data, orphan, (ino, Some(&key)));
         }
+        for (fault, key) in std::mem::take(&mut self.short).faults() {
+            self.find(fault, Some(Fix::Delete(key)));
+        }
         self.stream_snapshots();
         self.leftovers(&inodes);
         self.descriptors();
@@ -361,6 +367,7 @@ impl Check {
             let is_directory = inodes.get(&parent).is_some_and(|i| i.directory);
             self.expect(is_directory, || format!("{what}: named in {parent}, which is no directory"));
             let first = inode.parent == parent && fold(&inode.name) == folded;
+            self.short.name(parent, &folded, first);
             let listed = self.links.remove(&(ino, parent, folded.clone()));
             let link = keys::link(ino, parent, &folded);
             let fix = || match (first, listed) {

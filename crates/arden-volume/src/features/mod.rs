@@ -4,6 +4,7 @@
 
 pub mod check;
 pub mod check_past;
+pub mod check_short;
 pub mod ea;
 pub mod fix;
 pub mod grow;

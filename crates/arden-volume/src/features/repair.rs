@@ -394,6 +394,41 @@ mod tests {
     }
 
     #[test]
+    fn short_names_that_do_not_hold_go() {
+        use crate::files::names::short_names::{ShortNames, put, setting_key, short_key, short_of_key};
+
+        let (_, vol) = filled();
+        vol.set_short_names(ShortNames::Kept).unwrap();
+        let files = Files::new(&vol);
+        files.write("a long name.text", b"1");
+        files.write("plain", b"2");
+        let a = files.find("dir\\a").unwrap();
+        a.link(None, &*files.find("").unwrap(), "another long name", false).unwrap();
+        assert!(vol.check(true).unwrap().is_clean());
+        let mends = |what: &str, damage: &dyn Fn(&mut FileTxn<'_>)| {
+            change(&vol, |t| damage(t));
+            let found = vol.check(true).unwrap();
+            assert!(!found.is_clean(), "{what}: not found");
+            assert!(vol.repair(false).unwrap().left.is_empty(), "{what}");
+            assert!(vol.check(true).unwrap().is_clean(), "{what}");
+            assert_eq!((files.read("a long name.text"), files.read("plain")), (b"1".to_vec(), b"2".to_vec()), "{what}");
+        };
+        let (name, short) = ("a long name.text", "ALONGN~1.TEX");
+        mends("one record without the other", &|t| t.delete(short_key(1, short)));
+        mends("the other without the one", &|t| t.put(short_key(1, short), fold(name).as_bytes()));
+        mends("of no name", &|t| put(t, 1, "nothing there", "NOTHIN~1"));
+        mends("the name of another file", &|t| put(t, 1, name, "PLAIN"));
+        mends("one of two", &|t| {
+            put(t, 1, name, "ONE");
+            put(t, 1, name, "TWO");
+        });
+        mends("no 8.3 name", &|t| put(t, 1, name, "not short"));
+        mends("of a second name", &|t| put(t, 1, "another long name", "SECOND"));
+        mends("no text", &|t| t.put(short_of_key(1, name), [0xFF]));
+        mends("no setting", &|t| t.put(setting_key(), [7]));
+    }
+
+    #[test]
     fn nothing_is_taken_away_while_something_cannot_be_read() {
         let (_, vol) = filled();
         let b = ino(&vol, "b");

@@ -1,6 +1,8 @@
 //! Finding names: the folded name is part of the key, so two spellings of one name cannot both exist. Refuses to change any.
 
-use arden_store::name::{fold, may_be_made_short, short_name};
+pub mod short_names;
+
+use arden_store::name::{fold, is_short, may_be_made_short, short_name};
 
 use crate::{
     disk::{
@@ -9,7 +11,7 @@ use crate::{
         keys::{self, Key},
     },
     engine::view::View,
-    files::inodes::load_inode,
+    files::{inodes::load_inode, names::short_names::ShortNames},
 };
 
 /// A path never goes deeper; a loop of directories cannot come to be, but a damaged volume may show one.
@@ -19,12 +21,19 @@ pub fn name_key(directory: u64, name: &str) -> Key {
     keys::named(keys::NAME, directory, &fold(name))
 }
 
-/// The entry `name` of a directory, in any case.
+/// The entry `name` of a directory, in any case, by its 8.3 name too.
 pub fn find(view: &dyn View, directory: u64, name: &str) -> VolResult<Option<NameEntry>> {
     if let Some(value) = view.get(&name_key(directory, name))? {
         return NameEntry::decode(&value).map(Some);
     }
-    if !may_be_made_short(name) {
+    if !is_short(name) {
+        return Ok(None);
+    }
+    if let Some(folded) = short_names::leads_to(view, directory, name)? {
+        let value = view.get(&keys::named(keys::NAME, directory, &folded))?;
+        return NameEntry::decode(&value.ok_or(VolError::Corrupt("an 8.3 name of no name"))?).map(Some);
+    }
+    if !may_be_made_short(name) || short_names::setting(view)? != ShortNames::Made {
         return Ok(None);
     }
     // The only entry whose 8.3 name this is.

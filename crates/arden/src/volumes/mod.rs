@@ -12,8 +12,8 @@ use arden_admin::{
     client::segment,
     error::Result,
     volume::{
-        AccessPolicy, NewCheck, NewRepair, NewScrub, NewVolume, ScrubState, VolumeChange, VolumeCheck, VolumeDelete,
-        VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
+        AccessPolicy, NewCheck, NewRepair, NewScrub, NewVolume, ScrubState, ShortNamePolicy, VolumeChange, VolumeCheck,
+        VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 use clap::Subcommand;
@@ -85,13 +85,20 @@ pub enum VolumeVerb {
         size: Option<u64>,
     },
     /// Change properties of the volume
-    #[command(after_help = "Example:\n  arden volume set docs --last-access relative")]
+    #[command(
+        after_help = "Example:\n  arden volume set docs --last-access relative --short-names kept",
+        group = clap::ArgGroup::new("property").required(true).multiple(true)
+    )]
     Set {
         name: String,
         /// When reading a file moves its time of last access: relative, as new volumes have it, is where it is not behind
         /// the last change already, and once a day
-        #[arg(long, value_parser = ["never", "relative", "always"])]
-        last_access: String,
+        #[arg(long, group = "property", value_parser = ["never", "relative", "always"])]
+        last_access: Option<String>,
+        /// Where 8.3 names come from: a volume makes them of the long names until this is set; kept is in NTFS' form,
+        /// beside the long names; with off no new names get one
+        #[arg(long, group = "property", value_parser = ["kept", "off"])]
+        short_names: Option<String>,
     },
     /// Show or set how reads of a file, of a directory's new files or of a tree check checksums
     #[command(
@@ -174,6 +181,7 @@ fn volume_text(v: &VolumeInfo) -> String {
         if v.last_access != AccessPolicy::Never {
             out += &format!("  reading moves the last access: {:?}\n", v.last_access).to_lowercase();
         }
+        out += &format!("  8.3 names: {:?}\n", v.short_names).to_lowercase();
     } else {
         out += &format!("  closed: {}\n", v.closed_because);
     }
@@ -328,13 +336,17 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
                 .patch(&path(&name), &VolumeChange { grow: true, size_bytes: size, ..VolumeChange::default() })?;
             out.show(&v, volume_text);
         }
-        VolumeVerb::Set { name, last_access } => {
-            let last_access = Some(match last_access.as_str() {
+        VolumeVerb::Set { name, last_access, short_names } => {
+            let last_access = last_access.map(|policy| match policy.as_str() {
                 "always" => AccessPolicy::Always,
                 "relative" => AccessPolicy::Relative,
                 _ => AccessPolicy::Never,
             });
-            let change = VolumeChange { last_access, ..VolumeChange::default() };
+            let short_names = short_names.map(|policy| match policy.as_str() {
+                "kept" => ShortNamePolicy::Kept,
+                _ => ShortNamePolicy::Off,
+            });
+            let change = VolumeChange { last_access, short_names, ..VolumeChange::default() };
             let v: VolumeInfo = out.client.patch(&path(&name), &change)?;
             out.show(&v, volume_text);
         }
