@@ -60,9 +60,10 @@ pub enum Event {
         revision: Revision,
         view: View,
     },
-    /// The answer to [`Action::Read`], with its `floor`.
+    /// The answer to [`Action::Read`], with its `number` and `floor`.
     Read {
         pool: PoolId,
+        number: u64,
         floor: Revision,
         revision: Revision,
         view: View,
@@ -83,10 +84,11 @@ pub enum Event {
         epoch: Epoch,
         holder: Holder,
     },
-    /// This node's key is registered on every disk of the pool.
+    /// This node's key is registered on every disk of the pool; `newest` is the newest epoch among the other keys there.
     Registered {
         pool: PoolId,
         epoch: Epoch,
+        newest: Option<Epoch>,
     },
     Imported {
         pool: PoolId,
@@ -133,6 +135,7 @@ pub enum Action {
     /// A linearizable read of a pool's keys.
     Read {
         pool: PoolId,
+        number: u64,
         floor: Revision,
     },
     Transact {

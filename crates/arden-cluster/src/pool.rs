@@ -12,6 +12,7 @@ pub enum Stage {
     Fencing,
     Recording,
     Registering,
+    Confirming,
     Importing,
     Owned,
     Closing,
@@ -44,6 +45,8 @@ enum State {
     Fencing(Vec<Unfenced>),
     Recording,
     Registering,
+    /// Waits for a read with this number, or a later one: it was sent after the registration.
+    Confirming(u64),
     Importing,
     Owned,
     Closing,
@@ -138,6 +141,7 @@ impl Pool {
             State::Fencing(_) => Stage::Fencing,
             State::Recording => Stage::Recording,
             State::Registering => Stage::Registering,
+            State::Confirming(_) => Stage::Confirming,
             State::Importing => Stage::Importing,
             State::Owned => Stage::Owned,
             State::Closing => Stage::Closing,
@@ -192,17 +196,20 @@ impl Pool {
     pub(crate) fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Watched { revision, view, .. } => self.see(now, view, revision, out),
-            Event::Read { revision, view, .. } => {
+            Event::Read { number, revision, view, .. } => {
                 self.reading_ns = None;
-                self.unsure = false;
+                self.unsure = matches!(self.state, State::Confirming(after) if number < after);
                 self.read_ns = Some(now.ns);
                 self.see(now, view, revision, out);
+                if matches!(self.state, State::Confirming(after) if number >= after) {
+                    self.import(out);
+                }
             }
             Event::Transacted { number, outcome, .. } => self.transacted(now, number, outcome, out),
             Event::Fenced { epoch, holder, .. } => self.fenced(epoch, holder),
             Event::FenceFailed { epoch, holder, .. } => self.fence_failed(now, epoch, holder),
-            Event::Registered { epoch, .. } if self.is_at(epoch, |s| matches!(s, State::Registering)) => {
-                self.import(out);
+            Event::Registered { epoch, newest, .. } if self.is_at(epoch, |s| matches!(s, State::Registering)) => {
+                self.registered(newest, out);
             }
             Event::Imported { epoch, .. } if self.is_at(epoch, |s| matches!(s, State::Importing)) => {
                 self.state = State::Owned;
@@ -302,6 +309,19 @@ impl Pool {
         }
     }
 
+    /// A key with an epoch that no label may bear is of a holder that etcd has forgotten. Else the owner key is read once more:
+    /// a successor that is not there yet will find this registration, and fence it.
+    fn registered(&mut self, newest: Option<Epoch>, out: &mut Vec<Action>) {
+        let Some(m) = self.mine else { return };
+        match newest.filter(|&n| n > m.written) {
+            Some(unknown) => self.end(Leave::Block(unknown), out),
+            None => {
+                self.state = State::Confirming(self.numbers + 1);
+                (self.unsure, self.reading_ns) = (true, None);
+            }
+        }
+    }
+
     fn import(&mut self, out: &mut Vec<Action>) {
         let Some(m) = self.mine else { return };
         self.state = State::Importing;
@@ -334,7 +354,8 @@ impl Pool {
         let waits = self.reading_ns.is_some_and(|at| now.ns < at + now.ttl_ns / 4);
         if (self.unsure || stale) && !waits {
             self.reading_ns = Some(now.ns);
-            out.push(Action::Read { pool: self.id, floor: now.revision });
+            self.numbers += 1;
+            out.push(Action::Read { pool: self.id, number: self.numbers, floor: now.revision });
         }
         if self.unsure || self.pending.is_some() {
             return;

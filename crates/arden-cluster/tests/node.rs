@@ -43,7 +43,7 @@ impl World {
 
     fn read(&mut self) -> Vec<Action> {
         let (revision, view) = (Revision(self.revision), self.view.clone());
-        self.say(Event::Read { pool: POOL, floor: Revision(0), revision, view })
+        self.say(Event::Read { pool: POOL, number: u64::MAX, floor: Revision(0), revision, view })
     }
 
     /// Applies the one transaction among `actions`, as etcd does, and says what etcd answers.
@@ -98,7 +98,8 @@ impl World {
                     last
                 }
                 Stage::Recording => self.committed(&actions),
-                Stage::Registering => self.say(Event::Registered { pool: POOL, epoch }),
+                Stage::Registering => self.say(Event::Registered { pool: POOL, epoch, newest: None }),
+                Stage::Confirming => self.read(),
                 Stage::Importing => self.say(Event::Imported { pool: POOL, epoch }),
                 other => panic!("{other:?}"),
             };
@@ -136,7 +137,7 @@ const STOP: Action = Action::Stop { pool: POOL, epoch: Epoch(5) };
 fn a_takeover_goes_through_every_step() {
     let mut w = World::new(vec![holder(OTHER, 4)]);
     assert!(w.say(Event::Tick).contains(&Action::GrantLease));
-    assert_eq!(w.lease(1), [Action::Read { pool: POOL, floor: Revision(0) }]);
+    assert_eq!(w.lease(1), [Action::Read { pool: POOL, number: 1, floor: Revision(0) }]);
     let acquire = w.read();
     let fence = w.committed(&acquire);
     assert_eq!(w.view.record.holders, [holder(OTHER, 4), holder(ME, 5)], "a holder before it has sent a command");
@@ -146,7 +147,9 @@ fn a_takeover_goes_through_every_step() {
     let register = w.committed(&fenced);
     assert_eq!((w.view.record.holders.clone(), w.view.record.written), (vec![holder(ME, 5)], Epoch(5)));
     assert_eq!(register, [Action::Register { pool: POOL, epoch: Epoch(5) }]);
-    let import = w.say(Event::Registered { pool: POOL, epoch: Epoch(5) });
+    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: Some(Epoch(4)) });
+    assert!(matches!(confirm[..], [Action::Read { .. }]), "{confirm:?}");
+    let import = w.read();
     assert_eq!(import, [Action::Import { pool: POOL, epoch: Epoch(5), written: Epoch(4) }], "as it was before me");
     assert!(!w.serves() && w.node.route(POOL) == Route::Wait);
     assert_eq!(w.say(Event::Imported { pool: POOL, epoch: Epoch(5) }), [Action::Serve { pool: POOL, epoch: Epoch(5) }]);
@@ -205,13 +208,32 @@ fn a_renewal_counts_from_its_sending() {
 }
 
 #[test]
-fn a_registration_that_ends_after_the_lease_leads_to_nothing() {
+fn a_registration_counts_when_etcd_says_after_it_that_the_pool_is_still_owned() {
     let mut w = World::new(vec![]);
     w.until(Stage::Registering);
-    w.now = TTL;
-    let actions = w.say(Event::Registered { pool: POOL, epoch: Epoch(5) });
-    assert!(!actions.iter().any(|a| matches!(a, Action::Import { .. })), "{actions:?}");
-    assert_eq!(w.stage(), Stage::Lost);
+    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: None });
+    let number = match confirm[..] {
+        [Action::Read { number, .. }] => number,
+        _ => panic!("{confirm:?}"),
+    };
+    let (revision, view) = (Revision(w.revision), w.view.clone());
+    let read = |number| Event::Read { pool: POOL, number, floor: Revision(0), revision, view: view.clone() };
+    let again = w.say(read(number - 1));
+    assert!(matches!(again[..], [Action::Read { .. }]), "it was sent before: {again:?}");
+    w.revision += 1;
+    w.view.owner = None;
+    assert_eq!(w.read(), [STOP], "somebody else may have fenced already");
+}
+
+#[test]
+fn a_key_that_etcd_does_not_know_blocks_the_pool() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Registering);
+    let registered = Event::Registered { pool: POOL, epoch: Epoch(5), newest: Some(Epoch(9)) };
+    assert_eq!(w.say(registered), [STOP]);
+    let block = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    w.committed(&block);
+    assert_eq!((w.view.record.blocked, w.view.record.written), (Some(Epoch(9)), Epoch(4)));
 }
 
 #[test]
@@ -233,7 +255,7 @@ fn an_acquisition_whose_answer_was_lost_is_found_and_one_that_did_not_happen_is_
         _ => panic!("{acquire:?}"),
     };
     let unknown = Event::Transacted { pool: POOL, number, outcome: Outcome::Unknown };
-    assert_eq!(w.say(unknown), [Action::Read { pool: POOL, floor: Revision(10) }]);
+    assert_eq!(w.say(unknown), [Action::Read { pool: POOL, number: 3, floor: Revision(10) }]);
     let again = w.read();
     assert!(transaction(&again).is_some(), "it did not happen");
     w.commit(&again);
@@ -327,7 +349,13 @@ fn a_label_that_etcd_does_not_know_blocks_the_pool() {
 fn a_store_that_went_back_is_not_believed_until_somebody_says_so() {
     let mut w = World::new(vec![]);
     w.until(Stage::Owned);
-    let old = Event::Read { pool: POOL, floor: Revision(w.revision), revision: Revision(3), view: View::default() };
+    let old = Event::Read {
+        pool: POOL,
+        number: 9,
+        floor: Revision(w.revision),
+        revision: Revision(3),
+        view: View::default(),
+    };
     let actions = w.say(old);
     assert!(actions.contains(&STOP) && actions.contains(&Action::StoreWentBack), "{actions:?}");
     w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
