@@ -5,6 +5,8 @@
 
 mod counters;
 mod faults;
+mod initiators;
+mod queue;
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap};
@@ -15,8 +17,11 @@ use crate::buf::{Buf, SharedBuf};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::sync::Oneshot;
-use crate::timing::{Model, Rotating, Ssd};
+use crate::timing::Model;
 pub use counters::Counters;
+use initiators::Initiators;
+pub use initiators::{Initiator, Reservation, Watcher};
+use queue::{Queue, service, service_flush};
 
 use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, check_range};
 
@@ -68,6 +73,7 @@ type Page = SharedBuf;
 /// A write that a crash may undo.
 struct Cached {
     id: u64,
+    from: Initiator,
     offset: u64,
     data: SharedBuf,
     done: bool,
@@ -108,6 +114,7 @@ struct State {
     /// Ranges damaged silently (misdirected or lost writes), for the oracle.
     silent: Vec<(u64, u64)>,
     keep_data: bool,
+    initiators: Initiators,
 }
 
 /// The disk itself; [`SimDisk::attach`] gives a device for one runtime.
@@ -165,14 +172,14 @@ impl SimDisk {
             counters: Counters::default(),
             silent: Vec::new(),
             keep_data,
+            initiators: Initiators::default(),
         };
         SimDisk { state: Rc::new(RefCell::new(state)), info: Rc::new(info), model: model.map(Rc::new) }
     }
 
     /// The disk as a device of the runtime `rt`.
     pub fn attach(&self, rt: &Rt) -> Rc<dyn BlockDevice> {
-        let queue = Rc::new(RefCell::new(Queue::default()));
-        Rc::new(SimDevice { disk: self.clone(), rt: rt.clone(), queue })
+        self.attach_as(rt, Initiator::default())
     }
 
     /// Sets the random faults and the latency from now on.
@@ -234,16 +241,17 @@ impl SimDisk {
     }
 
     /// Waits until a command is served that was taken when the disk had died `deaths` times: `wait` is the time it takes,
-    /// and it may be stuck for `stuck` ns more.
+    /// and it may be stuck for `stuck` ns more. `from` is whose it is, and whether it changes the disk.
     ///
     /// # Errors
-    /// [`IoError::Gone`] when the disk died meanwhile, also when it is back.
+    /// [`IoError::Gone`] when the disk died meanwhile, also when it is back, and when it does not take commands of `from`.
     async fn served(
         &self,
         wait: impl Future<Output = ()>,
         stuck: Option<u64>,
         deaths: u64,
         rt: &Rt,
+        from: (Initiator, bool),
     ) -> IoResult<RefMut<'_, State>> {
         wait.await;
         if let Some(ns) = stuck {
@@ -251,7 +259,13 @@ impl SimDisk {
         }
         self.awake().await;
         let s = self.state.borrow_mut();
-        if s.dead || s.deaths != deaths { Err(IoError::Gone) } else { Ok(s) }
+        if s.dead || s.deaths != deaths || !s.initiators.admits(from.0, from.1) { Err(IoError::Gone) } else { Ok(s) }
+    }
+
+    /// Whether a command fails as soon as it is sent.
+    fn refuses(&self, from: (Initiator, bool)) -> bool {
+        let s = self.state.borrow();
+        s.dead || !s.initiators.admits(from.0, from.1)
     }
 
     /// A dead disk answers again, with what was on stable storage.
@@ -388,6 +402,10 @@ impl State {
 
     /// A write reached the disk; `durable` also past its cache.
     fn land(&mut self, id: u64, offset: u64, data: &SharedBuf, durable: bool) {
+        let from = self.cache.iter().find(|w| w.id == id).map(|w| w.from).unwrap_or_default();
+        if let Some(watcher) = &self.initiators.watcher {
+            watcher(from.id, offset, data);
+        }
         for i in 0..data.len() / BLOCK_BYTES as usize {
             let block = offset / BLOCK_BYTES + i as u64;
             self.bad_blocks.remove(&block);
@@ -416,7 +434,7 @@ impl State {
             w.offset = offset;
         } else if self.keeps(offset) {
             // The cache was lost while it was on its way.
-            self.cache.push(Cached { id, offset, data: data.clone(), done: true, dead_blocks: Vec::new() });
+            self.cache.push(Cached { id, from, offset, data: data.clone(), done: true, dead_blocks: Vec::new() });
         }
     }
 
@@ -451,193 +469,11 @@ fn page_of(data: &SharedBuf, i: usize) -> Page {
     data.slice(i * BLOCK_BYTES as usize, BLOCK_BYTES as usize)
 }
 
-/// The command queue of a timed disk.
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Command>,
-    busy: usize,
-    head: u64,
-    last_end: u64,
-    last_was_write: bool,
-    bus_free_ns: u64,
-    cached_bytes: u64,
-    destages: u64,
-    drain: Vec<Oneshot<()>>,
-    room: Vec<Oneshot<()>>,
-}
-
-struct Command {
-    /// When the disk has understood it.
-    ready_ns: u64,
-    offset: u64,
-    len: u64,
-    write: bool,
-    /// A destage of the write cache: nobody waits for it but a flush.
-    background: bool,
-    done: Option<Oneshot<()>>,
-}
-
 struct SimDevice {
     disk: SimDisk,
     rt: Rt,
     queue: Rc<RefCell<Queue>>,
-}
-
-/// Waits as long as the operation takes on this disk.
-async fn service(disk: SimDisk, rt: Rt, queue: Rc<RefCell<Queue>>, offset: u64, len: u64, write: bool, fua: bool) {
-    match disk.model.as_deref() {
-        None => {
-            let ns = {
-                let mut s = disk.state.borrow_mut();
-                let (lo, hi) = (s.faults.latency_min_ns, s.faults.latency_max_ns);
-                let (ppm, stall_ns) = (s.faults.stall_ppm, s.faults.stall_ns);
-                let stalls = ppm > 0 && s.rng.ppm(ppm);
-                s.counters.stalled += u64::from(stalls);
-                let stall = if stalls { stall_ns } else { 0 };
-                s.rng.range(lo, hi.max(lo)) + stall
-            };
-            rt.sleep_ns(ns).await;
-        }
-        Some(Model::Ssd(m)) => {
-            let until = {
-                let mut q = queue.borrow_mut();
-                let now = rt.now_ns();
-                let bus = (u128::from(len) * 1_000_000_000 / u128::from(m.bus_bytes_s)) as u64;
-                q.bus_free_ns = q.bus_free_ns.max(now) + bus;
-                q.bus_free_ns
-            };
-            ssd_channel(&rt, &queue, m, if write { m.write_ns } else { m.read_ns }).await;
-            rt.sleep_until_ns(until.max(rt.now_ns())).await;
-        }
-        Some(Model::Rotating(m)) => {
-            let out = Oneshot::new();
-            if write && m.write_cache && !fua {
-                rt.sleep_ns(m.overhead_ns).await;
-                while queue.borrow().cached_bytes + len > m.cache_bytes && queue.borrow().cached_bytes > 0 {
-                    let wait = Oneshot::new();
-                    queue.borrow_mut().room.push(wait.clone());
-                    wait.await;
-                }
-                let mut q = queue.borrow_mut();
-                q.cached_bytes += len;
-                q.destages += 1;
-                q.waiting.push(Command { ready_ns: 0, offset, len, write, background: true, done: None });
-                drop(q);
-                pump(&disk, &rt, &queue);
-                return;
-            }
-            let ready_ns = rt.now_ns() + m.overhead_ns;
-            let c = Command { ready_ns, offset, len, write, background: false, done: Some(out.clone()) };
-            queue.borrow_mut().waiting.push(c);
-            pump(&disk, &rt, &queue);
-            out.await;
-        }
-    }
-}
-
-async fn ssd_channel(rt: &Rt, queue: &Rc<RefCell<Queue>>, m: &Ssd, ns: u64) {
-    while queue.borrow().busy >= m.channels {
-        let wait = Oneshot::new();
-        queue.borrow_mut().room.push(wait.clone());
-        wait.await;
-    }
-    queue.borrow_mut().busy += 1;
-    rt.sleep_ns(ns).await;
-    let next = {
-        let mut q = queue.borrow_mut();
-        q.busy -= 1;
-        if q.room.is_empty() { None } else { Some(q.room.remove(0)) }
-    };
-    if let Some(n) = next {
-        n.set(());
-    }
-}
-
-/// Which command the arm serves next: the one it reaches first, among the oldest; the cache's
-/// own writes stand back while somebody waits, unless the cache is nearly full.
-fn choose(q: &Queue, m: &Rotating, now: u64) -> Option<(usize, u64)> {
-    let pressed = q.cached_bytes * 4 > m.cache_bytes * 3;
-    let foreground = q.waiting.iter().any(|c| !c.background);
-    let mut best: Option<(usize, u64)> = None;
-    let mut seen = 0;
-    for (i, c) in q.waiting.iter().enumerate() {
-        if foreground && c.background && !pressed {
-            continue;
-        }
-        // The cache is not bound by the command queue: it sorts all it holds.
-        if !c.background {
-            seen += 1;
-            if seen > m.queue_max {
-                continue;
-            }
-        }
-        // Reading on is free (read-ahead), and so is a write that continues the last one and was
-        // known before that ended: from the cache, or because it waited in the queue.
-        let known = !c.write || c.background || c.ready_ns <= now;
-        let follows = c.offset == q.last_end && c.write == q.last_was_write && known;
-        // Understanding a command goes on while the arm serves the one before.
-        let decode = c.ready_ns.saturating_sub(now);
-        let t = if follows { 0 } else { decode + m.position_ns(now + decode, q.head, c.offset) };
-        if best.is_none_or(|(_, b)| t < b) {
-            best = Some((i, t));
-        }
-    }
-    best
-}
-
-fn pump(disk: &SimDisk, rt: &Rt, queue: &Rc<RefCell<Queue>>) {
-    let Some(Model::Rotating(m)) = disk.model.as_deref() else { return };
-    let (command, busy_ns) = {
-        let mut q = queue.borrow_mut();
-        if q.busy > 0 {
-            return;
-        }
-        let Some((i, position)) = choose(&q, m, rt.now_ns()) else { return };
-        let c = q.waiting.remove(i);
-        q.busy = 1;
-        q.head = c.offset + c.len;
-        q.last_end = q.head;
-        q.last_was_write = c.write;
-        let t = position + m.transfer_ns(c.offset, c.len);
-        (c, t)
-    };
-    let (disk2, rt2, queue2) = (disk.clone(), rt.clone(), queue.clone());
-    rt.spawn(async move {
-        rt2.sleep_ns(busy_ns).await;
-        let mut wake = Vec::new();
-        {
-            let mut q = queue2.borrow_mut();
-            q.busy = 0;
-            if command.background {
-                q.cached_bytes -= command.len;
-                q.destages -= 1;
-                wake.append(&mut q.room);
-                if q.destages == 0 {
-                    wake.append(&mut q.drain);
-                }
-            }
-        }
-        wake.extend(command.done);
-        for w in wake {
-            w.set(());
-        }
-        pump(&disk2, &rt2, &queue2);
-    });
-}
-
-/// A flush waits until the write cache is empty.
-async fn service_flush(disk: SimDisk, rt: Rt, queue: Rc<RefCell<Queue>>) {
-    match disk.model.as_deref() {
-        None => service(disk, rt, queue, 0, 0, true, true).await,
-        Some(Model::Ssd(m)) => rt.sleep_ns(m.flush_ns).await,
-        Some(Model::Rotating(_)) => {
-            if queue.borrow().destages > 0 {
-                let wait = Oneshot::new();
-                queue.borrow_mut().drain.push(wait.clone());
-                wait.await;
-            }
-        }
-    }
+    from: Initiator,
 }
 
 fn fail<T: 'static>(e: IoError) -> LocalFuture<IoResult<T>> {
@@ -654,14 +490,15 @@ impl BlockDevice for SimDevice {
             return fail(e);
         }
         let disk = self.disk.clone();
-        if disk.is_dead() {
+        let from = (self.from, false);
+        if disk.refuses(from) {
             return fail(IoError::Gone);
         }
         let deaths = disk.state.borrow().deaths;
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, len as u64, false, false);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            let mut s = disk.served(wait, stuck, deaths, &rt).await?;
+            let mut s = disk.served(wait, stuck, deaths, &rt, from).await?;
             s.counters.reads += 1;
             s.counters.read_bytes += len as u64;
             let blocks = offset / BLOCK_BYTES..(offset + len as u64) / BLOCK_BYTES;
@@ -680,7 +517,8 @@ impl BlockDevice for SimDevice {
             return fail(e);
         }
         let disk = self.disk.clone();
-        if disk.state.borrow().dead {
+        let from = (self.from, true);
+        if disk.refuses(from) {
             return fail(IoError::Gone);
         }
         let deaths = disk.state.borrow().deaths;
@@ -689,7 +527,14 @@ impl BlockDevice for SimDevice {
             s.next_id += 1;
             let id = s.next_id;
             if s.keeps(offset) {
-                s.cache.push(Cached { id, offset, data: data.clone(), done: false, dead_blocks: Vec::new() });
+                s.cache.push(Cached {
+                    id,
+                    from: from.0,
+                    offset,
+                    data: data.clone(),
+                    done: false,
+                    dead_blocks: Vec::new(),
+                });
             }
             s.sprung |= s.trap.as_ref().is_some_and(|t| t.contains(&offset));
             id
@@ -697,7 +542,7 @@ impl BlockDevice for SimDevice {
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, data.len() as u64, true, durable);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            let s = &mut *disk.served(wait, stuck, deaths, &rt).await?;
+            let s = &mut *disk.served(wait, stuck, deaths, &rt, from).await?;
             let now_ns = rt.now_ns();
             s.counters.writes += 1;
             s.counters.write_bytes += data.len() as u64;
@@ -748,7 +593,8 @@ impl BlockDevice for SimDevice {
         if let Err(e) = check_range(disk.info.size_bytes, offset, len) {
             return fail(e);
         }
-        if disk.is_dead() {
+        let from = (self.from, true);
+        if disk.refuses(from) {
             return fail(IoError::Gone);
         }
         if disk.model.is_some() {
@@ -760,13 +606,20 @@ impl BlockDevice for SimDevice {
         let (id, deaths) = {
             let s = &mut *disk.state.borrow_mut();
             s.next_id += 1;
-            s.cache.push(Cached { id: s.next_id, offset, data: data.clone(), done: false, dead_blocks: Vec::new() });
+            s.cache.push(Cached {
+                id: s.next_id,
+                from: from.0,
+                offset,
+                data: data.clone(),
+                done: false,
+                dead_blocks: Vec::new(),
+            });
             (s.next_id, s.deaths)
         };
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, 0, true, false);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            let s = &mut *disk.served(wait, stuck, deaths, &rt).await?;
+            let s = &mut *disk.served(wait, stuck, deaths, &rt, from).await?;
             s.land(id, offset, &data, false);
             Ok(())
         })
@@ -774,8 +627,9 @@ impl BlockDevice for SimDevice {
 
     fn flush(&self) -> LocalFuture<IoResult<()>> {
         let disk = self.disk.clone();
+        let from = (self.from, true);
         // Asked while it was dead it has failed, even if it is back when the answer is due.
-        if disk.is_dead() {
+        if disk.refuses(from) {
             return fail(IoError::Gone);
         }
         let deaths = disk.state.borrow().deaths;
@@ -783,7 +637,7 @@ impl BlockDevice for SimDevice {
         let wait = service_flush(disk.clone(), self.rt.clone(), self.queue.clone());
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
-            let s = &mut *disk.served(wait, stuck, deaths, &rt).await?;
+            let s = &mut *disk.served(wait, stuck, deaths, &rt, from).await?;
             s.counters.flushes += 1;
             s.end_flush(up_to)
         })

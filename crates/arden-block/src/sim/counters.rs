@@ -33,6 +33,8 @@ pub struct Counters {
     pub left_unreadable: u64,
     /// Writes that happened when the host had stopped.
     pub landed_alone: u64,
+    /// Writes in flight that a fence or a cut path ended.
+    pub aborted: u64,
     /// Writes that were not durable when power was lost: those that are there, those that are not, and those of which some
     /// sectors are.
     pub survived: u64,
@@ -64,6 +66,7 @@ impl Counters {
         self.writes_failed += c.writes_failed;
         self.left_unreadable += c.left_unreadable;
         self.landed_alone += c.landed_alone;
+        self.aborted += c.aborted;
         self.survived += c.survived;
         self.undone += c.undone;
         self.torn += c.torn;

@@ -27,6 +27,8 @@ pub enum SpaceError {
     Corrupt(String),
     /// Two parts of the pool were opened apart; merging needs a decision.
     Diverged(String),
+    /// A label bears this epoch, which nobody who may open the pool was given: another owner wrote. Nothing was written.
+    LaterEpoch(u64),
     /// The pool was closed, or lost its last disk.
     Closed,
     /// A long piece of work was stopped by the caller.
@@ -43,6 +45,7 @@ impl fmt::Display for SpaceError {
             SpaceError::Unreadable => f.write_str("no copy could be read"),
             SpaceError::Device(e) => write!(f, "device: {e}"),
             SpaceError::NotFound(s) | SpaceError::Corrupt(s) | SpaceError::Diverged(s) => f.write_str(s),
+            SpaceError::LaterEpoch(e) => write!(f, "a label of the pool has epoch {e}, of an owner that is not known"),
             SpaceError::Closed => f.write_str("the pool is closed"),
             SpaceError::Cancelled => f.write_str("stopped"),
         }

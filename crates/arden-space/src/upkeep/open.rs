@@ -34,6 +34,31 @@ pub struct OpenOptions {
     pub discard: Vec<u128>,
 }
 
+/// By what right a node of a cluster opens a pool (`docs/cluster.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ownership {
+    /// The epoch that this opening gives the pool. Nobody else was ever given it.
+    pub epoch: u64,
+    /// The newest epoch that a label may bear before this opening.
+    pub written: u64,
+}
+
+impl Ownership {
+    /// Whether the pool may be opened by this right: a newer label is that of an owner which the cluster has forgotten, and an
+    /// absent disk may have a newer state than the ones that are here.
+    fn check(&self, found: &[(Rc<dyn BlockDevice>, DiskHeader)], map: &PoolMap) -> SpaceResult<()> {
+        let newest = found.iter().map(|f| f.1.label.epoch).max().unwrap_or(0);
+        if newest > self.written || self.epoch <= newest {
+            return Err(SpaceError::LaterEpoch(newest));
+        }
+        let here = |id: u128| found.iter().any(|f| f.1.disk_id == id);
+        match map.disks.iter().find(|(_, r)| r.state != DiskState::Missing && !here(r.id)) {
+            None => Ok(()),
+            Some((i, r)) => Err(SpaceError::NotFound(format!("disk {i} ({}) is in use and was not found", r.name))),
+        }
+    }
+}
+
 fn slab_for(sizes: &[u64]) -> u64 {
     let smallest = sizes.iter().copied().min().unwrap_or(0);
     let mut slab: u64 = 256 << 20;
@@ -107,6 +132,31 @@ impl Pool {
         pool_id: Option<u128>,
         options: OpenOptions,
     ) -> SpaceResult<Pool> {
+        Pool::open_as(rt, devices, pool_id, options, None).await
+    }
+
+    /// As [`Pool::open`], by a node of a cluster, with all disks that are in use.
+    ///
+    /// # Errors
+    /// [`SpaceError::LaterEpoch`] when a label is newer than `ownership` knows; [`SpaceError::NotFound`] without a disk that
+    /// is in use. In both cases nothing was written.
+    pub async fn open_owned(
+        rt: &Rt,
+        devices: Vec<Rc<dyn BlockDevice>>,
+        pool_id: Option<u128>,
+        options: OpenOptions,
+        ownership: Ownership,
+    ) -> SpaceResult<Pool> {
+        Pool::open_as(rt, devices, pool_id, options, Some(ownership)).await
+    }
+
+    async fn open_as(
+        rt: &Rt,
+        devices: Vec<Rc<dyn BlockDevice>>,
+        pool_id: Option<u128>,
+        options: OpenOptions,
+        ownership: Option<Ownership>,
+    ) -> SpaceResult<Pool> {
         let timeout_ms = options.config.io_timeout_ms;
         let mut found: Vec<(Rc<dyn BlockDevice>, DiskHeader)> = Vec::new();
         let headers = devices.iter().map(|d| header_within(rt, d.clone(), timeout_ms));
@@ -132,6 +182,9 @@ impl Pool {
         }
         if found.iter().any(|f| f.1.pool_id != map.pool_id) {
             return Err(SpaceError::Refused("disks of several pools were found; say which pool to open".into()));
+        }
+        if let Some(o) = ownership {
+            o.check(&found, &map)?;
         }
         let mut disks = BTreeMap::new();
         let mut journal_disks = Vec::new();
@@ -177,7 +230,7 @@ impl Pool {
                 return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
             }
         }
-        map.epoch += 1;
+        map.epoch = ownership.map_or(map.epoch + 1, |o| o.epoch);
         let nonce = rt.random_u64();
         let epoch = map.epoch;
         map.lineage.push((epoch, nonce));

@@ -1,0 +1,125 @@
+//! The lease of a node: until when it may be used, when it is renewed. Owns the clock rule of `docs/cluster.md`.
+
+use crate::keys::LeaseId;
+
+/// A lease is renewed, and an answer waited for, so many times within its time to live.
+const RENEWALS: u64 = 4;
+/// The part of the time to live that is left unused, for timers that fire late.
+const MARGIN: u64 = 10;
+
+/// How long a lease may be used, counted from before the request that granted or renewed it was sent: etcd counts the time to
+/// live from later on, and both clocks may be off by `drift_ppm`.
+pub(crate) fn usable_ns(ttl_ns: u64, drift_ppm: u64) -> u64 {
+    let (slow, fast) = (1_000_000 - drift_ppm.min(500_000), 1_000_000 + drift_ppm);
+    let scaled = u128::from(ttl_ns) * u128::from(slow) / u128::from(fast);
+    (scaled as u64).saturating_sub(ttl_ns / MARGIN)
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    id: LeaseId,
+    until_ns: u64,
+}
+
+/// The lease that the node has, or asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Lease {
+    held: Option<Held>,
+    /// When it was last asked for or renewed.
+    asked_ns: Option<u64>,
+}
+
+impl Lease {
+    /// The lease, while it may be used.
+    pub(crate) fn at(&self, now_ns: u64) -> Option<LeaseId> {
+        self.held.filter(|h| now_ns < h.until_ns).map(|h| h.id)
+    }
+
+    /// The lease whose end has come, which from now on the node does not have.
+    pub(crate) fn take_ended(&mut self, now_ns: u64) -> Option<LeaseId> {
+        let ended = self.held.filter(|h| now_ns >= h.until_ns)?;
+        *self = Lease::default();
+        Some(ended.id)
+    }
+
+    /// A new lease; says whether it is taken, which it is not when it came too late or the node has one.
+    pub(crate) fn granted(&mut self, now_ns: u64, id: LeaseId, until_ns: u64) -> bool {
+        let take = self.held.is_none() && now_ns < until_ns;
+        if take {
+            self.held = Some(Held { id, until_ns });
+        }
+        take
+    }
+
+    pub(crate) fn renewed(&mut self, id: LeaseId, until_ns: u64) {
+        if let Some(h) = self.held.as_mut().filter(|h| h.id == id) {
+            h.until_ns = h.until_ns.max(until_ns);
+        }
+    }
+
+    /// etcd does not know the lease; says whether it was the node's.
+    pub(crate) fn gone(&mut self, id: LeaseId) -> bool {
+        let mine = self.held.is_some_and(|h| h.id == id);
+        if mine {
+            *self = Lease::default();
+        }
+        mine
+    }
+
+    /// Is it time to ask for it, or to renew it? Then it counts as asked. The lease that is to be renewed, `None` for a new one.
+    pub(crate) fn take_due(&mut self, now_ns: u64, ttl_ns: u64) -> Option<Option<LeaseId>> {
+        let due = self.asked_ns.is_none_or(|at| now_ns >= at + ttl_ns / RENEWALS);
+        if !due {
+            return None;
+        }
+        self.asked_ns = Some(now_ns);
+        Some(self.held.map(|h| h.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_before_etcd_can_end_it_whatever_the_drift() {
+        let (ttl, ppm) = (2_000_000_000u64, 2_000u64);
+        let usable = usable_ns(ttl, ppm);
+        // The node's clock is slow, etcd's is fast: real time, and then etcd's.
+        let real = u128::from(usable) * 1_000_000 / u128::from(1_000_000 - ppm);
+        let etcd = real * u128::from(1_000_000 + ppm) / 1_000_000;
+        assert!(etcd < u128::from(ttl), "{etcd}");
+        assert!(usable > ttl * 8 / 10, "too careful: {usable}");
+    }
+
+    #[test]
+    fn a_lease_that_ended_does_not_come_back() {
+        let mut lease = Lease::default();
+        assert!(lease.granted(10, LeaseId(1), 100));
+        assert_eq!((lease.at(99), lease.at(100)), (Some(LeaseId(1)), None));
+        assert_eq!(lease.take_ended(100), Some(LeaseId(1)));
+        lease.renewed(LeaseId(1), 1_000);
+        assert_eq!(lease.at(101), None);
+        assert!(!lease.granted(300, LeaseId(2), 300), "too late");
+    }
+
+    #[test]
+    fn a_renewal_never_shortens() {
+        let mut lease = Lease::default();
+        lease.granted(0, LeaseId(1), 100);
+        lease.renewed(LeaseId(1), 200);
+        lease.renewed(LeaseId(1), 150);
+        assert_eq!(lease.at(199), Some(LeaseId(1)));
+        assert!(!lease.gone(LeaseId(9)) && lease.gone(LeaseId(1)));
+        assert_eq!(lease.at(0), None);
+    }
+
+    #[test]
+    fn it_is_asked_for_four_times_within_its_life() {
+        let mut lease = Lease::default();
+        assert_eq!(lease.take_due(0, 400), Some(None));
+        assert_eq!(lease.take_due(99, 400), None);
+        lease.granted(99, LeaseId(7), 400);
+        assert_eq!(lease.take_due(100, 400), Some(Some(LeaseId(7))));
+    }
+}

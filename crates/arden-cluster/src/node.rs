@@ -1,0 +1,171 @@
+//! A node: its lease, and the pools that it may own. Looks at the clock before anything else, so that no event, whatever it says, is
+//! acted on after the lease has ended.
+
+use crate::api::{Action, Config, Event, Route};
+use crate::keys::{Epoch, PoolId, Revision, View};
+use crate::lease::{Lease, usable_ns};
+use crate::pool::{Now, Pool, Stage};
+
+/// The decisions of one run of one node.
+#[derive(Debug)]
+pub struct Node {
+    config: Config,
+    lease: Lease,
+    pools: Vec<Pool>,
+    draining: bool,
+    /// The newest revision that etcd told of.
+    revision: Revision,
+    /// etcd went back, and nobody has said that it is right.
+    distrusts: bool,
+}
+
+impl Node {
+    /// A node that has just started: without a lease, and owning nothing.
+    pub fn new(config: Config) -> Node {
+        let pools = config.pools.iter().map(|&(id, patience_ns)| Pool::new(id, patience_ns)).collect();
+        Node {
+            config,
+            lease: Lease::default(),
+            pools,
+            draining: false,
+            revision: Revision::default(),
+            distrusts: false,
+        }
+    }
+
+    /// Whether a request to the pool under `epoch` may be started, or answered, at this moment.
+    pub fn may_serve(&self, pool: PoolId, epoch: Epoch, now_ns: u64) -> bool {
+        let served = self.pools.iter().any(|p| p.id() == pool && p.served() == Some(epoch));
+        served && self.lease.at(now_ns).is_some()
+    }
+
+    /// Where a request for the pool goes, as far as this node knows.
+    pub fn route(&self, pool: PoolId) -> Route {
+        self.pools.iter().find(|p| p.id() == pool).map_or(Route::Wait, |p| p.route(self.config.node))
+    }
+
+    /// How far this node has come with owning the pool.
+    pub fn stage(&self, pool: PoolId) -> Option<Stage> {
+        self.pools.iter().find(|p| p.id() == pool).map(Pool::stage)
+    }
+
+    /// The pool's keys as this node saw them last.
+    pub fn view(&self, pool: PoolId) -> Option<&View> {
+        self.pools.iter().find(|p| p.id() == pool).map(Pool::view)
+    }
+
+    /// Says what happened at `now_ns`; gives what is to be done. A shell calls it with [`Event::Tick`] at least four times in a
+    /// quarter of the lease's time to live.
+    pub fn handle(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.look_at_the_clock(now_ns, &mut out);
+        match event {
+            Event::Tick => {}
+            Event::LeaseGranted { lease, sent_ns } => {
+                let until_ns = self.until_ns(sent_ns);
+                if !self.lease.granted(now_ns, lease, until_ns) {
+                    out.push(Action::RevokeLease { lease });
+                }
+            }
+            Event::LeaseRenewed { lease, sent_ns } => self.lease.renewed(lease, self.until_ns(sent_ns)),
+            Event::LeaseGone { lease } => {
+                if self.lease.gone(lease) {
+                    self.pools.iter_mut().for_each(|p| p.lose(&mut out));
+                }
+            }
+            Event::Drain => self.draining = true,
+            Event::Resume => self.draining = false,
+            Event::TrustStore => {
+                (self.distrusts, self.revision) = (false, Revision::default());
+                self.pools.iter_mut().for_each(Pool::forget_store);
+            }
+            Event::Read { floor, revision, .. } if revision < floor => self.store_went_back(now_ns, &mut out),
+            event => self.of_pool(now_ns, event, &mut out),
+        }
+        self.advance(now_ns, &mut out);
+        out
+    }
+
+    fn until_ns(&self, sent_ns: u64) -> u64 {
+        sent_ns + usable_ns(self.config.ttl_ns, self.config.drift_ppm)
+    }
+
+    /// A lease that may have ended is over, whatever the event says that is looked at next.
+    fn look_at_the_clock(&mut self, now_ns: u64, out: &mut Vec<Action>) {
+        if let Some(lease) = self.lease.take_ended(now_ns) {
+            self.pools.iter_mut().for_each(|p| p.lose(out));
+            out.push(Action::RevokeLease { lease });
+        }
+    }
+
+    fn store_went_back(&mut self, now_ns: u64, out: &mut Vec<Action>) {
+        if self.distrusts {
+            return;
+        }
+        self.distrusts = true;
+        self.pools.iter_mut().for_each(|p| p.lose(out));
+        if let Some(lease) = self.lease.at(now_ns) {
+            self.lease.gone(lease);
+            out.push(Action::RevokeLease { lease });
+        }
+        out.push(Action::StoreWentBack);
+    }
+
+    fn of_pool(&mut self, now_ns: u64, event: Event, out: &mut Vec<Action>) {
+        let (id, revision) = match &event {
+            Event::Watched { pool, revision, .. } | Event::Read { pool, revision, .. } => (*pool, *revision),
+            Event::Transacted { pool, outcome, .. } => {
+                let crate::api::Outcome::Applied(revision) = outcome else {
+                    return self.pass(now_ns, *pool, event, out);
+                };
+                (*pool, *revision)
+            }
+            Event::Fenced { pool, .. }
+            | Event::FenceFailed { pool, .. }
+            | Event::Registered { pool, .. }
+            | Event::Imported { pool, .. }
+            | Event::ImportFailed { pool, .. }
+            | Event::Stopped { pool, .. }
+            | Event::Closed { pool, .. }
+            | Event::DisksLost { pool, .. } => return self.pass(now_ns, *pool, event, out),
+            _ => return,
+        };
+        if self.distrusts {
+            return;
+        }
+        self.revision = self.revision.max(revision);
+        self.pass(now_ns, id, event, out);
+    }
+
+    fn pass(&mut self, now_ns: u64, id: PoolId, event: Event, out: &mut Vec<Action>) {
+        let now = self.now(now_ns);
+        if let Some(pool) = self.pools.iter_mut().find(|p| p.id() == id) {
+            pool.handle(now, event, out);
+        }
+    }
+
+    fn now(&self, ns: u64) -> Now {
+        Now {
+            ns,
+            node: self.config.node,
+            lease: self.lease.at(ns),
+            draining: self.draining,
+            revision: self.revision,
+            ttl_ns: self.config.ttl_ns,
+            fence_retry_ns: self.config.fence_retry_ns,
+        }
+    }
+
+    fn advance(&mut self, now_ns: u64, out: &mut Vec<Action>) {
+        if self.distrusts {
+            return;
+        }
+        match self.lease.take_due(now_ns, self.config.ttl_ns) {
+            Some(Some(lease)) => out.push(Action::RenewLease { lease }),
+            Some(None) => out.push(Action::GrantLease),
+            None => {}
+        }
+        let now = self.now(now_ns);
+        self.pools.iter_mut().for_each(|p| p.advance(now, out));
+    }
+}

@@ -1,0 +1,408 @@
+//! One pool as one node sees it: what etcd says of it, and how far this node has come with owning it. Owns the order of the steps:
+//! acquire, fence, record, register, import, serve, close, release. Whether the lease is good is `node`'s, which calls
+//! [`Pool::lose`] before it passes any event on.
+
+use crate::api::{Action, Event, ImportError, Outcome, Route};
+use crate::keys::{Epoch, HOLDERS_MAX, Holder, LeaseId, NodeId, OwnerKey, PoolId, Revision, Transaction, View};
+
+/// How far a node has come with owning a pool, as an administrator sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Unowned,
+    Fencing,
+    Recording,
+    Registering,
+    Confirming,
+    Importing,
+    Owned,
+    Closing,
+    Leaving,
+    Lost,
+}
+
+/// How an ownership ends in etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    /// Closed: no command exists any more.
+    Release,
+    /// Commands may still be on their way.
+    GiveUp,
+    /// A label bears this epoch, which etcd does not know.
+    Block(Epoch),
+}
+
+/// A fence that is not confirmed.
+#[derive(Debug)]
+struct Unfenced {
+    holder: Holder,
+    /// When it is to be asked for; `None` while it is under way.
+    due_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+enum State {
+    Unowned,
+    Fencing(Vec<Unfenced>),
+    Recording,
+    Registering,
+    /// Waits for a read with this number, or a later one: it was sent after the registration.
+    Confirming(u64),
+    Importing,
+    Owned,
+    Closing,
+    Leaving(Leave),
+    /// Stopping; then the ownership ends so, if the lease is still good.
+    Lost(Leave),
+}
+
+/// The ownership that a node has, or is about to have.
+#[derive(Debug, Clone, Copy)]
+struct Ownership {
+    key: OwnerKey,
+    /// `written` of the record before this ownership raised it.
+    written: Epoch,
+}
+
+#[derive(Debug)]
+struct Pending {
+    number: u64,
+    sent_ns: u64,
+    base: View,
+    transaction: Transaction,
+}
+
+/// What a pool has to know of its node at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    pub(crate) ns: u64,
+    pub(crate) node: NodeId,
+    pub(crate) lease: Option<LeaseId>,
+    pub(crate) draining: bool,
+    /// The newest revision that the node knows of.
+    pub(crate) revision: Revision,
+    pub(crate) ttl_ns: u64,
+    pub(crate) fence_retry_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    id: PoolId,
+    patience_ns: u64,
+    view: View,
+    seen: Revision,
+    state: State,
+    mine: Option<Ownership>,
+    /// The newest epoch that this node went on with: one epoch is imported at most once.
+    began: Epoch,
+    pending: Option<Pending>,
+    /// When the keys were last asked for without an answer so far.
+    reading_ns: Option<u64>,
+    /// When they were last read.
+    read_ns: Option<u64>,
+    /// The keys may have changed in a way that the node does not know.
+    unsure: bool,
+    free_ns: Option<u64>,
+    /// Before that this node lets others try.
+    again_ns: u64,
+    numbers: u64,
+}
+
+impl Pool {
+    pub(crate) fn new(id: PoolId, patience_ns: u64) -> Pool {
+        Pool {
+            id,
+            patience_ns,
+            view: View::default(),
+            seen: Revision::default(),
+            state: State::Unowned,
+            mine: None,
+            began: Epoch::default(),
+            pending: None,
+            reading_ns: None,
+            read_ns: None,
+            unsure: true,
+            free_ns: None,
+            again_ns: 0,
+            numbers: 0,
+        }
+    }
+
+    pub(crate) fn id(&self) -> PoolId {
+        self.id
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.state {
+            State::Unowned => Stage::Unowned,
+            State::Fencing(_) => Stage::Fencing,
+            State::Recording => Stage::Recording,
+            State::Registering => Stage::Registering,
+            State::Confirming(_) => Stage::Confirming,
+            State::Importing => Stage::Importing,
+            State::Owned => Stage::Owned,
+            State::Closing => Stage::Closing,
+            State::Leaving(_) => Stage::Leaving,
+            State::Lost(_) => Stage::Lost,
+        }
+    }
+
+    /// The epoch that this node serves, or ends serving.
+    pub(crate) fn served(&self) -> Option<Epoch> {
+        self.mine.filter(|_| matches!(self.state, State::Owned | State::Closing)).map(|m| m.key.epoch)
+    }
+
+    pub(crate) fn route(&self, node: NodeId) -> Route {
+        match (self.view.owner, self.served()) {
+            (Some(key), Some(epoch)) if key.node == node && key.epoch == epoch => Route::Here(epoch),
+            (Some(key), _) if key.node != node => Route::Forward(key.node, key.epoch),
+            _ => Route::Wait,
+        }
+    }
+
+    /// This node is no longer the owner, or will not be in a moment: everything of the pool ends here.
+    pub(crate) fn lose(&mut self, out: &mut Vec<Action>) {
+        self.end(Leave::GiveUp, out);
+        self.pending = None;
+        self.unsure = true;
+    }
+
+    /// etcd is believed anew, from nothing.
+    pub(crate) fn forget_store(&mut self) {
+        (self.view, self.seen, self.began) = (View::default(), Revision::default(), Epoch::default());
+        self.free_ns = None;
+        self.unsure = true;
+    }
+
+    fn end(&mut self, leave: Leave, out: &mut Vec<Action>) {
+        match (&self.state, self.mine) {
+            (State::Lost(_), _) | (_, None) => {}
+            // It runs here no more.
+            (State::Leaving(_), _) => self.leave_behind(),
+            (_, Some(m)) => {
+                self.state = State::Lost(leave);
+                out.push(Action::Stop { pool: self.id, epoch: m.key.epoch });
+            }
+        }
+    }
+
+    fn leave_behind(&mut self) {
+        (self.state, self.mine) = (State::Unowned, None);
+    }
+
+    pub(crate) fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Watched { revision, view, .. } => self.see(now, view, revision, out),
+            Event::Read { number, revision, view, .. } => {
+                self.reading_ns = None;
+                self.unsure = matches!(self.state, State::Confirming(after) if number < after);
+                self.read_ns = Some(now.ns);
+                self.see(now, view, revision, out);
+                if matches!(self.state, State::Confirming(after) if number >= after) {
+                    self.import(out);
+                }
+            }
+            Event::Transacted { number, outcome, .. } => self.transacted(now, number, outcome, out),
+            Event::Fenced { epoch, holder, .. } => self.fenced(epoch, holder),
+            Event::FenceFailed { epoch, holder, .. } => self.fence_failed(now, epoch, holder),
+            Event::Registered { epoch, newest, .. } if self.is_at(epoch, |s| matches!(s, State::Registering)) => {
+                self.registered(newest, out);
+            }
+            Event::Imported { epoch, .. } if self.is_at(epoch, |s| matches!(s, State::Importing)) => {
+                self.state = State::Owned;
+                out.push(Action::Serve { pool: self.id, epoch });
+            }
+            Event::ImportFailed { epoch, why, .. } if self.is_at(epoch, |s| matches!(s, State::Importing)) => {
+                let leave = match why {
+                    ImportError::LaterEpoch(label) => Leave::Block(label),
+                    ImportError::Other => Leave::GiveUp,
+                };
+                self.again_ns = now.ns + now.ttl_ns;
+                self.end(leave, out);
+            }
+            Event::DisksLost { epoch, .. } if self.is_at(epoch, |s| !matches!(s, State::Leaving(_))) => {
+                self.again_ns = now.ns + now.ttl_ns;
+                self.end(Leave::GiveUp, out);
+            }
+            Event::Closed { epoch, .. } if self.is_at(epoch, |s| matches!(s, State::Closing)) => {
+                self.state = State::Leaving(Leave::Release);
+            }
+            Event::Stopped { epoch, .. } => self.stopped(now, epoch),
+            _ => {}
+        }
+    }
+
+    fn is_at(&self, epoch: Epoch, state: impl Fn(&State) -> bool) -> bool {
+        self.mine.is_some_and(|m| m.key.epoch == epoch) && state(&self.state)
+    }
+
+    /// What etcd holds as of `revision`.
+    fn see(&mut self, now: Now, view: View, revision: Revision, out: &mut Vec<Action>) {
+        if revision <= self.seen {
+            return;
+        }
+        (self.view, self.seen) = (view, revision);
+        self.free_ns = if self.view.owner.is_some() { None } else { self.free_ns.or(Some(now.ns)) };
+        match self.mine {
+            None => self.adopt(now),
+            Some(m) if self.view.owner != Some(m.key) => self.end(Leave::GiveUp, out),
+            Some(m) => {
+                let alone = self.view.record.holders == [m.key.holder()] && self.view.record.written == m.key.epoch;
+                if matches!(self.state, State::Recording) && alone {
+                    self.state = State::Registering;
+                    self.pending = None;
+                    out.push(Action::Register { pool: self.id, epoch: m.key.epoch });
+                }
+            }
+        }
+    }
+
+    /// The owner key has this node and its present lease: an acquisition came to pass, whenever it was sent.
+    fn adopt(&mut self, now: Now) {
+        let Some(key) = self.view.owner.filter(|k| k.node == now.node && Some(k.lease) == now.lease) else { return };
+        self.pending = None;
+        self.mine = Some(Ownership { key, written: self.view.record.written });
+        if key.epoch <= self.began {
+            // Left once, in a transaction whose answer was lost.
+            self.state = State::Leaving(Leave::GiveUp);
+            return;
+        }
+        self.began = key.epoch;
+        let others = self.view.record.holders.iter().filter(|h| **h != key.holder());
+        let left: Vec<Unfenced> = others.map(|&holder| Unfenced { holder, due_ns: Some(now.ns) }).collect();
+        self.state = if left.is_empty() { State::Recording } else { State::Fencing(left) };
+    }
+
+    fn transacted(&mut self, now: Now, number: u64, outcome: Outcome, out: &mut Vec<Action>) {
+        let Some(p) = self.pending.take_if(|p| p.number == number) else { return };
+        match outcome {
+            Outcome::Applied(revision) => {
+                let view = p.transaction.applied(&p.base, revision);
+                self.see(now, view, revision, out);
+            }
+            Outcome::Refused | Outcome::Unknown => self.unsure = true,
+        }
+    }
+
+    fn fenced(&mut self, epoch: Epoch, holder: Holder) {
+        let here = self.mine.is_some_and(|m| m.key.epoch == epoch);
+        if let State::Fencing(left) = &mut self.state
+            && here
+        {
+            left.retain(|u| u.holder != holder);
+            if left.is_empty() {
+                self.state = State::Recording;
+            }
+        }
+    }
+
+    fn fence_failed(&mut self, now: Now, epoch: Epoch, holder: Holder) {
+        let here = self.mine.is_some_and(|m| m.key.epoch == epoch);
+        if let State::Fencing(left) = &mut self.state
+            && here
+        {
+            let failed = left.iter_mut().filter(|u| u.holder == holder);
+            failed.for_each(|u| u.due_ns = Some(now.ns + now.fence_retry_ns));
+        }
+    }
+
+    /// A key with an epoch that no label may bear is of a holder that etcd has forgotten. Else the owner key is read once more:
+    /// a successor that is not there yet will find this registration, and fence it.
+    fn registered(&mut self, newest: Option<Epoch>, out: &mut Vec<Action>) {
+        let Some(m) = self.mine else { return };
+        match newest.filter(|&n| n > m.written) {
+            Some(unknown) => self.end(Leave::Block(unknown), out),
+            None => {
+                self.state = State::Confirming(self.numbers + 1);
+                (self.unsure, self.reading_ns) = (true, None);
+            }
+        }
+    }
+
+    fn import(&mut self, out: &mut Vec<Action>) {
+        let Some(m) = self.mine else { return };
+        self.state = State::Importing;
+        out.push(Action::Import { pool: self.id, epoch: m.key.epoch, written: m.written });
+    }
+
+    fn stopped(&mut self, now: Now, epoch: Epoch) {
+        let (State::Lost(leave), Some(m)) = (&self.state, self.mine) else { return };
+        let leave = *leave;
+        if m.key.epoch != epoch {
+            return;
+        }
+        if now.lease == Some(m.key.lease) && self.view.owner == Some(m.key) {
+            self.state = State::Leaving(leave);
+        } else {
+            self.leave_behind();
+        }
+    }
+
+    /// After each event: asks for what the state needs next.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Vec<Action>) {
+        if now.lease.is_none() {
+            return;
+        }
+        if self.pending.as_ref().is_some_and(|p| now.ns >= p.sent_ns + now.ttl_ns / 2) {
+            self.pending = None;
+            self.unsure = true;
+        }
+        let stale = matches!(self.state, State::Unowned) && self.read_ns.is_none_or(|at| now.ns >= at + now.ttl_ns);
+        let waits = self.reading_ns.is_some_and(|at| now.ns < at + now.ttl_ns / 4);
+        if (self.unsure || stale) && !waits {
+            self.reading_ns = Some(now.ns);
+            self.numbers += 1;
+            out.push(Action::Read { pool: self.id, number: self.numbers, floor: now.revision });
+        }
+        if self.unsure || self.pending.is_some() {
+            return;
+        }
+        if matches!(self.state, State::Unowned) {
+            self.adopt(now);
+        }
+        match (&mut self.state, self.mine) {
+            (State::Unowned, _) => self.acquire(now, out),
+            (State::Fencing(left), Some(m)) => {
+                for u in left.iter_mut().filter(|u| u.due_ns.is_some_and(|at| now.ns >= at)) {
+                    u.due_ns = None;
+                    out.push(Action::Fence { pool: self.id, epoch: m.key.epoch, holder: u.holder });
+                }
+            }
+            (State::Recording, Some(m)) => self.transact(now, Transaction::fenced(&self.view, m.key), out),
+            (State::Owned, Some(m)) if now.draining => {
+                self.state = State::Closing;
+                out.push(Action::Close { pool: self.id, epoch: m.key.epoch });
+            }
+            (State::Leaving(leave), Some(m)) => {
+                let transaction = match *leave {
+                    Leave::Release => Transaction::release(&self.view, m.key),
+                    Leave::GiveUp => Transaction::give_up(m.key),
+                    Leave::Block(label) => Transaction::block(&self.view, m.key, m.written, label),
+                };
+                self.transact(now, transaction, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn acquire(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(lease) = now.lease else { return };
+        let record = &self.view.record;
+        let possible = record.blocked.is_none() && record.holders.len() < HOLDERS_MAX && self.view.changed.0 > 0;
+        let due = self.free_ns.is_some_and(|at| now.ns >= at + self.patience_ns) && now.ns >= self.again_ns;
+        if possible && due && !now.draining {
+            self.transact(now, Transaction::acquire(&self.view, now.node, lease), out);
+        }
+    }
+
+    fn transact(&mut self, now: Now, transaction: Transaction, out: &mut Vec<Action>) {
+        self.numbers += 1;
+        let number = self.numbers;
+        self.pending =
+            Some(Pending { number, sent_ns: now.ns, base: self.view.clone(), transaction: transaction.clone() });
+        out.push(Action::Transact { pool: self.id, number, transaction });
+    }
+}

@@ -1,0 +1,381 @@
+//! One node, told of everything by hand: each step of an ownership, what it waits for, and what ends it.
+
+use arden_cluster::{
+    Action, Config, Epoch, Event, Holder, IfOwner, ImportError, LeaseId, Node, NodeId, Outcome, OwnerKey, PoolId,
+    Record, Revision, Route, SetOwner, Stage, Transaction, View,
+};
+
+const POOL: PoolId = PoolId(7);
+const TTL: u64 = 1_000;
+const ME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+
+fn holder(node: NodeId, epoch: u64) -> Holder {
+    Holder { node, epoch: Epoch(epoch) }
+}
+
+/// A node, and the keys of its pool as etcd has them.
+struct World {
+    node: Node,
+    now: u64,
+    revision: u64,
+    view: View,
+}
+
+impl World {
+    /// The last owner had epoch 4 and is still a holder.
+    fn new(holders: Vec<Holder>) -> World {
+        let config = Config { node: ME, ttl_ns: TTL, drift_ppm: 0, pools: vec![(POOL, 0)], fence_retry_ns: 50 };
+        let record = Record { epoch: Epoch(4), holders, written: Epoch(4), blocked: None };
+        let view = View { owner: None, record, changed: Revision(10) };
+        World { node: Node::new(config), now: 0, revision: 10, view }
+    }
+
+    fn say(&mut self, event: Event) -> Vec<Action> {
+        self.now += 1;
+        self.node.handle(self.now, event)
+    }
+
+    fn lease(&mut self, id: u64) -> Vec<Action> {
+        let sent_ns = self.now;
+        self.say(Event::LeaseGranted { lease: LeaseId(id), sent_ns })
+    }
+
+    fn read(&mut self) -> Vec<Action> {
+        let (revision, view) = (Revision(self.revision), self.view.clone());
+        self.say(Event::Read { pool: POOL, number: u64::MAX, floor: Revision(0), revision, view })
+    }
+
+    /// Applies the one transaction among `actions`, as etcd does, and says what etcd answers.
+    fn commit(&mut self, actions: &[Action]) -> Event {
+        let mut all = actions.iter().filter_map(|a| match a {
+            Action::Transact { number, transaction, .. } => Some((*number, transaction.clone())),
+            _ => None,
+        });
+        let (number, t) = all.next().unwrap_or_else(|| panic!("no transaction in {actions:?}"));
+        assert!(all.next().is_none());
+        let owner_fits = match t.if_owner {
+            IfOwner::Absent => self.view.owner.is_none(),
+            IfOwner::Is(key) => self.view.owner == Some(key),
+        };
+        if !owner_fits || t.if_record.is_some_and(|r| r != self.view.changed) {
+            return Event::Transacted { pool: POOL, number, outcome: Outcome::Refused };
+        }
+        self.revision += 1;
+        match t.owner {
+            SetOwner::Keep => {}
+            SetOwner::Put(key) => self.view.owner = Some(key),
+            SetOwner::Delete => self.view.owner = None,
+        }
+        if let Some(record) = t.record {
+            (self.view.record, self.view.changed) = (record, Revision(self.revision));
+        }
+        Event::Transacted { pool: POOL, number, outcome: Outcome::Applied(Revision(self.revision)) }
+    }
+
+    fn committed(&mut self, actions: &[Action]) -> Vec<Action> {
+        let event = self.commit(actions);
+        self.say(event)
+    }
+
+    /// Goes as far as `stage`.
+    fn until(&mut self, stage: Stage) {
+        self.lease(1);
+        let acquire = self.read();
+        let mut actions = self.committed(&acquire);
+        for _ in 0..8 {
+            if self.stage() == stage {
+                return;
+            }
+            let epoch = self.view.record.epoch;
+            let fences: Vec<Holder> = fences(&actions);
+            actions = match self.stage() {
+                Stage::Fencing => {
+                    let mut last = Vec::new();
+                    for holder in fences {
+                        last = self.say(Event::Fenced { pool: POOL, epoch, holder });
+                    }
+                    last
+                }
+                Stage::Recording => self.committed(&actions),
+                Stage::Registering => self.say(Event::Registered { pool: POOL, epoch, newest: None }),
+                Stage::Confirming => self.read(),
+                Stage::Importing => self.say(Event::Imported { pool: POOL, epoch }),
+                other => panic!("{other:?}"),
+            };
+        }
+        panic!("never {stage:?}");
+    }
+
+    fn stage(&self) -> Stage {
+        self.node.stage(POOL).unwrap()
+    }
+
+    fn serves(&self) -> bool {
+        self.node.may_serve(POOL, Epoch(5), self.now)
+    }
+}
+
+fn fences(actions: &[Action]) -> Vec<Holder> {
+    let fence = |a: &Action| match a {
+        Action::Fence { holder, .. } => Some(*holder),
+        _ => None,
+    };
+    actions.iter().filter_map(fence).collect()
+}
+
+fn transaction(actions: &[Action]) -> Option<&Transaction> {
+    actions.iter().find_map(|a| match a {
+        Action::Transact { transaction, .. } => Some(transaction),
+        _ => None,
+    })
+}
+
+const STOP: Action = Action::Stop { pool: POOL, epoch: Epoch(5) };
+
+#[test]
+fn a_takeover_goes_through_every_step() {
+    let mut w = World::new(vec![holder(OTHER, 4)]);
+    assert!(w.say(Event::Tick).contains(&Action::GrantLease));
+    assert_eq!(w.lease(1), [Action::Read { pool: POOL, number: 1, floor: Revision(0) }]);
+    let acquire = w.read();
+    let fence = w.committed(&acquire);
+    assert_eq!(w.view.record.holders, [holder(OTHER, 4), holder(ME, 5)], "a holder before it has sent a command");
+    assert_eq!(fence, [Action::Fence { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4) }]);
+    assert_eq!(w.view.record.written, Epoch(4));
+    let fenced = w.say(Event::Fenced { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4) });
+    let register = w.committed(&fenced);
+    assert_eq!((w.view.record.holders.clone(), w.view.record.written), (vec![holder(ME, 5)], Epoch(5)));
+    assert_eq!(register, [Action::Register { pool: POOL, epoch: Epoch(5) }]);
+    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: Some(Epoch(4)) });
+    assert!(matches!(confirm[..], [Action::Read { .. }]), "{confirm:?}");
+    let import = w.read();
+    assert_eq!(import, [Action::Import { pool: POOL, epoch: Epoch(5), written: Epoch(4) }], "as it was before me");
+    assert!(!w.serves() && w.node.route(POOL) == Route::Wait);
+    assert_eq!(w.say(Event::Imported { pool: POOL, epoch: Epoch(5) }), [Action::Serve { pool: POOL, epoch: Epoch(5) }]);
+    assert!(w.serves() && w.node.route(POOL) == Route::Here(Epoch(5)));
+    assert!(!w.node.may_serve(POOL, Epoch(4), w.now));
+}
+
+#[test]
+fn a_fence_that_fails_is_tried_again_and_nothing_goes_on_without_it() {
+    let mut w = World::new(vec![holder(OTHER, 4), holder(OTHER, 3)]);
+    w.until(Stage::Fencing);
+    assert!(transaction(&w.say(Event::Fenced { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 3) })).is_none());
+    w.say(Event::FenceFailed { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4) });
+    assert!(fences(&w.say(Event::Tick)).is_empty());
+    w.now += 60;
+    assert_eq!(fences(&w.say(Event::Tick)), [holder(OTHER, 4)]);
+    assert!(transaction(&w.say(Event::Fenced { pool: POOL, epoch: Epoch(9), holder: holder(OTHER, 4) })).is_none());
+    assert_eq!(w.stage(), Stage::Fencing);
+}
+
+#[test]
+fn the_former_self_is_fenced_too() {
+    let mut w = World::new(vec![holder(ME, 4)]);
+    w.until(Stage::Fencing);
+    assert_eq!(w.view.record.holders, [holder(ME, 4), holder(ME, 5)]);
+}
+
+#[test]
+fn after_the_deadline_nothing_is_served_and_everything_stops() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.now = TTL * 9 / 10 - 1;
+    assert!(w.serves());
+    w.now += 1;
+    assert!(!w.serves(), "before anything was said of it");
+    let actions = w.say(Event::Tick);
+    assert!(actions.contains(&STOP) && actions.contains(&Action::RevokeLease { lease: LeaseId(1) }), "{actions:?}");
+    assert_eq!(w.stage(), Stage::Lost);
+    w.say(Event::LeaseRenewed { lease: LeaseId(1), sent_ns: TTL });
+    assert!(!w.serves() && w.stage() == Stage::Lost, "a lease that ended here never comes back");
+    w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    assert_eq!(w.stage(), Stage::Unowned);
+    assert_eq!(w.view.record.holders, [holder(ME, 5)], "commands may be on their way");
+}
+
+#[test]
+fn a_renewal_counts_from_its_sending() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.now = 800;
+    w.say(Event::LeaseRenewed { lease: LeaseId(1), sent_ns: 300 });
+    w.now = 300 + TTL * 9 / 10 - 1;
+    assert!(w.serves());
+    w.now += 1;
+    assert!(!w.serves());
+}
+
+#[test]
+fn a_registration_counts_when_etcd_says_after_it_that_the_pool_is_still_owned() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Registering);
+    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: None });
+    let number = match confirm[..] {
+        [Action::Read { number, .. }] => number,
+        _ => panic!("{confirm:?}"),
+    };
+    let (revision, view) = (Revision(w.revision), w.view.clone());
+    let read = |number| Event::Read { pool: POOL, number, floor: Revision(0), revision, view: view.clone() };
+    let again = w.say(read(number - 1));
+    assert!(matches!(again[..], [Action::Read { .. }]), "it was sent before: {again:?}");
+    w.revision += 1;
+    w.view.owner = None;
+    assert_eq!(w.read(), [STOP], "somebody else may have fenced already");
+}
+
+#[test]
+fn a_key_that_etcd_does_not_know_blocks_the_pool() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Registering);
+    let registered = Event::Registered { pool: POOL, epoch: Epoch(5), newest: Some(Epoch(9)) };
+    assert_eq!(w.say(registered), [STOP]);
+    let block = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    w.committed(&block);
+    assert_eq!((w.view.record.blocked, w.view.record.written), (Some(Epoch(9)), Epoch(4)));
+}
+
+#[test]
+fn an_import_that_ends_after_the_lease_is_not_served() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Importing);
+    w.now = TTL;
+    let actions = w.say(Event::Imported { pool: POOL, epoch: Epoch(5) });
+    assert!(actions.contains(&STOP) && !actions.iter().any(|a| matches!(a, Action::Serve { .. })), "{actions:?}");
+}
+
+#[test]
+fn an_acquisition_whose_answer_was_lost_is_found_and_one_that_did_not_happen_is_made_again() {
+    let mut w = World::new(vec![]);
+    w.lease(1);
+    let acquire = w.read();
+    let number = match acquire[..] {
+        [Action::Transact { number, .. }] => number,
+        _ => panic!("{acquire:?}"),
+    };
+    let unknown = Event::Transacted { pool: POOL, number, outcome: Outcome::Unknown };
+    assert_eq!(w.say(unknown), [Action::Read { pool: POOL, number: 3, floor: Revision(10) }]);
+    let again = w.read();
+    assert!(transaction(&again).is_some(), "it did not happen");
+    w.commit(&again);
+    let fenced = w.read();
+    assert_eq!(w.stage(), Stage::Recording, "it did");
+    assert!(transaction(&fenced).is_some());
+}
+
+#[test]
+fn an_acquisition_that_was_refused_does_not_fence_anybody() {
+    let mut w = World::new(vec![holder(OTHER, 4)]);
+    w.lease(1);
+    let acquire = w.read();
+    w.view.owner = Some(OwnerKey { node: OTHER, epoch: Epoch(5), lease: LeaseId(8) });
+    w.revision += 1;
+    let refused = w.committed(&acquire);
+    assert!(matches!(refused[..], [Action::Read { .. }]), "{refused:?}");
+    assert_eq!(w.read(), []);
+    assert_eq!((w.stage(), w.node.route(POOL)), (Stage::Unowned, Route::Forward(OTHER, Epoch(5))));
+}
+
+#[test]
+fn what_the_watch_told_long_ago_changes_nothing() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    let old = View { owner: None, ..w.view.clone() };
+    w.say(Event::Watched { pool: POOL, revision: Revision(11), view: old });
+    assert!(w.serves());
+    let gone = View { owner: None, ..w.view.clone() };
+    let actions = w.say(Event::Watched { pool: POOL, revision: Revision(99), view: gone });
+    assert!(actions.contains(&STOP) && !w.serves());
+}
+
+#[test]
+fn who_drains_closes_first_and_is_a_holder_no_longer() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    assert_eq!(w.say(Event::Drain), [Action::Close { pool: POOL, epoch: Epoch(5) }]);
+    assert!(w.serves(), "answers to what is under way");
+    let release = w.say(Event::Closed { pool: POOL, epoch: Epoch(5) });
+    assert!(!w.serves() && w.view.owner.is_some(), "etcd says so only now");
+    w.committed(&release);
+    assert_eq!((w.view.owner, w.view.record.holders.len(), w.stage()), (None, 0, Stage::Unowned));
+    assert!(transaction(&w.say(Event::Tick)).is_none(), "it takes nothing while it drains");
+    assert!(transaction(&w.say(Event::Resume)).is_some());
+}
+
+#[test]
+fn who_loses_the_disks_gives_up_and_stays_a_holder() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    assert_eq!(w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) }), [STOP]);
+    let leave = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    w.committed(&leave);
+    assert_eq!((w.view.owner, w.view.record.holders.clone()), (None, vec![holder(ME, 5)]));
+    assert!(transaction(&w.say(Event::Tick)).is_none(), "others go first");
+}
+
+#[test]
+fn an_ownership_that_was_given_up_is_not_taken_up_again() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) });
+    let leave = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    let number = match leave[..] {
+        [Action::Transact { number, .. }] => number,
+        _ => panic!("{leave:?}"),
+    };
+    w.say(Event::Transacted { pool: POOL, number, outcome: Outcome::Unknown });
+    let again = w.read();
+    assert_eq!(w.stage(), Stage::Leaving);
+    assert_eq!(transaction(&again).map(|t| t.owner), Some(SetOwner::Delete));
+}
+
+#[test]
+fn a_label_that_etcd_does_not_know_blocks_the_pool() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Importing);
+    let later = ImportError::LaterEpoch(Epoch(9));
+    assert_eq!(w.say(Event::ImportFailed { pool: POOL, epoch: Epoch(5), why: later }), [STOP]);
+    let block = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    w.committed(&block);
+    let expected = Record { epoch: Epoch(5), holders: vec![], written: Epoch(4), blocked: Some(Epoch(9)) };
+    assert_eq!((&w.view.record, w.view.owner), (&expected, None));
+    w.now += 10 * TTL;
+    w.lease(2);
+    assert!(transaction(&w.read()).is_none());
+}
+
+#[test]
+fn a_store_that_went_back_is_not_believed_until_somebody_says_so() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    let old = Event::Read {
+        pool: POOL,
+        number: 9,
+        floor: Revision(w.revision),
+        revision: Revision(3),
+        view: View::default(),
+    };
+    let actions = w.say(old);
+    assert!(actions.contains(&STOP) && actions.contains(&Action::StoreWentBack), "{actions:?}");
+    w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    w.now += TTL;
+    assert_eq!(w.say(Event::Tick), []);
+    assert!(w.say(Event::TrustStore).contains(&Action::GrantLease));
+}
+
+#[test]
+fn a_pool_with_too_many_holders_is_left_alone() {
+    let mut w = World::new((0..16).map(|e| holder(OTHER, e)).collect());
+    w.lease(1);
+    assert!(transaction(&w.read()).is_none());
+}
+
+#[test]
+fn etcd_that_does_not_know_the_lease_ends_everything() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    let actions = w.say(Event::LeaseGone { lease: LeaseId(1) });
+    assert!(actions.contains(&STOP) && actions.contains(&Action::GrantLease), "{actions:?}");
+    assert!(!w.serves());
+}

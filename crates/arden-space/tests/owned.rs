@@ -1,0 +1,90 @@
+//! Openings by a node of a cluster: under an epoch of the cluster, not when a label has one that the cluster does not know, and
+//! only with all disks that are in use.
+
+use std::rc::Rc;
+
+use arden_block::sim::SimDisk;
+use arden_block::{BlockDevice, Buf, Rt};
+use arden_space::{
+    CreateOptions, Layout, OpenOptions, Ownership, Pool, Provision, SpaceError, SpaceResult, read_header,
+};
+
+const BYTES: usize = 64 << 10;
+
+/// One life of a process that opens the pool on `disks`, writes `byte` and closes it. The epoch that its labels have then.
+fn life(disks: &[SimDisk], ownership: Option<Ownership>, byte: u8) -> SpaceResult<u64> {
+    let rt = Rt::virtual_clock(u64::from(byte));
+    let (devices, rt2): (Vec<Rc<dyn BlockDevice>>, _) = (disks.iter().map(|d| d.attach(&rt)).collect(), rt.clone());
+    let epoch = rt
+        .block_on(async move {
+            let pool = match ownership {
+                None => Pool::open(&rt2, devices.clone(), None, OpenOptions::default()).await?,
+                Some(o) => Pool::open_owned(&rt2, devices.clone(), None, OpenOptions::default(), o).await?,
+            };
+            let space = pool.space_named("v")?;
+            let mut b = Buf::new(BYTES);
+            b.fill(byte);
+            space.write(0, b.share(), true).await?;
+            pool.close().await?;
+            Ok(read_header(&*devices[0]).await?.map_or(0, |h| h.epoch))
+        })
+        .expect("it came to its end");
+    rt.shutdown();
+    disks.iter().for_each(SimDisk::crash);
+    epoch
+}
+
+fn made() -> Vec<SimDisk> {
+    let disks: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 64 << 20, i)).collect();
+    let rt = Rt::virtual_clock(1);
+    let (devices, rt2) = (disks.iter().map(|d| d.attach(&rt)).collect(), rt.clone());
+    rt.block_on(async move {
+        let options = CreateOptions { slab_bytes: Some(1 << 20), ..CreateOptions::default() };
+        let pool = Pool::create(&rt2, "tank", devices, Vec::new(), options).await.expect("a pool");
+        pool.create_space("v", Layout::Mirror2, None, 256 << 10, 4 << 20, Provision::Thin).await.expect("a space");
+        pool.close().await.expect("closed");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    disks
+}
+
+#[test]
+fn labels_get_the_epoch_of_the_owner() {
+    let disks = made();
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1 }), 2), Ok(7));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 9, written: 7 }), 3), Ok(9));
+    assert_eq!(life(&disks, None, 4), Ok(10), "without a cluster it counts on");
+}
+
+#[test]
+fn a_label_that_the_cluster_does_not_know_is_refused_and_nothing_is_written() {
+    let disks = made();
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1 }), 2), Ok(7));
+    let before: Vec<_> = disks.iter().map(SimDisk::image).collect();
+    for (epoch, written) in [(8, 6), (7, 7), (6, 6), (6, 9)] {
+        let refused = life(&disks, Some(Ownership { epoch, written }), 3);
+        assert_eq!(refused, Err(SpaceError::LaterEpoch(7)), "{epoch} after {written}");
+    }
+    assert!(disks.iter().zip(&before).all(|(d, b)| d.is_like(b)));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 8, written: 7 }), 3), Ok(8));
+}
+
+#[test]
+fn one_disk_with_a_later_label_is_enough() {
+    let disks = made();
+    let old = disks[0].image();
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1 }), 2), Ok(7));
+    disks[0].put_image(&old);
+    assert_eq!(life(&disks, Some(Ownership { epoch: 3, written: 2 }), 3), Err(SpaceError::LaterEpoch(7)));
+}
+
+#[test]
+fn a_disk_that_is_in_use_has_to_be_there() {
+    let disks = made();
+    let alone = life(&disks[..1], Some(Ownership { epoch: 7, written: 1 }), 2);
+    assert!(matches!(alone, Err(SpaceError::NotFound(_))), "{alone:?}");
+    assert!(life(&disks[..1], None, 2).is_ok(), "one machine opens half of a mirror");
+    // Now its map says that the other is missing.
+    assert_eq!(life(&disks[..1], Some(Ownership { epoch: 7, written: 2 }), 3), Ok(7));
+}
