@@ -321,6 +321,8 @@ pub struct Settings {
     pub sessions_max: u32,
     /// Limit of open files and directories. A change needs a restart.
     pub opens_max: u32,
+    /// Memory for blocks of files that were read from volumes, in bytes; 0: an eighth of the machine's. At least 32 MiB.
+    pub volume_cache_bytes: u64,
     /// SID of the machine, the domain of local accounts. Shown here only; it is stored with the identity of the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub machine_sid: String,
@@ -337,6 +339,7 @@ impl Default for Settings {
             connections_max: 4096,
             sessions_max: 8192,
             opens_max: 262_144,
+            volume_cache_bytes: 0,
             session_lifetime_seconds: 0,
             machine_sid: String::new(),
         }
@@ -371,6 +374,9 @@ pub struct SettingsChange {
     /// Limit of open files and directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_max: Option<u32>,
+    /// Memory for blocks of files that were read from volumes, in bytes; 0: an eighth of the machine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_cache_bytes: Option<u64>,
     /// Time after which sessions have to authenticate again; 0: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_lifetime_seconds: Option<u32>,
@@ -479,4 +485,11 @@ pub struct StatusInfo {
     pub opens: u32,
     /// Resident memory of the daemon.
     pub memory_bytes: u64,
+    /// A part of it: blocks of files that were read from volumes.
+    pub volume_cache_bytes: u64,
+    /// As much as these may take: a setting. Less while the machine is short of memory.
+    pub volume_cache_bytes_max: u64,
 }
+
+/// The least that `volume_cache_bytes` may be set to, except 0.
+pub const VOLUME_CACHE_BYTES_MIN: u64 = 32 << 20;

@@ -339,12 +339,23 @@ pub struct IntegrityInfo {
     pub changed: u64,
 }
 
+/// Memory for blocks of files that were read from volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheInfo {
+    /// What it holds, in bytes.
+    pub bytes: u64,
+    /// As much as it may hold while the machine has memory, in bytes.
+    pub bytes_max: u64,
+}
+
 /// The volumes of a daemon. Calls may come from any thread and block until the device has answered.
 ///
 /// # Errors
 /// All methods: invalid for a value out of range, not found for an unknown name, conflict when the present state
 /// forbids the request, failed when the device fails.
 pub trait VolumeAdmin: SnapshotAdmin {
+    /// The memory for blocks of files of all volumes.
+    fn cache(&self) -> CacheInfo;
     /// All known volumes, open and closed.
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;
     /// The volume with this name.

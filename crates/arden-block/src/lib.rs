@@ -29,6 +29,7 @@ pub mod device;
 pub mod file;
 pub mod identify;
 mod io_class;
+pub mod memory;
 pub mod rng;
 pub mod rt;
 pub mod sim;

@@ -1,5 +1,5 @@
-//! The io_uring driver: one ring for a runtime, a batch of submissions a turn. The only file
-//! with `unsafe`. The rule that makes it sound: the kernel sees only memory and descriptors
+//! The io_uring driver: one ring for a runtime, a batch of submissions a turn. Beside `memory` the only
+//! file with `unsafe`. The rule that makes it sound: the kernel sees only memory and descriptors
 //! that a slot of `slots` owns, a slot is freed only by its completion, and a driver that is
 //! dropped with completions outstanding waits for them.
 #![allow(unsafe_code)]

@@ -376,6 +376,7 @@ pub enum Settings {
     /// Change settings; options that are not given stay as they are
     #[command(after_help = "Example:\n  arden settings set --server-name FILES --encryption-required=false\n  \
         arden settings set --session-lifetime-seconds 28800\n  \
+        arden settings set --volume-cache 4g\n  \
         arden settings set --machine-sid S-1-5-21-1004336348-1177238915-682003330")]
     Set(SetSettings),
 }
@@ -412,6 +413,9 @@ pub struct SetSettings {
     /// Limit of open files and directories
     #[arg(long, value_name = "N")]
     pub opens_max: Option<u32>,
+    /// Memory for blocks of files that were read from volumes, at least 32m; 0: an eighth of the machine's memory
+    #[arg(long, value_name = "SIZE", value_parser = crate::storage::bytes)]
+    pub volume_cache: Option<u64>,
 }
 
 #[cfg(test)]

@@ -363,6 +363,7 @@ fn settings(out: &Out, verb: cli::Settings) -> Result<()> {
                 connections_max: o.connections_max,
                 sessions_max: o.sessions_max,
                 opens_max: o.opens_max,
+                volume_cache_bytes: o.volume_cache,
                 session_lifetime_seconds: o.session_lifetime_seconds,
                 machine_sid: o.machine_sid,
             };

@@ -33,6 +33,7 @@ pub(super) fn created<T: Serialize>(value: T) -> Response {
 pub(super) async fn status(State(api): Ctx) -> Json<StatusInfo> {
     let s = api.state.snapshot();
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let cache = api.volumes.cache();
     Json(StatusInfo {
         version: env!("CARGO_PKG_VERSION").to_string(),
         pid: std::process::id(),
@@ -46,6 +47,8 @@ pub(super) async fn status(State(api): Ctx) -> Json<StatusInfo> {
         sessions: count(api.control.sessions().len()),
         opens: count(api.control.opens().len()),
         memory_bytes: metrics::resident_bytes(),
+        volume_cache_bytes: cache.bytes,
+        volume_cache_bytes_max: cache.bytes_max,
     })
 }
 

@@ -205,6 +205,9 @@ impl SnapshotAdmin for FakeStorage {
 }
 
 impl VolumeAdmin for FakeStorage {
+    fn cache(&self) -> CacheInfo {
+        CacheInfo { bytes: 5, bytes_max: 6 }
+    }
     fn volumes(&self) -> Result<Vec<VolumeInfo>> {
         Ok(vec![volume()])
     }

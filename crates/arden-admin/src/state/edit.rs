@@ -6,7 +6,7 @@ use crate::{
     error::{AdminError, ErrorKind, Result},
     model::{
         Grant, GroupInfo, GroupRecord, NewGroup, NewUser, Settings, SettingsChange, Share, ShareChange, ShareKind,
-        UserChange, UserInfo, UserRecord,
+        UserChange, UserInfo, UserRecord, VOLUME_CACHE_BYTES_MIN,
     },
     names::{self, key},
     secret::{hex, nt_hash},
@@ -318,6 +318,12 @@ impl Snapshot {
                 return Err(AdminError::invalid(format!("{what} cannot be 0"), "give a number of at least 1"));
             }
         }
+        if c.volume_cache_bytes.is_some_and(|bytes| bytes > 0 && bytes < VOLUME_CACHE_BYTES_MIN) {
+            return Err(AdminError::invalid(
+                "volume_cache_bytes is too small",
+                "give at least 32m, or 0 for an eighth of the machine's memory",
+            ));
+        }
         if let Some(sid) = c.machine_sid.filter(|sid| *sid != self.machine_sid) {
             self.import_machine_sid(sid)?;
         }
@@ -330,6 +336,7 @@ impl Snapshot {
         s.connections_max = c.connections_max.unwrap_or(s.connections_max);
         s.sessions_max = c.sessions_max.unwrap_or(s.sessions_max);
         s.opens_max = c.opens_max.unwrap_or(s.opens_max);
+        s.volume_cache_bytes = c.volume_cache_bytes.unwrap_or(s.volume_cache_bytes);
         s.session_lifetime_seconds = c.session_lifetime_seconds.unwrap_or(s.session_lifetime_seconds);
         Ok(self.settings_shown())
     }

@@ -1,6 +1,7 @@
 //! The volumes that this daemon owns: opens those that the state store knows when they are first needed, makes new ones,
 //! and closes all at the end. Refuses to know what lies in them.
 
+mod cache_room;
 mod device;
 mod integrity;
 mod offline;
@@ -24,9 +25,9 @@ use arden_admin::{
     error::Result,
     names::key,
     volume::{
-        AccessPolicy, IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume,
-        QuotaInfo, QuotaSubject, ShortNamePolicy, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo, VolumeRecord,
-        VolumeRepair, VolumeScrub,
+        AccessPolicy, CacheInfo, IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub,
+        NewVolume, QuotaInfo, QuotaSubject, ShortNamePolicy, VolumeAdmin, VolumeChange, VolumeCheck, VolumeInfo,
+        VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
 use arden_block::Device;
@@ -67,15 +68,6 @@ pub struct Volumes {
     stopped: AtomicBool,
 }
 
-/// The size in bytes of the cache for blocks of files: an eighth of the machine's memory, and at least 32 MiB.
-fn cache_bytes() -> u64 {
-    let memory = rustix::system::sysinfo();
-    let bytes = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
-    (bytes / CACHE_PART_OF_MEMORY).max(CACHE_BYTES_MIN)
-}
-
-const CACHE_PART_OF_MEMORY: u64 = 8;
-const CACHE_BYTES_MIN: u64 = 32 << 20;
 /// How long giving space back waits for the table of volumes.
 const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
 
@@ -107,17 +99,24 @@ fn no_file(path: &Path, e: std::io::Error) -> AdminError {
 impl Volumes {
     pub fn new(state: &Arc<State>, pools: &Arc<Pools>) -> Arc<Volumes> {
         let (state, pools) = (state.clone(), pools.clone());
+        let blocks = BlockCache::new(cache_room::bytes_max(state.snapshot().settings.volume_cache_bytes));
         let volumes = Arc::new_cyclic(|me| Volumes {
             me: me.clone(),
             state,
             pools,
             open: Mutex::default(),
             scrubs: Mutex::default(),
-            blocks: BlockCache::new(cache_bytes()),
+            blocks,
             stopped: AtomicBool::new(false),
         });
         snapshots::start(&volumes);
+        cache_room::start(&volumes);
         volumes
+    }
+
+    /// The most that blocks of files may take in memory, as it is set.
+    fn cache_bytes_max(&self) -> u64 {
+        cache_room::bytes_max(self.state.snapshot().settings.volume_cache_bytes)
     }
 
     fn is_stopped(&self) -> bool {
@@ -265,6 +264,10 @@ impl Volumes {
 }
 
 impl VolumeAdmin for Volumes {
+    fn cache(&self) -> CacheInfo {
+        CacheInfo { bytes: self.blocks.bytes(), bytes_max: self.cache_bytes_max() }
+    }
+
     fn volumes(&self) -> Result<Vec<VolumeInfo>> {
         Ok(self.state.snapshot().volumes.values().map(|r| self.info(r)).collect())
     }

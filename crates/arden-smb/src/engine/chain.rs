@@ -1,10 +1,10 @@
 //! Runs the requests of one transport message in order and builds the answer: compounds ([MS-SMB2] 3.3.5.2.7),
 //! interim responses ([MS-SMB2] 3.3.4.2), signing and encryption of what leaves. Knows requests only by command.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::Token;
-use arden_store::{error::StoreError, fs::WaitId, scope::RequestScope};
+use arden_store::{commit::LaterCommit, error::StoreError, fs::WaitId, scope::RequestScope};
 use arden_wire::{
     NtStatus,
     cursor::Put,
@@ -163,24 +163,40 @@ struct Finished {
     state: State,
     out: Vec<u8>,
     committed: Result<(), StoreError>,
+    /// Kept from being freed with the frame.
+    commits: Commits,
 }
 
 impl Finished {
-    /// To its connection, which signs and sends: the thread that tells of a commit has to write for others, and must not be the
-    /// one that drops what is used here.
+    /// Begins to commit what `state` has changed, without a thread that waits. Answers leave when that is done.
+    fn commit(commit: LaterCommit, state: State, out: Vec<u8>) {
+        state.server.committing.fetch_add(1, Ordering::Relaxed);
+        commit.run(Box::new(move |committed| {
+            Finished { state, out, committed, commits: Commits::default() }.hand_over();
+        }));
+    }
+
+    /// The thread that tells of a commit has to write for others, and must not be the one that frees what is used here. It
+    /// sends the answer itself where no other message of the server waits for a commit: nobody has to be woken for it. Several are
+    /// for their connections, which sign and send them side by side.
     fn hand_over(self) {
         let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
-        if let Some(undelivered) = peer.finish(Box::new(self)) {
+        let alone = server.committing.fetch_sub(1, Ordering::Relaxed) == 1;
+        if let Some(undelivered) = peer.finish(Box::new(self), alone) {
             server.trees.defer(Deferred::Other(Box::new(move || drop(undelivered))));
         }
     }
 }
 
 impl Answers for Finished {
-    fn frame(mut self: Box<Self>) -> Vec<u8> {
-        self.state.committed(&mut self.out, self.committed);
+    fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
+        self.commits = self.state.committed(&mut self.out, self.committed);
         self.state.finish_frame(&mut self.out);
-        self.out
+        std::mem::take(&mut self.out)
     }
 }
 
@@ -256,7 +272,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
             Outcome::Close(reason) => {
                 tracing::warn!(client = %state.peer.address, reason, "connection is closed");
                 state.drop_response(out, base);
-                state.peer.closed.store(true, std::sync::atomic::Ordering::Release);
+                state.peer.closed.store(true, Ordering::Release);
                 (state.peer.wake)();
                 return None;
             }
@@ -290,7 +306,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
         let out = state.begun_frame(out);
         if let Some(commit) = state.commits.scope.later() {
             // The connection goes on meanwhile.
-            commit.run(Box::new(move |committed| Finished { state, out, committed }.hand_over()));
+            Finished::commit(commit, state, out);
             return None;
         }
         return Job::rest(message, state, out);
@@ -476,14 +492,22 @@ impl State {
     /// Brings what was changed to stable storage before what speaks of it leaves.
     fn commit(&mut self, out: &mut Vec<u8>) -> Result<(), StoreError> {
         let committed = self.commits.scope.commit();
-        self.committed(out, committed);
+        drop(self.committed(out, committed));
         committed
     }
 
-    /// Where it could not be made durable, what was answered since the first change becomes an error.
-    fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), StoreError>) {
+    /// Where it could not be made durable, what was answered since the first change becomes an error. Gives back what was
+    /// committed, to be freed.
+    fn committed(&mut self, out: &mut Vec<u8>, committed: Result<(), StoreError>) -> Commits {
         let commits = std::mem::take(&mut self.commits);
-        let (Err(error), Some(response)) = (committed, commits.first()) else { return };
+        if let (Err(error), Some(response)) = (committed, commits.first()) {
+            self.take_back(out, response, error);
+        }
+        commits
+    }
+
+    /// Makes errors of the answers from `response` on, whose changes are not durable.
+    fn take_back(&mut self, out: &mut Vec<u8>, response: usize, error: StoreError) {
         tracing::error!(client = %self.peer.address, %error, "a change could not be made durable");
         // None: the change is that of a request which is about to wait, and nothing speaks of it yet.
         let Some(base) = self.frame.responses.get(response).map(|(base, _)| *base) else { return };

@@ -78,6 +78,7 @@ impl Connection {
             channels: RwLock::new(HashMap::new()),
             mailbox: Mutex::new(Mailbox::default()),
             wake,
+            write_now: OnceLock::new(),
             closed: AtomicBool::new(false),
             pending: Mutex::default(),
             large: Mutex::default(),
@@ -143,7 +144,7 @@ impl Connection {
                 (std::mem::take(frames), std::mem::take(resumed), std::mem::take(finished))
             };
             frames.extend(new);
-            let finished = finished.into_iter().map(|answers| answers.frame());
+            let finished = finished.into_iter().map(|mut answers| answers.frame());
             frames.extend(finished.filter(|f| !f.is_empty()).map(Unsent::from));
             for chain in resumed {
                 jobs.extend(chain.run(out, false));

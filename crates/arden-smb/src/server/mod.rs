@@ -9,7 +9,10 @@ pub mod waits;
 use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -59,6 +62,8 @@ pub struct Server {
     pub(crate) endings: Shares<Work, ranks::Jobs>,
     /// What connections hold of messages.
     pub(crate) buffers: Arc<Buffers>,
+    /// Messages whose commit is under way.
+    pub(crate) committing: AtomicUsize,
 }
 
 /// Begins work on a thread that may block.
@@ -98,6 +103,7 @@ impl Server {
                 jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),
                 endings: Shares::new(Bounds::of_slots(bounds.endings)),
                 buffers: Buffers::new(bounds.buffer_bytes),
+                committing: AtomicUsize::new(0),
             }
         })
     }

@@ -20,6 +20,14 @@ use crate::{
     },
 };
 
+/// Longer frames are left to the connection: whoever writes one keeps others waiting for it.
+const WRITE_HERE_BYTES_MAX: usize = 64 * 1024;
+/// So many answers that were sent may wait for the connection to free what they hold.
+const SPENT_MAX: usize = 16;
+
+/// Writes to the connection's socket as much as that takes at once. How many bytes that is.
+pub type WriteNow = Box<dyn Fn(&[u8]) -> usize + Send + Sync>;
+
 /// The part of a connection that others reach: sessions bound to it, and what waits to be sent or run.
 pub struct Peer {
     pub id: u64,
@@ -32,6 +40,8 @@ pub struct Peer {
     pub mailbox: Mutex<Mailbox, ranks::Mailbox>,
     /// Tells the connection's owner that the mailbox has something.
     pub wake: Box<dyn Fn() + Send + Sync>,
+    /// For whoever has an answer while the connection rests; the transport sets it.
+    pub write_now: OnceLock<WriteNow>,
     pub closed: AtomicBool,
     /// Requests that a CANCEL can end.
     pub pending: Mutex<Pending, ranks::Pending>,
@@ -50,6 +60,13 @@ pub struct Mailbox {
     pub finished: Vec<Box<dyn Answers>>,
     /// What follows a cancelled request, or came after the work on an open, and may block.
     pub jobs: Vec<Box<dyn BlockingWork>>,
+    /// The connection waits for input or for this mailbox, and has nothing to send: whoever has an answer may write it to the
+    /// socket, under the lock of the mailbox.
+    pub at_rest: bool,
+    /// The end of a frame that the socket did not take: it goes before everything else.
+    pub cut: Vec<u8>,
+    /// Answers that were sent, for what they hold beside it: the connection frees that.
+    pub spent: Vec<Box<dyn Answers>>,
     /// Nobody looks here any more.
     pub closed: bool,
 }
@@ -103,16 +120,50 @@ impl Peer {
         }
         (self.wake)();
     }
-    /// The message's answers are signed and sent by the connection. Given back where that is gone.
-    pub fn finish(&self, finished: Box<dyn Answers>) -> Option<Box<dyn Answers>> {
+    /// The message's answers are signed and sent by the connection; with `here`, where it rests, by the caller, so that nobody
+    /// has to be woken for them. Given back where the connection is gone.
+    pub fn finish(&self, finished: Box<dyn Answers>, here: bool) -> Option<Box<dyn Answers>> {
         let mut mailbox = self.mailbox.lock();
         if mailbox.closed {
             return Some(finished);
         }
-        mailbox.finished.push(finished);
+        let wake = if here && mailbox.at_rest && mailbox.is_empty() && finished.bytes() <= WRITE_HERE_BYTES_MAX {
+            self.write_here(&mut mailbox, finished)
+        } else {
+            mailbox.finished.push(finished);
+            true
+        };
         drop(mailbox);
-        (self.wake)();
+        if wake {
+            (self.wake)();
+        }
         None
+    }
+    /// Whether the connection has to be woken for what is left.
+    fn write_here(&self, mailbox: &mut Mailbox, mut finished: Box<dyn Answers>) -> bool {
+        let mut frame = finished.frame();
+        let written = self.write_now.get().map_or(0, |write| write(&frame));
+        mailbox.spent.push(finished);
+        if written == frame.len() {
+            return mailbox.spent.len() >= SPENT_MAX;
+        }
+        mailbox.at_rest = false;
+        mailbox.cut = frame.split_off(written);
+        true
+    }
+    /// The connection waits from now on, and has nothing to send.
+    pub fn begin_rest(&self) {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.at_rest = mailbox.is_empty() && self.write_now.get().is_some();
+    }
+    /// The connection alone writes to its socket from now on: what is left to be sent first.
+    pub fn end_rest(&self) -> Vec<u8> {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.at_rest = false;
+        let (cut, spent) = (std::mem::take(&mut mailbox.cut), std::mem::take(&mut mailbox.spent));
+        drop(mailbox);
+        drop(spent);
+        cut
     }
     /// The connection runs it where it may block. Where that is gone, it is forgotten.
     pub fn run(&self, job: Box<dyn BlockingWork>) {
@@ -136,4 +187,114 @@ pub struct Channel {
     pub session: Arc<Session>,
     pub signing: SigningKey,
     pub peer: Weak<Peer>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Frees nothing before it is dropped.
+    struct Answer(Vec<u8>, Arc<AtomicUsize>);
+
+    impl Answers for Answer {
+        fn bytes(&self) -> usize {
+            self.0.len()
+        }
+        fn frame(&mut self) -> Vec<u8> {
+            std::mem::take(&mut self.0)
+        }
+    }
+
+    impl Drop for Answer {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection whose socket takes `room` bytes, and what it counts: bytes that the socket took, wake-ups, answers freed.
+    fn peer(room: usize) -> (Peer, Arc<Mutex<Vec<u8>, ranks::LargeBuffer>>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+        let (sent, woken) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let (socket, wake) = (sent.clone(), woken.clone());
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 445));
+        let peer = Peer {
+            id: 1,
+            ip: address.ip(),
+            address: address.to_string(),
+            local_address: address,
+            negotiated: OnceLock::new(),
+            channels: RwLock::new(HashMap::new()),
+            mailbox: Mutex::default(),
+            wake: Box::new(move || _ = wake.fetch_add(1, Ordering::Relaxed)),
+            write_now: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            pending: Mutex::default(),
+            large: Mutex::default(),
+        };
+        let write = move |bytes: &[u8]| {
+            let mut sent = socket.lock();
+            let n = bytes.len().min(room - sent.len());
+            sent.extend_from_slice(&bytes[..n]);
+            n
+        };
+        assert!(peer.write_now.set(Box::new(write)).is_ok());
+        (peer, sent, woken, Arc::default())
+    }
+
+    #[test]
+    fn who_has_an_answer_writes_it_only_while_the_connection_rests() {
+        let (peer, sent, woken, freed) = peer(1000);
+        let answer = |bytes: &[u8]| Box::new(Answer(bytes.to_vec(), freed.clone()));
+        let count = |of: &Arc<AtomicUsize>| of.load(Ordering::Relaxed);
+        assert!(peer.finish(answer(b"busy"), true).is_none());
+        assert_eq!((sent.lock().len(), count(&woken)), (0, 1), "it is left to the connection, which is told");
+        peer.begin_rest();
+        assert!(peer.finish(answer(b"behind it"), true).is_none());
+        assert!(sent.lock().is_empty(), "nothing overtakes what waits in the mailbox");
+        peer.mailbox.lock().finished.clear();
+        peer.begin_rest();
+        assert!(peer.finish(answer(b"for the connection"), false).is_none());
+        assert!(sent.lock().is_empty());
+        peer.mailbox.lock().finished.clear();
+        let (before, were_freed) = (count(&woken), count(&freed));
+        peer.begin_rest();
+        assert!(peer.finish(answer(b"alone"), true).is_none());
+        assert_eq!((&sent.lock()[..], count(&woken)), (&b"alone"[..], before), "nobody is woken");
+        assert_eq!(count(&freed), were_freed, "the caller may hold what freeing it would wait for");
+        assert!(peer.end_rest().is_empty());
+        assert_eq!(count(&freed), were_freed + 1);
+        assert!(peer.finish(answer(b"busy again"), true).is_none());
+        assert_eq!(sent.lock().len(), 5);
+        peer.mailbox.lock().closed = true;
+        assert!(peer.finish(answer(b"gone"), true).is_some());
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_goes_before_everything_else() {
+        let (peer, sent, woken, freed) = peer(4);
+        let answer = |bytes: &[u8]| Box::new(Answer(bytes.to_vec(), freed.clone()));
+        peer.begin_rest();
+        assert!(peer.finish(answer(b"first answer"), true).is_none());
+        assert!(peer.finish(answer(b"second"), true).is_none());
+        assert_eq!((&sent.lock()[..], woken.load(Ordering::Relaxed)), (&b"firs"[..], 2));
+        assert_eq!(peer.end_rest(), b"t answer");
+        assert_eq!(peer.mailbox.lock().finished.len(), 1);
+    }
+
+    #[test]
+    fn answers_that_were_sent_are_freed_before_they_are_many() {
+        let (peer, _, woken, freed) = peer(1 << 20);
+        peer.begin_rest();
+        for n in 1..=SPENT_MAX {
+            assert!(peer.finish(Box::new(Answer(vec![1; 10], freed.clone())), true).is_none());
+            assert_eq!(woken.load(Ordering::Relaxed), usize::from(n == SPENT_MAX));
+        }
+        peer.end_rest();
+        assert_eq!(freed.load(Ordering::Relaxed), SPENT_MAX);
+        let long = Answer(vec![1; WRITE_HERE_BYTES_MAX + 1], freed.clone());
+        peer.begin_rest();
+        assert!(peer.finish(Box::new(long), true).is_none());
+        assert_eq!(peer.mailbox.lock().finished.len(), 1, "whoever writes so much keeps others waiting");
+    }
 }

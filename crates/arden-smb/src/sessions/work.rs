@@ -57,6 +57,10 @@ impl dyn BlockingWork {
 
 /// Answers that waited to be sent until it was known whether what they speak of is durable.
 pub trait Answers: Send {
-    /// The frame to be sent; empty where there is nothing to say.
-    fn frame(self: Box<Self>) -> Vec<u8>;
+    /// How long the frame is, about.
+    fn bytes(&self) -> usize;
+
+    /// The frame to be sent, once; empty where there is nothing to say. Frees nothing of what it holds beside it, and takes no
+    /// lock of the table of opens or of a store: it may be called by the thread that tells of the commit.
+    fn frame(&mut self) -> Vec<u8>;
 }

@@ -14,8 +14,11 @@ use std::{
 
 use arden_wire::smb2::{HEADER_BYTES, TRANSFORM_ID};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    io::AsyncReadExt,
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     runtime::Handle,
     sync::{Notify, oneshot, watch},
     time::{Interval, MissedTickBehavior},
@@ -29,7 +32,7 @@ use crate::{
     },
     engine::conn::{Connection, Verdict},
     server::Server,
-    sessions::{Peer, work::BlockingWork},
+    sessions::{Peer, WriteNow, work::BlockingWork},
     transport::{
         buffer::{Buffer, IDLE_BUFFER_BYTES},
         jobs::{begin, begin_end},
@@ -151,8 +154,27 @@ async fn handshake(peer: Arc<Peer>, timeout: Duration) {
     }
 }
 
+/// For whoever has an answer while the connection rests.
+fn write_now(socket: &Arc<OwnedWriteHalf>) -> WriteNow {
+    let socket = Arc::downgrade(socket);
+    Box::new(move |bytes| socket.upgrade().and_then(|socket| socket.try_write(bytes).ok()).unwrap_or(0))
+}
+
+async fn write_all(socket: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        socket.writable().await?;
+        match socket.try_write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 struct Transport {
-    socket: TcpStream,
+    input_half: OwnedReadHalf,
+    output_half: Arc<OwnedWriteHalf>,
     connection: Option<Connection>,
     wake: Arc<Notify>,
     input: Buffer,
@@ -189,8 +211,12 @@ impl Transport {
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let connection = Connection::new(server, address, local, Box::new(move || signal.notify_one()));
+        let (input_half, output_half) = socket.into_split();
+        let output_half = Arc::new(output_half);
+        let _ = connection.peer().write_now.set(write_now(&output_half));
         Transport {
-            socket,
+            input_half,
+            output_half,
             connection: Some(connection),
             wake,
             input: Buffer::default(),
@@ -238,6 +264,7 @@ impl Transport {
         };
         let payer = self.holder();
         if let Some(mut connection) = self.connection.take() {
+            drop(connection.peer().end_rest());
             // Closing what the client had open may wait for the disk, and its user for a thread.
             let server = connection.server.clone();
             let (done, closed) = oneshot::channel();
@@ -266,13 +293,22 @@ impl Transport {
         self.connection.as_mut().ok_or("closed")
     }
 
+    /// Lets others write while it waits, and sees to what they leave.
+    async fn rest_and_wait(&mut self) -> Result<(), Ended> {
+        self.connection()?.peer().begin_rest();
+        let waited = self.wait().await;
+        let cut = self.connection()?.peer().end_rest();
+        self.out.bytes.extend_from_slice(&cut);
+        waited
+    }
+
     /// Waits for something, handles all of it, writes the answers.
     async fn turn(&mut self) -> Result<(), Ended> {
         if self.done == self.input.bytes.len() {
             self.done = 0;
             let payer = if self.input.is_settled() { None } else { self.holder() };
             self.input.empty(payer);
-            self.wait().await?;
+            self.rest_and_wait().await?;
         }
         self.handle_input().await?;
         self.drain_mailbox().await?;
@@ -293,7 +329,7 @@ impl Transport {
         }
         tokio::select! {
             biased;
-            read = self.socket.read_buf(input), if !too_much => match read {
+            read = self.input_half.read_buf(input), if !too_much => match read {
                 Ok(0) => return Err("closed by the client"),
                 Ok(_) => {
                     self.quiet = false;
@@ -536,7 +572,7 @@ impl Transport {
         while buffer.len() < total {
             let missing = total - buffer.len();
             buffer.reserve_exact(missing);
-            let mut limited = (&mut self.socket).take(missing as u64);
+            let mut limited = (&mut self.input_half).take(missing as u64);
             tokio::select! {
                 biased;
                 read = limited.read_buf(buffer) => match read {
@@ -637,7 +673,7 @@ impl Transport {
     /// Who does not read its answers owes for them.
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Ended> {
         let held = bytes.len();
-        match self.socket.try_write(bytes) {
+        match self.output_half.try_write(bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err("socket error"),
@@ -646,7 +682,7 @@ impl Transport {
             return Ok(());
         }
         let _owed = self.holder().map(|payer| payer.owe(held));
-        match tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(bytes)).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, write_all(&self.output_half, bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err("socket error"),
             Err(_) => Err("the client does not read its answers"),

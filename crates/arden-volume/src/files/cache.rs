@@ -6,7 +6,10 @@
 use std::{
     fmt,
     hash::{BuildHasher, DefaultHasher, Hasher, RandomState},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
@@ -117,6 +120,8 @@ pub struct BlockCache {
     blocks: Cache<Key, Region, Weigh, Seed>,
     /// By the state of the file's data, and the number of the part.
     places: Cache<(u64, u64), Arc<Placed>, WeighPlaces, Seed>,
+    /// Somebody looked for a block, or kept one, since it was last asked.
+    used: AtomicBool,
 }
 
 impl fmt::Debug for BlockCache {
@@ -142,7 +147,30 @@ impl BlockCache {
         };
         let blocks = Cache::with_options(options(bytes_max), Weigh, Seed(seed), Default::default());
         let places = Cache::with_options(options(bytes_max / PLACES_PART), WeighPlaces, Seed(seed), Default::default());
-        Arc::new(BlockCache { blocks, places })
+        Arc::new(BlockCache { blocks, places, used: AtomicBool::new(false) })
+    }
+
+    /// What it holds, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.weight() + self.places.weight()
+    }
+
+    /// From now on it takes at most so much memory beside that for places; what is more than that goes at once.
+    pub fn set_bytes_max(&self, bytes_max: u64) {
+        self.blocks.set_capacity(bytes_max);
+        self.places.set_capacity(bytes_max / PLACES_PART);
+    }
+
+    /// Whether it was used since the last call.
+    pub fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    fn note_use(&self) {
+        // Most find it noted already: the line stays in all processors' caches.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn placed(&self, state: u64, part: u64) -> Option<Arc<Placed>> {
@@ -155,6 +183,7 @@ impl BlockCache {
 
     /// Fills `out` with the blocks of `e`. False where one is not here; then `out` is undefined.
     pub(crate) fn read(&self, volume: u64, e: &Extent, mut out: &mut [u8]) -> bool {
+        self.note_use();
         regions(e).all(|part| {
             let (here, after) = std::mem::take(&mut out).split_at_mut(part.sums.len() * BLOCK);
             out = after;
@@ -281,5 +310,23 @@ mod tests {
         }
         assert!(cache.blocks.weight() <= 4 << 20, "{cache:?}");
         assert!(cache.blocks.weight() > 1 << 20, "{cache:?}");
+    }
+
+    #[test]
+    fn it_gives_way_and_fills_again() {
+        let cache = BlockCache::new(8 << 20);
+        let fill = || (0..4000u64).for_each(|i| cache.keep(1, &extent(i * 16, &[i; 16]), &[i as u8; 16 * BLOCK]));
+        fill();
+        let full = cache.bytes();
+        assert!(full > 4 << 20 && !cache.take_used(), "keeping is a part of a read that was noted");
+        cache.set_bytes_max(1 << 20);
+        assert!(cache.bytes() <= (1 << 20) + (1 << 20) / PLACES_PART, "{cache:?}");
+        fill();
+        assert!(cache.bytes() <= (1 << 20) + (1 << 20) / PLACES_PART, "{cache:?}");
+        cache.set_bytes_max(8 << 20);
+        fill();
+        assert!(cache.bytes() > full / 4 * 3, "{cache:?}");
+        cache.read(1, &extent(3999 * 16, &[3999; 16]), &mut [0; 16 * BLOCK]);
+        assert!(cache.take_used() && !cache.take_used());
     }
 }
