@@ -127,6 +127,42 @@ fn everything_below() {
 }
 
 #[test]
+fn a_tree_that_moves_away_is_no_longer_watched() {
+    let s = setting("away", DirOptions::default());
+    let away = s.path.with_extension("away");
+    let _guard = s.store.watch_directory(&*s.store.root(), true).unwrap();
+    std::fs::create_dir(s.path.join("stays")).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::write(s.path.join("sub/deep/f"), "x").unwrap();
+    s.heard.wait(ChangeKind::Added, "sub\\deep\\f");
+    std::fs::rename(s.path.join("sub"), &away).unwrap();
+    s.heard.wait(ChangeKind::Removed, "sub");
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::write(away.join("deep/unheard"), "x").unwrap();
+    std::fs::write(s.path.join("stays/g"), "x").unwrap();
+    s.heard.wait(ChangeKind::Added, "stays\\g");
+    let heard = s.heard.take();
+    std::fs::remove_dir_all(&away).unwrap();
+    assert!(!heard.iter().any(|(_, p)| p.contains("unheard")), "{heard:?}");
+}
+
+/// The halves of a move come one by one to whoever reads while it is made.
+#[test]
+fn a_move_is_heard_as_one_whenever_it_is_read() {
+    let s = setting("halves", DirOptions::default());
+    let _guard = s.store.watch_directory(&*s.store.root(), true).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    for i in 0..500 {
+        let (old, new) = (format!("d{i}"), format!("d{}", i + 1));
+        if i == 0 {
+            std::fs::create_dir(s.path.join(&old)).unwrap();
+        }
+        std::fs::rename(s.path.join(&old), s.path.join(&new)).unwrap();
+        s.heard.wait(ChangeKind::RenamedNew, &new);
+    }
+}
+
+#[test]
 fn no_echo_of_its_own() {
     let s = setting("echo", DirOptions::default());
     let _guard = s.store.watch_directory(&*s.store.root(), true).unwrap();

@@ -14,7 +14,7 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec},
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
     io::Errno,
 };
@@ -39,6 +39,8 @@ const ECHO_TIME: Duration = Duration::from_secs(2);
 /// Notes of one's own changes; beyond, the oldest are forgotten and their echoes reported.
 const ECHOES_MAX: usize = 65_536;
 const EVENT_BUFFER_BYTES: usize = 64 * 1024;
+/// So long after the first half of a move its other half is waited for.
+const OTHER_HALF: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 pub struct Watcher {
     inotify: OwnedFd,
@@ -358,7 +360,10 @@ impl Watcher {
         let mut moved: Option<Moved> = None;
         let mut last: Option<(i32, ReadFlags, Box<str>)> = None;
         loop {
+            // The kernel queues the two halves of a move one after the other: the second may be on its way.
             if reader.is_buffer_empty()
+                && moved.is_some()
+                && !self.hears_more_soon()
                 && let Some(m) = moved.take()
             {
                 self.moved_away(m);
@@ -395,6 +400,12 @@ impl Watcher {
             }
             self.event(store, &dir, &guards, name, flags, cookie, &mut moved);
         }
+    }
+
+    /// Whether something is to be read within [`OTHER_HALF`].
+    fn hears_more_soon(&self) -> bool {
+        let mut fds = [PollFd::new(&self.inotify, PollFlags::IN)];
+        matches!(rustix::event::poll(&mut fds, Some(&OTHER_HALF)), Ok(1..))
     }
 
     fn forget(&self, wd: i32) {
@@ -487,15 +498,23 @@ impl Watcher {
         }
         let mut path = m.dir.dir.as_ref().map(|d| path_of(&d.link)).unwrap_or_default();
         path.push(m.name);
+        // Where a directory stands has a lock of its own, which comes before that of the watches.
+        let all: Vec<(i32, Arc<Inode>)> = {
+            let state = self.state.lock();
+            state.watched.iter().map(|(&wd, w)| (wd, w.inode.clone())).collect()
+        };
+        let below = |i: &Inode| i.dir.as_ref().is_some_and(|d| path_of(&d.link).starts_with(&path));
+        let gone: Vec<_> = all.into_iter().filter(|(_, inode)| below(inode)).collect();
+        let mut dropped = Vec::new();
         let mut state = self.state.lock();
-        let below = |w: &Watched| w.inode.dir.as_ref().is_some_and(|d| path_of(&d.link).starts_with(&path));
-        let gone: Vec<i32> = state.watched.iter().filter(|(_, w)| below(w)).map(|(wd, _)| *wd).collect();
-        let dropped: Vec<_> = gone.iter().filter_map(|wd| state.watched.remove(wd)).collect();
+        for (wd, inode) in &gone {
+            if state.watched.get(wd).is_some_and(|w| Arc::ptr_eq(&w.inode, inode)) {
+                dropped.extend(state.watched.remove(wd));
+                let _ = inotify::remove_watch(&self.inotify, *wd);
+            }
+        }
         self.active.store(state.watched.len(), Ordering::Relaxed);
         drop(state);
-        for wd in gone {
-            let _ = inotify::remove_watch(&self.inotify, wd);
-        }
         drop(dropped);
     }
 }
