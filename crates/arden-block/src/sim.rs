@@ -644,15 +644,17 @@ impl BlockDevice for SimDevice {
     }
 }
 
+/// What the tests of disks write.
+#[cfg(test)]
+fn block(byte: u8) -> SharedBuf {
+    let mut b = Buf::new(4096);
+    b.fill(byte);
+    b.share()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn block(byte: u8) -> SharedBuf {
-        let mut b = Buf::new(4096);
-        b.fill(byte);
-        b.share()
-    }
 
     #[test]
     fn a_flush_makes_earlier_writes_survive_and_a_crash_tears_the_rest() {

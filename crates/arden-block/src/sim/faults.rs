@@ -210,12 +210,6 @@ impl State {
 mod tests {
     use super::*;
 
-    fn block(byte: u8) -> SharedBuf {
-        let mut b = Buf::new(4096);
-        b.fill(byte);
-        b.share()
-    }
-
     /// Writes 1 everywhere, durably, and then 2; `work` goes on.
     fn twice<T: 'static, F: Future<Output = T> + 'static>(
         seed: u64,

@@ -120,12 +120,6 @@ impl SimDisk {
 mod tests {
     use super::*;
 
-    fn block(byte: u8) -> SharedBuf {
-        let mut b = Buf::new(4096);
-        b.fill(byte);
-        b.share()
-    }
-
     const A: Initiator = Initiator { id: 1, key: 10 };
     const B: Initiator = Initiator { id: 2, key: 20 };
 
