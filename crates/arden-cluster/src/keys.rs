@@ -121,14 +121,7 @@ impl Transaction {
 
     /// The pool was closed: no command of mine exists any more.
     pub(crate) fn release(view: &View, me: OwnerKey) -> Transaction {
-        let mut record = view.record.clone();
-        record.holders.retain(|h| *h != me.holder());
-        Transaction {
-            if_owner: IfOwner::Is(me),
-            if_record: Some(view.changed),
-            owner: SetOwner::Delete,
-            record: Some(record),
-        }
+        Transaction::leave(view, me, view.record.clone())
     }
 
     /// Commands of mine may still be on their way: I stay a holder.
@@ -138,7 +131,11 @@ impl Transaction {
 
     /// A label has an epoch that nobody was given. I wrote nothing, and `written` is what it was before me.
     pub(crate) fn block(view: &View, me: OwnerKey, written: Epoch, label: Epoch) -> Transaction {
-        let mut record = Record { written, blocked: Some(label), ..view.record.clone() };
+        Transaction::leave(view, me, Record { written, blocked: Some(label), ..view.record.clone() })
+    }
+
+    /// I am neither owner nor holder any more, and this is the record without me.
+    fn leave(view: &View, me: OwnerKey, mut record: Record) -> Transaction {
         record.holders.retain(|h| *h != me.holder());
         Transaction {
             if_owner: IfOwner::Is(me),
