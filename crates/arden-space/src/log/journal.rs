@@ -139,9 +139,7 @@ impl Pool {
         if used() > size / 2 && !self.0.life.is_opening() {
             self.empty_half_full_log(cap).await?;
         }
-        self.wait_departures_durable().await?;
-        let draft = self.build_batch(cap);
-        self.write_draft(draft).await?;
+        self.write_drafted(|me| me.build_batch(cap)).await?;
         if self.log_is_filling() {
             j.tell_filling();
         }
@@ -161,21 +159,20 @@ impl Pool {
         if used() <= half + cap {
             return Ok(());
         }
-        let draft = self.draft_what_keeps(cap);
-        if draft.records.is_empty() {
-            return Ok(());
+        if self.write_drafted(|me| me.draft_what_keeps(cap)).await? {
+            (self.0.empty_log)(self.clone()).await?;
         }
-        self.write_draft(draft).await?;
-        (self.0.empty_log)(self.clone()).await
+        Ok(())
     }
 
-    /// Writes a batch and notes what it holds.
-    async fn write_draft(&self, draft: Draft) -> SpaceResult<()> {
+    /// Writes a batch, drafted when every departure so far is durable, and notes what it holds. False when it would be empty.
+    async fn write_drafted(&self, draft: impl FnOnce(&Pool) -> Draft) -> SpaceResult<bool> {
         let j = &self.0.journal;
-        let Draft { records, blocks, marks, taken } = draft;
+        self.wait_departures_durable().await?;
+        let Draft { records, blocks, marks, taken } = draft(self);
         if records.is_empty() {
             j.answered(taken);
-            return Ok(());
+            return Ok(false);
         }
         let (log_id, seq) = {
             let s = j.state();
@@ -211,7 +208,7 @@ impl Pool {
             }
         }
         j.answered(taken);
-        Ok(())
+        Ok(true)
     }
 
     /// Blocks of payload that an item adds to its batch.
