@@ -1,5 +1,6 @@
 # `arden lab`: the generator beside fio, loads on files and shares with data compared, what is refused, a tiny run of every
 # experiment on Arden and on Samba, reports.
+# long: 79
 # limit: 600
 . "$(dirname "$0")/../lib.sh"
 start

@@ -2,7 +2,7 @@
 # writes and locks on a continuously available share, while the daemon is killed with -9 or told to stop, and started
 # again, RESTARTS times. No error reaches a program, every acknowledged byte and lock is there. RESTARTS=50 is the long
 # form; with VOLUME=1 the share lies on a volume, else on a directory.
-# long
+# long: 43
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "kills Arden"

@@ -1,7 +1,7 @@
 # smbtorture: every smb2 suite against tests/smbtorture/expected-failures.txt, and beside what Samba 4.17 reaches.
 # SUITES="smb2.lock smb2.lease" runs only those; with CA=1 the shares are continuously available; with VOLUME=1 each
 # worker's share is a volume.
-# long
+# long: 181
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
 here=$ROOT/tests/smbtorture

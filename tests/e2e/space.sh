@@ -1,6 +1,6 @@
 # The kernel's nbd and ext4 in a guest: a tree is copied onto a parity space while one of its disks is pulled, read back
 # after a remount, and the file system checked; then the pool is repaired and another disk pulled.
-# long
+# long: 60
 # limit: 600
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "spaces are Arden's alone"

@@ -1,4 +1,5 @@
 # Volumes: on a file and on a mirrored space, served, killed and opened again, checked, and reached with no server.
+# long: 23
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "only Arden has volumes"
 
