@@ -12,7 +12,7 @@ run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and pri
 	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/disks
 
 build:
-	cargo build --release -p arden -p arden-lab
+	cargo build --release -p arden -p arden-lab -p arden-sim
 
 test: ## What CI runs
 	@scripts/packages test
@@ -33,7 +33,7 @@ unit:
 # The release build takes what processor time unit tests leave, as many of them wait.
 .PHONY: build-beside
 build-beside:
-	nice -n 15 cargo build --release --quiet -p arden -p arden-lab
+	nice -n 15 cargo build --release --quiet -p arden -p arden-lab -p arden-sim
 
 e2e: build ## End to end: smbclient, smbprotocol, impacket, the kernel's client, smbtorture, kill -9, Samba's directories
 	tests/e2e/run
