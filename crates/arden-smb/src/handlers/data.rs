@@ -91,16 +91,15 @@ impl CloseAfterBreak {
 /// [MS-SMB2] 3.3.5.11.
 pub fn flush(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let open = request.open(parse_flush(request.verified.message)?)?;
-    if open.share.is_durable() {
-        // What was acknowledged is on stable storage; the chain looks after the rest.
-        if open.file().is_some_and(|f| f.granted_access() & (access::FILE_WRITE_DATA | access::FILE_APPEND_DATA) == 0) {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
-    } else if let Some(file) = open.file() {
-        if !request.may_block {
+    if let Some(file) = open.file() {
+        if open.share.is_durable() {
+            // What was acknowledged is on stable storage; the chain looks after the rest.
+            file.fs().flush_times(file)?;
+        } else if request.may_block {
+            file.fs().flush(file)?;
+        } else {
             return Err(Fail::Block);
         }
-        file.fs().flush(request.scope, file)?;
     }
     put_empty(out);
     Ok(NtStatus::SUCCESS)
@@ -257,7 +256,7 @@ pub fn write(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     open.position.store(write.offset + write.data.len() as u64, Ordering::Relaxed);
     metrics::count(&request.trees.metrics.bytes_written, write.data.len() as u64);
     if through {
-        file.fs().flush(request.scope, file)?;
+        file.fs().flush(file)?;
     }
     put_write_response(out, write.data.len() as u32);
     Ok(NtStatus::SUCCESS)

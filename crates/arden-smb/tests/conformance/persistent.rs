@@ -63,6 +63,29 @@ fn persistence_needs_nothing_cached_but_a_file_on_the_right_share() {
     assert_eq!(flags_of(&c.open(want("f").oplock(oplock::BATCH).persistent(GUID + 10, 0))), Some(0));
 }
 
+/// Also where all that was acknowledged is durable without it; and the time is then that of the write.
+#[test]
+fn a_flush_shows_the_time_of_a_write() {
+    let lab = Lab::new();
+    for mut c in [lab.client(), lab.ca_client()] {
+        let f = c.open(want("file"));
+        let write_time = |c: &mut Client| c.query(f.id, file_class::BASIC)[16..24].to_vec();
+        for times in 0..2 {
+            let before = write_time(&mut c);
+            // The time that is kept is the file system's own.
+            std::thread::sleep(Duration::from_millis(20));
+            c.write(f.id, 0, b"x");
+            assert_eq!(write_time(&mut c), before, "not yet, {times}");
+            c.call(&flush(f.id)).ok();
+            let after = write_time(&mut c);
+            assert_ne!(after, before, "{times}");
+            lab.pass(Duration::from_secs(1));
+            assert_eq!(write_time(&mut c), after, "{times}");
+        }
+        c.close(f.id);
+    }
+}
+
 fn reconnects(first: Want, again: Want, restart: impl FnOnce(&mut Lab)) {
     let mut lab = Lab::new();
     let mut c = lab.ca_client();

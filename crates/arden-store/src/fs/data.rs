@@ -83,11 +83,20 @@ impl Fs {
     }
 
     /// Durable once it returns.
-    pub fn flush(&self, scope: &CommitScope, open: &Arc<Open>) -> Result<()> {
+    pub fn flush(&self, open: &Arc<Open>) -> Result<()> {
+        self.flush_times(open)?;
+        open.node.sync()
+    }
+
+    /// What a flush does beside making data durable: clients see the time of the last write, as the file system has it. All
+    /// that is left to do where nothing is acknowledged before it is durable.
+    pub fn flush_times(&self, open: &Open) -> Result<()> {
         open.check(Operation::Flush)?;
         self.check_writable()?;
-        self.settle_write_time(scope, open);
-        open.node.sync()
+        if open.file.has_write_time() && open.stream().is_none() {
+            open.file.with_write_time(|t| t.settle());
+        }
+        Ok(())
     }
 
     pub(super) fn check_locks(&self, open: &Open, offset: u64, len: u64, write: bool) -> Result<()> {

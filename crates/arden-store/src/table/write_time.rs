@@ -1,5 +1,5 @@
 //! When clients see a file's last write time move, as Windows up to Server 2019 and Samba do it: two seconds after an
-//! open's first write, at once with FLUSH and changes of size or attributes, and not again before the open closes.
+//! open's first write, at once with FLUSH and changes of size or attributes, and not again before the open closes or flushes.
 //! The file system's own time moves with each write; here is only what is shown instead. Of the unnamed stream alone.
 
 use std::time::{Duration, Instant};

@@ -143,7 +143,7 @@ fn times_that_the_client_set_stay() {
     assert_eq!(times(&f), (then, then));
     // Another open's write counts, and this one's next write leaves that.
     w.write(&other, 0, b"y").unwrap();
-    w.fs.flush(&w.scope, &other).unwrap();
+    w.fs.flush(&other).unwrap();
     let (_, moved) = times(&f);
     assert!(moved > then);
     w.write(&f, 0, b"z").unwrap();

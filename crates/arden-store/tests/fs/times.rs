@@ -51,7 +51,7 @@ fn flush_sizes_and_attributes_show_a_write_at_once() {
         w.write(&f, 0, b"x").unwrap();
         assert_eq!(w.write_time(&f), created, "{settle}");
         match settle {
-            "flush" => fs.flush(&w.scope, &f).unwrap(),
+            "flush" => fs.flush(&f).unwrap(),
             "size" => fs.set_end_of_file(&f, 1, w.cause()).unwrap(),
             "attributes" => fs.set_basic(&f, &arden_store::fs::BasicInformation::default(), w.cause()).unwrap(),
             _ => w.close(f),
