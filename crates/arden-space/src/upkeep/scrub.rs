@@ -57,8 +57,8 @@ impl Pool {
                 false => s.scrub_mirror(at.1, &mut report).await,
             };
             match done {
-                // Or the space was deleted.
-                Err(SpaceError::Closed) => self.alive()?,
+                // Or the space was deleted: what of it could not be read or written says nothing.
+                Err(_) if s.is_gone(at.1) => self.alive()?,
                 other => other?,
             }
         }
