@@ -226,6 +226,11 @@ async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), 
             let marks: Vec<_> = there.iter().map(|s| (s.oracle.borrow().flush_begin(), s.life.get())).collect();
             match space.flush().await {
                 Err(_) if !model.is_there() => return Ok(()),
+                // What it was to log found no room: nothing is promised.
+                Err(SpaceError::Offline) if world.log_may_be_full(space.pool()) => {
+                    world.stats.borrow_mut().waits += 1;
+                    return Ok(());
+                }
                 flushed => flushed.map_err(|e| format!("flush: {e}"))?,
             }
             // What becomes of a space that is being deleted nobody promised.
