@@ -7,6 +7,7 @@ use std::rc::Rc;
 use arden_block::{BLOCK_BYTES, Buf, Rt};
 use arden_space::{DiskStatus, Pool, Space, SpaceError};
 
+use crate::moves::strike_at_moves;
 use crate::oracle::fill;
 use crate::trouble::trouble;
 use crate::world::{Aim, Profile, SpaceModel, World};
@@ -101,6 +102,7 @@ pub(crate) async fn workload(
             n.set(n.get() - 1);
         });
     }
+    strike_at_moves(world, rt, pool, &spaces, &running);
     if world.aim.get() == Aim::HalfLog {
         fill_log(world, rt, &spaces);
     }
@@ -131,6 +133,7 @@ pub(crate) async fn workload(
             at += n;
         }
     }
+    removal_ends(world, rt).await?;
     no_slab_is_lost(rt, pool).await?;
     if world.profile == Profile::Silent {
         pool.close().await.map_err(|e| format!("close: {e}"))?;
@@ -223,6 +226,11 @@ async fn one(world: &Rc<World>, rt: &Rt, i: usize, space: &Space) -> Result<(), 
             let marks: Vec<_> = there.iter().map(|s| (s.oracle.borrow().flush_begin(), s.life.get())).collect();
             match space.flush().await {
                 Err(_) if !model.is_there() => return Ok(()),
+                // What it was to log found no room: nothing is promised.
+                Err(SpaceError::Offline) if world.log_may_be_full(space.pool()) => {
+                    world.stats.borrow_mut().waits += 1;
+                    return Ok(());
+                }
                 flushed => flushed.map_err(|e| format!("flush: {e}"))?,
             }
             // What becomes of a space that is being deleted nobody promised.
@@ -270,6 +278,17 @@ async fn discard(world: &Rc<World>, rt: &Rt, i: usize, space: &Space, first: u64
     let done = world.excuse(space.pool(), i, suffered, result).map_err(|e| format!("discard {first}+{n}: {e}"))?;
     world.say(rt, || format!("discarded {} {first}+{n} {done:?}", model.name));
     Ok(())
+}
+
+/// Whatever became of moves, spaces and disks meanwhile: the removal of a disk is done, or refused.
+async fn removal_ends(world: &World, rt: &Rt) -> Result<(), String> {
+    for _ in 0..2000 {
+        if !world.leaving.get() || world.failed() {
+            return Ok(());
+        }
+        rt.sleep_ns(5_000_000).await;
+    }
+    Err("the removal of a disk does not end".into())
 }
 
 /// When nothing is under way any more, whatever slab is not free is a column's.

@@ -52,6 +52,7 @@
 
 mod client;
 mod identity;
+mod moves;
 pub mod oracle;
 pub mod run;
 pub mod server;

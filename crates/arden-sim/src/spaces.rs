@@ -38,6 +38,22 @@ pub(crate) fn reshape(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces, 
     });
 }
 
+/// Begins to delete a space, beside everything else that happens. False: it is not there, or another changes.
+pub(crate) fn delete_now(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Spaces, i: usize) -> bool {
+    let Some(space) = spaces.borrow()[i].clone().filter(|_| !world.is_beyond() && !world.reshaping.get()) else {
+        return false;
+    };
+    world.reshaping.set(true);
+    let (w, r, p, s) = (world.clone(), rt.clone(), pool.clone(), spaces.clone());
+    rt.spawn(async move {
+        if let Err(e) = delete(&w, &r, &p, &s, i, &space).await {
+            w.fail(e);
+        }
+        w.reshaping.set(false);
+    });
+    true
+}
+
 /// Repair and moves stop for a while, or end at their next step.
 fn stand_back(world: &Rc<World>, rt: &Rt, pool: &Pool, paused: bool) {
     world.say(rt, || format!("repair is paused: {paused}, or cancelled"));
@@ -95,6 +111,12 @@ async fn delete(
     world.say(rt, || format!("{} is being deleted", model.name));
     model.state.set(Existence::Perhaps);
     spaces.borrow_mut()[i] = None;
+    // Somebody may have it open for some time yet.
+    let (r, open, ns) = (rt.clone(), space.clone(), world.rng.borrow_mut().below(100_000_000));
+    rt.spawn(async move {
+        r.sleep_ns(ns).await;
+        drop(open);
+    });
     pool.delete_space(space.id()).await.map_err(|e| format!("deletion: {e}"))?;
     world.say(rt, || format!("{} is deleted", model.name));
     model.state.set(Existence::Gone);

@@ -17,6 +17,8 @@ pub struct Stats {
     /// Disks that joined, and that were emptied and left.
     pub joins: u64,
     pub removals: u64,
+    /// While a column was being moved its space was deleted, a disk of the move was lost, or was to be removed.
+    pub moves_struck: [u64; 3],
     /// Operations that a space without enough disks did not do, and openings that its log had no room for.
     pub waits: u64,
     pub refusals: u64,
@@ -90,6 +92,7 @@ impl Stats {
         self.freed += s.freed;
         self.joins += s.joins;
         self.removals += s.removals;
+        self.moves_struck.iter_mut().zip(s.moves_struck).for_each(|(a, b)| *a += b);
         self.waits += s.waits;
         self.refusals += s.refusals;
         self.logs_too_full += s.logs_too_full;

@@ -61,8 +61,19 @@ fn fail_another(world: &Rc<World>, rt: &Rt, pool: &Pool, first: usize) {
     }
 }
 
+/// The pool can do without the disk now.
+pub(crate) fn may_leave(world: &World, pool: &Pool, pick: usize) -> bool {
+    let tolerance = world.tolerance();
+    let away = world.away_now(pool);
+    // One that returned may hold the last good copy of something while it is out of date elsewhere.
+    let too_many = away.iter().filter(|&&d| d != pick).count() >= tolerance;
+    let journal = world.places(pool, &pool.journal_disks());
+    let out = |d: usize| d == pick || world.is_out(d);
+    tolerance > 0 && !world.disks[pick].is_dead() && !too_many && world.journal_stays(&journal, out)
+}
+
 /// Something befalls a disk that the pool can do without.
-async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -> Result<(), String> {
+pub(crate) async fn hurt(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usize) -> Result<(), String> {
     let disk = &world.disks[pick];
     match what {
         8 => {
@@ -167,22 +178,15 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Sp
         reshape(world, rt, pool, spaces, what - 24);
         return Ok(());
     }
-    let tolerance = world.tolerance();
-    if tolerance == 0 {
+    if world.tolerance() == 0 {
         return Ok(());
     }
     let (what, pick) = log_disk_to_leave(world, pool).map_or((what, pick), |disk| (17, disk));
     match what {
         0 | 1 | 8 | 16..=20 => {
-            let away = world.away_now(pool);
-            // One that returned may hold the last good copy of something while it is out of date elsewhere.
-            let too_many = away.iter().filter(|&&d| d != pick).count() >= tolerance;
-            let journal = world.places(pool, &pool.journal_disks());
-            let out = |d: usize| d == pick || world.is_out(d);
-            if world.disks[pick].is_dead() || too_many || !world.journal_stays(&journal, out) {
-                return Ok(());
+            if may_leave(world, pool, pick) {
+                hurt(world, rt, pool, what, pick).await?;
             }
-            hurt(world, rt, pool, what, pick).await?;
         }
         2..=4 => give_back(world, rt, pool, pick).await?,
         9 | 10 => {
@@ -244,18 +248,8 @@ async fn exchange(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usiz
                 Err(e) => Err(format!("join of disk {pick}: {e}")),
             }
         }
-        // Without spaces a pool may shrink to its last disks, and has no second copy of its log any more.
-        (13 | 14, Some(_)) if members.len() < world.tolerance() + 3 => Ok(()),
-        (13 | 14, Some(&(index, _))) if !world.leaving.replace(true) => {
-            world.say(rt, || format!("removal of {pick}"));
-            let (w, r, p) = (world.clone(), rt.clone(), pool.clone());
-            // Beside everything else that happens.
-            rt.spawn(async move {
-                let result = p.remove_disk(index).await;
-                w.say(&r, || format!("removal of {pick}: {result:?}"));
-                w.stats.borrow_mut().removals += u64::from(result.is_ok());
-                w.leaving.set(false);
-            });
+        (13 | 14, Some(_)) => {
+            remove(world, rt, pool, pick);
             Ok(())
         }
         (15, Some(&(index, DiskState::Retiring))) => {
@@ -264,4 +258,22 @@ async fn exchange(world: &Rc<World>, rt: &Rt, pool: &Pool, what: u64, pick: usiz
         }
         _ => Ok(()),
     }
+}
+
+/// Begins to remove a disk, beside everything else that happens. False: none is removed now.
+pub(crate) fn remove(world: &Rc<World>, rt: &Rt, pool: &Pool, pick: usize) -> bool {
+    let members = world.members(pool);
+    // Without spaces a pool may shrink to its last disks, and has no second copy of its log any more. Spares have none.
+    let few = members.values().filter(|m| m.1 == DiskState::Active).count() < world.tolerance() + 3;
+    let Some(&(index, _)) = members.get(&pick).filter(|_| !few && !world.leaving.get()) else { return false };
+    world.leaving.set(true);
+    world.say(rt, || format!("removal of {pick}"));
+    let (w, r, p) = (world.clone(), rt.clone(), pool.clone());
+    rt.spawn(async move {
+        let result = p.remove_disk(index).await;
+        w.say(&r, || format!("removal of {pick}: {result:?}"));
+        w.stats.borrow_mut().removals += u64::from(result.is_ok());
+        w.leaving.set(false);
+    });
+    true
 }

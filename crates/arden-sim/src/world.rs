@@ -420,7 +420,7 @@ impl World {
     }
 
     /// What waits for disks of another space may fill the log.
-    fn log_may_be_full(&self, pool: &Pool) -> bool {
+    pub(crate) fn log_may_be_full(&self, pool: &Pool) -> bool {
         self.filling && (0..self.models.len()).any(|model| self.suffers(pool, model))
     }
 

@@ -100,6 +100,9 @@ fn every_fault_happens_in_runs_of_pools() {
         ("writes without room", s.full),
         ("repairs that stand back", s.throttled),
         ("repairs paused and cancelled", s.paused),
+        ("spaces deleted while a column moves", s.moves_struck[0]),
+        ("disks lost while a column moves", s.moves_struck[1]),
+        ("removals begun while a column moves", s.moves_struck[2]),
     ]);
     assert!(s.joins > 5 && s.removals > 5, "{} joined, {} left", s.joins, s.removals);
 }

@@ -663,3 +663,29 @@ fn what_a_disk_answers_after_it_was_given_up_is_not_believed() {
         .unwrap();
     }
 }
+
+/// Where a block can be written on no copy, to take out the disks of all of them would cost everything else that they hold.
+#[test]
+fn a_write_that_fails_on_every_copy_is_an_error_and_costs_no_disk() {
+    let d = disks(2, 91);
+    life(&d, None, async move |rt, all| {
+        let (pool, space) = create(&rt, &all, Layout::Mirror2, 1).await;
+        for i in 0..8 {
+            space.write(i * BLOCK_BYTES, block(1), false).await.unwrap();
+        }
+        space.flush().await.unwrap();
+        all.iter().for_each(SimDisk::fail_next_write);
+        let failed = space.write(3 * BLOCK_BYTES, block(2), false).await;
+        assert!(matches!(failed, Err(SpaceError::Device(_))), "{failed:?}");
+        let status = pool.status();
+        assert!(status.disks.iter().all(|d| d.online), "{:?}", status.events);
+        for i in (0..8).filter(|i| *i != 3) {
+            let b = space.read(i * BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap();
+            assert!(b.iter().all(|&x| x == 1), "block {i} holds {}", b[0]);
+        }
+        space.write(5 * BLOCK_BYTES, block(5), true).await.unwrap();
+        let b = space.read(5 * BLOCK_BYTES, BLOCK_BYTES as usize).await.unwrap();
+        assert!(b.iter().all(|&x| x == 5), "the disks go on");
+    })
+    .expect("comes to its end");
+}

@@ -81,6 +81,11 @@ impl Space {
         self.pool.0.map.read().spaces.get(&self.rt.id).map_or(0, |s| s.size_bytes)
     }
 
+    /// The map does not have the group: it has no slabs, or its space was deleted.
+    pub(crate) fn is_gone(&self, group: usize) -> bool {
+        self.pool.0.map.read().group(self.rt.id, group).is_none()
+    }
+
     /// Enough disks of the group are here to read and write it.
     pub(crate) fn group_serves(&self, group: usize) -> bool {
         let map = self.pool.0.map.read();

@@ -423,6 +423,10 @@ impl Space {
     /// Waits for a free slot; moves that are not durable yet are made so.
     async fn get_slot(&self, group: usize, stripe: usize) -> SpaceResult<u16> {
         for _ in 0..SLOT_WAITS_MAX {
+            if self.is_gone(group) {
+                // None comes free any more, and whoever waits for the stripe waits for us.
+                return Err(SpaceError::Closed);
+            }
             if let Some(s) = self.pool.hold_slot(&self.rt, group, stripe) {
                 return Ok(s);
             }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 
-use crate::base::error::SpaceResult;
+use crate::base::error::{SpaceError, SpaceResult};
 use crate::base::gf;
 use crate::map::pool_map::Shape;
 use crate::pool::open_pool::{GroupRt, Pool, SpaceRt};
@@ -174,6 +174,10 @@ impl Space {
         let rows = plan.rows.iter().map(|&r| (r, upto)).collect();
         let changed = newer.iter().map(changed).collect();
         let patch = Rc::new(Patch::new(stripe as u32, rows, changed, blocks, log));
+        // A deletion gives up what is registered by then.
+        if self.is_gone(group) {
+            return Err(SpaceError::Closed);
+        }
         rt.slots.begin_patch(slot, patch.clone());
         let item = Item::Patch { space: self.rt.id, group, slot };
         if let Err(e) = self.pool.journal_append([item]).await {

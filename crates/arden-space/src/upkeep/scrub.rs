@@ -52,10 +52,14 @@ impl Pool {
             self.0.events.progress("scrub", n as u64, total);
             // Deleted meanwhile.
             let Ok(s) = self.space(at.0) else { continue };
-            if s.rt.shape.is_parity() {
-                s.scrub_parity(at.1, &mut report).await?;
-            } else {
-                s.scrub_mirror(at.1, &mut report).await?;
+            let done = match s.rt.shape.is_parity() {
+                true => s.scrub_parity(at.1, &mut report).await,
+                false => s.scrub_mirror(at.1, &mut report).await,
+            };
+            match done {
+                // Or the space was deleted: what of it could not be read or written says nothing.
+                Err(_) if s.is_gone(at.1) => self.alive()?,
+                other => other?,
             }
         }
         Ok(report)
@@ -116,7 +120,9 @@ impl Space {
             }
             report.bytes += step.len * all.len() as u64;
             let Some(first) = all.first() else {
-                report.lost += u64::from(self.read_any_copy(step, |_| true).await.is_none());
+                let lost = self.read_any_copy(step, |_| true).await.is_none();
+                // That nothing can be read of a space that was deleted meanwhile is no loss.
+                report.lost += u64::from(lost && !self.is_gone(part.group));
                 continue;
             };
             let same = all.iter().all(|b| b[..] == first[..]);
@@ -180,6 +186,9 @@ impl Space {
             }
         }
         report.bytes += columns.iter().flatten().count() as u64 * len as u64;
+        if self.is_gone(group) {
+            return true;
+        }
         let unread: Vec<usize> = (0..columns.len()).filter(|&i| columns[i].is_none()).collect();
         if !unread.is_empty() {
             let mut whole = columns;

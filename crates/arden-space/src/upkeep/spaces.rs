@@ -99,7 +99,12 @@ impl Pool {
         {
             let mut deleted = self.0.deleted.borrow_mut();
             deleted.retain(|s| s.strong_count() > 0);
-            deleted.extend(self.0.spaces.borrow_mut().remove(&id).map(|s| Rc::downgrade(&s)));
+            let space = self.0.spaces.borrow_mut().remove(&id);
+            if let Some(s) = space {
+                // Changes in place that wait for disks would keep the log for as long as somebody has the space open.
+                s.groups.all().iter().for_each(|(_, g)| g.slots.retain_patches(|_| false));
+                deleted.push(Rc::downgrade(&s));
+            }
         }
         self.commit().await?;
         self.give_back(gone);
@@ -135,7 +140,12 @@ impl Space {
             return Err(SpaceError::Closed);
         }
         let gone = self.resize(size_bytes);
-        self.rt.groups.truncate(size_bytes.div_ceil(self.rt.shape.group_bytes) as usize);
+        let groups = size_bytes.div_ceil(self.rt.shape.group_bytes);
+        self.rt.groups.truncate(groups as usize);
+        // What somebody wrote there all the same.
+        let behind = groups * self.rt.shape.group_bytes / BLOCK_BYTES..u64::MAX;
+        self.rt.overlay.borrow_mut().remove_upto(behind.start, behind.end, u64::MAX);
+        self.rt.logged.forget(behind);
         self.pool.commit().await?;
         self.pool.give_back(gone);
         Ok(())

@@ -58,6 +58,7 @@ mod tests {
 
     use arden_block::Device;
     use arden_wire::FileTime;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::{
@@ -167,19 +168,29 @@ mod tests {
         let device = Arc::new(MemDevice::new(16 << 20));
         Volume::format(&*device, "t", 8, FileTime(1)).unwrap();
         volume_on(device.clone()).close().unwrap();
-        let tear = |block: u64| {
-            let mut buf = vec![0; BLOCK];
-            device.read(block * BLOCK_BYTES, &mut buf).unwrap();
-            buf[BLOCK / 2..].fill(0xEE);
-            device.write(block * BLOCK_BYTES, &buf).unwrap();
-        };
         let newest = Superblock::read(&*device).unwrap();
-        tear(newest.places().next().unwrap());
+        let (first, mut buf) = (newest.places().next().unwrap() * BLOCK_BYTES, vec![0; BLOCK]);
+        device.read(first, &mut buf).unwrap();
+        buf[BLOCK / 2..].fill(0xEE);
+        device.write(first, &buf).unwrap();
         device.extend(48 << 20);
-        // Power is lost while the volume writes the next generation, before it has taken in what the device grew by.
-        let vol = volume_on(device.clone());
-        tear((vol.superblock().generation + 1) % SLOTS);
-        let found = Superblock::read(&*device).unwrap();
+        // Power is lost while the opening writes its generation, before the volume has taken in what the device grew by.
+        let (disk, other) = (device.clone(), (newest.generation + 1) % SLOTS * BLOCK_BYTES);
+        let left = Arc::new(Mutex::new(None));
+        let told = left.clone();
+        let before_write = move |offset: u64, data: &[u8]| {
+            let mut left = told.lock();
+            if offset == other && left.is_none() {
+                let mut content = disk.content();
+                let torn = &mut content[offset as usize..][..BLOCK];
+                torn[..BLOCK / 2].copy_from_slice(&data[..BLOCK / 2]);
+                torn[BLOCK / 2..].fill(0xEE);
+                *left = Some(content);
+            }
+        };
+        drop(Volume::open(Arc::new(Watched { memory: device, before_write }), options()).unwrap());
+        let left = left.lock().take().expect("it is written to the other slot");
+        let found = Superblock::read(&MemDevice::holding(left)).unwrap();
         assert_eq!((found.id, found.size_blocks), (8, 16 * 256));
     }
 
