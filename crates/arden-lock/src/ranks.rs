@@ -101,6 +101,7 @@ ranks! {
     1840 WalState "Wal::state";
     1860 VolumeSuperblock "Checkpoints::superblock";
     1880 Housekeeping "Wakeup::asked";
+    1890 SpareMemory "SpareMemory";
     1900 MemDevice "MemDevice::bytes";
     1920 SpaceAnswer "Answer::state";
     2000 ChildDefaults "DirPart::child_defaults";

@@ -89,7 +89,8 @@ pub fn measure(plan: &Plan, dir: &Path, live: &Live) -> Result<String> {
     // Each disk of the mirror holds the files of both SMB ways, the space, and the data of two rounds.
     let disk_bytes = VOLUME_DISK_BYTES.max(12 * bytes);
     let server = servers::arden_on_volume(&plan.arden, dir, disk_bytes, &[("test", None)])?;
-    servers::settings(&plan.arden, dir, &["--signing-required=false"])?;
+    // A cache of the volume's blocks that is much smaller than the file: what is read comes from the disks.
+    servers::settings(&plan.arden, dir, &["--signing-required=false", "--volume-cache", "32m"])?;
     servers::mirror(&plan.arden, dir, SPACE, bytes)?;
     let home = Home { state: dir.join("state"), program: None };
     let mut space = SpaceSource::new(SPACE, &home)?;

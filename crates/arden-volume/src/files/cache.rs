@@ -1,6 +1,6 @@
-//! Blocks of files that were read and passed their check, in memory, for as long as there is room. A block is found by its
-//! place and its checksum: what is written to the same place later has another one, so nothing here is ever out of date.
-//! Blocks that were read together stay together, so that a large read costs a few entries and not one for each block.
+//! Blocks of files that were written, or were read and passed their check, in memory, for as long as there is room. A block is
+//! found by its place and its checksum: what is written to the same place later has another one, so nothing here is ever out of
+//! date. Blocks that came together stay together, so that a large read costs a few entries and not one for each block.
 //! Beside them, where parts of files lie, found by the state of the file's data. Refuses to know files.
 
 use std::{
@@ -15,9 +15,13 @@ use std::{
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 use crate::{
-    disk::{device::BLOCK, inode::Extent},
+    disk::{device::BLOCK, inode::Extent, run::Run},
     files::places::Placed,
 };
+
+mod spare;
+
+use spare::{BlockMemory, SpareMemory};
 
 /// Volume, region of the device.
 type Key = (u64, u64);
@@ -33,12 +37,12 @@ const PIECE_BYTES: u64 = 64;
 /// Where parts of files lie takes at most a so much smaller room: a block's part of it is 8 bytes.
 const PLACES_PART: u64 = 64;
 
-/// Neighbouring blocks that were read together.
+/// Neighbouring blocks that came together.
 struct Piece {
     /// The first block's number in its region.
     first: usize,
     sums: Box<[u64]>,
-    bytes: Box<[u8]>,
+    bytes: BlockMemory,
 }
 
 impl Piece {
@@ -70,6 +74,13 @@ impl Region {
     fn with(&self, piece: Piece) -> Region {
         let older = self.0.iter().filter(|old| !piece.covers(old)).take(PIECES_MAX - 1).cloned().collect::<Vec<_>>();
         Region(std::iter::once(Arc::new(piece)).chain(older).collect())
+    }
+
+    /// Without the pieces that lie between two blocks. None where there are no others.
+    fn without(&self, from: usize, to: usize) -> Option<Region> {
+        let stays = |piece: &&Arc<Piece>| piece.first < from || piece.end() > to;
+        let left: Arc<[_]> = self.0.iter().filter(stays).cloned().collect();
+        (!left.is_empty()).then_some(Region(left))
     }
 
     /// Fills `out` with the blocks from number `at` on that have these checksums. False where one is not here.
@@ -120,6 +131,7 @@ pub struct BlockCache {
     blocks: Cache<Key, Region, Weigh, Seed>,
     /// By the state of the file's data, and the number of the part.
     places: Cache<(u64, u64), Arc<Placed>, WeighPlaces, Seed>,
+    spare: Arc<SpareMemory>,
     /// Somebody looked for a block, or kept one, since it was last asked.
     used: AtomicBool,
 }
@@ -147,16 +159,17 @@ impl BlockCache {
         };
         let blocks = Cache::with_options(options(bytes_max), Weigh, Seed(seed), Default::default());
         let places = Cache::with_options(options(bytes_max / PLACES_PART), WeighPlaces, Seed(seed), Default::default());
-        Arc::new(BlockCache { blocks, places, used: AtomicBool::new(false) })
+        Arc::new(BlockCache { blocks, places, spare: SpareMemory::new(bytes_max), used: AtomicBool::new(false) })
     }
 
-    /// What it holds, in bytes.
+    /// What it holds, in bytes, with memory that is ready for other blocks.
     pub fn bytes(&self) -> u64 {
-        self.blocks.weight() + self.places.weight()
+        self.blocks.weight() + self.places.weight() + self.spare.bytes()
     }
 
     /// From now on it takes at most so much memory beside that for places; what is more than that goes at once.
     pub fn set_bytes_max(&self, bytes_max: u64) {
+        self.spare.set_bytes_max(bytes_max);
         self.blocks.set_capacity(bytes_max);
         self.places.set_capacity(bytes_max / PLACES_PART);
     }
@@ -192,9 +205,10 @@ impl BlockCache {
         })
     }
 
-    /// Keeps the blocks of `e`, which passed. Of two threads that keep blocks of one region at the same time, one may have
+    /// Keeps the blocks of `e`, which passed or were just written. Of two threads that keep blocks of one region at the same time, one may have
     /// done so in vain.
     pub(crate) fn keep(&self, volume: u64, e: &Extent, bytes: &[u8]) {
+        self.note_use();
         let mut rest = bytes;
         for part in regions(e) {
             let (here, after) = rest.split_at(part.sums.len() * BLOCK);
@@ -202,8 +216,28 @@ impl BlockCache {
             let key = (volume, part.region);
             // A look that is not a use.
             let old = self.blocks.peek(&key).unwrap_or_default();
-            let piece = Piece { first: part.first, sums: part.sums.into(), bytes: here.into() };
+            let piece = Piece { first: part.first, sums: part.sums.into(), bytes: self.spare.copy_of(here) };
             self.blocks.insert(key, old.with(piece));
+        }
+    }
+
+    /// These blocks are nobody's any more: their memory is for others. Where they are more than there is here, nothing happens, and
+    /// they make way in their turn.
+    pub(crate) fn forget(&self, volume: u64, runs: &[Run]) {
+        if runs.iter().map(|run| run.len / REGION_BLOCKS).sum::<u64>() > self.blocks.len() as u64 {
+            return;
+        }
+        for run in runs {
+            for region in run.start / REGION_BLOCKS..(run.start + run.len).div_ceil(REGION_BLOCKS) {
+                let (key, first) = ((volume, region), region * REGION_BLOCKS);
+                let Some(old) = self.blocks.peek(&key) else { continue };
+                let from = run.start.saturating_sub(first) as usize;
+                let to = (run.start + run.len - first).min(REGION_BLOCKS) as usize;
+                match old.without(from, to) {
+                    Some(left) => self.blocks.insert(key, left),
+                    None => drop(self.blocks.remove(&key)),
+                }
+            }
         }
     }
 }
@@ -244,6 +278,12 @@ impl VolumeBlocks {
     pub fn keep(&self, e: &Extent, bytes: &[u8]) {
         if let Some(cache) = &self.cache {
             cache.keep(self.serial, e, bytes);
+        }
+    }
+
+    pub fn forget(&self, runs: &[Run]) {
+        if let Some(cache) = self.cache.as_ref().filter(|_| !runs.is_empty()) {
+            cache.forget(self.serial, runs);
         }
     }
 }
@@ -313,12 +353,35 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_blocks_that_are_nobodys_is_used_again() {
+        let cache = BlockCache::new(32 << 20);
+        for i in 0..64u64 {
+            cache.keep(1, &extent(i * 16 + 5, &[i; 16]), &[i as u8; 16 * BLOCK]);
+        }
+        let full = cache.bytes();
+        cache.forget(2, &[Run { start: 5, len: 64 * 16 }]);
+        cache.forget(1, &[Run { start: 0, len: 1 << 40 }]);
+        assert_eq!((cache.bytes(), cache.spare.bytes()), (full, 0), "another volume's, and more than there are");
+        // All but the first and the last block.
+        cache.forget(1, &[Run { start: 6, len: 500 }, Run { start: 506, len: 64 * 16 - 502 }]);
+        let mut out = vec![0; 16 * BLOCK];
+        let mut has = |at: u64, sum: u64, n: usize| cache.read(1, &extent(at, &[sum; 16][..n]), &mut out[..n * BLOCK]);
+        // Pieces stay as a whole.
+        assert!(has(5, 0, 11) && !has(16, 0, 1) && !has(40, 2, 1) && has(63 * 16 + 16, 63, 5));
+        assert!(cache.spare.bytes() > 3 << 20 && cache.bytes() <= full);
+        for i in 0..60u64 {
+            cache.keep(1, &extent(10_005 + i * 16, &[i; 16]), &[i as u8; 16 * BLOCK]);
+        }
+        assert!(cache.spare.bytes() < 1 << 20 && cache.bytes() <= full);
+    }
+
+    #[test]
     fn it_gives_way_and_fills_again() {
         let cache = BlockCache::new(8 << 20);
         let fill = || (0..4000u64).for_each(|i| cache.keep(1, &extent(i * 16, &[i; 16]), &[i as u8; 16 * BLOCK]));
         fill();
         let full = cache.bytes();
-        assert!(full > 4 << 20 && !cache.take_used(), "keeping is a part of a read that was noted");
+        assert!(full > 4 << 20 && cache.take_used() && !cache.take_used());
         cache.set_bytes_max(1 << 20);
         assert!(cache.bytes() <= (1 << 20) + (1 << 20) / PLACES_PART, "{cache:?}");
         fill();

@@ -97,8 +97,11 @@ impl Files {
                 &padded
             };
             let sums: Vec<u64> = bytes.chunks_exact(BLOCK).map(xxh3_64).collect();
+            let extent = Extent { file_block: block, dev_block: run.start, birth: 0, sums };
+            // While the processor still has the bytes at hand. Nobody finds them before a file has these blocks.
+            self.blocks.keep(&extent, bytes);
             self.engine.device.write(run.start * B, bytes)?;
-            out.push(Extent { file_block: block, dev_block: run.start, birth: 0, sums });
+            out.push(extent);
             at = end;
             block += run.len;
         }

@@ -52,7 +52,10 @@ impl Files {
 impl FileTxn<'_> {
     /// As [`Txn::commit`].
     pub fn commit(self) -> VolResult<u64> {
-        self.txn.commit()
+        let (files, freed) = (self.files, self.changes.frees.clone());
+        let seq = self.txn.commit()?;
+        files.blocks.forget(&freed);
+        Ok(seq)
     }
 
     /// As [`Txn::commit_mended`].
