@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+pub mod cluster;
 mod identity;
 pub mod oracle;
 pub mod run;
@@ -63,6 +64,7 @@ pub mod turns;
 pub mod volume;
 mod world;
 
+pub use cluster::run_cluster_seed;
 pub use identity::run_identity_seed;
 pub use run::{run_pool_seed, run_seed};
 pub use server::run_server_seed;

@@ -56,6 +56,11 @@ impl SimDisk {
         self.state.borrow_mut().initiators.registered.insert(key);
     }
 
+    /// All keys that are registered.
+    pub fn registered(&self) -> Vec<u64> {
+        self.state.borrow().initiators.registered.iter().copied().collect()
+    }
+
     /// Removes the key and ends its commands in flight: each has happened, in part or not at all, and nothing happens later.
     pub fn fence(&self, key: u64) {
         self.state.borrow_mut().initiators.registered.remove(&key);
