@@ -28,6 +28,10 @@ pub struct Counts {
     pub imports_failed: u64,
     pub leases_ended: u64,
     pub forwarded: u64,
+    /// Requests whose handle was not open at the new owner yet.
+    pub reopened: u64,
+    /// Requests that came after later ones of their client.
+    pub outrun: u64,
     pub answers_withheld: u64,
     pub successions: u64,
     /// The longest that a client waited after the faults ended, in milliseconds.
@@ -63,6 +67,8 @@ impl Counts {
             (&mut self.imports_failed, c.imports_failed),
             (&mut self.leases_ended, c.leases_ended),
             (&mut self.forwarded, c.forwarded),
+            (&mut self.reopened, c.reopened),
+            (&mut self.outrun, c.outrun),
             (&mut self.answers_withheld, c.answers_withheld),
             (&mut self.successions, c.successions),
         ];

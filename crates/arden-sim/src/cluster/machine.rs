@@ -33,6 +33,15 @@ pub(super) enum Done {
     Worked(Work, Result<Option<Buf>, SpaceError>),
 }
 
+/// What becomes of a request.
+pub(super) enum Begun {
+    Now,
+    /// Not yet: the client sends it again.
+    Later,
+    /// It is older than what its client sent since.
+    Never,
+}
+
 /// A pool that is being opened, open, or being closed.
 pub(super) struct Open {
     pub(super) rt: Rt,
@@ -82,11 +91,14 @@ impl Open {
     }
 
     /// Begins a client's work, unless one of its is under way or a later one was begun.
-    pub(super) fn begin(&mut self, work: Work) {
-        let Some((_, space)) = self.pool.clone().filter(|_| self.serves) else { return };
+    pub(super) fn begin(&mut self, work: Work) -> Begun {
+        let Some((_, space)) = self.pool.clone() else { return Begun::Later };
         let seen = &mut self.clients[work.client];
-        if seen.1 || seen.0 >= work.attempt {
-            return;
+        if seen.0 >= work.attempt {
+            return Begun::Never;
+        }
+        if seen.1 {
+            return Begun::Later;
         }
         *seen = (work.attempt, true);
         let put = self.done.clone();
@@ -98,6 +110,7 @@ impl Open {
             };
             put.borrow_mut().push(Done::Worked(work, result));
         });
+        Begun::Now
     }
 }
 

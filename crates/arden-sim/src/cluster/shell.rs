@@ -6,6 +6,7 @@ use arden_block::sim::Initiator;
 use arden_cluster::{Action, Epoch, Event, Holder, ImportError};
 use arden_space::{Ownership, SpaceError};
 
+use super::client::Reply;
 use super::machine::{Done, Open, POOL, key};
 use super::world::{Happening, Request, World};
 
@@ -177,10 +178,9 @@ impl World {
                     Event::ImportFailed { pool: POOL, epoch, why }
                 }
                 Done::Closed(true) => {
-                    if let Some(open) = self.machines[i].open.take() {
-                        open.rt.shutdown();
-                    }
-                    self.disks.iter().for_each(|d| d.fence(key(i, epoch)));
+                    // Nothing is in flight, says the pool. What is all the same happens later.
+                    self.drop_pool(i);
+                    self.disks.iter().for_each(|d| d.unregister(key(i, epoch)));
                     Event::Closed { pool: POOL, epoch }
                 }
                 Done::Closed(false) => Event::DisksLost { pool: POOL, epoch },
@@ -195,7 +195,7 @@ impl World {
                         // Not judged: the clock rule asks for a clock that goes on.
                         Ok(_) if work.version.is_none() && m.doubtful.is_some() => continue,
                         Ok(data) if may => {
-                            self.send(Happening::Answer { work, ok: true, data: data.map(Rc::new) });
+                            self.send(Happening::Answer { work, reply: Reply::Done(data.map(Rc::new)) });
                             continue;
                         }
                         Ok(_) => {

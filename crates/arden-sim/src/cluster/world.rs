@@ -10,11 +10,11 @@ use arden_block::{BlockDevice, Buf, Rt};
 use arden_cluster::{Epoch, Event, Holder, LeaseId, Outcome, PoolId, Record, Revision, Route, Transaction, View};
 use arden_space::{CreateOptions, Layout, Pool, Provision};
 
-use super::client::{Client, Work};
+use super::client::{Client, Reply, Work};
 use super::counts::Counts;
 use super::etcd::Etcd;
 use super::judge::Judge;
-use super::machine::{BLOCKS, Machine, POOL, config};
+use super::machine::{BLOCKS, Begun, Machine, POOL, config};
 use super::trouble::Trouble;
 use crate::oracle::Oracle;
 use crate::stats::Stats;
@@ -87,8 +87,7 @@ pub(super) enum Happening {
     },
     Answer {
         work: Work,
-        ok: bool,
-        data: Option<Rc<Buf>>,
+        reply: Reply,
     },
 }
 
@@ -309,7 +308,7 @@ impl World {
             }
             Happening::Arrive { work } => self.arrive(work),
             Happening::Forward { node, epoch, work } => self.execute(node, epoch, work),
-            Happening::Answer { work, ok, data } => self.answered(work, ok, data),
+            Happening::Answer { work, reply } => self.answered(work, reply),
         }
     }
 
@@ -371,7 +370,7 @@ impl World {
                 }
                 self.clients[client].begun_ns = now;
                 let via = self.rng.below(NODES as u64) as usize;
-                self.ask_by(Work { client, attempt: 0, first, n, version, via });
+                self.ask_by(Work { client, attempt: 0, first, n, version, via, handle: Epoch(0) });
             }
         }
     }
@@ -380,7 +379,7 @@ impl World {
         let mark = work.version.is_none().then(|| self.oracle.read_begin(work.first, work.n));
         let c = &mut self.clients[work.client];
         c.attempts += 1;
-        let work = Work { attempt: c.attempts, ..work };
+        let work = Work { attempt: c.attempts, handle: c.handle, ..work };
         (c.work, c.mark, c.again_ns) = (Some(work), mark, self.t_ns + PATIENCE_NS);
         self.send(Happening::Arrive { work });
     }
@@ -412,18 +411,34 @@ impl World {
         let m = &mut self.machines[i];
         let now_ns = m.clock.at(self.t_ns);
         let may = m.runs() && m.node.as_ref().is_some_and(|n| n.may_serve(POOL, epoch, now_ns));
-        if let Some(open) = m.open.as_mut().filter(|o| may && o.epoch == epoch) {
-            open.begin(work);
+        let Some(open) = m.open.as_mut().filter(|o| may && o.epoch == epoch && o.serves) else { return };
+        if work.handle != epoch {
+            self.counts.reopened += 1;
+            return self.send(Happening::Answer { work, reply: Reply::Reopened(epoch) });
+        }
+        match open.begin(work) {
+            Begun::Now => self.say(|| format!("node {i} begins {work}")),
+            Begun::Later => {}
+            Begun::Never => self.counts.outrun += 1,
         }
     }
 
-    fn answered(&mut self, work: Work, ok: bool, data: Option<Rc<Buf>>) {
+    fn answered(&mut self, work: Work, reply: Reply) {
         let c = &mut self.clients[work.client];
-        if !ok || c.work.is_none_or(|w| w.attempt != work.attempt) {
+        if c.work.is_none_or(|w| w.attempt != work.attempt) {
             return;
         }
+        let data = match reply {
+            Reply::Reopened(epoch) => {
+                (c.handle, c.again_ns) = (epoch, self.t_ns);
+                return;
+            }
+            Reply::Done(data) => data,
+        };
         (c.work, c.answered) = (None, c.begun_ns);
         c.next_ns = self.t_ns + self.rng.below(4_000_000);
+        self.say(|| format!("answered: {work}"));
+        let c = &mut self.clients[work.client];
         if let Some(version) = work.version {
             self.oracle.write_end(work.first, work.n, version, true, true);
         } else if let (Some(data), Some(mark)) = (data, c.mark.take())
