@@ -1,7 +1,7 @@
 //! One node as a process: its clock, whether it runs, the product's state machine, and the pool that it has open on a runtime of
 //! its own. A process that is stopped does nothing; what it sent before stays where it is.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use arden_block::rng::Rng;
@@ -52,6 +52,8 @@ pub(super) struct Open {
     pub(super) serves: bool,
     /// The last attempt of each client that was begun, and whether it is under way.
     pub(super) clients: [(u64, bool); 2],
+    /// Requests that are not answered.
+    under_way: Rc<Cell<u32>>,
 }
 
 impl Open {
@@ -78,13 +80,19 @@ impl Open {
             put.borrow_mut().push(end);
         });
         let epoch = Epoch(ownership.epoch);
-        Open { rt, epoch, id: from.id, pool: None, done, serves: false, clients: [(0, false); 2] }
+        let (clients, under_way) = ([(0, false); 2], Rc::default());
+        Open { rt, epoch, id: from.id, pool: None, done, serves: false, clients, under_way }
     }
 
+    /// Closes the pool when every request is answered.
     pub(super) fn close(&mut self) {
         self.serves = false;
         let (Some((pool, _)), put) = (self.pool.clone(), self.done.clone()) else { return };
+        let (rt, under_way) = (self.rt.clone(), self.under_way.clone());
         self.rt.spawn(async move {
+            while under_way.get() > 0 {
+                rt.sleep_ns(100_000).await;
+            }
             let ok = pool.close().await.is_ok();
             put.borrow_mut().push(Done::Closed(ok));
         });
@@ -101,7 +109,8 @@ impl Open {
             return Begun::Later;
         }
         *seen = (work.attempt, true);
-        let put = self.done.clone();
+        let (put, under_way) = (self.done.clone(), self.under_way.clone());
+        under_way.set(under_way.get() + 1);
         self.rt.spawn(async move {
             let (at, len) = (work.first * BLOCK_BYTES, (work.n * BLOCK_BYTES) as usize);
             let result = match work.data() {
@@ -109,6 +118,7 @@ impl Open {
                 Some(data) => space.write(at, data, true).await.map(|()| None),
             };
             put.borrow_mut().push(Done::Worked(work, result));
+            under_way.set(under_way.get() - 1);
         });
         Begun::Now
     }
