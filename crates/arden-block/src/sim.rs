@@ -402,6 +402,16 @@ impl State {
         self.keep_data || offset < 64 << 20
     }
 
+    /// A write is on its way; gives its number.
+    fn submit(&mut self, from: Initiator, offset: u64, data: &SharedBuf, durable: bool) -> u64 {
+        self.next_id += 1;
+        let (id, data) = (self.next_id, data.clone());
+        if self.keeps(offset) {
+            self.cache.push(Cached { id, from, offset, data, durable, done: false, dead_blocks: Vec::new() });
+        }
+        id
+    }
+
     /// A write reached the disk; `durable` also past its cache.
     fn land(&mut self, id: u64, from: Initiator, offset: u64, data: &SharedBuf, durable: bool) {
         self.initiators.tell(from, offset, data);
@@ -528,19 +538,7 @@ impl BlockDevice for SimDevice {
         let deaths = disk.state.borrow().deaths;
         let id = {
             let mut s = disk.state.borrow_mut();
-            s.next_id += 1;
-            let id = s.next_id;
-            if s.keeps(offset) {
-                s.cache.push(Cached {
-                    id,
-                    from: from.0,
-                    offset,
-                    data: data.clone(),
-                    durable,
-                    done: false,
-                    dead_blocks: Vec::new(),
-                });
-            }
+            let id = s.submit(from.0, offset, &data, durable);
             s.sprung |= s.trap.as_ref().is_some_and(|t| t.contains(&offset));
             id
         };
@@ -613,17 +611,7 @@ impl BlockDevice for SimDevice {
         let data = garbage.share();
         let (id, deaths) = {
             let s = &mut *disk.state.borrow_mut();
-            s.next_id += 1;
-            s.cache.push(Cached {
-                id: s.next_id,
-                from: from.0,
-                offset,
-                data: data.clone(),
-                durable: false,
-                done: false,
-                dead_blocks: Vec::new(),
-            });
-            (s.next_id, s.deaths)
+            (s.submit(from.0, offset, &data, false), s.deaths)
         };
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, 0, true, false);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());

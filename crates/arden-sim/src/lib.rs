@@ -47,6 +47,7 @@
 //! than the spaces bear: with more of them the content of their caches would be lost.
 //!
 //! [`run_identity_seed`] gives a pool what it did not leave: see `identity`. Volumes are [`run_volume_seed`].
+//! [`run_cluster_seed`] has several nodes on shared disks: see `cluster`.
 //! `docs/simulation.md` says more, and how a failure is read.
 #![forbid(unsafe_code)]
 

@@ -149,6 +149,8 @@ pub(super) struct Machine {
     pub(super) open: Option<Open>,
     /// What happened while it was stopped.
     pub(super) inbox: Vec<Event>,
+    /// It goes on, and until then its node has not been told anything: other threads run first.
+    pub(super) deaf_ns: u64,
     /// Its clock stood still: until it hears of a lease that was asked for after that time of its clock, its reads may be old.
     pub(super) doubtful: Option<u64>,
     pub(super) no_etcd_ns: u64,
@@ -176,6 +178,7 @@ impl Machine {
             clock,
             open: None,
             inbox: Vec::new(),
+            deaf_ns: 0,
             doubtful: None,
             no_etcd_ns: 0,
             no_disks_ns: 0,
@@ -197,12 +200,18 @@ impl Machine {
         self.node = Some(Node::new(config));
     }
 
+    /// Whether its node hears what happens.
+    pub(super) fn hears(&self, t_ns: u64) -> bool {
+        self.stopped.is_none() && t_ns >= self.deaf_ns
+    }
+
     pub(super) fn runs(&self) -> bool {
         self.node.is_some() && self.stopped.is_none()
     }
 
-    /// The process goes on; its clock may have stood still.
-    pub(super) fn resume(&mut self, t_ns: u64) {
+    /// The process goes on, its node `deaf_ns` later; its clock may have stood still.
+    pub(super) fn resume(&mut self, t_ns: u64, deaf_ns: u64) {
+        self.deaf_ns = t_ns + deaf_ns;
         if let Some(s) = self.stopped.take()
             && s.with_clock
         {

@@ -20,7 +20,7 @@ impl World {
     pub(super) fn tell(&mut self, i: usize, event: Event) {
         let t_ns = self.t_ns;
         let m = &mut self.machines[i];
-        if m.stopped.is_some() {
+        if !m.hears(t_ns) {
             m.inbox.push(event);
             return;
         }

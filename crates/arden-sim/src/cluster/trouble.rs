@@ -7,6 +7,9 @@ use super::etcd::Etcd;
 use super::machine::Stopped;
 use super::world::{NODES, TTL_NS, World};
 
+/// A process that goes on hears of what happened meanwhile within this time.
+const DEAF_MAX_NS: u64 = 6_000_000;
+
 /// An old state of etcd, and what is done with it.
 enum Restore {
     Never,
@@ -123,6 +126,7 @@ impl World {
         self.drop_pool(i);
         let m = &mut self.machines[i];
         (m.node, m.stopped, m.drains_ns, m.doubtful) = (None, None, None, None);
+        m.deaf_ns = 0;
         m.inbox.clear();
         m.starts_ns = self.t_ns;
     }
@@ -165,7 +169,10 @@ impl World {
         let t = self.t_ns;
         let m = &mut self.machines[i];
         if m.stopped.as_ref().is_some_and(|s| t >= s.until_ns) {
-            m.resume(t);
+            m.resume(t, self.rng.below(DEAF_MAX_NS));
+        }
+        let m = &mut self.machines[i];
+        if m.hears(t) {
             for event in std::mem::take(&mut m.inbox) {
                 self.tell(i, event);
             }

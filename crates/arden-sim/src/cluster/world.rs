@@ -25,7 +25,7 @@ const STEP_NS: u64 = 200_000;
 const TICK_NS: u64 = 2_000_000;
 /// When faults have ended, a request is answered within this time.
 const RECOVERY_MAX_NS: u64 = 15 * TTL_NS;
-/// A client sends again after this time.
+/// Most clients send again after this time, some after a longer one.
 const PATIENCE_NS: u64 = 40_000_000;
 
 /// What a node asks of etcd.
@@ -262,7 +262,7 @@ impl World {
         if !m.runs() {
             return;
         }
-        if t_ns >= m.ticks_ns {
+        if t_ns >= m.ticks_ns && m.hears(t_ns) {
             m.ticks_ns = t_ns + TICK_NS;
             self.tell(i, Event::Tick);
         }
@@ -380,7 +380,8 @@ impl World {
         let c = &mut self.clients[work.client];
         c.attempts += 1;
         let work = Work { attempt: c.attempts, handle: c.handle, ..work };
-        (c.work, c.mark, c.again_ns) = (Some(work), mark, self.t_ns + PATIENCE_NS);
+        let patience_ns = if self.rng.one_in(4) { 8 * PATIENCE_NS } else { PATIENCE_NS };
+        (c.work, c.mark, c.again_ns) = (Some(work), mark, self.t_ns + patience_ns);
         self.send(Happening::Arrive { work });
     }
 
