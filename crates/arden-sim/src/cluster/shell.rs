@@ -162,7 +162,7 @@ impl World {
         for done in list {
             let event = match done {
                 Done::Opened(pool, space, all) => {
-                    self.opened(i, &all);
+                    self.opened(i, epoch, &all);
                     if let Some(open) = &mut self.machines[i].open {
                         open.pool = Some((pool, space));
                     }

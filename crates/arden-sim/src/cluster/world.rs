@@ -101,6 +101,8 @@ pub(super) struct World {
     pub(super) disks: Vec<SimDisk>,
     judge: Rc<RefCell<Judge>>,
     pub(super) oracle: Oracle,
+    /// Of the last ownership whose pool was opened.
+    opened: Epoch,
     clients: Vec<Client>,
     pub(super) trouble: Trouble,
     pub(super) counts: Counts,
@@ -157,6 +159,7 @@ impl World {
             disks,
             judge,
             oracle: Oracle::new(BLOCKS),
+            opened: Epoch(0),
             clients,
             trouble,
             counts: Counts::default(),
@@ -441,7 +444,9 @@ impl World {
         self.say(|| format!("answered: {work}"));
         let c = &mut self.clients[work.client];
         if let Some(version) = work.version {
-            self.oracle.write_end(work.first, work.n, version, true, true);
+            // An answer of an earlier owner: what its successor found stands, and is of this write or of a later one.
+            let last = work.handle == self.opened;
+            self.oracle.write_end(work.first, work.n, version, last, true);
         } else if let (Some(data), Some(mark)) = (data, c.mark.take())
             && let Err(e) = self.oracle.check(work.first, &data, &mark)
         {
@@ -450,7 +455,8 @@ impl World {
     }
 
     /// A new owner has the pool open: what it finds is what stays. Writes that are not answered may yet be made.
-    pub(super) fn opened(&mut self, i: usize, all: &[Buf]) {
+    pub(super) fn opened(&mut self, i: usize, epoch: Epoch, all: &[Buf]) {
+        self.opened = epoch;
         self.oracle.crash();
         for (k, data) in all.iter().enumerate() {
             if let Err(e) = self.oracle.check_after_open(k as u64 * 16, data) {
