@@ -48,6 +48,8 @@ pub(super) struct Open {
     pub(super) epoch: Epoch,
     pub(super) id: u64,
     pub(super) pool: Option<(Pool, Space)>,
+    /// What the import found, until the node serves it.
+    pub(super) found: Option<Vec<Buf>>,
     pub(super) done: Rc<RefCell<Vec<Done>>>,
     pub(super) serves: bool,
     /// The last attempt of each client that was begun, and whether it is under way.
@@ -81,7 +83,7 @@ impl Open {
         });
         let epoch = Epoch(ownership.epoch);
         let (clients, under_way) = ([(0, false); 2], Rc::default());
-        Open { rt, epoch, id: from.id, pool: None, done, serves: false, clients, under_way }
+        Open { rt, epoch, id: from.id, pool: None, found: None, done, serves: false, clients, under_way }
     }
 
     /// Closes the pool when every request is answered.

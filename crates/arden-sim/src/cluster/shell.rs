@@ -54,8 +54,13 @@ impl World {
             Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0),
             Action::Import { epoch, written, .. } => self.import(i, epoch, written),
             Action::Serve { .. } => {
-                if let Some(open) = &mut self.machines[i].open {
-                    open.serves = true;
+                let m = &mut self.machines[i];
+                let Some(open) = &mut m.open else { return };
+                open.serves = true;
+                // A clock that stood still may let a former owner come so far.
+                if let Some(all) = open.found.take().filter(|_| m.doubtful.is_none()) {
+                    let epoch = open.epoch;
+                    self.opened(i, epoch, &all);
                 }
             }
             Action::Close { .. } => {
@@ -162,9 +167,8 @@ impl World {
         for done in list {
             let event = match done {
                 Done::Opened(pool, space, all) => {
-                    self.opened(i, epoch, &all);
                     if let Some(open) = &mut self.machines[i].open {
-                        open.pool = Some((pool, space));
+                        (open.pool, open.found) = (Some((pool, space)), Some(all));
                     }
                     Event::Imported { pool: POOL, epoch }
                 }
