@@ -106,6 +106,10 @@ impl World {
         let mut at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
         if self.trouble.is_on(self.t_ns) && self.rng.one_in(8) {
             at += self.rng.range(1_000_000, 200_000_000);
+            // Only a machine whose clock stands still meanwhile can take such a registration for a good one.
+            if self.rng.one_in(2) {
+                self.stop(node, true);
+            }
         }
         self.at(at, Happening::RegisterDisk { node, run, epoch, disk });
     }

@@ -131,7 +131,7 @@ impl World {
         m.starts_ns = self.t_ns;
     }
 
-    fn stop(&mut self, i: usize, with_clock: bool) {
+    pub(super) fn stop(&mut self, i: usize, with_clock: bool) {
         if !self.machines[i].runs() {
             return;
         }

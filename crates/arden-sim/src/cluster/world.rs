@@ -296,7 +296,14 @@ impl World {
                 }
             }
             Happening::Watch { node, revision, view } => {
-                if self.t_ns >= self.machines[node].no_etcd_ns {
+                // The watch of a machine that stood still may be slow to come back.
+                let until = self.machines[node].stopped.as_ref().map(|s| s.until_ns);
+                if let Some(until_ns) = until
+                    && self.rng.one_in(2)
+                {
+                    let at = until_ns + self.rng.range(1_000_000, 40_000_000);
+                    self.at(at, Happening::Watch { node, revision, view });
+                } else if self.t_ns >= self.machines[node].no_etcd_ns {
                     self.tell(node, Event::Watched { pool: POOL, revision, view });
                 }
             }
