@@ -68,6 +68,7 @@ sim: ## Storage, and the whole server, under simulated faults, seed after seed
 	cargo run --release -p arden-sim -- --concurrent --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --server --seeds $(SEEDS)
 	cargo run --release -p arden-sim -- --identity --seeds $(SEEDS)
+	cargo run --release -p arden-sim -- --cluster --seeds $(SEEDS)
 
 mutants: ## Deliberate bugs in the storage code, each of which a simulator has to find; ARGS="NAME..." for some
 	tests/mutants/run $(ARGS)

@@ -76,6 +76,8 @@ struct Cached {
     from: Initiator,
     offset: u64,
     data: SharedBuf,
+    /// It was asked for as one that the cache does not keep.
+    durable: bool,
     done: bool,
     /// Blocks that a later durable write has replaced.
     dead_blocks: Vec<u64>,
@@ -400,12 +402,23 @@ impl State {
         self.keep_data || offset < 64 << 20
     }
 
-    /// A write reached the disk; `durable` also past its cache.
-    fn land(&mut self, id: u64, offset: u64, data: &SharedBuf, durable: bool) {
-        let from = self.cache.iter().find(|w| w.id == id).map(|w| w.from).unwrap_or_default();
-        if let Some(watcher) = &self.initiators.watcher {
-            watcher(from.id, offset, data);
+    /// A write is on its way; gives its number.
+    fn submit(&mut self, from: Initiator, offset: u64, data: &SharedBuf, durable: bool) -> u64 {
+        self.next_id += 1;
+        let (id, data) = (self.next_id, data.clone());
+        if self.keeps(offset) {
+            self.cache.push(Cached { id, from, offset, data, durable, done: false, dead_blocks: Vec::new() });
         }
+        id
+    }
+
+    /// A write reached the disk; `durable` also past its cache.
+    fn land(&mut self, id: u64, from: Initiator, offset: u64, data: &SharedBuf, durable: bool) {
+        self.initiators.tell(from, offset, data);
+        self.put(id, from, offset, data, durable);
+    }
+
+    fn put(&mut self, id: u64, from: Initiator, offset: u64, data: &SharedBuf, durable: bool) {
         for i in 0..data.len() / BLOCK_BYTES as usize {
             let block = offset / BLOCK_BYTES + i as u64;
             self.bad_blocks.remove(&block);
@@ -433,8 +446,9 @@ impl State {
             w.done = true;
             w.offset = offset;
         } else if self.keeps(offset) {
-            // The cache was lost while it was on its way.
-            self.cache.push(Cached { id, from, offset, data: data.clone(), done: true, dead_blocks: Vec::new() });
+            // The cache was lost while it was on its way, or it was ended.
+            let data = data.clone();
+            self.cache.push(Cached { id, from, offset, data, durable, done: true, dead_blocks: Vec::new() });
         }
     }
 
@@ -524,18 +538,7 @@ impl BlockDevice for SimDevice {
         let deaths = disk.state.borrow().deaths;
         let id = {
             let mut s = disk.state.borrow_mut();
-            s.next_id += 1;
-            let id = s.next_id;
-            if s.keeps(offset) {
-                s.cache.push(Cached {
-                    id,
-                    from: from.0,
-                    offset,
-                    data: data.clone(),
-                    done: false,
-                    dead_blocks: Vec::new(),
-                });
-            }
+            let id = s.submit(from.0, offset, &data, durable);
             s.sprung |= s.trap.as_ref().is_some_and(|t| t.contains(&offset));
             id
         };
@@ -543,6 +546,9 @@ impl BlockDevice for SimDevice {
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
             let s = &mut *disk.served(wait, stuck, deaths, &rt, from).await?;
+            if let Some(result) = s.initiators.take_ended(id) {
+                return result;
+            }
             let now_ns = rt.now_ns();
             s.counters.writes += 1;
             s.counters.write_bytes += data.len() as u64;
@@ -555,7 +561,7 @@ impl BlockDevice for SimDevice {
                 s.counters.write_errors += 1;
                 // It happened or it did not; it does not happen later.
                 if s.rng.one_in(2) {
-                    s.land(id, offset, &data, durable);
+                    s.land(id, from.0, offset, &data, durable);
                 } else {
                     s.cache.retain(|w| w.id != id);
                 }
@@ -575,7 +581,7 @@ impl BlockDevice for SimDevice {
                 s.silent.push((offset, data.len() as u64));
                 s.silent.push((place, data.len() as u64));
             }
-            s.land(id, place, &data, durable);
+            s.land(id, from.0, place, &data, durable);
             Ok(())
         })
     }
@@ -605,22 +611,16 @@ impl BlockDevice for SimDevice {
         let data = garbage.share();
         let (id, deaths) = {
             let s = &mut *disk.state.borrow_mut();
-            s.next_id += 1;
-            s.cache.push(Cached {
-                id: s.next_id,
-                from: from.0,
-                offset,
-                data: data.clone(),
-                done: false,
-                dead_blocks: Vec::new(),
-            });
-            (s.next_id, s.deaths)
+            (s.submit(from.0, offset, &data, false), s.deaths)
         };
         let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, 0, true, false);
         let (stuck, rt) = (disk.take_stick(), self.rt.clone());
         Box::pin(async move {
             let s = &mut *disk.served(wait, stuck, deaths, &rt, from).await?;
-            s.land(id, offset, &data, false);
+            if let Some(result) = s.initiators.take_ended(id) {
+                return result;
+            }
+            s.land(id, from.0, offset, &data, false);
             Ok(())
         })
     }

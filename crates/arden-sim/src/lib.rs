@@ -47,10 +47,12 @@
 //! than the spaces bear: with more of them the content of their caches would be lost.
 //!
 //! [`run_identity_seed`] gives a pool what it did not leave: see `identity`. Volumes are [`run_volume_seed`].
+//! [`run_cluster_seed`] has several nodes on shared disks: see `cluster`.
 //! `docs/simulation.md` says more, and how a failure is read.
 #![forbid(unsafe_code)]
 
 mod client;
+pub mod cluster;
 mod identity;
 mod moves;
 pub mod oracle;
@@ -64,6 +66,7 @@ pub mod turns;
 pub mod volume;
 mod world;
 
+pub use cluster::run_cluster_seed;
 pub use identity::run_identity_seed;
 pub use run::{run_pool_seed, run_seed};
 pub use server::run_server_seed;

@@ -5,7 +5,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use arden_sim::{
-    Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_together_seed, run_volume_seed,
+    Stats, run_cluster_seed, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_together_seed,
+    run_volume_seed,
 };
 use arden_space::Layout;
 
@@ -21,13 +22,14 @@ struct Args {
     concurrent: bool,
     server: bool,
     identity: bool,
+    cluster: bool,
     verbose: bool,
     keep_going: bool,
 }
 
 fn usage() -> ! {
     eprintln!(
-        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --concurrent | --server | --identity] [--verbose] [--keep-going]"
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --concurrent | --server | --identity | --cluster] [--verbose] [--keep-going]"
     );
     std::process::exit(2)
 }
@@ -48,6 +50,7 @@ fn parse() -> Args {
             "--concurrent" => a.concurrent = true,
             "--server" => a.server = true,
             "--identity" => a.identity = true,
+            "--cluster" => a.cluster = true,
             "--verbose" => a.verbose = true,
             "--keep-going" => a.keep_going = true,
             _ => usage(),
@@ -59,6 +62,7 @@ fn parse() -> Args {
 fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
     let run = || match (a.volume, a.pool) {
         _ if a.server => run_server_seed(seed, a.verbose),
+        _ if a.cluster => run_cluster_seed(seed, a.verbose),
         _ if a.identity => run_identity_seed(seed, a.verbose),
         _ if a.concurrent => run_together_seed(seed, a.layout, a.verbose),
         (true, _) => run_volume_seed(seed, a.layout, a.verbose),
@@ -82,6 +86,7 @@ fn main() {
     }
     let kind = match (a.volume, a.server, a.identity) {
         _ if a.concurrent => " --concurrent",
+        _ if a.cluster => " --cluster",
         (true, ..) => " --volume",
         (_, true, _) => " --server",
         (_, _, true) => " --identity",
@@ -115,6 +120,9 @@ fn main() {
                 }
             }
         }
+    }
+    if a.cluster {
+        println!("{:?}", sum.cluster);
     }
     println!(
         "{ran} seeds in {:.1} s, {failures} failures: {} operations, {} crashes, {} openings, {} disks killed, {} returned, {} damaged, {} joined, {} removed, {} refused to spaces without enough disks, {} openings refused for them, {} for want of room in the log, {} pieces given back; \

@@ -78,6 +78,8 @@ pub struct Stats {
     /// How often the threads of volumes changed, and the most states that a volume may have been in at once.
     pub switches: u64,
     pub possible: u64,
+    /// What befell nodes, etcd and the network of a cluster.
+    pub cluster: crate::cluster::Counts,
 }
 
 impl Stats {
@@ -129,6 +131,7 @@ impl Stats {
         self.strangers += s.strangers;
         self.switches += s.switches;
         self.possible = self.possible.max(s.possible);
+        self.cluster.add(&s.cluster);
     }
 
     /// What the disks of a run say of their faults.

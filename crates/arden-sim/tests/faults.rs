@@ -1,7 +1,9 @@
 //! Each fault that the simulator models happens in its runs: a disk that never loses a flush is a model that cannot fail.
 //! What each fault does to a disk is shown beside it, in `arden-block`.
 
-use arden_sim::{Failure, Stats, run_identity_seed, run_pool_seed, run_seed, run_together_seed, run_volume_seed};
+use arden_sim::{
+    Failure, Stats, run_cluster_seed, run_identity_seed, run_pool_seed, run_seed, run_together_seed, run_volume_seed,
+};
 
 fn sum(run: impl Fn(u64) -> Result<Stats, Failure>, seeds: u64) -> Stats {
     let mut sum = Stats::default();
@@ -140,5 +142,49 @@ fn every_fault_happens_in_runs_of_several_clients() {
         ("crashes", s.crashes),
         ("threads change", s.switches),
         ("several states possible", s.possible.saturating_sub(1)),
+    ]);
+}
+
+#[test]
+fn every_fault_happens_in_runs_of_clusters() {
+    let s = sum(|seed| run_cluster_seed(seed, false), 150);
+    let c = &s.cluster;
+    all_happen([
+        ("processes killed", c.kills),
+        ("processes stopped", c.stops),
+        ("machines frozen with their clocks", c.freezes),
+        ("nodes cut off from etcd", c.cut_from_etcd),
+        ("nodes cut off from their peers", c.cut_from_peers),
+        ("nodes cut off from the disks", c.cut_from_disks),
+        ("etcd without a leader", c.without_leader),
+        ("etcd without its quorum for longer than a lease", c.without_quorum),
+        ("renewals by a leader that is none", c.deposed_leaders),
+        ("watches that lag", c.lagging_watches),
+        ("drains", c.drains),
+        ("power lost everywhere", c.blackouts),
+        ("messages lost", c.messages_lost),
+        ("messages late", c.messages_late),
+        ("messages twice", c.messages_twice),
+        ("fences that fail", c.fences_failed),
+        ("commands ended by a fence or a cut path", s.disks.aborted),
+        ("commands that happen after their process", c.orphans),
+        ("registrations after the ownership", c.late_registrations),
+        ("imports that fail", c.imports_failed),
+        ("commands that take longer", s.disks.stalled),
+        ("writes lost in a blackout", s.disks.undone),
+        ("writes torn in a blackout", s.disks.torn),
+        ("etcd restored from an older state", c.restores),
+    ]);
+    // What has to come of them.
+    all_happen([
+        ("holders fenced", c.fences),
+        ("leases that etcd ends", c.leases_ended),
+        ("changes of the writer", c.successions),
+        ("requests forwarded", c.forwarded),
+        ("handles opened again", c.reopened),
+        ("requests outrun by later ones", c.outrun),
+        ("nodes that notice an older etcd", c.went_back),
+        ("pools blocked", c.blocked),
+        ("answers withheld", c.answers_withheld),
     ]);
 }

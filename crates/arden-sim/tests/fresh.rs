@@ -8,7 +8,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant, SystemTime};
 
 use arden_sim::{
-    Failure, Stats, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_together_seed, run_volume_seed,
+    Failure, Stats, run_cluster_seed, run_identity_seed, run_pool_seed, run_seed, run_server_seed, run_together_seed,
+    run_volume_seed,
 };
 
 /// A debug build of an idle machine runs more in this time, a loaded one at least so many.
@@ -71,4 +72,9 @@ fn identities() {
 #[test]
 fn servers() {
     fresh(" --server", |seed| run_server_seed(seed, false));
+}
+
+#[test]
+fn clusters() {
+    fresh(" --cluster", |seed| run_cluster_seed(seed, false));
 }

@@ -102,9 +102,10 @@ impl SimDisk {
     /// The host stops and the disk keeps its power: its cache stays, and what it was asked happens, though nobody is told.
     pub fn outlive_host(&self) {
         let s = &mut *self.state.borrow_mut();
-        let asked: Vec<_> = s.cache.iter().filter(|w| !w.done).map(|w| (w.id, w.offset, w.data.clone())).collect();
+        let asked: Vec<_> =
+            s.cache.iter().filter(|w| !w.done).map(|w| (w.id, w.from, w.offset, w.data.clone())).collect();
         s.counters.landed_alone += asked.len() as u64;
-        asked.into_iter().for_each(|(id, offset, data)| s.land(id, offset, &data, false));
+        asked.into_iter().for_each(|(id, from, offset, data)| s.land(id, from, offset, &data, false));
     }
 
     /// Sets the range whose writes [`SimDisk::take_sprung`] reports, by their first byte.

@@ -26,7 +26,9 @@ pub(super) struct Initiators {
     reservation: Option<Reservation>,
     registered: BTreeSet<u64>,
     cut: BTreeSet<u64>,
-    pub(super) watcher: Option<Watcher>,
+    watcher: Option<Watcher>,
+    /// What became of commands that ended before their sender looked.
+    ended: HashMap<u64, IoResult<()>>,
 }
 
 impl Initiators {
@@ -37,6 +39,17 @@ impl Initiators {
             Some(_) => self.registered.contains(&from.key),
         };
         free && !self.cut.contains(&from.key)
+    }
+
+    /// The answer to a command that ended already: it does not happen once more.
+    pub(super) fn take_ended(&mut self, command: u64) -> Option<IoResult<()>> {
+        self.ended.remove(&command)
+    }
+
+    pub(super) fn tell(&self, from: Initiator, offset: u64, data: &[u8]) {
+        if let Some(watcher) = &self.watcher {
+            watcher(from.id, offset, data);
+        }
     }
 }
 
@@ -56,9 +69,19 @@ impl SimDisk {
         self.state.borrow_mut().initiators.registered.insert(key);
     }
 
+    /// All keys that are registered.
+    pub fn registered(&self) -> Vec<u64> {
+        self.state.borrow().initiators.registered.iter().copied().collect()
+    }
+
+    /// Removes the key; what was sent under it before goes on.
+    pub fn unregister(&self, key: u64) {
+        self.state.borrow_mut().initiators.registered.remove(&key);
+    }
+
     /// Removes the key and ends its commands in flight: each has happened, in part or not at all, and nothing happens later.
     pub fn fence(&self, key: u64) {
-        self.state.borrow_mut().initiators.registered.remove(&key);
+        self.unregister(key);
         self.abort(key);
     }
 
@@ -83,13 +106,14 @@ impl SimDisk {
         self.state.borrow().cache.iter().any(|w| !w.done && w.from.id == id)
     }
 
-    /// One write of `id`, whose process is gone, happens after all. Says whether there was one.
+    /// One write of `id` happens, though its process is gone or stopped. Says whether there was one.
     pub fn land_orphan(&self, id: u64) -> bool {
         let s = &mut *self.state.borrow_mut();
-        let orphan = s.cache.iter().find(|w| !w.done && w.from.id == id);
-        let Some((n, offset, data)) = orphan.map(|w| (w.id, w.offset, w.data.clone())) else { return false };
+        let Some(w) = s.cache.iter().find(|w| !w.done && w.from.id == id) else { return false };
+        let (command, from, offset, data, durable) = (w.id, w.from, w.offset, w.data.clone(), w.durable);
         s.counters.landed_alone += 1;
-        s.land(n, offset, &data, false);
+        s.initiators.ended.insert(command, Ok(()));
+        s.land(command, from, offset, &data, durable);
         true
     }
 
@@ -98,21 +122,29 @@ impl SimDisk {
         let all: Vec<_> = s.cache.iter().filter(|w| !w.done && w.from.key == key).map(|w| w.id).collect();
         for id in all {
             s.counters.aborted += 1;
+            s.initiators.ended.insert(id, Err(IoError::Gone));
             let Some(at) = s.cache.iter().position(|w| w.id == id) else { continue };
-            let (offset, data) = (s.cache[at].offset, s.cache[at].data.clone());
+            let w = s.cache.remove(at);
             match s.rng.below(3) {
-                0 => drop(s.cache.remove(at)),
-                1 => s.land(id, offset, &data, false),
-                _ => {
-                    let kept = s.rng.below(data.len() as u64 / SECTOR_BYTES) as usize * SECTOR_BYTES as usize;
-                    let mut torn = s.read(offset, data.len());
-                    torn[..kept].copy_from_slice(&data[..kept]);
-                    let torn = torn.share();
-                    s.cache[at].data = torn.clone();
-                    s.land(id, offset, &torn, false);
-                }
+                0 => {}
+                1 => s.land(id, w.from, w.offset, &w.data, false),
+                _ => s.tear(&w),
             }
         }
+    }
+}
+
+impl State {
+    /// The first sectors of a command happen, and nothing of the rest.
+    fn tear(&mut self, w: &Cached) {
+        let kept = self.rng.below(w.data.len() as u64 / SECTOR_BYTES) as usize * SECTOR_BYTES as usize;
+        if kept == 0 {
+            return;
+        }
+        self.initiators.tell(w.from, w.offset, &w.data[..kept]);
+        let mut torn = self.read(w.offset, kept.next_multiple_of(BLOCK_BYTES as usize));
+        torn[..kept].copy_from_slice(&w.data[..kept]);
+        self.put(w.id, w.from, w.offset, &torn.share(), false);
     }
 }
 
@@ -203,5 +235,67 @@ mod tests {
             assert!(a.read(0, 4096).await.is_ok());
         })
         .unwrap();
+    }
+
+    /// The bytes of each change from now on, and whose it is.
+    fn changes(disk: &SimDisk) -> Rc<RefCell<Vec<(u64, Vec<u8>)>>> {
+        let seen: Rc<RefCell<Vec<_>>> = Rc::default();
+        let list = seen.clone();
+        disk.watch_changes(Rc::new(move |id, _, data| list.borrow_mut().push((id, data.to_vec()))));
+        seen
+    }
+
+    /// A write of A to block 0 that is on its way.
+    fn one_in_flight(durable: bool) -> (SimDisk, Rt, Oneshot<IoResult<()>>) {
+        let (disk, rt) = shared(Reservation::WriteExclusive);
+        let (a, answer) = (disk.attach_as(&rt, A), Oneshot::new());
+        let put = answer.clone();
+        rt.spawn(async move { put.set(a.write(0, block(1), durable).await) });
+        rt.run_until_ns(1);
+        (disk, rt, answer)
+    }
+
+    #[test]
+    fn a_command_that_happened_while_its_sender_was_stopped_does_not_happen_again() {
+        for durable in [false, true] {
+            let (disk, rt, answer) = one_in_flight(durable);
+            let seen = changes(&disk);
+            assert!(disk.land_orphan(A.id) && !disk.land_orphan(A.id));
+            assert_eq!(rt.block_on(answer), Some(Ok(())));
+            assert_eq!(seen.borrow().iter().map(|s| s.0).collect::<Vec<_>>(), [A.id]);
+            if durable {
+                disk.crash();
+                assert_eq!(disk.peek(0, 4096)[..], block(1)[..], "it was told to be durable");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_that_was_ended_does_not_happen_when_the_path_is_back() {
+        let (disk, rt, answer) = one_in_flight(true);
+        let seen = changes(&disk);
+        disk.cut(A.key);
+        disk.join_paths();
+        let (before, changes) = (disk.peek(0, 4096), seen.borrow().len());
+        assert_eq!(rt.block_on(answer), Some(Err(IoError::Gone)));
+        assert!(disk.peek(0, 4096) == before && seen.borrow().len() == changes);
+    }
+
+    #[test]
+    fn a_torn_command_changes_nothing_but_the_sectors_that_it_wrote() {
+        let (disk, rt) = shared(Reservation::WriteExclusive);
+        let seen = changes(&disk);
+        let a = disk.attach_as(&rt, A);
+        rt.spawn(async move {
+            let all = (0..32).map(|i| a.write(i * 4096, block(1), true)).collect();
+            crate::sync::join_all(all).await;
+        });
+        rt.run_until_ns(1);
+        disk.fence(A.key);
+        let seen = seen.borrow();
+        assert!(seen.iter().all(|(_, data)| !data.is_empty() && data.iter().all(|&b| b == 1)));
+        let there = disk.peek(0, 32 * 4096).iter().filter(|&&b| b == 1).count();
+        assert_eq!(seen.iter().map(|(_, data)| data.len()).sum::<usize>(), there);
+        assert!(seen.iter().any(|(_, data)| data.len() < 4096), "none was torn");
     }
 }

@@ -1,0 +1,223 @@
+//! What carries out a node's actions: requests to etcd, fences and registrations disk by disk, and the pool's tasks.
+
+use std::rc::Rc;
+
+use arden_block::sim::Initiator;
+use arden_cluster::{Action, Epoch, Event, Holder, ImportError};
+use arden_space::{Ownership, SpaceError};
+
+use super::client::Reply;
+use super::machine::{Done, Open, POOL, key};
+use super::world::{Happening, Request, World};
+
+/// One command of a fence or a registration takes so long at most.
+const COMMAND_MAX_NS: u64 = 2_000_000;
+/// The bits of a key that are the epoch.
+const EPOCH_BITS: u64 = (1 << 48) - 1;
+
+impl World {
+    /// Tells a node something; one that is stopped hears it when it goes on.
+    pub(super) fn tell(&mut self, i: usize, event: Event) {
+        let t_ns = self.t_ns;
+        let m = &mut self.machines[i];
+        if !m.hears(t_ns) {
+            m.inbox.push(event);
+            return;
+        }
+        let now_ns = m.clock.at(t_ns);
+        if let Event::LeaseGranted { sent_ns, .. } | Event::LeaseRenewed { sent_ns, .. } = event
+            && m.doubtful.is_some_and(|at| sent_ns >= at)
+        {
+            m.doubtful = None;
+        }
+        let Some(node) = &mut m.node else { return };
+        let actions = node.handle(now_ns, event);
+        for action in actions {
+            self.act(i, action);
+        }
+    }
+
+    fn act(&mut self, i: usize, action: Action) {
+        if !matches!(action, Action::RenewLease { .. } | Action::Read { .. }) {
+            self.say(|| format!("node {i}: {action:?}"));
+        }
+        let m = &self.machines[i];
+        let (run, sent_ns) = (m.run, m.clock.at(self.t_ns));
+        let mut ask = |request| self.send(Happening::ToEtcd { node: i, run, sent_ns, request });
+        match action {
+            Action::GrantLease => ask(Request::Grant),
+            Action::RenewLease { lease } => ask(Request::Renew(lease)),
+            Action::RevokeLease { lease } => ask(Request::Revoke(lease)),
+            Action::Read { number, floor, .. } => ask(Request::Read { number, floor }),
+            Action::Transact { number, transaction, .. } => ask(Request::Transact { number, transaction }),
+            Action::Fence { epoch, holder, .. } => self.fence_next(i, run, epoch, holder, 0),
+            Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0),
+            Action::Import { epoch, written, .. } => self.import(i, epoch, written),
+            Action::Serve { .. } => {
+                let m = &mut self.machines[i];
+                let Some(open) = &mut m.open else { return };
+                open.serves = true;
+                // A clock that stood still may let a former owner come so far.
+                if let Some(all) = open.found.take().filter(|_| m.doubtful.is_none()) {
+                    let epoch = open.epoch;
+                    self.opened(i, epoch, &all);
+                }
+            }
+            Action::Close { .. } => {
+                if let Some(open) = &mut self.machines[i].open {
+                    open.close();
+                }
+            }
+            Action::Stop { epoch, .. } => {
+                self.drop_pool(i);
+                self.tell(i, Event::Stopped { pool: POOL, epoch });
+            }
+            Action::StoreWentBack => self.counts.went_back += 1,
+        }
+    }
+
+    fn fence_next(&mut self, node: usize, run: u64, epoch: Epoch, holder: Holder, disk: usize) {
+        let at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
+        self.at(at, Happening::FenceDisk { node, run, epoch, holder, disk });
+    }
+
+    pub(super) fn fence_disk(&mut self, node: usize, run: u64, epoch: Epoch, holder: Holder, disk: usize) {
+        let m = &self.machines[node];
+        if m.run != run || m.node.is_none() {
+            return;
+        }
+        if m.stopped.is_some() {
+            return self.at(self.t_ns + COMMAND_MAX_NS, Happening::FenceDisk { node, run, epoch, holder, disk });
+        }
+        let fails = self.trouble.is_on(self.t_ns) && self.rng.one_in(12);
+        if fails || self.t_ns < self.machines[node].no_disks_ns {
+            self.counts.fences_failed += 1;
+            return self.tell(node, Event::FenceFailed { pool: POOL, epoch, holder });
+        }
+        self.disks[disk].fence(key(usize::from(holder.node.0), holder.epoch));
+        if disk + 1 < self.disks.len() {
+            return self.fence_next(node, run, epoch, holder, disk + 1);
+        }
+        self.counts.fences += 1;
+        self.tell(node, Event::Fenced { pool: POOL, epoch, holder });
+    }
+
+    fn register_next(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize) {
+        let mut at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
+        if self.trouble.is_on(self.t_ns) && self.rng.one_in(8) {
+            at += self.rng.range(1_000_000, 200_000_000);
+            // Only a machine whose clock stands still meanwhile can take such a registration for a good one.
+            if self.rng.one_in(2) {
+                self.stop(node, true);
+            }
+        }
+        self.at(at, Happening::RegisterDisk { node, run, epoch, disk });
+    }
+
+    /// The command is on its way, whatever became of its process.
+    pub(super) fn register_disk(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize) {
+        let mine = key(node, epoch);
+        let cut = self.t_ns < self.machines[node].no_disks_ns;
+        if !cut {
+            self.disks[disk].register(mine);
+            let owner = self.etcd.view.owner;
+            self.counts.late_registrations += u64::from(owner.is_none_or(|o| o.epoch != epoch));
+        }
+        let m = &self.machines[node];
+        if m.run != run || m.node.is_none() {
+            return;
+        }
+        if cut {
+            return self.tell(node, Event::DisksLost { pool: POOL, epoch });
+        }
+        if disk + 1 < self.disks.len() {
+            return self.register_next(node, run, epoch, disk + 1);
+        }
+        let keys = self.disks.iter().flat_map(|d| d.registered()).filter(|k| *k != mine);
+        let newest = keys.map(|k| Epoch(k & EPOCH_BITS)).max();
+        self.tell(node, Event::Registered { pool: POOL, epoch, newest });
+    }
+
+    fn import(&mut self, i: usize, epoch: Epoch, written: Epoch) {
+        self.counts.imports += 1;
+        self.initiators += 1;
+        let from = Initiator { id: self.initiators, key: key(i, epoch) };
+        if self.machines[i].open.is_some() {
+            self.failed.get_or_insert(format!("node {i} has the pool open twice"));
+        }
+        if self.t_ns < self.machines[i].no_disks_ns {
+            self.disks.iter().for_each(|d| d.cut(from.key));
+        }
+        let ownership = Ownership { epoch: epoch.0, written: written.0 };
+        self.machines[i].open = Some(Open::import(&self.disks, from, ownership, self.rng.next_u64()));
+        self.say(|| format!("node {i}: initiator {} imports under {epoch:?}", from.id));
+    }
+
+    /// The tasks of a node's pool end at once. What they sent may happen for a while.
+    pub(super) fn drop_pool(&mut self, i: usize) {
+        let Some(open) = self.machines[i].open.take() else { return };
+        drop(open.pool);
+        open.done.borrow_mut().clear();
+        open.rt.shutdown();
+        for disk in 0..self.disks.len() {
+            let at = self.t_ns + self.rng.range(1, 40_000_000);
+            self.at(at, Happening::Orphan { id: open.id, disk });
+        }
+    }
+
+    /// What the tasks of a node's pool have to say.
+    pub(super) fn pool_done(&mut self, i: usize) {
+        let Some((list, epoch)) = self.machines[i].open.as_ref().map(|o| (o.done.take(), o.epoch)) else { return };
+        for done in list {
+            let event = match done {
+                Done::Opened(pool, space, all) => {
+                    if let Some(open) = &mut self.machines[i].open {
+                        (open.pool, open.found) = (Some((pool, space)), Some(all));
+                    }
+                    Event::Imported { pool: POOL, epoch }
+                }
+                Done::NotOpened(e) => {
+                    self.say(|| format!("node {i}: not opened: {e}"));
+                    self.counts.imports_failed += 1;
+                    let why = match e {
+                        SpaceError::LaterEpoch(label) => ImportError::LaterEpoch(Epoch(label)),
+                        _ => ImportError::Other,
+                    };
+                    Event::ImportFailed { pool: POOL, epoch, why }
+                }
+                Done::Closed(true) => {
+                    // Nothing is in flight, says the pool. What is all the same happens later.
+                    self.drop_pool(i);
+                    self.disks.iter().for_each(|d| d.unregister(key(i, epoch)));
+                    Event::Closed { pool: POOL, epoch }
+                }
+                Done::Closed(false) => Event::DisksLost { pool: POOL, epoch },
+                Done::Worked(work, result) => {
+                    let m = &mut self.machines[i];
+                    if let Some(open) = &mut m.open {
+                        open.clients[work.client].1 = false;
+                    }
+                    let now_ns = m.clock.at(self.t_ns);
+                    let may = m.node.as_ref().is_some_and(|n| n.may_serve(POOL, epoch, now_ns));
+                    match result {
+                        // Not judged: the clock rule asks for a clock that goes on.
+                        Ok(_) if work.version.is_none() && m.doubtful.is_some() => continue,
+                        Ok(data) if may => {
+                            self.send(Happening::Answer { work, reply: Reply::Done(data.map(Rc::new)) });
+                            continue;
+                        }
+                        Ok(_) => {
+                            self.counts.answers_withheld += 1;
+                            continue;
+                        }
+                        Err(e) => {
+                            self.say(|| format!("node {i}: {e}"));
+                            Event::DisksLost { pool: POOL, epoch }
+                        }
+                    }
+                }
+            };
+            self.tell(i, event);
+        }
+    }
+}

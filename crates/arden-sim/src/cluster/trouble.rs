@@ -1,0 +1,256 @@
+//! Faults: which, when, and their end. Also the administrator, who decides after etcd went back to an older state.
+
+use arden_block::rng::Rng;
+use arden_cluster::{Event, Record};
+
+use super::etcd::Etcd;
+use super::machine::Stopped;
+use super::world::{NODES, TTL_NS, World};
+
+/// A process that goes on hears of what happened meanwhile within this time.
+const DEAF_MAX_NS: u64 = 6_000_000;
+
+/// An old state of etcd, and what is done with it.
+enum Restore {
+    Never,
+    /// A copy is taken at this time.
+    Copy(u64),
+    /// The copy is put back at this time.
+    Back(u64, Box<Etcd>),
+    /// The administrator decides at this time.
+    Decide(u64),
+}
+
+pub(super) struct Trouble {
+    pub(super) ends_ns: u64,
+    next_ns: u64,
+    leader_ns: Option<u64>,
+    /// Until when two nodes do not hear each other.
+    cut_ns: [[u64; NODES]; NODES],
+    restore: Restore,
+    ended: bool,
+}
+
+impl Trouble {
+    pub(super) fn new(rng: &mut Rng) -> Trouble {
+        let ends_ns = rng.range(8, 16) * TTL_NS;
+        let restore = if rng.one_in(6) { Restore::Copy(rng.range(TTL_NS, ends_ns / 2)) } else { Restore::Never };
+        let next_ns = rng.range(0, TTL_NS);
+        Trouble { ends_ns, next_ns, leader_ns: None, cut_ns: [[0; NODES]; NODES], restore, ended: false }
+    }
+
+    pub(super) fn is_on(&self, t_ns: u64) -> bool {
+        t_ns < self.ends_ns
+    }
+
+    pub(super) fn is_cut(&self, t_ns: u64, a: usize, b: usize) -> bool {
+        t_ns < self.cut_ns[a.min(b)][a.max(b)]
+    }
+}
+
+impl World {
+    pub(super) fn make_trouble(&mut self) {
+        self.restore();
+        for i in 0..NODES {
+            self.end_of_faults(i);
+        }
+        if self.trouble.leader_ns.is_some_and(|at| self.t_ns >= at) {
+            self.trouble.leader_ns = None;
+            self.etcd.elect(self.t_ns);
+        }
+        if !self.trouble.is_on(self.t_ns) {
+            if !std::mem::replace(&mut self.trouble.ended, true) {
+                self.heal();
+            }
+        } else if self.t_ns >= self.trouble.next_ns {
+            self.trouble.next_ns = self.t_ns + self.rng.range(1_000_000, TTL_NS);
+            self.strike();
+        }
+    }
+
+    /// A node, more often the one with the pool.
+    fn victim(&mut self) -> usize {
+        let owner = self.machines.iter().position(|m| m.is_owner());
+        match owner {
+            Some(i) if self.rng.below(4) > 0 => i,
+            _ => self.rng.below(NODES as u64) as usize,
+        }
+    }
+
+    fn strike(&mut self) {
+        let (i, t) = (self.victim(), self.t_ns);
+        let kind = self.rng.below(16);
+        self.say(|| format!("trouble {kind} for {i}"));
+        match kind {
+            0 | 1 => {
+                self.kill(i);
+                self.machines[i].starts_ns = t + self.rng.range(5_000_000, 2 * TTL_NS);
+            }
+            2..=4 => self.stop(i, false),
+            5 => self.stop(i, true),
+            6 | 7 => {
+                self.counts.cut_from_etcd += 1;
+                self.machines[i].no_etcd_ns = t + self.rng.range(10_000_000, 3 * TTL_NS);
+            }
+            8 => {
+                self.counts.cut_from_peers += 1;
+                for j in (0..NODES).filter(|j| *j != i) {
+                    self.trouble.cut_ns[i.min(j)][i.max(j)] = t + self.rng.range(10_000_000, 2 * TTL_NS);
+                }
+            }
+            9 => {
+                self.counts.cut_from_disks += 1;
+                self.machines[i].no_disks_ns = t + self.rng.range(5_000_000, 2 * TTL_NS);
+                let keys: Vec<u64> = self.disks.iter().flat_map(|d| d.registered()).collect();
+                for k in keys.into_iter().filter(|k| k >> 48 == i as u64) {
+                    self.disks.iter().for_each(|d| d.cut(k));
+                }
+            }
+            10 | 11 => self.lose_leader(),
+            12 => {
+                self.counts.lagging_watches += 1;
+                self.machines[i].lag_ns =
+                    (t + self.rng.range(TTL_NS, 4 * TTL_NS), self.rng.range(5_000_000, 2 * TTL_NS));
+            }
+            13 | 14 => {
+                self.counts.drains += 1;
+                self.machines[i].drains_ns = Some(t + self.rng.range(10_000_000, 2 * TTL_NS));
+                self.tell(i, Event::Drain);
+            }
+            _ => self.black_out(),
+        }
+    }
+
+    fn kill(&mut self, i: usize) {
+        self.counts.kills += 1;
+        self.drop_pool(i);
+        let m = &mut self.machines[i];
+        (m.node, m.stopped, m.drains_ns, m.doubtful) = (None, None, None, None);
+        m.deaf_ns = 0;
+        m.inbox.clear();
+        m.starts_ns = self.t_ns;
+    }
+
+    pub(super) fn stop(&mut self, i: usize, with_clock: bool) {
+        if !self.machines[i].runs() {
+            return;
+        }
+        *(if with_clock { &mut self.counts.freezes } else { &mut self.counts.stops }) += 1;
+        let until_ns = self.t_ns + self.rng.range(1_000_000, 4 * TTL_NS);
+        self.machines[i].stopped = Some(Stopped { since_ns: self.t_ns, until_ns, with_clock });
+        // Its commands are with the disks, or wait where they are.
+        if let Some(id) = self.machines[i].open.as_ref().map(|o| o.id).filter(|_| self.rng.one_in(3)) {
+            for disk in 0..self.disks.len() {
+                let at = self.t_ns + self.rng.range(1, 20_000_000);
+                self.at(at, super::world::Happening::Orphan { id, disk });
+            }
+        }
+    }
+
+    fn lose_leader(&mut self) {
+        if self.trouble.leader_ns.is_some() {
+            return;
+        }
+        let long = self.rng.one_in(3);
+        let lasts = if long { self.rng.range(TTL_NS, 3 * TTL_NS) } else { self.rng.range(5_000_000, TTL_NS / 2) };
+        *(if long { &mut self.counts.without_quorum } else { &mut self.counts.without_leader }) += 1;
+        self.etcd.has_leader = false;
+        self.trouble.leader_ns = Some(self.t_ns + lasts);
+    }
+
+    /// Power is lost everywhere; etcd has everything on stable storage.
+    fn black_out(&mut self) {
+        self.counts.blackouts += 1;
+        (0..NODES).for_each(|i| self.kill(i));
+        self.disks.iter().for_each(|d| d.crash());
+    }
+
+    fn end_of_faults(&mut self, i: usize) {
+        let t = self.t_ns;
+        let m = &mut self.machines[i];
+        if m.stopped.as_ref().is_some_and(|s| t >= s.until_ns) {
+            m.resume(t, self.rng.below(DEAF_MAX_NS));
+        }
+        let m = &mut self.machines[i];
+        if m.hears(t) {
+            for event in std::mem::take(&mut m.inbox) {
+                self.tell(i, event);
+            }
+        }
+        let m = &mut self.machines[i];
+        if m.no_disks_ns > 0 && t >= m.no_disks_ns {
+            m.no_disks_ns = 0;
+            if self.machines.iter().all(|m| m.no_disks_ns == 0) {
+                self.disks.iter().for_each(|d| d.join_paths());
+            }
+        }
+        if self.machines[i].drains_ns.is_some_and(|at| t >= at) {
+            self.machines[i].drains_ns = None;
+            self.tell(i, Event::Resume);
+        }
+    }
+
+    fn heal(&mut self) {
+        self.say(|| "faults end".into());
+        let t = self.t_ns;
+        for m in &mut self.machines {
+            (m.no_etcd_ns, m.lag_ns) = (0, (0, 0));
+            m.starts_ns = m.starts_ns.min(t);
+            m.drains_ns = m.drains_ns.map(|_| t);
+            m.no_disks_ns = m.no_disks_ns.min(t);
+            m.stopped.iter_mut().for_each(|s| s.until_ns = t);
+        }
+        self.trouble.cut_ns = Default::default();
+        self.trouble.leader_ns = self.trouble.leader_ns.map(|_| t);
+        match std::mem::replace(&mut self.trouble.restore, Restore::Never) {
+            Restore::Back(..) | Restore::Decide(_) => self.trouble.restore = Restore::Decide(t),
+            other => self.trouble.restore = other,
+        }
+    }
+
+    fn restore(&mut self) {
+        let t = self.t_ns;
+        match &self.trouble.restore {
+            Restore::Copy(at) if t >= *at && self.trouble.is_on(t) => {
+                let back = t + self.rng.range(TTL_NS, 6 * TTL_NS);
+                self.trouble.restore = Restore::Back(back, Box::new(self.etcd.clone()));
+            }
+            Restore::Back(at, _) if t + 2 * TTL_NS >= *at && t < *at && self.etcd.has_leader => {
+                // All members are down for longer than a lease lasts.
+                self.etcd.has_leader = false;
+                self.trouble.leader_ns = None;
+            }
+            Restore::Back(at, old) if t >= *at => {
+                self.counts.restores += 1;
+                self.etcd = (**old).clone();
+                self.etcd.elect(t);
+                self.trouble.leader_ns = None;
+                self.say(|| format!("etcd goes back to {:?}", self.etcd.view));
+                self.trouble.restore = Restore::Decide(t + self.rng.range(TTL_NS, 5 * TTL_NS));
+            }
+            Restore::Decide(at) if t >= *at => {
+                self.trouble.restore = Restore::Never;
+                self.decide();
+            }
+            _ => {}
+        }
+    }
+
+    /// `arden pool take --i-am-sure`: every node is off, all keys are removed, and the record says what the labels say.
+    fn decide(&mut self) {
+        self.counts.blocked += u64::from(self.etcd.view.record.blocked.is_some());
+        (0..NODES).for_each(|i| self.kill(i));
+        for d in &self.disks {
+            d.registered().into_iter().for_each(|k| d.fence(k));
+        }
+        let epoch = self.newest_label().max(self.etcd.view.record.epoch);
+        self.etcd.view.record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };
+        self.etcd.view.owner = None;
+        self.etcd.revision.0 += 1;
+        self.etcd.view.changed = self.etcd.revision;
+        if !self.etcd.has_leader {
+            self.etcd.elect(self.t_ns);
+        }
+        self.say(|| format!("the administrator decides: {:?}", self.etcd.view));
+    }
+}

@@ -1,0 +1,484 @@
+//! The world of one run: events in the order of true time, the network, etcd's answers, clients and their oracle.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use arden_block::rng::Rng;
+use arden_block::sim::{Faults, Reservation, SimDisk};
+use arden_block::{BlockDevice, Buf, Rt};
+use arden_cluster::{Epoch, Event, Holder, LeaseId, Outcome, PoolId, Record, Revision, Route, Transaction, View};
+use arden_space::{CreateOptions, Layout, Pool, Provision};
+
+use super::client::{Client, Reply, Work};
+use super::counts::Counts;
+use super::etcd::Etcd;
+use super::judge::Judge;
+use super::machine::{BLOCKS, Begun, Machine, POOL, config};
+use super::trouble::Trouble;
+use crate::oracle::Oracle;
+use crate::stats::Stats;
+
+pub(super) const NODES: usize = 3;
+pub(super) const TTL_NS: u64 = 100_000_000;
+const STEP_NS: u64 = 200_000;
+const TICK_NS: u64 = 2_000_000;
+/// When faults have ended, a request is answered within this time.
+const RECOVERY_MAX_NS: u64 = 15 * TTL_NS;
+/// Most clients send again after this time, some after a longer one.
+const PATIENCE_NS: u64 = 40_000_000;
+
+/// What a node asks of etcd.
+#[derive(Clone)]
+pub(super) enum Request {
+    Grant,
+    Renew(LeaseId),
+    Revoke(LeaseId),
+    Read { number: u64, floor: Revision },
+    Transact { number: u64, transaction: Transaction },
+}
+
+/// What happens at a time of its own. `run` is the life of the process that it belongs to.
+#[derive(Clone)]
+pub(super) enum Happening {
+    ToEtcd {
+        node: usize,
+        run: u64,
+        sent_ns: u64,
+        request: Request,
+    },
+    Tell {
+        node: usize,
+        run: u64,
+        event: Event,
+    },
+    Watch {
+        node: usize,
+        revision: Revision,
+        view: View,
+    },
+    FenceDisk {
+        node: usize,
+        run: u64,
+        epoch: Epoch,
+        holder: Holder,
+        disk: usize,
+    },
+    RegisterDisk {
+        node: usize,
+        run: u64,
+        epoch: Epoch,
+        disk: usize,
+    },
+    /// One more write of a process that is gone happens.
+    Orphan {
+        id: u64,
+        disk: usize,
+    },
+    /// A client's request reaches its node.
+    Arrive {
+        work: Work,
+    },
+    /// It reaches the node that was said to be the owner under `epoch`.
+    Forward {
+        node: usize,
+        epoch: Epoch,
+        work: Work,
+    },
+    Answer {
+        work: Work,
+        reply: Reply,
+    },
+}
+
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) t_ns: u64,
+    happenings: BTreeMap<(u64, u64), Happening>,
+    order: u64,
+    pub(super) etcd: Etcd,
+    pub(super) machines: Vec<Machine>,
+    pub(super) disks: Vec<SimDisk>,
+    judge: Rc<RefCell<Judge>>,
+    pub(super) oracle: Oracle,
+    /// Of the last ownership whose pool was opened.
+    opened: Epoch,
+    clients: Vec<Client>,
+    pub(super) trouble: Trouble,
+    pub(super) counts: Counts,
+    pub(super) initiators: u64,
+    pub(super) failed: Option<String>,
+    verbose: bool,
+}
+
+fn make(disks: &[SimDisk], seed: u64) -> Result<(), String> {
+    let rt = Rt::virtual_clock(seed);
+    let devices: Vec<Rc<dyn BlockDevice>> = disks.iter().map(|d| d.attach(&rt)).collect();
+    let rt2 = rt.clone();
+    let made = rt.block_on(async move {
+        let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+        let pool = Pool::create(&rt2, "p", devices, Vec::new(), options).await?;
+        pool.create_space("s", Layout::Mirror2, Some(1), 4096, BLOCKS * 4096, Provision::Thin).await?;
+        pool.close().await
+    });
+    rt.shutdown();
+    made.ok_or("the pool is never made")?.map_err(|e| e.to_string())
+}
+
+impl World {
+    pub(super) fn new(seed: u64, verbose: bool) -> Result<World, String> {
+        let mut rng = Rng::new(seed ^ 0x636c_7573_7465_7221);
+        let disks: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 5 << 20, rng.next_u64())).collect();
+        make(&disks, rng.next_u64())?;
+        let judge: Rc<RefCell<Judge>> = Rc::default();
+        let kind = if rng.one_in(2) { Reservation::WriteExclusive } else { Reservation::ExclusiveAccess };
+        for d in &disks {
+            d.set_faults(Faults {
+                latency_max_ns: 300_000,
+                stall_ppm: 20_000,
+                stall_ns: 3_000_000,
+                ..Faults::default()
+            });
+            d.reserve(kind);
+            let j = judge.clone();
+            d.watch_changes(Rc::new(move |id, at, data| j.borrow_mut().written(id, at, data)));
+        }
+        let record = Record { epoch: Epoch(1), holders: Vec::new(), written: Epoch(1), blocked: None };
+        let view = View { owner: None, record, changed: Revision(1) };
+        let etcd = Etcd::new(view, TTL_NS, 998_500 + rng.below(3_000));
+        let machines = (0..NODES).map(|i| Machine::new(i, &mut rng)).collect();
+        let trouble = Trouble::new(&mut rng);
+        let clients = (0..2).map(|_| Client::new()).collect();
+        Ok(World {
+            rng,
+            t_ns: 0,
+            happenings: BTreeMap::new(),
+            order: 0,
+            etcd,
+            machines,
+            disks,
+            judge,
+            oracle: Oracle::new(BLOCKS),
+            opened: Epoch(0),
+            clients,
+            trouble,
+            counts: Counts::default(),
+            initiators: 0,
+            failed: None,
+            verbose,
+        })
+    }
+
+    pub(super) fn say(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{:>9} us: {}", self.t_ns / 1000, text());
+        }
+    }
+
+    pub(super) fn at(&mut self, t_ns: u64, what: Happening) {
+        self.order += 1;
+        self.happenings.insert((t_ns.max(self.t_ns), self.order), what);
+    }
+
+    /// A message on its way: late, lost or twice while there are faults.
+    pub(super) fn send(&mut self, what: Happening) {
+        let mut delay_ns = self.rng.range(100_000, 800_000);
+        if self.trouble.is_on(self.t_ns) {
+            match self.rng.below(100) {
+                0 => {
+                    self.counts.messages_lost += 1;
+                    return;
+                }
+                1 => {
+                    self.counts.messages_twice += 1;
+                    let again = self.t_ns + self.rng.range(200_000, 60_000_000);
+                    self.at(again, what.clone());
+                }
+                2 | 3 => {
+                    self.counts.messages_late += 1;
+                    delay_ns = self.rng.range(1_000_000, 120_000_000);
+                }
+                _ => {}
+            }
+        }
+        self.at(self.t_ns + delay_ns, what);
+    }
+
+    pub(super) fn run(mut self) -> Result<Stats, String> {
+        let mut recovered = None;
+        loop {
+            self.t_ns += STEP_NS;
+            while let Some(entry) = self.happenings.first_entry().filter(|e| e.key().0 <= self.t_ns) {
+                let what = entry.remove();
+                self.happen(what);
+            }
+            self.make_trouble();
+            if self.etcd.has_leader && self.etcd.expire(self.t_ns, &mut self.rng) {
+                self.counts.leases_ended += 1;
+                self.notify();
+            }
+            for i in 0..NODES {
+                self.work_on(i);
+            }
+            self.ask();
+            if let Some(v) = self.judge.borrow().violation.clone().or(self.failed.take()) {
+                return Err(format!("{v} (at {} us)", self.t_ns / 1000));
+            }
+            if self.trouble.is_on(self.t_ns) {
+                continue;
+            }
+            let quiet_ns = self.t_ns - self.trouble.ends_ns;
+            if recovered.is_none() {
+                let begun = self.trouble.ends_ns;
+                let all = self.clients.iter().all(|c| c.answered > begun);
+                if all {
+                    self.counts.stall_max_ms = quiet_ns / 1_000_000;
+                    recovered = Some(self.t_ns);
+                } else if quiet_ns > RECOVERY_MAX_NS {
+                    let stages: Vec<_> =
+                        self.machines.iter().map(|m| m.node.as_ref().and_then(|n| n.stage(POOL))).collect();
+                    return Err(format!("nothing is served: {stages:?}, {:?}", self.etcd.view));
+                }
+            }
+            // Late messages come, and change nothing.
+            if recovered.is_some_and(|r| self.t_ns > r + 2 * TTL_NS) {
+                break;
+            }
+        }
+        self.counts.successions = self.judge.borrow().successions;
+        let operations = self.clients.iter().map(|c| c.attempts).sum();
+        let mut stats = Stats { operations, crashes: self.counts.kills, ..Stats::default() };
+        stats.count_disks(&self.disks);
+        stats.cluster = self.counts;
+        Ok(stats)
+    }
+
+    /// One step of a node: its process, then its pool.
+    fn work_on(&mut self, i: usize) {
+        let t_ns = self.t_ns;
+        let m = &mut self.machines[i];
+        if m.node.is_none() && t_ns >= m.starts_ns {
+            m.start(TTL_NS);
+            m.run += 1;
+            m.ticks_ns = t_ns;
+        }
+        if !m.runs() {
+            return;
+        }
+        if t_ns >= m.ticks_ns && m.hears(t_ns) {
+            m.ticks_ns = t_ns + TICK_NS;
+            self.tell(i, Event::Tick);
+        }
+        if let Some(open) = &self.machines[i].open {
+            let rt = open.rt.clone();
+            rt.run_until_ns(rt.now_ns() + STEP_NS);
+            self.pool_done(i);
+        }
+    }
+
+    /// Tells every node's watch what etcd holds now.
+    pub(super) fn notify(&mut self) {
+        let (revision, view) = (self.etcd.revision, self.etcd.view.clone());
+        for node in 0..NODES {
+            let (until, lag) = self.machines[node].lag_ns;
+            let lag = if self.t_ns < until { lag } else { 0 };
+            let at = self.t_ns + self.rng.range(100_000, 1_000_000) + lag;
+            self.at(at, Happening::Watch { node, revision, view: view.clone() });
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::ToEtcd { node, run, sent_ns, request } => self.etcd_gets(node, run, sent_ns, request),
+            Happening::Tell { node, run, event } => {
+                if self.machines[node].run == run && self.t_ns >= self.machines[node].no_etcd_ns {
+                    self.tell(node, event);
+                }
+            }
+            Happening::Watch { node, revision, view } => {
+                // The watch of a machine that stood still may be slow to come back.
+                let until = self.machines[node].stopped.as_ref().map(|s| s.until_ns);
+                if let Some(until_ns) = until
+                    && self.rng.one_in(2)
+                {
+                    let at = until_ns + self.rng.range(1_000_000, 40_000_000);
+                    self.at(at, Happening::Watch { node, revision, view });
+                } else if self.t_ns >= self.machines[node].no_etcd_ns {
+                    self.tell(node, Event::Watched { pool: POOL, revision, view });
+                }
+            }
+            Happening::FenceDisk { node, run, epoch, holder, disk } => self.fence_disk(node, run, epoch, holder, disk),
+            Happening::RegisterDisk { node, run, epoch, disk } => self.register_disk(node, run, epoch, disk),
+            Happening::Orphan { id, disk } => {
+                if self.disks[disk].land_orphan(id) {
+                    self.counts.orphans += 1;
+                    let at = self.t_ns + self.rng.range(1, 10_000_000);
+                    self.at(at, Happening::Orphan { id, disk });
+                }
+            }
+            Happening::Arrive { work } => self.arrive(work),
+            Happening::Forward { node, epoch, work } => self.execute(node, epoch, work),
+            Happening::Answer { work, reply } => self.answered(work, reply),
+        }
+    }
+
+    fn etcd_gets(&mut self, node: usize, run: u64, sent_ns: u64, request: Request) {
+        if self.t_ns < self.machines[node].no_etcd_ns {
+            return;
+        }
+        let now = self.t_ns;
+        let pool: PoolId = POOL;
+        if !self.etcd.has_leader {
+            // A leader that does not know yet that it is none answers a renewal, which the next leader has not heard of.
+            if let Request::Renew(lease) = request
+                && self.rng.one_in(3)
+            {
+                self.counts.deposed_leaders += 1;
+                self.send(Happening::Tell { node, run, event: Event::LeaseRenewed { lease, sent_ns } });
+            }
+            return;
+        }
+        let event = match request {
+            Request::Grant => Event::LeaseGranted { lease: self.etcd.grant(now, &mut self.rng), sent_ns },
+            Request::Renew(lease) if self.etcd.renew(now, lease) => Event::LeaseRenewed { lease, sent_ns },
+            Request::Renew(lease) => Event::LeaseGone { lease },
+            Request::Revoke(lease) => {
+                if self.etcd.revoke(lease) {
+                    self.notify();
+                }
+                return;
+            }
+            Request::Read { number, floor } => {
+                Event::Read { pool, number, floor, revision: self.etcd.revision, view: self.etcd.view.clone() }
+            }
+            Request::Transact { number, transaction } => {
+                let outcome = self.etcd.transact(&transaction);
+                self.say(|| format!("etcd: {node} {outcome:?} -> {:?}", self.etcd.view));
+                if matches!(outcome, Outcome::Applied(_)) {
+                    self.notify();
+                }
+                Event::Transacted { pool, number, outcome }
+            }
+        };
+        self.send(Happening::Tell { node, run, event });
+    }
+
+    /// Clients begin requests, and send those again that were not answered.
+    fn ask(&mut self) {
+        for client in 0..self.clients.len() {
+            let now = self.t_ns;
+            if let Some(work) = self.clients[client].work {
+                if now >= self.clients[client].again_ns {
+                    let via = self.rng.below(NODES as u64) as usize;
+                    self.ask_by(Work { via, ..work });
+                }
+            } else if now >= self.clients[client].next_ns {
+                let (first, n) = (self.rng.below(BLOCKS - 4), self.rng.range(1, 4));
+                let version = self.rng.one_in(2).then(|| self.oracle.new_version());
+                if let Some(v) = version {
+                    self.oracle.write_begin(first, n, v);
+                }
+                self.clients[client].begun_ns = now;
+                let via = self.rng.below(NODES as u64) as usize;
+                self.ask_by(Work { client, attempt: 0, first, n, version, via, handle: Epoch(0) });
+            }
+        }
+    }
+
+    fn ask_by(&mut self, work: Work) {
+        let mark = work.version.is_none().then(|| self.oracle.read_begin(work.first, work.n));
+        let c = &mut self.clients[work.client];
+        c.attempts += 1;
+        let work = Work { attempt: c.attempts, handle: c.handle, ..work };
+        let patience_ns = if self.rng.one_in(4) { 8 * PATIENCE_NS } else { PATIENCE_NS };
+        (c.work, c.mark, c.again_ns) = (Some(work), mark, self.t_ns + patience_ns);
+        self.send(Happening::Arrive { work });
+    }
+
+    /// The client's node runs the request, or forwards it to the owner.
+    fn arrive(&mut self, work: Work) {
+        let m = &self.machines[work.via];
+        let Some(node) = m.node.as_ref().filter(|_| m.runs()) else { return };
+        match node.route(POOL) {
+            Route::Here(epoch) => self.execute(work.via, epoch, work),
+            Route::Forward(owner, epoch) => {
+                let owner = usize::from(owner.0);
+                if !self.trouble.is_cut(self.t_ns, work.via, owner) {
+                    self.counts.forwarded += 1;
+                    self.send(Happening::Forward { node: owner, epoch, work });
+                }
+            }
+            Route::Wait => {
+                let again = self.t_ns + 5_000_000;
+                let c = &mut self.clients[work.client];
+                if c.work.is_some_and(|w| w.attempt == work.attempt) {
+                    c.again_ns = c.again_ns.min(again);
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, i: usize, epoch: Epoch, work: Work) {
+        let m = &mut self.machines[i];
+        let now_ns = m.clock.at(self.t_ns);
+        let may = m.runs() && m.node.as_ref().is_some_and(|n| n.may_serve(POOL, epoch, now_ns));
+        let Some(open) = m.open.as_mut().filter(|o| may && o.epoch == epoch && o.serves) else { return };
+        if work.handle != epoch {
+            self.counts.reopened += 1;
+            return self.send(Happening::Answer { work, reply: Reply::Reopened(epoch) });
+        }
+        match open.begin(work) {
+            Begun::Now => self.say(|| format!("node {i} begins {work}")),
+            Begun::Later => {}
+            Begun::Never => self.counts.outrun += 1,
+        }
+    }
+
+    fn answered(&mut self, work: Work, reply: Reply) {
+        let c = &mut self.clients[work.client];
+        if c.work.is_none_or(|w| w.attempt != work.attempt) {
+            return;
+        }
+        let data = match reply {
+            Reply::Reopened(epoch) => {
+                (c.handle, c.again_ns) = (epoch, self.t_ns);
+                return;
+            }
+            Reply::Done(data) => data,
+        };
+        (c.work, c.answered) = (None, c.begun_ns);
+        c.next_ns = self.t_ns + self.rng.below(4_000_000);
+        self.say(|| format!("answered: {work}"));
+        let c = &mut self.clients[work.client];
+        if let Some(version) = work.version {
+            // An answer of an earlier owner: what its successor found stands, and is of this write or of a later one.
+            let last = work.handle == self.opened;
+            self.oracle.write_end(work.first, work.n, version, last, true);
+        } else if let (Some(data), Some(mark)) = (data, c.mark.take())
+            && let Err(e) = self.oracle.check(work.first, &data, &mark)
+        {
+            self.failed.get_or_insert(format!("read by client {} through {}: {e}", work.client, work.via));
+        }
+    }
+
+    /// A new owner has the pool open: what it finds is what stays. Writes that are not answered may yet be made.
+    pub(super) fn opened(&mut self, i: usize, epoch: Epoch, all: &[Buf]) {
+        self.opened = epoch;
+        self.oracle.crash();
+        for (k, data) in all.iter().enumerate() {
+            if let Err(e) = self.oracle.check_after_open(k as u64 * 16, data) {
+                self.failed.get_or_insert(format!("after the import by {i}: {e}"));
+            }
+        }
+        for w in self.clients.iter().filter_map(|c| c.work) {
+            if let Some(v) = w.version {
+                self.oracle.write_begin(w.first, w.n, v);
+            }
+        }
+    }
+
+    /// The newest epoch of any label: what an administrator sees on the disks.
+    pub(super) fn newest_label(&self) -> Epoch {
+        Epoch(self.judge.borrow().newest_epoch())
+    }
+}
