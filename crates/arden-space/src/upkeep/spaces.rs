@@ -96,17 +96,18 @@ impl Pool {
         // Until a map without it is durable a crash brings all of it back, and what of it was in memory alone is gone: nothing
         // is acknowledged to anybody, as when a disk has left.
         self.0.departures.note();
+        let space = self.0.spaces.borrow_mut().remove(&id);
         {
             let mut deleted = self.0.deleted.borrow_mut();
             deleted.retain(|s| s.strong_count() > 0);
-            let space = self.0.spaces.borrow_mut().remove(&id);
-            if let Some(s) = space {
-                // Changes in place that wait for disks would keep the log for as long as somebody has the space open.
-                s.groups.all().iter().for_each(|(_, g)| g.slots.retain_patches(|_| false));
-                deleted.push(Rc::downgrade(&s));
-            }
+            deleted.extend(space.iter().map(Rc::downgrade));
         }
         self.commit().await?;
+        if let Some(s) = space {
+            // Changes in place that wait for disks would keep the log for as long as somebody has the space open. Until now
+            // a crash would have needed them.
+            s.groups.all().iter().for_each(|(_, g)| g.slots.retain_patches(|_| false));
+        }
         self.give_back(gone);
         Ok(())
     }
