@@ -1,5 +1,5 @@
 # Every kind of simulated run for a minute, with seeds that nobody ran before: two kinds at a time, at a low priority.
-# long: 200
+# long: 240
 # limit: 900
 root=$(realpath "$(dirname "$0")/../.."); sim=$root/target/release/arden-sim
 [[ ${SERVER:-arden} == arden ]] || { echo "the simulators run Arden's code"; exit 77; }
@@ -14,7 +14,7 @@ run_kind() {
   ((status == 0)) || { echo "FAILED arden-sim $1"; touch "$WORK/failed"; }
 }
 
-for kind in "" --pool --volume --concurrent --server --identity; do
+for kind in "" --pool --volume --concurrent --server --identity --cluster; do
   while (($(jobs -rp | wc -l) >= 2)); do wait -n; done
   run_kind "$kind" &
 done

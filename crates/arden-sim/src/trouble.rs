@@ -183,11 +183,8 @@ pub(crate) async fn trouble(world: &Rc<World>, rt: &Rt, pool: &Pool, spaces: &Sp
     }
     let (what, pick) = log_disk_to_leave(world, pool).map_or((what, pick), |disk| (17, disk));
     match what {
-        0 | 1 | 8 | 16..=20 => {
-            if may_leave(world, pool, pick) {
-                hurt(world, rt, pool, what, pick).await?;
-            }
-        }
+        0 | 1 | 8 | 16..=20 if !may_leave(world, pool, pick) => {}
+        0 | 1 | 8 | 16..=20 => hurt(world, rt, pool, what, pick).await?,
         2..=4 => give_back(world, rt, pool, pick).await?,
         9 | 10 => {
             world.say(rt, || format!("resume {pick}"));
