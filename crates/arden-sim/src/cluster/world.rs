@@ -245,6 +245,8 @@ impl World {
                 break;
             }
         }
+        // Tasks hold their runtime, and with it the disks.
+        (0..NODES).for_each(|i| self.drop_pool(i));
         self.counts.successions = self.judge.borrow().successions;
         let operations = self.clients.iter().map(|c| c.attempts).sum();
         let mut stats = Stats { operations, crashes: self.counts.kills, ..Stats::default() };
