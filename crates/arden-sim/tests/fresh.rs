@@ -1,6 +1,6 @@
-//! Seeds that nobody ran before, of every kind of run: about a minute in all.
+//! Seeds that nobody ran before, of every kind of run, with the checks of a debug build: `tests/e2e/simulators.sh` runs more of them.
 //!
-//! `ARDEN_SIM_SECONDS` is the time of each kind (12 by default), `ARDEN_SIM_FIRST` the first seed (the clock's by default),
+//! `ARDEN_SIM_SECONDS` is the time of each kind (4 by default), `ARDEN_SIM_FIRST` the first seed (the clock's by default),
 //! which is printed also when all goes well. A seed that fails prints the command that runs it again.
 
 use std::io::Write;
@@ -23,7 +23,7 @@ fn fresh(kind: &str, run: impl Fn(u64) -> Result<Stats, Failure>) {
     let clock =
         || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970").as_secs() * 1000;
     let first = number("ARDEN_SIM_FIRST").unwrap_or_else(clock);
-    let limit = Duration::from_secs(number("ARDEN_SIM_SECONDS").unwrap_or(12));
+    let limit = Duration::from_secs(number("ARDEN_SIM_SECONDS").unwrap_or(4));
     // Not with `println!`, which the test harness keeps to itself when the test passes.
     let say = |text: String| drop(writeln!(std::io::stderr(), "arden-sim{kind}: {text}"));
     say(format!("fresh seeds from {first} on, for {} s", limit.as_secs()));
