@@ -49,7 +49,16 @@ fn columns(pool: &Pool, space: &Space) -> Vec<usize> {
     pool.space_map(space.id()).unwrap()[0].1.iter().map(|c| usize::from(c.disk)).collect()
 }
 
-fn overtaken(layout: Layout, count: usize, lost: Option<usize>) {
+/// When power is lost.
+#[derive(Clone, Copy)]
+enum End {
+    /// When the log begins behind the newer version.
+    LogTurned,
+    /// So long after the change in place has what it reads: at some moment its record is the last in the log.
+    After(u64),
+}
+
+fn overtaken(layout: Layout, count: usize, lost: Option<usize>, end: End) {
     let disks: Vec<SimDisk> = (0..count + 2).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 900 + i as u64)).collect();
     let stripe = (count - layout.parity()) as u64 * INTERLEAVE / BLOCK_BYTES;
     let all = disks.clone();
@@ -85,6 +94,10 @@ fn overtaken(layout: Layout, count: usize, lost: Option<usize>) {
             others.iter().for_each(|&d| all[d].kill());
             assert_eq!(pool.status().stripes_patched, 0, "the older version is not in the log yet");
             hung.iter().for_each(|d| d.resume());
+            if let End::After(ns) = end {
+                rt.sleep_ns(ns).await;
+                return;
+            }
             while pool.status().stripes_patched < 2 {
                 rt.sleep_ns(LOOK_NS).await;
             }
@@ -112,7 +125,16 @@ fn overtaken(layout: Layout, count: usize, lost: Option<usize>) {
 fn what_was_acknowledged_outlives_an_older_version_that_comes_to_the_log_behind_it() {
     for (layout, count) in [(Layout::Parity, 4), (Layout::DualParity, 6)] {
         for lost in std::iter::once(None).chain((0..count).map(Some)) {
-            overtaken(layout, count, lost);
+            overtaken(layout, count, lost, End::LogTurned);
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_outlives_an_older_version_that_is_the_last_in_the_log() {
+    for (layout, count) in [(Layout::Parity, 4), (Layout::DualParity, 6)] {
+        for look in 0..60 {
+            overtaken(layout, count, None, End::After(look * LOOK_NS));
         }
     }
 }
