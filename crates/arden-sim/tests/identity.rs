@@ -142,3 +142,45 @@ fn a_stranger_with_the_number_of_a_member_is_none() {
     }
     assert!(found > 0, "no crash came between the label of the disk and those of the others");
 }
+
+/// What was served counts before what is merely newer: two openings of one half end before they are served, and have a higher
+/// epoch than the one opening of the other half that was.
+#[test]
+fn openings_that_were_not_served_yield_to_one_that_was() {
+    let epoch = |disk: &SimDisk| {
+        let disk = disk.clone();
+        life(&[], None, async move |rt| read_header(&*disk.attach(&rt)).await.unwrap().unwrap().epoch).unwrap()
+    };
+    let mut found = 0;
+    for step in 0..400u64 {
+        let d = pair(500 + step);
+        let old = epoch(&d[1]);
+        for _ in 0..2 {
+            let half = vec![d[1].clone()];
+            let served =
+                life(&d[1..], Some(step * 20_000), async move |rt| open(&rt, &half, Vec::new()).await.map(drop));
+            assert!(served.is_none(), "step {step}: served before an earlier step showed both epochs");
+        }
+        if epoch(&d[1]) < old + 2 {
+            continue;
+        }
+        // Just now the map that begins an epoch is durable; the one that serves it comes later.
+        serve(&d[..1], 2, true);
+        assert_eq!((epoch(&d[0]), epoch(&d[1])), (old + 1, old + 2));
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let pool = open(&rt, &all, Vec::new()).await.expect("neither half is thrown away");
+            let space = pool.space_named("s").unwrap();
+            expect(&space, 2, "what was served").await;
+            pool.resync().await.unwrap();
+            pool.report_failure(0).await.unwrap();
+            expect(&space, 2, "on the disk that was not served from").await;
+        })
+        .unwrap();
+        found += 1;
+        if found == 3 {
+            break;
+        }
+    }
+    assert_eq!(found, 3, "openings that end before they are served");
+}
