@@ -12,7 +12,7 @@ use arden_space::{
     CreateOptions, DiskState, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, Verifier,
     read_header,
 };
-use common::{attach, attach_without, block, life_from};
+use common::{attach, attach_without, block, full, life_from};
 
 fn disks(n: usize, seed: u64) -> Vec<SimDisk> {
     (0..n).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, seed * 100 + i as u64)).collect()
@@ -688,4 +688,48 @@ fn a_write_that_fails_on_every_copy_is_an_error_and_costs_no_disk() {
         assert!(b.iter().all(|&x| x == 5), "the disks go on");
     })
     .expect("comes to its end");
+}
+
+/// What a crash left different in a mirror is made equal when its disks are there, not when somebody reads it without them.
+#[test]
+fn copies_that_a_crash_left_different_are_not_trusted_because_somebody_read_them_without_disks() {
+    let mut differed = 0;
+    for step in 0..60u64 {
+        let d = disks(7, 300 + step);
+        let all = life(&d, None, async move |rt, disks| {
+            // The first space lies on the disks of the log, as all were empty.
+            let (pool, first) = create(&rt, &disks, Layout::Mirror2, 1).await;
+            first.write(0, full(1, 1), true).await.unwrap();
+            let made = pool.create_space("t", Layout::Mirror2, Some(2), 4096, 256 << 12, Provision::Thin);
+            let s = made.await.unwrap();
+            s.write(0, full(1, 16), true).await.unwrap();
+            let mine: Vec<usize> = pool.space_map(s.id()).unwrap()[0].1.iter().map(|c| usize::from(c.disk)).collect();
+            let log = pool.journal_disks().into_iter().map(usize::from).find(|d| !mine.contains(d));
+            pool.close().await.unwrap();
+            (mine, log)
+        });
+        let (mine, Some(log)) = all.unwrap() else { continue };
+        life(&d, Some(4_000_000 + step * 170_000), async move |rt, disks| {
+            let pool = open(&rt, &disks, &[]).await.unwrap();
+            let s = pool.space_named("t").unwrap();
+            for byte in 2.. {
+                s.write(0, full(byte, 16), false).await.unwrap();
+            }
+        });
+        let others: Vec<usize> = (0..7).filter(|&i| i != log).collect();
+        life(&d, None, async move |rt, disks| {
+            let pool = open(&rt, &disks, &others).await.unwrap();
+            let s = pool.space_named("t").unwrap();
+            assert!(s.read(0, 4096).await.is_err(), "none of its disks is here");
+            // Both copies of the first column, before the space serves again and counts who is away as out of date.
+            for &i in &mine {
+                pool.return_disk(disks[i].attach(&rt)).await.unwrap();
+            }
+            pool.resync().await.unwrap();
+            let report = pool.scrub().await.unwrap();
+            assert_eq!((report.undecided, report.lost), (0, 0), "step {step}: {report:?}");
+        });
+        differed += 1;
+    }
+    assert!(differed > 0, "a disk of the log without the space");
 }

@@ -57,7 +57,12 @@ impl Space {
         if !self.sync_part(part, equalize).await? {
             // No copy is whole: piece by piece, from wherever each can be read.
             for at in (0..part.len).step_by(BLOCK_BYTES as usize) {
-                self.sync_part(Part { at: part.at + at, len: BLOCK_BYTES, ..part }, equalize).await?;
+                let whole = self.sync_part(Part { at: part.at + at, len: BLOCK_BYTES, ..part }, equalize).await?;
+                // A block that no disk can read is lost, and the others are made equal. One whose disks are away is
+                // there again with them: until then nothing can be said of it.
+                if !whole && !self.group_serves(part.group) {
+                    return Err(SpaceError::Offline);
+                }
             }
         }
         Ok(())
