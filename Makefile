@@ -4,8 +4,8 @@ SHELL := /bin/bash
 DEMO := target/demo
 ADDRESS ?= 127.0.0.1:4450
 SEEDS ?= 10000
-# What the end-to-end tests run.
-PROGRAMS := -p arden -p arden-lab -p arden-sim
+# What the end-to-end tests run. The simulators are built apart: in one build with them the daemon would get their hooks.
+BUILD = cargo build --release $(1) -p arden -p arden-lab && cargo build --release $(1) -p arden-sim
 
 run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and print how to connect
 	@scripts/packages build
@@ -14,7 +14,7 @@ run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and pri
 	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/disks
 
 build:
-	cargo build --release $(PROGRAMS)
+	$(call BUILD)
 
 test: ## What CI runs
 	@scripts/packages test
@@ -35,7 +35,7 @@ unit:
 # The release build takes what processor time unit tests leave, as many of them wait.
 .PHONY: build-beside
 build-beside:
-	nice -n 15 cargo build --release --quiet $(PROGRAMS)
+	nice -n 15 sh -c '$(call BUILD,--quiet)'
 
 e2e: build ## End to end: smbclient, smbprotocol, impacket, the kernel's client, smbtorture, kill -9, Samba's directories
 	tests/e2e/run
