@@ -33,8 +33,8 @@ const SECTORS_A_BLOCK: usize = (BLOCK_BYTES / SECTOR_BYTES) as usize;
 #[derive(Debug, Clone)]
 pub struct Faults {
     pub read_error_ppm: u32,
-    /// A read of one place fails by chance at most so often in a row.
-    pub read_errors_in_a_row: u32,
+    /// Reads of one place fail by chance at most so often until faults are set anew, whoever reads in between.
+    pub read_errors_at_a_place: u32,
     pub write_error_ppm: u32,
     pub misdirect_ppm: u32,
     /// A write that is acknowledged and never happens.
@@ -54,7 +54,7 @@ impl Default for Faults {
     fn default() -> Faults {
         Faults {
             read_error_ppm: 0,
-            read_errors_in_a_row: u32::MAX,
+            read_errors_at_a_place: u32::MAX,
             write_error_ppm: 0,
             misdirect_ppm: 0,
             lost_ppm: 0,
@@ -109,7 +109,7 @@ struct State {
     trap: Option<Range<u64>>,
     sprung: bool,
     faults: Faults,
-    /// Reads that failed by chance since the last that did not, by place.
+    /// Reads that failed by chance since faults were set, by place.
     failed_reads: HashMap<u64, u32>,
     rng: Rng,
     counters: Counters,
@@ -186,7 +186,9 @@ impl SimDisk {
 
     /// Sets the random faults and the latency from now on.
     pub fn set_faults(&self, faults: Faults) {
-        self.state.borrow_mut().faults = faults;
+        let s = &mut *self.state.borrow_mut();
+        s.faults = faults;
+        s.failed_reads.clear();
     }
 
     /// The counters so far.
@@ -389,12 +391,13 @@ impl State {
 
     /// Does a read at `offset` fail by chance?
     fn read_fails(&mut self, offset: u64) -> bool {
-        let failed = self.failed_reads.remove(&offset).unwrap_or(0);
-        let fails = self.rng.ppm(self.faults.read_error_ppm) && failed < self.faults.read_errors_in_a_row;
-        if fails {
-            self.failed_reads.insert(offset, failed + 1);
-            self.counters.read_errors += 1;
+        if !self.rng.ppm(self.faults.read_error_ppm) {
+            return false;
         }
+        let failed = self.failed_reads.entry(offset).or_default();
+        let fails = *failed < self.faults.read_errors_at_a_place;
+        *failed += u32::from(fails);
+        self.counters.read_errors += u64::from(fails);
         fails
     }
 

@@ -250,12 +250,12 @@ fn set_faults(world: &World, armed: bool) {
             f.read_error_ppm = 2_000;
             // The pool tries three times. A place that stays unreadable while another disk is away
             // would be more than the layout bears.
-            f.read_errors_in_a_row = 2;
+            f.read_errors_at_a_place = 2;
         }
         if armed && world.flaky == Some(i) {
             f.write_error_ppm = 100_000;
             f.read_error_ppm = 100_000;
-            f.read_errors_in_a_row = u32::MAX;
+            f.read_errors_at_a_place = u32::MAX;
         }
         d.set_faults(f);
     }
