@@ -3,17 +3,26 @@
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
 use arden_admin::{
-    AdminError, Control, State, StateDirectory,
+    AdminError, ClusterAdmin, Control, NoCluster, State, StateDirectory,
     api::{self, Api},
     error::Result,
 };
+use arden_coordinate::{ClusterApi, Member, membership};
 use arden_host::{PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use crate::{cli::Serve, demo, exposure::Shares, logging, printable, server::SmbControl};
+use crate::{
+    cli::Serve,
+    demo,
+    exposure::Shares,
+    logging,
+    ownership::{self, Owned},
+    printable,
+    server::SmbControl,
+};
 
 /// Runs the daemon until it is stopped.
 ///
@@ -42,20 +51,35 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
 
     let directory = Arc::new(StateDirectory::open(state_dir)?);
-    let state = Arc::new(State::open(&directory)?);
+    let member = member(directory.clone()).await?;
+    let state = state(directory.clone(), member.clone()).await?;
     let (stop, stopped) = watch::channel(false);
     let (owner, home) = (state.clone(), directory.clone());
-    let demo_dir = demo::place(&state, directory.path(), options.demo, std::io::stdout().is_terminal());
+    let demo_dir = match member {
+        Some(_) if options.demo.is_some() => {
+            return Err(AdminError::invalid("--demo is for a daemon that stands alone", "leave it out"));
+        }
+        Some(_) => None,
+        None => demo::place(&state, directory.path(), options.demo, std::io::stdout().is_terminal()),
+    };
+    let is_member = member.is_some();
     let wanted = demo_dir.clone();
     let opening = tokio::task::spawn_blocking(move || {
-        adopt_old_list(&owner, home.path())?;
-        let pools = Pools::start(&owner, Arc::new(Shares(owner.clone())))?;
+        let sharing = Arc::new(Shares(owner.clone()));
+        let pools = match is_member {
+            true => Pools::start_member(&owner, sharing)?,
+            false => {
+                adopt_old_list(&owner, home.path())?;
+                Pools::start(&owner, sharing)?
+            }
+        };
         let volumes = Volumes::new(&owner, &pools);
         let password = wanted.map(|dir| demo::prepare(&owner, &pools, &volumes, &dir)).transpose()?;
         Ok::<_, AdminError>((pools, volumes, password))
     });
     let (pools, volumes, password) = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
-    let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, stopped.clone()).await?;
+    let node = member.as_ref().map(|m| m.number());
+    let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, node, stopped.clone()).await?;
     let listener = api::bind(&directory.socket())?;
     tracing::info!(
         state = %directory.path().display(),
@@ -67,13 +91,27 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
-    let api = Api::new(state.clone(), control.clone(), Arc::new(PoolAdmin(pools.clone())), volumes.clone());
+    let cluster: Arc<dyn ClusterAdmin> = match &member {
+        Some(member) => {
+            ownership::follow(&control, &state);
+            let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
+            member.start(Arc::new(owned), control.listen())?;
+            Arc::new(ClusterApi { member: member.clone(), state: state.clone() })
+        }
+        None => Arc::new(NoCluster),
+    };
+    let storage = Arc::new(PoolAdmin(pools.clone()));
+    let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
     let why = tokio::select! {
         _ = interrupt.recv() => "interrupted",
         _ = terminate.recv() => "terminated",
     };
     tracing::info!("{why}, stopping");
+    if let Some(member) = member {
+        // What is handed over is with its next owner while clients connect again.
+        let _ = tokio::task::spawn_blocking(move || member.leave()).await;
+    }
     let _ = stop.send(true);
     control.stopped().await;
     let _ = api.await;
@@ -85,6 +123,28 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
     Ok(())
+}
+
+/// This daemon as a node of a cluster, if it is one.
+async fn member(directory: Arc<StateDirectory>) -> Result<Option<Arc<Member>>> {
+    let connect = move || {
+        let membership = membership::load(directory.path())?;
+        membership.map(|m| Member::connect(directory.path(), m)).transpose()
+    };
+    joined(tokio::task::spawn_blocking(connect).await)
+}
+
+/// The state of this daemon, or of the cluster.
+async fn state(directory: Arc<StateDirectory>, member: Option<Arc<Member>>) -> Result<Arc<State>> {
+    let open = move || match member {
+        Some(member) => State::on(member.state_store()),
+        None => State::open(&directory),
+    };
+    joined(tokio::task::spawn_blocking(open).await).map(Arc::new)
+}
+
+fn joined<T>(done: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    done.unwrap_or_else(|e| Err(AdminError::failed(format!("the start failed inside: {e}"), "see the daemon's log")))
 }
 
 /// Resolves when the daemon has to stop.
