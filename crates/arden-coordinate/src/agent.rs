@@ -42,7 +42,9 @@ impl Fence {
                 options.iter().try_for_each(|o| check_option(o))?;
                 Ok(Fence::Agent { program: program.into(), options: options.to_vec() })
             }
-            Some(("agent", _)) => Err(AdminError::invalid("the agent needs its full path", "agent:/usr/sbin/fence_...")),
+            Some(("agent", _)) => {
+                Err(AdminError::invalid("the agent needs its full path", "agent:/usr/sbin/fence_..."))
+            }
             _ if text == "scsi" || text == "nvme" => Err(AdminError::new(
                 ErrorKind::Conflict,
                 format!("the fence {text} is not supported yet"),
@@ -137,14 +139,19 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("arden-agent-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("agent");
-        std::fs::write(&path, format!("#!/bin/bash\nwhile read -r line; do eval \"${{line%%=*}}='${{line#*=}}'\"; done\n{text}\n")).unwrap();
+        std::fs::write(
+            &path,
+            format!("#!/bin/bash\nwhile read -r line; do eval \"${{line%%=*}}='${{line#*=}}'\"; done\n{text}\n"),
+        )
+        .unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
 
     #[test]
     fn off_is_believed_when_status_says_so() {
-        let good = script("good", "[[ $nodename == n1 && $secret == x ]] || exit 1; [[ $action == off ]] && exit 0; exit 2");
+        let good =
+            script("good", "[[ $nodename == n1 && $secret == x ]] || exit 1; [[ $action == off ]] && exit 0; exit 2");
         let options = ["secret=x".to_string()];
         assert_eq!(fence(&good, &options, "n1"), Ok(()));
         assert!(fence(&good, &options, "n2").unwrap_err().contains("could not switch n2 off"));

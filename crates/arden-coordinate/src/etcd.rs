@@ -190,10 +190,7 @@ impl Etcd {
     }
 
     /// Runs a request and waits for it. Not on etcd's own thread.
-    pub fn wait<T: Send + 'static>(
-        self: &Arc<Etcd>,
-        ask: impl AsyncFnOnceSend<T>,
-    ) -> Result<T, EtcdError> {
+    pub fn wait<T: Send + 'static>(self: &Arc<Etcd>, ask: impl AsyncFnOnceSend<T>) -> Result<T, EtcdError> {
         let (tx, rx) = std::sync::mpsc::sync_channel(1);
         let etcd = self.clone();
         self.handle.spawn(async move {
@@ -362,7 +359,8 @@ impl Watch {
                 return None;
             }
             let events = result["events"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let change = |e: &Value| Some((String::from_utf8(text(&e["kv"], "key")?).ok()?, number(&e["kv"], "mod_revision")));
+            let change =
+                |e: &Value| Some((String::from_utf8(text(&e["kv"], "key")?).ok()?, number(&e["kv"], "mod_revision")));
             return events.iter().map(change).collect();
         }
     }

@@ -11,13 +11,8 @@ use arden_admin::{AdminError, error::Result};
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |e: std::io::Error| AdminError::failed(format!("{}: {e}", path.display()), "check the disk");
     let new = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(failed)?;
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(failed)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
     std::fs::rename(&new, path).map_err(failed)?;
     let dir = path.parent().unwrap_or(Path::new("."));

@@ -1,6 +1,6 @@
 //! Until when a pool may be served. Written by the node's shell after each of its decisions, read by every request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 
@@ -9,17 +9,24 @@ use crate::clock;
 pub struct PoolGate {
     start_until_ns: AtomicU64,
     answer_until_ns: AtomicU64,
+    /// For good: the pool is being closed, and what goes on meanwhile would be answered with errors.
+    closed: AtomicBool,
 }
 
 impl PoolGate {
     /// Whether a request may start now.
     pub fn may_start(&self) -> bool {
-        clock::now_ns() < self.start_until_ns.load(Ordering::Acquire)
+        !self.closed.load(Ordering::Acquire) && clock::now_ns() < self.start_until_ns.load(Ordering::Acquire)
     }
 
     /// Whether what was done may be answered now.
     pub fn may_answer(&self) -> bool {
-        clock::now_ns() < self.answer_until_ns.load(Ordering::Acquire)
+        !self.closed.load(Ordering::Acquire) && clock::now_ns() < self.answer_until_ns.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing is answered.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// Zero: never.
@@ -43,5 +50,8 @@ mod tests {
         assert!(!gate.may_start() && gate.may_answer(), "it closes");
         gate.set(1, 1);
         assert!(!gate.may_start() && !gate.may_answer());
+        gate.close();
+        gate.set(u64::MAX, u64::MAX);
+        assert!(!gate.may_start() && !gate.may_answer(), "for good");
     }
 }

@@ -69,7 +69,11 @@ impl Endpoints {
     }
 
     /// Posts `body` to `path` at the first endpoint that takes a connection.
-    async fn send(&self, path: &str, body: Vec<u8>) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), HttpError> {
+    async fn send(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), HttpError> {
         let (mut sender, authority) = self.connect().await.map_err(HttpError::NotSent)?;
         let lost = |e: hyper::Error| HttpError::NoAnswer(format!("{authority}: {e}"));
         let request = Request::post(path)

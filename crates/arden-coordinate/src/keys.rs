@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use arden_cluster::{Epoch, Holder, IfOwner, LeaseId, NodeId, OwnerKey, PoolId, Record, Revision, SetOwner, Transaction, View};
+use arden_cluster::{
+    Epoch, Holder, IfOwner, LeaseId, NodeId, OwnerKey, PoolId, Record, Revision, SetOwner, Transaction, View,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::etcd::{Found, If, KeyValue, Then};
@@ -256,7 +258,10 @@ mod tests {
         let pair = |key: String, value: Vec<u8>, lease| KeyValue { key, value, mod_revision: 41, lease };
         let mut found = Found {
             revision: 50,
-            pairs: vec![pair(names.record(pool), encode_record(&record), 0), pair(names.owner(pool), encode_owner(&key), 99)],
+            pairs: vec![
+                pair(names.record(pool), encode_record(&record), 0),
+                pair(names.owner(pool), encode_owner(&key), 99),
+            ],
         };
         let keys = PoolKeys::of(&names, pool, &found).unwrap();
         assert_eq!(keys.view, View { owner: Some(key), record, changed: Revision(41) });

@@ -214,7 +214,8 @@ impl ClusterApi {
     fn unblock(&self, pool: PoolId, keys: &PoolKeys) -> Result<()> {
         let hands = self.member.hands.lock().clone();
         let hands = hands.ok_or_else(|| conflict("this node is just starting", "try again"))?;
-        let labels = hands.newest_epoch(pool).map_err(|e| AdminError::failed(e, "this node has to reach the pool's disks"))?;
+        let labels =
+            hands.newest_epoch(pool).map_err(|e| AdminError::failed(e, "this node has to reach the pool's disks"))?;
         let old = &keys.view.record;
         let newest = Epoch(labels.0.max(old.epoch.0).max(old.blocked.map_or(0, |e| e.0)));
         let record = Record { epoch: newest, holders: Vec::new(), written: newest, blocked: None };
@@ -306,7 +307,8 @@ impl ClusterAdmin for ClusterApi {
     fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {
         let id = self.pool(pool)?;
         let cluster = self.cluster()?;
-        let node = cluster.nodes.iter().find(|n| n.name == to.to).ok_or_else(|| AdminError::not_found("node", &to.to))?;
+        let node =
+            cluster.nodes.iter().find(|n| n.name == to.to).ok_or_else(|| AdminError::not_found("node", &to.to))?;
         if !node.alive {
             return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
         }
@@ -350,7 +352,10 @@ impl ClusterAdmin for ClusterApi {
             return Err(AdminError::invalid(error, "switch them off, then repeat it with --i-am-sure"));
         }
         if let Some(owner) = owner {
-            return Err(conflict(format!("node {owner} owns the pool, or is about to"), "run this there, or stop that node"));
+            return Err(conflict(
+                format!("node {owner} owns the pool, or is about to"),
+                "run this there, or stop that node",
+            ));
         }
         if state.stage == Some(Stage::Owned) {
             return Ok(self.shown(id));

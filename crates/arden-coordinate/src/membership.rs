@@ -3,12 +3,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use arden_admin::{
-    AdminError, ErrorKind, State, StateDirectory,
-    error::Result,
-    secret,
-    state::Change,
-};
+use arden_admin::{AdminError, ErrorKind, State, StateDirectory, error::Result, secret, state::Change};
 use arden_cluster::{Epoch, PoolId, Record};
 use ring::digest;
 use serde::{Deserialize, Serialize};
@@ -16,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     etcd::{Etcd, If, STEPS_MAX, Then},
     files,
-    keys::{self, ClusterValue, NodeValue, Names},
+    keys::{self, ClusterValue, Names, NodeValue},
     trust::seen_file,
 };
 
@@ -234,7 +229,8 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
     loop {
         let found = etcd.read_now(&names.nodes(), &names.cluster())?;
         let pair = found.get(&names.cluster());
-        let pair = pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
+        let pair =
+            pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
         let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
         if cluster.version > keys::VERSION {
             return Err(conflict("the cluster is of a later version", "update this arden"));

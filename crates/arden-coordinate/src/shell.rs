@@ -360,7 +360,8 @@ impl Shell {
     }
 
     fn read(&self, pool: PoolId, asked: Option<(u64, Revision)>) {
-        let (etcd, trust, names, wait) = (self.parts.etcd.clone(), self.parts.trust.clone(), self.names.clone(), self.wait);
+        let (etcd, trust, names, wait) =
+            (self.parts.etcd.clone(), self.parts.trust.clone(), self.names.clone(), self.wait);
         let inputs = self.send_to();
         self.parts.etcd.handle().spawn(async move {
             let floor = trust.floor();
@@ -398,7 +399,9 @@ impl Shell {
         self.node.set_takes_over(pool, true);
         match mine {
             // It waits for them already.
-            Some(owner) => holders.iter().for_each(|&holder| self.tell(Event::Fenced { pool, epoch: owner.epoch, holder })),
+            Some(owner) => {
+                holders.iter().for_each(|&holder| self.tell(Event::Fenced { pool, epoch: owner.epoch, holder }))
+            }
             None => self.tell(Event::Tick),
         }
         holders
@@ -438,8 +441,10 @@ impl Shell {
             }
             Action::Close { pool, epoch } => {
                 let (hands, inputs) = (self.parts.hands.clone(), self.send_to());
+                let gate = self.gates.get(&pool).map(|(_, gate)| gate.clone());
                 self.work(pool, move || {
                     thread::sleep(CLOSING_GRACE);
+                    gate.iter().for_each(|gate| gate.close());
                     let closed = hands.close(pool);
                     let event = if closed { Event::Closed { pool, epoch } } else { Event::DisksLost { pool, epoch } };
                     let _ = inputs.send(Input::Node(event));
@@ -539,13 +544,7 @@ impl Shell {
 }
 
 /// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet.
-async fn is_alone(
-    etcd: &Etcd,
-    (key, value): (&str, &AliveValue),
-    condition: If,
-    lease: u64,
-    wait: Duration,
-) -> bool {
+async fn is_alone(etcd: &Etcd, (key, value): (&str, &AliveValue), condition: If, lease: u64, wait: Duration) -> bool {
     let bytes = keys::encode(value);
     let put = [Then::Put(key.to_string(), bytes.clone(), lease)];
     for known in [If::Changed(key.to_string(), 0), If::Has(key.to_string(), bytes)] {

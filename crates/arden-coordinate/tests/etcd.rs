@@ -90,7 +90,13 @@ impl Drop for Server {
 }
 
 fn user(name: &str) -> NewUser {
-    NewUser { name: name.into(), password: "a-plain-secret".into(), full_name: String::new(), groups: vec![], disabled: false }
+    NewUser {
+        name: name.into(),
+        password: "a-plain-secret".into(),
+        full_name: String::new(),
+        groups: vec![],
+        disabled: false,
+    }
 }
 
 #[test]

@@ -93,7 +93,8 @@ fn shown(out: &Out, m: &Membership) {
 fn pools(state: &State) -> Result<membership::Pools> {
     let snapshot = state.snapshot();
     let pool = |r: &arden_admin::storage::PoolRecord| {
-        let id = u128::from_str_radix(&r.id, 16).map_err(|_| AdminError::failed(format!("pool {}: wrong id", r.name), ""))?;
+        let id = u128::from_str_radix(&r.id, 16)
+            .map_err(|_| AdminError::failed(format!("pool {}: wrong id", r.name), ""))?;
         Ok((PoolId(id), Epoch(newest_epoch(r)?)))
     };
     snapshot.pools.values().map(pool).collect()

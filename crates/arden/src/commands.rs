@@ -16,8 +16,7 @@ use serde::Serialize;
 
 use crate::{
     cli::{self, Cli, Live, Member, Noun},
-    cluster,
-    password, printable, serve, storage,
+    cluster, password, printable, serve, storage,
     table::{Table, yes},
     volumes,
 };

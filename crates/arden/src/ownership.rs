@@ -44,6 +44,12 @@ impl Hands for Owned {
 
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {
         self.control.serve_pool(pool.0, Arc::new(ShareGate(gate.clone())));
+        // Beside what may come next for this pool, which is the end of the ownership at times.
+        let volumes = self.volumes.clone();
+        let run = move || volumes.checkpoint_of_pool(pool.0);
+        if let Err(e) = std::thread::Builder::new().name("arden-checkpoint".into()).spawn(run) {
+            tracing::warn!("no thread for a checkpoint: {e}");
+        }
     }
 
     fn close(&self, pool: PoolId) -> bool {

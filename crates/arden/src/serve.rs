@@ -1,6 +1,10 @@
 //! The daemon: state, servers, API, and an orderly stop. Assembly only.
 
-use std::{io::IsTerminal, path::Path, sync::Arc};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arden_admin::{
     AdminError, ClusterAdmin, Control, NoCluster, State, StateDirectory,
@@ -54,30 +58,11 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let member = member(directory.clone()).await?;
     let state = state(directory.clone(), member.clone()).await?;
     let (stop, stopped) = watch::channel(false);
-    let (owner, home) = (state.clone(), directory.clone());
-    let demo_dir = match member {
-        Some(_) if options.demo.is_some() => {
-            return Err(AdminError::invalid("--demo is for a daemon that stands alone", "leave it out"));
-        }
-        Some(_) => None,
-        None => demo::place(&state, directory.path(), options.demo, std::io::stdout().is_terminal()),
-    };
+    let demo_dir = demo_dir(&state, &directory, options.demo, member.is_some())?;
+    let (owner, home, wanted) = (state.clone(), directory.clone(), demo_dir.clone());
     let is_member = member.is_some();
-    let wanted = demo_dir.clone();
-    let opening = tokio::task::spawn_blocking(move || {
-        let sharing = Arc::new(Shares(owner.clone()));
-        let pools = match is_member {
-            true => Pools::start_member(&owner, sharing)?,
-            false => {
-                adopt_old_list(&owner, home.path())?;
-                Pools::start(&owner, sharing)?
-            }
-        };
-        let volumes = Volumes::new(&owner, &pools);
-        let password = wanted.map(|dir| demo::prepare(&owner, &pools, &volumes, &dir)).transpose()?;
-        Ok::<_, AdminError>((pools, volumes, password))
-    });
-    let (pools, volumes, password) = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
+    let opening = tokio::task::spawn_blocking(move || storage(&owner, &home, wanted.as_deref(), is_member));
+    let (pools, volumes, password) = joined(opening.await)?;
     let node = member.as_ref().map(|m| m.number());
     let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, node, stopped.clone()).await?;
     let listener = api::bind(&directory.socket())?;
@@ -91,15 +76,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
-    let cluster: Arc<dyn ClusterAdmin> = match &member {
-        Some(member) => {
-            ownership::follow(&control, &state);
-            let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
-            member.start(Arc::new(owned), control.listen())?;
-            Arc::new(ClusterApi { member: member.clone(), state: state.clone() })
-        }
-        None => Arc::new(NoCluster),
-    };
+    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
+    let cluster = begin_to_own(member.clone(), owned, &state)?;
     let storage = Arc::new(PoolAdmin(pools.clone()));
     let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
@@ -123,6 +101,46 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where the demonstration is kept, if there is to be one.
+fn demo_dir(
+    state: &State,
+    directory: &StateDirectory,
+    named: Option<PathBuf>,
+    is_member: bool,
+) -> Result<Option<PathBuf>> {
+    match (is_member, named) {
+        (true, Some(_)) => Err(AdminError::invalid("--demo is for a daemon that stands alone", "leave it out")),
+        (true, None) => Ok(None),
+        (false, named) => Ok(demo::place(state, directory.path(), named, std::io::stdout().is_terminal())),
+    }
+}
+
+type Storage = (Arc<Pools>, Arc<Volumes>, Option<String>);
+
+/// The pools and volumes of this daemon, and the password of the demonstration.
+fn storage(state: &Arc<State>, home: &StateDirectory, demo: Option<&Path>, is_member: bool) -> Result<Storage> {
+    let sharing = Arc::new(Shares(state.clone()));
+    let pools = match is_member {
+        true => Pools::start_member(state, sharing)?,
+        false => {
+            adopt_old_list(state, home.path())?;
+            Pools::start(state, sharing)?
+        }
+    };
+    let volumes = Volumes::new(state, &pools);
+    let password = demo.map(|dir| demo::prepare(state, &pools, &volumes, dir)).transpose()?;
+    Ok((pools, volumes, password))
+}
+
+/// A node of a cluster begins to own pools.
+fn begin_to_own(member: Option<Arc<Member>>, owned: Owned, state: &Arc<State>) -> Result<Arc<dyn ClusterAdmin>> {
+    let Some(member) = member else { return Ok(Arc::new(NoCluster)) };
+    ownership::follow(&owned.control, state);
+    let addresses = owned.control.listen();
+    member.start(Arc::new(owned), addresses)?;
+    Ok(Arc::new(ClusterApi { member, state: state.clone() }))
 }
 
 /// This daemon as a node of a cluster, if it is one.

@@ -74,7 +74,7 @@ pub struct SmbControl {
     member: bool,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
-    /// Held while the server is informed of changed shares.
+    /// Held while the server is informed of changed shares, and while stores are opened.
     changing: Mutex<()>,
     addresses: Vec<SocketAddr>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -155,9 +155,12 @@ impl SmbControl {
         while self.server.disconnect_users(of) > 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.gates.lock().remove(&pool);
         let closed = |volume: &Option<String>| volume.as_ref().is_some_and(|v| volumes.contains(&key(v)));
-        self.stores.lock().retain(|(volume, _), _| !closed(volume));
+        {
+            let _turn = self.changing.lock();
+            self.gates.lock().remove(&pool);
+            self.stores.lock().retain(|(volume, _), _| !closed(volume));
+        }
         self.shares_changed();
     }
 
@@ -175,7 +178,11 @@ impl SmbControl {
         let pool = share.volume.as_deref().and_then(|v| self.volumes.pool_of(v));
         let gate = pool.and_then(|pool| self.gates.lock().get(&pool).cloned());
         gate.map(Some).ok_or_else(|| {
-            AdminError::new(ErrorKind::Conflict, "this node does not own its pool", "`arden pool list` shows which does")
+            AdminError::new(
+                ErrorKind::Conflict,
+                "this node does not own its pool",
+                "`arden pool list` shows which does",
+            )
         })
     }
 
@@ -184,7 +191,11 @@ impl SmbControl {
         let waiting: Vec<String> = self.unserved.lock().iter().cloned().collect();
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
         let can_be = |s: &Share| waiting.contains(&s.name) && self.store(s).is_ok() && self.gate(s).is_ok();
-        if !waiting.is_empty() && shares.iter().any(can_be) {
+        let some_can_be = {
+            let _turn = self.changing.lock();
+            shares.iter().any(can_be)
+        };
+        if some_can_be {
             self.shares_changed();
         }
     }
@@ -217,7 +228,8 @@ impl SmbControl {
         let _ = closing.await;
     }
 
-    /// The store of a share's directory, which is opened once.
+    /// The store of a share's directory, which is opened once. Called in turn (`changing`): of two that opened it at the same time
+    /// one would not be that of the share, and one that was opened while its pool was left would stay.
     fn store(&self, share: &Share) -> Result<Arc<Fs>> {
         if self.member && share.volume.is_none() {
             return Err(AdminError::new(
@@ -368,6 +380,7 @@ fn ace(grant: &Grant, allow: bool) -> ShareAce {
 
 impl Control for SmbControl {
     fn check_share(&self, share: &Share) -> Result<()> {
+        let _turn = self.changing.lock();
         if share.volume.is_some() {
             return self.store(share).map(|_| ());
         }

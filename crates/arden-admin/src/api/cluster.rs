@@ -38,12 +38,20 @@ pub(super) async fn new_token(State(api): Ctx) -> Result<Response> {
     Ok(created(token))
 }
 
-pub(super) async fn move_pool(State(api): Ctx, Path(name): Path<String>, Body(to): Body<PoolMove>) -> Answer<PoolOwnership> {
+pub(super) async fn move_pool(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(to): Body<PoolMove>,
+) -> Answer<PoolOwnership> {
     tracing::info!(pool = name, to = to.to, "pool is to be moved");
     api.blocking(move |api| api.cluster.move_pool(&name, &to)).await.map(Json)
 }
 
-pub(super) async fn take_pool(State(api): Ctx, Path(name): Path<String>, Body(take): Body<PoolTake>) -> Answer<PoolOwnership> {
+pub(super) async fn take_pool(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(take): Body<PoolTake>,
+) -> Answer<PoolOwnership> {
     api.blocking(move |api| api.cluster.take_pool(&name, &take)).await.map(Json)
 }
 

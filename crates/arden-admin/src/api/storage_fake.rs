@@ -285,7 +285,8 @@ fn ownership() -> PoolOwnership {
 
 impl ClusterAdmin for FakeStorage {
     fn cluster(&self) -> Result<ClusterInfo> {
-        let node = NodeInfo { number: 1, name: "a".into(), alive: true, run: "r".into(), addresses: vec!["h:445".into()] };
+        let node =
+            NodeInfo { number: 1, name: "a".into(), alive: true, run: "r".into(), addresses: vec!["h:445".into()] };
         Ok(ClusterInfo {
             name: "LAB".into(),
             id: "0".repeat(32),

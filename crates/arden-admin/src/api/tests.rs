@@ -125,7 +125,8 @@ impl Fixture {
         let state = Arc::new(State::in_memory().unwrap());
         let fake = Arc::new(Fake::default());
         fake.1.get_or_init(|| state.clone());
-        let router = router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage), Arc::new(FakeStorage)));
+        let router =
+            router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage), Arc::new(FakeStorage)));
         Fixture { dir, fake, router }
     }
 
@@ -398,8 +399,13 @@ async fn the_socket_is_private_and_replaces_a_dead_one() {
     assert!(path.exists(), "a dead socket stays behind");
     let listener = bind(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let api =
-        Api::new(Arc::new(State::in_memory().unwrap()), f.fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage), Arc::new(FakeStorage));
+    let api = Api::new(
+        Arc::new(State::in_memory().unwrap()),
+        f.fake.clone(),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+    );
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tokio::spawn(serve(listener, api, async move {
         let _ = stopped.await;

@@ -17,7 +17,10 @@ use arden_admin::{
 use arden_block::identify;
 use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, SpaceError, check_interleave, read_header};
 
-use super::{OpenPool, Pools, check_unused, devices, hosted, owned::not_in_a_cluster, new_record, pool_id, refusal, show, start_export};
+use super::{
+    OpenPool, Pools, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, show,
+    start_export,
+};
 
 const INTERLEAVE_BYTES: u64 = 256 << 10;
 

@@ -23,8 +23,8 @@ use arden_lock::{Mutex, ranks};
 use arden_space::{Caller, OpenOptions, Ownership, Pool, PoolConfig, PoolHost, SpaceError, SpaceResult, nbd};
 
 pub use admin::PoolAdmin;
-pub use owned::newest_epoch;
 use jobs::{Finished, Job};
+pub use owned::newest_epoch;
 
 use crate::sharing::Sharing;
 

@@ -221,6 +221,20 @@ impl Volumes {
         self.open.lock().get(&key(name)).and_then(|open| open.pool)
     }
 
+    /// Makes a checkpoint of each open volume on a pool: what an earlier owner left to be replayed is not replayed again.
+    pub fn checkpoint_of_pool(&self, pool: u128) {
+        let volumes: Vec<(String, Arc<Volume>)> = {
+            let open = self.open.lock();
+            let of_pool = open.iter().filter(|(_, o)| o.pool == Some(pool));
+            of_pool.map(|(name, o)| (name.clone(), o.volume.clone())).collect()
+        };
+        for (name, volume) in volumes {
+            if let Err(e) = volume.checkpoint() {
+                tracing::warn!(volume = name, "no checkpoint after the volume was taken over: {e}");
+            }
+        }
+    }
+
     /// Closes the volumes on a pool, each with a checkpoint, and gives their names. Those of a pool that is gone already write
     /// nothing more.
     ///
@@ -229,7 +243,8 @@ impl Volumes {
     pub fn close_of_pool(&self, pool: u128) -> (Vec<String>, Result<()>) {
         let closing: Vec<(String, Open)> = {
             let mut open = self.open.lock();
-            let names: Vec<String> = open.iter().filter(|(_, o)| o.pool == Some(pool)).map(|(n, _)| n.clone()).collect();
+            let names: Vec<String> =
+                open.iter().filter(|(_, o)| o.pool == Some(pool)).map(|(n, _)| n.clone()).collect();
             names.into_iter().filter_map(|name| open.remove_entry(&name)).collect()
         };
         let mut result = Ok(());
