@@ -37,10 +37,12 @@ end_nodes() {
 trap 'status=$?; end_nodes; (exit $status); on_exit' EXIT
 
 field() { python3 -c 'import json,sys; p=json.load(sys.stdin)[0]; print(p["ownership"][sys.argv[1]])' "$1"; }
-# The node that serves the pool.
+# The node that serves the pool. One that is stopped does not answer.
 owner() {
   for n in "${!pid[@]}"; do
-    if [[ -n ${pid[$n]} && $(at "$n" pool list --json 2>/dev/null | field state 2>/dev/null) == owned ]]; then echo "$n"; return; fi
+    if [[ -n ${pid[$n]} && $(timeout 2 "$ARDEN" --state "$WORK/$n" pool list --json 2>/dev/null | field state 2>/dev/null) == owned ]]; then
+      echo "$n"; return
+    fi
   done
   return 1
 }
