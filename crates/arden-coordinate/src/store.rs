@@ -45,7 +45,10 @@ impl EtcdStore {
     /// Failed, when the state directory cannot be read.
     pub fn of(etcd: &Arc<Etcd>, state_dir: &Path, membership: &Membership) -> Result<Arc<EtcdStore>> {
         let trust = Trust::new(state_dir, &membership.names(), keys::encode(&membership.cluster))?;
-        Ok(EtcdStore::new(etcd, &trust))
+        let store = EtcdStore::new(etcd, &trust);
+        // The newest revision is told from the start.
+        store.changed(store.read()?.revision.0);
+        Ok(store)
     }
 
     /// The watch says that another node may have changed the state.
@@ -98,6 +101,10 @@ impl StateStore for EtcdStore {
         if changes.len() > STEPS_MAX {
             let error = format!("{} records would change at once, of at most {STEPS_MAX}", changes.len());
             return Err(AdminError::invalid(error, "make the change in parts"));
+        }
+        if i64::try_from(expected.0).is_err() {
+            // None of etcd's.
+            return Ok(Commit::Outdated);
         }
         let revision = format!("{}{REVISION}", self.names.state());
         let mut then: Vec<Then> = changes.iter().map(|c| self.step(c)).collect();
