@@ -1,5 +1,6 @@
 """A client of a continuously available share that lives through restarts of the daemon, with smbprotocol: it connects
-again, takes its persistent handles up and repeats what was not answered, as [MS-SMB2] 3.2.4.4 has it.
+again, takes its persistent handles up and repeats what was not answered, as [MS-SMB2] 3.2.4.4 has it. ADDR may be a list
+HOST:PORT,HOST:PORT of the nodes of a cluster, which are tried in turn; gaps between acknowledgements are then told.
   work ADDR PORT PREFIX      writes, locks, creates until PREFIX.stop exists; notes what was acknowledged in PREFIX.acked
   share ADDR PORT PREFIX     opens the guest's shared files for a moment, so that they lose write caching
   refused ADDR PORT PREFIX N  the guest's locks on its first N files keep others out
@@ -19,6 +20,8 @@ from smbprotocol.tree import TreeConnect
 
 MODE, ADDR, PORT, PREFIX = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 WORKERS, RECORD = 3, 64
+SERVERS = [(h, int(p)) for h, p in (a.rsplit(":", 1) for a in ADDR.split(","))] if ":" in ADDR else [(ADDR, PORT)]
+GAP_TOLD = 0.3
 EXCLUSIVE_NOW, UNLOCK = 0x12, 0x4
 PERSISTENT, REPLAY_OPERATION = 2, 0x20000000
 LOCK_NOT_GRANTED, NAME_NOT_FOUND, FILE_NOT_AVAILABLE = 0xC0000055, 0xC0000034, 0xC0000467
@@ -52,16 +55,17 @@ class Client:
     """One client, by its ClientGuid, over as many connections as it takes."""
 
     def __init__(self):
-        self.guid, self.files, self.connection, self.reconnects = uuid.uuid4(), {}, None, 0
-        self.connect()
+        self.guid, self.files, self.connection, self.reconnects, self.server = uuid.uuid4(), {}, None, 0, 0
+        self.connect() if len(SERVERS) == 1 else self.again()
 
     def connect(self):
-        self.connection = Connection(self.guid, ADDR, PORT, True)
+        host, port = SERVERS[self.server % len(SERVERS)]
+        self.connection = Connection(self.guid, host, port, True)
         self.connection.client_capabilities |= 0x10
         self.connection.connect(timeout=5)
         session = Session(self.connection, "tester", "pw", require_encryption=False)
         session.connect()
-        self.tree = TreeConnect(session, f"\\\\{ADDR}\\ca")
+        self.tree = TreeConnect(session, f"\\\\{host}\\ca")
         self.tree.connect()
         for f in self.files.values():
             f.reclaim()
@@ -81,6 +85,7 @@ class Client:
                     raise
             except Exception:
                 pass
+            self.server += 1
             if time.time() > end:
                 raise RuntimeError("no connection for a minute")
             time.sleep(0.05)
@@ -218,9 +223,13 @@ def work(worker, acked, failures):
 
 def main_work():
     failures, guard, out = [], threading.Lock(), open(PREFIX + ".acked", "w")
+    last = [time.time()]
 
     def acked(line):
         with guard:
+            gap, last[0] = time.time() - last[0], time.time()
+            if len(SERVERS) > 1 and gap > GAP_TOLD:
+                print(f"gap {gap:.2f} s", flush=True)
             out.write(line + "\n")
             out.flush()
     threads = [threading.Thread(target=work, args=(w, acked, failures)) for w in range(WORKERS)]

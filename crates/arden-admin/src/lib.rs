@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod client;
+pub mod cluster;
 pub mod control;
 pub mod error;
 pub mod metrics;
@@ -18,6 +19,7 @@ pub mod state;
 pub mod storage;
 pub mod volume;
 
+pub use cluster::{ClusterAdmin, NoCluster};
 pub use control::Control;
 pub use error::{AdminError, ErrorKind};
 pub use snapshot::SnapshotAdmin;

@@ -391,6 +391,9 @@ pub struct PoolInfo {
     pub work: Vec<WorkInfo>,
     /// Events since the pool was opened, newest last.
     pub events: Vec<String>,
+    /// Who owns the pool, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ownership: Option<crate::cluster::PoolOwnership>,
 }
 
 /// A space to make.

@@ -35,6 +35,11 @@ impl Lease {
         self.held.filter(|h| now_ns < h.until_ns).map(|h| h.id)
     }
 
+    /// The end of the lease, while it may be used.
+    pub(crate) fn until(&self, now_ns: u64) -> Option<u64> {
+        self.held.filter(|h| now_ns < h.until_ns).map(|h| h.until_ns)
+    }
+
     /// The lease whose end has come, which from now on the node does not have.
     pub(crate) fn take_ended(&mut self, now_ns: u64) -> Option<LeaseId> {
         let ended = self.held.filter(|h| now_ns >= h.until_ns)?;

@@ -2,7 +2,7 @@
 //! acted on after the lease has ended.
 
 use crate::api::{Action, Config, Event, Route};
-use crate::keys::{Epoch, PoolId, Revision, View};
+use crate::keys::{Epoch, LeaseId, PoolId, Revision, View};
 use crate::lease::{Lease, usable_ns};
 use crate::pool::{Now, Pool, Stage};
 
@@ -35,8 +35,35 @@ impl Node {
 
     /// Whether a request to the pool under `epoch` may be started, or answered, at this moment.
     pub fn may_serve(&self, pool: PoolId, epoch: Epoch, now_ns: u64) -> bool {
-        let served = self.pools.iter().any(|p| p.id() == pool && p.served() == Some(epoch));
-        served && self.lease.at(now_ns).is_some()
+        self.served(pool, now_ns).is_some_and(|(served, _)| served == epoch)
+    }
+
+    /// The epoch under which the pool is served at `now_ns`, and until when: every request is started and answered before that
+    /// time, unless a later call says otherwise.
+    pub fn served(&self, pool: PoolId, now_ns: u64) -> Option<(Epoch, u64)> {
+        let epoch = self.pools.iter().find(|p| p.id() == pool)?.served()?;
+        Some((epoch, self.lease.until(now_ns)?))
+    }
+
+    /// The lease, while it may be used.
+    pub fn lease(&self, now_ns: u64) -> Option<LeaseId> {
+        self.lease.at(now_ns)
+    }
+
+    /// How long this node lets others go first when the pool is free, instead of what the configuration says.
+    pub fn set_patience(&mut self, pool: PoolId, patience_ns: u64) {
+        self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_patience(patience_ns));
+    }
+
+    /// Whether this node acquires the pool while another node is a holder: without a fence it would come no further.
+    pub fn set_takes_over(&mut self, pool: PoolId, takes_over: bool) {
+        self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_takes_over(takes_over));
+    }
+
+    /// Closes and releases the pool, if this node owns it under `epoch`.
+    pub fn hand_over(&mut self, now_ns: u64, pool: PoolId, epoch: Epoch) -> Vec<Action> {
+        self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.hand_over(epoch));
+        self.handle(now_ns, Event::Tick)
     }
 
     /// Where a request for the pool goes, as far as this node knows.

@@ -88,6 +88,10 @@ pub(crate) struct Now {
 pub(crate) struct Pool {
     id: PoolId,
     patience_ns: u64,
+    /// Whether the pool is acquired while another node is a holder.
+    takes_over: bool,
+    /// The ownership that is to be handed over.
+    leaves: Option<Epoch>,
     view: View,
     seen: Revision,
     state: State,
@@ -112,6 +116,8 @@ impl Pool {
         Pool {
             id,
             patience_ns,
+            takes_over: true,
+            leaves: None,
             view: View::default(),
             seen: Revision::default(),
             state: State::Unowned,
@@ -129,6 +135,18 @@ impl Pool {
 
     pub(crate) fn id(&self) -> PoolId {
         self.id
+    }
+
+    pub(crate) fn set_patience(&mut self, patience_ns: u64) {
+        self.patience_ns = patience_ns;
+    }
+
+    pub(crate) fn set_takes_over(&mut self, takes_over: bool) {
+        self.takes_over = takes_over;
+    }
+
+    pub(crate) fn hand_over(&mut self, epoch: Epoch) {
+        self.leaves = Some(epoch);
     }
 
     pub(crate) fn view(&self) -> &View {
@@ -372,7 +390,7 @@ impl Pool {
                 }
             }
             (State::Recording, Some(m)) => self.transact(now, Transaction::fenced(&self.view, m.key), out),
-            (State::Owned, Some(m)) if now.draining => {
+            (State::Owned, Some(m)) if now.draining || self.leaves == Some(m.key.epoch) => {
                 self.state = State::Closing;
                 out.push(Action::Close { pool: self.id, epoch: m.key.epoch });
             }
@@ -392,6 +410,7 @@ impl Pool {
         let Some(lease) = now.lease else { return };
         let record = &self.view.record;
         let possible = record.blocked.is_none() && record.holders.len() < HOLDERS_MAX && self.view.changed.0 > 0;
+        let possible = possible && (self.takes_over || record.holders.iter().all(|h| h.node == now.node));
         let due = self.free_ns.is_some_and(|at| now.ns >= at + self.patience_ns) && now.ns >= self.again_ns;
         if possible && due && !now.draining {
             self.transact(now, Transaction::acquire(&self.view, now.node, lease), out);

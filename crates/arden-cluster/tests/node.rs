@@ -379,3 +379,43 @@ fn etcd_that_does_not_know_the_lease_ends_everything() {
     assert!(actions.contains(&STOP) && actions.contains(&Action::GrantLease), "{actions:?}");
     assert!(!w.serves());
 }
+
+#[test]
+fn one_pool_is_handed_over_and_only_the_ownership_that_was_meant() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.now += 1;
+    assert!(w.node.hand_over(w.now, POOL, Epoch(4)).is_empty(), "that one is over");
+    assert_eq!(w.stage(), Stage::Owned);
+    let close = Action::Close { pool: POOL, epoch: Epoch(5) };
+    assert!(w.node.hand_over(w.now, POOL, Epoch(5)).contains(&close));
+    w.node.set_patience(POOL, 40);
+    let release = w.say(Event::Closed { pool: POOL, epoch: Epoch(5) });
+    w.committed(&release);
+    assert!(transaction(&w.say(Event::Tick)).is_none(), "others go first");
+    w.now += 40;
+    assert!(transaction(&w.say(Event::Tick)).is_some(), "nobody did");
+}
+
+#[test]
+fn without_a_fence_it_takes_nothing_that_another_node_may_write_to() {
+    for (holders, takes) in [(vec![holder(OTHER, 4)], false), (vec![holder(ME, 4)], true), (vec![], true)] {
+        let mut w = World::new(holders.clone());
+        w.node.set_takes_over(POOL, false);
+        w.lease(1);
+        assert_eq!(transaction(&w.read()).is_some(), takes, "{holders:?}");
+        w.node.set_takes_over(POOL, true);
+        assert_eq!(transaction(&w.say(Event::Tick)).is_some(), !takes, "{holders:?}");
+    }
+}
+
+#[test]
+fn the_deadline_is_that_of_the_lease() {
+    let mut w = World::new(vec![]);
+    assert_eq!(w.node.served(POOL, w.now), None);
+    w.until(Stage::Owned);
+    let Some((epoch, until)) = w.node.served(POOL, w.now) else { panic!("it is served") };
+    assert_eq!(epoch, Epoch(5));
+    assert!(w.node.may_serve(POOL, epoch, until - 1) && !w.node.may_serve(POOL, epoch, until));
+    assert_eq!(w.node.served(POOL, until), None);
+}

@@ -9,6 +9,6 @@ mod pools;
 mod sharing;
 mod volumes;
 
-pub use pools::{PoolAdmin, Pools, adopt_old_list};
+pub use pools::{PoolAdmin, Pools, adopt_old_list, newest_epoch};
 pub use sharing::{NothingShared, Sharing};
 pub use volumes::{Entry, File, Offline, Volumes};

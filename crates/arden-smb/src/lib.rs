@@ -35,7 +35,7 @@ pub use engine::conn;
 pub use handlers::run;
 pub use model::{
     seam,
-    share::{self, Share, ShareAce},
+    share::{self, Gate, Gates, Share, ShareAce},
 };
 pub use server::{Server, view::cache_name};
 pub use sessions::crypto;

@@ -65,6 +65,15 @@ pub enum Noun {
     /// Manage pools: disks joined, with room for spaces
     #[command(subcommand, after_help = "Example:\n  arden pool create tank /dev/sdb /dev/sdc /dev/sdd")]
     Pool(crate::storage::PoolVerb),
+    /// Make a cluster of machines that reach the same disks, and join it
+    #[command(
+        subcommand,
+        after_help = "Example:\n  arden cluster init FILES --etcd http://10.0.0.1:2379\n  arden cluster show"
+    )]
+    Cluster(crate::cluster::ClusterVerb),
+    /// Show the nodes of the cluster
+    #[command(subcommand, after_help = "Example:\n  arden node list")]
+    Node(crate::cluster::NodeVerb),
     /// Manage spaces: resilient virtual disks in a pool
     #[command(
         subcommand,

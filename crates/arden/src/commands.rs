@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     cli::{self, Cli, Live, Member, Noun},
-    password, printable, serve, storage,
+    cluster, password, printable, serve, storage,
     table::{Table, yes},
     volumes,
 };
@@ -40,6 +40,8 @@ pub fn run(cli: Cli) -> Result<()> {
         }
         Noun::Disk(verb) => storage::disk(&out, verb),
         Noun::Pool(verb) => storage::pool(&out, verb),
+        Noun::Cluster(verb) => cluster::cluster(&out, verb),
+        Noun::Node(verb) => cluster::node(&out, verb),
         Noun::Space(verb) => storage::space(&out, verb),
         Noun::Job(verb) => storage::job(&out, verb),
         Noun::Volume(verb) => volumes::run(&out, verb),

@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod cluster;
 mod commands;
 mod demo;
 mod exposure;
 mod interfaces;
 mod logging;
+mod ownership;
 mod password;
 mod printable;
 mod serve;

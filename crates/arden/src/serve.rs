@@ -1,19 +1,32 @@
 //! The daemon: state, servers, API, and an orderly stop. Assembly only.
 
-use std::{io::IsTerminal, path::Path, sync::Arc};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arden_admin::{
-    AdminError, Control, State, StateDirectory,
+    AdminError, ClusterAdmin, Control, NoCluster, State, StateDirectory,
     api::{self, Api},
     error::Result,
 };
+use arden_coordinate::{ClusterApi, Member, membership};
 use arden_host::{PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use crate::{cli::Serve, demo, exposure::Shares, logging, printable, server::SmbControl};
+use crate::{
+    cli::Serve,
+    demo,
+    exposure::Shares,
+    logging,
+    ownership::{self, Owned},
+    printable,
+    server::SmbControl,
+};
 
 /// Runs the daemon until it is stopped.
 ///
@@ -42,20 +55,16 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
 
     let directory = Arc::new(StateDirectory::open(state_dir)?);
-    let state = Arc::new(State::open(&directory)?);
+    let member = member(directory.clone()).await?;
+    let state = state(directory.clone(), member.clone()).await?;
     let (stop, stopped) = watch::channel(false);
-    let (owner, home) = (state.clone(), directory.clone());
-    let demo_dir = demo::place(&state, directory.path(), options.demo, std::io::stdout().is_terminal());
-    let wanted = demo_dir.clone();
-    let opening = tokio::task::spawn_blocking(move || {
-        adopt_old_list(&owner, home.path())?;
-        let pools = Pools::start(&owner, Arc::new(Shares(owner.clone())))?;
-        let volumes = Volumes::new(&owner, &pools);
-        let password = wanted.map(|dir| demo::prepare(&owner, &pools, &volumes, &dir)).transpose()?;
-        Ok::<_, AdminError>((pools, volumes, password))
-    });
-    let (pools, volumes, password) = opening.await.map_err(|e| AdminError::failed(format!("pools: {e}"), ""))??;
-    let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, stopped.clone()).await?;
+    let demo_dir = demo_dir(&state, &directory, options.demo, member.is_some())?;
+    let (owner, home, wanted) = (state.clone(), directory.clone(), demo_dir.clone());
+    let is_member = member.is_some();
+    let opening = tokio::task::spawn_blocking(move || storage(&owner, &home, wanted.as_deref(), is_member));
+    let (pools, volumes, password) = joined(opening.await)?;
+    let node = member.as_ref().map(|m| m.number());
+    let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, node, stopped.clone()).await?;
     let listener = api::bind(&directory.socket())?;
     tracing::info!(
         state = %directory.path().display(),
@@ -67,13 +76,20 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
-    let api = Api::new(state.clone(), control.clone(), Arc::new(PoolAdmin(pools.clone())), volumes.clone());
+    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
+    let cluster = begin_to_own(member.clone(), owned, &state)?;
+    let storage = Arc::new(PoolAdmin(pools.clone()));
+    let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
     let why = tokio::select! {
         _ = interrupt.recv() => "interrupted",
         _ = terminate.recv() => "terminated",
     };
     tracing::info!("{why}, stopping");
+    if let Some(member) = member {
+        // What is handed over is with its next owner while clients connect again.
+        let _ = tokio::task::spawn_blocking(move || member.leave()).await;
+    }
     let _ = stop.send(true);
     control.stopped().await;
     let _ = api.await;
@@ -85,6 +101,68 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where the demonstration is kept, if there is to be one.
+fn demo_dir(
+    state: &State,
+    directory: &StateDirectory,
+    named: Option<PathBuf>,
+    is_member: bool,
+) -> Result<Option<PathBuf>> {
+    match (is_member, named) {
+        (true, Some(_)) => Err(AdminError::invalid("--demo is for a daemon that stands alone", "leave it out")),
+        (true, None) => Ok(None),
+        (false, named) => Ok(demo::place(state, directory.path(), named, std::io::stdout().is_terminal())),
+    }
+}
+
+type Storage = (Arc<Pools>, Arc<Volumes>, Option<String>);
+
+/// The pools and volumes of this daemon, and the password of the demonstration.
+fn storage(state: &Arc<State>, home: &StateDirectory, demo: Option<&Path>, is_member: bool) -> Result<Storage> {
+    let sharing = Arc::new(Shares(state.clone()));
+    let pools = match is_member {
+        true => Pools::start_member(state, sharing)?,
+        false => {
+            adopt_old_list(state, home.path())?;
+            Pools::start(state, sharing)?
+        }
+    };
+    let volumes = Volumes::new(state, &pools);
+    let password = demo.map(|dir| demo::prepare(state, &pools, &volumes, dir)).transpose()?;
+    Ok((pools, volumes, password))
+}
+
+/// A node of a cluster begins to own pools.
+fn begin_to_own(member: Option<Arc<Member>>, owned: Owned, state: &Arc<State>) -> Result<Arc<dyn ClusterAdmin>> {
+    let Some(member) = member else { return Ok(Arc::new(NoCluster)) };
+    ownership::follow(&owned.control, state);
+    let addresses = owned.control.listen();
+    member.start(Arc::new(owned), addresses)?;
+    Ok(Arc::new(ClusterApi { member, state: state.clone() }))
+}
+
+/// This daemon as a node of a cluster, if it is one.
+async fn member(directory: Arc<StateDirectory>) -> Result<Option<Arc<Member>>> {
+    let connect = move || {
+        let membership = membership::load(directory.path())?;
+        membership.map(|m| Member::connect(directory.path(), m)).transpose()
+    };
+    joined(tokio::task::spawn_blocking(connect).await)
+}
+
+/// The state of this daemon, or of the cluster.
+async fn state(directory: Arc<StateDirectory>, member: Option<Arc<Member>>) -> Result<Arc<State>> {
+    let open = move || match member {
+        Some(member) => State::on(member.state_store()),
+        None => State::open(&directory),
+    };
+    joined(tokio::task::spawn_blocking(open).await).map(Arc::new)
+}
+
+fn joined<T>(done: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    done.unwrap_or_else(|e| Err(AdminError::failed(format!("the start failed inside: {e}"), "see the daemon's log")))
 }
 
 /// Resolves when the daemon has to stop.

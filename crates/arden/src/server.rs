@@ -8,18 +8,19 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arden_admin::{
-    AdminError, Control, State,
+    AdminError, Control, ErrorKind, State,
     error::Result,
     model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Settings, Share},
+    names::key,
     state::Snapshot,
 };
 use arden_auth::{AuthPolicy, ServerIdentity};
 use arden_host::Volumes;
-use arden_smb::{Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, metrics::CommandCount};
+use arden_smb::{Gate, Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, metrics::CommandCount};
 use arden_store::{
     dir::{DirOptions, DirStore},
     fs::Fs,
@@ -45,6 +46,9 @@ const INTERFACES_EVERY: Duration = Duration::from_secs(30);
 /// Interval at which unserved shares are tried again: disks of a volume may appear after the start of the daemon.
 const UNSERVED_TRIED_EVERY: Duration = Duration::from_secs(5);
 
+/// Connections of clients of a pool that this node leaves have so long to end.
+const DISCONNECT_WAIT: Duration = Duration::from_secs(2);
+
 /// The location of a share's files: the volume, if any, and the path.
 type Place = (Option<String>, PathBuf);
 
@@ -64,9 +68,13 @@ pub struct SmbControl {
     state: Arc<State>,
     /// The state directory, which must not be shared.
     state_dir: PathBuf,
+    /// In a cluster: the gates of the pools that this node owns.
+    gates: Mutex<HashMap<u128, Arc<dyn Gate>>>,
+    /// The daemon is a node of a cluster.
+    member: bool,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
-    /// Held while the server is informed of changed shares.
+    /// Held while the server is informed of changed shares, and while stores are opened.
     changing: Mutex<()>,
     addresses: Vec<SocketAddr>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -82,6 +90,7 @@ impl SmbControl {
         state_dir: &Path,
         volumes: &Arc<Volumes>,
         listen: &[SocketAddr],
+        node: Option<u16>,
         stopped: watch::Receiver<bool>,
     ) -> Result<Arc<SmbControl>> {
         let snapshot = state.snapshot();
@@ -89,8 +98,7 @@ impl SmbControl {
             OpenTable::new(TableLimits { opens_max: snapshot.settings.opens_max as usize, ..TableLimits::default() });
         let name = snapshot.server_name();
         let handles = open_handles(state_dir)?;
-        // Ids of handles are unique over restarts too: each start has 2^36 of them.
-        table.start_ids_at(handles.starts() << 36 | 1);
+        table.start_ids_at(first_handle(handles.starts(), node));
         let users = Arc::new(LiveUsers::new(state.clone()));
         let server = Server::new(config(&snapshot, &name, users), table.clone(), arden_smb::time::Time::read());
         let (listeners, addresses) = bind(listen).await?;
@@ -103,6 +111,8 @@ impl SmbControl {
             volumes: volumes.clone(),
             state: state.clone(),
             state_dir: state_dir.to_path_buf(),
+            gates: Mutex::default(),
+            member: node.is_some(),
             unserved: Mutex::default(),
             changing: Mutex::default(),
             addresses,
@@ -130,12 +140,62 @@ impl SmbControl {
         Ok(control)
     }
 
+    /// This node owns the pool: its shares are served as long as the gate is open.
+    pub fn serve_pool(&self, pool: u128, gate: Arc<dyn Gate>) {
+        self.gates.lock().insert(pool, gate);
+        self.shares_changed();
+    }
+
+    /// The pool and these volumes are closed: their shares are not served any more. What clients have open of them ends, and what was
+    /// kept on the volumes stays as it is.
+    pub fn leave_pool(&self, pool: u128, volumes: &[String]) {
+        // The gate is closed: requests end their connection. Without the tree connect they would get an error.
+        let of = |share: &arden_smb::Share| volumes.iter().any(|v| self.is_on(&share.name, v));
+        let end = Instant::now() + DISCONNECT_WAIT;
+        while self.server.disconnect_users(of) > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let closed = |volume: &Option<String>| volume.as_ref().is_some_and(|v| volumes.contains(&key(v)));
+        {
+            let _turn = self.changing.lock();
+            self.gates.lock().remove(&pool);
+            self.stores.lock().retain(|(volume, _), _| !closed(volume));
+        }
+        self.shares_changed();
+    }
+
+    fn is_on(&self, share: &str, volume: &str) -> bool {
+        let snapshot = self.state.snapshot();
+        let of = snapshot.shares.get(&key(share)).and_then(|s| s.volume.as_deref());
+        of.is_some_and(|v| key(v) == volume)
+    }
+
+    /// The gate of a share of a cluster.
+    fn gate(&self, share: &Share) -> Result<Option<Arc<dyn Gate>>> {
+        if !self.member {
+            return Ok(None);
+        }
+        let pool = share.volume.as_deref().and_then(|v| self.volumes.pool_of(v));
+        let gate = pool.and_then(|pool| self.gates.lock().get(&pool).cloned());
+        gate.map(Some).ok_or_else(|| {
+            AdminError::new(
+                ErrorKind::Conflict,
+                "this node does not own its pool",
+                "`arden pool list` shows which does",
+            )
+        })
+    }
+
     /// Serves shares that could not be served before.
     fn try_unserved(&self) {
         let waiting: Vec<String> = self.unserved.lock().iter().cloned().collect();
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
-        let can_be = |s: &Share| waiting.contains(&s.name) && self.store(s).is_ok();
-        if !waiting.is_empty() && shares.iter().any(can_be) {
+        let can_be = |s: &Share| waiting.contains(&s.name) && self.store(s).is_ok() && self.gate(s).is_ok();
+        let some_can_be = {
+            let _turn = self.changing.lock();
+            shares.iter().any(can_be)
+        };
+        if some_can_be {
             self.shares_changed();
         }
     }
@@ -168,8 +228,16 @@ impl SmbControl {
         let _ = closing.await;
     }
 
-    /// The store of a share's directory, which is opened once.
+    /// The store of a share's directory, which is opened once. Called in turn (`changing`): of two that opened it at the same time
+    /// one would not be that of the share, and one that was opened while its pool was left would stay.
     fn store(&self, share: &Share) -> Result<Arc<Fs>> {
+        if self.member && share.volume.is_none() {
+            return Err(AdminError::new(
+                ErrorKind::Conflict,
+                "a directory is not supported as a share in a cluster: no fence keeps another node from it",
+                "share a volume on a pool",
+            ));
+        }
         if let Some(fs) = self.stores.lock().get(&place(share)) {
             return Ok(fs.clone());
         }
@@ -193,6 +261,14 @@ impl SmbControl {
             )
         })?;
         Ok(Fs::with_handles(store, self.table.clone(), Some(self.handles.clone())))
+    }
+}
+
+/// Ids of handles are unique over restarts and nodes: each start has 2^36 of them, each node 2^16 starts.
+fn first_handle(starts: u64, node: Option<u16>) -> u64 {
+    match node {
+        None => starts << 36 | 1,
+        Some(node) => u64::from(node & 0x7ff) << 52 | (starts & 0xffff) << 36 | 1,
     }
 }
 
@@ -304,6 +380,7 @@ fn ace(grant: &Grant, allow: bool) -> ShareAce {
 
 impl Control for SmbControl {
     fn check_share(&self, share: &Share) -> Result<()> {
+        let _turn = self.changing.lock();
         if share.volume.is_some() {
             return self.store(share).map(|_| ());
         }
@@ -330,8 +407,8 @@ impl Control for SmbControl {
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
         let (mut ready, mut unserved) = (Vec::new(), BTreeSet::new());
         for share in &shares {
-            match self.store(share) {
-                Ok(fs) => ready.push(arden_smb::Share {
+            match self.store(share).and_then(|fs| Ok((fs, self.gate(share)?))) {
+                Ok((fs, gate)) => ready.push(arden_smb::Share {
                     name: share.name.clone(),
                     comment: share.comment.clone(),
                     path: share.path.display().to_string(),
@@ -349,9 +426,13 @@ impl Control for SmbControl {
                         .map(|g| ace(g, true))
                         .chain(share.deny.iter().map(|g| ace(g, false)))
                         .collect(),
+                    gate,
                 }),
                 Err(e) => {
-                    tracing::error!(share = %share.name, "not served: {e}");
+                    match self.member {
+                        true => tracing::debug!(share = %share.name, "not served: {e}"),
+                        false => tracing::error!(share = %share.name, "not served: {e}"),
+                    }
                     unserved.insert(share.name.clone());
                 }
             }

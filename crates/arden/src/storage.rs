@@ -8,6 +8,7 @@ use std::time::Duration;
 use arden_admin::{
     AdminError, ErrorKind,
     client::segment,
+    cluster::PoolFence,
     error::Result,
     storage::{
         AddDisk, DiskInfo, DiskLabel, DiskQuery, DiskWipe, GroupMap, JobChange, JobInfo, JobKind, JobState, NewExport,
@@ -16,6 +17,7 @@ use arden_admin::{
 };
 use clap::{Args, Subcommand};
 
+use crate::cluster;
 use crate::commands::{Out, absolute};
 use crate::table::{Table, yes};
 
@@ -96,7 +98,9 @@ pub enum PoolVerb {
     #[command(after_help = "Example:\n  arden pool rename tank lake")]
     Rename { name: String, to: String },
     /// Change the warning levels of a pool, and the time that it waits for a missing disk
-    #[command(after_help = "Example:\n  arden pool set tank --grace 60 --warn 70,80,90")]
+    #[command(
+        after_help = "Example:\n  arden pool set tank --grace 60 --warn 70,80,90\n  arden pool set tank --fence agent:/usr/sbin/fence_ipmilan --fence-option username=arden"
+    )]
     Set {
         name: String,
         /// Seconds to wait for a missing disk before spares and free slabs replace it
@@ -105,6 +109,29 @@ pub enum PoolVerb {
         /// Three fill levels in percent
         #[arg(long, value_name = "A,B,C", value_delimiter = ',', num_args = 1)]
         warn: Option<Vec<u8>>,
+        /// In a cluster, how a node is cut off before another takes the pool over: agent:PATH, a program with the calling
+        /// convention of fence-agents, or none
+        #[arg(long, value_name = "FENCE", conflicts_with_all = ["grace", "warn"])]
+        fence: Option<String>,
+        /// Option of the agent; may be given several times. Other users of this machine may see it while the command runs
+        #[arg(long, value_name = "NAME=VALUE", requires = "fence")]
+        fence_option: Vec<String>,
+    },
+    /// Hand a pool over to another node of the cluster; clients connect again there
+    #[command(after_help = "Example:\n  arden pool move tank --to node2")]
+    Move {
+        name: String,
+        /// Name of the node
+        #[arg(long, value_name = "NODE")]
+        to: String,
+    },
+    /// Take a pool over at this node without a fence
+    #[command(after_help = "Example:\n  arden pool take tank --i-am-sure")]
+    Take {
+        name: String,
+        /// Every node that may still write to the pool's disks is off
+        #[arg(long)]
+        i_am_sure: bool,
     },
     /// Add a disk
     #[command(after_help = "Example:\n  arden pool add-disk tank /dev/sdf --hot-spare")]
@@ -389,7 +416,12 @@ pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
         PoolVerb::Rename { name, to } => {
             shown(out.client.patch(&path(&name), &PoolChange { name: Some(to), ..PoolChange::default() })?);
         }
-        PoolVerb::Set { name, grace, warn } => {
+        PoolVerb::Move { name, to } => cluster::move_pool(out, &name, to)?,
+        PoolVerb::Take { name, i_am_sure } => cluster::take_pool(out, &name, i_am_sure)?,
+        PoolVerb::Set { name, fence: Some(fence), fence_option: options, .. } => {
+            cluster::set_fence(out, &name, PoolFence { fence, options })?;
+        }
+        PoolVerb::Set { name, grace, warn, .. } => {
             let levels = |w: Vec<u8>| {
                 w.try_into()
                     .map_err(|_| AdminError::invalid("--warn takes three levels", "for example --warn 70,80,90"))
@@ -426,7 +458,30 @@ pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
     Ok(())
 }
 
+/// With the owners, in a cluster.
+fn owned_pool_table(pools: &[PoolInfo]) -> String {
+    let mut t = Table::new(&["POOL", "STATE", "OWNER", "EPOCH", "OWNERSHIP", "HEALTH", "FREE", "NOTE"]);
+    for p in pools {
+        let Some(o) = &p.ownership else { continue };
+        let here = p.state == "open";
+        t.row([
+            p.name.clone(),
+            p.state.clone(),
+            o.owner.clone(),
+            o.epoch.to_string(),
+            o.state.clone(),
+            if here { p.health.clone() } else { String::new() },
+            if here { size(p.free_bytes) } else { String::new() },
+            o.reason.clone(),
+        ]);
+    }
+    t.text("no pools")
+}
+
 fn pool_table(pools: &[PoolInfo]) -> String {
+    if pools.iter().any(|p| p.ownership.is_some()) {
+        return owned_pool_table(pools);
+    }
     let mut t = Table::new(&["POOL", "STATE", "HEALTH", "DISKS", "SPACES", "SIZE", "FREE", "WARNING"]);
     for p in pools {
         let warning =

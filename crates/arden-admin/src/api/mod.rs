@@ -1,6 +1,7 @@
 //! The REST API: HTTP on a Unix socket that only the daemon's own user can open. Every route is a row of the table in
 //! `routes`. Holds no rules: `state` decides what may be stored, [`Control`] what the servers do with it.
 
+mod cluster;
 mod handlers;
 pub(crate) mod routes;
 mod snapshot;
@@ -24,6 +25,7 @@ use axum::{
 use serde::de::DeserializeOwned;
 
 use crate::{
+    cluster::ClusterAdmin,
     control::Control,
     error::{AdminError, ErrorKind},
     state::State,
@@ -40,6 +42,7 @@ pub struct Api {
     pub control: Arc<dyn Control>,
     pub storage: Arc<dyn Storage>,
     pub volumes: Arc<dyn VolumeAdmin>,
+    pub cluster: Arc<dyn ClusterAdmin>,
     pub started: Instant,
 }
 
@@ -50,8 +53,9 @@ impl Api {
         control: Arc<dyn Control>,
         storage: Arc<dyn Storage>,
         volumes: Arc<dyn VolumeAdmin>,
+        cluster: Arc<dyn ClusterAdmin>,
     ) -> Arc<Api> {
-        Arc::new(Api { state, control, storage, volumes, started: Instant::now() })
+        Arc::new(Api { state, control, storage, volumes, cluster, started: Instant::now() })
     }
 
     /// Runs `work` on a thread that may wait for the disk.

@@ -10,7 +10,7 @@ use axum::{
     response::Response,
 };
 
-use super::{Api, Body, handlers::created};
+use super::{Api, Body, cluster::with_owners, handlers::created};
 use crate::{
     error::{AdminError, Result},
     storage::{
@@ -48,11 +48,21 @@ pub(super) async fn wipe_disk(State(api): Ctx, Body(wipe): Body<DiskWipe>) -> Re
 }
 
 pub(super) async fn pools(State(api): Ctx) -> Answer<Vec<PoolInfo>> {
-    api.blocking(|api| api.storage.pools()).await.map(Json)
+    let all = |api: &Api| {
+        let mut pools = api.storage.pools()?;
+        with_owners(api, &mut pools);
+        Ok(pools)
+    };
+    api.blocking(all).await.map(Json)
 }
 
 pub(super) async fn pool(State(api): Ctx, Path(name): Path<String>) -> Answer<PoolInfo> {
-    api.blocking(move |api| api.storage.pool(&name)).await.map(Json)
+    let one = move |api: &Api| {
+        let mut pool = api.storage.pool(&name)?;
+        with_owners(api, std::slice::from_mut(&mut pool));
+        Ok(pool)
+    };
+    api.blocking(one).await.map(Json)
 }
 
 pub(super) async fn create_pool(State(api): Ctx, Body(new): Body<NewPool>) -> Result<Response> {

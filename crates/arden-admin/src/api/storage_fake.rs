@@ -1,6 +1,7 @@
 //! A [`Storage`] with one disk, pool, space, job and volume, for the tests of the router.
 
 use crate::{
+    cluster::*,
     error::{AdminError, Result},
     snapshot::*,
     storage::*,
@@ -77,6 +78,7 @@ fn pool() -> PoolInfo {
         spaces: vec![space()],
         work: vec![WorkInfo { what: "repair".into(), done: 1, total: 2 }],
         events: vec!["disk 2 is missing".into()],
+        ownership: None,
     }
 }
 
@@ -264,5 +266,51 @@ impl VolumeAdmin for FakeStorage {
     }
     fn attach_volume(&self, _: &VolumeRecord) -> Result<VolumeInfo> {
         Ok(volume())
+    }
+}
+
+fn ownership() -> PoolOwnership {
+    PoolOwnership {
+        pool: "tank".into(),
+        owner: "a".into(),
+        epoch: 7,
+        written: 7,
+        state: "owned".into(),
+        reason: String::new(),
+        holders: vec!["a:7".into()],
+        fence: "agent:/f".into(),
+        fence_options: vec!["ip".into()],
+    }
+}
+
+impl ClusterAdmin for FakeStorage {
+    fn cluster(&self) -> Result<ClusterInfo> {
+        let node =
+            NodeInfo { number: 1, name: "a".into(), alive: true, run: "r".into(), addresses: vec!["h:445".into()] };
+        Ok(ClusterInfo {
+            name: "LAB".into(),
+            id: "0".repeat(32),
+            node: "a".into(),
+            lease_seconds: 5,
+            etcd: vec!["http://e:2379".into()],
+            distrusts_etcd: String::new(),
+            nodes: vec![node],
+            pools: self.ownerships(),
+        })
+    }
+    fn ownerships(&self) -> Vec<PoolOwnership> {
+        vec![ownership()]
+    }
+    fn new_token(&self) -> Result<ClusterToken> {
+        Ok(ClusterToken { token: "t".into(), seconds: 3600 })
+    }
+    fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {
+        Ok(ownership())
+    }
+    fn take_pool(&self, _: &str, _: &PoolTake) -> Result<PoolOwnership> {
+        Ok(ownership())
+    }
+    fn set_fence(&self, _: &str, _: &PoolFence) -> Result<PoolOwnership> {
+        Ok(ownership())
     }
 }

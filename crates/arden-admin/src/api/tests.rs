@@ -125,7 +125,8 @@ impl Fixture {
         let state = Arc::new(State::in_memory().unwrap());
         let fake = Arc::new(Fake::default());
         fake.1.get_or_init(|| state.clone());
-        let router = router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage)));
+        let router =
+            router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage), Arc::new(FakeStorage)));
         Fixture { dir, fake, router }
     }
 
@@ -255,6 +256,11 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("deleteSpace", "/v1/pools/tank/spaces/vm", None),
         ("exportSpace", "/v1/pools/tank/spaces/vm/export", Some(json!({"nbd": "unix:/s"}))),
         ("unexportSpace", "/v1/pools/tank/spaces/vm/export", None),
+        ("cluster", "/v1/cluster", None),
+        ("newToken", "/v1/cluster/tokens", None),
+        ("movePool", "/v1/pools/tank/owner", Some(json!({"to": "b"}))),
+        ("takePool", "/v1/pools/tank/take", Some(json!({"sure": true}))),
+        ("setFence", "/v1/pools/tank/fence", Some(json!({"fence": "agent:/f", "options": ["ip=1"]}))),
         ("volumes", "/v1/volumes", None),
         ("createVolume", "/v1/volumes", Some(json!({"name": "docs", "space": "vm"}))),
         ("attachVolume", "/v1/volumes", Some(json!({"name": "docs", "file": "/srv/docs.img"}))),
@@ -393,8 +399,13 @@ async fn the_socket_is_private_and_replaces_a_dead_one() {
     assert!(path.exists(), "a dead socket stays behind");
     let listener = bind(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let api =
-        Api::new(Arc::new(State::in_memory().unwrap()), f.fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage));
+    let api = Api::new(
+        Arc::new(State::in_memory().unwrap()),
+        f.fake.clone(),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+    );
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tokio::spawn(serve(listener, api, async move {
         let _ = stopped.await;

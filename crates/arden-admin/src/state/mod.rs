@@ -139,6 +139,14 @@ impl State {
         Err(AdminError::new(ErrorKind::Conflict, "the state is changed by others at the same time", "try again"))
     }
 
+    /// All records of the newest snapshot, as the changes that make them in an empty store.
+    ///
+    /// # Errors
+    /// Failed, when a record cannot be encoded.
+    pub fn records(&self) -> Result<Vec<Change>> {
+        records::difference(&Snapshot::empty(), &self.snapshot())
+    }
+
     /// Reads the changes of other daemons; false when there are none. Blocks on the store.
     ///
     /// # Errors

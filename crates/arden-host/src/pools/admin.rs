@@ -17,7 +17,10 @@ use arden_admin::{
 use arden_block::identify;
 use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, SpaceError, check_interleave, read_header};
 
-use super::{OpenPool, Pools, check_unused, devices, hosted, new_record, pool_id, refusal, show, start_export};
+use super::{
+    OpenPool, Pools, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, show,
+    start_export,
+};
 
 const INTERLEAVE_BYTES: u64 = 256 << 10;
 
@@ -42,6 +45,10 @@ fn check_pool_name(name: &str) -> Result<()> {
 }
 
 impl PoolAdmin {
+    fn check_alone(&self, what: &str) -> Result<()> {
+        if self.0.member { Err(not_in_a_cluster(what)) } else { Ok(()) }
+    }
+
     fn name_is_free(&self, name: &str) -> Result<()> {
         check_pool_name(name)?;
         if self.0.state.snapshot().pools.contains_key(&key(name)) {
@@ -68,7 +75,8 @@ impl PoolAdmin {
     fn info(&self, record: &PoolRecord) -> Result<PoolInfo> {
         let slot = self.0.pools.lock().get(&key(&record.name)).cloned();
         let Some(open) = slot.as_ref().and_then(|s| s.open.clone()) else {
-            return Ok(show::closed(record, slot.as_ref().map_or("not opened yet", |s| &s.reason)));
+            let never = if self.0.member { "this node does not own it" } else { "not opened yet" };
+            return Ok(show::closed(record, slot.as_ref().map_or(never, |s| &s.reason)));
         };
         let (status, levels) = open.ask(|p| async move { Ok((p.status(), p.warning_levels())) })?;
         Ok(show::pool(record, &open, &status, levels))
@@ -106,7 +114,9 @@ impl PoolAdmin {
                 Pool::create(&rt, &name, main, spare, CreateOptions::default()).await
             })
         });
-        Ok(hosted(host.map_err(refusal)?))
+        let host = host.map_err(refusal)?;
+        let id = host.call(|p| async move { Ok(p.status().id) }).map_err(refusal)?;
+        Ok(hosted(host, id))
     }
 
     /// Which pool the labels of an import name, and its disks.
@@ -194,6 +204,7 @@ impl Storage for PoolAdmin {
     }
 
     fn create_pool(&self, new: &NewPool) -> Result<PoolInfo> {
+        self.check_alone("making a pool")?;
         let all: Vec<PathBuf> = new.disks.iter().chain(&new.hot_spares).cloned().collect();
         absolute(&all)?;
         let _one = self.0.changing.lock();
@@ -209,6 +220,7 @@ impl Storage for PoolAdmin {
     }
 
     fn import_pool(&self, import: &PoolImport) -> Result<PoolInfo> {
+        self.check_alone("importing a pool")?;
         absolute(&import.disks)?;
         absolute(&import.discard)?;
         let _one = self.0.changing.lock();
@@ -231,6 +243,9 @@ impl Storage for PoolAdmin {
     }
 
     fn change_pool(&self, name: &str, change: &PoolChange) -> Result<PoolInfo> {
+        if change.name.is_some() {
+            self.check_alone("renaming a pool")?;
+        }
         let _one = self.0.changing.lock();
         let open = self.0.opened(name)?;
         if let Some(levels) = change.warn_percent {
@@ -266,6 +281,7 @@ impl Storage for PoolAdmin {
     }
 
     fn forget_pool(&self, name: &str) -> Result<()> {
+        self.check_alone("closing a pool by hand")?;
         let _one = self.0.changing.lock();
         self.0.record(name)?;
         if let Ok(open) = self.0.opened(name) {

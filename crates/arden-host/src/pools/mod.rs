@@ -5,6 +5,7 @@ mod admin;
 mod delay;
 mod devices;
 mod jobs;
+mod owned;
 mod show;
 mod watch;
 
@@ -19,10 +20,11 @@ use std::time::Duration;
 
 use arden_admin::{AdminError, ErrorKind, State, error::Result, names::key, storage::PoolRecord};
 use arden_lock::{Mutex, ranks};
-use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, SpaceError, SpaceResult, nbd};
+use arden_space::{Caller, OpenOptions, Ownership, Pool, PoolConfig, PoolHost, SpaceError, SpaceResult, nbd};
 
 pub use admin::PoolAdmin;
 use jobs::{Finished, Job};
+pub use owned::newest_epoch;
 
 use crate::sharing::Sharing;
 
@@ -33,6 +35,8 @@ const ANSWER_WAIT: Duration = Duration::from_secs(120);
 pub struct Pools {
     state: Arc<State>,
     sharing: Arc<dyn Sharing>,
+    /// A node of a cluster: which pools it opens, and when, is the cluster's decision.
+    member: bool,
     pools: Mutex<BTreeMap<String, Slot>, ranks::Pools>,
     /// Held over a change of the set of pools, disks or spaces: one after another.
     changing: Mutex<(), ranks::PoolsChanging>,
@@ -51,6 +55,7 @@ struct Slot {
 }
 
 struct OpenPool {
+    id: u128,
     host: Mutex<Option<PoolHost>, ranks::PoolThread>,
     caller: Caller,
     exports: Mutex<BTreeMap<String, nbd::Export>, ranks::Exports>,
@@ -105,6 +110,11 @@ pub(crate) struct SpaceUse {
 }
 
 impl SpaceUse {
+    /// The id of the pool that has the space.
+    pub fn pool(&self) -> u128 {
+        self.pool.id
+    }
+
     /// Reaches the pool; [`Caller::device`] gives the space as a block device.
     pub fn caller(&self) -> Caller {
         self.pool.caller.clone()
@@ -170,12 +180,25 @@ impl Pools {
     /// # Errors
     /// Failed, when a thread cannot be started. A pool that cannot be opened is no error.
     pub fn start(state: &Arc<State>, sharing: Arc<dyn Sharing>) -> Result<Arc<Pools>> {
+        Pools::start_as(state, sharing, false)
+    }
+
+    /// For a node of a cluster: opens no pool before [`Pools::open_owned`].
+    ///
+    /// # Errors
+    /// As [`Pools::start`].
+    pub fn start_member(state: &Arc<State>, sharing: Arc<dyn Sharing>) -> Result<Arc<Pools>> {
+        Pools::start_as(state, sharing, true)
+    }
+
+    fn start_as(state: &Arc<State>, sharing: Arc<dyn Sharing>, member: bool) -> Result<Arc<Pools>> {
         let (finished, receiver) = channel();
         let snapshot = state.snapshot();
         let last_job = snapshot.pools.values().flat_map(|p| &p.jobs).map(|j| j.id).max().unwrap_or(0);
         let pools = Arc::new(Pools {
             state: state.clone(),
             sharing,
+            member,
             pools: Mutex::default(),
             changing: Mutex::default(),
             jobs: Mutex::default(),
@@ -252,13 +275,19 @@ impl Pools {
         let slot = self.pools.lock().get(&key(name)).cloned();
         let (open, reason) = slot.map_or((None, String::new()), |s| (s.open, s.reason));
         open.ok_or_else(|| {
-            let hint = "it is tried again every few seconds; `arden pool show` says what is missing";
+            let hint = match self.member {
+                true => "run this at the node that owns it: `arden pool list` shows which",
+                false => "it is tried again every few seconds; `arden pool show` says what is missing",
+            };
             AdminError::new(ErrorKind::Conflict, format!("pool {name:?} is closed: {reason}"), hint)
         })
     }
 
     /// Opens a pool of the state store, with its exports and jobs.
     fn open_known(self: &Arc<Pools>, record: &PoolRecord) {
+        if self.member {
+            return;
+        }
         match self.open(record, Vec::new()) {
             Ok(pool) => {
                 tracing::info!(pool = record.name, "pool open");
@@ -298,6 +327,16 @@ impl Pools {
     /// Opens what is there of a pool: by its known paths, and by labels when those are not all.
     fn open(&self, record: &PoolRecord, discard: Vec<u128>) -> Result<Arc<OpenPool>> {
         let id = pool_id(record)?;
+        self.open_as(record, id, discard, None).map_err(refusal)
+    }
+
+    fn open_as(
+        &self,
+        record: &PoolRecord,
+        id: u128,
+        discard: Vec<u128>,
+        ownership: Option<Ownership>,
+    ) -> SpaceResult<Arc<OpenPool>> {
         let mut found = devices::scan(&record.devices);
         found.retain(|f| f.pool_id == id);
         if found.len() < record.devices.len() {
@@ -314,10 +353,14 @@ impl Pools {
                 for p in &paths {
                     devices.push(devices::open_soon(&rt, p, &labels).await?);
                 }
-                Pool::open(&rt, devices, Some(id), OpenOptions { config, discard }).await
+                let options = OpenOptions { config, discard };
+                match ownership {
+                    Some(o) => Pool::open_owned(&rt, devices, Some(id), options, o).await,
+                    None => Pool::open(&rt, devices, Some(id), options).await,
+                }
             })
         });
-        Ok(hosted(host.map_err(refusal)?))
+        Ok(hosted(host?, id))
     }
 }
 
@@ -352,9 +395,10 @@ fn new_record(name: String, id: u128, devices: Vec<PathBuf>) -> PoolRecord {
     PoolRecord { name, id: format!("{id:032x}"), devices, grace_seconds, exports: Vec::new(), jobs: Vec::new() }
 }
 
-fn hosted(host: PoolHost) -> Arc<OpenPool> {
+fn hosted(host: PoolHost, id: u128) -> Arc<OpenPool> {
     let caller = host.caller();
     Arc::new(OpenPool {
+        id,
         host: Mutex::new(Some(host)),
         caller,
         exports: Mutex::default(),

@@ -81,6 +81,7 @@ pub fn pool(record: &PoolRecord, open: &OpenPool, s: &PoolStatus, warn_percent: 
         spaces,
         work: s.progress.iter().map(|(w, d, t)| WorkInfo { what: w.clone(), done: *d, total: *t }).collect(),
         events: s.events.clone(),
+        ownership: None,
     }
 }
 
@@ -103,5 +104,6 @@ pub fn closed(record: &PoolRecord, reason: &str) -> PoolInfo {
         spaces: Vec::new(),
         work: Vec::new(),
         events: Vec::new(),
+        ownership: None,
     }
 }

@@ -52,6 +52,8 @@ use crate::pools::Pools;
 struct Open {
     volume: Arc<Volume>,
     handles: Arc<VolumeHandles>,
+    /// The id of the pool on which it lies; None on a file or block device.
+    pool: Option<u128>,
 }
 
 /// The volumes of a daemon.
@@ -129,21 +131,32 @@ impl Volumes {
     }
 
     fn device(&self, record: &VolumeRecord, make: Option<u64>) -> Result<Arc<dyn Device>> {
+        self.device_and_pool(record, make).map(|(device, _)| device)
+    }
+
+    /// The device of a volume, and the pool on which it lies.
+    fn device_and_pool(&self, record: &VolumeRecord, make: Option<u64>) -> Result<(Arc<dyn Device>, Option<u128>)> {
         match (&record.space, &record.file) {
             (Some(space), None) => {
                 let taken = self.pools.take_space(space, &format!("volume {}", record.name))?;
+                let pool = taken.pool();
                 let (all, name) = (self.me.clone(), key(&record.name));
                 let give_back = move || all.upgrade().into_iter().for_each(|all| all.give_back(&name));
                 let device = device::open(taken, give_back)
                     .map_err(|e| AdminError::failed(format!("space {space}: {e}"), "see `arden pool show`"))?;
-                Ok(Arc::new(device))
+                Ok((Arc::new(device), Some(pool)))
             }
+            (None, Some(_)) if self.pools.is_member() => Err(AdminError::new(
+                ErrorKind::Conflict,
+                "a volume on a file is not supported in a cluster: no fence keeps another node from the file",
+                "make it on a space of a pool",
+            )),
             (None, Some(path)) if path.is_absolute() => {
                 let device = match make {
                     Some(size) => FileDevice::create(path, size),
                     None => FileDevice::open(path, true),
                 };
-                Ok(Arc::new(device.map_err(|e| no_file(path, e))?))
+                Ok((Arc::new(device.map_err(|e| no_file(path, e))?), None))
             }
             _ => Err(AdminError::invalid(
                 "a volume lies on one space, or on one file by its full path",
@@ -170,7 +183,7 @@ impl Volumes {
         if let Some(o) = open.get(&key(name)) {
             return Ok((o.volume.clone(), o.handles.clone()));
         }
-        let device = self.device(&record, None)?;
+        let (device, pool) = self.device_and_pool(&record, None)?;
         let mut options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
         // Tests do not wait for a minute.
         if let Some(ms) = std::env::var("ARDEN_TEST_GIVE_BACK_MS").ok().and_then(|ms| ms.parse().ok()) {
@@ -179,7 +192,7 @@ impl Volumes {
         let volume = Volume::open(device, options).map_err(|e| refusal(&record.device(), e))?;
         let handles = VolumeHandles::new(volume.clone());
         tracing::info!(volume = record.name, device = record.device(), "volume open");
-        open.insert(key(name), Open { volume: volume.clone(), handles: handles.clone() });
+        open.insert(key(name), Open { volume: volume.clone(), handles: handles.clone(), pool });
         Ok((volume, handles))
     }
 
@@ -201,6 +214,47 @@ impl Volumes {
         // The server commits what has to be durable before it answers: many requests with one flush.
         let store = VolumeStore::of_directory(volume, &parsed, Durability::Plain).map_err(bad)?;
         Ok((store, handles))
+    }
+
+    /// The pool on which an open volume lies.
+    pub fn pool_of(&self, name: &str) -> Option<u128> {
+        self.open.lock().get(&key(name)).and_then(|open| open.pool)
+    }
+
+    /// Makes a checkpoint of each open volume on a pool: what an earlier owner left to be replayed is not replayed again.
+    pub fn checkpoint_of_pool(&self, pool: u128) {
+        let volumes: Vec<(String, Arc<Volume>)> = {
+            let open = self.open.lock();
+            let of_pool = open.iter().filter(|(_, o)| o.pool == Some(pool));
+            of_pool.map(|(name, o)| (name.clone(), o.volume.clone())).collect()
+        };
+        for (name, volume) in volumes {
+            if let Err(e) = volume.checkpoint() {
+                tracing::warn!(volume = name, "no checkpoint after the volume was taken over: {e}");
+            }
+        }
+    }
+
+    /// Closes the volumes on a pool, each with a checkpoint, and gives their names. Those of a pool that is gone already write
+    /// nothing more.
+    ///
+    /// # Errors
+    /// The names with the first error: what is in memory may not be on the disks.
+    pub fn close_of_pool(&self, pool: u128) -> (Vec<String>, Result<()>) {
+        let closing: Vec<(String, Open)> = {
+            let mut open = self.open.lock();
+            let names: Vec<String> =
+                open.iter().filter(|(_, o)| o.pool == Some(pool)).map(|(n, _)| n.clone()).collect();
+            names.into_iter().filter_map(|name| open.remove_entry(&name)).collect()
+        };
+        let mut result = Ok(());
+        for (name, open) in &closing {
+            self.end_scrub(name);
+            if let Err(e) = open.volume.close() {
+                result = result.and(Err(refusal(name, e)));
+            }
+        }
+        (closing.into_iter().map(|(name, _)| name).collect(), result)
     }
 
     /// Stops scrubs and closes all volumes, each with a checkpoint: the next opening has nothing to replay.

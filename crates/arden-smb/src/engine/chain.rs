@@ -18,8 +18,11 @@ use crate::{
         usage::{Charge, Kind},
     },
     engine::{commits::Commits, logons},
-    handlers::run::{Here, InFlight},
-    model::seam::{Answer, Outcome, Related, VerifiedRequest},
+    handlers::run::{Here, InFlight, NOT_SERVED},
+    model::{
+        seam::{Answer, Outcome, Related, VerifiedRequest},
+        share::Gates,
+    },
     server::Server,
     sessions::{
         Channel, Peer, PendingRequest, Session, SessionState,
@@ -98,6 +101,7 @@ struct State {
     /// What the current request costs while it waits.
     waiting: Option<[Charge; 2]>,
     commits: Commits,
+    gates: Gates,
 }
 
 /// Responses of one transport frame under construction in a buffer.
@@ -248,6 +252,7 @@ pub fn start(
         in_flight: InFlight::default(),
         waiting: None,
         commits: Commits::default(),
+        gates: Gates::default(),
     };
     run(message, state, out, may_block)
 }
@@ -270,10 +275,8 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 state.end_response(out, base, status);
             }
             Outcome::Close(reason) => {
-                tracing::warn!(client = %state.peer.address, reason, "connection is closed");
                 state.drop_response(out, base);
-                state.peer.closed.store(true, Ordering::Release);
-                (state.peer.wake)();
+                state.close_connection(reason);
                 return None;
             }
             Outcome::Block => {
@@ -536,10 +539,21 @@ impl State {
         }
     }
 
-    /// Signs, encrypts and frames what was answered.
+    /// The client is told nothing more.
+    fn close_connection(&self, reason: &str) {
+        tracing::warn!(client = %self.peer.address, reason, "connection is closed");
+        self.peer.closed.store(true, Ordering::Release);
+        (self.peer.wake)();
+    }
+
+    /// Signs, encrypts and frames what was answered, unless it may not be answered any more.
     fn finish_frame(&mut self, out: &mut Vec<u8>) {
         let Some(start) = self.frame.start.take() else { return };
         let responses = std::mem::take(&mut self.frame.responses);
+        if !self.gates.may_answer() {
+            out.truncate(start);
+            return self.close_connection(NOT_SERVED);
+        }
         if let [_, .., (last, _)] = responses[..] {
             // [MS-SMB2] 3.3.4.1.3: the last of several is padded like the others.
             out.pad_to(last, 8);
@@ -674,6 +688,7 @@ impl State {
             may_block,
             scope: &self.commits.scope,
             large: &self.peer.large,
+            gates: &mut self.gates,
             in_flight: &mut self.in_flight,
         };
         let Answer { outcome, related } = self.server.engine.run(&request, &mut here, out);

@@ -20,6 +20,7 @@ use crate::{
     model::{
         SessionTables, SmbOpen, Tree,
         seam::{Related, VerifiedRequest},
+        share::Gates,
     },
     trees::Trees,
 };
@@ -113,6 +114,8 @@ pub struct Request<'a> {
     pub scope: &'a CommitScope,
     /// The buffer of the last large answer.
     pub large: &'a Mutex<Vec<u8>, ranks::LargeBuffer>,
+    /// What the message's answers have to pass.
+    pub gates: &'a mut Gates,
     pub(crate) counted: &'a mut Option<Arc<SmbOpen>>,
     pub(crate) used: &'a mut Option<Arc<SmbOpen>>,
 }

@@ -18,9 +18,13 @@ use crate::{
     model::{
         SessionTables, SmbOpen, Tree, Working,
         seam::{Answer, Outcome, Related, VerifiedRequest},
+        share::Gates,
     },
     trees::Trees,
 };
+
+/// Why a connection ends whose client asks for what this node may not serve any more, or not yet: an answer would be an error.
+pub(crate) const NOT_SERVED: &str = "the share is not served by this node at the moment";
 
 /// What runs verified requests: this node's trees, or what hands them to those of another node.
 pub trait RequestEngine: Send + Sync {
@@ -40,6 +44,8 @@ pub struct Here<'a> {
     pub scope: &'a CommitScope,
     /// The buffer of the last large answer, to be used again.
     pub large: &'a Mutex<Vec<u8>, ranks::LargeBuffer>,
+    /// What the message's answers have to pass.
+    pub gates: &'a mut Gates,
     pub in_flight: &'a mut InFlight,
 }
 
@@ -156,13 +162,16 @@ impl LocalEngine {
             None => NtStatus::USER_SESSION_DELETED,
         })?;
         let tree = find_tree(command, &session, verified)?;
+        if tree.as_ref().is_some_and(|tree| !here.gates.pass(&tree.share)) {
+            return Err(Fail::Close(NOT_SERVED));
+        }
         if !is_related {
             *related = Related { tree_id: tree.as_ref().map_or(0, |t| t.id), ..Related::default() };
         }
         if let Some(tree) = tree.as_ref().filter(|_| verified.async_id.is_some() && changes(command)) {
             join(here.scope, tree);
         }
-        let Here { now, may_block, scope, large, in_flight } = here;
+        let Here { now, may_block, scope, large, gates, in_flight } = here;
         let mut request = Request {
             trees: &self.0,
             verified,
@@ -173,6 +182,7 @@ impl LocalEngine {
             may_block: *may_block,
             scope,
             large,
+            gates,
             counted: &mut in_flight.counted,
             used: &mut in_flight.used,
         };

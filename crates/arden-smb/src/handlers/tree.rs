@@ -13,7 +13,10 @@ use arden_wire::{
 
 use crate::{
     base::usage::Kind,
-    handlers::request::{Fail, Handled, Request},
+    handlers::{
+        request::{Fail, Handled, Request},
+        run::NOT_SERVED,
+    },
     model::Tree,
     trees::ending::has_long_end,
 };
@@ -34,6 +37,9 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     let share = request.trees.share(parsed.share_name()).ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    if !request.gates.pass(&share) {
+        return Err(Fail::Close(NOT_SERVED));
+    }
     let token = request.verified.user.clone();
     let maximal_access = share.ceiling(&token);
     if maximal_access == 0 || (request.verified.anonymous && !share.is_pipe()) {

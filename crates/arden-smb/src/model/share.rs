@@ -15,6 +15,39 @@ pub struct ShareAce {
     pub mask: u32,
 }
 
+/// Says whether a share may be served at this moment: a node of a cluster serves what it owns while its lease is good.
+pub trait Gate: Send + Sync {
+    /// A request may start.
+    fn may_start(&self) -> bool;
+    /// What was done may be answered.
+    fn may_answer(&self) -> bool;
+}
+
+/// The gates of what a message asked for, which are looked at once more when its answers leave.
+#[derive(Default)]
+pub struct Gates(Vec<Arc<dyn Gate>>);
+
+impl Gates {
+    /// Whether a request for `share` may start. Its answer is bound by the same gate.
+    #[must_use]
+    pub fn pass(&mut self, share: &Share) -> bool {
+        let Some(gate) = &share.gate else { return true };
+        if !gate.may_start() {
+            return false;
+        }
+        if !self.0.iter().any(|g| Arc::ptr_eq(g, gate)) {
+            self.0.push(gate.clone());
+        }
+        true
+    }
+
+    /// Whether all answers may leave.
+    #[must_use]
+    pub fn may_answer(&self) -> bool {
+        self.0.iter().all(|gate| gate.may_answer())
+    }
+}
+
 /// One export.
 #[derive(Clone)]
 pub struct Share {
@@ -37,6 +70,8 @@ pub struct Share {
     pub users_max: Option<u32>,
     /// Empty: everyone who is authenticated, full.
     pub access: Vec<ShareAce>,
+    /// None: it may always be served.
+    pub gate: Option<Arc<dyn Gate>>,
 }
 
 impl std::fmt::Debug for Share {
@@ -69,6 +104,7 @@ impl Share {
             access_based_enumeration: false,
             users_max: None,
             access: Vec::new(),
+            gate: None,
         }
     }
 

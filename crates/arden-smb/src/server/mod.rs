@@ -30,7 +30,7 @@ use crate::{
         time::Time,
     },
     handlers::run::{LocalEngine, RequestEngine},
-    model::seam::Clients,
+    model::{seam::Clients, share::Share},
     server::waits::Waits,
     sessions::{Mailbox, Peer, Session, signer::BindingDecoys},
     trees::{Trees, ending::Ending},
@@ -228,6 +228,24 @@ impl Server {
     }
     pub fn peers(&self) -> Vec<Arc<Peer>> {
         self.peers.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Ends the connections of sessions with a tree connect to a share that `of` names. The number of such sessions: it is 0 once the
+    /// connections have ended.
+    pub fn disconnect_users(&self, of: impl Fn(&Share) -> bool) -> usize {
+        let mut left = 0;
+        for session in self.sessions() {
+            if !session.tables.trees.read().values().any(|tree| of(&tree.share)) {
+                continue;
+            }
+            left += 1;
+            let channels: Vec<_> = session.channels.lock().iter().filter_map(|c| c.peer.upgrade()).collect();
+            for peer in channels {
+                peer.closed.store(true, Ordering::Release);
+                (peer.wake)();
+            }
+        }
+        left
     }
 
     /// The transport is gone, [MS-SMB2] 3.3.7.1.

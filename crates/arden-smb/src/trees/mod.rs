@@ -169,6 +169,7 @@ impl Trees {
         let mut map: HashMap<String, Arc<Share>> =
             shares.into_iter().map(|s| (s.name.to_lowercase(), Arc::new(s))).collect();
         map.insert("ipc$".into(), Arc::new(Share::ipc()));
+        self.forget_restored(|name| map.contains_key(name));
         for share in map.values().filter(|s| s.is_durable()) {
             let Some(fs) = &share.fs else { continue };
             fs.store().note_changes();

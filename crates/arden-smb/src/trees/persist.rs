@@ -422,6 +422,12 @@ impl Trees {
         self.persistence().opens.len()
     }
 
+    /// A share that is gone, by its name in lower case, is taken up anew when it is there again: meanwhile another node may have
+    /// served it.
+    pub(crate) fn forget_restored(&self, is_there: impl Fn(&str) -> bool) {
+        self.persistence().restored.retain(|name| is_there(name));
+    }
+
     /// Takes up what the handle store of a continuously available share keeps: once for each share, and before anybody
     /// may connect to it, so that nobody gets between.
     pub(crate) fn restore_handles(self: &Arc<Trees>, share: &Arc<Share>, now: Instant) {

@@ -17,6 +17,7 @@ mod encryption;
 mod failover;
 mod file_system;
 mod fsctls;
+mod gates;
 mod hostile;
 mod info;
 mod integrity;

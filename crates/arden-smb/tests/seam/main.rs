@@ -150,7 +150,9 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>) {
                 let scope = CommitScope::begin();
                 let large = Default::default();
                 let in_flight = in_flight.entry((owned.header.session_id, owned.header.message_id)).or_default();
-                let mut here = Here { now, may_block: true, scope: &scope, large: &large, in_flight };
+                let mut gates = arden_smb::Gates::default();
+                let mut here =
+                    Here { now, may_block: true, scope: &scope, large: &large, gates: &mut gates, in_flight };
                 let mut body = Vec::new();
                 let mut answer = engine.run(&owned.verified(), &mut here, &mut body);
                 if scope.commit().is_err() {

@@ -304,7 +304,12 @@ impl Wal {
         if at.block + blocks > self.blocks {
             return Ok(None);
         }
-        let Some(sealed) = read_sealed(device, offset, blocks as usize * BLOCK, &check)? else { return Ok(None) };
+        // A small batch is one block, and most are small: it is not read twice.
+        let sealed = match blocks {
+            1 => Some(first),
+            _ => read_sealed(device, offset, blocks as usize * BLOCK, &check)?,
+        };
+        let Some(sealed) = sealed else { return Ok(None) };
         let mut bytes: Vec<u8> = sealed.chunks_exact(BLOCK).flat_map(|b| b[..TRAILED].iter().copied()).collect();
         bytes.truncate(HEADER + len);
         bytes[40..48].fill(0);

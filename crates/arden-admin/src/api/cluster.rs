@@ -1,0 +1,66 @@
+//! Handlers of the cluster: they decode the request and call [`ClusterAdmin`](crate::cluster::ClusterAdmin) on a thread that may wait
+//! for etcd.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    response::Response,
+};
+
+use super::{Api, Body, handlers::created};
+use crate::{
+    cluster::{ClusterInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    error::Result,
+    storage::PoolInfo,
+};
+
+type Ctx = State<Arc<Api>>;
+type Answer<T> = Result<Json<T>>;
+
+/// Adds to each pool who owns it.
+pub(super) fn with_owners(api: &Api, pools: &mut [PoolInfo]) {
+    for ownership in api.cluster.ownerships() {
+        if let Some(pool) = pools.iter_mut().find(|p| p.name == ownership.pool) {
+            pool.ownership = Some(ownership);
+        }
+    }
+}
+
+pub(super) async fn cluster(State(api): Ctx) -> Answer<ClusterInfo> {
+    api.blocking(|api| api.cluster.cluster()).await.map(Json)
+}
+
+pub(super) async fn new_token(State(api): Ctx) -> Result<Response> {
+    let token = api.blocking(|api| api.cluster.new_token()).await?;
+    tracing::info!(seconds = token.seconds, "token for a new node made");
+    Ok(created(token))
+}
+
+pub(super) async fn move_pool(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(to): Body<PoolMove>,
+) -> Answer<PoolOwnership> {
+    tracing::info!(pool = name, to = to.to, "pool is to be moved");
+    api.blocking(move |api| api.cluster.move_pool(&name, &to)).await.map(Json)
+}
+
+pub(super) async fn take_pool(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(take): Body<PoolTake>,
+) -> Answer<PoolOwnership> {
+    api.blocking(move |api| api.cluster.take_pool(&name, &take)).await.map(Json)
+}
+
+pub(super) async fn set_fence(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(fence): Body<PoolFence>,
+) -> Answer<PoolOwnership> {
+    let owned = api.blocking(move |api| api.cluster.set_fence(&name, &fence)).await?;
+    tracing::info!(pool = owned.pool, fence = owned.fence, "fence of the pool changed");
+    Ok(Json(owned))
+}

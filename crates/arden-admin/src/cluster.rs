@@ -1,0 +1,164 @@
+//! What an administrator sees of a cluster and asks of it: the types of the API, and the trait that a node implements.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{AdminError, ErrorKind, Result};
+
+/// A cluster, as one of its nodes knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Cluster")]
+pub struct ClusterInfo {
+    /// The cluster's name, which is the server's.
+    pub name: String,
+    /// Identity of the cluster, 32 hexadecimal digits.
+    pub id: String,
+    /// The node that answers.
+    pub node: String,
+    /// Time to live of a node's lease.
+    pub lease_seconds: u64,
+    /// URLs of etcd.
+    pub etcd: Vec<String>,
+    /// Why etcd is not believed; empty: it is.
+    pub distrusts_etcd: String,
+    /// All nodes.
+    pub nodes: Vec<NodeInfo>,
+    /// Who owns each pool.
+    pub pools: Vec<PoolOwnership>,
+}
+
+/// A node of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Node")]
+pub struct NodeInfo {
+    /// The node's number.
+    pub number: u16,
+    /// The node's name.
+    pub name: String,
+    /// Whether its lease is good.
+    pub alive: bool,
+    /// This life of its daemon; empty while it is not alive.
+    pub run: String,
+    /// Where clients connect to it; empty while it is not alive.
+    pub addresses: Vec<String>,
+}
+
+/// Who owns a pool of a cluster, as the node that answers knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolOwnership {
+    /// The pool's name.
+    pub pool: String,
+    /// The owner's name; empty without one.
+    pub owner: String,
+    /// Number of the last ownership.
+    pub epoch: u64,
+    /// The newest epoch that a label of the pool's disks may bear.
+    pub written: u64,
+    /// How far the node that answers has come with owning it, or `elsewhere`.
+    pub state: String,
+    /// Why it does not go on; empty when it does.
+    pub reason: String,
+    /// Nodes whose commands may still reach a disk, with the epoch of each: `NODE:EPOCH`.
+    pub holders: Vec<String>,
+    /// How holders are fenced: none, or agent:PATH.
+    pub fence: String,
+    /// Names of the agent's options.
+    pub fence_options: Vec<String>,
+}
+
+/// A token with which a node joins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterToken {
+    /// Good once.
+    pub token: String,
+    /// And for so long.
+    pub seconds: u64,
+}
+
+/// The node that is to own a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolMove {
+    /// The node's name.
+    pub to: String,
+}
+
+/// Lets a pool be taken over without a fence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolTake {
+    /// Every node that is a holder is off, and will not write again before it has started anew.
+    pub sure: bool,
+}
+
+/// How holders of a pool are fenced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolFence {
+    /// none, or agent:PATH.
+    pub fence: String,
+    /// `NAME=VALUE` for the agent.
+    #[serde(default)]
+    pub options: Vec<String>,
+}
+
+/// A node of a cluster, or a daemon that stands alone. Calls block on etcd.
+pub trait ClusterAdmin: Send + Sync {
+    /// The cluster with its nodes.
+    ///
+    /// # Errors
+    /// Conflict without a cluster; failed, when etcd does not answer.
+    fn cluster(&self) -> Result<ClusterInfo>;
+    /// Who owns the pools, without asking etcd. None without a cluster.
+    fn ownerships(&self) -> Vec<PoolOwnership>;
+    /// A new token.
+    ///
+    /// # Errors
+    /// Conflict without a cluster; failed, when etcd does not answer.
+    fn new_token(&self) -> Result<ClusterToken>;
+    /// Hands a pool over to another node, and waits for it.
+    ///
+    /// # Errors
+    /// Not found, for pool or node; conflict, when the pool has no owner or the node is not alive.
+    fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership>;
+    /// Lets this node take a pool over without a fence.
+    ///
+    /// # Errors
+    /// Not found; invalid, unless the administrator is sure; conflict, when the pool is served.
+    fn take_pool(&self, pool: &str, take: &PoolTake) -> Result<PoolOwnership>;
+    /// Says how holders of a pool are fenced.
+    ///
+    /// # Errors
+    /// Not found; invalid, for a fence that is none; conflict, for one that is not supported.
+    fn set_fence(&self, pool: &str, fence: &PoolFence) -> Result<PoolOwnership>;
+}
+
+/// A daemon that stands alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoCluster;
+
+fn alone<T>() -> Result<T> {
+    let error = "this daemon is not a node of a cluster";
+    Err(AdminError::new(ErrorKind::Conflict, error, "`arden cluster init` or `arden cluster join` makes it one"))
+}
+
+impl ClusterAdmin for NoCluster {
+    fn cluster(&self) -> Result<ClusterInfo> {
+        alone()
+    }
+    fn ownerships(&self) -> Vec<PoolOwnership> {
+        Vec::new()
+    }
+    fn new_token(&self) -> Result<ClusterToken> {
+        alone()
+    }
+    fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {
+        alone()
+    }
+    fn take_pool(&self, _: &str, _: &PoolTake) -> Result<PoolOwnership> {
+        alone()
+    }
+    fn set_fence(&self, _: &str, _: &PoolFence) -> Result<PoolOwnership> {
+        alone()
+    }
+}

@@ -1,0 +1,57 @@
+//! Until when a pool may be served. Written by the node's shell after each of its decisions, read by every request.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::clock;
+
+/// The deadline of one pool. Without an ownership it lies in the past.
+#[derive(Debug, Default)]
+pub struct PoolGate {
+    start_until_ns: AtomicU64,
+    answer_until_ns: AtomicU64,
+    /// For good: the pool is being closed, and what goes on meanwhile would be answered with errors.
+    closed: AtomicBool,
+}
+
+impl PoolGate {
+    /// Whether a request may start now.
+    pub fn may_start(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && clock::now_ns() < self.start_until_ns.load(Ordering::Acquire)
+    }
+
+    /// Whether what was done may be answered now.
+    pub fn may_answer(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && clock::now_ns() < self.answer_until_ns.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing is answered.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Zero: never.
+    pub(crate) fn set(&self, start_until_ns: u64, answer_until_ns: u64) {
+        self.start_until_ns.store(start_until_ns, Ordering::Release);
+        self.answer_until_ns.store(answer_until_ns, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_closed_until_it_is_opened_and_after_its_time() {
+        let gate = PoolGate::default();
+        assert!(!gate.may_start() && !gate.may_answer());
+        gate.set(u64::MAX, u64::MAX);
+        assert!(gate.may_start() && gate.may_answer());
+        gate.set(0, u64::MAX);
+        assert!(!gate.may_start() && gate.may_answer(), "it closes");
+        gate.set(1, 1);
+        assert!(!gate.may_start() && !gate.may_answer());
+        gate.close();
+        gate.set(u64::MAX, u64::MAX);
+        assert!(!gate.may_start() && !gate.may_answer(), "for good");
+    }
+}

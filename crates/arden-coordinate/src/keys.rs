@@ -1,0 +1,282 @@
+//! Names and values of the keys of a cluster (`docs/cluster.md`), and the transactions of a node as etcd takes them. Values are
+//! JSON. Refuses a value that it does not understand: nothing is guessed of who owns a pool.
+
+use std::collections::BTreeMap;
+
+use arden_cluster::{
+    Epoch, Holder, IfOwner, LeaseId, NodeId, OwnerKey, PoolId, Record, Revision, SetOwner, Transaction, View,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::etcd::{Found, If, KeyValue, Then};
+
+/// The version of keys and values. One line for each bump:
+/// 1: the first.
+pub const VERSION: u32 = 1;
+
+/// Of one cluster, by its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub fn new(cluster: &str) -> Names {
+        Names { prefix: format!("/arden/{cluster}/") }
+    }
+    /// Of all keys.
+    pub fn all(&self) -> String {
+        self.prefix.clone()
+    }
+    /// What comes behind the prefix.
+    pub fn relative<'a>(&self, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(&self.prefix)
+    }
+    pub fn cluster(&self) -> String {
+        format!("{}cluster", self.prefix)
+    }
+    pub fn nodes(&self) -> String {
+        format!("{}node/", self.prefix)
+    }
+    pub fn node(&self, node: u16) -> String {
+        format!("{}node/{node}", self.prefix)
+    }
+    pub fn tokens(&self) -> String {
+        format!("{}token/", self.prefix)
+    }
+    pub fn token(&self, hash: &str) -> String {
+        format!("{}token/{hash}", self.prefix)
+    }
+    pub fn alives(&self) -> String {
+        format!("{}alive/", self.prefix)
+    }
+    pub fn alive(&self, node: u16) -> String {
+        format!("{}alive/{node}", self.prefix)
+    }
+    pub fn pools(&self) -> String {
+        format!("{}pool/", self.prefix)
+    }
+    pub fn pool(&self, pool: PoolId) -> String {
+        format!("{}pool/{:032x}/", self.prefix, pool.0)
+    }
+    pub fn owner(&self, pool: PoolId) -> String {
+        format!("{}owner", self.pool(pool))
+    }
+    pub fn record(&self, pool: PoolId) -> String {
+        format!("{}record", self.pool(pool))
+    }
+    pub fn config(&self, pool: PoolId) -> String {
+        format!("{}config", self.pool(pool))
+    }
+    pub fn moving(&self, pool: PoolId) -> String {
+        format!("{}move", self.pool(pool))
+    }
+    pub fn state(&self) -> String {
+        format!("{}state/", self.prefix)
+    }
+}
+
+/// `cluster`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterValue {
+    pub id: String,
+    pub name: String,
+    pub version: u32,
+    pub feature_level: u32,
+    pub lease_seconds: u64,
+}
+
+/// `node/N`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeValue {
+    pub name: String,
+    /// The newest version of the keys that it knows.
+    pub version: u32,
+}
+
+/// `alive/N`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AliveValue {
+    pub run: String,
+    pub addresses: Vec<String>,
+}
+
+/// `pool/P/owner`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct OwnerValue {
+    node: u16,
+    epoch: u64,
+}
+
+/// `pool/P/record`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordValue {
+    epoch: u64,
+    holders: Vec<OwnerValue>,
+    written: u64,
+    blocked: Option<u64>,
+}
+
+/// `pool/P/config`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigValue {
+    /// `agent:PATH`, or `none`.
+    pub fence: String,
+    /// `NAME=VALUE` for the agent; may hold secrets.
+    #[serde(default)]
+    pub fence_options: Vec<String>,
+}
+
+/// `pool/P/move`: the owner with this epoch hands the pool over, and others let that node go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveValue {
+    pub to: u16,
+    pub epoch: u64,
+}
+
+/// The value of a key. It never fails: the types are plain.
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// # Errors
+/// The value is not understood.
+pub fn decode<T: for<'a> Deserialize<'a>>(pair: &KeyValue) -> Result<T, String> {
+    serde_json::from_slice(&pair.value).map_err(|_| format!("the value of {} is not understood", pair.key))
+}
+
+pub fn encode_record(record: &Record) -> Vec<u8> {
+    let value = |h: &Holder| OwnerValue { node: h.node.0, epoch: h.epoch.0 };
+    encode(&RecordValue {
+        epoch: record.epoch.0,
+        holders: record.holders.iter().map(value).collect(),
+        written: record.written.0,
+        blocked: record.blocked.map(|e| e.0),
+    })
+}
+
+fn decode_record(pair: &KeyValue) -> Result<Record, String> {
+    let value: RecordValue = decode(pair)?;
+    let holder = |h: &OwnerValue| Holder { node: NodeId(h.node), epoch: Epoch(h.epoch) };
+    Ok(Record {
+        epoch: Epoch(value.epoch),
+        holders: value.holders.iter().map(holder).collect(),
+        written: Epoch(value.written),
+        blocked: value.blocked.map(Epoch),
+    })
+}
+
+fn encode_owner(key: &OwnerKey) -> Vec<u8> {
+    encode(&OwnerValue { node: key.node.0, epoch: key.epoch.0 })
+}
+
+/// All keys of one pool as of one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolKeys {
+    pub revision: Revision,
+    pub view: View,
+    pub config: ConfigValue,
+    pub moving: Option<MoveValue>,
+}
+
+impl PoolKeys {
+    /// # Errors
+    /// A value is not understood.
+    pub fn of(names: &Names, pool: PoolId, found: &Found) -> Result<PoolKeys, String> {
+        let mut keys = PoolKeys { revision: Revision(found.revision), ..PoolKeys::default() };
+        keys.config.fence = "none".to_string();
+        if let Some(pair) = found.get(&names.owner(pool)) {
+            let value: OwnerValue = decode(pair)?;
+            let lease = LeaseId(pair.lease);
+            keys.view.owner = Some(OwnerKey { node: NodeId(value.node), epoch: Epoch(value.epoch), lease });
+        }
+        if let Some(pair) = found.get(&names.record(pool)) {
+            keys.view.record = decode_record(pair)?;
+            keys.view.changed = Revision(pair.mod_revision);
+        }
+        if let Some(pair) = found.get(&names.config(pool)) {
+            keys.config = decode(pair)?;
+        }
+        keys.moving = found.get(&names.moving(pool)).map(decode).transpose()?;
+        Ok(keys)
+    }
+}
+
+/// The transaction for etcd. It holds only in this cluster.
+pub fn transaction(names: &Names, cluster: &[u8], pool: PoolId, t: &Transaction) -> (Vec<If>, Vec<Then>) {
+    let (owner, record) = (names.owner(pool), names.record(pool));
+    let mut if_all = vec![If::Has(names.cluster(), cluster.to_vec())];
+    match t.if_owner {
+        IfOwner::Absent => if_all.push(If::Changed(owner.clone(), 0)),
+        IfOwner::Is(key) => {
+            if_all.push(If::Has(owner.clone(), encode_owner(&key)));
+            if_all.push(If::OfLease(owner.clone(), key.lease.0));
+        }
+    }
+    if_all.extend(t.if_record.map(|r| If::Changed(record.clone(), r.0)));
+    let mut then = Vec::new();
+    match t.owner {
+        SetOwner::Keep => {}
+        SetOwner::Put(key) => then.push(Then::Put(owner, encode_owner(&key), key.lease.0)),
+        SetOwner::Delete => then.push(Then::Delete(owner)),
+    }
+    then.extend(t.record.as_ref().map(|r| Then::Put(record, encode_record(r), 0)));
+    (if_all, then)
+}
+
+/// The nodes of the cluster: number and name. One that is not understood is left out.
+pub fn nodes(names: &Names, found: &Found) -> BTreeMap<u16, String> {
+    let prefix = names.nodes();
+    let node = |pair: &KeyValue| {
+        let number = pair.key.strip_prefix(&prefix)?.parse().ok()?;
+        Some((number, decode::<NodeValue>(pair).ok()?.name))
+    };
+    found.pairs.iter().filter_map(node).collect()
+}
+
+/// The id of the pool that a key is of, by what comes behind the cluster's prefix.
+pub fn pool_of(relative: &str) -> Option<PoolId> {
+    let id = relative.strip_prefix("pool/")?.split('/').next()?;
+    u128::from_str_radix(id, 16).ok().map(PoolId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_read_back_as_it_was_written() {
+        let names = Names::new("c");
+        let pool = PoolId(0xab);
+        let record = Record {
+            epoch: Epoch(7),
+            holders: vec![Holder { node: NodeId(2), epoch: Epoch(7) }],
+            written: Epoch(6),
+            blocked: Some(Epoch(9)),
+        };
+        let key = OwnerKey { node: NodeId(2), epoch: Epoch(7), lease: LeaseId(99) };
+        let pair = |key: String, value: Vec<u8>, lease| KeyValue { key, value, mod_revision: 41, lease };
+        let mut found = Found {
+            revision: 50,
+            pairs: vec![
+                pair(names.record(pool), encode_record(&record), 0),
+                pair(names.owner(pool), encode_owner(&key), 99),
+            ],
+        };
+        let keys = PoolKeys::of(&names, pool, &found).unwrap();
+        assert_eq!(keys.view, View { owner: Some(key), record, changed: Revision(41) });
+        assert_eq!((keys.revision, keys.config.fence.as_str()), (Revision(50), "none"));
+        found.pairs[0].value = b"{}".to_vec();
+        let error = PoolKeys::of(&names, pool, &found).unwrap_err();
+        assert!(error.contains("not understood") && !error.contains("{}"), "{error}");
+    }
+
+    #[test]
+    fn keys_name_their_pool() {
+        let names = Names::new("c");
+        let key = names.record(PoolId(0xab));
+        assert_eq!(names.relative(&key).and_then(pool_of), Some(PoolId(0xab)));
+        assert_eq!(names.relative(&names.node(3)).and_then(pool_of), None);
+        assert_eq!(names.relative("/arden/other/pool/1/record"), None);
+    }
+}

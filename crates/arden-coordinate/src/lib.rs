@@ -1,0 +1,28 @@
+//! A node of a cluster with real I/O. Drives the decisions of `arden-cluster` with etcd (by its JSON gateway), `CLOCK_BOOTTIME` and
+//! fence agents; keeps the state that all nodes share in etcd; makes and joins clusters. Refuses decisions of its own, and the disks,
+//! which it reaches through [`Hands`]. Who can write to etcd is trusted with everything: etcd has password hashes, says who owns a
+//! pool, and names the programs that fence.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod base64;
+pub mod clock;
+mod etcd;
+mod files;
+mod gate;
+mod http;
+mod keys;
+mod member;
+pub mod membership;
+mod shell;
+mod store;
+mod trust;
+
+pub use etcd::Etcd;
+pub use gate::PoolGate;
+pub use keys::Names;
+pub use member::{ClusterApi, Member};
+pub use membership::{Membership, NewCluster};
+pub use shell::Hands;
+pub use store::EtcdStore;
+pub use trust::Trust;

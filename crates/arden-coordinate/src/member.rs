@@ -1,0 +1,387 @@
+//! A daemon that is a node: what it has of etcd, and what an administrator asks of it.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use arden_admin::{
+    AdminError, ErrorKind, State,
+    cluster::{ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    error::Result,
+    names::key,
+    secret,
+    state::StateStore,
+};
+use arden_cluster::{Epoch, Holder, PoolId, Record, Stage};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    agent::Fence,
+    etcd::{Etcd, EtcdError, Found, If, Then},
+    keys::{self, AliveValue, ConfigValue, MoveValue, Names, PoolKeys},
+    membership::{self, Membership, TOKEN_SECONDS},
+    shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
+    store::EtcdStore,
+    trust::Trust,
+};
+
+/// A daemon that starts waits so long for etcd.
+const ETCD_WAIT: Duration = Duration::from_secs(30);
+/// A move waits so long for the new owner.
+const MOVE_WAIT: Duration = Duration::from_secs(60);
+/// A daemon that stops waits so long until its pools are closed.
+const LEAVE_WAIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// This daemon as a node.
+pub struct Member {
+    membership: Membership,
+    etcd: Arc<Etcd>,
+    trust: Arc<Trust>,
+    store: Arc<EtcdStore>,
+    pools: Vec<PoolId>,
+    seen: Arc<Mutex<Seen>>,
+    inputs: mpsc::UnboundedSender<Input>,
+    waiting: Mutex<Option<mpsc::UnboundedReceiver<Input>>>,
+    hands: Mutex<Option<Arc<dyn Hands>>>,
+}
+
+fn conflict(error: impl Into<String>, hint: impl Into<String>) -> AdminError {
+    AdminError::new(ErrorKind::Conflict, error, hint)
+}
+
+/// Reads until etcd answers.
+fn first_read(etcd: &Arc<Etcd>, names: &Names) -> Result<Found> {
+    let end = Instant::now() + ETCD_WAIT;
+    loop {
+        match etcd.read_now(&names.pools(), &names.cluster()) {
+            Ok(found) => return Ok(found),
+            Err(EtcdError::NotDone(why) | EtcdError::Unknown(why)) if Instant::now() < end => {
+                tracing::warn!("etcd does not answer yet: {why}");
+                thread::sleep(Duration::from_secs(1));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+impl Member {
+    /// Looks at etcd, and learns which pools there are. Owns nothing yet.
+    ///
+    /// # Errors
+    /// Conflict, when etcd was emptied, is another one or went back, or the node was removed; failed, when etcd does not answer.
+    pub fn connect(state_dir: &Path, membership: Membership) -> Result<Arc<Member>> {
+        let etcd = Etcd::start(&membership.etcd)?;
+        let names = membership.names();
+        let trust = Trust::new(state_dir, &names, keys::encode(&membership.cluster))?;
+        let floor = trust.floor();
+        let found = first_read(&etcd, &names)?;
+        trust.check(&found, floor)?;
+        let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
+        let known = keys::nodes(&names, &nodes);
+        if known.get(&membership.node) != Some(&membership.name) {
+            return Err(conflict(
+                format!("the cluster has no node {} of the name {}", membership.node, membership.name),
+                "join with a new token, and an empty state directory",
+            ));
+        }
+        let records = found.pairs.iter().filter(|p| p.key.ends_with("/record"));
+        let pools = records.filter_map(|p| keys::pool_of(names.relative(&p.key)?)).collect();
+        let (inputs, waiting) = mpsc::unbounded_channel();
+        let seen = Seen { nodes: known, ..Seen::default() };
+        Ok(Arc::new(Member {
+            store: EtcdStore::new(&etcd, &trust),
+            membership,
+            etcd,
+            trust,
+            pools,
+            seen: Arc::new(Mutex::new(seen)),
+            inputs,
+            waiting: Mutex::new(Some(waiting)),
+            hands: Mutex::new(None),
+        }))
+    }
+
+    /// The node's number, from 1.
+    pub fn number(&self) -> u16 {
+        self.membership.node
+    }
+
+    /// The state that all nodes share.
+    pub fn state_store(&self) -> Arc<dyn StateStore> {
+        self.store.clone()
+    }
+
+    /// A new token.
+    ///
+    /// # Errors
+    /// Those of etcd.
+    pub fn new_token(&self) -> Result<ClusterToken> {
+        let cluster = &self.membership.cluster.id;
+        let token = membership::new_token(&self.etcd, &self.membership.names(), cluster, self.trust.condition())?;
+        Ok(ClusterToken { token, seconds: TOKEN_SECONDS })
+    }
+
+    /// Begins to own pools.
+    ///
+    /// # Errors
+    /// Failed, when there is no thread.
+    pub fn start(&self, hands: Arc<dyn Hands>, addresses: Vec<String>) -> Result<()> {
+        let Some(waiting) = self.waiting.lock().take() else { return Ok(()) };
+        *self.hands.lock() = Some(hands.clone());
+        let run = secret::hex(&secret::random::<8>()?);
+        let parts = Parts {
+            etcd: self.etcd.clone(),
+            trust: self.trust.clone(),
+            store: self.store.clone(),
+            node: self.membership.node,
+            alive: AliveValue { run, addresses },
+            lease_seconds: self.membership.cluster.lease_seconds,
+            pools: self.pools.clone(),
+            hands,
+            seen: self.seen.clone(),
+            inputs: self.inputs.clone(),
+        };
+        shell::start(parts, waiting).map_err(|e| AdminError::failed(format!("no thread: {e}"), ""))
+    }
+
+    /// Hands every pool over, and ends the lease. Blocks.
+    pub fn leave(&self) {
+        let (done, waits) = oneshot::channel();
+        if self.inputs.send(Input::Leave(done)).is_err() {
+            return;
+        }
+        let _ = self.etcd.wait(move |_| async move {
+            let _ = tokio::time::timeout(LEAVE_WAIT, waits).await;
+            Ok(())
+        });
+    }
+}
+
+/// A node behind the API.
+pub struct ClusterApi {
+    pub member: Arc<Member>,
+    pub state: Arc<State>,
+}
+
+impl ClusterApi {
+    fn pool(&self, name: &str) -> Result<PoolId> {
+        let snapshot = self.state.snapshot();
+        let record = snapshot.pools.get(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
+        let id = u128::from_str_radix(&record.id, 16).ok().map(PoolId);
+        id.filter(|id| self.member.pools.contains(id)).ok_or_else(|| AdminError::not_found("pool", name))
+    }
+
+    fn name_of(&self, pool: PoolId) -> String {
+        let id = format!("{:032x}", pool.0);
+        self.state.snapshot().pools.values().find(|r| r.id == id).map_or(id, |r| r.name.clone())
+    }
+
+    fn shown(&self, pool: PoolId) -> PoolOwnership {
+        let seen = self.member.seen.lock();
+        let state = seen.pools.get(&pool).cloned().unwrap_or_default();
+        ownership(self.name_of(pool), &state, &seen.nodes)
+    }
+
+    fn seen_of(&self, pool: PoolId) -> PoolState {
+        self.member.seen.lock().pools.get(&pool).cloned().unwrap_or_default()
+    }
+
+    fn put(&self, key: String, value: Vec<u8>, conditions: Vec<If>) -> Result<bool> {
+        let mut if_all = vec![self.member.trust.condition()];
+        if_all.extend(conditions);
+        Ok(self.member.etcd.transact_now(if_all, vec![Then::Put(key, value, 0)])?.is_some())
+    }
+
+    /// Waits until what this node knows of the pool is so.
+    fn until(&self, pool: PoolId, wait: Duration, is: impl Fn(&PoolState) -> bool) -> bool {
+        let end = Instant::now() + wait;
+        while Instant::now() < end {
+            if is(&self.seen_of(pool)) {
+                return true;
+            }
+            thread::sleep(POLL);
+        }
+        false
+    }
+
+    /// A blocked pool: the record's epoch and `written` become the newest of record and labels, and there are no holders.
+    fn unblock(&self, pool: PoolId, keys: &PoolKeys) -> Result<()> {
+        let hands = self.member.hands.lock().clone();
+        let hands = hands.ok_or_else(|| conflict("this node is just starting", "try again"))?;
+        let labels =
+            hands.newest_epoch(pool).map_err(|e| AdminError::failed(e, "this node has to reach the pool's disks"))?;
+        let old = &keys.view.record;
+        let newest = Epoch(labels.0.max(old.epoch.0).max(old.blocked.map_or(0, |e| e.0)));
+        let record = Record { epoch: newest, holders: Vec::new(), written: newest, blocked: None };
+        let names = self.member.membership.names();
+        let conditions = vec![If::Changed(names.record(pool), keys.view.changed.0), If::Changed(names.owner(pool), 0)];
+        match self.put(names.record(pool), keys::encode_record(&record), conditions)? {
+            true => Ok(()),
+            false => Err(conflict("the pool's record changed meanwhile", "look again with `arden pool list`")),
+        }
+    }
+}
+
+fn stage_name(stage: Option<Stage>) -> &'static str {
+    match stage {
+        None | Some(Stage::Unowned) => "unowned",
+        Some(Stage::Fencing) => "fencing",
+        Some(Stage::Recording) => "recording",
+        Some(Stage::Registering) => "registering",
+        Some(Stage::Confirming) => "confirming",
+        Some(Stage::Importing) => "importing",
+        Some(Stage::Owned) => "owned",
+        Some(Stage::Closing) => "closing",
+        Some(Stage::Leaving) => "leaving",
+        Some(Stage::Lost) => "lost",
+    }
+}
+
+fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> PoolOwnership {
+    let record = &state.keys.view.record;
+    let holder = |h: &Holder| format!("{}:{}", names_of(nodes, h.node), h.epoch.0);
+    let owner = state.keys.view.owner;
+    let name = match (stage_name(state.stage), owner) {
+        ("unowned", _) if record.blocked.is_some() => "blocked",
+        ("unowned", Some(_)) => "elsewhere",
+        (name, _) => name,
+    };
+    let reason = match record.blocked {
+        Some(label) => format!("a label or key bears the epoch {}, which etcd does not know", label.0),
+        None => state.reason.clone(),
+    };
+    let option_name = |o: &String| o.split('=').next().unwrap_or_default().to_string();
+    PoolOwnership {
+        pool,
+        owner: owner.map_or_else(String::new, |o| names_of(nodes, o.node)),
+        epoch: record.epoch.0,
+        written: record.written.0,
+        state: name.to_string(),
+        reason,
+        holders: record.holders.iter().map(holder).collect(),
+        fence: state.keys.config.fence.clone(),
+        fence_options: state.keys.config.fence_options.iter().map(option_name).collect(),
+    }
+}
+
+fn node_info(number: u16, name: &str, alive: Option<AliveValue>) -> NodeInfo {
+    let is_alive = alive.is_some();
+    let (run, addresses) = alive.map_or_else(Default::default, |a| (a.run, a.addresses));
+    NodeInfo { number, name: name.to_string(), alive: is_alive, run, addresses }
+}
+
+impl ClusterAdmin for ClusterApi {
+    fn cluster(&self) -> Result<ClusterInfo> {
+        let (member, names) = (&self.member, self.member.membership.names());
+        let nodes = keys::nodes(&names, &member.etcd.read_now(&names.nodes(), &names.cluster())?);
+        let alive = member.etcd.read_now(&names.alives(), &names.cluster())?;
+        let value = |n: u16| alive.get(&names.alive(n)).and_then(|p| keys::decode::<AliveValue>(p).ok());
+        let m = &member.membership;
+        let distrusts_etcd = member.seen.lock().distrusts.clone();
+        Ok(ClusterInfo {
+            name: m.cluster.name.clone(),
+            id: m.cluster.id.clone(),
+            node: m.name.clone(),
+            lease_seconds: m.cluster.lease_seconds,
+            etcd: m.etcd.clone(),
+            distrusts_etcd,
+            nodes: nodes.iter().map(|(n, name)| node_info(*n, name, value(*n))).collect(),
+            pools: self.ownerships(),
+        })
+    }
+
+    fn ownerships(&self) -> Vec<PoolOwnership> {
+        self.member.pools.iter().map(|p| self.shown(*p)).collect()
+    }
+
+    fn new_token(&self) -> Result<ClusterToken> {
+        self.member.new_token()
+    }
+
+    fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {
+        let id = self.pool(pool)?;
+        let cluster = self.cluster()?;
+        let node =
+            cluster.nodes.iter().find(|n| n.name == to.to).ok_or_else(|| AdminError::not_found("node", &to.to))?;
+        if !node.alive {
+            return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
+        }
+        let state = self.seen_of(id);
+        let owner = state.keys.view.owner.ok_or_else(|| conflict(format!("nobody owns the pool {pool}"), "wait"))?;
+        if owner.node.0 == node.number {
+            return Ok(self.shown(id));
+        }
+        let names = self.member.membership.names();
+        let value = keys::encode(&MoveValue { to: node.number, epoch: owner.epoch.0 });
+        let conditions = vec![If::Changed(names.record(id), state.keys.view.changed.0)];
+        if !self.put(names.moving(id), value, conditions)? {
+            return Err(conflict("the pool's owner changed meanwhile", "look again with `arden pool list`"));
+        }
+        let there = |s: &PoolState| {
+            let newer = s.keys.view.owner.is_some_and(|o| o.node.0 == node.number && o.epoch > owner.epoch);
+            // `written` rises when the new owner goes on to import.
+            newer && s.keys.view.record.written > owner.epoch
+        };
+        if !self.until(id, MOVE_WAIT, there) {
+            let hint = "`arden pool list` shows how far it is; another node takes it if that one cannot";
+            return Err(AdminError::failed(format!("{} did not get the pool in time", to.to), hint));
+        }
+        Ok(self.shown(id))
+    }
+
+    fn take_pool(&self, pool: &str, take: &PoolTake) -> Result<PoolOwnership> {
+        let id = self.pool(pool)?;
+        let state = self.seen_of(id);
+        let record = &state.keys.view.record;
+        let seen = self.member.seen.lock();
+        let holders: Vec<String> = record.holders.iter().map(|h| names_of(&seen.nodes, h.node)).collect();
+        let owner = state.keys.view.owner.filter(|o| o.node.0 != self.member.number());
+        let owner = owner.map(|o| names_of(&seen.nodes, o.node));
+        drop(seen);
+        if !take.sure {
+            let error = match holders.is_empty() {
+                true => "nothing is known of who may still write to the disks".to_string(),
+                false => format!("these may still write to the disks, and would destroy data: {}", holders.join(", ")),
+            };
+            return Err(AdminError::invalid(error, "switch them off, then repeat it with --i-am-sure"));
+        }
+        if let Some(owner) = owner {
+            return Err(conflict(
+                format!("node {owner} owns the pool, or is about to"),
+                "run this there, or stop that node",
+            ));
+        }
+        if state.stage == Some(Stage::Owned) {
+            return Ok(self.shown(id));
+        }
+        tracing::warn!(pool, holders = holders.join(", "), "an administrator says that no holder writes any more");
+        if record.blocked.is_some() {
+            self.unblock(id, &state.keys)?;
+        }
+        let (reply, answer) = oneshot::channel();
+        let gone = || AdminError::failed("the node is stopping", "");
+        self.member.inputs.send(Input::Sure(id, reply)).map_err(|_| gone())?;
+        answer.blocking_recv().map_err(|_| gone())?;
+        if !self.until(id, MOVE_WAIT, |s| s.stage == Some(Stage::Owned)) {
+            return Err(AdminError::failed("the pool was not taken in time", "`arden pool list` shows why"));
+        }
+        Ok(self.shown(id))
+    }
+
+    fn set_fence(&self, pool: &str, fence: &PoolFence) -> Result<PoolOwnership> {
+        let id = self.pool(pool)?;
+        Fence::parse(&fence.fence, &fence.options)?;
+        let value = ConfigValue { fence: fence.fence.clone(), fence_options: fence.options.clone() };
+        if !self.put(self.member.membership.names().config(id), keys::encode(&value), Vec::new())? {
+            return Err(conflict("etcd does not have this cluster", "restore etcd"));
+        }
+        self.until(id, Duration::from_secs(5), |s| s.keys.config == value);
+        Ok(self.shown(id))
+    }
+}

@@ -1,0 +1,303 @@
+//! What makes a daemon a node of a cluster: the file in its state directory, and how that comes to be. A cluster begins with the
+//! state of one daemon; others join with a token, and without a state of their own. Runs while no daemon uses the directory.
+
+use std::{path::Path, sync::Arc};
+
+use arden_admin::{AdminError, ErrorKind, State, StateDirectory, error::Result, secret, state::Change};
+use arden_cluster::{Epoch, PoolId, Record};
+use ring::digest;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    etcd::{Etcd, If, STEPS_MAX, Then},
+    files,
+    keys::{self, ClusterValue, Names, NodeValue},
+    trust::seen_file,
+};
+
+/// A token is good for so long.
+pub const TOKEN_SECONDS: u64 = 3600;
+/// The shortest and the longest lease: below it etcd gives a longer one, above it clients give up.
+const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 3..=60;
+/// Nodes that a cluster had, those that left included.
+const NODES_MAX: u16 = 2000;
+
+/// `cluster.json` in the state directory of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    pub cluster: ClusterValue,
+    pub node: u16,
+    pub name: String,
+    pub etcd: Vec<String>,
+}
+
+/// The pools of the state that a cluster begins with, and the newest epoch in the labels of each.
+pub type Pools = Vec<(PoolId, Epoch)>;
+
+fn conflict(error: impl Into<String>, hint: impl Into<String>) -> AdminError {
+    AdminError::new(ErrorKind::Conflict, error, hint)
+}
+
+fn file(state_dir: &Path) -> std::path::PathBuf {
+    state_dir.join("cluster.json")
+}
+
+fn check_node_name(name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    if name.is_empty() || name.len() > 63 || name.starts_with('-') || !name.chars().all(fits) {
+        let hint = "use 1 to 63 letters, digits, dots and dashes; --node names it";
+        return Err(AdminError::invalid(format!("{name:?} cannot be a node's name"), hint));
+    }
+    Ok(())
+}
+
+fn check_lease(seconds: u64) -> Result<()> {
+    if LEASE_SECONDS.contains(&seconds) {
+        return Ok(());
+    }
+    let range = format!("{} to {}", LEASE_SECONDS.start(), LEASE_SECONDS.end());
+    Err(AdminError::invalid(format!("a lease of {seconds} seconds is out of range"), format!("use {range}")))
+}
+
+fn hash(secret: &str) -> String {
+    secret::hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
+}
+
+/// The membership of the daemon on `state_dir`; None: it stands alone.
+///
+/// # Errors
+/// Failed, when the file cannot be read.
+pub fn load(state_dir: &Path) -> Result<Option<Membership>> {
+    let path = file(state_dir);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(AdminError::failed(format!("{}: {e}", path.display()), "")),
+    };
+    let found: Membership = serde_json::from_slice(&bytes)
+        .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "restore it from a backup"))?;
+    if found.cluster.version > keys::VERSION {
+        return Err(conflict("the cluster is of a later version", "update this arden"));
+    }
+    Ok(Some(found))
+}
+
+impl Membership {
+    fn save(&self, state_dir: &Path) -> Result<()> {
+        let bytes = serde_json::to_vec_pretty(self).map_err(|e| AdminError::failed(e.to_string(), ""))?;
+        files::replace(&file(state_dir), &bytes)
+    }
+
+    /// Names of keys.
+    pub fn names(&self) -> Names {
+        Names::new(&self.cluster.id)
+    }
+}
+
+fn check_alone(state_dir: &Path) -> Result<()> {
+    match load(state_dir)? {
+        Some(m) => Err(conflict(
+            format!("this is node {} of the cluster {} already", m.name, m.cluster.name),
+            "choose another state directory with --state",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// How a cluster is made.
+#[derive(Debug, Clone)]
+pub struct NewCluster {
+    pub name: String,
+    pub node: String,
+    pub etcd: Vec<String>,
+    pub lease_seconds: u64,
+}
+
+/// Makes a cluster whose first node is the daemon of `directory`, with its state. `pools`: says which pools there are, and looks at
+/// the labels of their disks.
+///
+/// # Errors
+/// Conflict, when the state has what a cluster cannot serve; those of etcd, and then the daemon stands alone as before.
+pub fn init(
+    directory: &Arc<StateDirectory>,
+    new: &NewCluster,
+    pools: impl FnOnce(&State) -> Result<Pools>,
+) -> Result<Membership> {
+    check_alone(directory.path())?;
+    check_node_name(&new.node)?;
+    check_lease(new.lease_seconds)?;
+    let etcd = Etcd::start(&new.etcd)?;
+    let state = State::open(directory)?;
+    check_servable(&state)?;
+    // Nothing is changed before etcd has answered.
+    etcd.read_now("/arden/", "/arden/")?;
+    let change = arden_admin::model::SettingsChange { server_name: Some(new.name.clone()), ..Default::default() };
+    state.change(|s| s.change_settings(&change).map(drop))?;
+    let pools = pools(&state)?;
+    let id = secret::hex(&secret::random::<16>()?);
+    let names = Names::new(&id);
+    let cluster = ClusterValue {
+        id,
+        name: new.name.clone(),
+        version: keys::VERSION,
+        feature_level: 1,
+        lease_seconds: new.lease_seconds,
+    };
+    let mut steps = state_steps(&names, &state)?;
+    for (pool, epoch) in pools {
+        let record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };
+        steps.push(Then::Put(names.record(pool), keys::encode_record(&record), 0));
+    }
+    let node = NodeValue { name: new.node.clone(), version: keys::VERSION };
+    steps.push(Then::Put(names.node(1), keys::encode(&node), 0));
+    for part in steps.chunks(STEPS_MAX) {
+        etcd.transact_now(Vec::new(), part.to_vec())?;
+    }
+    // With this key there is a cluster. Before it, nobody looks at the others.
+    let last = vec![Then::Put(names.cluster(), keys::encode(&cluster), 0)];
+    let made = etcd.transact_now(vec![If::Changed(names.cluster(), 0)], last)?;
+    made.ok_or_else(|| conflict("there is a cluster of this id already", "try again"))?;
+    let membership = Membership { cluster, node: 1, name: new.node.clone(), etcd: new.etcd.clone() };
+    membership.save(directory.path())?;
+    drop(state);
+    put_aside(directory)?;
+    Ok(membership)
+}
+
+/// The state of the file is the cluster's by now. What is left of it must not be used by mistake.
+fn put_aside(directory: &StateDirectory) -> Result<()> {
+    let from = directory.state_file();
+    let to = directory.path().join("state.before-cluster.redb");
+    match std::fs::rename(&from, &to) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(AdminError::failed(format!("{}: {e}", from.display()), "remove it by hand"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what every node would serve by itself: no fence keeps two nodes from one file or directory.
+fn check_servable(state: &State) -> Result<()> {
+    let snapshot = state.snapshot();
+    if let Some(share) = snapshot.shares.values().find(|s| s.volume.is_none()) {
+        let error = format!("the share {} is a directory, which is not supported in a cluster", share.name);
+        return Err(conflict(error, "remove it first, or share a volume on a pool"));
+    }
+    if let Some(volume) = snapshot.volumes.values().find(|v| v.space.is_none()) {
+        let error = format!("the volume {} is on a file, which is not supported in a cluster", volume.name);
+        return Err(conflict(error, "make it on a space of a pool"));
+    }
+    Ok(())
+}
+
+fn state_steps(names: &Names, state: &State) -> Result<Vec<Then>> {
+    let changes: Vec<Change> = state.records()?;
+    let put = |c: Change| Some(Then::Put(format!("{}{}/{}", names.state(), c.table.name(), c.key), c.value?, 0));
+    Ok(changes.into_iter().filter_map(put).collect())
+}
+
+/// A new token, as text for [`join`].
+///
+/// # Errors
+/// Those of etcd.
+pub fn new_token(etcd: &Arc<Etcd>, names: &Names, cluster: &str, condition: If) -> Result<String> {
+    let secret = secret::hex(&secret::random::<16>()?);
+    let (lease, _) = etcd.grant_now(TOKEN_SECONDS)?;
+    let then = vec![Then::Put(names.token(&hash(&secret)), Vec::new(), lease)];
+    let made = etcd.transact_now(vec![condition], then)?;
+    made.ok_or_else(|| conflict("etcd does not have this cluster", "restore etcd"))?;
+    Ok(format!("{cluster}.{secret}"))
+}
+
+/// Makes the daemon of `directory`, which has no state, a node.
+///
+/// # Errors
+/// Conflict, for a token that was used or is too old, a name that is taken, or a state that is not empty; those of etcd.
+pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name: &str) -> Result<Membership> {
+    check_alone(directory.path())?;
+    check_node_name(name)?;
+    let hint = "`arden cluster token` at a node makes one";
+    let hex = |s: &str| s.len() == 32 && s.chars().all(|c| c.is_ascii_hexdigit());
+    let (id, secret) = token
+        .split_once('.')
+        .filter(|(id, secret)| hex(id) && hex(secret))
+        .ok_or_else(|| AdminError::invalid("this is no token", hint))?;
+    check_empty(directory)?;
+    let etcd = Etcd::start(urls)?;
+    let names = Names::new(id);
+    let token_key = names.token(&hash(secret));
+    loop {
+        let found = etcd.read_now(&names.nodes(), &names.cluster())?;
+        let pair = found.get(&names.cluster());
+        let pair =
+            pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
+        let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
+        if cluster.version > keys::VERSION {
+            return Err(conflict("the cluster is of a later version", "update this arden"));
+        }
+        let (mut last, mut taken) = (0, false);
+        for pair in found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes())) {
+            let node: NodeValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
+            taken |= node.name == name;
+            last = last.max(pair.key[names.nodes().len()..].parse::<u16>().unwrap_or(0));
+        }
+        if taken {
+            return Err(conflict(format!("the cluster has a node {name}"), "name this one with --node"));
+        }
+        if last >= NODES_MAX {
+            return Err(conflict("the cluster had too many nodes", ""));
+        }
+        let number = last + 1;
+        let token_found = etcd.read_now(&names.tokens(), &names.cluster())?;
+        let Some(good) = token_found.get(&token_key) else {
+            return Err(conflict("the token was used, or is more than an hour old", hint));
+        };
+        let node = NodeValue { name: name.to_string(), version: keys::VERSION };
+        let if_all = vec![
+            If::Has(names.cluster(), pair.value.clone()),
+            If::Changed(names.node(number), 0),
+            If::Changed(token_key.clone(), good.mod_revision),
+        ];
+        let then = vec![Then::Delete(token_key.clone()), Then::Put(names.node(number), keys::encode(&node), 0)];
+        if etcd.transact_now(if_all, then)?.is_some() {
+            let membership = Membership { cluster, node: number, name: name.to_string(), etcd: urls.to_vec() };
+            membership.save(directory.path())?;
+            put_aside(directory)?;
+            return Ok(membership);
+        }
+        // Another node joined meanwhile.
+    }
+}
+
+fn check_empty(directory: &Arc<StateDirectory>) -> Result<()> {
+    if !directory.state_file().exists() {
+        return Ok(());
+    }
+    let snapshot = State::open(directory)?.snapshot();
+    let has = [
+        ("users", snapshot.users.len()),
+        ("shares", snapshot.shares.len()),
+        ("pools", snapshot.pools.len()),
+        ("volumes", snapshot.volumes.len()),
+    ];
+    match has.iter().find(|(_, n)| *n > 0) {
+        Some((what, n)) => Err(conflict(
+            format!("this daemon has {n} {what} of its own, which would be lost"),
+            "join with an empty state directory",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// etcd is believed again though it is older than what this node has seen.
+///
+/// # Errors
+/// Conflict, when the daemon stands alone.
+pub fn trust(directory: &StateDirectory) -> Result<Membership> {
+    let membership = load(directory.path())?;
+    let membership = membership.ok_or_else(|| conflict("this daemon is not a node of a cluster", ""))?;
+    match std::fs::remove_file(seen_file(directory.path())) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(AdminError::failed(e.to_string(), "")),
+        _ => Ok(membership),
+    }
+}

@@ -1,0 +1,567 @@
+//! Drives the decisions of a node (`arden_cluster::Node`) with the real etcd, the real clock, fence agents and the storage of this
+//! daemon. Owns when each is asked, and that the answers of one pool come in their order. Decides nothing by itself.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, mpsc::Sender},
+    thread,
+    time::Duration,
+};
+
+use arden_admin::ErrorKind;
+use arden_cluster::{
+    Action, Config, Epoch, Event, Holder, ImportError, LeaseId, Node, NodeId, Outcome, PoolId, Revision, Stage,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    agent::{self, Fence},
+    clock,
+    etcd::{Etcd, EtcdError, If, Then},
+    gate::PoolGate,
+    keys::{self, AliveValue, Names, PoolKeys},
+    store::EtcdStore,
+    trust::Trust,
+};
+
+/// The bound of the drift of each clock.
+const DRIFT_PPM: u64 = 2_000;
+/// A fence that failed is tried again after this.
+const FENCE_RETRY: Duration = Duration::from_secs(2);
+/// How much longer the next node in the order waits before it acquires a free pool.
+const STEP: Duration = Duration::from_millis(300);
+/// Requests that began before a hand-over have so long to be answered.
+const CLOSING_GRACE: Duration = Duration::from_millis(200);
+/// A watch that ended begins again after this.
+const WATCH_AGAIN: Duration = Duration::from_millis(300);
+
+/// What this daemon does with a pool. Calls block, and those of one pool come one after the other.
+pub trait Hands: Send + Sync + 'static {
+    /// Opens the pool under `epoch`, unless a label bears an epoch that is newer than `written`.
+    ///
+    /// # Errors
+    /// Why not, for the cluster and for people.
+    fn import(&self, pool: PoolId, epoch: Epoch, written: Epoch) -> Result<(), (ImportError, String)>;
+    /// Serves what is shared of the pool, as long as the gate is open.
+    fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>);
+    /// Ends serving, makes everything durable and closes the pool. False: something may be on its way still.
+    fn close(&self, pool: PoolId) -> bool;
+    /// Ends everything of the pool, and writes nothing more.
+    fn stop(&self, pool: PoolId);
+    /// The newest epoch in the pool's labels.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn newest_epoch(&self, pool: PoolId) -> Result<Epoch, String>;
+}
+
+/// What the loop is told.
+pub enum Input {
+    Node(Event),
+    /// What was read of a pool: because the node asked (with that number), or because the watch said so.
+    Keys {
+        pool: PoolId,
+        keys: PoolKeys,
+        asked: Option<(u64, Revision)>,
+    },
+    /// What was read is not to be believed.
+    Distrusted(String),
+    /// Keys changed, at these revisions; empty when the watch begins.
+    Changed(Vec<(String, u64)>),
+    Nodes(BTreeMap<u16, String>),
+    Fence {
+        pool: PoolId,
+        epoch: Epoch,
+        holder: Holder,
+        result: Result<(), String>,
+    },
+    NotImported {
+        pool: PoolId,
+        epoch: Epoch,
+        why: ImportError,
+        text: String,
+    },
+    /// An administrator is sure that no holder of the pool writes any more.
+    Sure(PoolId, oneshot::Sender<Vec<Holder>>),
+    /// Hands everything over and ends the lease; then the loop ends.
+    Leave(oneshot::Sender<()>),
+}
+
+/// What is known of a pool at this node.
+#[derive(Debug, Clone, Default)]
+pub struct PoolState {
+    pub keys: PoolKeys,
+    pub stage: Option<Stage>,
+    /// Why it does not go on.
+    pub reason: String,
+}
+
+/// What others may look at.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub pools: BTreeMap<PoolId, PoolState>,
+    pub nodes: BTreeMap<u16, String>,
+    /// Why etcd is not believed; empty: it is.
+    pub distrusts: String,
+}
+
+/// What a shell needs.
+pub struct Parts {
+    pub etcd: Arc<Etcd>,
+    pub trust: Arc<Trust>,
+    pub store: Arc<EtcdStore>,
+    pub node: u16,
+    pub alive: AliveValue,
+    pub lease_seconds: u64,
+    pub pools: Vec<PoolId>,
+    pub hands: Arc<dyn Hands>,
+    pub seen: Arc<parking_lot::Mutex<Seen>>,
+    pub inputs: mpsc::UnboundedSender<Input>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Shell {
+    parts: Parts,
+    names: Names,
+    node: Node,
+    workers: BTreeMap<PoolId, Sender<Job>>,
+    gates: BTreeMap<PoolId, (Epoch, Arc<PoolGate>)>,
+    /// Holders of which an administrator is sure.
+    sure: HashSet<(PoolId, Holder)>,
+    /// A request to etcd is given up after this.
+    wait: Duration,
+    ttl: Duration,
+    leaving: Option<oneshot::Sender<()>>,
+}
+
+/// Runs a node until it is told to leave.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::Result<()> {
+    let ttl = Duration::from_secs(parts.lease_seconds);
+    let config = Config {
+        node: NodeId(parts.node),
+        ttl_ns: ttl.as_nanos() as u64,
+        drift_ppm: DRIFT_PPM,
+        pools: parts.pools.iter().map(|p| (*p, 0)).collect(),
+        fence_retry_ns: FENCE_RETRY.as_nanos() as u64,
+    };
+    let mut node = Node::new(config);
+    let mut workers = BTreeMap::new();
+    for pool in &parts.pools {
+        // Until the pool's configuration is read, nothing is taken over.
+        node.set_takes_over(*pool, false);
+        let (jobs, work) = std::sync::mpsc::channel::<Job>();
+        let run = move || work.into_iter().for_each(|job| job());
+        thread::Builder::new().name("arden-owner".into()).spawn(run)?;
+        workers.insert(*pool, jobs);
+    }
+    let (etcd, inputs_to) = (parts.etcd.clone(), parts.inputs.clone());
+    let names = parts.trust.names().clone();
+    etcd.handle().spawn(watch(etcd.clone(), names.clone(), inputs_to, ttl / 4));
+    let shell = Shell {
+        names,
+        node,
+        workers,
+        gates: BTreeMap::new(),
+        sure: HashSet::new(),
+        wait: ttl / 4,
+        ttl,
+        leaving: None,
+        parts,
+    };
+    etcd.handle().spawn(shell.run(inputs));
+    Ok(())
+}
+
+/// Tells of every change of a key of the cluster, for ever.
+async fn watch(etcd: Arc<Etcd>, names: Names, inputs: mpsc::UnboundedSender<Input>, wait: Duration) {
+    loop {
+        if let Ok(mut watch) = etcd.watch(&names.all(), wait).await {
+            while let Some(keys) = watch.next().await {
+                if inputs.send(Input::Changed(keys)).is_err() {
+                    return;
+                }
+            }
+        }
+        if inputs.is_closed() {
+            return;
+        }
+        tokio::time::sleep(WATCH_AGAIN).await;
+    }
+}
+
+impl Shell {
+    async fn run(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        let mut ticks = tokio::time::interval((self.ttl / 20).min(Duration::from_millis(100)));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.tell(Event::Tick),
+                input = inputs.recv() => match input {
+                    Some(input) => self.input(input),
+                    None => return,
+                },
+            }
+            let owns = self.parts.pools.iter().any(|p| self.node.stage(*p) != Some(Stage::Unowned));
+            if !owns && let Some(done) = self.leaving.take() {
+                // Nothing is owned: etcd ends the lease by itself, or hears of it here.
+                if let Some(lease) = self.node.lease(clock::now_ns()) {
+                    let _ = self.parts.etcd.revoke(lease.0, self.wait).await;
+                }
+                let _ = done.send(());
+                return;
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let actions = self.node.handle(clock::now_ns(), event);
+        self.carry_out(actions);
+    }
+
+    /// Requests learn of what was decided before anything is done about it.
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        let now = clock::now_ns();
+        for (pool, (epoch, gate)) in &self.gates {
+            match self.node.served(*pool, now).filter(|(served, _)| served == epoch) {
+                Some((_, until)) => {
+                    let starts = self.node.stage(*pool) == Some(Stage::Owned);
+                    gate.set(if starts { until } else { 0 }, until);
+                }
+                None => gate.set(0, 0),
+            }
+        }
+        let mut seen = self.parts.seen.lock();
+        for pool in &self.parts.pools {
+            let state = seen.pools.entry(*pool).or_default();
+            let stage = self.node.stage(*pool);
+            if state.stage != stage {
+                tracing::info!(pool = %format_args!("{:032x}", pool.0), ?stage, "ownership");
+                if stage != Some(Stage::Fencing) {
+                    state.reason.clear();
+                }
+                state.stage = stage;
+            }
+        }
+        drop(seen);
+        for action in actions {
+            self.act(action);
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        match input {
+            Input::Node(event) => self.tell(event),
+            Input::Keys { pool, keys, asked } => self.keys(pool, keys, asked),
+            Input::Distrusted(why) => {
+                self.parts.seen.lock().distrusts = why;
+                let pool = self.parts.pools.first().copied().unwrap_or(PoolId(0));
+                let (floor, revision) = (Revision(1), Revision(0));
+                self.tell(Event::Read { pool, number: 0, floor, revision, view: Default::default() });
+            }
+            Input::Changed(keys) => self.changed(&keys),
+            Input::Nodes(nodes) => self.parts.seen.lock().nodes = nodes,
+            Input::Fence { pool, epoch, holder, result } => match result {
+                Ok(()) => {
+                    tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
+                    self.tell(Event::Fenced { pool, epoch, holder });
+                }
+                Err(why) => {
+                    self.because(pool, why);
+                    self.tell(Event::FenceFailed { pool, epoch, holder });
+                }
+            },
+            Input::NotImported { pool, epoch, why, text } => {
+                self.tell(Event::ImportFailed { pool, epoch, why });
+                self.because(pool, text);
+            }
+            Input::Sure(pool, reply) => {
+                let _ = reply.send(self.sure_of(pool));
+            }
+            Input::Leave(reply) => {
+                self.leaving = Some(reply);
+                self.tell(Event::Drain);
+            }
+        }
+    }
+
+    fn because(&self, pool: PoolId, why: String) {
+        tracing::error!(pool = %format_args!("{:032x}", pool.0), "{why}");
+        self.parts.seen.lock().pools.entry(pool).or_default().reason = why;
+    }
+
+    fn keys(&mut self, pool: PoolId, keys: PoolKeys, asked: Option<(u64, Revision)>) {
+        {
+            let mut seen = self.parts.seen.lock();
+            let state = seen.pools.entry(pool).or_default();
+            if keys.revision >= state.keys.revision {
+                state.keys = keys.clone();
+            }
+        }
+        let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
+        let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
+        let sure = keys.view.record.holders.iter().all(is_sure);
+        self.node.set_takes_over(pool, sure || matches!(fences, Ok(Fence::Agent { .. })));
+        self.node.set_patience(pool, self.patience(&keys).as_nanos() as u64);
+        let leaves = keys.moving.filter(|m| m.to != self.parts.node && m.epoch == keys.view.record.epoch.0);
+        let (revision, view) = (keys.revision, keys.view);
+        match asked {
+            Some((number, floor)) => self.tell(Event::Read { pool, number, floor, revision, view }),
+            None => self.tell(Event::Watched { pool, revision, view }),
+        }
+        if let Some(m) = leaves {
+            let actions = self.node.hand_over(clock::now_ns(), pool, Epoch(m.epoch));
+            self.carry_out(actions);
+        }
+    }
+
+    /// How long this node lets others go first: nodes in the order of their numbers, the last holder behind them, and where the pool
+    /// is being moved, everybody behind the node that it is for.
+    fn patience(&self, keys: &PoolKeys) -> Duration {
+        let record = &keys.view.record;
+        let moving = keys.moving.filter(|m| m.epoch == record.epoch.0);
+        if moving.is_some_and(|m| m.to == self.parts.node) {
+            return Duration::ZERO;
+        }
+        let last = keys.view.owner.map(|o| o.node).or(record.holders.last().map(|h| h.node));
+        let seen = self.parts.seen.lock();
+        let before = |n: &&u16| **n < self.parts.node && last != Some(NodeId(**n));
+        let rank = match last == Some(NodeId(self.parts.node)) {
+            true => seen.nodes.len().saturating_sub(1),
+            false => seen.nodes.keys().filter(before).count(),
+        };
+        STEP * rank as u32 + if moving.is_some() { self.ttl * 2 } else { Duration::ZERO }
+    }
+
+    /// Reads what the watch says has changed.
+    fn changed(&self, keys: &[(String, u64)]) {
+        let relative = |(key, revision): &(String, u64)| Some((self.names.relative(key)?.to_string(), *revision));
+        let names: Vec<(String, u64)> = keys.iter().filter_map(relative).collect();
+        let begins = names.is_empty();
+        for pool in &self.parts.pools {
+            if begins || names.iter().any(|(n, _)| keys::pool_of(n) == Some(*pool)) {
+                self.read(*pool, None);
+            }
+        }
+        let state = names.iter().filter(|(n, _)| n.starts_with("state/")).map(|(_, revision)| *revision).max();
+        if let Some(revision) = state.or(begins.then(|| self.parts.trust.floor())) {
+            self.parts.store.changed(revision);
+        }
+        if begins || names.iter().any(|(n, _)| n.starts_with("node/")) {
+            self.read_nodes();
+        }
+    }
+
+    fn send_to(&self) -> mpsc::UnboundedSender<Input> {
+        self.parts.inputs.clone()
+    }
+
+    fn read(&self, pool: PoolId, asked: Option<(u64, Revision)>) {
+        let (etcd, trust, names, wait) =
+            (self.parts.etcd.clone(), self.parts.trust.clone(), self.names.clone(), self.wait);
+        let inputs = self.send_to();
+        self.parts.etcd.handle().spawn(async move {
+            let floor = trust.floor();
+            let Ok(found) = etcd.read(&names.pool(pool), &names.cluster(), wait).await else { return };
+            let input = match trust.check(&found, floor) {
+                Err(e) if e.kind == ErrorKind::Conflict => Input::Distrusted(e.to_string()),
+                Err(e) => return tracing::error!("{e}"),
+                Ok(()) => match PoolKeys::of(&names, pool, &found) {
+                    Ok(keys) => Input::Keys { pool, keys, asked },
+                    Err(why) => return tracing::error!("{why}"),
+                },
+            };
+            let _ = inputs.send(input);
+        });
+    }
+
+    fn read_nodes(&self) {
+        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
+        self.parts.etcd.handle().spawn(async move {
+            if let Ok(found) = etcd.read(&names.nodes(), &names.cluster(), wait).await {
+                let _ = inputs.send(Input::Nodes(keys::nodes(&names, &found)));
+            }
+        });
+    }
+
+    fn sure_of(&mut self, pool: PoolId) -> Vec<Holder> {
+        let seen = self.parts.seen.lock();
+        let Some(state) = seen.pools.get(&pool) else { return Vec::new() };
+        let record = &state.keys.view.record;
+        let others = record.holders.iter().filter(|h| h.node.0 != self.parts.node);
+        let holders: Vec<Holder> = others.copied().collect();
+        let mine = state.keys.view.owner.filter(|o| o.node.0 == self.parts.node);
+        drop(seen);
+        self.sure.extend(holders.iter().map(|h| (pool, *h)));
+        self.node.set_takes_over(pool, true);
+        match mine {
+            // It waits for them already.
+            Some(owner) => {
+                holders.iter().for_each(|&holder| self.tell(Event::Fenced { pool, epoch: owner.epoch, holder }))
+            }
+            None => self.tell(Event::Tick),
+        }
+        holders
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::GrantLease => self.grant(),
+            Action::RenewLease { lease } => self.renew(lease),
+            Action::RevokeLease { lease } => {
+                let (etcd, wait) = (self.parts.etcd.clone(), self.wait);
+                self.parts.etcd.handle().spawn(async move { etcd.revoke(lease.0, wait).await });
+            }
+            Action::Read { pool, number, floor } => self.read(pool, Some((number, floor))),
+            Action::Transact { pool, number, transaction } => {
+                let (if_all, then) = keys::transaction(&self.names, self.parts.trust.cluster(), pool, &transaction);
+                let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
+                self.parts.etcd.handle().spawn(async move {
+                    let outcome = match etcd.transact(&if_all, &then, wait).await {
+                        Ok(Some(revision)) => Outcome::Applied(Revision(revision)),
+                        Ok(None) | Err(EtcdError::NoLease | EtcdError::NotDone(_)) => Outcome::Refused,
+                        Err(EtcdError::Unknown(_)) => Outcome::Unknown,
+                    };
+                    let _ = inputs.send(Input::Node(Event::Transacted { pool, number, outcome }));
+                });
+            }
+            Action::Fence { pool, epoch, holder } => self.fence(pool, epoch, holder),
+            // An agent cuts a whole node off: there are no keys on the disks.
+            Action::Register { pool, epoch } => {
+                let _ = self.send_to().send(Input::Node(Event::Registered { pool, epoch, newest: None }));
+            }
+            Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
+            Action::Serve { pool, epoch } => {
+                let Some((_, gate)) = self.gates.get(&pool).filter(|(of, _)| *of == epoch).cloned() else { return };
+                let hands = self.parts.hands.clone();
+                self.work(pool, move || hands.serve(pool, &gate));
+            }
+            Action::Close { pool, epoch } => {
+                let (hands, inputs) = (self.parts.hands.clone(), self.send_to());
+                let gate = self.gates.get(&pool).map(|(_, gate)| gate.clone());
+                self.work(pool, move || {
+                    thread::sleep(CLOSING_GRACE);
+                    gate.iter().for_each(|gate| gate.close());
+                    let closed = hands.close(pool);
+                    let event = if closed { Event::Closed { pool, epoch } } else { Event::DisksLost { pool, epoch } };
+                    let _ = inputs.send(Input::Node(event));
+                });
+            }
+            Action::Stop { pool, epoch } => {
+                let (hands, inputs) = (self.parts.hands.clone(), self.send_to());
+                self.work(pool, move || {
+                    hands.stop(pool);
+                    let _ = inputs.send(Input::Node(Event::Stopped { pool, epoch }));
+                });
+            }
+            Action::StoreWentBack => {
+                let why = self.parts.seen.lock().distrusts.clone();
+                tracing::error!("every pool is given up, and none is acquired before a restart: {why}");
+            }
+        }
+    }
+
+    fn work(&self, pool: PoolId, job: impl FnOnce() + Send + 'static) {
+        if let Some(worker) = self.workers.get(&pool) {
+            let _ = worker.send(Box::new(job));
+        }
+    }
+
+    fn import(&mut self, pool: PoolId, epoch: Epoch, written: Epoch) {
+        self.gates.insert(pool, (epoch, Arc::default()));
+        let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
+        self.work(pool, move || {
+            // A restart of this node does not believe an etcd without this ownership.
+            let kept = trust.keep().map_err(|e| (ImportError::Other, e.to_string()));
+            let input = match kept.and_then(|()| hands.import(pool, epoch, written)) {
+                Ok(()) => Input::Node(Event::Imported { pool, epoch }),
+                Err((why, text)) => Input::NotImported { pool, epoch, why, text },
+            };
+            let _ = inputs.send(input);
+        });
+    }
+
+    fn fence(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+        let inputs = self.send_to();
+        let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+        // An earlier run of this node, or what it had open before: the kernel holds the locks of the disks until the last command has
+        // ended, and the import waits for them.
+        if holder.node.0 == self.parts.node || self.sure.contains(&(pool, holder)) {
+            return done(Ok(()));
+        }
+        let seen = self.parts.seen.lock();
+        let config = seen.pools.get(&pool).map(|p| p.keys.config.clone()).unwrap_or_default();
+        let name = seen.nodes.get(&holder.node.0).cloned();
+        drop(seen);
+        match (Fence::parse(&config.fence, &config.fence_options), name) {
+            (Ok(Fence::Agent { program, options }), Some(name)) => {
+                tracing::warn!(node = name, agent = %program.display(), "fencing");
+                let run = move || done(agent::fence(&program, &options, &name));
+                if let Err(e) = thread::Builder::new().name("arden-fence".into()).spawn(run) {
+                    tracing::error!("no thread for the fence: {e}");
+                }
+            }
+            (Ok(Fence::None), _) => done(Err("the pool has no fence: `arden pool take` decides".to_string())),
+            (_, None) => done(Err(format!("node {} is not known", holder.node.0))),
+            (Err(e), _) => done(Err(format!("the fence of the pool is not usable: {e}"))),
+        }
+    }
+
+    fn grant(&self) {
+        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
+        let (condition, seconds) = (self.parts.trust.condition(), self.parts.lease_seconds);
+        let (key, value) = (names.alive(self.parts.node), self.parts.alive.clone());
+        self.parts.etcd.handle().spawn(async move {
+            let sent_ns = clock::now_ns();
+            let (lease, ttl) = match etcd.grant(seconds, wait).await {
+                Ok(granted) => granted,
+                Err(e) => return tracing::warn!("no lease: etcd: {e}"),
+            };
+            let good = ttl >= seconds && is_alone(&etcd, (&key, &value), condition, lease, wait).await;
+            if !good {
+                let _ = etcd.revoke(lease, wait).await;
+                return;
+            }
+            let _ = inputs.send(Input::Node(Event::LeaseGranted { lease: LeaseId(lease), sent_ns }));
+        });
+    }
+
+    fn renew(&self, lease: LeaseId) {
+        let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
+        self.parts.etcd.handle().spawn(async move {
+            let sent_ns = clock::now_ns();
+            let event = match etcd.keep_alive(lease.0, wait).await {
+                Ok(()) => Event::LeaseRenewed { lease, sent_ns },
+                Err(EtcdError::NoLease) => Event::LeaseGone { lease },
+                Err(e) => return tracing::warn!("the lease was not renewed: etcd: {e}"),
+            };
+            let _ = inputs.send(Input::Node(event));
+        });
+    }
+}
+
+/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet.
+async fn is_alone(etcd: &Etcd, (key, value): (&str, &AliveValue), condition: If, lease: u64, wait: Duration) -> bool {
+    let bytes = keys::encode(value);
+    let put = [Then::Put(key.to_string(), bytes.clone(), lease)];
+    for known in [If::Changed(key.to_string(), 0), If::Has(key.to_string(), bytes)] {
+        match etcd.transact(&[condition.clone(), known], &put, wait).await {
+            Ok(Some(_)) => return true,
+            Ok(None) => {}
+            Err(e) => {
+                tracing::warn!("no lease: etcd: {e}");
+                return false;
+            }
+        }
+    }
+    tracing::warn!("no lease: another run of this node is alive by etcd, or etcd does not have the cluster");
+    false
+}
+
+/// Names of nodes, by number.
+pub fn names_of(nodes: &BTreeMap<u16, String>, node: NodeId) -> String {
+    nodes.get(&node.0).cloned().unwrap_or_else(|| format!("node {}", node.0))
+}

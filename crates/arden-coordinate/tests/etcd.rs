@@ -1,0 +1,180 @@
+//! Against a real etcd (Debian's etcd-server), which each test starts for itself: the suite of every state store, what a token and a
+//! join are, and an etcd that was emptied. Without the program `etcd` the tests say so and pass.
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use arden_admin::{ErrorKind, State, StateDirectory, model::NewUser, state::StateStore};
+use arden_coordinate::{Etcd, EtcdStore, Member, NewCluster, membership};
+use arden_testkit::state::{Open, failures};
+
+struct Server {
+    dir: PathBuf,
+    url: String,
+    child: Option<Child>,
+}
+
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Server {
+    fn start() -> Option<Server> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("arden-etcd-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut server = Server { dir, url: format!("http://127.0.0.1:{}", port()), child: None };
+        if !server.run() {
+            eprintln!("skipped: there is no program etcd (Debian: etcd-server)");
+            return None;
+        }
+        Some(server)
+    }
+
+    fn run(&mut self) -> bool {
+        let peer = format!("http://127.0.0.1:{}", port());
+        let started = Command::new("etcd")
+            .args(["--name", "e", "--log-level", "error", "--unsafe-no-fsync", "--data-dir"])
+            .arg(self.dir.join("data"))
+            .args(["--listen-client-urls", &self.url, "--advertise-client-urls", &self.url])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("e={peer}")])
+            // The suite changes 2 MiB at once; without this etcd takes 1.5 MiB.
+            .args(["--max-request-bytes", "16777216"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.child = started.ok();
+        if self.child.is_none() {
+            return false;
+        }
+        let etcd = Etcd::start(std::slice::from_ref(&self.url)).unwrap();
+        for _ in 0..200 {
+            if etcd.read_now("/", "/").is_ok() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("etcd does not answer");
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    fn directory(&self, name: &str) -> Arc<StateDirectory> {
+        Arc::new(StateDirectory::open(&self.dir.join(name)).unwrap())
+    }
+
+    fn cluster(&self) -> NewCluster {
+        NewCluster { name: "FILES".into(), node: "a".into(), etcd: vec![self.url.clone()], lease_seconds: 3 }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn user(name: &str) -> NewUser {
+    NewUser {
+        name: name.into(),
+        password: "a-plain-secret".into(),
+        full_name: String::new(),
+        groups: vec![],
+        disabled: false,
+    }
+}
+
+#[test]
+fn it_passes_the_suite_of_state_stores() {
+    let Some(server) = Server::start() else { return };
+    let number = AtomicU32::new(0);
+    let make = || -> Open {
+        // A cluster of its own for each check, whose state is taken away.
+        let name = format!("s{}", number.fetch_add(1, Ordering::Relaxed));
+        let directory = server.directory(&name);
+        membership::init(&directory, &server.cluster(), |_| Ok(Vec::new())).unwrap();
+        let found = membership::load(directory.path()).unwrap().unwrap();
+        let etcd = Etcd::start(&found.etcd).unwrap();
+        etcd.delete_now(&found.names().state()).unwrap();
+        let path = directory.path().to_path_buf();
+        Box::new(move || -> Arc<dyn StateStore> { EtcdStore::of(&etcd, &path, &found).unwrap() })
+    };
+    assert_eq!(failures(&make), Vec::<&str>::new());
+}
+
+#[test]
+fn a_cluster_has_the_state_of_its_first_node_and_one_token_one_node() {
+    let Some(server) = Server::start() else { return };
+    let first = server.directory("a");
+    let sid = {
+        let state = State::open(&first).unwrap();
+        state.change(|s| s.add_user(&user("alice"))).unwrap();
+        state.snapshot().machine_sid.clone()
+    };
+    let a = membership::init(&first, &server.cluster(), |_| Ok(Vec::new())).unwrap();
+    assert_eq!(membership::init(&first, &server.cluster(), |_| Ok(Vec::new())).unwrap_err().kind, ErrorKind::Conflict);
+    assert!(!first.state_file().exists(), "what is left of the old state is not used by mistake");
+    let member = Member::connect(first.path(), a.clone()).unwrap();
+    let state = State::on(member.state_store()).unwrap();
+    assert_eq!(state.snapshot().machine_sid, sid);
+    assert!(state.snapshot().user("alice").is_ok());
+    assert_eq!(state.snapshot().server_name(), "FILES");
+
+    let token = member.new_token().unwrap().token;
+    let urls = std::slice::from_ref(&server.url);
+    let join = |dir: &str, token: &str, name: &str| membership::join(&server.directory(dir), urls, token, name);
+    assert_eq!(join("b", "nonsense", "b").unwrap_err().kind, ErrorKind::Invalid);
+    assert!(join("b", &token, "a").unwrap_err().error.contains("has a node a"));
+    let wrong = format!("{}.{}", a.cluster.id, "0".repeat(32));
+    assert!(join("b", &wrong, "b").unwrap_err().error.contains("used, or is more than an hour old"));
+    let b = join("b", &token, "b").unwrap();
+    assert_eq!((b.node, b.cluster.clone()), (2, a.cluster.clone()));
+    assert!(join("c", &token, "c").is_err(), "a token is good once");
+    let other = Member::connect(server.directory("b").path(), b).unwrap();
+    let there = State::on(other.state_store()).unwrap();
+    there.change(|s| s.add_user(&user("bob"))).unwrap();
+    assert!(state.refresh().unwrap() && state.snapshot().user("bob").is_ok());
+    let full = server.directory("full");
+    State::open(&full).unwrap().change(|s| s.add_user(&user("carol"))).unwrap();
+    let token = member.new_token().unwrap().token;
+    assert!(membership::join(&full, urls, &token, "d").unwrap_err().error.contains("would be lost"));
+}
+
+#[test]
+fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
+    let Some(mut server) = Server::start() else { return };
+    let directory = server.directory("a");
+    let a = membership::init(&directory, &server.cluster(), |_| Ok(Vec::new())).unwrap();
+    let member = Member::connect(directory.path(), a.clone()).unwrap();
+    let state = State::on(member.state_store()).unwrap();
+    state.change(|s| s.add_user(&user("alice"))).unwrap();
+    server.stop();
+    std::fs::remove_dir_all(server.dir.join("data")).unwrap();
+    server.run();
+    let refused = state.refresh().unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Conflict, "{refused}");
+    assert!(state.snapshot().user("alice").is_ok(), "what was read before stays");
+    assert!(state.change(|s| s.add_user(&user("bob"))).is_err());
+    let error = Member::connect(directory.path(), a.clone()).err().unwrap();
+    assert!(error.error.contains("went back"), "{error}");
+    membership::trust(&directory).unwrap();
+    let error = Member::connect(directory.path(), a).err().unwrap();
+    assert!(error.error.contains("emptied"), "believed or not, the cluster is not there: {error}");
+}

@@ -1,0 +1,118 @@
+//! The pools of a node of a cluster: opened under an epoch, closed when they are handed over, dropped when they are lost. When
+//! that is due is decided elsewhere (`arden-cluster`); nothing else opens a pool of such a node.
+
+use std::sync::Arc;
+
+use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::PoolRecord};
+use arden_block::{Rt, file::FileDevice};
+use arden_space::{Ownership, SpaceError, SpaceResult, read_header};
+
+use super::{OpenPool, Pools, Slot, pool_id};
+
+/// Why a command that names a pool is refused at a node of a cluster.
+pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
+    let hint = "do it before `arden cluster init`";
+    AdminError::new(ErrorKind::Conflict, format!("{what} is not supported in a cluster"), hint)
+}
+
+/// The newest epoch that a label of the pool bears. Opens disks for reading only.
+///
+/// # Errors
+/// Not found, when no disk of the pool is there; invalid, when the record's id is none.
+pub fn newest_epoch(record: &PoolRecord) -> Result<u64> {
+    let id = pool_id(record)?;
+    let rt = Rt::real_with_threads();
+    let mut newest = None;
+    for path in &record.devices {
+        let Ok(dev) = FileDevice::open(&rt, path, false) else { continue };
+        let header = rt.block_on(async move { read_header(&dev).await.ok().flatten() }).flatten();
+        if let Some(h) = header.filter(|h| h.pool_id == id) {
+            newest = newest.max(Some(h.epoch));
+        }
+    }
+    rt.shutdown();
+    newest.ok_or_else(|| {
+        AdminError::new(
+            ErrorKind::NotFound,
+            format!("no disk of the pool {:?} was found", record.name),
+            "this node has to reach the disks of every pool",
+        )
+    })
+}
+
+impl Pools {
+    fn record_of(&self, id: u128) -> Option<PoolRecord> {
+        self.state.snapshot().pools.values().find(|r| pool_id(r).is_ok_and(|found| found == id)).cloned()
+    }
+
+    fn owned(&self, id: u128) -> Option<(String, Arc<OpenPool>)> {
+        self.open_pools().into_iter().find(|(_, pool)| pool.id == id)
+    }
+
+    /// Opens the pool under an epoch of the cluster.
+    ///
+    /// # Errors
+    /// Those of [`arden_space::Pool::open_owned`]; refused, when the state does not know the pool or it is open already.
+    pub fn open_owned(self: &Arc<Pools>, id: u128, ownership: Ownership) -> SpaceResult<()> {
+        let _one = self.changing.lock();
+        let unknown = || SpaceError::Refused(format!("the state does not know the pool {id:032x}"));
+        let record = self.record_of(id).ok_or_else(unknown)?;
+        if self.owned(id).is_some() {
+            return Err(SpaceError::Refused(format!("pool {} is open already", record.name)));
+        }
+        let pool = self.open_as(&record, id, Vec::new(), Some(ownership))?;
+        tracing::info!(pool = record.name, epoch = ownership.epoch, "pool open");
+        self.keep(&record, pool);
+        Ok(())
+    }
+
+    /// Ends exports, makes everything durable and closes the pool. Its spaces are not in use any more.
+    ///
+    /// # Errors
+    /// That of closing: commands may have failed.
+    pub fn close_owned(&self, id: u128) -> Result<()> {
+        let Some((name, pool)) = self.take_owned(id) else { return Ok(()) };
+        pool.close()?;
+        tracing::info!(pool = name, "pool closed");
+        Ok(())
+    }
+
+    /// Ends everything of the pool on this node. Nothing more is written: not even what is in memory.
+    pub fn drop_owned(&self, id: u128) {
+        let Some((name, pool)) = self.take_owned(id) else { return };
+        // The pool's thread ends first: an export that stops may not write any more.
+        let host = pool.host.lock().take();
+        drop(host);
+        let exports = std::mem::take(&mut *pool.exports.lock());
+        exports.into_values().for_each(arden_space::nbd::Export::stop);
+        tracing::warn!(pool = name, "pool dropped");
+    }
+
+    fn take_owned(&self, id: u128) -> Option<(String, Arc<OpenPool>)> {
+        let _one = self.changing.lock();
+        let (name, pool) = self.owned(id)?;
+        let reason = "this node does not own it".to_string();
+        self.pools.lock().insert(key(&name), Slot { open: None, reason });
+        self.jobs.lock().retain(|_, job| key(&job.pool) != key(&name));
+        Some((name, pool))
+    }
+
+    /// Whether this daemon is a node of a cluster.
+    pub fn is_member(&self) -> bool {
+        self.member
+    }
+
+    /// The name of the pool, as the state knows it.
+    pub fn name_of(&self, id: u128) -> Option<String> {
+        self.record_of(id).map(|r| r.name)
+    }
+
+    /// As [`newest_epoch`], of a pool of the state.
+    ///
+    /// # Errors
+    /// As [`newest_epoch`].
+    pub fn newest_epoch_of(&self, id: u128) -> Result<u64> {
+        let record = self.record_of(id).ok_or_else(|| AdminError::not_found("pool", &format!("{id:032x}")))?;
+        newest_epoch(&record)
+    }
+}

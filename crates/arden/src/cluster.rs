@@ -1,0 +1,223 @@
+//! Clusters and their nodes on the command line. A daemon becomes a node while it does not run; everything else is asked of the daemon.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arden_admin::{
+    AdminError, State, StateDirectory,
+    client::segment,
+    cluster::{ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    error::Result,
+    names,
+};
+use arden_cluster::{Epoch, PoolId};
+use arden_coordinate::{Membership, NewCluster, membership};
+use arden_host::newest_epoch;
+use clap::{Args, Subcommand};
+
+use crate::commands::Out;
+use crate::table::{Table, yes};
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterVerb {
+    /// Make a cluster of which this daemon is the first node, with its users, shares and pools; while the daemon does not run.
+    /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run. TLS to
+    /// etcd is not supported yet
+    #[command(
+        after_help = "Example:\n  arden cluster init FILES --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379"
+    )]
+    Init {
+        /// Name of the cluster, which becomes that of the server
+        name: String,
+        #[command(flatten)]
+        node: NodeOptions,
+        /// Seconds after which a node that is not heard of has lost its pools
+        #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+        lease: u64,
+    },
+    /// Make this daemon a node of a cluster, with an empty state directory; while the daemon does not run
+    #[command(
+        after_help = "Example:\n  arden --state /var/lib/arden cluster join --etcd http://10.0.0.1:2379 --token-stdin < token"
+    )]
+    Join {
+        #[command(flatten)]
+        node: NodeOptions,
+        /// Token that `arden cluster token` printed; other users of this machine may see it while the command runs
+        #[arg(long, required_unless_present = "token_stdin")]
+        token: Option<String>,
+        /// Read the token from the first line of standard input
+        #[arg(long, conflicts_with = "token")]
+        token_stdin: bool,
+    },
+    /// Make a token with which one node joins within an hour
+    #[command(after_help = "Example:\n  arden cluster token")]
+    Token,
+    /// Show the cluster, its nodes and who owns each pool
+    #[command(after_help = "Example:\n  arden cluster show --json")]
+    Show,
+    /// Believe etcd again after it was restored from an older state; while the daemon does not run
+    #[command(after_help = "Example:\n  arden cluster trust")]
+    Trust,
+}
+
+#[derive(Debug, Args)]
+pub struct NodeOptions {
+    /// URLs of etcd
+    #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
+    pub etcd: Vec<String>,
+    /// Name of this node, as fence agents know it [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NodeVerb {
+    /// List the nodes of the cluster
+    #[command(after_help = "Example:\n  arden node list --json")]
+    List,
+}
+
+fn node_name(options: &NodeOptions) -> String {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    options.node.clone().unwrap_or_else(host)
+}
+
+fn shown(out: &Out, m: &Membership) {
+    let value = serde_json::json!({"cluster": m.cluster.name, "id": m.cluster.id, "node": m.name, "number": m.node});
+    out.show(&value, |_| {
+        format!("node {} (number {}) of the cluster {}; `arden serve` starts it\n", m.name, m.node, m.cluster.name)
+    });
+}
+
+/// The pools of the state, and what the labels of their disks say.
+fn pools(state: &State) -> Result<membership::Pools> {
+    let snapshot = state.snapshot();
+    let pool = |r: &arden_admin::storage::PoolRecord| {
+        let id = u128::from_str_radix(&r.id, 16)
+            .map_err(|_| AdminError::failed(format!("pool {}: wrong id", r.name), ""))?;
+        Ok((PoolId(id), Epoch(newest_epoch(r)?)))
+    };
+    snapshot.pools.values().map(pool).collect()
+}
+
+fn token_of(token: Option<String>) -> Result<String> {
+    if let Some(token) = token {
+        return Ok(token.trim().to_string());
+    }
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| AdminError::failed(format!("standard input: {e}"), ""))?;
+    Ok(line.trim().to_string())
+}
+
+fn directory(path: &Path) -> Result<Arc<StateDirectory>> {
+    StateDirectory::open(path).map(Arc::new)
+}
+
+/// Runs a command on the cluster.
+///
+/// # Errors
+/// That of the daemon, of etcd, or of the state directory.
+pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
+    match verb {
+        ClusterVerb::Init { name, node, lease } => {
+            names::check_server(&name)?;
+            let new = NewCluster { name, node: node_name(&node), etcd: node.etcd, lease_seconds: lease };
+            shown(out, &membership::init(&directory(&out.state)?, &new, pools)?);
+        }
+        ClusterVerb::Join { node, token, .. } => {
+            let token = token_of(token)?;
+            let name = node_name(&node);
+            shown(out, &membership::join(&directory(&out.state)?, &node.etcd, &token, &name)?);
+        }
+        ClusterVerb::Token => {
+            let token: ClusterToken = out.client.post("/v1/cluster/tokens", &serde_json::json!({}))?;
+            out.show(&token, |t| format!("{}\n", t.token));
+        }
+        ClusterVerb::Show => {
+            let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
+            out.show(&cluster, cluster_text);
+        }
+        ClusterVerb::Trust => {
+            let m = membership::trust(&*directory(&out.state)?)?;
+            out.done(format!("node {} believes etcd as it is; `arden serve` starts it", m.name));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command on nodes.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
+pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
+    match verb {
+        NodeVerb::List => {
+            let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
+            out.show(&cluster.nodes, |nodes| node_table(nodes));
+        }
+    }
+    Ok(())
+}
+
+fn node_table(nodes: &[NodeInfo]) -> String {
+    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "ADDRESSES", "RUN"]);
+    for n in nodes {
+        t.row([n.name.clone(), n.number.to_string(), yes(n.alive), n.addresses.join(", "), n.run.clone()]);
+    }
+    t.text("no nodes")
+}
+
+fn owner_table(pools: &[PoolOwnership]) -> String {
+    let mut t = Table::new(&["POOL", "OWNER", "EPOCH", "OWNERSHIP", "HOLDERS", "FENCE", "NOTE"]);
+    for p in pools {
+        t.row([
+            p.pool.clone(),
+            p.owner.clone(),
+            p.epoch.to_string(),
+            p.state.clone(),
+            p.holders.join(", "),
+            p.fence.clone(),
+            p.reason.clone(),
+        ]);
+    }
+    t.text("no pools")
+}
+
+fn cluster_text(c: &ClusterInfo) -> String {
+    let mut out = format!("cluster {} ({}), lease {} s, etcd {}\n", c.name, c.id, c.lease_seconds, c.etcd.join(", "));
+    if !c.distrusts_etcd.is_empty() {
+        out += &format!("etcd is not believed: {}\n", c.distrusts_etcd);
+    }
+    out + &node_table(&c.nodes) + &owner_table(&c.pools)
+}
+
+fn owned(out: &Out, pool: &PoolOwnership) {
+    out.show(pool, |p| owner_table(std::slice::from_ref(p)));
+}
+
+/// Hands a pool over.
+///
+/// # Errors
+/// That of the API.
+pub fn move_pool(out: &Out, pool: &str, to: String) -> Result<()> {
+    owned(out, &out.client.put_body(&format!("/v1/pools/{}/owner", segment(pool)), &PoolMove { to })?);
+    Ok(())
+}
+
+/// Takes a pool over without a fence.
+///
+/// # Errors
+/// That of the API.
+pub fn take_pool(out: &Out, pool: &str, sure: bool) -> Result<()> {
+    owned(out, &out.client.put_body(&format!("/v1/pools/{}/take", segment(pool)), &PoolTake { sure })?);
+    Ok(())
+}
+
+/// Says how holders of a pool are fenced.
+///
+/// # Errors
+/// That of the API.
+pub fn set_fence(out: &Out, pool: &str, fence: PoolFence) -> Result<()> {
+    owned(out, &out.client.put_body(&format!("/v1/pools/{}/fence", segment(pool)), &fence)?);
+    Ok(())
+}

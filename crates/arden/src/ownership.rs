@@ -1,0 +1,100 @@
+//! The pools that a cluster has this daemon own: opened, shared, handed over and dropped. Joins the storage manager, the volumes and
+//! the SMB server; decides nothing.
+
+use std::sync::Arc;
+
+use arden_admin::Control;
+use arden_cluster::{Epoch, ImportError, PoolId};
+use arden_coordinate::{Hands, PoolGate};
+use arden_host::{Pools, Volumes};
+use arden_space::{Ownership, SpaceError};
+
+use crate::server::SmbControl;
+
+/// This daemon's storage and server, as the cluster uses them.
+pub struct Owned {
+    pub pools: Arc<Pools>,
+    pub volumes: Arc<Volumes>,
+    pub control: Arc<SmbControl>,
+}
+
+/// The gate of a pool, as the SMB server asks it.
+pub struct ShareGate(pub Arc<PoolGate>);
+
+impl arden_smb::Gate for ShareGate {
+    fn may_start(&self) -> bool {
+        self.0.may_start()
+    }
+    fn may_answer(&self) -> bool {
+        self.0.may_answer()
+    }
+}
+
+impl Hands for Owned {
+    fn import(&self, pool: PoolId, epoch: Epoch, written: Epoch) -> Result<(), (ImportError, String)> {
+        let ownership = Ownership { epoch: epoch.0, written: written.0 };
+        self.pools.open_owned(pool.0, ownership).map_err(|e| {
+            let why = match e {
+                SpaceError::LaterEpoch(label) => ImportError::LaterEpoch(Epoch(label)),
+                _ => ImportError::Other,
+            };
+            (why, format!("the pool cannot be opened: {e}"))
+        })
+    }
+
+    fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {
+        self.control.serve_pool(pool.0, Arc::new(ShareGate(gate.clone())));
+        // Beside what may come next for this pool, which is the end of the ownership at times.
+        let volumes = self.volumes.clone();
+        let run = move || volumes.checkpoint_of_pool(pool.0);
+        if let Err(e) = std::thread::Builder::new().name("arden-checkpoint".into()).spawn(run) {
+            tracing::warn!("no thread for a checkpoint: {e}");
+        }
+    }
+
+    fn close(&self, pool: PoolId) -> bool {
+        // The volumes first: what closes opens afterwards finds them closed, and changes nothing of what was kept.
+        let (mut volumes, closed) = self.volumes.close_of_pool(pool.0);
+        let closed = closed.and_then(|()| self.pools.close_owned(pool.0));
+        if let Err(e) = &closed {
+            tracing::error!("a pool was not closed cleanly: {e}");
+            self.pools.drop_owned(pool.0);
+        }
+        // One that was opened meanwhile is of no use without the pool.
+        volumes.extend(self.volumes.close_of_pool(pool.0).0);
+        self.control.leave_pool(pool.0, &volumes);
+        closed.is_ok()
+    }
+
+    fn stop(&self, pool: PoolId) {
+        // The pool first: from then on nothing can be written.
+        self.pools.drop_owned(pool.0);
+        let (volumes, _) = self.volumes.close_of_pool(pool.0);
+        self.control.leave_pool(pool.0, &volumes);
+    }
+
+    fn newest_epoch(&self, pool: PoolId) -> Result<Epoch, String> {
+        self.pools.newest_epoch_of(pool.0).map(Epoch).map_err(|e| e.to_string())
+    }
+}
+
+/// Applies what other nodes change in the state, until the daemon stops.
+pub fn follow(control: &Arc<SmbControl>, state: &Arc<arden_admin::State>) {
+    let (control, state, mut changes) = (Arc::downgrade(control), state.clone(), state.watch());
+    tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            let Some(control) = control.upgrade() else { return };
+            let state = state.clone();
+            let apply = move || match state.refresh() {
+                Ok(true) => {
+                    control.accounts_changed();
+                    control.settings_changed(&state.snapshot().settings);
+                    control.shares_changed();
+                }
+                Ok(false) => {}
+                Err(e) => tracing::error!("changes of the state are not read: {e}"),
+            };
+            let _ = tokio::task::spawn_blocking(apply).await;
+        }
+    });
+}
