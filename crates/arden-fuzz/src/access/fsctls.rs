@@ -99,14 +99,20 @@ impl World {
             }
             Fsctl::GetIntegrity => (fsctl::GET_INTEGRITY_INFORMATION, vec![], 16),
             Fsctl::SetIntegrity => (fsctl::SET_INTEGRITY_INFORMATION, vec![2, 0, 0, 0, 0, 0, 0, 0], 0),
-            Fsctl::StreamSnapshot(which) => {
+            // Reverting is a write of the whole stream. What a snapshot's name leads to tells more than a reader may know
+            // only to who has the operation's access.
+            Fsctl::StreamSnapshot(which, second) => {
+                let there = self.snapshot_of(&h, second).is_some();
                 let (operation, needs, max) = match which {
                     0 => (stream_snapshot::Operation::Create, acl::WRITE_ATTRIBUTES, 0),
                     1 => (stream_snapshot::Operation::List, acl::READ_ATTRIBUTES, 4096),
-                    _ => (stream_snapshot::Operation::QueryDeltas { from: 0, flags: 0 }, acl::READ_ATTRIBUTES, 4096),
+                    2 => (stream_snapshot::Operation::QueryDeltas { from: 0, flags: 0 }, acl::READ_ATTRIBUTES, 4096),
+                    _ => (stream_snapshot::Operation::Revert, acl::WRITE_ATTRIBUTES | acl::WRITE_DATA, 0),
                 };
                 v.refuse_if(h.granted & needs != needs, "the access of the operation");
-                let input = stream_snapshot::Request::encode(operation, "s");
+                v.refuse_if(which == 0 && there, "a snapshot of that name");
+                v.refuse_if(which >= 2 && !there, "no such snapshot");
+                let input = stream_snapshot::Request::encode(operation, snapshot_name(second));
                 (fsctl::REFS_STREAM_SNAPSHOT_MANAGEMENT, input, max)
             }
             Fsctl::ResumeKey => (fsctl::SRV_REQUEST_RESUME_KEY, vec![], 32),
@@ -152,8 +158,30 @@ impl World {
             }
             Fsctl::SetReparse(which) => n.reparse = Some(reparse_data(which)),
             Fsctl::DeleteReparse => n.reparse = None,
+            Fsctl::StreamSnapshot(0, second) => {
+                if let Some((_, data)) = n.streams.get(&h.stream) {
+                    let snapshot = (snapshot_name(second).to_string(), data.clone());
+                    n.snapshots.entry(h.stream.clone()).or_default().push(snapshot);
+                }
+            }
+            // That snapshot and all later ones go.
+            Fsctl::StreamSnapshot(3, second) => {
+                let at = self.snapshot_of(h, second);
+                let n = &mut self.tree.nodes[h.node];
+                let snapshots = n.snapshots.get_mut(&h.stream);
+                let reverted = snapshots.zip(at).and_then(|(list, at)| list.drain(at..).next());
+                if let (Some((_, data)), Some((_, old))) = (n.streams.get_mut(&h.stream), reverted) {
+                    *data = old;
+                }
+            }
             _ => {}
         }
+    }
+
+    /// The place of a snapshot among those of the open's stream.
+    fn snapshot_of(&self, h: &Handle, second: bool) -> Option<usize> {
+        let list = self.tree.nodes[h.node].snapshots.get(&h.stream)?;
+        list.iter().position(|(name, _)| name == snapshot_name(second))
     }
 
     fn data(&self, h: &Handle) -> Option<Vec<u8>> {
@@ -360,6 +388,10 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn snapshot_name(second: bool) -> &'static str {
+    if second { "t" } else { "s" }
 }
 
 fn reparse_buffer(tag: u32, data: &[u8]) -> Vec<u8> {

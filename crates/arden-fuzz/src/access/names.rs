@@ -154,9 +154,13 @@ impl World {
         if !reply.status().is_success() || same {
             return Ok(());
         }
-        let streams = &mut self.tree.nodes[h.node].streams;
-        if let Some((_, data)) = streams.remove(&h.stream) {
-            streams.insert(upper(stream), (stream.to_string(), data));
+        let n = &mut self.tree.nodes[h.node];
+        if let Some((_, data)) = n.streams.remove(&h.stream) {
+            n.streams.insert(upper(stream), (stream.to_string(), data));
+        }
+        match n.snapshots.remove(&h.stream) {
+            Some(snapshots) => _ = n.snapshots.insert(upper(stream), snapshots),
+            None => _ = n.snapshots.remove(&upper(stream)),
         }
         let old = (h.node, h.stream.clone());
         if self.tree.doomed_streams.remove(&old) {

@@ -184,8 +184,8 @@ pub enum Fsctl {
     SetCompression,
     GetIntegrity,
     SetIntegrity,
-    /// Creating, listing, or comparing.
-    StreamSnapshot(u8),
+    /// Creating, listing, comparing, or reverting; of the first or the second snapshot.
+    StreamSnapshot(u8, bool),
     ResumeKey,
     Resilient,
     Snapshots,
@@ -407,7 +407,7 @@ fn probe(rng: &mut Rng, view: &View<'_>) -> Op {
 }
 
 fn fsctl(rng: &mut Rng) -> Fsctl {
-    match rng.below(23) {
+    match rng.below(24) {
         0 | 1 => Fsctl::ZeroData { from: rng.below(40) as u64, to: rng.below(80) as u64 },
         2 => Fsctl::SetSparse(rng.once_in(2)),
         3 => Fsctl::Ranges,
@@ -427,7 +427,7 @@ fn fsctl(rng: &mut Rng) -> Fsctl {
         18 => Fsctl::FileUsn,
         19 => Fsctl::UsnQuery,
         20 => Fsctl::UsnRead,
-        21 => Fsctl::StreamSnapshot(rng.below(3) as u8),
+        21 | 22 => Fsctl::StreamSnapshot(rng.pick(&[0, 0, 1, 2, 3, 3]), rng.once_in(3)),
         _ => rng.pick(&[Fsctl::UsnCreate, Fsctl::UsnDelete, Fsctl::Resilient]),
     }
 }

@@ -296,6 +296,7 @@ impl World {
                 h.gone |= !model.streams.contains_key(&h.stream);
             }
             let left: Vec<String> = model.streams.keys().cloned().collect();
+            model.snapshots.retain(|key, _| left.contains(key));
             self.tree.doomed_streams.retain(|(n, s)| *n != node || left.contains(s));
         }
         if let Ok(eas) = there.eas() {

@@ -22,6 +22,8 @@ pub struct Node {
     pub attributes: u32,
     /// By upper-case name: the name and the data; "" is the unnamed stream.
     pub streams: BTreeMap<String, (String, Vec<u8>)>,
+    /// By upper-case name of the stream: its snapshots, oldest first, each with its name and the data.
+    pub snapshots: BTreeMap<String, Vec<(String, Vec<u8>)>>,
     /// By upper-case name.
     pub eas: BTreeMap<String, Vec<u8>>,
     /// A reparse point's tag and data.
@@ -36,7 +38,16 @@ impl Node {
         if !directory {
             streams.insert(String::new(), Default::default());
         }
-        Node { directory, sd, attributes: 0, streams, eas: BTreeMap::new(), reparse: None, children: BTreeMap::new() }
+        Node {
+            directory,
+            sd,
+            attributes: 0,
+            streams,
+            snapshots: BTreeMap::new(),
+            eas: BTreeMap::new(),
+            reparse: None,
+            children: BTreeMap::new(),
+        }
     }
 }
 
@@ -192,6 +203,7 @@ impl Tree {
         if self.doomed_streams.contains(&key) && !stream_in_use {
             self.doomed_streams.remove(&key);
             self.nodes[handle.node].streams.remove(&handle.stream);
+            self.nodes[handle.node].snapshots.remove(&handle.stream);
         }
         if let Some(link) = &handle.link {
             let link_in_use = rest.iter().any(|h| h.node == handle.node && h.link.as_ref() == Some(link));
