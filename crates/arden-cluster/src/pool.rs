@@ -195,16 +195,8 @@ impl Pool {
 
     pub(crate) fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::Watched { revision, view, .. } => self.see(now, view, revision, out),
-            Event::Read { number, revision, view, .. } => {
-                self.reading_ns = None;
-                self.unsure = matches!(self.state, State::Confirming(after) if number < after);
-                self.read_ns = Some(now.ns);
-                self.see(now, view, revision, out);
-                if matches!(self.state, State::Confirming(after) if number >= after) {
-                    self.import(out);
-                }
-            }
+            Event::Watched { revision, view, .. } if revision > self.seen => self.see(now, view, revision, out),
+            Event::Read { number, revision, view, .. } => self.read(now, (number, revision, view), out),
             Event::Transacted { number, outcome, .. } => self.transacted(now, number, outcome, out),
             Event::Fenced { epoch, holder, .. } => self.fenced(epoch, holder),
             Event::FenceFailed { epoch, holder, .. } => self.fence_failed(now, epoch, holder),
@@ -239,11 +231,25 @@ impl Pool {
         self.mine.is_some_and(|m| m.key.epoch == epoch) && state(&self.state)
     }
 
+    /// A read of etcd: its number, and the keys as of a revision. It counts also when the revision is one that was seen: an etcd
+    /// that was restored gives a number to another state.
+    fn read(&mut self, now: Now, (number, revision, view): (u64, Revision, View), out: &mut Vec<Action>) {
+        self.reading_ns = None;
+        self.unsure = matches!(self.state, State::Confirming(after) if number < after);
+        self.read_ns = Some(now.ns);
+        let confirms = self.mine.is_some_and(|m| view.owner == Some(m.key));
+        if revision >= self.seen {
+            self.see(now, view, revision, out);
+        }
+        match self.state {
+            State::Confirming(after) if number >= after && confirms => self.import(out),
+            State::Confirming(after) if number >= after => self.end(Leave::GiveUp, out),
+            _ => {}
+        }
+    }
+
     /// What etcd holds as of `revision`.
     fn see(&mut self, now: Now, view: View, revision: Revision, out: &mut Vec<Action>) {
-        if revision <= self.seen {
-            return;
-        }
         (self.view, self.seen) = (view, revision);
         self.free_ns = if self.view.owner.is_some() { None } else { self.free_ns.or(Some(now.ns)) };
         match self.mine {
@@ -281,7 +287,9 @@ impl Pool {
         match outcome {
             Outcome::Applied(revision) => {
                 let view = p.transaction.applied(&p.base, revision);
-                self.see(now, view, revision, out);
+                if revision > self.seen {
+                    self.see(now, view, revision, out);
+                }
             }
             Outcome::Refused | Outcome::Unknown => self.unsure = true,
         }

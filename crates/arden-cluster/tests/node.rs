@@ -226,6 +226,31 @@ fn a_registration_counts_when_etcd_says_after_it_that_the_pool_is_still_owned() 
 }
 
 #[test]
+fn a_read_without_the_owner_key_confirms_nothing_whatever_its_revision() {
+    for back in [0, 1] {
+        let mut w = World::new(vec![]);
+        w.until(Stage::Registering);
+        w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: None });
+        w.revision -= back;
+        w.view.owner = None;
+        assert_eq!(w.read(), [STOP], "a restored etcd gives this revision to a state without this owner");
+    }
+}
+
+#[test]
+fn a_read_counts_though_its_revision_is_known() {
+    let mut w = World::new(vec![]);
+    w.lease(1);
+    w.view.owner = Some(OwnerKey { node: OTHER, epoch: Epoch(5), lease: LeaseId(8) });
+    assert_eq!(w.read(), []);
+    w.view.owner = None;
+    w.view.record.holders = vec![holder(OTHER, 4)];
+    let acquire = w.read();
+    let record = transaction(&acquire).and_then(|t| t.record.clone());
+    assert_eq!(record.map(|r| r.holders), Some(vec![holder(OTHER, 4), holder(ME, 5)]));
+}
+
+#[test]
 fn a_key_that_etcd_does_not_know_blocks_the_pool() {
     let mut w = World::new(vec![]);
     w.until(Stage::Registering);

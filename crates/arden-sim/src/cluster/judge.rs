@@ -12,6 +12,11 @@ const LABELS_AT: [u64; 2] = [0, 64 << 10];
 pub(super) struct Judge {
     writer: Option<u64>,
     former: BTreeSet<u64>,
+    /// The epoch under which each initiator opens the pool, and the newest of one that wrote.
+    opens: BTreeMap<u64, u64>,
+    newest: Option<(u64, u64)>,
+    /// Initiators up to this one were shut out by an administrator.
+    shut_out: u64,
     /// Who wrote a label of this epoch.
     epochs: BTreeMap<u64, u64>,
     pub(super) violation: Option<String>,
@@ -20,15 +25,35 @@ pub(super) struct Judge {
 }
 
 impl Judge {
+    /// The initiator `id` begins to open the pool under `epoch`.
+    pub(super) fn opens(&mut self, id: u64, epoch: u64) {
+        self.opens.insert(id, epoch);
+    }
+
+    /// An administrator saw to it that no initiator up to `id` writes any more.
+    pub(super) fn shut_out(&mut self, id: u64) {
+        (self.shut_out, self.newest) = (id, None);
+    }
+
     /// The initiator `id` changed a disk.
     pub(super) fn written(&mut self, id: u64, offset: u64, data: &[u8]) {
         if self.former.contains(&id) {
-            let text = format!("initiator {id} writes at {offset} after its successor {:?}", self.writer);
-            self.violation.get_or_insert(text);
+            self.accuse(format!("initiator {id} writes at {offset} after its successor {:?}", self.writer));
+        }
+        if id > 0 && id <= self.shut_out {
+            self.accuse(format!("initiator {id} writes at {offset} after an administrator shut it out"));
         }
         if self.writer != Some(id) {
             self.successions += 1;
             self.former.extend(self.writer.replace(id));
+        }
+        if let Some(&epoch) = self.opens.get(&id) {
+            match self.newest {
+                Some((e, i)) if epoch < e || epoch == e && id != i => {
+                    self.accuse(format!("initiator {id} of epoch {epoch} writes at {offset} after {i} of epoch {e}"));
+                }
+                _ => self.newest = Some((epoch, id)),
+            }
         }
         if LABELS_AT.contains(&offset) && data.starts_with(LABEL) {
             let mut epoch = [0; 8];
@@ -36,9 +61,13 @@ impl Judge {
             let epoch = u64::from_le_bytes(epoch);
             let first = *self.epochs.entry(epoch).or_insert(id);
             if first != id {
-                self.violation.get_or_insert(format!("epoch {epoch} has the owners {first} and {id}"));
+                self.accuse(format!("epoch {epoch} has the owners {first} and {id}"));
             }
         }
+    }
+
+    fn accuse(&mut self, text: String) {
+        self.violation.get_or_insert(text);
     }
 
     /// The newest epoch that any label ever had.
@@ -73,6 +102,32 @@ mod tests {
         let mut j = Judge::default();
         j.written(1, 0, &label(5));
         j.written(2, 64 << 10, &label(5));
+        assert!(j.violation.is_some());
+    }
+
+    #[test]
+    fn a_former_owner_that_had_written_nothing_is_seen_at_its_first_write() {
+        for (former, successor) in [(4, 5), (5, 5)] {
+            let mut j = Judge::default();
+            j.opens(1, former);
+            j.opens(2, successor);
+            j.written(2, 4096, &[0; 4096]);
+            assert!(j.violation.is_none());
+            j.written(1, 4096, &[0; 4096]);
+            assert!(j.violation.is_some());
+        }
+    }
+
+    #[test]
+    fn who_was_shut_out_writes_no_more_and_epochs_may_begin_anew() {
+        let mut j = Judge::default();
+        j.opens(1, 9);
+        j.written(1, 4096, &[0; 4096]);
+        j.shut_out(1);
+        j.opens(2, 5);
+        j.written(2, 4096, &[0; 4096]);
+        assert!(j.violation.is_none());
+        j.written(1, 4096, &[0; 4096]);
         assert!(j.violation.is_some());
     }
 }
