@@ -1,7 +1,7 @@
 //! What carries out a node's actions: requests to etcd, fences and registrations disk by disk, and the pool's tasks.
 
 use arden_block::sim::Initiator;
-use arden_cluster::{Action, Epoch, Event, Holder, ImportError, SetOwner};
+use arden_cluster::{Action, Epoch, Event, Holder, ImportError, NodeId, SetOwner};
 use arden_space::{Ownership, SpaceError};
 
 use super::client::{Reply, What};
@@ -55,7 +55,7 @@ impl World {
                 self.strike_at_fence(i, run);
                 self.fence_next(i, run, epoch, holder, 0);
             }
-            Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0, None),
+            Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0, Vec::new()),
             Action::Import { epoch, written, .. } => self.import(i, epoch, written),
             Action::Serve { .. } => {
                 let m = &mut self.machines[i];
@@ -117,10 +117,10 @@ impl World {
         let Some((run, epoch)) = self.trouble.held[node].take_if(|h| h.1 == holder.epoch) else { return };
         self.counts.held_registrations += 1;
         let last = self.disks.len() - 1;
-        let newest = self.newest_key(0..last);
+        let keys = self.keys(0..last);
         self.disks[..last].iter().for_each(|d| d.register(key(node, epoch)));
         let at = self.t_ns + self.rng.below(1_000_000);
-        self.at(at, Happening::RegisterDisk { node, run, epoch, disk: last, newest });
+        self.at(at, Happening::RegisterDisk { node, run, epoch, disk: last, keys });
         let until_ns = self.t_ns + self.rng.below(1_500_000);
         let stopped = self.machines[node].stopped.as_mut().filter(|s| s.until == Until::Fence);
         stopped.into_iter().for_each(|s| s.until_ns = until_ns);
@@ -129,11 +129,11 @@ impl World {
     /// Nobody fenced it in time.
     pub(super) fn release_registration(&mut self, node: usize, run: u64, epoch: Epoch) {
         if self.trouble.held[node].take_if(|h| *h == (run, epoch)).is_some() {
-            self.at(self.t_ns, Happening::RegisterDisk { node, run, epoch, disk: 0, newest: None });
+            self.at(self.t_ns, Happening::RegisterDisk { node, run, epoch, disk: 0, keys: Vec::new() });
         }
     }
 
-    fn register_next(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, newest: Option<Epoch>) {
+    fn register_next(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, keys: Vec<Holder>) {
         let mut at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
         if disk == 0 && self.trouble.is_on(self.t_ns) && self.rng.one_in(8) && self.machines[node].runs() {
             self.trouble.held[node] = Some((run, epoch));
@@ -148,11 +148,12 @@ impl World {
                 self.stop(node, true);
             }
         }
-        self.at(at, Happening::RegisterDisk { node, run, epoch, disk, newest });
+        self.at(at, Happening::RegisterDisk { node, run, epoch, disk, keys });
     }
 
-    fn newest_key(&self, disks: std::ops::Range<usize>) -> Option<Epoch> {
-        self.disks[disks].iter().flat_map(|d| d.registered()).map(|k| Epoch(k & EPOCH_BITS)).max()
+    fn keys(&self, disks: std::ops::Range<usize>) -> Vec<Holder> {
+        let holder = |k: u64| Holder { node: NodeId((k >> 48) as u16), epoch: Epoch(k & EPOCH_BITS) };
+        self.disks[disks].iter().flat_map(|d| d.registered()).map(holder).collect()
     }
 
     /// The command is on its way, whatever became of its process. The keys are read before it.
@@ -162,9 +163,9 @@ impl World {
         run: u64,
         epoch: Epoch,
         disk: usize,
-        newest: Option<Epoch>,
+        mut keys: Vec<Holder>,
     ) {
-        let newest = newest.max(self.newest_key(disk..disk + 1));
+        keys.extend(self.keys(disk..disk + 1));
         let cut = self.t_ns < self.machines[node].no_disks_ns;
         if !cut {
             self.disks[disk].register(key(node, epoch));
@@ -179,9 +180,9 @@ impl World {
             return self.tell(node, Event::DisksLost { pool: POOL, epoch });
         }
         if disk + 1 < self.disks.len() {
-            return self.register_next(node, run, epoch, disk + 1, newest);
+            return self.register_next(node, run, epoch, disk + 1, keys);
         }
-        self.tell(node, Event::Registered { pool: POOL, epoch, newest });
+        self.tell(node, Event::Registered { pool: POOL, epoch, keys });
     }
 
     fn import(&mut self, i: usize, epoch: Epoch, written: Epoch) {

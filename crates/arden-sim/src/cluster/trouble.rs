@@ -198,7 +198,8 @@ impl World {
 
     /// A node that begins to fence may become one that has to be fenced beside the others.
     pub(super) fn strike_at_fence(&mut self, node: usize, run: u64) {
-        if self.trouble.is_on(self.t_ns) && self.rng.one_in(5) {
+        let few = self.etcd.view.record.holders.len() < 5;
+        if self.trouble.is_on(self.t_ns) && few && self.rng.one_in(5) {
             self.counts.struck_at_fences += 1;
             let aim = if self.rng.one_in(4) { Aim::Kill } else { Aim::GiveUp };
             let at = self.t_ns + self.rng.below(2_000_000);

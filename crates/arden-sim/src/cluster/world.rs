@@ -70,8 +70,8 @@ pub(super) enum Happening {
         run: u64,
         epoch: Epoch,
         disk: usize,
-        /// The newest epoch of the keys that were on the disks before.
-        newest: Option<Epoch>,
+        /// Those that were on the disks before.
+        keys: Vec<Holder>,
     },
     /// As [`Happening::Tell`], also to a node that is cut off from etcd: it was on its way before.
     Late {
@@ -346,8 +346,8 @@ impl World {
                 }
             }
             Happening::FenceDisk { node, run, epoch, holder, disk } => self.fence_disk(node, run, epoch, holder, disk),
-            Happening::RegisterDisk { node, run, epoch, disk, newest } => {
-                self.register_disk(node, run, epoch, disk, newest);
+            Happening::RegisterDisk { node, run, epoch, disk, keys } => {
+                self.register_disk(node, run, epoch, disk, keys);
             }
             Happening::Orphan { id, disk } => {
                 if self.disks[disk].land_orphan(id) {
