@@ -25,7 +25,15 @@ pub(super) struct Etcd {
 
 impl Etcd {
     pub(super) fn new(view: View, ttl_ns: u64, rate_ppm: u64) -> Etcd {
-        Etcd { revision: Revision(1), view, leases: BTreeMap::new(), ttl_ns, rate_ppm, has_leader: true, is_down: false }
+        Etcd {
+            revision: Revision(1),
+            view,
+            leases: BTreeMap::new(),
+            ttl_ns,
+            rate_ppm,
+            has_leader: true,
+            is_down: false,
+        }
     }
 
     fn end_ns(&self, now_ns: u64) -> u64 {

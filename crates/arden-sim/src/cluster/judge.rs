@@ -6,13 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The first bytes of a label, and where its epoch is (docs/on-disk-space.md).
 const LABEL: &[u8] = b"ARDNDISK";
 const EPOCH_AT: usize = 48;
-const LABELS_AT: [u64; 2] = [0, 64 << 10];
+pub(super) const LABELS_AT: [u64; 2] = [0, 64 << 10];
+
+/// The epoch in a label.
+pub(super) fn label_epoch(data: &[u8]) -> Option<u64> {
+    let epoch = data.get(EPOCH_AT..EPOCH_AT + 8).filter(|_| data.starts_with(LABEL))?;
+    epoch.try_into().ok().map(u64::from_le_bytes)
+}
 
 #[derive(Default)]
 pub(super) struct Judge {
     writer: Option<u64>,
     former: BTreeSet<u64>,
-    /// The epoch under which each initiator opens the pool, and the newest of one that wrote.
+    /// The epoch under which each initiator opens the pool, and the newest of one that wrote. Initiators are numbered as they come.
     opens: BTreeMap<u64, u64>,
     newest: Option<(u64, u64)>,
     /// Initiators up to this one were shut out by an administrator.
@@ -28,6 +34,11 @@ impl Judge {
     /// The initiator `id` begins to open the pool under `epoch`.
     pub(super) fn opens(&mut self, id: u64, epoch: u64) {
         self.opens.insert(id, epoch);
+    }
+
+    /// etcd gives out epochs once more; who began an opening later still comes later.
+    pub(super) fn forgets(&mut self) {
+        self.newest = self.newest.map(|(_, id)| (0, id));
     }
 
     /// An administrator saw to it that no initiator up to `id` writes any more.
@@ -49,16 +60,13 @@ impl Judge {
         }
         if let Some(&epoch) = self.opens.get(&id) {
             match self.newest {
-                Some((e, i)) if epoch < e || epoch == e && id != i => {
+                Some((e, i)) if id < i || id != i && epoch <= e => {
                     self.accuse(format!("initiator {id} of epoch {epoch} writes at {offset} after {i} of epoch {e}"));
                 }
                 _ => self.newest = Some((epoch, id)),
             }
         }
-        if LABELS_AT.contains(&offset) && data.starts_with(LABEL) {
-            let mut epoch = [0; 8];
-            epoch.copy_from_slice(&data[EPOCH_AT..EPOCH_AT + 8]);
-            let epoch = u64::from_le_bytes(epoch);
+        if let Some(epoch) = label_epoch(data).filter(|_| LABELS_AT.contains(&offset)) {
             let first = *self.epochs.entry(epoch).or_insert(id);
             if first != id {
                 self.accuse(format!("epoch {epoch} has the owners {first} and {id}"));
@@ -70,7 +78,7 @@ impl Judge {
         self.violation.get_or_insert(text);
     }
 
-    /// The newest epoch that any label ever had.
+    /// The newest epoch that any label was given.
     pub(super) fn newest_epoch(&self) -> u64 {
         self.epochs.keys().next_back().copied().unwrap_or(1)
     }
@@ -116,6 +124,20 @@ mod tests {
             j.written(1, 4096, &[0; 4096]);
             assert!(j.violation.is_some());
         }
+    }
+
+    #[test]
+    fn an_epoch_that_is_given_again_is_of_the_later_one() {
+        let mut j = Judge::default();
+        j.opens(1, 5);
+        j.written(1, 4096, &[0; 4096]);
+        j.forgets();
+        j.opens(2, 5);
+        j.opens(3, 6);
+        j.written(3, 4096, &[0; 4096]);
+        assert!(j.violation.is_none());
+        j.written(2, 4096, &[0; 4096]);
+        assert!(j.violation.is_some());
     }
 
     #[test]

@@ -157,14 +157,7 @@ impl World {
     }
 
     /// The command is on its way, whatever became of its process. The keys are read before it.
-    pub(super) fn register_disk(
-        &mut self,
-        node: usize,
-        run: u64,
-        epoch: Epoch,
-        disk: usize,
-        mut keys: Vec<Holder>,
-    ) {
+    pub(super) fn register_disk(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, mut keys: Vec<Holder>) {
         keys.extend(self.keys(disk..disk + 1));
         let cut = self.t_ns < self.machines[node].no_disks_ns;
         if !cut {

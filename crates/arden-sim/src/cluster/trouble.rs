@@ -370,6 +370,7 @@ impl World {
                 self.counts.restores += 1;
                 self.etcd = (**old).clone();
                 self.etcd.elect(t);
+                self.judge.borrow_mut().forgets();
                 self.trouble.leader_ns = None;
                 self.say(|| format!("etcd goes back to {:?}", self.etcd.view));
                 // Nodes that begin anew have not seen what is lost.
@@ -395,6 +396,7 @@ impl World {
         for d in &self.disks {
             d.registered().into_iter().for_each(|k| d.fence(k));
         }
+        self.drop_registrations();
         self.judge.borrow_mut().shut_out(self.initiators);
         let epoch = self.newest_label().max(self.etcd.view.record.epoch);
         self.etcd.view.record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };

@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use arden_block::rng::Rng;
 use arden_block::sim::{Faults, Reservation, SimDisk};
-use arden_block::{BlockDevice, Rt};
+use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
 use arden_cluster::{Epoch, Event, Holder, LeaseId, Outcome, PoolId, Record, Revision, Route, Transaction, View};
 use arden_space::{CreateOptions, Layout, Pool, Provision};
 
 use super::client::{Client, Reply, Told, What, Work};
 use super::counts::Counts;
 use super::etcd::Etcd;
-use super::judge::Judge;
+use super::judge::{Judge, LABELS_AT, label_epoch};
 use super::machine::{BLOCKS, Begun, Found, Machine, POOL, SPACE_BYTES, Until, config, rate_ppm};
 use super::opens::{CLIENTS, FILES, Grants, Mode};
 use super::trouble::{Aim, Trouble};
@@ -561,9 +561,7 @@ impl World {
                 self.counts.opens += 1;
                 self.grants.done(work.client)
             }
-            (What::Read, Told::Data(data)) => {
-                mark.map_or(Ok(()), |mark| self.oracle.check(work.first, &data, &mark))
-            }
+            (What::Read, Told::Data(data)) => mark.map_or(Ok(()), |mark| self.oracle.check(work.first, &data, &mark)),
             (What::Read, _) => Ok(()),
         };
         if let Err(e) = judged {
@@ -590,8 +588,16 @@ impl World {
         }
     }
 
+    /// Registrations that were on their way never arrive.
+    pub(super) fn drop_registrations(&mut self) {
+        self.happenings.retain(|_, h| !matches!(h, Happening::RegisterDisk { .. } | Happening::Unheld { .. }));
+        self.trouble.held = [None; NODES];
+    }
+
     /// The newest epoch of any label: what an administrator sees on the disks.
     pub(super) fn newest_label(&self) -> Epoch {
-        Epoch(self.judge.borrow().newest_epoch())
+        let places = self.disks.iter().flat_map(|d| LABELS_AT.map(|at| d.peek(at, BLOCK_BYTES as usize)));
+        let newest = places.filter_map(|label| label_epoch(&label)).max();
+        Epoch(self.judge.borrow().newest_epoch().max(newest.unwrap_or(0)))
     }
 }
