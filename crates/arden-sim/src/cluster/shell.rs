@@ -175,6 +175,7 @@ impl World {
         if disk + 1 < self.disks.len() {
             return self.register_next(node, run, epoch, disk + 1, keys);
         }
+        let keys = if self.shows_keys { keys } else { Vec::new() };
         self.tell(node, Event::Registered { pool: POOL, epoch, keys });
     }
 

@@ -133,6 +133,8 @@ pub(super) struct World {
     pub(super) trouble: Trouble,
     pub(super) counts: Counts,
     pub(super) initiators: u64,
+    /// Whether the fence is of a kind whose keys can be read from the disks.
+    pub(super) shows_keys: bool,
     pub(super) failed: Option<String>,
     verbose: bool,
 }
@@ -173,7 +175,8 @@ impl World {
         let view = View { owner: None, record, changed: Revision(1) };
         let etcd = Etcd::new(view, TTL_NS, rate_ppm(&mut rng));
         let machines = (0..NODES).map(|i| Machine::new(i, &mut rng)).collect();
-        let trouble = Trouble::new(&mut rng);
+        let shows_keys = rng.one_in(2);
+        let trouble = Trouble::new(&mut rng, shows_keys);
         let clients = (0..CLIENTS).map(|_| Client::default()).collect();
         Ok(World {
             rng,
@@ -193,6 +196,7 @@ impl World {
             trouble,
             counts: Counts::default(),
             initiators: 0,
+            shows_keys,
             failed: None,
             verbose,
         })
