@@ -235,6 +235,8 @@ pub(super) struct Machine {
     /// Its clock stood still: until it hears of a lease that was asked for after that time of its clock, its reads may be old.
     pub(super) doubtful: Option<u64>,
     pub(super) no_etcd_ns: u64,
+    /// Until when clients do not reach it, but for the one that only reads.
+    pub(super) no_clients_ns: u64,
     pub(super) no_disks_ns: u64,
     pub(super) lag_ns: (u64, u64),
     pub(super) drains_ns: Option<u64>,
@@ -277,6 +279,7 @@ impl Machine {
             deaf_ns: 0,
             doubtful: None,
             no_etcd_ns: 0,
+            no_clients_ns: 0,
             no_disks_ns: 0,
             lag_ns: (0, 0),
             drains_ns: None,

@@ -220,9 +220,10 @@ impl World {
     /// The answer to a renewal comes late, and nothing else comes from etcd for a while.
     pub(super) fn answer_late(&mut self, node: usize, run: u64, event: Event) {
         self.counts.late_renewals += 1;
-        let at = self.t_ns + self.rng.range(2 * TTL_NS / 10, 8 * TTL_NS / 10);
+        let at = self.t_ns + self.rng.range(3 * TTL_NS / 10, 65 * TTL_NS / 100);
         self.at(at, Happening::Late { node, run, event });
-        self.machines[node].no_etcd_ns = self.t_ns + 3 * TTL_NS;
+        let until_ns = self.t_ns + 3 * TTL_NS;
+        (self.machines[node].no_etcd_ns, self.machines[node].no_clients_ns) = (until_ns, until_ns);
     }
 
     /// What etcd will go back to, if this acquisition is the one that it is to forget.
@@ -333,7 +334,7 @@ impl World {
         self.say(|| "faults end".into());
         let t = self.t_ns;
         for m in &mut self.machines {
-            (m.no_etcd_ns, m.lag_ns) = (0, (0, 0));
+            (m.no_etcd_ns, m.no_clients_ns, m.lag_ns) = (0, 0, (0, 0));
             m.starts_ns = m.starts_ns.min(t);
             m.drains_ns = m.drains_ns.map(|_| t);
             m.no_disks_ns = m.no_disks_ns.min(t);

@@ -231,6 +231,11 @@ impl World {
                     self.counts.messages_late += 1;
                     delay_ns = self.rng.range(1_000_000, 120_000_000);
                 }
+                // Requests of clients are late more often: the next owner may be there before them.
+                4..=8 if matches!(what, Happening::Arrive { .. }) => {
+                    self.counts.messages_late += 1;
+                    delay_ns = self.rng.range(10_000_000, 200_000_000);
+                }
                 _ => {}
             }
         }
@@ -493,6 +498,9 @@ impl World {
 
     /// The client's node runs the request, or forwards it to the owner.
     fn arrive(&mut self, work: Work) {
+        if self.hears_no(work) {
+            return;
+        }
         let m = &self.machines[work.via];
         let Some(node) = m.node.as_ref().filter(|_| m.runs()) else { return };
         match node.route(POOL) {
@@ -514,7 +522,15 @@ impl World {
         }
     }
 
+    /// Whether the client cannot reach its node. The one that only reads always does.
+    fn hears_no(&self, work: Work) -> bool {
+        self.t_ns < self.machines[work.via].no_clients_ns && work.client + 1 < CLIENTS
+    }
+
     fn execute(&mut self, i: usize, epoch: Epoch, work: Work) {
+        if self.hears_no(Work { via: i, ..work }) {
+            return;
+        }
         let m = &mut self.machines[i];
         let now_ns = m.clock.at(self.t_ns);
         let may = m.runs() && m.node.as_ref().is_some_and(|n| n.may_serve(POOL, epoch, now_ns));
@@ -523,7 +539,8 @@ impl World {
             self.counts.reopened += 1;
             return self.send(Happening::Answer { work, reply: Reply::Reopened(epoch) });
         }
-        let memory_ns = self.rng.one_in(2).then(|| self.rng.below(1_000_000));
+        let often = if work.client + 1 == CLIENTS { 7 } else { 4 };
+        let memory_ns = (self.rng.below(8) < often).then(|| self.rng.below(1_000_000));
         match open.begin(work, memory_ns) {
             Begun::Now => self.say(|| format!("node {i} begins {work}")),
             Begun::Later => {}
