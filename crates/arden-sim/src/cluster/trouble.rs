@@ -47,6 +47,8 @@ enum Restore {
 pub(super) struct Trouble {
     pub(super) ends_ns: u64,
     next_ns: u64,
+    /// The longest time between two faults.
+    gap_max_ns: u64,
     leader_ns: Option<u64>,
     /// Until when two nodes do not hear each other.
     cut_ns: [[u64; NODES]; NODES],
@@ -69,8 +71,19 @@ impl Trouble {
             _ => Restore::Never,
         };
         let next_ns = rng.range(0, TTL_NS);
+        let gap_max_ns = if rng.one_in(2) { TTL_NS } else { 4 * TTL_NS };
         let cut_ns = [[0; NODES]; NODES];
-        Trouble { ends_ns, next_ns, leader_ns: None, cut_ns, restore, aim: None, held: [None; NODES], ended: false }
+        Trouble {
+            ends_ns,
+            next_ns,
+            gap_max_ns,
+            leader_ns: None,
+            cut_ns,
+            restore,
+            aim: None,
+            held: [None; NODES],
+            ended: false,
+        }
     }
 
     pub(super) fn is_on(&self, t_ns: u64) -> bool {
@@ -98,7 +111,7 @@ impl World {
                 self.heal();
             }
         } else if self.t_ns >= self.trouble.next_ns {
-            self.trouble.next_ns = self.t_ns + self.rng.range(1_000_000, TTL_NS);
+            self.trouble.next_ns = self.t_ns + self.rng.range(1_000_000, self.trouble.gap_max_ns);
             self.strike();
         }
     }
@@ -223,6 +236,8 @@ impl World {
         let at = self.t_ns + self.rng.range(3 * TTL_NS / 10, 65 * TTL_NS / 100);
         self.at(at, Happening::Late { node, run, event });
         let until_ns = self.t_ns + 3 * TTL_NS;
+        // Somebody else has the time to take over.
+        (self.trouble.next_ns, self.trouble.aim) = (self.t_ns + 2 * TTL_NS, None);
         (self.machines[node].no_etcd_ns, self.machines[node].no_clients_ns) = (until_ns, until_ns);
     }
 
