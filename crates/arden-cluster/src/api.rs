@@ -84,11 +84,12 @@ pub enum Event {
         epoch: Epoch,
         holder: Holder,
     },
-    /// This node's key is registered on every disk of the pool; `newest` is the newest epoch among the other keys there.
+    /// This node's key is registered on every disk of the pool; `keys` are all that were on any of them right before. The same key
+    /// among them is of an ownership that etcd has forgotten, for each epoch is registered once.
     Registered {
         pool: PoolId,
         epoch: Epoch,
-        newest: Option<Epoch>,
+        keys: Vec<Holder>,
     },
     Imported {
         pool: PoolId,

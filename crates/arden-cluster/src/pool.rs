@@ -39,12 +39,18 @@ struct Unfenced {
     due_ns: Option<u64>,
 }
 
+fn unfenced(holders: impl IntoIterator<Item = Holder>, now_ns: u64) -> Vec<Unfenced> {
+    holders.into_iter().map(|holder| Unfenced { holder, due_ns: Some(now_ns) }).collect()
+}
+
 #[derive(Debug)]
 enum State {
     Unowned,
     Fencing(Vec<Unfenced>),
     Recording,
     Registering,
+    /// Fences keys that were found on the disks.
+    Clearing(Vec<Unfenced>),
     /// Waits for a read with this number, or a later one: it was sent after the registration.
     Confirming(u64),
     Importing,
@@ -156,7 +162,7 @@ impl Pool {
     pub(crate) fn stage(&self) -> Stage {
         match self.state {
             State::Unowned => Stage::Unowned,
-            State::Fencing(_) => Stage::Fencing,
+            State::Fencing(_) | State::Clearing(_) => Stage::Fencing,
             State::Recording => Stage::Recording,
             State::Registering => Stage::Registering,
             State::Confirming(_) => Stage::Confirming,
@@ -213,21 +219,13 @@ impl Pool {
 
     pub(crate) fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::Watched { revision, view, .. } => self.see(now, view, revision, out),
-            Event::Read { number, revision, view, .. } => {
-                self.reading_ns = None;
-                self.unsure = matches!(self.state, State::Confirming(after) if number < after);
-                self.read_ns = Some(now.ns);
-                self.see(now, view, revision, out);
-                if matches!(self.state, State::Confirming(after) if number >= after) {
-                    self.import(out);
-                }
-            }
+            Event::Watched { revision, view, .. } if revision > self.seen => self.see(now, view, revision, out),
+            Event::Read { number, revision, view, .. } => self.read(now, (number, revision, view), out),
             Event::Transacted { number, outcome, .. } => self.transacted(now, number, outcome, out),
             Event::Fenced { epoch, holder, .. } => self.fenced(epoch, holder),
             Event::FenceFailed { epoch, holder, .. } => self.fence_failed(now, epoch, holder),
-            Event::Registered { epoch, newest, .. } if self.is_at(epoch, |s| matches!(s, State::Registering)) => {
-                self.registered(newest, out);
+            Event::Registered { epoch, keys, .. } if self.is_at(epoch, |s| matches!(s, State::Registering)) => {
+                self.registered(now, keys, out);
             }
             Event::Imported { epoch, .. } if self.is_at(epoch, |s| matches!(s, State::Importing)) => {
                 self.state = State::Owned;
@@ -257,11 +255,25 @@ impl Pool {
         self.mine.is_some_and(|m| m.key.epoch == epoch) && state(&self.state)
     }
 
+    /// A read of etcd: its number, and the keys as of a revision. It counts also when the revision is one that was seen: an etcd
+    /// that was restored gives a number to another state.
+    fn read(&mut self, now: Now, (number, revision, view): (u64, Revision, View), out: &mut Vec<Action>) {
+        self.reading_ns = None;
+        self.unsure = matches!(self.state, State::Confirming(after) if number < after);
+        self.read_ns = Some(now.ns);
+        let confirms = self.mine.is_some_and(|m| view.owner == Some(m.key));
+        if revision >= self.seen {
+            self.see(now, view, revision, out);
+        }
+        match self.state {
+            State::Confirming(after) if number >= after && confirms => self.import(out),
+            State::Confirming(after) if number >= after => self.end(Leave::GiveUp, out),
+            _ => {}
+        }
+    }
+
     /// What etcd holds as of `revision`.
     fn see(&mut self, now: Now, view: View, revision: Revision, out: &mut Vec<Action>) {
-        if revision <= self.seen {
-            return;
-        }
         (self.view, self.seen) = (view, revision);
         self.free_ns = if self.view.owner.is_some() { None } else { self.free_ns.or(Some(now.ns)) };
         match self.mine {
@@ -290,7 +302,7 @@ impl Pool {
         }
         self.began = key.epoch;
         let others = self.view.record.holders.iter().filter(|h| **h != key.holder());
-        let left: Vec<Unfenced> = others.map(|&holder| Unfenced { holder, due_ns: Some(now.ns) }).collect();
+        let left = unfenced(others.copied(), now.ns);
         self.state = if left.is_empty() { State::Recording } else { State::Fencing(left) };
     }
 
@@ -299,7 +311,9 @@ impl Pool {
         match outcome {
             Outcome::Applied(revision) => {
                 let view = p.transaction.applied(&p.base, revision);
-                self.see(now, view, revision, out);
+                if revision > self.seen {
+                    self.see(now, view, revision, out);
+                }
             }
             Outcome::Refused | Outcome::Unknown => self.unsure = true,
         }
@@ -307,19 +321,21 @@ impl Pool {
 
     fn fenced(&mut self, epoch: Epoch, holder: Holder) {
         let here = self.mine.is_some_and(|m| m.key.epoch == epoch);
-        if let State::Fencing(left) = &mut self.state
+        if let State::Fencing(left) | State::Clearing(left) = &mut self.state
             && here
         {
             left.retain(|u| u.holder != holder);
-            if left.is_empty() {
-                self.state = State::Recording;
+            match (left.is_empty(), &self.state) {
+                (true, State::Clearing(_)) => self.confirm(),
+                (true, _) => self.state = State::Recording,
+                _ => {}
             }
         }
     }
 
     fn fence_failed(&mut self, now: Now, epoch: Epoch, holder: Holder) {
         let here = self.mine.is_some_and(|m| m.key.epoch == epoch);
-        if let State::Fencing(left) = &mut self.state
+        if let State::Fencing(left) | State::Clearing(left) = &mut self.state
             && here
         {
             let failed = left.iter_mut().filter(|u| u.holder == holder);
@@ -327,17 +343,24 @@ impl Pool {
         }
     }
 
-    /// A key with an epoch that no label may bear is of a holder that etcd has forgotten. Else the owner key is read once more:
-    /// a successor that is not there yet will find this registration, and fence it.
-    fn registered(&mut self, newest: Option<Epoch>, out: &mut Vec<Action>) {
+    /// A key with an epoch that no label may bear is of a holder that etcd has forgotten. So may an older one be, after an
+    /// owner that raised `written` and saw no key: all are fenced.
+    fn registered(&mut self, now: Now, mut keys: Vec<Holder>, out: &mut Vec<Action>) {
         let Some(m) = self.mine else { return };
+        keys.sort();
+        keys.dedup();
+        let newest = keys.iter().map(|k| k.epoch).max();
         match newest.filter(|&n| n > m.written) {
             Some(unknown) => self.end(Leave::Block(unknown), out),
-            None => {
-                self.state = State::Confirming(self.numbers + 1);
-                (self.unsure, self.reading_ns) = (true, None);
-            }
+            None if keys.is_empty() => self.confirm(),
+            None => self.state = State::Clearing(unfenced(keys, now.ns)),
         }
+    }
+
+    /// The owner key is read once more: a successor that is not there yet will find this registration, and fence it.
+    fn confirm(&mut self) {
+        self.state = State::Confirming(self.numbers + 1);
+        (self.unsure, self.reading_ns) = (true, None);
     }
 
     fn import(&mut self, out: &mut Vec<Action>) {
@@ -383,7 +406,7 @@ impl Pool {
         }
         match (&mut self.state, self.mine) {
             (State::Unowned, _) => self.acquire(now, out),
-            (State::Fencing(left), Some(m)) => {
+            (State::Fencing(left) | State::Clearing(left), Some(m)) => {
                 for u in left.iter_mut().filter(|u| u.due_ns.is_some_and(|at| now.ns >= at)) {
                     u.due_ns = None;
                     out.push(Action::Fence { pool: self.id, epoch: m.key.epoch, holder: u.holder });

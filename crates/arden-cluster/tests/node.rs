@@ -98,7 +98,7 @@ impl World {
                     last
                 }
                 Stage::Recording => self.committed(&actions),
-                Stage::Registering => self.say(Event::Registered { pool: POOL, epoch, newest: None }),
+                Stage::Registering => self.say(Event::Registered { pool: POOL, epoch, keys: vec![] }),
                 Stage::Confirming => self.read(),
                 Stage::Importing => self.say(Event::Imported { pool: POOL, epoch }),
                 other => panic!("{other:?}"),
@@ -147,7 +147,7 @@ fn a_takeover_goes_through_every_step() {
     let register = w.committed(&fenced);
     assert_eq!((w.view.record.holders.clone(), w.view.record.written), (vec![holder(ME, 5)], Epoch(5)));
     assert_eq!(register, [Action::Register { pool: POOL, epoch: Epoch(5) }]);
-    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: Some(Epoch(4)) });
+    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![] });
     assert!(matches!(confirm[..], [Action::Read { .. }]), "{confirm:?}");
     let import = w.read();
     assert_eq!(import, [Action::Import { pool: POOL, epoch: Epoch(5), written: Epoch(4) }], "as it was before me");
@@ -211,7 +211,7 @@ fn a_renewal_counts_from_its_sending() {
 fn a_registration_counts_when_etcd_says_after_it_that_the_pool_is_still_owned() {
     let mut w = World::new(vec![]);
     w.until(Stage::Registering);
-    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), newest: None });
+    let confirm = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![] });
     let number = match confirm[..] {
         [Action::Read { number, .. }] => number,
         _ => panic!("{confirm:?}"),
@@ -226,14 +226,66 @@ fn a_registration_counts_when_etcd_says_after_it_that_the_pool_is_still_owned() 
 }
 
 #[test]
+fn a_read_without_the_owner_key_confirms_nothing_whatever_its_revision() {
+    for back in [0, 1] {
+        let mut w = World::new(vec![]);
+        w.until(Stage::Registering);
+        w.say(Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![] });
+        w.revision -= back;
+        w.view.owner = None;
+        assert_eq!(w.read(), [STOP], "a restored etcd gives this revision to a state without this owner");
+    }
+}
+
+#[test]
+fn a_read_counts_though_its_revision_is_known() {
+    let mut w = World::new(vec![]);
+    w.lease(1);
+    w.view.owner = Some(OwnerKey { node: OTHER, epoch: Epoch(5), lease: LeaseId(8) });
+    assert_eq!(w.read(), []);
+    w.view.owner = None;
+    w.view.record.holders = vec![holder(OTHER, 4)];
+    let acquire = w.read();
+    let record = transaction(&acquire).and_then(|t| t.record.clone());
+    assert_eq!(record.map(|r| r.holders), Some(vec![holder(OTHER, 4), holder(ME, 5)]));
+}
+
+#[test]
 fn a_key_that_etcd_does_not_know_blocks_the_pool() {
     let mut w = World::new(vec![]);
     w.until(Stage::Registering);
-    let registered = Event::Registered { pool: POOL, epoch: Epoch(5), newest: Some(Epoch(9)) };
+    let registered = Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![holder(OTHER, 3), holder(OTHER, 9)] };
     assert_eq!(w.say(registered), [STOP]);
     let block = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
     w.committed(&block);
     assert_eq!((w.view.record.blocked, w.view.record.written), (Some(Epoch(9)), Epoch(4)));
+}
+
+#[test]
+fn a_key_like_ones_own_blocks_the_pool() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Registering);
+    let registered = Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![holder(ME, 5)] };
+    assert_eq!(w.say(registered), [STOP], "etcd has forgotten that it was given before");
+}
+
+#[test]
+fn keys_of_nobody_that_the_record_knows_are_fenced_before_the_import() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Registering);
+    let keys = vec![holder(OTHER, 4), holder(NodeId(3), 4), holder(OTHER, 4)];
+    let actions = w.say(Event::Registered { pool: POOL, epoch: Epoch(5), keys });
+    assert_eq!(fences(&actions), [holder(OTHER, 4), holder(NodeId(3), 4)]);
+    assert_eq!(w.stage(), Stage::Fencing);
+    let fenced = |holder| Event::Fenced { pool: POOL, epoch: Epoch(5), holder };
+    assert_eq!(w.say(fenced(holder(OTHER, 4))), []);
+    assert_eq!(w.read(), [], "one of them is not fenced");
+    w.say(Event::FenceFailed { pool: POOL, epoch: Epoch(5), holder: holder(NodeId(3), 4) });
+    w.now += 60;
+    assert_eq!(fences(&w.say(Event::Tick)), [holder(NodeId(3), 4)]);
+    let confirm = w.say(fenced(holder(NodeId(3), 4)));
+    assert!(matches!(confirm[..], [Action::Read { .. }]), "{confirm:?}");
+    assert!(matches!(w.read()[..], [Action::Import { .. }]));
 }
 
 #[test]

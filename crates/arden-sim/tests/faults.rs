@@ -169,11 +169,19 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("commands ended by a fence or a cut path", s.disks.aborted),
         ("commands that happen after their process", c.orphans),
         ("registrations after the ownership", c.late_registrations),
+        ("registrations that arrive right after their fence", c.held_registrations),
+        ("fences that take long", c.fences_slow),
+        ("nodes that fail while they fence", c.struck_at_fences),
+        ("processes killed with commands on their way", c.aimed_kills),
+        ("processes stopped until their successor serves", c.aimed_stops),
+        ("disks given up with commands on their way", c.disks_given_up),
+        ("renewals answered late, with nothing after them", c.late_renewals),
         ("imports that fail", c.imports_failed),
         ("commands that take longer", s.disks.stalled),
         ("writes lost in a blackout", s.disks.undone),
         ("writes torn in a blackout", s.disks.torn),
         ("etcd restored from an older state", c.restores),
+        ("acquisitions that etcd forgets", c.restored_acquisitions),
     ]);
     // What has to come of them.
     all_happen([
@@ -182,6 +190,8 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("changes of the writer", c.successions),
         ("requests forwarded", c.forwarded),
         ("handles opened again", c.reopened),
+        ("files opened and closed", c.opens),
+        ("opens refused for others", c.opens_refused),
         ("requests outrun by later ones", c.outrun),
         ("nodes that notice an older etcd", c.went_back),
         ("pools blocked", c.blocked),

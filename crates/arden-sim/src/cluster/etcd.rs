@@ -19,11 +19,21 @@ pub(super) struct Etcd {
     /// How fast its clock runs, in millionths.
     rate_ppm: u64,
     pub(super) has_leader: bool,
+    /// All members are stopped: nobody answers anything.
+    pub(super) is_down: bool,
 }
 
 impl Etcd {
     pub(super) fn new(view: View, ttl_ns: u64, rate_ppm: u64) -> Etcd {
-        Etcd { revision: Revision(1), view, leases: BTreeMap::new(), ttl_ns, rate_ppm, has_leader: true }
+        Etcd {
+            revision: Revision(1),
+            view,
+            leases: BTreeMap::new(),
+            ttl_ns,
+            rate_ppm,
+            has_leader: true,
+            is_down: false,
+        }
     }
 
     fn end_ns(&self, now_ns: u64) -> u64 {
@@ -88,7 +98,7 @@ impl Etcd {
 
     /// A new leader gives every lease its full time again.
     pub(super) fn elect(&mut self, now_ns: u64) {
-        self.has_leader = true;
+        (self.has_leader, self.is_down) = (true, false);
         let end_ns = self.end_ns(now_ns);
         self.leases.values_mut().for_each(|e| *e = end_ns);
     }

@@ -6,12 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The first bytes of a label, and where its epoch is (docs/on-disk-space.md).
 const LABEL: &[u8] = b"ARDNDISK";
 const EPOCH_AT: usize = 48;
-const LABELS_AT: [u64; 2] = [0, 64 << 10];
+pub(super) const LABELS_AT: [u64; 2] = [0, 64 << 10];
+
+/// The epoch in a label.
+pub(super) fn label_epoch(data: &[u8]) -> Option<u64> {
+    let epoch = data.get(EPOCH_AT..EPOCH_AT + 8).filter(|_| data.starts_with(LABEL))?;
+    epoch.try_into().ok().map(u64::from_le_bytes)
+}
 
 #[derive(Default)]
 pub(super) struct Judge {
     writer: Option<u64>,
     former: BTreeSet<u64>,
+    /// The epoch under which each initiator opens the pool, and the newest of one that wrote. Initiators are numbered as they come.
+    opens: BTreeMap<u64, u64>,
+    newest: Option<(u64, u64)>,
+    /// Initiators up to this one were shut out by an administrator.
+    shut_out: u64,
     /// Who wrote a label of this epoch.
     epochs: BTreeMap<u64, u64>,
     pub(super) violation: Option<String>,
@@ -20,28 +31,54 @@ pub(super) struct Judge {
 }
 
 impl Judge {
+    /// The initiator `id` begins to open the pool under `epoch`.
+    pub(super) fn opens(&mut self, id: u64, epoch: u64) {
+        self.opens.insert(id, epoch);
+    }
+
+    /// etcd gives out epochs once more; who began an opening later still comes later.
+    pub(super) fn forgets(&mut self) {
+        self.newest = self.newest.map(|(_, id)| (0, id));
+    }
+
+    /// An administrator saw to it that no initiator up to `id` writes any more.
+    pub(super) fn shut_out(&mut self, id: u64) {
+        (self.shut_out, self.newest) = (id, None);
+    }
+
     /// The initiator `id` changed a disk.
     pub(super) fn written(&mut self, id: u64, offset: u64, data: &[u8]) {
         if self.former.contains(&id) {
-            let text = format!("initiator {id} writes at {offset} after its successor {:?}", self.writer);
-            self.violation.get_or_insert(text);
+            self.accuse(format!("initiator {id} writes at {offset} after its successor {:?}", self.writer));
+        }
+        if id > 0 && id <= self.shut_out {
+            self.accuse(format!("initiator {id} writes at {offset} after an administrator shut it out"));
         }
         if self.writer != Some(id) {
             self.successions += 1;
             self.former.extend(self.writer.replace(id));
         }
-        if LABELS_AT.contains(&offset) && data.starts_with(LABEL) {
-            let mut epoch = [0; 8];
-            epoch.copy_from_slice(&data[EPOCH_AT..EPOCH_AT + 8]);
-            let epoch = u64::from_le_bytes(epoch);
+        if let Some(&epoch) = self.opens.get(&id) {
+            match self.newest {
+                Some((e, i)) if id < i || id != i && epoch <= e => {
+                    self.accuse(format!("initiator {id} of epoch {epoch} writes at {offset} after {i} of epoch {e}"));
+                }
+                _ => self.newest = Some((epoch, id)),
+            }
+        }
+        if let Some(epoch) = label_epoch(data).filter(|_| LABELS_AT.contains(&offset)) {
             let first = *self.epochs.entry(epoch).or_insert(id);
             if first != id {
-                self.violation.get_or_insert(format!("epoch {epoch} has the owners {first} and {id}"));
+                self.accuse(format!("epoch {epoch} has the owners {first} and {id}"));
             }
         }
     }
 
-    /// The newest epoch that any label ever had.
+    fn accuse(&mut self, text: String) {
+        self.violation.get_or_insert(text);
+    }
+
+    /// The newest epoch that any label was given.
     pub(super) fn newest_epoch(&self) -> u64 {
         self.epochs.keys().next_back().copied().unwrap_or(1)
     }
@@ -73,6 +110,46 @@ mod tests {
         let mut j = Judge::default();
         j.written(1, 0, &label(5));
         j.written(2, 64 << 10, &label(5));
+        assert!(j.violation.is_some());
+    }
+
+    #[test]
+    fn a_former_owner_that_had_written_nothing_is_seen_at_its_first_write() {
+        for (former, successor) in [(4, 5), (5, 5)] {
+            let mut j = Judge::default();
+            j.opens(1, former);
+            j.opens(2, successor);
+            j.written(2, 4096, &[0; 4096]);
+            assert!(j.violation.is_none());
+            j.written(1, 4096, &[0; 4096]);
+            assert!(j.violation.is_some());
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_is_given_again_is_of_the_later_one() {
+        let mut j = Judge::default();
+        j.opens(1, 5);
+        j.written(1, 4096, &[0; 4096]);
+        j.forgets();
+        j.opens(2, 5);
+        j.opens(3, 6);
+        j.written(3, 4096, &[0; 4096]);
+        assert!(j.violation.is_none());
+        j.written(2, 4096, &[0; 4096]);
+        assert!(j.violation.is_some());
+    }
+
+    #[test]
+    fn who_was_shut_out_writes_no_more_and_epochs_may_begin_anew() {
+        let mut j = Judge::default();
+        j.opens(1, 9);
+        j.written(1, 4096, &[0; 4096]);
+        j.shut_out(1);
+        j.opens(2, 5);
+        j.written(2, 4096, &[0; 4096]);
+        assert!(j.violation.is_none());
+        j.written(1, 4096, &[0; 4096]);
         assert!(j.violation.is_some());
     }
 }

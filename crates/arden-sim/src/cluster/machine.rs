@@ -10,14 +10,20 @@ use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
 use arden_cluster::{Config, Epoch, Event, Node, NodeId, PoolId};
 use arden_space::{OpenOptions, Ownership, Pool, PoolConfig, Space, SpaceError};
 
-use super::client::Work;
+use super::client::{Told, What, Work};
+use super::opens::{CLIENTS, Change, Table};
 
 pub(super) const POOL: PoolId = PoolId(1);
 pub(super) const BLOCKS: u64 = 32;
+/// Behind the blocks of clients the table of their opens has a block for each of them.
+pub(super) const SPACE_BYTES: u64 = (BLOCKS + CLIENTS as u64) * BLOCK_BYTES;
 
 pub(super) fn config() -> PoolConfig {
     PoolConfig { tick_ms: 5, busy_ms: 0, grace_ms: 1_000_000, io_timeout_ms: 2000, ..PoolConfig::default() }
 }
+
+/// The most that a clock runs too fast or too slow, in millionths.
+const DRIFT_PPM: u64 = 2_000;
 
 /// The key that a holder registers on the disks.
 pub(super) fn key(node: usize, epoch: Epoch) -> u64 {
@@ -27,10 +33,31 @@ pub(super) fn key(node: usize, epoch: Epoch) -> u64 {
 /// What the tasks of a pool tell their node, in order.
 pub(super) enum Done {
     /// Everything that was on the pool when it was opened.
-    Opened(Pool, Space, Vec<Buf>),
+    Opened(Pool, Space, Found),
     NotOpened(SpaceError),
     Closed(bool),
-    Worked(Work, Result<Option<Buf>, SpaceError>),
+    /// Whether nothing but the owner's memory says so, which may be old where a clock stood still.
+    Worked(Work, Result<(Told, bool), SpaceError>),
+}
+
+/// What an import finds.
+pub(super) struct Found {
+    pub(super) blocks: Vec<Buf>,
+    /// Or why it cannot be read.
+    pub(super) table: Result<Table, String>,
+}
+
+/// What an owner answers from without a look at the disks.
+#[derive(Default)]
+struct Memory {
+    blocks: Vec<u8>,
+    table: Table,
+}
+
+impl Memory {
+    fn get(&self, at: usize, len: usize) -> Buf {
+        Buf::copy_of(&self.blocks[at..at + len])
+    }
 }
 
 /// What becomes of a request.
@@ -49,11 +76,12 @@ pub(super) struct Open {
     pub(super) id: u64,
     pub(super) pool: Option<(Pool, Space)>,
     /// What the import found, until the node serves it.
-    pub(super) found: Option<Vec<Buf>>,
+    pub(super) found: Option<Found>,
+    memory: Rc<RefCell<Memory>>,
     pub(super) done: Rc<RefCell<Vec<Done>>>,
     pub(super) serves: bool,
     /// The last attempt of each client that was begun, and whether it is under way.
-    pub(super) clients: [(u64, bool); 2],
+    pub(super) clients: [(u64, bool); CLIENTS],
     /// Requests that are not answered.
     under_way: Rc<Cell<u32>>,
 }
@@ -69,21 +97,29 @@ impl Open {
                 let options = OpenOptions { config: config(), discard: Vec::new() };
                 let pool = Pool::open_owned(&rt2, devices, None, options, ownership).await?;
                 let space = pool.space_named("s")?;
-                let mut all = Vec::new();
+                let mut blocks = Vec::new();
                 for first in (0..BLOCKS).step_by(16) {
-                    all.push(space.read(first * BLOCK_BYTES, 16 * BLOCK_BYTES as usize).await?);
+                    blocks.push(space.read(first * BLOCK_BYTES, 16 * BLOCK_BYTES as usize).await?);
                 }
-                Ok((pool, space, all))
+                let rows = space.read(BLOCKS * BLOCK_BYTES, CLIENTS * BLOCK_BYTES as usize).await?;
+                Ok((pool, space, Found { blocks, table: Table::read(&rows) }))
             };
             let end = match opened.await {
-                Ok((pool, space, all)) => Done::Opened(pool, space, all),
+                Ok((pool, space, found)) => Done::Opened(pool, space, found),
                 Err(e) => Done::NotOpened(e),
             };
             put.borrow_mut().push(end);
         });
         let epoch = Epoch(ownership.epoch);
-        let (clients, under_way) = ([(0, false); 2], Rc::default());
-        Open { rt, epoch, id: from.id, pool: None, found: None, done, serves: false, clients, under_way }
+        let (clients, under_way, memory) = ([(0, false); CLIENTS], Rc::default(), Rc::default());
+        Open { rt, epoch, id: from.id, pool: None, found: None, memory, done, serves: false, clients, under_way }
+    }
+
+    /// The pool is open.
+    pub(super) fn opened(&mut self, pool: Pool, space: Space, found: Found) {
+        let table = found.table.clone().unwrap_or_default();
+        *self.memory.borrow_mut() = Memory { blocks: found.blocks.iter().flat_map(|b| b.to_vec()).collect(), table };
+        (self.pool, self.found) = (Some((pool, space)), Some(found));
     }
 
     /// Closes the pool when every request is answered.
@@ -100,8 +136,9 @@ impl Open {
         });
     }
 
-    /// Begins a client's work, unless one of its is under way or a later one was begun.
-    pub(super) fn begin(&mut self, work: Work) -> Begun {
+    /// Begins a client's work, unless one of its is under way or a later one was begun. A read is answered from memory after
+    /// `memory_ns` where that is given.
+    pub(super) fn begin(&mut self, work: Work, memory_ns: Option<u64>) -> Begun {
         let Some((_, space)) = self.pool.clone() else { return Begun::Later };
         let seen = &mut self.clients[work.client];
         if seen.0 >= work.attempt {
@@ -111,19 +148,61 @@ impl Open {
             return Begun::Later;
         }
         *seen = (work.attempt, true);
-        let (put, under_way) = (self.done.clone(), self.under_way.clone());
+        let (put, under_way, rt) = (self.done.clone(), self.under_way.clone(), self.rt.clone());
+        let memory = self.memory.clone();
         under_way.set(under_way.get() + 1);
         self.rt.spawn(async move {
-            let (at, len) = (work.first * BLOCK_BYTES, (work.n * BLOCK_BYTES) as usize);
-            let result = match work.data() {
-                None => space.read(at, len).await.map(Some),
-                Some(data) => space.write(at, data, true).await.map(|()| None),
+            let result = match memory_ns.filter(|_| work.what == What::Read) {
+                None => carry_out(&space, &memory, work).await,
+                Some(ns) => {
+                    let data = memory.borrow().get(at(work), len(work));
+                    rt.sleep_ns(ns).await;
+                    Ok((Told::Data(Rc::new(data)), true))
+                }
             };
             put.borrow_mut().push(Done::Worked(work, result));
             under_way.set(under_way.get() - 1);
         });
         Begun::Now
     }
+}
+
+fn at(work: Work) -> usize {
+    (work.first * BLOCK_BYTES) as usize
+}
+
+fn len(work: Work) -> usize {
+    (work.n * BLOCK_BYTES) as usize
+}
+
+async fn carry_out(space: &Space, memory: &RefCell<Memory>, work: Work) -> Result<(Told, bool), SpaceError> {
+    match work.what {
+        What::Read => Ok((Told::Data(Rc::new(space.read(at(work) as u64, len(work)).await?)), true)),
+        What::Write(_) => {
+            let Some(data) = work.data() else { return Ok((Told::Refused, true)) };
+            space.write(at(work) as u64, data.clone(), true).await?;
+            memory.borrow_mut().blocks[at(work)..at(work) + len(work)].copy_from_slice(&data);
+            Ok((Told::Done, false))
+        }
+        What::Open(file, mode) => {
+            let change = memory.borrow_mut().table.set(work.client, file, mode);
+            match change {
+                Change::Refused => Ok((Told::Refused, true)),
+                Change::Known => Ok((Told::Done, true)),
+                Change::Made => {
+                    let row = memory.borrow().table.row(work.client).share();
+                    space.write((BLOCKS + work.client as u64) * BLOCK_BYTES, row, true).await?;
+                    Ok((Told::Done, false))
+                }
+            }
+        }
+    }
+}
+
+/// How fast a clock runs, in millionths: in every second case as far off as is permitted.
+pub(super) fn rate_ppm(rng: &mut Rng) -> u64 {
+    let off = if rng.one_in(2) { rng.below(2) * 2 * DRIFT_PPM } else { rng.below(2 * DRIFT_PPM + 1) };
+    1_000_000 - DRIFT_PPM + off
 }
 
 /// A clock that runs a little too fast or too slow, and stands still where the machine is frozen together with it.
@@ -156,21 +235,38 @@ pub(super) struct Machine {
     /// Its clock stood still: until it hears of a lease that was asked for after that time of its clock, its reads may be old.
     pub(super) doubtful: Option<u64>,
     pub(super) no_etcd_ns: u64,
+    /// Until when clients do not reach it, but for the one that only reads.
+    pub(super) no_clients_ns: u64,
     pub(super) no_disks_ns: u64,
     pub(super) lag_ns: (u64, u64),
     pub(super) drains_ns: Option<u64>,
     pub(super) ticks_ns: u64,
+    /// The answer to its next renewal of the lease is late, and is the last that it hears of etcd for a while.
+    pub(super) late_renewal: bool,
+    /// etcd told it of an older state than it knows: this process owns nothing more.
+    pub(super) warned: bool,
+}
+
+/// What a stopped process waits for, if that comes before its time is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    Time,
+    /// A write that its successor acknowledged.
+    Successor,
+    /// Its fence: then its registration, which is on its way, arrives.
+    Fence,
 }
 
 pub(super) struct Stopped {
     pub(super) since_ns: u64,
     pub(super) until_ns: u64,
+    pub(super) until: Until,
     pub(super) with_clock: bool,
 }
 
 impl Machine {
     pub(super) fn new(id: usize, rng: &mut Rng) -> Machine {
-        let clock = Clock { ahead_ns: rng.below(1 << 40), rate_ppm: 1_000_000 + rng.below(3_000) - 1_500, lost_ns: 0 };
+        let clock = Clock { ahead_ns: rng.below(1 << 40), rate_ppm: rate_ppm(rng), lost_ns: 0 };
         Machine {
             id,
             run: 0,
@@ -183,10 +279,13 @@ impl Machine {
             deaf_ns: 0,
             doubtful: None,
             no_etcd_ns: 0,
+            no_clients_ns: 0,
             no_disks_ns: 0,
             lag_ns: (0, 0),
             drains_ns: None,
             ticks_ns: 0,
+            late_renewal: false,
+            warned: false,
         }
     }
 
@@ -195,11 +294,12 @@ impl Machine {
         let config = Config {
             node: NodeId(self.id as u16),
             ttl_ns,
-            drift_ppm: 2_000,
+            drift_ppm: DRIFT_PPM,
             pools: vec![(POOL, patience_ns)],
             fence_retry_ns: 2_000_000,
         };
         self.node = Some(Node::new(config));
+        (self.late_renewal, self.warned) = (false, false);
     }
 
     /// Whether its node hears what happens.

@@ -7,6 +7,7 @@ mod counts;
 mod etcd;
 mod judge;
 mod machine;
+mod opens;
 mod shell;
 mod trouble;
 mod world;

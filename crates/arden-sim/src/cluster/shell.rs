@@ -1,14 +1,13 @@
 //! What carries out a node's actions: requests to etcd, fences and registrations disk by disk, and the pool's tasks.
 
-use std::rc::Rc;
-
 use arden_block::sim::Initiator;
-use arden_cluster::{Action, Epoch, Event, Holder, ImportError};
+use arden_cluster::{Action, Epoch, Event, Holder, ImportError, NodeId, SetOwner};
 use arden_space::{Ownership, SpaceError};
 
-use super::client::Reply;
-use super::machine::{Done, Open, POOL, key};
-use super::world::{Happening, Request, World};
+use super::client::{Reply, What};
+use super::machine::{Done, Open, POOL, Until, key};
+use super::trouble::STOP_MAX_NS;
+use super::world::{Happening, Request, TTL_NS, World};
 
 /// One command of a fence or a registration takes so long at most.
 const COMMAND_MAX_NS: u64 = 2_000_000;
@@ -31,6 +30,7 @@ impl World {
             m.doubtful = None;
         }
         let Some(node) = &mut m.node else { return };
+        m.warned |= matches!(event, Event::Read { floor, revision, .. } if revision < floor);
         let actions = node.handle(now_ns, event);
         for action in actions {
             self.act(i, action);
@@ -41,6 +41,7 @@ impl World {
         if !matches!(action, Action::RenewLease { .. } | Action::Read { .. }) {
             self.say(|| format!("node {i}: {action:?}"));
         }
+        self.judge_action(i, &action);
         let m = &self.machines[i];
         let (run, sent_ns) = (m.run, m.clock.at(self.t_ns));
         let mut ask = |request| self.send(Happening::ToEtcd { node: i, run, sent_ns, request });
@@ -50,17 +51,20 @@ impl World {
             Action::RevokeLease { lease } => ask(Request::Revoke(lease)),
             Action::Read { number, floor, .. } => ask(Request::Read { number, floor }),
             Action::Transact { number, transaction, .. } => ask(Request::Transact { number, transaction }),
-            Action::Fence { epoch, holder, .. } => self.fence_next(i, run, epoch, holder, 0),
-            Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0),
+            Action::Fence { epoch, holder, .. } => {
+                self.strike_at_fence(i, run);
+                self.fence_next(i, run, epoch, holder, 0);
+            }
+            Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0, Vec::new()),
             Action::Import { epoch, written, .. } => self.import(i, epoch, written),
             Action::Serve { .. } => {
                 let m = &mut self.machines[i];
                 let Some(open) = &mut m.open else { return };
                 open.serves = true;
                 // A clock that stood still may let a former owner come so far.
-                if let Some(all) = open.found.take().filter(|_| m.doubtful.is_none()) {
+                if let Some(found) = open.found.take().filter(|_| m.doubtful.is_none()) {
                     let epoch = open.epoch;
-                    self.opened(i, epoch, &all);
+                    self.opened(i, epoch, &found);
                 }
             }
             Action::Close { .. } => {
@@ -77,7 +81,11 @@ impl World {
     }
 
     fn fence_next(&mut self, node: usize, run: u64, epoch: Epoch, holder: Holder, disk: usize) {
-        let at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
+        let mut at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
+        if self.trouble.is_on(self.t_ns) && self.rng.one_in(8) {
+            self.counts.fences_slow += 1;
+            at += self.rng.range(COMMAND_MAX_NS, 60_000_000);
+        }
         self.at(at, Happening::FenceDisk { node, run, epoch, holder, disk });
     }
 
@@ -99,11 +107,40 @@ impl World {
             return self.fence_next(node, run, epoch, holder, disk + 1);
         }
         self.counts.fences += 1;
+        self.land_held_registration(holder);
         self.tell(node, Event::Fenced { pool: POOL, epoch, holder });
     }
 
-    fn register_next(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize) {
+    /// Its registration arrives when the successor has fenced it, as late as may be: so does the answer.
+    fn land_held_registration(&mut self, holder: Holder) {
+        let node = usize::from(holder.node.0);
+        let Some((run, epoch)) = self.trouble.held[node].take_if(|h| h.1 == holder.epoch) else { return };
+        self.counts.held_registrations += 1;
+        let last = self.disks.len() - 1;
+        let keys = self.keys(0..last);
+        self.disks[..last].iter().for_each(|d| d.register(key(node, epoch)));
+        let at = self.t_ns + self.rng.below(1_000_000);
+        self.at(at, Happening::RegisterDisk { node, run, epoch, disk: last, keys });
+        let until_ns = self.t_ns + self.rng.below(1_500_000);
+        let stopped = self.machines[node].stopped.as_mut().filter(|s| s.until == Until::Fence);
+        stopped.into_iter().for_each(|s| s.until_ns = until_ns);
+    }
+
+    /// Nobody fenced it in time.
+    pub(super) fn release_registration(&mut self, node: usize, run: u64, epoch: Epoch) {
+        if self.trouble.held[node].take_if(|h| *h == (run, epoch)).is_some() {
+            self.at(self.t_ns, Happening::RegisterDisk { node, run, epoch, disk: 0, keys: Vec::new() });
+        }
+    }
+
+    fn register_next(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, keys: Vec<Holder>) {
         let mut at = self.t_ns + self.rng.range(100_000, COMMAND_MAX_NS);
+        if disk == 0 && self.trouble.is_on(self.t_ns) && self.rng.one_in(8) && self.machines[node].runs() {
+            self.trouble.held[node] = Some((run, epoch));
+            let until_ns = self.t_ns + STOP_MAX_NS;
+            self.stop_until(node, true, Until::Fence, until_ns);
+            return self.at(until_ns, Happening::Unheld { node, run, epoch });
+        }
         if self.trouble.is_on(self.t_ns) && self.rng.one_in(8) {
             at += self.rng.range(1_000_000, 200_000_000);
             // Only a machine whose clock stands still meanwhile can take such a registration for a good one.
@@ -111,15 +148,20 @@ impl World {
                 self.stop(node, true);
             }
         }
-        self.at(at, Happening::RegisterDisk { node, run, epoch, disk });
+        self.at(at, Happening::RegisterDisk { node, run, epoch, disk, keys });
     }
 
-    /// The command is on its way, whatever became of its process.
-    pub(super) fn register_disk(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize) {
-        let mine = key(node, epoch);
+    fn keys(&self, disks: std::ops::Range<usize>) -> Vec<Holder> {
+        let holder = |k: u64| Holder { node: NodeId((k >> 48) as u16), epoch: Epoch(k & EPOCH_BITS) };
+        self.disks[disks].iter().flat_map(|d| d.registered()).map(holder).collect()
+    }
+
+    /// The command is on its way, whatever became of its process. The keys are read before it.
+    pub(super) fn register_disk(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, mut keys: Vec<Holder>) {
+        keys.extend(self.keys(disk..disk + 1));
         let cut = self.t_ns < self.machines[node].no_disks_ns;
         if !cut {
-            self.disks[disk].register(mine);
+            self.disks[disk].register(key(node, epoch));
             let owner = self.etcd.view.owner;
             self.counts.late_registrations += u64::from(owner.is_none_or(|o| o.epoch != epoch));
         }
@@ -131,16 +173,16 @@ impl World {
             return self.tell(node, Event::DisksLost { pool: POOL, epoch });
         }
         if disk + 1 < self.disks.len() {
-            return self.register_next(node, run, epoch, disk + 1);
+            return self.register_next(node, run, epoch, disk + 1, keys);
         }
-        let keys = self.disks.iter().flat_map(|d| d.registered()).filter(|k| *k != mine);
-        let newest = keys.map(|k| Epoch(k & EPOCH_BITS)).max();
-        self.tell(node, Event::Registered { pool: POOL, epoch, newest });
+        let keys = if self.shows_keys { keys } else { Vec::new() };
+        self.tell(node, Event::Registered { pool: POOL, epoch, keys });
     }
 
     fn import(&mut self, i: usize, epoch: Epoch, written: Epoch) {
         self.counts.imports += 1;
         self.initiators += 1;
+        self.judge.borrow_mut().opens(self.initiators, epoch.0);
         let from = Initiator { id: self.initiators, key: key(i, epoch) };
         if self.machines[i].open.is_some() {
             self.failed.get_or_insert(format!("node {i} has the pool open twice"));
@@ -151,6 +193,7 @@ impl World {
         let ownership = Ownership { epoch: epoch.0, written: written.0 };
         self.machines[i].open = Some(Open::import(&self.disks, from, ownership, self.rng.next_u64()));
         self.say(|| format!("node {i}: initiator {} imports under {epoch:?}", from.id));
+        self.forget_import(i);
     }
 
     /// The tasks of a node's pool end at once. What they sent may happen for a while.
@@ -159,9 +202,29 @@ impl World {
         drop(open.pool);
         open.done.borrow_mut().clear();
         open.rt.shutdown();
+        let long = self.trouble.is_on(self.t_ns) && self.rng.one_in(3);
+        let late_max_ns = if long { 3 * TTL_NS } else { 40_000_000 };
         for disk in 0..self.disks.len() {
-            let at = self.t_ns + self.rng.range(1, 40_000_000);
+            let at = self.t_ns + self.rng.range(1, late_max_ns);
             self.at(at, Happening::Orphan { id: open.id, disk });
+        }
+    }
+
+    /// What a node must not do, whatever it was told (docs/cluster.md).
+    fn judge_action(&mut self, i: usize, action: &Action) {
+        let takes = match action {
+            Action::Transact { transaction, .. } => matches!(transaction.owner, SetOwner::Put(_)),
+            Action::Import { .. } | Action::Serve { .. } => true,
+            _ => false,
+        };
+        if takes && self.machines[i].warned {
+            self.failed.get_or_insert(format!("node {i} goes on with an etcd that went back: {action:?}"));
+        }
+        if let Action::Import { epoch, .. } = action
+            && !self.imported.insert((i, *epoch))
+            && self.counts.restores == 0
+        {
+            self.failed.get_or_insert(format!("node {i} imports {epoch:?} once more"));
         }
     }
 
@@ -170,9 +233,9 @@ impl World {
         let Some((list, epoch)) = self.machines[i].open.as_ref().map(|o| (o.done.take(), o.epoch)) else { return };
         for done in list {
             let event = match done {
-                Done::Opened(pool, space, all) => {
+                Done::Opened(pool, space, found) => {
                     if let Some(open) = &mut self.machines[i].open {
-                        (open.pool, open.found) = (Some((pool, space)), Some(all));
+                        open.opened(pool, space, found);
                     }
                     Event::Imported { pool: POOL, epoch }
                 }
@@ -201,9 +264,12 @@ impl World {
                     let may = m.node.as_ref().is_some_and(|n| n.may_serve(POOL, epoch, now_ns));
                     match result {
                         // Not judged: the clock rule asks for a clock that goes on.
-                        Ok(_) if work.version.is_none() && m.doubtful.is_some() => continue,
-                        Ok(data) if may => {
-                            self.send(Happening::Answer { work, reply: Reply::Done(data.map(Rc::new)) });
+                        Ok((_, from_memory)) if from_memory && m.doubtful.is_some() => continue,
+                        Ok((told, _)) if may => {
+                            if matches!(work.what, What::Write(_)) {
+                                self.succeeded(i);
+                            }
+                            self.send(Happening::Answer { work, reply: Reply::Ends(told) });
                             continue;
                         }
                         Ok(_) => {

@@ -1,20 +1,43 @@
 //! Faults: which, when, and their end. Also the administrator, who decides after etcd went back to an older state.
 
 use arden_block::rng::Rng;
-use arden_cluster::{Event, Record};
+use arden_cluster::{Epoch, Event, Record, SetOwner, Transaction};
 
 use super::etcd::Etcd;
-use super::machine::Stopped;
-use super::world::{NODES, TTL_NS, World};
+use super::machine::{POOL, Stopped, Until};
+use super::world::{Happening, NODES, TTL_NS, World};
 
 /// A process that goes on hears of what happened meanwhile within this time.
 const DEAF_MAX_NS: u64 = 6_000_000;
+
+/// The longest that a process is stopped which waits for something.
+pub(super) const STOP_MAX_NS: u64 = 5 * TTL_NS;
+/// etcd is down for so long before it is restored: longer than a lease lasts.
+const DOWN_NS: u64 = 2 * TTL_NS;
+
+/// A fault that strikes at a chosen moment: most of them when commands of the owner are on their way.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Aim {
+    Kill,
+    /// Until its successor has acknowledged a write.
+    Stop,
+    /// The shell counts the disks as lost, with commands on their way.
+    GiveUp,
+}
 
 /// An old state of etcd, and what is done with it.
 enum Restore {
     Never,
     /// A copy is taken at this time.
     Copy(u64),
+    /// A copy is taken right before the first acquisition after this time.
+    Acquisition(u64),
+    /// The node that etcd is to forget has to begin its import before this time.
+    Import {
+        node: usize,
+        until_ns: u64,
+        copy: Box<Etcd>,
+    },
     /// The copy is put back at this time.
     Back(u64, Box<Etcd>),
     /// The administrator decides at this time.
@@ -24,19 +47,43 @@ enum Restore {
 pub(super) struct Trouble {
     pub(super) ends_ns: u64,
     next_ns: u64,
+    /// The longest time between two faults.
+    gap_max_ns: u64,
     leader_ns: Option<u64>,
     /// Until when two nodes do not hear each other.
     cut_ns: [[u64; NODES]; NODES],
     restore: Restore,
+    /// Waits for its moment.
+    aim: Option<Aim>,
+    /// Registrations that wait for the fence of their holder: the process, and the epoch.
+    pub(super) held: [Option<(u64, Epoch)>; NODES],
     ended: bool,
 }
 
 impl Trouble {
-    pub(super) fn new(rng: &mut Rng) -> Trouble {
+    pub(super) fn new(rng: &mut Rng, shows_keys: bool) -> Trouble {
         let ends_ns = rng.range(8, 16) * TTL_NS;
-        let restore = if rng.one_in(6) { Restore::Copy(rng.range(TTL_NS, ends_ns / 2)) } else { Restore::Never };
+        let at = rng.range(TTL_NS, ends_ns / 2);
+        // Without keys to be seen, an owner that a restored etcd has forgotten is noticed by the labels alone.
+        let restore = match rng.below(4) {
+            0 if shows_keys => Restore::Copy(at),
+            1 if shows_keys => Restore::Acquisition(at),
+            _ => Restore::Never,
+        };
         let next_ns = rng.range(0, TTL_NS);
-        Trouble { ends_ns, next_ns, leader_ns: None, cut_ns: [[0; NODES]; NODES], restore, ended: false }
+        let gap_max_ns = if rng.one_in(2) { TTL_NS } else { 4 * TTL_NS };
+        let cut_ns = [[0; NODES]; NODES];
+        Trouble {
+            ends_ns,
+            next_ns,
+            gap_max_ns,
+            leader_ns: None,
+            cut_ns,
+            restore,
+            aim: None,
+            held: [None; NODES],
+            ended: false,
+        }
     }
 
     pub(super) fn is_on(&self, t_ns: u64) -> bool {
@@ -54,6 +101,7 @@ impl World {
         for i in 0..NODES {
             self.end_of_faults(i);
         }
+        self.take_aim();
         if self.trouble.leader_ns.is_some_and(|at| self.t_ns >= at) {
             self.trouble.leader_ns = None;
             self.etcd.elect(self.t_ns);
@@ -63,7 +111,7 @@ impl World {
                 self.heal();
             }
         } else if self.t_ns >= self.trouble.next_ns {
-            self.trouble.next_ns = self.t_ns + self.rng.range(1_000_000, TTL_NS);
+            self.trouble.next_ns = self.t_ns + self.rng.range(1_000_000, self.trouble.gap_max_ns);
             self.strike();
         }
     }
@@ -79,7 +127,7 @@ impl World {
 
     fn strike(&mut self) {
         let (i, t) = (self.victim(), self.t_ns);
-        let kind = self.rng.below(16);
+        let kind = self.rng.below(22);
         self.say(|| format!("trouble {kind} for {i}"));
         match kind {
             0 | 1 => {
@@ -117,7 +165,106 @@ impl World {
                 self.machines[i].drains_ns = Some(t + self.rng.range(10_000_000, 2 * TTL_NS));
                 self.tell(i, Event::Drain);
             }
-            _ => self.black_out(),
+            15 => self.black_out(),
+            16 => self.trouble.aim = Some(Aim::Kill),
+            17 | 18 => self.trouble.aim = Some(Aim::Stop),
+            19 => self.trouble.aim = Some(Aim::GiveUp),
+            _ => self.machines[i].late_renewal = true,
+        }
+    }
+
+    /// Strikes when the owner's commands are on their way.
+    fn take_aim(&mut self) {
+        let Some(aim) = self.trouble.aim.filter(|_| self.trouble.is_on(self.t_ns)) else { return };
+        let in_flight = |id| self.disks.iter().any(|d| d.has_in_flight(id));
+        let due = self.machines.iter().position(|m| m.runs() && m.open.as_ref().is_some_and(|o| in_flight(o.id)));
+        if let Some(i) = due {
+            self.trouble.aim = None;
+            self.strike_now(i, aim);
+        }
+    }
+
+    pub(super) fn strike_now(&mut self, i: usize, aim: Aim) {
+        if !self.machines[i].runs() {
+            return;
+        }
+        self.say(|| format!("{aim:?} strikes {i}"));
+        let t = self.t_ns;
+        match aim {
+            Aim::Kill => {
+                self.counts.aimed_kills += 1;
+                self.kill(i);
+                self.machines[i].starts_ns = t + self.rng.range(5_000_000, 2 * TTL_NS);
+            }
+            Aim::Stop => {
+                self.counts.aimed_stops += 1;
+                self.stop_until(i, false, Until::Successor, t + STOP_MAX_NS);
+            }
+            Aim::GiveUp => {
+                let key = self.machines[i].node.as_ref().and_then(|n| n.view(POOL)).and_then(|v| v.owner);
+                if let Some(key) = key.filter(|k| usize::from(k.node.0) == i) {
+                    self.counts.disks_given_up += 1;
+                    self.tell(i, Event::DisksLost { pool: POOL, epoch: key.epoch });
+                }
+            }
+        }
+    }
+
+    /// A node that begins to fence may become one that has to be fenced beside the others.
+    pub(super) fn strike_at_fence(&mut self, node: usize, run: u64) {
+        let few = self.etcd.view.record.holders.len() < 5;
+        if self.trouble.is_on(self.t_ns) && few && self.rng.one_in(5) {
+            self.counts.struck_at_fences += 1;
+            let aim = if self.rng.one_in(4) { Aim::Kill } else { Aim::GiveUp };
+            let at = self.t_ns + self.rng.below(2_000_000);
+            self.at(at, Happening::Strike { node, run, aim });
+        }
+    }
+
+    /// The successor of stopped processes acknowledged a write: they go on now.
+    pub(super) fn succeeded(&mut self, successor: usize) {
+        for i in (0..NODES).filter(|i| *i != successor) {
+            let until_ns = self.t_ns + self.rng.below(5_000_000);
+            let waits = self.machines[i].stopped.as_mut().filter(|s| s.until == Until::Successor);
+            waits.into_iter().for_each(|s| (s.until, s.until_ns) = (Until::Time, s.until_ns.min(until_ns)));
+        }
+    }
+
+    /// The answer to a renewal comes late, and nothing else comes from etcd for a while.
+    pub(super) fn answer_late(&mut self, node: usize, run: u64, event: Event) {
+        self.counts.late_renewals += 1;
+        let at = self.t_ns + self.rng.range(3 * TTL_NS / 10, 65 * TTL_NS / 100);
+        self.at(at, Happening::Late { node, run, event });
+        let until_ns = self.t_ns + 3 * TTL_NS;
+        // Somebody else has the time to take over.
+        (self.trouble.next_ns, self.trouble.aim) = (self.t_ns + 2 * TTL_NS, None);
+        (self.machines[node].no_etcd_ns, self.machines[node].no_clients_ns) = (until_ns, until_ns);
+    }
+
+    /// What etcd will go back to, if this acquisition is the one that it is to forget.
+    pub(super) fn copy_before(&self, transaction: &Transaction) -> Option<Box<Etcd>> {
+        let acquires = matches!(transaction.owner, SetOwner::Put(_));
+        let wanted = matches!(self.trouble.restore, Restore::Acquisition(at) if self.t_ns >= at);
+        (acquires && wanted && self.trouble.is_on(self.t_ns)).then(|| Box::new(self.etcd.clone()))
+    }
+
+    pub(super) fn forget_acquisition(&mut self, node: usize, before: Option<Box<Etcd>>) {
+        if let Some(copy) = before {
+            self.trouble.restore = Restore::Import { node, until_ns: self.t_ns + TTL_NS, copy };
+        }
+    }
+
+    /// The node that etcd is to forget begins its import: it is stopped within, and etcd is down from now on.
+    pub(super) fn forget_import(&mut self, i: usize) {
+        if !matches!(self.trouble.restore, Restore::Import { node, .. } if node == i) {
+            return;
+        }
+        if let Restore::Import { copy, .. } = std::mem::replace(&mut self.trouble.restore, Restore::Never) {
+            self.counts.restored_acquisitions += 1;
+            let (at, run) = (self.t_ns + self.rng.below(1_500_000), self.machines[i].run);
+            let aim = if self.rng.one_in(3) { Aim::Kill } else { Aim::Stop };
+            self.at(at, Happening::Strike { node: i, run, aim });
+            self.trouble.restore = Restore::Back(self.t_ns + DOWN_NS, copy);
         }
     }
 
@@ -132,23 +279,30 @@ impl World {
     }
 
     pub(super) fn stop(&mut self, i: usize, with_clock: bool) {
+        let until_ns = self.t_ns + self.rng.range(1_000_000, 4 * TTL_NS);
+        self.stop_until(i, with_clock, Until::Time, until_ns);
+    }
+
+    pub(super) fn stop_until(&mut self, i: usize, with_clock: bool, until: Until, until_ns: u64) {
         if !self.machines[i].runs() {
             return;
         }
         *(if with_clock { &mut self.counts.freezes } else { &mut self.counts.stops }) += 1;
-        let until_ns = self.t_ns + self.rng.range(1_000_000, 4 * TTL_NS);
-        self.machines[i].stopped = Some(Stopped { since_ns: self.t_ns, until_ns, with_clock });
+        self.machines[i].stopped = Some(Stopped { since_ns: self.t_ns, until_ns, until, with_clock });
+        if until != Until::Time {
+            return;
+        }
         // Its commands are with the disks, or wait where they are.
         if let Some(id) = self.machines[i].open.as_ref().map(|o| o.id).filter(|_| self.rng.one_in(3)) {
             for disk in 0..self.disks.len() {
                 let at = self.t_ns + self.rng.range(1, 20_000_000);
-                self.at(at, super::world::Happening::Orphan { id, disk });
+                self.at(at, Happening::Orphan { id, disk });
             }
         }
     }
 
     fn lose_leader(&mut self) {
-        if self.trouble.leader_ns.is_some() {
+        if self.trouble.leader_ns.is_some() || self.etcd.is_down {
             return;
         }
         let long = self.rng.one_in(3);
@@ -168,8 +322,9 @@ impl World {
     fn end_of_faults(&mut self, i: usize) {
         let t = self.t_ns;
         let m = &mut self.machines[i];
-        if m.stopped.as_ref().is_some_and(|s| t >= s.until_ns) {
-            m.resume(t, self.rng.below(DEAF_MAX_NS));
+        if let Some(s) = m.stopped.as_ref().filter(|s| t >= s.until_ns) {
+            let deaf_max_ns = if s.until == Until::Fence { DEAF_MAX_NS / 6 } else { DEAF_MAX_NS };
+            m.resume(t, self.rng.below(deaf_max_ns));
         }
         let m = &mut self.machines[i];
         if m.hears(t) {
@@ -194,17 +349,19 @@ impl World {
         self.say(|| "faults end".into());
         let t = self.t_ns;
         for m in &mut self.machines {
-            (m.no_etcd_ns, m.lag_ns) = (0, (0, 0));
+            (m.no_etcd_ns, m.no_clients_ns, m.lag_ns) = (0, 0, (0, 0));
             m.starts_ns = m.starts_ns.min(t);
             m.drains_ns = m.drains_ns.map(|_| t);
             m.no_disks_ns = m.no_disks_ns.min(t);
             m.stopped.iter_mut().for_each(|s| s.until_ns = t);
+            m.late_renewal = false;
         }
+        self.trouble.aim = None;
         self.trouble.cut_ns = Default::default();
         self.trouble.leader_ns = self.trouble.leader_ns.map(|_| t);
         match std::mem::replace(&mut self.trouble.restore, Restore::Never) {
             Restore::Back(..) | Restore::Decide(_) => self.trouble.restore = Restore::Decide(t),
-            other => self.trouble.restore = other,
+            _ => {}
         }
     }
 
@@ -215,17 +372,30 @@ impl World {
                 let back = t + self.rng.range(TTL_NS, 6 * TTL_NS);
                 self.trouble.restore = Restore::Back(back, Box::new(self.etcd.clone()));
             }
-            Restore::Back(at, _) if t + 2 * TTL_NS >= *at && t < *at && self.etcd.has_leader => {
+            Restore::Import { until_ns, .. } if t >= *until_ns => {
+                let old = std::mem::replace(&mut self.trouble.restore, Restore::Never);
+                if let Restore::Import { copy, .. } = old {
+                    self.trouble.restore = Restore::Back(t + DOWN_NS, copy);
+                }
+            }
+            Restore::Back(at, _) if t + DOWN_NS >= *at && t < *at && !self.etcd.is_down => {
                 // All members are down for longer than a lease lasts.
-                self.etcd.has_leader = false;
+                (self.etcd.has_leader, self.etcd.is_down) = (false, true);
                 self.trouble.leader_ns = None;
             }
             Restore::Back(at, old) if t >= *at => {
                 self.counts.restores += 1;
                 self.etcd = (**old).clone();
                 self.etcd.elect(t);
+                self.judge.borrow_mut().forgets();
                 self.trouble.leader_ns = None;
                 self.say(|| format!("etcd goes back to {:?}", self.etcd.view));
+                // Nodes that begin anew have not seen what is lost.
+                for i in 0..NODES {
+                    if self.machines[i].stopped.is_none() && self.rng.one_in(2) {
+                        self.kill(i);
+                    }
+                }
                 self.trouble.restore = Restore::Decide(t + self.rng.range(TTL_NS, 5 * TTL_NS));
             }
             Restore::Decide(at) if t >= *at => {
@@ -243,6 +413,8 @@ impl World {
         for d in &self.disks {
             d.registered().into_iter().for_each(|k| d.fence(k));
         }
+        self.drop_registrations();
+        self.judge.borrow_mut().shut_out(self.initiators);
         let epoch = self.newest_label().max(self.etcd.view.record.epoch);
         self.etcd.view.record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };
         self.etcd.view.owner = None;

@@ -1,21 +1,22 @@
 //! The world of one run: events in the order of true time, the network, etcd's answers, clients and their oracle.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use arden_block::rng::Rng;
 use arden_block::sim::{Faults, Reservation, SimDisk};
-use arden_block::{BlockDevice, Buf, Rt};
+use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
 use arden_cluster::{Epoch, Event, Holder, LeaseId, Outcome, PoolId, Record, Revision, Route, Transaction, View};
 use arden_space::{CreateOptions, Layout, Pool, Provision};
 
-use super::client::{Client, Reply, Work};
+use super::client::{Client, Reply, Told, What, Work};
 use super::counts::Counts;
 use super::etcd::Etcd;
-use super::judge::Judge;
-use super::machine::{BLOCKS, Begun, Machine, POOL, config};
-use super::trouble::Trouble;
+use super::judge::{Judge, LABELS_AT, label_epoch};
+use super::machine::{BLOCKS, Begun, Found, Machine, POOL, SPACE_BYTES, Until, config, rate_ppm};
+use super::opens::{CLIENTS, FILES, Grants, Mode};
+use super::trouble::{Aim, Trouble};
 use crate::oracle::Oracle;
 use crate::stats::Stats;
 
@@ -69,6 +70,26 @@ pub(super) enum Happening {
         run: u64,
         epoch: Epoch,
         disk: usize,
+        /// Those that were on the disks before.
+        keys: Vec<Holder>,
+    },
+    /// As [`Happening::Tell`], also to a node that is cut off from etcd: it was on its way before.
+    Late {
+        node: usize,
+        run: u64,
+        event: Event,
+    },
+    /// A registration that waits for its fence waits no longer.
+    Unheld {
+        node: usize,
+        run: u64,
+        epoch: Epoch,
+    },
+    /// A fault for this process at a chosen moment.
+    Strike {
+        node: usize,
+        run: u64,
+        aim: Aim,
     },
     /// One more write of a process that is gone happens.
     Orphan {
@@ -99,14 +120,21 @@ pub(super) struct World {
     pub(super) etcd: Etcd,
     pub(super) machines: Vec<Machine>,
     pub(super) disks: Vec<SimDisk>,
-    judge: Rc<RefCell<Judge>>,
+    pub(super) judge: Rc<RefCell<Judge>>,
     pub(super) oracle: Oracle,
+    grants: Grants,
+    /// Epochs that each node imported.
+    pub(super) imported: BTreeSet<(usize, Epoch)>,
+    /// The write that was acknowledged last.
+    last_write: (u64, u64),
     /// Of the last ownership whose pool was opened.
     opened: Epoch,
     clients: Vec<Client>,
     pub(super) trouble: Trouble,
     pub(super) counts: Counts,
     pub(super) initiators: u64,
+    /// Whether the fence is of a kind whose keys can be read from the disks.
+    pub(super) shows_keys: bool,
     pub(super) failed: Option<String>,
     verbose: bool,
 }
@@ -118,7 +146,7 @@ fn make(disks: &[SimDisk], seed: u64) -> Result<(), String> {
     let made = rt.block_on(async move {
         let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
         let pool = Pool::create(&rt2, "p", devices, Vec::new(), options).await?;
-        pool.create_space("s", Layout::Mirror2, Some(1), 4096, BLOCKS * 4096, Provision::Thin).await?;
+        pool.create_space("s", Layout::Mirror2, Some(1), 4096, SPACE_BYTES, Provision::Thin).await?;
         pool.close().await
     });
     rt.shutdown();
@@ -145,10 +173,11 @@ impl World {
         }
         let record = Record { epoch: Epoch(1), holders: Vec::new(), written: Epoch(1), blocked: None };
         let view = View { owner: None, record, changed: Revision(1) };
-        let etcd = Etcd::new(view, TTL_NS, 998_500 + rng.below(3_000));
+        let etcd = Etcd::new(view, TTL_NS, rate_ppm(&mut rng));
         let machines = (0..NODES).map(|i| Machine::new(i, &mut rng)).collect();
-        let trouble = Trouble::new(&mut rng);
-        let clients = (0..2).map(|_| Client::new()).collect();
+        let shows_keys = rng.one_in(2);
+        let trouble = Trouble::new(&mut rng, shows_keys);
+        let clients = (0..CLIENTS).map(|_| Client::default()).collect();
         Ok(World {
             rng,
             t_ns: 0,
@@ -159,11 +188,15 @@ impl World {
             disks,
             judge,
             oracle: Oracle::new(BLOCKS),
+            grants: Grants::default(),
+            imported: BTreeSet::new(),
+            last_write: (0, 1),
             opened: Epoch(0),
             clients,
             trouble,
             counts: Counts::default(),
             initiators: 0,
+            shows_keys,
             failed: None,
             verbose,
         })
@@ -198,6 +231,11 @@ impl World {
                     self.counts.messages_late += 1;
                     delay_ns = self.rng.range(1_000_000, 120_000_000);
                 }
+                // Requests of clients are late more often: the next owner may be there before them.
+                4..=8 if matches!(what, Happening::Arrive { .. }) => {
+                    self.counts.messages_late += 1;
+                    delay_ns = self.rng.range(10_000_000, 200_000_000);
+                }
                 _ => {}
             }
         }
@@ -221,6 +259,9 @@ impl World {
                 self.work_on(i);
             }
             self.ask();
+            if self.etcd.view.record.blocked.is_some() && self.counts.restores == 0 {
+                self.failed.get_or_insert(format!("blocked for no reason: {:?}", self.etcd.view));
+            }
             if let Some(v) = self.judge.borrow().violation.clone().or(self.failed.take()) {
                 return Err(format!("{v} (at {} us)", self.t_ns / 1000));
             }
@@ -299,8 +340,12 @@ impl World {
             }
             Happening::Watch { node, revision, view } => {
                 // The watch of a machine that stood still may be slow to come back.
-                let until = self.machines[node].stopped.as_ref().map(|s| s.until_ns);
-                if let Some(until_ns) = until
+                let stopped = self.machines[node].stopped.as_ref();
+                if stopped.is_some_and(|s| s.until == Until::Fence) {
+                    let at = self.t_ns + self.rng.range(2_000_000, 20_000_000);
+                    return self.at(at, Happening::Watch { node, revision, view });
+                }
+                if let Some(until_ns) = stopped.map(|s| s.until_ns)
                     && self.rng.one_in(2)
                 {
                     let at = until_ns + self.rng.range(1_000_000, 40_000_000);
@@ -310,12 +355,25 @@ impl World {
                 }
             }
             Happening::FenceDisk { node, run, epoch, holder, disk } => self.fence_disk(node, run, epoch, holder, disk),
-            Happening::RegisterDisk { node, run, epoch, disk } => self.register_disk(node, run, epoch, disk),
+            Happening::RegisterDisk { node, run, epoch, disk, keys } => {
+                self.register_disk(node, run, epoch, disk, keys);
+            }
             Happening::Orphan { id, disk } => {
                 if self.disks[disk].land_orphan(id) {
                     self.counts.orphans += 1;
                     let at = self.t_ns + self.rng.range(1, 10_000_000);
                     self.at(at, Happening::Orphan { id, disk });
+                }
+            }
+            Happening::Late { node, run, event } => {
+                if self.machines[node].run == run {
+                    self.tell(node, event);
+                }
+            }
+            Happening::Unheld { node, run, epoch } => self.release_registration(node, run, epoch),
+            Happening::Strike { node, run, aim } => {
+                if self.machines[node].run == run {
+                    self.strike_now(node, aim);
                 }
             }
             Happening::Arrive { work } => self.arrive(work),
@@ -325,7 +383,7 @@ impl World {
     }
 
     fn etcd_gets(&mut self, node: usize, run: u64, sent_ns: u64, request: Request) {
-        if self.t_ns < self.machines[node].no_etcd_ns {
+        if self.t_ns < self.machines[node].no_etcd_ns || self.etcd.is_down {
             return;
         }
         let now = self.t_ns;
@@ -342,7 +400,13 @@ impl World {
         }
         let event = match request {
             Request::Grant => Event::LeaseGranted { lease: self.etcd.grant(now, &mut self.rng), sent_ns },
-            Request::Renew(lease) if self.etcd.renew(now, lease) => Event::LeaseRenewed { lease, sent_ns },
+            Request::Renew(lease) if self.etcd.renew(now, lease) => {
+                let event = Event::LeaseRenewed { lease, sent_ns };
+                if std::mem::take(&mut self.machines[node].late_renewal) && self.trouble.is_on(now) {
+                    return self.answer_late(node, run, event);
+                }
+                event
+            }
             Request::Renew(lease) => Event::LeaseGone { lease },
             Request::Revoke(lease) => {
                 if self.etcd.revoke(lease) {
@@ -354,9 +418,11 @@ impl World {
                 Event::Read { pool, number, floor, revision: self.etcd.revision, view: self.etcd.view.clone() }
             }
             Request::Transact { number, transaction } => {
+                let before = self.copy_before(&transaction);
                 let outcome = self.etcd.transact(&transaction);
                 self.say(|| format!("etcd: {node} {outcome:?} -> {:?}", self.etcd.view));
                 if matches!(outcome, Outcome::Applied(_)) {
+                    self.forget_acquisition(node, before);
                     self.notify();
                 }
                 Event::Transacted { pool, number, outcome }
@@ -367,28 +433,61 @@ impl World {
 
     /// Clients begin requests, and send those again that were not answered.
     fn ask(&mut self) {
+        let stale = self.stale();
         for client in 0..self.clients.len() {
-            let now = self.t_ns;
+            let (now, seeks) = (self.t_ns, stale.filter(|_| client + 1 == CLIENTS));
+            let anyone = self.rng.below(NODES as u64) as usize;
             if let Some(work) = self.clients[client].work {
-                if now >= self.clients[client].again_ns {
-                    let via = self.rng.below(NODES as u64) as usize;
-                    self.ask_by(Work { via, ..work });
+                let elsewhere = seeks.is_some_and(|s| s != work.via);
+                if now >= self.clients[client].again_ns || elsewhere {
+                    self.ask_by(Work { via: seeks.unwrap_or(anyone), ..work });
                 }
-            } else if now >= self.clients[client].next_ns {
-                let (first, n) = (self.rng.below(BLOCKS - 4), self.rng.range(1, 4));
-                let version = self.rng.one_in(2).then(|| self.oracle.new_version());
-                if let Some(v) = version {
-                    self.oracle.write_begin(first, n, v);
+            } else if now >= self.clients[client].next_ns || seeks.is_some() {
+                let (first, n, what) = self.wish(client);
+                match what {
+                    What::Read => {}
+                    What::Write(version) => self.oracle.write_begin(first, n, version),
+                    What::Open(file, mode) => self.grants.ask(client, file, mode),
                 }
                 self.clients[client].begun_ns = now;
-                let via = self.rng.below(NODES as u64) as usize;
-                self.ask_by(Work { client, attempt: 0, first, n, version, via, handle: Epoch(0) });
+                let via = seeks.unwrap_or(anyone);
+                self.ask_by(Work { client, attempt: 0, what, first, n, via, handle: Epoch(0) });
             }
         }
     }
 
+    /// A node that serves though etcd has another owner.
+    fn stale(&self) -> Option<usize> {
+        let owner = self.etcd.view.owner?;
+        let serves = |m: &Machine| m.runs() && m.open.as_ref().is_some_and(|o| o.serves && o.epoch != owner.epoch);
+        self.machines.iter().position(serves)
+    }
+
+    /// What a client does next, and with which blocks.
+    fn wish(&mut self, client: usize) -> (u64, u64, What) {
+        let (first, n) = (self.rng.below(BLOCKS - 4), self.rng.range(1, 4));
+        if client + 1 == CLIENTS {
+            let (first, n) = if self.rng.one_in(4) { (first, n) } else { self.last_write };
+            return (first, n, What::Read);
+        }
+        let what = match self.rng.below(8) {
+            0..=2 => What::Read,
+            3..=5 => What::Write(self.oracle.new_version()),
+            _ => {
+                let file = self.rng.below(FILES as u64) as usize;
+                let mode = match self.grants.held(client, file) {
+                    Mode::Closed if self.rng.one_in(2) => Mode::Exclusive,
+                    Mode::Closed => Mode::Shared,
+                    _ => Mode::Closed,
+                };
+                What::Open(file, mode)
+            }
+        };
+        (first, n, what)
+    }
+
     fn ask_by(&mut self, work: Work) {
-        let mark = work.version.is_none().then(|| self.oracle.read_begin(work.first, work.n));
+        let mark = (work.what == What::Read).then(|| self.oracle.read_begin(work.first, work.n));
         let c = &mut self.clients[work.client];
         c.attempts += 1;
         let work = Work { attempt: c.attempts, handle: c.handle, ..work };
@@ -399,6 +498,9 @@ impl World {
 
     /// The client's node runs the request, or forwards it to the owner.
     fn arrive(&mut self, work: Work) {
+        if self.hears_no(work) {
+            return;
+        }
         let m = &self.machines[work.via];
         let Some(node) = m.node.as_ref().filter(|_| m.runs()) else { return };
         match node.route(POOL) {
@@ -420,7 +522,15 @@ impl World {
         }
     }
 
+    /// Whether the client cannot reach its node. The one that only reads always does.
+    fn hears_no(&self, work: Work) -> bool {
+        self.t_ns < self.machines[work.via].no_clients_ns && work.client + 1 < CLIENTS
+    }
+
     fn execute(&mut self, i: usize, epoch: Epoch, work: Work) {
+        if self.hears_no(Work { via: i, ..work }) {
+            return;
+        }
         let m = &mut self.machines[i];
         let now_ns = m.clock.at(self.t_ns);
         let may = m.runs() && m.node.as_ref().is_some_and(|n| n.may_serve(POOL, epoch, now_ns));
@@ -429,7 +539,9 @@ impl World {
             self.counts.reopened += 1;
             return self.send(Happening::Answer { work, reply: Reply::Reopened(epoch) });
         }
-        match open.begin(work) {
+        let often = if work.client + 1 == CLIENTS { 7 } else { 4 };
+        let memory_ns = (self.rng.below(8) < often).then(|| self.rng.below(1_000_000));
+        match open.begin(work, memory_ns) {
             Begun::Now => self.say(|| format!("node {i} begins {work}")),
             Begun::Later => {}
             Begun::Never => self.counts.outrun += 1,
@@ -441,46 +553,72 @@ impl World {
         if c.work.is_none_or(|w| w.attempt != work.attempt) {
             return;
         }
-        let data = match reply {
+        let told = match reply {
             Reply::Reopened(epoch) => {
                 (c.handle, c.again_ns) = (epoch, self.t_ns);
                 return;
             }
-            Reply::Done(data) => data,
+            Reply::Ends(told) => told,
         };
         (c.work, c.answered) = (None, c.begun_ns);
-        c.next_ns = self.t_ns + self.rng.below(4_000_000);
-        self.say(|| format!("answered: {work}"));
-        let c = &mut self.clients[work.client];
-        if let Some(version) = work.version {
-            // An answer of an earlier owner: what its successor found stands, and is of this write or of a later one.
-            let last = work.handle == self.opened;
-            self.oracle.write_end(work.first, work.n, version, last, true);
-        } else if let (Some(data), Some(mark)) = (data, c.mark.take())
-            && let Err(e) = self.oracle.check(work.first, &data, &mark)
-        {
-            self.failed.get_or_insert(format!("read by client {} through {}: {e}", work.client, work.via));
+        let pause_ns = if work.client + 1 == CLIENTS { 1_000_000 } else { 4_000_000 };
+        c.next_ns = self.t_ns + self.rng.below(pause_ns);
+        let mark = c.mark.take();
+        let refused = matches!(told, Told::Refused);
+        self.say(|| format!("{}: {work}", if refused { "refused" } else { "answered" }));
+        let judged = match (work.what, told) {
+            (What::Write(version), _) => {
+                // An answer of an earlier owner: what its successor found stands, and is of this write or of a later one.
+                let last = work.handle == self.opened;
+                self.oracle.write_end(work.first, work.n, version, last, true);
+                self.last_write = (work.first, work.n);
+                Ok(())
+            }
+            (What::Open(..), Told::Refused) => {
+                self.counts.opens_refused += 1;
+                self.grants.refused(work.client)
+            }
+            (What::Open(..), _) => {
+                self.counts.opens += 1;
+                self.grants.done(work.client)
+            }
+            (What::Read, Told::Data(data)) => mark.map_or(Ok(()), |mark| self.oracle.check(work.first, &data, &mark)),
+            (What::Read, _) => Ok(()),
+        };
+        if let Err(e) = judged {
+            self.failed.get_or_insert(format!("client {} is told by way of node {}: {e}", work.client, work.via));
         }
     }
 
     /// A new owner has the pool open: what it finds is what stays. Writes that are not answered may yet be made.
-    pub(super) fn opened(&mut self, i: usize, epoch: Epoch, all: &[Buf]) {
+    pub(super) fn opened(&mut self, i: usize, epoch: Epoch, found: &Found) {
         self.opened = epoch;
         self.oracle.crash();
-        for (k, data) in all.iter().enumerate() {
+        for (k, data) in found.blocks.iter().enumerate() {
             if let Err(e) = self.oracle.check_after_open(k as u64 * 16, data) {
                 self.failed.get_or_insert(format!("after the import by {i}: {e}"));
             }
         }
+        if let Err(e) = found.table.as_ref().map_err(String::clone).and_then(|t| self.grants.check(t)) {
+            self.failed.get_or_insert(format!("after the import by {i}: {e}"));
+        }
         for w in self.clients.iter().filter_map(|c| c.work) {
-            if let Some(v) = w.version {
+            if let What::Write(v) = w.what {
                 self.oracle.write_begin(w.first, w.n, v);
             }
         }
     }
 
+    /// Registrations that were on their way never arrive.
+    pub(super) fn drop_registrations(&mut self) {
+        self.happenings.retain(|_, h| !matches!(h, Happening::RegisterDisk { .. } | Happening::Unheld { .. }));
+        self.trouble.held = [None; NODES];
+    }
+
     /// The newest epoch of any label: what an administrator sees on the disks.
     pub(super) fn newest_label(&self) -> Epoch {
-        Epoch(self.judge.borrow().newest_epoch())
+        let places = self.disks.iter().flat_map(|d| LABELS_AT.map(|at| d.peek(at, BLOCK_BYTES as usize)));
+        let newest = places.filter_map(|label| label_epoch(&label)).max();
+        Epoch(self.judge.borrow().newest_epoch().max(newest.unwrap_or(0)))
     }
 }
