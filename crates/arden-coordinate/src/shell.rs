@@ -431,7 +431,7 @@ impl Shell {
             Action::Fence { pool, epoch, holder } => self.fence(pool, epoch, holder),
             // An agent cuts a whole node off: there are no keys on the disks.
             Action::Register { pool, epoch } => {
-                let _ = self.send_to().send(Input::Node(Event::Registered { pool, epoch, newest: None }));
+                let _ = self.send_to().send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
             }
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
             Action::Serve { pool, epoch } => {
