@@ -37,7 +37,7 @@ pub enum ClusterVerb {
     },
     /// Make this daemon a node of a cluster, with an empty state directory; while the daemon does not run
     #[command(
-        after_help = "Example:\n  arden --state /var/lib/arden cluster join --etcd http://10.0.0.1:2379 --token-stdin < token"
+        after_help = "Example:\n  arden --state /var/lib/arden cluster join --etcd http://10.0.0.1:2379 --token-stdin"
     )]
     Join {
         #[command(flatten)]
