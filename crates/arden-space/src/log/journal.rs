@@ -41,6 +41,11 @@ struct Draft {
     taken: u64,
 }
 
+/// Blocks of payload of a batch of `cap` bytes.
+fn blocks_of(cap: u64) -> usize {
+    (cap / BLOCK_BYTES).saturating_sub(1) as usize
+}
+
 impl Pool {
     /// Whether more than `limit` of the log is claimed: what is in use, and what the changes in place will need that bring
     /// to its place what it holds of parity spaces, for that much may follow before anything of it is free.
@@ -159,10 +164,32 @@ impl Pool {
         if used() <= half + cap {
             return Ok(());
         }
-        if self.write_drafted(|me| me.draft_what_keeps(cap)).await? {
+        self.keep_queued_patches(cap);
+        self.trim_log().await?;
+        let before = self.0.journal.head();
+        while used() > half && self.write_drafted(|me| me.draft_what_keeps(before, cap)).await? {
             (self.0.empty_log)(self.clone()).await?;
         }
         Ok(())
+    }
+
+    /// Changes in place whose records are in the queue take all of their data along, so that they hold no batch back.
+    fn keep_queued_patches(&self, cap: u64) {
+        let (head, pins) = (self.0.journal.head(), self.0.patches.pins());
+        for (space, patch) in self.queued_patches() {
+            let parity = self.space_rt(space).map_or(0, |s| s.shape.layout.parity());
+            if patch.whole_blocks(parity) <= blocks_of(cap) {
+                patch.keep_from(pins, head);
+            }
+        }
+    }
+
+    fn queued_patches(&self) -> Vec<(u32, Rc<Patch>)> {
+        let of = |item| match item {
+            Item::Patch { space, group, slot } => Some((space, self.registered(space, group, slot)?)),
+            _ => None,
+        };
+        self.0.journal.queued_patches().into_iter().filter_map(of).collect()
     }
 
     /// Writes a batch, drafted when every departure so far is durable, and notes what it holds. False when it would be empty.
@@ -273,30 +300,29 @@ impl Pool {
         d
     }
 
-    /// What keeps batches in the log because it waits for the log itself: changes in place, with all of their data, and the
-    /// newest versions of blocks of which an older one is logged, the oldest batch first. All of it stays in the queue.
-    fn draft_what_keeps(&self, cap: u64) -> Draft {
-        let room = (cap / BLOCK_BYTES).saturating_sub(1) as usize;
-        let mut d = Draft::default();
-        for item in self.0.journal.queued_patches() {
-            let Item::Patch { space, group, slot } = item else { continue };
-            let Some(patch) = self.registered(space, group, slot) else { continue };
-            patch.keep();
-            if d.records.len() < BATCH_RECORDS_MAX && d.blocks.len() + self.item_blocks(&item) <= room {
-                self.draft_patch(&mut d, space, group, slot);
-            }
-        }
-        let mut replaced: Vec<((u64, u64), u32, u64)> = Vec::new();
+    /// What keeps batches before `before` in the log because it waits for the log itself: the newest versions of blocks of
+    /// which an older one is logged, and data of changes in place, the oldest batch first. What waits stays in the queue.
+    fn draft_what_keeps(&self, before: (u64, u64), cap: u64) -> Draft {
+        let mut keeps: Vec<((u64, u64), u32, u64)> = Vec::new();
         for s in self.0.spaces.borrow().values() {
-            replaced.extend(s.overlay.borrow().replaced().map(|(block, at)| (at, s.id, block)));
+            keeps.extend(s.overlay.borrow().replaced().map(|(block, at)| (at, s.id, block)));
         }
-        replaced.sort_unstable();
-        for (_, space, block) in replaced {
+        for (space, patch) in self.queued_patches() {
+            let Some(s) = self.space_rt(space) else { continue };
+            let overlay = s.overlay.borrow();
+            let at = |block: u64| Some((overlay.get(block)?.logged_at()?, space, block));
+            keeps.extend(patch.covered().filter_map(at));
+        }
+        keeps.retain(|(at, ..)| *at < before);
+        keeps.sort_unstable();
+        keeps.dedup();
+        let mut d = Draft::default();
+        for (_, space, block) in keeps {
             let Some(s) = self.space_rt(space) else { continue };
             let entry = s.overlay.borrow().get(block).cloned();
             if let Some(e) = entry
                 && d.records.len() < BATCH_RECORDS_MAX
-                && d.blocks.len() < room
+                && d.blocks.len() < blocks_of(cap)
             {
                 self.draft_data(&mut d, space, block, e.version, &e.data);
             }

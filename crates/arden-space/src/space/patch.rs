@@ -156,8 +156,9 @@ impl Space {
         let Some((rt, plan)) = self.plan_patch(group, stripe, newer, slot) else { return Ok(false) };
         let p = &self.pool.0;
         let _patching = Patching::new(self, (group, stripe));
-        let now = p.journal.head();
-        let log = p.patches.pins().hold(newer.iter().filter_map(|(_, e)| e.logged_at()).fold(now, |a, b| a.min(b)));
+        // Batches with data that its record will not repeat.
+        let data_at = newer.iter().filter_map(|(_, e)| e.logged_at()).min();
+        let data_kept = data_at.map(|at| p.patches.pins().hold(at));
         // Whoever leaves from now on may miss it.
         rt.slots.note_patched(slot, u64::MAX);
         let Some(blocks) = self.patched_blocks(group, slot, stripe, newer, &plan).await else {
@@ -173,6 +174,9 @@ impl Space {
         };
         let rows = plan.rows.iter().map(|&r| (r, upto)).collect();
         let changed = newer.iter().map(changed).collect();
+        let head = p.journal.head();
+        let log = p.patches.pins().hold(data_at.map_or(head, |at| at.min(head)));
+        drop(data_kept);
         let patch = Rc::new(Patch::new(stripe as u32, rows, changed, blocks, log));
         // A deletion gives up what is registered by then.
         if self.is_gone(group) {

@@ -95,6 +95,8 @@ pub(crate) struct Patch {
     pub(crate) blocks: BTreeMap<(usize, u32), SharedBuf>,
     /// Its record has all of its data with it: no older batch is needed.
     kept: Cell<bool>,
+    /// Its record is in the log.
+    recorded: Cell<bool>,
     log: RefCell<Option<LogPin>>,
 }
 
@@ -107,7 +109,15 @@ impl Patch {
         blocks: BTreeMap<(usize, u32), SharedBuf>,
         log: LogPin,
     ) -> Patch {
-        Patch { stripe, rows, changed, blocks, kept: Cell::new(false), log: RefCell::new(Some(log)) }
+        Patch {
+            stripe,
+            rows,
+            changed,
+            blocks,
+            kept: Cell::default(),
+            recorded: Cell::default(),
+            log: RefCell::new(Some(log)),
+        }
     }
 
     /// What the log said of a stripe whose first block is `first`: registered again until the stripe has been moved.
@@ -126,6 +136,7 @@ impl Patch {
             changed: changed.collect(),
             blocks: r.blocks.iter().map(|(&at, b)| (at, b.1.clone())).collect(),
             kept: Cell::new(true),
+            recorded: Cell::new(true),
             log: RefCell::default(),
         }
     }
@@ -150,6 +161,11 @@ impl Patch {
         self.to_log().count() + self.rows.len() * parities
     }
 
+    /// Blocks of payload that it takes with all of its data.
+    pub(crate) fn whole_blocks(&self, parities: usize) -> usize {
+        self.changed.len() + self.rows.len() * parities
+    }
+
     /// Neighbouring rows of one version: first, count, version.
     pub(crate) fn spans(&self) -> Vec<(u32, u32, u64)> {
         let mut out: Vec<(u32, u32, u64)> = Vec::new();
@@ -167,8 +183,18 @@ impl Patch {
         self.kept.set(true);
     }
 
+    /// While its record is still to be written, it takes all data along when it is, and needs no batch before the one at
+    /// `head`, which is the next.
+    pub(crate) fn keep_from(&self, pins: &Rc<LogPins>, head: (u64, u64)) {
+        if !self.recorded.get() {
+            self.keep();
+            *self.log.borrow_mut() = Some(pins.hold(head));
+        }
+    }
+
     /// The batch at `at` has its record.
     pub(crate) fn logged(&self, pins: &Rc<LogPins>, at: (u64, u64)) {
+        self.recorded.set(true);
         if self.kept.get() {
             *self.log.borrow_mut() = Some(pins.hold(at));
         }
