@@ -87,8 +87,14 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         share_type::DISK
     };
     request.related.tree_id = id;
-    let capabilities =
-        if share.keeps_handles() && dialect.is_smb3() { share_capability::CONTINUOUS_AVAILABILITY } else { 0 };
+    let mut capabilities = 0;
+    if share.keeps_handles() && dialect.is_smb3() {
+        capabilities |= share_capability::CONTINUOUS_AVAILABILITY;
+    }
+    if share.gate.is_some() && dialect.is_smb3() && request.trees.config.policy.has_witness() {
+        // Another node may serve it, and says so through the witness.
+        capabilities |= share_capability::CLUSTER;
+    }
     put_tree_connect_response(out, kind, flags, capabilities, maximal_access);
     Ok(NtStatus::SUCCESS)
 }
