@@ -65,7 +65,9 @@ impl EndpointMapper {
         let max_towers = r.u32()?;
         // The client's minor version may be lower than the server's.
         let meets = |s: &Syntax, asked: &Syntax| {
-            s.uuid == asked.uuid && s.version & 0xFFFF == asked.version & 0xFFFF && asked.version >> 16 <= s.version >> 16
+            s.uuid == asked.uuid
+                && s.version & 0xFFFF == asked.version & 0xFFFF
+                && asked.version >> 16 <= s.version >> 16
         };
         let found = interface.and_then(|asked| self.endpoints.iter().find(|(s, _)| meets(s, &asked)));
         let found = found.filter(|_| max_towers > 0);
@@ -107,7 +109,8 @@ fn asked(mut tower: &[u8]) -> Result<Option<Syntax>, Malformed> {
     if count > FLOORS_MAX {
         return Err(Malformed("too many floors"));
     }
-    let floors: Vec<_> = (0..count).map(|_| Ok((part(&mut tower)?, part(&mut tower)?))).collect::<Result<_, Malformed>>()?;
+    let floors: Vec<_> =
+        (0..count).map(|_| Ok((part(&mut tower)?, part(&mut tower)?))).collect::<Result<_, Malformed>>()?;
     let [interface, transfer, rpc, tcp, ip] = floors[..] else { return Ok(None) };
     let protocol = |floor: (&[u8], &[u8]), id: u8| floor.0 == [id];
     if !protocol(rpc, CONNECTION_ORIENTED) || !protocol(tcp, TCP) || !protocol(ip, IP) {

@@ -125,7 +125,7 @@ fn lower(name: &str) -> String {
 impl Witness {
     /// A witness without registrations. `random` makes the keys of registrations.
     pub fn new(cluster: Arc<dyn Cluster>, random: Box<dyn Fn() -> [u8; 16] + Send + Sync>) -> Arc<Witness> {
-        let state = State { known: cluster.state(), ..State::default() };
+        let state = State::knowing(cluster.state());
         Arc::new(Witness { cluster, random, state: Mutex::new(state) })
     }
 

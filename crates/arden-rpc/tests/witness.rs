@@ -14,6 +14,11 @@ const REVISION_MISMATCH: u32 = 0x51A;
 const NO_SYSTEM_RESOURCES: u32 = 0x5AA;
 const TIMEOUT: u32 = 1460;
 
+/// `data` has this owner from now on.
+fn own(cluster: &mut ClusterState, owner: Option<u16>) {
+    cluster.shares.insert("data".into(), owner);
+}
+
 fn words(stub: &[u8]) -> Vec<u32> {
     stub.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
 }
@@ -129,8 +134,8 @@ fn news_wait_for_a_client_that_does_not_ask() {
     let mut client = Client::of(&world, "alice", SEAL);
     let (_, handle) = client.register(&DATA);
     world.change(|c| c.nodes[0].alive = false, 1);
-    world.change(|c| drop(c.shares.insert("data".into(), None)), 2);
-    world.change(|c| drop(c.shares.insert("data".into(), Some(2))), 3);
+    world.change(|c| own(c, None), 2);
+    world.change(|c| own(c, Some(2)), 3);
     let first = client.stub(3, &handle);
     assert_eq!(words(&first)[1], 1, "first that the node is gone");
     let second = client.stub(3, &handle);
@@ -150,7 +155,7 @@ fn another_owner_of_a_share_is_a_share_move() {
     for handle in [&other, &there, &old] {
         client.wait(handle);
     }
-    world.change(|c| drop(c.shares.insert("data".into(), Some(2))), 1);
+    world.change(|c| own(c, Some(2)), 1);
     let (kind, buffer) = message(&client.read(), call);
     assert_eq!((kind, addresses(&buffer)), (3, vec![(9, [10, 0, 0, 2])]), "one of four is told");
 }

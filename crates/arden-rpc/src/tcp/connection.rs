@@ -9,8 +9,8 @@ use std::{
 
 use arden_auth::{MessageSecurity, SIGNATURE_BYTES, Token};
 use arden_wire::rpc::{
-    self, Bind, ContextElement, ContextResult, Header, RESPONSE_HEADER_BYTES, Request, TRAILER_BYTES, Trailer, auth_level,
-    auth_type,
+    self, Bind, ContextElement, ContextResult, Header, RESPONSE_HEADER_BYTES, Request, TRAILER_BYTES, Trailer,
+    auth_level, auth_type,
 };
 use parking_lot::Mutex;
 
@@ -281,8 +281,7 @@ impl Connection {
             }
         };
         let port = if first { self.port.as_str() } else { "" };
-        let mut ack =
-            rpc::encode_bind_ack(answer, header.call_id, self.frag_max as u16, self.group, port, &results);
+        let mut ack = rpc::encode_bind_ack(answer, header.call_id, self.frag_max as u16, self.group, port, &results);
         // Calls beside each other on one connection.
         let mut flags = if first { header.flags & rpc::PFC_CONC_MPX } else { 0 };
         if let Some((trailer, token)) = token {

@@ -83,6 +83,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Nobody has registered, and the cluster is so.
+    pub(super) fn knowing(known: ClusterState) -> State {
+        State { known, ..State::default() }
+    }
+
     pub(super) fn has_room(&self, user: &Sid) -> bool {
         let of_user = self.of_user.get(user).copied().unwrap_or(0);
         of_user < REGISTRATIONS_PER_USER_MAX && self.registrations.len() < REGISTRATIONS_MAX
@@ -159,8 +164,7 @@ impl State {
             let has = |a: &IpAddr| node.alive && node.addresses.contains(a);
             let had_alive = |a: &IpAddr| was_alive && had.contains(a);
             let all = had.iter().chain(node.addresses.iter().filter(|a| !had.contains(a)));
-            let changed: Vec<(IpAddr, bool)> =
-                all.filter(|a| has(a) != had_alive(a)).map(|a| (*a, has(a))).collect();
+            let changed: Vec<(IpAddr, bool)> = all.filter(|a| has(a) != had_alive(a)).map(|a| (*a, has(a))).collect();
             if changed.is_empty() {
                 continue;
             }

@@ -200,7 +200,9 @@ impl Client {
         client.group = u32::from_le_bytes(ack[20..24].try_into().unwrap());
         let header = Header::parse(ack).unwrap();
         let (_, _, at) = Trailer::split(&header, ack).unwrap();
-        let token = initiator.second(&ack[at + rpc::TRAILER_BYTES..], [9; 24]).unwrap();
+        let mut random = [9; 24];
+        random[8..].copy_from_slice(&world.host.random());
+        let token = initiator.second(&ack[at + rpc::TRAILER_BYTES..], random).unwrap();
         let mut last = match how.auth3 {
             true => rpc::encode_auth3(2),
             false => Bind { contexts: Vec::new(), ..bind(witness::SYNTAX, 0) }.encode(rpc::ALTER_CONTEXT, 2),
