@@ -3,7 +3,6 @@
 
 use std::{
     future::Future,
-    io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -103,8 +102,10 @@ impl Logon for RpcLogon {
             }
             Ok(Step::Done { .. }) => LogonStep::Refused { delay: Duration::ZERO },
             Err(status) => {
-                if matches!(status, NtStatus::LOGON_FAILURE | NtStatus::ACCOUNT_DISABLED | NtStatus::REQUEST_NOT_ACCEPTED)
-                {
+                if matches!(
+                    status,
+                    NtStatus::LOGON_FAILURE | NtStatus::ACCOUNT_DISABLED | NtStatus::REQUEST_NOT_ACCEPTED
+                ) {
                     count(&server.trees.metrics.logon_failures, 1);
                 }
                 LogonStep::Refused { delay: delay.unwrap_or_default() }
@@ -171,15 +172,12 @@ impl Drop for RpcStanding {
 
 impl Server {
     /// Accepts connections for `service` until `shutdown` is done, then ends them.
-    ///
-    /// # Errors
-    /// None so far: a connection that cannot be accepted is logged.
     pub async fn serve_rpc(
         self: &Arc<Server>,
         listener: TcpListener,
         service: Arc<TcpService>,
         shutdown: impl Future<Output = ()>,
-    ) -> io::Result<()> {
+    ) {
         let (stop, stopped) = watch::channel(false);
         tokio::pin!(shutdown);
         loop {
@@ -203,7 +201,6 @@ impl Server {
             });
         }
         stop.send_replace(true);
-        Ok(())
     }
 }
 
