@@ -10,7 +10,9 @@ use std::{
 
 use arden_admin::{
     AdminError, ErrorKind, State,
-    cluster::{ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake,
+    },
     error::Result,
     names::key,
     secret,
@@ -379,8 +381,11 @@ impl ClusterAdmin for ClusterApi {
 
     fn move_client(&self, order: &ClientMove) -> Result<ClientMove> {
         let cluster = self.cluster()?;
-        let node =
-            cluster.nodes.iter().find(|n| n.name == order.to).ok_or_else(|| AdminError::not_found("node", &order.to))?;
+        let node = cluster
+            .nodes
+            .iter()
+            .find(|n| n.name == order.to)
+            .ok_or_else(|| AdminError::not_found("node", &order.to))?;
         if !node.alive {
             return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
         }

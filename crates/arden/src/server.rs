@@ -232,11 +232,8 @@ impl SmbControl {
     /// Serves RPC at a port, with the users and limits of the SMB server.
     pub fn serve_rpc(&self, listener: TcpListener, service: Arc<TcpService>, stopped: watch::Receiver<bool>) {
         let server = self.server.clone();
-        let task = tokio::spawn(async move {
-            if let Err(e) = server.serve_rpc(listener, service, crate::serve::until(stopped)).await {
-                tracing::error!("the RPC server stopped: {e}");
-            }
-        });
+        let until = crate::serve::until(stopped);
+        let task = tokio::spawn(async move { server.serve_rpc(listener, service, until).await });
         self.tasks.lock().push(task);
     }
 

@@ -99,7 +99,8 @@ pub async fn start(
     let ips: BTreeSet<IpAddr> = control.addresses().iter().map(SocketAddr::ip).collect();
     let mut listeners = Vec::new();
     for ip in ips {
-        let both = async { Ok::<_, std::io::Error>((listen(ip, ports.witness).await?, listen(ip, ports.mapper).await?)) };
+        let both =
+            async { Ok::<_, std::io::Error>((listen(ip, ports.witness).await?, listen(ip, ports.mapper).await?)) };
         match both.await {
             Ok(both) => listeners.push(both),
             Err(e) => {

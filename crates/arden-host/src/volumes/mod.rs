@@ -229,8 +229,10 @@ impl Volumes {
             open.iter().filter(|(_, o)| o.pool == Some(pool)).map(|(name, _)| name.clone()).collect()
         };
         let noted = self.state.change(|new| {
-            for record in here.iter().filter_map(|name| new.volumes.get_mut(name)) {
-                record.pool = Some(id.clone());
+            for name in &here {
+                if let Some(record) = new.volumes.get_mut(name) {
+                    record.pool = Some(id.clone());
+                }
             }
             Ok(())
         });
