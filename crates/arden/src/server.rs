@@ -233,7 +233,7 @@ impl SmbControl {
     pub fn serve_rpc(&self, listener: TcpListener, service: Arc<TcpService>, stopped: watch::Receiver<bool>) {
         let server = self.server.clone();
         let until = crate::serve::until(stopped);
-        let task = tokio::spawn(async move { server.serve_rpc(listener, service, until).await });
+        let task = tokio::spawn(arden_smb::serve_rpc(server, listener, service, until));
         self.tasks.lock().push(task);
     }
 

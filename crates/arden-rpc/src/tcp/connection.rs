@@ -470,7 +470,7 @@ impl Connection {
             _ => None,
         };
         if interface.needs_logon() {
-            if !secured.is_some_and(|s| s.security.is_some()) {
+            if secured.is_none_or(|s| s.security.is_none()) {
                 self.fault(call.call_id, call.context, Fault::ACCESS_DENIED);
                 return Flow::Go;
             }

@@ -179,7 +179,7 @@ impl State {
         }
         for (share, owner) in &current.shares {
             let Some(owner) = owner else { continue };
-            if before.shares.get(share) == Some(&Some(*owner)) || before.shares.get(share).is_none() {
+            if before.shares.get(share).is_none_or(|was| *was == Some(*owner)) {
                 continue;
             }
             let reachable = current.node(*owner).is_some_and(|n| n.alive && !n.addresses.is_empty());

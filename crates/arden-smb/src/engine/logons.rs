@@ -42,38 +42,36 @@ pub(crate) struct LogonFrom<'a> {
     pub has_session_of: &'a dyn Fn(&str) -> bool,
 }
 
-impl Server {
-    /// What becomes of a step that may have judged a password, by whatever protocol it came: all share one throttle. With a
-    /// delay after which a wrong answer is sent. The verdict is not to be seen in any answer before this was asked.
-    pub(crate) fn judge_logon(
-        &self,
-        acceptor: &mut Acceptor,
-        step: Result<Step, NtStatus>,
-        from: &LogonFrom<'_>,
-        now: Instant,
-    ) -> (Result<Step, NtStatus>, Option<Duration>) {
-        let Some(right) = acceptor.take_verdict() else { return (step, None) };
-        let account = acceptor.attempted_account();
-        let has_session = (from.has_session_of)(account);
-        let who = Attempter { account, address: from.ip, client_guid: from.client_guid, has_session };
-        let attempt = self.throttle.lock().attempt(&who, now - self.trees.started, right);
-        let (step, delay, failures, what) = match attempt {
-            Attempt::Accepted => return (step, None),
-            Attempt::Wrong { delay, failures } => {
-                (step, delay, failures, "logon failed: a wrong password or an unknown user")
-            }
-            Attempt::Refused { delay, failures } => {
-                let refused = Err(NtStatus::REQUEST_NOT_ACCEPTED);
-                (refused, delay, failures, "logon refused: too many wrong passwords of this user wait")
-            }
-        };
-        if failures <= FAILURES_LOGGED || failures.is_multiple_of(FAILURES_LOGGED) {
-            let user = acceptor.attempted_user().unwrap_or_default();
-            let delay_ms = delay.as_millis() as u64;
-            tracing::warn!(client = from.client, user, delay_ms, failures_of_network = failures, "{what}");
+/// What becomes of a step that may have judged a password, by whatever protocol it came: all share one throttle. With a
+/// delay after which a wrong answer is sent. The verdict is not to be seen in any answer before this was asked.
+pub(crate) fn judge_logon(
+    server: &Server,
+    acceptor: &mut Acceptor,
+    step: Result<Step, NtStatus>,
+    from: &LogonFrom<'_>,
+    now: Instant,
+) -> (Result<Step, NtStatus>, Option<Duration>) {
+    let Some(right) = acceptor.take_verdict() else { return (step, None) };
+    let account = acceptor.attempted_account();
+    let has_session = (from.has_session_of)(account);
+    let who = Attempter { account, address: from.ip, client_guid: from.client_guid, has_session };
+    let attempt = server.throttle.lock().attempt(&who, now - server.trees.started, right);
+    let (step, delay, failures, what) = match attempt {
+        Attempt::Accepted => return (step, None),
+        Attempt::Wrong { delay, failures } => {
+            (step, delay, failures, "logon failed: a wrong password or an unknown user")
         }
-        (step, Some(delay))
+        Attempt::Refused { delay, failures } => {
+            let refused = Err(NtStatus::REQUEST_NOT_ACCEPTED);
+            (refused, delay, failures, "logon refused: too many wrong passwords of this user wait")
+        }
+    };
+    if failures <= FAILURES_LOGGED || failures.is_multiple_of(FAILURES_LOGGED) {
+        let user = acceptor.attempted_user().unwrap_or_default();
+        let delay_ms = delay.as_millis() as u64;
+        tracing::warn!(client = from.client, user, delay_ms, failures_of_network = failures, "{what}");
     }
+    (step, Some(delay))
 }
 
 impl Connection {
@@ -99,7 +97,7 @@ impl Connection {
             client_guid: self.peer.client_guid(),
             has_session_of: &holds,
         };
-        let (step, delay) = self.server.judge_logon(&mut setup.acceptor, step, &from, now);
+        let (step, delay) = judge_logon(&self.server, &mut setup.acceptor, step, &from, now);
         if let Some(delay) = delay {
             self.held_back = delay;
         }

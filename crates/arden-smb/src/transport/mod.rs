@@ -4,3 +4,5 @@ mod buffer;
 mod jobs;
 mod rpc;
 mod shell;
+
+pub use rpc::serve_rpc;

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     base::{admission::Met, metrics::count, time::Time},
-    engine::logons::LogonFrom,
+    engine::logons::{LogonFrom, judge_logon},
     server::Server,
     trees,
 };
@@ -85,7 +85,7 @@ impl Logon for RpcLogon {
         let step = self.acceptor.step(token, time.wall, server.trees.random());
         let from =
             LogonFrom { ip: self.permit.ip, client: &self.client, client_guid: 0, has_session_of: &|_: &str| false };
-        let (step, delay) = server.judge_logon(&mut self.acceptor, step, &from, time.now);
+        let (step, delay) = judge_logon(server, &mut self.acceptor, step, &from, time.now);
         let answer = match step {
             Ok(Step::Continue(token)) => LogonStep::Continue(token),
             Ok(Step::Done { reply, logon }) if !logon.anonymous && !logon.guest => {
@@ -170,38 +170,36 @@ impl Drop for RpcStanding {
     }
 }
 
-impl Server {
-    /// Accepts connections for `service` until `shutdown` is done, then ends them.
-    pub async fn serve_rpc(
-        self: &Arc<Server>,
-        listener: TcpListener,
-        service: Arc<TcpService>,
-        shutdown: impl Future<Output = ()>,
-    ) {
-        let (stop, stopped) = watch::channel(false);
-        tokio::pin!(shutdown);
-        loop {
-            let (socket, address) = tokio::select! {
-                () = &mut shutdown => break,
-                accepted = listener.accept() => match accepted {
-                    Ok(x) => x,
-                    Err(e) => {
-                        tracing::warn!(error = %e, "accept failed");
-                        self.admission.make_room();
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                        continue;
-                    }
-                },
-            };
-            let Some(mut link) = Link::admitted(self, socket, address, service.clone()) else { continue };
-            let stopped = stopped.clone();
-            tokio::spawn(async move {
-                let reason = link.run(stopped).await;
-                tracing::debug!(client = %address, reason, "RPC connection closed");
-            });
-        }
-        stop.send_replace(true);
+/// Accepts connections for `service` until `shutdown` is done, then ends them.
+pub async fn serve_rpc(
+    server: Arc<Server>,
+    listener: TcpListener,
+    service: Arc<TcpService>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (stop, stopped) = watch::channel(false);
+    tokio::pin!(shutdown);
+    loop {
+        let (socket, address) = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = listener.accept() => match accepted {
+                Ok(x) => x,
+                Err(e) => {
+                    tracing::warn!(error = %e, "accept failed");
+                    server.admission.make_room();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let Some(mut link) = Link::admitted(&server, socket, address, service.clone()) else { continue };
+        let stopped = stopped.clone();
+        tokio::spawn(async move {
+            let reason = link.run(stopped).await;
+            tracing::debug!(client = %address, reason, "RPC connection closed");
+        });
     }
+    stop.send_replace(true);
 }
 
 /// One connection.

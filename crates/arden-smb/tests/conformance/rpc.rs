@@ -43,7 +43,8 @@ fn with_server(change: impl FnOnce(&mut Setup), test: impl AsyncFnOnce(&Lab, Soc
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (server, service) = (lab.server.clone(), TcpService::new(vec![Arc::new(WhoAmI)]));
-        let task = tokio::spawn(async move { server.serve_rpc(listener, service, std::future::pending()).await });
+        let task =
+            tokio::spawn(async move { arden_smb::serve_rpc(server, listener, service, std::future::pending()).await });
         test(&lab, address).await;
         task.abort();
     });
