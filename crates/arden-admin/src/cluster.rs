@@ -83,6 +83,16 @@ pub struct PoolMove {
     pub to: String,
 }
 
+/// Moves a client to another node, by the witness service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientMove {
+    /// The name that the client has registered with, or its address.
+    pub client: String,
+    /// The node's name.
+    pub to: String,
+}
+
 /// Lets a pool be taken over without a fence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -121,6 +131,11 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Not found, for pool or node; conflict, when the pool has no owner or the node is not alive.
     fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership>;
+    /// Tells a client by the witness service to go to a node. A client that has not registered is not told.
+    ///
+    /// # Errors
+    /// Not found, for the node; conflict, when it is not alive.
+    fn move_client(&self, order: &ClientMove) -> Result<ClientMove>;
     /// Lets this node take a pool over without a fence.
     ///
     /// # Errors
@@ -153,6 +168,9 @@ impl ClusterAdmin for NoCluster {
         alone()
     }
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {
+        alone()
+    }
+    fn move_client(&self, _: &ClientMove) -> Result<ClientMove> {
         alone()
     }
     fn take_pool(&self, _: &str, _: &PoolTake) -> Result<PoolOwnership> {

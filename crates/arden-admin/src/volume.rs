@@ -22,6 +22,9 @@ pub struct VolumeRecord {
     /// Absolute path of a file or block device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// In a cluster: the identity of the pool of its space, so that every node knows it; made by the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Schedules of its snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<SnapshotSchedule>,

@@ -3,6 +3,7 @@
 
 use crate::{
     crypto::equal_constant_time,
+    message_security::MessageSecurity,
     ntlm_server::{NtlmServer, NtlmStep, account_part},
     token::Token,
     users::UserDb,
@@ -105,6 +106,11 @@ impl Mechanism {
             Mechanism::Ntlm(m) => m.own_mic(message),
         }
     }
+    fn message_security(&self, sequence: u32) -> Option<MessageSecurity> {
+        match self {
+            Mechanism::Ntlm(m) => m.message_security(sequence),
+        }
+    }
 }
 
 /// The state of a negotiation after the client's first token.
@@ -137,13 +143,15 @@ const MECH_TYPES_BYTES_MAX: usize = 512;
 pub struct Acceptor {
     mechanism: Mechanism,
     state: State,
+    /// Both sides have signed the list of mechanisms.
+    mics_exchanged: bool,
 }
 
 impl Acceptor {
     /// An authentication that has not seen a token yet.
     pub fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> Acceptor {
         let ntlm = NtlmServer::new(users, identity, policy);
-        Acceptor { mechanism: Mechanism::Ntlm(Box::new(ntlm)), state: State::Start }
+        Acceptor { mechanism: Mechanism::Ntlm(Box::new(ntlm)), state: State::Start, mics_exchanged: false }
     }
 
     /// The security buffer of a NEGOTIATE response, [MS-SMB2] 2.2.4: the mechanisms that are offered.
@@ -169,6 +177,11 @@ impl Acceptor {
         match &mut self.mechanism {
             Mechanism::Ntlm(m) => m.take_verdict(),
         }
+    }
+
+    /// Signing and sealing of messages after a logon; `None` before it, and when the client did not negotiate it.
+    pub fn message_security(&self) -> Option<MessageSecurity> {
+        self.mechanism.message_security(u32::from(self.mics_exchanged))
     }
 
     /// Processes the client's next token. `random` is eight fresh random bytes, the server challenge.
@@ -198,6 +211,7 @@ impl Acceptor {
                 if !self.mechanism.verify_mic(&mech_types, &mic) {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
+                self.mics_exchanged = true;
                 let reply = NegTokenResp { neg_state: Some(NegState::AcceptCompleted), ..Default::default() };
                 let logon = match logon.anonymous {
                     true => logon,
@@ -280,6 +294,7 @@ impl Acceptor {
                 if !self.mechanism.verify_mic(&mech_types, &mic) {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
+                self.mics_exchanged = true;
                 let reply = NegTokenResp {
                     neg_state: Some(NegState::AcceptCompleted),
                     mech_list_mic: Some(own.to_vec()),

@@ -1,7 +1,10 @@
 //! The client side of NTLM in SPNEGO, [MS-NLMP] 3.1.5.1, for tests and for tools that connect to a server. Only NTLMv2
 //! with a MIC.
 
-use crate::crypto::{NtHash, Side, first_mic, hmac_md5, ntowf_v2, rc4k};
+use crate::{
+    crypto::{NtHash, Side, first_mic, hmac_md5, ntowf_v2, rc4k},
+    message_security::MessageSecurity,
+};
 use arden_wire::{
     FileTime, NtStatus,
     ntlm::{Authenticate, AvPair, Challenge, ClientChallenge, MIC_RANGE, Negotiate, av, flags},
@@ -134,6 +137,12 @@ impl Initiator {
         let mic = hmac_md5(&self.session_key, &[&self.negotiate, server, &message]);
         message[MIC_RANGE].copy_from_slice(&mic);
         Ok(message)
+    }
+
+    /// Signing and sealing of messages after [`second`](Initiator::second); `None` when it was not negotiated.
+    pub fn message_security(&self) -> Option<MessageSecurity> {
+        // In SPNEGO the list of mechanisms was signed.
+        MessageSecurity::new(self.flags, &self.session_key, Side::Client, u32::from(self.spnego))
     }
 
     /// Checks the server's last token and returns the session key.

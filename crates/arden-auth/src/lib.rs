@@ -7,6 +7,7 @@ mod crypto;
 mod error;
 mod inherit;
 pub mod initiator;
+mod message_security;
 mod ntlm_server;
 mod throttle;
 pub mod token;
@@ -22,6 +23,7 @@ pub use error::AccessError;
 pub use inherit::{
     access_for_change, access_for_query, change_descriptor, creator_descriptor, default_dacl, new_descriptor,
 };
+pub use message_security::{MessageSecurity, SIGNATURE_BYTES};
 pub use ntlm_server::token_for;
 pub use throttle::{Attempt, Attempter, LogonThrottle, ThrottlePolicy};
 pub use token::{Token, privilege};

@@ -4,6 +4,7 @@
 use crate::{
     acceptor::{AuthPolicy, Logon, ServerIdentity, same_mic},
     crypto::{NtHash, Side, equal_constant_time, first_mic, hmac_md5, ntowf_v2, rc4k},
+    message_security::MessageSecurity,
     token::{Token, privilege},
     users::{UserDb, UserRecord},
 };
@@ -217,6 +218,11 @@ impl NtlmServer {
     pub(crate) fn own_mic(&self, message: &[u8]) -> Option<[u8; 16]> {
         let (flags, key) = self.keys()?;
         Some(first_mic(flags, &key, Side::Server, message))
+    }
+
+    pub(crate) fn message_security(&self, sequence: u32) -> Option<MessageSecurity> {
+        let (flags, key) = self.keys()?;
+        MessageSecurity::new(flags, &key, Side::Server, sequence)
     }
 
     /// Flags and key of a session that can sign.

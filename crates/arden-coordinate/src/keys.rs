@@ -71,6 +71,14 @@ impl Names {
     pub fn moving(&self, pool: PoolId) -> String {
         format!("{}move", self.pool(pool))
     }
+    pub fn client_moves(&self) -> String {
+        format!("{}client-move/", self.prefix)
+    }
+    /// Of one client, whose name is in lower case.
+    pub fn client_move(&self, client: &str) -> String {
+        let hex: String = client.bytes().map(|b| format!("{b:02x}")).collect();
+        format!("{}{hex}", self.client_moves())
+    }
     pub fn state(&self) -> String {
         format!("{}state/", self.prefix)
     }
@@ -99,6 +107,13 @@ pub struct NodeValue {
 pub struct AliveValue {
     pub run: String,
     pub addresses: Vec<String>,
+}
+
+/// `client-move/CLIENT`: an administrator moves a client to a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientMoveValue {
+    pub client: String,
+    pub to: u16,
 }
 
 /// `pool/P/owner`.
@@ -222,6 +237,13 @@ pub fn transaction(names: &Names, cluster: &[u8], pool: PoolId, t: &Transaction)
     }
     then.extend(t.record.as_ref().map(|r| Then::Put(record, encode_record(r), 0)));
     (if_all, then)
+}
+
+/// What nodes that are alive say of themselves, by number. One that is not understood is left out.
+pub fn alive(names: &Names, found: &Found) -> BTreeMap<u16, AliveValue> {
+    let prefix = names.alives();
+    let value = |p: &KeyValue| Some((p.key.strip_prefix(&prefix)?.parse().ok()?, decode(p).ok()?));
+    found.pairs.iter().filter_map(value).collect()
 }
 
 /// The nodes of the cluster: number and name. One that is not understood is left out.

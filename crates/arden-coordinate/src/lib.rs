@@ -21,7 +21,7 @@ mod trust;
 pub use etcd::Etcd;
 pub use gate::PoolGate;
 pub use keys::Names;
-pub use member::{ClusterApi, Member};
+pub use member::{ClusterApi, Member, NodeSeen};
 pub use membership::{Membership, NewCluster};
 pub use shell::Hands;
 pub use store::EtcdStore;

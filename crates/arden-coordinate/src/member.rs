@@ -10,7 +10,9 @@ use std::{
 
 use arden_admin::{
     AdminError, ErrorKind, State,
-    cluster::{ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake,
+    },
     error::Result,
     names::key,
     secret,
@@ -23,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     agent::Fence,
     etcd::{Etcd, EtcdError, Found, If, Then},
-    keys::{self, AliveValue, ConfigValue, MoveValue, Names, PoolKeys},
+    keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, PoolKeys},
     membership::{self, Membership, TOKEN_SECONDS},
     shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
     store::EtcdStore,
@@ -36,7 +38,23 @@ const ETCD_WAIT: Duration = Duration::from_secs(30);
 const MOVE_WAIT: Duration = Duration::from_secs(60);
 /// A daemon that stops waits so long until its pools are closed.
 const LEAVE_WAIT: Duration = Duration::from_secs(60);
+/// Limit of a client's name.
+const CLIENT_NAME_BYTES_MAX: usize = 1024;
 const POLL: Duration = Duration::from_millis(20);
+
+/// A move of a client is kept in etcd for so long, for nodes whose watch was broken.
+const CLIENT_MOVE_SECONDS: u64 = 60;
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSeen {
+    pub number: u16,
+    pub name: String,
+    /// Its lease is good.
+    pub alive: bool,
+    /// Where clients connect to it, or did while it was alive.
+    pub addresses: Vec<String>,
+}
 
 /// This daemon as a node.
 pub struct Member {
@@ -148,6 +166,32 @@ impl Member {
             inputs: self.inputs.clone(),
         };
         shell::start(parts, waiting).map_err(|e| AdminError::failed(format!("no thread: {e}"), ""))
+    }
+
+    /// The nodes of the cluster as this node has heard of them last, without asking etcd.
+    pub fn nodes_seen(&self) -> Vec<NodeSeen> {
+        let seen = self.seen.lock();
+        let node = |(number, name): (&u16, &String)| NodeSeen {
+            number: *number,
+            name: name.clone(),
+            alive: seen.alive.0.contains_key(number),
+            addresses: seen.addresses.get(number).cloned().unwrap_or_default(),
+        };
+        seen.nodes.iter().map(node).collect()
+    }
+
+    /// The node that owns a pool and has come so far that it imports or serves it; without asking etcd.
+    pub fn owner_seen(&self, pool: u128) -> Option<u16> {
+        let seen = self.seen.lock();
+        let view = &seen.pools.get(&PoolId(pool))?.keys.view;
+        let owner = view.owner?;
+        (view.record.written >= owner.epoch).then_some(owner.node.0)
+    }
+
+    /// The clients that an administrator has moved since the last call, each with the number of the node.
+    pub fn take_client_moves(&self) -> Vec<(String, u16)> {
+        let moves = std::mem::take(&mut self.seen.lock().client_moves);
+        moves.into_iter().map(|m| (m.client, m.to)).collect()
     }
 
     /// Hands every pool over, and ends the lease. Blocks.
@@ -333,6 +377,30 @@ impl ClusterAdmin for ClusterApi {
             return Err(AdminError::failed(format!("{} did not get the pool in time", to.to), hint));
         }
         Ok(self.shown(id))
+    }
+
+    fn move_client(&self, order: &ClientMove) -> Result<ClientMove> {
+        let cluster = self.cluster()?;
+        let node = cluster
+            .nodes
+            .iter()
+            .find(|n| n.name == order.to)
+            .ok_or_else(|| AdminError::not_found("node", &order.to))?;
+        if !node.alive {
+            return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
+        }
+        let client = order.client.to_lowercase();
+        if client.is_empty() || client.len() > CLIENT_NAME_BYTES_MAX {
+            return Err(AdminError::invalid("the client's name is empty or too long", "its computer name or address"));
+        }
+        let member = &self.member;
+        let (lease, _) = member.etcd.grant_now(CLIENT_MOVE_SECONDS)?;
+        let value = keys::encode(&ClientMoveValue { client: client.clone(), to: node.number });
+        let put = Then::Put(member.membership.names().client_move(&client), value, lease);
+        if member.etcd.transact_now(vec![member.trust.condition()], vec![put])?.is_none() {
+            return Err(conflict("etcd does not have this cluster", "restore etcd"));
+        }
+        Ok(order.clone())
     }
 
     fn take_pool(&self, pool: &str, take: &PoolTake) -> Result<PoolOwnership> {

@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     agent::{self, Fence},
     clock,
-    etcd::{Etcd, EtcdError, If, Then},
+    etcd::{Etcd, EtcdError, Found, If, Then},
     gate::PoolGate,
-    keys::{self, AliveValue, Names, PoolKeys},
+    keys::{self, AliveValue, ClientMoveValue, Names, PoolKeys},
     store::EtcdStore,
     trust::Trust,
 };
@@ -32,6 +32,8 @@ const FENCE_RETRY: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(300);
 /// Requests that began before a hand-over have so long to be answered.
 const CLOSING_GRACE: Duration = Duration::from_millis(200);
+/// Moves of clients that are kept until somebody takes them up.
+const CLIENT_MOVES_MAX: usize = 1024;
 /// A watch that ended begins again after this.
 const WATCH_AGAIN: Duration = Duration::from_millis(300);
 
@@ -69,6 +71,10 @@ pub enum Input {
     /// Keys changed, at these revisions; empty when the watch begins.
     Changed(Vec<(String, u64)>),
     Nodes(BTreeMap<u16, String>),
+    /// What is known of nodes that are alive, at this revision.
+    Alive(BTreeMap<u16, AliveValue>, u64),
+    /// Clients that an administrator moves.
+    ClientMoves(Found),
     Fence {
         pool: PoolId,
         epoch: Epoch,
@@ -101,8 +107,36 @@ pub struct PoolState {
 pub struct Seen {
     pub pools: BTreeMap<PoolId, PoolState>,
     pub nodes: BTreeMap<u16, String>,
+    /// Nodes that are alive, as of a revision of etcd.
+    pub alive: (BTreeMap<u16, AliveValue>, u64),
+    /// The addresses that each node had last.
+    pub addresses: BTreeMap<u16, Vec<String>>,
+    /// Moves of clients that nobody has taken up yet.
+    pub client_moves: Vec<ClientMoveValue>,
+    /// The revision up to which moves of clients were looked at.
+    pub client_moves_seen: Option<u64>,
     /// Why etcd is not believed; empty: it is.
     pub distrusts: String,
+}
+
+impl Seen {
+    fn note_alive(&mut self, alive: BTreeMap<u16, AliveValue>, revision: u64) {
+        if revision < self.alive.1 {
+            return;
+        }
+        self.addresses.extend(alive.iter().map(|(node, value)| (*node, value.addresses.clone())));
+        self.alive = (alive, revision);
+    }
+
+    /// Those that are there at the first look were told by who was there before.
+    fn note_client_moves(&mut self, found: &Found) {
+        if let Some(seen) = self.client_moves_seen {
+            let new = found.pairs.iter().filter(|p| p.mod_revision > seen);
+            let room = CLIENT_MOVES_MAX.saturating_sub(self.client_moves.len());
+            self.client_moves.extend(new.filter_map(|p| keys::decode(p).ok()).take(room));
+        }
+        self.client_moves_seen = Some(found.revision.max(self.client_moves_seen.unwrap_or(0)));
+    }
 }
 
 /// What a shell needs.
@@ -264,6 +298,8 @@ impl Shell {
             }
             Input::Changed(keys) => self.changed(&keys),
             Input::Nodes(nodes) => self.parts.seen.lock().nodes = nodes,
+            Input::Alive(alive, revision) => self.parts.seen.lock().note_alive(alive, revision),
+            Input::ClientMoves(found) => self.parts.seen.lock().note_client_moves(&found),
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
@@ -353,6 +389,12 @@ impl Shell {
         if begins || names.iter().any(|(n, _)| n.starts_with("node/")) {
             self.read_nodes();
         }
+        if begins || names.iter().any(|(n, _)| n.starts_with("alive/")) {
+            self.read_alive();
+        }
+        if begins || names.iter().any(|(n, _)| n.starts_with("client-move/")) {
+            self.read_client_moves();
+        }
     }
 
     fn send_to(&self) -> mpsc::UnboundedSender<Input> {
@@ -383,6 +425,24 @@ impl Shell {
         self.parts.etcd.handle().spawn(async move {
             if let Ok(found) = etcd.read(&names.nodes(), &names.cluster(), wait).await {
                 let _ = inputs.send(Input::Nodes(keys::nodes(&names, &found)));
+            }
+        });
+    }
+
+    fn read_alive(&self) {
+        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
+        self.parts.etcd.handle().spawn(async move {
+            if let Ok(found) = etcd.read(&names.alives(), &names.cluster(), wait).await {
+                let _ = inputs.send(Input::Alive(keys::alive(&names, &found), found.revision));
+            }
+        });
+    }
+
+    fn read_client_moves(&self) {
+        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
+        self.parts.etcd.handle().spawn(async move {
+            if let Ok(found) = etcd.read(&names.client_moves(), &names.cluster(), wait).await {
+                let _ = inputs.send(Input::ClientMoves(found));
             }
         });
     }

@@ -205,6 +205,62 @@ fn calls() {
     save("rpc", "fault", &rpc::encode_fault(1, 0, 5, true));
 }
 
+/// RPC over TCP.
+fn tcp() {
+    let with = |choice: u8, calls: &[&[u8]]| [&[choice][..], &framed(calls)].concat();
+    let call = |opnum: u8, write: &dyn Fn(&mut NdrWriter)| {
+        let mut w = NdrWriter::new();
+        write(&mut w);
+        [&[opnum][..], &w.finish()].concat()
+    };
+    let register = call(4, &|w| {
+        w.u32(0x0002_0000);
+        for text in ["fuzz", "data", "10.0.0.1", "client"] {
+            w.unique_string(Some(text));
+        }
+        w.u32(1);
+        w.u32(0);
+    });
+    let old = call(1, &|w| {
+        w.u32(0x0001_0001);
+        for text in ["fuzz", "10.0.0.1", "client"] {
+            w.unique_string(Some(text));
+        }
+    });
+    let mut handle = [6; 20];
+    handle[..4].fill(0);
+    let of = |opnum| call(opnum, &|w| w.handle(&handle));
+    save("tcp", "witness", &with(3, &[&[0], &register, &of(3), &of(2)]));
+    save("tcp", "version_1", &with(3, &[&old, &of(3), &of(3), &of(5)]));
+    let tower = [0, 0, 5, 0];
+    let map = call(3, &|w| {
+        w.pointer(false);
+        w.pointer(true);
+        w.u32(tower.len() as u32);
+        w.u32(tower.len() as u32);
+        w.bytes(&tower);
+        w.handle(&[0; 20]);
+        w.u32(1);
+    });
+    save("tcp", "mapper", &with(2, &[&map, &of(4)]));
+    let contexts = vec![ContextElement { id: 0, interface: witness_syntax(), transfer: vec![rpc::NDR32] }];
+    let bind = Bind { max_xmit: 4280, max_recv: 4280, group: 0, contexts }.encode(rpc::BIND, 1);
+    let trailer = rpc::Trailer { auth_type: 10, level: 6, pad: 0, context: 0 };
+    let mut secured = bind.clone();
+    trailer.append_token(&mut secured, &ntlm::Negotiate { flags: 0xE208_8297 }.encode());
+    let mut last = rpc::encode_auth3(2);
+    trailer.append_token(&mut last, b"NTLMSSP");
+    let request = Request { context: 0, opnum: 0, stub: &[0; 16] };
+    save("tcp", "unbound", &with(0, &[&secured, &last, &request.encode(3, 3)]));
+    save("tcp", "bound", &with(1, &[&request.encode(1, 3), &rpc::encode_cancel(3), &request.encode(3, 4)]));
+}
+
+/// The witness, [MS-SWN] 1.9.
+fn witness_syntax() -> rpc::Syntax {
+    let uuid = rpc::uuid(0xCCD8_C074, 0xD0E5, 0x4A40, [0x92, 0xB4, 0xD0, 0x74, 0xFA, 0xA6, 0xBA, 0x28]);
+    rpc::Syntax { uuid, version: 0x0001_0001 }
+}
+
 /// What the test client of the SMB server sends.
 fn smb2() {
     for (target, name, data) in arden_fuzz::seeds() {
@@ -221,5 +277,6 @@ fn main() {
     descriptors();
     tokens();
     calls();
+    tcp();
     smb2();
 }

@@ -12,6 +12,7 @@ pub use engine::seeds;
 pub use mutate::{corpus, mutations};
 pub use rpc::PIPES;
 mod smb2;
+mod tcp;
 mod wire;
 
 use arden_testkit::client;
@@ -28,6 +29,7 @@ pub const TARGETS: &[(&str, Entry)] = &[
     ("access", auth::access),
     ("rpc", rpc::pdu),
     ("pipe", rpc::pipe),
+    ("tcp", tcp::connection),
     ("smb2", smb2::messages),
     ("fscc", smb2::fscc),
     ("negotiate", smb2::negotiate),

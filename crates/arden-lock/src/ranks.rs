@@ -44,6 +44,7 @@ ranks! {
     540 Openings "Openings";
     580 Mailbox "Peer::mailbox";
     600 Admission "Admission";
+    610 RpcUsers "Server::rpc_users";
     620 UsageUsers "Usage::users";
     640 UsageAddresses "Usage::addresses";
     660 Jobs "Server::jobs, Server::endings";

@@ -14,6 +14,10 @@ impl Fault {
     pub(crate) const OPNUM_RANGE: Fault = Fault(0x1C01_0002);
     pub(crate) const UNKNOWN_INTERFACE: Fault = Fault(0x1C01_0003);
     pub(crate) const PROTOCOL_ERROR: Fault = Fault(0x1C01_000B);
+    /// nca_s_server_too_busy.
+    pub(crate) const TOO_BUSY: Fault = Fault(0x1C01_0014);
+    /// nca_s_fault_cancel.
+    pub(crate) const CANCELLED: Fault = Fault(0x1C00_000D);
     pub(crate) const CONTEXT_MISMATCH: Fault = Fault(0x1C00_001A);
 }
 

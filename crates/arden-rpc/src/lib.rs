@@ -1,16 +1,20 @@
-//! Named pipes: [MS-RPCE] with srvsvc, wkssvc, lsarpc, samr and dssetup, as state machines without I/O and threads. SMB
-//! carries the bytes, [`ServerView`] supplies the facts.
+//! RPC, [MS-RPCE], as state machines without I/O and threads: named pipes with srvsvc, wkssvc, lsarpc, samr and dssetup, whose
+//! bytes SMB carries, and TCP ([`tcp`]) with the endpoint mapper and the witness service of a cluster. [`ServerView`] and
+//! [`witness::Cluster`] supply the facts.
 #![forbid(unsafe_code)]
 
 mod call;
 mod dssetup;
+pub mod endpoint_mapper;
 mod handles;
 mod lsarpc;
 mod pipe;
 mod rows;
 mod samr;
 mod srvsvc;
+pub mod tcp;
 mod view;
+pub mod witness;
 mod wkssvc;
 
 pub use pipe::{Pipe, PipeRead};

@@ -39,3 +39,4 @@ pub use model::{
 };
 pub use server::{Server, view::cache_name};
 pub use sessions::crypto;
+pub use transport::serve_rpc;

@@ -1,5 +1,5 @@
 //! PDUs of connection-oriented RPC, [C706] chapter 12 and [MS-RPCE] 2.2.2, little-endian. Refuses big-endian peers.
-//! Security trailers are not decoded; [`Header::auth_length`] says that one is there.
+//! [`Header::auth_length`] says that a security trailer is there, which [`Trailer::split`] decodes.
 
 use crate::{
     Malformed,
@@ -22,6 +22,8 @@ pub const ORPHANED: u8 = 19;
 // Flags of the common header, [C706] 12.6.3.1.
 pub const PFC_FIRST_FRAG: u8 = 0x01;
 pub const PFC_LAST_FRAG: u8 = 0x02;
+/// In bind, alter_context and their answers: the signature covers the header too, [MS-RPCE] 2.2.2.3.
+pub const PFC_SUPPORT_HEADER_SIGN: u8 = 0x04;
 pub const PFC_CONC_MPX: u8 = 0x10;
 pub const PFC_DID_NOT_EXECUTE: u8 = 0x20;
 pub const PFC_OBJECT_UUID: u8 = 0x80;
@@ -131,6 +133,92 @@ fn finish(mut out: Vec<u8>) -> Vec<u8> {
     let length = out.len() as u16;
     out.patch_u16(8, length);
     out
+}
+
+/// Authentication types, [MS-RPCE] 2.2.1.1.7.
+pub mod auth_type {
+    pub const SPNEGO: u8 = 9;
+    pub const NTLM: u8 = 10;
+}
+
+/// Authentication levels, [MS-RPCE] 2.2.1.1.8.
+pub mod auth_level {
+    pub const CONNECT: u8 = 2;
+    pub const INTEGRITY: u8 = 5;
+    pub const PRIVACY: u8 = 6;
+}
+
+/// Length of a sec_trailer in bytes, without its token.
+pub const TRAILER_BYTES: usize = 8;
+
+/// sec_trailer, [MS-RPCE] 2.2.2.11.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trailer {
+    pub auth_type: u8,
+    pub level: u8,
+    /// Padding in front of the trailer, in bytes.
+    pub pad: u8,
+    pub context: u32,
+}
+
+impl Trailer {
+    /// The trailer of a whole PDU, where the PDU's body ends (the padding left out), and where the trailer begins. The
+    /// token is what comes behind it.
+    ///
+    /// # Errors
+    /// The lengths do not fit together.
+    pub fn split(header: &Header, pdu: &[u8]) -> Result<(Trailer, usize, usize), Malformed> {
+        let bad = Malformed("RPC security trailer");
+        let token = usize::from(header.auth_length);
+        let at = pdu.len().checked_sub(token + TRAILER_BYTES).filter(|at| *at >= HEADER_BYTES).ok_or(bad)?;
+        let mut r = Reader::new(&pdu[at..]);
+        let (auth_type, level, pad) = (r.u8()?, r.u8()?, r.u8()?);
+        r.skip(1)?;
+        let trailer = Trailer { auth_type, level, pad, context: r.u32()? };
+        let end = at.checked_sub(usize::from(pad)).filter(|end| *end >= HEADER_BYTES);
+        Ok((trailer, end.ok_or(Malformed("RPC padding"))?, at))
+    }
+
+    /// Appends padding, the trailer and an empty token of `token_bytes` to a PDU, whose header is changed for it. The part
+    /// before the trailer becomes a multiple of `align` bytes, counted from `from`. Returns where the token is.
+    pub fn append(&self, pdu: &mut Vec<u8>, from: usize, align: usize, token_bytes: usize) -> usize {
+        let body = pdu.len() - from;
+        let pad = body.next_multiple_of(align) - body;
+        pdu.resize(pdu.len() + pad, 0);
+        pdu.extend_from_slice(&[self.auth_type, self.level, pad as u8, 0]);
+        pdu.put_u32(self.context);
+        let at = pdu.len();
+        pdu.resize(at + token_bytes, 0);
+        let length = pdu.len() as u16;
+        pdu.patch_u16(8, length);
+        pdu.patch_u16(10, token_bytes as u16);
+        at
+    }
+
+    /// Appends padding to four bytes, the trailer and a token.
+    pub fn append_token(&self, pdu: &mut Vec<u8>, token: &[u8]) {
+        let at = self.append(pdu, 0, 4, token.len());
+        pdu[at..].copy_from_slice(token);
+    }
+}
+
+/// Adds flags to those of a PDU.
+pub fn add_flags(pdu: &mut [u8], flags: u8) {
+    if let Some(place) = pdu.get_mut(3) {
+        *place |= flags;
+    }
+}
+
+/// Encodes rpc_auth_3, [MS-RPCE] 2.2.2.5, without its trailer.
+pub fn encode_auth3(call_id: u32) -> Vec<u8> {
+    let mut out = start(AUTH3, PFC_FIRST_FRAG | PFC_LAST_FRAG, call_id);
+    out.put_u32(0);
+    finish(out)
+}
+
+/// Encodes co_cancel, [C706] 12.6.4.6, as a client sends it.
+pub fn encode_cancel(call_id: u32) -> Vec<u8> {
+    finish(start(CO_CANCEL, PFC_FIRST_FRAG | PFC_LAST_FRAG, call_id))
 }
 
 /// A presentation context that a client proposes: p_cont_elem_t, [C706] 12.6.3.1.
@@ -294,7 +382,12 @@ impl<'a> Request<'a> {
 /// Encodes a response, [C706] 12.6.4.10, in fragments of at most `max_frag` bytes.
 pub fn encode_response(call_id: u32, context: u16, stub: &[u8], max_frag: usize) -> Vec<Vec<u8>> {
     // Stubs of multiples of 8 bytes keep the alignment the same in each fragment.
-    let room = (max_frag.saturating_sub(RESPONSE_HEADER_BYTES) & !7).max(8);
+    encode_response_parts(call_id, context, stub, max_frag.saturating_sub(RESPONSE_HEADER_BYTES) & !7)
+}
+
+/// Encodes a response in fragments with at most `room` bytes of its stub each.
+pub fn encode_response_parts(call_id: u32, context: u16, stub: &[u8], room: usize) -> Vec<Vec<u8>> {
+    let room = room.max(16);
     let count = stub.len().div_ceil(room).max(1);
     (0..count)
         .map(|i| {
@@ -360,6 +453,27 @@ mod tests {
         }
         assert_eq!(rebuilt, stub);
         assert_eq!(encode_response(3, 1, &[], 4280).len(), 1);
+    }
+
+    #[test]
+    fn trailers_round_trip() {
+        let request = Request { context: 1, opnum: 3, stub: &[7; 20] }.encode(3, 9);
+        let trailer = Trailer { auth_type: auth_type::NTLM, level: auth_level::PRIVACY, pad: 0, context: 5 };
+        let mut pdu = request.clone();
+        let token = trailer.append(&mut pdu, RESPONSE_HEADER_BYTES, 16, 16);
+        pdu[token..].fill(8);
+        let header = Header::parse(&pdu).unwrap();
+        assert_eq!((usize::from(header.frag_length), header.auth_length), (pdu.len(), 16));
+        let (read, end, at) = Trailer::split(&header, &pdu).unwrap();
+        assert_eq!((read, end, at), (Trailer { pad: 12, ..trailer }, request.len(), token - TRAILER_BYTES));
+        assert_eq!(pdu[at + TRAILER_BYTES..], [8; 16]);
+        for auth_length in [17, 60, 1000, u16::MAX] {
+            let header = Header { auth_length, ..header };
+            let split = Trailer::split(&header, &pdu);
+            assert!(split.is_err() || split.is_ok_and(|(_, end, at)| end <= at && at < token));
+        }
+        pdu[at + 2] = 255;
+        assert!(Trailer::split(&header, &pdu).is_err(), "padding before the header");
     }
 
     #[test]

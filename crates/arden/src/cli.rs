@@ -117,6 +117,12 @@ pub struct Serve {
     /// Address that clients connect to; may be given several times
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:445")]
     pub listen: Vec<SocketAddr>,
+    /// In a cluster: TCP port of the endpoint mapper, by which clients find the witness service; 0: no witness
+    #[arg(long, value_name = "PORT", default_value_t = 135)]
+    pub endpoint_mapper: u16,
+    /// In a cluster: TCP port of the witness service; 0: any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub witness: u16,
     /// Level of the log: error, warn, info, debug, trace; also for modules: info,arden_smb=debug
     #[arg(long, env = "ARDEN_LOG", value_name = "LEVEL", default_value = "info")]
     pub log: String,
@@ -361,6 +367,16 @@ pub enum Session {
         /// All sessions of this user
         #[arg(long, value_name = "NAME", conflicts_with = "id")]
         user: Option<String>,
+    },
+    /// In a cluster: tell a client to go to another node. Clients that have registered with the witness service, under this
+    /// name or from this address, are told; others are not
+    #[command(after_help = "Example:\n  arden session move CLIENT01.example.org --to n2")]
+    Move {
+        /// Name of the client as it registered, or its address
+        client: String,
+        /// Name of the node
+        #[arg(long, value_name = "NODE")]
+        to: String,
     },
 }
 

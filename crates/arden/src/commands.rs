@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use arden_admin::{
     AdminError,
     client::{Client, segment},
+    cluster::ClientMove,
     error::Result,
     model::{
         GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
@@ -308,6 +309,11 @@ fn session(out: &Out, verb: cli::Session) -> Result<()> {
         cli::Session::Close { id: Some(id), .. } => {
             out.client.delete(&format!("/v1/sessions/{}", segment(&id)))?;
             out.done(format!("session {id} closed"));
+        }
+        cli::Session::Move { client, to } => {
+            let order = ClientMove { client, to };
+            let _: ClientMove = out.client.put_body("/v1/cluster/client-moves", &order)?;
+            out.done(format!("{} is told to go to {}, if it has registered", order.client, order.to));
         }
         cli::Session::Close { user, .. } => {
             let name = user.unwrap_or_default();

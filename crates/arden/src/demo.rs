@@ -178,6 +178,7 @@ impl Keeper {
                 name: name.clone(),
                 space: space.clone(),
                 file: None,
+                pool: None,
                 schedules: Vec::new(),
             })
             .is_ok()

@@ -18,6 +18,7 @@ mod storage;
 mod table;
 mod users;
 mod volumes;
+mod witness;
 
 use std::process::ExitCode;
 

@@ -26,6 +26,7 @@ use crate::{
     ownership::{self, Owned},
     printable,
     server::SmbControl,
+    witness,
 };
 
 /// Runs the daemon until it is stopped.
@@ -78,6 +79,10 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
 
     let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
     let cluster = begin_to_own(member.clone(), owned, &state)?;
+    if let Some(member) = &member {
+        let ports = witness::Ports { mapper: options.endpoint_mapper, witness: options.witness };
+        witness::start(&control, member, &state, &ports, &stopped).await;
+    }
     let storage = Arc::new(PoolAdmin(pools.clone()));
     let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
@@ -138,7 +143,7 @@ fn storage(state: &Arc<State>, home: &StateDirectory, demo: Option<&Path>, is_me
 fn begin_to_own(member: Option<Arc<Member>>, owned: Owned, state: &Arc<State>) -> Result<Arc<dyn ClusterAdmin>> {
     let Some(member) = member else { return Ok(Arc::new(NoCluster)) };
     ownership::follow(&owned.control, state);
-    let addresses = owned.control.listen();
+    let addresses = owned.control.reachable();
     member.start(Arc::new(owned), addresses)?;
     Ok(Arc::new(ClusterApi { member, state: state.clone() }))
 }

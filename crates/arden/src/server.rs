@@ -20,6 +20,7 @@ use arden_admin::{
 };
 use arden_auth::{AuthPolicy, ServerIdentity};
 use arden_host::Volumes;
+use arden_rpc::tcp::TcpService;
 use arden_smb::{Gate, Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, metrics::CommandCount};
 use arden_store::{
     dir::{DirOptions, DirStore},
@@ -217,6 +218,41 @@ impl SmbControl {
         &self.addresses
     }
 
+    /// The addresses at which clients reach the server: those that it listens on, and for an unspecified one those of the
+    /// interfaces.
+    pub fn reachable(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for address in &self.addresses {
+            let of = |i: arden_smb::Interface| SocketAddr::new(i.address, address.port()).to_string();
+            all.extend(interfaces::listening(std::slice::from_ref(address)).into_iter().map(of));
+        }
+        all
+    }
+
+    /// Serves RPC at a port, with the users and limits of the SMB server.
+    pub fn serve_rpc(&self, listener: TcpListener, service: Arc<TcpService>, stopped: watch::Receiver<bool>) {
+        let server = self.server.clone();
+        let until = crate::serve::until(stopped);
+        let task = tokio::spawn(arden_smb::serve_rpc(server, listener, service, until));
+        self.tasks.lock().push(task);
+    }
+
+    /// Fresh random bytes.
+    pub fn random(&self) -> [u8; 16] {
+        self.server.trees.random()
+    }
+
+    /// Shares of the cluster have a witness from now on: clients are told of it at tree connect.
+    pub fn has_witness(&self) {
+        self.server.trees.config.policy.has_witness.store(true, Ordering::Relaxed);
+    }
+
+    /// What a user may do at most with a share, whether this node serves it or another.
+    pub fn ceiling(share: &Share, user: &arden_auth::Token) -> u32 {
+        let rights = arden_smb::Share { read_only: share.read_only, access: aces(share), ..arden_smb::Share::ipc() };
+        rights.ceiling(user)
+    }
+
     /// Returns when no connection is accepted any more and every session is closed.
     pub async fn stopped(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -378,6 +414,10 @@ fn ace(grant: &Grant, allow: bool) -> ShareAce {
     ShareAce { sid: sid(&grant.who), allow, mask }
 }
 
+fn aces(share: &Share) -> Vec<ShareAce> {
+    share.allow.iter().map(|g| ace(g, true)).chain(share.deny.iter().map(|g| ace(g, false))).collect()
+}
+
 impl Control for SmbControl {
     fn check_share(&self, share: &Share) -> Result<()> {
         let _turn = self.changing.lock();
@@ -420,12 +460,7 @@ impl Control for SmbControl {
                     hidden: share.hidden,
                     access_based_enumeration: share.access_based_enumeration,
                     users_max: share.users_max,
-                    access: share
-                        .allow
-                        .iter()
-                        .map(|g| ace(g, true))
-                        .chain(share.deny.iter().map(|g| ace(g, false)))
-                        .collect(),
+                    access: aces(share),
                     gate,
                 }),
                 Err(e) => {

@@ -11,7 +11,7 @@ use axum::{
 
 use super::{Api, Body, handlers::created};
 use crate::{
-    cluster::{ClusterInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{ClientMove, ClusterInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
     error::Result,
     storage::PoolInfo,
 };
@@ -45,6 +45,11 @@ pub(super) async fn move_pool(
 ) -> Answer<PoolOwnership> {
     tracing::info!(pool = name, to = to.to, "pool is to be moved");
     api.blocking(move |api| api.cluster.move_pool(&name, &to)).await.map(Json)
+}
+
+pub(super) async fn move_client(State(api): Ctx, Body(order): Body<ClientMove>) -> Answer<ClientMove> {
+    tracing::info!(client = order.client, to = order.to, "client is to be moved");
+    api.blocking(move |api| api.cluster.move_client(&order)).await.map(Json)
 }
 
 pub(super) async fn take_pool(

@@ -307,6 +307,9 @@ impl ClusterAdmin for FakeStorage {
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {
         Ok(ownership())
     }
+    fn move_client(&self, order: &ClientMove) -> Result<ClientMove> {
+        Ok(order.clone())
+    }
     fn take_pool(&self, _: &str, _: &PoolTake) -> Result<PoolOwnership> {
         Ok(ownership())
     }

@@ -258,6 +258,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("unexportSpace", "/v1/pools/tank/spaces/vm/export", None),
         ("cluster", "/v1/cluster", None),
         ("newToken", "/v1/cluster/tokens", None),
+        ("moveClient", "/v1/cluster/client-moves", Some(json!({"client": "c", "to": "b"}))),
         ("movePool", "/v1/pools/tank/owner", Some(json!({"to": "b"}))),
         ("takePool", "/v1/pools/tank/take", Some(json!({"sure": true}))),
         ("setFence", "/v1/pools/tank/fence", Some(json!({"fence": "agent:/f", "options": ["ip=1"]}))),

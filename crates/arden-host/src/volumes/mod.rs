@@ -221,6 +221,26 @@ impl Volumes {
         self.open.lock().get(&key(name)).and_then(|open| open.pool)
     }
 
+    /// Puts into the records of the open volumes on a pool that they are there: nodes that have not opened it learn it.
+    pub fn note_pool(&self, pool: u128) {
+        let id = format!("{pool:032x}");
+        let here: Vec<String> = {
+            let open = self.open.lock();
+            open.iter().filter(|(_, o)| o.pool == Some(pool)).map(|(name, _)| name.clone()).collect()
+        };
+        let noted = self.state.change(|new| {
+            for name in &here {
+                if let Some(record) = new.volumes.get_mut(name) {
+                    record.pool = Some(id.clone());
+                }
+            }
+            Ok(())
+        });
+        if let Err(e) = noted {
+            tracing::warn!("other nodes do not learn which volumes are on a pool: {e}");
+        }
+    }
+
     /// Makes a checkpoint of each open volume on a pool: what an earlier owner left to be replayed is not replayed again.
     pub fn checkpoint_of_pool(&self, pool: u128) {
         let volumes: Vec<(String, Arc<Volume>)> = {
@@ -336,7 +356,7 @@ impl VolumeAdmin for Volumes {
             self.pools.sharing().check_device(file)?;
         }
         let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
-        let record = VolumeRecord { name, space, file, schedules: Vec::new() };
+        let record = VolumeRecord { name, space, file, pool: None, schedules: Vec::new() };
         {
             let device = self.device(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
             let blank = new.size_bytes.is_some() && new.file.is_some() || is_blank(&*device);
@@ -441,6 +461,7 @@ impl VolumeAdmin for Volumes {
     fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo> {
         self.check_new(&record.name)?;
         Superblock::read(&*self.device(record, None)?).map_err(|e| refusal(&record.device(), e))?;
+        let record = &VolumeRecord { pool: None, ..record.clone() };
         self.remember(record)?;
         Ok(self.info(record))
     }

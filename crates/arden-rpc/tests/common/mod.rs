@@ -1,6 +1,8 @@
 //! A server view for the tests: two users, three shares, a session, an open.
 #![allow(dead_code)]
 
+pub mod tcp;
+
 use arden_auth::*;
 use arden_rpc::*;
 use arden_wire::{FileTime, dtyp::*};

@@ -59,6 +59,8 @@ pub struct Limits {
     /// A logon under way is forgotten after this time.
     pub setup_timeout: Duration,
     pub sessions_per_user_max: usize,
+    /// Logons of a user over RPC, which count as sessions too.
+    pub rpc_logons_per_user_max: usize,
     /// Sessions that one address made. Addresses of the server itself have no such limit.
     pub sessions_per_address_max: usize,
     /// The last of `sessions_max` that only administrators get. At most an eighth of it.
@@ -102,6 +104,7 @@ impl Default for Limits {
             setups_max: 4096,
             setup_timeout: Duration::from_secs(30),
             sessions_per_user_max: 2048,
+            rpc_logons_per_user_max: 256,
             sessions_per_address_max: 4096,
             sessions_reserved: 64,
 
@@ -130,6 +133,8 @@ pub struct Policy {
     pub multichannel: AtomicBool,
     /// Sessions have to authenticate again after so many seconds; 0: never.
     pub session_lifetime_seconds: AtomicU64,
+    /// Shares of the cluster have a witness, [MS-SWN].
+    pub has_witness: AtomicBool,
 }
 
 impl Policy {
@@ -144,6 +149,9 @@ impl Policy {
         self.signing_required.store(signing_required, Ordering::Relaxed);
         self.encryption_required.store(encryption_required, Ordering::Relaxed);
         self.multichannel.store(multichannel, Ordering::Relaxed);
+    }
+    pub fn has_witness(&self) -> bool {
+        self.has_witness.load(Ordering::Relaxed)
     }
     pub fn requires_signing(&self) -> bool {
         self.signing_required.load(Ordering::Relaxed)

@@ -2,11 +2,12 @@
 //! 3.3.5.6 and 3.3.5.17.
 
 use std::{
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use arden_auth::{Attempt, Attempter, Logon, Step};
+use arden_auth::{Acceptor, Attempt, Attempter, Logon, Step};
 use arden_store::commit::CommitScope;
 use arden_wire::{
     NtStatus,
@@ -30,6 +31,49 @@ const CLOCK_SKEW_NOTED: Duration = Duration::from_secs(36 * 3600);
 /// Failures from one network that are logged one by one; of more, each hundredth is.
 const FAILURES_LOGGED: u32 = 100;
 
+/// Where a logon comes from.
+pub(crate) struct LogonFrom<'a> {
+    pub ip: IpAddr,
+    /// For the log.
+    pub client: &'a str,
+    /// ClientGuid; 0 for none.
+    pub client_guid: u128,
+    /// Whether the client holds a session of this account.
+    pub has_session_of: &'a dyn Fn(&str) -> bool,
+}
+
+/// What becomes of a step that may have judged a password, by whatever protocol it came: all share one throttle. With a
+/// delay after which a wrong answer is sent. The verdict is not to be seen in any answer before this was asked.
+pub(crate) fn judge_logon(
+    server: &Server,
+    acceptor: &mut Acceptor,
+    step: Result<Step, NtStatus>,
+    from: &LogonFrom<'_>,
+    now: Instant,
+) -> (Result<Step, NtStatus>, Option<Duration>) {
+    let Some(right) = acceptor.take_verdict() else { return (step, None) };
+    let account = acceptor.attempted_account();
+    let has_session = (from.has_session_of)(account);
+    let who = Attempter { account, address: from.ip, client_guid: from.client_guid, has_session };
+    let attempt = server.throttle.lock().attempt(&who, now - server.trees.started, right);
+    let (step, delay, failures, what) = match attempt {
+        Attempt::Accepted => return (step, None),
+        Attempt::Wrong { delay, failures } => {
+            (step, delay, failures, "logon failed: a wrong password or an unknown user")
+        }
+        Attempt::Refused { delay, failures } => {
+            let refused = Err(NtStatus::REQUEST_NOT_ACCEPTED);
+            (refused, delay, failures, "logon refused: too many wrong passwords of this user wait")
+        }
+    };
+    if failures <= FAILURES_LOGGED || failures.is_multiple_of(FAILURES_LOGGED) {
+        let user = acceptor.attempted_user().unwrap_or_default();
+        let delay_ms = delay.as_millis() as u64;
+        tracing::warn!(client = from.client, user, delay_ms, failures_of_network = failures, "{what}");
+    }
+    (step, Some(delay))
+}
+
 impl Connection {
     /// What becomes of a step that may have judged a password. The verdict is not to be seen in any answer before the
     /// throttle has been asked, whatever else the step did.
@@ -39,42 +83,25 @@ impl Connection {
         step: Result<Step, NtStatus>,
         now: Instant,
     ) -> Result<Step, NtStatus> {
-        let Some(right) = setup.acceptor.take_verdict() else { return step };
-        let account = setup.acceptor.attempted_account();
         let session = match &setup.kind {
             Kind::New => None,
-            Kind::Reauthenticate(channel) => Some(&channel.session),
-            Kind::Bind(session) => Some(session),
+            Kind::Reauthenticate(channel) => Some(channel.session.clone()),
+            Kind::Bind(session) => Some(session.clone()),
         };
-        let who = Attempter {
-            account,
-            address: self.peer.ip,
+        let holds = |account: &str| {
+            session.as_ref().is_some_and(|s| arden_auth::users::same_name(&s.token().user_name, account))
+        };
+        let from = LogonFrom {
+            ip: self.peer.ip,
+            client: &self.peer.address,
             client_guid: self.peer.client_guid(),
-            has_session: session.is_some_and(|s| arden_auth::users::same_name(&s.token().user_name, account)),
+            has_session_of: &holds,
         };
-        let attempt = self.server.throttle.lock().attempt(&who, now - self.server.trees.started, right);
-        match attempt {
-            Attempt::Accepted => step,
-            Attempt::Wrong { delay, failures } => {
-                self.held_back = delay;
-                self.log_failure(setup, failures, "logon failed: a wrong password or an unknown user");
-                step
-            }
-            Attempt::Refused { delay, failures } => {
-                self.held_back = delay;
-                self.log_failure(setup, failures, "logon refused: too many wrong passwords of this user wait");
-                Err(NtStatus::REQUEST_NOT_ACCEPTED)
-            }
+        let (step, delay) = judge_logon(&self.server, &mut setup.acceptor, step, &from, now);
+        if let Some(delay) = delay {
+            self.held_back = delay;
         }
-    }
-
-    fn log_failure(&self, setup: &Setup, failures: u32, what: &'static str) {
-        if failures > FAILURES_LOGGED && !failures.is_multiple_of(FAILURES_LOGGED) {
-            return;
-        }
-        let user = setup.acceptor.attempted_user().unwrap_or_default();
-        let delay_ms = self.held_back.as_millis() as u64;
-        tracing::warn!(client = %self.peer.address, user, delay_ms, failures_of_network = failures, "{what}");
+        step
     }
 
     /// The answer to a logon that failed is in `out` from `start`.

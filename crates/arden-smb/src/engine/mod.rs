@@ -3,6 +3,6 @@
 pub mod chain;
 mod commits;
 pub mod conn;
-mod logons;
+pub(crate) mod logons;
 mod negotiate;
 mod setup;

@@ -17,7 +17,7 @@ use crate::{
         request::{Fail, Handled, Request},
         run::NOT_SERVED,
     },
-    model::Tree,
+    model::{Tree, share::Share},
     trees::ending::has_long_end,
 };
 
@@ -87,10 +87,20 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         share_type::DISK
     };
     request.related.tree_id = id;
-    let capabilities =
-        if share.keeps_handles() && dialect.is_smb3() { share_capability::CONTINUOUS_AVAILABILITY } else { 0 };
+    let capabilities = capabilities(request, &share);
     put_tree_connect_response(out, kind, flags, capabilities, maximal_access);
     Ok(NtStatus::SUCCESS)
+}
+
+/// Share capabilities, [MS-SMB2] 2.2.10.
+fn capabilities(request: &Request<'_>, share: &Share) -> u32 {
+    if !request.verified.dialect().is_smb3() {
+        return 0;
+    }
+    let available = if share.keeps_handles() { share_capability::CONTINUOUS_AVAILABILITY } else { 0 };
+    // Another node may serve it, and says so through the witness.
+    let witnessed = share.gate.is_some() && request.trees.config.policy.has_witness();
+    available | if witnessed { share_capability::CLUSTER } else { 0 }
 }
 
 /// [MS-SMB2] 3.3.5.8.

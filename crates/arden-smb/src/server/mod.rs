@@ -18,7 +18,7 @@ use std::{
 
 use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::{commit::CommitScope, table::OpenTable};
-use arden_wire::NtStatus;
+use arden_wire::{NtStatus, dtyp::Sid};
 use ring::rand::SystemRandom;
 
 use crate::{
@@ -64,6 +64,8 @@ pub struct Server {
     pub(crate) buffers: Arc<Buffers>,
     /// Messages whose commit is under way.
     pub(crate) committing: AtomicUsize,
+    /// Logons over RPC of each user.
+    pub(crate) rpc_users: Mutex<HashMap<Sid, usize>, ranks::RpcUsers>,
 }
 
 /// Begins work on a thread that may block.
@@ -104,6 +106,7 @@ impl Server {
                 endings: Shares::new(Bounds::of_slots(bounds.endings)),
                 buffers: Buffers::new(bounds.buffer_bytes),
                 committing: AtomicUsize::new(0),
+                rpc_users: Mutex::default(),
             }
         })
     }

@@ -1,5 +1,8 @@
-//! How frames come and go. TCP so far.
+//! How frames of SMB, and of RPC beside it, come and go. TCP so far.
 
 mod buffer;
 mod jobs;
+mod rpc;
 mod shell;
+
+pub use rpc::serve_rpc;

@@ -44,6 +44,7 @@ mod quotas;
 mod replay;
 mod resilient;
 mod revocation;
+mod rpc;
 mod sessions;
 mod short_names;
 mod signing;

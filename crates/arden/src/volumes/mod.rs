@@ -290,8 +290,9 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
         }
         VolumeVerb::Attach { name, space, file } => {
             let file = file.as_deref().map(absolute).transpose()?;
-            let v: VolumeInfo =
-                out.client.put_body("/v1/volumes", &VolumeRecord { name, space, file, schedules: Vec::new() })?;
+            let v: VolumeInfo = out
+                .client
+                .put_body("/v1/volumes", &VolumeRecord { name, space, file, pool: None, schedules: Vec::new() })?;
             out.show(&v, volume_text);
         }
         VolumeVerb::Close { name } => {
