@@ -9,7 +9,7 @@ source "$(dirname "$0")/../lib.sh"
 readonly LEASE=3
 kills=${KILLS:-4}
 etcd_port=$(free_port) etcd_peer=$(free_port) etcd=http://127.0.0.1:$etcd_port etcd_pid=
-declare -A pid port
+declare -A pid port peer
 
 etcd_up() {
   etcd --name e --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
@@ -23,9 +23,15 @@ etcd_down() { kill -9 "$etcd_pid"; wait "$etcd_pid" 2>/dev/null || true; etcd_pi
 # Nodes: their state directories are $WORK/NAME, their process ids are for the agent too.
 at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 up() {
-  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" >>"$WORK/server.log" 2>&1 &
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --cluster-listen "127.0.0.1:${peer[$1]}" >>"$WORK/server.log" 2>&1 &
   pid[$1]=$!; echo "${pid[$1]}" >"$WORK/$1.pid"
   until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
+}
+# A daemon that is no node yet.
+alone() { # alone NODE
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" >>"$WORK/server.log" 2>&1 &
+  pid[$1]=$!
+  until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "$1 does not answer"; }
 }
 gone() { wait "${pid[$1]}" 2>/dev/null || true; pid[$1]=; }
 down() { kill "${pid[$1]}"; local status=0; wait "${pid[$1]}" || status=$?; pid[$1]=; [[ $status == 0 ]] || fail "node $1 ended with $status"; }
@@ -81,7 +87,9 @@ note "one daemon becomes the first node"
 etcd_up
 mkdir "$WORK/disks"; for d in 1 2 3; do truncate -s 1g "$WORK/disks/$d"; done
 port=([n1]=$(free_port) [n2]=$(free_port) [n3]=$(free_port))
-up n1
+peer=([n1]=$(free_port) [n2]=$(free_port) [n3]=$(free_port))
+expect 2 "an address for nodes without a cluster" timeout 30 "$ARDEN" --state "$WORK/n1" serve --listen "127.0.0.1:${port[n1]}" --cluster-listen "127.0.0.1:${peer[n1]}"
+alone n1
 at n1 user add tester --password pw >/dev/null
 at n1 pool create tank "$WORK"/disks/{1,2,3} >/dev/null
 at n1 space create s --pool tank --layout mirror2 --size 800m >/dev/null
@@ -110,6 +118,29 @@ expect 6 "a token used twice" at n3 cluster join --etcd "$etcd" --token "$token"
 up n2
 says 'n2' at n1 node list || fail "the first node does not list the second"
 ! grep -rq "$token" "$WORK/server.log" || fail "the log has a token"
+
+note "the nodes know each other by their certificates"
+[[ $(stat -c %a "$WORK/n2/node.pem") == 600 ]] || fail "others can read the key of a node"
+for n in n1 n2; do
+  until_true 10 at $n node check || { at $n node check; fail "$n does not reach the other"; }
+done
+at n1 node check
+# Whoever else connects is refused: without TLS, with an older one, without a certificate, and with one of its own.
+to=127.0.0.1:${peer[n2]}
+[[ -z $(timeout 5 python3 -c 'import socket,sys; h,p=sys.argv[1].split(":"); s=socket.create_connection((h,int(p))); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); d=s.recv(100); print("HTTP" if b"HTTP" in d else "")' "$to") ]] || fail "HTTP is answered"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=n1 -keyout "$WORK/own.key" -out "$WORK/own.crt" -days 2 2>/dev/null
+strangers=0
+stranger() { # stranger WHAT ALERT OPTIONS...
+  local what=$1 alert=$2; shift 2
+  timeout 10 openssl s_client -connect "$to" "$@" <<<"hello" >"$WORK/tmp/tls" 2>&1 || true
+  grep -q "$alert" "$WORK/tmp/tls" || { cat "$WORK/tmp/tls"; fail "$what is not refused"; }
+  strangers=$((strangers + 1))
+}
+stranger "TLS 1.2" "alert protocol version" -tls1_2
+stranger "no certificate" "alert certificate required" -tls1_3
+stranger "a certificate of its own" "alert access denied" -tls1_3 -cert "$WORK/own.crt" -key "$WORK/own.key"
+echo "refused: $strangers kinds of strangers; node n2 says: $(grep -o 'connection of another node was refused: .*' "$WORK/server.log" | sort -u | paste -sd ';')"
+at n1 node check >/dev/null || fail "n2 does not answer after strangers"
 
 note "what one node changes, the other has"
 at n2 user add second --password pw2 >/dev/null
@@ -200,7 +231,7 @@ until_true 30 bash -c "! '$ARDEN' --state '$WORK/$now' pool list --json | grep -
 for n in n1 n2 n3; do [[ -z ${pid[$n]} ]] || { kill -9 "${pid[$n]}"; gone "$n"; }; done
 before=$(sha256sum "$WORK"/disks/* | sha256sum)
 for n in n1 n2 n3; do
-  expect 6 "$n starts with an emptied etcd" timeout 30 "$ARDEN" --state "$WORK/$n" serve --listen "127.0.0.1:${port[$n]}"
+  expect 6 "$n starts with an emptied etcd" timeout 30 "$ARDEN" --state "$WORK/$n" serve --listen "127.0.0.1:${port[$n]}" --cluster-listen "127.0.0.1:${peer[$n]}"
   grep -Eq 'emptied|went back' "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "$n does not say why"; }
 done
 [[ $before == "$(sha256sum "$WORK"/disks/* | sha256sum)" ]] || fail "something was written"

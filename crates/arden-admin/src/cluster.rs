@@ -41,6 +41,21 @@ pub struct NodeInfo {
     pub run: String,
     /// Where clients connect to it; empty while it is not alive.
     pub addresses: Vec<String>,
+    /// Where other nodes connect to it; empty while it is not alive.
+    pub node_addresses: Vec<String>,
+}
+
+/// Whether a node of a cluster can connect to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeLink {
+    /// The other node's name.
+    pub node: String,
+    /// A connection was made, and both sides know each other by their certificates.
+    pub connected: bool,
+    /// The life of the daemon that answered; empty without a connection.
+    pub run: String,
+    /// Why there is no connection; empty when there is.
+    pub reason: String,
 }
 
 /// Who owns a pool of a cluster, as the node that answers knows it.
@@ -116,6 +131,11 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict without a cluster; failed, when etcd does not answer.
     fn new_token(&self) -> Result<ClusterToken>;
+    /// Connects to every other node.
+    ///
+    /// # Errors
+    /// Conflict without a cluster.
+    fn check_nodes(&self) -> Result<Vec<NodeLink>>;
     /// Hands a pool over to another node, and waits for it.
     ///
     /// # Errors
@@ -150,6 +170,9 @@ impl ClusterAdmin for NoCluster {
         Vec::new()
     }
     fn new_token(&self) -> Result<ClusterToken> {
+        alone()
+    }
+    fn check_nodes(&self) -> Result<Vec<NodeLink>> {
         alone()
     }
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {

@@ -4,13 +4,11 @@
 use std::{future::Future, sync::Arc, thread, time::Duration};
 
 use arden_admin::{AdminError, error::Result as AdminResult};
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::oneshot};
 
-use crate::{
-    base64,
-    http::{Endpoints, HttpError, Lines},
-};
+use crate::http::{Endpoints, HttpError, Lines};
 
 /// A request by an administrator waits so long.
 const WAIT: Duration = Duration::from_secs(5);
@@ -84,7 +82,7 @@ pub enum Then {
 pub const STEPS_MAX: usize = 100;
 
 fn key64(key: &str) -> String {
-    base64::encode(key.as_bytes())
+    BASE64.encode(key.as_bytes())
 }
 
 /// The end of the range of all keys that begin with `prefix`, which ends with a character below 0xff.
@@ -93,7 +91,7 @@ fn range_end(prefix: &str) -> String {
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
-    base64::encode(&end)
+    BASE64.encode(&end)
 }
 
 /// Numbers of 64 bits are text in JSON, and zero is left out.
@@ -105,7 +103,7 @@ fn number(value: &Value, field: &str) -> u64 {
 }
 
 fn text(value: &Value, field: &str) -> Option<Vec<u8>> {
-    base64::decode(value[field].as_str().unwrap_or(""))
+    BASE64.decode(value[field].as_str().unwrap_or("")).ok()
 }
 
 fn pair(kv: &Value) -> Option<KeyValue> {
@@ -123,7 +121,7 @@ fn condition(condition: &If) -> Value {
             json!({"key": key64(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()})
         }
         If::Has(key, value) => {
-            json!({"key": key64(key), "target": "VALUE", "result": "EQUAL", "value": base64::encode(value)})
+            json!({"key": key64(key), "target": "VALUE", "result": "EQUAL", "value": BASE64.encode(value)})
         }
         If::OfLease(key, lease) => {
             json!({"key": key64(key), "target": "LEASE", "result": "EQUAL", "lease": lease.to_string()})
@@ -134,7 +132,7 @@ fn condition(condition: &If) -> Value {
 fn step(step: &Then) -> Value {
     match step {
         Then::Put(key, value, lease) => {
-            let mut put = json!({"key": key64(key), "value": base64::encode(value)});
+            let mut put = json!({"key": key64(key), "value": BASE64.encode(value)});
             if *lease != 0 {
                 put["lease"] = lease.to_string().into();
             }
@@ -308,6 +306,14 @@ impl Etcd {
         self.wait(move |etcd: Arc<Etcd>| async move { etcd.ask("/v3/kv/deleterange", &body, WAIT).await.map(drop) })
     }
 
+    /// Puts a key whatever there is; for tests.
+    ///
+    /// # Errors
+    /// See [`EtcdError`].
+    pub fn put_now(self: &Arc<Etcd>, key: &str, value: &[u8]) -> Result<(), EtcdError> {
+        self.transact_now(Vec::new(), vec![Then::Put(key.to_string(), value.to_vec(), 0)]).map(drop)
+    }
+
     /// As [`Etcd::transact`], waiting.
     ///
     /// # Errors
@@ -379,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_range_ends_behind_its_prefix() {
-        assert_eq!(base64::decode(&range_end("/a/")), Some(b"/a0".to_vec()));
+        assert_eq!(BASE64.decode(range_end("/a/")), Ok(b"/a0".to_vec()));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::{
 
 use arden_admin::{
     AdminError, ErrorKind, State,
-    cluster::{ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
+    },
     error::Result,
     names::key,
     secret,
@@ -25,6 +27,7 @@ use crate::{
     etcd::{Etcd, EtcdError, Found, If, Then},
     keys::{self, AliveValue, ConfigValue, MoveValue, Names, PoolKeys},
     membership::{self, Membership, TOKEN_SECONDS},
+    peers::{self, Me, Peers},
     shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
     store::EtcdStore,
     trust::Trust,
@@ -44,6 +47,7 @@ pub struct Member {
     etcd: Arc<Etcd>,
     trust: Arc<Trust>,
     store: Arc<EtcdStore>,
+    peers: Arc<Peers>,
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
     inputs: mpsc::UnboundedSender<Input>,
@@ -82,20 +86,26 @@ impl Member {
         let floor = trust.floor();
         let found = first_read(&etcd, &names)?;
         trust.check(&found, floor)?;
+        let identity = membership::identity(&etcd, state_dir, &membership, &trust)?;
         let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
-        let known = keys::nodes(&names, &nodes);
-        if known.get(&membership.node) != Some(&membership.name) {
-            return Err(conflict(
-                format!("the cluster has no node {} of the name {}", membership.node, membership.name),
-                "join with a new token, and an empty state directory",
-            ));
-        }
+        let alive = etcd.read_now(&names.alives(), &names.cluster())?;
+        let known = keys::peers(&names, &nodes, &alive);
+        let me = Me {
+            cluster: membership.cluster.id.clone(),
+            node: membership.node,
+            run: secret::hex(&secret::random::<8>()?),
+            versions: peers::PROTOCOL,
+            feature_level: membership.cluster.feature_level,
+            feature_level_max: keys::FEATURE_LEVEL,
+        };
         let records = found.pairs.iter().filter(|p| p.key.ends_with("/record"));
         let pools = records.filter_map(|p| keys::pool_of(names.relative(&p.key)?)).collect();
         let (inputs, waiting) = mpsc::unbounded_channel();
-        let seen = Seen { nodes: known, ..Seen::default() };
+        let names_of = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+        let seen = Seen { nodes: names_of, ..Seen::default() };
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
+            peers: Peers::new(me, identity, known),
             membership,
             etcd,
             trust,
@@ -127,20 +137,26 @@ impl Member {
         Ok(ClusterToken { token, seconds: TOKEN_SECONDS })
     }
 
-    /// Begins to own pools.
+    /// The other nodes, and connections to them.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Begins to own pools. `addresses`: where clients connect; `node_addresses`: where other nodes do.
     ///
     /// # Errors
     /// Failed, when there is no thread.
-    pub fn start(&self, hands: Arc<dyn Hands>, addresses: Vec<String>) -> Result<()> {
+    pub fn start(&self, hands: Arc<dyn Hands>, addresses: Vec<String>, node_addresses: Vec<String>) -> Result<()> {
         let Some(waiting) = self.waiting.lock().take() else { return Ok(()) };
         *self.hands.lock() = Some(hands.clone());
-        let run = secret::hex(&secret::random::<8>()?);
+        let run = self.peers.me().run.clone();
         let parts = Parts {
             etcd: self.etcd.clone(),
             trust: self.trust.clone(),
             store: self.store.clone(),
             node: self.membership.node,
-            alive: AliveValue { run, addresses },
+            alive: AliveValue { run, addresses, node_addresses },
+            peers: self.peers.clone(),
             lease_seconds: self.membership.cluster.lease_seconds,
             pools: self.pools.clone(),
             hands,
@@ -272,8 +288,28 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
 
 fn node_info(number: u16, name: &str, alive: Option<AliveValue>) -> NodeInfo {
     let is_alive = alive.is_some();
-    let (run, addresses) = alive.map_or_else(Default::default, |a| (a.run, a.addresses));
-    NodeInfo { number, name: name.to_string(), alive: is_alive, run, addresses }
+    let (run, addresses, node_addresses) =
+        alive.map_or_else(Default::default, |a| (a.run, a.addresses, a.node_addresses));
+    NodeInfo { number, name: name.to_string(), alive: is_alive, run, addresses, node_addresses }
+}
+
+/// Connects to all other nodes at the same time.
+async fn links(peers: &Arc<Peers>) -> Vec<NodeLink> {
+    let table = peers.table().borrow().clone();
+    let mut tries = tokio::task::JoinSet::new();
+    for (number, known) in table.iter().filter(|(n, _)| **n != peers.me().node) {
+        let (peers, number, node) = (peers.clone(), *number, known.name.clone());
+        tries.spawn(async move {
+            let (run, reason) = match peers.connect(number).await {
+                Ok(connected) => (connected.run, String::new()),
+                Err(e) => (String::new(), e.to_string()),
+            };
+            NodeLink { node, connected: reason.is_empty(), run, reason }
+        });
+    }
+    let mut links = tries.join_all().await;
+    links.sort_by(|a, b| a.node.cmp(&b.node));
+    links
 }
 
 impl ClusterAdmin for ClusterApi {
@@ -291,7 +327,7 @@ impl ClusterAdmin for ClusterApi {
             lease_seconds: m.cluster.lease_seconds,
             etcd: m.etcd.clone(),
             distrusts_etcd,
-            nodes: nodes.iter().map(|(n, name)| node_info(*n, name, value(*n))).collect(),
+            nodes: nodes.iter().map(|(n, node)| node_info(*n, &node.name, value(*n))).collect(),
             pools: self.ownerships(),
         })
     }
@@ -302,6 +338,12 @@ impl ClusterAdmin for ClusterApi {
 
     fn new_token(&self) -> Result<ClusterToken> {
         self.member.new_token()
+    }
+
+    fn check_nodes(&self) -> Result<Vec<NodeLink>> {
+        let peers = self.member.peers.clone();
+        let links = self.member.etcd.wait(move |_| async move { Ok(links(&peers).await) })?;
+        Ok(links)
     }
 
     fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {

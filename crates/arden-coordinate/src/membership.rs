@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     etcd::{Etcd, If, STEPS_MAX, Then},
     files,
+    identity::Identity,
     keys::{self, ClusterValue, Names, NodeValue},
-    trust::seen_file,
+    trust::{Trust, seen_file},
 };
 
 /// A token is good for so long.
@@ -76,10 +77,21 @@ pub fn load(state_dir: &Path) -> Result<Option<Membership>> {
     };
     let found: Membership = serde_json::from_slice(&bytes)
         .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "restore it from a backup"))?;
-    if found.cluster.version > keys::VERSION {
+    check_known(&found.cluster)?;
+    Ok(Some(found))
+}
+
+/// This node would not understand what it reads, or write what others do not understand.
+fn check_known(cluster: &ClusterValue) -> Result<()> {
+    if cluster.version > keys::VERSION {
         return Err(conflict("the cluster is of a later version", "update this arden"));
     }
-    Ok(Some(found))
+    if cluster.feature_level > keys::FEATURE_LEVEL {
+        let (level, known) = (cluster.feature_level, keys::FEATURE_LEVEL);
+        let error = format!("the cluster's feature level is {level}, and this arden knows up to {known}");
+        return Err(conflict(error, "update this arden"));
+    }
+    Ok(())
 }
 
 impl Membership {
@@ -140,7 +152,7 @@ pub fn init(
         id,
         name: new.name.clone(),
         version: keys::VERSION,
-        feature_level: 1,
+        feature_level: keys::FEATURE_LEVEL,
         lease_seconds: new.lease_seconds,
     };
     let mut steps = state_steps(&names, &state)?;
@@ -148,7 +160,8 @@ pub fn init(
         let record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };
         steps.push(Then::Put(names.record(pool), keys::encode_record(&record), 0));
     }
-    let node = NodeValue { name: new.node.clone(), version: keys::VERSION };
+    let identity = Identity::make(directory.path(), &cluster.id, &new.node)?;
+    let node = node_value(&new.node, &identity);
     steps.push(Then::Put(names.node(1), keys::encode(&node), 0));
     for part in steps.chunks(STEPS_MAX) {
         etcd.transact_now(Vec::new(), part.to_vec())?;
@@ -226,15 +239,14 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
     let etcd = Etcd::start(urls)?;
     let names = Names::new(id);
     let token_key = names.token(&hash(secret));
+    let mut made = None;
     loop {
         let found = etcd.read_now(&names.nodes(), &names.cluster())?;
         let pair = found.get(&names.cluster());
         let pair =
             pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
         let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
-        if cluster.version > keys::VERSION {
-            return Err(conflict("the cluster is of a later version", "update this arden"));
-        }
+        check_known(&cluster)?;
         let (mut last, mut taken) = (0, false);
         for pair in found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes())) {
             let node: NodeValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
@@ -252,7 +264,11 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
         let Some(good) = token_found.get(&token_key) else {
             return Err(conflict("the token was used, or is more than an hour old", hint));
         };
-        let node = NodeValue { name: name.to_string(), version: keys::VERSION };
+        let identity = match made.take() {
+            Some(identity) => identity,
+            None => Identity::make(directory.path(), id, name)?,
+        };
+        let node = node_value(name, &identity);
         let if_all = vec![
             If::Has(names.cluster(), pair.value.clone()),
             If::Changed(names.node(number), 0),
@@ -266,6 +282,45 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
             return Ok(membership);
         }
         // Another node joined meanwhile.
+        made = Some(identity);
+    }
+}
+
+fn node_value(name: &str, identity: &Identity) -> NodeValue {
+    NodeValue { name: name.to_string(), version: keys::VERSION, certificate: Some(identity.fingerprint().to_string()) }
+}
+
+/// The key and certificate of a member, which etcd has to know. A node that joined before there were any makes them now.
+///
+/// # Errors
+/// Conflict, when etcd has no such node, or knows it by another certificate; failed, when the file is gone or not readable.
+pub(crate) fn identity(etcd: &Arc<Etcd>, state_dir: &Path, m: &Membership, trust: &Trust) -> Result<Identity> {
+    let names = m.names();
+    let floor = trust.floor();
+    let found = etcd.read_now(&names.nodes(), &names.cluster())?;
+    trust.check(&found, floor)?;
+    let pair = found.get(&names.node(m.node));
+    let node =
+        pair.map(keys::decode::<NodeValue>).transpose().map_err(|e| AdminError::failed(e, "update this arden"))?;
+    let (Some(pair), Some(node)) = (pair, node.filter(|n| n.name == m.name)) else {
+        return Err(conflict(
+            format!("the cluster has no node {} of the name {}", m.node, m.name),
+            "join with a new token, and an empty state directory",
+        ));
+    };
+    let Some(fingerprint) = node.certificate else {
+        let identity = Identity::make(state_dir, &m.cluster.id, &m.name)?;
+        let then = Then::Put(names.node(m.node), keys::encode(&node_value(&m.name, &identity)), 0);
+        let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
+        let done = etcd.transact_now(if_all, vec![then])?;
+        done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
+        return Ok(identity);
+    };
+    let hint = "restore node.pem from a backup, or remove the node and join again";
+    match Identity::load(state_dir)? {
+        Some(identity) if identity.fingerprint().to_string() == fingerprint => Ok(identity),
+        Some(_) => Err(conflict("etcd knows this node by another certificate than that in node.pem", hint)),
+        None => Err(AdminError::failed("the file node.pem with this node's key is gone", hint)),
     }
 }
 
@@ -299,5 +354,26 @@ pub fn trust(directory: &StateDirectory) -> Result<Membership> {
     match std::fs::remove_file(seen_file(directory.path())) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(AdminError::failed(e.to_string(), "")),
         _ => Ok(membership),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_of_a_later_version_or_level_is_refused() {
+        let now = ClusterValue {
+            id: "c".into(),
+            name: "C".into(),
+            version: keys::VERSION,
+            feature_level: keys::FEATURE_LEVEL,
+            lease_seconds: 3,
+        };
+        check_known(&now).unwrap();
+        let later = ClusterValue { version: keys::VERSION + 1, ..now.clone() };
+        assert!(check_known(&later).unwrap_err().error.contains("later version"));
+        let later = ClusterValue { feature_level: keys::FEATURE_LEVEL + 1, ..now };
+        assert!(check_known(&later).unwrap_err().error.contains("knows up to 1"));
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     etcd::{Etcd, EtcdError, If, Then},
     gate::PoolGate,
     keys::{self, AliveValue, Names, PoolKeys},
+    peers::{Known, Peers},
     store::EtcdStore,
     trust::Trust,
 };
@@ -68,7 +69,8 @@ pub enum Input {
     Distrusted(String),
     /// Keys changed, at these revisions; empty when the watch begins.
     Changed(Vec<(String, u64)>),
-    Nodes(BTreeMap<u16, String>),
+    /// The nodes as of this revision.
+    Nodes(u64, BTreeMap<u16, Known>),
     Fence {
         pool: PoolId,
         epoch: Epoch,
@@ -112,6 +114,7 @@ pub struct Parts {
     pub store: Arc<EtcdStore>,
     pub node: u16,
     pub alive: AliveValue,
+    pub peers: Arc<Peers>,
     pub lease_seconds: u64,
     pub pools: Vec<PoolId>,
     pub hands: Arc<dyn Hands>,
@@ -133,6 +136,7 @@ struct Shell {
     wait: Duration,
     ttl: Duration,
     leaving: Option<oneshot::Sender<()>>,
+    nodes_revision: u64,
 }
 
 /// Runs a node until it is told to leave.
@@ -170,6 +174,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         wait: ttl / 4,
         ttl,
         leaving: None,
+        nodes_revision: 0,
         parts,
     };
     etcd.handle().spawn(shell.run(inputs));
@@ -263,7 +268,7 @@ impl Shell {
                 self.tell(Event::Read { pool, number: 0, floor, revision, view: Default::default() });
             }
             Input::Changed(keys) => self.changed(&keys),
-            Input::Nodes(nodes) => self.parts.seen.lock().nodes = nodes,
+            Input::Nodes(revision, nodes) => self.nodes(revision, nodes),
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
@@ -286,6 +291,16 @@ impl Shell {
                 self.tell(Event::Drain);
             }
         }
+    }
+
+    /// Reads end in any order. A node that has left must not come back by an older one.
+    fn nodes(&mut self, revision: u64, nodes: BTreeMap<u16, Known>) {
+        if revision < self.nodes_revision {
+            return;
+        }
+        self.nodes_revision = revision;
+        self.parts.seen.lock().nodes = nodes.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+        self.parts.peers.set(nodes);
     }
 
     fn because(&self, pool: PoolId, why: String) {
@@ -350,7 +365,7 @@ impl Shell {
         if let Some(revision) = state.or(begins.then(|| self.parts.trust.floor())) {
             self.parts.store.changed(revision);
         }
-        if begins || names.iter().any(|(n, _)| n.starts_with("node/")) {
+        if begins || names.iter().any(|(n, _)| n.starts_with("node/") || n.starts_with("alive/")) {
             self.read_nodes();
         }
     }
@@ -378,12 +393,18 @@ impl Shell {
         });
     }
 
+    /// A list that is not to be believed is not taken: it would let a node in that has left, or cut all off.
     fn read_nodes(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
+        let trust = self.parts.trust.clone();
         self.parts.etcd.handle().spawn(async move {
-            if let Ok(found) = etcd.read(&names.nodes(), &names.cluster(), wait).await {
-                let _ = inputs.send(Input::Nodes(keys::nodes(&names, &found)));
+            let floor = trust.floor();
+            let Ok(found) = etcd.read(&names.nodes(), &names.cluster(), wait).await else { return };
+            let Ok(alive) = etcd.read(&names.alives(), &names.cluster(), wait).await else { return };
+            if let Err(e) = trust.check(&found, floor) {
+                return tracing::error!("{e}");
             }
+            let _ = inputs.send(Input::Nodes(found.revision, keys::peers(&names, &found, &alive)));
         });
     }
 

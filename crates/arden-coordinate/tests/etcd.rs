@@ -14,7 +14,11 @@ use std::{
 };
 
 use arden_admin::{ErrorKind, State, StateDirectory, model::NewUser, state::StateStore};
-use arden_coordinate::{Etcd, EtcdStore, Member, NewCluster, membership};
+use arden_cluster::{Epoch, ImportError, PoolId};
+use arden_coordinate::{
+    Etcd, EtcdStore, Hands, Member, NewCluster, PoolGate, membership,
+    peers::{Listener, PeerError},
+};
 use arden_testkit::state::{Open, failures};
 
 struct Server {
@@ -177,4 +181,91 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
     membership::trust(&directory).unwrap();
     let error = Member::connect(directory.path(), a).err().unwrap();
     assert!(error.error.contains("emptied"), "believed or not, the cluster is not there: {error}");
+}
+
+/// A daemon without pools.
+struct NoPools;
+
+impl Hands for NoPools {
+    fn import(&self, _: PoolId, _: Epoch, _: Epoch) -> Result<(), (ImportError, String)> {
+        Err((ImportError::Other, "there is none".to_string()))
+    }
+    fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {}
+    fn close(&self, _: PoolId) -> bool {
+        true
+    }
+    fn stop(&self, _: PoolId) {}
+    fn newest_epoch(&self, _: PoolId) -> Result<Epoch, String> {
+        Err("there is none".to_string())
+    }
+}
+
+async fn listen(member: &Arc<Member>) -> Listener {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), member.peers(), Arc::new(|_, _| {})).await.unwrap();
+    member.start(Arc::new(NoPools), Vec::new(), vec![listener.address().to_string()]).unwrap();
+    listener
+}
+
+#[test]
+fn nodes_find_each_other_by_etcd_until_one_is_taken_out() {
+    let Some(server) = Server::start() else { return };
+    let (first, second) = (server.directory("a"), server.directory("b"));
+    let a = membership::init(&first, &server.cluster(), |_| Ok(Vec::new())).unwrap();
+    let names = a.names();
+    let a = Member::connect(first.path(), a).unwrap();
+    let token = a.new_token().unwrap().token;
+    let urls = std::slice::from_ref(&server.url);
+    let b = membership::join(&second, urls, &token, "b").unwrap();
+    let b = Member::connect(second.path(), b).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (connected, accepted) = runtime.block_on(async {
+        let (_at_a, mut at_b) = (listen(&a).await, listen(&b).await);
+        let (mut at_first, mut at_second) = (a.peers().table(), b.peers().table());
+        at_first.wait_for(|t| t.get(&2).is_some_and(|k| !k.addresses.is_empty())).await.unwrap();
+        at_second.wait_for(|t| t.get(&1).is_some_and(|k| !k.addresses.is_empty())).await.unwrap();
+        let (connected, accepted) = tokio::join!(a.peers().connect(2), at_b.accept());
+        (connected.unwrap(), accepted.unwrap())
+    });
+    assert_eq!((connected.node, accepted.node), (2, 1));
+    assert_eq!(connected.run, b.peers().me().run);
+    // Without its key in etcd a node is cut off, and does not start again.
+    let etcd = Etcd::start(urls).unwrap();
+    etcd.delete_now(&names.node(2)).unwrap();
+    let mut stream = connected.stream;
+    runtime.block_on(async {
+        let read = tokio::time::timeout(Duration::from_secs(10), tokio::io::AsyncReadExt::read_u8(&mut stream)).await;
+        assert_eq!(read.expect("it ends").unwrap_err().kind(), std::io::ErrorKind::ConnectionAborted);
+        assert!(matches!(a.peers().connect(2).await, Err(PeerError::Unknown(_))));
+    });
+    b.leave();
+    let again = Member::connect(second.path(), membership::load(second.path()).unwrap().unwrap());
+    assert!(again.err().unwrap().error.contains("no node 2"));
+    a.leave();
+}
+
+#[test]
+fn a_node_is_its_key_and_one_from_before_keys_makes_it() {
+    let Some(server) = Server::start() else { return };
+    let directory = server.directory("a");
+    let a = membership::init(&directory, &server.cluster(), |_| Ok(Vec::new())).unwrap();
+    let file = directory.path().join("node.pem");
+    let kept = std::fs::read(&file).unwrap();
+    let connect = || Member::connect(directory.path(), a.clone());
+    connect().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(connect().err().unwrap().error.contains("is gone"));
+    let other = server.directory("other");
+    arden_coordinate::Identity::make(other.path(), &a.cluster.id, "a").unwrap();
+    std::fs::copy(other.path().join("node.pem"), &file).unwrap();
+    let error = connect().err().unwrap();
+    assert!(error.kind == ErrorKind::Conflict && error.error.contains("another certificate"), "{error}");
+    std::fs::write(&file, &kept).unwrap();
+    connect().unwrap();
+    // An entry as nodes made it before they had certificates.
+    let etcd = Etcd::start(&a.etcd).unwrap();
+    etcd.put_now(&a.names().node(1), br#"{"name":"a","version":1}"#).unwrap();
+    let fingerprint = connect().unwrap().peers().table().borrow()[&1].fingerprint;
+    assert!(fingerprint.is_some());
+    assert_ne!(std::fs::read(&file).unwrap(), kept);
+    assert_eq!(connect().unwrap().peers().table().borrow()[&1].fingerprint, fingerprint, "it is made once");
 }

@@ -71,7 +71,7 @@ pub enum Noun {
         after_help = "Example:\n  arden cluster init FILES --etcd http://10.0.0.1:2379\n  arden cluster show"
     )]
     Cluster(crate::cluster::ClusterVerb),
-    /// Show the nodes of the cluster
+    /// Show the nodes of the cluster, and whether they reach each other
     #[command(subcommand, after_help = "Example:\n  arden node list")]
     Node(crate::cluster::NodeVerb),
     /// Manage spaces: resilient virtual disks in a pool
@@ -117,6 +117,9 @@ pub struct Serve {
     /// Address that clients connect to; may be given several times
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:445")]
     pub listen: Vec<SocketAddr>,
+    /// Address that the other nodes of a cluster connect to, by mutual TLS; only nodes listen there [default: 0.0.0.0:7445]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub cluster_listen: Option<SocketAddr>,
     /// Level of the log: error, warn, info, debug, trace; also for modules: info,arden_smb=debug
     #[arg(long, env = "ARDEN_LOG", value_name = "LEVEL", default_value = "info")]
     pub log: String,

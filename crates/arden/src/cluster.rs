@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arden_admin::{
     AdminError, State, StateDirectory,
     client::segment,
-    cluster::{ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{ClusterInfo, ClusterToken, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake},
     error::Result,
     names,
 };
@@ -75,6 +75,9 @@ pub enum NodeVerb {
     /// List the nodes of the cluster
     #[command(after_help = "Example:\n  arden node list --json")]
     List,
+    /// Connect to every other node, and say whether both sides know each other
+    #[command(after_help = "Example:\n  arden node check")]
+    Check,
 }
 
 fn node_name(options: &NodeOptions) -> String {
@@ -155,16 +158,40 @@ pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster.nodes, |nodes| node_table(nodes));
         }
+        NodeVerb::Check => {
+            let links: Vec<NodeLink> = out.client.get("/v1/cluster/links")?;
+            out.show(&links, |links| link_table(links));
+            let failed = links.iter().filter(|l| !l.connected).count();
+            if failed > 0 {
+                let hint = "check the network, --cluster-listen there, and that its daemon runs";
+                return Err(AdminError::failed(format!("no connection to {failed} of {} nodes", links.len()), hint));
+            }
+        }
     }
     Ok(())
 }
 
 fn node_table(nodes: &[NodeInfo]) -> String {
-    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "ADDRESSES", "RUN"]);
+    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "ADDRESSES", "FOR NODES", "RUN"]);
     for n in nodes {
-        t.row([n.name.clone(), n.number.to_string(), yes(n.alive), n.addresses.join(", "), n.run.clone()]);
+        t.row([
+            n.name.clone(),
+            n.number.to_string(),
+            yes(n.alive),
+            n.addresses.join(", "),
+            n.node_addresses.join(", "),
+            n.run.clone(),
+        ]);
     }
     t.text("no nodes")
+}
+
+fn link_table(links: &[NodeLink]) -> String {
+    let mut t = Table::new(&["NODE", "CONNECTED", "RUN", "NOTE"]);
+    for l in links {
+        t.row([l.node.clone(), yes(l.connected), l.run.clone(), l.reason.clone()]);
+    }
+    t.text("no other nodes")
 }
 
 fn owner_table(pools: &[PoolOwnership]) -> String {

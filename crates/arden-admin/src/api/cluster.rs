@@ -11,7 +11,7 @@ use axum::{
 
 use super::{Api, Body, handlers::created};
 use crate::{
-    cluster::{ClusterInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{ClusterInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake},
     error::Result,
     storage::PoolInfo,
 };
@@ -36,6 +36,10 @@ pub(super) async fn new_token(State(api): Ctx) -> Result<Response> {
     let token = api.blocking(|api| api.cluster.new_token()).await?;
     tracing::info!(seconds = token.seconds, "token for a new node made");
     Ok(created(token))
+}
+
+pub(super) async fn check_nodes(State(api): Ctx) -> Answer<Vec<NodeLink>> {
+    api.blocking(|api| api.cluster.check_nodes()).await.map(Json)
 }
 
 pub(super) async fn move_pool(

@@ -285,8 +285,14 @@ fn ownership() -> PoolOwnership {
 
 impl ClusterAdmin for FakeStorage {
     fn cluster(&self) -> Result<ClusterInfo> {
-        let node =
-            NodeInfo { number: 1, name: "a".into(), alive: true, run: "r".into(), addresses: vec!["h:445".into()] };
+        let node = NodeInfo {
+            number: 1,
+            name: "a".into(),
+            alive: true,
+            run: "r".into(),
+            addresses: vec!["h:445".into()],
+            node_addresses: vec!["h:7445".into()],
+        };
         Ok(ClusterInfo {
             name: "LAB".into(),
             id: "0".repeat(32),
@@ -303,6 +309,9 @@ impl ClusterAdmin for FakeStorage {
     }
     fn new_token(&self) -> Result<ClusterToken> {
         Ok(ClusterToken { token: "t".into(), seconds: 3600 })
+    }
+    fn check_nodes(&self) -> Result<Vec<NodeLink>> {
+        Ok(vec![NodeLink { node: "b".into(), connected: true, run: "r".into(), reason: String::new() }])
     }
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {
         Ok(ownership())

@@ -257,6 +257,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("exportSpace", "/v1/pools/tank/spaces/vm/export", Some(json!({"nbd": "unix:/s"}))),
         ("unexportSpace", "/v1/pools/tank/spaces/vm/export", None),
         ("cluster", "/v1/cluster", None),
+        ("nodeLinks", "/v1/cluster/links", None),
         ("newToken", "/v1/cluster/tokens", None),
         ("movePool", "/v1/pools/tank/owner", Some(json!({"to": "b"}))),
         ("takePool", "/v1/pools/tank/take", Some(json!({"sure": true}))),
