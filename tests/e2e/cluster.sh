@@ -1,22 +1,35 @@
 # A cluster of two nodes, then three, on disk files that all reach, with a real etcd: the owner of the pool is killed with -9,
 # stopped with SIGSTOP, and told to hand over, while a client with persistent handles writes and locks. An agent fences. No error
 # reaches the client, every acknowledged byte and lock is there. Without a fence nothing is taken over until an administrator is sure.
-# An emptied etcd is refused. KILLS=20 is the long form. Prints how long clients were not answered.
+# etcd speaks TLS and knows its clients by certificates. An emptied etcd is refused. KILLS=20 is the long form. Prints how long clients were not answered.
 # long: 150
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 readonly LEASE=3
 kills=${KILLS:-4}
-etcd_port=$(free_port) etcd_peer=$(free_port) etcd=http://127.0.0.1:$etcd_port etcd_pid=
+etcd_port=$(free_port) etcd_peer=$(free_port) etcd=https://127.0.0.1:$etcd_port etcd_pid=
 declare -A pid port peer
 
+# etcd speaks TLS and wants certificates of its clients. Its own is for clients too: its gateway logs on to itself with it.
+authority() { # authority NAME
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=$1" -keyout "$WORK/$1.key" -out "$WORK/$1.pem" 2>/dev/null
+}
+issue() { # issue AUTHORITY NAME
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$2" -keyout "$WORK/$2.key" -out "$WORK/$2.csr" 2>/dev/null
+  openssl x509 -req -in "$WORK/$2.csr" -CA "$WORK/$1.pem" -CAkey "$WORK/$1.key" -CAcreateserial -days 2 -out "$WORK/$2.pem" 2>/dev/null \
+    -extfile <(printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n')
+  chmod 600 "$WORK/$2.key"
+}
+authority ca; authority otherca; issue ca etcd; issue ca client; issue otherca stranger
+tls=(--etcd-ca "$WORK/ca.pem" --etcd-cert "$WORK/client.pem" --etcd-key "$WORK/client.key")
+
 etcd_up() {
-  etcd --name e --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
+  etcd --name e --client-cert-auth --trusted-ca-file "$WORK/ca.pem" --cert-file "$WORK/etcd.pem" --key-file "$WORK/etcd.key" --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
     --listen-peer-urls "http://127.0.0.1:$etcd_peer" --initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer" \
     --initial-cluster "e=http://127.0.0.1:$etcd_peer" --log-level error >>"$WORK/etcd.log" 2>&1 &
   etcd_pid=$!
-  until_true 20 env ETCDCTL_API=3 etcdctl --endpoints "$etcd" endpoint health || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
+  until_true 20 env ETCDCTL_API=3 etcdctl --cacert "$WORK/ca.pem" --cert "$WORK/client.pem" --key "$WORK/client.key" --endpoints "$etcd" endpoint health || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
 }
 etcd_down() { kill -9 "$etcd_pid"; wait "$etcd_pid" 2>/dev/null || true; etcd_pid=; }
 
@@ -98,10 +111,22 @@ at n1 share add ca --volume v --ca >/dev/null
 expect 6 "init while the daemon runs" at n1 cluster init FILES --etcd "$etcd" --node n1
 expect 6 "show without a cluster" at n1 cluster show
 down n1
-expect 2 "TLS is not there" at n1 cluster init FILES --etcd "https://127.0.0.1:1" --node n1
-expect 1 "no etcd" at n1 cluster init FILES --etcd "http://127.0.0.1:$(free_port)" --node n1
-at n1 cluster init FILES --etcd "$etcd" --node n1 --lease $LEASE
-expect 6 "init twice" at n1 cluster init FILES --etcd "$etcd" --node n1
+refused() { # refused STATUS SAYS OPTIONS...
+  local status=$1 says=$2; shift 2
+  expect "$status" "$says" at n1 cluster init FILES --node n1 "$@"
+  grep -q -e "$says" "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "init does not say: $says"; }
+}
+refused 2 "those of the system are not used" --etcd "$etcd"
+refused 2 "without TLS" --etcd "http://127.0.0.1:$etcd_port" "${tls[@]}"
+refused 2 "no certificate in PEM" --etcd "$etcd" --etcd-ca "$WORK/client.key"
+refused 2 "required" --etcd "$etcd" --etcd-ca "$WORK/ca.pem" --etcd-cert "$WORK/client.pem"
+refused 1 "if it wants TLS" --etcd "http://127.0.0.1:$etcd_port"
+refused 1 "no authority in .*otherca.pem" --etcd "$etcd" --etcd-ca "$WORK/otherca.pem"
+refused 1 "wants a certificate of its clients" --etcd "$etcd" --etcd-ca "$WORK/ca.pem"
+refused 1 "does not take this node's certificate" --etcd "$etcd" --etcd-ca "$WORK/ca.pem" --etcd-cert "$WORK/stranger.pem" --etcd-key "$WORK/stranger.key"
+refused 1 "no connection\|refused" --etcd "https://127.0.0.1:$(free_port)" "${tls[@]}"
+at n1 cluster init FILES --etcd "$etcd" "${tls[@]}" --node n1 --lease $LEASE
+expect 6 "init twice" at n1 cluster init FILES --etcd "$etcd" "${tls[@]}" --node n1
 up n1
 until_true 20 owner || { tail "$WORK/server.log"; fail "the first node does not own the pool"; }
 at n1 cluster show
@@ -111,13 +136,20 @@ at n1 pool set tank --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev
 
 note "a second node joins"
 token=$(at n1 cluster token)
-expect 2 "no token" at n2 cluster join --etcd "$etcd" --token nonsense --node n2
-expect 6 "a name that is taken" at n2 cluster join --etcd "$etcd" --token "$token" --node n1
-echo "$token" | at n2 cluster join --etcd "$etcd" --token-stdin --node n2
-expect 6 "a token used twice" at n3 cluster join --etcd "$etcd" --token "$token" --node n3
+expect 2 "no token" at n2 cluster join --etcd "$etcd" "${tls[@]}" --token nonsense --node n2
+expect 6 "a name that is taken" at n2 cluster join --etcd "$etcd" "${tls[@]}" --token "$token" --node n1
+echo "$token" | at n2 cluster join --etcd "$etcd" "${tls[@]}" --token-stdin --node n2
+expect 6 "a token used twice" at n3 cluster join --etcd "$etcd" "${tls[@]}" --token "$token" --node n3
 up n2
 says 'n2' at n1 node list || fail "the first node does not list the second"
 ! grep -rq "$token" "$WORK/server.log" || fail "the log has a token"
+# Each node has a few connections to etcd, and no more after a while.
+sleep 3
+for n in n1 n2; do
+  open=$(ss -Htnp state established "dport = :$etcd_port" | grep -c "pid=${pid[$n]},")
+  ((open >= 2 && open <= 5)) || fail "node $n has $open connections to etcd"
+  echo "$n: $open connections to etcd"
+done
 
 note "the nodes know each other by their certificates"
 [[ $(stat -c %a "$WORK/n2/node.pem") == 600 ]] || fail "others can read the key of a node"
@@ -182,7 +214,7 @@ for to in "${order[@]}"; do
 done
 
 note "a third node"
-at n2 cluster token | at n3 cluster join --etcd "$etcd" --token-stdin --node n3
+at n2 cluster token | at n3 cluster join --etcd "$etcd" "${tls[@]}" --token-stdin --node n3
 up n3
 before=$(records); at n1 pool move tank --to n3 >/dev/null; goes_on "$before" "at the third node"; stalled >/dev/null
 for round in 1 2; do killed "$round" 3; done

@@ -8,7 +8,10 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::oneshot};
 
-use crate::http::{Endpoints, HttpError, Lines};
+use crate::{
+    etcd_tls::EtcdFiles,
+    http::{Endpoints, HttpError, Lines},
+};
 
 /// A request by an administrator waits so long.
 const WAIT: Duration = Duration::from_secs(5);
@@ -167,10 +170,13 @@ impl Etcd {
     /// Starts the thread. Nothing is connected yet.
     ///
     /// # Errors
-    /// Invalid, for a URL that is none; failed, when there is no thread.
-    pub fn start(urls: &[String]) -> AdminResult<Arc<Etcd>> {
-        let hint = "write them as http://HOST:PORT, separated by commas";
-        let endpoints = Endpoints::new(urls).map_err(|e| AdminError::invalid(e, hint))?;
+    /// Invalid, for a URL that is none or a file for TLS that is not usable; failed, when there is no thread.
+    pub fn start(urls: &[String], tls: Option<&EtcdFiles>) -> AdminResult<Arc<Etcd>> {
+        let hint = "write them as http://HOST:PORT, or https://HOST:PORT with --etcd-ca, separated by commas";
+        let endpoints = Endpoints::new(urls, tls.cloned()).map_err(|e| AdminError::invalid(e, hint))?;
+        if let Some(files) = tls {
+            files.read().map_err(|e| AdminError::invalid(e, "check the files that were named for TLS to etcd"))?;
+        }
         let no_thread = |e: std::io::Error| AdminError::failed(format!("no thread: {e}"), "");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let handle = runtime.handle().clone();

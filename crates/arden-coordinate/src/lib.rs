@@ -7,6 +7,7 @@
 mod agent;
 pub mod clock;
 mod etcd;
+mod etcd_tls;
 mod files;
 mod gate;
 mod http;
@@ -20,6 +21,7 @@ mod store;
 mod trust;
 
 pub use etcd::Etcd;
+pub use etcd_tls::{ClientFiles, EtcdFiles};
 pub use gate::PoolGate;
 pub use identity::{Fingerprint, Identity};
 pub use keys::Names;

@@ -80,7 +80,7 @@ impl Member {
     /// # Errors
     /// Conflict, when etcd was emptied, is another one or went back, or the node was removed; failed, when etcd does not answer.
     pub fn connect(state_dir: &Path, membership: Membership) -> Result<Arc<Member>> {
-        let etcd = Etcd::start(&membership.etcd)?;
+        let etcd = Etcd::start(&membership.etcd, membership.etcd_tls.as_ref())?;
         let names = membership.names();
         let trust = Trust::new(state_dir, &names, keys::encode(&membership.cluster))?;
         let floor = trust.floor();

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     etcd::{Etcd, If, STEPS_MAX, Then},
+    etcd_tls::EtcdFiles,
     files,
     identity::Identity,
     keys::{self, ClusterValue, Names, NodeValue},
@@ -30,6 +31,9 @@ pub struct Membership {
     pub node: u16,
     pub name: String,
     pub etcd: Vec<String>,
+    /// None: in the clear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_tls: Option<EtcdFiles>,
 }
 
 /// The pools of the state that a cluster begins with, and the newest epoch in the labels of each.
@@ -122,6 +126,7 @@ pub struct NewCluster {
     pub name: String,
     pub node: String,
     pub etcd: Vec<String>,
+    pub etcd_tls: Option<EtcdFiles>,
     pub lease_seconds: u64,
 }
 
@@ -138,7 +143,7 @@ pub fn init(
     check_alone(directory.path())?;
     check_node_name(&new.node)?;
     check_lease(new.lease_seconds)?;
-    let etcd = Etcd::start(&new.etcd)?;
+    let etcd = Etcd::start(&new.etcd, new.etcd_tls.as_ref())?;
     let state = State::open(directory)?;
     check_servable(&state)?;
     // Nothing is changed before etcd has answered.
@@ -170,7 +175,8 @@ pub fn init(
     let last = vec![Then::Put(names.cluster(), keys::encode(&cluster), 0)];
     let made = etcd.transact_now(vec![If::Changed(names.cluster(), 0)], last)?;
     made.ok_or_else(|| conflict("there is a cluster of this id already", "try again"))?;
-    let membership = Membership { cluster, node: 1, name: new.node.clone(), etcd: new.etcd.clone() };
+    let (etcd, etcd_tls) = (new.etcd.clone(), new.etcd_tls.clone());
+    let membership = Membership { cluster, node: 1, name: new.node.clone(), etcd, etcd_tls };
     membership.save(directory.path())?;
     drop(state);
     put_aside(directory)?;
@@ -226,7 +232,13 @@ pub fn new_token(etcd: &Arc<Etcd>, names: &Names, cluster: &str, condition: If) 
 ///
 /// # Errors
 /// Conflict, for a token that was used or is too old, a name that is taken, or a state that is not empty; those of etcd.
-pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name: &str) -> Result<Membership> {
+pub fn join(
+    directory: &Arc<StateDirectory>,
+    urls: &[String],
+    etcd_tls: Option<EtcdFiles>,
+    token: &str,
+    name: &str,
+) -> Result<Membership> {
     check_alone(directory.path())?;
     check_node_name(name)?;
     let hint = "`arden cluster token` at a node makes one";
@@ -236,7 +248,7 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
         .filter(|(id, secret)| hex(id) && hex(secret))
         .ok_or_else(|| AdminError::invalid("this is no token", hint))?;
     check_empty(directory)?;
-    let etcd = Etcd::start(urls)?;
+    let etcd = Etcd::start(urls, etcd_tls.as_ref())?;
     let names = Names::new(id);
     let token_key = names.token(&hash(secret));
     let mut made = None;
@@ -276,7 +288,8 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
         ];
         let then = vec![Then::Delete(token_key.clone()), Then::Put(names.node(number), keys::encode(&node), 0)];
         if etcd.transact_now(if_all, then)?.is_some() {
-            let membership = Membership { cluster, node: number, name: name.to_string(), etcd: urls.to_vec() };
+            let membership =
+                Membership { cluster, node: number, name: name.to_string(), etcd: urls.to_vec(), etcd_tls };
             membership.save(directory.path())?;
             put_aside(directory)?;
             return Ok(membership);

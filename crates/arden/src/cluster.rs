@@ -1,6 +1,6 @@
 //! Clusters and their nodes on the command line. A daemon becomes a node while it does not run; everything else is asked of the daemon.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arden_admin::{
@@ -11,7 +11,7 @@ use arden_admin::{
     names,
 };
 use arden_cluster::{Epoch, PoolId};
-use arden_coordinate::{Membership, NewCluster, membership};
+use arden_coordinate::{ClientFiles, EtcdFiles, Membership, NewCluster, membership};
 use arden_host::newest_epoch;
 use clap::{Args, Subcommand};
 
@@ -21,10 +21,9 @@ use crate::table::{Table, yes};
 #[derive(Debug, Subcommand)]
 pub enum ClusterVerb {
     /// Make a cluster of which this daemon is the first node, with its users, shares and pools; while the daemon does not run.
-    /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run. TLS to
-    /// etcd is not supported yet
+    /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run
     #[command(
-        after_help = "Example:\n  arden cluster init FILES --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379"
+        after_help = "Example:\n  arden cluster init FILES --etcd https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379 --etcd-ca ca.pem --etcd-cert node.pem --etcd-key node.key"
     )]
     Init {
         /// Name of the cluster, which becomes that of the server
@@ -62,9 +61,19 @@ pub enum ClusterVerb {
 
 #[derive(Debug, Args)]
 pub struct NodeOptions {
-    /// URLs of etcd
+    /// URLs of etcd, all with http:// or all with https://
     #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
     pub etcd: Vec<String>,
+    /// File with the certificates of the authorities that sign those of etcd, for https URLs; the system's are not used. This
+    /// and the two other files are read where they are, for each new connection
+    #[arg(long, value_name = "FILE")]
+    pub etcd_ca: Option<PathBuf>,
+    /// File with this node's certificate for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_ca", requires = "etcd_key")]
+    pub etcd_cert: Option<PathBuf>,
+    /// File with the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    pub etcd_key: Option<PathBuf>,
     /// Name of this node, as fence agents know it [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
@@ -83,6 +92,17 @@ pub enum NodeVerb {
 fn node_name(options: &NodeOptions) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     options.node.clone().unwrap_or_else(host)
+}
+
+/// The files for TLS to etcd.
+fn etcd_files(options: &NodeOptions) -> Result<Option<EtcdFiles>> {
+    let Some(ca) = options.etcd_ca.clone() else { return Ok(None) };
+    let client = options.etcd_cert.clone().zip(options.etcd_key.clone());
+    let files = EtcdFiles { ca, client: client.map(|(certificate, key)| ClientFiles { certificate, key }) };
+    files
+        .absolute()
+        .map(Some)
+        .map_err(|e| AdminError::invalid(format!("a file for TLS to etcd: {e}"), "check its path"))
 }
 
 fn shown(out: &Out, m: &Membership) {
@@ -124,13 +144,15 @@ pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
     match verb {
         ClusterVerb::Init { name, node, lease } => {
             names::check_server(&name)?;
-            let new = NewCluster { name, node: node_name(&node), etcd: node.etcd, lease_seconds: lease };
+            let (name_of_node, etcd_tls) = (node_name(&node), etcd_files(&node)?);
+            let new = NewCluster { name, node: name_of_node, etcd: node.etcd, etcd_tls, lease_seconds: lease };
             shown(out, &membership::init(&directory(&out.state)?, &new, pools)?);
         }
         ClusterVerb::Join { node, token, .. } => {
             let token = token_of(token)?;
             let name = node_name(&node);
-            shown(out, &membership::join(&directory(&out.state)?, &node.etcd, &token, &name)?);
+            let files = etcd_files(&node)?;
+            shown(out, &membership::join(&directory(&out.state)?, &node.etcd, files, &token, &name)?);
         }
         ClusterVerb::Token => {
             let token: ClusterToken = out.client.post("/v1/cluster/tokens", &serde_json::json!({}))?;
