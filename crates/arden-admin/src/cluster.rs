@@ -37,6 +37,8 @@ pub struct NodeInfo {
     pub name: String,
     /// Whether its lease is good.
     pub alive: bool,
+    /// It is to own no pools, until it is resumed.
+    pub drained: bool,
     /// This life of its daemon; empty while it is not alive.
     pub run: String,
     /// Where clients connect to it; empty while it is not alive.
@@ -90,6 +92,14 @@ pub struct ClusterToken {
     pub seconds: u64,
 }
 
+/// What is changed of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeChange {
+    /// It gives its pools up, and owns none until it is resumed, also after a restart.
+    pub drained: bool,
+}
+
 /// The node that is to own a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -136,6 +146,16 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict without a cluster.
     fn check_nodes(&self) -> Result<Vec<NodeLink>>;
+    /// Makes a node give up all its pools and waits for that, or lets it own pools again.
+    ///
+    /// # Errors
+    /// Not found; conflict, when no other node could own its pools.
+    fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo>;
+    /// Takes a node out of the cluster.
+    ///
+    /// # Errors
+    /// Not found; conflict, when it is alive, may still write to a disk, or is the last one.
+    fn remove_node(&self, node: &str) -> Result<()>;
     /// Hands a pool over to another node, and waits for it.
     ///
     /// # Errors
@@ -173,6 +193,12 @@ impl ClusterAdmin for NoCluster {
         alone()
     }
     fn check_nodes(&self) -> Result<Vec<NodeLink>> {
+        alone()
+    }
+    fn change_node(&self, _: &str, _: &NodeChange) -> Result<NodeInfo> {
+        alone()
+    }
+    fn remove_node(&self, _: &str) -> Result<()> {
         alone()
     }
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {

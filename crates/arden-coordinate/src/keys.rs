@@ -47,6 +47,16 @@ impl Names {
     pub fn node(&self, node: u16) -> String {
         format!("{}node/{node}", self.prefix)
     }
+    /// The last number that was given to a node.
+    pub fn numbers(&self) -> String {
+        format!("{}numbers", self.prefix)
+    }
+    pub fn drains(&self) -> String {
+        format!("{}drain/", self.prefix)
+    }
+    pub fn drain(&self, node: u16) -> String {
+        format!("{}drain/{node}", self.prefix)
+    }
     pub fn tokens(&self) -> String {
         format!("{}token/", self.prefix)
     }
@@ -246,6 +256,17 @@ fn numbered<T: for<'a> Deserialize<'a>>(prefix: &str, found: &Found) -> BTreeMap
 /// The nodes of the cluster.
 pub fn nodes(names: &Names, found: &Found) -> BTreeMap<u16, NodeValue> {
     numbered(&names.nodes(), found)
+}
+
+/// The last number that was given to a node, and the revision of the key; zeros without it.
+///
+/// # Errors
+/// The value is not understood.
+pub fn last_number(names: &Names, found: &Found) -> Result<(u16, u64), String> {
+    match found.get(&names.numbers()) {
+        Some(pair) => Ok((decode(pair)?, pair.mod_revision)),
+        None => Ok((0, 0)),
+    }
 }
 
 /// The nodes of the cluster as others connect to them. `found` has the keys `node/`, `alive` the keys `alive/`.

@@ -6,6 +6,7 @@
 
 mod agent;
 pub mod clock;
+pub mod departure;
 mod etcd;
 mod etcd_tls;
 mod files;

@@ -11,7 +11,8 @@ use std::{
 use arden_admin::{
     AdminError, ErrorKind, State,
     cluster::{
-        ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
+        ClusterAdmin, ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
+        PoolTake,
     },
     error::Result,
     names::key,
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     agent::Fence,
+    departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
     keys::{self, AliveValue, ConfigValue, MoveValue, Names, PoolKeys},
     membership::{self, Membership, TOKEN_SECONDS},
@@ -48,6 +50,10 @@ pub struct Member {
     trust: Arc<Trust>,
     store: Arc<EtcdStore>,
     peers: Arc<Peers>,
+    /// What etcd has under `node/N`.
+    entry: Vec<u8>,
+    /// It was to own nothing when it started.
+    drained: bool,
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
     inputs: mpsc::UnboundedSender<Input>,
@@ -86,10 +92,12 @@ impl Member {
         let floor = trust.floor();
         let found = first_read(&etcd, &names)?;
         trust.check(&found, floor)?;
-        let identity = membership::identity(&etcd, state_dir, &membership, &trust)?;
+        let (identity, entry) = membership::identity(&etcd, state_dir, &membership, &trust)?;
         let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
         let alive = etcd.read_now(&names.alives(), &names.cluster())?;
         let known = keys::peers(&names, &nodes, &alive);
+        let drained = etcd.read_now(&names.drain(membership.node), &names.cluster())?;
+        let drained = drained.get(&names.drain(membership.node)).is_some();
         let me = Me {
             cluster: membership.cluster.id.clone(),
             node: membership.node,
@@ -106,6 +114,8 @@ impl Member {
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
             peers: Peers::new(me, identity, known),
+            entry,
+            drained,
             membership,
             etcd,
             trust,
@@ -120,6 +130,11 @@ impl Member {
     /// The node's number, from 1.
     pub fn number(&self) -> u16 {
         self.membership.node
+    }
+
+    /// Whether it was to own nothing when it started.
+    pub fn is_drained(&self) -> bool {
+        self.drained
     }
 
     /// The state that all nodes share.
@@ -157,6 +172,8 @@ impl Member {
             node: self.membership.node,
             alive: AliveValue { run, addresses, node_addresses },
             peers: self.peers.clone(),
+            entry: self.entry.clone(),
+            drained: self.drained,
             lease_seconds: self.membership.cluster.lease_seconds,
             pools: self.pools.clone(),
             hands,
@@ -191,6 +208,11 @@ impl ClusterApi {
         let record = snapshot.pools.get(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
         let id = u128::from_str_radix(&record.id, 16).ok().map(PoolId);
         id.filter(|id| self.member.pools.contains(id)).ok_or_else(|| AdminError::not_found("pool", name))
+    }
+
+    fn node(&self, name: &str) -> Result<NodeInfo> {
+        let found = self.cluster()?.nodes.into_iter().find(|n| n.name == name);
+        found.ok_or_else(|| AdminError::not_found("node", name))
     }
 
     fn name_of(&self, pool: PoolId) -> String {
@@ -286,11 +308,11 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
     }
 }
 
-fn node_info(number: u16, name: &str, alive: Option<AliveValue>) -> NodeInfo {
+fn node_info(number: u16, name: &str, alive: Option<AliveValue>, drained: bool) -> NodeInfo {
     let is_alive = alive.is_some();
     let (run, addresses, node_addresses) =
         alive.map_or_else(Default::default, |a| (a.run, a.addresses, a.node_addresses));
-    NodeInfo { number, name: name.to_string(), alive: is_alive, run, addresses, node_addresses }
+    NodeInfo { number, name: name.to_string(), alive: is_alive, drained, run, addresses, node_addresses }
 }
 
 /// Connects to all other nodes at the same time.
@@ -318,6 +340,8 @@ impl ClusterAdmin for ClusterApi {
         let nodes = keys::nodes(&names, &member.etcd.read_now(&names.nodes(), &names.cluster())?);
         let alive = member.etcd.read_now(&names.alives(), &names.cluster())?;
         let value = |n: u16| alive.get(&names.alive(n)).and_then(|p| keys::decode::<AliveValue>(p).ok());
+        let drains = member.etcd.read_now(&names.drains(), &names.cluster())?;
+        let is_drained = |n: u16| drains.get(&names.drain(n)).is_some();
         let m = &member.membership;
         let distrusts_etcd = member.seen.lock().distrusts.clone();
         Ok(ClusterInfo {
@@ -327,7 +351,7 @@ impl ClusterAdmin for ClusterApi {
             lease_seconds: m.cluster.lease_seconds,
             etcd: m.etcd.clone(),
             distrusts_etcd,
-            nodes: nodes.iter().map(|(n, node)| node_info(*n, &node.name, value(*n))).collect(),
+            nodes: nodes.iter().map(|(n, node)| node_info(*n, &node.name, value(*n), is_drained(*n))).collect(),
             pools: self.ownerships(),
         })
     }
@@ -344,6 +368,38 @@ impl ClusterAdmin for ClusterApi {
         let peers = self.member.peers.clone();
         let links = self.member.etcd.wait(move |_| async move { Ok(links(&peers).await) })?;
         Ok(links)
+    }
+
+    fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo> {
+        let found = self.node(node)?;
+        let (etcd, trust) = (&self.member.etcd, &self.member.trust);
+        if !departure::set_drained(etcd, trust, found.number, change.drained)? {
+            return Err(AdminError::not_found("node", node));
+        }
+        let is_its = |p: PoolId| self.seen_of(p).keys.view.owner.is_some_and(|o| o.node.0 == found.number);
+        let end = Instant::now() + MOVE_WAIT;
+        while change.drained && self.member.pools.iter().any(|p| is_its(*p)) {
+            if Instant::now() > end {
+                let hint = "`arden pool list` shows how far it is; `arden node resume` takes it back";
+                return Err(AdminError::failed(format!("{node} did not give all its pools up in time"), hint));
+            }
+            thread::sleep(POLL);
+        }
+        self.node(node)
+    }
+
+    fn remove_node(&self, node: &str) -> Result<()> {
+        let found = self.node(node)?;
+        if found.number == self.member.number() {
+            return Err(conflict(
+                format!("{node} is the node that answers"),
+                "run this at another node, or stop this one and run `arden cluster leave`",
+            ));
+        }
+        match departure::take_out(&self.member.etcd, &self.member.trust, found.number, node)? {
+            true => Ok(()),
+            false => Err(AdminError::not_found("node", node)),
+        }
     }
 
     fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {

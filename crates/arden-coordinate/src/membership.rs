@@ -43,7 +43,7 @@ fn conflict(error: impl Into<String>, hint: impl Into<String>) -> AdminError {
     AdminError::new(ErrorKind::Conflict, error, hint)
 }
 
-fn file(state_dir: &Path) -> std::path::PathBuf {
+pub(crate) fn file(state_dir: &Path) -> std::path::PathBuf {
     state_dir.join("cluster.json")
 }
 
@@ -110,6 +110,10 @@ impl Membership {
     }
 }
 
+pub(crate) fn alone() -> AdminError {
+    conflict("this daemon is not a node of a cluster", "`arden cluster init` or `arden cluster join` makes it one")
+}
+
 fn check_alone(state_dir: &Path) -> Result<()> {
     match load(state_dir)? {
         Some(m) => Err(conflict(
@@ -168,6 +172,7 @@ pub fn init(
     let identity = Identity::make(directory.path(), &cluster.id, &new.node)?;
     let node = node_value(&new.node, &identity);
     steps.push(Then::Put(names.node(1), keys::encode(&node), 0));
+    steps.push(Then::Put(names.numbers(), keys::encode(&1u16), 0));
     for part in steps.chunks(STEPS_MAX) {
         etcd.transact_now(Vec::new(), part.to_vec())?;
     }
@@ -259,7 +264,9 @@ pub fn join(
             pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
         let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
         check_known(&cluster)?;
-        let (mut last, mut taken) = (0, false);
+        let given = etcd.read_now(&names.numbers(), &names.cluster())?;
+        let given = keys::last_number(&names, &given).map_err(|e| AdminError::failed(e, "update this arden"))?;
+        let (mut last, mut taken) = (given.0, false);
         for pair in found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes())) {
             let node: NodeValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
             taken |= node.name == name;
@@ -284,9 +291,14 @@ pub fn join(
         let if_all = vec![
             If::Has(names.cluster(), pair.value.clone()),
             If::Changed(names.node(number), 0),
+            If::Changed(names.numbers(), given.1),
             If::Changed(token_key.clone(), good.mod_revision),
         ];
-        let then = vec![Then::Delete(token_key.clone()), Then::Put(names.node(number), keys::encode(&node), 0)];
+        let then = vec![
+            Then::Delete(token_key.clone()),
+            Then::Put(names.node(number), keys::encode(&node), 0),
+            Then::Put(names.numbers(), keys::encode(&number), 0),
+        ];
         if etcd.transact_now(if_all, then)?.is_some() {
             let membership =
                 Membership { cluster, node: number, name: name.to_string(), etcd: urls.to_vec(), etcd_tls };
@@ -303,11 +315,16 @@ fn node_value(name: &str, identity: &Identity) -> NodeValue {
     NodeValue { name: name.to_string(), version: keys::VERSION, certificate: Some(identity.fingerprint().to_string()) }
 }
 
-/// The key and certificate of a member, which etcd has to know. A node that joined before there were any makes them now.
+/// The key and certificate of a member, which etcd has to know, and its entry there. A node that joined before there were any makes them now.
 ///
 /// # Errors
 /// Conflict, when etcd has no such node, or knows it by another certificate; failed, when the file is gone or not readable.
-pub(crate) fn identity(etcd: &Arc<Etcd>, state_dir: &Path, m: &Membership, trust: &Trust) -> Result<Identity> {
+pub(crate) fn identity(
+    etcd: &Arc<Etcd>,
+    state_dir: &Path,
+    m: &Membership,
+    trust: &Trust,
+) -> Result<(Identity, Vec<u8>)> {
     let names = m.names();
     let floor = trust.floor();
     let found = etcd.read_now(&names.nodes(), &names.cluster())?;
@@ -323,15 +340,16 @@ pub(crate) fn identity(etcd: &Arc<Etcd>, state_dir: &Path, m: &Membership, trust
     };
     let Some(fingerprint) = node.certificate else {
         let identity = Identity::make(state_dir, &m.cluster.id, &m.name)?;
-        let then = Then::Put(names.node(m.node), keys::encode(&node_value(&m.name, &identity)), 0);
+        let entry = keys::encode(&node_value(&m.name, &identity));
+        let then = Then::Put(names.node(m.node), entry.clone(), 0);
         let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
         let done = etcd.transact_now(if_all, vec![then])?;
         done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
-        return Ok(identity);
+        return Ok((identity, entry));
     };
     let hint = "restore node.pem from a backup, or remove the node and join again";
     match Identity::load(state_dir)? {
-        Some(identity) if identity.fingerprint().to_string() == fingerprint => Ok(identity),
+        Some(identity) if identity.fingerprint().to_string() == fingerprint => Ok((identity, pair.value.clone())),
         Some(_) => Err(conflict("etcd knows this node by another certificate than that in node.pem", hint)),
         None => Err(AdminError::failed("the file node.pem with this node's key is gone", hint)),
     }
@@ -363,7 +381,7 @@ fn check_empty(directory: &Arc<StateDirectory>) -> Result<()> {
 /// Conflict, when the daemon stands alone.
 pub fn trust(directory: &StateDirectory) -> Result<Membership> {
     let membership = load(directory.path())?;
-    let membership = membership.ok_or_else(|| conflict("this daemon is not a node of a cluster", ""))?;
+    let membership = membership.ok_or_else(alone)?;
     match std::fs::remove_file(seen_file(directory.path())) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(AdminError::failed(e.to_string(), "")),
         _ => Ok(membership),

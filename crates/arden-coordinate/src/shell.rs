@@ -69,8 +69,8 @@ pub enum Input {
     Distrusted(String),
     /// Keys changed, at these revisions; empty when the watch begins.
     Changed(Vec<(String, u64)>),
-    /// The nodes as of this revision.
-    Nodes(u64, BTreeMap<u16, Known>),
+    /// The nodes as of this revision, and whether this one is to own nothing.
+    Nodes(u64, BTreeMap<u16, Known>, bool),
     Fence {
         pool: PoolId,
         epoch: Epoch,
@@ -115,6 +115,10 @@ pub struct Parts {
     pub node: u16,
     pub alive: AliveValue,
     pub peers: Arc<Peers>,
+    /// What etcd has under `node/N`: without it this node gets no lease.
+    pub entry: Vec<u8>,
+    /// It is to own nothing, until etcd says otherwise.
+    pub drained: bool,
     pub lease_seconds: u64,
     pub pools: Vec<PoolId>,
     pub hands: Arc<dyn Hands>,
@@ -137,6 +141,7 @@ struct Shell {
     ttl: Duration,
     leaving: Option<oneshot::Sender<()>>,
     nodes_revision: u64,
+    drained: bool,
 }
 
 /// Runs a node until it is told to leave.
@@ -175,6 +180,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         ttl,
         leaving: None,
         nodes_revision: 0,
+        drained: parts.drained,
         parts,
     };
     etcd.handle().spawn(shell.run(inputs));
@@ -200,6 +206,9 @@ async fn watch(etcd: Arc<Etcd>, names: Names, inputs: mpsc::UnboundedSender<Inpu
 
 impl Shell {
     async fn run(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        if self.drained {
+            self.tell(Event::Drain);
+        }
         let mut ticks = tokio::time::interval((self.ttl / 20).min(Duration::from_millis(100)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -268,7 +277,7 @@ impl Shell {
                 self.tell(Event::Read { pool, number: 0, floor, revision, view: Default::default() });
             }
             Input::Changed(keys) => self.changed(&keys),
-            Input::Nodes(revision, nodes) => self.nodes(revision, nodes),
+            Input::Nodes(revision, nodes, drained) => self.nodes(revision, nodes, drained),
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
@@ -294,13 +303,19 @@ impl Shell {
     }
 
     /// Reads end in any order. A node that has left must not come back by an older one.
-    fn nodes(&mut self, revision: u64, nodes: BTreeMap<u16, Known>) {
+    fn nodes(&mut self, revision: u64, nodes: BTreeMap<u16, Known>, drained: bool) {
         if revision < self.nodes_revision {
             return;
         }
         self.nodes_revision = revision;
         self.parts.seen.lock().nodes = nodes.iter().map(|(number, k)| (*number, k.name.clone())).collect();
         self.parts.peers.set(nodes);
+        // A daemon that is stopping gives up its pools in any case.
+        if self.leaving.is_none() && self.drained != drained {
+            tracing::info!(drained, "whether this node owns pools");
+            self.drained = drained;
+            self.tell(if drained { Event::Drain } else { Event::Resume });
+        }
     }
 
     fn because(&self, pool: PoolId, why: String) {
@@ -365,7 +380,7 @@ impl Shell {
         if let Some(revision) = state.or(begins.then(|| self.parts.trust.floor())) {
             self.parts.store.changed(revision);
         }
-        if begins || names.iter().any(|(n, _)| n.starts_with("node/") || n.starts_with("alive/")) {
+        if begins || names.iter().any(|(n, _)| is_of_nodes(n)) {
             self.read_nodes();
         }
     }
@@ -396,15 +411,27 @@ impl Shell {
     /// A list that is not to be believed is not taken: it would let a node in that has left, or cut all off.
     fn read_nodes(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let trust = self.parts.trust.clone();
+        let (trust, drain) = (self.parts.trust.clone(), names.drain(self.parts.node));
         self.parts.etcd.handle().spawn(async move {
-            let floor = trust.floor();
-            let Ok(found) = etcd.read(&names.nodes(), &names.cluster(), wait).await else { return };
-            let Ok(alive) = etcd.read(&names.alives(), &names.cluster(), wait).await else { return };
-            if let Err(e) = trust.check(&found, floor) {
-                return tracing::error!("{e}");
+            loop {
+                let floor = trust.floor();
+                let found = etcd.read(&names.nodes(), &names.cluster(), wait).await;
+                let alive = etcd.read(&names.alives(), &names.cluster(), wait).await;
+                let drains = etcd.read(&names.drains(), &names.cluster(), wait).await;
+                if let (Ok(found), Ok(alive), Ok(drains)) = (found, alive, drains) {
+                    if let Err(e) = trust.check(&found, floor) {
+                        return tracing::error!("{e}");
+                    }
+                    let (table, drained) = (keys::peers(&names, &found, &alive), drains.get(&drain).is_some());
+                    let _ = inputs.send(Input::Nodes(found.revision, table, drained));
+                    return;
+                }
+                if inputs.is_closed() {
+                    return;
+                }
+                // A node that left must not stay known because etcd did not answer once.
+                tokio::time::sleep(WATCH_AGAIN).await;
             }
-            let _ = inputs.send(Input::Nodes(found.revision, keys::peers(&names, &found, &alive)));
         });
     }
 
@@ -533,7 +560,8 @@ impl Shell {
 
     fn grant(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let (condition, seconds) = (self.parts.trust.condition(), self.parts.lease_seconds);
+        let entry = If::Has(names.node(self.parts.node), self.parts.entry.clone());
+        let (conditions, seconds) = ([self.parts.trust.condition(), entry], self.parts.lease_seconds);
         let (key, value) = (names.alive(self.parts.node), self.parts.alive.clone());
         self.parts.etcd.handle().spawn(async move {
             let sent_ns = clock::now_ns();
@@ -541,7 +569,7 @@ impl Shell {
                 Ok(granted) => granted,
                 Err(e) => return tracing::warn!("no lease: etcd: {e}"),
             };
-            let good = ttl >= seconds && is_alone(&etcd, (&key, &value), condition, lease, wait).await;
+            let good = ttl >= seconds && is_alone(&etcd, (&key, &value), &conditions, lease, wait).await;
             if !good {
                 let _ = etcd.revoke(lease, wait).await;
                 return;
@@ -564,12 +592,20 @@ impl Shell {
     }
 }
 
-/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet.
-async fn is_alone(etcd: &Etcd, (key, value): (&str, &AliveValue), condition: If, lease: u64, wait: Duration) -> bool {
+/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet, or the node was
+/// removed.
+async fn is_alone(
+    etcd: &Etcd,
+    (key, value): (&str, &AliveValue),
+    conditions: &[If; 2],
+    lease: u64,
+    wait: Duration,
+) -> bool {
     let bytes = keys::encode(value);
     let put = [Then::Put(key.to_string(), bytes.clone(), lease)];
     for known in [If::Changed(key.to_string(), 0), If::Has(key.to_string(), bytes)] {
-        match etcd.transact(&[condition.clone(), known], &put, wait).await {
+        let [cluster, entry] = conditions.clone();
+        match etcd.transact(&[cluster, entry, known], &put, wait).await {
             Ok(Some(_)) => return true,
             Ok(None) => {}
             Err(e) => {
@@ -578,8 +614,15 @@ async fn is_alone(etcd: &Etcd, (key, value): (&str, &AliveValue), condition: If,
             }
         }
     }
-    tracing::warn!("no lease: another run of this node is alive by etcd, or etcd does not have the cluster");
+    tracing::warn!(
+        "no lease: another run of this node is alive by etcd, the node was removed, or etcd does not have the cluster"
+    );
     false
+}
+
+/// A key that [`Shell::read_nodes`] reads, by what comes behind the cluster's prefix.
+fn is_of_nodes(relative: &str) -> bool {
+    ["node/", "alive/", "drain/"].iter().any(|of| relative.starts_with(of))
 }
 
 /// Names of nodes, by number.

@@ -14,10 +14,15 @@ use std::{
     time::Duration,
 };
 
-use arden_admin::{ErrorKind, State, StateDirectory, model::NewUser, state::StateStore};
+use arden_admin::{
+    ErrorKind, State, StateDirectory,
+    cluster::{ClusterAdmin, NodeChange},
+    model::NewUser,
+    state::StateStore,
+};
 use arden_cluster::{Epoch, ImportError, PoolId};
 use arden_coordinate::{
-    ClientFiles, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, PoolGate, membership,
+    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, PoolGate, departure, membership,
     peers::{Listener, PeerError},
 };
 use arden_testkit::state::{Open, failures};
@@ -433,4 +438,145 @@ fn an_etcd_whose_certificate_has_expired_and_one_without_tls_are_refused() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(said.contains("has expired"), "{said}");
+}
+
+/// A cluster of two nodes whose daemons run, and the runtime on which they listen.
+struct Two {
+    server: Server,
+    directories: [Arc<StateDirectory>; 2],
+    members: [Arc<Member>; 2],
+    runtime: tokio::runtime::Runtime,
+    _listeners: [Listener; 2],
+}
+
+impl Two {
+    fn new() -> Option<Two> {
+        let server = Server::start()?;
+        let directories = [server.directory("a"), server.directory("b")];
+        // A pool that nobody can open: its keys are what counts.
+        let a = membership::init(&directories[0], &server.cluster(), |_| Ok(vec![(POOL, Epoch(4))])).unwrap();
+        let a = Member::connect(directories[0].path(), a).unwrap();
+        let token = a.new_token().unwrap().token;
+        let b = membership::join(&directories[1], std::slice::from_ref(&server.url), None, &token, "b").unwrap();
+        let b = Member::connect(directories[1].path(), b).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listeners = runtime.block_on(async { [listen(&a).await, listen(&b).await] });
+        let two = Two { server, directories, members: [a, b], runtime, _listeners: listeners };
+        for member in &two.members {
+            two.until(member, |t| t.values().filter(|k| !k.addresses.is_empty()).count() == 2);
+        }
+        Some(two)
+    }
+
+    fn until(&self, member: &Member, is: impl Fn(&arden_coordinate::peers::Table) -> bool) {
+        let mut table = member.peers().table();
+        let wait = self.runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(10), table.wait_for(is)).await.map(|r| r.is_ok())
+        });
+        assert_eq!(wait, Ok(true));
+    }
+
+    fn api(&self, of: usize) -> ClusterApi {
+        let member = self.members[of].clone();
+        let state = Arc::new(State::on(member.state_store()).unwrap());
+        ClusterApi { member, state }
+    }
+
+    fn join(&self, dir: &str, name: &str) -> membership::Membership {
+        let token = self.members[0].new_token().unwrap().token;
+        let urls = std::slice::from_ref(&self.server.url);
+        membership::join(&self.server.directory(dir), urls, None, &token, name).unwrap()
+    }
+
+    fn put_record(&self, holders: &str) {
+        let names = membership::load(self.directories[0].path()).unwrap().unwrap().names();
+        let value = format!(r#"{{"epoch":9,"holders":[{holders}],"written":9,"blocked":null}}"#);
+        let etcd = Etcd::start(std::slice::from_ref(&self.server.url), None).unwrap();
+        etcd.put_now(&names.record(POOL), value.as_bytes()).unwrap();
+    }
+}
+
+const POOL: PoolId = PoolId(7);
+
+#[test]
+fn a_node_leaves_only_when_nothing_of_it_is_left_and_its_number_is_not_given_again() {
+    let Some(two) = Two::new() else { return };
+    let api = two.api(0);
+    let refused = |node: &str, says: &str| {
+        let error = api.remove_node(node).unwrap_err();
+        assert!(error.error.contains(says), "{error}");
+        error.kind
+    };
+    assert_eq!(refused("c", "c"), ErrorKind::NotFound);
+    assert_eq!(refused("a", "is the node that answers"), ErrorKind::Conflict);
+    assert_eq!(refused("b", "is alive"), ErrorKind::Conflict);
+    two.members[1].leave();
+    two.put_record(r#"{"node":2,"epoch":9}"#);
+    assert_eq!(refused("b", "may still write to the disks"), ErrorKind::Conflict);
+    assert!(departure::leave(&two.directories[1]).unwrap_err().error.contains("may still write"));
+    assert!(membership::load(two.directories[1].path()).unwrap().is_some(), "it is a node as before");
+    two.put_record("");
+    api.remove_node("b").unwrap();
+    two.until(&two.members[0], |t| !t.contains_key(&2));
+    assert!(api.cluster().unwrap().nodes.iter().all(|n| n.name != "b"));
+    // What is left of the node at its machine.
+    let left =
+        Member::connect(two.directories[1].path(), membership::load(two.directories[1].path()).unwrap().unwrap());
+    assert!(left.err().unwrap().error.contains("no node 2"));
+    departure::leave(&two.directories[1]).unwrap();
+    assert!(membership::load(two.directories[1].path()).unwrap().is_none());
+    assert!(!two.directories[1].path().join("node.pem").exists());
+    assert!(departure::leave(&two.directories[1]).unwrap_err().error.contains("not a node of a cluster"));
+
+    let b = two.join("b2", "b");
+    assert_eq!(b.node, 3, "the number 2 was one of a node before");
+    departure::leave(&two.server.directory("b2")).unwrap();
+    assert_eq!(two.join("b2", "b").node, 4);
+    departure::leave(&two.server.directory("b2")).unwrap();
+    two.members[0].leave();
+    let error = departure::leave(&two.directories[0]).unwrap_err();
+    assert!(error.error.contains("last node"), "{error}");
+}
+
+#[test]
+fn a_removed_node_gets_no_lease() {
+    let Some(two) = Two::new() else { return };
+    // As if the node had been cut off until its lease ended, and was removed then.
+    two.members[1].leave();
+    two.api(0).remove_node("b").unwrap();
+    let names = membership::load(two.directories[0].path()).unwrap().unwrap().names();
+    let etcd = Etcd::start(std::slice::from_ref(&two.server.url), None).unwrap();
+    // It starts with an entry, which is gone before it has a lease.
+    etcd.put_now(&names.node(2), br#"{"name":"b","version":1}"#).unwrap();
+    let second = membership::load(two.directories[1].path()).unwrap().unwrap();
+    let again = Member::connect(two.directories[1].path(), second).unwrap();
+    etcd.delete_now(&names.node(2)).unwrap();
+    let _listens = two.runtime.block_on(listen(&again));
+    thread::sleep(Duration::from_secs(2));
+    let alive = etcd.read_now(&names.alives(), &names.cluster()).unwrap();
+    assert!(alive.get(&names.alive(2)).is_none() && alive.get(&names.alive(1)).is_some());
+    again.leave();
+    two.members[0].leave();
+}
+
+#[test]
+fn a_drain_lasts_and_somebody_is_left() {
+    let Some(two) = Two::new() else { return };
+    let (first, second) = (two.api(0), two.api(1));
+    let change = |drained| NodeChange { drained };
+    assert_eq!(first.change_node("c", &change(true)).unwrap_err().kind, ErrorKind::NotFound);
+    assert!(first.change_node("b", &change(true)).unwrap().drained);
+    let error = second.change_node("a", &change(true)).unwrap_err();
+    assert!(error.kind == ErrorKind::Conflict && error.error.contains("no other node"), "{error}");
+    let drained = |api: &ClusterApi| api.cluster().unwrap().nodes.iter().map(|n| n.drained).collect::<Vec<_>>();
+    assert_eq!(drained(&first), [false, true]);
+    // After a restart, too.
+    two.members[1].leave();
+    let again =
+        Member::connect(two.directories[1].path(), membership::load(two.directories[1].path()).unwrap().unwrap());
+    assert!(again.unwrap().is_drained());
+    assert!(!first.change_node("b", &change(false)).unwrap().drained);
+    assert!(first.change_node("a", &change(true)).is_err(), "the other one is not alive");
+    assert_eq!(drained(&second), [false, false]);
+    two.members[0].leave();
 }

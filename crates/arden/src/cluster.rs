@@ -6,12 +6,14 @@ use std::sync::Arc;
 use arden_admin::{
     AdminError, State, StateDirectory,
     client::segment,
-    cluster::{ClusterInfo, ClusterToken, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
+    },
     error::Result,
     names,
 };
 use arden_cluster::{Epoch, PoolId};
-use arden_coordinate::{ClientFiles, EtcdFiles, Membership, NewCluster, membership};
+use arden_coordinate::{ClientFiles, EtcdFiles, Membership, NewCluster, departure, membership};
 use arden_host::newest_epoch;
 use clap::{Args, Subcommand};
 
@@ -54,6 +56,9 @@ pub enum ClusterVerb {
     /// Show the cluster, its nodes and who owns each pool
     #[command(after_help = "Example:\n  arden cluster show --json")]
     Show,
+    /// Make this node a daemon without a cluster, and without users, shares and pools; while the daemon does not run
+    #[command(after_help = "Example:\n  arden cluster leave")]
+    Leave,
     /// Believe etcd again after it was restored from an older state; while the daemon does not run
     #[command(after_help = "Example:\n  arden cluster trust")]
     Trust,
@@ -87,6 +92,15 @@ pub enum NodeVerb {
     /// Connect to every other node, and say whether both sides know each other
     #[command(after_help = "Example:\n  arden node check")]
     Check,
+    /// Let a node give up all its pools to others, and own none until it is resumed, also after a restart
+    #[command(after_help = "Example:\n  arden node drain n2")]
+    Drain { node: String },
+    /// Let a node own pools again
+    #[command(after_help = "Example:\n  arden node resume n2")]
+    Resume { node: String },
+    /// Take a node out of the cluster for good. It must not be alive, nor able to write to a pool's disks
+    #[command(after_help = "Example:\n  arden node remove n2")]
+    Remove { node: String },
 }
 
 fn node_name(options: &NodeOptions) -> String {
@@ -162,6 +176,14 @@ pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster, cluster_text);
         }
+        ClusterVerb::Leave => {
+            let m = departure::leave(&*directory(&out.state)?)?;
+            let text = format!(
+                "{} left the cluster {}; this daemon stands alone, and without a state",
+                m.name, m.cluster.name
+            );
+            out.done(text);
+        }
         ClusterVerb::Trust => {
             let m = membership::trust(&*directory(&out.state)?)?;
             out.done(format!("node {} believes etcd as it is; `arden serve` starts it", m.name));
@@ -180,6 +202,12 @@ pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster.nodes, |nodes| node_table(nodes));
         }
+        NodeVerb::Drain { node } => change_node(out, &node, true)?,
+        NodeVerb::Resume { node } => change_node(out, &node, false)?,
+        NodeVerb::Remove { node } => {
+            out.client.delete(&format!("/v1/cluster/nodes/{}", segment(&node)))?;
+            out.done(format!("node {node} is not of the cluster any more"));
+        }
         NodeVerb::Check => {
             let links: Vec<NodeLink> = out.client.get("/v1/cluster/links")?;
             out.show(&links, |links| link_table(links));
@@ -193,13 +221,21 @@ pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
     Ok(())
 }
 
+fn change_node(out: &Out, node: &str, drained: bool) -> Result<()> {
+    let path = format!("/v1/cluster/nodes/{}", segment(node));
+    let changed: NodeInfo = out.client.patch(&path, &NodeChange { drained })?;
+    out.show(&changed, |n| node_table(std::slice::from_ref(n)));
+    Ok(())
+}
+
 fn node_table(nodes: &[NodeInfo]) -> String {
-    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "ADDRESSES", "FOR NODES", "RUN"]);
+    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "DRAINED", "ADDRESSES", "FOR NODES", "RUN"]);
     for n in nodes {
         t.row([
             n.name.clone(),
             n.number.to_string(),
             yes(n.alive),
+            yes(n.drained),
             n.addresses.join(", "),
             n.node_addresses.join(", "),
             n.run.clone(),

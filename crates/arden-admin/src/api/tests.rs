@@ -258,6 +258,8 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("unexportSpace", "/v1/pools/tank/spaces/vm/export", None),
         ("cluster", "/v1/cluster", None),
         ("nodeLinks", "/v1/cluster/links", None),
+        ("changeNode", "/v1/cluster/nodes/a", Some(json!({"drained": true}))),
+        ("removeNode", "/v1/cluster/nodes/a", None),
         ("newToken", "/v1/cluster/tokens", None),
         ("movePool", "/v1/pools/tank/owner", Some(json!({"to": "b"}))),
         ("takePool", "/v1/pools/tank/take", Some(json!({"sure": true}))),
