@@ -1,31 +1,50 @@
 # A cluster of two nodes, then three, on disk files that all reach, with a real etcd: the owner of the pool is killed with -9,
 # stopped with SIGSTOP, and told to hand over, while a client with persistent handles writes and locks. An agent fences. No error
 # reaches the client, every acknowledged byte and lock is there. Without a fence nothing is taken over until an administrator is sure.
-# An emptied etcd is refused. KILLS=20 is the long form. Prints how long clients were not answered.
+# etcd speaks TLS and knows its clients by certificates. An emptied etcd is refused. KILLS=20 is the long form. Prints how long clients were not answered.
 # long: 150
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 readonly LEASE=3
 kills=${KILLS:-4}
-etcd_port=$(free_port) etcd_peer=$(free_port) etcd=http://127.0.0.1:$etcd_port etcd_pid=
-declare -A pid port
+etcd_port=$(free_port) etcd_peer=$(free_port) etcd=https://127.0.0.1:$etcd_port etcd_pid=
+declare -A pid port peer
+
+# etcd speaks TLS and wants certificates of its clients. Its own is for clients too: its gateway logs on to itself with it.
+authority() { # authority NAME
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=$1" -keyout "$WORK/$1.key" -out "$WORK/$1.pem" 2>/dev/null
+}
+issue() { # issue AUTHORITY NAME
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$2" -keyout "$WORK/$2.key" -out "$WORK/$2.csr" 2>/dev/null
+  openssl x509 -req -in "$WORK/$2.csr" -CA "$WORK/$1.pem" -CAkey "$WORK/$1.key" -CAcreateserial -days 2 -out "$WORK/$2.pem" 2>/dev/null \
+    -extfile <(printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n')
+  chmod 600 "$WORK/$2.key"
+}
+authority ca; authority otherca; issue ca etcd; issue ca client; issue otherca stranger
+tls=(--etcd-ca "$WORK/ca.pem" --etcd-cert "$WORK/client.pem" --etcd-key "$WORK/client.key")
 
 etcd_up() {
-  etcd --name e --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
+  etcd --name e --client-cert-auth --trusted-ca-file "$WORK/ca.pem" --cert-file "$WORK/etcd.pem" --key-file "$WORK/etcd.key" --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
     --listen-peer-urls "http://127.0.0.1:$etcd_peer" --initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer" \
     --initial-cluster "e=http://127.0.0.1:$etcd_peer" --log-level error >>"$WORK/etcd.log" 2>&1 &
   etcd_pid=$!
-  until_true 20 env ETCDCTL_API=3 etcdctl --endpoints "$etcd" endpoint health || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
+  until_true 20 env ETCDCTL_API=3 etcdctl --cacert "$WORK/ca.pem" --cert "$WORK/client.pem" --key "$WORK/client.key" --endpoints "$etcd" endpoint health || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
 }
 etcd_down() { kill -9 "$etcd_pid"; wait "$etcd_pid" 2>/dev/null || true; etcd_pid=; }
 
 # Nodes: their state directories are $WORK/NAME, their process ids are for the agent too.
 at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 up() {
-  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" >>"$WORK/server.log" 2>&1 &
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --cluster-listen "127.0.0.1:${peer[$1]}" >>"$WORK/server.log" 2>&1 &
   pid[$1]=$!; echo "${pid[$1]}" >"$WORK/$1.pid"
   until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
+}
+# A daemon that is no node yet.
+alone() { # alone NODE
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" >>"$WORK/server.log" 2>&1 &
+  pid[$1]=$!
+  until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "$1 does not answer"; }
 }
 gone() { wait "${pid[$1]}" 2>/dev/null || true; pid[$1]=; }
 down() { kill "${pid[$1]}"; local status=0; wait "${pid[$1]}" || status=$?; pid[$1]=; [[ $status == 0 ]] || fail "node $1 ended with $status"; }
@@ -81,7 +100,9 @@ note "one daemon becomes the first node"
 etcd_up
 mkdir "$WORK/disks"; for d in 1 2 3; do truncate -s 1g "$WORK/disks/$d"; done
 port=([n1]=$(free_port) [n2]=$(free_port) [n3]=$(free_port))
-up n1
+peer=([n1]=$(free_port) [n2]=$(free_port) [n3]=$(free_port))
+expect 2 "an address for nodes without a cluster" timeout 30 "$ARDEN" --state "$WORK/n1" serve --listen "127.0.0.1:${port[n1]}" --cluster-listen "127.0.0.1:${peer[n1]}"
+alone n1
 at n1 user add tester --password pw >/dev/null
 at n1 pool create tank "$WORK"/disks/{1,2,3} >/dev/null
 at n1 space create s --pool tank --layout mirror2 --size 800m >/dev/null
@@ -90,10 +111,22 @@ at n1 share add ca --volume v --ca >/dev/null
 expect 6 "init while the daemon runs" at n1 cluster init FILES --etcd "$etcd" --node n1
 expect 6 "show without a cluster" at n1 cluster show
 down n1
-expect 2 "TLS is not there" at n1 cluster init FILES --etcd "https://127.0.0.1:1" --node n1
-expect 1 "no etcd" at n1 cluster init FILES --etcd "http://127.0.0.1:$(free_port)" --node n1
-at n1 cluster init FILES --etcd "$etcd" --node n1 --lease $LEASE
-expect 6 "init twice" at n1 cluster init FILES --etcd "$etcd" --node n1
+refused() { # refused STATUS SAYS OPTIONS...
+  local status=$1 says=$2; shift 2
+  expect "$status" "$says" at n1 cluster init FILES --node n1 "$@"
+  grep -q -e "$says" "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "init does not say: $says"; }
+}
+refused 2 "those of the system are not used" --etcd "$etcd"
+refused 2 "without TLS" --etcd "http://127.0.0.1:$etcd_port" "${tls[@]}"
+refused 2 "no certificate in PEM" --etcd "$etcd" --etcd-ca "$WORK/client.key"
+refused 2 "required" --etcd "$etcd" --etcd-ca "$WORK/ca.pem" --etcd-cert "$WORK/client.pem"
+refused 1 "if it wants TLS" --etcd "http://127.0.0.1:$etcd_port"
+refused 1 "no authority in .*otherca.pem" --etcd "$etcd" --etcd-ca "$WORK/otherca.pem"
+refused 1 "wants a certificate of its clients" --etcd "$etcd" --etcd-ca "$WORK/ca.pem"
+refused 1 "does not take this node's certificate" --etcd "$etcd" --etcd-ca "$WORK/ca.pem" --etcd-cert "$WORK/stranger.pem" --etcd-key "$WORK/stranger.key"
+refused 1 "no connection\|refused" --etcd "https://127.0.0.1:$(free_port)" "${tls[@]}"
+at n1 cluster init FILES --etcd "$etcd" "${tls[@]}" --node n1 --lease $LEASE
+expect 6 "init twice" at n1 cluster init FILES --etcd "$etcd" "${tls[@]}" --node n1
 up n1
 until_true 20 owner || { tail "$WORK/server.log"; fail "the first node does not own the pool"; }
 at n1 cluster show
@@ -103,13 +136,43 @@ at n1 pool set tank --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev
 
 note "a second node joins"
 token=$(at n1 cluster token)
-expect 2 "no token" at n2 cluster join --etcd "$etcd" --token nonsense --node n2
-expect 6 "a name that is taken" at n2 cluster join --etcd "$etcd" --token "$token" --node n1
-echo "$token" | at n2 cluster join --etcd "$etcd" --token-stdin --node n2
-expect 6 "a token used twice" at n3 cluster join --etcd "$etcd" --token "$token" --node n3
+expect 2 "no token" at n2 cluster join --etcd "$etcd" "${tls[@]}" --token nonsense --node n2
+expect 6 "a name that is taken" at n2 cluster join --etcd "$etcd" "${tls[@]}" --token "$token" --node n1
+echo "$token" | at n2 cluster join --etcd "$etcd" "${tls[@]}" --token-stdin --node n2
+expect 6 "a token used twice" at n3 cluster join --etcd "$etcd" "${tls[@]}" --token "$token" --node n3
 up n2
 says 'n2' at n1 node list || fail "the first node does not list the second"
 ! grep -rq "$token" "$WORK/server.log" || fail "the log has a token"
+# Each node has a few connections to etcd, and no more after a while.
+sleep 3
+for n in n1 n2; do
+  open=$(ss -Htnp state established "dport = :$etcd_port" | grep -c "pid=${pid[$n]},")
+  ((open >= 2 && open <= 5)) || fail "node $n has $open connections to etcd"
+  echo "$n: $open connections to etcd"
+done
+
+note "the nodes know each other by their certificates"
+[[ $(stat -c %a "$WORK/n2/node.pem") == 600 ]] || fail "others can read the key of a node"
+for n in n1 n2; do
+  until_true 10 at $n node check || { at $n node check; fail "$n does not reach the other"; }
+done
+at n1 node check
+# Whoever else connects is refused: without TLS, with an older one, without a certificate, and with one of its own.
+to=127.0.0.1:${peer[n2]}
+[[ -z $(timeout 5 python3 -c 'import socket,sys; h,p=sys.argv[1].split(":"); s=socket.create_connection((h,int(p))); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); d=s.recv(100); print("HTTP" if b"HTTP" in d else "")' "$to") ]] || fail "HTTP is answered"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=n1 -keyout "$WORK/own.key" -out "$WORK/own.crt" -days 2 2>/dev/null
+strangers=0
+stranger() { # stranger WHAT ALERT OPTIONS...
+  local what=$1 alert=$2; shift 2
+  timeout 10 openssl s_client -ign_eof -connect "$to" "$@" <<<"hello" >"$WORK/tmp/tls" 2>&1 || true
+  grep -q "$alert" "$WORK/tmp/tls" || { cat "$WORK/tmp/tls"; fail "$what is not refused"; }
+  strangers=$((strangers + 1))
+}
+stranger "TLS 1.2" "alert protocol version" -tls1_2
+stranger "no certificate" "alert certificate required" -tls1_3
+stranger "a certificate of its own" "alert access denied" -tls1_3 -cert "$WORK/own.crt" -key "$WORK/own.key"
+echo "refused: $strangers kinds of strangers; node n2 says: $(grep -o 'connection of another node was refused: .*' "$WORK/server.log" | sort -u | paste -sd ';')"
+at n1 node check >/dev/null || fail "n2 does not answer after strangers"
 
 note "what one node changes, the other has"
 at n2 user add second --password pw2 >/dev/null
@@ -151,7 +214,7 @@ for to in "${order[@]}"; do
 done
 
 note "a third node"
-at n2 cluster token | at n3 cluster join --etcd "$etcd" --token-stdin --node n3
+at n2 cluster token | at n3 cluster join --etcd "$etcd" "${tls[@]}" --token-stdin --node n3
 up n3
 before=$(records); at n1 pool move tank --to n3 >/dev/null; goes_on "$before" "at the third node"; stalled >/dev/null
 for round in 1 2; do killed "$round" 3; done
@@ -200,7 +263,7 @@ until_true 30 bash -c "! '$ARDEN' --state '$WORK/$now' pool list --json | grep -
 for n in n1 n2 n3; do [[ -z ${pid[$n]} ]] || { kill -9 "${pid[$n]}"; gone "$n"; }; done
 before=$(sha256sum "$WORK"/disks/* | sha256sum)
 for n in n1 n2 n3; do
-  expect 6 "$n starts with an emptied etcd" timeout 30 "$ARDEN" --state "$WORK/$n" serve --listen "127.0.0.1:${port[$n]}"
+  expect 6 "$n starts with an emptied etcd" timeout 30 "$ARDEN" --state "$WORK/$n" serve --listen "127.0.0.1:${port[$n]}" --cluster-listen "127.0.0.1:${peer[$n]}"
   grep -Eq 'emptied|went back' "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "$n does not say why"; }
 done
 [[ $before == "$(sha256sum "$WORK"/disks/* | sha256sum)" ]] || fail "something was written"

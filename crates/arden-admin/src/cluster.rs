@@ -37,10 +37,27 @@ pub struct NodeInfo {
     pub name: String,
     /// Whether its lease is good.
     pub alive: bool,
+    /// It is to own no pools, until it is resumed.
+    pub drained: bool,
     /// This life of its daemon; empty while it is not alive.
     pub run: String,
     /// Where clients connect to it; empty while it is not alive.
     pub addresses: Vec<String>,
+    /// Where other nodes connect to it; empty while it is not alive.
+    pub node_addresses: Vec<String>,
+}
+
+/// Whether a node of a cluster can connect to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeLink {
+    /// The other node's name.
+    pub node: String,
+    /// A connection was made, and both sides know each other by their certificates.
+    pub connected: bool,
+    /// The life of the daemon that answered; empty without a connection.
+    pub run: String,
+    /// Why there is no connection; empty when there is.
+    pub reason: String,
 }
 
 /// Who owns a pool of a cluster, as the node that answers knows it.
@@ -73,6 +90,14 @@ pub struct ClusterToken {
     pub token: String,
     /// And for so long.
     pub seconds: u64,
+}
+
+/// What is changed of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeChange {
+    /// It gives its pools up, and owns none until it is resumed, also after a restart.
+    pub drained: bool,
 }
 
 /// The node that is to own a pool.
@@ -126,6 +151,21 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict without a cluster; failed, when etcd does not answer.
     fn new_token(&self) -> Result<ClusterToken>;
+    /// Connects to every other node.
+    ///
+    /// # Errors
+    /// Conflict without a cluster.
+    fn check_nodes(&self) -> Result<Vec<NodeLink>>;
+    /// Makes a node give up all its pools and waits for that, or lets it own pools again.
+    ///
+    /// # Errors
+    /// Not found; conflict, when no other node could own its pools.
+    fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo>;
+    /// Takes a node out of the cluster.
+    ///
+    /// # Errors
+    /// Not found; conflict, when it is alive, may still write to a disk, or is the last one.
+    fn remove_node(&self, node: &str) -> Result<()>;
     /// Hands a pool over to another node, and waits for it.
     ///
     /// # Errors
@@ -165,6 +205,15 @@ impl ClusterAdmin for NoCluster {
         Vec::new()
     }
     fn new_token(&self) -> Result<ClusterToken> {
+        alone()
+    }
+    fn check_nodes(&self) -> Result<Vec<NodeLink>> {
+        alone()
+    }
+    fn change_node(&self, _: &str, _: &NodeChange) -> Result<NodeInfo> {
+        alone()
+    }
+    fn remove_node(&self, _: &str) -> Result<()> {
         alone()
     }
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {

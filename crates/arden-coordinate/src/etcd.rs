@@ -4,11 +4,12 @@
 use std::{future::Future, sync::Arc, thread, time::Duration};
 
 use arden_admin::{AdminError, error::Result as AdminResult};
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    base64,
+    etcd_tls::EtcdFiles,
     http::{Endpoints, HttpError, Lines},
 };
 
@@ -84,7 +85,7 @@ pub enum Then {
 pub const STEPS_MAX: usize = 100;
 
 fn key64(key: &str) -> String {
-    base64::encode(key.as_bytes())
+    BASE64.encode(key.as_bytes())
 }
 
 /// The end of the range of all keys that begin with `prefix`, which ends with a character below 0xff.
@@ -93,7 +94,7 @@ fn range_end(prefix: &str) -> String {
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
-    base64::encode(&end)
+    BASE64.encode(&end)
 }
 
 /// Numbers of 64 bits are text in JSON, and zero is left out.
@@ -105,7 +106,7 @@ fn number(value: &Value, field: &str) -> u64 {
 }
 
 fn text(value: &Value, field: &str) -> Option<Vec<u8>> {
-    base64::decode(value[field].as_str().unwrap_or(""))
+    BASE64.decode(value[field].as_str().unwrap_or("")).ok()
 }
 
 fn pair(kv: &Value) -> Option<KeyValue> {
@@ -123,7 +124,7 @@ fn condition(condition: &If) -> Value {
             json!({"key": key64(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()})
         }
         If::Has(key, value) => {
-            json!({"key": key64(key), "target": "VALUE", "result": "EQUAL", "value": base64::encode(value)})
+            json!({"key": key64(key), "target": "VALUE", "result": "EQUAL", "value": BASE64.encode(value)})
         }
         If::OfLease(key, lease) => {
             json!({"key": key64(key), "target": "LEASE", "result": "EQUAL", "lease": lease.to_string()})
@@ -134,7 +135,7 @@ fn condition(condition: &If) -> Value {
 fn step(step: &Then) -> Value {
     match step {
         Then::Put(key, value, lease) => {
-            let mut put = json!({"key": key64(key), "value": base64::encode(value)});
+            let mut put = json!({"key": key64(key), "value": BASE64.encode(value)});
             if *lease != 0 {
                 put["lease"] = lease.to_string().into();
             }
@@ -169,10 +170,13 @@ impl Etcd {
     /// Starts the thread. Nothing is connected yet.
     ///
     /// # Errors
-    /// Invalid, for a URL that is none; failed, when there is no thread.
-    pub fn start(urls: &[String]) -> AdminResult<Arc<Etcd>> {
-        let hint = "write them as http://HOST:PORT, separated by commas";
-        let endpoints = Endpoints::new(urls).map_err(|e| AdminError::invalid(e, hint))?;
+    /// Invalid, for a URL that is none or a file for TLS that is not usable; failed, when there is no thread.
+    pub fn start(urls: &[String], tls: Option<&EtcdFiles>) -> AdminResult<Arc<Etcd>> {
+        let hint = "write them as http://HOST:PORT, or https://HOST:PORT with --etcd-ca, separated by commas";
+        let endpoints = Endpoints::new(urls, tls.cloned()).map_err(|e| AdminError::invalid(e, hint))?;
+        if let Some(files) = tls {
+            files.read().map_err(|e| AdminError::invalid(e, "check the files that were named for TLS to etcd"))?;
+        }
         let no_thread = |e: std::io::Error| AdminError::failed(format!("no thread: {e}"), "");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let handle = runtime.handle().clone();
@@ -308,6 +312,14 @@ impl Etcd {
         self.wait(move |etcd: Arc<Etcd>| async move { etcd.ask("/v3/kv/deleterange", &body, WAIT).await.map(drop) })
     }
 
+    /// Puts a key whatever there is; for tests.
+    ///
+    /// # Errors
+    /// See [`EtcdError`].
+    pub fn put_now(self: &Arc<Etcd>, key: &str, value: &[u8]) -> Result<(), EtcdError> {
+        self.transact_now(Vec::new(), vec![Then::Put(key.to_string(), value.to_vec(), 0)]).map(drop)
+    }
+
     /// As [`Etcd::transact`], waiting.
     ///
     /// # Errors
@@ -379,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_range_ends_behind_its_prefix() {
-        assert_eq!(base64::decode(&range_end("/a/")), Some(b"/a0".to_vec()));
+        assert_eq!(BASE64.decode(range_end("/a/")), Ok(b"/a0".to_vec()));
     }
 
     #[test]

@@ -8,11 +8,17 @@ use arden_cluster::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::etcd::{Found, If, KeyValue, Then};
+use crate::{
+    etcd::{Found, If, KeyValue, Then},
+    peers::Known,
+};
 
 /// The version of keys and values. One line for each bump:
 /// 1: the first.
 pub const VERSION: u32 = 1;
+
+/// The newest feature level of a cluster that this node knows.
+pub const FEATURE_LEVEL: u32 = 1;
 
 /// Of one cluster, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +46,16 @@ impl Names {
     }
     pub fn node(&self, node: u16) -> String {
         format!("{}node/{node}", self.prefix)
+    }
+    /// The last number that was given to a node.
+    pub fn numbers(&self) -> String {
+        format!("{}numbers", self.prefix)
+    }
+    pub fn drains(&self) -> String {
+        format!("{}drain/", self.prefix)
+    }
+    pub fn drain(&self, node: u16) -> String {
+        format!("{}drain/{node}", self.prefix)
     }
     pub fn tokens(&self) -> String {
         format!("{}token/", self.prefix)
@@ -100,13 +116,20 @@ pub struct NodeValue {
     pub name: String,
     /// The newest version of the keys that it knows.
     pub version: u32,
+    /// Fingerprint of its certificate, 64 hexadecimal digits. None: it joined before nodes had certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
 /// `alive/N`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliveValue {
     pub run: String,
+    /// Where clients connect.
     pub addresses: Vec<String>,
+    /// Where other nodes connect.
+    #[serde(default)]
+    pub node_addresses: Vec<String>,
 }
 
 /// `client-move/CLIENT`: an administrator moves a client to a node.
@@ -239,21 +262,42 @@ pub fn transaction(names: &Names, cluster: &[u8], pool: PoolId, t: &Transaction)
     (if_all, then)
 }
 
-/// What nodes that are alive say of themselves, by number. One that is not understood is left out.
-pub fn alive(names: &Names, found: &Found) -> BTreeMap<u16, AliveValue> {
-    let prefix = names.alives();
-    let value = |p: &KeyValue| Some((p.key.strip_prefix(&prefix)?.parse().ok()?, decode(p).ok()?));
+/// The values of the keys `PREFIX/N`, by number. One that is not understood is left out.
+fn numbered<T: for<'a> Deserialize<'a>>(prefix: &str, found: &Found) -> BTreeMap<u16, T> {
+    let value = |pair: &KeyValue| Some((pair.key.strip_prefix(prefix)?.parse().ok()?, decode(pair).ok()?));
     found.pairs.iter().filter_map(value).collect()
 }
 
-/// The nodes of the cluster: number and name. One that is not understood is left out.
-pub fn nodes(names: &Names, found: &Found) -> BTreeMap<u16, String> {
-    let prefix = names.nodes();
-    let node = |pair: &KeyValue| {
-        let number = pair.key.strip_prefix(&prefix)?.parse().ok()?;
-        Some((number, decode::<NodeValue>(pair).ok()?.name))
+/// What nodes that are alive say of themselves, by number. One that is not understood is left out.
+pub fn alive(names: &Names, found: &Found) -> BTreeMap<u16, AliveValue> {
+    numbered(&names.alives(), found)
+}
+
+/// The nodes of the cluster.
+pub fn nodes(names: &Names, found: &Found) -> BTreeMap<u16, NodeValue> {
+    numbered(&names.nodes(), found)
+}
+
+/// The last number that was given to a node, and the revision of the key; zeros without it.
+///
+/// # Errors
+/// The value is not understood.
+pub fn last_number(names: &Names, found: &Found) -> Result<(u16, u64), String> {
+    match found.get(&names.numbers()) {
+        Some(pair) => Ok((decode(pair)?, pair.mod_revision)),
+        None => Ok((0, 0)),
+    }
+}
+
+/// The nodes of the cluster as others connect to them. `found` has the keys `node/`, `alive` the keys `alive/`.
+pub fn peers(names: &Names, found: &Found, alive: &Found) -> BTreeMap<u16, Known> {
+    let mut addresses = self::alive(names, alive);
+    let known = |(number, node): (u16, NodeValue)| {
+        let addresses = addresses.remove(&number).map(|a| a.node_addresses).unwrap_or_default();
+        let fingerprint = node.certificate.and_then(|c| c.parse().ok());
+        (number, Known { name: node.name, fingerprint, addresses })
     };
-    found.pairs.iter().filter_map(node).collect()
+    nodes(names, found).into_iter().map(known).collect()
 }
 
 /// The id of the pool that a key is of, by what comes behind the cluster's prefix.

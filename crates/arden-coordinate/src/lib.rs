@@ -5,21 +5,26 @@
 #![forbid(unsafe_code)]
 
 mod agent;
-mod base64;
 pub mod clock;
+pub mod departure;
 mod etcd;
+mod etcd_tls;
 mod files;
 mod gate;
 mod http;
+mod identity;
 mod keys;
 mod member;
 pub mod membership;
+pub mod peers;
 mod shell;
 mod store;
 mod trust;
 
 pub use etcd::Etcd;
+pub use etcd_tls::{ClientFiles, EtcdFiles};
 pub use gate::PoolGate;
+pub use identity::{Fingerprint, Identity};
 pub use keys::Names;
 pub use member::{ClusterApi, Member, NodeSeen};
 pub use membership::{Membership, NewCluster};

@@ -11,7 +11,8 @@ use std::{
 use arden_admin::{
     AdminError, ErrorKind, State,
     cluster::{
-        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake,
+        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove,
+        PoolOwnership, PoolTake,
     },
     error::Result,
     names::key,
@@ -24,9 +25,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     agent::Fence,
+    departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
     keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, PoolKeys},
     membership::{self, Membership, TOKEN_SECONDS},
+    peers::{self, Me, Peers},
     shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
     store::EtcdStore,
     trust::Trust,
@@ -62,6 +65,11 @@ pub struct Member {
     etcd: Arc<Etcd>,
     trust: Arc<Trust>,
     store: Arc<EtcdStore>,
+    peers: Arc<Peers>,
+    /// What etcd has under `node/N`.
+    entry: Vec<u8>,
+    /// It was to own nothing when it started.
+    drained: bool,
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
     inputs: mpsc::UnboundedSender<Input>,
@@ -94,26 +102,36 @@ impl Member {
     /// # Errors
     /// Conflict, when etcd was emptied, is another one or went back, or the node was removed; failed, when etcd does not answer.
     pub fn connect(state_dir: &Path, membership: Membership) -> Result<Arc<Member>> {
-        let etcd = Etcd::start(&membership.etcd)?;
+        let etcd = Etcd::start(&membership.etcd, membership.etcd_tls.as_ref())?;
         let names = membership.names();
         let trust = Trust::new(state_dir, &names, keys::encode(&membership.cluster))?;
         let floor = trust.floor();
         let found = first_read(&etcd, &names)?;
         trust.check(&found, floor)?;
+        let (identity, entry) = membership::identity(&etcd, state_dir, &membership, &trust)?;
         let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
-        let known = keys::nodes(&names, &nodes);
-        if known.get(&membership.node) != Some(&membership.name) {
-            return Err(conflict(
-                format!("the cluster has no node {} of the name {}", membership.node, membership.name),
-                "join with a new token, and an empty state directory",
-            ));
-        }
+        let alive = etcd.read_now(&names.alives(), &names.cluster())?;
+        let known = keys::peers(&names, &nodes, &alive);
+        let drained = etcd.read_now(&names.drain(membership.node), &names.cluster())?;
+        let drained = drained.get(&names.drain(membership.node)).is_some();
+        let me = Me {
+            cluster: membership.cluster.id.clone(),
+            node: membership.node,
+            run: secret::hex(&secret::random::<8>()?),
+            versions: peers::PROTOCOL,
+            feature_level: membership.cluster.feature_level,
+            feature_level_max: keys::FEATURE_LEVEL,
+        };
         let records = found.pairs.iter().filter(|p| p.key.ends_with("/record"));
         let pools = records.filter_map(|p| keys::pool_of(names.relative(&p.key)?)).collect();
         let (inputs, waiting) = mpsc::unbounded_channel();
-        let seen = Seen { nodes: known, ..Seen::default() };
+        let names_of = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+        let seen = Seen { nodes: names_of, ..Seen::default() };
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
+            peers: Peers::new(me, identity, known),
+            entry,
+            drained,
             membership,
             etcd,
             trust,
@@ -128,6 +146,11 @@ impl Member {
     /// The node's number, from 1.
     pub fn number(&self) -> u16 {
         self.membership.node
+    }
+
+    /// Whether it was to own nothing when it started.
+    pub fn is_drained(&self) -> bool {
+        self.drained
     }
 
     /// The state that all nodes share.
@@ -145,20 +168,28 @@ impl Member {
         Ok(ClusterToken { token, seconds: TOKEN_SECONDS })
     }
 
-    /// Begins to own pools.
+    /// The other nodes, and connections to them.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Begins to own pools. `addresses`: where clients connect; `node_addresses`: where other nodes do.
     ///
     /// # Errors
     /// Failed, when there is no thread.
-    pub fn start(&self, hands: Arc<dyn Hands>, addresses: Vec<String>) -> Result<()> {
+    pub fn start(&self, hands: Arc<dyn Hands>, addresses: Vec<String>, node_addresses: Vec<String>) -> Result<()> {
         let Some(waiting) = self.waiting.lock().take() else { return Ok(()) };
         *self.hands.lock() = Some(hands.clone());
-        let run = secret::hex(&secret::random::<8>()?);
+        let run = self.peers.me().run.clone();
         let parts = Parts {
             etcd: self.etcd.clone(),
             trust: self.trust.clone(),
             store: self.store.clone(),
             node: self.membership.node,
-            alive: AliveValue { run, addresses },
+            alive: AliveValue { run, addresses, node_addresses },
+            peers: self.peers.clone(),
+            entry: self.entry.clone(),
+            drained: self.drained,
             lease_seconds: self.membership.cluster.lease_seconds,
             pools: self.pools.clone(),
             hands,
@@ -219,6 +250,11 @@ impl ClusterApi {
         let record = snapshot.pools.get(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
         let id = u128::from_str_radix(&record.id, 16).ok().map(PoolId);
         id.filter(|id| self.member.pools.contains(id)).ok_or_else(|| AdminError::not_found("pool", name))
+    }
+
+    fn node(&self, name: &str) -> Result<NodeInfo> {
+        let found = self.cluster()?.nodes.into_iter().find(|n| n.name == name);
+        found.ok_or_else(|| AdminError::not_found("node", name))
     }
 
     fn name_of(&self, pool: PoolId) -> String {
@@ -314,10 +350,30 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
     }
 }
 
-fn node_info(number: u16, name: &str, alive: Option<AliveValue>) -> NodeInfo {
+fn node_info(number: u16, name: &str, alive: Option<AliveValue>, drained: bool) -> NodeInfo {
     let is_alive = alive.is_some();
-    let (run, addresses) = alive.map_or_else(Default::default, |a| (a.run, a.addresses));
-    NodeInfo { number, name: name.to_string(), alive: is_alive, run, addresses }
+    let (run, addresses, node_addresses) =
+        alive.map_or_else(Default::default, |a| (a.run, a.addresses, a.node_addresses));
+    NodeInfo { number, name: name.to_string(), alive: is_alive, drained, run, addresses, node_addresses }
+}
+
+/// Connects to all other nodes at the same time.
+async fn links(peers: &Arc<Peers>) -> Vec<NodeLink> {
+    let table = peers.table().borrow().clone();
+    let mut tries = tokio::task::JoinSet::new();
+    for (number, known) in table.iter().filter(|(n, _)| **n != peers.me().node) {
+        let (peers, number, node) = (peers.clone(), *number, known.name.clone());
+        tries.spawn(async move {
+            let (run, reason) = match peers.connect(number).await {
+                Ok(connected) => (connected.run, String::new()),
+                Err(e) => (String::new(), e.to_string()),
+            };
+            NodeLink { node, connected: reason.is_empty(), run, reason }
+        });
+    }
+    let mut links = tries.join_all().await;
+    links.sort_by(|a, b| a.node.cmp(&b.node));
+    links
 }
 
 impl ClusterAdmin for ClusterApi {
@@ -326,6 +382,8 @@ impl ClusterAdmin for ClusterApi {
         let nodes = keys::nodes(&names, &member.etcd.read_now(&names.nodes(), &names.cluster())?);
         let alive = member.etcd.read_now(&names.alives(), &names.cluster())?;
         let value = |n: u16| alive.get(&names.alive(n)).and_then(|p| keys::decode::<AliveValue>(p).ok());
+        let drains = member.etcd.read_now(&names.drains(), &names.cluster())?;
+        let is_drained = |n: u16| drains.get(&names.drain(n)).is_some();
         let m = &member.membership;
         let distrusts_etcd = member.seen.lock().distrusts.clone();
         Ok(ClusterInfo {
@@ -335,7 +393,7 @@ impl ClusterAdmin for ClusterApi {
             lease_seconds: m.cluster.lease_seconds,
             etcd: m.etcd.clone(),
             distrusts_etcd,
-            nodes: nodes.iter().map(|(n, name)| node_info(*n, name, value(*n))).collect(),
+            nodes: nodes.iter().map(|(n, node)| node_info(*n, &node.name, value(*n), is_drained(*n))).collect(),
             pools: self.ownerships(),
         })
     }
@@ -346,6 +404,44 @@ impl ClusterAdmin for ClusterApi {
 
     fn new_token(&self) -> Result<ClusterToken> {
         self.member.new_token()
+    }
+
+    fn check_nodes(&self) -> Result<Vec<NodeLink>> {
+        let peers = self.member.peers.clone();
+        let links = self.member.etcd.wait(move |_| async move { Ok(links(&peers).await) })?;
+        Ok(links)
+    }
+
+    fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo> {
+        let found = self.node(node)?;
+        let (etcd, trust) = (&self.member.etcd, &self.member.trust);
+        if !departure::set_drained(etcd, trust, found.number, change.drained)? {
+            return Err(AdminError::not_found("node", node));
+        }
+        let is_its = |p: PoolId| self.seen_of(p).keys.view.owner.is_some_and(|o| o.node.0 == found.number);
+        let end = Instant::now() + MOVE_WAIT;
+        while change.drained && self.member.pools.iter().any(|p| is_its(*p)) {
+            if Instant::now() > end {
+                let hint = "`arden pool list` shows how far it is; `arden node resume` takes it back";
+                return Err(AdminError::failed(format!("{node} did not give all its pools up in time"), hint));
+            }
+            thread::sleep(POLL);
+        }
+        self.node(node)
+    }
+
+    fn remove_node(&self, node: &str) -> Result<()> {
+        let found = self.node(node)?;
+        if found.number == self.member.number() {
+            return Err(conflict(
+                format!("{node} is the node that answers"),
+                "run this at another node, or stop this one and run `arden cluster leave`",
+            ));
+        }
+        match departure::take_out(&self.member.etcd, &self.member.trust, found.number, node)? {
+            true => Ok(()),
+            false => Err(AdminError::not_found("node", node)),
+        }
     }
 
     fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     etcd::{Etcd, If, STEPS_MAX, Then},
+    etcd_tls::EtcdFiles,
     files,
+    identity::Identity,
     keys::{self, ClusterValue, Names, NodeValue},
-    trust::seen_file,
+    trust::{Trust, seen_file},
 };
 
 /// A token is good for so long.
@@ -29,6 +31,9 @@ pub struct Membership {
     pub node: u16,
     pub name: String,
     pub etcd: Vec<String>,
+    /// None: in the clear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_tls: Option<EtcdFiles>,
 }
 
 /// The pools of the state that a cluster begins with, and the newest epoch in the labels of each.
@@ -38,7 +43,7 @@ fn conflict(error: impl Into<String>, hint: impl Into<String>) -> AdminError {
     AdminError::new(ErrorKind::Conflict, error, hint)
 }
 
-fn file(state_dir: &Path) -> std::path::PathBuf {
+pub(crate) fn file(state_dir: &Path) -> std::path::PathBuf {
     state_dir.join("cluster.json")
 }
 
@@ -76,10 +81,21 @@ pub fn load(state_dir: &Path) -> Result<Option<Membership>> {
     };
     let found: Membership = serde_json::from_slice(&bytes)
         .map_err(|e| AdminError::failed(format!("{}: {e}", path.display()), "restore it from a backup"))?;
-    if found.cluster.version > keys::VERSION {
+    check_known(&found.cluster)?;
+    Ok(Some(found))
+}
+
+/// This node would not understand what it reads, or write what others do not understand.
+fn check_known(cluster: &ClusterValue) -> Result<()> {
+    if cluster.version > keys::VERSION {
         return Err(conflict("the cluster is of a later version", "update this arden"));
     }
-    Ok(Some(found))
+    if cluster.feature_level > keys::FEATURE_LEVEL {
+        let (level, known) = (cluster.feature_level, keys::FEATURE_LEVEL);
+        let error = format!("the cluster's feature level is {level}, and this arden knows up to {known}");
+        return Err(conflict(error, "update this arden"));
+    }
+    Ok(())
 }
 
 impl Membership {
@@ -92,6 +108,10 @@ impl Membership {
     pub fn names(&self) -> Names {
         Names::new(&self.cluster.id)
     }
+}
+
+pub(crate) fn alone() -> AdminError {
+    conflict("this daemon is not a node of a cluster", "`arden cluster init` or `arden cluster join` makes it one")
 }
 
 fn check_alone(state_dir: &Path) -> Result<()> {
@@ -110,6 +130,7 @@ pub struct NewCluster {
     pub name: String,
     pub node: String,
     pub etcd: Vec<String>,
+    pub etcd_tls: Option<EtcdFiles>,
     pub lease_seconds: u64,
 }
 
@@ -126,7 +147,7 @@ pub fn init(
     check_alone(directory.path())?;
     check_node_name(&new.node)?;
     check_lease(new.lease_seconds)?;
-    let etcd = Etcd::start(&new.etcd)?;
+    let etcd = Etcd::start(&new.etcd, new.etcd_tls.as_ref())?;
     let state = State::open(directory)?;
     check_servable(&state)?;
     // Nothing is changed before etcd has answered.
@@ -140,7 +161,7 @@ pub fn init(
         id,
         name: new.name.clone(),
         version: keys::VERSION,
-        feature_level: 1,
+        feature_level: keys::FEATURE_LEVEL,
         lease_seconds: new.lease_seconds,
     };
     let mut steps = state_steps(&names, &state)?;
@@ -148,8 +169,10 @@ pub fn init(
         let record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };
         steps.push(Then::Put(names.record(pool), keys::encode_record(&record), 0));
     }
-    let node = NodeValue { name: new.node.clone(), version: keys::VERSION };
+    let identity = Identity::make(directory.path(), &cluster.id, &new.node)?;
+    let node = node_value(&new.node, &identity);
     steps.push(Then::Put(names.node(1), keys::encode(&node), 0));
+    steps.push(Then::Put(names.numbers(), keys::encode(&1u16), 0));
     for part in steps.chunks(STEPS_MAX) {
         etcd.transact_now(Vec::new(), part.to_vec())?;
     }
@@ -157,7 +180,8 @@ pub fn init(
     let last = vec![Then::Put(names.cluster(), keys::encode(&cluster), 0)];
     let made = etcd.transact_now(vec![If::Changed(names.cluster(), 0)], last)?;
     made.ok_or_else(|| conflict("there is a cluster of this id already", "try again"))?;
-    let membership = Membership { cluster, node: 1, name: new.node.clone(), etcd: new.etcd.clone() };
+    let (etcd, etcd_tls) = (new.etcd.clone(), new.etcd_tls.clone());
+    let membership = Membership { cluster, node: 1, name: new.node.clone(), etcd, etcd_tls };
     membership.save(directory.path())?;
     drop(state);
     put_aside(directory)?;
@@ -213,7 +237,13 @@ pub fn new_token(etcd: &Arc<Etcd>, names: &Names, cluster: &str, condition: If) 
 ///
 /// # Errors
 /// Conflict, for a token that was used or is too old, a name that is taken, or a state that is not empty; those of etcd.
-pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name: &str) -> Result<Membership> {
+pub fn join(
+    directory: &Arc<StateDirectory>,
+    urls: &[String],
+    etcd_tls: Option<EtcdFiles>,
+    token: &str,
+    name: &str,
+) -> Result<Membership> {
     check_alone(directory.path())?;
     check_node_name(name)?;
     let hint = "`arden cluster token` at a node makes one";
@@ -223,19 +253,20 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
         .filter(|(id, secret)| hex(id) && hex(secret))
         .ok_or_else(|| AdminError::invalid("this is no token", hint))?;
     check_empty(directory)?;
-    let etcd = Etcd::start(urls)?;
+    let etcd = Etcd::start(urls, etcd_tls.as_ref())?;
     let names = Names::new(id);
     let token_key = names.token(&hash(secret));
+    let mut made = None;
     loop {
         let found = etcd.read_now(&names.nodes(), &names.cluster())?;
         let pair = found.get(&names.cluster());
         let pair =
             pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
         let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
-        if cluster.version > keys::VERSION {
-            return Err(conflict("the cluster is of a later version", "update this arden"));
-        }
-        let (mut last, mut taken) = (0, false);
+        check_known(&cluster)?;
+        let given = etcd.read_now(&names.numbers(), &names.cluster())?;
+        let given = keys::last_number(&names, &given).map_err(|e| AdminError::failed(e, "update this arden"))?;
+        let (mut last, mut taken) = (given.0, false);
         for pair in found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes())) {
             let node: NodeValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
             taken |= node.name == name;
@@ -252,20 +283,75 @@ pub fn join(directory: &Arc<StateDirectory>, urls: &[String], token: &str, name:
         let Some(good) = token_found.get(&token_key) else {
             return Err(conflict("the token was used, or is more than an hour old", hint));
         };
-        let node = NodeValue { name: name.to_string(), version: keys::VERSION };
+        let identity = match made.take() {
+            Some(identity) => identity,
+            None => Identity::make(directory.path(), id, name)?,
+        };
+        let node = node_value(name, &identity);
         let if_all = vec![
             If::Has(names.cluster(), pair.value.clone()),
             If::Changed(names.node(number), 0),
+            If::Changed(names.numbers(), given.1),
             If::Changed(token_key.clone(), good.mod_revision),
         ];
-        let then = vec![Then::Delete(token_key.clone()), Then::Put(names.node(number), keys::encode(&node), 0)];
+        let then = vec![
+            Then::Delete(token_key.clone()),
+            Then::Put(names.node(number), keys::encode(&node), 0),
+            Then::Put(names.numbers(), keys::encode(&number), 0),
+        ];
         if etcd.transact_now(if_all, then)?.is_some() {
-            let membership = Membership { cluster, node: number, name: name.to_string(), etcd: urls.to_vec() };
+            let membership =
+                Membership { cluster, node: number, name: name.to_string(), etcd: urls.to_vec(), etcd_tls };
             membership.save(directory.path())?;
             put_aside(directory)?;
             return Ok(membership);
         }
         // Another node joined meanwhile.
+        made = Some(identity);
+    }
+}
+
+fn node_value(name: &str, identity: &Identity) -> NodeValue {
+    NodeValue { name: name.to_string(), version: keys::VERSION, certificate: Some(identity.fingerprint().to_string()) }
+}
+
+/// The key and certificate of a member, which etcd has to know, and its entry there. A node that joined before there were any makes them now.
+///
+/// # Errors
+/// Conflict, when etcd has no such node, or knows it by another certificate; failed, when the file is gone or not readable.
+pub(crate) fn identity(
+    etcd: &Arc<Etcd>,
+    state_dir: &Path,
+    m: &Membership,
+    trust: &Trust,
+) -> Result<(Identity, Vec<u8>)> {
+    let names = m.names();
+    let floor = trust.floor();
+    let found = etcd.read_now(&names.nodes(), &names.cluster())?;
+    trust.check(&found, floor)?;
+    let pair = found.get(&names.node(m.node));
+    let node =
+        pair.map(keys::decode::<NodeValue>).transpose().map_err(|e| AdminError::failed(e, "update this arden"))?;
+    let (Some(pair), Some(node)) = (pair, node.filter(|n| n.name == m.name)) else {
+        return Err(conflict(
+            format!("the cluster has no node {} of the name {}", m.node, m.name),
+            "join with a new token, and an empty state directory",
+        ));
+    };
+    let Some(fingerprint) = node.certificate else {
+        let identity = Identity::make(state_dir, &m.cluster.id, &m.name)?;
+        let entry = keys::encode(&node_value(&m.name, &identity));
+        let then = Then::Put(names.node(m.node), entry.clone(), 0);
+        let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
+        let done = etcd.transact_now(if_all, vec![then])?;
+        done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
+        return Ok((identity, entry));
+    };
+    let hint = "restore node.pem from a backup, or remove the node and join again";
+    match Identity::load(state_dir)? {
+        Some(identity) if identity.fingerprint().to_string() == fingerprint => Ok((identity, pair.value.clone())),
+        Some(_) => Err(conflict("etcd knows this node by another certificate than that in node.pem", hint)),
+        None => Err(AdminError::failed("the file node.pem with this node's key is gone", hint)),
     }
 }
 
@@ -295,9 +381,30 @@ fn check_empty(directory: &Arc<StateDirectory>) -> Result<()> {
 /// Conflict, when the daemon stands alone.
 pub fn trust(directory: &StateDirectory) -> Result<Membership> {
     let membership = load(directory.path())?;
-    let membership = membership.ok_or_else(|| conflict("this daemon is not a node of a cluster", ""))?;
+    let membership = membership.ok_or_else(alone)?;
     match std::fs::remove_file(seen_file(directory.path())) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(AdminError::failed(e.to_string(), "")),
         _ => Ok(membership),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_of_a_later_version_or_level_is_refused() {
+        let now = ClusterValue {
+            id: "c".into(),
+            name: "C".into(),
+            version: keys::VERSION,
+            feature_level: keys::FEATURE_LEVEL,
+            lease_seconds: 3,
+        };
+        check_known(&now).unwrap();
+        let later = ClusterValue { version: keys::VERSION + 1, ..now.clone() };
+        assert!(check_known(&later).unwrap_err().error.contains("later version"));
+        let later = ClusterValue { feature_level: keys::FEATURE_LEVEL + 1, ..now };
+        assert!(check_known(&later).unwrap_err().error.contains("knows up to 1"));
     }
 }

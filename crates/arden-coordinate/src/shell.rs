@@ -20,6 +20,7 @@ use crate::{
     etcd::{Etcd, EtcdError, Found, If, Then},
     gate::PoolGate,
     keys::{self, AliveValue, ClientMoveValue, Names, PoolKeys},
+    peers::{Known, Peers},
     store::EtcdStore,
     trust::Trust,
 };
@@ -70,9 +71,7 @@ pub enum Input {
     Distrusted(String),
     /// Keys changed, at these revisions; empty when the watch begins.
     Changed(Vec<(String, u64)>),
-    Nodes(BTreeMap<u16, String>),
-    /// What is known of nodes that are alive, at this revision.
-    Alive(BTreeMap<u16, AliveValue>, u64),
+    Nodes(NodesRead),
     /// Clients that an administrator moves.
     ClientMoves(Found),
     Fence {
@@ -120,7 +119,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn note_alive(&mut self, alive: BTreeMap<u16, AliveValue>, revision: u64) {
+    fn note_alive(&mut self, (alive, revision): (BTreeMap<u16, AliveValue>, u64)) {
         if revision < self.alive.1 {
             return;
         }
@@ -139,6 +138,17 @@ impl Seen {
     }
 }
 
+/// What etcd says of the nodes.
+#[derive(Debug)]
+pub struct NodesRead {
+    revision: u64,
+    known: BTreeMap<u16, Known>,
+    /// Nodes that are alive, as of a revision of etcd.
+    alive: (BTreeMap<u16, AliveValue>, u64),
+    /// This node is to own nothing.
+    drained: bool,
+}
+
 /// What a shell needs.
 pub struct Parts {
     pub etcd: Arc<Etcd>,
@@ -146,6 +156,11 @@ pub struct Parts {
     pub store: Arc<EtcdStore>,
     pub node: u16,
     pub alive: AliveValue,
+    pub peers: Arc<Peers>,
+    /// What etcd has under `node/N`: without it this node gets no lease.
+    pub entry: Vec<u8>,
+    /// It is to own nothing, until etcd says otherwise.
+    pub drained: bool,
     pub lease_seconds: u64,
     pub pools: Vec<PoolId>,
     pub hands: Arc<dyn Hands>,
@@ -167,6 +182,8 @@ struct Shell {
     wait: Duration,
     ttl: Duration,
     leaving: Option<oneshot::Sender<()>>,
+    nodes_revision: u64,
+    drained: bool,
 }
 
 /// Runs a node until it is told to leave.
@@ -204,6 +221,8 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         wait: ttl / 4,
         ttl,
         leaving: None,
+        nodes_revision: 0,
+        drained: parts.drained,
         parts,
     };
     etcd.handle().spawn(shell.run(inputs));
@@ -229,6 +248,9 @@ async fn watch(etcd: Arc<Etcd>, names: Names, inputs: mpsc::UnboundedSender<Inpu
 
 impl Shell {
     async fn run(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        if self.drained {
+            self.tell(Event::Drain);
+        }
         let mut ticks = tokio::time::interval((self.ttl / 20).min(Duration::from_millis(100)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -297,8 +319,7 @@ impl Shell {
                 self.tell(Event::Read { pool, number: 0, floor, revision, view: Default::default() });
             }
             Input::Changed(keys) => self.changed(&keys),
-            Input::Nodes(nodes) => self.parts.seen.lock().nodes = nodes,
-            Input::Alive(alive, revision) => self.parts.seen.lock().note_alive(alive, revision),
+            Input::Nodes(read) => self.nodes(read),
             Input::ClientMoves(found) => self.parts.seen.lock().note_client_moves(&found),
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
@@ -321,6 +342,24 @@ impl Shell {
                 self.leaving = Some(reply);
                 self.tell(Event::Drain);
             }
+        }
+    }
+
+    /// Reads end in any order. A node that has left must not come back by an older one.
+    fn nodes(&mut self, read: NodesRead) {
+        let NodesRead { revision, known, alive, drained } = read;
+        self.parts.seen.lock().note_alive(alive);
+        if revision < self.nodes_revision {
+            return;
+        }
+        self.nodes_revision = revision;
+        self.parts.seen.lock().nodes = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+        self.parts.peers.set(known);
+        // A daemon that is stopping gives up its pools in any case.
+        if self.leaving.is_none() && self.drained != drained {
+            tracing::info!(drained, "whether this node owns pools");
+            self.drained = drained;
+            self.tell(if drained { Event::Drain } else { Event::Resume });
         }
     }
 
@@ -386,11 +425,8 @@ impl Shell {
         if let Some(revision) = state.or(begins.then(|| self.parts.trust.floor())) {
             self.parts.store.changed(revision);
         }
-        if begins || names.iter().any(|(n, _)| n.starts_with("node/")) {
+        if begins || names.iter().any(|(n, _)| is_of_nodes(n)) {
             self.read_nodes();
-        }
-        if begins || names.iter().any(|(n, _)| n.starts_with("alive/")) {
-            self.read_alive();
         }
         if begins || names.iter().any(|(n, _)| n.starts_with("client-move/")) {
             self.read_client_moves();
@@ -420,20 +456,34 @@ impl Shell {
         });
     }
 
+    /// A list that is not to be believed is not taken: it would let a node in that has left, or cut all off.
     fn read_nodes(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
+        let (trust, drain) = (self.parts.trust.clone(), names.drain(self.parts.node));
         self.parts.etcd.handle().spawn(async move {
-            if let Ok(found) = etcd.read(&names.nodes(), &names.cluster(), wait).await {
-                let _ = inputs.send(Input::Nodes(keys::nodes(&names, &found)));
-            }
-        });
-    }
-
-    fn read_alive(&self) {
-        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        self.parts.etcd.handle().spawn(async move {
-            if let Ok(found) = etcd.read(&names.alives(), &names.cluster(), wait).await {
-                let _ = inputs.send(Input::Alive(keys::alive(&names, &found), found.revision));
+            loop {
+                let floor = trust.floor();
+                let found = etcd.read(&names.nodes(), &names.cluster(), wait).await;
+                let alive = etcd.read(&names.alives(), &names.cluster(), wait).await;
+                let drains = etcd.read(&names.drains(), &names.cluster(), wait).await;
+                if let (Ok(found), Ok(alive), Ok(drains)) = (found, alive, drains) {
+                    if let Err(e) = trust.check(&found, floor) {
+                        return tracing::error!("{e}");
+                    }
+                    let read = NodesRead {
+                        revision: found.revision,
+                        known: keys::peers(&names, &found, &alive),
+                        alive: (keys::alive(&names, &alive), alive.revision),
+                        drained: drains.get(&drain).is_some(),
+                    };
+                    let _ = inputs.send(Input::Nodes(read));
+                    return;
+                }
+                if inputs.is_closed() {
+                    return;
+                }
+                // A node that left must not stay known because etcd did not answer once.
+                tokio::time::sleep(WATCH_AGAIN).await;
             }
         });
     }
@@ -572,7 +622,8 @@ impl Shell {
 
     fn grant(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let (condition, seconds) = (self.parts.trust.condition(), self.parts.lease_seconds);
+        let entry = If::Has(names.node(self.parts.node), self.parts.entry.clone());
+        let (conditions, seconds) = ([self.parts.trust.condition(), entry], self.parts.lease_seconds);
         let (key, value) = (names.alive(self.parts.node), self.parts.alive.clone());
         self.parts.etcd.handle().spawn(async move {
             let sent_ns = clock::now_ns();
@@ -580,7 +631,7 @@ impl Shell {
                 Ok(granted) => granted,
                 Err(e) => return tracing::warn!("no lease: etcd: {e}"),
             };
-            let good = ttl >= seconds && is_alone(&etcd, (&key, &value), condition, lease, wait).await;
+            let good = ttl >= seconds && is_alone(&etcd, (&key, &value), &conditions, lease, wait).await;
             if !good {
                 let _ = etcd.revoke(lease, wait).await;
                 return;
@@ -603,12 +654,20 @@ impl Shell {
     }
 }
 
-/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet.
-async fn is_alone(etcd: &Etcd, (key, value): (&str, &AliveValue), condition: If, lease: u64, wait: Duration) -> bool {
+/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet, or the node was
+/// removed.
+async fn is_alone(
+    etcd: &Etcd,
+    (key, value): (&str, &AliveValue),
+    conditions: &[If; 2],
+    lease: u64,
+    wait: Duration,
+) -> bool {
     let bytes = keys::encode(value);
     let put = [Then::Put(key.to_string(), bytes.clone(), lease)];
     for known in [If::Changed(key.to_string(), 0), If::Has(key.to_string(), bytes)] {
-        match etcd.transact(&[condition.clone(), known], &put, wait).await {
+        let [cluster, entry] = conditions.clone();
+        match etcd.transact(&[cluster, entry, known], &put, wait).await {
             Ok(Some(_)) => return true,
             Ok(None) => {}
             Err(e) => {
@@ -617,8 +676,15 @@ async fn is_alone(etcd: &Etcd, (key, value): (&str, &AliveValue), condition: If,
             }
         }
     }
-    tracing::warn!("no lease: another run of this node is alive by etcd, or etcd does not have the cluster");
+    tracing::warn!(
+        "no lease: another run of this node is alive by etcd, the node was removed, or etcd does not have the cluster"
+    );
     false
+}
+
+/// A key that [`Shell::read_nodes`] reads, by what comes behind the cluster's prefix.
+fn is_of_nodes(relative: &str) -> bool {
+    ["node/", "alive/", "drain/"].iter().any(|of| relative.starts_with(of))
 }
 
 /// Names of nodes, by number.

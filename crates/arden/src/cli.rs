@@ -71,7 +71,7 @@ pub enum Noun {
         after_help = "Example:\n  arden cluster init FILES --etcd http://10.0.0.1:2379\n  arden cluster show"
     )]
     Cluster(crate::cluster::ClusterVerb),
-    /// Show the nodes of the cluster
+    /// Show the nodes of the cluster, and whether they reach each other
     #[command(subcommand, after_help = "Example:\n  arden node list")]
     Node(crate::cluster::NodeVerb),
     /// Manage spaces: resilient virtual disks in a pool
@@ -123,6 +123,9 @@ pub struct Serve {
     /// In a cluster: TCP port of the witness service; 0: any that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub witness: u16,
+    /// Address that the other nodes of a cluster connect to, by mutual TLS; only nodes listen there [default: 0.0.0.0:7445]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub cluster_listen: Option<SocketAddr>,
     /// Level of the log: error, warn, info, debug, trace; also for modules: info,arden_smb=debug
     #[arg(long, env = "ARDEN_LOG", value_name = "LEVEL", default_value = "info")]
     pub log: String,

@@ -1,17 +1,19 @@
 //! Clusters and their nodes on the command line. A daemon becomes a node while it does not run; everything else is asked of the daemon.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arden_admin::{
     AdminError, State, StateDirectory,
     client::segment,
-    cluster::{ClusterInfo, ClusterToken, NodeInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
+    },
     error::Result,
     names,
 };
 use arden_cluster::{Epoch, PoolId};
-use arden_coordinate::{Membership, NewCluster, membership};
+use arden_coordinate::{ClientFiles, EtcdFiles, Membership, NewCluster, departure, membership};
 use arden_host::newest_epoch;
 use clap::{Args, Subcommand};
 
@@ -21,10 +23,9 @@ use crate::table::{Table, yes};
 #[derive(Debug, Subcommand)]
 pub enum ClusterVerb {
     /// Make a cluster of which this daemon is the first node, with its users, shares and pools; while the daemon does not run.
-    /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run. TLS to
-    /// etcd is not supported yet
+    /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run
     #[command(
-        after_help = "Example:\n  arden cluster init FILES --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379"
+        after_help = "Example:\n  arden cluster init FILES --etcd https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379 --etcd-ca ca.pem --etcd-cert node.pem --etcd-key node.key"
     )]
     Init {
         /// Name of the cluster, which becomes that of the server
@@ -55,6 +56,9 @@ pub enum ClusterVerb {
     /// Show the cluster, its nodes and who owns each pool
     #[command(after_help = "Example:\n  arden cluster show --json")]
     Show,
+    /// Make this node a daemon without a cluster, and without users, shares and pools; while the daemon does not run
+    #[command(after_help = "Example:\n  arden cluster leave")]
+    Leave,
     /// Believe etcd again after it was restored from an older state; while the daemon does not run
     #[command(after_help = "Example:\n  arden cluster trust")]
     Trust,
@@ -62,9 +66,19 @@ pub enum ClusterVerb {
 
 #[derive(Debug, Args)]
 pub struct NodeOptions {
-    /// URLs of etcd
+    /// URLs of etcd, all with http:// or all with https://
     #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
     pub etcd: Vec<String>,
+    /// File with the certificates of the authorities that sign those of etcd, for https URLs; the system's are not used. This
+    /// and the two other files are read where they are, for each new connection
+    #[arg(long, value_name = "FILE")]
+    pub etcd_ca: Option<PathBuf>,
+    /// File with this node's certificate for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_ca", requires = "etcd_key")]
+    pub etcd_cert: Option<PathBuf>,
+    /// File with the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    pub etcd_key: Option<PathBuf>,
     /// Name of this node, as fence agents know it [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
@@ -75,11 +89,34 @@ pub enum NodeVerb {
     /// List the nodes of the cluster
     #[command(after_help = "Example:\n  arden node list --json")]
     List,
+    /// Connect to every other node, and say whether both sides know each other
+    #[command(after_help = "Example:\n  arden node check")]
+    Check,
+    /// Let a node give up all its pools to others, and own none until it is resumed, also after a restart
+    #[command(after_help = "Example:\n  arden node drain n2")]
+    Drain { node: String },
+    /// Let a node own pools again
+    #[command(after_help = "Example:\n  arden node resume n2")]
+    Resume { node: String },
+    /// Take a node out of the cluster for good. It must not be alive, nor able to write to a pool's disks
+    #[command(after_help = "Example:\n  arden node remove n2")]
+    Remove { node: String },
 }
 
 fn node_name(options: &NodeOptions) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     options.node.clone().unwrap_or_else(host)
+}
+
+/// The files for TLS to etcd.
+fn etcd_files(options: &NodeOptions) -> Result<Option<EtcdFiles>> {
+    let Some(ca) = options.etcd_ca.clone() else { return Ok(None) };
+    let client = options.etcd_cert.clone().zip(options.etcd_key.clone());
+    let files = EtcdFiles { ca, client: client.map(|(certificate, key)| ClientFiles { certificate, key }) };
+    files
+        .absolute()
+        .map(Some)
+        .map_err(|e| AdminError::invalid(format!("a file for TLS to etcd: {e}"), "check its path"))
 }
 
 fn shown(out: &Out, m: &Membership) {
@@ -121,13 +158,15 @@ pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
     match verb {
         ClusterVerb::Init { name, node, lease } => {
             names::check_server(&name)?;
-            let new = NewCluster { name, node: node_name(&node), etcd: node.etcd, lease_seconds: lease };
+            let (name_of_node, etcd_tls) = (node_name(&node), etcd_files(&node)?);
+            let new = NewCluster { name, node: name_of_node, etcd: node.etcd, etcd_tls, lease_seconds: lease };
             shown(out, &membership::init(&directory(&out.state)?, &new, pools)?);
         }
         ClusterVerb::Join { node, token, .. } => {
             let token = token_of(token)?;
             let name = node_name(&node);
-            shown(out, &membership::join(&directory(&out.state)?, &node.etcd, &token, &name)?);
+            let files = etcd_files(&node)?;
+            shown(out, &membership::join(&directory(&out.state)?, &node.etcd, files, &token, &name)?);
         }
         ClusterVerb::Token => {
             let token: ClusterToken = out.client.post("/v1/cluster/tokens", &serde_json::json!({}))?;
@@ -136,6 +175,14 @@ pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
         ClusterVerb::Show => {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster, cluster_text);
+        }
+        ClusterVerb::Leave => {
+            let m = departure::leave(&*directory(&out.state)?)?;
+            let text = format!(
+                "{} left the cluster {}; this daemon stands alone, and without a state",
+                m.name, m.cluster.name
+            );
+            out.done(text);
         }
         ClusterVerb::Trust => {
             let m = membership::trust(&*directory(&out.state)?)?;
@@ -155,16 +202,54 @@ pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster.nodes, |nodes| node_table(nodes));
         }
+        NodeVerb::Drain { node } => change_node(out, &node, true)?,
+        NodeVerb::Resume { node } => change_node(out, &node, false)?,
+        NodeVerb::Remove { node } => {
+            out.client.delete(&format!("/v1/cluster/nodes/{}", segment(&node)))?;
+            out.done(format!("node {node} is not of the cluster any more"));
+        }
+        NodeVerb::Check => {
+            let links: Vec<NodeLink> = out.client.get("/v1/cluster/links")?;
+            out.show(&links, |links| link_table(links));
+            let failed = links.iter().filter(|l| !l.connected).count();
+            if failed > 0 {
+                let hint = "check the network, --cluster-listen there, and that its daemon runs";
+                return Err(AdminError::failed(format!("no connection to {failed} of {} nodes", links.len()), hint));
+            }
+        }
     }
     Ok(())
 }
 
+fn change_node(out: &Out, node: &str, drained: bool) -> Result<()> {
+    let path = format!("/v1/cluster/nodes/{}", segment(node));
+    let changed: NodeInfo = out.client.patch(&path, &NodeChange { drained })?;
+    out.show(&changed, |n| node_table(std::slice::from_ref(n)));
+    Ok(())
+}
+
 fn node_table(nodes: &[NodeInfo]) -> String {
-    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "ADDRESSES", "RUN"]);
+    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "DRAINED", "ADDRESSES", "FOR NODES", "RUN"]);
     for n in nodes {
-        t.row([n.name.clone(), n.number.to_string(), yes(n.alive), n.addresses.join(", "), n.run.clone()]);
+        t.row([
+            n.name.clone(),
+            n.number.to_string(),
+            yes(n.alive),
+            yes(n.drained),
+            n.addresses.join(", "),
+            n.node_addresses.join(", "),
+            n.run.clone(),
+        ]);
     }
     t.text("no nodes")
+}
+
+fn link_table(links: &[NodeLink]) -> String {
+    let mut t = Table::new(&["NODE", "CONNECTED", "RUN", "NOTE"]);
+    for l in links {
+        t.row([l.node.clone(), yes(l.connected), l.run.clone(), l.reason.clone()]);
+    }
+    t.text("no other nodes")
 }
 
 fn owner_table(pools: &[PoolOwnership]) -> String {

@@ -11,6 +11,20 @@ const SPEED_BITS: u64 = 10_000_000_000;
 /// The interfaces of the addresses that are listened on. Loopback is listed only when there is no other: another
 /// machine must not be directed to itself.
 pub fn listening(addresses: &[SocketAddr]) -> Vec<Interface> {
+    (1..)
+        .zip(reachable(addresses))
+        .map(|(index, address)| Interface { index, address, speed_bits: SPEED_BITS, rss: true })
+        .collect()
+}
+
+/// The addresses with the port at which others reach one that is listened on.
+pub fn reached_at(listens: SocketAddr) -> Vec<String> {
+    let at = |ip| SocketAddr::new(ip, listens.port()).to_string();
+    reachable(&[listens]).into_iter().map(at).collect()
+}
+
+/// The addresses at which others reach one that is listened on. Loopback is listed only when there is no other.
+fn reachable(addresses: &[SocketAddr]) -> Vec<IpAddr> {
     let fib = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
     let mut ips = Vec::new();
@@ -29,7 +43,7 @@ pub fn listening(addresses: &[SocketAddr]) -> Vec<Interface> {
     if ips.iter().any(|ip| !ip.is_loopback()) {
         ips.retain(|ip| !ip.is_loopback());
     }
-    (1..).zip(ips).map(|(index, address)| Interface { index, address, speed_bits: SPEED_BITS, rss: true }).collect()
+    ips
 }
 
 /// The local addresses in /proc/net/fib_trie: an address is in the line before its `/32 host LOCAL`.

@@ -11,6 +11,7 @@ mod interfaces;
 mod logging;
 mod ownership;
 mod password;
+mod peers;
 mod printable;
 mod serve;
 mod server;

@@ -2,6 +2,7 @@
 
 use std::{
     io::IsTerminal,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -11,7 +12,7 @@ use arden_admin::{
     api::{self, Api},
     error::Result,
 };
-use arden_coordinate::{ClusterApi, Member, membership};
+use arden_coordinate::{ClusterApi, Member, membership, peers::Listener};
 use arden_host::{PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -22,9 +23,9 @@ use crate::{
     cli::Serve,
     demo,
     exposure::Shares,
-    logging,
+    interfaces, logging,
     ownership::{self, Owned},
-    printable,
+    peers, printable,
     server::SmbControl,
     witness,
 };
@@ -57,6 +58,14 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
 
     let directory = Arc::new(StateDirectory::open(state_dir)?);
     let member = member(directory.clone()).await?;
+    let nodes = match &member {
+        Some(member) => Some(peers::listen(member, options.cluster_listen).await?),
+        None if options.cluster_listen.is_some() => {
+            let error = "--cluster-listen is for nodes of a cluster";
+            return Err(AdminError::invalid(error, "`arden cluster init` or `arden cluster join` makes a node"));
+        }
+        None => None,
+    };
     let state = state(directory.clone(), member.clone()).await?;
     let (stop, stopped) = watch::channel(false);
     let demo_dir = demo_dir(&state, &directory, options.demo, member.is_some())?;
@@ -78,7 +87,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     }
 
     let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
-    let cluster = begin_to_own(member.clone(), owned, &state)?;
+    let cluster = begin_to_own(member.clone(), owned, &state, nodes.as_ref().map(Listener::address))?;
+    let _nodes = nodes.map(|listener| tokio::spawn(peers::welcome(listener)));
     if let Some(member) = &member {
         let ports = witness::Ports { mapper: options.endpoint_mapper, witness: options.witness };
         witness::start(&control, member, &state, &ports, &stopped).await;
@@ -140,11 +150,17 @@ fn storage(state: &Arc<State>, home: &StateDirectory, demo: Option<&Path>, is_me
 }
 
 /// A node of a cluster begins to own pools.
-fn begin_to_own(member: Option<Arc<Member>>, owned: Owned, state: &Arc<State>) -> Result<Arc<dyn ClusterAdmin>> {
+fn begin_to_own(
+    member: Option<Arc<Member>>,
+    owned: Owned,
+    state: &Arc<State>,
+    for_nodes: Option<SocketAddr>,
+) -> Result<Arc<dyn ClusterAdmin>> {
     let Some(member) = member else { return Ok(Arc::new(NoCluster)) };
     ownership::follow(&owned.control, state);
     let addresses = owned.control.reachable();
-    member.start(Arc::new(owned), addresses)?;
+    let for_nodes = for_nodes.map(interfaces::reached_at).unwrap_or_default();
+    member.start(Arc::new(owned), addresses, for_nodes)?;
     Ok(Arc::new(ClusterApi { member, state: state.clone() }))
 }
 

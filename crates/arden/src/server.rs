@@ -221,12 +221,7 @@ impl SmbControl {
     /// The addresses at which clients reach the server: those that it listens on, and for an unspecified one those of the
     /// interfaces.
     pub fn reachable(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for address in &self.addresses {
-            let of = |i: arden_smb::Interface| SocketAddr::new(i.address, address.port()).to_string();
-            all.extend(interfaces::listening(std::slice::from_ref(address)).into_iter().map(of));
-        }
-        all
+        self.addresses.iter().flat_map(|listens| interfaces::reached_at(*listens)).collect()
     }
 
     /// Serves RPC at a port, with the users and limits of the SMB server.

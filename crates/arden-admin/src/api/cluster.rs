@@ -6,12 +6,13 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Path, State},
+    http::StatusCode,
     response::Response,
 };
 
 use super::{Api, Body, handlers::created};
 use crate::{
-    cluster::{ClientMove, ClusterInfo, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{ClientMove, ClusterInfo, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake},
     error::Result,
     storage::PoolInfo,
 };
@@ -36,6 +37,26 @@ pub(super) async fn new_token(State(api): Ctx) -> Result<Response> {
     let token = api.blocking(|api| api.cluster.new_token()).await?;
     tracing::info!(seconds = token.seconds, "token for a new node made");
     Ok(created(token))
+}
+
+pub(super) async fn check_nodes(State(api): Ctx) -> Answer<Vec<NodeLink>> {
+    api.blocking(|api| api.cluster.check_nodes()).await.map(Json)
+}
+
+pub(super) async fn change_node(
+    State(api): Ctx,
+    Path(name): Path<String>,
+    Body(change): Body<NodeChange>,
+) -> Answer<NodeInfo> {
+    tracing::info!(node = name, drained = change.drained, "node is to be changed");
+    api.blocking(move |api| api.cluster.change_node(&name, &change)).await.map(Json)
+}
+
+pub(super) async fn remove_node(State(api): Ctx, Path(name): Path<String>) -> Result<StatusCode> {
+    let node = name.clone();
+    api.blocking(move |api| api.cluster.remove_node(&name)).await?;
+    tracing::info!(node, "node removed from the cluster");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn move_pool(

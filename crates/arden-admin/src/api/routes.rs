@@ -12,7 +12,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{Api, cluster, handlers, snapshot as snapshots, storage as pools, volume as volumes};
 use crate::{
-    cluster::{ClientMove, ClusterInfo, ClusterToken, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClientMove, ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
+        PoolTake,
+    },
     model::{
         GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
         ShareChange, StatusInfo, UserChange, UserInfo,
@@ -165,6 +168,9 @@ pub(crate) fn routes() -> Vec<Route> {
         get("/v1/cluster", "cluster", "The cluster with its nodes, and who owns each pool", one::<ClusterInfo>(), &[409], cluster::cluster),
         change(Method::POST, "/v1/cluster/tokens", "newToken", "Make a token with which one node joins within an hour", None, one::<ClusterToken>(), &[409], cluster::new_token),
         change(Method::PUT, "/v1/cluster/client-moves", "moveClient", "Tell a client by the witness service to go to another node", body::<ClientMove>(), one::<ClientMove>(), &[400, 404, 409], cluster::move_client),
+        get("/v1/cluster/links", "nodeLinks", "Connect to every other node, and say how that went", list::<NodeLink>(), &[409], cluster::check_nodes),
+        change(Method::PATCH, "/v1/cluster/nodes/{name}", "changeNode", "Let a node give up its pools, or own pools again", body::<NodeChange>(), one::<NodeInfo>(), &[400, 404, 409], cluster::change_node),
+        change(Method::DELETE, "/v1/cluster/nodes/{name}", "removeNode", "Take a node out of the cluster that is not alive and cannot write to disks any more", None, Nothing, &[404, 409], cluster::remove_node),
         change(Method::PUT, "/v1/pools/{name}/owner", "movePool", "Hand a pool over to another node of the cluster", body::<PoolMove>(), one::<PoolOwnership>(), &[400, 404, 409], cluster::move_pool),
         change(Method::PUT, "/v1/pools/{name}/take", "takePool", "Take a pool over without a fence: an administrator is sure that no holder writes any more", body::<PoolTake>(), one::<PoolOwnership>(), &[400, 404, 409], cluster::take_pool),
         change(Method::PUT, "/v1/pools/{name}/fence", "setFence", "Say how nodes that may still write to a pool are cut off", body::<PoolFence>(), one::<PoolOwnership>(), &[400, 404, 409], cluster::set_fence),

@@ -283,10 +283,21 @@ fn ownership() -> PoolOwnership {
     }
 }
 
+fn node() -> NodeInfo {
+    NodeInfo {
+        number: 1,
+        name: "a".into(),
+        alive: true,
+        drained: false,
+        run: "r".into(),
+        addresses: vec!["h:445".into()],
+        node_addresses: vec!["h:7445".into()],
+    }
+}
+
 impl ClusterAdmin for FakeStorage {
     fn cluster(&self) -> Result<ClusterInfo> {
-        let node =
-            NodeInfo { number: 1, name: "a".into(), alive: true, run: "r".into(), addresses: vec!["h:445".into()] };
+        let node = node();
         Ok(ClusterInfo {
             name: "LAB".into(),
             id: "0".repeat(32),
@@ -303,6 +314,15 @@ impl ClusterAdmin for FakeStorage {
     }
     fn new_token(&self) -> Result<ClusterToken> {
         Ok(ClusterToken { token: "t".into(), seconds: 3600 })
+    }
+    fn check_nodes(&self) -> Result<Vec<NodeLink>> {
+        Ok(vec![NodeLink { node: "b".into(), connected: true, run: "r".into(), reason: String::new() }])
+    }
+    fn change_node(&self, _: &str, _: &NodeChange) -> Result<NodeInfo> {
+        Ok(node())
+    }
+    fn remove_node(&self, _: &str) -> Result<()> {
+        Ok(())
     }
     fn move_pool(&self, _: &str, _: &PoolMove) -> Result<PoolOwnership> {
         Ok(ownership())

@@ -1,0 +1,252 @@
+//! Connections between the nodes of a cluster: mutual TLS 1.3, in which each side knows the other by the fingerprint that etcd has of
+//! it, and a hello that says which cluster, node, run and version both are of. Owns the table of nodes as etcd tells of them. Refuses
+//! to know what is said on a connection afterwards. A connection ends when its node leaves the table.
+
+mod hello;
+mod listener;
+mod stream;
+mod verify;
+
+use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
+
+use rustls::pki_types::ServerName;
+use tokio::{net::TcpStream, sync::watch, time::timeout};
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use crate::identity::{Fingerprint, Identity};
+
+pub use listener::{HALF_OPEN_MAX, HALF_OPEN_PER_ADDRESS_MAX, Listener, OnRefused};
+pub use stream::PeerStream;
+
+/// Versions of what nodes say to each other, oldest and newest. One line for each bump:
+/// 1: the first.
+pub const PROTOCOL: (u32, u32) = (1, 1);
+/// One address of a node has so long to take a connection.
+const CONNECT_WAIT: Duration = Duration::from_secs(1);
+/// Handshake and hello have so long.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
+/// Addresses of one node that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// Why there is no connection to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerError {
+    /// etcd has no such node, no certificate or no address of it. Nothing was sent.
+    Unknown(String),
+    /// No connection, or it broke.
+    Unreachable(String),
+    /// The peer was too slow.
+    Late(String),
+    /// The peer is not the node that it should be, or it does not trust this one.
+    NotTrusted(String),
+    /// What the peer sent is not understood.
+    Malformed(String),
+    /// Another cluster, or no version or feature level that both know.
+    Incompatible(String),
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerError::Unknown(why)
+            | PeerError::Unreachable(why)
+            | PeerError::Late(why)
+            | PeerError::NotTrusted(why)
+            | PeerError::Malformed(why)
+            | PeerError::Incompatible(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {}
+
+/// This node, as its hello says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Me {
+    /// Id of the cluster.
+    pub cluster: String,
+    pub node: u16,
+    pub run: String,
+    /// Oldest and newest version of the protocol.
+    pub versions: (u32, u32),
+    /// The cluster's feature level, and the newest one that this node knows.
+    pub feature_level: u32,
+    pub feature_level_max: u32,
+}
+
+/// A node, as etcd tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    pub name: String,
+    /// None: it joined before nodes had certificates, and has not started since.
+    pub fingerprint: Option<Fingerprint>,
+    /// Where it listens for nodes, while its lease is good.
+    pub addresses: Vec<String>,
+}
+
+/// All nodes, by number.
+pub type Table = Arc<BTreeMap<u16, Known>>;
+
+/// A connection to a node.
+#[derive(Debug)]
+pub struct Connected {
+    pub node: u16,
+    /// The life of its daemon.
+    pub run: String,
+    /// The newest version of the protocol that both know.
+    pub version: u32,
+    pub stream: PeerStream,
+}
+
+/// The nodes of a cluster, and connections to them.
+#[derive(Debug)]
+pub struct Peers {
+    me: Me,
+    identity: Identity,
+    table: watch::Sender<Table>,
+}
+
+impl Peers {
+    pub fn new(me: Me, identity: Identity, table: BTreeMap<u16, Known>) -> Arc<Peers> {
+        Arc::new(Peers { me, identity, table: watch::Sender::new(Arc::new(table)) })
+    }
+
+    pub fn me(&self) -> &Me {
+        &self.me
+    }
+
+    /// The nodes as etcd has them now. Connections to those whose fingerprint is gone, or another, end.
+    pub fn set(&self, table: BTreeMap<u16, Known>) {
+        self.table.send_if_modified(|old| {
+            let differs = **old != table;
+            *old = Arc::new(table);
+            differs
+        });
+    }
+
+    /// The nodes as this one knows them.
+    pub fn table(&self) -> watch::Receiver<Table> {
+        self.table.subscribe()
+    }
+
+    fn known(&self, node: u16) -> Option<Known> {
+        self.table.borrow().get(&node).cloned()
+    }
+
+    /// The node with this certificate.
+    fn of_fingerprint(&self, fingerprint: Fingerprint) -> Option<u16> {
+        self.table.borrow().iter().find(|(_, k)| k.fingerprint == Some(fingerprint)).map(|(n, _)| *n)
+    }
+
+    /// Connects to a node. Within a runtime with I/O and time.
+    ///
+    /// # Errors
+    /// See [`PeerError`]; the message names the node.
+    pub async fn connect(&self, node: u16) -> Result<Connected, PeerError> {
+        let known = self.known(node).ok_or_else(|| PeerError::Unknown(format!("the cluster has no node {node}")))?;
+        let name = known.name.clone();
+        self.connect_to(node, known).await.map_err(|e| e.of(&format!("node {name}")))
+    }
+
+    async fn connect_to(&self, node: u16, known: Known) -> Result<Connected, PeerError> {
+        if node == self.me.node {
+            return Err(PeerError::Unknown("it is this node itself".to_string()));
+        }
+        let fingerprint = known.fingerprint.ok_or_else(|| {
+            PeerError::Unknown("it has no certificate yet; it makes one when its daemon starts".to_string())
+        })?;
+        let tcp = reach(&known.addresses).await?;
+        let config = verify::client(self.identity.certified(), fingerprint)?;
+        let whole = async {
+            // The name is neither sent nor looked at.
+            let name = ServerName::try_from("node.arden").map_err(|e| PeerError::Malformed(e.to_string()))?;
+            let tls = TlsConnector::from(config).connect(name, tcp).await.map_err(|e| of_io(&e))?;
+            let mut tls = TlsStream::from(tls);
+            let agreed = hello::exchange(&mut tls, &self.me, node).await?;
+            Ok(self.connected(node, fingerprint, agreed, tls))
+        };
+        timeout(HANDSHAKE_WAIT, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    fn connected(
+        &self,
+        node: u16,
+        fingerprint: Fingerprint,
+        agreed: hello::Agreed,
+        tls: TlsStream<TcpStream>,
+    ) -> Connected {
+        let stream = PeerStream::new(tls, self.table.subscribe(), node, fingerprint);
+        Connected { node, run: agreed.run, version: agreed.version, stream }
+    }
+}
+
+impl PeerError {
+    /// The error with the peer in front.
+    fn of(self, peer: &str) -> PeerError {
+        let with = |why: String| format!("{peer}: {why}");
+        match self {
+            PeerError::Unknown(why) => PeerError::Unknown(with(why)),
+            PeerError::Unreachable(why) => PeerError::Unreachable(with(why)),
+            PeerError::Late(why) => PeerError::Late(with(why)),
+            PeerError::NotTrusted(why) => PeerError::NotTrusted(with(why)),
+            PeerError::Malformed(why) => PeerError::Malformed(with(why)),
+            PeerError::Incompatible(why) => PeerError::Incompatible(with(why)),
+        }
+    }
+}
+
+fn late() -> PeerError {
+    PeerError::Late(format!("no handshake within {} s", HANDSHAKE_WAIT.as_secs()))
+}
+
+/// A connection to the first address that takes one.
+async fn reach(addresses: &[String]) -> Result<TcpStream, PeerError> {
+    let mut why = PeerError::Unknown("it is not alive, or does not listen for nodes".to_string());
+    for address in addresses.iter().take(ADDRESSES_MAX) {
+        why = match timeout(CONNECT_WAIT, TcpStream::connect(address.as_str())).await {
+            Ok(Ok(tcp)) => {
+                let _ = tcp.set_nodelay(true);
+                return Ok(tcp);
+            }
+            Ok(Err(e)) => PeerError::Unreachable(format!("{address}: {e}")),
+            Err(_) => PeerError::Unreachable(format!("{address}: no connection within {} s", CONNECT_WAIT.as_secs())),
+        };
+    }
+    Err(why)
+}
+
+/// An error of the stream, by blame. Those of TLS are inside those of I/O.
+fn of_io(e: &io::Error) -> PeerError {
+    use rustls::{AlertDescription, CertificateError, Error};
+    match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+            PeerError::NotTrusted("its certificate is not the one that etcd has".to_string())
+        }
+        Some(Error::InvalidCertificate(CertificateError::BadSignature)) => {
+            PeerError::NotTrusted("it does not have the key of its certificate".to_string())
+        }
+        Some(Error::InvalidCertificate(other)) => {
+            PeerError::NotTrusted(format!("its certificate is not usable: {other}"))
+        }
+        Some(Error::NoCertificatesPresented) => PeerError::NotTrusted("it has no certificate".to_string()),
+        Some(Error::AlertReceived(AlertDescription::AccessDenied)) => {
+            let why =
+                "it does not know this node's certificate: this node left or was removed, or is of another cluster";
+            PeerError::NotTrusted(why.to_string())
+        }
+        Some(Error::AlertReceived(AlertDescription::DecryptError)) => {
+            PeerError::NotTrusted("it says that this node does not have the key of its certificate".to_string())
+        }
+        Some(Error::AlertReceived(alert)) => PeerError::NotTrusted(format!("it refuses with the alert {alert:?}")),
+        Some(Error::PeerIncompatible(why)) => PeerError::Incompatible(format!("no TLS 1.3 in common: {why:?}")),
+        Some(Error::InvalidMessage(_)) => PeerError::Malformed("what it sends is no TLS".to_string()),
+        Some(other) => PeerError::Malformed(format!("TLS: {other}")),
+        None if e.kind() == io::ErrorKind::UnexpectedEof => {
+            PeerError::Unreachable("it ended the connection before its hello".to_string())
+        }
+        None => PeerError::Unreachable(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

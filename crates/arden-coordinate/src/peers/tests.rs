@@ -1,0 +1,312 @@
+//! Nodes that connect to each other over loopback, and whoever else tries to.
+
+use std::{net::SocketAddr, time::Instant};
+
+use rustls::{ClientConfig, crypto::ring as provider, version::TLS13};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpSocket,
+    sync::mpsc,
+};
+
+use super::*;
+
+type Refusals = mpsc::UnboundedReceiver<PeerError>;
+
+fn me(node: u16) -> Me {
+    Me {
+        cluster: "c".into(),
+        node,
+        run: format!("run{node}"),
+        versions: PROTOCOL,
+        feature_level: 1,
+        feature_level_max: 1,
+    }
+}
+
+fn known(identity: &Identity, address: Option<SocketAddr>) -> Known {
+    Known {
+        name: "n".into(),
+        fingerprint: Some(identity.fingerprint()),
+        addresses: address.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Two nodes that know each other; the second listens.
+struct Pair {
+    ids: [Identity; 2],
+    address: SocketAddr,
+    second: Arc<Peers>,
+    listener: Listener,
+    refused: Refusals,
+}
+
+impl Pair {
+    async fn new() -> Pair {
+        Pair::with(me(2), |_| {}).await
+    }
+
+    /// `change`: the identity that the second one uses.
+    async fn with(second: Me, change: impl FnOnce(&mut Identity)) -> Pair {
+        let ids = [Identity::for_test(), Identity::for_test()];
+        let mut used = ids[1].clone();
+        change(&mut used);
+        let table = BTreeMap::from([(1, known(&ids[0], None)), (2, known(&ids[1], None))]);
+        let second = Peers::new(second, used, table);
+        let (tx, refused) = mpsc::unbounded_channel();
+        let on_refused: OnRefused = Arc::new(move |_, e: &PeerError| _ = tx.send(e.clone()));
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &second, on_refused).await.unwrap();
+        Pair { ids, address: listener.address(), second, listener, refused }
+    }
+
+    fn table(&self) -> BTreeMap<u16, Known> {
+        BTreeMap::from([(1, known(&self.ids[0], None)), (2, known(&self.ids[1], Some(self.address)))])
+    }
+
+    /// A node that connects, as `me` and with this identity.
+    fn first(&self, me: Me, identity: &Identity) -> Arc<Peers> {
+        Peers::new(me, identity.clone(), self.table())
+    }
+
+    async fn refusal(&mut self) -> PeerError {
+        self.refused.recv().await.unwrap()
+    }
+
+    /// That a node connects still.
+    async fn works(&mut self) {
+        let first = self.first(me(1), &self.ids[0]);
+        let (a, b) = tokio::join!(first.connect(2), self.listener.accept());
+        assert_eq!((a.unwrap().node, b.unwrap().node), (2, 1));
+    }
+}
+
+fn not_trusted(e: &PeerError, says: &str) {
+    assert!(matches!(e, PeerError::NotTrusted(why) if why.contains(says)), "{e:?} instead of {says}");
+}
+
+#[tokio::test]
+async fn nodes_know_each_other_and_speak() {
+    let mut pair = Pair::new().await;
+    let first = pair.first(me(1), &pair.ids[0]);
+    let (a, b) = tokio::join!(first.connect(2), pair.listener.accept());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!((a.node, a.run.as_str(), a.version), (2, "run2", 1));
+    assert_eq!((b.node, b.run.as_str(), b.version), (1, "run1", 1));
+    // Split, and much at once.
+    let (mut from_b, mut to_b) = tokio::io::split(a.stream);
+    let (mut from_a, mut to_a) = tokio::io::split(b.stream);
+    let much: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+    let mirror = async {
+        let mut all = vec![0u8; much.len()];
+        from_a.read_exact(&mut all).await.unwrap();
+        to_a.write_all(&all).await.unwrap();
+        to_a.shutdown().await.unwrap();
+    };
+    let mut back = Vec::new();
+    let send = async {
+        to_b.write_all(&much).await.unwrap();
+        to_b.flush().await.unwrap();
+    };
+    let (_, _, read) = tokio::join!(mirror, send, from_b.read_to_end(&mut back));
+    assert!(read.unwrap() == much.len() && back == much);
+}
+
+#[tokio::test]
+async fn a_certificate_that_etcd_does_not_have_is_refused() {
+    let mut pair = Pair::new().await;
+    let stranger = Identity::for_test();
+    let error = pair.first(me(1), &stranger).connect(2).await.unwrap_err();
+    not_trusted(&error, "does not know this node's certificate");
+    not_trusted(&pair.refusal().await, "its certificate is not the one that etcd has");
+    pair.works().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_the_node_is_refused() {
+    let stranger = Identity::for_test();
+    let mut pair = Pair::with(me(2), |used| *used = stranger.clone()).await;
+    let error = pair.first(me(1), &pair.ids[0]).connect(2).await.unwrap_err();
+    not_trusted(&error, "its certificate is not the one that etcd has");
+    not_trusted(&pair.refusal().await, "does not know this node's certificate");
+    // Another node of the cluster is not that node either.
+    let mut table = pair.table();
+    table.insert(3, known(&Identity::for_test(), Some(pair.address)));
+    let first = Peers::new(me(1), pair.ids[0].clone(), table);
+    not_trusted(&first.connect(3).await.unwrap_err(), "its certificate is not the one that etcd has");
+}
+
+#[tokio::test]
+async fn a_certificate_without_its_key_is_refused() {
+    let mut pair = Pair::new().await;
+    let thief = pair.ids[0].with_key_of(&Identity::for_test());
+    let error = pair.first(me(1), &thief).connect(2).await.unwrap_err();
+    not_trusted(&error, "says that this node does not have the key");
+    not_trusted(&pair.refusal().await, "it does not have the key of its certificate");
+    pair.works().await;
+
+    let other = Identity::for_test();
+    let mut pair = Pair::with(me(2), |used| *used = used.with_key_of(&other)).await;
+    let error = pair.first(me(1), &pair.ids[0]).connect(2).await.unwrap_err();
+    not_trusted(&error, "it does not have the key of its certificate");
+    not_trusted(&pair.refusal().await, "says that this node does not have the key");
+}
+
+#[tokio::test]
+async fn a_node_that_left_is_cut_off_and_stays_out() {
+    let mut pair = Pair::new().await;
+    let first = pair.first(me(1), &pair.ids[0]);
+    let (a, b) = tokio::join!(first.connect(2), pair.listener.accept());
+    let (_a, b) = (a.unwrap(), b.unwrap());
+    let (mut read, mut write) = tokio::io::split(b.stream);
+    let waits = tokio::spawn(async move { read.read_u8().await });
+    tokio::task::yield_now().await;
+    pair.second.set(BTreeMap::from([(2, known(&pair.ids[1], None))]));
+    let error = timeout(HANDSHAKE_WAIT, waits).await.expect("a read that waits ends").unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    assert!(write.write_all(b"x").await.is_err());
+    not_trusted(&first.connect(2).await.unwrap_err(), "does not know this node's certificate");
+    not_trusted(&pair.refusal().await, "its certificate is not the one that etcd has");
+    // Its number goes to nobody else, but another certificate would be another node.
+    let other = Identity::for_test();
+    pair.second.set(BTreeMap::from([(1, known(&other, None)), (2, known(&pair.ids[1], None))]));
+    assert!(first.connect(2).await.is_err());
+}
+
+#[tokio::test]
+async fn a_cluster_a_version_and_a_level_that_differ_are_told_on_both_sides() {
+    let others = [
+        (Me { cluster: "d".into(), ..me(1) }, "cluster"),
+        (Me { versions: (7, 9), ..me(1) }, "no version of the protocol in common"),
+        (Me { feature_level: 2, feature_level_max: 2, ..me(1) }, "feature level"),
+    ];
+    let mut pair = Pair::new().await;
+    for (other, says) in others {
+        let error = pair.first(other, &pair.ids[0]).connect(2).await.unwrap_err();
+        assert!(matches!(&error, PeerError::Incompatible(why) if why.contains(says)), "{error:?}");
+        let error = pair.refusal().await;
+        assert!(matches!(&error, PeerError::Incompatible(why) if why.contains(says)), "{error:?}");
+    }
+    let error = pair.first(me(3), &pair.ids[0]).connect(2).await.unwrap_err();
+    assert!(error.to_string().contains("says that it is node 3"), "{error:?}");
+    not_trusted(&pair.refusal().await, "says that it is node 3");
+    pair.works().await;
+}
+
+/// Whoever is no node: without a certificate, and without TLS.
+#[tokio::test]
+async fn others_than_nodes_are_refused() {
+    let mut pair = Pair::new().await;
+    let mut plain = TcpStream::connect(pair.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let error = pair.refusal().await;
+    assert!(matches!(error, PeerError::Malformed(_)), "{error:?}");
+    let mut rest = Vec::new();
+    let _ = plain.read_to_end(&mut rest).await;
+
+    let nobody = without_certificate(pair.ids[1].fingerprint());
+    let tcp = TcpStream::connect(pair.address).await.unwrap();
+    let name = ServerName::try_from("node.arden").unwrap();
+    let mut tls = TlsConnector::from(nobody).connect(name, tcp).await.unwrap();
+    assert!(tls.read_u8().await.is_err());
+    not_trusted(&pair.refusal().await, "it has no certificate");
+    pair.works().await;
+}
+
+/// A client of the node with this fingerprint, which has no certificate.
+fn without_certificate(fingerprint: Fingerprint) -> Arc<ClientConfig> {
+    let mut config = (*verify::client(Identity::for_test().certified(), fingerprint).unwrap()).clone();
+    config.client_auth_cert_resolver = {
+        let roots = rustls::RootCertStore::empty();
+        let provider = Arc::new(provider::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).unwrap();
+        builder.with_root_certificates(roots).with_no_client_auth().client_auth_cert_resolver
+    };
+    Arc::new(config)
+}
+
+/// A resumed session would not ask for the certificate of a node that has left meanwhile.
+#[tokio::test]
+async fn no_session_is_resumed() {
+    let mut pair = Pair::new().await;
+    let mut config = (*verify::client(pair.ids[0].certified(), pair.ids[1].fingerprint()).unwrap()).clone();
+    config.resumption = rustls::client::Resumption::default();
+    let config = Arc::new(config);
+    for _ in 0..2 {
+        let tcp = TcpStream::connect(pair.address).await.unwrap();
+        let name = ServerName::try_from("node.arden").unwrap();
+        let mut tls = TlsConnector::from(config.clone()).connect(name, tcp).await.unwrap();
+        let agreed = hello::exchange(&mut tls, &me(1), 2).await.unwrap();
+        assert_eq!(agreed.run, "run2");
+        let connection = tls.get_ref().1;
+        assert_eq!(connection.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        assert_eq!(connection.tls13_tickets_received(), 0);
+        pair.listener.accept().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn there_is_nothing_to_connect_to() {
+    let pair = Pair::new().await;
+    let mut table = pair.table();
+    table.insert(3, known(&Identity::for_test(), None));
+    table.insert(4, Known { fingerprint: None, ..known(&pair.ids[1], Some(pair.address)) });
+    let first = Peers::new(me(1), pair.ids[0].clone(), table);
+    for (node, says) in [(1, "this node itself"), (3, "not alive"), (4, "no certificate yet"), (5, "no node 5")] {
+        let error = first.connect(node).await.unwrap_err();
+        assert!(matches!(&error, PeerError::Unknown(why) if why.contains(says)), "{error:?}");
+    }
+    let address = pair.address;
+    drop(pair);
+    let gone =
+        Peers::new(me(1), Identity::for_test(), BTreeMap::from([(2, known(&Identity::for_test(), Some(address)))]));
+    assert!(matches!(gone.connect(2).await, Err(PeerError::Unreachable(_))));
+}
+
+/// Connections from an address of their own.
+async fn silent(to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.3:0".parse().unwrap()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+#[tokio::test]
+async fn silent_peers_take_few_places_and_for_a_short_time() {
+    let mut pair = Pair::new().await;
+    let began = Instant::now();
+    let mut held = Vec::new();
+    for _ in 0..HALF_OPEN_PER_ADDRESS_MAX {
+        held.push(silent(pair.address).await);
+    }
+    // Past the limit of the address a connection is closed at once, and other addresses are served.
+    let mut one_more = silent(pair.address).await;
+    assert!(matches!(one_more.read(&mut [0u8; 1]).await, Ok(0) | Err(_)));
+    pair.works().await;
+    assert!(began.elapsed() < HANDSHAKE_WAIT);
+    for _ in 0..HALF_OPEN_PER_ADDRESS_MAX {
+        let error = pair.refusal().await;
+        assert!(matches!(error, PeerError::Late(_)), "{error:?}");
+    }
+    assert!(began.elapsed() < HANDSHAKE_WAIT * 2);
+    for mut tcp in held {
+        assert!(matches!(tcp.read(&mut [0u8; 1]).await, Ok(0) | Err(_)), "it is closed");
+    }
+    let mut again = silent(pair.address).await;
+    let waits = timeout(Duration::from_millis(200), again.read(&mut [0u8; 1])).await;
+    assert!(waits.is_err(), "the places are free again");
+}
+
+#[tokio::test]
+async fn a_node_that_says_no_hello_and_one_that_does_not_answer_are_given_up() {
+    let mut pair = Pair::new().await;
+    let config = verify::client(pair.ids[0].certified(), pair.ids[1].fingerprint()).unwrap();
+    let tcp = TcpStream::connect(pair.address).await.unwrap();
+    let name = ServerName::try_from("node.arden").unwrap();
+    let _mute = TlsConnector::from(config).connect(name, tcp).await.unwrap();
+    let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut table = pair.table();
+    table.insert(3, known(&Identity::for_test(), Some(deaf.local_addr().unwrap())));
+    let first = Peers::new(me(1), pair.ids[0].clone(), table);
+    let (connected, refused) = tokio::join!(first.connect(3), pair.refusal());
+    assert!(matches!(connected, Err(PeerError::Late(_))), "{connected:?}");
+    assert!(matches!(refused, PeerError::Late(_)), "{refused:?}");
+}
