@@ -36,6 +36,7 @@ pub use handlers::run;
 pub use model::{
     seam,
     share::{self, Gate, Gates, Share, ShareAce},
+    wire,
 };
 pub use server::{Server, view::cache_name};
 pub use sessions::crypto;

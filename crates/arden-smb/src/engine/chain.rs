@@ -297,6 +297,12 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 state.elements[state.next].refused = Some(NtStatus::INSUFFICIENT_RESOURCES);
                 continue;
             }
+            Outcome::Elsewhere => {
+                state.drop_response(out, base);
+                let out = state.begun_frame(out);
+                run_when_answered(message, state, out);
+                return None;
+            }
             Outcome::Pending(wait) => {
                 state.drop_response(out, base);
                 (message, state) = put_aside(message, state, wait, out, may_block)?;
@@ -332,6 +338,70 @@ fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
         Some(open) => open.after_work(go_on),
         None => go_on(),
     }
+}
+
+/// A message whose current request another engine has, and what it has answered so far. No thread is kept for it.
+struct Asked {
+    chain: Chain,
+    out: Vec<u8>,
+    /// Counted for its connection.
+    bytes: usize,
+}
+
+impl Asked {
+    /// It does not wait for the other engine any more. `run` says what comes next.
+    fn go_on<T>(self, run: impl FnOnce(Chain, Vec<u8>) -> T) -> T {
+        let peer = self.chain.state.peer.clone();
+        peer.elsewhere_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let done = run(self.chain, self.out);
+        // Afterwards: a CANCEL that came meanwhile is for a wait that this may have begun.
+        peer.pending.lock().end_job();
+        done
+    }
+}
+
+impl Parked for Asked {
+    fn peer(&self) -> &Arc<Peer> {
+        &self.chain.state.peer
+    }
+
+    fn survives(&self, peer_id: u64) -> bool {
+        self.chain.survives(peer_id)
+    }
+
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
+        self.go_on(|Chain { message, mut state }, begun| {
+            state.restore_frame(out, &begun);
+            run(Bytes::Owned(message), state, out, may_block)
+        })
+    }
+
+    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
+        let i = self.chain.state.next;
+        self.chain.state.elements[i].refused = Some(status);
+        self.run(out, false)
+    }
+
+    fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
+        self.go_on(|chain, out| {
+            chain.state.peer.pending.lock().begin_job();
+            Box::new(Job { chain, out })
+        })
+    }
+}
+
+/// Runs the message on when the engine that has its current request has answered.
+fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) {
+    let (server, peer) = (state.server.clone(), state.peer.clone());
+    let Some(asked) = state.in_flight.elsewhere.clone() else {
+        debug_assert!(false, "an engine that asked another says which");
+        return state.close_connection("a request was lost");
+    };
+    let bytes = asked.bytes();
+    peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
+    peer.pending.lock().begin_job();
+    let message = Asked { chain: Chain { message: message.into_owned(), state }, out, bytes };
+    asked.when_answered(Box::new(move || server.go_on(peer, Box::new(message))));
 }
 
 /// Parks the message until `wait` is over. Given back where its current request may not wait: `refused` says why.
@@ -574,6 +644,17 @@ impl State {
     /// Moves what was answered so far into a buffer of its own.
     fn begun_frame(&mut self, out: &mut Vec<u8>) -> Vec<u8> {
         self.frame.start.map_or_else(Vec::new, |at| self.move_frame(out, at))
+    }
+
+    /// Appends a frame that was begun in a buffer of its own.
+    fn restore_frame(&mut self, out: &mut Vec<u8>, begun: &[u8]) {
+        let Some(start) = &mut self.frame.start else { return };
+        let at = out.len();
+        *start += at;
+        for (base, _) in &mut self.frame.responses {
+            *base += at;
+        }
+        out.extend_from_slice(begun);
     }
 
     /// Moves the unfinished frame into a buffer of its own.

@@ -1,6 +1,6 @@
 //! Runs verified requests: the interface that the sessions' side asks, and this node's engine behind it. From command to handler.
 
-use std::{sync::Arc, time::Instant};
+use std::{any::Any, sync::Arc, time::Instant};
 
 use arden_lock::{Mutex, ranks};
 use arden_store::commit::CommitScope;
@@ -36,6 +36,15 @@ pub trait RequestEngine: Send + Sync {
     fn end(&self, header: &Header, in_flight: &mut InFlight);
 }
 
+/// A request that was handed to another engine.
+pub trait Elsewhere: Any + Send + Sync {
+    /// Calls `go_on` when there is an answer: now, or by whoever brings it.
+    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>);
+
+    /// Bytes that the request and its answer may keep until then.
+    fn bytes(&self) -> usize;
+}
+
 /// Where and when a request runs.
 pub struct Here<'a> {
     pub now: Instant,
@@ -62,6 +71,9 @@ pub struct InFlight {
     after: Option<Arc<SmbOpen>>,
     /// How it goes on, once it waited.
     continuation: Option<Box<dyn Continuation>>,
+    /// After `Outcome::Elsewhere`, until the engine that set it takes it: the request as the other engine has it. Dropped, nobody
+    /// waits for its answer any more.
+    pub elsewhere: Option<Arc<dyn Elsewhere>>,
 }
 
 impl InFlight {
@@ -83,6 +95,7 @@ impl InFlight {
     /// It is answered; it came with this ChannelSequence.
     fn end(&mut self, channel_sequence: u16) {
         self.continuation = None;
+        self.elsewhere = None;
         if let Some(open) = self.counted.take() {
             let mut s = open.state.lock();
             // [MS-SMB2] 3.3.4.1: the request was counted under the sequence it came with.

@@ -65,7 +65,8 @@ impl Server {
         self.go_on(peer, message);
     }
 
-    fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
+    /// The message runs on: at its connection, or where that is gone on a thread that may block.
+    pub(crate) fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
         if !peer.is_closed() {
             return peer.resume(message);
         }

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io::{Read, Write},
     net::TcpStream,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -274,7 +274,11 @@ impl Client {
             let (mut out, mut frames, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
             connection.drain_mailbox(&mut out, &mut frames, &mut jobs);
             if out.is_empty() && frames.is_empty() && jobs.is_empty() {
-                break;
+                if connection.peer().elsewhere_bytes.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+                std::thread::yield_now();
+                continue;
             }
             frames.iter().for_each(|f| self.take_frames(&f.frame));
             self.take_frames(&out);
