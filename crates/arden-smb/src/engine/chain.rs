@@ -33,6 +33,10 @@ use crate::{
     trees::deferred::Deferred,
 };
 
+mod elsewhere;
+
+use elsewhere::run_when_answered;
+
 /// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
 const INLINE_REQUESTS_MAX: usize = 64;
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -338,70 +342,6 @@ fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
         Some(open) => open.after_work(go_on),
         None => go_on(),
     }
-}
-
-/// A message whose current request another engine has, and what it has answered so far. No thread is kept for it.
-struct Asked {
-    chain: Chain,
-    out: Vec<u8>,
-    /// Counted for its connection.
-    bytes: usize,
-}
-
-impl Asked {
-    /// It does not wait for the other engine any more. `run` says what comes next.
-    fn go_on<T>(self, run: impl FnOnce(Chain, Vec<u8>) -> T) -> T {
-        let peer = self.chain.state.peer.clone();
-        peer.elsewhere_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        let done = run(self.chain, self.out);
-        // Afterwards: a CANCEL that came meanwhile is for a wait that this may have begun.
-        peer.pending.lock().end_job();
-        done
-    }
-}
-
-impl Parked for Asked {
-    fn peer(&self) -> &Arc<Peer> {
-        &self.chain.state.peer
-    }
-
-    fn survives(&self, peer_id: u64) -> bool {
-        self.chain.survives(peer_id)
-    }
-
-    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
-        self.go_on(|Chain { message, mut state }, begun| {
-            state.restore_frame(out, &begun);
-            run(Bytes::Owned(message), state, out, may_block)
-        })
-    }
-
-    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
-        let i = self.chain.state.next;
-        self.chain.state.elements[i].refused = Some(status);
-        self.run(out, false)
-    }
-
-    fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
-        self.go_on(|chain, out| {
-            chain.state.peer.pending.lock().begin_job();
-            Box::new(Job { chain, out })
-        })
-    }
-}
-
-/// Runs the message on when the engine that has its current request has answered.
-fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) {
-    let (server, peer) = (state.server.clone(), state.peer.clone());
-    let Some(asked) = state.in_flight.elsewhere.clone() else {
-        debug_assert!(false, "an engine that asked another says which");
-        return state.close_connection("a request was lost");
-    };
-    let bytes = asked.bytes();
-    peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
-    peer.pending.lock().begin_job();
-    let message = Asked { chain: Chain { message: message.into_owned(), state }, out, bytes };
-    asked.when_answered(Box::new(move || server.go_on(peer, Box::new(message))));
 }
 
 /// Parks the message until `wait` is over. Given back where its current request may not wait: `refused` says why.
@@ -771,6 +711,7 @@ impl State {
             large: &self.peer.large,
             gates: &mut self.gates,
             in_flight: &mut self.in_flight,
+            tree_elsewhere: false,
         };
         let Answer { outcome, related } = self.server.engine.run(&request, &mut here, out);
         self.related = related;

@@ -34,6 +34,11 @@ pub trait RequestEngine: Send + Sync {
 
     /// The request with this header is answered, or its wait was cancelled: nothing of it is left in flight.
     fn end(&self, header: &Header, in_flight: &mut InFlight);
+
+    /// A session is gone on this side, by its serial number. What it has in this node's trees is taken down by others.
+    fn session_ended(&self, serial: u64, keep_durable: bool) {
+        let _ = (serial, keep_durable);
+    }
 }
 
 /// A request that was handed to another engine.
@@ -56,6 +61,8 @@ pub struct Here<'a> {
     /// What the message's answers have to pass.
     pub gates: &'a mut Gates,
     pub in_flight: &'a mut InFlight,
+    /// The request's tree connect is known, though it is not one of these trees.
+    pub tree_elsewhere: bool,
 }
 
 /// What a request has here from its first run until it is answered.
@@ -174,7 +181,7 @@ impl LocalEngine {
             Some(_) => NtStatus::NETWORK_NAME_DELETED,
             None => NtStatus::USER_SESSION_DELETED,
         })?;
-        let tree = find_tree(command, &session, verified)?;
+        let tree = if here.tree_elsewhere { None } else { find_tree(command, &session, verified)? };
         if tree.as_ref().is_some_and(|tree| !here.gates.pass(&tree.share)) {
             return Err(Fail::Close(NOT_SERVED));
         }
@@ -184,7 +191,7 @@ impl LocalEngine {
         if let Some(tree) = tree.as_ref().filter(|_| verified.async_id.is_some() && changes(command)) {
             join(here.scope, tree);
         }
-        let Here { now, may_block, scope, large, gates, in_flight } = here;
+        let Here { now, may_block, scope, large, gates, in_flight, .. } = here;
         let mut request = Request {
             trees: &self.0,
             verified,

@@ -26,6 +26,8 @@ enum Waiting {
     /// The wait was over before its request was put aside.
     Resumed,
     Parked(Box<dyn Parked>),
+    /// Another node's request: who tells it.
+    Forwarded(Box<dyn FnOnce() + Send>),
 }
 
 /// Who waits for what.
@@ -83,6 +85,21 @@ impl Server {
         let _ = self.waits.runner.set(runner);
     }
 
+    /// Another node's request waits: `over` is called when its wait is over.
+    pub(crate) fn park_forwarded(&self, wait: WaitId, over: Box<dyn FnOnce() + Send>) {
+        {
+            let mut waits = self.waits.parked.lock();
+            match waits.remove(&wait) {
+                Some(Waiting::Resumed) => {}
+                _ => {
+                    waits.insert(wait, Waiting::Forwarded(over));
+                    return;
+                }
+            }
+        }
+        over();
+    }
+
     fn run_detached(&self, message: Box<dyn BlockingWork>) {
         match self.waits.runner.get() {
             Some(runner) => runner(message),
@@ -100,6 +117,10 @@ impl Server {
             let mut waits = self.waits.parked.lock();
             match waits.remove(&wait) {
                 Some(Waiting::Parked(message)) => message,
+                Some(Waiting::Forwarded(over)) => {
+                    drop(waits);
+                    return over();
+                }
                 None if wait.0 & OWN != 0 => return,
                 _ => {
                     waits.insert(wait, Waiting::Resumed);

@@ -1,5 +1,5 @@
 //! How frames come and go. TCP so far.
 
 mod buffer;
-mod jobs;
+pub mod jobs;
 mod shell;

@@ -162,7 +162,15 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, co
         let scope = CommitScope::begin();
         let large = Default::default();
         let mut gates = arden_smb::Gates::default();
-        let mut here = Here { now, may_block: true, scope: &scope, large: &large, gates: &mut gates, in_flight };
+        let mut here = Here {
+            now,
+            may_block: true,
+            scope: &scope,
+            large: &large,
+            gates: &mut gates,
+            in_flight,
+            tree_elsewhere: false,
+        };
         let mut body = Vec::new();
         let mut answer = engine.run(&run.verified(run.session_serial), &mut here, &mut body);
         if scope.commit().is_err() {
