@@ -71,6 +71,10 @@ fn a_connection_between_nodes_that_breaks_ends_its_clients_and_their_opens() {
     while !c.is_closed() {
         assert!(std::time::Instant::now() < end);
     }
+    while !lab.server.trees.opens().is_empty() {
+        assert!(std::time::Instant::now() < end, "an open of a client that was lost");
+        let_nodes_talk();
+    }
     let mut again = lab.client();
     again.open(want("other"));
 }
@@ -136,4 +140,14 @@ fn a_break_reaches_the_client_over_its_node() {
     assert_eq!(one.lease_break(), ("RWH".to_owned(), "RH".to_owned(), true));
     one.call(&lease_ack(5, "RH")).ok();
     two.opened(create);
+}
+
+#[test]
+fn what_the_owner_answers_is_durable() {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(want("file").share(0).lease(1, "RWH").persistent(7, 0));
+    assert!(lab.handles_are_committed());
+    c.write(f.id, 0, b"kept");
+    assert!(lab.is_committed(CA));
 }
