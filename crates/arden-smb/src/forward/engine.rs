@@ -27,7 +27,7 @@ use crate::{
     model::{
         SessionTables,
         seam::{Answer, Notification, Outcome, Recipient, Related, VerifiedRequest},
-        wire::{Replied, Target, put_again, put_run, put_session_end},
+        wire::{Replied, Target, at_trees, put_again, put_run, put_session_end},
     },
     server::Server,
 };
@@ -263,9 +263,8 @@ impl Forwarder {
         let Some(charges) = self.charge(request, bytes) else {
             return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
         };
-        let mut there = VerifiedRequest { user: request.user.clone(), ..*request };
-        there.header.async_or_tree = u64::from(route.tree) << 32;
-        there.related.tree_id = if request.related.tree_id == tree { route.tree } else { 0 };
+        let related = if request.related.tree_id == tree { route.tree } else { 0 };
+        let there = at_trees(request, route.tree, related);
         let call = route.link.begin(bytes, charges);
         let mut frame = Vec::with_capacity(512 + request.message.len());
         match put_run(&mut frame, call.number, route.target, tables.encrypts, &there) {

@@ -263,7 +263,15 @@ pub fn put_leave(out: &mut Vec<u8>, serial: u64) {
     put_numbers(out, LEAVE, &[serial]);
 }
 
-/// `tree_id`: that of the request and of what it inherits, at the owner.
+/// The request with the TreeIds that the owner knows: its own, and that which it inherits.
+pub fn at_trees<'a>(request: &VerifiedRequest<'a>, tree: u32, inherited: u32) -> VerifiedRequest<'a> {
+    let mut there = VerifiedRequest { user: request.user.clone(), ..*request };
+    there.header.async_or_tree = u64::from(tree) << 32;
+    there.related.tree_id = inherited;
+    there
+}
+
+/// Its TreeIds are the owner's: see [`at_trees`].
 ///
 /// # Errors
 /// The request does not fit a frame; nothing is appended.
