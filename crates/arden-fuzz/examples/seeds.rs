@@ -273,7 +273,97 @@ fn smb2() {
     save("fscc", "ea", b"\0\0\0\0\0\x04\x03\0NAME\0abc");
 }
 
+fn between_nodes() {
+    use arden_smb::{
+        model::Negotiated,
+        seam::{Notification, Recipient, Related, VerifiedRequest},
+        wire::{FromOwner, LENGTH_BYTES, Replied, Target, ToOwner, put_run},
+    };
+    use arden_store::fs::{ClientId, LeaseBreak, OplockLevel};
+    use arden_wire::{
+        NtStatus,
+        smb2::{
+            Dialect, FileId, Header,
+            negotiate::{Cipher, SigningAlgorithm},
+        },
+    };
+    let mut message = b"\xfeSMB\x40\0".to_vec();
+    message.resize(120, 0);
+    let negotiated = Negotiated {
+        dialect: Dialect::Smb311,
+        client_guid: 7,
+        client_capabilities: 0x7f,
+        client_security_mode: 1,
+        client_dialects: vec![0x302, 0x311],
+        server_capabilities: 0x7f,
+        server_security_mode: 3,
+        cipher: Some(Cipher::Aes128Gcm),
+        signing: SigningAlgorithm::AesGmac,
+        max_transact: 1 << 20,
+        max_read: 8 << 20,
+        max_write: 8 << 20,
+    };
+    let file = FileId { persistent: 5, volatile: 5 };
+    let request = VerifiedRequest {
+        header: Header::parse(&message).expect("a header"),
+        message: &message,
+        session_serial: 9,
+        user: Arc::new(arden_auth::Token::system()),
+        client: ClientId(11),
+        anonymous: false,
+        negotiated: &negotiated,
+        ip: [192, 0, 2, 1].into(),
+        address: "192.0.2.1:4000",
+        encrypted: true,
+        async_id: Some(3),
+        related: Related { file: Some(file), tree_id: 2, failed: None },
+        room: 65536,
+    };
+    let mut run = Vec::new();
+    put_run(&mut run, 1, Target { pool: 2, epoch: 3 }, true, &request).expect("it fits");
+    save("forward", "run", &run[LENGTH_BYTES..]);
+    let to = [
+        ("hello", ToOwner::Hello(1)),
+        ("again", ToOwner::Again { number: 1, async_id: 2 }),
+        ("end", ToOwner::End { number: 1 }),
+        ("session-end", ToOwner::SessionEnd { serial: 9, keep_durable: true }),
+        ("ping", ToOwner::Ping(4)),
+    ];
+    for (name, message) in to {
+        let mut out = Vec::new();
+        message.put(&mut out).expect("it fits");
+        save("forward", name, &out[LENGTH_BYTES..]);
+    }
+    let related = Related { file: None, tree_id: 1, failed: Some(NtStatus::ACCESS_DENIED) };
+    let answered = |answer, body| FromOwner::Answered { number: 1, answer, related, body };
+    let client = ClientId(11);
+    let lease = LeaseBreak { client, key: 12, from: 7, to: 1, ack: true, epoch: 2, version: 2, opens: Vec::new() };
+    let from = [
+        ("done", answered(Replied::Done(NtStatus::SUCCESS), &b"body"[..])),
+        ("error", answered(Replied::Error(NtStatus::BUFFER_TOO_SMALL, vec![1, 2, 3, 4], 1), b"")),
+        ("pending", answered(Replied::Pending, b"")),
+        ("moved", answered(Replied::Moved, b"")),
+        ("resume", FromOwner::Resume { number: 1 }),
+        ("lease-break", FromOwner::Notify(Recipient::Client(client), Notification::LeaseBreak(lease))),
+        (
+            "oplock-break",
+            FromOwner::Notify(
+                Recipient::Session { id: 1, serial: 2 },
+                Notification::OplockBreak { id: file, to: OplockLevel::LevelII },
+            ),
+        ),
+        ("leave", FromOwner::Leave { serial: 9 }),
+        ("pong", FromOwner::Pong(4)),
+    ];
+    for (name, message) in from {
+        let mut out = Vec::new();
+        message.put(&mut out).expect("it fits");
+        save("forward", name, &out[LENGTH_BYTES..]);
+    }
+}
+
 fn main() {
+    between_nodes();
     descriptors();
     tokens();
     calls();

@@ -6,6 +6,7 @@
 pub mod access;
 mod auth;
 mod engine;
+mod forward;
 mod mutate;
 mod rpc;
 pub use engine::seeds;
@@ -36,6 +37,7 @@ pub const TARGETS: &[(&str, Entry)] = &[
     ("create", smb2::create),
     ("transform", smb2::transform),
     ("connection", engine::connection),
+    ("forward", forward::frame),
 ];
 
 /// Runs a target by name.

@@ -27,6 +27,11 @@ ranks! {
     180 Sessions "Server::sessions";
     190 SessionTables "Trees::sessions";
     200 ReservedIds "Server::reserved_ids";
+    210 ForwardedSessions "Server::forwarded";
+    220 Routes "Forwarder::routes";
+    230 OwnerLink "OwnerLink::state";
+    234 LinkCalls "Link::calls";
+    236 ForwardedCall "Call::state";
     240 SessionUser "SessionTables::user";
     300 SessionTrees "SessionTables::trees";
     320 SessionOpens "SessionTables::opens";

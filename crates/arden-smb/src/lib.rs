@@ -2,6 +2,7 @@
 //!
 //! | folder | holds | refuses |
 //! |---|---|---|
+//! | `forward` | requests for shares that another node owns, both ends of the connection between the nodes | protocol, sockets |
 //! | `transport` | frames in and out over TCP; the only code that may block and that reads the clock | protocol |
 //! | `engine` | one connection's state machine: messages, compounds, logons, signing, waits | sockets, clocks |
 //! | `server` | the tables of sessions and connections, [MS-SMB2] 3.3.1.5, requests that wait, what clients are told unasked | messages |
@@ -19,6 +20,7 @@
 
 mod base;
 mod engine;
+pub mod forward;
 mod handlers;
 pub mod model;
 pub mod server;
@@ -36,6 +38,7 @@ pub use handlers::run;
 pub use model::{
     seam,
     share::{self, Gate, Gates, Share, ShareAce},
+    wire,
 };
 pub use server::{Server, view::cache_name};
 pub use sessions::crypto;

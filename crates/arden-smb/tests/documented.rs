@@ -70,7 +70,7 @@ fn limits_are_documented() {
     check(&arden_store::table::TableLimits::default());
     let usage = UsageLimits::default();
     let UsageLimits { opens, trees, pipes, pipe_bytes, watches, watch_bytes, waits, wait_bytes, locks, .. } = usage;
-    let UsageLimits { jobs, job_bytes, endings, buffer_bytes, .. } = usage;
+    let UsageLimits { jobs, job_bytes, endings, buffer_bytes, forwarded_bytes, .. } = usage;
     for (name, bound) in [
         ("opens", opens),
         ("trees", trees),
@@ -80,6 +80,7 @@ fn limits_are_documented() {
         ("watch_bytes", watch_bytes),
         ("waits", waits),
         ("wait_bytes", wait_bytes),
+        ("forwarded_bytes", forwarded_bytes),
         ("locks", locks),
         ("jobs", jobs),
         ("job_bytes", job_bytes),

@@ -37,9 +37,11 @@ pub enum Kind {
     /// Bytes of messages that are kept for them.
     WaitBytes,
     Locks,
+    /// Bytes of requests that another node works on, and of the answers that they may have.
+    ForwardedBytes,
 }
 
-const KINDS: usize = 9;
+const KINDS: usize = 10;
 /// One in so many of the whole is for administrators.
 pub(super) const RESERVED_PART: usize = 16;
 
@@ -63,6 +65,7 @@ pub struct UsageLimits {
     pub watch_bytes: Bound,
     pub waits: Bound,
     pub wait_bytes: Bound,
+    pub forwarded_bytes: Bound,
     pub locks: Bound,
     /// Messages on threads that may block; more of them wait.
     pub jobs: Bound,
@@ -86,6 +89,7 @@ impl Default for UsageLimits {
             watch_bytes: bound(4 << 20, 16 << 20, 64 << 20),
             waits: bound(4_096, 16_384, 65_536),
             wait_bytes: bound(16 << 20, 32 << 20, 128 << 20),
+            forwarded_bytes: bound(128 << 20, 512 << 20, 1 << 30),
             locks: bound(65_536, 131_072, 1 << 20),
             jobs: bound(32, 256, 448),
             job_bytes: bound(128 << 20, 512 << 20, 1 << 30),
@@ -107,6 +111,7 @@ impl UsageLimits {
             Kind::Waits => self.waits,
             Kind::WaitBytes => self.wait_bytes,
             Kind::Locks => self.locks,
+            Kind::ForwardedBytes => self.forwarded_bytes,
         }
     }
 

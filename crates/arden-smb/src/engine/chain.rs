@@ -33,6 +33,10 @@ use crate::{
     trees::deferred::Deferred,
 };
 
+mod elsewhere;
+
+use elsewhere::run_when_answered;
+
 /// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
 const INLINE_REQUESTS_MAX: usize = 64;
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -296,6 +300,12 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 }
                 state.elements[state.next].refused = Some(NtStatus::INSUFFICIENT_RESOURCES);
                 continue;
+            }
+            Outcome::Elsewhere => {
+                state.drop_response(out, base);
+                let out = state.begun_frame(out);
+                run_when_answered(message, state, out);
+                return None;
             }
             Outcome::Pending(wait) => {
                 state.drop_response(out, base);
@@ -576,6 +586,17 @@ impl State {
         self.frame.start.map_or_else(Vec::new, |at| self.move_frame(out, at))
     }
 
+    /// Appends a frame that was begun in a buffer of its own.
+    fn restore_frame(&mut self, out: &mut Vec<u8>, begun: &[u8]) {
+        let Some(start) = &mut self.frame.start else { return };
+        let at = out.len();
+        *start += at;
+        for (base, _) in &mut self.frame.responses {
+            *base += at;
+        }
+        out.extend_from_slice(begun);
+    }
+
     /// Moves the unfinished frame into a buffer of its own.
     fn move_frame(&mut self, out: &mut Vec<u8>, at: usize) -> Vec<u8> {
         let moved = out.split_off(at);
@@ -690,6 +711,7 @@ impl State {
             large: &self.peer.large,
             gates: &mut self.gates,
             in_flight: &mut self.in_flight,
+            tree_elsewhere: false,
         };
         let Answer { outcome, related } = self.server.engine.run(&request, &mut here, out);
         self.related = related;

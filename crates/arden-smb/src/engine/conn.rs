@@ -4,7 +4,10 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     time::{Duration, Instant},
 };
 
@@ -82,6 +85,7 @@ impl Connection {
             closed: AtomicBool::new(false),
             pending: Mutex::default(),
             large: Mutex::default(),
+            elsewhere_bytes: AtomicUsize::new(0),
         });
         server.add_peer(&peer);
         Connection {
@@ -351,7 +355,13 @@ impl Connection {
                 None => return pending.cancel_early(EarlyCancel { asynchronous, id, session_id }),
             }
         };
-        if let Some(chain) = self.server.unpark(request.wait) {
+        let parked = self.server.unpark(request.wait);
+        if parked.is_none() {
+            // It goes on already, and may wait once more.
+            let cancel = EarlyCancel { asynchronous, id, session_id };
+            self.peer.pending.lock().cancel_early(cancel);
+        }
+        if let Some(chain) = parked {
             // What follows a cancelled request in its compound may still block.
             let rest = chain.abort(NtStatus::CANCELLED, out);
             self.peer.mailbox.lock().jobs.extend(rest);

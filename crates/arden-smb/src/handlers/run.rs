@@ -1,6 +1,6 @@
 //! Runs verified requests: the interface that the sessions' side asks, and this node's engine behind it. From command to handler.
 
-use std::{sync::Arc, time::Instant};
+use std::{any::Any, sync::Arc, time::Instant};
 
 use arden_lock::{Mutex, ranks};
 use arden_store::commit::CommitScope;
@@ -34,6 +34,20 @@ pub trait RequestEngine: Send + Sync {
 
     /// The request with this header is answered, or its wait was cancelled: nothing of it is left in flight.
     fn end(&self, header: &Header, in_flight: &mut InFlight);
+
+    /// A session is gone on this side, by its serial number. What it has in this node's trees is taken down by others.
+    fn session_ended(&self, serial: u64, keep_durable: bool) {
+        let _ = (serial, keep_durable);
+    }
+}
+
+/// A request that was handed to another engine.
+pub trait Elsewhere: Any + Send + Sync {
+    /// Calls `go_on` when there is an answer: now, or by whoever brings it.
+    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>);
+
+    /// Bytes that the request and its answer may keep until then.
+    fn bytes(&self) -> usize;
 }
 
 /// Where and when a request runs.
@@ -47,6 +61,8 @@ pub struct Here<'a> {
     /// What the message's answers have to pass.
     pub gates: &'a mut Gates,
     pub in_flight: &'a mut InFlight,
+    /// The request's tree connect is known, though it is not one of these trees.
+    pub tree_elsewhere: bool,
 }
 
 /// What a request has here from its first run until it is answered.
@@ -62,6 +78,9 @@ pub struct InFlight {
     after: Option<Arc<SmbOpen>>,
     /// How it goes on, once it waited.
     continuation: Option<Box<dyn Continuation>>,
+    /// After `Outcome::Elsewhere`, until the engine that set it takes it: the request as the other engine has it. Dropped, nobody
+    /// waits for its answer any more.
+    pub elsewhere: Option<Arc<dyn Elsewhere>>,
 }
 
 impl InFlight {
@@ -83,6 +102,7 @@ impl InFlight {
     /// It is answered; it came with this ChannelSequence.
     fn end(&mut self, channel_sequence: u16) {
         self.continuation = None;
+        self.elsewhere = None;
         if let Some(open) = self.counted.take() {
             let mut s = open.state.lock();
             // [MS-SMB2] 3.3.4.1: the request was counted under the sequence it came with.
@@ -161,7 +181,7 @@ impl LocalEngine {
             Some(_) => NtStatus::NETWORK_NAME_DELETED,
             None => NtStatus::USER_SESSION_DELETED,
         })?;
-        let tree = find_tree(command, &session, verified)?;
+        let tree = if here.tree_elsewhere { None } else { find_tree(command, &session, verified)? };
         if tree.as_ref().is_some_and(|tree| !here.gates.pass(&tree.share)) {
             return Err(Fail::Close(NOT_SERVED));
         }
@@ -171,7 +191,7 @@ impl LocalEngine {
         if let Some(tree) = tree.as_ref().filter(|_| verified.async_id.is_some() && changes(command)) {
             join(here.scope, tree);
         }
-        let Here { now, may_block, scope, large, gates, in_flight } = here;
+        let Here { now, may_block, scope, large, gates, in_flight, .. } = here;
         let mut request = Request {
             trees: &self.0,
             verified,

@@ -8,6 +8,7 @@ pub mod seam;
 mod session_tables;
 pub mod share;
 mod tree;
+pub mod wire;
 
 pub use kept::KeptLocks;
 pub use negotiated::Negotiated;

@@ -73,6 +73,8 @@ pub enum Outcome {
     Block,
     /// The same again when no other request works on its open (known to what it has in flight), where it may block.
     After,
+    /// Asked elsewhere: the same again when the answer is there, which what it has in flight knows. Nobody is told meanwhile.
+    Elsewhere,
     /// It waits, and goes on when this wait is over: the same request again, with its AsyncId.
     Pending(WaitId),
     /// The client is not to be trusted any more: the connection ends without an answer.

@@ -6,6 +6,8 @@ use arden_auth::Token;
 use arden_store::fs::Fs;
 use arden_wire::{access, dtyp::Sid};
 
+use crate::model::wire::Target;
+
 /// Allows or denies share access to one user or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareAce {
@@ -21,30 +23,54 @@ pub trait Gate: Send + Sync {
     fn may_start(&self) -> bool;
     /// What was done may be answered.
     fn may_answer(&self) -> bool;
+    /// The ownership that it stands for. None: other nodes forward nothing to this share.
+    fn target(&self) -> Option<Target> {
+        None
+    }
 }
 
 /// The gates of what a message asked for, which are looked at once more when its answers leave.
 #[derive(Default)]
-pub struct Gates(Vec<Arc<dyn Gate>>);
+pub struct Gates {
+    gates: Vec<Arc<dyn Gate>>,
+    /// Requests of another node are for this ownership alone.
+    only: Option<Target>,
+    has_refused: bool,
+}
 
 impl Gates {
+    /// For a request that another node forwards to the owner of `target`: no other share may be asked.
+    pub fn of_owner(target: Target) -> Gates {
+        Gates { only: Some(target), ..Gates::default() }
+    }
+
     /// Whether a request for `share` may start. Its answer is bound by the same gate.
     #[must_use]
     pub fn pass(&mut self, share: &Share) -> bool {
-        let Some(gate) = &share.gate else { return true };
-        if !gate.may_start() {
+        let Some(gate) = &share.gate else {
+            self.has_refused |= self.only.is_some();
+            return self.only.is_none();
+        };
+        if !gate.may_start() || self.only.is_some_and(|only| gate.target() != Some(only)) {
+            self.has_refused = true;
             return false;
         }
-        if !self.0.iter().any(|g| Arc::ptr_eq(g, gate)) {
-            self.0.push(gate.clone());
+        if !self.gates.iter().any(|g| Arc::ptr_eq(g, gate)) {
+            self.gates.push(gate.clone());
         }
         true
+    }
+
+    /// Whether a share may not be served here, or not under this ownership.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
+        self.has_refused
     }
 
     /// Whether all answers may leave.
     #[must_use]
     pub fn may_answer(&self) -> bool {
-        self.0.iter().all(|gate| gate.may_answer())
+        self.gates.iter().all(|gate| gate.may_answer())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sessions' side of the server: its tables of sessions and connections, [MS-SMB2] 3.3.1.5, requests that wait, and what the
 //! clients are told of the server's own accord. What the sessions have open is `trees`'.
 
+pub mod forwarded;
 pub mod notify;
 mod revoke;
 pub mod view;
@@ -31,7 +32,7 @@ use crate::{
     },
     handlers::run::{LocalEngine, RequestEngine},
     model::{seam::Clients, share::Share},
-    server::waits::Waits,
+    server::{forwarded::Forwarded, waits::Waits},
     sessions::{Mailbox, Peer, Session, signer::BindingDecoys},
     trees::{Trees, ending::Ending},
 };
@@ -55,6 +56,8 @@ pub struct Server {
     /// Ids of logons under way.
     reserved_ids: Mutex<HashSet<u64>, ranks::ReservedIds>,
     pub(crate) waits: Waits,
+    /// Sessions of other nodes that have tree connects here.
+    pub(crate) forwarded: Forwarded,
     peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
     /// Threads that may block, and the memory of what runs there.
     pub(crate) jobs: Shares<Work, ranks::Jobs>,
@@ -101,6 +104,7 @@ impl Server {
                 sessions: RwLock::new(HashMap::new()),
                 reserved_ids: Mutex::default(),
                 waits: Waits::default(),
+                forwarded: Forwarded::default(),
                 peers: Mutex::new(HashMap::new()),
                 jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),
                 endings: Shares::new(Bounds::of_slots(bounds.endings)),
@@ -201,7 +205,10 @@ impl Server {
                 }
             }
         }
-        Some(self.trees.take_down(&session.tables, keep_durable, now))
+        let ending = self.trees.take_down(&session.tables, keep_durable, now);
+        // Who asks another node for it at the same time sees that it has ended, or is seen here.
+        self.engine.session_ended(session.tables.serial, keep_durable);
+        Some(ending)
     }
 
     /// One channel is gone; with the last one the session ends, [MS-SMB2] 3.3.7.1.
@@ -242,13 +249,21 @@ impl Server {
                 continue;
             }
             left += 1;
-            let channels: Vec<_> = session.channels.lock().iter().filter_map(|c| c.peer.upgrade()).collect();
-            for peer in channels {
-                peer.closed.store(true, Ordering::Release);
-                (peer.wake)();
-            }
+            end_connections_of(&session);
         }
-        left
+        left + self.forwarded.leave(of)
+    }
+
+    /// Sessions of other nodes that ask this one.
+    pub fn forwarded_sessions(&self) -> usize {
+        self.forwarded.len()
+    }
+
+    /// Ends the connections of a session without an answer, as if they were lost.
+    pub fn disconnect_session(&self, id: u64, serial: u64) {
+        if let Some(session) = self.session(id).filter(|s| s.tables.serial == serial) {
+            end_connections_of(&session);
+        }
     }
 
     /// The transport is gone, [MS-SMB2] 3.3.7.1.
@@ -290,5 +305,13 @@ impl Server {
             self.end_session(&CommitScope::begin(), &session, true, now);
         }
         self.trees.stop();
+    }
+}
+
+fn end_connections_of(session: &Session) {
+    let channels: Vec<_> = session.channels.lock().iter().filter_map(|c| c.peer.upgrade()).collect();
+    for peer in channels {
+        peer.closed.store(true, Ordering::Release);
+        (peer.wake)();
     }
 }

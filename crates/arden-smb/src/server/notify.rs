@@ -81,8 +81,9 @@ impl Server {
     }
 }
 
-impl Clients for Server {
-    fn notify(&self, to: Recipient, what: &Notification) -> bool {
+impl Server {
+    /// Over a connection of this node. False: there is none.
+    pub fn notify_here(&self, to: Recipient, what: &Notification) -> bool {
         let found = match to {
             Recipient::Session { id, serial } => {
                 let session = self.session(id).filter(|s| s.tables.serial == serial);
@@ -93,6 +94,12 @@ impl Clients for Server {
         let Some((session, peer)) = found else { return false };
         peer.send(unsolicited(&session, |out| put(out, what)));
         true
+    }
+}
+
+impl Clients for Server {
+    fn notify(&self, to: Recipient, what: &Notification) -> bool {
+        self.notify_here(to, what) || self.forwarded.notify(to, what)
     }
 
     fn announce(&self, wait: WaitId) {

@@ -26,6 +26,8 @@ enum Waiting {
     /// The wait was over before its request was put aside.
     Resumed,
     Parked(Box<dyn Parked>),
+    /// Another node's request: who tells it.
+    Forwarded(Box<dyn FnOnce() + Send>),
 }
 
 /// Who waits for what.
@@ -65,7 +67,8 @@ impl Server {
         self.go_on(peer, message);
     }
 
-    fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
+    /// The message runs on: at its connection, or where that is gone on a thread that may block.
+    pub(crate) fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
         if !peer.is_closed() {
             return peer.resume(message);
         }
@@ -80,6 +83,21 @@ impl Server {
     /// Who runs requests whose connection is gone; `run_deferred` itself where nobody is named. The first call counts.
     pub fn on_detached(&self, runner: Runner) {
         let _ = self.waits.runner.set(runner);
+    }
+
+    /// Another node's request waits: `over` is called when its wait is over.
+    pub(crate) fn park_forwarded(&self, wait: WaitId, over: Box<dyn FnOnce() + Send>) {
+        {
+            let mut waits = self.waits.parked.lock();
+            match waits.remove(&wait) {
+                Some(Waiting::Resumed) => {}
+                _ => {
+                    waits.insert(wait, Waiting::Forwarded(over));
+                    return;
+                }
+            }
+        }
+        over();
     }
 
     fn run_detached(&self, message: Box<dyn BlockingWork>) {
@@ -99,6 +117,10 @@ impl Server {
             let mut waits = self.waits.parked.lock();
             match waits.remove(&wait) {
                 Some(Waiting::Parked(message)) => message,
+                Some(Waiting::Forwarded(over)) => {
+                    drop(waits);
+                    return over();
+                }
                 None if wait.0 & OWN != 0 => return,
                 _ => {
                     waits.insert(wait, Waiting::Resumed);

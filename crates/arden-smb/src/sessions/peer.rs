@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -48,6 +48,8 @@ pub struct Peer {
     /// The buffer of the last large answer, as long as that was: its bytes are there already, and need no zeros before
     /// the next is read into them.
     pub large: Mutex<Vec<u8>, ranks::LargeBuffer>,
+    /// Bytes of messages and answers that wait for another engine's answer.
+    pub elsewhere_bytes: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -191,8 +193,6 @@ pub struct Channel {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use super::*;
 
     /// Frees nothing before it is dropped.
@@ -231,6 +231,7 @@ mod tests {
             closed: AtomicBool::new(false),
             pending: Mutex::default(),
             large: Mutex::default(),
+            elsewhere_bytes: AtomicUsize::new(0),
         };
         let write = move |bytes: &[u8]| {
             let mut sent = socket.lock();

@@ -40,6 +40,21 @@ pub fn begin(
     }
 }
 
+/// Runs work of another node's request where it may block, in its user's turn. Its bytes count until it has run.
+pub fn begin_forwarded(
+    server: &Arc<Server>,
+    runtime: &Handle,
+    (who, bytes): (Who, usize),
+    work: impl FnOnce() + Send + 'static,
+) {
+    let held = Held { server: server.clone(), who: Some(who.clone()), bytes, of: None };
+    let work = move || {
+        work();
+        drop(held);
+    };
+    begin_for(server, |s| &s.jobs, runtime, (who, bytes), work);
+}
+
 /// Which threads.
 type Threads = fn(&Server) -> &Shares<Work, ranks::Jobs>;
 

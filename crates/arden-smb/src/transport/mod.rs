@@ -1,7 +1,7 @@
 //! How frames of SMB, and of RPC beside it, come and go. TCP so far.
 
 mod buffer;
-mod jobs;
+pub mod jobs;
 mod rpc;
 mod shell;
 

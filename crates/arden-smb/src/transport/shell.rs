@@ -321,7 +321,7 @@ impl Transport {
 
     /// Until there is input or something in the mailbox.
     async fn wait(&mut self) -> Result<(), Ended> {
-        let too_much = self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX;
+        let too_much = self.waits_for_too_much();
         let input = &mut self.input.bytes;
         if input.capacity() == 0 {
             // It was idle: what it wants first is small.
@@ -442,6 +442,12 @@ impl Transport {
         if self.connection()?.peer().is_closed() { Err("closed by the server") } else { Ok(()) }
     }
 
+    /// Whether no more messages are begun before some were answered.
+    fn waits_for_too_much(&self) -> bool {
+        let elsewhere = self.connection.as_ref().map_or(0, |c| c.peer().elsewhere_bytes.load(Ordering::Relaxed));
+        self.waiting_bytes.load(Ordering::Relaxed) + elsewhere > WAITING_BYTES_MAX
+    }
+
     /// Handles every complete message of the input.
     async fn handle_input(&mut self) -> Result<(), Ended> {
         loop {
@@ -501,10 +507,10 @@ impl Transport {
             tokio::task::yield_now().await;
             self.turn_began = Instant::now();
         }
-        while self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX {
+        while self.waits_for_too_much() {
             self.drain_mailbox().await?;
             self.flush().await?;
-            if self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX {
+            if self.waits_for_too_much() {
                 self.wake.notified().await;
             }
         }

@@ -41,6 +41,11 @@ impl Trees {
         (self.deferred.wake.read())();
     }
 
+    /// Drops it where it may block.
+    pub(crate) fn defer_drop(&self, what: impl Send + 'static) {
+        self.defer(Deferred::Other(Box::new(move || drop(what))));
+    }
+
     /// Does what table events left to do. May block.
     pub fn run_deferred(&self) {
         loop {

@@ -2,21 +2,10 @@
 
 use crate::client::*;
 use arden_auth::{GroupRecord, UserDb, UserRecord};
-use arden_smb::{Share, ShareAce};
+use arden_smb::ShareAce;
 use arden_wire::{dtyp::Sid, smb2::session::share_flags};
 
 const DELETED: NtStatus = NtStatus::NETWORK_NAME_DELETED;
-
-pub fn change(lab: &Lab, name: &str, change: impl Fn(&mut Share)) {
-    let shares = lab.server.trees.shares().into_iter().filter(|s| s.name != "IPC$").map(|s| {
-        let mut share = Share::clone(&s);
-        if share.name == name {
-            change(&mut share);
-        }
-        share
-    });
-    lab.server.trees.set_shares(shares.collect());
-}
 
 fn staff() -> Sid {
     Sid::new(5, &[21, 1, 2, 3, 2000])
@@ -57,7 +46,7 @@ fn read_only_closes_the_opens_that_may_write() {
     let pending = c.open(want("dir").directory());
     let watch = c.send(&notify(pending.id, 0, 1, 100));
     c.interim(watch);
-    change(&lab, SHARE, |s| s.read_only = true);
+    change_share(&lab, SHARE, |s| s.read_only = true);
     assert_eq!(c.receive(watch).status(), NtStatus::NOTIFY_CLEANUP);
     assert_eq!(c.try_write(writer.id, 0, b"x").unwrap_err(), NtStatus::FILE_CLOSED);
     assert_eq!(c.read(reader.id, 0, 10), b"data");
@@ -65,7 +54,7 @@ fn read_only_closes_the_opens_that_may_write() {
     assert_eq!(c.fails(want("file").existing().delete_on_close()), NtStatus::ACCESS_DENIED);
     let most = c.open(want("file").existing().access(MAXIMUM_ALLOWED));
     assert_eq!(c.try_write(most.id, 0, b"x").unwrap_err(), NtStatus::ACCESS_DENIED);
-    change(&lab, SHARE, |s| s.read_only = false);
+    change_share(&lab, SHARE, |s| s.read_only = false);
     c.open(want("new"));
     assert_eq!(c.read(reader.id, 0, 10), b"data");
 }
@@ -78,7 +67,7 @@ fn a_user_who_is_denied_loses_the_tree_connect_and_others_keep_theirs() {
     let sid = lab.server.session(other.session_id()).unwrap().token().user.clone();
     let deny = ShareAce { sid: sid.clone(), allow: false, mask: ALL_ACCESS };
     let all = ShareAce { sid: arden_wire::dtyp::well_known::EVERYONE.clone(), allow: true, mask: ALL_ACCESS };
-    change(&lab, SHARE, |s| s.access = vec![all.clone(), deny.clone()]);
+    change_share(&lab, SHARE, |s| s.access = vec![all.clone(), deny.clone()]);
     c.write(mine.id, 0, b"x");
     assert_eq!(other.try_write(theirs.id, 0, b"x").unwrap_err(), DELETED);
     assert_eq!(other.try_connect(SHARE).unwrap_err(), NtStatus::ACCESS_DENIED);
@@ -87,7 +76,7 @@ fn a_user_who_is_denied_loses_the_tree_connect_and_others_keep_theirs() {
     other.connect(SECOND);
     // Allowed to read: what the tree connect says, and what opens get.
     let read = ShareAce { sid, allow: false, mask: ALL_ACCESS & !(FILE_GENERIC_READ | FILE_GENERIC_EXECUTE) };
-    change(&lab, SHARE, |s| s.access = vec![all.clone(), read.clone()]);
+    change_share(&lab, SHARE, |s| s.access = vec![all.clone(), read.clone()]);
     let reply = other.connect(SHARE);
     assert_eq!(reply.u32(12) & FILE_WRITE_DATA, 0);
     other.open(reading("mine"));
@@ -99,7 +88,7 @@ fn a_share_that_has_to_be_encrypted_by_now_says_so_in_a_new_tree_connect() {
     let lab = Lab::new();
     let mut c = lab.client();
     let f = c.open(want("file"));
-    change(&lab, SHARE, |s| s.encrypt = true);
+    change_share(&lab, SHARE, |s| s.encrypt = true);
     assert_eq!(c.try_write(f.id, 0, b"x").unwrap_err(), DELETED);
     let reply = c.connect(SHARE);
     assert_ne!(reply.u32(4) & share_flags::ENCRYPT_DATA, 0);
@@ -107,7 +96,7 @@ fn a_share_that_has_to_be_encrypted_by_now_says_so_in_a_new_tree_connect() {
     c.encrypt = true;
     c.open(want("file").existing());
     // Who encrypts already goes on when the share need not be encrypted any more, and when it has to be again.
-    change(&lab, SHARE, |s| s.encrypt = false);
+    change_share(&lab, SHARE, |s| s.encrypt = false);
     c.open(want("file").existing());
 }
 
@@ -117,7 +106,7 @@ fn a_share_of_another_directory_ends_its_tree_connects() {
     let mut c = lab.client();
     let f = c.open(want("file"));
     let elsewhere = lab.server.trees.share(SECOND).unwrap().fs.clone();
-    change(&lab, SHARE, |s| s.fs.clone_from(&elsewhere));
+    change_share(&lab, SHARE, |s| s.fs.clone_from(&elsewhere));
     assert_eq!(c.try_write(f.id, 0, b"x").unwrap_err(), DELETED);
     c.connect(SHARE);
     assert_eq!(c.fails(reading("file")), NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -128,12 +117,12 @@ fn a_change_that_takes_nothing_away_is_not_noticed() {
     let lab = Lab::new();
     let mut c = lab.client();
     let f = c.open(want("file"));
-    change(&lab, SHARE, |s| {
+    change_share(&lab, SHARE, |s| {
         s.comment = "another".into();
         s.access_based_enumeration = true;
         s.users_max = Some(1);
     });
-    change(&lab, SECOND, |s| s.read_only = true);
+    change_share(&lab, SECOND, |s| s.read_only = true);
     lab.server.accounts_changed();
     c.write(f.id, 0, b"x");
     assert!(lab.server.session(c.session_id()).unwrap().tables.trees.read()[&c.tree].share.access_based_enumeration);
@@ -170,7 +159,7 @@ fn a_user_who_is_removed_or_disabled_has_no_sessions_and_no_opens() {
 fn a_user_who_loses_a_group_logs_on_again_and_one_who_gains_one_goes_on() {
     let lab = with_staff();
     let grant = |sid: &Sid, allow| ShareAce { sid: sid.clone(), allow, mask: ALL_ACCESS };
-    change(&lab, SECOND, |s| s.access = vec![grant(&staff(), true)]);
+    change_share(&lab, SECOND, |s| s.access = vec![grant(&staff(), true)]);
     let mut c = logged_on(&lab, OTHER, SHARE);
     let f = c.open(want("file"));
     let first = c.tree;
@@ -187,7 +176,7 @@ fn a_user_who_loses_a_group_logs_on_again_and_one_who_gains_one_goes_on() {
     assert_eq!(c.try_connect(SECOND).unwrap_err(), NtStatus::ACCESS_DENIED);
     // A group that the share denies.
     let everyone = arden_wire::dtyp::well_known::EVERYONE.clone();
-    change(&lab, SHARE, |s| s.access = vec![grant(&everyone, true), grant(&staff(), false)]);
+    change_share(&lab, SHARE, |s| s.access = vec![grant(&everyone, true), grant(&staff(), false)]);
     c.connect(SHARE);
     let f = c.open(want("file").existing());
     set_groups(&lab, OTHER, &[staff()]);
@@ -207,7 +196,7 @@ fn an_open_that_waits_for_its_client_is_closed_when_its_share_allows_it_no_more(
     let f = c.open(want("write").share(0).lease_v1(1, "RWH").durable());
     assert!(f.is_durable() && kept.is_durable());
     c.disconnect();
-    change(&lab, SHARE, |s| s.read_only = true);
+    change_share(&lab, SHARE, |s| s.read_only = true);
     assert_eq!(lab.server.trees.opens().len(), 1);
     let mut c = lab.client_again(c.guid, Dialect::Smb311);
     let gone = c.fails(want("write").share(0).lease_v1(1, "RWH").reconnect(FileId { volatile: 0, ..f.id }));

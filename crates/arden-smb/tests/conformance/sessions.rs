@@ -56,7 +56,7 @@ fn a_session_past_its_lifetime_has_to_authenticate_again() {
     let (kept, closed) = (c.open(want("kept")), c.open(want("closed")));
     lab.pass(Duration::from_secs(100_000));
     c.write(kept.id, 0, b"there is no lifetime");
-    lab.server.trees.config.policy.set_session_lifetime(3600);
+    lab.front().trees.config.policy.set_session_lifetime(3600);
     c.logon(&logon(USER).again());
     lab.pass(Duration::from_secs(3000));
     c.write(kept.id, 0, b"not yet");

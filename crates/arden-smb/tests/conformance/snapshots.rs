@@ -28,7 +28,7 @@ pub fn on_volumes() -> (Lab, [Arc<Volume>; 2], Client) {
         let volume = Volume::open(Arc::new(device), options).unwrap();
         let store = VolumeStore::new(volume.clone(), Durability::Plain);
         let fs = Fs::new(store, lab.server.trees.table.clone());
-        shares.push(Share { name: name.into(), path: "C:\\".into(), fs: Some(fs), hidden: false, ..Share::ipc() });
+        shares.push(Share { hidden: false, ..share(name, &fs) });
         volume
     });
     lab.server.trees.set_shares(shares);

@@ -147,7 +147,7 @@ fn the_second_request_of_a_binding_has_to_be_signed() {
     c.negotiate(&Offer::up_to(Dialect::Smb311));
     let refused = c.try_logon(&logon(USER).bind(&session).second_unsigned());
     assert_eq!(refused.err(), Some(NtStatus::INVALID_PARAMETER));
-    assert_eq!(lab.server.session(session.id).unwrap().channels.lock().len(), 1);
+    assert_eq!(lab.front().session(session.id).unwrap().channels.lock().len(), 1);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_session_keeps_its_user() {
         let f = c.open(want("mine"));
         let refused = c.try_logon(&logon(OTHER).again());
         assert_eq!(refused.err(), Some(NtStatus::ACCESS_DENIED));
-        assert_eq!(lab.server.session(c.session_id()).unwrap().token().user_name, USER);
+        assert_eq!(lab.front().session(c.session_id()).unwrap().token().user_name, USER);
         c.write(f.id, 0, b"mine");
         c.logon(&logon(USER).again());
         c.close(f.id);
@@ -225,7 +225,7 @@ fn a_session_that_ends_while_it_is_authenticated_again_stays_ended() {
     c.strict = false;
     let status = c.status(&session_setup(0, 1, 0, &second).session(id).signed(false));
     assert_eq!(status, NtStatus::USER_SESSION_DELETED);
-    assert!(lab.server.sessions().is_empty());
+    assert!(lab.front().sessions().is_empty());
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_session_that_ends_while_it_is_bound_gets_no_channel() {
     let second = initiator.second(&token, [7; 24]).unwrap();
     let status = c.status(&session_setup(1, 1, 0, &second).session(session.id).signed(true));
     assert_eq!(status, NtStatus::USER_SESSION_DELETED);
-    assert!(lab.server.sessions().is_empty());
+    assert!(lab.front().sessions().is_empty());
     assert!(!c.connection.as_ref().unwrap().has_session());
 }
 
@@ -265,7 +265,7 @@ fn answers_to_requests_that_prove_nothing_are_not_signed() {
             }
         }
     }
-    assert_eq!(lab.server.sessions().len(), 0, "all were dropped in turn");
+    assert_eq!(lab.front().sessions().len(), 0, "all were dropped in turn");
 }
 
 #[test]

@@ -322,7 +322,7 @@ fn the_end_of_a_session_leaves_the_reactor() {
         assert_eq!(moved, moves, "PreviousSessionId, {opens} opens");
         assert!(lab.server.trees.opens().is_empty(), "before its answer");
         assert!(!moved || d.inbox.iter().any(|r| r.status() == NtStatus::SUCCESS));
-        assert_eq!(lab.server.sessions().len(), 1);
+        assert_eq!(lab.front().sessions().len(), 1);
     }
     // A failed authentication ends the session.
     let mut c = lab.client();

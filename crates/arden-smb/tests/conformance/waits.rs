@@ -1,7 +1,7 @@
 //! Requests that wait, of each kind: how they end when they are woken, cancelled, or have lost their session, their tree
 //! connect or what their share allowed meanwhile. What a request did before it waited is not done again.
 
-use crate::{client::*, quotas, revocation::change};
+use crate::{client::*, quotas};
 
 /// What a request waits for, and who ends that.
 struct Waiting {
@@ -204,7 +204,7 @@ fn a_request_whose_session_ends_while_it_waits() {
         ends(kind, begin(), gone, |w| {
             assert_eq!(w.waiter.status(&Req::empty(Command::Logoff)), NtStatus::SUCCESS);
         });
-        ends(kind, begin(), gone, |w| assert!(w.lab.server.close_session(w.waiter.session_id())));
+        ends(kind, begin(), gone, |w| assert!(w.lab.front().close_session(w.waiter.session_id())));
     }
 }
 
@@ -221,7 +221,7 @@ fn a_request_whose_tree_connect_ends_while_it_waits() {
 fn a_request_whose_share_allows_less_or_is_gone_when_it_has_waited() {
     for (kind, begin, gone, refused) in KINDS {
         let Some(name) = begin().share else { continue };
-        ends(kind, begin(), refused, |w| change(&w.lab, name, |s| s.read_only = true));
+        ends(kind, begin(), refused, |w| change_share(&w.lab, name, |s| s.read_only = true));
         ends(kind, begin(), gone, |w| w.lab.server.trees.set_shares(Vec::new()));
     }
 }

@@ -1,111 +1,92 @@
-//! The seam between sessions and trees: requests are verified here, copied value by value, run by an engine on a thread that has
-//! nothing but the copy, and answered by values that come back.
+//! The seam between sessions and trees: requests are verified here, go as bytes to an engine on a thread that has nothing but these,
+//! and are answered by bytes that come back. Nobody waits for them on a thread.
 
 use std::{
+    any::Any,
     collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use arden_auth::Token;
 use arden_smb::{
     Server, ServerConfig,
-    model::Negotiated,
-    run::{Here, InFlight, RequestEngine},
-    seam::{Answer, Outcome, Related, VerifiedRequest},
+    run::{Elsewhere, Here, InFlight, RequestEngine},
+    seam::{Answer, Outcome, VerifiedRequest},
+    wire::{FromOwner, LENGTH_BYTES, Replied, Run, Target, ToOwner, put_answered, put_run},
 };
-use arden_store::{commit::CommitScope, fs::ClientId};
+use arden_store::{commit::CommitScope, fs::WaitId};
 use arden_testkit::client;
 use arden_wire::smb2::Header;
 use client::*;
 
-/// A verified request as it would go over a connection between nodes: it owns all that it has.
-struct Owned {
-    header: Header,
-    message: Vec<u8>,
-    session_serial: u64,
-    user: Token,
-    client: u128,
-    anonymous: bool,
-    negotiated: Negotiated,
-    ip: std::net::IpAddr,
-    address: String,
-    encrypted: bool,
-    async_id: Option<u64>,
-    related: Related,
-    room: usize,
-}
-
-impl Owned {
-    /// Names every field: one that comes to the seam has to be one that can be copied.
-    fn of(request: &VerifiedRequest<'_>) -> Owned {
-        let VerifiedRequest {
-            header,
-            message,
-            session_serial,
-            user,
-            client,
-            anonymous,
-            negotiated,
-            ip,
-            address,
-            encrypted,
-            async_id,
-            related,
-            room,
-        } = request;
-        Owned {
-            header: *header,
-            message: message.to_vec(),
-            session_serial: *session_serial,
-            user: Token::clone(user),
-            client: client.0,
-            anonymous: *anonymous,
-            negotiated: Negotiated::clone(negotiated),
-            ip: *ip,
-            address: (*address).to_owned(),
-            encrypted: *encrypted,
-            async_id: *async_id,
-            related: *related,
-            room: *room,
-        }
-    }
-
-    fn verified(&self) -> VerifiedRequest<'_> {
-        VerifiedRequest {
-            header: self.header,
-            message: &self.message,
-            session_serial: self.session_serial,
-            user: Arc::new(self.user.clone()),
-            client: ClientId(self.client),
-            anonymous: self.anonymous,
-            negotiated: &self.negotiated,
-            ip: self.ip,
-            address: &self.address,
-            encrypted: self.encrypted,
-            async_id: self.async_id,
-            related: self.related,
-            room: self.room,
-        }
-    }
-}
-
 enum Asked {
-    Run(Box<Owned>, Instant, Sender<(Answer, Vec<u8>)>),
+    /// A frame.
+    Run(Vec<u8>, Instant, Arc<Waiting>),
+    Again(u64, u64, Instant, Arc<Waiting>),
     /// It is answered or given up: nothing is in flight any more.
-    End(Header, Sender<usize>),
+    End(u64),
 }
 
-/// Stands where the connection to the node with the trees would be.
+/// A request at the engine beyond, until it is answered.
+struct Waiting {
+    number: u64,
+    bytes: usize,
+    state: Mutex<State>,
+    /// Told when nobody waits any more.
+    ended: Mutex<Sender<Asked>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// A frame without its length, and the wait where it waits there.
+    answer: Option<(Vec<u8>, Option<WaitId>)>,
+    go_on: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Waiting {
+    fn answered(&self, frame: Vec<u8>, wait: Option<WaitId>) {
+        let go_on = {
+            let mut state = self.state.lock().unwrap();
+            state.answer = Some((frame, wait));
+            state.go_on.take()
+        };
+        go_on.into_iter().for_each(|go_on| go_on());
+    }
+}
+
+impl Elsewhere for Waiting {
+    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+        let mut state = self.state.lock().unwrap();
+        if state.answer.is_none() {
+            state.go_on = Some(go_on);
+            return;
+        }
+        drop(state);
+        go_on();
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.ended.lock().unwrap().send(Asked::End(self.number));
+    }
+}
+
+/// Stands where the connection to the node with the trees would be. No thread waits on this side.
 struct Between {
     to_engine: Mutex<Sender<Asked>>,
     seen: Mutex<Vec<Seen>>,
+    numbers: AtomicU64,
     /// Requests that the engine had last.
-    in_flight: AtomicUsize,
+    in_flight: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,58 +96,94 @@ struct Seen {
     waits: bool,
 }
 
+const TARGET: Target = Target { pool: 1, epoch: 1 };
+
 impl RequestEngine for Between {
     fn run(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>) -> Answer {
-        if !here.may_block {
-            // Whoever asks another node waits for it.
-            return Answer { outcome: Outcome::Block, related: request.related };
-        }
-        let (reply, answered) = channel();
-        let owned = Box::new(Owned::of(request));
-        self.to_engine.lock().unwrap().send(Asked::Run(owned, here.now, reply)).unwrap();
-        let (answer, body) = answered.recv().unwrap();
+        let elsewhere = Answer { outcome: Outcome::Elsewhere, related: request.related };
+        let asked = here.in_flight.elsewhere.clone();
+        let asked = asked.map(|asked| (asked as Arc<dyn Any + Send + Sync>).downcast::<Waiting>().unwrap());
+        let to_engine = self.to_engine.lock().unwrap();
+        let Some(asked) = asked else {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let mut frame = Vec::new();
+            put_run(&mut frame, number, TARGET, false, request).unwrap();
+            let (bytes, ended) = (request.message.len(), Mutex::new(to_engine.clone()));
+            let waiting = Arc::new(Waiting { number, bytes, state: Mutex::default(), ended });
+            here.in_flight.elsewhere = Some(waiting.clone());
+            to_engine.send(Asked::Run(frame, here.now, waiting)).unwrap();
+            return elsewhere;
+        };
+        let Some((frame, wait)) = asked.state.lock().unwrap().answer.take() else {
+            let async_id = request.async_id.unwrap();
+            to_engine.send(Asked::Again(asked.number, async_id, here.now, asked.clone())).unwrap();
+            return elsewhere;
+        };
+        let Ok(FromOwner::Answered { answer, related, body, .. }) = FromOwner::parse(&frame) else { panic!() };
         self.seen.lock().unwrap().push(Seen {
             command: request.header.command,
             resumed: request.async_id.is_some(),
-            waits: matches!(answer.outcome, Outcome::Pending(_)),
+            waits: wait.is_some(),
         });
-        out.extend_from_slice(&body);
-        answer
+        out.extend_from_slice(body);
+        answer.into_answer(related).unwrap_or_else(|| Answer { outcome: Outcome::Pending(wait.unwrap()), related })
     }
 
-    fn end(&self, header: &Header, _: &mut InFlight) {
-        let (reply, left) = channel();
-        self.to_engine.lock().unwrap().send(Asked::End(*header, reply)).unwrap();
-        self.in_flight.store(left.recv().unwrap(), Ordering::Relaxed);
+    fn end(&self, _: &Header, in_flight: &mut InFlight) {
+        in_flight.elsewhere = None;
     }
 }
 
 /// The node with the trees: what is in flight stays here, and a change is durable before its answer leaves.
-fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>) {
-    let mut in_flight: HashMap<(u64, u64), InFlight> = HashMap::new();
+fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, count: &AtomicUsize) {
+    let mut requests: HashMap<u64, (Box<Run>, InFlight)> = HashMap::new();
     for asked in asked {
-        match asked {
-            Asked::Run(owned, now, reply) => {
-                let scope = CommitScope::begin();
-                let large = Default::default();
-                let in_flight = in_flight.entry((owned.header.session_id, owned.header.message_id)).or_default();
-                let mut gates = arden_smb::Gates::default();
-                let mut here =
-                    Here { now, may_block: true, scope: &scope, large: &large, gates: &mut gates, in_flight };
-                let mut body = Vec::new();
-                let mut answer = engine.run(&owned.verified(), &mut here, &mut body);
-                if scope.commit().is_err() {
-                    answer.outcome = NtStatus::INTERNAL_ERROR.into();
-                }
-                reply.send((answer, body)).unwrap();
+        let (number, now, waiting) = match asked {
+            Asked::Run(frame, now, waiting) => {
+                let Ok(ToOwner::Run(run)) = ToOwner::parse(&frame[LENGTH_BYTES..]) else { panic!() };
+                let number = run.number;
+                requests.insert(number, (run, InFlight::default()));
+                count.store(requests.len(), Ordering::Relaxed);
+                (number, now, waiting)
             }
-            Asked::End(header, left) => {
-                if let Some(mut ended) = in_flight.remove(&(header.session_id, header.message_id)) {
-                    engine.end(&header, &mut ended);
-                }
-                left.send(in_flight.len()).unwrap();
+            Asked::Again(number, async_id, now, waiting) => {
+                requests.get_mut(&number).unwrap().0.async_id = Some(async_id);
+                (number, now, waiting)
             }
+            Asked::End(number) => {
+                if let Some((run, mut in_flight)) = requests.remove(&number) {
+                    engine.end(run.header(), &mut in_flight);
+                }
+                count.store(requests.len(), Ordering::Relaxed);
+                continue;
+            }
+        };
+        let (run, in_flight) = requests.get_mut(&number).unwrap();
+        let scope = CommitScope::begin();
+        let large = Default::default();
+        let mut gates = arden_smb::Gates::default();
+        let mut here = Here {
+            now,
+            may_block: true,
+            scope: &scope,
+            large: &large,
+            gates: &mut gates,
+            in_flight,
+            tree_elsewhere: false,
+        };
+        let mut body = Vec::new();
+        let mut answer = engine.run(&run.verified(run.session_serial), &mut here, &mut body);
+        if scope.commit().is_err() {
+            answer.outcome = NtStatus::INTERNAL_ERROR.into();
         }
+        let wait = if let Outcome::Pending(wait) = answer.outcome { Some(wait) } else { None };
+        let replied = Replied::of(answer.outcome).unwrap();
+        if !matches!(replied, Replied::Done(_)) {
+            body.clear();
+        }
+        let mut frame = Vec::new();
+        put_answered(&mut frame, number, &replied, &answer.related, &body).unwrap();
+        waiting.answered(frame.split_off(LENGTH_BYTES), wait);
     }
 }
 
@@ -175,9 +192,11 @@ static BETWEEN: OnceLock<Arc<Between>> = OnceLock::new();
 fn far(config: ServerConfig, table: Arc<arden_store::table::OpenTable>, time: arden_smb::time::Time) -> Arc<Server> {
     Server::with_engine(config, table, time, |engine| {
         let (to_engine, asked) = channel();
-        std::thread::spawn(move || serve(&*engine, asked));
-        let between =
-            Between { to_engine: Mutex::new(to_engine), seen: Mutex::default(), in_flight: AtomicUsize::new(0) };
+        let in_flight = Arc::new(AtomicUsize::new(0));
+        let count = in_flight.clone();
+        std::thread::spawn(move || serve(&*engine, asked, &count));
+        let (to_engine, numbers) = (Mutex::new(to_engine), AtomicU64::new(1));
+        let between = Between { to_engine, seen: Mutex::default(), numbers, in_flight };
         BETWEEN.get_or_init(|| Arc::new(between)).clone()
     })
 }
@@ -220,7 +239,11 @@ fn requests_and_answers_pass_the_seam_as_values() {
     two.disconnect();
     assert!(lab.server.trees.opens().is_empty());
     let between = BETWEEN.get().unwrap();
-    assert_eq!(between.in_flight.load(Ordering::Relaxed), 0, "every request came to an end");
+    let end = Instant::now() + Duration::from_secs(10);
+    while between.in_flight.load(Ordering::Relaxed) != 0 {
+        assert!(Instant::now() < end, "every request comes to an end");
+        std::thread::yield_now();
+    }
     let seen = between.seen.lock().unwrap().clone();
     for command in [Command::Create, Command::Lock, Command::ChangeNotify] {
         let of: Vec<_> = seen.iter().filter(|s| s.command == command as u16).collect();

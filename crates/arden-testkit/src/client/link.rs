@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io::{Read, Write},
     net::TcpStream,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -28,6 +28,9 @@ use parking_lot::Mutex;
 
 use super::{Reply, Req};
 
+/// An answer of another engine is awaited so long.
+const ELSEWHERE_WAIT: Duration = Duration::from_secs(3);
+
 /// What a client knows of a session; channels share it.
 #[derive(Clone)]
 pub struct SessionKeys {
@@ -43,6 +46,8 @@ pub struct SessionKeys {
 
 pub struct Client {
     pub server: Arc<Server>,
+    /// The node with the shares, where that is another one.
+    pub behind: Option<Arc<Server>>,
     /// None once the connection has ended.
     pub connection: Option<Connection>,
     /// Instead of it, a socket of a server that listens.
@@ -86,6 +91,7 @@ impl Client {
         let local = "192.0.2.1:445".parse().unwrap();
         Client {
             server: server.clone(),
+            behind: None,
             connection: Some(Connection::new(server, address, local, Box::new(|| {}))),
             socket: None,
             closed: None,
@@ -268,18 +274,32 @@ impl Client {
 
     /// Takes what the server has for this connection.
     pub fn pump(&mut self) {
-        self.server.trees.run_deferred();
+        self.run_deferred();
+        let mut patience = if self.behind.is_some() { 1 } else { 0 };
+        let end = Instant::now() + ELSEWHERE_WAIT;
         loop {
             let Some(connection) = &mut self.connection else { return };
             let (mut out, mut frames, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
             connection.drain_mailbox(&mut out, &mut frames, &mut jobs);
             if out.is_empty() && frames.is_empty() && jobs.is_empty() {
-                break;
+                if connection.peer().is_closed() || Instant::now() > end {
+                    break;
+                }
+                if connection.peer().elsewhere_bytes.load(Ordering::Relaxed) == 0 {
+                    if patience == 0 {
+                        break;
+                    }
+                    patience -= 1;
+                    super::let_nodes_talk();
+                    self.run_deferred();
+                }
+                std::thread::yield_now();
+                continue;
             }
             frames.iter().for_each(|f| self.take_frames(&f.frame));
             self.take_frames(&out);
             jobs.into_iter().for_each(|j| j.run());
-            self.server.trees.run_deferred();
+            self.run_deferred();
         }
         if self.connection.as_ref().is_some_and(|c| c.peer().is_closed()) {
             self.end("closed by the server");
@@ -292,7 +312,15 @@ impl Client {
         if let Some(mut connection) = self.connection.take() {
             connection.closed(now);
         }
+        if self.behind.is_some() {
+            super::let_nodes_talk();
+        }
+        self.run_deferred();
+    }
+
+    fn run_deferred(&self) {
         self.server.trees.run_deferred();
+        self.behind.iter().for_each(|server| server.trees.run_deferred());
     }
 
     pub fn is_closed(&mut self) -> bool {

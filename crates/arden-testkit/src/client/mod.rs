@@ -2,6 +2,7 @@
 //! blocks runs at once, and time passes when a test says so. Refuses to judge: the tests assert.
 
 mod files;
+mod forwarding;
 mod link;
 mod logon;
 mod ops;
@@ -20,7 +21,7 @@ use std::{
 
 use arden_auth::{AuthPolicy, MemoryUsers, ServerIdentity};
 use arden_smb::time::Time;
-use arden_smb::{Interface, Limits, Policy, Server, ServerConfig, Share};
+use arden_smb::{Gate, Interface, Limits, Policy, Server, ServerConfig, Share};
 use arden_store::{
     commit::CommitScope,
     dir::{DirOptions, DirStore},
@@ -45,6 +46,7 @@ use arden_wire::{dtyp::Sid, dtyp::well_known};
 use parking_lot::Mutex;
 
 pub use files::*;
+pub use forwarding::*;
 pub use link::*;
 pub use logon::*;
 pub use ops::*;
@@ -72,7 +74,10 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A server, its directory, and its clock.
 pub struct Lab {
+    /// It has the shares.
     pub server: Arc<Server>,
+    /// The node that clients connect to, where that is another one.
+    pub front: Option<Front>,
     pub dir: PathBuf,
     pub users: Arc<MemoryUsers>,
     pub handles: Arc<MemoryHandles>,
@@ -110,7 +115,20 @@ impl Default for Setup {
 }
 
 pub fn share(name: &str, fs: &Arc<Fs>) -> Share {
-    Share { name: name.into(), comment: String::new(), path: "C:\\".into(), fs: Some(fs.clone()), ..Share::ipc() }
+    let gate = has_two_nodes().then(|| Arc::new(Ownership::default()) as Arc<dyn Gate>);
+    Share { name: name.into(), comment: String::new(), path: "C:\\".into(), fs: Some(fs.clone()), gate, ..Share::ipc() }
+}
+
+/// An administrator changes a share.
+pub fn change_share(lab: &Lab, name: &str, change: impl Fn(&mut Share)) {
+    let shares = lab.server.trees.shares().into_iter().filter(|s| s.name != "IPC$").map(|s| {
+        let mut share = Share::clone(&s);
+        if share.name == name {
+            change(&mut share);
+        }
+        share
+    });
+    lab.server.trees.set_shares(shares.collect());
 }
 
 impl Default for Lab {
@@ -136,8 +154,9 @@ impl Lab {
         users.add_user(USER, PASSWORD, std::slice::from_ref(&well_known::BUILTIN_ADMINISTRATORS));
         users.add_user(OTHER, PASSWORD, &[]);
         let handles = Arc::new(MemoryHandles::default());
-        let server = serve(&setup, &dir, &users, &handles, (1, Instant::now()));
-        Lab { server, dir, users, handles, setup, starts: 1, offset: Arc::default(), clients: AtomicU64::new(1) }
+        let offset = Arc::<Mutex<Duration>>::default();
+        let (server, front) = serve(&setup, &dir, (&users, &handles), (1, Instant::now()), &offset);
+        Lab { server, front, dir, users, handles, setup, starts: 1, offset, clients: AtomicU64::new(1) }
     }
 
     /// The server is killed: what it did not commit is gone, its connections too. Another takes its place.
@@ -157,37 +176,46 @@ impl Lab {
         self.starts += 1;
         // Nothing of a killed process runs, not even what is done when things are dropped.
         std::mem::forget(self.server.clone());
+        if let Some(front) = &self.front {
+            front.break_connections();
+        }
         let now = Instant::now() + *self.offset.lock();
-        self.server = serve(&self.setup, &self.dir, &self.users, &self.handles, (self.starts, now));
+        (self.server, self.front) =
+            serve(&self.setup, &self.dir, (&self.users, &self.handles), (self.starts, now), &self.offset);
     }
 }
 
 fn serve(
     setup: &Setup,
     dir: &std::path::Path,
-    users: &Arc<MemoryUsers>,
-    handles: &Arc<MemoryHandles>,
+    (users, handles): (&Arc<MemoryUsers>, &Arc<MemoryHandles>),
     (starts, now): (u64, Instant),
-) -> Arc<Server> {
-    let policy = Policy::default();
-    policy.set(setup.signing_required, setup.encryption_required, setup.multichannel);
-    let config = ServerConfig {
-        guid: 0x4142_4344,
-        name: "LAB".into(),
-        comment: "a lab".into(),
-        policy,
-        limits: setup.limits,
-        users: users.clone(),
-        identity: Arc::new(ServerIdentity::stand_alone("LAB")),
-        auth: AuthPolicy { allow_anonymous: setup.anonymous, ..AuthPolicy::default() },
+    offset: &Arc<Mutex<Duration>>,
+) -> (Arc<Server>, Option<Front>) {
+    let ownership = has_two_nodes().then(Arc::<Ownership>::default);
+    let config = |setup: &Setup| {
+        let policy = Policy::default();
+        policy.set(setup.signing_required, setup.encryption_required, setup.multichannel);
+        ServerConfig {
+            guid: 0x4142_4344,
+            name: "LAB".into(),
+            comment: "a lab".into(),
+            policy,
+            limits: setup.limits,
+            users: users.clone(),
+            identity: Arc::new(ServerIdentity::stand_alone("LAB")),
+            auth: AuthPolicy { allow_anonymous: setup.anonymous, ..AuthPolicy::default() },
+        }
     };
     let table = OpenTable::new(setup.table);
     table.start_ids_at(starts << 36 | 1);
-    let server = (setup.server)(config, table.clone(), Time::read());
+    let server = (setup.server)(config(setup), table.clone(), Time::read());
     let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
     let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
     let second = Fs::new(DirStore::open(&dir.join("b"), DirOptions::default()).unwrap(), table);
     server.trees.set_time(Time { now, ..Time::read() });
+    let gate = ownership.clone().map(|o| o as Arc<dyn Gate>);
+    let share = |name: &str, fs: &Arc<Fs>| Share { gate: gate.clone(), ..share(name, fs) };
     server.trees.set_shares(vec![
         Share { hidden: false, ..share(SHARE, &fs) },
         Share { encrypt: true, ..share(SEALED, &fs) },
@@ -202,10 +230,20 @@ fn serve(
         Interface { index: 1, address: [192, 0, 2, 1].into(), speed_bits: 10_000_000_000, rss: true },
         Interface { index: 2, address: [192, 0, 2, 2].into(), speed_bits: 1_000_000_000, rss: false },
     ];
-    server
+    let front = ownership.map(|ownership| {
+        let front = Front::new(&server, config(setup), ownership, offset.clone());
+        front.server.trees.set_time(Time { now, ..Time::read() });
+        front
+    });
+    (server, front)
 }
 
 impl Lab {
+    /// The node that clients connect to.
+    pub fn front(&self) -> &Arc<Server> {
+        self.front.as_ref().map_or(&self.server, |front| &front.server)
+    }
+
     /// A new connection of a client of its own, nothing said yet.
     pub fn connect(&self) -> Client {
         let n = self.clients.fetch_add(1, Ordering::Relaxed);
@@ -214,7 +252,9 @@ impl Lab {
 
     /// A new connection of the client with this ClientGuid.
     pub fn connect_as(&self, guid: u128) -> Client {
-        Client::new(&self.server, guid, self.offset.clone())
+        let mut client = Client::new(self.front(), guid, self.offset.clone());
+        client.behind = self.front.as_ref().map(|_| self.server.clone());
+        client
     }
 
     /// A client that is logged on and connected to the share, with the newest dialect.
@@ -260,6 +300,11 @@ impl Lab {
         };
         self.server.tick(now);
         self.server.trees.run_deferred();
+        if let Some(front) = &self.front {
+            front.server.tick(now);
+            front.server.trees.run_deferred();
+            let_nodes_talk();
+        }
     }
 
     /// Whether a crash now takes nothing from the share.

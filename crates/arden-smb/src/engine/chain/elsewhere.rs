@@ -1,0 +1,76 @@
+//! Messages whose current request another engine has: put aside without a thread, and counted for their connection, until it has
+//! answered.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use arden_wire::NtStatus;
+
+use super::{Bytes, Chain, Job, Rest, State, run};
+use crate::sessions::{
+    Peer,
+    work::{BlockingWork, Parked},
+};
+
+/// A message whose current request another engine has, and what it has answered so far. No thread is kept for it.
+struct AskedElsewhere {
+    chain: Chain,
+    out: Vec<u8>,
+    /// Counted for its connection.
+    bytes: usize,
+}
+
+impl AskedElsewhere {
+    /// It does not wait for the other engine any more. `run` says what comes next.
+    fn go_on<T>(self, run: impl FnOnce(Chain, Vec<u8>) -> T) -> T {
+        let peer = self.chain.state.peer.clone();
+        peer.elsewhere_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let done = run(self.chain, self.out);
+        // Afterwards: a CANCEL that came meanwhile is for a wait that this may have begun.
+        peer.pending.lock().end_job();
+        done
+    }
+}
+
+impl Parked for AskedElsewhere {
+    fn peer(&self) -> &Arc<Peer> {
+        &self.chain.state.peer
+    }
+
+    fn survives(&self, peer_id: u64) -> bool {
+        self.chain.survives(peer_id)
+    }
+
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
+        self.go_on(|Chain { message, mut state }, begun| {
+            state.restore_frame(out, &begun);
+            run(Bytes::Owned(message), state, out, may_block)
+        })
+    }
+
+    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
+        let i = self.chain.state.next;
+        self.chain.state.elements[i].refused = Some(status);
+        self.run(out, false)
+    }
+
+    fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
+        self.go_on(|chain, out| {
+            chain.state.peer.pending.lock().begin_job();
+            Box::new(Job { chain, out })
+        })
+    }
+}
+
+/// Runs the message on when the engine that has its current request has answered.
+pub(super) fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) {
+    let (server, peer) = (state.server.clone(), state.peer.clone());
+    let Some(asked) = state.in_flight.elsewhere.clone() else {
+        debug_assert!(false, "an engine that asked another says which");
+        return state.close_connection("a request was lost");
+    };
+    let bytes = asked.bytes();
+    peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
+    peer.pending.lock().begin_job();
+    let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes };
+    asked.when_answered(Box::new(move || server.go_on(peer, Box::new(message))));
+}

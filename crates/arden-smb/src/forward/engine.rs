@@ -1,0 +1,455 @@
+//! Stands before this node's trees: a request for a share that another node owns goes to that node, and all others to the trees. Which
+//! it is, is decided by a TREE_CONNECT, and by the tree connect from then on. Where the owner is lost or changes, the connections of
+//! the sessions that used it end without an answer, as if they were lost: their clients come back, and replay.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    sync::{Arc, OnceLock, Weak},
+};
+
+use arden_lock::{Mutex, ranks};
+use arden_store::fs::WaitId;
+use arden_wire::{
+    NtStatus,
+    fscc::fsctl,
+    smb2::{Command, Dialect, Header, flags, io::IoctlRequest, session::TreeConnectRequest},
+};
+use tokio::runtime::Handle;
+
+use crate::{
+    base::usage::{Charge, Kind},
+    forward::{
+        Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
+        link::{Answered, Call, Heard, Link, Next},
+    },
+    handlers::run::{Elsewhere, Here, InFlight, NOT_SERVED, RequestEngine},
+    model::{
+        SessionTables,
+        seam::{Answer, Notification, Outcome, Recipient, Related, VerifiedRequest},
+        wire::{Replied, Target, at_trees, put_again, put_run, put_session_end},
+    },
+    server::Server,
+};
+
+/// Where this node's sessions have tree connects at other nodes.
+pub struct Forwarder {
+    me: Weak<Forwarder>,
+    local: Arc<dyn RequestEngine>,
+    server: OnceLock<Weak<Server>>,
+    nodes: Arc<dyn Nodes>,
+    runtime: Handle,
+    routes: Mutex<Routes, ranks::Routes>,
+}
+
+#[derive(Default)]
+struct Routes {
+    links: HashMap<u16, Arc<Link>>,
+    /// By serial number.
+    sessions: HashMap<u64, Session>,
+}
+
+struct Session {
+    id: u64,
+    /// By the TreeId that the client knows.
+    trees: HashMap<u32, Route>,
+    /// Connections over which a tree connect was asked for: the owner knows of the session.
+    links: Vec<Arc<Link>>,
+}
+
+#[derive(Clone)]
+struct Route {
+    link: Arc<Link>,
+    target: Target,
+    share: String,
+    /// TreeId at the owner; 0: it is about to be connected.
+    tree: u32,
+}
+
+/// A request at another node, and where it went.
+struct Forwarded {
+    call: Arc<Call>,
+    route: Route,
+    /// TreeId that the client knows.
+    tree: u32,
+    /// Looks for an owner that began so many steps ago.
+    steps: u32,
+}
+
+impl Elsewhere for Forwarded {
+    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+        self.call.when_answered(go_on);
+    }
+    fn bytes(&self) -> usize {
+        self.call.bytes()
+    }
+}
+
+/// A tree connect that waits for an owner.
+struct Paused {
+    runtime: Handle,
+    steps: u32,
+    bytes: usize,
+    _charges: [Charge; 2],
+}
+
+impl Elsewhere for Paused {
+    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+        self.runtime.spawn(async move {
+            tokio::time::sleep(OWNER_WAIT_STEP).await;
+            go_on();
+        });
+    }
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn close(request: &VerifiedRequest<'_>) -> Answer {
+    Answer { outcome: Outcome::Close(NOT_SERVED), related: request.related }
+}
+
+fn refuse(request: &VerifiedRequest<'_>, status: NtStatus) -> Answer {
+    Answer { outcome: status.into(), related: request.related }
+}
+
+impl Forwarder {
+    /// Before `local`, the engine of this node's trees. Links live on `runtime`. [`Forwarder::attach`] has to follow.
+    pub fn new(local: Arc<dyn RequestEngine>, nodes: Arc<dyn Nodes>, runtime: Handle) -> Arc<Forwarder> {
+        Arc::new_cyclic(|me| Forwarder {
+            me: me.clone(),
+            local,
+            server: OnceLock::new(),
+            nodes,
+            runtime,
+            routes: Mutex::default(),
+        })
+    }
+
+    /// The server that it was made for.
+    pub fn attach(&self, server: &Arc<Server>) {
+        let _ = self.server.set(Arc::downgrade(server));
+    }
+
+    fn server(&self) -> Option<Arc<Server>> {
+        self.server.get()?.upgrade()
+    }
+
+    /// Owners may have changed: sessions whose shares are elsewhere by now lose their connections.
+    pub fn places_changed(&self) {
+        let all: Vec<_> = {
+            let routes = self.routes.lock();
+            let of = |(serial, session): (&u64, &Session)| {
+                session
+                    .trees
+                    .values()
+                    .map(|r| (*serial, session.id, r.share.clone(), r.link.node, r.target))
+                    .collect::<Vec<_>>()
+            };
+            routes.sessions.iter().flat_map(of).collect()
+        };
+        for (serial, id, share, node, target) in all {
+            if self.nodes.place(&share) != Place::Node(node, target) {
+                self.disconnect(id, serial);
+            }
+        }
+    }
+
+    fn disconnect(&self, id: u64, serial: u64) {
+        if let Some(server) = self.server() {
+            server.disconnect_session(id, serial);
+        }
+    }
+
+    fn route(&self, request: &VerifiedRequest<'_>) -> Option<(u32, Route)> {
+        let header = &request.header;
+        let id = if header.is(flags::RELATED_OPERATIONS) { request.related.tree_id } else { header.tree_id() };
+        let routes = self.routes.lock();
+        let session = routes.sessions.get(&request.session_serial)?;
+        session.trees.get(&id).map(|route| (id, route.clone()))
+    }
+
+    fn link(&self, node: u16) -> Option<Arc<Link>> {
+        let me: Arc<dyn Heard> = self.me.upgrade()?;
+        let mut routes = self.routes.lock();
+        let link = routes.links.get(&node).filter(|link| !link.is_broken());
+        if let Some(link) = link {
+            return Some(link.clone());
+        }
+        let _runtime = self.runtime.enter();
+        let link = Link::open(node, self.nodes.dial(node), me);
+        routes.links.insert(node, link.clone());
+        Some(link)
+    }
+
+    fn connect(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>, steps: u32) -> Answer {
+        let parsed = TreeConnectRequest::parse(request.message, request.dialect() == Dialect::Smb311);
+        let share = match parsed {
+            Ok(parsed) if !parsed.share_name().eq_ignore_ascii_case("IPC$") => parsed.share_name().to_owned(),
+            _ => return self.local.run(request, here, out),
+        };
+        let (node, target) = match self.nodes.place(&share) {
+            Place::Here => return self.local.run(request, here, out),
+            Place::Nobody => return self.pause(request, here, steps),
+            Place::Node(node, target) => (node, target),
+        };
+        let Some(server) = self.server() else { return close(request) };
+        let limit = server.trees.config.limits.trees_per_session_max;
+        let held = self.routes.lock().sessions.get(&request.session_serial).map_or(0, |s| s.trees.len());
+        if held >= limit {
+            tracing::warn!(client = %request.address, limit, "trees_per_session_max reached");
+            return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let (Some(link), Some(tables)) = (self.link(node), server.trees.session_tables(request.session_serial)) else {
+            return close(request);
+        };
+        self.note(&tables, &link);
+        let route = Route { link: link.clone(), target, share, tree: 0 };
+        let asked = self.ask(request, here, (0, route), steps);
+        if tables.has_ended() {
+            // Behind what was asked, whoever else said so before.
+            self.note(&tables, &link);
+            self.session_ended(tables.serial, true);
+        }
+        asked
+    }
+
+    /// The owner at the other end of the link is told when the session ends.
+    fn note(&self, tables: &SessionTables, link: &Arc<Link>) {
+        let new = || Session { id: tables.id, trees: HashMap::new(), links: Vec::new() };
+        let mut routes = self.routes.lock();
+        let session = routes.sessions.entry(tables.serial).or_insert_with(new);
+        session.links.retain(|l| !l.is_broken());
+        if !session.links.iter().any(|l| Arc::ptr_eq(l, link)) {
+            session.links.push(link.clone());
+        }
+    }
+
+    /// Until there is an owner that can be asked, but not for ever.
+    fn pause(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, steps: u32) -> Answer {
+        if OWNER_WAIT_STEP * steps > OWNER_WAIT {
+            return close(request);
+        }
+        let (runtime, bytes) = (self.runtime.clone(), request.message.len());
+        let Some(_charges) = self.charge(request, bytes) else {
+            return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+        };
+        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, steps: steps + 1, bytes, _charges }));
+        Answer { outcome: Outcome::Elsewhere, related: request.related }
+    }
+
+    /// The user pays until there is an answer.
+    fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<[Charge; 2]> {
+        let server = self.server()?;
+        let charge = |kind, amount| server.trees.usage.charge(kind, &request.user, Some(request.ip), amount).ok();
+        Some([charge(Kind::Waits, 1)?, charge(Kind::ForwardedBytes, bytes)?])
+    }
+
+    /// Hands the request to its owner.
+    fn ask(
+        &self,
+        request: &VerifiedRequest<'_>,
+        here: &mut Here<'_>,
+        (tree, route): (u32, Route),
+        steps: u32,
+    ) -> Answer {
+        let Some(server) = self.server() else { return close(request) };
+        let Some(tables) = server.trees.session_tables(request.session_serial) else {
+            return refuse(request, NtStatus::USER_SESSION_DELETED);
+        };
+        // As long as it is asked, what it sent is kept, and what it may get.
+        let bytes = request.message.len().max(usize::from(request.header.credit_charge) << 16);
+        let bytes = bytes.min(request.message.len() + request.room);
+        let Some(charges) = self.charge(request, bytes) else {
+            return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+        };
+        let related = if request.related.tree_id == tree { route.tree } else { 0 };
+        let there = at_trees(request, route.tree, related);
+        let call = route.link.begin(bytes, charges);
+        let mut frame = Vec::with_capacity(512 + request.message.len());
+        match put_run(&mut frame, call.number, route.target, tables.encrypts, &there) {
+            Ok(()) => route.link.out.send(frame),
+            Err(_) => call.lose(),
+        }
+        here.in_flight.elsewhere = Some(Arc::new(Forwarded { call, route, tree, steps }));
+        Answer { outcome: Outcome::Elsewhere, related: request.related }
+    }
+
+    /// A request that is elsewhere comes again.
+    fn go_on(
+        &self,
+        asked: &Arc<Forwarded>,
+        request: &VerifiedRequest<'_>,
+        here: &mut Here<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answer {
+        let elsewhere = Answer { outcome: Outcome::Elsewhere, related: request.related };
+        match asked.call.next() {
+            Next::NotYet => elsewhere,
+            Next::AskAgain => {
+                let mut frame = Vec::new();
+                put_again(&mut frame, asked.call.number, request.async_id.unwrap_or(0));
+                asked.call.link.out.send(frame);
+                if asked.call.link.is_broken() {
+                    asked.call.lose();
+                }
+                elsewhere
+            }
+            Next::Waits { related, resumed } => {
+                let Some(server) = self.server() else { return close(request) };
+                let wait = server.trees.new_wait();
+                if asked.call.waits(wait, resumed) {
+                    server.trees.resume(wait);
+                }
+                Answer { outcome: Outcome::Pending(wait), related: self.related_here(asked, related, asked.tree) }
+            }
+            Next::Answered(answered) => {
+                here.in_flight.elsewhere = None;
+                self.answered(asked, answered, request, here, out)
+            }
+        }
+    }
+
+    fn related_here(&self, asked: &Forwarded, mut related: Related, tree: u32) -> Related {
+        if related.tree_id != 0 && (related.tree_id == asked.route.tree || asked.route.tree == 0) {
+            related.tree_id = tree;
+        }
+        related
+    }
+
+    fn answered(
+        &self,
+        asked: &Arc<Forwarded>,
+        answered: Answered,
+        request: &VerifiedRequest<'_>,
+        here: &mut Here<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answer {
+        let Answered { replied, related, body } = answered;
+        let command = Command::from_u16(request.header.command);
+        if command == Some(Command::TreeConnect) && replied == Replied::Moved {
+            // Nothing was done: it asks the owner that there is by then.
+            return self.pause(request, here, asked.steps);
+        }
+        let mut tree = asked.tree;
+        if matches!(replied, Replied::Done(_)) {
+            out.extend_from_slice(&body);
+            match command {
+                Some(Command::TreeConnect) => match self.add_route(request, asked, related.tree_id) {
+                    Some(id) => tree = id,
+                    None => return close(request),
+                },
+                Some(Command::TreeDisconnect) => self.remove_route(request.session_serial, asked.tree),
+                _ => {}
+            }
+        }
+        let related = self.related_here(asked, related, tree);
+        replied.into_answer(related).unwrap_or_else(|| close(request))
+    }
+
+    fn add_route(&self, request: &VerifiedRequest<'_>, asked: &Forwarded, tree_there: u32) -> Option<u32> {
+        let server = self.server()?;
+        let tables = server.trees.session_tables(request.session_serial)?;
+        let id = tables.next_tree_id();
+        let route = Route { tree: tree_there, ..asked.route.clone() };
+        self.note(&tables, &asked.route.link);
+        if let Some(session) = self.routes.lock().sessions.get_mut(&request.session_serial) {
+            session.trees.insert(id, route);
+        }
+        // One of the two sees the other: that it ended, or that it has this.
+        if tables.has_ended() {
+            self.session_ended(request.session_serial, true);
+            return None;
+        }
+        Some(id)
+    }
+
+    fn remove_route(&self, serial: u64, tree: u32) {
+        let mut routes = self.routes.lock();
+        if let Some(session) = routes.sessions.get_mut(&serial) {
+            session.trees.remove(&tree);
+        }
+    }
+
+    /// FSCTLs that are about the client's connection are answered by the node that has it.
+    fn is_on_connection(request: &VerifiedRequest<'_>) -> bool {
+        request.header.command == Command::Ioctl as u16
+            && IoctlRequest::parse(request.message).is_ok_and(|ioctl| {
+                matches!(ioctl.ctl_code, fsctl::VALIDATE_NEGOTIATE_INFO | fsctl::QUERY_NETWORK_INTERFACE_INFO)
+            })
+    }
+}
+
+impl RequestEngine for Forwarder {
+    fn run(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>) -> Answer {
+        let mut steps = 0;
+        if let Some(asked) = here.in_flight.elsewhere.clone() {
+            let asked: Arc<dyn Any + Send + Sync> = asked;
+            match asked.downcast::<Forwarded>() {
+                Ok(asked) => return self.go_on(&asked, request, here, out),
+                Err(paused) => {
+                    here.in_flight.elsewhere = None;
+                    steps = paused.downcast::<Paused>().map_or(0, |paused| paused.steps);
+                }
+            }
+        }
+        if request.header.command == Command::TreeConnect as u16 {
+            return self.connect(request, here, out, steps);
+        }
+        let Some((tree, route)) = self.route(request) else { return self.local.run(request, here, out) };
+        if Forwarder::is_on_connection(request) {
+            here.tree_elsewhere = true;
+            let mut answer = self.local.run(request, here, out);
+            answer.related.tree_id = tree;
+            return answer;
+        }
+        self.ask(request, here, (tree, route), 0)
+    }
+
+    fn end(&self, header: &Header, in_flight: &mut InFlight) {
+        in_flight.elsewhere = None;
+        self.local.end(header, in_flight);
+    }
+
+    fn session_ended(&self, serial: u64, keep_durable: bool) {
+        let gone = self.routes.lock().sessions.remove(&serial);
+        for link in gone.into_iter().flat_map(|session| session.links) {
+            let mut frame = Vec::new();
+            put_session_end(&mut frame, serial, keep_durable);
+            link.out.send(frame);
+        }
+    }
+}
+
+impl Heard for Forwarder {
+    fn notify(&self, to: Recipient, what: &Notification) {
+        if let Some(server) = self.server() {
+            server.notify_here(to, what);
+        }
+    }
+
+    fn leave(&self, serial: u64) {
+        let id = self.routes.lock().sessions.get(&serial).map(|s| s.id);
+        if let Some(id) = id {
+            self.disconnect(id, serial);
+        }
+    }
+
+    fn resume(&self, wait: WaitId) {
+        if let Some(server) = self.server() {
+            server.trees.resume(wait);
+        }
+    }
+
+    fn broken(&self, link: &Arc<Link>) {
+        let lost: Vec<_> = {
+            let mut routes = self.routes.lock();
+            if routes.links.get(&link.node).is_some_and(|l| Arc::ptr_eq(l, link)) {
+                routes.links.remove(&link.node);
+            }
+            let uses = |s: &Session| s.trees.values().any(|r| Arc::ptr_eq(&r.link, link));
+            routes.sessions.iter().filter(|(_, s)| uses(s)).map(|(serial, s)| (*serial, s.id)).collect()
+        };
+        lost.into_iter().for_each(|(serial, id)| self.disconnect(id, serial));
+    }
+}

@@ -1,0 +1,289 @@
+//! The end of a connection between nodes at the node of the clients: requests that were asked and not answered, and what the owner
+//! says of its own accord. A connection that breaks is not made anew: everything that was asked over it ends.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use arden_lock::{Mutex, ranks};
+use arden_store::fs::WaitId;
+use tokio::time::timeout;
+
+use crate::{
+    base::usage::Charge,
+    forward::{
+        DIAL_WAIT, Dialed, SILENCE_MAX,
+        frames::{self, Outbox, Unwritten, outbox},
+    },
+    handlers::run::Elsewhere,
+    model::{
+        seam::{Notification, Recipient, Related},
+        wire::{FromOwner, Replied, put_end, put_hello, put_ping},
+    },
+};
+
+/// What the owner says of its own accord, and that it is gone.
+pub trait Heard: Send + Sync {
+    fn notify(&self, to: Recipient, what: &Notification);
+    fn leave(&self, serial: u64);
+    fn resume(&self, wait: WaitId);
+    fn broken(&self, link: &Arc<Link>);
+}
+
+/// A connection to a node that owns pools.
+pub struct Link {
+    pub node: u16,
+    pub out: Outbox,
+    numbers: AtomicU64,
+    calls: Mutex<HashMap<u64, Weak<Call>>, ranks::LinkCalls>,
+    broken: AtomicBool,
+}
+
+/// One request at the owner.
+pub struct Call {
+    pub number: u64,
+    pub link: Arc<Link>,
+    bytes: usize,
+    state: Mutex<State, ranks::ForwardedCall>,
+    /// What it costs its user.
+    _charges: [Charge; 2],
+}
+
+type GoOn = Box<dyn FnOnce() + Send>;
+
+enum State {
+    Asked(Option<GoOn>),
+    /// `resumed`: the wait that the answer speaks of is over already.
+    Answered {
+        answer: Answered,
+        resumed: bool,
+    },
+    Waits(WaitId),
+    /// Its wait is over.
+    MayGoOn,
+    Over,
+}
+
+/// What the owner answered.
+pub struct Answered {
+    pub replied: Replied,
+    pub related: Related,
+    pub body: Vec<u8>,
+}
+
+/// What comes next for a request.
+pub enum Next {
+    Answered(Answered),
+    /// It waits at the owner, and `resumed` says whether that is over already.
+    Waits {
+        related: Related,
+        resumed: bool,
+    },
+    /// Its wait is over: it is to be asked again.
+    AskAgain,
+    /// There is no answer yet.
+    NotYet,
+}
+
+impl Link {
+    /// Begins to connect. Frames that are sent meanwhile wait.
+    pub fn open(node: u16, dialed: Dialed, heard: Arc<dyn Heard>) -> Arc<Link> {
+        let (out, unwritten) = outbox();
+        let link = Arc::new(Link {
+            node,
+            out,
+            numbers: AtomicU64::new(1),
+            calls: Mutex::default(),
+            broken: AtomicBool::new(false),
+        });
+        let mut hello = Vec::new();
+        put_hello(&mut hello);
+        link.out.send(hello);
+        let task = link.clone();
+        tokio::spawn(async move {
+            let why = task.converse(dialed, unwritten, &*heard).await;
+            tracing::info!(node, why, "no connection to a node");
+            task.fail();
+            heard.broken(&task);
+        });
+        link
+    }
+
+    async fn converse(&self, dialed: Dialed, mut unwritten: Unwritten, heard: &dyn Heard) -> &'static str {
+        let Ok(Ok(stream)) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
+        let (mut input, mut output) = tokio::io::split(stream);
+        let ping = || {
+            let mut frame = Vec::new();
+            put_ping(&mut frame, 0);
+            Some(frame)
+        };
+        let reads = async {
+            let mut greeted = false;
+            loop {
+                let Ok(Some(frame)) = timeout(SILENCE_MAX, frames::read(&mut input)).await else {
+                    return "it has ended";
+                };
+                match FromOwner::parse(&frame) {
+                    Ok(FromOwner::Hello(_)) if !greeted => greeted = true,
+                    Ok(message) if greeted => self.take(message, heard),
+                    Ok(_) => return "no hello",
+                    Err(_) => return "a message is malformed",
+                }
+            }
+        };
+        tokio::select! {
+            why = reads => why,
+            () = unwritten.write(&mut output, ping) => "it takes nothing",
+        }
+    }
+
+    fn take(&self, message: FromOwner<'_>, heard: &dyn Heard) {
+        match message {
+            FromOwner::Hello(_) | FromOwner::Pong(_) => {}
+            FromOwner::Answered { number, answer, related, body } => {
+                if let Some(call) = self.call(number) {
+                    call.answer(Answered { replied: answer, related, body: body.to_vec() });
+                }
+            }
+            FromOwner::Resume { number } => {
+                if let Some(wait) = self.call(number).and_then(|call| call.resume()) {
+                    heard.resume(wait);
+                }
+            }
+            FromOwner::Notify(to, what) => heard.notify(to, &what),
+            FromOwner::Leave { serial } => heard.leave(serial),
+        }
+    }
+
+    fn call(&self, number: u64) -> Option<Arc<Call>> {
+        self.calls.lock().get(&number).and_then(Weak::upgrade)
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// A new request; the caller sends it.
+    pub fn begin(self: &Arc<Link>, bytes: usize, charges: [Charge; 2]) -> Arc<Call> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let state = Mutex::new(State::Asked(None));
+        let call = Arc::new(Call { number, link: self.clone(), bytes, state, _charges: charges });
+        self.calls.lock().insert(number, Arc::downgrade(&call));
+        if self.is_broken() {
+            call.answer(Answered::lost());
+        }
+        call
+    }
+
+    /// Everything that was asked ends without an answer.
+    fn fail(&self) {
+        self.broken.store(true, Ordering::Release);
+        let calls: Vec<_> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
+        calls.iter().for_each(|call| call.answer(Answered::lost()));
+    }
+}
+
+impl Answered {
+    /// The connection is gone: nobody knows what came of the request.
+    fn lost() -> Answered {
+        Answered { replied: Replied::Moved, related: Related::default(), body: Vec::new() }
+    }
+}
+
+impl Call {
+    fn answer(&self, answer: Answered) {
+        let go_on = {
+            let mut state = self.state.lock();
+            match &mut *state {
+                State::Asked(go_on) => {
+                    let go_on = go_on.take();
+                    *state = State::Answered { answer, resumed: false };
+                    go_on
+                }
+                _ => None,
+            }
+        };
+        go_on.into_iter().for_each(|go_on| go_on());
+    }
+
+    /// The wait that is over by this.
+    fn resume(&self) -> Option<WaitId> {
+        let mut state = self.state.lock();
+        match &mut *state {
+            State::Answered { resumed, .. } => {
+                *resumed = true;
+                None
+            }
+            State::Waits(wait) => {
+                let wait = *wait;
+                *state = State::MayGoOn;
+                Some(wait)
+            }
+            _ => None,
+        }
+    }
+
+    /// What comes next. An answer is given once.
+    pub fn next(&self) -> Next {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Over) {
+            State::Answered { answer: Answered { replied: Replied::Pending, related, .. }, resumed } => {
+                Next::Waits { related, resumed }
+            }
+            State::Answered { answer, .. } => Next::Answered(answer),
+            State::MayGoOn => {
+                *state = State::Asked(None);
+                Next::AskAgain
+            }
+            other => {
+                *state = other;
+                Next::NotYet
+            }
+        }
+    }
+
+    /// After [`Next::Waits`]: it waits here by this number. `resumed`: it goes on at once.
+    pub fn waits(&self, wait: WaitId, resumed: bool) -> bool {
+        let mut state = self.state.lock();
+        *state = if resumed { State::MayGoOn } else { State::Waits(wait) };
+        resumed
+    }
+
+    /// What was not sent has no answer but this.
+    pub fn lose(&self) {
+        self.answer(Answered::lost());
+    }
+}
+
+impl Elsewhere for Call {
+    fn when_answered(&self, go_on: GoOn) {
+        {
+            let mut state = self.state.lock();
+            if let State::Asked(waiting) = &mut *state {
+                *waiting = Some(go_on);
+                return;
+            }
+        }
+        go_on();
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.link.calls.lock().remove(&self.number);
+        let over = matches!(self.state.get_mut(), State::Over);
+        if !over && !self.link.is_broken() {
+            let mut frame = Vec::new();
+            put_end(&mut frame, self.number);
+            self.link.out.send(frame);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Sessions of other nodes that have tree connects here, and how their clients are told of breaks: by the node that they are
+//! connected to.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arden_lock::{RwLock, ranks};
+
+use crate::model::{
+    SessionTables,
+    seam::{Notification, Recipient},
+    share::Share,
+};
+
+/// The connection to a node whose sessions ask for this node's shares.
+pub trait PeerNode: Send + Sync {
+    /// The serial number of a session is the other node's.
+    fn notify(&self, to: Recipient, what: &Notification);
+    /// The connections of this session's client have to end without an answer.
+    fn leave(&self, serial: u64);
+}
+
+struct Entry {
+    tables: Arc<SessionTables>,
+    /// The session's serial number at its node.
+    serial: u64,
+    node: Arc<dyn PeerNode>,
+}
+
+/// By serial number at this node.
+#[derive(Default)]
+pub(crate) struct Forwarded(RwLock<HashMap<u64, Entry>, ranks::ForwardedSessions>);
+
+impl Forwarded {
+    pub fn add(&self, tables: &Arc<SessionTables>, serial: u64, node: Arc<dyn PeerNode>) {
+        self.0.write().insert(tables.serial, Entry { tables: tables.clone(), serial, node });
+    }
+
+    pub fn remove(&self, serial_here: u64) {
+        self.0.write().remove(&serial_here);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.read().len()
+    }
+
+    /// False: it is no session of another node.
+    pub fn notify(&self, to: Recipient, what: &Notification) -> bool {
+        let sessions = self.0.read();
+        let found = match to {
+            Recipient::Session { serial, .. } => sessions.get(&serial),
+            Recipient::Client(client) => {
+                sessions.values().filter(|e| e.tables.client == client).min_by_key(|e| e.tables.serial)
+            }
+        };
+        let Some(entry) = found else { return false };
+        let to = match to {
+            Recipient::Session { id, .. } => Recipient::Session { id, serial: entry.serial },
+            client => client,
+        };
+        let node = entry.node.clone();
+        drop(sessions);
+        node.notify(to, what);
+        true
+    }
+
+    /// Ends the clients with a tree connect to a share that `of` names. How many sessions there are.
+    pub fn leave(&self, of: impl Fn(&Share) -> bool) -> usize {
+        let uses = |e: &&Entry| e.tables.trees.read().values().any(|tree| of(&tree.share));
+        let found: Vec<_> = self.0.read().values().filter(uses).map(|e| (e.node.clone(), e.serial)).collect();
+        found.iter().for_each(|(node, serial)| node.leave(*serial));
+        found.len()
+    }
+}

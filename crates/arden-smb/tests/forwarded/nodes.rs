@@ -1,0 +1,153 @@
+//! What only two nodes can show: another epoch, a lease that ends, connections between nodes that break, an owner that is awaited.
+
+use std::sync::atomic::Ordering;
+
+use crate::client::*;
+
+fn ownership(lab: &Lab) -> &Ownership {
+    &lab.front.as_ref().expect("two nodes").ownership
+}
+
+#[test]
+fn the_trees_are_the_owners() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let f = c.open(want("file"));
+    c.write(f.id, 0, b"over");
+    assert_eq!(lab.server.trees.opens().len(), 1);
+    assert!(lab.front().trees.opens().is_empty());
+    c.disconnect();
+    assert!(lab.server.trees.opens().is_empty(), "a lost client's opens are closed at the owner");
+}
+
+#[test]
+fn a_request_for_another_epoch_is_not_executed() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let f = c.open(want("file"));
+    c.write(f.id, 0, b"before");
+    // The node lost the pool and has it again, and its trees of before are still there.
+    ownership(&lab).epoch.store(3, Ordering::Relaxed);
+    let id = c.send(&write(f.id, 0, b"behind"));
+    assert!(c.is_closed() && c.poll(id).is_none(), "no answer, not even an error");
+    assert_eq!(std::fs::read(lab.host("file")).unwrap(), b"before");
+}
+
+#[test]
+fn what_was_done_is_not_answered_when_the_lease_has_ended() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let f = c.open(want("file"));
+    ownership(&lab).may_answer.store(false, Ordering::Relaxed);
+    let id = c.send(&write(f.id, 0, b"late"));
+    assert!(c.is_closed() && c.poll(id).is_none());
+}
+
+#[test]
+fn a_tree_connect_waits_for_an_owner() {
+    let lab = Lab::new();
+    ownership(&lab).believed.store(0, Ordering::Relaxed);
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(USER));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            ownership(&lab).believed.store(1, Ordering::Relaxed);
+        });
+        c.connect(SHARE);
+    });
+    let f = c.open(want("file"));
+    c.write(f.id, 0, b"served");
+}
+
+#[test]
+fn a_connection_between_nodes_that_breaks_ends_its_clients_and_their_opens() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.open(want("file"));
+    lab.front.as_ref().unwrap().break_connections();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while !c.is_closed() {
+        assert!(std::time::Instant::now() < end);
+    }
+    while !lab.server.trees.opens().is_empty() {
+        assert!(std::time::Instant::now() < end, "an open of a client that was lost");
+        let_nodes_talk();
+    }
+    let mut again = lab.client();
+    again.open(want("other"));
+}
+
+#[test]
+fn an_owner_that_changed_ends_the_clients() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let front = lab.front.as_ref().unwrap();
+    front.forwarder.places_changed();
+    assert!(!c.is_closed());
+    ownership(&lab).believed.store(2, Ordering::Relaxed);
+    front.forwarder.places_changed();
+    assert!(c.is_closed());
+}
+
+#[test]
+fn a_cancelled_lock_is_not_taken() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    let f = one.open(want("file"));
+    let g = two.open(want("file").existing());
+    one.call(&lock(f.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)])).ok();
+    let waiting = two.send(&lock(g.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)]));
+    let async_id = two.interim(waiting);
+    two.cancel(async_id);
+    assert_eq!(two.receive(waiting).status(), NtStatus::CANCELLED);
+    one.call(&lock(f.id, 0, &[(0, 10, lock_flags::UNLOCK)])).ok();
+    one.call(&lock(f.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)])).ok();
+}
+
+#[test]
+fn the_owner_forgets_sessions_that_ended() {
+    let lab = Lab::new();
+    let forgotten = |lab: &Lab| {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while lab.server.forwarded_sessions() > 0 {
+            assert!(std::time::Instant::now() < end, "the owner keeps a session");
+            let_nodes_talk();
+        }
+    };
+    let mut c = lab.client();
+    assert_eq!(lab.server.forwarded_sessions(), 1);
+    c.status(&Req::empty(Command::TreeDisconnect));
+    c.status(&Req::empty(Command::Logoff));
+    forgotten(&lab);
+    // One whose tree connect was refused.
+    change_share(&lab, SHARE, |share| share.users_max = Some(0));
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(USER));
+    assert_eq!(c.try_connect(SHARE).unwrap_err(), NtStatus::REQUEST_NOT_ACCEPTED);
+    c.disconnect();
+    forgotten(&lab);
+}
+
+#[test]
+fn a_break_reaches_the_client_over_its_node() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    one.open(want("file").lease(5, "RWH"));
+    let create = two.starts(want("file").existing());
+    assert_eq!(one.lease_break(), ("RWH".to_owned(), "RH".to_owned(), true));
+    one.call(&lease_ack(5, "RH")).ok();
+    two.opened(create);
+}
+
+#[test]
+fn what_the_owner_answers_is_durable() {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(want("file").share(0).lease(1, "RWH").persistent(7, 0));
+    assert!(lab.handles_are_committed());
+    c.write(f.id, 0, b"kept");
+    assert!(lab.is_committed(CA));
+}

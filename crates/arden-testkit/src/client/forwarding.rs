@@ -1,0 +1,159 @@
+//! Two nodes in memory: clients connect to one, the shares are the other's. Every request for a share goes over a stream between them.
+
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arden_smb::{
+    Gate, Server, ServerConfig,
+    forward::{Dialed, Nodes, Place, Stream, engine::Forwarder, owner},
+    time::Time,
+    wire::Target,
+};
+use arden_store::table::{OpenTable, TableLimits};
+use arden_wire::FileTime;
+use parking_lot::Mutex;
+use tokio::{runtime::Runtime, task::JoinHandle};
+
+/// The owner's number.
+const OWNER: u16 = 2;
+const POOL: u128 = 7;
+
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap())
+}
+
+/// The ownership of the shares, as the owner has it and as the other node believes it to be.
+pub struct Ownership {
+    pub epoch: AtomicU64,
+    pub may_start: AtomicBool,
+    pub may_answer: AtomicBool,
+    /// What the node of the clients believes; 0: nobody owns them.
+    pub believed: AtomicU64,
+}
+
+impl Default for Ownership {
+    fn default() -> Ownership {
+        let open = || AtomicBool::new(true);
+        Ownership { epoch: AtomicU64::new(1), may_start: open(), may_answer: open(), believed: AtomicU64::new(1) }
+    }
+}
+
+impl Gate for Ownership {
+    fn may_start(&self) -> bool {
+        self.may_start.load(Ordering::Relaxed)
+    }
+    fn may_answer(&self) -> bool {
+        self.may_answer.load(Ordering::Relaxed)
+    }
+    fn target(&self) -> Option<Target> {
+        Some(Target { pool: POOL, epoch: self.epoch.load(Ordering::Relaxed) })
+    }
+}
+
+/// The node of the clients, and what is between it and the owner.
+pub struct Front {
+    pub server: Arc<Server>,
+    pub forwarder: Arc<Forwarder>,
+    pub ownership: Arc<Ownership>,
+    wires: Arc<Wires>,
+}
+
+struct Wires {
+    owner: Arc<Server>,
+    ownership: Arc<Ownership>,
+    /// How much later than it is.
+    offset: Arc<Mutex<Duration>>,
+    /// What carries bytes from end to end.
+    wires: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+}
+
+impl Nodes for Wires {
+    fn place(&self, share: &str) -> Place {
+        if self.owner.trees.share(share).is_none() {
+            return Place::Here;
+        }
+        match self.ownership.believed.load(Ordering::Relaxed) {
+            0 => Place::Nobody,
+            epoch => Place::Node(OWNER, Target { pool: POOL, epoch }),
+        }
+    }
+
+    fn dial(&self, node: u16) -> Dialed {
+        assert_eq!(node, OWNER);
+        let (near, mut near_end) = tokio::io::duplex(1 << 16);
+        let (mut far_end, far) = tokio::io::duplex(1 << 16);
+        let server = self.owner.clone();
+        let offset = self.offset.clone();
+        let clock = Arc::new(move || {
+            let offset = *offset.lock();
+            let wall = FileTime::from_system(std::time::SystemTime::now() + offset);
+            Time { now: Instant::now() + offset, wall }
+        });
+        runtime().spawn(async move { owner::serve(&server, 1, Box::new(far), clock).await });
+        let wire = async move { tokio::io::copy_bidirectional(&mut near_end, &mut far_end).await.map(drop) };
+        self.wires.lock().push(runtime().spawn(wire));
+        Box::pin(async move { io::Result::Ok(Box::new(near) as Box<dyn Stream>) })
+    }
+}
+
+impl Front {
+    pub fn new(
+        owner: &Arc<Server>,
+        config: ServerConfig,
+        ownership: Arc<Ownership>,
+        offset: Arc<Mutex<Duration>>,
+    ) -> Front {
+        let (server_of_owner, of_wires) = (owner.clone(), ownership.clone());
+        let wires = Arc::new(Wires { owner: server_of_owner, ownership: of_wires, offset, wires: Mutex::default() });
+        let mut made = None;
+        let table = OpenTable::new(TableLimits::default());
+        table.start_ids_at(1 << 52);
+        let nodes = wires.clone();
+        let server = Server::with_engine(config, table, Time::read(), |local| {
+            let forwarder = Forwarder::new(local, nodes, runtime().handle().clone());
+            made = Some(forwarder.clone());
+            forwarder
+        });
+        let forwarder = made.expect("an engine");
+        forwarder.attach(&server);
+        let interfaces = owner.trees.interfaces.read().clone();
+        *server.trees.interfaces.write() = interfaces;
+        let behind = Arc::downgrade(owner);
+        owner.trees.on_deferred(Box::new(move || {
+            let behind = behind.clone();
+            runtime().spawn_blocking(move || {
+                if let Some(owner) = behind.upgrade() {
+                    owner.trees.run_deferred();
+                }
+            });
+        }));
+        Front { server, forwarder, ownership, wires }
+    }
+
+    /// The connections between the nodes break.
+    pub fn break_connections(&self) {
+        let wires = std::mem::take(&mut *self.wires.wires.lock());
+        wires.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// What the nodes say to each other has arrived: nothing says when, so that it is given time.
+pub fn let_nodes_talk() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+/// Whether this program's labs have two nodes.
+pub fn has_two_nodes() -> bool {
+    static TWO: OnceLock<bool> = OnceLock::new();
+    *TWO.get_or_init(|| {
+        let exe = std::env::current_exe().ok();
+        exe.and_then(|e| e.file_name().map(|n| n.to_string_lossy().starts_with("forwarded"))).unwrap_or(false)
+    })
+}
