@@ -246,12 +246,7 @@ pub fn join(
 ) -> Result<Membership> {
     check_alone(directory.path())?;
     check_node_name(name)?;
-    let hint = "`arden cluster token` at a node makes one";
-    let hex = |s: &str| s.len() == 32 && s.chars().all(|c| c.is_ascii_hexdigit());
-    let (id, secret) = token
-        .split_once('.')
-        .filter(|(id, secret)| hex(id) && hex(secret))
-        .ok_or_else(|| AdminError::invalid("this is no token", hint))?;
+    let (id, secret) = token_parts(token)?;
     check_empty(directory)?;
     let etcd = Etcd::start(urls, etcd_tls.as_ref())?;
     let names = Names::new(id);
@@ -281,7 +276,7 @@ pub fn join(
         let number = last + 1;
         let token_found = etcd.read_now(&names.tokens(), &names.cluster())?;
         let Some(good) = token_found.get(&token_key) else {
-            return Err(conflict("the token was used, or is more than an hour old", hint));
+            return Err(conflict("the token was used, or is more than an hour old", TOKEN_HINT));
         };
         let identity = match made.take() {
             Some(identity) => identity,
@@ -309,6 +304,15 @@ pub fn join(
         // Another node joined meanwhile.
         made = Some(identity);
     }
+}
+
+const TOKEN_HINT: &str = "`arden cluster token` at a node makes one";
+
+/// The cluster's id and the secret.
+fn token_parts(token: &str) -> Result<(&str, &str)> {
+    let hex = |s: &str| s.len() == 32 && s.chars().all(|c| c.is_ascii_hexdigit());
+    let parts = token.split_once('.').filter(|(id, secret)| hex(id) && hex(secret));
+    parts.ok_or_else(|| AdminError::invalid("this is no token", TOKEN_HINT))
 }
 
 fn node_value(name: &str, identity: &Identity) -> NodeValue {

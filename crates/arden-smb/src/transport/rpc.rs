@@ -192,7 +192,7 @@ pub async fn serve_rpc(
                 }
             },
         };
-        let Some(mut link) = Link::admitted(&server, socket, address, service.clone()) else { continue };
+        let Some(mut link) = RpcClient::admitted(&server, socket, address, service.clone()) else { continue };
         let stopped = stopped.clone();
         tokio::spawn(async move {
             let reason = link.run(stopped).await;
@@ -203,7 +203,7 @@ pub async fn serve_rpc(
 }
 
 /// One connection.
-struct Link {
+struct RpcClient {
     server: Arc<Server>,
     id: u64,
     socket: TcpStream,
@@ -217,13 +217,13 @@ struct Link {
 /// Why a connection ended.
 type Ended = &'static str;
 
-impl Link {
+impl RpcClient {
     fn admitted(
         server: &Arc<Server>,
         socket: TcpStream,
         address: SocketAddr,
         service: Arc<TcpService>,
-    ) -> Option<Link> {
+    ) -> Option<RpcClient> {
         let local = socket.local_addr().ok()?;
         let _ = socket.set_nodelay(true);
         let (wake, evicted, id) = (Arc::new(Notify::new()), Arc::new(Notify::new()), server.trees.next_id());
@@ -239,7 +239,7 @@ impl Link {
         let signal = wake.clone();
         let wake_up = Box::new(move || signal.notify_one());
         let connection = Connection::new(service, host, address.ip(), local, wake_up);
-        Some(Link { server: server.clone(), id, socket, connection, wake, evicted, logged_on: false })
+        Some(RpcClient { server: server.clone(), id, socket, connection, wake, evicted, logged_on: false })
     }
 
     async fn run(&mut self, mut stopped: watch::Receiver<bool>) -> Ended {
@@ -337,7 +337,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for RpcClient {
     fn drop(&mut self) {
         self.server.admission.disconnected(self.id);
     }
