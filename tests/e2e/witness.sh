@@ -6,7 +6,7 @@ source "$(dirname "$0")/../lib.sh"
 /usr/bin/python3 -c 'import samba.dcerpc.witness' 2>/dev/null || skip "needs Samba's bindings for Python"
 readonly LEASE=3
 etcd_port=$(free_port) etcd_peer=$(free_port) etcd=http://127.0.0.1:$etcd_port
-port=$(free_port) witness=$(free_port) mapper=135
+port=$(free_port) witness=$(free_port) nodes=$(free_port) mapper=135
 python3 -c 'import socket; socket.create_server(("127.0.0.2", 135))' 2>/dev/null || mapper=$(free_port)
 declare -A pid
 etcd --name e --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
@@ -19,10 +19,11 @@ until_true 20 env ETCDCTL_API=3 etcdctl --endpoints "$etcd" endpoint health || {
 
 at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 up() {
-  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.${1#n}:$port" --witness "$witness" --endpoint-mapper "$mapper" >>"$WORK/server.log" 2>&1 &
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.${1#n}:$port" --witness "$witness" --endpoint-mapper "$mapper" "${@:2}" >>"$WORK/server.log" 2>&1 &
   pid[$1]=$!
   until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
 }
+up_node() { up "$1" --cluster-listen "127.0.0.${1#n}:$nodes"; }
 owns() { at "$1" pool list --json | grep -q '"state": *"owned"'; }
 samba() { /usr/bin/python3 -B "$ROOT/tests/e2e/witness-client.py" "$@"; }
 # registers NAME HOST VERSION SHARE ADDRESS FLAGS KEEPALIVE: a client that waits, and writes what it is told to $WORK/NAME
@@ -53,10 +54,10 @@ try: socket.create_connection(('127.0.0.1', $witness))
 except ConnectionRefusedError: print('refused')" || fail "a daemon without a cluster has a witness"
 kill "${pid[n1]}"; wait "${pid[n1]}" || fail "the daemon failed"
 at n1 cluster init FILES --etcd "$etcd" --node n1 --lease $LEASE >/dev/null
-up n1; until_true 20 owns n1 || fail "the first node does not own the pool"
+up_node n1; until_true 20 owns n1 || fail "the first node does not own the pool"
 at n1 pool set tank --fence "agent:$WORK/agent" >/dev/null
 at n1 cluster token | at n2 cluster join --etcd "$etcd" --token-stdin --node n2 >/dev/null
-up n2
+up_node n2
 both() { samba list 127.0.0.2 "$witness" sign | grep -q 'n1 127.0.0.1'; }
 until_true 15 both || { tail "$WORK/server.log"; fail "no interface list"; }
 
@@ -99,6 +100,13 @@ registers back 127.0.0.1 2 ca 127.0.0.2 0 60
 at n1 pool move tank --to n1 >/dev/null
 told back 'SHARE_MOVE 127.0.0.1:9'
 
+note "a client that asks for the owner"
+redirect() { python_client "$ROOT/tests/e2e/redirect-client.py" "$1" "$port" ca >"$WORK/redirect" 2>&1 || { cat "$WORK/redirect"; fail "redirect of a client of $1"; }; paste -sd ' ' "$WORK/redirect"; }
+# CONTINUOUS_AVAILABILITY, CLUSTER, ASYMMETRIC, REDIRECT_TO_OWNER
+[[ $(redirect 127.0.0.2) == "redirected 127.0.0.1 capabilities 0x1d0" ]] || { cat "$WORK/redirect"; fail "no redirect to the owner"; }
+[[ $(redirect 127.0.0.1) == "served here capabilities 0x1d0" ]] || { cat "$WORK/redirect"; fail "the owner redirects"; }
+cat "$WORK/redirect"
+
 note "a client that is moved"
 registers client 127.0.0.2 1 - 127.0.0.1 0 60
 at n1 session move client.example.org --to n2
@@ -118,5 +126,5 @@ echo "after $((($(date +%s%N) - began) / 1000000)) ms, with a lease of $LEASE s"
 told addresses 'IP_CHANGE 127.0.0.1:11'
 says 'n1 127.0.0.1 version 20000 state ff' samba list 127.0.0.2 "$witness" sign || fail "the killed node is available"
 registers returns 127.0.0.2 1 - 127.0.0.1 0 60
-up n1
+up_node n1
 told returns 'RESOURCE_CHANGE n1 1$'

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 
-/// The deadline of one pool. Without an ownership it lies in the past.
-#[derive(Debug, Default)]
+/// The deadline of one ownership of a pool. Until it is served, it lies in the past.
+#[derive(Debug)]
 pub struct PoolGate {
+    epoch: u64,
     start_until_ns: AtomicU64,
     answer_until_ns: AtomicU64,
     /// For good: the pool is being closed, and what goes on meanwhile would be answered with errors.
@@ -14,6 +15,20 @@ pub struct PoolGate {
 }
 
 impl PoolGate {
+    pub(crate) fn new(epoch: u64) -> PoolGate {
+        PoolGate {
+            epoch,
+            start_until_ns: AtomicU64::new(0),
+            answer_until_ns: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The epoch of the ownership.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Whether a request may start now.
     pub fn may_start(&self) -> bool {
         !self.closed.load(Ordering::Acquire) && clock::now_ns() < self.start_until_ns.load(Ordering::Acquire)
@@ -42,7 +57,7 @@ mod tests {
 
     #[test]
     fn it_is_closed_until_it_is_opened_and_after_its_time() {
-        let gate = PoolGate::default();
+        let gate = PoolGate::new(1);
         assert!(!gate.may_start() && !gate.may_answer());
         gate.set(u64::MAX, u64::MAX);
         assert!(gate.may_start() && gate.may_answer());

@@ -1,7 +1,8 @@
 //! A daemon that is a node: what it has of etcd, and what an administrator asks of it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
     thread,
@@ -21,7 +22,7 @@ use arden_admin::{
 };
 use arden_cluster::{Epoch, Holder, PoolId, Record, Stage};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     agent::Fence,
@@ -59,6 +60,13 @@ pub struct NodeSeen {
     pub addresses: Vec<String>,
 }
 
+impl NodeSeen {
+    /// Its addresses, without the ports.
+    pub fn ips(&self) -> BTreeSet<IpAddr> {
+        self.addresses.iter().filter_map(|a| Some(a.parse::<SocketAddr>().ok()?.ip().to_canonical())).collect()
+    }
+}
+
 /// This daemon as a node.
 pub struct Member {
     membership: Membership,
@@ -72,6 +80,7 @@ pub struct Member {
     drained: bool,
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
+    owners: watch::Sender<()>,
     inputs: mpsc::UnboundedSender<Input>,
     waiting: Mutex<Option<mpsc::UnboundedReceiver<Input>>>,
     hands: Mutex<Option<Arc<dyn Hands>>>,
@@ -137,6 +146,7 @@ impl Member {
             trust,
             pools,
             seen: Arc::new(Mutex::new(seen)),
+            owners: watch::Sender::new(()),
             inputs,
             waiting: Mutex::new(Some(waiting)),
             hands: Mutex::new(None),
@@ -194,6 +204,7 @@ impl Member {
             pools: self.pools.clone(),
             hands,
             seen: self.seen.clone(),
+            owners: self.owners.clone(),
             inputs: self.inputs.clone(),
         };
         shell::start(parts, waiting).map_err(|e| AdminError::failed(format!("no thread: {e}"), ""))
@@ -211,12 +222,18 @@ impl Member {
         seen.nodes.iter().map(node).collect()
     }
 
-    /// The node that owns a pool and has come so far that it imports or serves it; without asking etcd.
-    pub fn owner_seen(&self, pool: u128) -> Option<u16> {
+    /// The node that owns a pool and has come so far that it imports or serves it, with the epoch of its ownership; without asking
+    /// etcd.
+    pub fn owner_seen(&self, pool: u128) -> Option<(u16, u64)> {
         let seen = self.seen.lock();
         let view = &seen.pools.get(&PoolId(pool))?.keys.view;
         let owner = view.owner?;
-        (view.record.written >= owner.epoch).then_some(owner.node.0)
+        (view.record.written >= owner.epoch).then_some((owner.node.0, owner.epoch.0))
+    }
+
+    /// Changes when [`Member::owner_seen`] may say something else.
+    pub fn owners_changed(&self) -> watch::Receiver<()> {
+        self.owners.subscribe()
     }
 
     /// The clients that an administrator has moved since the last call, each with the number of the node.
@@ -547,5 +564,22 @@ impl ClusterAdmin for ClusterApi {
         }
         self.until(id, Duration::from_secs(5), |s| s.keys.config == value);
         Ok(self.shown(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_no_ports() {
+        let of = |list: &[&str]| {
+            let addresses = list.iter().map(ToString::to_string).collect();
+            let node = NodeSeen { number: 1, name: String::new(), alive: true, addresses };
+            node.ips().into_iter().collect::<Vec<_>>()
+        };
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(of(&["10.0.0.1:445", "10.0.0.1:4450", "[::ffff:10.0.0.1]:445", "nonsense"]), [v4]);
+        assert_eq!(of(&["[2001:db8::1]:445"]), ["2001:db8::1".parse::<IpAddr>().unwrap()]);
     }
 }

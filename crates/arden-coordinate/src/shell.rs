@@ -12,7 +12,7 @@ use arden_admin::ErrorKind;
 use arden_cluster::{
     Action, Config, Epoch, Event, Holder, ImportError, LeaseId, Node, NodeId, Outcome, PoolId, Revision, Stage,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     agent::{self, Fence},
@@ -165,6 +165,8 @@ pub struct Parts {
     pub pools: Vec<PoolId>,
     pub hands: Arc<dyn Hands>,
     pub seen: Arc<parking_lot::Mutex<Seen>>,
+    /// Told when another owner is seen.
+    pub owners: watch::Sender<()>,
     pub inputs: mpsc::UnboundedSender<Input>,
 }
 
@@ -373,7 +375,12 @@ impl Shell {
             let mut seen = self.parts.seen.lock();
             let state = seen.pools.entry(pool).or_default();
             if keys.revision >= state.keys.revision {
+                let owner = |keys: &PoolKeys| (keys.view.owner, keys.view.record.written);
+                let differs = owner(&state.keys) != owner(&keys);
                 state.keys = keys.clone();
+                if differs {
+                    self.parts.owners.send_replace(());
+                }
             }
         }
         let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
@@ -581,7 +588,7 @@ impl Shell {
     }
 
     fn import(&mut self, pool: PoolId, epoch: Epoch, written: Epoch) {
-        self.gates.insert(pool, (epoch, Arc::default()));
+        self.gates.insert(pool, (epoch, Arc::new(PoolGate::new(epoch.0))));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
         self.work(pool, move || {
             // A restart of this node does not believe an etcd without this ownership.

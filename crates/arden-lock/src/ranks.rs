@@ -22,6 +22,7 @@ ranks! {
     100 Accounts "Server::accounts";
     120 Throttle "Server::throttle";
     140 Shares "Trees::shares";
+    141 SharesElsewhere "Trees::shares_elsewhere";
     150 KeptLocks "SmbOpen::kept_locks";
     160 Peers "Server::peers";
     180 Sessions "Server::sessions";

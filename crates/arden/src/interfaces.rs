@@ -92,4 +92,10 @@ mod tests {
         assert_eq!(ips(&["127.0.0.1:445", "192.0.2.9:445"]), ["192.0.2.9"]);
         assert!(!ips(&["0.0.0.0:445"]).is_empty());
     }
+
+    #[test]
+    fn an_address_is_published_with_its_port() {
+        assert_eq!(reached_at("127.0.0.2:99".parse().unwrap()), ["127.0.0.2:99"]);
+        assert!(reached_at("0.0.0.0:7445".parse().unwrap()).iter().all(|a| a.ends_with(":7445")));
+    }
 }

@@ -7,6 +7,7 @@ mod cluster;
 mod commands;
 mod demo;
 mod exposure;
+mod forwarding;
 mod interfaces;
 mod logging;
 mod ownership;

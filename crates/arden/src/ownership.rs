@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arden_admin::Control;
 use arden_cluster::{Epoch, ImportError, PoolId};
-use arden_coordinate::{Hands, PoolGate};
+use arden_coordinate::{Hands, Member, PoolGate};
 use arden_host::{Pools, Volumes};
+use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
 
 use crate::server::SmbControl;
@@ -19,14 +20,20 @@ pub struct Owned {
 }
 
 /// The gate of a pool, as the SMB server asks it.
-pub struct ShareGate(pub Arc<PoolGate>);
+struct ShareGate {
+    pool: PoolId,
+    gate: Arc<PoolGate>,
+}
 
 impl arden_smb::Gate for ShareGate {
     fn may_start(&self) -> bool {
-        self.0.may_start()
+        self.gate.may_start()
     }
     fn may_answer(&self) -> bool {
-        self.0.may_answer()
+        self.gate.may_answer()
+    }
+    fn target(&self) -> Option<Target> {
+        Some(Target { pool: self.pool.0, epoch: self.gate.epoch() })
     }
 }
 
@@ -43,7 +50,7 @@ impl Hands for Owned {
     }
 
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {
-        self.control.serve_pool(pool.0, Arc::new(ShareGate(gate.clone())));
+        self.control.serve_pool(pool.0, Arc::new(ShareGate { pool, gate: gate.clone() }));
         // Beside what may come next for this pool, which is the end of the ownership at times.
         let volumes = self.volumes.clone();
         let run = move || {
@@ -81,8 +88,20 @@ impl Hands for Owned {
     }
 }
 
-/// Applies what other nodes change in the state, until the daemon stops.
-pub fn follow(control: &Arc<SmbControl>, state: &Arc<arden_admin::State>) {
+/// Clients of shares that have another owner by now come again, until the daemon stops.
+fn follow_owners(control: &Arc<SmbControl>, member: &Member) {
+    let (control, mut changes) = (Arc::downgrade(control), member.owners_changed());
+    tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            let Some(control) = control.upgrade() else { return };
+            let _ = tokio::task::spawn_blocking(move || control.places_changed()).await;
+        }
+    });
+}
+
+/// Applies what other nodes change in the state and which pools they own, until the daemon stops.
+pub fn follow(control: &Arc<SmbControl>, state: &Arc<arden_admin::State>, member: &Member) {
+    follow_owners(control, member);
     let (control, state, mut changes) = (Arc::downgrade(control), state.clone(), state.watch());
     tokio::spawn(async move {
         while changes.changed().await.is_ok() {

@@ -36,13 +36,6 @@ pub async fn listen(member: &Member, address: Option<SocketAddr>) -> Result<List
     listener.map_err(|e| AdminError::failed(e.to_string(), "choose another address with --cluster-listen"))
 }
 
-/// Takes connections of nodes. Nothing is asked on them yet but who is there (`arden node check`), so they are ended then.
-pub async fn welcome(mut listener: Listener) {
-    while let Some(connected) = listener.accept().await {
-        tracing::debug!(node = connected.node, run = connected.run, "another node connected");
-    }
-}
-
 /// Limits how many refusals are logged.
 struct RefusalLog {
     began: Instant,
@@ -82,11 +75,5 @@ mod tests {
         assert_eq!(logged as u64, LOGGED_MAX);
         assert_eq!(log.admit_at(Duration::from_secs(11)), Some(90));
         assert_eq!(log.admit_at(Duration::from_secs(12)), Some(0));
-    }
-
-    #[test]
-    fn an_address_is_published_with_its_port() {
-        assert_eq!(reached_at("127.0.0.2:99".parse().unwrap()), ["127.0.0.2:99"]);
-        assert!(reached_at(DEFAULT).iter().all(|a| a.ends_with(":7445")));
     }
 }

@@ -73,8 +73,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let is_member = member.is_some();
     let opening = tokio::task::spawn_blocking(move || storage(&owner, &home, wanted.as_deref(), is_member));
     let (pools, volumes, password) = joined(opening.await)?;
-    let node = member.as_ref().map(|m| m.number());
-    let control = SmbControl::start(&state, directory.path(), &volumes, &options.listen, node, stopped.clone()).await?;
+    let smb = SmbControl::start(&state, directory.path(), &volumes, &options.listen, member.as_ref(), stopped.clone());
+    let control = smb.await?;
     let listener = api::bind(&directory.socket())?;
     tracing::info!(
         state = %directory.path().display(),
@@ -88,7 +88,9 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
 
     let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
     let cluster = begin_to_own(member.clone(), owned, &state, nodes.as_ref().map(Listener::address))?;
-    let _nodes = nodes.map(|listener| tokio::spawn(peers::welcome(listener)));
+    if let Some(listener) = nodes {
+        control.serve_nodes(listener);
+    }
     if let Some(member) = &member {
         let ports = witness::Ports { mapper: options.endpoint_mapper, witness: options.witness };
         witness::start(&control, member, &state, &ports, &stopped).await;
@@ -157,7 +159,7 @@ fn begin_to_own(
     for_nodes: Option<SocketAddr>,
 ) -> Result<Arc<dyn ClusterAdmin>> {
     let Some(member) = member else { return Ok(Arc::new(NoCluster)) };
-    ownership::follow(&owned.control, state);
+    ownership::follow(&owned.control, state, &member);
     let addresses = owned.control.reachable();
     let for_nodes = for_nodes.map(interfaces::reached_at).unwrap_or_default();
     member.start(Arc::new(owned), addresses, for_nodes)?;

@@ -19,9 +19,13 @@ use arden_admin::{
     state::Snapshot,
 };
 use arden_auth::{AuthPolicy, ServerIdentity};
+use arden_coordinate::{Member, peers::Listener};
 use arden_host::Volumes;
 use arden_rpc::tcp::TcpService;
-use arden_smb::{Gate, Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, metrics::CommandCount};
+use arden_smb::{
+    Gate, Limits, Policy, Server, ServerConfig, ShareAce, UsageLimits, forward::engine::Forwarder,
+    metrics::CommandCount, time::Time,
+};
 use arden_store::{
     dir::{DirOptions, DirStore},
     fs::Fs,
@@ -39,7 +43,11 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use crate::users::{LiveUsers, sid};
-use crate::{exposure, interfaces};
+use crate::{
+    exposure,
+    forwarding::{self, Places},
+    interfaces,
+};
 
 /// Interval at which the interfaces are read again, whose addresses change with links and leases.
 const INTERFACES_EVERY: Duration = Duration::from_secs(30);
@@ -57,6 +65,16 @@ fn place(share: &Share) -> Place {
     (share.volume.clone(), share.path.clone())
 }
 
+/// The gates of the pools that this node owns.
+#[derive(Default)]
+pub struct Gates(Mutex<HashMap<u128, Arc<dyn Gate>>>);
+
+impl Gates {
+    pub fn has(&self, pool: u128) -> bool {
+        self.0.lock().contains_key(&pool)
+    }
+}
+
 /// The SMB server under control of the state.
 pub struct SmbControl {
     server: Arc<Server>,
@@ -70,9 +88,9 @@ pub struct SmbControl {
     /// The state directory, which must not be shared.
     state_dir: PathBuf,
     /// In a cluster: the gates of the pools that this node owns.
-    gates: Mutex<HashMap<u128, Arc<dyn Gate>>>,
-    /// The daemon is a node of a cluster.
-    member: bool,
+    gates: Arc<Gates>,
+    /// In a cluster: stands before the trees, for shares that other nodes own.
+    forwarder: Option<Arc<Forwarder>>,
     /// Shares that could not be served.
     unserved: Mutex<BTreeSet<String>>,
     /// Held while the server is informed of changed shares, and while stores are opened.
@@ -91,7 +109,7 @@ impl SmbControl {
         state_dir: &Path,
         volumes: &Arc<Volumes>,
         listen: &[SocketAddr],
-        node: Option<u16>,
+        member: Option<&Arc<Member>>,
         stopped: watch::Receiver<bool>,
     ) -> Result<Arc<SmbControl>> {
         let snapshot = state.snapshot();
@@ -99,9 +117,19 @@ impl SmbControl {
             OpenTable::new(TableLimits { opens_max: snapshot.settings.opens_max as usize, ..TableLimits::default() });
         let name = snapshot.server_name();
         let handles = open_handles(state_dir)?;
-        table.start_ids_at(first_handle(handles.starts(), node));
+        table.start_ids_at(first_handle(handles.starts(), member.map(|m| m.number())));
         let users = Arc::new(LiveUsers::new(state.clone()));
-        let server = Server::new(config(&snapshot, &name, users), table.clone(), arden_smb::time::Time::read());
+        let gates = Arc::new(Gates::default());
+        let config = config(&snapshot, &name, users);
+        let (server, forwarder) = match member {
+            Some(member) => {
+                let (member, state, served) = (member.clone(), state.clone(), gates.clone());
+                let places = Arc::new(Places { member, state, served });
+                let (server, forwarder) = Forwarder::before(config, table.clone(), Time::read(), places);
+                (server, Some(forwarder))
+            }
+            None => (Server::new(config, table.clone(), Time::read()), None),
+        };
         let (listeners, addresses) = bind(listen).await?;
         *server.trees.interfaces.write() = interfaces::listening(&addresses);
         let control = Arc::new(SmbControl {
@@ -112,8 +140,8 @@ impl SmbControl {
             volumes: volumes.clone(),
             state: state.clone(),
             state_dir: state_dir.to_path_buf(),
-            gates: Mutex::default(),
-            member: node.is_some(),
+            gates,
+            forwarder,
             unserved: Mutex::default(),
             changing: Mutex::default(),
             addresses,
@@ -143,7 +171,7 @@ impl SmbControl {
 
     /// This node owns the pool: its shares are served as long as the gate is open.
     pub fn serve_pool(&self, pool: u128, gate: Arc<dyn Gate>) {
-        self.gates.lock().insert(pool, gate);
+        self.gates.0.lock().insert(pool, gate);
         self.shares_changed();
     }
 
@@ -159,7 +187,7 @@ impl SmbControl {
         let closed = |volume: &Option<String>| volume.as_ref().is_some_and(|v| volumes.contains(&key(v)));
         {
             let _turn = self.changing.lock();
-            self.gates.lock().remove(&pool);
+            self.gates.0.lock().remove(&pool);
             self.stores.lock().retain(|(volume, _), _| !closed(volume));
         }
         self.shares_changed();
@@ -173,11 +201,11 @@ impl SmbControl {
 
     /// The gate of a share of a cluster.
     fn gate(&self, share: &Share) -> Result<Option<Arc<dyn Gate>>> {
-        if !self.member {
+        if self.forwarder.is_none() {
             return Ok(None);
         }
         let pool = share.volume.as_deref().and_then(|v| self.volumes.pool_of(v));
-        let gate = pool.and_then(|pool| self.gates.lock().get(&pool).cloned());
+        let gate = pool.and_then(|pool| self.gates.0.lock().get(&pool).cloned());
         gate.map(Some).ok_or_else(|| {
             AdminError::new(
                 ErrorKind::Conflict,
@@ -232,6 +260,18 @@ impl SmbControl {
         self.tasks.lock().push(task);
     }
 
+    /// Serves what other nodes ask for their clients.
+    pub fn serve_nodes(&self, listener: Listener) {
+        tokio::spawn(forwarding::welcome(listener, self.server.clone()));
+    }
+
+    /// Other nodes own pools by now: clients of shares that are elsewhere come again.
+    pub fn places_changed(&self) {
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.places_changed();
+        }
+    }
+
     /// Fresh random bytes.
     pub fn random(&self) -> [u8; 16] {
         self.server.trees.random()
@@ -262,7 +302,7 @@ impl SmbControl {
     /// The store of a share's directory, which is opened once. Called in turn (`changing`): of two that opened it at the same time
     /// one would not be that of the share, and one that was opened while its pool was left would stay.
     fn store(&self, share: &Share) -> Result<Arc<Fs>> {
-        if self.member && share.volume.is_none() {
+        if self.forwarder.is_some() && share.volume.is_none() {
             return Err(AdminError::new(
                 ErrorKind::Conflict,
                 "a directory is not supported as a share in a cluster: no fence keeps another node from it",
@@ -413,6 +453,25 @@ fn aces(share: &Share) -> Vec<ShareAce> {
     share.allow.iter().map(|g| ace(g, true)).chain(share.deny.iter().map(|g| ace(g, false))).collect()
 }
 
+/// A share as the server knows it. Without `fs` it is only listed: another node serves it.
+fn exported(share: &Share, fs: Option<Arc<Fs>>, gate: Option<Arc<dyn Gate>>) -> arden_smb::Share {
+    arden_smb::Share {
+        name: share.name.clone(),
+        comment: share.comment.clone(),
+        path: share.path.display().to_string(),
+        fs,
+        read_only: share.read_only,
+        encrypt: share.encrypt,
+        write_through: share.write_through,
+        continuously_available: share.continuously_available,
+        hidden: share.hidden,
+        access_based_enumeration: share.access_based_enumeration,
+        users_max: share.users_max,
+        access: aces(share),
+        gate,
+    }
+}
+
 impl Control for SmbControl {
     fn check_share(&self, share: &Share) -> Result<()> {
         let _turn = self.changing.lock();
@@ -440,27 +499,16 @@ impl Control for SmbControl {
         let _turn = self.changing.lock();
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
-        let (mut ready, mut unserved) = (Vec::new(), BTreeSet::new());
+        let (mut ready, mut elsewhere, mut unserved) = (Vec::new(), Vec::new(), BTreeSet::new());
         for share in &shares {
             match self.store(share).and_then(|fs| Ok((fs, self.gate(share)?))) {
-                Ok((fs, gate)) => ready.push(arden_smb::Share {
-                    name: share.name.clone(),
-                    comment: share.comment.clone(),
-                    path: share.path.display().to_string(),
-                    fs: Some(fs),
-                    read_only: share.read_only,
-                    encrypt: share.encrypt,
-                    write_through: share.write_through,
-                    continuously_available: share.continuously_available,
-                    hidden: share.hidden,
-                    access_based_enumeration: share.access_based_enumeration,
-                    users_max: share.users_max,
-                    access: aces(share),
-                    gate,
-                }),
+                Ok((fs, gate)) => ready.push(exported(share, Some(fs), gate)),
                 Err(e) => {
-                    match self.member {
-                        true => tracing::debug!(share = %share.name, "not served: {e}"),
+                    match self.forwarder.is_some() {
+                        true => {
+                            tracing::debug!(share = %share.name, "not served: {e}");
+                            elsewhere.push(exported(share, None, None));
+                        }
                         false => tracing::error!(share = %share.name, "not served: {e}"),
                     }
                     unserved.insert(share.name.clone());
@@ -471,17 +519,19 @@ impl Control for SmbControl {
         for share in ready.iter().filter(|s| before.contains(&s.name)) {
             tracing::info!(share = share.name, "served by now");
         }
-        self.server.trees.set_time(arden_smb::time::Time::read());
+        self.server.trees.set_time(Time::read());
         self.server.trees.set_shares(ready);
+        self.server.trees.set_shares_elsewhere(elsewhere);
+        self.places_changed();
     }
 
     fn accounts_changed(&self) {
-        self.server.trees.set_time(arden_smb::time::Time::read());
+        self.server.trees.set_time(Time::read());
         self.server.accounts_changed();
     }
 
     fn close_user_sessions(&self, name: &str) -> usize {
-        self.server.trees.set_time(arden_smb::time::Time::read());
+        self.server.trees.set_time(Time::read());
         self.server.end_sessions_of(name)
     }
 
@@ -507,7 +557,9 @@ impl Control for SmbControl {
             .iter()
             .map(|open| {
                 let summary = table.get(&open.id.persistent);
-                let session = open.session().and_then(|s| self.server.session(s.id));
+                // The session of another node's client is not here, and its id may be that of one here.
+                let tables = open.session();
+                let session = tables.and_then(|t| self.server.session(t.id).filter(|s| s.tables.serial == t.serial));
                 let peer = session.as_ref().and_then(|s| s.live_peer());
                 OpenInfo {
                     id: Id(open.id.persistent),

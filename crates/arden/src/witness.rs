@@ -46,15 +46,15 @@ impl Cluster for View {
         let snapshot = self.state.snapshot();
         let owner = |volume: &str| {
             let pool = snapshot.volumes.get(&key(volume))?.pool.as_deref()?;
-            self.member.owner_seen(u128::from_str_radix(pool, 16).ok()?)
+            self.member.owner_seen(u128::from_str_radix(pool, 16).ok()?).map(|(node, _)| node)
         };
         let shares = snapshot.shares.values();
         let shares = shares.map(|s| (s.name.to_lowercase(), s.volume.as_deref().and_then(owner))).collect();
         let nodes = self.member.nodes_seen().into_iter().map(|n| NodeState {
+            addresses: n.ips().into_iter().collect(),
             number: n.number,
             name: n.name,
             alive: n.alive,
-            addresses: addresses(&n.addresses),
         });
         ClusterState { name: snapshot.server_name(), here: self.member.number(), nodes: nodes.collect(), shares }
     }
@@ -63,13 +63,6 @@ impl Cluster for View {
         let snapshot = self.state.snapshot();
         snapshot.shares.get(&key(share)).is_some_and(|share| SmbControl::ceiling(share, user) != 0)
     }
-}
-
-/// The addresses of a node, without their ports.
-fn addresses(of_node: &[String]) -> Vec<IpAddr> {
-    let ips: BTreeSet<IpAddr> =
-        of_node.iter().filter_map(|a| Some(a.parse::<SocketAddr>().ok()?.ip().to_canonical())).collect();
-    ips.into_iter().collect()
 }
 
 async fn listen(ip: IpAddr, port: u16) -> std::io::Result<(TcpListener, u16)> {
@@ -137,18 +130,5 @@ async fn look(service: Arc<Witness>, member: Arc<Member>, mut stopped: watch::Re
             tracing::info!(client, to, told, "a client is moved to another node");
         }
         service.look(now);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_have_no_ports() {
-        let of = |list: &[&str]| addresses(&list.iter().map(|a| a.to_string()).collect::<Vec<_>>());
-        let v4 = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(of(&["10.0.0.1:445", "10.0.0.1:4450", "[::ffff:10.0.0.1]:445", "nonsense"]), [v4]);
-        assert_eq!(of(&["[2001:db8::1]:445"]), ["2001:db8::1".parse::<IpAddr>().unwrap()]);
     }
 }

@@ -9,16 +9,24 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
-use arden_store::fs::WaitId;
+use arden_store::{fs::WaitId, table::OpenTable};
 use arden_wire::{
     NtStatus,
     fscc::fsctl,
-    smb2::{Command, Dialect, Header, flags, io::IoctlRequest, session::TreeConnectRequest},
+    smb2::{
+        Command, Dialect, Header, flags,
+        io::IoctlRequest,
+        session::{TREE_CONNECT_REDIRECT_TO_OWNER, TreeConnectRequest, share_redirect},
+    },
 };
 use tokio::runtime::Handle;
 
 use crate::{
-    base::usage::{Charge, Kind},
+    base::{
+        config::ServerConfig,
+        time::Time,
+        usage::{Charge, Kind},
+    },
     forward::{
         Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
         link::{Answered, Call, Heard, Link, Next},
@@ -114,6 +122,21 @@ fn refuse(request: &VerifiedRequest<'_>, status: NtStatus) -> Answer {
 }
 
 impl Forwarder {
+    /// A server whose requests for shares of other nodes go to these. Within a runtime, on which links live.
+    pub fn before(
+        config: ServerConfig,
+        table: Arc<OpenTable>,
+        time: Time,
+        nodes: Arc<dyn Nodes>,
+    ) -> (Arc<Server>, Arc<Forwarder>) {
+        let made = OnceLock::new();
+        let make = |local| Forwarder::new(local, nodes.clone(), Handle::current());
+        let server = Server::with_engine(config, table, time, |local| made.get_or_init(|| make(local)).clone());
+        let Some(forwarder) = made.into_inner() else { unreachable!("a server has an engine") };
+        forwarder.attach(&server);
+        (server, forwarder)
+    }
+
     /// Before `local`, the engine of this node's trees. Links live on `runtime`. [`Forwarder::attach`] has to follow.
     pub fn new(local: Arc<dyn RequestEngine>, nodes: Arc<dyn Nodes>, runtime: Handle) -> Arc<Forwarder> {
         Arc::new_cyclic(|me| Forwarder {
@@ -184,8 +207,11 @@ impl Forwarder {
 
     fn connect(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>, steps: u32) -> Answer {
         let parsed = TreeConnectRequest::parse(request.message, request.dialect() == Dialect::Smb311);
-        let share = match parsed {
-            Ok(parsed) if !parsed.share_name().eq_ignore_ascii_case("IPC$") => parsed.share_name().to_owned(),
+        let (share, redirects) = match parsed {
+            Ok(parsed) if !parsed.share_name().eq_ignore_ascii_case("IPC$") => {
+                let asked = parsed.flags & TREE_CONNECT_REDIRECT_TO_OWNER != 0;
+                (parsed.share_name().to_owned(), asked && request.dialect() == Dialect::Smb311)
+            }
             _ => return self.local.run(request, here, out),
         };
         let (node, target) = match self.nodes.place(&share) {
@@ -194,6 +220,9 @@ impl Forwarder {
             Place::Node(node, target) => (node, target),
         };
         let Some(server) = self.server() else { return close(request) };
+        if let Some(redirect) = redirects.then(|| self.redirect(&server, request, &share, node)).flatten() {
+            return redirect;
+        }
         let limit = server.trees.config.limits.trees_per_session_max;
         let held = self.routes.lock().sessions.get(&request.session_serial).map_or(0, |s| s.trees.len());
         if held >= limit {
@@ -212,6 +241,24 @@ impl Forwarder {
             self.session_ended(tables.serial, true);
         }
         asked
+    }
+
+    /// [MS-SMB2] 3.3.5.7: a client that can go to the owner is told where that is, if it may use the share at all. One that cannot get
+    /// there asks again without the flag.
+    fn redirect(&self, server: &Server, request: &VerifiedRequest<'_>, share: &str, node: u16) -> Option<Answer> {
+        let listed = server.trees.listed_shares().into_iter().find(|s| s.name.eq_ignore_ascii_case(share))?;
+        let is_trusted = request.header.is(flags::SIGNED) || request.encrypted;
+        if request.anonymous || !is_trusted || listed.ceiling(&request.user) == 0 {
+            // The owner refuses it.
+            return None;
+        }
+        let addresses = self.nodes.addresses(node);
+        if addresses.is_empty() {
+            return None;
+        }
+        tracing::debug!(client = %request.address, user = %request.user.user_name, share, node, "redirected to the owner");
+        let data = share_redirect(&listed.name, &addresses);
+        Some(Answer { outcome: Outcome::Error(NtStatus::BAD_NETWORK_NAME, data, 1), related: request.related })
     }
 
     /// The owner at the other end of the link is told when the session ends.

@@ -7,7 +7,7 @@ mod frames;
 mod link;
 pub mod owner;
 
-use std::{future::Future, io, pin::Pin, time::Duration};
+use std::{future::Future, io, net::IpAddr, pin::Pin, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -34,6 +34,8 @@ pub enum Place {
 pub trait Nodes: Send + Sync {
     /// Where a share is served, by its name in any case.
     fn place(&self, share: &str) -> Place;
+    /// Where clients reach a node instead of this one; empty: nowhere.
+    fn addresses(&self, node: u16) -> Vec<IpAddr>;
     /// A new connection to a node.
     fn dial(&self, node: u16) -> Dialed;
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arden_wire::{
     NtStatus,
     smb2::session::{
-        TreeConnectRequest, parse_empty, put_empty, put_tree_connect_response, share_capability, share_flags,
-        share_type,
+        TREE_CONNECT_REDIRECT_TO_OWNER, TreeConnectRequest, parse_empty, put_empty, put_tree_connect_response,
+        share_capability, share_flags, share_type,
     },
     smb2::{Dialect, header::flags},
 };
@@ -87,20 +87,31 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         share_type::DISK
     };
     request.related.tree_id = id;
-    let capabilities = capabilities(request, &share);
+    let capabilities = capabilities(request, &share, parsed.flags);
     put_tree_connect_response(out, kind, flags, capabilities, maximal_access);
     Ok(NtStatus::SUCCESS)
 }
 
 /// Share capabilities, [MS-SMB2] 2.2.10.
-fn capabilities(request: &Request<'_>, share: &Share) -> u32 {
+fn capabilities(request: &Request<'_>, share: &Share, asked: u16) -> u32 {
     if !request.verified.dialect().is_smb3() {
         return 0;
     }
     let available = if share.keeps_handles() { share_capability::CONTINUOUS_AVAILABILITY } else { 0 };
     // Another node may serve it, and says so through the witness.
     let witnessed = share.gate.is_some() && request.trees.config.policy.has_witness();
-    available | if witnessed { share_capability::CLUSTER } else { 0 }
+    if !witnessed {
+        return available;
+    }
+    let mut all = available | share_capability::CLUSTER;
+    // Its pool may have another owner later. Not SCALEOUT: clients get every lease, 3.3.5.9.8 would leave them the one for reading.
+    if request.verified.dialect() >= Dialect::Smb302 {
+        all |= share_capability::ASYMMETRIC;
+    }
+    if asked & TREE_CONNECT_REDIRECT_TO_OWNER != 0 && request.verified.dialect() == Dialect::Smb311 {
+        all |= share_capability::REDIRECT_TO_OWNER;
+    }
+    all
 }
 
 /// [MS-SMB2] 3.3.5.8.

@@ -81,7 +81,7 @@ pub struct Share {
     pub comment: String,
     /// For srvsvc only: what an administrator calls the place.
     pub path: String,
-    /// None for IPC$.
+    /// None for IPC$, and for a share that another node serves.
     pub fs: Option<Arc<Fs>>,
     pub read_only: bool,
     /// Unencrypted requests are refused.
@@ -144,8 +144,9 @@ impl Share {
         self.continuously_available && self.fs.as_ref().is_some_and(|fs| fs.handles().is_some())
     }
 
+    /// It is IPC$, which has named pipes instead of files.
     pub fn is_pipe(&self) -> bool {
-        self.fs.is_none()
+        self.name == "IPC$"
     }
 
     /// What this share lets `who` have at most, [MS-SMB2] 3.3.5.7 MaximalAccess. 0: nothing.

@@ -140,7 +140,7 @@ impl ServerView for View {
         for (_, name, _) in self.trees() {
             *uses.entry(name).or_default() += 1;
         }
-        let shares = self.server.trees.shares();
+        let shares = self.server.trees.listed_shares();
         shares.iter().map(|s| share_view(s, uses.get(&s.name).copied().unwrap_or(0))).collect()
     }
     fn sessions(&self) -> Vec<SessionView> {

@@ -68,6 +68,8 @@ pub struct Trees {
     pub table: Arc<OpenTable>,
     pub interfaces: RwLock<Vec<Interface>, ranks::Interfaces>,
     shares: RwLock<HashMap<String, Arc<Share>>, ranks::Shares>,
+    /// Shares that other nodes of the cluster serve, to be listed.
+    shares_elsewhere: RwLock<Vec<Arc<Share>>, ranks::SharesElsewhere>,
     /// By serial number.
     sessions: RwLock<HashMap<u64, Arc<SessionTables>>, ranks::SessionTables>,
     /// GlobalOpenTable: durable and connected opens, by the table's id.
@@ -103,6 +105,7 @@ impl Trees {
             table,
             interfaces: RwLock::new(Vec::new()),
             shares: RwLock::new(HashMap::new()),
+            shares_elsewhere: RwLock::default(),
             sessions: RwLock::new(HashMap::new()),
             opens: RwLock::new(HashMap::new()),
             by_create_guid: Mutex::new(HashMap::new()),
@@ -181,8 +184,19 @@ impl Trees {
         *self.shares.write() = map;
         self.recheck_shares();
     }
+    /// Replaces what is listed beside the exports of this node.
+    pub fn set_shares_elsewhere(&self, shares: Vec<Share>) {
+        *self.shares_elsewhere.write() = shares.into_iter().map(Arc::new).collect();
+    }
     pub fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares.read().get(&name.to_lowercase()).cloned()
+    }
+    /// The shares of the server, whichever node serves them.
+    pub fn listed_shares(&self) -> Vec<Arc<Share>> {
+        let mut all = self.shares();
+        all.extend(self.shares_elsewhere.read().iter().cloned());
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
     pub fn shares(&self) -> Vec<Arc<Share>> {
         let mut all: Vec<_> = self.shares.read().values().cloned().collect();

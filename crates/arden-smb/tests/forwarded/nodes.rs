@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use arden_smb::{Share, ShareAce};
+
 use crate::client::*;
 
 fn ownership(lab: &Lab) -> &Ownership {
@@ -150,4 +152,56 @@ fn what_the_owner_answers_is_durable() {
     assert!(lab.handles_are_committed());
     c.write(f.id, 0, b"kept");
     assert!(lab.is_committed(CA));
+}
+
+/// A TREE_CONNECT with SMB2_TREE_CONNECT_FLAG_REDIRECT_TO_OWNER.
+fn redirectable(path: &str) -> Req {
+    let mut request = tree_connect(path);
+    request.body[2..4].copy_from_slice(&2u16.to_le_bytes());
+    request
+}
+
+#[test]
+fn a_client_that_understands_it_is_told_where_the_owner_is() {
+    let lab = Lab::new();
+    let front = lab.front();
+    let served = lab.server.trees.shares().into_iter().filter(|s| s.name != "IPC$");
+    front.trees.set_shares_elsewhere(served.map(|s| Share { fs: None, gate: None, ..Share::clone(&s) }).collect());
+    let path = format!(r"\\LAB\{SHARE}");
+    let logged_on = |dialect| {
+        let mut c = lab.connect();
+        c.negotiate(&Offer::up_to(dialect));
+        c.logon(&logon(USER));
+        c
+    };
+    let mut c = logged_on(Dialect::Smb311);
+    c.call(&redirectable(&path)).ok();
+    let addresses = ["192.0.2.7", "2001:db8::7"].map(|a| a.parse::<std::net::IpAddr>().unwrap());
+    ownership(&lab).addresses.lock().extend(addresses);
+    // [MS-SMB2] 2.2.2.2.2, byte for byte.
+    let mut context = vec![0x53, 0x52, 0x64, 0x72, 48, 0, 0, 0, 3, 0, 0, 0, 72, 0, 0, 0];
+    let name: Vec<u8> = SHARE.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    context.extend([name.len() as u8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    context.extend([1, 0, 0, 0, 0, 0, 0, 0, 192, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    context.extend([2, 0, 0, 0, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+    context.extend(&name);
+    context.resize(4 + (72 + name.len()).next_multiple_of(8), 0);
+    let mut c = logged_on(Dialect::Smb311);
+    let reply = c.call(&redirectable(&path));
+    assert_eq!(reply.status(), NtStatus::BAD_NETWORK_NAME);
+    let mut wanted = (context.len() as u32 - 4).to_le_bytes().to_vec();
+    wanted.extend(&context);
+    assert_eq!(reply.body()[2], 1, "one context");
+    assert_eq!(reply.body()[8..], wanted, "behind the fixed part of the error");
+    // Who did not ask, who speaks an older dialect, and who may not use the share are not told.
+    assert!(c.try_connect(SHARE).is_ok());
+    logged_on(Dialect::Smb302).call(&redirectable(&path)).ok();
+    let everyone = arden_wire::dtyp::well_known::EVERYONE.clone();
+    let none = ShareAce { sid: everyone, allow: false, mask: u32::MAX };
+    change_share(&lab, SHARE, |share| share.access = vec![none.clone()]);
+    let shares = lab.server.trees.shares().into_iter().filter(|s| s.name != "IPC$");
+    lab.front()
+        .trees
+        .set_shares_elsewhere(shares.map(|s| Share { fs: None, gate: None, ..Share::clone(&s) }).collect());
+    assert_eq!(logged_on(Dialect::Smb311).call(&redirectable(&path)).status(), NtStatus::ACCESS_DENIED);
 }

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -36,12 +37,20 @@ pub struct Ownership {
     pub may_answer: AtomicBool,
     /// What the node of the clients believes; 0: nobody owns them.
     pub believed: AtomicU64,
+    /// Where clients reach the owner.
+    pub addresses: Mutex<Vec<IpAddr>>,
 }
 
 impl Default for Ownership {
     fn default() -> Ownership {
         let open = || AtomicBool::new(true);
-        Ownership { epoch: AtomicU64::new(1), may_start: open(), may_answer: open(), believed: AtomicU64::new(1) }
+        Ownership {
+            epoch: AtomicU64::new(1),
+            may_start: open(),
+            may_answer: open(),
+            believed: AtomicU64::new(1),
+            addresses: Mutex::default(),
+        }
     }
 }
 
@@ -83,6 +92,10 @@ impl Nodes for Wires {
             0 => Place::Nobody,
             epoch => Place::Node(OWNER, Target { pool: POOL, epoch }),
         }
+    }
+
+    fn addresses(&self, _: u16) -> Vec<IpAddr> {
+        self.ownership.addresses.lock().clone()
     }
 
     fn dial(&self, node: u16) -> Dialed {

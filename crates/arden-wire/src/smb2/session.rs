@@ -1,5 +1,7 @@
 //! SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT, [MS-SMB2] 2.2.5 to 2.2.12.
 
+use std::net::IpAddr;
+
 use crate::{
     Malformed,
     cursor::{Put, Reader, slice_at, utf16_string},
@@ -82,6 +84,7 @@ pub fn put_empty(out: &mut Vec<u8>) {
 }
 
 /// A flag of TREE_CONNECT, [MS-SMB2] 2.2.9: the request has the extension.
+pub const TREE_CONNECT_REDIRECT_TO_OWNER: u16 = 2;
 pub const TREE_CONNECT_EXTENSION_PRESENT: u16 = 4;
 
 /// TREE_CONNECT request, [MS-SMB2] 2.2.9.
@@ -134,6 +137,44 @@ pub mod share_capability {
     pub const SCALEOUT: u32 = 0x20;
     pub const CLUSTER: u32 = 0x40;
     pub const ASYMMETRIC: u32 = 0x80;
+    pub const REDIRECT_TO_OWNER: u32 = 0x100;
+}
+
+/// ErrorId of a share redirect, [MS-SMB2] 2.2.2.1.
+const SHARE_REDIRECT: u32 = 0x7264_5253;
+/// NotificationType, [MS-SMB2] 2.2.2.2.2.
+const SHARE_MOVE_NOTIFICATION: u32 = 3;
+/// The structure without addresses and name; its StructureSize counts one address.
+const REDIRECT_FIXED_BYTES: usize = 24;
+const ADDRESS_BYTES: usize = 24;
+
+/// The error context of a share that is elsewhere, [MS-SMB2] 2.2.2.1 and 2.2.2.2.2, padded to a multiple of 8 bytes.
+pub fn share_redirect(share: &str, addresses: &[IpAddr]) -> Vec<u8> {
+    let name = REDIRECT_FIXED_BYTES + addresses.len() * ADDRESS_BYTES;
+    let length = (name + share.encode_utf16().count() * 2).next_multiple_of(8);
+    let mut out = Vec::with_capacity(8 + length);
+    out.put_u32(length as u32);
+    out.put_u32(SHARE_REDIRECT);
+    out.put_u32((REDIRECT_FIXED_BYTES + ADDRESS_BYTES) as u32);
+    out.put_u32(SHARE_MOVE_NOTIFICATION);
+    out.put_u32(name as u32);
+    out.put_u32((share.encode_utf16().count() * 2) as u32);
+    out.put_u16(0);
+    out.put_u16(0);
+    out.put_u32(addresses.len() as u32);
+    for address in addresses {
+        out.put_u32(if address.is_ipv4() { 1 } else { 2 });
+        out.put_u32(0);
+        let at = out.len();
+        match address {
+            IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+        }
+        out.resize(at + 16, 0);
+    }
+    share.encode_utf16().for_each(|unit| out.put_u16(unit));
+    out.resize(8 + length, 0);
+    out
 }
 
 /// Appends a TREE_CONNECT response, [MS-SMB2] 2.2.10.

@@ -1,0 +1,73 @@
+//! Shares that other nodes of the cluster own: where they are, and connections to there, as the SMB server asks for them; and what
+//! other nodes ask of this one. Decides nothing.
+
+use std::{io, net::IpAddr, sync::Arc};
+
+use arden_admin::{State, names::key};
+use arden_coordinate::{
+    Member,
+    peers::{Connected, Listener},
+};
+use arden_smb::{
+    Server,
+    forward::{Dialed, Nodes, Place, Stream, owner},
+    time::Time,
+    wire::Target,
+};
+
+use crate::server::Gates;
+
+/// Where shares are, by what this node knows of the cluster.
+pub struct Places {
+    pub member: Arc<Member>,
+    pub state: Arc<State>,
+    /// The pools that this node serves.
+    pub served: Arc<Gates>,
+}
+
+impl Nodes for Places {
+    fn place(&self, share: &str) -> Place {
+        let snapshot = self.state.snapshot();
+        let volume = snapshot.shares.get(&key(share)).and_then(|share| share.volume.as_deref());
+        let record = volume.and_then(|volume| snapshot.volumes.get(&key(volume)));
+        let pool = record.and_then(|record| u128::from_str_radix(record.pool.as_deref()?, 16).ok());
+        // Of a volume whose pool is not known yet the owner alone can tell.
+        let Some(pool) = pool else { return Place::Here };
+        match self.member.owner_seen(pool) {
+            Some((node, _)) if node == self.member.number() => match self.served.has(pool) {
+                true => Place::Here,
+                false => Place::Nobody,
+            },
+            Some((node, epoch)) => Place::Node(node, Target { pool, epoch }),
+            None => Place::Nobody,
+        }
+    }
+
+    fn addresses(&self, node: u16) -> Vec<IpAddr> {
+        let nodes = self.member.nodes_seen();
+        let of = |number| nodes.iter().find(|n| n.number == number).map(|n| n.ips()).unwrap_or_default();
+        let (there, here) = (of(node), of(self.member.number()));
+        // Nodes of one machine have the same addresses, and differ in the port, which a redirect does not name.
+        if there.iter().any(|ip| here.contains(ip)) { Vec::new() } else { there.into_iter().collect() }
+    }
+
+    fn dial(&self, node: u16) -> Dialed {
+        let peers = self.member.peers().clone();
+        Box::pin(async move {
+            let connected = peers.connect(node).await.map_err(|e| {
+                tracing::warn!("shares of another node cannot be reached: {e}");
+                io::Error::other(e)
+            })?;
+            Ok(Box::new(connected.stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// Serves the nodes that connect: they ask for their clients.
+pub async fn welcome(mut listener: Listener, server: Arc<Server>) {
+    while let Some(Connected { node, run, stream, .. }) = listener.accept().await {
+        tracing::debug!(node, run, "another node connected");
+        let server = server.clone();
+        tokio::spawn(async move { owner::serve(&server, node, Box::new(stream), Arc::new(Time::read)).await });
+    }
+}

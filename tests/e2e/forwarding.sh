@@ -1,0 +1,82 @@
+# A cluster of two nodes in which one owns everything, and clients use the other: all of smbtorture, Samba's client, and a client with
+# persistent handles while its node is killed. SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner.
+# long: 200
+# limit: 1500
+source "$(dirname "$0")/../lib.sh"
+[[ $SERVER == arden ]] || skip "needs Arden"
+here=$ROOT/tests/smbtorture
+etcd_port=$(free_port) etcd_peer=$(free_port) etcd=http://127.0.0.1:$etcd_port
+declare -A pid port=([n1]=$(free_port) [n2]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port))
+etcd --name e --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
+  --listen-peer-urls "http://127.0.0.1:$etcd_peer" --initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer" \
+  --initial-cluster "e=http://127.0.0.1:$etcd_peer" --log-level error >>"$WORK/etcd.log" 2>&1 &
+pid[etcd]=$!
+end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
+trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+until_true 20 env ETCDCTL_API=3 etcdctl --endpoints "$etcd" endpoint health || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
+
+at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
+up() {
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --endpoint-mapper 0 "${@:2}" >>"$WORK/server.log" 2>&1 &
+  pid[$1]=$!
+  until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
+}
+up_node() { up "$1" --cluster-listen "127.0.0.1:${nodes[$1]}"; }
+owns() { at "$1" pool list --json | grep -q '"state": *"owned"'; }
+
+note "two nodes, and shares that the first owns"
+mkdir "$WORK/disks"; for d in 1 2; do truncate -s 6g "$WORK/disks/$d"; done
+cat >"$WORK/agent" <<'A'
+#!/bin/bash
+# A fence agent for processes of this machine: options are lines on standard input.
+while IFS= read -r line; do case $line in action=*) action=${line#*=} ;; nodename=*) node=${line#*=} ;; dir=*) dir=${line#*=} ;; esac; done
+pid=$(cat "$dir/$node.pid") || exit 1
+[[ $action != off ]] || kill -9 "$pid" 2>/dev/null
+if [[ -e /proc/$pid ]] && ! grep -q '^State:.*Z' "/proc/$pid/status"; then exit 0; elif [[ $action == off ]]; then exit 0; else exit 2; fi
+A
+chmod 755 "$WORK/agent"
+up n1
+at n1 user add tester --password pw >/dev/null
+at n1 group member add Administrators tester >/dev/null
+at n1 pool create tank "$WORK"/disks/{1,2} >/dev/null
+shares=()
+for v in test t2 t3 t4 hideunread ca; do
+  at n1 space create "$v" --pool tank --layout mirror2 --size 4g >/dev/null
+  at n1 volume create "$v" --space "$v" >/dev/null
+  case $v in hideunread) how=--access-based-enumeration ;; ca) how=--ca ;; *) how= ;; esac
+  at n1 share add "$v" --volume "$v" $how >/dev/null
+  mkdir "$WORK/nothing-$v"; shares+=("--share=$v=$WORK/nothing-$v")
+done
+kill "${pid[n1]}"; wait "${pid[n1]}" || fail "the daemon failed"
+at n1 cluster init FILES --etcd "$etcd" --node n1 --lease 3 >/dev/null
+up_node n1; until_true 20 owns n1 || fail "the first node does not own the pool"
+at n1 pool set tank --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev/null
+at n1 cluster token | at n2 cluster join --etcd "$etcd" --token-stdin --node n2 >/dev/null
+up_node n2; until_true 10 at n2 node check || { at n2 node check; fail "the nodes do not reach each other"; }
+for n in n1 n2; do echo "${pid[$n]}" >"$WORK/$n.pid"; done
+
+note "Samba's client at the node that owns nothing"
+SHARE=ca; PORT=${port[n2]}
+head -c 20000000 /dev/urandom >"$WORK/tmp/large"
+client -c "mkdir d; put $WORK/tmp/large d\\large; rename d\\large d\\moved" >"$WORK/tmp/out" 2>&1 || { cat "$WORK/tmp/out"; fail "no writing"; }
+client -c "get d\\moved $WORK/tmp/back" >"$WORK/tmp/out" 2>&1 && cmp "$WORK/tmp/large" "$WORK/tmp/back" || { cat "$WORK/tmp/out"; fail "other bytes come back"; }
+PORT=${port[n1]} client -c "get d\\moved $WORK/tmp/there" >/dev/null 2>&1 && cmp "$WORK/tmp/large" "$WORK/tmp/there" || fail "the owner has something else"
+smbclient -L "//$ADDR" -p "$PORT" -U "$LOGIN" >"$WORK/tmp/out" 2>&1
+for v in test t2 ca; do grep -q "^\s*$v  *Disk" "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "the share $v is not listed"; }; done
+says NT_STATUS_BAD_NETWORK_NAME smbclient "//$ADDR/nothing" -p "$PORT" -U "$LOGIN" -c ls || fail "a share that is not there"
+says NT_STATUS_LOGON_FAILURE smbclient "//$ADDR/ca" -p "$PORT" -U tester%wrong -c ls || fail "a wrong password"
+at n1 share set t4 --deny tester:full >/dev/null
+says NT_STATUS_ACCESS_DENIED smbclient "//$ADDR/t4" -p "$PORT" -U "$LOGIN" -c ls || fail "a user whom the share denies"
+at n1 share set t4 --clear-deny >/dev/null
+
+note "smbtorture"
+options=(); for suite in ${SUITES:-}; do options+=(--suite "$suite"); done
+[[ -z ${DIRECT:-} ]] || PORT=${port[n1]}
+unset 'shares[5]' 'shares[4]'
+python3 "$here/run.py" --port "$PORT" --user tester --password pw "${shares[@]}" \
+  --expected "$here/expected-failures.txt" --compare "$here/samba-4.17.txt" --logs "$ROOT/target/e2e/forwarding" \
+  --results "$ROOT/target/e2e/forwarding.results" "${options[@]}"
+
+note "nothing stays behind"
+until_true 20 bash -c "'$ARDEN' --state '$WORK/n1' open list --json | tr -d ' \n' | grep -q '^\[\]$'" || { at n1 open list; fail "opens of clients that are gone"; }
+for n in n1 n2; do kill "${pid[$n]}"; status=0; wait "${pid[$n]}" || status=$?; unset "pid[$n]"; [[ $status == 0 ]] || fail "node $n ended with $status"; done
