@@ -1,5 +1,6 @@
-# A cluster of two nodes in which one owns everything, and clients use the other: all of smbtorture, Samba's client, and a client with
-# persistent handles while its node is killed. SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner.
+# A cluster of two nodes in which one owns everything, and clients use the other: Samba's client, all of smbtorture, or
+# much work as many rounds as BENCH says, at both nodes in turn, with ratios. SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1
+# uses the owner.
 # long: 200
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
@@ -68,6 +69,18 @@ says NT_STATUS_LOGON_FAILURE smbclient "//$ADDR/ca" -p "$PORT" -U tester%wrong -
 at n1 share set t4 --deny tester:full >/dev/null
 says NT_STATUS_ACCESS_DENIED smbclient "//$ADDR/t4" -p "$PORT" -U "$LOGIN" -c ls || fail "a user whom the share denies"
 at n1 share set t4 --clear-deny >/dev/null
+
+if [[ -n ${BENCH:-} ]]; then
+  note "rates at the node that owns nothing, beside those at the owner"
+  for ((round = 0; round < BENCH; round++)); do
+    for work in create read stat rename delete list random-read stream-write stream-read; do
+      for n in n1 n2; do
+        echo "$n $("${ARDEN%/*}/arden-lab" work $work --to "127.0.0.1:${port[$n]}" --share "${BENCH_SHARE:-ca}" --user tester --password pw --pid "${pid[$n]}" | tail -n 1)"
+      done
+    done
+  done | tee "$WORK/rates"
+  exit 0
+fi
 
 note "smbtorture"
 options=(); for suite in ${SUITES:-}; do options+=(--suite "$suite"); done
