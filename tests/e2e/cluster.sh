@@ -1,12 +1,12 @@
 # A cluster of two nodes, then three, on disk files that all reach, with a real etcd: the owner of the pool is killed with -9,
 # stopped with SIGSTOP, and told to hand over, while a client with persistent handles writes and locks. An agent fences. No error
 # reaches the client, every acknowledged byte and lock is there. Without a fence nothing is taken over until an administrator is sure.
-# etcd speaks TLS and knows its clients by certificates. An emptied etcd is refused. KILLS=20 is the long form. Prints how long clients were not answered.
+# etcd speaks TLS and knows its clients by certificates. An emptied etcd is refused. KILLS=100 LEASE=2 is the long form. Prints how long clients were not answered.
 # long: 150
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
-readonly LEASE=3
+readonly LEASE=${LEASE:-3}
 kills=${KILLS:-4}
 etcd_port=$(free_port) etcd_peer=$(free_port) etcd=https://127.0.0.1:$etcd_port etcd_pid=
 declare -A pid port peer

@@ -70,6 +70,38 @@ at n1 share set t4 --deny tester:full >/dev/null
 says NT_STATUS_ACCESS_DENIED smbclient "//$ADDR/t4" -p "$PORT" -U "$LOGIN" -c ls || fail "a user whom the share denies"
 at n1 share set t4 --clear-deny >/dev/null
 
+note "sessions and opens of all nodes"
+cat >"$WORK/hold.py" <<'P'
+import sys, time, uuid
+from smbprotocol.connection import Connection
+from smbprotocol.open import CreateDisposition, CreateOptions, FilePipePrinterAccessMask, ImpersonationLevel, Open, ShareAccess
+from smbprotocol.session import Session
+from smbprotocol.tree import TreeConnect
+connection = Connection(uuid.uuid4(), "127.0.0.1", int(sys.argv[1]), True)
+connection.connect()
+session = Session(connection, "tester", "pw", require_encryption=False)
+session.connect()
+tree = TreeConnect(session, r"\\127.0.0.1\ca")
+tree.connect()
+held = Open(tree, r"d\moved")
+held.create(ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_READ, 0, ShareAccess.FILE_SHARE_READ,
+            CreateDisposition.FILE_OPEN, CreateOptions.FILE_NON_DIRECTORY_FILE)
+print("open", flush=True)
+time.sleep(60)
+P
+python_client "$WORK/hold.py" "$PORT" >"$WORK/hold" 2>&1 &
+pid[hold]=$!
+until_true 10 grep -q open "$WORK/hold" || { cat "$WORK/hold"; fail "nothing is open"; }
+for n in n1 n2; do
+  says 'moved' at $n open list || fail "$n does not list the open file"
+  grep -q 'tester  *127.0.0.1:[0-9].*moved.* n1$' "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "$n: whose open, and where"; }
+  says 'tester  *127.0.0.1:[0-9].* n2$' at $n session list || fail "$n does not list the session"
+done
+cat "$WORK/tmp/out"
+says '^1 sessions of tester closed' at n1 session close --user tester || fail "the session at the other node is not closed"
+until_true 5 bash -c "! '$ARDEN' --state '$WORK/n2' open list | grep -q moved" || fail "what a closed session had open stays open"
+kill "${pid[hold]}" 2>/dev/null || true; wait "${pid[hold]}" 2>/dev/null || true; unset "pid[hold]"
+
 if [[ -n ${BENCH:-} ]]; then
   note "rates at the node that owns nothing, beside those at the owner"
   for ((round = 0; round < BENCH; round++)); do

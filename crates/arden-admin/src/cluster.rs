@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{AdminError, ErrorKind, Result};
+use crate::{
+    control::Control,
+    error::{AdminError, ErrorKind, Result},
+    model::{Id, OpenInfo, SessionInfo},
+};
 
 /// A cluster, as one of its nodes knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -151,6 +155,10 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict without a cluster; failed, when etcd does not answer.
     fn new_token(&self) -> Result<ClusterToken>;
+    /// The name of this node; empty without a cluster.
+    fn node_name(&self) -> String;
+    /// Asks every other node that is alive. The answers that came in time, each with the node's name.
+    fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)>;
     /// Connects to every other node.
     ///
     /// # Errors
@@ -188,6 +196,40 @@ pub trait ClusterAdmin: Send + Sync {
     fn set_fence(&self, pool: &str, fence: &PoolFence) -> Result<PoolOwnership>;
 }
 
+/// What a node asks another about its clients, for an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeQuestion {
+    Sessions,
+    Opens,
+    CloseSession(Id),
+    CloseOpen(Id),
+    CloseUserSessions(String),
+}
+
+/// The answer to a [`NodeQuestion`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeAnswer {
+    Sessions(Vec<SessionInfo>),
+    Opens(Vec<OpenInfo>),
+    /// How many were closed.
+    Closed(usize),
+}
+
+impl NodeQuestion {
+    /// The answer of this node alone. May wait for the disk.
+    pub fn answer(&self, control: &dyn Control) -> NodeAnswer {
+        match self {
+            NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
+            NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),
+            NodeQuestion::CloseSession(id) => NodeAnswer::Closed(control.close_session(*id).into()),
+            NodeQuestion::CloseOpen(id) => NodeAnswer::Closed(control.close_open(*id).into()),
+            NodeQuestion::CloseUserSessions(user) => NodeAnswer::Closed(control.close_user_sessions(user)),
+        }
+    }
+}
+
 /// A daemon that stands alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoCluster;
@@ -198,6 +240,12 @@ fn alone<T>() -> Result<T> {
 }
 
 impl ClusterAdmin for NoCluster {
+    fn node_name(&self) -> String {
+        String::new()
+    }
+    fn ask_nodes(&self, _: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
+        Vec::new()
+    }
     fn cluster(&self) -> Result<ClusterInfo> {
         alone()
     }

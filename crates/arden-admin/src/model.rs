@@ -410,6 +410,9 @@ pub struct SessionInfo {
     pub age_seconds: u64,
     /// Seconds since the last request.
     pub idle_seconds: u64,
+    /// In a cluster: the node that the client is connected to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
 }
 
 /// The result of ending a user's sessions.
@@ -443,6 +446,9 @@ pub struct OpenInfo {
     pub durable: bool,
     /// Byte-range locks held.
     pub locks: u32,
+    /// In a cluster: the node that serves the share.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
 }
 
 /// A counter or gauge of a server, for `/metrics` and the status.

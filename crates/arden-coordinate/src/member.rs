@@ -12,8 +12,8 @@ use std::{
 use arden_admin::{
     AdminError, ErrorKind, State,
     cluster::{
-        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove,
-        PoolOwnership, PoolTake,
+        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeAnswer, NodeChange, NodeInfo, NodeLink, NodeQuestion,
+        PoolFence, PoolMove, PoolOwnership, PoolTake,
     },
     error::Result,
     names::key,
@@ -374,6 +374,28 @@ fn node_info(number: u16, name: &str, alive: Option<AliveValue>, drained: bool) 
     NodeInfo { number, name: name.to_string(), alive: is_alive, drained, run, addresses, node_addresses }
 }
 
+/// The answers of nodes, which are asked at the same time. Those that do not answer are in the log.
+async fn ask(peers: &Arc<Peers>, nodes: Vec<NodeSeen>, question: &[u8]) -> Vec<(String, NodeAnswer)> {
+    let mut asked = tokio::task::JoinSet::new();
+    for node in nodes {
+        let (peers, question) = (peers.clone(), question.to_vec());
+        asked.spawn(async move {
+            let answer = peers.ask(node.number, &question).await.map_err(|e| e.to_string());
+            let answer = answer.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string()));
+            (node.name, answer)
+        });
+    }
+    let mut answers = Vec::new();
+    for (node, answer) in asked.join_all().await {
+        match answer {
+            Ok(answer) => answers.push((node, answer)),
+            Err(e) => tracing::warn!(node, "a node was not asked about its clients: {e}"),
+        }
+    }
+    answers.sort_by(|a, b| a.0.cmp(&b.0));
+    answers
+}
+
 /// Connects to all other nodes at the same time.
 async fn links(peers: &Arc<Peers>) -> Vec<NodeLink> {
     let table = peers.table().borrow().clone();
@@ -427,6 +449,19 @@ impl ClusterAdmin for ClusterApi {
         let peers = self.member.peers.clone();
         let links = self.member.etcd.wait(move |_| async move { Ok(links(&peers).await) })?;
         Ok(links)
+    }
+
+    fn node_name(&self) -> String {
+        self.member.membership.name.clone()
+    }
+
+    fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
+        let Ok(bytes) = serde_json::to_vec(question) else { return Vec::new() };
+        let nodes =
+            self.member.nodes_seen().into_iter().filter(|n| n.alive && n.number != self.member.number()).collect();
+        let peers = self.member.peers.clone();
+        let asked = self.member.etcd.wait(move |_| async move { Ok(ask(&peers, nodes, &bytes).await) });
+        asked.unwrap_or_default()
     }
 
     fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo> {

@@ -289,6 +289,7 @@ fn session(out: &Out, verb: cli::Session) -> Result<()> {
                     "CHANNELS",
                     "OPENS",
                     "IDLE",
+                    "NODE",
                 ]);
                 for s in sessions {
                     t.row([
@@ -301,6 +302,7 @@ fn session(out: &Out, verb: cli::Session) -> Result<()> {
                         s.channels.to_string(),
                         s.opens.to_string(),
                         format!("{} s", s.idle_seconds),
+                        s.node.clone(),
                     ]);
                 }
                 t.text("no sessions")
@@ -331,7 +333,7 @@ fn open(out: &Out, verb: Live) -> Result<()> {
             let opens: Vec<OpenInfo> = out.client.get("/v1/opens")?;
             out.show(&opens, |opens| {
                 let mut t = Table::new(&[
-                    "ID", "USER", "CLIENT", "SHARE", "PATH", "ACCESS", "CACHE", "DURABLE", "LOCKS", "SESSION",
+                    "ID", "USER", "CLIENT", "SHARE", "PATH", "ACCESS", "CACHE", "DURABLE", "LOCKS", "SESSION", "NODE",
                 ]);
                 for o in opens {
                     t.row([
@@ -345,6 +347,7 @@ fn open(out: &Out, verb: Live) -> Result<()> {
                         yes(o.durable),
                         o.locks.to_string(),
                         o.session.map(|s| s.to_string()).unwrap_or_default(),
+                        o.node.clone(),
                     ]);
                 }
                 t.text("nothing is open")

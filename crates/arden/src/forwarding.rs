@@ -1,12 +1,16 @@
 //! Shares that other nodes of the cluster own: where they are, and connections to there, as the SMB server asks for them; and what
 //! other nodes ask of this one. Decides nothing.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::{
+    io,
+    net::IpAddr,
+    sync::{Arc, Weak},
+};
 
-use arden_admin::{State, names::key};
+use arden_admin::{State, cluster::NodeQuestion, names::key};
 use arden_coordinate::{
     Member,
-    peers::{Connected, Listener},
+    peers::{self, Connected, Listener, Purpose},
 };
 use arden_smb::{
     Server,
@@ -15,7 +19,7 @@ use arden_smb::{
     wire::Target,
 };
 
-use crate::server::Gates;
+use crate::server::{Gates, SmbControl};
 
 /// Where shares are, by what this node knows of the cluster.
 pub struct Places {
@@ -63,11 +67,29 @@ impl Nodes for Places {
     }
 }
 
-/// Serves the nodes that connect: they ask for their clients.
-pub async fn welcome(mut listener: Listener, server: Arc<Server>) {
-    while let Some(Connected { node, run, stream, .. }) = listener.accept().await {
-        tracing::debug!(node, run, "another node connected");
-        let server = server.clone();
-        tokio::spawn(async move { owner::serve(&server, node, Box::new(stream), Arc::new(Time::read)).await });
+/// Serves the nodes that connect: they ask for their clients, or for an administrator.
+pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<SmbControl>) {
+    while let Some(Connected { node, run, stream, purpose, .. }) = listener.accept().await {
+        tracing::debug!(node, run, ?purpose, "another node connected");
+        let (server, control) = (server.clone(), control.clone());
+        tokio::spawn(async move {
+            match purpose {
+                Purpose::Forward => owner::serve(&server, node, Box::new(stream), Arc::new(Time::read)).await,
+                Purpose::Ask => {
+                    if let Err(e) = peers::answer(stream, |question| reply(control, question)).await {
+                        tracing::warn!(node, "a node that asks is not answered: {e}");
+                    }
+                }
+            }
+        });
     }
+}
+
+/// The answer to a question about this node's clients; empty where there is none.
+async fn reply(control: Weak<SmbControl>, question: Vec<u8>) -> Vec<u8> {
+    let answered = tokio::task::spawn_blocking(move || {
+        let question: NodeQuestion = serde_json::from_slice(&question).ok()?;
+        serde_json::to_vec(&question.answer(&*control.upgrade()?)).ok()
+    });
+    answered.await.ok().flatten().unwrap_or_default()
 }

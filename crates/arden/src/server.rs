@@ -261,8 +261,8 @@ impl SmbControl {
     }
 
     /// Serves what other nodes ask for their clients.
-    pub fn serve_nodes(&self, listener: Listener) {
-        tokio::spawn(forwarding::welcome(listener, self.server.clone()));
+    pub fn serve_nodes(self: &Arc<SmbControl>, listener: Listener) {
+        tokio::spawn(forwarding::welcome(listener, self.server.clone(), Arc::downgrade(self)));
     }
 
     /// Other nodes own pools by now: clients of shares that are elsewhere come again.
@@ -557,13 +557,16 @@ impl Control for SmbControl {
             .iter()
             .map(|open| {
                 let summary = table.get(&open.id.persistent);
-                // The session of another node's client is not here, and its id may be that of one here.
+                // The session of another node's client is there, and its id may be that of one here.
                 let tables = open.session();
-                let session = tables.and_then(|t| self.server.session(t.id).filter(|s| s.tables.serial == t.serial));
+                let is_here = |t: &arden_smb::model::SessionTables| {
+                    self.server.session(t.id).filter(|s| s.tables.serial == t.serial)
+                };
+                let session = tables.as_ref().and_then(|t| is_here(t));
                 let peer = session.as_ref().and_then(|s| s.live_peer());
                 OpenInfo {
                     id: Id(open.id.persistent),
-                    session: session.map(|s| Id(s.id)),
+                    session: tables.map(|t| Id(t.id)),
                     user: open.owner.user_name.clone(),
                     client: peer.map_or_else(String::new, |p| p.address.clone()),
                     share: open.share.name.clone(),
@@ -572,6 +575,7 @@ impl Control for SmbControl {
                     cache: summary.map_or_else(String::new, |s| arden_smb::cache_name(s.cache)),
                     durable: open.state.lock().durability.timeout().is_some(),
                     locks: summary.map_or(0, |s| s.locks as u32),
+                    node: String::new(),
                 }
             })
             .collect()
@@ -641,5 +645,6 @@ fn session_info(s: &arden_smb::sessions::Session) -> SessionInfo {
         opens: s.tables.opens.read().len() as u32,
         age_seconds: s.created.elapsed().as_secs(),
         idle_seconds: s.idle(std::time::Instant::now()).as_secs(),
+        node: String::new(),
     }
 }

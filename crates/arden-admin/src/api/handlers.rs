@@ -1,7 +1,7 @@
 //! One handler for each route of accounts, shares, settings, sessions and opens. A handler decodes the request, changes
 //! the state, informs the servers and answers.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Json,
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{Api, Body, routes::routes};
 use crate::{
+    cluster::{NodeAnswer, NodeQuestion},
     error::{AdminError, ErrorKind, Result},
     metrics, metrics_pools,
     model::{
@@ -89,7 +90,7 @@ pub(super) async fn change_user(
         .blocking(move |api| {
             let user = api.state.change(|s| s.change_user(&name, &change))?;
             if new_password {
-                api.control.close_user_sessions(&user.name);
+                closed_anywhere(api, &NodeQuestion::CloseUserSessions(user.name.clone()));
             } else if disabled {
                 api.control.accounts_changed();
             }
@@ -121,7 +122,7 @@ pub(super) async fn remove_user(State(api): Ctx, Path(name): Path<String>) -> Re
 
 pub(super) async fn close_user_sessions(State(api): Ctx, Path(name): Path<String>) -> Answer<SessionsClosed> {
     let user = name.clone();
-    let closed = api.blocking(move |api| Ok(api.control.close_user_sessions(&name))).await?;
+    let closed = api.blocking(move |api| Ok(closed_anywhere(api, &NodeQuestion::CloseUserSessions(name)))).await?;
     if closed == 0 {
         api.state.snapshot().user(&user)?;
     }
@@ -244,7 +245,51 @@ pub(super) async fn remove_share(State(api): Ctx, Path(name): Path<String>) -> R
 }
 
 pub(super) async fn sessions(State(api): Ctx) -> Answer<Vec<SessionInfo>> {
-    api.blocking(|api| Ok(Json(api.control.sessions()))).await
+    api.blocking(|api| Ok(Json(all_sessions(api)))).await
+}
+
+/// The sessions of all nodes.
+fn all_sessions(api: &Api) -> Vec<SessionInfo> {
+    let here = (api.cluster.node_name(), NodeQuestion::Sessions.answer(&*api.control));
+    let answers = api.cluster.ask_nodes(&NodeQuestion::Sessions);
+    let mut all = Vec::new();
+    for (node, answer) in std::iter::once(here).chain(answers) {
+        if let NodeAnswer::Sessions(sessions) = answer {
+            all.extend(sessions.into_iter().map(|s| SessionInfo { node: node.clone(), ..s }));
+        }
+    }
+    all
+}
+
+/// What is open at all nodes. A client that is connected to another node than that of its share is known there.
+fn all_opens(api: &Api) -> Vec<OpenInfo> {
+    let here = (api.cluster.node_name(), NodeQuestion::Opens.answer(&*api.control));
+    let answers = api.cluster.ask_nodes(&NodeQuestion::Opens);
+    let mut all = Vec::new();
+    for (node, answer) in std::iter::once(here).chain(answers) {
+        if let NodeAnswer::Opens(opens) = answer {
+            all.extend(opens.into_iter().map(|o| OpenInfo { node: node.clone(), ..o }));
+        }
+    }
+    if all.iter().any(|o| o.session.is_some() && o.client.is_empty()) {
+        let clients: HashMap<Id, String> = all_sessions(api).into_iter().map(|s| (s.id, s.client)).collect();
+        for open in all.iter_mut().filter(|o| o.client.is_empty()) {
+            open.client = open.session.and_then(|s| clients.get(&s).cloned()).unwrap_or_default();
+        }
+    }
+    all
+}
+
+/// How many sessions or opens were closed, at this node and all others.
+fn closed_anywhere(api: &Api, question: &NodeQuestion) -> usize {
+    let here = question.answer(&*api.control);
+    let is_one = matches!(question, NodeQuestion::CloseSession(_) | NodeQuestion::CloseOpen(_));
+    if is_one && matches!(here, NodeAnswer::Closed(n) if n > 0) {
+        return 1;
+    }
+    let answers = api.cluster.ask_nodes(question).into_iter().map(|(_, answer)| answer);
+    let closed = |answer| if let NodeAnswer::Closed(n) = answer { n } else { 0 };
+    std::iter::once(here).chain(answers).map(closed).sum()
 }
 
 fn parse_id(what: &str, id: &str) -> Result<Id> {
@@ -255,7 +300,7 @@ fn parse_id(what: &str, id: &str) -> Result<Id> {
 pub(super) async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let parsed = parse_id("session", &id)?;
     // Closing the session's opens may wait for the disk.
-    if !api.blocking(move |api| Ok(api.control.close_session(parsed))).await? {
+    if !api.blocking(move |api| Ok(closed_anywhere(api, &NodeQuestion::CloseSession(parsed)) > 0)).await? {
         return Err(AdminError::not_found("session", &id));
     }
     tracing::info!(session = id, "session closed by the administrator");
@@ -263,12 +308,12 @@ pub(super) async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Re
 }
 
 pub(super) async fn opens(State(api): Ctx) -> Answer<Vec<OpenInfo>> {
-    api.blocking(|api| Ok(Json(api.control.opens()))).await
+    api.blocking(|api| Ok(Json(all_opens(api)))).await
 }
 
 pub(super) async fn close_open(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
     let parsed = parse_id("open", &id)?;
-    if !api.blocking(move |api| Ok(api.control.close_open(parsed))).await? {
+    if !api.blocking(move |api| Ok(closed_anywhere(api, &NodeQuestion::CloseOpen(parsed)) > 0)).await? {
         return Err(AdminError::not_found("open", &id));
     }
     tracing::info!(open = id, "open closed by the administrator");

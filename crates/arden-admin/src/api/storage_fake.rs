@@ -3,6 +3,7 @@
 use crate::{
     cluster::*,
     error::{AdminError, Result},
+    model::{Id, OpenInfo, SessionInfo},
     snapshot::*,
     storage::*,
     volume::*,
@@ -315,6 +316,19 @@ impl ClusterAdmin for FakeStorage {
     fn new_token(&self) -> Result<ClusterToken> {
         Ok(ClusterToken { token: "t".into(), seconds: 3600 })
     }
+    fn node_name(&self) -> String {
+        "n1".to_string()
+    }
+    fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
+        let answer = match question {
+            NodeQuestion::Sessions => NodeAnswer::Sessions(vec![session()]),
+            NodeQuestion::Opens => NodeAnswer::Opens(vec![open()]),
+            NodeQuestion::CloseSession(id) => NodeAnswer::Closed((*id == session().id).into()),
+            NodeQuestion::CloseOpen(id) => NodeAnswer::Closed((*id == open().id).into()),
+            NodeQuestion::CloseUserSessions(_) => NodeAnswer::Closed(1),
+        };
+        vec![("n2".to_string(), answer)]
+    }
     fn check_nodes(&self) -> Result<Vec<NodeLink>> {
         Ok(vec![NodeLink { node: "b".into(), connected: true, run: "r".into(), reason: String::new() }])
     }
@@ -335,5 +349,38 @@ impl ClusterAdmin for FakeStorage {
     }
     fn set_fence(&self, _: &str, _: &PoolFence) -> Result<PoolOwnership> {
         Ok(ownership())
+    }
+}
+
+/// At the other node: a client that has something open there, and one of this node that has.
+fn session() -> SessionInfo {
+    SessionInfo {
+        id: Id(0x77),
+        user: "erin".into(),
+        client: "127.0.0.1:9".into(),
+        dialect: "3.1.1".into(),
+        signing: String::new(),
+        encryption: String::new(),
+        channels: 1,
+        opens: 0,
+        age_seconds: 0,
+        idle_seconds: 0,
+        node: String::new(),
+    }
+}
+
+fn open() -> OpenInfo {
+    OpenInfo {
+        id: Id(0x88),
+        session: Some(Id(0xfedc_ba98_7654_3210)),
+        user: "alice".into(),
+        client: String::new(),
+        share: "far".into(),
+        path: "x".into(),
+        access: 1,
+        cache: String::new(),
+        durable: false,
+        locks: 0,
+        node: String::new(),
     }
 }

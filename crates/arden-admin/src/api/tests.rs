@@ -74,6 +74,7 @@ impl Control for Fake {
             opens: 1,
             age_seconds: 2,
             idle_seconds: 1,
+            node: text(""),
         }]
     }
     fn close_session(&self, id: Id) -> bool {
@@ -92,6 +93,7 @@ impl Control for Fake {
             cache: text("lease rwh"),
             durable: true,
             locks: 0,
+            node: text(""),
         }]
     }
     fn close_open(&self, id: Id) -> bool {
@@ -385,6 +387,22 @@ async fn servers_are_told_after_the_change() {
     f.json("PATCH", "/v1/settings", Some(json!({"signing_required": false}))).await;
     f.json("DELETE", "/v1/shares/S", None).await;
     assert_eq!(f.told(), ["shares", "sessions of a", "accounts", "signing false", "shares"]);
+}
+
+#[tokio::test]
+async fn lists_and_closing_reach_all_nodes() {
+    let f = Fixture::new();
+    let sessions = f.json("GET", "/v1/sessions", None).await.1;
+    let of = |list: &Value, field| list.as_array().unwrap().iter().map(|v| v[field].clone()).collect::<Vec<_>>();
+    assert_eq!(of(&sessions, "node"), ["n1", "n2"]);
+    let opens = f.json("GET", "/v1/opens", None).await.1;
+    assert_eq!(of(&opens, "node"), ["n1", "n2"]);
+    assert_eq!(of(&opens, "client"), ["127.0.0.1:5", "127.0.0.1:5"], "the second is of a client of the first node");
+    for (path, status) in [("sessions/77", 204), ("sessions/78", 404), ("opens/88", 204), ("opens/89", 404)] {
+        assert_eq!(f.json("DELETE", &format!("/v1/{path}"), None).await.0, status, "{path}");
+    }
+    let closed = f.json("DELETE", "/v1/users/alice/sessions", None).await.1;
+    assert_eq!(closed["closed"], 3);
 }
 
 #[tokio::test]

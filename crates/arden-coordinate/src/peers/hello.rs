@@ -19,6 +19,20 @@ pub struct Hello {
     pub version_max: u32,
     pub feature_level: u32,
     pub feature_level_max: u32,
+    /// What the connection is for; who accepts it leaves this out.
+    #[serde(default)]
+    pub purpose: Purpose,
+}
+
+/// What a connection is for, as the node that makes it says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Requests for shares of the node that accepts it.
+    #[default]
+    Forward,
+    /// One question of an administrator.
+    Ask,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,13 +46,14 @@ struct Verdict {
 pub struct Agreed {
     pub run: String,
     pub version: u32,
+    pub purpose: Purpose,
 }
 
-/// Says hello, and hears it from `node`, whose certificate the peer has.
+/// Says hello with what the connection is for, and hears it from `node`, whose certificate the peer has.
 ///
 /// # Errors
 /// See [`PeerError`].
-pub async fn exchange<S>(stream: &mut S, me: &Me, node: u16) -> Result<Agreed, PeerError>
+pub async fn exchange<S>(stream: &mut S, me: &Me, node: u16, purpose: Purpose) -> Result<Agreed, PeerError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -50,6 +65,7 @@ where
         version_max: me.versions.1,
         feature_level: me.feature_level,
         feature_level_max: me.feature_level_max,
+        purpose,
     };
     send(stream, &mine).await?;
     let agreed = match receive::<_, Hello>(stream).await {
@@ -100,7 +116,7 @@ fn check(me: &Me, node: u16, theirs: Hello) -> Result<Agreed, PeerError> {
     if !fits {
         return Err(PeerError::Malformed("the hello has no run".to_string()));
     }
-    Ok(Agreed { run: theirs.run, version })
+    Ok(Agreed { run: theirs.run, version, purpose: theirs.purpose })
 }
 
 async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: &T) -> Result<(), PeerError> {
@@ -139,15 +155,15 @@ mod tests {
 
     async fn both(a: Me, b: Me) -> (Result<Agreed, PeerError>, Result<Agreed, PeerError>) {
         let (mut x, mut y) = tokio::io::duplex(4096);
-        tokio::join!(exchange(&mut x, &a, 2), exchange(&mut y, &b, 1))
+        tokio::join!(exchange(&mut x, &a, 2, Purpose::Ask), exchange(&mut y, &b, 1, Purpose::Forward))
     }
 
     #[tokio::test]
     async fn both_agree_on_the_newest_version_that_both_know() {
         let newer = Me { versions: (2, 5), feature_level: 2, feature_level_max: 7, ..me(2) };
         let (a, b) = both(me(1), newer).await;
-        assert_eq!(a, Ok(Agreed { run: "run2".into(), version: 2 }));
-        assert_eq!(b, Ok(Agreed { run: "run1".into(), version: 2 }));
+        assert_eq!(a, Ok(Agreed { run: "run2".into(), version: 2, purpose: Purpose::Forward }));
+        assert_eq!(b, Ok(Agreed { run: "run1".into(), version: 2, purpose: Purpose::Ask }));
     }
 
     #[tokio::test]
@@ -178,7 +194,7 @@ mod tests {
             let (mut x, mut y) = tokio::io::duplex(4096);
             y.write_all(sent).await.unwrap();
             send(&mut y, &Verdict::default()).await.unwrap();
-            let said = exchange(&mut x, &me(1), 2).await;
+            let said = exchange(&mut x, &me(1), 2, Purpose::Forward).await;
             assert!(matches!(said, Err(PeerError::Malformed(_))), "{sent:?}: {said:?}");
             let theirs: Hello = receive(&mut y).await.unwrap();
             assert_eq!(theirs.node, 1);
@@ -187,6 +203,6 @@ mod tests {
         }
         let (mut x, y) = tokio::io::duplex(4096);
         drop(y);
-        assert!(matches!(exchange(&mut x, &me(1), 2).await, Err(PeerError::Unreachable(_))));
+        assert!(matches!(exchange(&mut x, &me(1), 2, Purpose::Forward).await, Err(PeerError::Unreachable(_))));
     }
 }

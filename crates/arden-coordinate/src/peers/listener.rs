@@ -155,7 +155,7 @@ async fn welcome(acceptor: &TlsAcceptor, peers: &Arc<Peers>, tcp: TcpStream) -> 
     let gone = || PeerError::NotTrusted("the node has left the cluster".to_string());
     let node = peers.of_fingerprint(fingerprint).ok_or_else(gone)?;
     let mut tls = TlsStream::from(tls);
-    let agreed = hello::exchange(&mut tls, &peers.me, node).await;
+    let agreed = hello::exchange(&mut tls, &peers.me, node, hello::Purpose::default()).await;
     let agreed = agreed.map_err(|e| e.of(&format!("node {node}")))?;
     Ok(peers.connected(node, fingerprint, agreed, tls))
 }

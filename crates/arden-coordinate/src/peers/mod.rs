@@ -2,6 +2,7 @@
 //! it, and a hello that says which cluster, node, run and version both are of. Owns the table of nodes as etcd tells of them. Refuses
 //! to know what is said on a connection afterwards. A connection ends when its node leaves the table.
 
+mod ask;
 mod hello;
 mod listener;
 mod stream;
@@ -15,6 +16,8 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::identity::{Fingerprint, Identity};
 
+pub use ask::answer;
+pub use hello::Purpose;
 pub use listener::{HALF_OPEN_MAX, HALF_OPEN_PER_ADDRESS_MAX, Listener, OnRefused};
 pub use stream::PeerStream;
 
@@ -95,6 +98,8 @@ pub struct Connected {
     pub run: String,
     /// The newest version of the protocol that both know.
     pub version: u32,
+    /// What the node that made the connection wants.
+    pub purpose: Purpose,
     pub stream: PeerStream,
 }
 
@@ -138,17 +143,21 @@ impl Peers {
         self.table.borrow().iter().find(|(_, k)| k.fingerprint == Some(fingerprint)).map(|(n, _)| *n)
     }
 
-    /// Connects to a node. Within a runtime with I/O and time.
+    /// Connects to a node, for its shares. Within a runtime with I/O and time.
     ///
     /// # Errors
     /// See [`PeerError`]; the message names the node.
     pub async fn connect(&self, node: u16) -> Result<Connected, PeerError> {
-        let known = self.known(node).ok_or_else(|| PeerError::Unknown(format!("the cluster has no node {node}")))?;
-        let name = known.name.clone();
-        self.connect_to(node, known).await.map_err(|e| e.of(&format!("node {name}")))
+        self.connect_for(node, Purpose::Forward).await
     }
 
-    async fn connect_to(&self, node: u16, known: Known) -> Result<Connected, PeerError> {
+    async fn connect_for(&self, node: u16, purpose: Purpose) -> Result<Connected, PeerError> {
+        let known = self.known(node).ok_or_else(|| PeerError::Unknown(format!("the cluster has no node {node}")))?;
+        let name = known.name.clone();
+        self.connect_to(node, known, purpose).await.map_err(|e| e.of(&format!("node {name}")))
+    }
+
+    async fn connect_to(&self, node: u16, known: Known, purpose: Purpose) -> Result<Connected, PeerError> {
         if node == self.me.node {
             return Err(PeerError::Unknown("it is this node itself".to_string()));
         }
@@ -162,7 +171,7 @@ impl Peers {
             let name = ServerName::try_from("node.arden").map_err(|e| PeerError::Malformed(e.to_string()))?;
             let tls = TlsConnector::from(config).connect(name, tcp).await.map_err(|e| of_io(&e))?;
             let mut tls = TlsStream::from(tls);
-            let agreed = hello::exchange(&mut tls, &self.me, node).await?;
+            let agreed = hello::exchange(&mut tls, &self.me, node, purpose).await?;
             Ok(self.connected(node, fingerprint, agreed, tls))
         };
         timeout(HANDSHAKE_WAIT, whole).await.unwrap_or_else(|_| Err(late()))
@@ -176,7 +185,7 @@ impl Peers {
         tls: TlsStream<TcpStream>,
     ) -> Connected {
         let stream = PeerStream::new(tls, self.table.subscribe(), node, fingerprint);
-        Connected { node, run: agreed.run, version: agreed.version, stream }
+        Connected { node, run: agreed.run, version: agreed.version, purpose: agreed.purpose, stream }
     }
 }
 

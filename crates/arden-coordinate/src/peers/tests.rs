@@ -235,7 +235,7 @@ async fn no_session_is_resumed() {
         let tcp = TcpStream::connect(pair.address).await.unwrap();
         let name = ServerName::try_from("node.arden").unwrap();
         let mut tls = TlsConnector::from(config.clone()).connect(name, tcp).await.unwrap();
-        let agreed = hello::exchange(&mut tls, &me(1), 2).await.unwrap();
+        let agreed = hello::exchange(&mut tls, &me(1), 2, Purpose::Forward).await.unwrap();
         assert_eq!(agreed.run, "run2");
         let connection = tls.get_ref().1;
         assert_eq!(connection.handshake_kind(), Some(rustls::HandshakeKind::Full));
@@ -309,4 +309,44 @@ async fn a_node_that_says_no_hello_and_one_that_does_not_answer_are_given_up() {
     let (connected, refused) = tokio::join!(first.connect(3), pair.refusal());
     assert!(matches!(connected, Err(PeerError::Late(_))), "{connected:?}");
     assert!(matches!(refused, PeerError::Late(_)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_the_node_that_it_is_for() {
+    let mut pair = Pair::new().await;
+    let one = pair.first(me(1), &pair.ids[0]);
+    let asks = async { (one.ask(2, b"who").await, one.ask(2, &vec![0; (64 << 10) + 1]).await) };
+    let answers = async {
+        let mut outcomes = Vec::new();
+        for _ in 0..2 {
+            let connected = pair.listener.accept().await.unwrap();
+            assert_eq!((connected.node, connected.purpose), (1, Purpose::Ask));
+            outcomes.push(answer(connected.stream, |question| async move { [&question[..], b" am I"].concat() }).await);
+        }
+        outcomes
+    };
+    let ((answered, too_long), outcomes) = tokio::join!(asks, answers);
+    assert_eq!(answered.unwrap(), b"who am I");
+    assert_eq!(outcomes[0], Ok(()));
+    assert!(too_long.is_err() && matches!(outcomes[1], Err(PeerError::Malformed(_))), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_or_ends_early_is_none() {
+    for (sent, is_long) in [(&b"\xff\xff\xff\xff"[..], true), (b"\x00\x00\x00\x09x", false)] {
+        let mut pair = Pair::new().await;
+        let one = pair.first(me(1), &pair.ids[0]);
+        let answers = async {
+            let mut stream = pair.listener.accept().await.unwrap().stream;
+            let mut question = [0; 7];
+            stream.read_exact(&mut question).await.unwrap();
+            stream.write_all(sent).await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let (asked, ()) = tokio::join!(one.ask(2, b"who"), answers);
+        match is_long {
+            true => assert!(matches!(asked, Err(PeerError::Malformed(_))), "{asked:?}"),
+            false => assert!(matches!(asked, Err(PeerError::Unreachable(_))), "{asked:?}"),
+        }
+    }
 }
