@@ -123,10 +123,10 @@ fn a_share_that_comes_back_has_its_handles() {
     assert_eq!(c.read(again.id, 0, 4), b"kept");
 }
 
-/// [MS-SMB2] 3.3.5.7: SMB2_SHARE_CAP_CLUSTER, and neither SCALEOUT nor ASYMMETRIC.
+/// [MS-SMB2] 3.3.5.7: SMB2_SHARE_CAP_CLUSTER, ASYMMETRIC where the dialect has it, and not SCALEOUT.
 #[test]
 fn a_share_of_a_cluster_with_a_witness_says_so() {
-    use arden_wire::smb2::session::share_capability::{CLUSTER, CONTINUOUS_AVAILABILITY};
+    use arden_wire::smb2::session::share_capability::{ASYMMETRIC, CLUSTER, CONTINUOUS_AVAILABILITY};
     let lab = Lab::new();
     let gate = Arc::new(Counted::default());
     gate.set(100, 100);
@@ -139,8 +139,8 @@ fn a_share_of_a_cluster_with_a_witness_says_so() {
     close_off(&lab, &gate);
     assert_eq!(capabilities(Dialect::Smb311, CA), CONTINUOUS_AVAILABILITY, "there is no witness");
     lab.server.trees.config.policy.has_witness.store(true, Ordering::Relaxed);
-    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
-        assert_eq!(capabilities(dialect, CA), CONTINUOUS_AVAILABILITY | CLUSTER);
+    for (dialect, more) in [(Dialect::Smb300, 0), (Dialect::Smb302, ASYMMETRIC), (Dialect::Smb311, ASYMMETRIC)] {
+        assert_eq!(capabilities(dialect, CA), CONTINUOUS_AVAILABILITY | CLUSTER | more);
     }
     assert_eq!(capabilities(Dialect::Smb210, CA), 0);
     assert_eq!(capabilities(Dialect::Smb311, SHARE), 0, "it is of this node alone");
