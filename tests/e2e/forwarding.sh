@@ -41,10 +41,10 @@ at n1 user add tester --password pw >/dev/null
 at n1 group member add Administrators tester >/dev/null
 at n1 pool create tank "$WORK"/disks/{1,2} >/dev/null
 shares=()
-for v in test t2 t3 t4 hideunread ca; do
+for v in test t2 t3 t4 hideunread ca n1 n2; do
   at n1 space create "$v" --pool tank --layout mirror2 --size 4g >/dev/null
   at n1 volume create "$v" --space "$v" >/dev/null
-  case $v in hideunread) how=--access-based-enumeration ;; ca) how=--ca ;; *) how= ;; esac
+  case $v in hideunread) how=--access-based-enumeration ;; ca | n1 | n2) how=--ca ;; *) how= ;; esac
   at n1 share add "$v" --volume "$v" $how >/dev/null
   mkdir "$WORK/nothing-$v"; shares+=("--share=$v=$WORK/nothing-$v")
 done
@@ -103,21 +103,21 @@ until_true 5 bash -c "! '$ARDEN' --state '$WORK/n2' open list | grep -q moved" |
 kill "${pid[hold]}" 2>/dev/null || true; wait "${pid[hold]}" 2>/dev/null || true; unset "pid[hold]"
 
 if [[ -n ${BENCH:-} ]]; then
-  note "rates at the node that owns nothing, beside those at the owner"
+  note "rates at the owner, n1, and at the node that owns nothing, with the CPU of the owner"
   for ((round = 0; round < BENCH; round++)); do
-    for work in create read stat rename delete list random-read stream-write stream-read; do
-      for n in n1 n2; do
-        echo "$n $("${ARDEN%/*}/arden-lab" work $work --to "127.0.0.1:${port[$n]}" --share "${BENCH_SHARE:-ca}" --user tester --password pw --pid "${pid[$n]}" | tail -n 1)"
-      done
+    for n in n1 n2; do
+      echo "at $n"
+      "${ARDEN%/*}/arden-lab" work create read stat rename delete list stream-write stream-read random-read \
+        --to "127.0.0.1:${port[$n]}" --share "$n" --user tester --password pw --pid "${pid[n1]}" 2>&1
     done
-  done | tee "$WORK/rates"
+  done
   exit 0
 fi
 
 note "smbtorture"
 options=(); for suite in ${SUITES:-}; do options+=(--suite "$suite"); done
 [[ -z ${DIRECT:-} ]] || PORT=${port[n1]}
-unset 'shares[5]' 'shares[4]'
+shares=("${shares[@]:0:4}")
 python3 "$here/run.py" --port "$PORT" --user tester --password pw "${shares[@]}" \
   --expected "$here/expected-failures.txt" --compare "$here/samba-4.17.txt" --logs "$ROOT/target/e2e/forwarding" \
   --results "$ROOT/target/e2e/forwarding.results" "${options[@]}"
