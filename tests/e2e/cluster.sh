@@ -267,4 +267,15 @@ for n in n1 n2 n3; do
   grep -Eq 'emptied|went back' "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "$n does not say why"; }
 done
 [[ $before == "$(sha256sum "$WORK"/disks/* | sha256sum)" ]] || fail "something was written"
+
+note "a daemon that stands alone does not open a pool of a cluster, unless it is told to"
+port[alone]=$(free_port); alone alone
+expect 6 "importing a cluster's pool" at alone pool import "$WORK/disks"
+grep -q 'belongs to the cluster.*take-from-cluster' <(tr '\n' ' ' <"$WORK/tmp/out") || { cat "$WORK/tmp/out"; fail "it does not say why"; }
+[[ $before == "$(sha256sum "$WORK"/disks/* | sha256sum)" ]] || fail "something was written"
+at alone pool import "$WORK/disks" --take-from-cluster >/dev/null
+says '^tank  *open  *whole' at alone pool list || fail "the pool is not taken from the cluster"
+down alone; alone alone
+says '^tank  *open  *whole' at alone pool list || fail "the pool is not this daemon's after a restart"
+down alone
 echo "fenced: $(sort "$WORK/fenced" | uniq -c | paste -sd ' ')"

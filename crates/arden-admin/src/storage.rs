@@ -230,6 +230,9 @@ pub struct PoolImport {
     /// Disks whose separate history may be discarded.
     #[serde(default)]
     pub discard: Vec<PathBuf>,
+    /// Take the pool from the cluster that it belongs to. No node of that may run any more, or both write.
+    #[serde(default)]
+    pub take_from_cluster: bool,
 }
 
 /// Fields of a pool to change; absent fields stay as they are.

@@ -153,6 +153,11 @@ impl Member {
         }))
     }
 
+    /// The cluster's id.
+    pub fn cluster(&self) -> u128 {
+        u128::from_str_radix(&self.membership.cluster.id, 16).unwrap_or_default()
+    }
+
     /// The node's number, from 1.
     pub fn number(&self) -> u16 {
         self.membership.node

@@ -10,16 +10,30 @@ use arden_space::{
 };
 
 const BYTES: usize = 64 << 10;
+/// The cluster.
+const C: u128 = 0xc1;
 
 /// One life of a process that opens the pool on `disks`, writes `byte` and closes it. The epoch that its labels have then.
 fn life(disks: &[SimDisk], ownership: Option<Ownership>, byte: u8) -> SpaceResult<u64> {
+    by(disks, ownership.map_or(By::Alone, By::Owner), byte)
+}
+
+enum By {
+    Alone,
+    Owner(Ownership),
+    FromCluster,
+}
+
+fn by(disks: &[SimDisk], right: By, byte: u8) -> SpaceResult<u64> {
     let rt = Rt::virtual_clock(u64::from(byte));
     let (devices, rt2): (Vec<Rc<dyn BlockDevice>>, _) = (disks.iter().map(|d| d.attach(&rt)).collect(), rt.clone());
     let epoch = rt
         .block_on(async move {
-            let pool = match ownership {
-                None => Pool::open(&rt2, devices.clone(), None, OpenOptions::default()).await?,
-                Some(o) => Pool::open_owned(&rt2, devices.clone(), None, OpenOptions::default(), o).await?,
+            let options = OpenOptions::default();
+            let pool = match right {
+                By::Alone => Pool::open(&rt2, devices.clone(), None, options).await?,
+                By::Owner(o) => Pool::open_owned(&rt2, devices.clone(), None, options, o).await?,
+                By::FromCluster => Pool::open_from_cluster(&rt2, devices.clone(), None, options).await?,
             };
             let space = pool.space_named("v")?;
             let mut b = Buf::new(BYTES);
@@ -52,39 +66,57 @@ fn made() -> Vec<SimDisk> {
 #[test]
 fn labels_get_the_epoch_of_the_owner() {
     let disks = made();
-    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1 }), 2), Ok(7));
-    assert_eq!(life(&disks, Some(Ownership { epoch: 9, written: 7 }), 3), Ok(9));
-    assert_eq!(life(&disks, None, 4), Ok(10), "without a cluster it counts on");
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1, cluster: C }), 2), Ok(7));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 9, written: 7, cluster: C }), 3), Ok(9));
+}
+
+#[test]
+fn a_pool_of_a_cluster_is_opened_by_its_nodes_alone() {
+    let disks = made();
+    assert_eq!(life(&disks, None, 2), Ok(2));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 2, cluster: C }), 3), Ok(7));
+    let before: Vec<_> = disks.iter().map(SimDisk::image).collect();
+    let other = Ownership { epoch: 9, written: 7, cluster: 0xc2 };
+    for who in [None, Some(other)] {
+        assert_eq!(life(&disks, who, 4), Err(SpaceError::OfCluster(C)), "{who:?}");
+    }
+    // A disk of it alone, without the others, is no way around.
+    assert_eq!(life(&disks[1..], None, 4), Err(SpaceError::OfCluster(C)));
+    assert!(disks.iter().zip(&before).all(|(d, b)| d.is_like(b)));
+    // Who takes it from the cluster has it, and the cluster sees that somebody else wrote.
+    assert_eq!(by(&disks, By::FromCluster, 5), Ok(8));
+    assert_eq!(life(&disks, None, 6), Ok(9), "it counts on");
+    assert_eq!(life(&disks, Some(Ownership { epoch: 8, written: 7, cluster: C }), 7), Err(SpaceError::LaterEpoch(9)));
 }
 
 #[test]
 fn a_label_that_the_cluster_does_not_know_is_refused_and_nothing_is_written() {
     let disks = made();
-    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1 }), 2), Ok(7));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1, cluster: C }), 2), Ok(7));
     let before: Vec<_> = disks.iter().map(SimDisk::image).collect();
     for (epoch, written) in [(8, 6), (7, 7), (6, 6), (6, 9)] {
-        let refused = life(&disks, Some(Ownership { epoch, written }), 3);
+        let refused = life(&disks, Some(Ownership { epoch, written, cluster: C }), 3);
         assert_eq!(refused, Err(SpaceError::LaterEpoch(7)), "{epoch} after {written}");
     }
     assert!(disks.iter().zip(&before).all(|(d, b)| d.is_like(b)));
-    assert_eq!(life(&disks, Some(Ownership { epoch: 8, written: 7 }), 3), Ok(8));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 8, written: 7, cluster: C }), 3), Ok(8));
 }
 
 #[test]
 fn one_disk_with_a_later_label_is_enough() {
     let disks = made();
     let old = disks[0].image();
-    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1 }), 2), Ok(7));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1, cluster: C }), 2), Ok(7));
     disks[0].put_image(&old);
-    assert_eq!(life(&disks, Some(Ownership { epoch: 3, written: 2 }), 3), Err(SpaceError::LaterEpoch(7)));
+    assert_eq!(life(&disks, Some(Ownership { epoch: 3, written: 2, cluster: C }), 3), Err(SpaceError::LaterEpoch(7)));
 }
 
 #[test]
 fn a_disk_that_is_in_use_has_to_be_there() {
     let disks = made();
-    let alone = life(&disks[..1], Some(Ownership { epoch: 7, written: 1 }), 2);
+    let alone = life(&disks[..1], Some(Ownership { epoch: 7, written: 1, cluster: C }), 2);
     assert!(matches!(alone, Err(SpaceError::NotFound(_))), "{alone:?}");
     assert!(life(&disks[..1], None, 2).is_ok(), "one machine opens half of a mirror");
     // Now its map says that the other is missing.
-    assert_eq!(life(&disks[..1], Some(Ownership { epoch: 7, written: 2 }), 3), Ok(7));
+    assert_eq!(life(&disks[..1], Some(Ownership { epoch: 7, written: 2, cluster: C }), 3), Ok(7));
 }

@@ -137,7 +137,7 @@ impl Keeper {
     fn pool(&self, state: &State, pools: &PoolAdmin) -> Result<()> {
         let disks = self.disks();
         if !state.snapshot().pools.contains_key(NAME) {
-            let import = PoolImport { disks: vec![self.dir.clone()], name: Some(NAME.into()), discard: Vec::new() };
+            let import = PoolImport { disks: vec![self.dir.clone()], name: Some(NAME.into()), ..PoolImport::default() };
             match pools.import_pool(&import) {
                 Err(e) if e.kind == ErrorKind::NotFound => {
                     self.make_disks(&disks)?;

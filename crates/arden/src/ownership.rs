@@ -17,6 +17,8 @@ pub struct Owned {
     pub pools: Arc<Pools>,
     pub volumes: Arc<Volumes>,
     pub control: Arc<SmbControl>,
+    /// The cluster's id, which labels of its pools have.
+    pub cluster: u128,
 }
 
 /// The gate of a pool, as the SMB server asks it.
@@ -39,7 +41,7 @@ impl arden_smb::Gate for ShareGate {
 
 impl Hands for Owned {
     fn import(&self, pool: PoolId, epoch: Epoch, written: Epoch) -> Result<(), (ImportError, String)> {
-        let ownership = Ownership { epoch: epoch.0, written: written.0 };
+        let ownership = Ownership { epoch: epoch.0, written: written.0, cluster: self.cluster };
         self.pools.open_owned(pool.0, ownership).map_err(|e| {
             let why = match e {
                 SpaceError::LaterEpoch(label) => ImportError::LaterEpoch(Epoch(label)),

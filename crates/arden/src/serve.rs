@@ -86,7 +86,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
-    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
+    let cluster = member.as_ref().map_or(0, |member| member.cluster());
+    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone(), cluster };
     let cluster = begin_to_own(member.clone(), owned, &state, nodes.as_ref().map(Listener::address))?;
     if let Some(listener) = nodes {
         control.serve_nodes(listener);

@@ -81,6 +81,10 @@ pub enum PoolVerb {
         /// Name of the pool, when disks of several pools are found
         #[arg(long)]
         name: Option<String>,
+        /// Take the pool from its cluster, which is gone for good. A node of it that runs yet would write beside this daemon, and
+        /// destroy the pool
+        #[arg(long)]
+        take_from_cluster: bool,
         /// Of disks that were used apart, the disk whose own data is discarded
         #[arg(long, value_name = "DISK")]
         discard: Vec<PathBuf>,
@@ -400,8 +404,9 @@ pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
             let (disks, hot_spares) = (all_absolute(&disks)?, all_absolute(&hot_spare)?);
             shown(out.client.post("/v1/pools", &NewPool { name, disks, hot_spares, force })?);
         }
-        PoolVerb::Import { disks, name, discard } => {
-            let import = PoolImport { disks: all_absolute(&disks)?, name, discard: all_absolute(&discard)? };
+        PoolVerb::Import { disks, name, discard, take_from_cluster } => {
+            let (disks, discard) = (all_absolute(&disks)?, all_absolute(&discard)?);
+            let import = PoolImport { disks, name, discard, take_from_cluster };
             shown(out.client.put_body("/v1/pools", &import)?);
         }
         PoolVerb::Close { name } => {

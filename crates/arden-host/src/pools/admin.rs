@@ -18,7 +18,7 @@ use arden_block::identify;
 use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, SpaceError, check_interleave, read_header};
 
 use super::{
-    OpenPool, Pools, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, show,
+    OpenPool, Pools, Right, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, show,
     start_export,
 };
 
@@ -238,7 +238,8 @@ impl Storage for PoolAdmin {
         let discard = devices::scan(&import.discard).iter().map(|f| f.disk_id).collect();
         let paths = found.into_iter().map(|f| f.path).collect();
         let record = PoolRecord { devices: paths, ..known.unwrap_or_else(|| new_record(name, id, Vec::new())) };
-        let open = self.0.open(&record, discard)?;
+        let right = if import.take_from_cluster { Right::FromCluster } else { Right::Alone };
+        let open = self.0.open(&record, discard, right)?;
         self.remember(&record, open)
     }
 

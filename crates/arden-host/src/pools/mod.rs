@@ -156,6 +156,17 @@ impl Drop for SpaceUse {
     }
 }
 
+/// By what right a pool is opened.
+#[derive(Debug, Clone, Copy)]
+enum Right {
+    /// It is of no cluster.
+    Alone,
+    /// An administrator takes it from its cluster.
+    FromCluster,
+    /// The cluster has this node own it.
+    Owner(Ownership),
+}
+
 /// The error of a pool, as administration reports it.
 fn refusal(e: SpaceError) -> AdminError {
     match e {
@@ -165,6 +176,12 @@ fn refusal(e: SpaceError) -> AdminError {
             ErrorKind::Conflict,
             s,
             "decide which side counts: `arden pool import --discard DISK` throws away what the named disk has",
+        ),
+        SpaceError::OfCluster(_) => AdminError::new(
+            ErrorKind::Conflict,
+            e.to_string(),
+            "a node of that cluster serves it; when the cluster is gone for good and all of its nodes are off, \
+             `arden pool import --take-from-cluster` takes it from there",
         ),
         SpaceError::OutOfSpace => {
             AdminError::new(ErrorKind::Conflict, e.to_string(), "add a disk with `pool add-disk`")
@@ -288,7 +305,7 @@ impl Pools {
         if self.member {
             return;
         }
-        match self.open(record, Vec::new()) {
+        match self.open(record, Vec::new(), Right::Alone) {
             Ok(pool) => {
                 tracing::info!(pool = record.name, "pool open");
                 self.keep(record, pool);
@@ -325,18 +342,12 @@ impl Pools {
     }
 
     /// Opens what is there of a pool: by its known paths, and by labels when those are not all.
-    fn open(&self, record: &PoolRecord, discard: Vec<u128>) -> Result<Arc<OpenPool>> {
+    fn open(&self, record: &PoolRecord, discard: Vec<u128>, right: Right) -> Result<Arc<OpenPool>> {
         let id = pool_id(record)?;
-        self.open_as(record, id, discard, None).map_err(refusal)
+        self.open_as(record, id, discard, right).map_err(refusal)
     }
 
-    fn open_as(
-        &self,
-        record: &PoolRecord,
-        id: u128,
-        discard: Vec<u128>,
-        ownership: Option<Ownership>,
-    ) -> SpaceResult<Arc<OpenPool>> {
+    fn open_as(&self, record: &PoolRecord, id: u128, discard: Vec<u128>, right: Right) -> SpaceResult<Arc<OpenPool>> {
         let mut found = devices::scan(&record.devices);
         found.retain(|f| f.pool_id == id);
         if found.len() < record.devices.len() {
@@ -354,9 +365,10 @@ impl Pools {
                     devices.push(devices::open_soon(&rt, p, &labels).await?);
                 }
                 let options = OpenOptions { config, discard };
-                match ownership {
-                    Some(o) => Pool::open_owned(&rt, devices, Some(id), options, o).await,
-                    None => Pool::open(&rt, devices, Some(id), options).await,
+                match right {
+                    Right::Owner(o) => Pool::open_owned(&rt, devices, Some(id), options, o).await,
+                    Right::Alone => Pool::open(&rt, devices, Some(id), options).await,
+                    Right::FromCluster => Pool::open_from_cluster(&rt, devices, Some(id), options).await,
                 }
             })
         });

@@ -7,7 +7,7 @@ use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::Poo
 use arden_block::{Rt, file::FileDevice};
 use arden_space::{Ownership, SpaceError, SpaceResult, read_header};
 
-use super::{OpenPool, Pools, Slot, pool_id};
+use super::{OpenPool, Pools, Right, Slot, pool_id};
 
 /// Why a command that names a pool is refused at a node of a cluster.
 pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
@@ -60,7 +60,7 @@ impl Pools {
         if self.owned(id).is_some() {
             return Err(SpaceError::Refused(format!("pool {} is open already", record.name)));
         }
-        let pool = self.open_as(&record, id, Vec::new(), Some(ownership))?;
+        let pool = self.open_as(&record, id, Vec::new(), Right::Owner(ownership))?;
         tracing::info!(pool = record.name, epoch = ownership.epoch, "pool open");
         self.keep(&record, pool);
         Ok(())

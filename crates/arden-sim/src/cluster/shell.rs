@@ -190,7 +190,7 @@ impl World {
         if self.t_ns < self.machines[i].no_disks_ns {
             self.disks.iter().for_each(|d| d.cut(from.key));
         }
-        let ownership = Ownership { epoch: epoch.0, written: written.0 };
+        let ownership = Ownership { epoch: epoch.0, written: written.0, cluster: 1 };
         self.machines[i].open = Some(Open::import(&self.disks, from, ownership, self.rng.next_u64()));
         self.say(|| format!("node {i}: initiator {} imports under {epoch:?}", from.id));
         self.forget_import(i);

@@ -29,6 +29,8 @@ pub enum SpaceError {
     Diverged(String),
     /// A label bears this epoch, which nobody who may open the pool was given: another owner wrote. Nothing was written.
     LaterEpoch(u64),
+    /// The labels name this cluster, and who wants to open the pool is no node of it. Nothing was written.
+    OfCluster(u128),
     /// The pool was closed, or lost its last disk.
     Closed,
     /// A long piece of work was stopped by the caller.
@@ -46,6 +48,9 @@ impl fmt::Display for SpaceError {
             SpaceError::Device(e) => write!(f, "device: {e}"),
             SpaceError::NotFound(s) | SpaceError::Corrupt(s) | SpaceError::Diverged(s) => f.write_str(s),
             SpaceError::LaterEpoch(e) => write!(f, "a label of the pool has epoch {e}, of an owner that is not known"),
+            SpaceError::OfCluster(id) => {
+                write!(f, "the pool belongs to the cluster {id:032x}, whose nodes may write to it")
+            }
             SpaceError::Closed => f.write_str("the pool is closed"),
             SpaceError::Cancelled => f.write_str("stopped"),
         }

@@ -16,6 +16,8 @@ pub(crate) const LABEL_VERSION: u32 = 1;
 /// Version 2: the pool has parity spaces, whose log may hold patch records. A program that does
 /// not know them would take them for the end of the log.
 pub(crate) const LABEL_VERSION_PATCHES: u32 = 2;
+/// Version 3: the pool belongs to a cluster, which the label names. A program that does not know that would open it beside its owner.
+pub(crate) const LABEL_VERSION_CLUSTER: u32 = 3;
 pub(crate) const LABEL_BYTES: usize = 4096;
 pub(crate) const LABEL_AT: [u64; 2] = [0, 64 << 10];
 const MAP_AT: u64 = 128 << 10;
@@ -68,6 +70,8 @@ pub(crate) struct Label {
     pub(crate) map_len: u64,
     pub(crate) map_checksum: u64,
     pub(crate) pool_name: String,
+    /// The cluster that the pool belongs to; 0: none.
+    pub(crate) cluster: u128,
 }
 
 impl Label {
@@ -91,6 +95,9 @@ impl Label {
         w.u64(self.map_len);
         w.u64(self.map_checksum);
         w.text(&self.pool_name[..self.pool_name.len().min(64)]);
+        if self.version >= LABEL_VERSION_CLUSTER {
+            w.u128(self.cluster);
+        }
         w.0.resize(LABEL_BODY, 0);
         let sum = checksum(&w.0);
         w.u64(sum);
@@ -110,9 +117,9 @@ impl Label {
         }
         let r = &mut Reader::new(&body[8..], "a disk label");
         let version = r.u32()?;
-        if !(LABEL_VERSION..=LABEL_VERSION_PATCHES).contains(&version) {
+        if !(LABEL_VERSION..=LABEL_VERSION_CLUSTER).contains(&version) {
             return Err(SpaceError::Corrupt(format!(
-                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_PATCHES}"
+                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_CLUSTER}"
             )));
         }
         let (index, map_slot, _) = (r.u16()?, r.u8()?, r.u8()?);
@@ -130,6 +137,7 @@ impl Label {
             map_len: r.u64()?,
             map_checksum: r.u64()?,
             pool_name: r.text()?,
+            cluster: if version >= LABEL_VERSION_CLUSTER { r.u128()? } else { 0 },
         }))
     }
 }

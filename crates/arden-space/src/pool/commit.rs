@@ -7,7 +7,7 @@ use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, LocalFuture};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::disk::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_PATCHES, Label};
+use crate::disk::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_CLUSTER, LABEL_VERSION_PATCHES, Label};
 use crate::disk::open_disk::DiskRt;
 use crate::map::mapcode::Encoder;
 use crate::map::pool_map::Group;
@@ -122,6 +122,12 @@ impl Pool {
         tracing::trace!("{}", map.outline());
         let (len, sum) = Encoder::measure(&map);
         let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
+        let cluster = p.cluster.get();
+        let version = match (cluster, parity) {
+            (0, false) => LABEL_VERSION,
+            (0, true) => LABEL_VERSION_PATCHES,
+            _ => LABEL_VERSION_CLUSTER,
+        };
         let mut labels = Vec::new();
         for d in disks {
             if len > d.areas.map_slot_bytes {
@@ -131,7 +137,7 @@ impl Pool {
                 )));
             }
             labels.push(Label {
-                version: if parity { LABEL_VERSION_PATCHES } else { LABEL_VERSION },
+                version,
                 pool_id: map.pool_id,
                 disk_id: map.disks.get(&d.index).map_or(0, |r| r.id),
                 index: d.index,
@@ -146,6 +152,7 @@ impl Pool {
                 map_len: len,
                 map_checksum: sum,
                 pool_name: map.name.clone(),
+                cluster,
             });
         }
         Ok((labels, Encoder::new(&map), captured))

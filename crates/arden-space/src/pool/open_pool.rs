@@ -207,6 +207,8 @@ pub(crate) struct Inner {
     pub(crate) rt: Rt,
     pub(crate) cfg: PoolConfig,
     pub(crate) map: MapState,
+    /// The cluster that the pool belongs to, as labels say from the next commit on; 0: none.
+    pub(crate) cluster: Cell<u128>,
     pub(crate) disks: RefCell<BTreeMap<u16, Rc<DiskRt>>>,
     pub(crate) spaces: RefCell<BTreeMap<u32, Rc<SpaceRt>>>,
     /// Deleted ones, whose users may not have noticed yet.
@@ -255,6 +257,7 @@ impl Inner {
             background: Background::new(cfg.grace_ms),
             cfg,
             map: MapState::new(map),
+            cluster: Cell::new(0),
             disks: RefCell::new(disks),
             spaces: RefCell::new(spaces),
             deleted: RefCell::default(),

@@ -41,12 +41,30 @@ pub struct Ownership {
     pub epoch: u64,
     /// The newest epoch that a label may bear before this opening.
     pub written: u64,
+    /// The cluster, which labels name from then on; not 0.
+    pub cluster: u128,
+}
+
+/// By what right a pool is opened.
+enum Right {
+    /// By a daemon that stands alone: the pool is of no cluster.
+    Alone,
+    /// By a node of the pool's cluster.
+    Owner(Ownership),
+    /// By a daemon that stands alone and takes it from a cluster.
+    FromCluster,
 }
 
 impl Ownership {
     /// Whether the pool may be opened by this right: a newer label is that of an owner which the cluster has forgotten, and an
     /// absent disk may have a newer state than the ones that are here.
-    fn check(&self, found: &[(Rc<dyn BlockDevice>, DiskHeader)], map: &PoolMap) -> SpaceResult<()> {
+    fn check(&self, found: &[(Rc<dyn BlockDevice>, DiskHeader)], map: &PoolMap, cluster: u128) -> SpaceResult<()> {
+        if self.cluster == 0 {
+            return Err(SpaceError::Refused("an owner of no cluster".into()));
+        }
+        if cluster != 0 && cluster != self.cluster {
+            return Err(SpaceError::OfCluster(cluster));
+        }
         let newest = found.iter().map(|f| f.1.label.epoch).max().unwrap_or(0);
         if newest > self.written || self.epoch <= newest {
             return Err(SpaceError::LaterEpoch(newest));
@@ -55,6 +73,23 @@ impl Ownership {
         match map.disks.iter().find(|(_, r)| r.state != DiskState::Missing && !here(r.id)) {
             None => Ok(()),
             Some((i, r)) => Err(SpaceError::NotFound(format!("disk {i} ({}) is in use and was not found", r.name))),
+        }
+    }
+}
+
+impl Right {
+    fn cluster(&self) -> u128 {
+        match self {
+            Right::Owner(o) => o.cluster,
+            Right::Alone | Right::FromCluster => 0,
+        }
+    }
+
+    /// The epoch that this opening gives the pool.
+    fn epoch_after(&self, epoch: u64) -> u64 {
+        match self {
+            Right::Owner(o) => o.epoch,
+            Right::Alone | Right::FromCluster => epoch + 1,
         }
     }
 }
@@ -126,20 +161,33 @@ impl Pool {
     }
 
     /// Opens the pool that the most disks among `devices` belong to (or that `pool_id` names).
+    ///
+    /// # Errors
+    /// [`SpaceError::OfCluster`] for one of a cluster, before anything was written; others as they come.
     pub async fn open(
         rt: &Rt,
         devices: Vec<Rc<dyn BlockDevice>>,
         pool_id: Option<u128>,
         options: OpenOptions,
     ) -> SpaceResult<Pool> {
-        Pool::open_as(rt, devices, pool_id, options, None).await
+        Pool::open_as(rt, devices, pool_id, options, Right::Alone).await
+    }
+
+    /// As [`Pool::open`], and takes the pool from the cluster that it belongs to. No node of that may run any more.
+    pub async fn open_from_cluster(
+        rt: &Rt,
+        devices: Vec<Rc<dyn BlockDevice>>,
+        pool_id: Option<u128>,
+        options: OpenOptions,
+    ) -> SpaceResult<Pool> {
+        Pool::open_as(rt, devices, pool_id, options, Right::FromCluster).await
     }
 
     /// As [`Pool::open`], by a node of a cluster, with all disks that are in use.
     ///
     /// # Errors
-    /// [`SpaceError::LaterEpoch`] when a label is newer than `ownership` knows; [`SpaceError::NotFound`] without a disk that
-    /// is in use. In both cases nothing was written.
+    /// [`SpaceError::OfCluster`] for another cluster's pool; [`SpaceError::LaterEpoch`] when a label is newer than `ownership`
+    /// knows; [`SpaceError::NotFound`] without a disk that is in use. Nothing was written then.
     pub async fn open_owned(
         rt: &Rt,
         devices: Vec<Rc<dyn BlockDevice>>,
@@ -147,7 +195,7 @@ impl Pool {
         options: OpenOptions,
         ownership: Ownership,
     ) -> SpaceResult<Pool> {
-        Pool::open_as(rt, devices, pool_id, options, Some(ownership)).await
+        Pool::open_as(rt, devices, pool_id, options, Right::Owner(ownership)).await
     }
 
     async fn open_as(
@@ -155,7 +203,7 @@ impl Pool {
         devices: Vec<Rc<dyn BlockDevice>>,
         pool_id: Option<u128>,
         options: OpenOptions,
-        ownership: Option<Ownership>,
+        right: Right,
     ) -> SpaceResult<Pool> {
         let timeout_ms = options.config.io_timeout_ms;
         let mut found: Vec<(Rc<dyn BlockDevice>, DiskHeader)> = Vec::new();
@@ -183,8 +231,11 @@ impl Pool {
         if found.iter().any(|f| f.1.pool_id != map.pool_id) {
             return Err(SpaceError::Refused("disks of several pools were found; say which pool to open".into()));
         }
-        if let Some(o) = ownership {
-            o.check(&found, &map)?;
+        let (before, cluster) = (best.1.label.cluster, right.cluster());
+        match &right {
+            Right::Alone if before != 0 => return Err(SpaceError::OfCluster(before)),
+            Right::Alone | Right::FromCluster => {}
+            Right::Owner(o) => o.check(&found, &map, before)?,
         }
         let mut disks = BTreeMap::new();
         let mut journal_disks = Vec::new();
@@ -230,7 +281,7 @@ impl Pool {
                 return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
             }
         }
-        map.epoch = ownership.map_or(map.epoch + 1, |o| o.epoch);
+        map.epoch = right.epoch_after(map.epoch);
         let nonce = rt.random_u64();
         let epoch = map.epoch;
         map.lineage.push((epoch, nonce));
@@ -253,6 +304,7 @@ impl Pool {
         );
         let (log, end) = read_log(&old_journal, &copies).await?;
         let pool = Pool::assemble(rt, map, disks, options.config);
+        pool.0.cluster.set(cluster);
         let patches = pool.replay(log)?;
         pool.register_patches(&patches);
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
