@@ -33,6 +33,11 @@ pub trait Device: Send + Sync {
         writes.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
         self.flush()
     }
+    /// As `write`, but may return before it is done. It counts as written all the same: whoever reads, writes or discards the place
+    /// later finds it so, and no flush and no durable write that starts later succeeds before it or when it has failed.
+    fn write_behind(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        self.write(offset, data)
+    }
     /// Whether `write_durably_later` returns before the writes are durable.
     fn writes_later(&self) -> bool {
         false
@@ -44,6 +49,12 @@ pub trait Device: Send + Sync {
     /// Reads the size again, in bytes. A device that was grown reports its new size from then on.
     fn look_again(&self) -> IoResult<u64> {
         Ok(self.size_bytes())
+    }
+
+    /// Whether it lies in files of a file system. There the first durable write to a place waits for the file system's own record of
+    /// it too, so that places that are often written durably are better written once before.
+    fn is_in_files(&self) -> bool {
+        false
     }
 
     /// The extension of a thin device; `None` for others.
