@@ -33,11 +33,6 @@ pub trait Device: Send + Sync {
         writes.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
         self.flush()
     }
-    /// As `write`, but may return before it is done. It counts as written all the same: whoever reads, writes or discards the place
-    /// later finds it so, and no flush and no durable write that starts later succeeds before it or when it has failed.
-    fn write_behind(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-        self.write(offset, data)
-    }
     /// Whether `write_durably_later` returns before the writes are durable.
     fn writes_later(&self) -> bool {
         false
