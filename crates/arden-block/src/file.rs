@@ -439,6 +439,10 @@ impl BlockDevice for FileDevice {
         })
     }
 
+    fn is_file(&self) -> bool {
+        self.regular
+    }
+
     fn lost_content(&self) -> bool {
         self.whole.was_cut_short()
     }

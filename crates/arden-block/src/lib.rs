@@ -129,6 +129,10 @@ pub trait BlockDevice {
     /// Gives up the content of `len` bytes at `offset`.
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>>;
     fn flush(&self) -> LocalFuture<IoResult<()>>;
+    /// Whether it is a file of a file system. There the first durable write to a place waits for the file system's own record of it too.
+    fn is_file(&self) -> bool {
+        false
+    }
     /// True when it is known to have lost what was written to it: a file that was cut short.
     fn lost_content(&self) -> bool {
         false
