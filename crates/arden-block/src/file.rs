@@ -317,6 +317,8 @@ fn error_of(e: Errno) -> IoError {
         Errno::OPNOTSUPP | Errno::NOSYS => IoError::Unsupported,
         Errno::INVAL => IoError::Misaligned,
         Errno::ROFS | Errno::PERM => IoError::ReadOnly,
+        // What the block layer makes of the status RESERVATION CONFLICT.
+        Errno::BADE => IoError::Conflict,
         _ => IoError::Media,
     }
 }

@@ -30,6 +30,7 @@ pub mod file;
 pub mod identify;
 mod io_class;
 pub mod memory;
+pub mod reserve;
 pub mod rng;
 pub mod rt;
 pub mod sim;
@@ -74,6 +75,8 @@ pub enum IoError {
     ReadOnly,
     /// The operation is not known to this device.
     Unsupported,
+    /// Another host has the device by a persistent reservation: this one has been fenced. Nothing was changed.
+    Conflict,
 }
 
 impl fmt::Display for IoError {
@@ -86,6 +89,7 @@ impl fmt::Display for IoError {
             IoError::NoSpace => "no space left under the device",
             IoError::ReadOnly => "device is read-only",
             IoError::Unsupported => "not supported by the device",
+            IoError::Conflict => "reserved by another host",
         })
     }
 }
