@@ -1,6 +1,7 @@
 //! Persistent reservations on a real disk that this machine reaches by two paths: run by `tests/e2e/scsi.sh` in a guest.
 //! `reservations work DISK DISK FREEZE-DIR` fences one path from the other, also in the middle of a write; `reservations persist
-//! DISK` looks at what a restart of the target has left; `reservations refuse PATH` is for what is no such disk.
+//! DISK` looks at what a restart of the target has left; `reservations refuse PATH` is for what is no such disk. `reservations show
+//! DISK` prints who has it, and `reservations steal DISK` takes it from a node of a cluster, in the name of a node 99.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -122,11 +123,33 @@ fn persist(path: &Path) {
     say("registration and reservation are there after the target was taken down");
 }
 
+fn shown(raw: u64) -> String {
+    format!("node {} epoch {}", raw >> 32 & 0xFFFF, raw & 0xFFFF_FFFF)
+}
+
+fn show(path: &Path) {
+    let d = disk(path);
+    let keys: Vec<String> = d.keys().expect("keys").into_iter().map(shown).collect();
+    let holder = d.reservation().expect("reservation").map_or("nobody".to_string(), |r| shown(r.key));
+    println!("keys: {}; reserved for {holder}", keys.join(", "));
+}
+
+fn steal(path: &Path) {
+    let d = disk(path);
+    let held = d.reservation().expect("reservation").expect("it is reserved").key;
+    let mine = held & 0xFFFF_0000_FFFF_FFFF | 99 << 32;
+    d.register(mine).expect("registers");
+    d.fence(mine, held).expect("fences");
+    d.confirm(mine).expect("has it");
+}
+
 fn main() {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     match &args[..] {
         [what, a, b, dir] if what.as_os_str() == "work" => work(a, b, dir),
         [what, a] if what.as_os_str() == "persist" => persist(a),
+        [what, a] if what.as_os_str() == "show" => show(a),
+        [what, a] if what.as_os_str() == "steal" => steal(a),
         [what, a] if what.as_os_str() == "refuse" => {
             let why = Reservations::open(a).and_then(|d| d.check()).expect_err("it is refused");
             assert!(matches!(why, ReserveError::Unsupported(_)), "{why}");

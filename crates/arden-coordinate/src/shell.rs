@@ -40,11 +40,33 @@ const WATCH_AGAIN: Duration = Duration::from_millis(300);
 
 /// What this daemon does with a pool. Calls block, and those of one pool come one after the other.
 pub trait Hands: Send + Sync + 'static {
-    /// Opens the pool under `epoch`, unless a label bears an epoch that is newer than `written`.
+    /// Opens the pool under `epoch`, unless a label bears an epoch that is newer than `written`. With a fence on the disks: those of
+    /// them that were registered with.
     ///
     /// # Errors
     /// Why not, for the cluster and for people.
-    fn import(&self, pool: PoolId, epoch: Epoch, written: Epoch) -> Result<(), (ImportError, String)>;
+    fn import(
+        &self,
+        pool: PoolId,
+        epoch: Epoch,
+        written: Epoch,
+        reserved: Option<Reserved>,
+    ) -> Result<(), (ImportError, String)>;
+    /// Registers the key of `me` with the pool's disks that are reached, if that was not done yet, and keeps `holder` from each.
+    ///
+    /// # Errors
+    /// Why `holder` may still write.
+    fn fence_disks(&self, pool: PoolId, me: Holder, holder: Holder) -> Result<(), String>;
+    /// As [`Hands::fence_disks`] for each of `fenced`. Gives the other keys that were on any of the disks right before `me` came.
+    ///
+    /// # Errors
+    /// Why a disk cannot be used.
+    fn register_disks(&self, pool: PoolId, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String>;
+    /// Whether every disk of the pool is reached, and has what `fence_disks` needs.
+    ///
+    /// # Errors
+    /// Which does not.
+    fn check_disks(&self, pool: PoolId) -> Result<(), String>;
     /// Serves what is shared of the pool, as long as the gate is open.
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>);
     /// Ends serving, makes everything durable and closes the pool. False: something may be on its way still.
@@ -56,6 +78,23 @@ pub trait Hands: Send + Sync + 'static {
     /// # Errors
     /// Why it is not known.
     fn newest_epoch(&self, pool: PoolId) -> Result<Epoch, String>;
+}
+
+/// An ownership whose key is registered with the pool's disks.
+pub struct Reserved {
+    pub me: Holder,
+    /// To be called when a disk refuses a command with a reservation conflict.
+    pub refused: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The present ownership of a pool and its keys on disks.
+#[derive(Debug, Clone, Default)]
+struct OnDisks {
+    epoch: Epoch,
+    /// Holders that were fenced for it there.
+    fenced: Vec<Holder>,
+    /// Its key is on all disks that are reached. None: nothing was asked for yet; false: it needs none.
+    registered: Option<bool>,
 }
 
 /// What the loop is told.
@@ -85,6 +124,17 @@ pub enum Input {
         epoch: Epoch,
         why: ImportError,
         text: String,
+    },
+    /// The answer to a registration with the pool's disks.
+    Registered {
+        pool: PoolId,
+        epoch: Epoch,
+        result: Result<Vec<Holder>, String>,
+    },
+    /// A disk of the pool has refused a command of this ownership: another node has fenced it.
+    Refused {
+        pool: PoolId,
+        epoch: Epoch,
     },
     /// An administrator is sure that no holder of the pool writes any more.
     Sure(PoolId, oneshot::Sender<Vec<Holder>>),
@@ -176,6 +226,7 @@ struct Shell {
     node: Node,
     workers: BTreeMap<PoolId, Sender<Job>>,
     gates: BTreeMap<PoolId, (Epoch, Arc<PoolGate>)>,
+    on_disks: BTreeMap<PoolId, OnDisks>,
     /// Holders of which an administrator is sure.
     sure: HashSet<(PoolId, Holder)>,
     /// A request to etcd is given up after this.
@@ -217,6 +268,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         node,
         workers,
         gates: BTreeMap::new(),
+        on_disks: BTreeMap::new(),
         sure: HashSet::new(),
         wait: ttl / 4,
         ttl,
@@ -324,6 +376,7 @@ impl Shell {
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
+                    self.on_disks(pool, epoch).fenced.push(holder);
                     self.tell(Event::Fenced { pool, epoch, holder });
                 }
                 Err(why) => {
@@ -334,6 +387,20 @@ impl Shell {
             Input::NotImported { pool, epoch, why, text } => {
                 self.tell(Event::ImportFailed { pool, epoch, why });
                 self.because(pool, text);
+            }
+            Input::Registered { pool, epoch, result } => match result {
+                Ok(keys) => {
+                    self.on_disks(pool, epoch).registered = Some(true);
+                    self.tell(Event::Registered { pool, epoch, keys });
+                }
+                Err(why) => {
+                    self.tell(Event::DisksLost { pool, epoch });
+                    self.because(pool, why);
+                }
+            },
+            Input::Refused { pool, epoch } => {
+                self.tell(Event::DisksLost { pool, epoch });
+                self.because(pool, "reservation conflict: another node has fenced this one".to_string());
             }
             Input::Sure(pool, reply) => {
                 let _ = reply.send(self.sure_of(pool));
@@ -379,9 +446,17 @@ impl Shell {
         let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
         let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
         let sure = keys.view.record.holders.iter().all(is_sure);
-        self.node.set_takes_over(pool, sure || matches!(fences, Ok(Fence::Agent { .. })));
+        let keyless = |h: &Holder| h.node.0 != self.parts.node && h.epoch.0 <= keys.config.keyless;
+        let fences = match fences {
+            Ok(Fence::Agent { .. }) => true,
+            Ok(Fence::Scsi) => !keys.view.record.holders.iter().any(keyless),
+            Ok(Fence::None) | Err(_) => false,
+        };
+        self.node.set_takes_over(pool, sure || fences);
         self.node.set_patience(pool, self.patience(&keys).as_nanos() as u64);
-        let leaves = keys.moving.filter(|m| m.to != self.parts.node && m.epoch == keys.view.record.epoch.0);
+        // An owner without keys begins anew, with keys.
+        let (me, keyless) = (self.parts.node, keys.config.keyless);
+        let leaves = keys.moving.filter(|m| m.epoch == keys.view.record.epoch.0 && (m.to != me || m.epoch <= keyless));
         let (revision, view) = (keys.revision, keys.view);
         match asked {
             Some((number, floor)) => self.tell(Event::Read { pool, number, floor, revision, view }),
@@ -539,10 +614,7 @@ impl Shell {
                 });
             }
             Action::Fence { pool, epoch, holder } => self.fence(pool, epoch, holder),
-            // An agent cuts a whole node off: there are no keys on the disks.
-            Action::Register { pool, epoch } => {
-                let _ = self.send_to().send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
-            }
+            Action::Register { pool, epoch } => self.register(pool, epoch),
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
             Action::Serve { pool, epoch } => {
                 let Some((_, gate)) = self.gates.get(&pool).filter(|(of, _)| *of == epoch).cloned() else { return };
@@ -581,12 +653,30 @@ impl Shell {
     }
 
     fn import(&mut self, pool: PoolId, epoch: Epoch, written: Epoch) {
-        self.gates.insert(pool, (epoch, Arc::default()));
+        let gate = Arc::<PoolGate>::default();
+        self.gates.insert(pool, (epoch, gate.clone()));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
+        let registered = self.on_disks(pool, epoch).registered;
+        let tell = self.send_to();
+        let reserved = (registered == Some(true)).then(|| Reserved {
+            me: self.me(epoch),
+            // No client is told of it: another node has the pool.
+            refused: Box::new(move || {
+                gate.close();
+                let _ = tell.send(Input::Refused { pool, epoch });
+            }),
+        });
+        // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
+        let changed = reserved.is_some() != (self.fence_of(pool) == Ok(Fence::Scsi));
         self.work(pool, move || {
+            if changed {
+                let text = "the fence of the pool was changed meanwhile".to_string();
+                let _ = inputs.send(Input::NotImported { pool, epoch, why: ImportError::Other, text });
+                return;
+            }
             // A restart of this node does not believe an etcd without this ownership.
             let kept = trust.keep().map_err(|e| (ImportError::Other, e.to_string()));
-            let input = match kept.and_then(|()| hands.import(pool, epoch, written)) {
+            let input = match kept.and_then(|()| hands.import(pool, epoch, written, reserved)) {
                 Ok(()) => Input::Node(Event::Imported { pool, epoch }),
                 Err((why, text)) => Input::NotImported { pool, epoch, why, text },
             };
@@ -594,9 +684,56 @@ impl Shell {
         });
     }
 
+    /// What is known of the keys of this ownership; what was known of another one is forgotten.
+    fn on_disks(&mut self, pool: PoolId, epoch: Epoch) -> &mut OnDisks {
+        let known = self.on_disks.entry(pool).or_default();
+        if known.epoch < epoch {
+            *known = OnDisks { epoch, ..OnDisks::default() };
+        }
+        known
+    }
+
+    fn me(&self, epoch: Epoch) -> Holder {
+        Holder { node: NodeId(self.parts.node), epoch }
+    }
+
+    fn fence_of(&self, pool: PoolId) -> Result<Fence, String> {
+        let seen = self.parts.seen.lock();
+        let config = seen.pools.get(&pool).map(|p| p.keys.config.clone()).unwrap_or_default();
+        Fence::parse(&config.fence, &config.fence_options).map_err(|e| e.to_string())
+    }
+
+    /// An agent cuts a whole node off: then there are no keys on the disks.
+    fn register(&mut self, pool: PoolId, epoch: Epoch) {
+        let inputs = self.send_to();
+        if self.fence_of(pool) != Ok(Fence::Scsi) {
+            self.on_disks(pool, epoch).registered = Some(false);
+            let _ = inputs.send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
+            return;
+        }
+        let (hands, me, fenced) = (self.parts.hands.clone(), self.me(epoch), self.on_disks(pool, epoch).fenced.clone());
+        self.work(pool, move || {
+            let result = hands.register_disks(pool, me, &fenced);
+            let _ = inputs.send(Input::Registered { pool, epoch, result });
+        });
+    }
+
+    /// On the disks. A holder of this node too: its key may have come by another path.
+    fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+        let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
+        self.work(pool, move || {
+            let result = hands.fence_disks(pool, me, holder);
+            let _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+        });
+    }
+
     fn fence(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
         let inputs = self.send_to();
         let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+        let keyless = self.parts.seen.lock().pools.get(&pool).map_or(0, |p| p.keys.config.keyless);
+        if holder.epoch.0 > keyless && self.fence_of(pool) == Ok(Fence::Scsi) {
+            return self.fence_on_disks(pool, epoch, holder);
+        }
         // An earlier run of this node, or what it had open before: the kernel holds the locks of the disks until the last command has
         // ended, and the import waits for them.
         if holder.node.0 == self.parts.node || self.sure.contains(&(pool, holder)) {
@@ -613,6 +750,11 @@ impl Shell {
                 if let Err(e) = thread::Builder::new().name("arden-fence".into()).spawn(run) {
                     tracing::error!("no thread for the fence: {e}");
                 }
+            }
+            (Ok(Fence::Scsi), _) => {
+                let why =
+                    "a holder became one before the fence scsi was set, and has no keys: `arden pool take` decides";
+                done(Err(why.to_string()));
             }
             (Ok(Fence::None), _) => done(Err("the pool has no fence: `arden pool take` decides".to_string())),
             (_, None) => done(Err(format!("node {} is not known", holder.node.0))),

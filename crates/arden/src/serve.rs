@@ -13,7 +13,7 @@ use arden_admin::{
     error::Result,
 };
 use arden_coordinate::{ClusterApi, Member, membership, peers::Listener};
-use arden_host::{PoolAdmin, Pools, Volumes, adopt_old_list};
+use arden_host::{DiskKey, PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -86,7 +86,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
-    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone() };
+    let cluster = member.as_ref().map_or(0, |m| DiskKey::cluster_tag(m.cluster_id()));
+    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone(), cluster };
     let cluster = begin_to_own(member.clone(), owned, &state, nodes.as_ref().map(Listener::address))?;
     let _nodes = nodes.map(|listener| tokio::spawn(peers::welcome(listener)));
     if let Some(member) = &member {

@@ -18,6 +18,7 @@
 //! A reservation is asked to persist through a loss of power (APTPL). Without that a former owner's commands would be let in by a disk that came back empty.
 
 mod codec;
+pub mod disks;
 mod key;
 #[cfg(test)]
 mod model;
