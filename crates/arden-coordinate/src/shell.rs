@@ -376,7 +376,7 @@ impl Shell {
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
-                    self.on_disks(pool, epoch).fenced.push(holder);
+                    self.note_fenced(pool, epoch, holder);
                     self.tell(Event::Fenced { pool, epoch, holder });
                 }
                 Err(why) => {
@@ -390,7 +390,9 @@ impl Shell {
             }
             Input::Registered { pool, epoch, result } => match result {
                 Ok(keys) => {
-                    self.on_disks(pool, epoch).registered = Some(true);
+                    if let Some(known) = self.on_disks(pool, epoch) {
+                        known.registered = Some(true);
+                    }
                     self.tell(Event::Registered { pool, epoch, keys });
                 }
                 Err(why) => {
@@ -585,7 +587,10 @@ impl Shell {
         match mine {
             // It waits for them already.
             Some(owner) => {
-                holders.iter().for_each(|&holder| self.tell(Event::Fenced { pool, epoch: owner.epoch, holder }))
+                for &holder in &holders {
+                    self.note_fenced(pool, owner.epoch, holder);
+                    self.tell(Event::Fenced { pool, epoch: owner.epoch, holder });
+                }
             }
             None => self.tell(Event::Tick),
         }
@@ -656,7 +661,7 @@ impl Shell {
         let gate = Arc::<PoolGate>::default();
         self.gates.insert(pool, (epoch, gate.clone()));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
-        let registered = self.on_disks(pool, epoch).registered;
+        let registered = self.on_disks(pool, epoch).and_then(|k| k.registered);
         let tell = self.send_to();
         let reserved = (registered == Some(true)).then(|| Reserved {
             me: self.me(epoch),
@@ -685,12 +690,19 @@ impl Shell {
     }
 
     /// What is known of the keys of this ownership; what was known of another one is forgotten.
-    fn on_disks(&mut self, pool: PoolId, epoch: Epoch) -> &mut OnDisks {
+    /// None: it is over.
+    fn on_disks(&mut self, pool: PoolId, epoch: Epoch) -> Option<&mut OnDisks> {
         let known = self.on_disks.entry(pool).or_default();
         if known.epoch < epoch {
             *known = OnDisks { epoch, ..OnDisks::default() };
         }
-        known
+        (known.epoch == epoch).then_some(known)
+    }
+
+    fn note_fenced(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+        if let Some(known) = self.on_disks(pool, epoch) {
+            known.fenced.push(holder);
+        }
     }
 
     fn me(&self, epoch: Epoch) -> Holder {
@@ -707,11 +719,14 @@ impl Shell {
     fn register(&mut self, pool: PoolId, epoch: Epoch) {
         let inputs = self.send_to();
         if self.fence_of(pool) != Ok(Fence::Scsi) {
-            self.on_disks(pool, epoch).registered = Some(false);
+            if let Some(known) = self.on_disks(pool, epoch) {
+                known.registered = Some(false);
+            }
             let _ = inputs.send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
             return;
         }
-        let (hands, me, fenced) = (self.parts.hands.clone(), self.me(epoch), self.on_disks(pool, epoch).fenced.clone());
+        let fenced = self.on_disks(pool, epoch).map(|k| k.fenced.clone()).unwrap_or_default();
+        let (hands, me) = (self.parts.hands.clone(), self.me(epoch));
         self.work(pool, move || {
             let result = hands.register_disks(pool, me, &fenced);
             let _ = inputs.send(Input::Registered { pool, epoch, result });

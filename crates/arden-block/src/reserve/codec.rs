@@ -1,4 +1,4 @@
-//! The bytes of PERSISTENT RESERVE IN and OUT and of sense data (SPC-4, 6.15, 6.16 and 4.5). Parsers are total: what a disk sends is
+//! The bytes of PERSISTENT RESERVE IN and OUT and of sense data (SPC-4). Parsers are total: what a disk sends is
 //! of any length and content, and no count in it is believed beyond the bytes that came.
 
 /// Bytes of a READ KEYS answer before the keys, and of every other answer's header.
@@ -33,7 +33,7 @@ pub enum Change {
     RegisterAndIgnoreExistingKey = 6,
 }
 
-/// What a reservation keeps from whom (SPC-4, table 171). Scopes other than the whole logical unit are obsolete.
+/// What a reservation keeps from whom. Scopes other than the whole logical unit are obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Type 5: commands that write need a registered key, all can read.

@@ -1,15 +1,15 @@
-//! SCSI-3 persistent reservations of a disk (SPC-4, 5.13): who may write to it. Owns the commands, what their answers mean, and the
+//! SCSI-3 persistent reservations of a disk (SPC-4, Reservations): who may write to it. Owns the commands, what their answers mean, and the
 //! steps by which a new owner keeps a former one from the disk. Refuses to decide who that is.
 //!
 //! # Why SG_IO
-//! The kernel has ioctls of its own for reservations (`linux/pr.h`), which disks of other kinds understand too. They cannot read keys
-//! before Linux 6.19 or so, and a fence counts only when the keys have been read. They do not tell either what a disk can do.
+//! The kernel has ioctls of its own for reservations (`linux/pr.h`), which disks of other kinds understand too. In the kernels of
+//! Debian 12 and 13 they cannot read keys, and a fence counts only when the keys have been read. Nor do they tell what a disk can do.
 //!
 //! # Why "write exclusive, registrants only" (type 5)
 //! * Its one holder is known by its key, so that READ RESERVATION proves who has the disk. Of the types "all registrants" every
-//!   registered path is a holder, and the key that is read is zero (SPC-4, 6.15.3.2).
-//! * What ends it is the holder's RELEASE, its unregistering, and CLEAR (5.13.11). A holder that is preempted is followed by the path
-//!   that preempts it, in the same step (5.13.11.4): there is no moment in which the disk is open to all. So an owner never
+//!   registered path is a holder, and the key that is read is zero.
+//! * What ends it is the holder's RELEASE, its unregistering, and CLEAR. A holder that is preempted is followed by the path
+//!   that preempts it, in the same step: there is no moment in which the disk is open to all. So an owner never
 //!   unregisters at a hand-over: its successor preempts its key. A reservation of the types "all registrants" would outlive the
 //!   holder too, but only while another path is registered, which at a hand-over is none.
 //! * All may read. So a label is read, and the disk known to be the right one, before anything is changed on it, and every node can
@@ -58,7 +58,7 @@ pub enum Data<'a> {
 /// How a command ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Reply {
-    /// Of SCSI (SAM-5, 5.3.1).
+    /// Of SCSI (SAM-5, Status codes).
     pub status: u8,
     /// Of the machine's adapter: zero when the disk answered.
     pub host_status: u16,
