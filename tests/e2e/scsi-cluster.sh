@@ -1,7 +1,7 @@
 # Two nodes of a cluster with the fence `scsi`, in a guest with the kernel's own SCSI target: a pool on two disks, which each node
 # reaches by paths of its own. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a disk that is not reached is not passed over.
 # long: 110
-# limit: 300
+# limit: 600
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 [[ $(id -u) == 0 ]] || skip "needs root for the guest"
@@ -19,4 +19,4 @@ job=$WORK/job; mkdir -p "$job"; chmod 777 "$job"
 cp -a "$iscsi" "$job/iscsi"
 cp "$reservations" "$ARDEN" "$ROOT/tests/guest/scsi-target" "$ROOT/tests/guest/scsi-cluster" "$job/"
 printf '#!/bin/bash\nexec bash /job/scsi-cluster 2>&1\n' >"$job/main"; chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 270
+"$ROOT/tests/guest/boot" "$job" 560

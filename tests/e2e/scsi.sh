@@ -1,7 +1,7 @@
 # SCSI persistent reservations on a real target: the kernel's own (LIO) in a guest, a disk that is reached by two iSCSI sessions with
 # an initiator each. One path fences the other, also in the middle of a write. The second boot of the guest finds the registration that the target has kept (APTPL).
 # long: 100
-# limit: 300
+# limit: 400
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 [[ $(id -u) == 0 ]] || skip "needs root for the guest"
@@ -34,7 +34,7 @@ target_up disk /back/disk 67108864 2
 mkdir -p /job/kept; cp /etc/target/pr/* /var/target/pr/* /job/kept/ 2>/dev/null || ls /job/kept/*
 M
 chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 120
+"$ROOT/tests/guest/boot" "$job" 240
 
 note "after a restart of the target"
 cat >"$job/main" <<'M'
@@ -47,4 +47,4 @@ truncate -s 64m /tmp/disk
 target_up disk /tmp/disk 67108864 2
 /job/reservations persist "$(path_of disk 2)" || { dmesg | tail -n 30; exit 1; }
 M
-"$ROOT/tests/guest/boot" "$job" 60
+"$ROOT/tests/guest/boot" "$job" 120
