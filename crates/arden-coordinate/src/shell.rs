@@ -1,6 +1,8 @@
 //! Drives the decisions of a node (`arden_cluster::Node`) with the real etcd, the real clock, fence agents and the storage of this
 //! daemon. Owns when each is asked, and that the answers of one pool come in their order. Decides nothing by itself.
 
+mod on_disks;
+
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{Arc, mpsc::Sender},
@@ -13,6 +15,9 @@ use arden_cluster::{
     Action, Config, Epoch, Event, Holder, ImportError, LeaseId, Node, NodeId, Outcome, PoolId, Revision, Stage,
 };
 use tokio::sync::{mpsc, oneshot};
+
+use on_disks::OnDisks;
+pub use on_disks::Reserved;
 
 use crate::{
     agent::{self, Fence},
@@ -40,18 +45,12 @@ const WATCH_AGAIN: Duration = Duration::from_millis(300);
 
 /// What this daemon does with a pool. Calls block, and those of one pool come one after the other.
 pub trait Hands: Send + Sync + 'static {
-    /// Opens the pool under `epoch`, unless a label bears an epoch that is newer than `written`. With a fence on the disks: those of
-    /// them that were registered with.
+    /// Opens the pool, unless a label bears an epoch that is newer than `written`. With a fence on the disks: those of them that were
+    /// registered with.
     ///
     /// # Errors
     /// Why not, for the cluster and for people.
-    fn import(
-        &self,
-        pool: PoolId,
-        epoch: Epoch,
-        written: Epoch,
-        reserved: Option<Reserved>,
-    ) -> Result<(), (ImportError, String)>;
+    fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)>;
     /// Registers the key of `me` with the pool's disks that are reached, if that was not done yet, and keeps `holder` from each.
     ///
     /// # Errors
@@ -78,23 +77,6 @@ pub trait Hands: Send + Sync + 'static {
     /// # Errors
     /// Why it is not known.
     fn newest_epoch(&self, pool: PoolId) -> Result<Epoch, String>;
-}
-
-/// An ownership whose key is registered with the pool's disks.
-pub struct Reserved {
-    pub me: Holder,
-    /// To be called when a disk refuses a command with a reservation conflict.
-    pub refused: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The present ownership of a pool and its keys on disks.
-#[derive(Debug, Clone, Default)]
-struct OnDisks {
-    epoch: Epoch,
-    /// Holders that were fenced for it there.
-    fenced: Vec<Holder>,
-    /// Its key is on all disks that are reached. None: nothing was asked for yet; false: it needs none.
-    registered: Option<bool>,
 }
 
 /// What the loop is told.
@@ -216,6 +198,14 @@ pub struct Parts {
     pub hands: Arc<dyn Hands>,
     pub seen: Arc<parking_lot::Mutex<Seen>>,
     pub inputs: mpsc::UnboundedSender<Input>,
+}
+
+/// By what right a pool is opened.
+pub struct Opening {
+    pub epoch: Epoch,
+    pub written: Epoch,
+    /// With a fence on the disks.
+    pub reserved: Option<Reserved>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -661,16 +651,7 @@ impl Shell {
         let gate = Arc::<PoolGate>::default();
         self.gates.insert(pool, (epoch, gate.clone()));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
-        let registered = self.on_disks(pool, epoch).and_then(|k| k.registered);
-        let tell = self.send_to();
-        let reserved = (registered == Some(true)).then(|| Reserved {
-            me: self.me(epoch),
-            // No client is told of it: another node has the pool.
-            refused: Box::new(move || {
-                gate.close();
-                let _ = tell.send(Input::Refused { pool, epoch });
-            }),
-        });
+        let reserved = self.reserved(pool, epoch, gate);
         // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
         let changed = reserved.is_some() != (self.fence_of(pool) == Ok(Fence::Scsi));
         self.work(pool, move || {
@@ -681,64 +662,11 @@ impl Shell {
             }
             // A restart of this node does not believe an etcd without this ownership.
             let kept = trust.keep().map_err(|e| (ImportError::Other, e.to_string()));
-            let input = match kept.and_then(|()| hands.import(pool, epoch, written, reserved)) {
+            let input = match kept.and_then(|()| hands.import(pool, Opening { epoch, written, reserved })) {
                 Ok(()) => Input::Node(Event::Imported { pool, epoch }),
                 Err((why, text)) => Input::NotImported { pool, epoch, why, text },
             };
             let _ = inputs.send(input);
-        });
-    }
-
-    /// What is known of the keys of this ownership; what was known of another one is forgotten.
-    /// None: it is over.
-    fn on_disks(&mut self, pool: PoolId, epoch: Epoch) -> Option<&mut OnDisks> {
-        let known = self.on_disks.entry(pool).or_default();
-        if known.epoch < epoch {
-            *known = OnDisks { epoch, ..OnDisks::default() };
-        }
-        (known.epoch == epoch).then_some(known)
-    }
-
-    fn note_fenced(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
-        if let Some(known) = self.on_disks(pool, epoch) {
-            known.fenced.push(holder);
-        }
-    }
-
-    fn me(&self, epoch: Epoch) -> Holder {
-        Holder { node: NodeId(self.parts.node), epoch }
-    }
-
-    fn fence_of(&self, pool: PoolId) -> Result<Fence, String> {
-        let seen = self.parts.seen.lock();
-        let config = seen.pools.get(&pool).map(|p| p.keys.config.clone()).unwrap_or_default();
-        Fence::parse(&config.fence, &config.fence_options).map_err(|e| e.to_string())
-    }
-
-    /// An agent cuts a whole node off: then there are no keys on the disks.
-    fn register(&mut self, pool: PoolId, epoch: Epoch) {
-        let inputs = self.send_to();
-        if self.fence_of(pool) != Ok(Fence::Scsi) {
-            if let Some(known) = self.on_disks(pool, epoch) {
-                known.registered = Some(false);
-            }
-            let _ = inputs.send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
-            return;
-        }
-        let fenced = self.on_disks(pool, epoch).map(|k| k.fenced.clone()).unwrap_or_default();
-        let (hands, me) = (self.parts.hands.clone(), self.me(epoch));
-        self.work(pool, move || {
-            let result = hands.register_disks(pool, me, &fenced);
-            let _ = inputs.send(Input::Registered { pool, epoch, result });
-        });
-    }
-
-    /// On the disks. A holder of this node too: its key may have come by another path.
-    fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
-        let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
-        self.work(pool, move || {
-            let result = hands.fence_disks(pool, me, holder);
-            let _ = inputs.send(Input::Fence { pool, epoch, holder, result });
         });
     }
 

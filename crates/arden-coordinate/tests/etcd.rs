@@ -22,7 +22,7 @@ use arden_admin::{
 };
 use arden_cluster::{Epoch, Holder, ImportError, PoolId};
 use arden_coordinate::{
-    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, PoolGate, Reserved, departure,
+    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, departure,
     membership,
     peers::{Listener, PeerError},
 };
@@ -212,7 +212,7 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
 struct NoPools;
 
 impl Hands for NoPools {
-    fn import(&self, _: PoolId, _: Epoch, _: Epoch, _: Option<Reserved>) -> Result<(), (ImportError, String)> {
+    fn import(&self, _: PoolId, _: Opening) -> Result<(), (ImportError, String)> {
         Err((ImportError::Other, "there is none".to_string()))
     }
     fn fence_disks(&self, _: PoolId, _: Holder, _: Holder) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arden_admin::Control;
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
-use arden_coordinate::{Hands, PoolGate, Reserved};
+use arden_coordinate::{Hands, Opening, PoolGate};
 use arden_host::{DiskKey, PoolGuard, Pools, Volumes};
 use arden_space::{Ownership, SpaceError};
 
@@ -40,15 +40,9 @@ impl arden_smb::Gate for ShareGate {
 }
 
 impl Hands for Owned {
-    fn import(
-        &self,
-        pool: PoolId,
-        epoch: Epoch,
-        written: Epoch,
-        reserved: Option<Reserved>,
-    ) -> Result<(), (ImportError, String)> {
-        let ownership = Ownership { epoch: epoch.0, written: written.0 };
-        let guard = reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, r.refused))).transpose();
+    fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)> {
+        let ownership = Ownership { epoch: opening.epoch.0, written: opening.written.0 };
+        let guard = opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, r.refused))).transpose();
         let guard = guard.map_err(|why: String| (ImportError::Other, why))?;
         self.pools.open_owned(pool.0, ownership, guard).map_err(|e| {
             let why = match e {
