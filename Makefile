@@ -5,7 +5,7 @@ DEMO := target/demo
 ADDRESS ?= 127.0.0.1:4450
 SEEDS ?= 10000
 # What the end-to-end tests run. The simulators are built apart: in one build with them the daemon would get their hooks.
-BUILD = cargo build --release $(1) -p arden -p arden-lab && cargo build --release $(1) -p arden-sim
+BUILD = cargo build --release $(1) -p arden -p arden-lab && cargo build --release $(1) -p arden-sim && cargo build --release $(1) -p arden-block --example reservations
 
 run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and print how to connect
 	@scripts/packages build

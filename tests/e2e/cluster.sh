@@ -130,7 +130,8 @@ expect 6 "init twice" at n1 cluster init FILES --etcd "$etcd" "${tls[@]}" --node
 up n1
 until_true 20 owner || { tail "$WORK/server.log"; fail "the first node does not own the pool"; }
 at n1 cluster show
-expect 6 "SCSI reservations are not there" at n1 pool set tank --fence scsi
+expect 6 "reservations of disk files" at n1 pool set tank --fence scsi
+grep -q "is no block device" "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "it is not said why"; }
 expect 6 "a new pool" at n1 pool create lake "$WORK/disks/1"
 at n1 pool set tank --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev/null
 

@@ -81,7 +81,7 @@ pub struct PoolOwnership {
     pub reason: String,
     /// Nodes whose commands may still reach a disk, with the epoch of each: `NODE:EPOCH`.
     pub holders: Vec<String>,
-    /// How holders are fenced: none, or agent:PATH.
+    /// How holders are fenced: none, scsi, or agent:PATH.
     pub fence: String,
     /// Names of the agent's options.
     pub fence_options: Vec<String>,
@@ -134,7 +134,7 @@ pub struct PoolTake {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolFence {
-    /// none, or agent:PATH.
+    /// none, scsi, or agent:PATH.
     pub fence: String,
     /// `NAME=VALUE` for the agent.
     #[serde(default)]

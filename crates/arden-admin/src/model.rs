@@ -321,7 +321,7 @@ pub struct Settings {
     pub sessions_max: u32,
     /// Limit of open files and directories. A change needs a restart.
     pub opens_max: u32,
-    /// Memory for blocks of files that were read from volumes, in bytes; 0: an eighth of the machine's. At least 32 MiB.
+    /// Memory for blocks of volumes' files and for their metadata, in bytes; 0: an eighth of the machine's. At least 32 MiB.
     pub volume_cache_bytes: u64,
     /// SID of the machine, the domain of local accounts. Shown here only; it is stored with the identity of the server.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -374,7 +374,7 @@ pub struct SettingsChange {
     /// Limit of open files and directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_max: Option<u32>,
-    /// Memory for blocks of files that were read from volumes, in bytes; 0: an eighth of the machine's.
+    /// Memory for blocks of volumes' files and for their metadata, in bytes; 0: an eighth of the machine's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_cache_bytes: Option<u64>,
     /// Time after which sessions have to authenticate again; 0: never.
@@ -491,7 +491,7 @@ pub struct StatusInfo {
     pub opens: u32,
     /// Resident memory of the daemon.
     pub memory_bytes: u64,
-    /// A part of it: blocks of files that were read from volumes.
+    /// A part of it: blocks of volumes' files, nodes of their trees, and changes that wait for a checkpoint.
     pub volume_cache_bytes: u64,
     /// As much as these may take: a setting. Less while the machine is short of memory.
     pub volume_cache_bytes_max: u64,

@@ -342,7 +342,7 @@ pub struct IntegrityInfo {
     pub changed: u64,
 }
 
-/// Memory for blocks of files that were read from volumes.
+/// Memory of volumes: blocks of their files, nodes of their trees, and changes that wait for a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheInfo {
     /// What it holds, in bytes.
@@ -357,7 +357,7 @@ pub struct CacheInfo {
 /// All methods: invalid for a value out of range, not found for an unknown name, conflict when the present state
 /// forbids the request, failed when the device fails.
 pub trait VolumeAdmin: SnapshotAdmin {
-    /// The memory for blocks of files of all volumes.
+    /// The memory of all volumes.
     fn cache(&self) -> CacheInfo;
     /// All known volumes, open and closed.
     fn volumes(&self) -> Result<Vec<VolumeInfo>>;

@@ -46,6 +46,12 @@ pub trait Device: Send + Sync {
         Ok(self.size_bytes())
     }
 
+    /// Whether it lies in files of a file system. There the first durable write to a place waits for the file system's own record of
+    /// it too, so that places that are often written durably are better written once before.
+    fn is_in_files(&self) -> bool {
+        false
+    }
+
     /// The extension of a thin device; `None` for others.
     fn thin(&self) -> Option<&dyn Thin> {
         None

@@ -317,6 +317,8 @@ fn error_of(e: Errno) -> IoError {
         Errno::OPNOTSUPP | Errno::NOSYS => IoError::Unsupported,
         Errno::INVAL => IoError::Misaligned,
         Errno::ROFS | Errno::PERM => IoError::ReadOnly,
+        // What the block layer makes of the status RESERVATION CONFLICT.
+        Errno::BADE => IoError::Conflict,
         _ => IoError::Media,
     }
 }
@@ -437,6 +439,10 @@ impl BlockDevice for FileDevice {
             syncer.sync().await?;
             whole.check()
         })
+    }
+
+    fn is_file(&self) -> bool {
+        self.regular
     }
 
     fn lost_content(&self) -> bool {

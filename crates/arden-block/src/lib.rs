@@ -30,6 +30,7 @@ pub mod file;
 pub mod identify;
 mod io_class;
 pub mod memory;
+pub mod reserve;
 pub mod rng;
 pub mod rt;
 pub mod sim;
@@ -74,6 +75,8 @@ pub enum IoError {
     ReadOnly,
     /// The operation is not known to this device.
     Unsupported,
+    /// Another host has the device by a persistent reservation: this one has been fenced. Nothing was changed.
+    Conflict,
 }
 
 impl fmt::Display for IoError {
@@ -86,6 +89,7 @@ impl fmt::Display for IoError {
             IoError::NoSpace => "no space left under the device",
             IoError::ReadOnly => "device is read-only",
             IoError::Unsupported => "not supported by the device",
+            IoError::Conflict => "reserved by another host",
         })
     }
 }
@@ -129,6 +133,10 @@ pub trait BlockDevice {
     /// Gives up the content of `len` bytes at `offset`.
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>>;
     fn flush(&self) -> LocalFuture<IoResult<()>>;
+    /// Whether it is a file of a file system. There the first durable write to a place waits for the file system's own record of it too.
+    fn is_file(&self) -> bool {
+        false
+    }
     /// True when it is known to have lost what was written to it: a file that was cut short.
     fn lost_content(&self) -> bool {
         false

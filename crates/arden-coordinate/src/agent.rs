@@ -23,6 +23,8 @@ const OFF: i32 = 2;
 pub enum Fence {
     /// Nothing is taken over by itself.
     None,
+    /// Persistent reservations of the pool's disks.
+    Scsi,
     Agent {
         program: PathBuf,
         options: Vec<String>,
@@ -30,7 +32,7 @@ pub enum Fence {
 }
 
 impl Fence {
-    /// Parses `none` or `agent:PATH`.
+    /// Parses `none`, `scsi` or `agent:PATH`.
     ///
     /// # Errors
     /// Invalid, with what is wrong.
@@ -38,6 +40,10 @@ impl Fence {
         match text.split_once(':') {
             None if text == "none" && options.is_empty() => Ok(Fence::None),
             None if text == "none" => Err(AdminError::invalid("no fence has no options", "leave --fence-option out")),
+            None if text == "scsi" && options.is_empty() => Ok(Fence::Scsi),
+            None if text == "scsi" => {
+                Err(AdminError::invalid("the fence scsi has no options", "leave --fence-option out"))
+            }
             Some(("agent", program)) if Path::new(program).is_absolute() => {
                 options.iter().try_for_each(|o| check_option(o))?;
                 Ok(Fence::Agent { program: program.into(), options: options.to_vec() })
@@ -45,12 +51,10 @@ impl Fence {
             Some(("agent", _)) => {
                 Err(AdminError::invalid("the agent needs its full path", "agent:/usr/sbin/fence_..."))
             }
-            _ if text == "scsi" || text == "nvme" => Err(AdminError::new(
-                ErrorKind::Conflict,
-                format!("the fence {text} is not supported yet"),
-                "use agent:PATH",
-            )),
-            _ => Err(AdminError::invalid(format!("{text:?} is no fence"), "one of none, agent:PATH")),
+            _ if text == "nvme" => {
+                Err(AdminError::new(ErrorKind::Conflict, "the fence nvme is not supported yet", "use agent:PATH"))
+            }
+            _ => Err(AdminError::invalid(format!("{text:?} is no fence"), "one of none, scsi, agent:PATH")),
         }
     }
 }
@@ -174,7 +178,9 @@ mod tests {
         let agent = Fence::Agent { program: "/a".into(), options: vec!["ip=1".into()] };
         assert_eq!(Fence::parse("agent:/a", &["ip=1".into()]), Ok(agent));
         assert_eq!(Fence::parse("none", &[]), Ok(Fence::None));
-        assert!(Fence::parse("scsi", &[]).unwrap_err().error.contains("not supported yet"));
+        assert_eq!(Fence::parse("scsi", &[]), Ok(Fence::Scsi));
+        assert!(Fence::parse("scsi", &["a=b".into()]).is_err());
+        assert!(Fence::parse("nvme", &[]).unwrap_err().error.contains("not supported yet"));
         for (text, option) in [("agent:a", ""), ("what", ""), ("agent:/a", "action=on"), ("agent:/a", "a=b\nc=d")] {
             let options: Vec<String> = Some(option).filter(|o| !o.is_empty()).map(String::from).into_iter().collect();
             assert!(Fence::parse(text, &options).is_err(), "{text} {option:?}");

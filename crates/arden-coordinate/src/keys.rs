@@ -158,8 +158,11 @@ struct RecordValue {
 /// `pool/P/config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigValue {
-    /// `agent:PATH`, or `none`.
+    /// `agent:PATH`, `scsi`, or `none`.
     pub fence: String,
+    /// With `scsi`: owners up to this epoch registered no keys with the disks.
+    #[serde(default)]
+    pub keyless: u64,
     /// `NAME=VALUE` for the agent; may hold secrets.
     #[serde(default)]
     pub fence_options: Vec<String>,

@@ -28,6 +28,6 @@ pub use identity::{Fingerprint, Identity};
 pub use keys::Names;
 pub use member::{ClusterApi, Member, NodeSeen};
 pub use membership::{Membership, NewCluster};
-pub use shell::Hands;
+pub use shell::{Hands, Opening, Reserved};
 pub use store::EtcdStore;
 pub use trust::Trust;

@@ -153,9 +153,14 @@ impl Member {
         }))
     }
 
-    /// The cluster's id.
+    /// The id of the cluster, as etcd has it.
+    pub fn cluster_id(&self) -> &str {
+        &self.membership.cluster.id
+    }
+
+    /// The id of the cluster, as labels of its pools have it.
     pub fn cluster(&self) -> u128 {
-        u128::from_str_radix(&self.membership.cluster.id, 16).unwrap_or_default()
+        u128::from_str_radix(self.cluster_id(), 16).unwrap_or_default()
     }
 
     /// The node's number, from 1.
@@ -597,13 +602,59 @@ impl ClusterAdmin for ClusterApi {
 
     fn set_fence(&self, pool: &str, fence: &PoolFence) -> Result<PoolOwnership> {
         let id = self.pool(pool)?;
-        Fence::parse(&fence.fence, &fence.options)?;
-        let value = ConfigValue { fence: fence.fence.clone(), fence_options: fence.options.clone() };
+        let wanted = Fence::parse(&fence.fence, &fence.options)?;
+        let state = self.seen_of(id);
+        let old = &state.keys.config;
+        let was_scsi = old.fence == "scsi";
+        if was_scsi && wanted != Fence::Scsi {
+            // A node that was fenced may be stopped in the middle of a write, which would pass.
+            return Err(conflict(
+                "a change from the fence scsi to another is not supported",
+                "its reservations keep nodes away that were fenced and may still run",
+            ));
+        }
+        if !was_scsi && wanted == Fence::Scsi {
+            return self.begin_reservations(id, &state);
+        }
+        let value =
+            ConfigValue { fence: fence.fence.clone(), fence_options: fence.options.clone(), keyless: old.keyless };
         if !self.put(self.member.membership.names().config(id), keys::encode(&value), Vec::new())? {
             return Err(conflict("etcd does not have this cluster", "restore etcd"));
         }
         self.until(id, Duration::from_secs(5), |s| s.keys.config == value);
         Ok(self.shown(id))
+    }
+}
+
+impl ClusterApi {
+    /// Sets the fence `scsi`. The present owner has no keys on the disks: it hands the pool over to itself, and registers them.
+    fn begin_reservations(&self, pool: PoolId, state: &PoolState) -> Result<PoolOwnership> {
+        let hands = self.member.hands.lock().clone();
+        let hands = hands.ok_or_else(|| conflict("this node is just starting", "try again"))?;
+        hands.check_disks(pool).map_err(|why| conflict(why, "the fence scsi needs SCSI disks that all nodes reach"))?;
+        let keys = &state.keys;
+        let owner = keys.view.owner.filter(|o| keys.view.record.holders.iter().all(|h| h.epoch == o.epoch));
+        let owner = owner.ok_or_else(|| conflict("nobody owns the pool for sure yet", "wait until it is owned"))?;
+        let names = self.member.membership.names();
+        let value = ConfigValue { fence: "scsi".into(), fence_options: Vec::new(), keyless: keys.view.record.epoch.0 };
+        let again = MoveValue { to: owner.node.0, epoch: owner.epoch.0 };
+        let conditions = vec![self.member.trust.condition(), If::Changed(names.record(pool), keys.view.changed.0)];
+        let then = vec![
+            Then::Put(names.config(pool), keys::encode(&value), 0),
+            Then::Put(names.moving(pool), keys::encode(&again), 0),
+        ];
+        if self.member.etcd.transact_now(conditions, then)?.is_none() {
+            return Err(conflict("the pool's owner changed meanwhile", "try again"));
+        }
+        let begun = |s: &PoolState| {
+            let record = &s.keys.view.record;
+            s.keys.config == value && s.keys.view.owner.is_some() && record.written.0 > value.keyless
+        };
+        if !self.until(pool, MOVE_WAIT, begun) {
+            let hint = "`arden pool list` shows why";
+            return Err(AdminError::failed("the owner did not register its keys in time", hint));
+        }
+        Ok(self.shown(pool))
     }
 }
 

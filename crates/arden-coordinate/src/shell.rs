@@ -1,6 +1,8 @@
 //! Drives the decisions of a node (`arden_cluster::Node`) with the real etcd, the real clock, fence agents and the storage of this
 //! daemon. Owns when each is asked, and that the answers of one pool come in their order. Decides nothing by itself.
 
+mod on_disks;
+
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{Arc, mpsc::Sender},
@@ -13,6 +15,9 @@ use arden_cluster::{
     Action, Config, Epoch, Event, Holder, ImportError, LeaseId, Node, NodeId, Outcome, PoolId, Revision, Stage,
 };
 use tokio::sync::{mpsc, oneshot, watch};
+
+use on_disks::OnDisks;
+pub use on_disks::Reserved;
 
 use crate::{
     agent::{self, Fence},
@@ -40,11 +45,27 @@ const WATCH_AGAIN: Duration = Duration::from_millis(300);
 
 /// What this daemon does with a pool. Calls block, and those of one pool come one after the other.
 pub trait Hands: Send + Sync + 'static {
-    /// Opens the pool under `epoch`, unless a label bears an epoch that is newer than `written`.
+    /// Opens the pool, unless a label bears an epoch that is newer than `written`. With a fence on the disks: those of them that were
+    /// registered with.
     ///
     /// # Errors
     /// Why not, for the cluster and for people.
-    fn import(&self, pool: PoolId, epoch: Epoch, written: Epoch) -> Result<(), (ImportError, String)>;
+    fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)>;
+    /// Registers the key of `me` with the pool's disks that are reached, if that was not done yet, and keeps `holder` from each.
+    ///
+    /// # Errors
+    /// Why `holder` may still write.
+    fn fence_disks(&self, pool: PoolId, me: Holder, holder: Holder) -> Result<(), String>;
+    /// As [`Hands::fence_disks`] for each of `fenced`. Gives the other keys that were on any of the disks right before `me` came.
+    ///
+    /// # Errors
+    /// Why a disk cannot be used.
+    fn register_disks(&self, pool: PoolId, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String>;
+    /// Whether every disk of the pool is reached, and has what `fence_disks` needs.
+    ///
+    /// # Errors
+    /// Which does not.
+    fn check_disks(&self, pool: PoolId) -> Result<(), String>;
     /// Serves what is shared of the pool, as long as the gate is open.
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>);
     /// Ends serving, makes everything durable and closes the pool. False: something may be on its way still.
@@ -85,6 +106,17 @@ pub enum Input {
         epoch: Epoch,
         why: ImportError,
         text: String,
+    },
+    /// The answer to a registration with the pool's disks.
+    Registered {
+        pool: PoolId,
+        epoch: Epoch,
+        result: Result<Vec<Holder>, String>,
+    },
+    /// A disk of the pool has refused a command of this ownership: another node has fenced it.
+    Refused {
+        pool: PoolId,
+        epoch: Epoch,
     },
     /// An administrator is sure that no holder of the pool writes any more.
     Sure(PoolId, oneshot::Sender<Vec<Holder>>),
@@ -170,6 +202,14 @@ pub struct Parts {
     pub inputs: mpsc::UnboundedSender<Input>,
 }
 
+/// By what right a pool is opened.
+pub struct Opening {
+    pub epoch: Epoch,
+    pub written: Epoch,
+    /// With a fence on the disks.
+    pub reserved: Option<Reserved>,
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 struct Shell {
@@ -178,6 +218,7 @@ struct Shell {
     node: Node,
     workers: BTreeMap<PoolId, Sender<Job>>,
     gates: BTreeMap<PoolId, (Epoch, Arc<PoolGate>)>,
+    on_disks: BTreeMap<PoolId, OnDisks>,
     /// Holders of which an administrator is sure.
     sure: HashSet<(PoolId, Holder)>,
     /// A request to etcd is given up after this.
@@ -219,6 +260,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         node,
         workers,
         gates: BTreeMap::new(),
+        on_disks: BTreeMap::new(),
         sure: HashSet::new(),
         wait: ttl / 4,
         ttl,
@@ -326,6 +368,7 @@ impl Shell {
             Input::Fence { pool, epoch, holder, result } => match result {
                 Ok(()) => {
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
+                    self.note_fenced(pool, epoch, holder);
                     self.tell(Event::Fenced { pool, epoch, holder });
                 }
                 Err(why) => {
@@ -336,6 +379,22 @@ impl Shell {
             Input::NotImported { pool, epoch, why, text } => {
                 self.tell(Event::ImportFailed { pool, epoch, why });
                 self.because(pool, text);
+            }
+            Input::Registered { pool, epoch, result } => match result {
+                Ok(keys) => {
+                    if let Some(known) = self.on_disks(pool, epoch) {
+                        known.registered = Some(true);
+                    }
+                    self.tell(Event::Registered { pool, epoch, keys });
+                }
+                Err(why) => {
+                    self.tell(Event::DisksLost { pool, epoch });
+                    self.because(pool, why);
+                }
+            },
+            Input::Refused { pool, epoch } => {
+                self.tell(Event::DisksLost { pool, epoch });
+                self.because(pool, "reservation conflict: another node has fenced this one".to_string());
             }
             Input::Sure(pool, reply) => {
                 let _ = reply.send(self.sure_of(pool));
@@ -386,9 +445,17 @@ impl Shell {
         let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
         let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
         let sure = keys.view.record.holders.iter().all(is_sure);
-        self.node.set_takes_over(pool, sure || matches!(fences, Ok(Fence::Agent { .. })));
+        let keyless = |h: &Holder| h.node.0 != self.parts.node && h.epoch.0 <= keys.config.keyless;
+        let fences = match fences {
+            Ok(Fence::Agent { .. }) => true,
+            Ok(Fence::Scsi) => !keys.view.record.holders.iter().any(keyless),
+            Ok(Fence::None) | Err(_) => false,
+        };
+        self.node.set_takes_over(pool, sure || fences);
         self.node.set_patience(pool, self.patience(&keys).as_nanos() as u64);
-        let leaves = keys.moving.filter(|m| m.to != self.parts.node && m.epoch == keys.view.record.epoch.0);
+        // An owner without keys begins anew, with keys.
+        let (me, keyless) = (self.parts.node, keys.config.keyless);
+        let leaves = keys.moving.filter(|m| m.epoch == keys.view.record.epoch.0 && (m.to != me || m.epoch <= keyless));
         let (revision, view) = (keys.revision, keys.view);
         match asked {
             Some((number, floor)) => self.tell(Event::Read { pool, number, floor, revision, view }),
@@ -517,7 +584,10 @@ impl Shell {
         match mine {
             // It waits for them already.
             Some(owner) => {
-                holders.iter().for_each(|&holder| self.tell(Event::Fenced { pool, epoch: owner.epoch, holder }))
+                for &holder in &holders {
+                    self.note_fenced(pool, owner.epoch, holder);
+                    self.tell(Event::Fenced { pool, epoch: owner.epoch, holder });
+                }
             }
             None => self.tell(Event::Tick),
         }
@@ -546,10 +616,7 @@ impl Shell {
                 });
             }
             Action::Fence { pool, epoch, holder } => self.fence(pool, epoch, holder),
-            // An agent cuts a whole node off: there are no keys on the disks.
-            Action::Register { pool, epoch } => {
-                let _ = self.send_to().send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
-            }
+            Action::Register { pool, epoch } => self.register(pool, epoch),
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
             Action::Serve { pool, epoch } => {
                 let Some((_, gate)) = self.gates.get(&pool).filter(|(of, _)| *of == epoch).cloned() else { return };
@@ -588,12 +655,21 @@ impl Shell {
     }
 
     fn import(&mut self, pool: PoolId, epoch: Epoch, written: Epoch) {
-        self.gates.insert(pool, (epoch, Arc::new(PoolGate::new(epoch.0))));
+        let gate = Arc::new(PoolGate::new(epoch.0));
+        self.gates.insert(pool, (epoch, gate.clone()));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
+        let reserved = self.reserved(pool, epoch, gate);
+        // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
+        let changed = reserved.is_some() != (self.fence_of(pool) == Ok(Fence::Scsi));
         self.work(pool, move || {
+            if changed {
+                let text = "the fence of the pool was changed meanwhile".to_string();
+                let _ = inputs.send(Input::NotImported { pool, epoch, why: ImportError::Other, text });
+                return;
+            }
             // A restart of this node does not believe an etcd without this ownership.
             let kept = trust.keep().map_err(|e| (ImportError::Other, e.to_string()));
-            let input = match kept.and_then(|()| hands.import(pool, epoch, written)) {
+            let input = match kept.and_then(|()| hands.import(pool, Opening { epoch, written, reserved })) {
                 Ok(()) => Input::Node(Event::Imported { pool, epoch }),
                 Err((why, text)) => Input::NotImported { pool, epoch, why, text },
             };
@@ -604,6 +680,10 @@ impl Shell {
     fn fence(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
         let inputs = self.send_to();
         let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+        let keyless = self.parts.seen.lock().pools.get(&pool).map_or(0, |p| p.keys.config.keyless);
+        if holder.epoch.0 > keyless && self.fence_of(pool) == Ok(Fence::Scsi) {
+            return self.fence_on_disks(pool, epoch, holder);
+        }
         // An earlier run of this node, or what it had open before: the kernel holds the locks of the disks until the last command has
         // ended, and the import waits for them.
         if holder.node.0 == self.parts.node || self.sure.contains(&(pool, holder)) {
@@ -620,6 +700,11 @@ impl Shell {
                 if let Err(e) = thread::Builder::new().name("arden-fence".into()).spawn(run) {
                     tracing::error!("no thread for the fence: {e}");
                 }
+            }
+            (Ok(Fence::Scsi), _) => {
+                let why =
+                    "a holder became one before the fence scsi was set, and has no keys: `arden pool take` decides";
+                done(Err(why.to_string()));
             }
             (Ok(Fence::None), _) => done(Err("the pool has no fence: `arden pool take` decides".to_string())),
             (_, None) => done(Err(format!("node {} is not known", holder.node.0))),

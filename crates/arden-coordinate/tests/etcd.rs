@@ -20,9 +20,10 @@ use arden_admin::{
     model::NewUser,
     state::StateStore,
 };
-use arden_cluster::{Epoch, ImportError, PoolId};
+use arden_cluster::{Epoch, Holder, ImportError, PoolId};
 use arden_coordinate::{
-    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, PoolGate, departure, membership,
+    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, departure,
+    membership,
     peers::{Listener, PeerError},
 };
 use arden_testkit::state::{Open, failures};
@@ -211,8 +212,17 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
 struct NoPools;
 
 impl Hands for NoPools {
-    fn import(&self, _: PoolId, _: Epoch, _: Epoch) -> Result<(), (ImportError, String)> {
+    fn import(&self, _: PoolId, _: Opening) -> Result<(), (ImportError, String)> {
         Err((ImportError::Other, "there is none".to_string()))
+    }
+    fn fence_disks(&self, _: PoolId, _: Holder, _: Holder) -> Result<(), String> {
+        Err("there is none".to_string())
+    }
+    fn register_disks(&self, _: PoolId, _: Holder, _: &[Holder]) -> Result<Vec<Holder>, String> {
+        Err("there is none".to_string())
+    }
+    fn check_disks(&self, _: PoolId) -> Result<(), String> {
+        Err("there is none".to_string())
     }
     fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {}
     fn close(&self, _: PoolId) -> bool {

@@ -8,6 +8,7 @@ mod auth;
 mod engine;
 mod forward;
 mod mutate;
+mod reserve;
 mod rpc;
 pub use engine::seeds;
 pub use mutate::{corpus, mutations};
@@ -38,6 +39,7 @@ pub const TARGETS: &[(&str, Entry)] = &[
     ("transform", smb2::transform),
     ("connection", engine::connection),
     ("forward", forward::frame),
+    ("reserve", reserve::answer),
 ];
 
 /// Runs a target by name.

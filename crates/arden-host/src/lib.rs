@@ -9,6 +9,7 @@ mod pools;
 mod sharing;
 mod volumes;
 
-pub use pools::{PoolAdmin, Pools, adopt_old_list, newest_epoch};
+pub use arden_block::reserve::Key as DiskKey;
+pub use pools::{PoolAdmin, PoolGuard, Pools, adopt_old_list, newest_epoch};
 pub use sharing::{NothingShared, Sharing};
 pub use volumes::{Entry, File, Offline, Volumes};

@@ -111,7 +111,7 @@ struct BenchArgs {
     /// Run a fifth of the work, once
     #[arg(long)]
     quick: bool,
-    /// Run only these parts (small, clients, memory, reads, streams, e1, e2), or only these workloads of small and clients
+    /// Run only these parts (small, clients, memory, reads, streams, e1, e2, growth), or only these workloads of small and clients
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Directory for the files and the state of the servers
@@ -128,6 +128,9 @@ struct BenchArgs {
     sessions: usize,
     #[command(flatten)]
     size: Size,
+    /// Files of the part growth [default: 1000000, or 20000 with --quick]
+    #[arg(long, value_name = "N")]
+    growth_files: Option<usize>,
     /// Commit that the report names
     #[arg(long, default_value = "unknown")]
     commit: String,
@@ -258,6 +261,7 @@ fn compare(args: &BenchArgs) -> Result<()> {
         amount: if args.quick { amount.fifth() } else { amount },
         sessions: args.sessions,
         stream_bytes: if args.quick { 64 << 20 } else { 1 << 30 },
+        growth_files: args.growth_files.unwrap_or(if args.quick { 20_000 } else { 1_000_000 }),
         scale: args.scale.unwrap_or(if args.quick { 64 } else { 4 }),
         limit: duration(&args.limit)?,
         dir: args.dir.clone(),

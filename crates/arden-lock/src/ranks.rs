@@ -134,6 +134,7 @@ ranks! {
     4020 Pools "Pools::pools";
     4040 PoolJobs "Pools::jobs";
     4060 JobsFinished "Pools::finished";
+    4070 PoolKeys "Pools::entered";
     4080 PoolsWatcher "Pools::watcher";
     4100 PoolThread "OpenPool::host";
     4120 Exports "OpenPool::exports";

@@ -3,6 +3,7 @@
 //! --nocapture` is the long form, which also holds time and memory against what is promised.
 
 use std::{
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -45,6 +46,25 @@ impl Device for Counting {
     fn thin(&self) -> Option<&dyn Thin> {
         self.device.thin()
     }
+}
+
+/// The log of a volume in a file is written once when it is made: a batch that is the first in its place would wait for the file
+/// system's own record of that place. On a disk, where nothing waits, it is not.
+#[test]
+fn the_log_of_a_volume_in_a_file_is_written_when_it_is_made() {
+    let image = Image(std::env::temp_dir().join(format!("arden-written-{}", std::process::id())));
+    let taken = |device: &dyn Device| {
+        Volume::format(device, "written", 7 << 64 | 9, FileTime(1)).unwrap();
+        std::fs::metadata(&image.0).unwrap().blocks() * 512
+    };
+    // A sixteenth is the log's.
+    let file = FileDevice::create(&image.0, 256 << 20).unwrap();
+    assert!(file.is_in_files() && taken(&file) >= 16 << 20);
+    drop(file);
+    std::fs::remove_file(&image.0).unwrap();
+    let device = FileDevice::create(&image.0, 256 << 20).unwrap();
+    let disk = Counting { device, read_bytes: AtomicU64::new(0) };
+    assert!(!disk.is_in_files() && taken(&disk) < 1 << 20);
 }
 
 struct Image(PathBuf);

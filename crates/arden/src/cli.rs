@@ -441,7 +441,7 @@ pub struct SetSettings {
     /// Limit of open files and directories
     #[arg(long, value_name = "N")]
     pub opens_max: Option<u32>,
-    /// Memory for blocks of volumes' files, at least 32m; 0: an eighth of the machine's memory
+    /// Memory for blocks and metadata of volumes, at least 32m; 0: an eighth of the machine's memory
     #[arg(long, value_name = "SIZE", value_parser = crate::storage::bytes)]
     pub volume_cache: Option<u64>,
 }

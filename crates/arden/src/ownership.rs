@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use arden_admin::Control;
-use arden_cluster::{Epoch, ImportError, PoolId};
-use arden_coordinate::{Hands, Member, PoolGate};
-use arden_host::{Pools, Volumes};
+use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
+use arden_coordinate::{Hands, Member, Opening, PoolGate};
+use arden_host::{DiskKey, PoolGuard, Pools, Volumes};
 use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
 
@@ -19,6 +19,15 @@ pub struct Owned {
     pub control: Arc<SmbControl>,
     /// The cluster's id, which labels of its pools have.
     pub cluster: u128,
+    /// What stands for the cluster in keys on disks.
+    pub tag: u16,
+}
+
+impl Owned {
+    fn key(&self, holder: Holder) -> Result<DiskKey, String> {
+        let key = DiskKey::new(self.tag, holder.node.0, holder.epoch.0);
+        key.ok_or_else(|| format!("no key can name the epoch {}", holder.epoch.0))
+    }
 }
 
 /// The gate of a pool, as the SMB server asks it.
@@ -40,15 +49,32 @@ impl arden_smb::Gate for ShareGate {
 }
 
 impl Hands for Owned {
-    fn import(&self, pool: PoolId, epoch: Epoch, written: Epoch) -> Result<(), (ImportError, String)> {
-        let ownership = Ownership { epoch: epoch.0, written: written.0, cluster: self.cluster };
-        self.pools.open_owned(pool.0, ownership).map_err(|e| {
+    fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)> {
+        let (epoch, written) = (opening.epoch.0, opening.written.0);
+        let ownership = Ownership { epoch, written, cluster: self.cluster };
+        let guard = opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, r.refused))).transpose();
+        let guard = guard.map_err(|why: String| (ImportError::Other, why))?;
+        self.pools.open_owned(pool.0, ownership, guard).map_err(|e| {
             let why = match e {
                 SpaceError::LaterEpoch(label) => ImportError::LaterEpoch(Epoch(label)),
                 _ => ImportError::Other,
             };
             (why, format!("the pool cannot be opened: {e}"))
         })
+    }
+
+    fn fence_disks(&self, pool: PoolId, me: Holder, holder: Holder) -> Result<(), String> {
+        self.pools.fence_disks(pool.0, self.key(me)?, self.key(holder)?)
+    }
+
+    fn register_disks(&self, pool: PoolId, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String> {
+        let fenced = fenced.iter().map(|h| self.key(*h)).collect::<Result<Vec<DiskKey>, String>>()?;
+        let others = self.pools.register_disks(pool.0, self.key(me)?, &fenced)?;
+        Ok(others.iter().map(|k| Holder { node: NodeId(k.node()), epoch: Epoch(k.epoch()) }).collect())
+    }
+
+    fn check_disks(&self, pool: PoolId) -> Result<(), String> {
+        self.pools.check_reservations(pool.0)
     }
 
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {

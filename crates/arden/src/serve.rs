@@ -13,7 +13,7 @@ use arden_admin::{
     error::Result,
 };
 use arden_coordinate::{ClusterApi, Member, membership, peers::Listener};
-use arden_host::{PoolAdmin, Pools, Volumes, adopt_old_list};
+use arden_host::{DiskKey, PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -87,7 +87,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     }
 
     let cluster = member.as_ref().map_or(0, |member| member.cluster());
-    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone(), cluster };
+    let tag = member.as_ref().map_or(0, |member| DiskKey::cluster_tag(member.cluster_id()));
+    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone(), cluster, tag };
     let cluster = begin_to_own(member.clone(), owned, &state, nodes.as_ref().map(Listener::address))?;
     if let Some(listener) = nodes {
         control.serve_nodes(listener);

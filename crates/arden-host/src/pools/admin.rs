@@ -18,8 +18,8 @@ use arden_block::identify;
 use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, SpaceError, check_interleave, read_header};
 
 use super::{
-    OpenPool, Pools, Right, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, show,
-    start_export,
+    OpenPool, Pools, Right, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal,
+    reserve, show, start_export,
 };
 
 const INTERLEAVE_BYTES: u64 = 256 << 10;
@@ -116,7 +116,7 @@ impl PoolAdmin {
         });
         let host = host.map_err(refusal)?;
         let id = host.call(|p| async move { Ok(p.status().id) }).map_err(refusal)?;
-        Ok(hosted(host, id))
+        Ok(hosted(host, id, None))
     }
 
     /// Which pool the labels of an import name, and its disks.
@@ -305,8 +305,9 @@ impl Storage for PoolAdmin {
         devices::check_empty(&add.disk, add.force)?;
         self.check_unshared(&add.disk, add.force)?;
         let (path, spare, labels) = (add.disk.clone(), add.hot_spare, self.0.labels());
+        let guard = open.guard.clone();
         open.ask(move |p| async move {
-            let dev = devices::open_device(p.rt(), &path, &labels)?;
+            let dev = reserve::open_device(p.rt(), &path, &labels, guard.as_ref()).await?;
             p.add_disk(dev, spare).await
         })?;
         self.0.change_record(pool, |r| r.devices.push(add.disk.clone()))?;

@@ -52,6 +52,10 @@ impl BlockDevice for Delayed {
         self.inner.flush()
     }
 
+    fn is_file(&self) -> bool {
+        self.inner.is_file()
+    }
+
     fn lost_content(&self) -> bool {
         self.inner.lost_content()
     }

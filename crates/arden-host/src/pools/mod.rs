@@ -6,6 +6,7 @@ mod delay;
 mod devices;
 mod jobs;
 mod owned;
+mod reserve;
 mod show;
 mod watch;
 
@@ -25,6 +26,7 @@ use arden_space::{Caller, OpenOptions, Ownership, Pool, PoolConfig, PoolHost, Sp
 pub use admin::PoolAdmin;
 use jobs::{Finished, Job};
 pub use owned::newest_epoch;
+pub use reserve::PoolGuard;
 
 use crate::sharing::Sharing;
 
@@ -41,6 +43,8 @@ pub struct Pools {
     /// Held over a change of the set of pools, disks or spaces: one after another.
     changing: Mutex<(), ranks::PoolsChanging>,
     jobs: Mutex<BTreeMap<u64, Job>, ranks::PoolJobs>,
+    /// By pool: the disks that have this node's key.
+    entered: Mutex<BTreeMap<u128, reserve::Entered>, ranks::PoolKeys>,
     next_job: AtomicU64,
     finished: Mutex<Sender<Finished>, ranks::JobsFinished>,
     stopping: AtomicBool,
@@ -59,6 +63,8 @@ struct OpenPool {
     host: Mutex<Option<PoolHost>, ranks::PoolThread>,
     caller: Caller,
     exports: Mutex<BTreeMap<String, nbd::Export>, ranks::Exports>,
+    /// Of a pool whose disks are reserved for this node.
+    guard: Option<Arc<PoolGuard>>,
     /// Spaces in use by this daemon, with their user.
     uses: Mutex<BTreeMap<String, String>, ranks::SpaceUses>,
     /// By space: the reclaimer, which has the user of the space give back what it can spare.
@@ -219,6 +225,7 @@ impl Pools {
             pools: Mutex::default(),
             changing: Mutex::default(),
             jobs: Mutex::default(),
+            entered: Mutex::default(),
             next_job: AtomicU64::new(last_job + 1),
             finished: Mutex::new(finished),
             stopping: AtomicBool::new(false),
@@ -344,25 +351,30 @@ impl Pools {
     /// Opens what is there of a pool: by its known paths, and by labels when those are not all.
     fn open(&self, record: &PoolRecord, discard: Vec<u128>, right: Right) -> Result<Arc<OpenPool>> {
         let id = pool_id(record)?;
-        self.open_as(record, id, discard, right).map_err(refusal)
+        self.open_as(record, id, discard, right, None).map_err(refusal)
     }
 
-    fn open_as(&self, record: &PoolRecord, id: u128, discard: Vec<u128>, right: Right) -> SpaceResult<Arc<OpenPool>> {
-        let mut found = devices::scan(&record.devices);
-        found.retain(|f| f.pool_id == id);
-        if found.len() < record.devices.len() {
-            let mut others = devices::candidates(&[]);
-            others.retain(|p| !record.devices.contains(p));
-            found.extend(devices::scan(&others).into_iter().filter(|f| f.pool_id == id));
+    fn open_as(
+        &self,
+        record: &PoolRecord,
+        id: u128,
+        discard: Vec<u128>,
+        right: Right,
+        guard: Option<Arc<PoolGuard>>,
+    ) -> SpaceResult<Arc<OpenPool>> {
+        let mut found = self.disks_of(record, id);
+        if let Some(guard) = &guard {
+            self.confirm(record, &mut found, guard)?;
         }
         let paths: Vec<PathBuf> = found.into_iter().map(|f| f.path).collect();
         let labels = self.labels();
         let config = PoolConfig { grace_ms: record.grace_seconds.saturating_mul(1000), ..PoolConfig::default() };
+        let guards = guard.clone();
         let host = PoolHost::start(move |rt| {
             Box::pin(async move {
                 let mut devices = Vec::new();
                 for p in &paths {
-                    devices.push(devices::open_soon(&rt, p, &labels).await?);
+                    devices.push(reserve::wrap(guards.as_ref(), devices::open_soon(&rt, p, &labels).await?));
                 }
                 let options = OpenOptions { config, discard };
                 match right {
@@ -372,7 +384,19 @@ impl Pools {
                 }
             })
         });
-        Ok(hosted(host?, id))
+        Ok(hosted(host?, id, guard))
+    }
+
+    /// The disks whose labels name the pool: by its known paths, and all block devices when those are not all.
+    fn disks_of(&self, record: &PoolRecord, id: u128) -> Vec<devices::Found> {
+        let mut found = devices::scan(&record.devices);
+        found.retain(|f| f.pool_id == id);
+        if found.len() < record.devices.len() {
+            let mut others = devices::candidates(&[]);
+            others.retain(|p| !record.devices.contains(p));
+            found.extend(devices::scan(&others).into_iter().filter(|f| f.pool_id == id));
+        }
+        found
     }
 }
 
@@ -407,13 +431,14 @@ fn new_record(name: String, id: u128, devices: Vec<PathBuf>) -> PoolRecord {
     PoolRecord { name, id: format!("{id:032x}"), devices, grace_seconds, exports: Vec::new(), jobs: Vec::new() }
 }
 
-fn hosted(host: PoolHost, id: u128) -> Arc<OpenPool> {
+fn hosted(host: PoolHost, id: u128, guard: Option<Arc<PoolGuard>>) -> Arc<OpenPool> {
     let caller = host.caller();
     Arc::new(OpenPool {
         id,
         host: Mutex::new(Some(host)),
         caller,
         exports: Mutex::default(),
+        guard,
         uses: Mutex::default(),
         reclaimers: Mutex::default(),
         asking: parking_lot::Mutex::default(),

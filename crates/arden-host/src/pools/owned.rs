@@ -7,7 +7,7 @@ use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::Poo
 use arden_block::{Rt, file::FileDevice};
 use arden_space::{Ownership, SpaceError, SpaceResult, read_header};
 
-use super::{OpenPool, Pools, Right, Slot, pool_id};
+use super::{OpenPool, PoolGuard, Pools, Right, Slot, pool_id};
 
 /// Why a command that names a pool is refused at a node of a cluster.
 pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
@@ -41,7 +41,7 @@ pub fn newest_epoch(record: &PoolRecord) -> Result<u64> {
 }
 
 impl Pools {
-    fn record_of(&self, id: u128) -> Option<PoolRecord> {
+    pub(super) fn record_of(&self, id: u128) -> Option<PoolRecord> {
         self.state.snapshot().pools.values().find(|r| pool_id(r).is_ok_and(|found| found == id)).cloned()
     }
 
@@ -49,18 +49,23 @@ impl Pools {
         self.open_pools().into_iter().find(|(_, pool)| pool.id == id)
     }
 
-    /// Opens the pool under an epoch of the cluster.
+    /// Opens the pool under an epoch of the cluster; with a guard, those of its disks that were entered with its key.
     ///
     /// # Errors
     /// Those of [`arden_space::Pool::open_owned`]; refused, when the state does not know the pool or it is open already.
-    pub fn open_owned(self: &Arc<Pools>, id: u128, ownership: Ownership) -> SpaceResult<()> {
+    pub fn open_owned(
+        self: &Arc<Pools>,
+        id: u128,
+        ownership: Ownership,
+        guard: Option<Arc<PoolGuard>>,
+    ) -> SpaceResult<()> {
         let _one = self.changing.lock();
         let unknown = || SpaceError::Refused(format!("the state does not know the pool {id:032x}"));
         let record = self.record_of(id).ok_or_else(unknown)?;
         if self.owned(id).is_some() {
             return Err(SpaceError::Refused(format!("pool {} is open already", record.name)));
         }
-        let pool = self.open_as(&record, id, Vec::new(), Right::Owner(ownership))?;
+        let pool = self.open_as(&record, id, Vec::new(), Right::Owner(ownership), guard)?;
         tracing::info!(pool = record.name, epoch = ownership.epoch, "pool open");
         self.keep(&record, pool);
         Ok(())

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arden_admin::names::key;
 use arden_space::{DiskState, PoolStatus};
 
-use super::{OpenPool, Pools, devices, jobs::Finished};
+use super::{OpenPool, Pools, devices, jobs::Finished, reserve};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// How often closed pools and missing disks are looked for.
@@ -142,9 +142,10 @@ fn take_back(pools: &Pools, name: &str, open: &OpenPool, status: &PoolStatus, se
         let wait = seen.returns.get(&index).map_or(LOOK_EVERY * 2, |r| (r.1 * 2).min(RETURN_WAIT_MAX));
         seen.returns.insert(index, (now + wait, wait));
         let (path, labels) = (found.path.clone(), pools.labels());
+        let guard = open.guard.clone();
         let back = open.ask(move |p| async move {
             p.release_device(index);
-            let dev = devices::open_device(p.rt(), &path, &labels)?;
+            let dev = reserve::open_device(p.rt(), &path, &labels, guard.as_ref()).await?;
             p.return_disk(dev).await
         });
         match back {

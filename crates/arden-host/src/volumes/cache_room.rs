@@ -1,5 +1,6 @@
-//! How much memory the cache of blocks may take: as much as is set, less while the machine is short of memory, and little where
-//! nobody reads. Refuses to know which blocks stay.
+//! How much memory volumes may take: as much as is set, less while the machine is short of memory, and little where nobody reads. Owns
+//! how it is divided among blocks of files, nodes of the volumes' trees, and changes that wait for a checkpoint. Refuses to know which
+//! blocks and nodes stay.
 
 use std::{
     fs,
@@ -8,7 +9,7 @@ use std::{
 };
 
 use arden_block::memory::give_back_freed;
-use arden_volume::BlockCache;
+use arden_volume::{BlockCache, Volume};
 
 use super::Volumes;
 
@@ -26,6 +27,16 @@ const IDLE: Duration = Duration::from_secs(300);
 const IDLE_STEP: Duration = Duration::from_secs(60);
 /// It is not made smaller than this.
 pub const CACHE_BYTES_MIN: u64 = 32 << 20;
+/// Nodes and changes get their parts in steps of a so much smaller part of the whole, so that the rest changes seldom.
+const STEP_PART: u64 = 16;
+/// The whole over the most that nodes get, and over the most that changes get.
+const NODES_PART: u64 = 2;
+const CHANGES_PART: u64 = 4;
+/// What the nodes of a volume may take before the first look.
+const NODES_BYTES: u64 = 64 << 20;
+/// Changes that make a checkpoint worth while, and no more than that helps.
+const OVERLAY_BYTES_MIN: u64 = 8 << 20;
+const OVERLAY_BYTES_MAX: u64 = 64 << 20;
 /// Without a setting, the part of the machine's memory that it may take.
 const CACHE_PART_OF_MEMORY: u64 = 8;
 
@@ -36,12 +47,55 @@ pub fn bytes_max(set: u64) -> u64 {
     if set > 0 { set } else { memory / CACHE_PART_OF_MEMORY }.max(CACHE_BYTES_MIN)
 }
 
+/// The most that the nodes of a volume may take that was just opened, in bytes.
+pub fn first_node_bytes(bytes_max: u64) -> usize {
+    NODES_BYTES.min(bytes_max / NODES_PART) as usize
+}
+
+/// The changes after which a volume begins a checkpoint, in bytes: twice as many may gather while it is written, beside those that
+/// it writes.
+pub fn overlay_bytes(bytes_max: u64) -> usize {
+    (bytes_max / CHANGES_PART / 4).clamp(OVERLAY_BYTES_MIN, OVERLAY_BYTES_MAX) as usize
+}
+
+/// The parts of the room that are not for blocks, in bytes.
+#[derive(Default)]
+struct Parts {
+    nodes: u64,
+    changes: u64,
+}
+
+impl Parts {
+    /// How much nodes and blocks may take of `limit`, where nodes and changes take so much now. Nodes have at least half a step to grow
+    /// before the next look.
+    fn divide(&mut self, limit: u64, nodes: u64, changes: u64) -> (u64, u64) {
+        let step = (limit / STEP_PART).max(1);
+        if nodes + step / 2 > self.nodes || nodes + 3 * step < self.nodes {
+            self.nodes = (nodes + step).next_multiple_of(step);
+        }
+        if changes > self.changes || changes + 3 * step < self.changes {
+            self.changes = changes.next_multiple_of(step);
+        }
+        let nodes = self.nodes.min(limit / NODES_PART);
+        (nodes, limit - nodes - self.changes.min(limit / CHANGES_PART))
+    }
+}
+
+/// The part of one volume, whose nodes take `own`, of what the nodes of `count` volumes may take, which are `all` now.
+fn part_of(own: u64, all: u64, count: usize, bytes_max: u64) -> u64 {
+    if all <= bytes_max {
+        own + (bytes_max - all) / count.max(1) as u64
+    } else {
+        (u128::from(own) * u128::from(bytes_max) / u128::from(all)) as u64
+    }
+}
+
 /// What was seen at one look.
 struct Seen {
     now: Instant,
     /// Time for which tasks stood still for memory, since the machine started. None: the kernel does not tell.
     stalled: Option<Duration>,
-    /// Bytes in the cache.
+    /// Bytes that are taken, by blocks and by all else.
     held: u64,
     used: bool,
     /// As it is set.
@@ -107,13 +161,43 @@ fn total_of(text: &str) -> Option<Duration> {
     total.parse().ok().map(Duration::from_micros)
 }
 
-/// Gives the cache its room, and the system what that sets free.
-fn apply(cache: &BlockCache, bytes_max: u64) {
+/// The open volumes as they were last seen.
+#[derive(Default)]
+struct OpenVolumes {
+    volumes: Vec<Weak<Volume>>,
+    nodes: u64,
+    changes: u64,
+}
+
+impl OpenVolumes {
+    /// Looks again. Whether nodes were used since the last look.
+    fn look(&mut self, now: Option<Vec<Arc<Volume>>>) -> bool {
+        let open = now.unwrap_or_else(|| self.volumes.iter().filter_map(Weak::upgrade).collect());
+        let memory: Vec<(u64, u64)> = open.iter().map(|v| v.memory()).collect();
+        self.nodes = memory.iter().map(|m| m.0).sum();
+        self.changes = memory.iter().map(|m| m.1).sum();
+        self.volumes = open.iter().map(Arc::downgrade).collect();
+        open.iter().fold(false, |used, v| v.take_nodes_used() || used)
+    }
+
+    fn set_node_memory(&self, bytes_max: u64) {
+        for volume in self.volumes.iter().filter_map(Weak::upgrade) {
+            let own = volume.memory().0;
+            volume.set_node_memory(part_of(own, self.nodes, self.volumes.len(), bytes_max));
+        }
+    }
+}
+
+/// Gives blocks and nodes their room, and the system what that sets free.
+fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), given: &mut u64) {
     let before = cache.bytes();
-    cache.set_bytes_max(bytes_max);
-    if cache.bytes() < before {
+    open.set_node_memory(nodes);
+    if blocks != std::mem::replace(given, blocks) {
+        cache.set_bytes_max(blocks);
+    }
+    if cache.bytes() < before || nodes < open.nodes {
         give_back_freed();
-        tracing::debug!(before, now = cache.bytes(), "the cache of blocks gave memory back");
+        tracing::debug!(before, blocks = cache.bytes(), nodes, "volumes gave memory back");
     }
 }
 
@@ -122,23 +206,22 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
     let weak: Weak<Volumes> = Arc::downgrade(volumes);
     let mut room = Room::new(Instant::now(), volumes.cache_bytes_max());
     let mut given = volumes.cache_bytes_max();
+    let (mut parts, mut open) = (Parts::default(), OpenVolumes::default());
     let run = move || loop {
         std::thread::sleep(LOOK);
         let Some(volumes) = weak.upgrade() else { return };
         if volumes.is_stopped() {
             return;
         }
-        let cache = &volumes.blocks;
-        let bytes_max = volumes.cache_bytes_max();
-        let (held, used) = (cache.bytes(), cache.take_used());
-        let next = room.look(&Seen { now: Instant::now(), stalled: stalled(), held, used, bytes_max });
-        if next != given {
-            apply(cache, next);
-            given = next;
-        }
+        let (cache, bytes_max) = (&volumes.blocks, volumes.cache_bytes_max());
+        let nodes_used = open.look(volumes.open_volumes());
+        let used = cache.take_used() || nodes_used;
+        let held = cache.bytes() + open.nodes + open.changes;
+        let limit = room.look(&Seen { now: Instant::now(), stalled: stalled(), held, used, bytes_max });
+        apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
     };
     if let Err(e) = std::thread::Builder::new().name("arden-cache".into()).spawn(run) {
-        tracing::error!("no thread for the room of the cache of blocks: {e}");
+        tracing::error!("no thread for the memory of volumes: {e}");
     }
 }
 
@@ -214,6 +297,38 @@ mod tests {
         assert_eq!(room.look(&seen), 1 << 20, "the floor is no more than what is set");
         seen.bytes_max = 2 * GIB;
         assert_eq!(room.look(&seen), 2 * GIB);
+    }
+
+    #[test]
+    fn blocks_get_what_nodes_and_changes_leave() {
+        const MIB: u64 = 1 << 20;
+        let mut parts = Parts::default();
+        assert_eq!(parts.divide(GIB, 0, 0), (64 * MIB, 960 * MIB));
+        assert_eq!(parts.divide(GIB, 30 * MIB, 0), (64 * MIB, 960 * MIB), "a little changes nothing");
+        assert_eq!(parts.divide(GIB, 40 * MIB, 10 * MIB), (128 * MIB, 832 * MIB));
+        assert_eq!(parts.divide(GIB, 90 * MIB, 64 * MIB), (128 * MIB, 832 * MIB));
+        assert_eq!(parts.divide(GIB, 2 * GIB, GIB), (512 * MIB, 256 * MIB), "at most a half and a quarter");
+        assert_eq!(parts.divide(GIB, 100 * MIB, 0), (192 * MIB, 832 * MIB), "less again");
+        for limit in [CACHE_BYTES_MIN, 4 * GIB] {
+            let (nodes, blocks) = Parts::default().divide(limit, limit, limit);
+            assert!(nodes > 0 && blocks >= limit / 4 && nodes + blocks <= limit);
+        }
+    }
+
+    #[test]
+    fn changes_of_a_volume_stay_within_their_part() {
+        let most = |bytes_max| 4 * overlay_bytes(bytes_max) as u64;
+        assert_eq!(most(4 * GIB), GIB / 4, "more makes nothing faster");
+        assert_eq!(most(GIB), GIB / 4);
+        assert_eq!(most(GIB / 2), GIB / 8);
+        assert_eq!(most(CACHE_BYTES_MIN), CACHE_BYTES_MIN, "the least");
+    }
+
+    #[test]
+    fn volumes_share_the_room_of_nodes() {
+        assert_eq!((part_of(10, 30, 2, 100), part_of(20, 30, 2, 100)), (45, 55));
+        assert_eq!((part_of(10, 30, 2, 15), part_of(20, 30, 2, 15)), (5, 10), "each gives up its part");
+        assert_eq!(part_of(0, 0, 0, 7), 7);
     }
 
     #[test]

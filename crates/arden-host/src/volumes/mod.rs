@@ -72,6 +72,8 @@ pub struct Volumes {
 
 /// How long giving space back waits for the table of volumes.
 const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
+/// How long looking at the memory of volumes does.
+const LOOK_WAIT: Duration = Duration::from_millis(10);
 
 fn refusal(device: &str, e: VolError) -> AdminError {
     match e {
@@ -116,7 +118,13 @@ impl Volumes {
         volumes
     }
 
-    /// The most that blocks of files may take in memory, as it is set.
+    /// None while a volume is being opened.
+    fn open_volumes(&self) -> Option<Vec<Arc<Volume>>> {
+        let open = self.open.try_lock_for(LOOK_WAIT)?;
+        Some(open.values().map(|o| o.volume.clone()).collect())
+    }
+
+    /// The most that volumes may take in memory, as it is set.
     fn cache_bytes_max(&self) -> u64 {
         cache_room::bytes_max(self.state.snapshot().settings.volume_cache_bytes)
     }
@@ -184,7 +192,13 @@ impl Volumes {
             return Ok((o.volume.clone(), o.handles.clone()));
         }
         let (device, pool) = self.device_and_pool(&record, None)?;
-        let mut options = VolumeOptions { blocks: Some(self.blocks.clone()), ..VolumeOptions::default() };
+        let bytes_max = self.cache_bytes_max();
+        let mut options = VolumeOptions {
+            cache_bytes: cache_room::first_node_bytes(bytes_max),
+            overlay_bytes_max: cache_room::overlay_bytes(bytes_max),
+            blocks: Some(self.blocks.clone()),
+            ..VolumeOptions::default()
+        };
         // Tests do not wait for a minute.
         if let Some(ms) = std::env::var("ARDEN_TEST_GIVE_BACK_MS").ok().and_then(|ms| ms.parse().ok()) {
             options.give_back_after = Duration::from_millis(ms);
@@ -339,7 +353,9 @@ impl Volumes {
 
 impl VolumeAdmin for Volumes {
     fn cache(&self) -> CacheInfo {
-        CacheInfo { bytes: self.blocks.bytes(), bytes_max: self.cache_bytes_max() }
+        let open = self.open_volumes().unwrap_or_default();
+        let other: u64 = open.iter().map(|v| v.memory()).map(|(nodes, changes)| nodes + changes).sum();
+        CacheInfo { bytes: self.blocks.bytes() + other, bytes_max: self.cache_bytes_max() }
     }
 
     fn volumes(&self) -> Result<Vec<VolumeInfo>> {

@@ -4,6 +4,7 @@
 pub mod clients;
 pub mod echo;
 pub mod experiments;
+pub mod growth;
 pub mod lines;
 pub mod memory;
 pub mod plan;
@@ -105,6 +106,7 @@ impl Part {
             Part::Streams => "streams",
             Part::E1 => "e1",
             Part::E2 => "e2",
+            Part::Growth => "growth",
         }
     }
 
@@ -125,6 +127,7 @@ impl Part {
             Part::Streams => one("bench-streams", streams::measure(plan, dir, live)?),
             Part::E1 => one("bench-e1", experiments::measure(plan, experiments::Which::E1, dir, live)?),
             Part::E2 => one("bench-e2", experiments::measure(plan, experiments::Which::E2, dir, live)?),
+            Part::Growth => one("bench-growth", growth::measure(plan, dir, live)?),
         }
     }
 }
@@ -214,6 +217,7 @@ mod tests {
             amount: Amount { connections: 4, depth: 1, files: 10, lists: 1, random_reads: 1 },
             sessions: 0,
             stream_bytes: 0,
+            growth_files: 0,
             scale: 1,
             limit: Duration::ZERO,
             dir: dir.clone(),

@@ -27,6 +27,8 @@ pub enum Part {
     E1,
     /// Write-through and cached copies
     E2,
+    /// Many files beside few, and many connections beside few
+    Growth,
 }
 
 /// The run that the arguments describe.
@@ -47,6 +49,8 @@ pub struct Plan {
     /// Sessions of the memory part.
     pub sessions: usize,
     pub stream_bytes: u64,
+    /// Files of the part of growth.
+    pub growth_files: usize,
     /// Divisor of the published amounts of data of E1 and E2.
     pub scale: u64,
     /// Time limit of E1; that of E2 is half of it.

@@ -8,13 +8,19 @@ use std::{
 };
 
 use arden_measure::{
-    Result, base::units::size, fail, load::Live, outcome::Outcome, source::own_name, sweep::view::View,
+    Result,
+    base::units::size,
+    fail,
+    load::Live,
+    outcome::{Outcome, Ratio},
+    source::own_name,
+    sweep::view::View,
 };
 
 use super::{
     Limits, Options, Pair,
     data::{Tree, Writer},
-    interleave, ratios, safe_over_plain,
+    interleave, over_plain, ratios, safe_over_plain,
     systems::{System, Variant},
 };
 
@@ -168,6 +174,7 @@ pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcom
         let limits = Limits { budget, rounds_max: o.rounds_max };
         let seen = interleave(systems, &test.name, &pairs, limits, live, view, |_, v| once(&test.work, v, live))?;
         outcome.ratios.extend(ratios(systems, &pairs, &seen, "s"));
+        outcome.ratios.extend(over_plain(systems, &test.name, 0, Some(OTHER_AIM), &seen, "s"));
         outcome.ratios.extend(safe_over_plain(systems, &test.name, other_aim, &seen, "s"));
         verdict(outcome);
     }
@@ -176,7 +183,9 @@ pub fn run(systems: &[System], o: &Options, live: &Live, view: &mut View, outcom
 
 fn verdict(outcome: &mut Outcome) {
     outcome.verdict.clear();
-    let mut systems: Vec<String> = outcome.ratios.iter().map(|r| r.config.clone()).collect();
+    // Of plain shares beside each other nothing is said: neither is safe.
+    let of_safe = |r: &&Ratio| r.a_name != r.b_name;
+    let mut systems: Vec<String> = outcome.ratios.iter().filter(of_safe).map(|r| r.config.clone()).collect();
     systems.sort();
     systems.dedup();
     for system in systems {

@@ -143,10 +143,23 @@ pub fn ratios(systems: &[System], pairs: &[Pair], seen: &Rounds, unit: &str) -> 
 /// The ratio of the last variant of the first system, its safe one, to the first of the second system: the cost of
 /// safety compared with another server's speed.
 pub fn safe_over_plain(systems: &[System], name: &str, aim: Option<f64>, seen: &Rounds, unit: &str) -> Option<Ratio> {
+    let last = systems.first()?.variants.len().checked_sub(1)?;
+    over_plain(systems, name, last, aim, seen, unit)
+}
+
+/// The ratio of a variant of the first system to the first of the second system, which is its plain one.
+pub fn over_plain(
+    systems: &[System],
+    name: &str,
+    variant: usize,
+    aim: Option<f64>,
+    seen: &Rounds,
+    unit: &str,
+) -> Option<Ratio> {
     let ([ours, theirs], [seen_ours, seen_theirs]) = (systems, &seen[..]) else { return None };
-    let (a, b) = (ours.variants.last()?, theirs.variants.first()?);
+    let (a, b) = (ours.variants.get(variant)?, theirs.variants.first()?);
     let config = format!("{} {} over {} {}", ours.name, a.name, theirs.name, b.name);
-    let ratio = ratio(&config, name, (&a.name, seen_ours.last()?), (&b.name, seen_theirs.first()?), unit);
+    let ratio = ratio(&config, name, (&a.name, seen_ours.get(variant)?), (&b.name, seen_theirs.first()?), unit);
     Some(Ratio { aim, ..ratio })
 }
 

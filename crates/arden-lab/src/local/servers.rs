@@ -34,6 +34,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         match &mut self.stop {
             Stop::Child(child) => {
+                // One that was waited for has no process any more.
+                if matches!(child.try_wait(), Ok(Some(_))) {
+                    return;
+                }
                 if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
                 }
@@ -92,11 +96,8 @@ pub fn arden(program: &Path, work: &Path) -> Result<Running> {
     arden_with(program, work, &[("test", "share", None)])
 }
 
-/// Starts `program` on a state directory, with its output in `log`. The daemon answers when this returns.
-///
-/// # Errors
-/// The daemon ends or does not answer; the error holds its log.
-pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
+/// Starts `program` on a state directory, with its output in `log`, and does not wait for it.
+fn spawn(program: &Path, state: &Path, log: &Path) -> Result<Running> {
     let port = free_port()?;
     let out = fs::File::create(log)?;
     let child = Command::new(program)
@@ -108,10 +109,19 @@ pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
         .stderr(out)
         .spawn()
         .context(program.display())?;
-    let mut running =
-        Running { name: "arden".to_string(), target: target(port), pid: child.id(), stop: Stop::Child(child) };
+    Ok(Running { name: "arden".to_string(), target: target(port), pid: child.id(), stop: Stop::Child(child) })
+}
+
+/// Waits until `answers`, with this pause between the tries.
+fn wait(
+    running: &mut Running,
+    program: &Path,
+    log: &Path,
+    pause: Duration,
+    answers: impl Fn(&Target) -> bool,
+) -> Result<()> {
     let deadline = Instant::now() + START_TIMEOUT;
-    while run(Command::new(program).arg("--state").arg(state).arg("status")).is_err() {
+    while !answers(&running.target) {
         let ended = match &mut running.stop {
             Stop::Child(child) => child.try_wait()?.is_some(),
             Stop::Script { .. } => false,
@@ -119,9 +129,42 @@ pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
         if ended || Instant::now() > deadline {
             fail!("{} does not start: {}", program.display(), fs::read_to_string(log)?.trim());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(pause);
     }
+    Ok(())
+}
+
+/// Starts `program` on a state directory, with its output in `log`. The daemon answers when this returns.
+///
+/// # Errors
+/// The daemon ends or does not answer; the error holds its log.
+pub fn daemon(program: &Path, state: &Path, log: &Path) -> Result<Running> {
+    let mut running = spawn(program, state, log)?;
+    wait(&mut running, program, log, Duration::from_millis(50), |_| {
+        run(Command::new(program).arg("--state").arg(state).arg("status")).is_ok()
+    })?;
     Ok(running)
+}
+
+/// Kills the daemon that runs under `work`, so that it can end nothing that it has begun, and starts it again. Returns the new one
+/// when `answers` says that a client gets an answer, and the time in seconds from its start until then.
+///
+/// # Errors
+/// As in [`daemon`].
+pub fn restart_killed(
+    program: &Path,
+    work: &Path,
+    mut old: Running,
+    answers: impl Fn(&Target) -> bool,
+) -> Result<(Running, f64)> {
+    if let Stop::Child(child) = &mut old.stop {
+        child.kill()?;
+        child.wait()?;
+    }
+    let (began, log) = (Instant::now(), work.join("log"));
+    let mut running = spawn(program, &work.join("state"), &log)?;
+    wait(&mut running, program, &log, Duration::from_millis(5), answers)?;
+    Ok((running, began.elapsed().as_secs_f64()))
 }
 
 /// Starts `program` with shares: name, directory under `work`, and an option of `arden share add`.

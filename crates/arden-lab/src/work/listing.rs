@@ -38,30 +38,31 @@ impl Listing {
         }
         Ok(Listing { client, lists: (bench.amount.lists / bench.large_connections()).max(1) })
     }
+}
 
-    fn once(&mut self) -> Result<usize> {
-        let id = self.client.open(LIST_DIRECTORY, 0x0010_0081, CreateDisposition::FileOpen, r::DIRECTORY_FILE)?;
-        let mut entries = 0;
-        loop {
-            let body = r::list(id, entries == 0);
-            self.client.queue(&[Call { command: Command::QueryDirectory, body: &body, charge: 1 }]);
-            self.client.flush()?;
-            let mut status = 0;
-            self.client.receive(|reply| {
-                status = reply.status;
-                if status == 0 {
-                    entries += count_entries(reply.body);
-                }
-            })?;
-            match status {
-                0 => {}
-                r::NO_MORE_FILES => break,
-                _ => fail!("query directory: status 0x{status:08X}"),
+/// The number of entries of a directory, which is listed as a whole.
+pub(super) fn list(client: &mut Client, directory: &str) -> Result<usize> {
+    let id = client.open(directory, 0x0010_0081, CreateDisposition::FileOpen, r::DIRECTORY_FILE)?;
+    let mut entries = 0;
+    loop {
+        let body = r::list(id, entries == 0);
+        client.queue(&[Call { command: Command::QueryDirectory, body: &body, charge: 1 }]);
+        client.flush()?;
+        let mut status = 0;
+        client.receive(|reply| {
+            status = reply.status;
+            if status == 0 {
+                entries += count_entries(reply.body);
             }
+        })?;
+        match status {
+            0 => {}
+            r::NO_MORE_FILES => break,
+            _ => fail!("query directory: status 0x{status:08X}"),
         }
-        self.client.close(id)?;
-        Ok(entries)
     }
+    client.close(id)?;
+    Ok(entries)
 }
 
 /// Entries of a QUERY_DIRECTORY response: they are linked by NextEntryOffset.
@@ -83,7 +84,7 @@ impl Job for Listing {
     fn run(&mut self, seen: &mut Latencies) -> Result<u64> {
         for _ in 0..self.lists {
             let started = Instant::now();
-            let entries = self.once()?;
+            let entries = list(&mut self.client, LIST_DIRECTORY)?;
             // With or without `.` and `..`.
             if !(LIST_FILES..=LIST_FILES + 2).contains(&entries) {
                 fail!("a listing has {entries} entries");

@@ -2,6 +2,7 @@
 
 mod job;
 mod listing;
+pub mod population;
 pub mod run;
 mod small;
 mod steps;

@@ -38,7 +38,7 @@ impl Bench<'_> {
 
     /// Prepares on every connection, starts all at once, and measures the processor time of the server and of this
     /// process.
-    fn measure<J: Job + Send>(&self, threads: usize, make: impl Fn(usize) -> Result<J>) -> Result<Sample> {
+    pub(super) fn measure<J: Job + Send>(&self, threads: usize, make: impl Fn(usize) -> Result<J>) -> Result<Sample> {
         let jobs = (0..threads).map(make).collect::<Result<Vec<J>>>()?;
         let ready = Barrier::new(threads + 1);
         let all = Mutex::new((Latencies::default(), 0u64));

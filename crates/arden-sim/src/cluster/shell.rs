@@ -250,8 +250,8 @@ impl World {
                 }
                 Done::Closed(true) => {
                     // Nothing is in flight, says the pool. What is all the same happens later.
+                    // The key stays, so that the disks are never without a reservation.
                     self.drop_pool(i);
-                    self.disks.iter().for_each(|d| d.unregister(key(i, epoch)));
                     Event::Closed { pool: POOL, epoch }
                 }
                 Done::Closed(false) => Event::DisksLost { pool: POOL, epoch },

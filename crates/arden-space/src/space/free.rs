@@ -53,6 +53,11 @@ impl Space {
         (rec.provision == Provision::Thin).then_some(self.rt.shape.group_bytes)
     }
 
+    /// Whether disks of the pool are files of a file system.
+    pub fn is_in_files(&self) -> bool {
+        self.pool.0.disks.borrow().values().any(|disk| disk.dev.is_file())
+    }
+
     /// The pieces, by number, that have slabs now.
     pub fn pieces_held(&self) -> Vec<u64> {
         self.rt.groups.numbers().into_iter().map(|g| g as u64).collect()

@@ -267,6 +267,9 @@ impl Device for FileDevice {
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
         Ok(())
     }
+    fn is_in_files(&self) -> bool {
+        self.file.metadata().is_ok_and(|meta| meta.is_file())
+    }
     fn thin(&self) -> Option<&dyn Thin> {
         Some(self)
     }

@@ -204,7 +204,7 @@ impl Engine {
     /// The tree of the checkpoint takes the place of what was frozen.
     fn install(&self, core: &mut Core, sb: &Superblock, freed: &[Ptr]) {
         core.root = sb.root;
-        core.frozen = None;
+        (core.frozen, core.frozen_bytes) = (None, 0);
         let kept = core.snapshots.last().map_or(0, |s| s.generation);
         let mut alloc = self.state.alloc.lock();
         for ptr in freed.iter().filter(|p| p.birth > kept) {
@@ -233,7 +233,7 @@ impl Engine {
     /// Takes all changes so far as the next checkpoint's.
     fn freeze(&self, core: &mut Core) -> Freeze {
         let mut layer = std::mem::take(&mut core.overlay);
-        core.overlay_bytes = 0;
+        core.frozen_bytes = std::mem::take(&mut core.overlay_bytes);
         for (page, bytes) in self.state.alloc.lock().take_dirty() {
             layer.insert(keys::one(keys::MAP, page as u64), bytes.map(Into::into));
         }

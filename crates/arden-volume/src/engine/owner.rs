@@ -138,6 +138,15 @@ impl Engine {
         (self.state.core.read().seq, durable)
     }
 
+    /// Bytes in memory for nodes of the tree, and for changes that no checkpoint has written yet or that wait for their batch.
+    pub fn memory(&self) -> (u64, u64) {
+        let changes = {
+            let core = self.state.core.read();
+            core.overlay_bytes + core.frozen_bytes
+        };
+        (self.state.tree.cached_bytes() as u64, (changes + self.state.wal.waiting_bytes()) as u64)
+    }
+
     pub fn rest(&self) {
         self.state.alloc.lock().rest();
     }

@@ -41,6 +41,7 @@ pub struct Core {
     pub overlay_bytes: usize,
     /// What a checkpoint is writing.
     pub frozen: Option<Arc<Layer>>,
+    pub frozen_bytes: usize,
     pub root: Root,
     pub next_id: u64,
     pub seq: u64,

@@ -4,7 +4,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use arden_block::{BLOCK_BYTES, Device};
@@ -31,20 +34,86 @@ const SHARDS: usize = 16;
 const UNDERFULL: usize = CAPACITY / 4;
 /// Nodes written with one call.
 const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Places of forgotten nodes in the order of a shard, besides as many as there are nodes.
+const FORGOTTEN_MAX: usize = 64;
 /// Nodes that wait in memory for being written.
 const PENDING_NODES_MAX: usize = 512;
 
+/// A node in memory.
+struct Cached {
+    node: Arc<Node>,
+    ptr: Ptr,
+    /// It was used since it last had its turn to make way.
+    hot: bool,
+    /// Of its place in the order.
+    stamp: u64,
+}
+
+/// A part of the nodes in memory, by their block.
 #[derive(Default)]
 struct Shard {
-    nodes: HashMap<u64, (Arc<Node>, Ptr, bool)>,
-    order: VecDeque<u64>,
+    nodes: HashMap<u64, Cached>,
+    /// The order in which they have their turn to make way: block and stamp. A stamp that its node does not have belongs to one
+    /// that was forgotten.
+    order: VecDeque<(u64, u64)>,
+    stamps: u64,
     bytes: usize,
+}
+
+impl Shard {
+    fn keep(&mut self, ptr: &Ptr, node: Arc<Node>) {
+        self.bytes += node.weight();
+        if let Some(old) = self.nodes.get_mut(&ptr.block) {
+            self.bytes -= old.node.weight();
+            (old.node, old.ptr, old.hot) = (node, *ptr, false);
+            return;
+        }
+        self.stamps += 1;
+        self.order.push_back((ptr.block, self.stamps));
+        self.nodes.insert(ptr.block, Cached { node, ptr: *ptr, hot: false, stamp: self.stamps });
+    }
+
+    /// Nodes make way until the others take no more than so many bytes.
+    fn shrink(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            let Some((block, stamp)) = self.order.pop_front() else { break };
+            match self.nodes.get_mut(&block) {
+                Some(cached) if cached.stamp == stamp && cached.hot => {
+                    cached.hot = false;
+                    self.order.push_back((block, stamp));
+                }
+                Some(cached) if cached.stamp == stamp => self.take(block),
+                _ => {}
+            }
+        }
+    }
+
+    fn take(&mut self, block: u64) {
+        if let Some(old) = self.nodes.remove(&block) {
+            self.bytes -= old.node.weight();
+        }
+    }
+
+    /// Its place in the order stays, until such places are as many as the others.
+    fn forget(&mut self, block: u64) {
+        self.take(block);
+        if self.order.len() > 2 * self.nodes.len() + FORGOTTEN_MAX {
+            let nodes = &self.nodes;
+            self.order.retain(|(block, stamp)| nodes.get(block).is_some_and(|cached| cached.stamp == *stamp));
+        }
+    }
 }
 
 pub struct Tree {
     device: Arc<dyn Device>,
     shards: [Mutex<Shard, ranks::TreeNodes>; SHARDS],
-    shard_bytes_max: usize,
+    shard_bytes_max: AtomicUsize,
+    /// Somebody looked for a node since it was last asked.
+    used: AtomicBool,
+}
+
+fn of_a_shard(cache_bytes: usize) -> usize {
+    (cache_bytes / SHARDS).max(8 * NODE_BYTES)
 }
 
 impl Tree {
@@ -52,8 +121,26 @@ impl Tree {
         Tree {
             device,
             shards: std::array::from_fn(|_| Mutex::default()),
-            shard_bytes_max: (cache_bytes / SHARDS).max(8 * NODE_BYTES),
+            shard_bytes_max: AtomicUsize::new(of_a_shard(cache_bytes)),
+            used: AtomicBool::new(false),
         }
+    }
+
+    /// From now on nodes in memory take at most so much, and at least 2 MiB; what is more than that goes at once.
+    pub fn set_cache_bytes(&self, cache_bytes: usize) {
+        let each = of_a_shard(cache_bytes);
+        self.shard_bytes_max.store(each, Ordering::Relaxed);
+        self.shards.iter().for_each(|shard| shard.lock().shrink(each));
+    }
+
+    /// What nodes in memory take, in bytes.
+    pub fn cached_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+
+    /// Whether somebody looked for a node since the last call.
+    pub fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 
     fn shard(&self, block: u64) -> &Mutex<Shard, ranks::TreeNodes> {
@@ -61,12 +148,16 @@ impl Tree {
     }
 
     pub fn load(&self, ptr: &Ptr, level: u8) -> VolResult<Arc<Node>> {
-        if let Some((node, of, hot)) = self.shard(ptr.block).lock().nodes.get_mut(&ptr.block)
-            && of == ptr
-            && node.level == level
+        // Most find it noted already: the line stays in all processors' caches.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        if let Some(cached) = self.shard(ptr.block).lock().nodes.get_mut(&ptr.block)
+            && cached.ptr == *ptr
+            && cached.node.level == level
         {
-            *hot = true;
-            return Ok(node.clone());
+            cached.hot = true;
+            return Ok(cached.node.clone());
         }
         let mut blocks = vec![0; NODE_BYTES];
         let offset = ptr.block.checked_mul(BLOCK_BYTES).ok_or(VolError::Corrupt("pointer in the tree"))?;
@@ -78,35 +169,12 @@ impl Tree {
 
     fn remember(&self, ptr: &Ptr, node: Arc<Node>) {
         let mut shard = self.shard(ptr.block).lock();
-        let s = &mut *shard;
-        s.bytes += node.weight();
-        match s.nodes.insert(ptr.block, (node, *ptr, false)) {
-            Some((old, ..)) => s.bytes -= old.weight(),
-            None => s.order.push_back(ptr.block),
-        }
-        while s.bytes > self.shard_bytes_max {
-            let Some(block) = s.order.pop_front() else { break };
-            match s.nodes.get_mut(&block) {
-                Some((_, _, hot)) if *hot => {
-                    *hot = false;
-                    s.order.push_back(block);
-                }
-                Some(_) => {
-                    if let Some((old, ..)) = s.nodes.remove(&block) {
-                        s.bytes -= old.weight();
-                    }
-                }
-                None => {}
-            }
-        }
+        shard.keep(ptr, node);
+        shard.shrink(self.shard_bytes_max.load(Ordering::Relaxed));
     }
 
     pub fn forget(&self, block: u64) {
-        let mut s = self.shard(block).lock();
-        if let Some((old, ..)) = s.nodes.remove(&block) {
-            s.bytes -= old.weight();
-            s.order.retain(|b| *b != block);
-        }
+        self.shard(block).lock().forget(block);
     }
 
     pub fn get(&self, root: &Root, key: &[u8]) -> VolResult<Option<Val>> {
@@ -464,6 +532,35 @@ mod tests {
         })
         .unwrap();
         out
+    }
+
+    #[test]
+    fn nodes_in_memory_stay_within_their_room_and_leave_no_trace_when_they_are_forgotten() {
+        let mut shard = Shard::default();
+        let mut node = Node::new(0);
+        node.push(&[1; 8], &[2; 1000]);
+        let node = Arc::new(node);
+        let ptr = |block| Ptr { block, birth: 1, sum: 0 };
+        for block in 0..10_000 {
+            shard.keep(&ptr(block), node.clone());
+            shard.shrink(100 * node.weight());
+        }
+        assert_eq!((shard.nodes.len(), shard.bytes), (100, 100 * node.weight()));
+        assert!((9900..10_000).all(|block| shard.nodes.contains_key(&block)), "the oldest make way");
+        // Forgotten and written again, as blocks are with every checkpoint.
+        for round in 0..1000 {
+            let block = 9900 + round % 100;
+            shard.forget(block);
+            shard.keep(&ptr(block), node.clone());
+            assert!(shard.order.len() <= 2 * shard.nodes.len() + FORGOTTEN_MAX + 1, "{}", shard.order.len());
+        }
+        if let Some(cached) = shard.nodes.get_mut(&9900) {
+            cached.hot = true;
+        }
+        shard.shrink(node.weight());
+        assert_eq!(shard.nodes.keys().copied().collect::<Vec<_>>(), [9900], "what was used stays longest");
+        shard.shrink(0);
+        assert_eq!((shard.nodes.len(), shard.bytes, shard.order.len()), (0, 0, 0));
     }
 
     #[test]

@@ -50,10 +50,13 @@ use crate::{
     },
 };
 
+/// Written with one call when a journal is made.
+const FORMAT_WRITE_BYTES: usize = 1 << 20;
+
 /// Limits and habits of an open volume.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
-    /// Memory for nodes of the tree.
+    /// Memory for nodes of the tree, until [`Volume::set_node_memory`] says otherwise.
     pub cache_bytes: usize,
     /// For blocks of files that were read.
     pub blocks: Option<Arc<BlockCache>>,
@@ -109,11 +112,22 @@ impl Volume {
         let blank = vec![0; BLOCK_BYTES as usize];
         // Nothing that an earlier volume left may look like the beginning of this journal. And the device makes room for
         // all of it: a volume that cannot write its journal stops.
-        let piece = device.thin().map_or(sb.journal_blocks, |thin| (thin.piece_bytes() / BLOCK_BYTES).max(1));
-        for block in (sb.journal_block..sb.journal_block + sb.journal_blocks).step_by(piece as usize) {
-            device.write(block * BLOCK_BYTES, &blank)?;
+        let journal = sb.journal_block..sb.journal_block + sb.journal_blocks;
+        if device.is_in_files() {
+            // All of it, once: later batches then find their places written, and wait for nothing but themselves.
+            let zeros = vec![0; FORMAT_WRITE_BYTES];
+            let step = FORMAT_WRITE_BYTES / BLOCK_BYTES as usize;
+            for block in journal.clone().step_by(step) {
+                let len = (journal.end - block).min(step as u64) * BLOCK_BYTES;
+                device.write(block * BLOCK_BYTES, &zeros[..len as usize])?;
+            }
+        } else {
+            let piece = device.thin().map_or(sb.journal_blocks, |thin| (thin.piece_bytes() / BLOCK_BYTES).max(1));
+            for block in journal.clone().step_by(piece as usize) {
+                device.write(block * BLOCK_BYTES, &blank)?;
+            }
+            device.write((journal.end - 1) * BLOCK_BYTES, &blank)?;
         }
-        device.write((sb.journal_block + sb.journal_blocks - 1) * BLOCK_BYTES, &blank)?;
         for slot in 0..SLOTS {
             device.write(slot * BLOCK_BYTES, &blank)?;
             device.write((sb.size_blocks - SLOTS + slot) * BLOCK_BYTES, &blank)?;
@@ -279,6 +293,21 @@ impl Volume {
     /// Brings the tree on the device up to date and lets the journal begin anew.
     pub fn checkpoint(&self) -> VolResult<()> {
         self.engine.checkpoint()
+    }
+
+    /// Bytes in memory for nodes of the tree, and for changes that no checkpoint has written yet.
+    pub fn memory(&self) -> (u64, u64) {
+        self.engine.memory()
+    }
+
+    /// From now on nodes of the tree take at most so much memory, in bytes; what is more than that goes at once.
+    pub fn set_node_memory(&self, bytes_max: u64) {
+        self.engine.state.tree.set_cache_bytes(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+    }
+
+    /// Whether nodes of the tree were used since the last call.
+    pub fn take_nodes_used(&self) -> bool {
+        self.engine.state.tree.take_used()
     }
 
     /// Gives blocks that lie in the tree a place on the device, those of all streams.

@@ -1,0 +1,160 @@
+//! Persistent reservations on a real disk that this machine reaches by two paths: run by `tests/e2e/scsi.sh` in a guest.
+//! `reservations work DISK DISK FREEZE-DIR` fences one path from the other, also in the middle of a write; `reservations persist
+//! DISK` looks at what a restart of the target has left; `reservations refuse PATH` is for what is no such disk. `reservations show
+//! DISK` prints who has it, and `reservations steal DISK` takes it from a node of a cluster, in the name of a node 99.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use arden_block::file::FileDevice;
+use arden_block::reserve::{Key, Reservations, ReserveError, SgDisk};
+use arden_block::{BlockDevice, Buf, IoError, IoResult, Rt};
+
+const BLOCK: usize = 4096;
+
+fn key(node: u16, epoch: u64) -> u64 {
+    Key::new(Key::cluster_tag("example"), node, epoch).expect("a key").raw()
+}
+
+fn disk(path: &Path) -> Reservations<SgDisk> {
+    Reservations::open(path).expect("opens")
+}
+
+fn say(what: &str) {
+    println!("   {what}");
+    let _ = std::io::stdout().flush();
+}
+
+/// Writes a block of `byte`, durably.
+fn write(path: &Path, offset: u64, byte: u8) -> IoResult<()> {
+    let rt = Rt::real();
+    let dev = FileDevice::open(&rt, path, true).expect("opens for writing");
+    let mut data = Buf::new(BLOCK);
+    data.fill(byte);
+    let done = rt.block_on(async move { dev.write(offset, data.share(), true).await });
+    rt.shutdown();
+    done.unwrap_or(Err(IoError::Gone))
+}
+
+fn read(path: &Path, offset: u64) -> u8 {
+    let rt = Rt::real_with_threads();
+    let dev = FileDevice::open(&rt, path, false).expect("opens");
+    let data = rt.block_on(async move { dev.read(offset, BLOCK).await }).expect("runs").expect("reads");
+    rt.shutdown();
+    assert!(data.iter().all(|b| *b == data[0]), "a block is torn");
+    data[0]
+}
+
+fn beside<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (done, waits) = channel();
+    thread::spawn(move || _ = done.send(run()));
+    waits
+}
+
+fn freeze(how: &str, dir: &Path) {
+    assert!(Command::new("fsfreeze").arg(how).arg(dir).status().expect("fsfreeze").success());
+}
+
+fn work(first: &Path, second: &Path, dir: &Path) {
+    let (a, b) = (disk(first), disk(second));
+    let (ka, kb) = (key(1, 7), key(2, 8));
+    println!("   {:?}", a.capabilities().expect("capabilities"));
+    a.check().expect("it can");
+    assert_eq!((a.keys(), a.reservation()), (Ok(vec![]), Ok(None)));
+
+    a.register(ka).expect("registers");
+    assert_eq!(a.protect(ka), Ok(ka));
+    assert_eq!(a.confirm(ka), Ok(()));
+    assert_eq!(b.keys(), Ok(vec![ka]), "the other path sees it");
+    assert_eq!(write(first, 0, 1), Ok(()));
+    assert_eq!(write(second, 0, 2), Err(IoError::Conflict));
+    assert_eq!(read(second, 0), 1, "all may read");
+    assert_eq!(b.fence(kb, ka), Err(ReserveError::Conflict), "it has no key");
+    say("only the path with a key writes, both read");
+
+    freeze("--freeze", dir);
+    let (p, q) = (first.to_path_buf(), second.to_path_buf());
+    let writes = beside(move || write(&p, 65_536, 3));
+    thread::sleep(Duration::from_millis(500));
+    let fences = beside(move || {
+        let b = disk(&q);
+        b.register(kb)?;
+        b.fence(kb, ka)
+    });
+    let early = fences.recv_timeout(Duration::from_secs(2));
+    assert_eq!(early, Err(RecvTimeoutError::Timeout), "the fence returned while a write before it was under way");
+    freeze("--unfreeze", dir);
+    assert_eq!(fences.recv_timeout(Duration::from_secs(20)), Ok(Ok(())));
+    let after = read(second, 65_536);
+    let told = writes.recv_timeout(Duration::from_secs(60)).expect("the write ends");
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(read(second, 65_536), after, "something came after the fence");
+    assert!(told.is_err() || after == 3, "a write that was acknowledged is not there");
+    assert!(matches!(told, Ok(()) | Err(IoError::Conflict)));
+    say(&format!("a write that began before the fence: {told:?}, its block has {after} from the fence on"));
+
+    assert_eq!(write(first, 0, 4), Err(IoError::Conflict));
+    assert_eq!(write(second, 0, 5), Ok(()));
+    assert_eq!(read(first, 0), 5);
+    assert_eq!((b.protect(kb), b.confirm(kb)), (Ok(kb), Ok(())));
+    assert_eq!(a.fence(ka, kb), Err(ReserveError::Conflict));
+    say("after it the fenced path gets a conflict, the other one writes");
+
+    a.register(ka).expect("a key comes late");
+    assert_eq!(b.confirm(kb), Err(ReserveError::Conflict));
+    assert_eq!(b.fence(kb, ka), Ok(()));
+    assert_eq!(b.confirm(kb), Ok(()));
+    assert_eq!(write(first, 0, 6), Err(IoError::Conflict));
+    say("a key that comes late is seen and fenced");
+
+    b.register(kb + 1).expect("a new epoch");
+    assert_eq!(b.confirm(kb + 1), Ok(()), "the reservation stays");
+    assert_eq!(write(second, 0, 7), Ok(()));
+}
+
+fn persist(path: &Path) {
+    let d = disk(path);
+    let found = (d.keys().expect("keys"), d.reservation().expect("reservation").map(|r| r.key));
+    assert_eq!(found, (vec![key(2, 9)], Some(key(2, 9))));
+    say("registration and reservation are there after the target was taken down");
+}
+
+fn shown(raw: u64) -> String {
+    format!("node {} epoch {}", raw >> 32 & 0xFFFF, raw & 0xFFFF_FFFF)
+}
+
+fn show(path: &Path) {
+    let d = disk(path);
+    let keys: Vec<String> = d.keys().expect("keys").into_iter().map(shown).collect();
+    let holder = d.reservation().expect("reservation").map_or("nobody".to_string(), |r| shown(r.key));
+    println!("keys: {}; reserved for {holder}", keys.join(", "));
+}
+
+fn steal(path: &Path) {
+    let d = disk(path);
+    let held = d.reservation().expect("reservation").expect("it is reserved").key;
+    let mine = held & 0xFFFF_0000_FFFF_FFFF | 99 << 32;
+    d.register(mine).expect("registers");
+    d.fence(mine, held).expect("fences");
+    d.confirm(mine).expect("has it");
+}
+
+fn main() {
+    let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    match &args[..] {
+        [what, a, b, dir] if what.as_os_str() == "work" => work(a, b, dir),
+        [what, a] if what.as_os_str() == "persist" => persist(a),
+        [what, a] if what.as_os_str() == "show" => show(a),
+        [what, a] if what.as_os_str() == "steal" => steal(a),
+        [what, a] if what.as_os_str() == "refuse" => {
+            let why = Reservations::open(a).and_then(|d| d.check()).expect_err("it is refused");
+            assert!(matches!(why, ReserveError::Unsupported(_)), "{why}");
+            say(&format!("refused: {why}"));
+        }
+        _ => panic!("see the first lines of this program"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Fences of kind `scsi`: what the shell knows of the keys of the present ownership on a pool's disks, and what it asks of them. The
+//! work for one pool is done in its order, on its thread.
+
+use std::sync::Arc;
+
+use arden_cluster::{Epoch, Event, Holder, NodeId, PoolId};
+
+use super::{Input, Shell};
+use crate::{agent::Fence, gate::PoolGate};
+
+/// An ownership whose key is registered with the pool's disks.
+pub struct Reserved {
+    pub me: Holder,
+    /// To be called when a disk refuses a command with a reservation conflict.
+    pub refused: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The present ownership of a pool and its keys on disks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OnDisks {
+    epoch: Epoch,
+    /// Holders that were fenced for it there.
+    fenced: Vec<Holder>,
+    /// Its key is on all disks that are reached. None: nothing was asked for yet; false: it needs none.
+    pub(super) registered: Option<bool>,
+}
+
+impl Shell {
+    /// What is known of the keys of this ownership; what was known of another one is forgotten.
+    /// None: it is over.
+    pub(super) fn on_disks(&mut self, pool: PoolId, epoch: Epoch) -> Option<&mut OnDisks> {
+        let known = self.on_disks.entry(pool).or_default();
+        if known.epoch < epoch {
+            *known = OnDisks { epoch, ..OnDisks::default() };
+        }
+        (known.epoch == epoch).then_some(known)
+    }
+
+    pub(super) fn note_fenced(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+        if let Some(known) = self.on_disks(pool, epoch) {
+            known.fenced.push(holder);
+        }
+    }
+
+    fn me(&self, epoch: Epoch) -> Holder {
+        Holder { node: NodeId(self.parts.node), epoch }
+    }
+
+    pub(super) fn fence_of(&self, pool: PoolId) -> Result<Fence, String> {
+        let seen = self.parts.seen.lock();
+        let config = seen.pools.get(&pool).map(|p| p.keys.config.clone()).unwrap_or_default();
+        Fence::parse(&config.fence, &config.fence_options).map_err(|e| e.to_string())
+    }
+
+    /// An agent cuts a whole node off: then there are no keys on the disks.
+    pub(super) fn register(&mut self, pool: PoolId, epoch: Epoch) {
+        let inputs = self.send_to();
+        if self.fence_of(pool) != Ok(Fence::Scsi) {
+            if let Some(known) = self.on_disks(pool, epoch) {
+                known.registered = Some(false);
+            }
+            let _ = inputs.send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
+            return;
+        }
+        let fenced = self.on_disks(pool, epoch).map(|k| k.fenced.clone()).unwrap_or_default();
+        let (hands, me) = (self.parts.hands.clone(), self.me(epoch));
+        self.work(pool, move || {
+            let result = hands.register_disks(pool, me, &fenced);
+            let _ = inputs.send(Input::Registered { pool, epoch, result });
+        });
+    }
+
+    /// On the disks. A holder of this node too: its key may have come by another path.
+    pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+        let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
+        self.work(pool, move || {
+            let result = hands.fence_disks(pool, me, holder);
+            let _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+        });
+    }
+
+    /// For the import: an ownership whose key is on the disks. After a conflict no client is answered, as another node has the pool.
+    pub(super) fn reserved(&mut self, pool: PoolId, epoch: Epoch, gate: Arc<PoolGate>) -> Option<Reserved> {
+        let registered = self.on_disks(pool, epoch).and_then(|k| k.registered);
+        let tell = self.send_to();
+        let refused = move || {
+            gate.close();
+            let _ = tell.send(Input::Refused { pool, epoch });
+        };
+        (registered == Some(true)).then(|| Reserved { me: self.me(epoch), refused: Box::new(refused) })
+    }
+}

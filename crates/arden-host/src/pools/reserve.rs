@@ -1,0 +1,355 @@
+//! Persistent reservations of the disks of a cluster's pools (docs/cluster.md, Fences): a disk is opened for writing only after this
+//! node's key has been registered with it and all others are gone, and a pool ends at the first reservation conflict. Whom to fence
+//! is decided elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread;
+
+use arden_admin::storage::PoolRecord;
+use arden_block::reserve::disks::{self, Disk};
+use arden_block::reserve::{Key, Reservations, SgDisk};
+use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf};
+use arden_space::{SpaceError, SpaceResult};
+
+use super::{Pools, devices};
+
+/// How often a reservation that is being changed is looked at.
+const POLL_NS: u64 = 2_000_000;
+
+/// The disks that one ownership of a pool has entered.
+#[derive(Default)]
+pub(super) struct Entered {
+    key: Option<Key>,
+    /// By the id in the label: the keys that were there right before.
+    disks: BTreeMap<u128, Vec<Key>>,
+}
+
+/// The key of an ownership, and what happens when a disk refuses it.
+pub struct PoolGuard {
+    key: Key,
+    /// A disk has refused a command: nothing more of this ownership is sent to any.
+    ended: AtomicBool,
+    tell: Box<dyn Fn() + Send + Sync>,
+}
+
+impl PoolGuard {
+    /// `tell` is called once, on the pool's thread, at the first conflict.
+    pub fn new(key: Key, tell: Box<dyn Fn() + Send + Sync>) -> Arc<PoolGuard> {
+        Arc::new(PoolGuard { key, ended: AtomicBool::new(false), tell })
+    }
+
+    fn check(&self) -> IoResult<()> {
+        if self.ended.load(Ordering::Acquire) { Err(IoError::Conflict) } else { Ok(()) }
+    }
+
+    fn look_at<T>(&self, answer: IoResult<T>) -> IoResult<T> {
+        if matches!(answer, Err(IoError::Conflict)) && !self.ended.swap(true, Ordering::AcqRel) {
+            (self.tell)();
+        }
+        answer
+    }
+}
+
+/// A disk of a pool with a guard. After a conflict on one of them none gets another command: a disk whose key a successor has not come
+/// to yet would be told that the other one is missing.
+struct Guarded {
+    inner: Rc<dyn BlockDevice>,
+    guard: Arc<PoolGuard>,
+}
+
+impl Guarded {
+    fn run<T: 'static>(&self, ask: impl FnOnce() -> LocalFuture<IoResult<T>>) -> LocalFuture<IoResult<T>> {
+        if let Err(e) = self.guard.check() {
+            return Box::pin(std::future::ready(Err(e)));
+        }
+        let (answer, guard) = (ask(), self.guard.clone());
+        Box::pin(async move { guard.look_at(answer.await) })
+    }
+}
+
+impl BlockDevice for Guarded {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        self.run(|| self.inner.read(offset, len))
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
+        self.run(|| self.inner.write(offset, data, durable))
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
+        self.run(|| self.inner.write_zeroes(offset, len))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>> {
+        self.run(|| self.inner.discard(offset, len))
+    }
+
+    fn flush(&self) -> LocalFuture<IoResult<()>> {
+        self.run(|| self.inner.flush())
+    }
+
+    fn is_file(&self) -> bool {
+        self.inner.is_file()
+    }
+
+    fn lost_content(&self) -> bool {
+        self.inner.lost_content()
+    }
+}
+
+/// The disk under the guard of its pool, if there is one.
+pub fn wrap(guard: Option<&Arc<PoolGuard>>, inner: Rc<dyn BlockDevice>) -> Rc<dyn BlockDevice> {
+    match guard {
+        Some(guard) => Rc::new(Guarded { inner, guard: guard.clone() }),
+        None => inner,
+    }
+}
+
+fn disk(path: &Path) -> Result<Disk<SgDisk>, String> {
+    let opened = Reservations::open(path).map_err(|e| e.to_string())?;
+    Ok(Disk { name: path.display().to_string(), path: opened })
+}
+
+/// Opens a disk that joins or returns to a pool that is owned. Its lock comes first: commands of before have ended then, which would
+/// pass with the key.
+///
+/// # Errors
+/// Refused, as [`devices::open_device`], or when the key cannot be registered.
+pub async fn open_device(
+    rt: &Rt,
+    path: &Path,
+    labels: &devices::Labels,
+    guard: Option<&Arc<PoolGuard>>,
+) -> SpaceResult<Rc<dyn BlockDevice>> {
+    let dev = devices::open_device(rt, path, labels)?;
+    if let Some(guard) = guard {
+        let (done, waits) = channel();
+        let (path, key) = (path.to_path_buf(), guard.key);
+        // On another thread: the pool goes on meanwhile.
+        let admit = move || _ = done.send(disk(&path).and_then(|d| disks::admit(&d, key)));
+        let spawned = thread::Builder::new().name("arden-reserve".into()).spawn(admit);
+        spawned.map_err(|e| SpaceError::Refused(format!("no thread: {e}")))?;
+        loop {
+            match waits.try_recv() {
+                Ok(Ok(())) => break,
+                Ok(Err(why)) => return Err(SpaceError::Refused(why)),
+                Err(TryRecvError::Disconnected) => return Err(SpaceError::Refused("no answer".into())),
+                Err(TryRecvError::Empty) => rt.sleep_ns(POLL_NS).await,
+            }
+        }
+    }
+    Ok(wrap(guard, dev))
+}
+
+/// Waits until no command of before, of this process or one that was killed, is on its way to the disk.
+fn wait_for_lock(path: &Path) -> Result<(), String> {
+    let rt = Rt::real_with_threads();
+    let (waits, path) = (rt.clone(), path.to_path_buf());
+    let opened = rt.block_on(async move { devices::open_soon(&waits, &path, &devices::Labels::new()).await.map(drop) });
+    rt.shutdown();
+    opened.unwrap_or(Err(SpaceError::Closed)).map_err(|e| e.to_string())
+}
+
+impl Pools {
+    /// The disks of a pool that are reached, by their labels. Those that are not are named in the log: they are neither fenced nor opened.
+    fn reached(&self, id: u128) -> Result<Vec<(u128, PathBuf)>, String> {
+        let record = self.record_of(id).ok_or_else(|| format!("the state does not know the pool {id:032x}"))?;
+        let found = self.disks_of(&record, id);
+        for path in record.devices.iter().filter(|p| !found.iter().any(|f| f.path == **p)) {
+            tracing::warn!(pool = record.name, disk = %path.display(), "not reached: it is neither fenced nor opened");
+        }
+        if found.is_empty() {
+            return Err(format!("no disk of the pool {} is reached", record.name));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(f) = found.iter().find(|f| !seen.insert(f.disk_id)) {
+            return Err(format!("{} is reached by two paths, of which each needs a key: give one", f.path.display()));
+        }
+        Ok(found.into_iter().map(|f| (f.disk_id, f.path)).collect())
+    }
+
+    /// Registers `mine` with each disk that is reached, once for each ownership: a second registration could undo a successor's fence.
+    fn enter(&self, id: u128, mine: Key) -> Result<Vec<(u128, Disk<SgDisk>)>, String> {
+        let mut out = Vec::new();
+        for (disk_id, path) in self.reached(id)? {
+            let disk = disk(&path)?;
+            let is_entered = {
+                let mut all = self.entered.lock();
+                let entered = all.entry(id).or_default();
+                if entered.key != Some(mine) {
+                    *entered = Entered { key: Some(mine), disks: BTreeMap::new() };
+                }
+                entered.disks.contains_key(&disk_id)
+            };
+            if !is_entered {
+                wait_for_lock(&path)?;
+                let before = disks::enter(&disk, mine)?;
+                if let Some(entered) = self.entered.lock().get_mut(&id) {
+                    entered.disks.insert(disk_id, before);
+                }
+            }
+            out.push((disk_id, disk));
+        }
+        Ok(out)
+    }
+
+    /// Keeps `victim` from every disk of the pool that is reached, as the holder of `mine`.
+    ///
+    /// # Errors
+    /// Why `victim` may still write to one.
+    pub fn fence_disks(&self, id: u128, mine: Key, victim: Key) -> Result<(), String> {
+        let all: Vec<_> = self.enter(id, mine)?.into_iter().map(|(_, disk)| disk).collect();
+        disks::fence_all(&all, mine, victim)
+    }
+
+    /// Registers `mine` with every disk that is reached. `fenced` have been fenced for `mine`, and are where a disk was not reached
+    /// then. Gives the other keys that were there right before.
+    ///
+    /// # Errors
+    /// Why a disk cannot be used.
+    pub fn register_disks(&self, id: u128, mine: Key, fenced: &[Key]) -> Result<Vec<Key>, String> {
+        let mut others = BTreeSet::new();
+        for (disk_id, disk) in self.enter(id, mine)? {
+            let one = std::slice::from_ref(&disk);
+            for victim in fenced.iter().filter(|k| **k != mine) {
+                disks::fence_all(one, mine, *victim)?;
+            }
+            others.extend(disks::others(&disk, mine)?);
+            let all = self.entered.lock();
+            let before = all.get(&id).and_then(|e| e.disks.get(&disk_id)).into_iter().flatten();
+            others.extend(before.filter(|k| !fenced.contains(k)));
+        }
+        Ok(others.into_iter().collect())
+    }
+
+    /// Refuses a pool with a disk that cannot be fenced, or is not reached.
+    ///
+    /// # Errors
+    /// Which, and why.
+    pub fn check_reservations(&self, id: u128) -> Result<(), String> {
+        let record = self.record_of(id).ok_or_else(|| format!("the state does not know the pool {id:032x}"))?;
+        let reached = self.reached(id)?;
+        if let Some(path) = record.devices.iter().find(|p| !reached.iter().any(|r| r.1 == **p)) {
+            return Err(format!("{} is not reached", path.display()));
+        }
+        for (_, path) in reached {
+            disk(&path)?.path.check().map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves only those disks in `found` that were entered with the guard's key, which is the only one on each.
+    pub(super) fn confirm(
+        &self,
+        record: &PoolRecord,
+        found: &mut Vec<devices::Found>,
+        guard: &PoolGuard,
+    ) -> SpaceResult<()> {
+        let id = found.first().map_or(0, |f| f.pool_id);
+        let entered: BTreeSet<u128> = {
+            let all = self.entered.lock();
+            let mine = all.get(&id).filter(|e| e.key == Some(guard.key));
+            mine.map(|e| e.disks.keys().copied().collect()).unwrap_or_default()
+        };
+        for f in found.iter().filter(|f| !entered.contains(&f.disk_id)) {
+            tracing::warn!(pool = record.name, disk = %f.path.display(), "not fenced: it is not opened");
+        }
+        found.retain(|f| entered.contains(&f.disk_id));
+        for f in found.iter() {
+            let confirmed =
+                disk(&f.path).and_then(|d| d.path.confirm(guard.key.raw()).map_err(|e| format!("{}: {e}", d.name)));
+            confirmed.map_err(SpaceError::Refused)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Refuses writes as a reservation does, and counts commands.
+    struct Reserved {
+        info: DeviceInfo,
+        conflicts: bool,
+        commands: Rc<Cell<u32>>,
+    }
+
+    impl Reserved {
+        fn answer<T: 'static>(&self, ok: T) -> LocalFuture<IoResult<T>> {
+            self.commands.set(self.commands.get() + 1);
+            let answer = if self.conflicts { Err(IoError::Conflict) } else { Ok(ok) };
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    impl BlockDevice for Reserved {
+        fn info(&self) -> &DeviceInfo {
+            &self.info
+        }
+        fn read(&self, _: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+            self.answer(Buf::zeroed(len))
+        }
+        fn write(&self, _: u64, _: SharedBuf, _: bool) -> LocalFuture<IoResult<()>> {
+            self.answer(())
+        }
+        fn write_zeroes(&self, _: u64, _: u64) -> LocalFuture<IoResult<()>> {
+            self.answer(())
+        }
+        fn discard(&self, _: u64, _: u64) -> LocalFuture<IoResult<()>> {
+            self.answer(())
+        }
+        fn flush(&self) -> LocalFuture<IoResult<()>> {
+            self.answer(())
+        }
+    }
+
+    #[test]
+    fn a_conflict_on_one_disk_ends_commands_to_all_and_is_told_once() {
+        let told = Arc::new(AtomicBool::new(false));
+        let tells = told.clone();
+        let key = Key::new(1, 1, 1).unwrap();
+        let guard = PoolGuard::new(key, Box::new(move || assert!(!tells.swap(true, Ordering::SeqCst), "told twice")));
+        let commands = Rc::new(Cell::new(0));
+        let device = |conflicts| {
+            let info = DeviceInfo {
+                name: String::new(),
+                size_bytes: 1 << 20,
+                media: arden_block::Media::Unknown,
+                model: String::new(),
+                serial: String::new(),
+            };
+            wrap(Some(&guard), Rc::new(Reserved { info, conflicts, commands: commands.clone() }))
+        };
+        let (good, fenced) = (device(false), device(true));
+        let rt = Rt::virtual_clock(1);
+        rt.block_on(async move {
+            let block = || Buf::zeroed(4096).share();
+            assert_eq!(good.write(0, block(), true).await, Ok(()));
+            assert!(!told.load(Ordering::SeqCst));
+            assert_eq!(fenced.write(0, block(), true).await, Err(IoError::Conflict));
+            assert!(told.load(Ordering::SeqCst));
+            assert_eq!(
+                good.write(0, block(), true).await,
+                Err(IoError::Conflict),
+                "the record of the pool stays as it is"
+            );
+            assert_eq!(good.flush().await, Err(IoError::Conflict));
+            assert_eq!(good.read(0, 4096).await.err(), Some(IoError::Conflict));
+            assert_eq!(fenced.write(0, block(), true).await, Err(IoError::Conflict));
+        })
+        .unwrap();
+        assert_eq!(commands.get(), 2, "a command was sent after the conflict");
+    }
+}
