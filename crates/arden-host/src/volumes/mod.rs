@@ -12,6 +12,7 @@ mod upkeep;
 
 use std::{
     collections::BTreeMap,
+    fs,
     path::Path,
     sync::{
         Arc, Weak,
@@ -389,8 +390,14 @@ impl VolumeAdmin for Volumes {
                 ));
             }
             let id = random_id()?;
-            Volume::format(&*device, &new.name, id, FileTime::from_system(SystemTime::now()))
-                .map_err(|e| refusal(&record.device(), e))?;
+            let made = Volume::format(&*device, &new.name, id, FileTime::from_system(SystemTime::now()));
+            if let (Err(_), Some(path), Some(_)) = (&made, &record.file, new.size_bytes) {
+                // It was made for this volume, and may have filled its file system.
+                if let Err(e) = fs::remove_file(path) {
+                    tracing::warn!("{} stays behind: {e}", path.display());
+                }
+            }
+            made.map_err(|e| refusal(&record.device(), e))?;
         }
         self.remember(&record)?;
         // What [MS-FSA] 2.1.4.17 asks for, as cheap as it can be had. A volume that comes from elsewhere keeps its own.
