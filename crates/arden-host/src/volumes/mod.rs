@@ -194,9 +194,10 @@ impl Volumes {
         }
         let (device, pool) = self.device_and_pool(&record, None)?;
         let bytes_max = self.cache_bytes_max();
+        let others: u64 = open.values().map(|o| o.volume.memory().0).sum();
         let mut options = VolumeOptions {
-            cache_bytes: cache_room::first_node_bytes(bytes_max),
-            overlay_bytes_max: cache_room::overlay_bytes(bytes_max),
+            cache_bytes: cache_room::first_node_bytes(bytes_max, others),
+            overlay_bytes_max: cache_room::overlay_bytes(bytes_max, open.len() + 1) as usize,
             blocks: Some(self.blocks.clone()),
             ..VolumeOptions::default()
         };

@@ -3,7 +3,10 @@
 //! The order of its locks is in docs/locks.md.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,7 +31,7 @@ use crate::{
 /// Limits and habits of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Changes in memory; a checkpoint is made when they are more.
+    /// Changes in memory at first; a checkpoint is made when they are more.
     pub overlay_bytes_max: usize,
     /// Threads of the engine's own commit and make checkpoints. Without them, callers do when they have to.
     pub background: bool,
@@ -65,6 +68,7 @@ pub struct Engine {
     pub wakeup: Arc<Wakeup>,
     pub deferrals: Arc<Deferrals>,
     pub options: EngineOptions,
+    overlay_bytes_max: AtomicUsize,
     hooks: Hooks,
 }
 
@@ -83,7 +87,21 @@ impl Engine {
         let committer = Committer::new(device.clone(), &state, seq);
         let checkpoints = Checkpoints { superblock: Mutex::new(sb), unfinished: Mutex::new(None) };
         let wakeup = Arc::default();
-        Arc::new(Engine { device, state, committer, checkpoints, wakeup, deferrals, options, hooks })
+        let overlay_bytes_max = AtomicUsize::new(options.overlay_bytes_max);
+        Arc::new(Engine { device, state, committer, checkpoints, wakeup, deferrals, options, overlay_bytes_max, hooks })
+    }
+
+    /// Changes in memory; a checkpoint is made when they are more.
+    pub fn overlay_bytes_max(&self) -> usize {
+        self.overlay_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many. Where that is less than there are, a checkpoint is made, also when nothing else changes.
+    pub fn set_overlay_bytes(&self, bytes_max: usize) {
+        let less = bytes_max < self.overlay_bytes_max.swap(bytes_max, Ordering::Relaxed);
+        if less && self.options.background && self.state.core.read().overlay_bytes >= bytes_max {
+            self.wakeup.ask_checkpoint();
+        }
     }
 
     pub fn superblock(&self) -> Superblock {

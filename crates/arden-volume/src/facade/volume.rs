@@ -64,7 +64,7 @@ pub struct VolumeOptions {
     pub cache_bytes: usize,
     /// For blocks of files that were read.
     pub blocks: Option<Arc<BlockCache>>,
-    /// Changes in memory; a checkpoint is made when they are more.
+    /// Changes in memory, until [`Volume::set_change_memory`] says otherwise; a checkpoint is made when they are more.
     pub overlay_bytes_max: usize,
     /// A thread of the volume's own commits and makes checkpoints. Without it, callers do when they have to.
     pub background: bool,
@@ -314,6 +314,12 @@ impl Volume {
     /// From now on nodes of the tree take at most so much memory, in bytes; what is more than that goes at once.
     pub fn set_node_memory(&self, bytes_max: u64) {
         self.engine.state.tree.set_cache_bytes(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+    }
+
+    /// From now on a checkpoint begins when changes in memory are more than so many bytes. While it is written, twice as many may
+    /// gather.
+    pub fn set_change_memory(&self, bytes_max: u64) {
+        self.engine.set_overlay_bytes(usize::try_from(bytes_max).unwrap_or(usize::MAX));
     }
 
     /// Whether nodes of the tree were used since the last call.

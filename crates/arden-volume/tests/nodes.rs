@@ -1,0 +1,111 @@
+//! Nodes of the tree in memory: as many as there is room for, and no more. `ARDEN_NODES_FILES=100000 cargo test --release -p
+//! arden-volume --test nodes` is the long form, with a tree of more than 64 MiB.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use arden_block::{Device, IoResult};
+use arden_store::{
+    name::NtPath,
+    store::{FileStore, Lookup, NewFile},
+};
+use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
+use arden_wire::{FileTime, access::ATTR_ARCHIVE};
+
+const LITTLE: u64 = 1 << 20;
+
+/// Counts what is read.
+struct Counting {
+    device: MemDevice,
+    read_bytes: AtomicU64,
+}
+
+impl Device for Counting {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+        self.read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.device.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        self.device.write(offset, data)
+    }
+    fn flush(&self) -> IoResult<()> {
+        self.device.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.device.discard(offset, len)
+    }
+}
+
+fn name(i: u64) -> String {
+    // Not in the order in which they are made.
+    format!("{:016x}{}", i.wrapping_mul(0x9E37_79B9_7F4A_7C15), "-".repeat(200))
+}
+
+#[test]
+fn a_tree_stays_in_memory_as_far_as_it_may() {
+    let asked = std::env::var("ARDEN_NODES_FILES").ok().and_then(|n| n.parse().ok());
+    let files: u64 = asked.unwrap_or(8_000);
+    let memory = MemDevice::new((64 << 20) + (files << 13) as usize);
+    let device = Arc::new(Counting { device: memory, read_bytes: AtomicU64::new(0) });
+    Volume::format(&*device, "nodes", 7 << 64 | 9, FileTime(1)).unwrap();
+    let options = VolumeOptions { cache_bytes: LITTLE as usize, background: false, ..VolumeOptions::default() };
+    let volume = Volume::open(device.clone(), options).unwrap();
+    let store = VolumeStore::new(volume.clone(), Durability::Plain);
+    let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
+    for i in 0..files {
+        store.root().create_child(None, &name(i), &new).unwrap();
+        assert!(volume.memory().0 <= LITTLE);
+    }
+    volume.checkpoint().unwrap();
+    let look_at_all = || {
+        let before = device.read_bytes.load(Ordering::Relaxed);
+        for i in 0..files {
+            assert!(matches!(store.lookup(&NtPath::parse(&name(i)).unwrap()).unwrap(), Lookup::Found(_)));
+        }
+        device.read_bytes.load(Ordering::Relaxed) - before
+    };
+    let read = look_at_all();
+    assert!(read > 8 * LITTLE && volume.memory().0 <= LITTLE, "{read} bytes read");
+    volume.set_node_memory(1 << 40);
+    assert!(volume.take_nodes_used() && !volume.take_nodes_used());
+    look_at_all();
+    let tree = volume.memory().0;
+    println!("{files} files: nodes of {tree} bytes in memory");
+    assert!(volume.take_nodes_used() && tree > 2 * LITTLE && (asked.is_none() || tree > 64 << 20));
+    assert_eq!(look_at_all(), 0, "bytes read of a tree that is in memory");
+    volume.set_node_memory(LITTLE);
+    assert!(volume.memory().0 <= LITTLE, "what is too much goes at once");
+    assert!(look_at_all() > 8 * LITTLE);
+    drop(store);
+    volume.close().unwrap();
+}
+
+#[test]
+fn changes_beyond_their_memory_make_a_checkpoint_at_once_also_of_a_volume_at_rest() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    Volume::format(&*device, "changes", 7 << 64 | 9, FileTime(1)).unwrap();
+    let interval = std::time::Duration::from_secs(3600);
+    let options = VolumeOptions { commit_interval: interval, ..VolumeOptions::default() };
+    let volume = Volume::open(device, options).unwrap();
+    let store = VolumeStore::new(volume.clone(), Durability::Plain);
+    let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
+    for i in 0..1000 {
+        store.root().create_child(None, &name(i), &new).unwrap();
+    }
+    let changes = volume.memory().1;
+    assert!(changes > 100 << 10, "{changes}");
+    volume.set_change_memory(1 << 20);
+    volume.set_change_memory(64 << 10);
+    let began = std::time::Instant::now();
+    while volume.memory().1 > 64 << 10 {
+        assert!(began.elapsed().as_secs() < 30, "{:?}", volume.memory());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    drop(store);
+    volume.close().unwrap();
+}
