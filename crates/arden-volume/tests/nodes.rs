@@ -1,9 +1,14 @@
 //! Nodes of the tree in memory: as many as there is room for, and no more. `ARDEN_NODES_FILES=100000 cargo test --release -p
 //! arden-volume --test nodes` is the long form, with a tree of more than 64 MiB.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::channel,
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use arden_block::{Device, IoResult};
@@ -20,6 +25,8 @@ const LITTLE: u64 = 1 << 20;
 struct Counting {
     device: MemDevice,
     read_bytes: AtomicU64,
+    /// Reads do not end.
+    hangs: AtomicBool,
 }
 
 impl Device for Counting {
@@ -28,6 +35,9 @@ impl Device for Counting {
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
         self.read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        while self.hangs.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
         self.device.read(offset, buf)
     }
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
@@ -46,21 +56,55 @@ fn name(i: u64) -> String {
     format!("{:016x}{}", i.wrapping_mul(0x9E37_79B9_7F4A_7C15), "-".repeat(200))
 }
 
+fn new_file() -> NewFile<'static> {
+    NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None }
+}
+
+fn made(files: u64) -> (Arc<Counting>, Arc<Volume>, Arc<dyn FileStore>) {
+    let device = MemDevice::new((64 << 20) + (files << 13) as usize);
+    let device = Arc::new(Counting { device, read_bytes: AtomicU64::new(0), hangs: AtomicBool::new(false) });
+    Volume::format(&*device, "nodes", 7 << 64 | 9, FileTime(1)).unwrap();
+    let options = VolumeOptions { cache_bytes: LITTLE as usize, background: false, ..VolumeOptions::default() };
+    let volume = Volume::open(device.clone(), options).unwrap();
+    let store: Arc<dyn FileStore> = VolumeStore::new(volume.clone(), Durability::Plain);
+    for i in 0..files {
+        store.root().create_child(None, &name(i), &new_file()).unwrap();
+        assert!(volume.memory().0 <= LITTLE);
+    }
+    (device, volume, store)
+}
+
+/// One volume whose disks do not answer keeps neither the memory of the others nor `arden status` waiting.
+#[test]
+fn memory_is_told_and_set_while_the_device_hangs() {
+    let (device, volume, store) = made(3_000);
+    volume.checkpoint().unwrap();
+    volume.set_node_memory(0);
+    device.hangs.store(true, Ordering::Relaxed);
+    let (tell, told) = channel();
+    let asks = volume.clone();
+    thread::scope(|s| {
+        let changes = s.spawn(|| store.root().create_child(None, "another", &new_file()).is_ok());
+        thread::sleep(Duration::from_millis(100));
+        assert!(!changes.is_finished());
+        thread::spawn(move || {
+            asks.set_node_memory(LITTLE);
+            asks.set_change_memory(LITTLE);
+            let _ = tell.send((asks.take_nodes_used(), asks.memory()));
+        });
+        let answer = told.recv_timeout(Duration::from_secs(10));
+        device.hangs.store(false, Ordering::Relaxed);
+        assert!(changes.join().unwrap() && answer.is_ok());
+    });
+    drop(store);
+    volume.close().unwrap();
+}
+
 #[test]
 fn a_tree_stays_in_memory_as_far_as_it_may() {
     let asked = std::env::var("ARDEN_NODES_FILES").ok().and_then(|n| n.parse().ok());
     let files: u64 = asked.unwrap_or(8_000);
-    let memory = MemDevice::new((64 << 20) + (files << 13) as usize);
-    let device = Arc::new(Counting { device: memory, read_bytes: AtomicU64::new(0) });
-    Volume::format(&*device, "nodes", 7 << 64 | 9, FileTime(1)).unwrap();
-    let options = VolumeOptions { cache_bytes: LITTLE as usize, background: false, ..VolumeOptions::default() };
-    let volume = Volume::open(device.clone(), options).unwrap();
-    let store = VolumeStore::new(volume.clone(), Durability::Plain);
-    let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
-    for i in 0..files {
-        store.root().create_child(None, &name(i), &new).unwrap();
-        assert!(volume.memory().0 <= LITTLE);
-    }
+    let (device, volume, store) = made(files);
     volume.checkpoint().unwrap();
     let look_at_all = || {
         let before = device.read_bytes.load(Ordering::Relaxed);
@@ -89,22 +133,21 @@ fn a_tree_stays_in_memory_as_far_as_it_may() {
 fn changes_beyond_their_memory_make_a_checkpoint_at_once_also_of_a_volume_at_rest() {
     let device = Arc::new(MemDevice::new(64 << 20));
     Volume::format(&*device, "changes", 7 << 64 | 9, FileTime(1)).unwrap();
-    let interval = std::time::Duration::from_secs(3600);
+    let interval = Duration::from_secs(3600);
     let options = VolumeOptions { commit_interval: interval, ..VolumeOptions::default() };
     let volume = Volume::open(device, options).unwrap();
     let store = VolumeStore::new(volume.clone(), Durability::Plain);
-    let new = NewFile { directory: false, attributes: ATTR_ARCHIVE, security: None, eas: &[], allocation: None };
     for i in 0..1000 {
-        store.root().create_child(None, &name(i), &new).unwrap();
+        store.root().create_child(None, &name(i), &new_file()).unwrap();
     }
     let changes = volume.memory().1;
     assert!(changes > 100 << 10, "{changes}");
     volume.set_change_memory(1 << 20);
     volume.set_change_memory(64 << 10);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while volume.memory().1 > 64 << 10 {
         assert!(began.elapsed().as_secs() < 30, "{:?}", volume.memory());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
     drop(store);
     volume.close().unwrap();

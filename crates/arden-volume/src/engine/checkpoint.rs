@@ -211,6 +211,7 @@ impl Engine {
             self.state.tree.forget(ptr.block);
             alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
         }
+        core.tell_bytes();
     }
 
     /// The log begins behind the checkpoint.
