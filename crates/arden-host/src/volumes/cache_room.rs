@@ -192,7 +192,8 @@ impl OpenVolumes {
         self.nodes = memory.iter().map(|m| m.0).sum();
         self.changes = memory.iter().map(|m| m.1).sum();
         self.volumes = open.iter().map(Arc::downgrade).zip(memory.iter().map(|m| m.0)).collect();
-        open.iter().fold(false, |used, v| v.take_nodes_used() || used)
+        // All are asked.
+        open.iter().filter(|v| v.take_nodes_used()).count() > 0
     }
 
     /// Nodes of all volumes may take so much. The bytes of nodes that made way.
@@ -415,7 +416,13 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("arden-room-of-volumes-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let state = Arc::new(State::in_memory().unwrap());
-        state.change(|s| Ok(s.settings.volume_cache_bytes = SET)).unwrap();
+        let set = |bytes| {
+            state.change(|s| {
+                s.settings.volume_cache_bytes = bytes;
+                Ok(())
+            })
+        };
+        set(SET).unwrap();
         let pools = crate::pools::Pools::start(&state, Arc::new(crate::sharing::NothingShared)).unwrap();
         let volumes = Volumes::new(&state, &pools);
         let name = |i: u32| format!("{:08x}{}", i.wrapping_mul(0x9E37_79B9), "-".repeat(230));
@@ -443,7 +450,7 @@ mod tests {
         assert!(most.0 <= SET / NODES_PART + SLACK && most.1 <= SET + SLACK, "{most:?}");
         assert!(most.0 > SET / 4 && most.1 > SET / 2, "{most:?}: too little to tell anything");
         // Less is set: what is too much goes at the next look.
-        state.change(|s| Ok(s.settings.volume_cache_bytes = CACHE_BYTES_MIN)).unwrap();
+        set(CACHE_BYTES_MIN).unwrap();
         let began = Instant::now();
         while volumes.cache().bytes > CACHE_BYTES_MIN {
             assert!(began.elapsed().as_secs() < 30, "{} bytes", volumes.cache().bytes);
