@@ -11,8 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_block::{Device, IoResult};
+use arden_block::{Device, IoError, IoResult};
 use arden_store::{
+    error::{NotDone, StoreError},
     name::NtPath,
     store::{FileStore, Lookup, NewFile},
 };
@@ -27,6 +28,8 @@ struct Counting {
     read_bytes: AtomicU64,
     /// Reads do not end.
     hangs: AtomicBool,
+    /// Reads fail.
+    fails: AtomicBool,
 }
 
 impl Device for Counting {
@@ -37,6 +40,9 @@ impl Device for Counting {
         self.read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
         while self.hangs.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
+        }
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(IoError::Gone);
         }
         self.device.read(offset, buf)
     }
@@ -62,7 +68,8 @@ fn new_file() -> NewFile<'static> {
 
 fn made(files: u64) -> (Arc<Counting>, Arc<Volume>, Arc<dyn FileStore>) {
     let device = MemDevice::new((64 << 20) + (files << 13) as usize);
-    let device = Arc::new(Counting { device, read_bytes: AtomicU64::new(0), hangs: AtomicBool::new(false) });
+    let (hangs, fails) = (AtomicBool::new(false), AtomicBool::new(false));
+    let device = Arc::new(Counting { device, read_bytes: AtomicU64::new(0), hangs, fails });
     Volume::format(&*device, "nodes", 7 << 64 | 9, FileTime(1)).unwrap();
     let options = VolumeOptions { cache_bytes: LITTLE as usize, background: false, ..VolumeOptions::default() };
     let volume = Volume::open(device.clone(), options).unwrap();
@@ -98,6 +105,30 @@ fn memory_is_told_and_set_while_the_device_hangs() {
     });
     drop(store);
     volume.close().unwrap();
+}
+
+/// Where the directory cannot be read, nobody knows whether it was deleted.
+#[test]
+fn a_directory_whose_device_fails_is_not_deleted() {
+    let (device, volume, store) = made(3_000);
+    volume.checkpoint().unwrap();
+    volume.set_node_memory(0);
+    let root = store.root();
+    look_at_some(&*store);
+    device.fails.store(true, Ordering::Relaxed);
+    let made = root.create_child(None, "another", &new_file()).map(|_| ());
+    assert_eq!(made, Err(NotDone::Failed(StoreError::DeviceFailed)));
+    device.fails.store(false, Ordering::Relaxed);
+    root.create_child(None, "another", &new_file()).unwrap();
+    drop((root, store));
+    volume.close().unwrap();
+}
+
+/// Nodes of other places take the little memory that there is.
+fn look_at_some(store: &dyn FileStore) {
+    for i in 0..500 {
+        assert!(matches!(store.lookup(&NtPath::parse(&name(i)).unwrap()).unwrap(), Lookup::Found(_)));
+    }
 }
 
 #[test]
