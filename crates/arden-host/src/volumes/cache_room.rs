@@ -13,8 +13,12 @@ use arden_volume::{BlockCache, Volume};
 
 use super::Volumes;
 
-/// How often it looks.
+/// How often it looks at the machine's memory.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often it divides what there is, while volumes are used.
+const DIVISION: Duration = Duration::from_millis(100);
+/// After so many divisions in which changes needed less, they get less: after each checkpoint they grow again.
+const CHANGES_KEPT: u32 = 600;
 /// The time in which some task stood still for memory (`some` of /proc/pressure/memory), for each second: from here on memory is
 /// short.
 const STALLED_A_SECOND: Duration = Duration::from_millis(20);
@@ -71,6 +75,8 @@ pub fn overlay_bytes(bytes_max: u64, count: usize) -> u64 {
 struct Parts {
     nodes: u64,
     changes: u64,
+    /// Divisions since changes needed what they have.
+    kept: u32,
 }
 
 impl Parts {
@@ -81,8 +87,10 @@ impl Parts {
         if nodes + step / 2 > self.nodes || nodes + 3 * step < self.nodes {
             self.nodes = (nodes + step).next_multiple_of(step);
         }
-        if changes + step / 2 > self.changes || changes + 3 * step < self.changes {
-            self.changes = (changes + step / 2).next_multiple_of(step);
+        let changes = (changes + step / 2).next_multiple_of(step);
+        self.kept = if changes >= self.changes { 0 } else { self.kept + 1 };
+        if changes > self.changes || self.kept >= CHANGES_KEPT {
+            (self.changes, self.kept) = (changes, 0);
         }
         let nodes = self.nodes.min(limit / NODES_PART);
         let rest = (limit - nodes).saturating_sub(self.changes).max(limit / CHANGES_PART);
@@ -236,8 +244,9 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
     let mut room = Room::new(Instant::now(), volumes.cache_bytes_max());
     let mut given = volumes.cache_bytes_max();
     let (mut parts, mut open, mut freed) = (Parts::default(), OpenVolumes::default(), 0);
+    let (mut limit, mut used, mut busy, mut looked) = (given, false, false, Instant::now());
     let run = move || loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(if busy { DIVISION } else { LOOK });
         let Some(volumes) = weak.upgrade() else { return };
         if volumes.is_stopped() {
             return;
@@ -246,15 +255,19 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
         let changes = open.changes;
         let nodes_used = open.look(volumes.open_volumes());
         freed += changes.saturating_sub(open.changes);
-        let used = cache.take_used() || nodes_used;
-        let held = cache.bytes() + open.nodes + open.changes;
-        let limit = room.look(&Seen { now: Instant::now(), stalled: stalled(), held, used, bytes_max });
+        used |= cache.take_used() | nodes_used;
+        let now = Instant::now();
+        if now - looked >= LOOK || bytes_max < limit {
+            let held = cache.bytes() + open.nodes + open.changes;
+            limit = room.look(&Seen { now, stalled: stalled(), held, used, bytes_max });
+            (busy, used, looked) = (used, false, now);
+        }
         // By what is set, and not by what there is now: checkpoints that follow each other soon cost more than they free.
         open.set_change_memory(bytes_max);
         freed += apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
         if freed >= limit / GIVE_BACK_PART {
             give_back_freed();
-            tracing::debug!(freed, held, limit, "volumes gave memory back");
+            tracing::debug!(freed, limit, "volumes gave memory back");
             freed = 0;
         }
     };
@@ -348,7 +361,12 @@ mod tests {
         assert_eq!(parts.divide(GIB, 40 * MIB, 30 * MIB), with(128, 832));
         assert_eq!(parts.divide(GIB, 90 * MIB, 64 * MIB), with(128, 768));
         assert_eq!(parts.divide(GIB, 2 * GIB, GIB), with(512, 256), "at most a half and a quarter");
-        assert_eq!(parts.divide(GIB, 100 * MIB, 0), with(192, 768), "less again");
+        assert_eq!(parts.divide(GIB, 100 * MIB, 0), (192 * MIB, with(0, 256).1), "changes keep what they needed");
+        assert_eq!(
+            (0..CHANGES_KEPT).map(|_| parts.divide(GIB, 100 * MIB, 0)).last(),
+            Some(with(192, 768)),
+            "for a while"
+        );
     }
 
     #[test]
@@ -415,8 +433,8 @@ mod tests {
         };
         use arden_store::store::{NewFile, Wait};
         const SET: u64 = 2 * CACHE_BYTES_MIN;
-        // Blocks of that may be dropped by one thread while another counts them.
-        const SLACK: u64 = 1 << 20;
+        // By what changes grow in the tenth of a second between two divisions, and half a MiB of nodes for each volume.
+        const SLACK: u64 = SET / STEP_PART;
 
         let dir = std::env::temp_dir().join(format!("arden-room-of-volumes-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
@@ -451,7 +469,6 @@ mod tests {
             stores.push(store);
         }
         println!("nodes {}, all {} of {SET} bytes at most", most.0, most.1);
-        // Two volumes keep half a MiB each, whatever there is.
         assert!(most.0 <= SET / NODES_PART + SLACK && most.1 <= SET + SLACK, "{most:?}");
         assert!(most.0 > SET / 16 && most.1 > SET / 2, "{most:?}: too little to tell anything");
         // Less is set: what is too much goes at the next look.
