@@ -46,9 +46,13 @@ const OVERLAY_BYTES_MAX: u64 = 64 << 20;
 const OVERLAYS: u64 = 5;
 /// The whole room of blocks, with that of places, over that of places.
 const PLACES_PART: u64 = 65;
-/// The whole over the part of it that has to be freed before the system is given back what the allocator holds: it keeps much of what
-/// checkpoints and caches free, as that lies between what stays.
-const GIVE_BACK_PART: u64 = 16;
+/// The allocator keeps what checkpoints and caches free. It gives that back when the daemon takes more than volumes hold, so much for
+/// all else, and a so much smaller part of the whole.
+const BESIDE_BYTES: u64 = 32 << 20;
+const UNUSED_PART: u64 = 16;
+/// When it gave back less than a so much smaller part, it is asked half as often, at least once in the longest pause.
+const FRUITLESS_PART: u64 = 64;
+const TRIM_PAUSE_MAX: Duration = Duration::from_secs(64);
 /// Without a setting, the part of the machine's memory that it may take.
 const CACHE_PART_OF_MEMORY: u64 = 8;
 
@@ -172,6 +176,35 @@ impl Room {
     }
 }
 
+/// When the allocator is asked to give back what nobody uses.
+struct Trim {
+    last: Instant,
+    pause: Duration,
+}
+
+impl Trim {
+    /// Whether it is time, where the daemon takes so much and volumes hold so much of it.
+    fn is_due(&self, now: Instant, resident: u64, held: u64, limit: u64) -> bool {
+        now - self.last >= self.pause && resident > held + BESIDE_BYTES + limit / UNUSED_PART
+    }
+
+    fn done(&mut self, now: Instant, released: u64, limit: u64) {
+        self.last = now;
+        let fruitless = released < limit / FRUITLESS_PART;
+        self.pause = if fruitless { (2 * self.pause).min(TRIM_PAUSE_MAX) } else { LOOK };
+    }
+}
+
+/// Memory of this process; 0 where the kernel does not tell.
+fn resident_bytes() -> u64 {
+    fs::read_to_string("/proc/self/status").map_or(0, |text| resident_of(&text).unwrap_or(0))
+}
+
+fn resident_of(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// The time for which some task stood still for memory.
 fn stalled() -> Option<Duration> {
     let text = fs::read_to_string("/proc/pressure/memory").ok()?;
@@ -205,17 +238,14 @@ impl OpenVolumes {
         open.iter().filter(|v| v.take_nodes_used()).count() > 0
     }
 
-    /// Nodes of all volumes may take so much. The bytes of nodes that made way.
-    fn set_node_memory(&self, bytes_max: u64) -> u64 {
+    /// Nodes of all volumes may take so much.
+    fn set_node_memory(&self, bytes_max: u64) {
         let own: Vec<u64> = self.volumes.iter().map(|v| v.1).collect();
-        let mut freed = 0;
-        for ((volume, own), part) in self.volumes.iter().zip(parts_of(&own, bytes_max)) {
+        for ((volume, _), part) in self.volumes.iter().zip(parts_of(&own, bytes_max)) {
             if let Some(volume) = volume.upgrade() {
                 volume.set_node_memory(part);
-                freed += own.saturating_sub(volume.memory().0);
             }
         }
-        freed
     }
 
     fn set_change_memory(&self, bytes_max: u64) {
@@ -224,18 +254,12 @@ impl OpenVolumes {
     }
 }
 
-/// Gives blocks and nodes their room. The bytes that this sets free.
-fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), given: &mut u64) -> u64 {
-    let mut freed = open.set_node_memory(nodes);
-    let before = std::mem::replace(given, blocks);
-    if blocks != before {
-        let held = cache.bytes();
+/// Gives blocks and nodes their room.
+fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), given: &mut u64) {
+    open.set_node_memory(nodes);
+    if blocks != std::mem::replace(given, blocks) {
         cache.set_bytes_max(blocks);
-        if blocks < before {
-            freed += held.saturating_sub(cache.bytes());
-        }
     }
-    freed
 }
 
 /// Starts the thread that looks, for as long as there are volumes.
@@ -243,7 +267,8 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
     let weak: Weak<Volumes> = Arc::downgrade(volumes);
     let mut room = Room::new(Instant::now(), volumes.cache_bytes_max());
     let mut given = volumes.cache_bytes_max();
-    let (mut parts, mut open, mut freed) = (Parts::default(), OpenVolumes::default(), 0);
+    let (mut parts, mut open) = (Parts::default(), OpenVolumes::default());
+    let mut trim = Trim { last: Instant::now(), pause: LOOK };
     let (mut limit, mut used, mut busy, mut looked) = (given, false, false, Instant::now());
     let run = move || loop {
         std::thread::sleep(if busy { DIVISION } else { LOOK });
@@ -252,23 +277,24 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
             return;
         }
         let (cache, bytes_max) = (&volumes.blocks, volumes.cache_bytes_max());
-        let changes = open.changes;
         let nodes_used = open.look(volumes.open_volumes());
-        freed += changes.saturating_sub(open.changes);
         used |= cache.take_used() | nodes_used;
         let now = Instant::now();
-        if now - looked >= LOOK || bytes_max < limit {
+        let looks = now - looked >= LOOK || bytes_max < limit;
+        if looks {
             let held = cache.bytes() + open.nodes + open.changes;
             limit = room.look(&Seen { now, stalled: stalled(), held, used, bytes_max });
             (busy, used, looked) = (used, false, now);
         }
         // By what is set, and not by what there is now: checkpoints that follow each other soon cost more than they free.
         open.set_change_memory(bytes_max);
-        freed += apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
-        if freed >= limit / GIVE_BACK_PART {
+        apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
+        let (resident, held) = if looks { (resident_bytes(), volumes.held_bytes()) } else { (0, 0) };
+        if trim.is_due(now, resident, held, limit) {
             give_back_freed();
-            tracing::debug!(freed, limit, "volumes gave memory back");
-            freed = 0;
+            let released = resident.saturating_sub(resident_bytes());
+            trim.done(now, released, limit);
+            tracing::debug!(resident, held, released, "unused memory went back to the system");
         }
     };
     if let Err(e) = std::thread::Builder::new().name("arden-cache".into()).spawn(run) {
@@ -389,6 +415,24 @@ mod tests {
                 assert!(all <= limit && blocks >= limit / 5, "{all} of {limit}");
             }
         }
+    }
+
+    #[test]
+    fn memory_that_nobody_uses_goes_back_and_is_not_asked_for_in_vain() {
+        const MIB: u64 = 1 << 20;
+        let began = Instant::now();
+        let mut trim = Trim { last: began, pause: LOOK };
+        assert!(!trim.is_due(began, 4 * GIB, 0, GIB), "not at once again");
+        let at = |s: u64| began + Duration::from_secs(s);
+        assert!(!trim.is_due(at(1), 596 * MIB, 500 * MIB, GIB) && trim.is_due(at(1), 597 * MIB, 500 * MIB, GIB));
+        trim.done(at(1), GIB / 64 - 1, GIB);
+        assert!(!trim.is_due(at(2), 4 * GIB, 0, GIB) && trim.is_due(at(3), 4 * GIB, 0, GIB));
+        (0..20).for_each(|_| trim.done(at(3), 0, GIB));
+        assert!(!trim.is_due(at(66), 4 * GIB, 0, GIB) && trim.is_due(at(67), 4 * GIB, 0, GIB));
+        trim.done(at(67), GIB / 64, GIB);
+        assert!(trim.is_due(at(68), 4 * GIB, 0, GIB), "something came of it");
+        assert_eq!(resident_of("VmHWM:\t 7 kB\nVmRSS:\t   12 kB\n"), Some(12 << 10));
+        assert!(resident_of("").is_none() && resident_bytes() > 1 << 20);
     }
 
     #[test]

@@ -125,6 +125,13 @@ impl Volumes {
         Some(open.values().map(|o| o.volume.clone()).collect())
     }
 
+    /// What volumes hold in memory; while one is being opened, only what their blocks take.
+    fn held_bytes(&self) -> u64 {
+        let open = self.open_volumes().unwrap_or_default();
+        let other: u64 = open.iter().map(|v| v.memory()).map(|(nodes, changes)| nodes + changes).sum();
+        self.blocks.bytes() + other
+    }
+
     /// The most that volumes may take in memory, as it is set.
     fn cache_bytes_max(&self) -> u64 {
         cache_room::bytes_max(self.state.snapshot().settings.volume_cache_bytes)
@@ -355,9 +362,7 @@ impl Volumes {
 
 impl VolumeAdmin for Volumes {
     fn cache(&self) -> CacheInfo {
-        let open = self.open_volumes().unwrap_or_default();
-        let other: u64 = open.iter().map(|v| v.memory()).map(|(nodes, changes)| nodes + changes).sum();
-        CacheInfo { bytes: self.blocks.bytes() + other, bytes_max: self.cache_bytes_max() }
+        CacheInfo { bytes: self.held_bytes(), bytes_max: self.cache_bytes_max() }
     }
 
     fn volumes(&self) -> Result<Vec<VolumeInfo>> {
