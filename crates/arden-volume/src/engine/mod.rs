@@ -10,7 +10,6 @@ pub mod deferred;
 pub mod kept;
 pub mod load;
 pub mod owner;
-pub mod read_ahead;
 pub mod record;
 pub mod relief;
 pub mod state;

@@ -8,14 +8,12 @@ use arden_lock::{Mutex, ranks};
 use arden_wire::cursor::{Put, Reader};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{
-    disk::{
-        device::{BLOCK, BlockCheck, TRAILED, read_checked},
-        error::{VolError, VolResult},
-        openings::Openings,
-        superblock::{JournalStart, Superblock},
-    },
-    engine::read_ahead::ReadAhead,
+use crate::disk::{
+    device::{BLOCK, BlockCheck, TRAILED, read_checked},
+    error::{VolError, VolResult},
+    openings::Openings,
+    read_ahead::ReadAhead,
+    superblock::{JournalStart, Superblock},
 };
 
 const MAGIC: u32 = 0x324E_524A;
