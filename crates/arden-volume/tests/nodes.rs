@@ -15,7 +15,7 @@ use arden_block::{Device, IoError, IoResult};
 use arden_store::{
     error::{NotDone, StoreError},
     name::NtPath,
-    store::{FileStore, Lookup, NewFile},
+    store::{FileStore, Lookup, NewFile, Wait},
 };
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
 use arden_wire::{FileTime, access::ATTR_ARCHIVE};
@@ -179,6 +179,30 @@ fn changes_beyond_their_memory_make_a_checkpoint_at_once_also_of_a_volume_at_res
     while volume.memory().1 > 64 << 10 {
         assert!(began.elapsed().as_secs() < 30, "{:?}", volume.memory());
         thread::sleep(Duration::from_millis(5));
+    }
+    drop(store);
+    volume.close().unwrap();
+}
+
+/// Memory that nobody uses is given back after a while: what a volume does by itself is no use.
+#[test]
+fn a_volume_at_rest_uses_no_nodes() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    Volume::format(&*device, "rest", 7 << 64 | 9, FileTime(1)).unwrap();
+    let options = VolumeOptions { commit_interval: Duration::from_millis(20), ..VolumeOptions::default() };
+    let volume = Volume::open(device, options).unwrap();
+    let store = VolumeStore::new(volume.clone(), Durability::Plain);
+    for i in 0..1000 {
+        let file = store.root().create_child(None, &name(i), &new_file()).unwrap();
+        file.write_at(None, 0, &[1; 5000], Wait::Yes).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    let began = Instant::now();
+    let mut quiet = 0;
+    while quiet < 20 {
+        assert!(began.elapsed().as_secs() < 30, "still in use");
+        thread::sleep(Duration::from_millis(50));
+        quiet = if volume.take_nodes_used() { 0 } else { quiet + 1 };
     }
     drop(store);
     volume.close().unwrap();
