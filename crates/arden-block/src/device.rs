@@ -46,10 +46,11 @@ pub trait Device: Send + Sync {
         Ok(self.size_bytes())
     }
 
-    /// Whether it lies in files of a file system. There the first durable write to a place waits for the file system's own record of
-    /// it too, so that places that are often written durably are better written once before.
-    fn is_in_files(&self) -> bool {
-        false
+    /// Free bytes of the file system in whose files the device lies, the least of several; `None` for a device that lies in no file.
+    /// In a file the first durable write to a place also waits for the file system's own record of that place: places that are often
+    /// written durably are better written once before, where there is room for it.
+    fn room_of_files(&self) -> Option<u64> {
+        None
     }
 
     /// The extension of a thin device; `None` for others.

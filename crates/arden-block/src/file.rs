@@ -441,8 +441,9 @@ impl BlockDevice for FileDevice {
         })
     }
 
-    fn is_file(&self) -> bool {
-        self.regular
+    fn room_of_files(&self) -> Option<u64> {
+        let room = || rustix::fs::fstatvfs(&*self.fd).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize));
+        self.regular.then(room)
     }
 
     fn lost_content(&self) -> bool {

@@ -133,9 +133,10 @@ pub trait BlockDevice {
     /// Gives up the content of `len` bytes at `offset`.
     fn discard(&self, offset: u64, len: u64) -> LocalFuture<IoResult<()>>;
     fn flush(&self) -> LocalFuture<IoResult<()>>;
-    /// Whether it is a file of a file system. There the first durable write to a place waits for the file system's own record of it too.
-    fn is_file(&self) -> bool {
-        false
+    /// Free bytes of the file system whose file it is; `None` for what is no file. In a file the first durable write to a place waits
+    /// for the file system's own record of it too.
+    fn room_of_files(&self) -> Option<u64> {
+        None
     }
     /// True when it is known to have lost what was written to it: a file that was cut short.
     fn lost_content(&self) -> bool {

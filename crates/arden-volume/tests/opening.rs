@@ -24,6 +24,8 @@ use arden_wire::{FileTime, access::ATTR_ARCHIVE};
 struct Counting {
     device: FileDevice,
     read_bytes: AtomicU64,
+    /// What it says of the file system.
+    room: Option<u64>,
 }
 
 impl Device for Counting {
@@ -43,28 +45,36 @@ impl Device for Counting {
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
         self.device.discard(offset, len)
     }
+    fn room_of_files(&self) -> Option<u64> {
+        self.room
+    }
     fn thin(&self) -> Option<&dyn Thin> {
         self.device.thin()
     }
 }
 
 /// The log of a volume in a file is written once when it is made: a batch that is the first in its place would wait for the file
-/// system's own record of that place. On a disk, where nothing waits, it is not.
+/// system's own record of that place. It is not on a disk, where nothing waits, nor where the file system has little room.
 #[test]
 fn the_log_of_a_volume_in_a_file_is_written_when_it_is_made() {
     let image = Image(std::env::temp_dir().join(format!("arden-written-{}", std::process::id())));
-    let taken = |device: &dyn Device| {
+    // A sixteenth of its size.
+    const LOG: u64 = 16 << 20;
+    let format = |device: &dyn Device| {
         Volume::format(device, "written", 7 << 64 | 9, FileTime(1)).unwrap();
-        std::fs::metadata(&image.0).unwrap().blocks() * 512
+        let taken = std::fs::metadata(&image.0).unwrap().blocks() * 512;
+        std::fs::remove_file(&image.0).unwrap();
+        taken
     };
-    // A sixteenth is the log's.
-    let file = FileDevice::create(&image.0, 256 << 20).unwrap();
-    assert!(file.is_in_files() && taken(&file) >= 16 << 20);
+    let file = FileDevice::create(&image.0, 16 * LOG).unwrap();
+    assert!(file.room_of_files().is_some_and(|room| room > 0));
     drop(file);
     std::fs::remove_file(&image.0).unwrap();
-    let device = FileDevice::create(&image.0, 256 << 20).unwrap();
-    let disk = Counting { device, read_bytes: AtomicU64::new(0) };
-    assert!(!disk.is_in_files() && taken(&disk) < 1 << 20);
+    for (room, written) in [(None, false), (Some(0), false), (Some(8 * LOG - 1), false), (Some(8 * LOG), true)] {
+        let device = FileDevice::create(&image.0, 16 * LOG).unwrap();
+        let taken = format(&Counting { device, read_bytes: AtomicU64::new(0), room });
+        assert_eq!((taken >= LOG, taken < 1 << 20), (written, !written), "{room:?}: {taken} bytes");
+    }
 }
 
 struct Image(PathBuf);
@@ -121,7 +131,7 @@ fn opening_a_volume_does_not_read_its_files() {
 
     let (before_kib, began) = (resident_kib(), Instant::now());
     let device = FileDevice::open(&image.0, true).unwrap();
-    let device = Arc::new(Counting { device, read_bytes: AtomicU64::new(0) });
+    let device = Arc::new(Counting { device, read_bytes: AtomicU64::new(0), room: None });
     let vol = Volume::open(device.clone(), VolumeOptions { background: false, ..VolumeOptions::default() }).unwrap();
     let (took, read) = (began.elapsed(), device.read_bytes.load(Ordering::Relaxed));
     let more_kib = resident_kib().saturating_sub(before_kib);

@@ -52,8 +52,8 @@ impl BlockDevice for Delayed {
         self.inner.flush()
     }
 
-    fn is_file(&self) -> bool {
-        self.inner.is_file()
+    fn room_of_files(&self) -> Option<u64> {
+        self.inner.room_of_files()
     }
 
     fn lost_content(&self) -> bool {

@@ -13,8 +13,12 @@ use arden_volume::{BlockCache, Volume};
 
 use super::Volumes;
 
-/// How often it looks.
+/// How often it looks at the machine's memory.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often it divides what there is, while volumes are used.
+const DIVISION: Duration = Duration::from_millis(100);
+/// After so many divisions in which changes needed less, they get less: after each checkpoint they grow again.
+const CHANGES_KEPT: u32 = 600;
 /// The time in which some task stood still for memory (`some` of /proc/pressure/memory), for each second: from here on memory is
 /// short.
 const STALLED_A_SECOND: Duration = Duration::from_millis(20);
@@ -34,9 +38,21 @@ const NODES_PART: u64 = 2;
 const CHANGES_PART: u64 = 4;
 /// What the nodes of a volume may take before the first look.
 const NODES_BYTES: u64 = 64 << 20;
+/// By so much, beside as much again as it has, the nodes of a volume may grow until the next look, where all want more.
+const NODES_GROWTH: u64 = 4 << 20;
 /// Changes that make a checkpoint worth while, and no more than that helps.
-const OVERLAY_BYTES_MIN: u64 = 8 << 20;
+const OVERLAY_BYTES_MIN: u64 = 1 << 20;
 const OVERLAY_BYTES_MAX: u64 = 64 << 20;
+const OVERLAYS: u64 = 5;
+/// The whole room of blocks, with that of places, over that of places.
+const PLACES_PART: u64 = 65;
+/// The allocator keeps what checkpoints and caches free. It gives that back when the daemon takes more than volumes hold, so much for
+/// all else, and a so much smaller part of the whole.
+const BESIDE_BYTES: u64 = 32 << 20;
+const UNUSED_PART: u64 = 16;
+/// When it gave back less than a so much smaller part, it is asked half as often, at least once in the longest pause.
+const FRUITLESS_PART: u64 = 64;
+const TRIM_PAUSE_MAX: Duration = Duration::from_secs(64);
 /// Without a setting, the part of the machine's memory that it may take.
 const CACHE_PART_OF_MEMORY: u64 = 8;
 
@@ -47,15 +63,15 @@ pub fn bytes_max(set: u64) -> u64 {
     if set > 0 { set } else { memory / CACHE_PART_OF_MEMORY }.max(CACHE_BYTES_MIN)
 }
 
-/// The most that the nodes of a volume may take that was just opened, in bytes.
-pub fn first_node_bytes(bytes_max: u64) -> usize {
-    NODES_BYTES.min(bytes_max / NODES_PART) as usize
+/// The most that the nodes of a volume may take that is being opened, in bytes, where those of others take `others`.
+pub fn first_node_bytes(bytes_max: u64, others: u64) -> usize {
+    NODES_BYTES.min((bytes_max / NODES_PART).saturating_sub(others)) as usize
 }
 
-/// The changes after which a volume begins a checkpoint, in bytes: twice as many may gather while it is written, beside those that
-/// it writes.
-pub fn overlay_bytes(bytes_max: u64) -> usize {
-    (bytes_max / CHANGES_PART / 4).clamp(OVERLAY_BYTES_MIN, OVERLAY_BYTES_MAX) as usize
+/// The changes after which each of `count` volumes begins a checkpoint, in bytes. Twice as many may gather while one is written,
+/// which writes as many; and as many bytes may wait for the log.
+pub fn overlay_bytes(bytes_max: u64, count: usize) -> u64 {
+    (bytes_max / CHANGES_PART / OVERLAYS / count.max(1) as u64).clamp(OVERLAY_BYTES_MIN, OVERLAY_BYTES_MAX)
 }
 
 /// The parts of the room that are not for blocks, in bytes.
@@ -63,31 +79,42 @@ pub fn overlay_bytes(bytes_max: u64) -> usize {
 struct Parts {
     nodes: u64,
     changes: u64,
+    /// Divisions since changes needed what they have.
+    kept: u32,
 }
 
 impl Parts {
-    /// How much nodes and blocks may take of `limit`, where nodes and changes take so much now. Nodes have at least half a step to grow
-    /// before the next look.
+    /// How much nodes and blocks may take of `limit`, where nodes and changes take so much now. Both have at least half a step to
+    /// grow before the next look.
     fn divide(&mut self, limit: u64, nodes: u64, changes: u64) -> (u64, u64) {
         let step = (limit / STEP_PART).max(1);
         if nodes + step / 2 > self.nodes || nodes + 3 * step < self.nodes {
             self.nodes = (nodes + step).next_multiple_of(step);
         }
-        if changes > self.changes || changes + 3 * step < self.changes {
-            self.changes = changes.next_multiple_of(step);
+        let changes = (changes + step / 2).next_multiple_of(step);
+        self.kept = if changes >= self.changes { 0 } else { self.kept + 1 };
+        if changes > self.changes || self.kept >= CHANGES_KEPT {
+            (self.changes, self.kept) = (changes, 0);
         }
         let nodes = self.nodes.min(limit / NODES_PART);
-        (nodes, limit - nodes - self.changes.min(limit / CHANGES_PART))
+        let rest = (limit - nodes).saturating_sub(self.changes).max(limit / CHANGES_PART);
+        (nodes, rest - rest / PLACES_PART)
     }
 }
 
-/// The part of one volume, whose nodes take `own`, of what the nodes of `count` volumes may take, which are `all` now.
-fn part_of(own: u64, all: u64, count: usize, bytes_max: u64) -> u64 {
-    if all <= bytes_max {
-        own + (bytes_max - all) / count.max(1) as u64
-    } else {
-        (u128::from(own) * u128::from(bytes_max) / u128::from(all)) as u64
+/// How much the nodes of each volume may take of `bytes_max`, where they take so much now. Each may grow; where that is too much for
+/// all, those that have most give it up.
+fn parts_of(own: &[u64], bytes_max: u64) -> Vec<u64> {
+    let mut parts: Vec<u64> = own.iter().map(|own| own.saturating_mul(2).saturating_add(NODES_GROWTH)).collect();
+    let mut by_size: Vec<usize> = (0..parts.len()).collect();
+    by_size.sort_by_key(|i| parts[*i]);
+    let mut left = bytes_max;
+    for (done, i) in by_size.into_iter().enumerate() {
+        parts[i] = parts[i].min(left / (own.len() - done) as u64);
+        left -= parts[i];
     }
+    let more = left / own.len().max(1) as u64;
+    parts.into_iter().map(|part| part + more).collect()
 }
 
 /// What was seen at one look.
@@ -149,6 +176,35 @@ impl Room {
     }
 }
 
+/// When the allocator is asked to give back what nobody uses.
+struct Trim {
+    last: Instant,
+    pause: Duration,
+}
+
+impl Trim {
+    /// Whether it is time, where the daemon takes so much and volumes hold so much of it.
+    fn is_due(&self, now: Instant, resident: u64, held: u64, limit: u64) -> bool {
+        now - self.last >= self.pause && resident > held + BESIDE_BYTES + limit / UNUSED_PART
+    }
+
+    fn done(&mut self, now: Instant, released: u64, limit: u64) {
+        self.last = now;
+        let fruitless = released < limit / FRUITLESS_PART;
+        self.pause = if fruitless { (2 * self.pause).min(TRIM_PAUSE_MAX) } else { LOOK };
+    }
+}
+
+/// Memory of this process; 0 where the kernel does not tell.
+fn resident_bytes() -> u64 {
+    fs::read_to_string("/proc/self/status").map_or(0, |text| resident_of(&text).unwrap_or(0))
+}
+
+fn resident_of(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// The time for which some task stood still for memory.
 fn stalled() -> Option<Duration> {
     let text = fs::read_to_string("/proc/pressure/memory").ok()?;
@@ -164,7 +220,8 @@ fn total_of(text: &str) -> Option<Duration> {
 /// The open volumes as they were last seen.
 #[derive(Default)]
 struct OpenVolumes {
-    volumes: Vec<Weak<Volume>>,
+    /// Each with what its nodes take.
+    volumes: Vec<(Weak<Volume>, u64)>,
     nodes: u64,
     changes: u64,
 }
@@ -172,32 +229,36 @@ struct OpenVolumes {
 impl OpenVolumes {
     /// Looks again. Whether nodes were used since the last look.
     fn look(&mut self, now: Option<Vec<Arc<Volume>>>) -> bool {
-        let open = now.unwrap_or_else(|| self.volumes.iter().filter_map(Weak::upgrade).collect());
+        let open = now.unwrap_or_else(|| self.volumes.iter().filter_map(|v| v.0.upgrade()).collect());
         let memory: Vec<(u64, u64)> = open.iter().map(|v| v.memory()).collect();
         self.nodes = memory.iter().map(|m| m.0).sum();
         self.changes = memory.iter().map(|m| m.1).sum();
-        self.volumes = open.iter().map(Arc::downgrade).collect();
-        open.iter().fold(false, |used, v| v.take_nodes_used() || used)
+        self.volumes = open.iter().map(Arc::downgrade).zip(memory.iter().map(|m| m.0)).collect();
+        // All are asked.
+        open.iter().filter(|v| v.take_nodes_used()).count() > 0
     }
 
+    /// Nodes of all volumes may take so much.
     fn set_node_memory(&self, bytes_max: u64) {
-        for volume in self.volumes.iter().filter_map(Weak::upgrade) {
-            let own = volume.memory().0;
-            volume.set_node_memory(part_of(own, self.nodes, self.volumes.len(), bytes_max));
+        let own: Vec<u64> = self.volumes.iter().map(|v| v.1).collect();
+        for ((volume, _), part) in self.volumes.iter().zip(parts_of(&own, bytes_max)) {
+            if let Some(volume) = volume.upgrade() {
+                volume.set_node_memory(part);
+            }
         }
+    }
+
+    fn set_change_memory(&self, bytes_max: u64) {
+        let each = overlay_bytes(bytes_max, self.volumes.len());
+        self.volumes.iter().filter_map(|v| v.0.upgrade()).for_each(|volume| volume.set_change_memory(each));
     }
 }
 
-/// Gives blocks and nodes their room, and the system what that sets free.
+/// Gives blocks and nodes their room.
 fn apply(cache: &BlockCache, open: &OpenVolumes, (nodes, blocks): (u64, u64), given: &mut u64) {
-    let before = cache.bytes();
     open.set_node_memory(nodes);
     if blocks != std::mem::replace(given, blocks) {
         cache.set_bytes_max(blocks);
-    }
-    if cache.bytes() < before || nodes < open.nodes {
-        give_back_freed();
-        tracing::debug!(before, blocks = cache.bytes(), nodes, "volumes gave memory back");
     }
 }
 
@@ -207,18 +268,34 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
     let mut room = Room::new(Instant::now(), volumes.cache_bytes_max());
     let mut given = volumes.cache_bytes_max();
     let (mut parts, mut open) = (Parts::default(), OpenVolumes::default());
+    let mut trim = Trim { last: Instant::now(), pause: LOOK };
+    let (mut limit, mut used, mut busy, mut looked) = (given, false, false, Instant::now());
     let run = move || loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(if busy { DIVISION } else { LOOK });
         let Some(volumes) = weak.upgrade() else { return };
         if volumes.is_stopped() {
             return;
         }
         let (cache, bytes_max) = (&volumes.blocks, volumes.cache_bytes_max());
         let nodes_used = open.look(volumes.open_volumes());
-        let used = cache.take_used() || nodes_used;
-        let held = cache.bytes() + open.nodes + open.changes;
-        let limit = room.look(&Seen { now: Instant::now(), stalled: stalled(), held, used, bytes_max });
+        used |= cache.take_used() | nodes_used;
+        let now = Instant::now();
+        let looks = now - looked >= LOOK || bytes_max < limit;
+        if looks {
+            let held = cache.bytes() + open.nodes + open.changes;
+            limit = room.look(&Seen { now, stalled: stalled(), held, used, bytes_max });
+            (busy, used, looked) = (used, false, now);
+        }
+        // By what is set, and not by what there is now: checkpoints that follow each other soon cost more than they free.
+        open.set_change_memory(bytes_max);
         apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
+        let (resident, held) = if looks { (resident_bytes(), volumes.held_bytes()) } else { (0, 0) };
+        if trim.is_due(now, resident, held, limit) {
+            give_back_freed();
+            let released = resident.saturating_sub(resident_bytes());
+            trim.done(now, released, limit);
+            tracing::debug!(resident, held, released, "unused memory went back to the system");
+        }
     };
     if let Err(e) = std::thread::Builder::new().name("arden-cache".into()).spawn(run) {
         tracing::error!("no thread for the memory of volumes: {e}");
@@ -303,32 +380,152 @@ mod tests {
     fn blocks_get_what_nodes_and_changes_leave() {
         const MIB: u64 = 1 << 20;
         let mut parts = Parts::default();
-        assert_eq!(parts.divide(GIB, 0, 0), (64 * MIB, 960 * MIB));
-        assert_eq!(parts.divide(GIB, 30 * MIB, 0), (64 * MIB, 960 * MIB), "a little changes nothing");
-        assert_eq!(parts.divide(GIB, 40 * MIB, 10 * MIB), (128 * MIB, 832 * MIB));
-        assert_eq!(parts.divide(GIB, 90 * MIB, 64 * MIB), (128 * MIB, 832 * MIB));
-        assert_eq!(parts.divide(GIB, 2 * GIB, GIB), (512 * MIB, 256 * MIB), "at most a half and a quarter");
-        assert_eq!(parts.divide(GIB, 100 * MIB, 0), (192 * MIB, 832 * MIB), "less again");
-        for limit in [CACHE_BYTES_MIN, 4 * GIB] {
-            let (nodes, blocks) = Parts::default().divide(limit, limit, limit);
-            assert!(nodes > 0 && blocks >= limit / 4 && nodes + blocks <= limit);
+        // The sixty-fifth part of what is left is for places.
+        let with = |nodes: u64, left: u64| (nodes * MIB, left * MIB - left * MIB / 65);
+        assert_eq!(parts.divide(GIB, 0, 0), with(64, 896));
+        assert_eq!(parts.divide(GIB, 30 * MIB, 0), with(64, 896), "a little changes nothing");
+        assert_eq!(parts.divide(GIB, 40 * MIB, 30 * MIB), with(128, 832));
+        assert_eq!(parts.divide(GIB, 90 * MIB, 64 * MIB), with(128, 768));
+        assert_eq!(parts.divide(GIB, 2 * GIB, GIB), with(512, 256), "at most a half and a quarter");
+        assert_eq!(parts.divide(GIB, 100 * MIB, 0), (192 * MIB, with(0, 256).1), "changes keep what they needed");
+        assert_eq!(
+            (0..CHANGES_KEPT).map(|_| parts.divide(GIB, 100 * MIB, 0)).last(),
+            Some(with(192, 768)),
+            "for a while"
+        );
+    }
+
+    #[test]
+    fn nodes_changes_and_blocks_never_have_more_than_is_set() {
+        let mut rng = arden_block::rng::Rng::new(7);
+        for _ in 0..2000 {
+            let limit = CACHE_BYTES_MIN + rng.below(8 * GIB);
+            let count = 1 + rng.below(limit / CHANGES_PART / OVERLAYS / OVERLAY_BYTES_MIN) as usize;
+            let changes_max = OVERLAYS * count as u64 * overlay_bytes(limit, count);
+            assert!(changes_max <= limit / CHANGES_PART, "{count} volumes, {limit}");
+            let mut parts = Parts::default();
+            let (mut nodes, mut changes) = (0, 0);
+            for _ in 0..20 {
+                let (most, blocks) = parts.divide(limit, nodes, changes);
+                let of_volumes: u64 = parts_of(&vec![nodes / count as u64; count], most).iter().sum();
+                assert!(of_volumes <= most && most <= limit / 2);
+                changes = rng.below(changes_max.min(changes + limit / STEP_PART / 2) + 1);
+                nodes = rng.below(of_volumes + 1);
+                let all = most + changes + blocks + blocks / (PLACES_PART - 1);
+                assert!(all <= limit && blocks >= limit / 5, "{all} of {limit}");
+            }
         }
     }
 
     #[test]
-    fn changes_of_a_volume_stay_within_their_part() {
-        let most = |bytes_max| 4 * overlay_bytes(bytes_max) as u64;
-        assert_eq!(most(4 * GIB), GIB / 4, "more makes nothing faster");
-        assert_eq!(most(GIB), GIB / 4);
-        assert_eq!(most(GIB / 2), GIB / 8);
-        assert_eq!(most(CACHE_BYTES_MIN), CACHE_BYTES_MIN, "the least");
+    fn memory_that_nobody_uses_goes_back_and_is_not_asked_for_in_vain() {
+        const MIB: u64 = 1 << 20;
+        let began = Instant::now();
+        let mut trim = Trim { last: began, pause: LOOK };
+        assert!(!trim.is_due(began, 4 * GIB, 0, GIB), "not at once again");
+        let at = |s: u64| began + Duration::from_secs(s);
+        assert!(!trim.is_due(at(1), 596 * MIB, 500 * MIB, GIB) && trim.is_due(at(1), 597 * MIB, 500 * MIB, GIB));
+        trim.done(at(1), GIB / 64 - 1, GIB);
+        assert!(!trim.is_due(at(2), 4 * GIB, 0, GIB) && trim.is_due(at(3), 4 * GIB, 0, GIB));
+        (0..20).for_each(|_| trim.done(at(3), 0, GIB));
+        assert!(!trim.is_due(at(66), 4 * GIB, 0, GIB) && trim.is_due(at(67), 4 * GIB, 0, GIB));
+        trim.done(at(67), GIB / 64, GIB);
+        assert!(trim.is_due(at(68), 4 * GIB, 0, GIB), "something came of it");
+        assert_eq!(resident_of("VmHWM:\t 7 kB\nVmRSS:\t   12 kB\n"), Some(12 << 10));
+        assert!(resident_of("").is_none() && resident_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn changes_of_volumes_stay_within_their_part() {
+        let most = |bytes_max, count: usize| OVERLAYS * count as u64 * overlay_bytes(bytes_max, count);
+        assert_eq!(overlay_bytes(4 * GIB, 1), OVERLAY_BYTES_MAX, "more makes nothing faster");
+        for (bytes_max, count) in [(GIB, 1), (GIB, 20), (CACHE_BYTES_MIN, 1)] {
+            let part = bytes_max / 4;
+            assert!((part - part / 100..=part).contains(&most(bytes_max, count)), "{bytes_max}, {count}");
+        }
+        assert_eq!(overlay_bytes(CACHE_BYTES_MIN, 100), OVERLAY_BYTES_MIN, "the least");
     }
 
     #[test]
     fn volumes_share_the_room_of_nodes() {
-        assert_eq!((part_of(10, 30, 2, 100), part_of(20, 30, 2, 100)), (45, 55));
-        assert_eq!((part_of(10, 30, 2, 15), part_of(20, 30, 2, 15)), (5, 10), "each gives up its part");
-        assert_eq!(part_of(0, 0, 0, 7), 7);
+        const MIB: u64 = 1 << 20;
+        let parts = |own: &[u64], most: u64| {
+            let own: Vec<u64> = own.iter().map(|n| n * MIB).collect();
+            parts_of(&own, most * MIB).into_iter().map(|n| n / MIB).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(&[10, 30], 100), [30, 70], "what they want, and half of the rest");
+        assert_eq!(parts(&[10, 30], 30), [15, 15]);
+        assert_eq!(parts(&[100, 0], 100), [96, 4], "one that has nothing yet is not starved by one that has all");
+        assert_eq!(parts(&[96, 4], 100), [88, 12]);
+        assert!(parts(&[], 7).is_empty());
+    }
+
+    #[test]
+    fn a_volume_that_is_opened_gets_what_others_left() {
+        assert_eq!(first_node_bytes(GIB, 0), 64 << 20);
+        assert_eq!(first_node_bytes(CACHE_BYTES_MIN, 0), 16 << 20);
+        assert_eq!(first_node_bytes(CACHE_BYTES_MIN, 12 << 20), 4 << 20);
+        assert_eq!(first_node_bytes(CACHE_BYTES_MIN, GIB), 0);
+    }
+
+    /// Names and data of two volumes, each with more than all memory that there is. `cache` tells what volumes hold.
+    #[test]
+    fn volumes_at_work_never_hold_more_than_is_set() {
+        use arden_admin::{
+            State,
+            volume::{NewVolume, VolumeAdmin},
+        };
+        use arden_store::store::{NewFile, Wait};
+        const SET: u64 = 2 * CACHE_BYTES_MIN;
+        // By what changes grow in the tenth of a second between two divisions, and half a MiB of nodes for each volume.
+        const SLACK: u64 = SET / STEP_PART;
+
+        let dir = std::env::temp_dir().join(format!("arden-room-of-volumes-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let state = Arc::new(State::in_memory().unwrap());
+        let set = |bytes| {
+            state.change(|s| {
+                s.settings.volume_cache_bytes = bytes;
+                Ok(())
+            })
+        };
+        set(SET).unwrap();
+        let pools = crate::pools::Pools::start(&state, Arc::new(crate::sharing::NothingShared)).unwrap();
+        let volumes = Volumes::new(&state, &pools);
+        let name = |i: u32| format!("{:08x}{}", i.wrapping_mul(0x9E37_79B9), "-".repeat(230));
+        let new = NewFile { directory: false, attributes: 0x20, security: None, eas: &[], allocation: None };
+        let mut most = (0, 0);
+        let mut stores = Vec::new();
+        for volume in ["a", "b"] {
+            let file = Some(dir.join(volume));
+            let made = NewVolume { name: volume.into(), space: None, file, size_bytes: Some(1 << 30), force: false };
+            volumes.create_volume(&made).unwrap();
+            let (store, _) = volumes.store(volume, std::path::Path::new("/")).unwrap();
+            for i in 0..12_000 {
+                let file = store.root().create_child(None, &name(i), &new).unwrap();
+                file.write_at(None, 0, &[i as u8; 4096], Wait::Yes).unwrap();
+                if i % 50 == 0 {
+                    let open = volumes.open_volumes().unwrap();
+                    let nodes: u64 = open.iter().map(|v| v.memory().0).sum();
+                    most = (most.0.max(nodes), most.1.max(volumes.cache().bytes));
+                }
+            }
+            stores.push(store);
+        }
+        println!("nodes {}, all {} of {SET} bytes at most", most.0, most.1);
+        assert!(most.0 <= SET / NODES_PART + SLACK && most.1 <= SET + SLACK, "{most:?}");
+        assert!(most.0 > SET / 16 && most.1 > SET / 2, "{most:?}: too little to tell anything");
+        // Less is set: what is too much goes at the next look.
+        set(CACHE_BYTES_MIN).unwrap();
+        let began = Instant::now();
+        while volumes.cache().bytes > CACHE_BYTES_MIN {
+            assert!(began.elapsed().as_secs() < 30, "{} bytes", volumes.cache().bytes);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(stores);
+        volumes.stop();
+        pools.stop();
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

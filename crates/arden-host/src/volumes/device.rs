@@ -95,6 +95,25 @@ mod tests {
     }
 
     #[test]
+    fn the_log_of_a_volume_on_a_pool_in_files_is_written_when_it_is_made() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("arden-log-{}", std::process::id()));
+        let pools = pools(&dir);
+        let device = open(pools.take_space("a", "a test").unwrap(), || {}).unwrap();
+        let taken = || fs::metadata(dir.join("disk")).unwrap().blocks() * 512;
+        assert!(device.room_of_files().is_some_and(|room| room > 0));
+        let before = taken();
+        arden_volume::Volume::format(&device, "written", 7 << 64 | 9, arden_wire::FileTime(1)).unwrap();
+        let (more, piece) = (taken() - before, device.thin().unwrap().piece_bytes());
+        // A volume of 8 GiB has the largest log. It takes no group that it did not take anyway: its own, and that of the end.
+        assert!(more > 250 << 20, "{more} bytes");
+        assert_eq!(device.pieces_held().len() as u64, (256_u64 << 20).div_ceil(piece) + 1);
+        drop(device);
+        pools.stop();
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
     fn a_write_that_finds_the_pool_full_asks_the_other_spaces_and_is_tried_again() {
         let dir = std::env::temp_dir().join(format!("arden-room-{}", std::process::id()));
         let pools = pools(&dir);

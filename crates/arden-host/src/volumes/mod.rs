@@ -12,6 +12,7 @@ mod upkeep;
 
 use std::{
     collections::BTreeMap,
+    fs,
     path::Path,
     sync::{
         Arc, Weak,
@@ -124,6 +125,13 @@ impl Volumes {
         Some(open.values().map(|o| o.volume.clone()).collect())
     }
 
+    /// What volumes hold in memory; while one is being opened, only what their blocks take.
+    fn held_bytes(&self) -> u64 {
+        let open = self.open_volumes().unwrap_or_default();
+        let other: u64 = open.iter().map(|v| v.memory()).map(|(nodes, changes)| nodes + changes).sum();
+        self.blocks.bytes() + other
+    }
+
     /// The most that volumes may take in memory, as it is set.
     fn cache_bytes_max(&self) -> u64 {
         cache_room::bytes_max(self.state.snapshot().settings.volume_cache_bytes)
@@ -193,9 +201,10 @@ impl Volumes {
         }
         let (device, pool) = self.device_and_pool(&record, None)?;
         let bytes_max = self.cache_bytes_max();
+        let others: u64 = open.values().map(|o| o.volume.memory().0).sum();
         let mut options = VolumeOptions {
-            cache_bytes: cache_room::first_node_bytes(bytes_max),
-            overlay_bytes_max: cache_room::overlay_bytes(bytes_max),
+            cache_bytes: cache_room::first_node_bytes(bytes_max, others),
+            overlay_bytes_max: cache_room::overlay_bytes(bytes_max, open.len() + 1) as usize,
             blocks: Some(self.blocks.clone()),
             ..VolumeOptions::default()
         };
@@ -353,9 +362,7 @@ impl Volumes {
 
 impl VolumeAdmin for Volumes {
     fn cache(&self) -> CacheInfo {
-        let open = self.open_volumes().unwrap_or_default();
-        let other: u64 = open.iter().map(|v| v.memory()).map(|(nodes, changes)| nodes + changes).sum();
-        CacheInfo { bytes: self.blocks.bytes() + other, bytes_max: self.cache_bytes_max() }
+        CacheInfo { bytes: self.held_bytes(), bytes_max: self.cache_bytes_max() }
     }
 
     fn volumes(&self) -> Result<Vec<VolumeInfo>> {
@@ -389,8 +396,14 @@ impl VolumeAdmin for Volumes {
                 ));
             }
             let id = random_id()?;
-            Volume::format(&*device, &new.name, id, FileTime::from_system(SystemTime::now()))
-                .map_err(|e| refusal(&record.device(), e))?;
+            let made = Volume::format(&*device, &new.name, id, FileTime::from_system(SystemTime::now()));
+            if let (Err(_), Some(path), Some(_)) = (&made, &record.file, new.size_bytes) {
+                // It was made for this volume, and may have filled its file system.
+                if let Err(e) = fs::remove_file(path) {
+                    tracing::warn!("{} stays behind: {e}", path.display());
+                }
+            }
+            made.map_err(|e| refusal(&record.device(), e))?;
         }
         self.remember(&record)?;
         // What [MS-FSA] 2.1.4.17 asks for, as cheap as it can be had. A volume that comes from elsewhere keeps its own.

@@ -253,6 +253,10 @@ impl<C: SpaceThread> Device for SharedSpace<C> {
         self.run(Access::Discard, move |s| async move { s.discard(offset, len).await })
     }
 
+    fn room_of_files(&self) -> Option<u64> {
+        self.run(Access::Look, |s| async move { Ok(s.room_of_files()) }).unwrap_or_default()
+    }
+
     /// A space of fixed size keeps its slabs.
     fn thin(&self) -> Option<&dyn Thin> {
         self.piece_bytes.map(|_| self as &dyn Thin)

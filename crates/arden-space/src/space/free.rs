@@ -53,9 +53,9 @@ impl Space {
         (rec.provision == Provision::Thin).then_some(self.rt.shape.group_bytes)
     }
 
-    /// Whether disks of the pool are files of a file system.
-    pub fn is_in_files(&self) -> bool {
-        self.pool.0.disks.borrow().values().any(|disk| disk.dev.is_file())
+    /// Free bytes of the file systems whose files are disks of the pool, the least of them; `None` when no disk is a file.
+    pub fn room_of_files(&self) -> Option<u64> {
+        self.pool.0.disks.borrow().values().filter_map(|disk| disk.dev.room_of_files()).min()
     }
 
     /// The pieces, by number, that have slabs now.

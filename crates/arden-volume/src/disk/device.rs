@@ -234,7 +234,7 @@ fn lock(file: &File) -> std::io::Result<()> {
 
 fn io_error(e: std::io::Error) -> IoError {
     match e.kind() {
-        std::io::ErrorKind::StorageFull => IoError::NoSpace,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => IoError::NoSpace,
         std::io::ErrorKind::UnexpectedEof => IoError::OutOfRange,
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => IoError::ReadOnly,
         _ => IoError::Media,
@@ -267,8 +267,9 @@ impl Device for FileDevice {
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
         Ok(())
     }
-    fn is_in_files(&self) -> bool {
-        self.file.metadata().is_ok_and(|meta| meta.is_file())
+    fn room_of_files(&self) -> Option<u64> {
+        let regular = self.file.metadata().is_ok_and(|meta| meta.is_file());
+        regular.then(|| rustix::fs::fstatvfs(&self.file).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize)))
     }
     fn thin(&self) -> Option<&dyn Thin> {
         Some(self)

@@ -5,6 +5,7 @@ pub mod error;
 pub mod inode;
 pub mod keys;
 pub mod openings;
+pub mod read_ahead;
 pub mod run;
 pub mod superblock;
 pub mod treenode;

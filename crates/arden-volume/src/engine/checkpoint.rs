@@ -59,7 +59,7 @@ impl Engine {
 
     /// What nobody asked to be durable waits in memory for its batch: no more of it than of changes, whatever room the journal has.
     fn bound_waiting(&self) -> VolResult<()> {
-        let (waiting, max) = (self.state.wal.waiting_bytes(), self.options.overlay_bytes_max);
+        let (waiting, max) = (self.state.wal.waiting_bytes(), self.overlay_bytes_max());
         if waiting >= max {
             return self.sync();
         }
@@ -79,7 +79,7 @@ impl Engine {
 
     fn is_over(&self, journal: u64, overlays: usize) -> bool {
         self.state.wal.fullness() >= journal
-            || self.state.core.read().overlay_bytes >= self.options.overlay_bytes_max.saturating_mul(overlays)
+            || self.state.core.read().overlay_bytes >= self.overlay_bytes_max().saturating_mul(overlays)
     }
 
     /// Brings the tree on the device up to date and lets the journal begin anew.
@@ -211,6 +211,7 @@ impl Engine {
             self.state.tree.forget(ptr.block);
             alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
         }
+        core.tell_bytes();
     }
 
     /// The log begins behind the checkpoint.

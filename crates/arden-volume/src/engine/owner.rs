@@ -3,7 +3,10 @@
 //! The order of its locks is in docs/locks.md.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,7 +31,7 @@ use crate::{
 /// Limits and habits of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Changes in memory; a checkpoint is made when they are more.
+    /// Changes in memory at first; a checkpoint is made when they are more.
     pub overlay_bytes_max: usize,
     /// Threads of the engine's own commit and make checkpoints. Without them, callers do when they have to.
     pub background: bool,
@@ -65,6 +68,8 @@ pub struct Engine {
     pub wakeup: Arc<Wakeup>,
     pub deferrals: Arc<Deferrals>,
     pub options: EngineOptions,
+    overlay_bytes_max: AtomicUsize,
+    changes_bytes: Arc<AtomicUsize>,
     hooks: Hooks,
 }
 
@@ -77,13 +82,38 @@ impl Engine {
         options: EngineOptions,
     ) -> Arc<Engine> {
         let Loaded { core, alloc, wal, tree } = loaded;
-        let seq = core.seq;
+        let (seq, changes_bytes) = (core.seq, core.changes_bytes.clone());
         let (alloc, wal) = (Arc::new(Mutex::new(alloc)), Arc::new(wal));
         let state = State { core: RwLock::new(core), tree, alloc, wal, failed: Arc::new(AtomicBool::new(false)) };
         let committer = Committer::new(device.clone(), &state, seq);
         let checkpoints = Checkpoints { superblock: Mutex::new(sb), unfinished: Mutex::new(None) };
         let wakeup = Arc::default();
-        Arc::new(Engine { device, state, committer, checkpoints, wakeup, deferrals, options, hooks })
+        let overlay_bytes_max = AtomicUsize::new(options.overlay_bytes_max);
+        Arc::new(Engine {
+            device,
+            state,
+            committer,
+            checkpoints,
+            wakeup,
+            deferrals,
+            options,
+            overlay_bytes_max,
+            changes_bytes,
+            hooks,
+        })
+    }
+
+    /// Changes in memory; a checkpoint is made when they are more.
+    pub fn overlay_bytes_max(&self) -> usize {
+        self.overlay_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many. Where that is less than there are, a checkpoint is made, also when nothing else changes.
+    pub fn set_overlay_bytes(&self, bytes_max: usize) {
+        let less = bytes_max < self.overlay_bytes_max.swap(bytes_max, Ordering::Relaxed);
+        if less && self.options.background && self.changes_bytes.load(Ordering::Relaxed) >= bytes_max {
+            self.wakeup.ask_checkpoint();
+        }
     }
 
     pub fn superblock(&self) -> Superblock {
@@ -138,12 +168,10 @@ impl Engine {
         (self.state.core.read().seq, durable)
     }
 
-    /// Bytes in memory for nodes of the tree, and for changes that no checkpoint has written yet or that wait for their batch.
+    /// Bytes in memory for nodes of the tree, and for changes that no checkpoint has written yet or that wait for their batch. Does not
+    /// wait for a device.
     pub fn memory(&self) -> (u64, u64) {
-        let changes = {
-            let core = self.state.core.read();
-            core.overlay_bytes + core.frozen_bytes
-        };
+        let changes = self.changes_bytes.load(Ordering::Relaxed);
         (self.state.tree.cached_bytes() as u64, (changes + self.state.wal.waiting_bytes()) as u64)
     }
 

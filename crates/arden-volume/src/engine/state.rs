@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -42,6 +42,8 @@ pub struct Core {
     /// What a checkpoint is writing.
     pub frozen: Option<Arc<Layer>>,
     pub frozen_bytes: usize,
+    /// The bytes of both, for those who must not wait while somebody changes the volume.
+    pub changes_bytes: Arc<AtomicUsize>,
     pub root: Root,
     pub next_id: u64,
     pub seq: u64,
@@ -91,6 +93,12 @@ impl Core {
         let old = self.overlay.insert(key, value);
         let old = old.map_or(0, |v| key_len + v.map_or(0, |v| v.len()) + OVERHEAD);
         self.overlay_bytes = (self.overlay_bytes + size).saturating_sub(old);
+        self.tell_bytes();
+    }
+
+    /// After each change of what the layers take.
+    pub fn tell_bytes(&self) {
+        self.changes_bytes.store(self.overlay_bytes + self.frozen_bytes, Ordering::Relaxed);
     }
 }
 

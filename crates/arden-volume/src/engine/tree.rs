@@ -32,6 +32,8 @@ pub type Root = Option<(Ptr, u8)>;
 const SHARDS: usize = 16;
 /// A node emptier than this is joined with a neighbour.
 const UNDERFULL: usize = CAPACITY / 4;
+/// Nodes that a shard keeps, however little memory there is.
+const SHARD_NODES_MIN: usize = 2;
 /// Nodes written with one call.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Places of forgotten nodes in the order of a shard, besides as many as there are nodes.
@@ -113,7 +115,7 @@ pub struct Tree {
 }
 
 fn of_a_shard(cache_bytes: usize) -> usize {
-    (cache_bytes / SHARDS).max(8 * NODE_BYTES)
+    (cache_bytes / SHARDS).max(SHARD_NODES_MIN * NODE_BYTES)
 }
 
 impl Tree {
@@ -126,7 +128,7 @@ impl Tree {
         }
     }
 
-    /// From now on nodes in memory take at most so much, and at least 2 MiB; what is more than that goes at once.
+    /// From now on nodes in memory take at most so much, or half a MiB where that is more; what is more than that goes at once.
     pub fn set_cache_bytes(&self, cache_bytes: usize) {
         let each = of_a_shard(cache_bytes);
         self.shard_bytes_max.store(each, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use crate::disk::{
     device::{BLOCK, BlockCheck, TRAILED, read_checked},
     error::{VolError, VolResult},
     openings::Openings,
+    read_ahead::ReadAhead,
     superblock::{JournalStart, Superblock},
 };
 
@@ -189,12 +190,13 @@ impl Wal {
         f: &mut dyn FnMut(u64, &[u8]) -> VolResult<()>,
     ) -> VolResult<(JournalStart, u64)> {
         let (mut at, mut used) = (start, 0);
+        let ahead = ReadAhead::new(device, (self.first_block + self.blocks) * BLOCK_BYTES);
         // Batches of one group, and where the first of them is: they are durable when a later batch is there.
         let mut held: Vec<Vec<u8>> = Vec::new();
         let (mut group, mut held_at) = (0, (start, 0));
         loop {
             let before = (at, used);
-            let found = self.next_batch(device, &mut at, &mut used)?;
+            let found = self.next_batch(&ahead, &mut at, &mut used)?;
             if !held.is_empty() && found.as_ref().is_none_or(|b| b.group != group) {
                 if found.is_none() && !is_there(&held)? {
                     return Ok(held_at);
@@ -230,12 +232,12 @@ impl Wal {
     }
 
     /// The batch at `at`, or at the ring's beginning, and moves behind it. None: the journal ends here.
-    fn next_batch(&self, device: &dyn Device, at: &mut JournalStart, used: &mut u64) -> VolResult<Option<Found>> {
-        let mut found = self.read_any(device, at)?;
+    fn next_batch(&self, log: &ReadAhead<'_>, at: &mut JournalStart, used: &mut u64) -> VolResult<Option<Found>> {
+        let mut found = self.read_any(log, at)?;
         if found.is_none() && at.block > 0 {
             // The ring may have begun anew.
             let wrapped = JournalStart { block: 0, ..*at };
-            found = self.read_any(device, &wrapped)?;
+            found = self.read_any(log, &wrapped)?;
             if found.is_some() {
                 *used += self.blocks - at.block;
                 *at = wrapped;
@@ -250,9 +252,9 @@ impl Wal {
         Ok(found)
     }
 
-    fn read_any(&self, device: &dyn Device, at: &JournalStart) -> VolResult<Option<Found>> {
-        let found = self.read_batch(device, at)?;
-        if found.is_some() { Ok(found) } else { self.read_old(device, at) }
+    fn read_any(&self, log: &ReadAhead<'_>, at: &JournalStart) -> VolResult<Option<Found>> {
+        let found = self.read_batch(log, at)?;
+        if found.is_some() { Ok(found) } else { self.read_old(log.device(), at) }
     }
 
     /// The same of an earlier program, whose data was flushed before its batch.
@@ -286,13 +288,13 @@ impl Wal {
     }
 
     /// None when there is no such batch.
-    fn read_batch(&self, device: &dyn Device, at: &JournalStart) -> VolResult<Option<Found>> {
+    fn read_batch(&self, log: &ReadAhead<'_>, at: &JournalStart) -> VolResult<Option<Found>> {
         if at.block >= self.blocks {
             return Ok(None);
         }
         let check = BlockCheck::Trailer { seed: self.seed(at) };
         let offset = (self.first_block + at.block) * BLOCK_BYTES;
-        let Some(first) = read_sealed(device, offset, BLOCK, &check)? else { return Ok(None) };
+        let Some(first) = read_sealed(log, offset, BLOCK, &check)? else { return Ok(None) };
         let mut r = Reader::new(&first);
         let (magic, len) = (r.u32()?, r.u32()? as usize);
         if magic != MAGIC || r.u64()? != self.id || r.u64()? != at.batch || r.u64()? != at.previous_sum {
@@ -307,7 +309,7 @@ impl Wal {
         // A small batch is one block, and most are small: it is not read twice.
         let sealed = match blocks {
             1 => Some(first),
-            _ => read_sealed(device, offset, blocks as usize * BLOCK, &check)?,
+            _ => read_sealed(log, offset, blocks as usize * BLOCK, &check)?,
         };
         let Some(sealed) = sealed else { return Ok(None) };
         let mut bytes: Vec<u8> = sealed.chunks_exact(BLOCK).flat_map(|b| b[..TRAILED].iter().copied()).collect();
@@ -325,9 +327,13 @@ fn batch_blocks(payload_bytes: usize) -> u64 {
     (HEADER + payload_bytes).div_ceil(TRAILED) as u64
 }
 
-/// Blocks that pass, from whichever copy. None when no copy does; what cannot be read at all is an error, because an
+/// Blocks that pass, from all copies or from whichever. None when no copy does; what cannot be read at all is an error, because an
 /// operation that was acknowledged may lie there.
-fn read_sealed(device: &dyn Device, offset: u64, len: usize, check: &BlockCheck) -> VolResult<Option<Vec<u8>>> {
+fn read_sealed(log: &ReadAhead<'_>, offset: u64, len: usize, check: &BlockCheck) -> VolResult<Option<Vec<u8>>> {
+    if let Some(blocks) = log.get(offset, len, check) {
+        return Ok(Some(blocks));
+    }
+    let device = log.device();
     let mut buf = vec![0; len];
     match read_checked(device, offset, &mut buf, check) {
         Ok(()) => Ok(Some(buf)),

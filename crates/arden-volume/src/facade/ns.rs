@@ -27,7 +27,7 @@ use crate::{
         access::LastAccess,
         data::FILE_BYTES_MAX,
         descriptors::inherited,
-        inodes::{load_inode, load_stream, now},
+        inodes::{find_inode, load_inode, load_stream, now},
         names::{
             find, is_below, is_empty, name_key,
             short_names::{self, ShortNames},
@@ -49,7 +49,7 @@ fn touch_directory(t: &mut FileTxn<'_>, ino: u64, mut inode: Inode) {
 }
 
 fn load_directory(t: &FileTxn<'_>, ino: u64) -> Result<Inode> {
-    let inode = load_inode(t, ino).map_err(|_| StoreError::Deleted)?;
+    let inode = find_inode(t, ino)?.ok_or(StoreError::Deleted)?;
     match (inode.directory, inode.links) {
         (false, _) => Err(StoreError::NotADirectory.into()),
         (true, 0) => Err(StoreError::Deleted.into()),

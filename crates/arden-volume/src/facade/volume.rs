@@ -3,6 +3,7 @@
 //! The order of all locks is in docs/locks.md.
 
 use std::{
+    ops::Range,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -50,8 +51,11 @@ use crate::{
     },
 };
 
-/// Written with one call when a journal is made.
+/// Written with one call when a log is made.
 const FORMAT_WRITE_BYTES: usize = 1 << 20;
+/// The log in a file is written as a whole where the file system has so many times its room: copies of it may lie there too, and
+/// a file system that is nearly full keeps its room for others.
+const FORMAT_ROOM: u64 = 8;
 
 /// Limits and habits of an open volume.
 #[derive(Debug, Clone)]
@@ -60,7 +64,7 @@ pub struct VolumeOptions {
     pub cache_bytes: usize,
     /// For blocks of files that were read.
     pub blocks: Option<Arc<BlockCache>>,
-    /// Changes in memory; a checkpoint is made when they are more.
+    /// Changes in memory, until [`Volume::set_change_memory`] says otherwise; a checkpoint is made when they are more.
     pub overlay_bytes_max: usize,
     /// A thread of the volume's own commits and makes checkpoints. Without it, callers do when they have to.
     pub background: bool,
@@ -110,31 +114,38 @@ impl Volume {
     pub fn format(device: &dyn Device, label: &str, id: u128, now: FileTime) -> VolResult<()> {
         let sb = Superblock::plan(device.size_bytes(), id, label, now)?;
         let blank = vec![0; BLOCK_BYTES as usize];
-        // Nothing that an earlier volume left may look like the beginning of this journal. And the device makes room for
-        // all of it: a volume that cannot write its journal stops.
-        let journal = sb.journal_block..sb.journal_block + sb.journal_blocks;
-        if device.is_in_files() {
-            // All of it, once: later batches then find their places written, and wait for nothing but themselves.
-            let zeros = vec![0; FORMAT_WRITE_BYTES];
-            let step = FORMAT_WRITE_BYTES / BLOCK_BYTES as usize;
-            for block in journal.clone().step_by(step) {
-                let len = (journal.end - block).min(step as u64) * BLOCK_BYTES;
-                device.write(block * BLOCK_BYTES, &zeros[..len as usize])?;
-            }
-        } else {
-            let piece = device.thin().map_or(sb.journal_blocks, |thin| (thin.piece_bytes() / BLOCK_BYTES).max(1));
-            for block in journal.clone().step_by(piece as usize) {
-                device.write(block * BLOCK_BYTES, &blank)?;
-            }
-            device.write((journal.end - 1) * BLOCK_BYTES, &blank)?;
-        }
         for slot in 0..SLOTS {
             device.write(slot * BLOCK_BYTES, &blank)?;
             device.write((sb.size_blocks - SLOTS + slot) * BLOCK_BYTES, &blank)?;
         }
+        // First: an earlier volume must not be opened without its log.
+        device.flush()?;
+        Volume::make_log(device, sb.journal_block..sb.journal_block + sb.journal_blocks)?;
         device.flush()?;
         sb.write(device)?;
         device.flush()?;
+        Ok(())
+    }
+
+    /// Nothing that an earlier volume left may look like the beginning of this log. And the device makes room for all of it: a
+    /// volume that cannot write its log stops.
+    fn make_log(device: &dyn Device, log: Range<u64>) -> VolResult<()> {
+        let blocks = log.end - log.start;
+        let zeros = vec![0; FORMAT_WRITE_BYTES];
+        let write = |block, blocks: u64| device.write(block * BLOCK_BYTES, &zeros[..(blocks * BLOCK_BYTES) as usize]);
+        if device.room_of_files().is_some_and(|room| room / FORMAT_ROOM >= blocks * BLOCK_BYTES) {
+            // All of it, once: later batches then find their places written, and wait for nothing but themselves.
+            let step = FORMAT_WRITE_BYTES as u64 / BLOCK_BYTES;
+            for block in log.clone().step_by(step as usize) {
+                write(block, step.min(log.end - block))?;
+            }
+        } else {
+            let piece = device.thin().map_or(blocks, |thin| (thin.piece_bytes() / BLOCK_BYTES).max(1));
+            for block in log.clone().step_by(piece as usize) {
+                write(block, 1)?;
+            }
+            write(log.end - 1, 1)?;
+        }
         Ok(())
     }
 
@@ -303,6 +314,12 @@ impl Volume {
     /// From now on nodes of the tree take at most so much memory, in bytes; what is more than that goes at once.
     pub fn set_node_memory(&self, bytes_max: u64) {
         self.engine.state.tree.set_cache_bytes(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+    }
+
+    /// From now on a checkpoint begins when changes in memory are more than so many bytes. While it is written, twice as many may
+    /// gather.
+    pub fn set_change_memory(&self, bytes_max: u64) {
+        self.engine.set_overlay_bytes(usize::try_from(bytes_max).unwrap_or(usize::MAX));
     }
 
     /// Whether nodes of the tree were used since the last call.

@@ -19,8 +19,11 @@ pub fn now() -> FileTime {
 }
 
 pub fn load_inode(view: &dyn View, ino: u64) -> VolResult<Inode> {
-    let value = view.get(&keys::one(keys::INODE, ino))?.ok_or(VolError::Corrupt("an inode is missing"))?;
-    Inode::decode(&value)
+    find_inode(view, ino)?.ok_or(VolError::Corrupt("an inode is missing"))
+}
+
+pub fn find_inode(view: &dyn View, ino: u64) -> VolResult<Option<Inode>> {
+    view.get(&keys::one(keys::INODE, ino))?.map(|value| Inode::decode(&value)).transpose()
 }
 
 pub fn load_stream(view: &dyn View, ino: u64, name: &str) -> VolResult<Option<(Key, Stream)>> {
