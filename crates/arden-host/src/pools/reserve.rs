@@ -97,8 +97,8 @@ impl BlockDevice for Guarded {
         self.run(|| self.inner.flush())
     }
 
-    fn is_file(&self) -> bool {
-        self.inner.is_file()
+    fn room_of_files(&self) -> Option<u64> {
+        self.inner.room_of_files()
     }
 
     fn lost_content(&self) -> bool {
