@@ -188,8 +188,8 @@ async fn carry_out(space: &Space, memory: &RefCell<Memory>, work: Work) -> Resul
             let change = memory.borrow_mut().table.set(work.client, file, mode);
             match change {
                 Change::Refused => Ok((Told::Refused, true)),
-                Change::Known => Ok((Told::Done, true)),
-                Change::Made => {
+                // What is asked for again may not be durable yet, or never become so: its write may have failed, or been stopped.
+                Change::Known | Change::Made => {
                     let row = memory.borrow().table.row(work.client).share();
                     space.write((BLOCKS + work.client as u64) * BLOCK_BYTES, row, true).await?;
                     Ok((Told::Done, false))
