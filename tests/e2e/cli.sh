@@ -114,5 +114,9 @@ expect 6 "a second daemon" arden serve --listen 127.0.0.1:0
 kill_hard; launch
 LOGIN=tester%new client -c ls >/dev/null || fail "users are gone after kill -9"
 says '^arden_shares 3$' arden metrics || fail "metrics"
+for command in metrics "status --json" "share list"; do
+  { arden $command 2>"$WORK/tmp/err"; echo $? >"$WORK/tmp/status"; } | true
+  [[ $(cat "$WORK/tmp/status") == 0 && ! -s $WORK/tmp/err ]] || { cat "$WORK/tmp/err"; fail "$command, of which nobody reads the answer"; }
+done
 stop
 [[ ! -e $STATE/api.sock ]] || fail "the socket is left behind"

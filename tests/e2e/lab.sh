@@ -114,7 +114,7 @@ done
 measure advise --target "$WORK" --duration 50ms --rounds 1 --out advise.json
 cat "$WORK/tmp/said"
 if [[ ${#peer[@]} -gt 0 ]]; then
-  both="['Arden', 'Arden CA over Samba plain', 'Samba']"
+  both="['Arden', 'Arden CA over Samba plain', 'Arden plain over Samba plain', 'Samba']"
   [[ $(field e1.json "sorted({r['config'] for r in d['ratios']})") == "$both" ]] || fail "E1 has not both servers, and one over the other"
 fi
 

@@ -1,7 +1,10 @@
 //! The requests that each command sends to the daemon, and the form of the answers. The state is opened by the daemon
 //! only, and by `arden_host::Offline` while no daemon runs.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use arden_admin::{
     AdminError,
@@ -56,7 +59,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Settings(verb) => settings(&out, verb),
         Noun::Status => status(&out),
         Noun::Metrics => {
-            print!("{}", printable::lines(&out.client.get_text("/v1/metrics")?));
+            print(&printable::lines(&out.client.get_text("/v1/metrics")?));
             Ok(())
         }
     }
@@ -81,13 +84,22 @@ pub struct Out {
     json: bool,
 }
 
+/// Prints for whoever reads it. A reader that has read enough, as `head` and `grep -q` have, is no error.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => eprintln!("arden: the answer cannot be printed: {e}"),
+        _ => {}
+    }
+}
+
 impl Out {
     /// Prints the answer: as JSON, or in the form that `text` gives it.
     pub fn show<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) {
         if self.json {
-            println!("{}", serde_json::to_string_pretty(value).unwrap_or_default());
+            print(&format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default()));
         } else {
-            print!("{}", printable::lines(&text(value)));
+            print(&printable::lines(&text(value)));
         }
     }
 
