@@ -45,5 +45,5 @@ pub use remote::shared_space::{Access, SharedSpace, SpaceThread};
 pub use space::open_space::{Space, Verifier};
 pub use upkeep::admin::ColumnPlace;
 pub use upkeep::moves::MoveReport;
-pub use upkeep::open::{CreateOptions, OpenOptions, Ownership};
+pub use upkeep::open::{CreateOptions, OpenOptions, Ownership, Right};
 pub use upkeep::scrub::ScrubReport;

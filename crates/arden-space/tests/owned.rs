@@ -6,7 +6,7 @@ use std::rc::Rc;
 use arden_block::sim::SimDisk;
 use arden_block::{BlockDevice, Buf, Rt};
 use arden_space::{
-    CreateOptions, Layout, OpenOptions, Ownership, Pool, Provision, SpaceError, SpaceResult, read_header,
+    CreateOptions, Layout, OpenOptions, Ownership, Pool, Provision, Right, SpaceError, SpaceResult, read_header,
 };
 
 const BYTES: usize = 64 << 10;
@@ -15,26 +15,16 @@ const C: u128 = 0xc1;
 
 /// One life of a process that opens the pool on `disks`, writes `byte` and closes it. The epoch that its labels have then.
 fn life(disks: &[SimDisk], ownership: Option<Ownership>, byte: u8) -> SpaceResult<u64> {
-    by(disks, ownership.map_or(By::Alone, By::Owner), byte)
+    by(disks, ownership.map_or(Right::Alone, Right::Owner), byte)
 }
 
-enum By {
-    Alone,
-    Owner(Ownership),
-    FromCluster,
-}
-
-fn by(disks: &[SimDisk], right: By, byte: u8) -> SpaceResult<u64> {
+fn by(disks: &[SimDisk], right: Right, byte: u8) -> SpaceResult<u64> {
     let rt = Rt::virtual_clock(u64::from(byte));
     let (devices, rt2): (Vec<Rc<dyn BlockDevice>>, _) = (disks.iter().map(|d| d.attach(&rt)).collect(), rt.clone());
     let epoch = rt
         .block_on(async move {
             let options = OpenOptions::default();
-            let pool = match right {
-                By::Alone => Pool::open(&rt2, devices.clone(), None, options).await?,
-                By::Owner(o) => Pool::open_owned(&rt2, devices.clone(), None, options, o).await?,
-                By::FromCluster => Pool::open_from_cluster(&rt2, devices.clone(), None, options).await?,
-            };
+            let pool = Pool::open_as(&rt2, devices.clone(), None, options, right).await?;
             let space = pool.space_named("v")?;
             let mut b = Buf::new(BYTES);
             b.fill(byte);
@@ -84,7 +74,7 @@ fn a_pool_of_a_cluster_is_opened_by_its_nodes_alone() {
     assert_eq!(life(&disks[1..], None, 4), Err(SpaceError::OfCluster(C)));
     assert!(disks.iter().zip(&before).all(|(d, b)| d.is_like(b)));
     // Who takes it from the cluster has it, and the cluster sees that somebody else wrote.
-    assert_eq!(by(&disks, By::FromCluster, 5), Ok(8));
+    assert_eq!(by(&disks, Right::FromCluster, 5), Ok(8));
     assert_eq!(life(&disks, None, 6), Ok(9), "it counts on");
     assert_eq!(life(&disks, Some(Ownership { epoch: 8, written: 7, cluster: C }), 7), Err(SpaceError::LaterEpoch(9)));
 }

@@ -15,11 +15,11 @@ use arden_admin::{
     },
 };
 use arden_block::identify;
-use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, SpaceError, check_interleave, read_header};
+use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, Right, SpaceError, check_interleave, read_header};
 
 use super::{
-    OpenPool, Pools, Right, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal,
-    reserve, show, start_export,
+    OpenPool, Pools, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, reserve,
+    show, start_export,
 };
 
 const INTERLEAVE_BYTES: u64 = 256 << 10;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use arden_admin::{AdminError, ErrorKind, State, error::Result, names::key, storage::PoolRecord};
 use arden_lock::{Mutex, ranks};
-use arden_space::{Caller, OpenOptions, Ownership, Pool, PoolConfig, PoolHost, SpaceError, SpaceResult, nbd};
+use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, Right, SpaceError, SpaceResult, nbd};
 
 pub use admin::PoolAdmin;
 use jobs::{Finished, Job};
@@ -160,17 +160,6 @@ impl Drop for SpaceUse {
         self.pool.reclaimers.lock().remove(&self.space);
         self.pool.uses.lock().remove(&self.space);
     }
-}
-
-/// By what right a pool is opened.
-#[derive(Debug, Clone, Copy)]
-enum Right {
-    /// It is of no cluster.
-    Alone,
-    /// An administrator takes it from its cluster.
-    FromCluster,
-    /// The cluster has this node own it.
-    Owner(Ownership),
 }
 
 /// The error of a pool, as administration reports it.
@@ -377,11 +366,7 @@ impl Pools {
                     devices.push(reserve::wrap(guards.as_ref(), devices::open_soon(&rt, p, &labels).await?));
                 }
                 let options = OpenOptions { config, discard };
-                match right {
-                    Right::Owner(o) => Pool::open_owned(&rt, devices, Some(id), options, o).await,
-                    Right::Alone => Pool::open(&rt, devices, Some(id), options).await,
-                    Right::FromCluster => Pool::open_from_cluster(&rt, devices, Some(id), options).await,
-                }
+                Pool::open_as(&rt, devices, Some(id), options, right).await
             })
         });
         Ok(hosted(host?, id, guard))

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::PoolRecord};
 use arden_block::{Rt, file::FileDevice};
-use arden_space::{Ownership, SpaceError, SpaceResult, read_header};
+use arden_space::{Ownership, Right, SpaceError, SpaceResult, read_header};
 
-use super::{OpenPool, PoolGuard, Pools, Right, Slot, pool_id};
+use super::{OpenPool, PoolGuard, Pools, Slot, pool_id};
 
 /// Why a command that names a pool is refused at a node of a cluster.
 pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
@@ -52,7 +52,7 @@ impl Pools {
     /// Opens the pool under an epoch of the cluster; with a guard, those of its disks that were entered with its key.
     ///
     /// # Errors
-    /// Those of [`arden_space::Pool::open_owned`]; refused, when the state does not know the pool or it is open already.
+    /// Those of [`arden_space::Pool::open_as`]; refused, when the state does not know the pool or it is open already.
     pub fn open_owned(
         self: &Arc<Pools>,
         id: u128,

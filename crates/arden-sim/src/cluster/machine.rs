@@ -8,7 +8,7 @@ use arden_block::rng::Rng;
 use arden_block::sim::{Initiator, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
 use arden_cluster::{Config, Epoch, Event, Node, NodeId, PoolId};
-use arden_space::{OpenOptions, Ownership, Pool, PoolConfig, Space, SpaceError};
+use arden_space::{OpenOptions, Ownership, Pool, PoolConfig, Right, Space, SpaceError};
 
 use super::client::{Told, What, Work};
 use super::opens::{CLIENTS, Change, Table};
@@ -95,7 +95,7 @@ impl Open {
         rt.spawn(async move {
             let opened = async {
                 let options = OpenOptions { config: config(), discard: Vec::new() };
-                let pool = Pool::open_owned(&rt2, devices, None, options, ownership).await?;
+                let pool = Pool::open_as(&rt2, devices, None, options, Right::Owner(ownership)).await?;
                 let space = pool.space_named("s")?;
                 let mut blocks = Vec::new();
                 for first in (0..BLOCKS).step_by(16) {

@@ -46,12 +46,13 @@ pub struct Ownership {
 }
 
 /// By what right a pool is opened.
-enum Right {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
     /// By a daemon that stands alone: the pool is of no cluster.
     Alone,
     /// By a node of the pool's cluster.
     Owner(Ownership),
-    /// By a daemon that stands alone and takes it from a cluster.
+    /// By a daemon that stands alone and takes it from its cluster, of which no node runs any more.
     FromCluster,
 }
 
@@ -173,32 +174,12 @@ impl Pool {
         Pool::open_as(rt, devices, pool_id, options, Right::Alone).await
     }
 
-    /// As [`Pool::open`], and takes the pool from the cluster that it belongs to. No node of that may run any more.
-    pub async fn open_from_cluster(
-        rt: &Rt,
-        devices: Vec<Rc<dyn BlockDevice>>,
-        pool_id: Option<u128>,
-        options: OpenOptions,
-    ) -> SpaceResult<Pool> {
-        Pool::open_as(rt, devices, pool_id, options, Right::FromCluster).await
-    }
-
-    /// As [`Pool::open`], by a node of a cluster, with all disks that are in use.
+    /// As [`Pool::open`], by this right. A node of a cluster needs all disks that are in use.
     ///
     /// # Errors
-    /// [`SpaceError::OfCluster`] for another cluster's pool; [`SpaceError::LaterEpoch`] when a label is newer than `ownership`
-    /// knows; [`SpaceError::NotFound`] without a disk that is in use. Nothing was written then.
-    pub async fn open_owned(
-        rt: &Rt,
-        devices: Vec<Rc<dyn BlockDevice>>,
-        pool_id: Option<u128>,
-        options: OpenOptions,
-        ownership: Ownership,
-    ) -> SpaceResult<Pool> {
-        Pool::open_as(rt, devices, pool_id, options, Right::Owner(ownership)).await
-    }
-
-    async fn open_as(
+    /// Before anything was written: [`SpaceError::OfCluster`] when the pool is of a cluster that the right is not for; for an owner
+    /// [`SpaceError::LaterEpoch`] when a label is newer than it knows, and [`SpaceError::NotFound`] without a disk that is in use.
+    pub async fn open_as(
         rt: &Rt,
         devices: Vec<Rc<dyn BlockDevice>>,
         pool_id: Option<u128>,
