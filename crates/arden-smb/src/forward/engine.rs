@@ -138,7 +138,7 @@ impl Forwarder {
     }
 
     /// Before `local`, the engine of this node's trees. Links live on `runtime`. [`Forwarder::attach`] has to follow.
-    pub fn new(local: Arc<dyn RequestEngine>, nodes: Arc<dyn Nodes>, runtime: Handle) -> Arc<Forwarder> {
+    fn new(local: Arc<dyn RequestEngine>, nodes: Arc<dyn Nodes>, runtime: Handle) -> Arc<Forwarder> {
         Arc::new_cyclic(|me| Forwarder {
             me: me.clone(),
             local,
@@ -150,7 +150,7 @@ impl Forwarder {
     }
 
     /// The server that it was made for.
-    pub fn attach(&self, server: &Arc<Server>) {
+    fn attach(&self, server: &Arc<Server>) {
         let _ = self.server.set(Arc::downgrade(server));
     }
 

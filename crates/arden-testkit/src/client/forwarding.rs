@@ -125,17 +125,12 @@ impl Front {
     ) -> Front {
         let (server_of_owner, of_wires) = (owner.clone(), ownership.clone());
         let wires = Arc::new(Wires { owner: server_of_owner, ownership: of_wires, offset, wires: Mutex::default() });
-        let mut made = None;
         let table = OpenTable::new(TableLimits::default());
         table.start_ids_at(1 << 52);
-        let nodes = wires.clone();
-        let server = Server::with_engine(config, table, Time::read(), |local| {
-            let forwarder = Forwarder::new(local, nodes, runtime().handle().clone());
-            made = Some(forwarder.clone());
-            forwarder
-        });
-        let forwarder = made.expect("an engine");
-        forwarder.attach(&server);
+        let (server, forwarder) = {
+            let _links_live_there = runtime().enter();
+            Forwarder::before(config, table, Time::read(), wires.clone())
+        };
         let interfaces = owner.trees.interfaces.read().clone();
         *server.trees.interfaces.write() = interfaces;
         let behind = Arc::downgrade(owner);
