@@ -5,6 +5,7 @@
 # long: 150
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
+source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 readonly LEASE=${LEASE:-3}
 kills=${KILLS:-4}
@@ -34,7 +35,6 @@ etcd_up() {
 etcd_down() { kill -9 "$etcd_pid"; wait "$etcd_pid" 2>/dev/null || true; etcd_pid=; }
 
 # Nodes: their state directories are $WORK/NAME, their process ids are for the agent too.
-at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 up() {
   "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --cluster-listen "127.0.0.1:${peer[$1]}" >>"$WORK/server.log" 2>&1 &
   pid[$1]=$!; echo "${pid[$1]}" >"$WORK/$1.pid"
@@ -81,20 +81,7 @@ stalled() {
   echo "$all" >"$WORK/tmp/gaps"; echo "${longest:-less than 0.3 s}"
 }
 
-cat >"$WORK/agent" <<'A'
-#!/bin/bash
-# A fence agent for processes of this machine: options are lines on standard input.
-while IFS= read -r line; do case $line in action=*) action=${line#*=} ;; nodename=*) node=${line#*=} ;; dir=*) dir=${line#*=} ;; esac; done
-[[ ! -e $dir/broken ]] || exit 1
-pid=$(cat "$dir/$node.pid") || exit 1
-alive() { [[ -e /proc/$pid ]] && ! grep -q '^State:.*Z' "/proc/$pid/status"; }
-case $action in
-  off) echo "$node" >>"$dir/fenced"; kill -9 "$pid" 2>/dev/null; for _ in {1..200}; do alive || exit 0; sleep 0.01; done; exit 1 ;;
-  status) if alive; then exit 0; else exit 2; fi ;;
-  *) exit 1 ;;
-esac
-A
-chmod 755 "$WORK/agent"
+fence_agent
 
 note "one daemon becomes the first node"
 etcd_up

@@ -3,6 +3,7 @@
 # long: 60
 # limit: 400
 source "$(dirname "$0")/../lib.sh"
+source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 readonly LEASE=3
 declare -A pid port=([n1]=$(free_port) [n2]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port)) client_port peer_port
@@ -11,26 +12,19 @@ for e in e1 e2 e3; do
   client_port[$e]=$(free_port) peer_port[$e]=$(free_port)
   initial+=${initial:+,}$e=http://127.0.0.1:${peer_port[$e]} endpoints+=${endpoints:+,}http://127.0.0.1:${client_port[$e]}
 done
-member_up() {
-  etcd --name "$1" --data-dir "$WORK/$1" --listen-client-urls "http://127.0.0.1:${client_port[$1]}" --advertise-client-urls "http://127.0.0.1:${client_port[$1]}" \
-    --listen-peer-urls "http://127.0.0.1:${peer_port[$1]}" --initial-advertise-peer-urls "http://127.0.0.1:${peer_port[$1]}" \
-    --initial-cluster "$initial" --log-level error >>"$WORK/$1.log" 2>&1 &
-  pid[$1]=$!
-}
+member_up() { etcd_member "$1" "${client_port[$1]}" "${peer_port[$1]}" "$initial"; pid[$1]=$etcd_pid; }
 member_down() { kill -9 "${pid[$1]}"; wait "${pid[$1]}" 2>/dev/null || true; unset "pid[$1]"; }
-healthy() { ETCDCTL_API=3 etcdctl --endpoints "http://127.0.0.1:${client_port[$1]}" endpoint health; }
+healthy() { etcd_healthy "${client_port[$1]}"; }
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; [[ -z ${worker:-} ]] || kill -9 "$worker" 2>/dev/null || true; }
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
 for e in e1 e2 e3; do member_up $e; done
 for e in e1 e2 e3; do until_true 20 healthy $e || { cat "$WORK/$e.log"; fail "etcd does not start"; }; done
 
-at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 up() {
   "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --endpoint-mapper 0 "${@:2}" >>"$WORK/server.log" 2>&1 &
   pid[$1]=$!
   until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
 }
-owns() { at "$1" pool list --json | grep -q '"state": *"owned"'; }
 goes_on() { # goes_on BEFORE WHAT
   until_true 60 bash -c "[ \$(wc -l <'$WORK/c.acked') -gt $(($1 + 20)) ]" || { tail -n 20 "$WORK/client.log"; fail "the client does not go on: $2"; }
   kill -0 "$worker" || { cat "$WORK/client.log"; fail "the client met an error: $2"; }

@@ -2,29 +2,23 @@
 # pool is a SHARE_MOVE, a node that is killed a RESOURCE_CHANGE and an IP_CHANGE, an administrator's move a CLIENT_MOVE. Nodes are
 # 127.0.0.1 and 127.0.0.2; the endpoint mapper has port 135 where this user may have it, and is not tested elsewhere.
 source "$(dirname "$0")/../lib.sh"
+source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 /usr/bin/python3 -c 'import samba.dcerpc.witness' 2>/dev/null || skip "needs Samba's bindings for Python"
 readonly LEASE=3
-etcd_port=$(free_port) etcd_peer=$(free_port) etcd=http://127.0.0.1:$etcd_port
 port=$(free_port) witness=$(free_port) nodes=$(free_port) mapper=135
 python3 -c 'import socket; socket.create_server(("127.0.0.2", 135))' 2>/dev/null || mapper=$(free_port)
 declare -A pid
-etcd --name e --data-dir "$WORK/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
-  --listen-peer-urls "http://127.0.0.1:$etcd_peer" --initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer" \
-  --initial-cluster "e=http://127.0.0.1:$etcd_peer" --log-level error >>"$WORK/etcd.log" 2>&1 &
-pid[etcd]=$!
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
-until_true 20 env ETCDCTL_API=3 etcdctl --endpoints "$etcd" endpoint health || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
+etcd_alone; pid[etcd]=$etcd_pid
 
-at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 up() {
   "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.${1#n}:$port" --witness "$witness" --endpoint-mapper "$mapper" "${@:2}" >>"$WORK/server.log" 2>&1 &
   pid[$1]=$!
   until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
 }
 up_node() { up "$1" --cluster-listen "127.0.0.${1#n}:$nodes"; }
-owns() { at "$1" pool list --json | grep -q '"state": *"owned"'; }
 samba() { /usr/bin/python3 -B "$ROOT/tests/e2e/witness-client.py" "$@"; }
 # registers NAME HOST VERSION SHARE ADDRESS FLAGS KEEPALIVE: a client that waits, and writes what it is told to $WORK/NAME
 registers() {
