@@ -19,7 +19,7 @@ use arden_smb::{
     wire::Target,
 };
 
-use crate::server::{Gates, SmbControl};
+use crate::server::{Gates, SmbControl, recorded_pool};
 
 /// Where shares are, by what this node knows of the cluster.
 pub struct Places {
@@ -32,13 +32,11 @@ pub struct Places {
 impl Nodes for Places {
     fn place(&self, share: &str) -> Place {
         let snapshot = self.state.snapshot();
-        let volume = snapshot.shares.get(&key(share)).and_then(|share| share.volume.as_deref());
-        let record = volume.and_then(|volume| snapshot.volumes.get(&key(volume)));
-        let pool = record.and_then(|record| u128::from_str_radix(record.pool.as_deref()?, 16).ok());
+        let pool = snapshot.shares.get(&key(share)).and_then(|share| recorded_pool(&snapshot, share));
         // Of a volume whose pool is not known yet the owner alone can tell.
         let Some(pool) = pool else { return Place::Here };
         match self.member.owner_seen(pool) {
-            Some((node, _)) if node == self.member.number() => match self.served.has(pool) {
+            Some((node, _)) if node == self.member.number() => match self.served.are_open(pool) {
                 true => Place::Here,
                 false => Place::Nobody,
             },

@@ -67,11 +67,22 @@ fn place(share: &Share) -> Place {
 
 /// The gates of the pools that this node owns.
 #[derive(Default)]
-pub struct Gates(Mutex<HashMap<u128, Arc<dyn Gate>>>);
+pub struct Gates(Mutex<HashMap<u128, Served>>);
+
+struct Served {
+    gate: Arc<dyn Gate>,
+    /// Its shares are open, those that can be.
+    opened: bool,
+}
 
 impl Gates {
-    pub fn has(&self, pool: u128) -> bool {
-        self.0.lock().contains_key(&pool)
+    /// Whether the shares of the pool are served.
+    pub fn are_open(&self, pool: u128) -> bool {
+        self.0.lock().get(&pool).is_some_and(|served| served.opened)
+    }
+
+    fn of(&self, pool: u128) -> Option<Arc<dyn Gate>> {
+        self.0.lock().get(&pool).map(|served| served.gate.clone())
     }
 }
 
@@ -171,8 +182,12 @@ impl SmbControl {
 
     /// This node owns the pool: its shares are served as long as the gate is open.
     pub fn serve_pool(&self, pool: u128, gate: Arc<dyn Gate>) {
-        self.gates.0.lock().insert(pool, gate);
+        self.gates.0.lock().insert(pool, Served { gate, opened: false });
         self.shares_changed();
+        // Who asked before waited: a share that is not there yet is no share that is not there.
+        if let Some(served) = self.gates.0.lock().get_mut(&pool) {
+            served.opened = true;
+        }
     }
 
     /// The pool and these volumes are closed: their shares are not served any more. What clients have open of them ends, and what was
@@ -205,7 +220,7 @@ impl SmbControl {
             return Ok(None);
         }
         let pool = share.volume.as_deref().and_then(|v| self.volumes.pool_of(v));
-        let gate = pool.and_then(|pool| self.gates.0.lock().get(&pool).cloned());
+        let gate = pool.and_then(|pool| self.gates.of(pool));
         gate.map(Some).ok_or_else(|| {
             AdminError::new(
                 ErrorKind::Conflict,
@@ -454,6 +469,12 @@ fn aces(share: &Share) -> Vec<ShareAce> {
 }
 
 /// A share as the server knows it. Without `fs` it is only listed: another node serves it.
+/// The pool of a share's volume, as its record has it: known whether the volume is open or not.
+pub fn recorded_pool(snapshot: &Snapshot, share: &Share) -> Option<u128> {
+    let record = snapshot.volumes.get(&key(share.volume.as_deref()?))?;
+    u128::from_str_radix(record.pool.as_deref()?, 16).ok()
+}
+
 fn exported(share: &Share, fs: Option<Arc<Fs>>, gate: Option<Arc<dyn Gate>>) -> arden_smb::Share {
     arden_smb::Share {
         name: share.name.clone(),
@@ -497,7 +518,8 @@ impl Control for SmbControl {
     fn shares_changed(&self) {
         // Changes are made one after the other, each with the newest state: an older list must not come last.
         let _turn = self.changing.lock();
-        let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
+        let snapshot = self.state.snapshot();
+        let shares: Vec<Share> = snapshot.shares.values().cloned().collect();
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
         let (mut ready, mut elsewhere, mut unserved) = (Vec::new(), Vec::new(), BTreeSet::new());
         for share in &shares {
@@ -507,7 +529,8 @@ impl Control for SmbControl {
                     match self.forwarder.is_some() {
                         true => {
                             tracing::debug!(share = %share.name, "not served: {e}");
-                            elsewhere.push(exported(share, None, None));
+                            let pool = recorded_pool(&snapshot, share);
+                            elsewhere.push(exported(share, None, pool.and_then(|pool| self.gates.of(pool))));
                         }
                         false => tracing::error!(share = %share.name, "not served: {e}"),
                     }

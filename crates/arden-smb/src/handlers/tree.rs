@@ -36,10 +36,7 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if !parsed.path.starts_with("\\\\") {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    let share = request.trees.share(parsed.share_name()).ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    if !request.gates.pass(&share) {
-        return Err(Fail::Close(NOT_SERVED));
-    }
+    let share = served(request, parsed.share_name())?;
     let token = request.verified.user.clone();
     let maximal_access = share.ceiling(&token);
     if maximal_access == 0 || (request.verified.anonymous && !share.is_pipe()) {
@@ -90,6 +87,21 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let capabilities = capabilities(request, &share, parsed.flags);
     put_tree_connect_response(out, kind, flags, capabilities, maximal_access);
     Ok(NtStatus::SUCCESS)
+}
+
+fn served(request: &mut Request<'_>, name: &str) -> Result<Arc<Share>, Fail> {
+    let Some(share) = request.trees.share(name) else {
+        if request.gates.are_of_owner() && !request.trees.is_broken_here(name) {
+            // The node that asks knows of the share: it is being opened here, or is so new that this node has not heard of it.
+            request.gates.refuse();
+            return Err(Fail::Close(NOT_SERVED));
+        }
+        return Err(NtStatus::BAD_NETWORK_NAME.into());
+    };
+    if !request.gates.pass(&share) {
+        return Err(Fail::Close(NOT_SERVED));
+    }
+    Ok(share)
 }
 
 /// Share capabilities, [MS-SMB2] 2.2.10.

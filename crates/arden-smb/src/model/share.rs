@@ -61,6 +61,17 @@ impl Gates {
         true
     }
 
+    /// Whether another node asks, which takes this one for the owner.
+    #[must_use]
+    pub fn are_of_owner(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// The share that is asked for is not served here.
+    pub fn refuse(&mut self) {
+        self.has_refused = true;
+    }
+
     /// Whether a share may not be served here, or not under this ownership.
     #[must_use]
     pub fn has_refused(&self) -> bool {
@@ -81,7 +92,7 @@ pub struct Share {
     pub comment: String,
     /// For srvsvc only: what an administrator calls the place.
     pub path: String,
-    /// None for IPC$, and for a share that another node serves.
+    /// None for IPC$, and for a share that is not served here.
     pub fs: Option<Arc<Fs>>,
     pub read_only: bool,
     /// Unencrypted requests are refused.

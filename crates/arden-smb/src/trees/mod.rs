@@ -184,9 +184,13 @@ impl Trees {
         *self.shares.write() = map;
         self.recheck_shares();
     }
-    /// Replaces what is listed beside the exports of this node.
+    /// Replaces what is listed beside the exports of this node. One with a gate cannot be opened by its owner, which is this node.
     pub fn set_shares_elsewhere(&self, shares: Vec<Share>) {
         *self.shares_elsewhere.write() = shares.into_iter().map(Arc::new).collect();
+    }
+    /// Whether this node owns the share and cannot open it.
+    pub fn is_broken_here(&self, name: &str) -> bool {
+        self.shares_elsewhere.read().iter().any(|s| s.gate.is_some() && s.name.eq_ignore_ascii_case(name))
     }
     pub fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares.read().get(&name.to_lowercase()).cloned()

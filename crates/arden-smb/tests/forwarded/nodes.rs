@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use arden_smb::{Share, ShareAce};
+use arden_smb::{Gate, Share, ShareAce};
 
 use crate::client::*;
 
@@ -61,6 +61,44 @@ fn a_tree_connect_waits_for_an_owner() {
     });
     let f = c.open(want("file"));
     c.write(f.id, 0, b"served");
+}
+
+/// What the owner serves, as if it were not there but for its name.
+fn take_away(lab: &Lab, gate: Option<std::sync::Arc<dyn Gate>>) -> Vec<Share> {
+    let served: Vec<Share> =
+        lab.server.trees.shares().iter().filter(|s| s.fs.is_some()).map(|s| (**s).clone()).collect();
+    let closed = served.iter().map(|s| Share { fs: None, gate: gate.clone(), ..s.clone() }).collect();
+    lab.server.trees.set_shares_elsewhere(closed);
+    lab.server.trees.set_shares(Vec::new());
+    served
+}
+
+#[test]
+fn a_tree_connect_waits_for_a_share_that_its_owner_opens() {
+    let lab = Lab::new();
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(USER));
+    let served = take_away(&lab, None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(250));
+            lab.server.trees.set_shares(served);
+        });
+        c.connect(SHARE);
+    });
+    let f = c.open(want("file"));
+    c.write(f.id, 0, b"served");
+}
+
+#[test]
+fn a_share_that_its_owner_cannot_open_is_not_waited_for() {
+    let lab = Lab::new();
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(USER));
+    take_away(&lab, Some(lab.front.as_ref().expect("two nodes").ownership.clone()));
+    assert_eq!(c.try_connect(SHARE).unwrap_err(), NtStatus::BAD_NETWORK_NAME);
 }
 
 #[test]

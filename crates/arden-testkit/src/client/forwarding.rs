@@ -85,7 +85,7 @@ struct Wires {
 
 impl Nodes for Wires {
     fn place(&self, share: &str) -> Place {
-        if self.owner.trees.share(share).is_none() {
+        if !self.owner.trees.listed_shares().iter().any(|s| s.name.eq_ignore_ascii_case(share)) {
             return Place::Here;
         }
         match self.ownership.believed.load(Ordering::Relaxed) {
