@@ -1,5 +1,5 @@
 # Everything a contributor runs; the same in CI (.ci/run calls `make test`).
-.PHONY: run test check unit e2e bench bench-space reports sim mutants build
+.PHONY: run cluster test check unit e2e bench bench-space reports sim mutants build
 SHELL := /bin/bash
 DEMO := target/demo
 ADDRESS ?= 127.0.0.1:4450
@@ -12,6 +12,11 @@ run: ## Serve a mirrored, continuously available share on 127.0.0.1:4450 and pri
 	cargo build --release -p arden
 	@mkdir -p $(DEMO)
 	@exec target/release/arden --state $(DEMO)/state serve --listen $(ADDRESS) --demo $(DEMO)/disks
+
+cluster: ## Three nodes on this machine that serve one share; prints how to connect and which node to kill
+	@scripts/packages cluster
+	cargo build --release -p arden
+	@exec scripts/cluster
 
 build:
 	$(call BUILD)
