@@ -31,6 +31,29 @@ goes_on() { # goes_on BEFORE WHAT
 }
 records() { wc -l <"$WORK/c.acked"; }
 
+# Between the second node and a member: answers are late by what $WORK/late says, in seconds.
+cat >"$WORK/late.py" <<'P'
+import asyncio, sys
+here, there, late = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+async def copy(source, to, is_late):
+    while data := await source.read(1 << 16):
+        if is_late:
+            await asyncio.sleep(float(open(late).read()))
+        to.write(data)
+        await to.drain()
+    to.close()
+async def serve(reader, writer):
+    back, forth = await asyncio.open_connection("127.0.0.1", there)
+    await asyncio.gather(copy(reader, forth, False), copy(back, writer, True), return_exceptions=True)
+async def main():
+    async with await asyncio.start_server(serve, "127.0.0.1", here) as server:
+        await server.serve_forever()
+asyncio.run(main())
+P
+late_port=$(free_port); echo 0 >"$WORK/late"
+python3 "$WORK/late.py" "$late_port" "${client_port[e1]}" "$WORK/late" 2>>"$WORK/late.log" & pid[late]=$!
+others=${endpoints#*,}
+
 note "two nodes on three members"
 mkdir "$WORK/disks"; for d in 1 2; do truncate -s 1g "$WORK/disks/$d"; done
 up n1
@@ -42,12 +65,31 @@ at n1 share add ca --volume v --ca >/dev/null
 kill "${pid[n1]}"; wait "${pid[n1]}" || fail "the daemon failed"
 at n1 cluster init FILES --etcd "$endpoints" --node n1 --lease $LEASE >/dev/null
 up n1 --cluster-listen "127.0.0.1:${nodes[n1]}"; until_true 20 owns n1 || fail "the first node does not own the pool"
-at n1 cluster token | at n2 cluster join --etcd "$endpoints" --token-stdin --node n2 >/dev/null
+at n1 cluster token | at n2 cluster join --etcd "http://127.0.0.1:$late_port,$others" --token-stdin --node n2 >/dev/null
 up n2 --cluster-listen "127.0.0.1:${nodes[n2]}"
 python_client "$ROOT/tests/e2e/restart-client.py" work "127.0.0.1:${port[n2]},127.0.0.1:${port[n1]}" 0 "$WORK/c" >"$WORK/client.log" 2>&1 &
 worker=$!
 until_true 30 test -s "$WORK/c.acked" || { cat "$WORK/client.log"; fail "the client does not get going"; }
 goes_on 0 "at the beginning"
+
+note "a node that has a lease is there for the others, whatever becomes of its key"
+alive_key=$(ETCDCTL_API=3 etcdctl --endpoints "$endpoints" get --prefix "" --keys-only | grep '/alive/1$') || fail "the first node has no key"
+all_alive() { at n2 node list --json | python3 -c 'import json,sys; n=json.load(sys.stdin); sys.exit(not (len(n) == 2 and all(x["alive"] for x in n)))'; }
+until_true 10 all_alive || { at n2 node list; fail "a node is not alive"; }
+ETCDCTL_API=3 etcdctl --endpoints "$endpoints" del "$alive_key" >/dev/null
+until_true 10 grep -q 'etcd does not say that this node is alive' "$WORK/server.log" || fail "the node does not notice"
+until_true 10 all_alive || { at n2 node list; fail "the key of the node does not come back"; }
+owns n1 || fail "the owner gave up"
+goes_on "$(records)" "after that"
+
+note "a node whose etcd answers late is alive nevertheless"
+echo 0.45 >"$WORK/late"
+kill -9 "${pid[n2]}"; wait "${pid[n2]}" 2>/dev/null || true
+up n2 --cluster-listen "127.0.0.1:${nodes[n2]}"
+all_alive_at_n1() { at n1 node list --json | python3 -c 'import json,sys; n=json.load(sys.stdin); sys.exit(not (len(n) == 2 and all(x["alive"] for x in n)))'; }
+until_true 20 all_alive_at_n1 || fail "the node is not alive"
+sleep 4; all_alive_at_n1 || { at n1 node list; tail -n 20 "$WORK/server.log"; fail "the node has a lease and is not alive"; }
+echo 0 >"$WORK/late"
 
 note "each member is killed once, and comes back"
 for e in e1 e2 e3; do

@@ -34,6 +34,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const CONNECT_WAIT: Duration = Duration::from_millis(500);
 /// So is one that does not finish the handshake of TLS.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(1);
+/// A connection that says nothing for so long is asked whether it is there, so often, and so many times.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_COUNT: u32 = 3;
 /// Connections to one endpoint that are kept while no request uses them.
 const KEPT_MAX: usize = 4;
 /// And for so long: after many requests at once one or two go on.
@@ -214,6 +218,9 @@ impl Endpoints {
         let tcp = timeout(CONNECT_WAIT, TcpStream::connect(endpoint.authority.as_str())).await;
         let tcp = tcp.map_err(|_| late(CONNECT_WAIT))?.map_err(|e| e.to_string())?;
         let _ = tcp.set_nodelay(true);
+        if let Err(e) = notice_a_dead_end(&tcp) {
+            tracing::warn!(etcd = %endpoint.authority, "no keep-alive on the connection: {e}");
+        }
         let (Some(files), Some(name)) = (&self.tls, &endpoint.name) else { return speak(tcp).await };
         let connecting = TlsConnector::from(files.read()?).connect(name.clone(), tcp);
         let tls = timeout(HANDSHAKE_WAIT, connecting).await.map_err(|_| late(HANDSHAKE_WAIT))?;
@@ -274,6 +281,16 @@ impl Endpoints {
         }
         Ok(Lines { _sender: sender, body: answer.into_body(), rest: Vec::new() })
     }
+}
+
+/// An answer that goes on is read only: of an end that is gone without a word it would never hear.
+fn notice_a_dead_end(tcp: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(tcp, KEEP_ALIVE_AFTER)?;
+    sockopt::set_tcp_keepintvl(tcp, KEEP_ALIVE_EVERY)?;
+    sockopt::set_tcp_keepcnt(tcp, KEEP_ALIVE_COUNT)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    Ok(())
 }
 
 /// Speaks HTTP on a connection.

@@ -1,18 +1,19 @@
 //! Drives the decisions of a node (`arden_cluster::Node`) with the real etcd, the real clock, fence agents and the storage of this
 //! daemon. Owns when each is asked, and that the answers of one pool come in their order. Decides nothing by itself.
 
+mod lease;
 mod on_disks;
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, mpsc::Sender},
+    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
     thread,
     time::Duration,
 };
 
 use arden_admin::ErrorKind;
 use arden_cluster::{
-    Action, Config, Epoch, Event, Holder, ImportError, LeaseId, Node, NodeId, Outcome, PoolId, Revision, Stage,
+    Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, Outcome, PoolId, Revision, Stage,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -22,7 +23,7 @@ pub use on_disks::Reserved;
 use crate::{
     agent::{self, Fence},
     clock,
-    etcd::{Etcd, EtcdError, Found, If, Then},
+    etcd::{Etcd, EtcdError, Found},
     gate::PoolGate,
     keys::{self, AliveValue, ClientMoveValue, Names, PoolKeys},
     peers::{Known, Peers},
@@ -225,6 +226,8 @@ struct Shell {
     wait: Duration,
     ttl: Duration,
     leaving: Option<oneshot::Sender<()>>,
+    /// A lease is being asked for. Of two at a time the one that is not taken would take `alive/N` along.
+    granting: Arc<AtomicBool>,
     nodes_revision: u64,
     drained: bool,
 }
@@ -265,6 +268,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         wait: ttl / 4,
         ttl,
         leaving: None,
+        granting: Arc::default(),
         nodes_revision: 0,
         drained: parts.drained,
         parts,
@@ -409,6 +413,9 @@ impl Shell {
     /// Reads end in any order. A node that has left must not come back by an older one.
     fn nodes(&mut self, read: NodesRead) {
         let NodesRead { revision, known, alive, drained } = read;
+        if !alive.0.contains_key(&self.parts.node) {
+            self.put_alive();
+        }
         self.parts.seen.lock().note_alive(alive);
         if revision < self.nodes_revision {
             return;
@@ -516,8 +523,15 @@ impl Shell {
             (self.parts.etcd.clone(), self.parts.trust.clone(), self.names.clone(), self.wait);
         let inputs = self.send_to();
         self.parts.etcd.handle().spawn(async move {
-            let floor = trust.floor();
-            let Ok(found) = etcd.read(&names.pool(pool), &names.cluster(), wait).await else { return };
+            // What the node asks it asks again; of a change it is told once.
+            let (floor, found) = loop {
+                let floor = trust.floor();
+                match etcd.read(&names.pool(pool), &names.cluster(), wait).await {
+                    Ok(found) => break (floor, found),
+                    Err(_) if asked.is_none() && !inputs.is_closed() => tokio::time::sleep(WATCH_AGAIN).await,
+                    Err(_) => return,
+                }
+            };
             let input = match trust.check(&found, floor) {
                 Err(e) if e.kind == ErrorKind::Conflict => Input::Distrusted(e.to_string()),
                 Err(e) => return tracing::error!("{e}"),
@@ -565,8 +579,12 @@ impl Shell {
     fn read_client_moves(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
         self.parts.etcd.handle().spawn(async move {
-            if let Ok(found) = etcd.read(&names.client_moves(), &names.cluster(), wait).await {
-                let _ = inputs.send(Input::ClientMoves(found));
+            while !inputs.is_closed() {
+                if let Ok(found) = etcd.read(&names.client_moves(), &names.cluster(), wait).await {
+                    let _ = inputs.send(Input::ClientMoves(found));
+                    return;
+                }
+                tokio::time::sleep(WATCH_AGAIN).await;
             }
         });
     }
@@ -711,67 +729,6 @@ impl Shell {
             (Err(e), _) => done(Err(format!("the fence of the pool is not usable: {e}"))),
         }
     }
-
-    fn grant(&self) {
-        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let entry = If::Has(names.node(self.parts.node), self.parts.entry.clone());
-        let (conditions, seconds) = ([self.parts.trust.condition(), entry], self.parts.lease_seconds);
-        let (key, value) = (names.alive(self.parts.node), self.parts.alive.clone());
-        self.parts.etcd.handle().spawn(async move {
-            let sent_ns = clock::now_ns();
-            let (lease, ttl) = match etcd.grant(seconds, wait).await {
-                Ok(granted) => granted,
-                Err(e) => return tracing::warn!("no lease: etcd: {e}"),
-            };
-            let good = ttl >= seconds && is_alone(&etcd, (&key, &value), &conditions, lease, wait).await;
-            if !good {
-                let _ = etcd.revoke(lease, wait).await;
-                return;
-            }
-            let _ = inputs.send(Input::Node(Event::LeaseGranted { lease: LeaseId(lease), sent_ns }));
-        });
-    }
-
-    fn renew(&self, lease: LeaseId) {
-        let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
-        self.parts.etcd.handle().spawn(async move {
-            let sent_ns = clock::now_ns();
-            let event = match etcd.keep_alive(lease.0, wait).await {
-                Ok(()) => Event::LeaseRenewed { lease, sent_ns },
-                Err(EtcdError::NoLease) => Event::LeaseGone { lease },
-                Err(e) => return tracing::warn!("the lease was not renewed: etcd: {e}"),
-            };
-            let _ = inputs.send(Input::Node(event));
-        });
-    }
-}
-
-/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet, or the node was
-/// removed.
-async fn is_alone(
-    etcd: &Etcd,
-    (key, value): (&str, &AliveValue),
-    conditions: &[If; 2],
-    lease: u64,
-    wait: Duration,
-) -> bool {
-    let bytes = keys::encode(value);
-    let put = [Then::Put(key.to_string(), bytes.clone(), lease)];
-    for known in [If::Changed(key.to_string(), 0), If::Has(key.to_string(), bytes)] {
-        let [cluster, entry] = conditions.clone();
-        match etcd.transact(&[cluster, entry, known], &put, wait).await {
-            Ok(Some(_)) => return true,
-            Ok(None) => {}
-            Err(e) => {
-                tracing::warn!("no lease: etcd: {e}");
-                return false;
-            }
-        }
-    }
-    tracing::warn!(
-        "no lease: another run of this node is alive by etcd, the node was removed, or etcd does not have the cluster"
-    );
-    false
 }
 
 /// A key that [`Shell::read_nodes`] reads, by what comes behind the cluster's prefix.
