@@ -239,6 +239,31 @@ fn a_volume_in_a_full_pool_is_closed_and_nothing_is_missing() {
     assert!(report.is_clean(), "{:?}", report.errors);
 }
 
+/// A checkpoint that found no room is ended by the next one, which has what was done between the two as well.
+#[test]
+fn a_checkpoint_behind_one_without_room_has_everything() {
+    let pool = Arc::new(Mutex::new(48));
+    let device = Thin::new(&pool);
+    let files = Files::on(&device);
+    // Others have taken what the pool had.
+    let left = std::mem::take(&mut *pool.lock().unwrap());
+    let no_room = (0..100).find(|round| {
+        (0..200).for_each(|i| files.make(&format!("{round} {i}"), b"").unwrap());
+        files.vol.checkpoint() == Err(VolError::Full)
+    });
+    assert!(no_room.is_some());
+    *pool.lock().unwrap() = left;
+    files.make("behind", b"it").unwrap();
+    let (done, durable) = files.vol.progress();
+    assert!(durable < done, "the test shows nothing: it is durable by the journal");
+    assert_eq!(files.vol.checkpoint(), Ok(()));
+    // As a crash leaves it: without what the journal only has in memory.
+    let left = Arc::new(MemDevice::holding(device.memory.content()));
+    let vol = Volume::open(left, VolumeOptions::default()).unwrap();
+    let found = Files { store: VolumeStore::new(vol.clone(), Durability::Plain), vol };
+    found.holds("behind", b"it");
+}
+
 #[test]
 fn what_one_volume_gives_back_when_it_is_asked_is_another_ones() {
     let pool = Arc::new(Mutex::new(96));

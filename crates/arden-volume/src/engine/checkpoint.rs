@@ -82,9 +82,15 @@ impl Engine {
             || self.state.core.read().overlay_bytes >= self.overlay_bytes_max().saturating_mul(overlays)
     }
 
-    /// Brings the tree on the device up to date and lets the journal begin anew.
+    /// Brings the tree on the device up to date and lets the journal begin anew. All that was done before the call is in the tree then,
+    /// and so durable.
     pub fn checkpoint(&self) -> VolResult<()> {
-        self.checkpoint_locked(&mut self.checkpoints.unfinished.lock())
+        let mut unfinished = self.checkpoints.unfinished.lock();
+        if unfinished.is_some() {
+            // It ends one that found no room: that one has what was done up to then.
+            self.checkpoint_locked(&mut unfinished)?;
+        }
+        self.checkpoint_locked(&mut unfinished)
     }
 
     /// A checkpoint that ends an epoch: no operation of this epoch is missing in it, and none of the next is in it. The
