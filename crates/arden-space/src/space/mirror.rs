@@ -370,14 +370,20 @@ impl Space {
     }
 
     /// Reads one copy, the best first. The copies are looked up again after each failure: one that was brought up to
-    /// date after the read began counts too. Each attachment of a disk is asked once.
+    /// date after the read began counts too. Each attachment of a disk is asked once, and those that had unreadable sectors once more
+    /// behind the others, and behind each disk that leaves: these sectors may have been written meanwhile, and be the only copy by then.
     async fn read_piece(&self, group: usize, piece: Piece) -> SpaceResult<Buf> {
         let mut asked: Vec<(Rc<DiskRt>, u64)> = Vec::new();
         let mut error = None;
-        let mut unread = false;
+        let (mut unread, mut may_look_again) = (false, true);
         loop {
             let is_new = |s: &Source| !asked.iter().any(|(disk, at)| Rc::ptr_eq(disk, &s.disk) && *at == s.at);
             let Some(source) = self.candidates(group, &piece, None).into_iter().find(is_new) else {
+                if unread && may_look_again && asked.len() > 1 {
+                    may_look_again = false;
+                    asked.clear();
+                    continue;
+                }
                 return Err(error.map_or(SpaceError::Offline, SpaceError::Device));
             };
             match source.disk.read(source.at, piece.len as usize).await {
@@ -393,6 +399,7 @@ impl Space {
                         self.pool.fail_disk(&source.disk, "gone").await?;
                     }
                     unread |= e == IoError::Media;
+                    may_look_again |= e == IoError::Gone;
                     asked.push((source.disk.clone(), source.at));
                 }
             }

@@ -157,7 +157,7 @@ impl Space {
     /// The same, read or else computed, and whether its own sectors could not be read. A disk may
     /// leave after another was brought up to date, all while we read: one is asked too early and
     /// the other too late, though there were enough of them at any moment. So whoever finds too
-    /// few, and others than before, looks again.
+    /// few, and others than before, looks again. So does, once, who found sectors unreadable: they may have been written meanwhile.
     pub(crate) async fn unit_or_rebuilt(
         &self,
         group: usize,
@@ -167,6 +167,7 @@ impl Space {
         len: usize,
     ) -> SpaceResult<(Buf, bool)> {
         let mut result = Err(SpaceError::Unreadable);
+        let mut looked_at_media = false;
         for _ in 0..LOOKS_MAX {
             let before = self.readable_disks(group, slot);
             let media = match self.read_unit(group, slot, i, from, len).await {
@@ -178,7 +179,9 @@ impl Space {
                 (Some(a), Some(b)) => Rc::ptr_eq(a, b),
                 (a, b) => a.is_none() && b.is_none(),
             };
-            if result.is_ok() || before.iter().zip(&self.readable_disks(group, slot)).all(same) {
+            let may_be_written = media && !std::mem::replace(&mut looked_at_media, true);
+            let same_disks = before.iter().zip(&self.readable_disks(group, slot)).all(same);
+            if result.is_ok() || same_disks && !may_be_written {
                 break;
             }
         }
