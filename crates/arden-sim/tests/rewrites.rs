@@ -85,6 +85,31 @@ fn a_sector_that_cannot_be_read_is_healed_by_a_verified_read_that_passed() {
     .unwrap();
 }
 
+/// A read meets sectors of one disk that cannot be read, and asks the others. Until one of them leaves, without an answer, these sectors can
+/// be read again.
+#[test]
+fn sectors_that_can_be_read_again_are_asked_again_when_another_disk_leaves() {
+    for (layout, columns, disks) in [(Layout::Mirror2, 1, 2), (Layout::Parity, 3, 3)] {
+        let rt = Rt::virtual_clock(5);
+        let clock = rt.clone();
+        rt.block_on(async move {
+            let (_pool, space, on) = space_of(&clock, layout, columns, disks).await;
+            let first = on.iter().find(|d| place(d, CONTENT[0]).is_some()).unwrap().clone();
+            let others: Vec<SimDisk> = on.into_iter().filter(|d| d.info().name != first.info().name).collect();
+            first.break_block(place(&first, CONTENT[0]).unwrap());
+            others.iter().for_each(SimDisk::hang);
+            let reading = clock.spawn_value(async move { space.read(0, BLOCK).await });
+            clock.sleep_ns(10_000_000).await;
+            first.mend_blocks();
+            others[0].kill();
+            others.iter().for_each(SimDisk::resume);
+            let b = reading.await.unwrap_or_else(|e| panic!("{layout:?}: {e}"));
+            assert!(b.iter().all(|&x| x == CONTENT[0]), "{layout:?}");
+        })
+        .unwrap();
+    }
+}
+
 /// A block of the first unit or copy cannot be read, and the next one of the other disk is wrong: the first has it right.
 #[test]
 fn what_lies_beside_a_sector_that_cannot_be_read_is_left_alone() {
