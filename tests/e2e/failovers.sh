@@ -87,12 +87,13 @@ for ((round = 0; round < rounds; round++)); do
   until_true 30 owner || fail "nobody owns the pool"
   old=$(owner) new=$(other "$(owner)")
   records=$(wc -l <"$WORK/c.acked") before=$(progress)
+  # A node that was killed seems alive until its lease has ended, and is not until it has another: moves and drains wait.
   case $kind in
     kill) kill -9 "${pid[$old]}"; gone "$old" ;;
     kill-other) kill -9 "${pid[$new]}"; gone "$new" ;;
     freeze) kill -STOP "${pid[$old]}" ;;
-    move) at "$old" pool move tank --to "$new" >/dev/null || fail "the pool is not moved" ;;
-    drain) at "$old" node drain "$old" >/dev/null || fail "the node is not drained" ;;
+    move) until_true 20 at "$old" pool move tank --to "$new" || fail "the pool is not moved" ;;
+    drain) until_true 20 at "$old" node drain "$old" || fail "the node is not drained" ;;
     stop) kill "${pid[$old]}"; status=0; wait "${pid[$old]}" || status=$?; unset "pid[$old]"; [[ $status == 0 ]] || fail "the daemon ended with $status" ;;
   esac
   goes_on "$records" "$before" "$kind in round $round"

@@ -20,7 +20,7 @@ use crate::{
 /// A token is good for so long.
 pub const TOKEN_SECONDS: u64 = 3600;
 /// The shortest and the longest lease: below it etcd gives a longer one, above it clients give up.
-const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 3..=60;
+const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 2..=60;
 /// Nodes that a cluster had, those that left included.
 const NODES_MAX: u16 = 2000;
 
