@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    address::AddressAtNode,
     control::Control,
     error::{AdminError, ErrorKind, Result},
     model::{Id, OpenInfo, SessionInfo},
@@ -157,6 +158,13 @@ pub trait ClusterAdmin: Send + Sync {
     fn new_token(&self) -> Result<ClusterToken>;
     /// The name of this node; empty without a cluster.
     fn node_name(&self) -> String;
+    /// Whether this daemon is a node.
+    ///
+    /// # Errors
+    /// Conflict, when it is not.
+    fn check_is_cluster(&self) -> Result<()> {
+        if self.node_name().is_empty() { alone() } else { Ok(()) }
+    }
     /// Asks every other node that is alive. The answers that came in time, each with the node's name.
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)>;
     /// Connects to every other node.
@@ -205,6 +213,8 @@ pub enum NodeQuestion {
     CloseSession(Id),
     CloseOpen(Id),
     CloseUserSessions(String),
+    /// The floating addresses of its pools. A node that does not know the question does not answer.
+    Addresses,
 }
 
 /// The answer to a [`NodeQuestion`].
@@ -215,6 +225,7 @@ pub enum NodeAnswer {
     Opens(Vec<OpenInfo>),
     /// How many were closed.
     Closed(usize),
+    Addresses(Vec<AddressAtNode>),
 }
 
 impl NodeQuestion {
@@ -222,6 +233,7 @@ impl NodeQuestion {
     pub fn answer(&self, control: &dyn Control) -> NodeAnswer {
         match self {
             NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
+            NodeQuestion::Addresses => NodeAnswer::Addresses(control.addresses()),
             NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed(control.close_session(*id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed(control.close_open(*id).into()),

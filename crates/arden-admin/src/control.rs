@@ -1,6 +1,7 @@
 //! Requests of administration to a running server. The SMB server implements them; tests use a fake.
 
 use crate::{
+    address::AddressAtNode,
     error::Result,
     model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
 };
@@ -37,6 +38,10 @@ pub trait Control: Send + Sync {
     fn close_open(&self, id: Id) -> bool;
     /// The server's own metrics.
     fn metrics(&self) -> Vec<Metric>;
+    /// The floating addresses whose pools this node owns.
+    fn addresses(&self) -> Vec<AddressAtNode>;
+    /// Called after a change of floating addresses was committed.
+    fn addresses_changed(&self);
     /// `address:port` of the listening sockets.
     fn listen(&self) -> Vec<String>;
 }

@@ -3,6 +3,7 @@
 //! [`control::Control`].
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod api;
 pub mod client;
 pub mod cluster;

@@ -1,6 +1,7 @@
 //! The REST API: HTTP on a Unix socket that only the daemon's own user can open. Every route is a row of the table in
 //! `routes`. Holds no rules: `state` decides what may be stored, [`Control`] what the servers do with it.
 
+mod address;
 mod cluster;
 mod handlers;
 pub(crate) mod routes;

@@ -10,8 +10,9 @@ use axum::{
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use super::{Api, cluster, handlers, snapshot as snapshots, storage as pools, volume as volumes};
+use super::{Api, address, cluster, handlers, snapshot as snapshots, storage as pools, volume as volumes};
 use crate::{
+    address::{AddressInfo, NewAddress},
     cluster::{
         ClientMove, ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
         PoolTake,
@@ -174,6 +175,9 @@ pub(crate) fn routes() -> Vec<Route> {
         change(Method::PUT, "/v1/pools/{name}/owner", "movePool", "Hand a pool over to another node of the cluster", body::<PoolMove>(), one::<PoolOwnership>(), &[400, 404, 409], cluster::move_pool),
         change(Method::PUT, "/v1/pools/{name}/take", "takePool", "Take a pool over without a fence: an administrator is sure that no holder writes any more", body::<PoolTake>(), one::<PoolOwnership>(), &[400, 404, 409], cluster::take_pool),
         change(Method::PUT, "/v1/pools/{name}/fence", "setFence", "Say how nodes that may still write to a pool are cut off", body::<PoolFence>(), one::<PoolOwnership>(), &[400, 404, 409], cluster::set_fence),
+        get("/v1/addresses", "addresses", "Floating addresses, and the node that has each now", list::<AddressInfo>(), &[409], address::addresses),
+        change(Method::POST, "/v1/addresses", "addAddress", "Add an address that the owner of a pool has", body::<NewAddress>(), one::<AddressInfo>(), &[400, 404, 409], address::add_address),
+        change(Method::DELETE, "/v1/addresses/{address}", "removeAddress", "Remove a floating address from the cluster and from the node that has it", None, Nothing, &[404, 409], address::remove_address),
         get("/v1/volumes", "volumes", "Volumes that this daemon opens", list::<VolumeInfo>(), &[], volumes::volumes),
         change(Method::POST, "/v1/volumes", "createVolume", "Format a space or a file", body::<NewVolume>(), one::<VolumeInfo>(), &[400, 404, 409], volumes::create_volume),
         change(Method::PUT, "/v1/volumes", "attachVolume", "Open a volume that exists", body::<VolumeRecord>(), one::<VolumeInfo>(), &[400, 404, 409], volumes::attach_volume),

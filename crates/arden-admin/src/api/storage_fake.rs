@@ -326,6 +326,7 @@ impl ClusterAdmin for FakeStorage {
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed((*id == session().id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed((*id == open().id).into()),
             NodeQuestion::CloseUserSessions(_) => NodeAnswer::Closed(1),
+            NodeQuestion::Addresses => NodeAnswer::Addresses(Vec::new()),
         };
         vec![("n2".to_string(), answer)]
     }

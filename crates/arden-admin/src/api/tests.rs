@@ -13,6 +13,7 @@ use tower::ServiceExt;
 
 use super::{storage_fake::FakeStorage, *};
 use crate::{
+    address::AddressAtNode,
     api::routes::{Answer, routes},
     error::Result,
     model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
@@ -103,6 +104,12 @@ impl Control for Fake {
         let labels = vec![("command", "read".to_string())];
         vec![Metric { name: "requests_total", help: "Requests", counter: true, labels, value: 3.0 }]
     }
+    fn addresses(&self) -> Vec<AddressAtNode> {
+        vec![AddressAtNode { address: [10, 0, 0, 50].into(), held: true, problem: String::new() }]
+    }
+    fn addresses_changed(&self) {
+        self.note("addresses".to_string());
+    }
     fn listen(&self) -> Vec<String> {
         vec!["127.0.0.1:4450".to_string()]
     }
@@ -125,6 +132,9 @@ impl Fixture {
         let dir = std::env::temp_dir().join(format!("arden-api-{}", secret::hex(&secret::random::<8>().unwrap())));
         std::fs::create_dir(&dir).unwrap();
         let state = Arc::new(State::in_memory().unwrap());
+        let tank = json!({"name": "tank", "id": "7", "devices": [], "grace_seconds": 0});
+        let tank: crate::storage::PoolRecord = serde_json::from_value(tank).unwrap();
+        state.change(|s| Ok(s.pools.insert("tank".into(), tank.clone()))).unwrap();
         let fake = Arc::new(Fake::default());
         fake.1.get_or_init(|| state.clone());
         let router =
@@ -262,6 +272,9 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("nodeLinks", "/v1/cluster/links", None),
         ("changeNode", "/v1/cluster/nodes/a", Some(json!({"drained": true}))),
         ("removeNode", "/v1/cluster/nodes/a", None),
+        ("addAddress", "/v1/addresses", Some(json!({"address": "10.0.0.50/24", "interface": "eth0", "pool": "tank"}))),
+        ("addresses", "/v1/addresses", None),
+        ("removeAddress", "/v1/addresses/10.0.0.50", None),
         ("newToken", "/v1/cluster/tokens", None),
         ("moveClient", "/v1/cluster/client-moves", Some(json!({"client": "c", "to": "b"}))),
         ("movePool", "/v1/pools/tank/owner", Some(json!({"to": "b"}))),

@@ -1,4 +1,4 @@
-//! The state: the server's identity, users, groups, shares, settings, pools and volumes, in a transactional
+//! The state: the server's identity, users, groups, shares, settings, pools, volumes and floating addresses, in a transactional
 //! [`StateStore`] that survives kill -9: the file of one daemon, or a store that the daemons of a cluster share. Holds
 //! no plain passwords and no live state (sessions, opens), which belongs to the servers.
 //!
@@ -6,6 +6,7 @@
 //! is written in one durable transaction, and readers see it afterwards. When a transaction of another daemon came
 //! between, the snapshot is read again and the edit runs again.
 
+mod addresses;
 mod directory;
 mod edit;
 mod file;
@@ -19,6 +20,7 @@ use arden_lock::{Mutex, RwLock, ranks};
 use tokio::sync::watch;
 
 use crate::{
+    address::AddressRecord,
     error::{AdminError, ErrorKind, Result},
     model::{GroupRecord, Settings, Share, UserRecord},
     names, secret,
@@ -52,6 +54,8 @@ pub struct Snapshot {
     /// Keyed by path.
     pub disks: BTreeMap<String, DiskRecord>,
     pub volumes: BTreeMap<String, VolumeRecord>,
+    /// Keyed by the address, without its prefix.
+    pub addresses: BTreeMap<String, AddressRecord>,
 }
 
 /// Tries of one change when other daemons change the state at the same time.
@@ -186,6 +190,7 @@ impl Snapshot {
             pools: BTreeMap::new(),
             disks: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            addresses: BTreeMap::new(),
         }
     }
 

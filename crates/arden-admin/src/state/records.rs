@@ -12,7 +12,7 @@ use super::{
 use crate::error::{AdminError, Result};
 
 /// Version of the records. One line for each bump:
-/// 1: meta, users, groups, shares; pools, disks and volumes came without one.
+/// 1: meta, users, groups, shares; pools, disks, volumes and addresses came without one.
 const SCHEMA: u32 = 1;
 
 fn failed(e: impl std::fmt::Display) -> AdminError {
@@ -57,6 +57,7 @@ pub(super) fn snapshot(records: &Records) -> Result<Snapshot> {
     s.pools = table(records, Table::Pools)?;
     s.disks = table(records, Table::Disks)?;
     s.volumes = table(records, Table::Volumes)?;
+    s.addresses = table(records, Table::Addresses)?;
     Ok(s)
 }
 
@@ -73,6 +74,7 @@ pub(super) fn difference(old: &Snapshot, new: &Snapshot) -> Result<Vec<Change>> 
     compare(&mut changes, Table::Pools, &old.pools, &new.pools)?;
     compare(&mut changes, Table::Disks, &old.disks, &new.disks)?;
     compare(&mut changes, Table::Volumes, &old.volumes, &new.volumes)?;
+    compare(&mut changes, Table::Addresses, &old.addresses, &new.addresses)?;
     Ok(changes)
 }
 

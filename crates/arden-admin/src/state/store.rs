@@ -23,12 +23,22 @@ pub enum Table {
     /// Facts about disks that an administrator set, keyed by path.
     Disks,
     Volumes,
+    /// Floating addresses of a cluster.
+    Addresses,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Table; 7] =
-        [Table::Meta, Table::Users, Table::Groups, Table::Shares, Table::Pools, Table::Disks, Table::Volumes];
+    pub const ALL: [Table; 8] = [
+        Table::Meta,
+        Table::Users,
+        Table::Groups,
+        Table::Shares,
+        Table::Pools,
+        Table::Disks,
+        Table::Volumes,
+        Table::Addresses,
+    ];
 
     /// The name of the table.
     pub const fn name(self) -> &'static str {
@@ -40,6 +50,7 @@ impl Table {
             Table::Pools => "pools",
             Table::Disks => "disks",
             Table::Volumes => "volumes",
+            Table::Addresses => "addresses",
         }
     }
 }

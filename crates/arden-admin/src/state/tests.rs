@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::*;
+use crate::address::NewAddress;
 use crate::model::{Grant, NewGroup, NewUser, Rights, ShareChange, ShareKind, UserChange};
 
 /// A directory that is removed at the end of the test.
@@ -60,6 +61,58 @@ fn what_was_changed_is_there_after_reopening() {
     let docs = s.share_info(s.share("docs").unwrap());
     assert_eq!((docs.name.as_str(), docs.kind, docs.encrypt), ("Docs", ShareKind::Dir, true));
     assert_eq!(docs.allow, [Grant { who: "staff".into(), rights: Rights::Change }]);
+}
+
+fn with_pool(s: &mut Snapshot) {
+    let tank = serde_json::json!({"name": "Tank", "id": "7", "devices": [], "grace_seconds": 0});
+    s.pools.insert("tank".into(), serde_json::from_value(tank).unwrap());
+}
+
+fn address(address: &str, interface: &str, pool: &str) -> NewAddress {
+    NewAddress { address: address.into(), interface: interface.into(), pool: pool.into() }
+}
+
+#[test]
+fn floating_addresses_are_kept_and_are_unique() {
+    let t = Temp::new();
+    let state = open(&t.0).unwrap();
+    state
+        .change(|s| {
+            with_pool(s);
+            s.add_address(&address("10.0.0.50/24", "eth0", "TANK"))?;
+            s.add_address(&address("2001:DB8:0::50/64", "eth0", "tank"))
+        })
+        .unwrap();
+    drop(state);
+    let state = open(&t.0).unwrap();
+    let s = state.snapshot();
+    assert_eq!(s.addresses.keys().map(String::as_str).collect::<Vec<_>>(), ["10.0.0.50", "2001:db8::50"]);
+    assert_eq!(s.pool_of_address(&s.addresses["10.0.0.50"]), "Tank");
+    let kind = |new: NewAddress| state.change(|s| s.add_address(&new)).unwrap_err().kind;
+    assert_eq!(kind(address("10.0.0.50/16", "eth1", "tank")), ErrorKind::Exists);
+    assert_eq!(kind(address("2001:db8::0:50/64", "eth0", "tank")), ErrorKind::Exists, "another form of the same");
+    assert_eq!(kind(address("10.0.0.51/24", "eth0", "lake")), ErrorKind::NotFound);
+    assert_eq!(kind(address("10.0.0.51/24", "a b", "tank")), ErrorKind::Invalid);
+    assert_eq!(kind(address("0.0.0.0/24", "eth0", "tank")), ErrorKind::Invalid);
+    let gone = "10.0.0.50".parse().unwrap();
+    state.change(|s| s.remove_address(gone)).unwrap();
+    assert_eq!(state.change(|s| s.remove_address(gone)).unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(open_again(state, &t.0).snapshot().addresses.len(), 1);
+}
+
+#[test]
+fn there_is_a_limit_of_floating_addresses() {
+    let mut s = Snapshot::fresh().unwrap();
+    with_pool(&mut s);
+    for n in 0..crate::address::ADDRESSES_MAX {
+        s.add_address(&address(&format!("fd00::{:x}/64", n + 1), "eth0", "tank")).unwrap();
+    }
+    assert_eq!(s.add_address(&address("10.0.0.1/8", "eth0", "tank")).unwrap_err().kind, ErrorKind::Conflict);
+}
+
+fn open_again(state: State, dir: &Path) -> State {
+    drop(state);
+    open(dir).unwrap()
 }
 
 #[test]
