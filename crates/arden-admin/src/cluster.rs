@@ -233,7 +233,7 @@ impl NodeQuestion {
     pub fn answer(&self, control: &dyn Control) -> NodeAnswer {
         match self {
             NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
-            NodeQuestion::Addresses => NodeAnswer::Addresses(control.addresses()),
+            NodeQuestion::Addresses => NodeAnswer::Addresses(control.floating_addresses()),
             NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed(control.close_session(*id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed(control.close_open(*id).into()),

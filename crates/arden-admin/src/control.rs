@@ -39,7 +39,7 @@ pub trait Control: Send + Sync {
     /// The server's own metrics.
     fn metrics(&self) -> Vec<Metric>;
     /// The floating addresses whose pools this node owns.
-    fn addresses(&self) -> Vec<AddressAtNode>;
+    fn floating_addresses(&self) -> Vec<AddressAtNode>;
     /// Called after a change of floating addresses was committed.
     fn addresses_changed(&self);
     /// `address:port` of the listening sockets.

@@ -1,6 +1,9 @@
 //! Until when a pool may be served. Written by the node's shell after each of its decisions, read by every request.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use crate::clock;
 
@@ -39,6 +42,14 @@ impl PoolGate {
         !self.closed.load(Ordering::Acquire) && clock::now_ns() < self.answer_until_ns.load(Ordering::Acquire)
     }
 
+    /// How long what was done may be answered, if the lease is not renewed; zero: it may not.
+    pub fn remaining(&self) -> Duration {
+        if self.closed.load(Ordering::Acquire) {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(self.answer_until_ns.load(Ordering::Acquire).saturating_sub(clock::now_ns()))
+    }
+
     /// From now on nothing is answered.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -65,7 +76,10 @@ mod tests {
         assert!(!gate.may_start() && gate.may_answer(), "it closes");
         gate.set(1, 1);
         assert!(!gate.may_start() && !gate.may_answer());
+        gate.set(0, clock::now_ns() + 5_000_000_000);
+        assert!(gate.remaining() > Duration::from_secs(4) && gate.remaining() <= Duration::from_secs(5));
         gate.close();
+        assert!(gate.remaining().is_zero());
         gate.set(u64::MAX, u64::MAX);
         assert!(!gate.may_start() && !gate.may_answer(), "for good");
     }

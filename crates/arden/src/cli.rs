@@ -74,6 +74,12 @@ pub enum Noun {
     /// Show the nodes of the cluster, and whether they reach each other
     #[command(subcommand, after_help = "Example:\n  arden node list")]
     Node(crate::cluster::NodeVerb),
+    /// Manage floating addresses: each is at the node of the cluster that owns its pool
+    #[command(
+        subcommand,
+        after_help = "Example:\n  arden address add 10.0.0.50/24 --interface eth0 --pool tank\n  arden address list"
+    )]
+    Address(crate::cluster::AddressVerb),
     /// Manage spaces: resilient virtual disks in a pool
     #[command(
         subcommand,

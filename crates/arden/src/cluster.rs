@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arden_admin::{
     AdminError, State, StateDirectory,
+    address::{AddressInfo, NewAddress},
     client::segment,
     cluster::{
         ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
@@ -101,6 +102,34 @@ pub enum NodeVerb {
     /// Take a node out of the cluster for good. It must not be alive, nor able to write to a pool's disks
     #[command(after_help = "Example:\n  arden node remove n2")]
     Remove { node: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AddressVerb {
+    /// Add an address that the owner of a pool has. It is put on the interface after the pool's shares are served, and taken away
+    /// before the pool is handed over; a node that is killed or frozen loses it with its lease. The daemons need CAP_NET_ADMIN, and
+    /// CAP_NET_RAW to tell neighbours
+    #[command(after_help = "Example:\n  arden address add 10.0.0.50/24 --interface eth0 --pool tank")]
+    Add {
+        /// The address, with the length of the prefix of its network
+        #[arg(value_name = "ADDRESS/PREFIX")]
+        address: String,
+        /// Interface that gets the address; it has this name at every node
+        #[arg(long, value_name = "NAME")]
+        interface: String,
+        /// The node that owns this pool has the address
+        #[arg(long)]
+        pool: String,
+    },
+    /// List floating addresses, the node that has each now, and what keeps clients from it
+    #[command(after_help = "Example:\n  arden address list --json")]
+    List,
+    /// Remove a floating address; the node that has it gives it up at once
+    #[command(after_help = "Example:\n  arden address remove 10.0.0.50")]
+    Remove {
+        /// The address, with or without the prefix
+        address: String,
+    },
 }
 
 fn node_name(options: &NodeOptions) -> String {
@@ -216,6 +245,34 @@ pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
                 let hint = "check the network, --cluster-listen there, and that its daemon runs";
                 return Err(AdminError::failed(format!("no connection to {failed} of {} nodes", links.len()), hint));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command on floating addresses.
+///
+/// # Errors
+/// The error of the API, or `NotRunning` when no daemon listens.
+pub fn address(out: &Out, verb: AddressVerb) -> Result<()> {
+    match verb {
+        AddressVerb::Add { address, interface, pool } => {
+            let added: AddressInfo = out.client.post("/v1/addresses", &NewAddress { address, interface, pool })?;
+            out.show(&added, |a| format!("address {} added: the owner of {} has it\n", a.address, a.pool));
+        }
+        AddressVerb::List => {
+            let addresses: Vec<AddressInfo> = out.client.get("/v1/addresses")?;
+            out.show(&addresses, |all| {
+                let mut t = Table::new(&["ADDRESS", "INTERFACE", "POOL", "NODE", "PROBLEM"]);
+                for a in all {
+                    t.row([&a.address, &a.interface, &a.pool, &a.node, &a.problem].map(String::clone));
+                }
+                t.text("no floating addresses; `arden address add ADDRESS/PREFIX` adds one")
+            });
+        }
+        AddressVerb::Remove { address } => {
+            out.client.delete(&format!("/v1/addresses/{}", segment(&address)))?;
+            out.done(format!("address {address} removed"));
         }
     }
     Ok(())

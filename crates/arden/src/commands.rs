@@ -46,6 +46,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Pool(verb) => storage::pool(&out, verb),
         Noun::Cluster(verb) => cluster::cluster(&out, verb),
         Noun::Node(verb) => cluster::node(&out, verb),
+        Noun::Address(verb) => cluster::address(&out, verb),
         Noun::Space(verb) => storage::space(&out, verb),
         Noun::Job(verb) => storage::job(&out, verb),
         Noun::Volume(verb) => volumes::run(&out, verb),

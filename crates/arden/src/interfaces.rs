@@ -1,30 +1,40 @@
 //! The addresses of this machine to which clients may open further channels (FSCTL_QUERY_NETWORK_INTERFACE_INFO,
 //! [MS-SMB2] 2.2.32.5). Read from /proc, which lists the addresses that the kernel answers to.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
+use arden_admin::state::Snapshot;
 use arden_smb::Interface;
 
 /// The speed in bits a second that is reported for a link of unknown speed.
 const SPEED_BITS: u64 = 10_000_000_000;
 
-/// The interfaces of the addresses that are listened on. Loopback is listed only when there is no other: another
-/// machine must not be directed to itself.
-pub fn listening(addresses: &[SocketAddr]) -> Vec<Interface> {
+/// The floating addresses of the cluster. A further channel or a client of the witness is to reach one node, and those may be at
+/// another any moment.
+pub fn floating(snapshot: &Snapshot) -> BTreeSet<IpAddr> {
+    snapshot.addresses.values().map(|a| a.address).collect()
+}
+
+/// The interfaces of the addresses that are listened on, without floating ones. Loopback is listed only when there is no other:
+/// another machine must not be directed to itself.
+pub fn listening(addresses: &[SocketAddr], floating: &BTreeSet<IpAddr>) -> Vec<Interface> {
     (1..)
-        .zip(reachable(addresses))
+        .zip(reachable(addresses, floating))
         .map(|(index, address)| Interface { index, address, speed_bits: SPEED_BITS, rss: true })
         .collect()
 }
 
-/// The addresses with the port at which others reach one that is listened on.
-pub fn reached_at(listens: SocketAddr) -> Vec<String> {
+/// The addresses with the port at which others reach one that is listened on, without floating ones.
+pub fn reached_at(listens: SocketAddr, floating: &BTreeSet<IpAddr>) -> Vec<String> {
     let at = |ip| SocketAddr::new(ip, listens.port()).to_string();
-    reachable(&[listens]).into_iter().map(at).collect()
+    reachable(&[listens], floating).into_iter().map(at).collect()
 }
 
 /// The addresses at which others reach one that is listened on. Loopback is listed only when there is no other.
-fn reachable(addresses: &[SocketAddr]) -> Vec<IpAddr> {
+fn reachable(addresses: &[SocketAddr], floating: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
     let fib = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
     let mut ips = Vec::new();
@@ -40,6 +50,7 @@ fn reachable(addresses: &[SocketAddr]) -> Vec<IpAddr> {
     }
     ips.sort();
     ips.dedup();
+    ips.retain(|ip| !floating.contains(ip));
     if ips.iter().any(|ip| !ip.is_loopback()) {
         ips.retain(|ip| !ip.is_loopback());
     }
@@ -86,7 +97,7 @@ mod tests {
     fn loopback_is_named_only_when_it_is_all_there_is() {
         let ips = |listen: &[&str]| -> Vec<String> {
             let listen: Vec<SocketAddr> = listen.iter().map(|a| a.parse().unwrap()).collect();
-            listening(&listen).iter().map(|i| i.address.to_string()).collect()
+            listening(&listen, &BTreeSet::new()).iter().map(|i| i.address.to_string()).collect()
         };
         assert_eq!(ips(&["127.0.0.1:445"]), ["127.0.0.1"]);
         assert_eq!(ips(&["127.0.0.1:445", "192.0.2.9:445"]), ["192.0.2.9"]);
@@ -94,8 +105,18 @@ mod tests {
     }
 
     #[test]
+    fn floating_addresses_are_not_those_of_a_node() {
+        let listens: Vec<SocketAddr> = ["192.0.2.9:445", "192.0.2.50:445"].map(|a| a.parse().unwrap()).into();
+        let floating = BTreeSet::from(["192.0.2.50".parse().unwrap()]);
+        let ips: Vec<String> = listening(&listens, &floating).iter().map(|i| i.address.to_string()).collect();
+        assert_eq!(ips, ["192.0.2.9"]);
+        assert!(reached_at(listens[1], &floating).is_empty());
+    }
+
+    #[test]
     fn an_address_is_published_with_its_port() {
-        assert_eq!(reached_at("127.0.0.2:99".parse().unwrap()), ["127.0.0.2:99"]);
-        assert!(reached_at("0.0.0.0:7445".parse().unwrap()).iter().all(|a| a.ends_with(":7445")));
+        let none = BTreeSet::new();
+        assert_eq!(reached_at("127.0.0.2:99".parse().unwrap(), &none), ["127.0.0.2:99"]);
+        assert!(reached_at("0.0.0.0:7445".parse().unwrap(), &none).iter().all(|a| a.ends_with(":7445")));
     }
 }

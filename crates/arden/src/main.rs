@@ -2,6 +2,7 @@
 //! Assembly and exit codes only.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod cli;
 mod cluster;
 mod commands;

@@ -1,7 +1,7 @@
 //! The pools that a cluster has this daemon own: opened, shared, handed over and dropped. Joins the storage manager, the volumes and
 //! the SMB server; decides nothing.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use arden_admin::Control;
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
@@ -10,13 +10,15 @@ use arden_host::{DiskKey, PoolGuard, Pools, Volumes};
 use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
 
-use crate::server::SmbControl;
+use crate::{addresses::Addresses, server::SmbControl};
 
 /// This daemon's storage and server, as the cluster uses them.
 pub struct Owned {
     pub pools: Arc<Pools>,
     pub volumes: Arc<Volumes>,
     pub control: Arc<SmbControl>,
+    /// The floating addresses of pools that this node owns.
+    pub addresses: Arc<Addresses>,
     /// The cluster's id, which labels of its pools have.
     pub cluster: u128,
     /// What stands for the cluster in keys on disks.
@@ -27,6 +29,13 @@ impl Owned {
     fn key(&self, holder: Holder) -> Result<DiskKey, String> {
         let key = DiskKey::new(self.tag, holder.node.0, holder.epoch.0);
         key.ok_or_else(|| format!("no key can name the epoch {}", holder.epoch.0))
+    }
+
+    /// Ends the connections at addresses of the pool, and takes those away. In this order: without the address a client would not be
+    /// told that its connection has ended, and wait for an answer.
+    fn leave_addresses(&self, pool: PoolId, addresses: &[IpAddr]) {
+        self.control.end_connections_at(addresses);
+        self.addresses.leave(pool.0);
     }
 }
 
@@ -79,6 +88,9 @@ impl Hands for Owned {
 
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {
         self.control.serve_pool(pool.0, Arc::new(ShareGate { pool, gate: gate.clone() }));
+        // Clients find its shares served at the address.
+        let left = gate.clone();
+        self.addresses.serve(pool.0, Arc::new(move || left.remaining()));
         // Beside what may come next for this pool, which is the end of the ownership at times.
         let volumes = self.volumes.clone();
         let run = move || {
@@ -91,6 +103,7 @@ impl Hands for Owned {
     }
 
     fn close(&self, pool: PoolId) -> bool {
+        let addresses = self.addresses.begin_to_leave(pool.0);
         // The volumes first: what closes opens afterwards finds them closed, and changes nothing of what was kept.
         let (mut volumes, closed) = self.volumes.close_of_pool(pool.0);
         let closed = closed.and_then(|()| self.pools.close_owned(pool.0));
@@ -101,14 +114,17 @@ impl Hands for Owned {
         // One that was opened meanwhile is of no use without the pool.
         volumes.extend(self.volumes.close_of_pool(pool.0).0);
         self.control.leave_pool(pool.0, &volumes);
+        self.leave_addresses(pool, &addresses);
         closed.is_ok()
     }
 
     fn stop(&self, pool: PoolId) {
         // The pool first: from then on nothing can be written.
         self.pools.drop_owned(pool.0);
+        let addresses = self.addresses.begin_to_leave(pool.0);
         let (volumes, _) = self.volumes.close_of_pool(pool.0);
         self.control.leave_pool(pool.0, &volumes);
+        self.leave_addresses(pool, &addresses);
     }
 
     fn newest_epoch(&self, pool: PoolId) -> Result<Epoch, String> {
@@ -140,6 +156,7 @@ pub fn follow(control: &Arc<SmbControl>, state: &Arc<arden_admin::State>, member
                     control.accounts_changed();
                     control.settings_changed(&state.snapshot().settings);
                     control.shares_changed();
+                    control.addresses_changed();
                 }
                 Ok(false) => {}
                 Err(e) => tracing::error!("changes of the state are not read: {e}"),

@@ -88,8 +88,15 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
 
     let cluster = member.as_ref().map_or(0, |member| member.cluster());
     let tag = member.as_ref().map_or(0, |member| DiskKey::cluster_tag(member.cluster_id()));
-    let owned = Owned { pools: pools.clone(), volumes: volumes.clone(), control: control.clone(), cluster, tag };
-    let cluster = begin_to_own(member.clone(), owned, &state, nodes.as_ref().map(Listener::address))?;
+    let cluster: Arc<dyn ClusterAdmin> = match &member {
+        Some(member) => {
+            let (pools, volumes, control) = (pools.clone(), volumes.clone(), control.clone());
+            let addresses = control.look_after_addresses().map_err(no_thread)?;
+            let owned = Owned { pools, volumes, control, addresses, cluster, tag };
+            begin_to_own(member, owned, &state, nodes.as_ref().map(Listener::address))?
+        }
+        None => Arc::new(NoCluster),
+    };
     if let Some(listener) = nodes {
         control.serve_nodes(listener);
     }
@@ -107,7 +114,12 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     tracing::info!("{why}, stopping");
     if let Some(member) = member {
         // What is handed over is with its next owner while clients connect again.
-        let _ = tokio::task::spawn_blocking(move || member.leave()).await;
+        let control = control.clone();
+        let leave = move || {
+            member.leave();
+            control.give_addresses_up();
+        };
+        let _ = tokio::task::spawn_blocking(leave).await;
     }
     let _ = stop.send(true);
     control.stopped().await;
@@ -153,19 +165,23 @@ fn storage(state: &Arc<State>, home: &StateDirectory, demo: Option<&Path>, is_me
     Ok((pools, volumes, password))
 }
 
+fn no_thread(e: std::io::Error) -> AdminError {
+    AdminError::failed(format!("no thread: {e}"), "check the limits of this user")
+}
+
 /// A node of a cluster begins to own pools.
 fn begin_to_own(
-    member: Option<Arc<Member>>,
+    member: &Arc<Member>,
     owned: Owned,
     state: &Arc<State>,
     for_nodes: Option<SocketAddr>,
 ) -> Result<Arc<dyn ClusterAdmin>> {
-    let Some(member) = member else { return Ok(Arc::new(NoCluster)) };
-    ownership::follow(&owned.control, state, &member);
+    ownership::follow(&owned.control, state, member);
     let addresses = owned.control.reachable();
-    let for_nodes = for_nodes.map(interfaces::reached_at).unwrap_or_default();
+    let floating = interfaces::floating(&state.snapshot());
+    let for_nodes = for_nodes.map(|at| interfaces::reached_at(at, &floating)).unwrap_or_default();
     member.start(Arc::new(owned), addresses, for_nodes)?;
-    Ok(Arc::new(ClusterApi { member, state: state.clone() }))
+    Ok(Arc::new(ClusterApi { member: member.clone(), state: state.clone() }))
 }
 
 /// This daemon as a node of a cluster, if it is one.

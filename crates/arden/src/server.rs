@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -13,6 +13,7 @@ use std::{
 
 use arden_admin::{
     AdminError, Control, ErrorKind, State,
+    address::AddressAtNode,
     error::Result,
     model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Settings, Share},
     names::key,
@@ -44,6 +45,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use crate::users::{LiveUsers, sid};
 use crate::{
+    addresses::{self, Addresses},
     exposure,
     forwarding::{self, Places},
     interfaces,
@@ -107,6 +109,8 @@ pub struct SmbControl {
     /// Held while the server is informed of changed shares, and while stores are opened.
     changing: Mutex<()>,
     addresses: Vec<SocketAddr>,
+    /// In a cluster: the floating addresses of its pools.
+    floating: OnceLock<Arc<Addresses>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -142,7 +146,7 @@ impl SmbControl {
             None => (Server::new(config, table.clone(), Time::read()), None),
         };
         let (listeners, addresses) = bind(listen).await?;
-        *server.trees.interfaces.write() = interfaces::listening(&addresses);
+        *server.trees.interfaces.write() = interfaces::listening(&addresses, &interfaces::floating(&snapshot));
         let control = Arc::new(SmbControl {
             server,
             table,
@@ -156,17 +160,19 @@ impl SmbControl {
             unserved: Mutex::default(),
             changing: Mutex::default(),
             addresses,
+            floating: OnceLock::new(),
             tasks: Mutex::new(Vec::new()),
         });
         // Persistent opens are restored before the first client can connect.
         control.shares_changed();
         exposure::warn(state_dir, &snapshot);
         control.listen_on(listeners, &stopped);
-        let (server, addresses) = (control.server.clone(), control.addresses.clone());
+        let interfaces = Arc::downgrade(&control);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(INTERFACES_EVERY).await;
-                *server.trees.interfaces.write() = interfaces::listening(&addresses);
+                let Some(control) = interfaces.upgrade() else { return };
+                control.read_interfaces();
             }
         });
         let late = Arc::downgrade(&control);
@@ -178,6 +184,38 @@ impl SmbControl {
             }
         });
         Ok(control)
+    }
+
+    fn read_interfaces(&self) {
+        let floating = interfaces::floating(&self.state.snapshot());
+        *self.server.trees.interfaces.write() = interfaces::listening(&self.addresses, &floating);
+    }
+
+    /// Looks after floating addresses from now on, as a node of a cluster.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn look_after_addresses(&self) -> std::io::Result<Arc<Addresses>> {
+        let addresses = Addresses::start(self.state.clone(), self.addresses.clone(), Box::new(addresses::System))?;
+        let admits = addresses.clone();
+        self.server.admit_at(Box::new(move |local| admits.admits(local.ip())));
+        Ok(self.floating.get_or_init(|| addresses).clone())
+    }
+
+    /// Gives all floating addresses up, for good.
+    pub fn give_addresses_up(&self) {
+        if let Some(floating) = self.floating.get() {
+            floating.stop();
+        }
+    }
+
+    /// Ends the connections that came in at these addresses of the machine.
+    pub fn end_connections_at(&self, ips: &[IpAddr]) {
+        let end = Instant::now() + DISCONNECT_WAIT;
+        let at = |local: SocketAddr| ips.contains(&local.ip().to_canonical());
+        while self.server.disconnect_at(at) > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// This node owns the pool: its shares are served as long as the gate is open.
@@ -264,7 +302,8 @@ impl SmbControl {
     /// The addresses at which clients reach the server: those that it listens on, and for an unspecified one those of the
     /// interfaces.
     pub fn reachable(&self) -> Vec<String> {
-        self.addresses.iter().flat_map(|listens| interfaces::reached_at(*listens)).collect()
+        let floating = interfaces::floating(&self.state.snapshot());
+        self.addresses.iter().flat_map(|listens| interfaces::reached_at(*listens, &floating)).collect()
     }
 
     /// Serves RPC at a port, with the users and limits of the SMB server.
@@ -630,6 +669,17 @@ impl Control for SmbControl {
         let help = "Requests answered with an error, by command";
         all.extend(m.commands().map(|c| counter("request_errors_total", help, label(&c), c.errors as f64)));
         all
+    }
+
+    fn floating_addresses(&self) -> Vec<AddressAtNode> {
+        self.floating.get().map(|floating| floating.shown()).unwrap_or_default()
+    }
+
+    fn addresses_changed(&self) {
+        if let Some(floating) = self.floating.get() {
+            floating.look();
+        }
+        self.read_interfaces();
     }
 
     fn listen(&self) -> Vec<String> {

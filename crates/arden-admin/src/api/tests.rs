@@ -104,7 +104,7 @@ impl Control for Fake {
         let labels = vec![("command", "read".to_string())];
         vec![Metric { name: "requests_total", help: "Requests", counter: true, labels, value: 3.0 }]
     }
-    fn addresses(&self) -> Vec<AddressAtNode> {
+    fn floating_addresses(&self) -> Vec<AddressAtNode> {
         vec![AddressAtNode { address: [10, 0, 0, 50].into(), held: true, problem: String::new() }]
     }
     fn addresses_changed(&self) {

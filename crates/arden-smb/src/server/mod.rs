@@ -9,9 +9,9 @@ pub mod waits;
 
 use std::{
     collections::{HashMap, HashSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -59,6 +59,8 @@ pub struct Server {
     /// Sessions of other nodes that have tree connects here.
     pub(crate) forwarded: Forwarded,
     peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
+    /// At which addresses of this machine connections are taken; without it, at all.
+    admit_at: OnceLock<Box<dyn Fn(SocketAddr) -> bool + Send + Sync>>,
     /// Threads that may block, and the memory of what runs there.
     pub(crate) jobs: Shares<Work, ranks::Jobs>,
     /// Threads that may block, on which connections end.
@@ -106,6 +108,7 @@ impl Server {
                 waits: Waits::default(),
                 forwarded: Forwarded::default(),
                 peers: Mutex::new(HashMap::new()),
+                admit_at: OnceLock::new(),
                 jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),
                 endings: Shares::new(Bounds::of_slots(bounds.endings)),
                 buffers: Buffers::new(bounds.buffer_bytes),
@@ -252,6 +255,26 @@ impl Server {
             end_connections_of(&session);
         }
         left + self.forwarded.leave(of)
+    }
+
+    /// Ends the connections at addresses of this machine that `at` names. The number of such connections: it is 0 once they have ended.
+    pub fn disconnect_at(&self, at: impl Fn(SocketAddr) -> bool) -> usize {
+        let peers: Vec<Arc<Peer>> = self.peers().into_iter().filter(|p| at(p.local_address)).collect();
+        for peer in &peers {
+            peer.closed.store(true, Ordering::Release);
+            (peer.wake)();
+        }
+        peers.len()
+    }
+
+    /// Connections at addresses of this machine for which `admits` says no are ended before anything is read from them. Set once.
+    pub fn admit_at(&self, admits: Box<dyn Fn(SocketAddr) -> bool + Send + Sync>) {
+        let _ = self.admit_at.set(admits);
+    }
+
+    /// Whether connections at this address of the machine are taken.
+    pub fn admits_at(&self, local: SocketAddr) -> bool {
+        self.admit_at.get().is_none_or(|admits| admits(local))
     }
 
     /// Sessions of other nodes that ask this one.

@@ -91,6 +91,9 @@ impl Server {
                     }
                 },
             };
+            if socket.local_addr().is_ok_and(|local| !self.admits_at(local)) {
+                continue;
+            }
             let Some(transport) = Transport::admitted(self, socket, address) else { continue };
             live.fetch_add(1, Ordering::Relaxed);
             crate::base::metrics::count(&self.trees.metrics.connections, 1);
