@@ -4,19 +4,19 @@
 at() { local node=$1; shift; "$ARDEN" --state "$WORK/$node" "$@"; }
 owns() { at "$1" pool list --json | grep -q '"state": *"owned"'; }
 
-# etcd_member NAME PORT PEER_PORT INITIAL_CLUSTER: starts it on 127.0.0.1, data in $WORK/NAME. Sets etcd_pid.
+# etcd_member NAME PORT PEER_PORT INITIAL_CLUSTER: starts it on ETCD_IP (127.0.0.1), data in $WORK/NAME. Sets etcd_pid.
 etcd_member() {
-  local here=http://127.0.0.1:$2 peers=http://127.0.0.1:$3
+  local here=http://${ETCD_IP:-127.0.0.1}:$2 peers=http://${ETCD_IP:-127.0.0.1}:$3
   etcd --name "$1" --data-dir "$WORK/$1" --listen-client-urls "$here" --advertise-client-urls "$here" --listen-peer-urls "$peers" \
     --initial-advertise-peer-urls "$peers" --initial-cluster "$4" --log-level error >>"$WORK/$1.log" 2>&1 &
   etcd_pid=$!
 }
-etcd_healthy() { ETCDCTL_API=3 etcdctl --endpoints "http://127.0.0.1:$1" endpoint health; } # etcd_healthy PORT
+etcd_healthy() { ETCDCTL_API=3 etcdctl --endpoints "http://${ETCD_IP:-127.0.0.1}:$1" endpoint health; } # etcd_healthy PORT
 # An etcd of one member. Sets etcd, its URL, and etcd_pid.
 etcd_alone() {
   local port peer; port=$(free_port) peer=$(free_port)
-  etcd=http://127.0.0.1:$port
-  etcd_member etcd "$port" "$peer" "etcd=http://127.0.0.1:$peer"
+  etcd=http://${ETCD_IP:-127.0.0.1}:$port
+  etcd_member etcd "$port" "$peer" "etcd=http://${ETCD_IP:-127.0.0.1}:$peer"
   until_true 20 etcd_healthy "$port" || { cat "$WORK/etcd.log"; fail "etcd does not start"; }
 }
 
