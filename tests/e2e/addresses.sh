@@ -24,7 +24,7 @@ fi
 source "$ROOT/tests/nodes.sh"
 readonly LEASE=${LEASE:-3} IP=10.77.0.50 IP6=fd77::50
 declare -A pid
-end_all() { for p in "${pid[@]}"; do [[ -z $p ]] || kill -9 "$p" 2>/dev/null || true; done; }
+end_all() { for p in "${pid[@]}"; do [[ -z $p ]] || { kill -9 "$p"; wait "$p"; } 2>/dev/null || true; done; }
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
 export ETCD_IP=10.77.0.1
 etcd_alone; pid[etcd]=$etcd_pid

@@ -59,7 +59,7 @@ impl Cluster for Fixed {
         let addresses = vec![IpAddr::from([10, 0, 0, 1])];
         let node = NodeState { number: 1, name: "N1".into(), alive: true, addresses };
         let shares = [("data".to_string(), Some(1))].into_iter().collect();
-        ClusterState { name: "FUZZ".into(), here: 2, nodes: vec![node], shares }
+        ClusterState { name: "FUZZ".into(), here: 2, nodes: vec![node], shares, floating: [].into() }
     }
     fn may_use(&self, _: &Token, _: &str) -> bool {
         true

@@ -89,6 +89,8 @@ pub struct ClusterState {
     pub nodes: Vec<NodeState>,
     /// Shares, by their names in lower case, with the node that owns each.
     pub shares: BTreeMap<String, Option<u16>>,
+    /// Floating addresses, with the node that is to have each. They are no addresses of that node: clients are not sent there.
+    pub floating: BTreeMap<IpAddr, Option<u16>>,
 }
 
 impl ClusterState {
@@ -98,6 +100,9 @@ impl ClusterState {
 
     /// The node that has an address. Of several one that is alive.
     fn node_at(&self, address: IpAddr) -> Option<&NodeState> {
+        if let Some(node) = self.floating.get(&address) {
+            return node.and_then(|number| self.node(number));
+        }
         let has = |n: &&NodeState| n.addresses.contains(&address);
         self.nodes.iter().filter(has).max_by_key(|n| n.alive)
     }
@@ -221,7 +226,7 @@ impl Witness {
         }
         let address: IpAddr = address.parse().map_err(|_| INVALID_PARAMETER)?;
         let address = address.to_canonical();
-        if current.node_at(address).is_none() {
+        if current.node_at(address).is_none() && !current.floating.contains_key(&address) {
             return Err(INVALID_STATE);
         }
         // An empty name is none.

@@ -129,6 +129,35 @@ fn a_node_that_fails_is_a_resource_change() {
 }
 
 #[test]
+fn who_is_connected_to_a_floating_address_hears_where_it_goes() {
+    let world = World::new();
+    let mut client = Client::of(&world, "alice", SEAL);
+    let floats: IpAddr = "10.0.0.50".parse().unwrap();
+    let at_it = Registering { address: Some("10.0.0.50"), ..DATA };
+    assert_eq!(client.register(&at_it).0, INVALID_STATE);
+    world.change(|c| drop(c.floating.insert(floats, None)), 1);
+    assert_eq!(client.register(&at_it).0, 0, "also while no node has it");
+    world.change(|c| drop(c.floating.insert(floats, Some(1))), 2);
+    let (_, handle) = client.register(&at_it);
+    let call = client.wait(&handle);
+    world.change(
+        |c| {
+            c.floating.insert(floats, Some(2));
+            own(c, Some(2));
+        },
+        3,
+    );
+    let (kind, buffer) = message(&client.read(), call);
+    let name = |n: u8| vec![b'N', 0, n, 0, 0, 0];
+    assert_eq!((kind, words(&buffer[..8]), &buffer[8..14]), (1, vec![14, 0xFF], &name(b'1')[..]));
+    assert_eq!((words(&buffer[14..22]), &buffer[22..28]), (vec![14, 1], &name(b'2')[..]));
+    // The share's owner has the address: nobody has to move.
+    client.wait(&handle);
+    world.change(|_| {}, 4);
+    assert_eq!(client.read(), []);
+}
+
+#[test]
 fn news_wait_for_a_client_that_does_not_ask() {
     let world = World::new();
     let mut client = Client::of(&world, "alice", SEAL);

@@ -86,15 +86,9 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         print!("{}", printable::lines(&demo::how_to_connect(directory.path(), &dir, *address, &password)));
     }
 
-    let cluster = member.as_ref().map_or(0, |member| member.cluster());
-    let tag = member.as_ref().map_or(0, |member| DiskKey::cluster_tag(member.cluster_id()));
+    let for_nodes = nodes.as_ref().map(Listener::address);
     let cluster: Arc<dyn ClusterAdmin> = match &member {
-        Some(member) => {
-            let (pools, volumes, control) = (pools.clone(), volumes.clone(), control.clone());
-            let addresses = control.look_after_addresses().map_err(no_thread)?;
-            let owned = Owned { pools, volumes, control, addresses, cluster, tag };
-            begin_to_own(member, owned, &state, nodes.as_ref().map(Listener::address))?
-        }
+        Some(member) => begin_to_own(member, (&pools, &volumes, &control), &state, for_nodes)?,
         None => Arc::new(NoCluster),
     };
     if let Some(listener) = nodes {
@@ -165,20 +159,24 @@ fn storage(state: &Arc<State>, home: &StateDirectory, demo: Option<&Path>, is_me
     Ok((pools, volumes, password))
 }
 
-fn no_thread(e: std::io::Error) -> AdminError {
-    AdminError::failed(format!("no thread: {e}"), "check the limits of this user")
-}
-
-/// A node of a cluster begins to own pools.
+/// A node of a cluster begins to own pools, with their floating addresses.
 fn begin_to_own(
     member: &Arc<Member>,
-    owned: Owned,
+    (pools, volumes, control): (&Arc<Pools>, &Arc<Volumes>, &Arc<SmbControl>),
     state: &Arc<State>,
     for_nodes: Option<SocketAddr>,
 ) -> Result<Arc<dyn ClusterAdmin>> {
-    ownership::follow(&owned.control, state, member);
-    let addresses = owned.control.reachable();
-    let floating = interfaces::floating(&state.snapshot());
+    let no_thread = |e| AdminError::failed(format!("no thread: {e}"), "check the limits of this user");
+    let owned = Owned {
+        pools: pools.clone(),
+        volumes: volumes.clone(),
+        control: control.clone(),
+        addresses: control.look_after_addresses().map_err(no_thread)?,
+        cluster: member.cluster(),
+        tag: DiskKey::cluster_tag(member.cluster_id()),
+    };
+    ownership::follow(control, state, member);
+    let (addresses, floating) = (control.reachable(), interfaces::floating(&state.snapshot()));
     let for_nodes = for_nodes.map(|at| interfaces::reached_at(at, &floating)).unwrap_or_default();
     member.start(Arc::new(owned), addresses, for_nodes)?;
     Ok(Arc::new(ClusterApi { member: member.clone(), state: state.clone() }))

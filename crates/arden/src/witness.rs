@@ -50,13 +50,16 @@ impl Cluster for View {
         };
         let shares = snapshot.shares.values();
         let shares = shares.map(|s| (s.name.to_lowercase(), s.volume.as_deref().and_then(owner))).collect();
+        let at = |pool: &str| self.member.owner_seen(u128::from_str_radix(pool, 16).ok()?).map(|(node, _)| node);
+        let floating = snapshot.addresses.values().map(|a| (a.address, at(&a.pool))).collect();
         let nodes = self.member.nodes_seen().into_iter().map(|n| NodeState {
             addresses: n.ips().into_iter().collect(),
             number: n.number,
             name: n.name,
             alive: n.alive,
         });
-        ClusterState { name: snapshot.server_name(), here: self.member.number(), nodes: nodes.collect(), shares }
+        let (name, here) = (snapshot.server_name(), self.member.number());
+        ClusterState { name, here, nodes: nodes.collect(), shares, floating }
     }
 
     fn may_use(&self, user: &Token, share: &str) -> bool {

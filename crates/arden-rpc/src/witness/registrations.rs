@@ -177,6 +177,17 @@ impl State {
                 }
             }
         }
+        // For who is connected there, the node that had the address is gone, and another one has come.
+        for registration in registrations.values_mut() {
+            let Some(now) = current.floating.get(&registration.address) else { continue };
+            let was = before.floating.get(&registration.address).copied().flatten();
+            if was == *now {
+                continue;
+            }
+            let names = [(was, false), (*now, true)];
+            let names = names.iter().filter_map(|(n, there)| Some((current.node((*n)?)?.name.clone(), *there)));
+            registration.pending.resources.extend(names);
+        }
         for (share, owner) in &current.shares {
             let Some(owner) = owner else { continue };
             if before.shares.get(share).is_none_or(|was| *was == Some(*owner)) {

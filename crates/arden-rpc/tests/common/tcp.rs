@@ -95,6 +95,7 @@ pub fn cluster() -> ClusterState {
         here: 2,
         nodes: vec![node(1), node(2)],
         shares: shares.into_iter().map(|(name, owner)| (name.into(), owner)).collect(),
+        floating: [].into(),
     }
 }
 
