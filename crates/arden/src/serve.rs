@@ -58,14 +58,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
 
     let directory = Arc::new(StateDirectory::open(state_dir)?);
     let member = member(directory.clone()).await?;
-    let nodes = match &member {
-        Some(member) => Some(peers::listen(member, options.cluster_listen).await?),
-        None if options.cluster_listen.is_some() => {
-            let error = "--cluster-listen is for nodes of a cluster";
-            return Err(AdminError::invalid(error, "`arden cluster init` or `arden cluster join` makes a node"));
-        }
-        None => None,
-    };
+    let nodes = listen_for_nodes(member.as_deref(), options.cluster_listen).await?;
     let state = state(directory.clone(), member.clone()).await?;
     let (stop, stopped) = watch::channel(false);
     let demo_dir = demo_dir(&state, &directory, options.demo, member.is_some())?;
@@ -126,6 +119,18 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where other nodes connect, at a node of a cluster.
+async fn listen_for_nodes(member: Option<&Member>, address: Option<SocketAddr>) -> Result<Option<Listener>> {
+    match member {
+        Some(member) => peers::listen(member, address).await.map(Some),
+        None if address.is_some() => {
+            let error = "--cluster-listen is for nodes of a cluster";
+            Err(AdminError::invalid(error, "`arden cluster init` or `arden cluster join` makes a node"))
+        }
+        None => Ok(None),
+    }
 }
 
 /// Where the demonstration is kept, if there is to be one.
