@@ -96,6 +96,9 @@ left=$(ip -n "$HUB-n1" addr show to $IP | sed -n 's/.*valid_lft \([0-9]*\)sec.*/
 ((left <= LEASE)) || fail "it has a lifetime of $left s"
 sleep $((LEASE + 2)); has n1 || fail "it is not renewed"; has n1 $IP6 || fail "that of IPv6 is not renewed"
 at n1 node list | grep -q "$IP" && fail "it is named as the node's own"
+at n1 address add 127.0.0.50/8 --interface lo --pool tank >/dev/null
+until_true 2 has n1 127.0.0.50 || { at n1 address list; fail "an address of loopback is not taken"; }
+at n1 address remove 127.0.0.50 >/dev/null; until_true 2 has_not n1 127.0.0.50 || fail "an address of loopback stays"
 # Where it is, from now on.
 ( while sleep 0.03; do
     if has n1 && has n2; then ms >>"$WORK/both"; else echo >>"$WORK/both"; fi

@@ -63,6 +63,31 @@ fn connections_max() {
     );
 }
 
+/// An address that the machine gives up: connections there end, no further ones are taken, and others go on.
+#[test]
+fn an_address_that_is_given_up() {
+    let lab = Lab::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("[::]:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), port);
+        let server = lab.server.clone();
+        let task = tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
+        let leaves = |local: SocketAddr| local.ip().to_canonical() == at("127.0.0.2").ip();
+        let (mut there, mut elsewhere) = (open(at("127.0.0.2")).await, open(at("127.0.0.3")).await);
+        assert!(answers(&mut there).await && answers(&mut elsewhere).await);
+        assert_eq!(lab.server.disconnect_at(leaves), 1);
+        assert!(closes_soon(&mut there).await && !closes_soon(&mut elsewhere).await);
+        assert_eq!(lab.server.disconnect_at(leaves), 0);
+        let left = at("127.0.0.2").ip();
+        lab.server.admit_at(Box::new(move |local| local.ip().to_canonical() != left));
+        assert!(closes_soon(&mut open(at("127.0.0.2")).await).await);
+        assert!(answers(&mut open(at("127.0.0.3")).await).await);
+        task.abort();
+    });
+}
+
 async fn closes_soon(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
     tokio::time::timeout(Duration::from_millis(200), stream.read_to_end(&mut rest)).await.is_ok()
