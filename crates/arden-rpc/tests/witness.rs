@@ -135,9 +135,10 @@ fn who_is_connected_to_a_floating_address_hears_where_it_goes() {
     let floats: IpAddr = "10.0.0.50".parse().unwrap();
     let at_it = Registering { address: Some("10.0.0.50"), ..DATA };
     assert_eq!(client.register(&at_it).0, INVALID_STATE);
-    world.change(|c| drop(c.floating.insert(floats, None)), 1);
+    let put = |node| move |c: &mut ClusterState| c.floating.extend([(floats, node)]);
+    world.change(put(None), 1);
     assert_eq!(client.register(&at_it).0, 0, "also while no node has it");
-    world.change(|c| drop(c.floating.insert(floats, Some(1))), 2);
+    world.change(put(Some(1)), 2);
     let (_, handle) = client.register(&at_it);
     let call = client.wait(&handle);
     world.change(
