@@ -128,7 +128,10 @@ struct Known {
     was_over: bool,
     announcements: u8,
     retry: Instant,
+    /// Why it is not put or renewed.
     problem: String,
+    /// Why neighbours are not told.
+    untold: String,
 }
 
 fn pool_of(record: &AddressRecord) -> Option<u128> {
@@ -154,15 +157,15 @@ impl Known {
             announcements: 0,
             retry: now,
             problem: String::new(),
+            untold: String::new(),
         }
     }
 
     /// Logs a problem when it is a new one.
-    fn has(&mut self, problem: String) {
-        if problem != self.problem && !problem.is_empty() {
+    fn log(&self, before: &str, problem: &str) {
+        if problem != before && !problem.is_empty() {
             tracing::warn!(address = %self.record.address, interface = self.record.interface, "floating address: {problem}");
         }
-        self.problem = problem;
     }
 
     fn take_away(&mut self, links: &dyn Links) {
@@ -178,6 +181,9 @@ impl Known {
     fn keep(&mut self, left: &Left, links: &dyn Links, now: Instant) {
         let remaining = left();
         self.was_over = remaining.is_zero();
+        if now >= self.until {
+            self.place = None;
+        }
         if remaining < LEFT_MIN || self.place.is_none() && now < self.retry {
             return;
         }
@@ -186,6 +192,7 @@ impl Known {
             let was = self.place;
             match self.put(remaining, links, now) {
                 Ok(place) => {
+                    self.problem.clear();
                     if was.is_none() {
                         tracing::info!(address = %place.address, interface = self.record.interface, "floating address taken");
                         self.announcements = ANNOUNCEMENTS;
@@ -197,7 +204,9 @@ impl Known {
                 }
                 Err(problem) => {
                     self.retry = now + RETRY;
-                    return self.has(problem);
+                    self.log(&self.problem, &problem);
+                    self.problem = problem;
+                    return;
                 }
             }
         }
@@ -211,10 +220,8 @@ impl Known {
             None => Place { index: links.find(&self.record)?, address, prefix_length },
         };
         let lifetime = Duration::from_secs(remaining.min(LIFETIME_MAX).as_secs().max(1));
-        links.put(place, lifetime.as_secs() as u32).map_err(|e| {
-            self.place = None;
-            explained(&e, "CAP_NET_ADMIN to change addresses")
-        })?;
+        let done = links.put(place, lifetime.as_secs() as u32);
+        done.map_err(|e| explained(&e, "CAP_NET_ADMIN to change addresses"))?;
         (self.until, self.lease_end, self.place) = (now + lifetime, Some(now + remaining), Some(place));
         Ok(place)
     }
@@ -223,11 +230,12 @@ impl Known {
         let Some(place) = self.place.filter(|_| self.announcements > 0) else { return };
         self.announcements -= 1;
         match links.announce(place) {
-            Ok(()) => self.has(String::new()),
+            Ok(()) => self.untold.clear(),
             Err(e) => {
                 let why = explained(&e, "CAP_NET_RAW");
-                self.has(format!("neighbours are not told of the address, and find it late: {why}"));
-                self.announcements = 0;
+                let untold = format!("neighbours are not told of the address, and find it late: {why}");
+                self.log(&self.untold, &untold);
+                (self.untold, self.announcements) = (untold, 0);
             }
         }
     }
@@ -334,9 +342,12 @@ impl Addresses {
         let inner = self.inner.lock();
         let show = |known: &Known| {
             let ip = known.record.address;
-            let problem = match known.problem.is_empty() && known.place.is_some() && !listens_at(&self.listens, ip) {
-                true => format!("the SMB server does not listen there, but at {}", self.listening()),
-                false => known.problem.clone(),
+            let problem = match known.place {
+                _ if !known.problem.is_empty() => known.problem.clone(),
+                Some(_) if !listens_at(&self.listens, ip) => {
+                    format!("the SMB server does not listen there, but at {}", self.listening())
+                }
+                _ => known.untold.clone(),
             };
             AddressAtNode { address: ip, held: known.place.is_some() && Instant::now() < known.until, problem }
         };

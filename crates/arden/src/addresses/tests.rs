@@ -140,7 +140,7 @@ fn the_kernel_takes_it_before_the_lease_ends() {
         n.passes(250);
         n.look();
     }
-    assert!(n.fake.0.lock().has.is_empty(), "and is taken away at last");
+    assert!(!n.fake.has("10.0.0.50", n.now));
 }
 
 #[test]
@@ -204,6 +204,39 @@ fn what_cannot_be_done_is_said_and_tried_again() {
     n.passes(2000);
     assert_eq!(n.look(), ["put 10.0.0.50 3", "announce 10.0.0.50"]);
     assert_eq!(problem(&n), "");
+}
+
+#[test]
+fn a_renewal_that_fails_leaves_it_until_the_kernel_takes_it() {
+    let mut n = Node::new(&["10.0.0.50/24"]);
+    n.owns(TANK);
+    n.look();
+    n.fake.0.lock().denies = true;
+    let problem = |n: &Node| n.inner.known[&"10.0.0.50".parse::<IpAddr>().unwrap()].problem.clone();
+    let known = |n: &Node| n.inner.known[&"10.0.0.50".parse::<IpAddr>().unwrap()].place;
+    for _ in 0..4 {
+        n.passes(900);
+        *n.left.lock() = Duration::from_millis(4500);
+        n.look();
+        assert!(known(&n).is_some());
+    }
+    assert!(problem(&n).contains("CAP_NET_ADMIN"));
+    n.passes(900);
+    *n.left.lock() = Duration::from_millis(4500);
+    n.look();
+    assert!(known(&n).is_none());
+    // Whatever was wrong, the interface is looked for again.
+    n.fake.0.lock().denies = false;
+    n.passes(2000);
+    *n.left.lock() = Duration::from_millis(4500);
+    assert_eq!(n.look(), ["put 10.0.0.50 4", "announce 10.0.0.50"]);
+    assert_eq!(problem(&n), "");
+    // A hand-over meanwhile takes away what may still be there.
+    n.fake.0.lock().denies = true;
+    n.passes(1000);
+    n.look();
+    n.inner.pools.clear();
+    assert_eq!(n.look(), ["remove 10.0.0.50"]);
 }
 
 #[test]
