@@ -130,6 +130,9 @@ echo "$token" | at n2 cluster join --etcd "$etcd" "${tls[@]}" --token-stdin --no
 expect 6 "a token used twice" at n3 cluster join --etcd "$etcd" "${tls[@]}" --token "$token" --node n3
 up n2
 says 'n2' at n1 node list || fail "the first node does not list the second"
+says '^owns: tank$' at n2 node show n1 || fail "what the first node owns is not shown"
+says '^owns: none$' at n1 node show n2 || fail "the second node is not shown"
+expect 4 "a node that is not there" at n1 node show nowhere
 ! grep -rq "$token" "$WORK/server.log" || fail "the log has a token"
 # Each node has a few connections to etcd, and no more after a while.
 sleep 3

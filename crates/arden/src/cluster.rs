@@ -11,12 +11,14 @@ use arden_admin::{
         ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
     },
     error::Result,
+    model::SessionInfo,
     names,
 };
 use arden_cluster::{Epoch, PoolId};
 use arden_coordinate::{ClientFiles, EtcdFiles, Membership, NewCluster, departure, membership};
 use arden_host::newest_epoch;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use crate::commands::Out;
 use crate::table::{Table, yes};
@@ -90,6 +92,9 @@ pub enum NodeVerb {
     /// List the nodes of the cluster
     #[command(after_help = "Example:\n  arden node list --json")]
     List,
+    /// Show a node: its pools, its clients, and whether this one reaches it
+    #[command(after_help = "Example:\n  arden node show n2 --json")]
+    Show { node: String },
     /// Connect to every other node, and say whether both sides know each other
     #[command(after_help = "Example:\n  arden node check")]
     Check,
@@ -231,6 +236,7 @@ pub fn node(out: &Out, verb: NodeVerb) -> Result<()> {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster.nodes, |nodes| node_table(nodes));
         }
+        NodeVerb::Show { node } => show_node(out, &node)?,
         NodeVerb::Drain { node } => change_node(out, &node, true)?,
         NodeVerb::Resume { node } => change_node(out, &node, false)?,
         NodeVerb::Remove { node } => {
@@ -276,6 +282,53 @@ pub fn address(out: &Out, verb: AddressVerb) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A node, and what the others know of it.
+#[derive(Serialize)]
+struct NodeShown {
+    node: NodeInfo,
+    /// Pools that it owns.
+    owns: Vec<String>,
+    /// Pools whose disks its commands may still reach.
+    may_reach: Vec<String>,
+    /// Sessions of clients that are connected to it, and what they have open.
+    sessions: usize,
+    opens: u32,
+    /// Whether the node that answers reaches it; None for itself.
+    link: Option<NodeLink>,
+}
+
+fn show_node(out: &Out, name: &str) -> Result<()> {
+    let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
+    let found = cluster.nodes.iter().find(|n| names::key(&n.name) == names::key(name));
+    let node = found.ok_or_else(|| AdminError::not_found("node", name))?.clone();
+    let sessions: Vec<SessionInfo> = out.client.get("/v1/sessions")?;
+    let here = sessions.iter().filter(|s| s.node == node.name);
+    let links: Vec<NodeLink> = if node.alive { out.client.get("/v1/cluster/links")? } else { Vec::new() };
+    let holds = |p: &&PoolOwnership| p.holders.iter().any(|h| h.rsplit_once(':').is_some_and(|(n, _)| n == node.name));
+    let pools = |of: Vec<&PoolOwnership>| of.iter().map(|p| p.pool.clone()).collect();
+    let shown = NodeShown {
+        owns: pools(cluster.pools.iter().filter(|p| p.owner == node.name).collect()),
+        may_reach: pools(cluster.pools.iter().filter(holds).collect()),
+        sessions: here.clone().count(),
+        opens: here.map(|s| s.opens).sum(),
+        link: links.into_iter().find(|l| l.node == node.name),
+        node,
+    };
+    out.show(&shown, node_text);
+    Ok(())
+}
+
+fn node_text(n: &NodeShown) -> String {
+    let list = |pools: &[String]| if pools.is_empty() { "none".to_string() } else { pools.join(", ") };
+    let mut t = node_table(std::slice::from_ref(&n.node));
+    t += &format!("owns: {}\nmay still reach the disks of: {}\n", list(&n.owns), list(&n.may_reach));
+    t += &format!("clients: {} sessions, {} opens\n", n.sessions, n.opens);
+    if let Some(link) = &n.link {
+        t += &link_table(std::slice::from_ref(link));
+    }
+    t
 }
 
 fn change_node(out: &Out, node: &str, drained: bool) -> Result<()> {
