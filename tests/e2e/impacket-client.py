@@ -1,11 +1,12 @@
 """impacket against a server: every dialect that it speaks, files and directories, signing and encryption, and RPC over the
 pipes srvsvc, wkssvc, lsarpc and samr, for a user and for an administrator.   ADDR PORT DIR"""
-import hashlib, io, os, sys
+import hashlib, io, os, sys, time
 
 from checks import check, finish
 from impacket.dcerpc.v5 import lsad, lsat, samr, srvs, transport, wkst
 from impacket.dcerpc.v5.dtypes import MAXIMUM_ALLOWED
 from impacket.dcerpc.v5.rpcrt import DCERPCException
+from impacket.nmb import NetBIOSError
 from impacket.smb3structs import SMB2_DIALECT_002, SMB2_DIALECT_21, SMB2_DIALECT_30, SMB2_DIALECT_311
 from impacket.smbconnection import SessionError, SMBConnection
 
@@ -100,6 +101,28 @@ def _():
     sessions = srvs.hNetrSessionEnum(rpc, "\0", "\0", 10)["InfoStruct"]["SessionInfo"]["Level10"]["Buffer"]
     assert {USER, ADMINISTRATOR} <= {s["sesi10_username"][:-1] for s in sessions}
     assert srvs.hNetrServerGetInfo(rpc, 101)["InfoStruct"]["ServerInfo101"]["sv101_version_major"] > 0
+
+
+@check("srvsvc: an administrator ends the own session, and all others, over it")
+def _():
+    other = connect()
+    rpc = pipe(srvs.MSRPC_UUID_SRVS, r"\srvsvc", ADMINISTRATOR)
+    began = time.time()
+    try:
+        for user in (USER, ADMINISTRATOR):
+            srvs.hNetrSessionDel(rpc, "\0", user + "\0")
+    except (DCERPCException, SessionError, NetBIOSError, OSError) as e:
+        # Its own session is gone before the answer, as it asked.
+        assert "timed out" not in str(e).lower(), e
+    assert time.time() - began < 10, "the call does not end"
+    try:
+        other.listPath("test", "\\*")
+        raise AssertionError("a session that was ended goes on")
+    except (SessionError, NetBIOSError):
+        pass
+    rpc = pipe(srvs.MSRPC_UUID_SRVS, r"\srvsvc", ADMINISTRATOR)
+    left = srvs.hNetrSessionEnum(rpc, "\0", "\0", 10)["InfoStruct"]["SessionInfo"]["Level10"]["Buffer"]
+    assert [s["sesi10_username"][:-1] for s in left] == [ADMINISTRATOR], left
 
 
 @check("wkssvc: the machine")

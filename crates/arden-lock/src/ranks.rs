@@ -19,6 +19,7 @@ macro_rules! ranks {
 }
 
 ranks! {
+    90 Pipe "PipeState::end";
     100 Accounts "Server::accounts";
     120 Throttle "Server::throttle";
     140 Shares "Trees::shares";
@@ -39,7 +40,7 @@ ranks! {
     340 Opens "Trees::opens";
     380 Persistence "Persistence::state";
     400 OpenState "SmbOpen::state";
-    420 Pipe "Object::Pipe";
+    420 PipeReaders "PipeState::readers";
     440 CreateGuids "Trees::by_create_guid";
     460 Pending "Peer::pending";
     480 Parked "Waits::parked";

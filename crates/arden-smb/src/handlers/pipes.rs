@@ -24,7 +24,7 @@ use crate::{
         create::register,
         request::{Fail, Handled, Request},
     },
-    model::{Conversation, Object, OpenState, PipeState, SmbOpen, Tree, Work},
+    model::{Object, OpenState, PipeState, SmbOpen, Tree, Work},
 };
 
 pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out: &mut Vec<u8>) -> Handled {
@@ -40,7 +40,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
     let id = FileId { persistent: id, volatile: id };
     let open = Arc::new(SmbOpen {
         id,
-        object: Object::Pipe(Mutex::new(Conversation { pipe, readers: Vec::new() })),
+        object: Object::Pipe(PipeState { end: Mutex::new(pipe), readers: Mutex::default() }),
         share: tree.share.clone(),
         owner: caller,
         client: request.verified.client,
@@ -79,18 +79,20 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
 }
 
 /// [MS-SMB2] 3.3.5.12: a read of an empty pipe waits for something to be said, and is made again then.
-pub fn read(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
+pub fn read(request: &Request<'_>, open: &Arc<SmbOpen>, pipe: &PipeState, max: usize) -> Result<PipeRead, Fail> {
     off_the_reactor(request)?;
-    let mut conversation = pipe.lock();
-    match conversation.pipe.read(max) {
+    let mut end = pipe.end.lock();
+    match end.read(max) {
         Err(NtStatus::PIPE_EMPTY) => {
             let wait = request.trees.new_wait();
-            conversation.readers.push(wait);
+            pipe.readers.lock().push(wait);
+            // Who closed it meanwhile has not seen this one.
+            request.check_still_open(open)?;
             Err(Fail::Wait(wait, None))
         }
         other => {
             if let Some(held) = open.usage.pipe_bytes.get() {
-                held.set(conversation.pipe.held_bytes());
+                held.set(end.held_bytes());
             }
             Ok(other?)
         }
@@ -105,7 +107,7 @@ fn room<'a>(request: &Request<'_>, open: &'a SmbOpen) -> Result<&'a Charge, Fail
     Ok(held)
 }
 
-/// One write may hold thousands of calls, and who asks meanwhile waits for the conversation.
+/// One write may hold thousands of calls, and who asks meanwhile waits for the pipe's end.
 fn off_the_reactor(request: &Request<'_>) -> Result<(), Fail> {
     if request.may_block { Ok(()) } else { Err(Fail::Block) }
 }
@@ -113,14 +115,14 @@ fn off_the_reactor(request: &Request<'_>) -> Result<(), Fail> {
 /// Takes a message; readers that waited go on.
 pub fn write(request: &Request<'_>, open: &SmbOpen, pipe: &PipeState, message: &[u8]) -> Result<(), Fail> {
     off_the_reactor(request)?;
-    let mut conversation = pipe.lock();
+    let mut end = pipe.end.lock();
     let held = room(request, open)?;
-    let written = conversation.pipe.write(message);
-    held.set(conversation.pipe.held_bytes());
+    let written = end.write(message);
+    held.set(end.held_bytes());
     written?;
-    if conversation.pipe.available() > 0 {
-        let readers = std::mem::take(&mut conversation.readers);
-        drop(conversation);
+    if end.available() > 0 {
+        let readers = std::mem::take(&mut *pipe.readers.lock());
+        drop(end);
         readers.into_iter().for_each(|wait| request.trees.resume(wait));
     }
     Ok(())
@@ -138,10 +140,10 @@ pub fn ioctl(
             off_the_reactor(request)?;
             let max = ioctl.max_output_response as usize;
             let held = room(request, open)?;
-            let mut conversation = pipe.lock();
-            let done = conversation.pipe.transceive(ioctl.input, max);
-            held.set(conversation.pipe.held_bytes());
-            drop(conversation);
+            let mut end = pipe.end.lock();
+            let done = end.transceive(ioctl.input, max);
+            held.set(end.held_bytes());
+            drop(end);
             let PipeRead { data, more } = done?;
             Ok((if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS }, data))
         }

@@ -12,8 +12,6 @@ pub mod wire;
 
 pub use kept::KeptLocks;
 pub use negotiated::Negotiated;
-pub use open::{
-    Conversation, Durability, Object, OpenState, PipeState, SmbOpen, Work, Working, caches_handle, wire_level,
-};
+pub use open::{Durability, Object, OpenState, PipeState, SmbOpen, Work, Working, caches_handle, wire_level};
 pub use session_tables::SessionTables;
 pub use tree::Tree;

@@ -21,13 +21,12 @@ use crate::{
     model::{KeptLocks, SessionTables, share::Share},
 };
 
-/// A named pipe's conversation.
-pub type PipeState = Mutex<Conversation, ranks::Pipe>;
-
-/// The server's end of a pipe, and the reads that wait for it to say something.
-pub struct Conversation {
-    pub pipe: Box<dyn arden_rpc::Pipe>,
-    pub readers: Vec<arden_store::fs::WaitId>,
+/// A named pipe.
+pub struct PipeState {
+    /// The server's end, held while a call runs: that may be the one that closes this pipe, which therefore does not take it.
+    pub end: Mutex<Box<dyn arden_rpc::Pipe>, ranks::Pipe>,
+    /// The reads that wait for it to say something.
+    pub readers: Mutex<Vec<arden_store::fs::WaitId>, ranks::PipeReaders>,
 }
 
 pub enum Object {

@@ -299,7 +299,7 @@ impl Trees {
                 }
             }
             Object::Pipe(pipe) => {
-                let readers = std::mem::take(&mut pipe.lock().readers);
+                let readers = std::mem::take(&mut *pipe.readers.lock());
                 readers.into_iter().for_each(|wait| self.resume(wait));
             }
         }
