@@ -707,6 +707,9 @@ fn session_info(s: &arden_smb::sessions::Session) -> SessionInfo {
         Dialect::Smb302 => "3.0.2",
         Dialect::Smb311 => "3.1.1",
     };
+    // One lock after the other: in the expression below each would be held to its end.
+    let channels = s.channels.lock().len() as u32;
+    let opens = s.tables.opens.read().len() as u32;
     SessionInfo {
         id: Id(s.id),
         user: s.token().user_name.clone(),
@@ -714,8 +717,8 @@ fn session_info(s: &arden_smb::sessions::Session) -> SessionInfo {
         dialect: dialect.into(),
         signing: if s.anonymous { String::new() } else { signing.into() },
         encryption: if s.encrypt_data { cipher.into() } else { String::new() },
-        channels: s.channels.lock().len() as u32,
-        opens: s.tables.opens.read().len() as u32,
+        channels,
+        opens,
         age_seconds: s.created.elapsed().as_secs(),
         idle_seconds: s.idle(std::time::Instant::now()).as_secs(),
         node: String::new(),
