@@ -243,6 +243,7 @@ python_client "$ROOT/tests/e2e/restart-client.py" verify "$servers" 0 "$WORK/c" 
 says '^\[\]$' bash -c "'$ARDEN' --state '$WORK/$now' open list --json | tr -d ' \n'; echo" || fail "handles were left behind"
 at "$now" volume check v --data >/dev/null || fail "the volume is not sound"
 at "$now" cluster show
+says 'the newest that the nodes know' at "$now" cluster upgrade || fail "a new cluster has the newest feature level"
 
 note "a node that stops hands its pool over"
 down "$now"; until_true 10 owner || fail "nobody got the pool"

@@ -22,6 +22,8 @@ pub struct ClusterInfo {
     pub node: String,
     /// Time to live of a node's lease.
     pub lease_seconds: u64,
+    /// Nodes write nothing that this level does not have.
+    pub feature_level: u32,
     /// URLs of etcd.
     pub etcd: Vec<String>,
     /// Why etcd is not believed; empty: it is.
@@ -44,6 +46,8 @@ pub struct NodeInfo {
     pub alive: bool,
     /// It is to own no pools, until it is resumed.
     pub drained: bool,
+    /// The newest feature level that it knows.
+    pub feature_level: u32,
     /// This life of its daemon; empty while it is not alive.
     pub run: String,
     /// Where clients connect to it; empty while it is not alive.
@@ -95,6 +99,15 @@ pub struct ClusterToken {
     pub token: String,
     /// And for so long.
     pub seconds: u64,
+}
+
+/// The feature level of a cluster after it was raised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FeatureLevel {
+    /// The level now.
+    pub level: u32,
+    /// The level before; the same, when it was the newest that the nodes know.
+    pub before: u32,
 }
 
 /// What is changed of a node.
@@ -156,6 +169,11 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict without a cluster; failed, when etcd does not answer.
     fn new_token(&self) -> Result<ClusterToken>;
+    /// Raises the feature level to the newest that all nodes know.
+    ///
+    /// # Errors
+    /// Conflict, when a node does not know more than the level is, and without a cluster; failed, when etcd does not answer.
+    fn raise_level(&self) -> Result<FeatureLevel>;
     /// The name of this node; empty without a cluster.
     fn node_name(&self) -> String;
     /// Whether this daemon is a node.
@@ -265,6 +283,9 @@ impl ClusterAdmin for NoCluster {
         Vec::new()
     }
     fn new_token(&self) -> Result<ClusterToken> {
+        alone()
+    }
+    fn raise_level(&self) -> Result<FeatureLevel> {
         alone()
     }
     fn check_nodes(&self) -> Result<Vec<NodeLink>> {

@@ -17,8 +17,12 @@ use crate::{
 /// 1: the first.
 pub const VERSION: u32 = 1;
 
-/// The newest feature level of a cluster that this node knows.
-pub const FEATURE_LEVEL: u32 = 1;
+/// The newest feature level of a cluster that this node knows. One line for each:
+/// 1: the first.
+/// 2: floating addresses.
+pub const FEATURE_LEVEL: u32 = 2;
+/// The level of nodes that do not say which they know.
+const FIRST_LEVEL: u32 = 1;
 
 /// Of one cluster, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,10 @@ impl Names {
     }
     pub fn cluster(&self) -> String {
         format!("{}cluster", self.prefix)
+    }
+    /// The feature level, once it was raised.
+    pub fn level(&self) -> String {
+        format!("{}level", self.prefix)
     }
     pub fn nodes(&self) -> String {
         format!("{}node/", self.prefix)
@@ -106,6 +114,7 @@ pub struct ClusterValue {
     pub id: String,
     pub name: String,
     pub version: u32,
+    /// When it was made.
     pub feature_level: u32,
     pub lease_seconds: u64,
 }
@@ -116,9 +125,16 @@ pub struct NodeValue {
     pub name: String,
     /// The newest version of the keys that it knows.
     pub version: u32,
+    /// The newest feature level that it knows.
+    #[serde(default = "first_level")]
+    pub feature_level: u32,
     /// Fingerprint of its certificate, 64 hexadecimal digits. None: it joined before nodes had certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
+}
+
+fn first_level() -> u32 {
+    FIRST_LEVEL
 }
 
 /// `alive/N`.
@@ -279,6 +295,17 @@ pub fn alive(names: &Names, found: &Found) -> BTreeMap<u16, AliveValue> {
 /// The nodes of the cluster.
 pub fn nodes(names: &Names, found: &Found) -> BTreeMap<u16, NodeValue> {
     numbered(&names.nodes(), found)
+}
+
+/// The feature level of a cluster that was made with `made`, and the revision of the key that raised it; zero without it.
+///
+/// # Errors
+/// The value is not understood.
+pub fn level(names: &Names, made: u32, found: &Found) -> Result<(u32, u64), String> {
+    match found.get(&names.level()) {
+        Some(pair) => Ok((made.max(decode(pair)?), pair.mod_revision)),
+        None => Ok((made, 0)),
+    }
 }
 
 /// The last number that was given to a node, and the revision of the key; zeros without it.

@@ -14,6 +14,7 @@ mod gate;
 mod http;
 mod identity;
 mod keys;
+mod level;
 mod member;
 pub mod membership;
 pub mod peers;

@@ -12,8 +12,8 @@ use std::{
 use arden_admin::{
     AdminError, ErrorKind, State,
     cluster::{
-        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, NodeAnswer, NodeChange, NodeInfo, NodeLink, NodeQuestion,
-        PoolFence, PoolMove, PoolOwnership, PoolTake,
+        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, FeatureLevel, NodeAnswer, NodeChange, NodeInfo, NodeLink,
+        NodeQuestion, PoolFence, PoolMove, PoolOwnership, PoolTake,
     },
     error::Result,
     names::key,
@@ -28,7 +28,8 @@ use crate::{
     agent::Fence,
     departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
-    keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, PoolKeys},
+    keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, NodeValue, PoolKeys},
+    level,
     membership::{self, Membership, TOKEN_SECONDS},
     peers::{self, Me, Peers},
     shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
@@ -118,6 +119,7 @@ impl Member {
         let found = first_read(&etcd, &names)?;
         trust.check(&found, floor)?;
         let (identity, entry) = membership::identity(&etcd, state_dir, &membership, &trust)?;
+        let (level, _) = level::read_known(&etcd, &names, membership.cluster.feature_level)?;
         let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
         let alive = etcd.read_now(&names.alives(), &names.cluster())?;
         let known = keys::peers(&names, &nodes, &alive);
@@ -128,7 +130,7 @@ impl Member {
             node: membership.node,
             run: secret::hex(&secret::random::<8>()?),
             versions: peers::PROTOCOL,
-            feature_level: membership.cluster.feature_level,
+            feature_level: level,
             feature_level_max: keys::FEATURE_LEVEL,
         };
         let records = found.pairs.iter().filter(|p| p.key.ends_with("/record"));
@@ -377,11 +379,12 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
     }
 }
 
-fn node_info(number: u16, name: &str, alive: Option<AliveValue>, drained: bool) -> NodeInfo {
+fn node_info(number: u16, node: &NodeValue, alive: Option<AliveValue>, drained: bool) -> NodeInfo {
     let is_alive = alive.is_some();
     let (run, addresses, node_addresses) =
         alive.map_or_else(Default::default, |a| (a.run, a.addresses, a.node_addresses));
-    NodeInfo { number, name: name.to_string(), alive: is_alive, drained, run, addresses, node_addresses }
+    let (name, feature_level) = (node.name.clone(), node.feature_level);
+    NodeInfo { number, name, alive: is_alive, drained, feature_level, run, addresses, node_addresses }
 }
 
 /// The answers of nodes, which are asked at the same time. Those that do not answer are in the log.
@@ -434,15 +437,17 @@ impl ClusterAdmin for ClusterApi {
         let drains = member.etcd.read_now(&names.drains(), &names.cluster())?;
         let is_drained = |n: u16| drains.get(&names.drain(n)).is_some();
         let m = &member.membership;
+        let (feature_level, _) = level::read(&member.etcd, &names, m.cluster.feature_level)?;
         let distrusts_etcd = member.seen.lock().distrusts.clone();
         Ok(ClusterInfo {
             name: m.cluster.name.clone(),
             id: m.cluster.id.clone(),
             node: m.name.clone(),
             lease_seconds: m.cluster.lease_seconds,
+            feature_level,
             etcd: m.etcd.clone(),
             distrusts_etcd,
-            nodes: nodes.iter().map(|(n, node)| node_info(*n, &node.name, value(*n), is_drained(*n))).collect(),
+            nodes: nodes.iter().map(|(n, node)| node_info(*n, node, value(*n), is_drained(*n))).collect(),
             pools: self.ownerships(),
         })
     }
@@ -453,6 +458,10 @@ impl ClusterAdmin for ClusterApi {
 
     fn new_token(&self) -> Result<ClusterToken> {
         self.member.new_token()
+    }
+
+    fn raise_level(&self) -> Result<FeatureLevel> {
+        level::raise(&self.member.etcd, &self.member.trust, self.member.membership.cluster.feature_level)
     }
 
     fn check_nodes(&self) -> Result<Vec<NodeLink>> {

@@ -14,6 +14,7 @@ use crate::{
     files,
     identity::Identity,
     keys::{self, ClusterValue, Names, NodeValue},
+    level,
     trust::{Trust, seen_file},
 };
 
@@ -90,12 +91,7 @@ fn check_known(cluster: &ClusterValue) -> Result<()> {
     if cluster.version > keys::VERSION {
         return Err(conflict("the cluster is of a later version", "update this arden"));
     }
-    if cluster.feature_level > keys::FEATURE_LEVEL {
-        let (level, known) = (cluster.feature_level, keys::FEATURE_LEVEL);
-        let error = format!("the cluster's feature level is {level}, and this arden knows up to {known}");
-        return Err(conflict(error, "update this arden"));
-    }
-    Ok(())
+    level::check_known(cluster.feature_level)
 }
 
 impl Membership {
@@ -259,6 +255,7 @@ pub fn join(
             pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
         let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
         check_known(&cluster)?;
+        let (_, raised) = level::read_known(&etcd, &names, cluster.feature_level)?;
         let given = etcd.read_now(&names.numbers(), &names.cluster())?;
         let given = keys::last_number(&names, &given).map_err(|e| AdminError::failed(e, "update this arden"))?;
         let (mut last, mut taken) = (given.0, false);
@@ -287,6 +284,7 @@ pub fn join(
             If::Has(names.cluster(), pair.value.clone()),
             If::Changed(names.node(number), 0),
             If::Changed(names.numbers(), given.1),
+            If::Changed(names.level(), raised),
             If::Changed(token_key.clone(), good.mod_revision),
         ];
         let then = vec![
@@ -316,10 +314,16 @@ fn token_parts(token: &str) -> Result<(&str, &str)> {
 }
 
 fn node_value(name: &str, identity: &Identity) -> NodeValue {
-    NodeValue { name: name.to_string(), version: keys::VERSION, certificate: Some(identity.fingerprint().to_string()) }
+    NodeValue {
+        name: name.to_string(),
+        version: keys::VERSION,
+        feature_level: keys::FEATURE_LEVEL,
+        certificate: Some(identity.fingerprint().to_string()),
+    }
 }
 
-/// The key and certificate of a member, which etcd has to know, and its entry there. A node that joined before there were any makes them now.
+/// The key and certificate of a member, which etcd has to know, and its entry there. The entry says from now on what this node knows;
+/// one that joined before there were certificates makes them.
 ///
 /// # Errors
 /// Conflict, when etcd has no such node, or knows it by another certificate; failed, when the file is gone or not readable.
@@ -342,21 +346,25 @@ pub(crate) fn identity(
             "join with a new token, and an empty state directory",
         ));
     };
-    let Some(fingerprint) = node.certificate else {
-        let identity = Identity::make(state_dir, &m.cluster.id, &m.name)?;
-        let entry = keys::encode(&node_value(&m.name, &identity));
-        let then = Then::Put(names.node(m.node), entry.clone(), 0);
-        let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
-        let done = etcd.transact_now(if_all, vec![then])?;
-        done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
-        return Ok((identity, entry));
-    };
     let hint = "restore node.pem from a backup, or remove the node and join again";
-    match Identity::load(state_dir)? {
-        Some(identity) if identity.fingerprint().to_string() == fingerprint => Ok((identity, pair.value.clone())),
-        Some(_) => Err(conflict("etcd knows this node by another certificate than that in node.pem", hint)),
-        None => Err(AdminError::failed("the file node.pem with this node's key is gone", hint)),
+    let identity = match (&node.certificate, Identity::load(state_dir)?) {
+        (None, _) => Identity::make(state_dir, &m.cluster.id, &m.name)?,
+        (Some(known), Some(identity)) if identity.fingerprint().to_string() == *known => identity,
+        (Some(_), Some(_)) => {
+            return Err(conflict("etcd knows this node by another certificate than that in node.pem", hint));
+        }
+        (Some(_), None) => return Err(AdminError::failed("the file node.pem with this node's key is gone", hint)),
+    };
+    let wanted = node_value(&m.name, &identity);
+    if wanted == node {
+        return Ok((identity, pair.value.clone()));
     }
+    let entry = keys::encode(&wanted);
+    let then = Then::Put(names.node(m.node), entry.clone(), 0);
+    let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
+    let done = etcd.transact_now(if_all, vec![then])?;
+    done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
+    Ok((identity, entry))
 }
 
 fn check_empty(directory: &Arc<StateDirectory>) -> Result<()> {
@@ -409,6 +417,6 @@ mod tests {
         let later = ClusterValue { version: keys::VERSION + 1, ..now.clone() };
         assert!(check_known(&later).unwrap_err().error.contains("later version"));
         let later = ClusterValue { feature_level: keys::FEATURE_LEVEL + 1, ..now };
-        assert!(check_known(&later).unwrap_err().error.contains("knows up to 1"));
+        assert!(check_known(&later).unwrap_err().error.contains(&format!("knows up to {}", keys::FEATURE_LEVEL)));
     }
 }

@@ -590,3 +590,58 @@ fn a_drain_lasts_and_somebody_is_left() {
     assert_eq!(drained(&second), [false, false]);
     two.members[0].leave();
 }
+
+/// A node's entry as an arden writes it that does not know feature levels.
+fn as_an_older_one(etcd: &Arc<Etcd>, names: &arden_coordinate::Names, node: u16) {
+    let found = etcd.read_now(&names.nodes(), &names.cluster()).unwrap();
+    let mut entry: serde_json::Value = serde_json::from_slice(&found.get(&names.node(node)).unwrap().value).unwrap();
+    entry.as_object_mut().unwrap().remove("feature_level").unwrap();
+    etcd.put_now(&names.node(node), entry.to_string().as_bytes()).unwrap();
+}
+
+#[test]
+fn the_feature_level_rises_when_all_nodes_know_it() {
+    let Some(server) = Server::start() else { return };
+    let (first, second) = (server.directory("a"), server.directory("b"));
+    let mut a = membership::init(&first, &server.cluster(), |_| Ok(Vec::new())).unwrap();
+    // A cluster that an older arden made.
+    a.cluster.feature_level = 1;
+    let (names, urls) = (a.names(), std::slice::from_ref(&server.url));
+    let etcd = Etcd::start(urls, None).unwrap();
+    etcd.put_now(&names.cluster(), &serde_json::to_vec(&a.cluster).unwrap()).unwrap();
+    let member = Member::connect(first.path(), a.clone()).unwrap();
+    let state = Arc::new(State::on(member.state_store()).unwrap());
+    let api = ClusterApi { member: member.clone(), state };
+    let b = membership::join(&second, urls, None, &member.new_token().unwrap().token, "b").unwrap();
+    as_an_older_one(&etcd, &names, 2);
+
+    let levels = || api.cluster().unwrap().nodes.iter().map(|n| n.feature_level).collect::<Vec<_>>();
+    assert_eq!((api.cluster().unwrap().feature_level, levels()), (1, vec![2, 1]));
+    let error = api.raise_level().unwrap_err();
+    assert!(error.kind == ErrorKind::Conflict && error.error.ends_with("know no newer one: b"), "{error}");
+    assert_eq!(api.cluster().unwrap().feature_level, 1, "nothing changed");
+    // The node is updated, and starts.
+    let connect = || Member::connect(second.path(), b.clone());
+    connect().unwrap();
+    assert_eq!(levels(), [2, 2]);
+    let raised = |r: arden_admin::cluster::FeatureLevel| (r.before, r.level);
+    assert_eq!(raised(api.raise_level().unwrap()), (1, 2));
+    assert_eq!(raised(api.raise_level().unwrap()), (2, 2));
+    assert_eq!(api.cluster().unwrap().feature_level, 2);
+    assert_eq!(connect().unwrap().peers().me().feature_level, 2);
+    assert_eq!(
+        etcd.read_now(&names.cluster(), &names.cluster()).unwrap().get(&names.cluster()).unwrap().value,
+        serde_json::to_vec(&a.cluster).unwrap()
+    );
+
+    // A cluster that a later arden has raised.
+    etcd.put_now(&names.level(), b"3").unwrap();
+    let says = "feature level is 3, and this arden knows up to 2";
+    let error = connect().err().unwrap();
+    assert!(error.kind == ErrorKind::Conflict && error.error.contains(says), "{error}");
+    let token = member.new_token().unwrap().token;
+    let error = membership::join(&server.directory("c"), urls, None, &token, "c").unwrap_err();
+    assert!(error.error.contains(says), "{error}");
+    etcd.put_now(&names.level(), b"2").unwrap();
+    membership::join(&server.directory("c"), urls, None, &token, "c").expect("the token was not used up");
+}

@@ -8,7 +8,8 @@ use arden_admin::{
     address::{AddressInfo, NewAddress},
     client::segment,
     cluster::{
-        ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake,
+        ClusterInfo, ClusterToken, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
+        PoolTake,
     },
     error::Result,
     model::SessionInfo,
@@ -59,6 +60,10 @@ pub enum ClusterVerb {
     /// Show the cluster, its nodes and who owns each pool
     #[command(after_help = "Example:\n  arden cluster show --json")]
     Show,
+    /// Raise the cluster's feature level to the newest that all nodes know, after all of them were updated. Nodes write nothing that the
+    /// level does not have, so that older ones understand it; it cannot be lowered, and an older arden does not start then
+    #[command(after_help = "Example:\n  arden cluster upgrade")]
+    Upgrade,
     /// Make this node a daemon without a cluster, and without users, shares and pools; while the daemon does not run
     #[command(after_help = "Example:\n  arden cluster leave")]
     Leave,
@@ -210,6 +215,13 @@ pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
             let cluster: ClusterInfo = out.client.get("/v1/cluster")?;
             out.show(&cluster, cluster_text);
         }
+        ClusterVerb::Upgrade => {
+            let raised: FeatureLevel = out.client.put_body("/v1/cluster/level", &serde_json::json!({}))?;
+            out.show(&raised, |r| match r.level == r.before {
+                true => format!("the feature level is {}, the newest that the nodes know\n", r.level),
+                false => format!("the feature level is {}; it was {}\n", r.level, r.before),
+            });
+        }
         ClusterVerb::Leave => {
             let m = departure::leave(&*directory(&out.state)?)?;
             let text = format!(
@@ -339,13 +351,14 @@ fn change_node(out: &Out, node: &str, drained: bool) -> Result<()> {
 }
 
 fn node_table(nodes: &[NodeInfo]) -> String {
-    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "DRAINED", "ADDRESSES", "FOR NODES", "RUN"]);
+    let mut t = Table::new(&["NODE", "NUMBER", "ALIVE", "DRAINED", "LEVEL", "ADDRESSES", "FOR NODES", "RUN"]);
     for n in nodes {
         t.row([
             n.name.clone(),
             n.number.to_string(),
             yes(n.alive),
             yes(n.drained),
+            n.feature_level.to_string(),
             n.addresses.join(", "),
             n.node_addresses.join(", "),
             n.run.clone(),
@@ -379,7 +392,14 @@ fn owner_table(pools: &[PoolOwnership]) -> String {
 }
 
 fn cluster_text(c: &ClusterInfo) -> String {
-    let mut out = format!("cluster {} ({}), lease {} s, etcd {}\n", c.name, c.id, c.lease_seconds, c.etcd.join(", "));
+    let mut out = format!(
+        "cluster {} ({}), lease {} s, feature level {}, etcd {}\n",
+        c.name,
+        c.id,
+        c.lease_seconds,
+        c.feature_level,
+        c.etcd.join(", ")
+    );
     if !c.distrusts_etcd.is_empty() {
         out += &format!("etcd is not believed: {}\n", c.distrusts_etcd);
     }

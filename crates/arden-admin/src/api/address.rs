@@ -52,7 +52,9 @@ pub(super) async fn add_address(State(api): Ctx, Body(new): Body<NewAddress>) ->
     let added = api.blocking(move |api| {
         api.cluster.check_is_cluster()?;
         let (ip, _) = address::parse(&new.address)?;
-        address::check_is_no_nodes(ip, &api.cluster.cluster()?.nodes)?;
+        let cluster = api.cluster.cluster()?;
+        address::check_level(cluster.feature_level)?;
+        address::check_is_no_nodes(ip, &cluster.nodes)?;
         let record = api.state.change(|s| s.add_address(&new))?;
         api.control.addresses_changed();
         Ok(shown(api, &[record]))

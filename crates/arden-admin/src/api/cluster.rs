@@ -12,7 +12,10 @@ use axum::{
 
 use super::{Api, Body, handlers::created};
 use crate::{
-    cluster::{ClientMove, ClusterInfo, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership, PoolTake},
+    cluster::{
+        ClientMove, ClusterInfo, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
+        PoolTake,
+    },
     error::Result,
     storage::PoolInfo,
 };
@@ -37,6 +40,12 @@ pub(super) async fn new_token(State(api): Ctx) -> Result<Response> {
     let token = api.blocking(|api| api.cluster.new_token()).await?;
     tracing::info!(seconds = token.seconds, "token for a new node made");
     Ok(created(token))
+}
+
+pub(super) async fn raise_level(State(api): Ctx) -> Answer<FeatureLevel> {
+    let raised = api.blocking(|api| api.cluster.raise_level()).await?;
+    tracing::info!(level = raised.level, before = raised.before, "feature level of the cluster raised");
+    Ok(Json(raised))
 }
 
 pub(super) async fn check_nodes(State(api): Ctx) -> Answer<Vec<NodeLink>> {

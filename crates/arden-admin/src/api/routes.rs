@@ -14,8 +14,8 @@ use super::{Api, address, cluster, handlers, snapshot as snapshots, storage as p
 use crate::{
     address::{AddressInfo, NewAddress},
     cluster::{
-        ClientMove, ClusterInfo, ClusterToken, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
-        PoolTake,
+        ClientMove, ClusterInfo, ClusterToken, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove,
+        PoolOwnership, PoolTake,
     },
     model::{
         GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
@@ -169,6 +169,7 @@ pub(crate) fn routes() -> Vec<Route> {
         get("/v1/cluster", "cluster", "The cluster with its nodes, and who owns each pool", one::<ClusterInfo>(), &[409], cluster::cluster),
         change(Method::POST, "/v1/cluster/tokens", "newToken", "Make a token with which one node joins within an hour", None, one::<ClusterToken>(), &[409], cluster::new_token),
         change(Method::PUT, "/v1/cluster/client-moves", "moveClient", "Tell a client by the witness service to go to another node", body::<ClientMove>(), one::<ClientMove>(), &[400, 404, 409], cluster::move_client),
+        change(Method::PUT, "/v1/cluster/level", "raiseLevel", "Raise the cluster's feature level to the newest that all nodes know", None, one::<FeatureLevel>(), &[409], cluster::raise_level),
         get("/v1/cluster/links", "nodeLinks", "Connect to every other node, and say how that went", list::<NodeLink>(), &[409], cluster::check_nodes),
         change(Method::PATCH, "/v1/cluster/nodes/{name}", "changeNode", "Let a node give up its pools, or own pools again", body::<NodeChange>(), one::<NodeInfo>(), &[400, 404, 409], cluster::change_node),
         change(Method::DELETE, "/v1/cluster/nodes/{name}", "removeNode", "Take a node out of the cluster that is not alive and cannot write to disks any more", None, Nothing, &[404, 409], cluster::remove_node),

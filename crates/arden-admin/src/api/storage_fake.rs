@@ -290,6 +290,7 @@ fn node() -> NodeInfo {
         name: "a".into(),
         alive: true,
         drained: false,
+        feature_level: 2,
         run: "r".into(),
         addresses: vec!["h:445".into()],
         node_addresses: vec!["h:7445".into()],
@@ -304,6 +305,7 @@ impl ClusterAdmin for FakeStorage {
             id: "0".repeat(32),
             node: "a".into(),
             lease_seconds: 5,
+            feature_level: 2,
             etcd: vec!["http://e:2379".into()],
             distrusts_etcd: String::new(),
             nodes: vec![node],
@@ -315,6 +317,9 @@ impl ClusterAdmin for FakeStorage {
     }
     fn new_token(&self) -> Result<ClusterToken> {
         Ok(ClusterToken { token: "t".into(), seconds: 3600 })
+    }
+    fn raise_level(&self) -> Result<FeatureLevel> {
+        Ok(FeatureLevel { level: 2, before: 1 })
     }
     fn node_name(&self) -> String {
         "n1".to_string()

@@ -276,6 +276,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("addresses", "/v1/addresses", None),
         ("removeAddress", "/v1/addresses/10.0.0.50", None),
         ("newToken", "/v1/cluster/tokens", None),
+        ("raiseLevel", "/v1/cluster/level", None),
         ("moveClient", "/v1/cluster/client-moves", Some(json!({"client": "c", "to": "b"}))),
         ("movePool", "/v1/pools/tank/owner", Some(json!({"to": "b"}))),
         ("takePool", "/v1/pools/tank/take", Some(json!({"sure": true}))),
