@@ -260,6 +260,10 @@ pub trait FileStore: Send + Sync {
     fn change_journal(&self) -> Option<&dyn ChangeJournal> {
         None
     }
+    /// Whether each open takes descriptors of the process.
+    fn takes_descriptors(&self) -> bool {
+        false
+    }
     /// [MS-FSA] 2.1.1.1 GenerateShortNames: names get 8.3 names that are kept, and others may be set.
     fn generates_short_names(&self) -> bool {
         false

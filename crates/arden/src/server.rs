@@ -446,8 +446,7 @@ fn connections_max(wanted: usize) -> usize {
 
 /// Limits of sessions, opens and connections by the descriptors that the process can get.
 fn usage_limits(opens_max: usize) -> UsageLimits {
-    let mut limits = UsageLimits::default();
-    limits.opens.whole = opens_max;
+    let limits = UsageLimits::default().with_opens(opens_max);
     match raise_descriptors() {
         Some(descriptors) => limits.with_descriptors(usize::try_from(descriptors).unwrap_or(usize::MAX)),
         None => limits,

@@ -20,6 +20,10 @@ use super::{
 
 /// Size in bytes of each file.
 const FILE_BYTES: usize = 4096;
+/// FILE_READ_DATA and FILE_READ_ATTRIBUTES.
+const READ_DATA: u32 = 0x81;
+/// STATUS_FILE_NOT_AVAILABLE, [MS-SMB2] 3.3.5.9: of a file whose persistent open waits for its owner.
+const FILE_NOT_AVAILABLE: u32 = 0xC000_0467;
 
 /// Files in folders of one directory.
 #[derive(Debug, Clone)]
@@ -82,6 +86,29 @@ impl Population {
     /// Whether a file can be opened under its first name.
     pub fn is_there(&self, client: &mut Client, file: u32) -> bool {
         client.open(&self.name(file), 0x0010_0080, FileOpen, 0).is_ok_and(|id| client.close(id).is_ok())
+    }
+
+    /// Opens the first `n` files with persistent handles, under their first names.
+    ///
+    /// # Errors
+    /// A lost connection, or a refusal.
+    pub fn hold(&self, client: &mut Client, n: u32) -> Result<()> {
+        for file in 0..n {
+            let mut body = r::create(&self.name(file), READ_DATA, FileOpen, 0);
+            body.create_contexts = r::persistent(u128::from(file) + 1);
+            if let Err(status) = client.try_open(&body)? {
+                fail!("persistent open of {}: {}", self.name(file), r::status_name(status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether these files are kept for who has them open, and is not connected.
+    pub fn are_kept(&self, client: &mut Client, mut files: std::ops::Range<u32>) -> bool {
+        files.all(|file| {
+            let body = r::create(&self.name(file), READ_DATA, FileOpen, 0);
+            client.try_open(&body).is_ok_and(|open| open.is_err_and(|status| status == FILE_NOT_AVAILABLE))
+        })
     }
 
     /// `n` different files at random, or all where there are no more; for a list, folders.

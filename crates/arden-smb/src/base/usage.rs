@@ -23,6 +23,8 @@ use arden_wire::dtyp::Sid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Opens,
+    /// Opens of a store that takes descriptors of the process for them.
+    DescriptorOpens,
     /// Tree connects.
     Trees,
     Pipes,
@@ -41,7 +43,7 @@ pub enum Kind {
     ForwardedBytes,
 }
 
-const KINDS: usize = 10;
+const KINDS: usize = 11;
 /// One in so many of the whole is for administrators.
 pub(super) const RESERVED_PART: usize = 16;
 
@@ -58,6 +60,7 @@ pub struct Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageLimits {
     pub opens: Bound,
+    pub descriptor_opens: Bound,
     pub trees: Bound,
     pub pipes: Bound,
     pub pipe_bytes: Bound,
@@ -77,11 +80,20 @@ pub struct UsageLimits {
     pub buffer_bytes: Bound,
 }
 
+impl Bound {
+    /// At most so many, of which half for one user or address.
+    fn in_all(self, whole: usize) -> Bound {
+        let whole = self.whole.min(whole);
+        Bound { user: self.user.min(whole / 2), address: self.address.min(whole / 2), whole }
+    }
+}
+
 impl Default for UsageLimits {
     fn default() -> UsageLimits {
         let bound = |user, address, whole| Bound { user, address, whole };
         UsageLimits {
             opens: bound(16_384, 65_536, 1_000_000),
+            descriptor_opens: bound(16_384, 65_536, 1_000_000),
             trees: bound(16_384, 65_536, 524_288),
             pipes: bound(64, 256, 2_048),
             pipe_bytes: bound(16 << 20, 32 << 20, 128 << 20),
@@ -103,6 +115,7 @@ impl UsageLimits {
     fn of(&self, kind: Kind) -> Bound {
         match kind {
             Kind::Opens => self.opens,
+            Kind::DescriptorOpens => self.descriptor_opens,
             Kind::Trees => self.trees,
             Kind::Pipes => self.pipes,
             Kind::PipeBytes => self.pipe_bytes,
@@ -115,13 +128,17 @@ impl UsageLimits {
         }
     }
 
-    /// For a process that may have so many descriptors: each open can take two, and sockets need some.
+    /// At most so many opens in all.
+    #[must_use]
+    pub fn with_opens(mut self, whole: usize) -> UsageLimits {
+        self.opens = self.opens.in_all(whole);
+        self
+    }
+
+    /// For a process that may have so many descriptors: each open that takes some can take two, and sockets need some.
     #[must_use]
     pub fn with_descriptors(mut self, descriptors: usize) -> UsageLimits {
-        let whole = (descriptors / 4).max(64);
-        self.opens.whole = self.opens.whole.min(whole);
-        self.opens.address = self.opens.address.min(whole / 2);
-        self.opens.user = self.opens.user.min(whole / 2);
+        self.descriptor_opens = self.descriptor_opens.in_all((descriptors / 4).max(64));
         self
     }
 }
@@ -300,6 +317,8 @@ impl Drop for Charge {
 #[derive(Debug, Default)]
 pub struct OpenUsage {
     pub open: Option<Charge>,
+    /// Of [`Kind::DescriptorOpens`].
+    pub descriptors: Option<Charge>,
     pub watch: std::sync::OnceLock<Charge>,
     pub pipe_bytes: std::sync::OnceLock<Charge>,
     pub locks: std::sync::OnceLock<Charge>,
@@ -377,6 +396,8 @@ mod tests {
     #[test]
     fn descriptors_bound_the_opens() {
         let limits = UsageLimits::default().with_descriptors(4096);
-        assert_eq!((limits.opens.whole, limits.opens.user), (1024, 512));
+        assert_eq!((limits.descriptor_opens.whole, limits.descriptor_opens.user), (1024, 512));
+        assert_eq!(limits.opens, UsageLimits::default().opens, "opens on a volume take none");
+        assert_eq!(UsageLimits::default().with_opens(1000).opens, Bound { user: 500, address: 500, whole: 1000 });
     }
 }

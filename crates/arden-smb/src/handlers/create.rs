@@ -33,7 +33,7 @@ use arden_wire::{
 use crate::{
     base::{
         status,
-        usage::{Charge, Kind, OpenUsage},
+        usage::{Kind, OpenUsage},
     },
     handlers::{
         durable::{self, Wanted},
@@ -134,8 +134,14 @@ impl CreateAfterBreak {
     /// Access, sharing and what the name stands for are looked at in the moment in which the open is made.
     fn open(&mut self, request: &mut Request<'_>, tree: &Arc<Tree>, out: &mut Vec<u8>) -> Handled {
         let (trees, verified) = (request.trees, request.verified);
-        let usage = trees.usage.charge(Kind::Opens, &verified.user, Some(verified.ip), 1);
-        let usage = usage.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)?;
+        let charge = |kind| {
+            let charged = trees.usage.charge(kind, &verified.user, Some(verified.ip), 1);
+            charged.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)
+        };
+        let mut usage = OpenUsage::of(charge(Kind::Opens)?);
+        if self.fs.store().takes_descriptors() {
+            usage.descriptors = Some(charge(Kind::DescriptorOpens)?);
+        }
         let opened = open_file(request, tree, self);
         if let (Err(Fail::Wait(..)), Some(guid), None) = (&opened, self.asked.wanted.create_guid(), &self.pending) {
             self.pending = Some(trees.note_pending_create(verified.client.0, guid));
@@ -415,7 +421,7 @@ fn finish(
     tree: &Arc<Tree>,
     asked: &Asked,
     (opened, opening): (Opened, Opening<'_>),
-    (name, usage): (String, Charge),
+    (name, usage): (String, OpenUsage),
     out: &mut Vec<u8>,
 ) -> Handled {
     let id = opened.open.id().0;
@@ -452,7 +458,7 @@ fn finish(
         ),
         kept_locks: Mutex::default(),
         work: Work::default(),
-        usage: OpenUsage::of(usage),
+        usage,
     });
     if matches!(granted, Durability::Persistent { .. }) {
         request.trees.keep_new(request.scope, &open);

@@ -470,6 +470,17 @@ impl Trees {
         }
     }
 
+    /// What was granted before counts, whatever the bounds are now.
+    fn count_restored(&self, file: &Open) -> OpenUsage {
+        let count = |kind| {
+            let charge = self.usage.account(kind, file.who(), None);
+            charge.force(1);
+            charge
+        };
+        let descriptors = file.fs().store().takes_descriptors().then(|| count(Kind::DescriptorOpens));
+        OpenUsage { descriptors, ..OpenUsage::of(count(Kind::Opens)) }
+    }
+
     fn restore_open(
         self: &Arc<Trees>,
         share: &Arc<Share>,
@@ -506,9 +517,7 @@ impl Trees {
                 *slot = Some(*number);
             }
         }
-        // What was granted before counts, whatever the bounds are now.
-        let usage = self.usage.account(Kind::Opens, file.who(), None);
-        usage.force(1);
+        let usage = self.count_restored(&file);
         let open = Arc::new(SmbOpen {
             id: FileId { persistent: id, volatile: id },
             owner: file.who().clone(),
@@ -528,7 +537,7 @@ impl Trees {
             mode: AtomicU32::new(kept.mode),
             kept_locks: Mutex::new(locks),
             work: Work::default(),
-            usage: OpenUsage::of(usage),
+            usage,
         });
         let held = open.kept_locks.lock().held_count();
         self.persistence().add(&open, held);

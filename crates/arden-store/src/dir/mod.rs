@@ -281,6 +281,9 @@ impl Shared {
 }
 
 impl FileStore for DirStore {
+    fn takes_descriptors(&self) -> bool {
+        true
+    }
     fn volume(&self) -> VolumeInfo {
         let s = &self.shared;
         let id = u128::from(s.root.key.dev) << 64 | u128::from(s.root.key.ino);
