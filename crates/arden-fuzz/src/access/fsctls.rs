@@ -92,7 +92,10 @@ impl World {
                 let tag = n.reparse.as_ref().map_or(0, |r| r.0);
                 (fsctl::DELETE_REPARSE_POINT, reparse_buffer(tag, &[]), 0)
             }
-            Fsctl::GetCompression => (fsctl::GET_COMPRESSION, vec![], 2),
+            Fsctl::GetCompression => {
+                v.may_refuse_if(true, "no compression");
+                (fsctl::GET_COMPRESSION, vec![], 2)
+            }
             Fsctl::SetCompression => {
                 v.may_refuse_if(true, "no compression");
                 (fsctl::SET_COMPRESSION, vec![2, 0], 0)

@@ -160,15 +160,6 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
             }
             none(())
         }
-        // [MS-FSA] 2.1.5.10.9.
-        fsctl::GET_COMPRESSION if ioctl.max_output_response < 2 => Err(NtStatus::INVALID_PARAMETER.into()),
-        fsctl::GET_COMPRESSION => Ok((NtStatus::SUCCESS, vec![0, 0])),
-        // COMPRESSION_FORMAT_NONE, _DEFAULT and _LZNT1, as a file system without compression answers them, 2.1.5.10.30 <130>.
-        fsctl::SET_COMPRESSION => match r.u16()? {
-            0 => none(()),
-            1 | 2 => Err(NtStatus::NOT_SUPPORTED.into()),
-            _ => Err(NtStatus::INVALID_PARAMETER.into()),
-        },
         fsctl::GET_INTEGRITY_INFORMATION => integrity::get(file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION => integrity::set(request.scope, file, ioctl),
         fsctl::SET_INTEGRITY_INFORMATION_EX => integrity::set_ex(request.scope, file, ioctl),
@@ -176,13 +167,15 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         fsctl::MARK_HANDLE => mark_handle(file, ioctl),
         fsctl::CREATE_OR_GET_OBJECT_ID | fsctl::GET_OBJECT_ID => object_id(request, file, ioctl),
         fsctl::LMR_REQUEST_RESILIENCY => resiliency(request, open, ioctl),
-        // [MS-FSA] 2.1.5.10: below is what the object store does not implement.
         fsctl::CREATE_USN_JOURNAL
         | fsctl::DELETE_USN_JOURNAL
         | fsctl::QUERY_USN_JOURNAL
         | fsctl::READ_USN_JOURNAL
         | fsctl::READ_FILE_USN_DATA
         | fsctl::WRITE_USN_CLOSE_RECORD => usn::ioctl(request, open, file, ioctl),
+        // [MS-FSA] 2.1.5.10: what the object store does not implement. Neither directory nor volume compresses files, 2.1.5.10.9 and
+        // 2.1.5.10.30.
+        fsctl::GET_COMPRESSION | fsctl::SET_COMPRESSION => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
     }
 }

@@ -7,7 +7,7 @@ use arden_lock::{Mutex, ranks};
 use arden_store::{
     commit::{Cause, CommitScope},
     error::{NotDone, StoreError},
-    fs::WaitId,
+    fs::{Step, WaitId},
 };
 use arden_wire::{
     Malformed, NtStatus,
@@ -101,6 +101,23 @@ pub fn waiting<T>(done: Result<T, Fail>, continuation: impl Continuation + 'stat
     }
 }
 
+/// A request that has done nothing yet: after its wait it is run from its start, and all is looked at anew.
+struct FromTheStart;
+
+impl Continuation for FromTheStart {
+    fn resume(&mut self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+        super::run::again(request, out)
+    }
+}
+
+/// Requests for which a client has to have written back what it caches: all that work on a handle's data, its size or its locks.
+fn works_on_data(command: u16) -> bool {
+    matches!(
+        Command::from_u16(command),
+        Some(Command::Read | Command::Write | Command::Lock | Command::Ioctl | Command::SetInfo)
+    )
+}
+
 /// Everything a handler sees.
 pub struct Request<'a> {
     pub trees: &'a Arc<Trees>,
@@ -150,7 +167,19 @@ impl Request<'_> {
         if self.counted.is_none() {
             self.check_channel_sequence(&open)?;
         }
+        if works_on_data(self.verified.header.command) {
+            self.begin_work(&open)?;
+        }
         Ok(open)
+    }
+
+    /// Data of `open` are read or changed next: what another client has cached under the same lease key is written back first.
+    pub fn begin_work(&self, open: &SmbOpen) -> Result<(), Fail> {
+        let Some(file) = open.file() else { return Ok(()) };
+        match file.fs().begin_work(file, self.cause())? {
+            Step::Done(()) => Ok(()),
+            Step::Wait(wait) => Err(Fail::Wait(wait, Some(Box::new(FromTheStart)))),
+        }
     }
 
     /// After a wait: the handle is still one of this session and of this tree connect.

@@ -213,6 +213,12 @@ impl LocalEngine {
     }
 }
 
+/// Runs a request that waited before it did anything.
+pub(super) fn again(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
+    let command = Command::from_u16(request.verified.header.command).ok_or(NtStatus::INVALID_PARAMETER)?;
+    handle(command, request, out)
+}
+
 fn handle(command: Command, request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     match command {
         Command::TreeConnect => tree::connect(request, out),

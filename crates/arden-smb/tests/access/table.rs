@@ -286,7 +286,9 @@ fn fsctl_rows() -> Vec<Row> {
             .or(&[NtStatus::NOT_A_REPARSE_POINT]),
         row("FSCTL_DUPLICATE_EXTENTS_TO_FILE", FILE_WRITE_DATA, |k| k.duplicate()).unless(SHARED),
         row("FSCTL_FILE_LEVEL_TRIM", FILE_WRITE_DATA, |k| k.fsctl(fsctl::FILE_LEVEL_TRIM, &trim(), 4)),
-        free("FSCTL_GET_COMPRESSION", |k| k.fsctl(fsctl::GET_COMPRESSION, &[], 2)),
+        // Files are not compressed: who may ask is told so.
+        free("FSCTL_GET_COMPRESSION", |k| k.fsctl(fsctl::GET_COMPRESSION, &[], 2))
+            .or(&[NtStatus::INVALID_DEVICE_REQUEST]),
         row("FSCTL_QUERY_ALLOCATED_RANGES", FILE_READ_DATA, |k| {
             k.fsctl(fsctl::QUERY_ALLOCATED_RANGES, &pair(0, 4096), 64)
         }),
@@ -301,7 +303,8 @@ fn fsctl_rows() -> Vec<Row> {
         .unless(SHARED),
         free("FSCTL_QUERY_FILE_REGIONS", |k| k.fsctl(fsctl::QUERY_FILE_REGIONS, &[], 1024)),
         row("FSCTL_SET_COMPRESSION", 0, |k| k.fsctl(fsctl::SET_COMPRESSION, &[0, 0], 0))
-            .all(FILE_READ_DATA | FILE_WRITE_DATA),
+            .all(FILE_READ_DATA | FILE_WRITE_DATA)
+            .or(&[NtStatus::INVALID_DEVICE_REQUEST]),
         // 2.1.5.10.38; peers take the right to append too (`smb2.ioctl.sparse_perms`).
         row("FSCTL_SET_SPARSE", WRITES | FILE_WRITE_ATTRIBUTES, |k| k.fsctl(fsctl::SET_SPARSE, &[1], 0)),
         free("FSCTL_GET_INTEGRITY_INFORMATION", |k| k.fsctl(fsctl::GET_INTEGRITY_INFORMATION, &[], 16))

@@ -1,6 +1,6 @@
 //! IOCTL: file system controls, server-side copy, network interfaces.
 
-use crate::client::*;
+use crate::{client::*, snapshots::on_volumes};
 
 const INVALID: NtStatus = NtStatus::INVALID_PARAMETER;
 const NOT_IMPLEMENTED_HERE: NtStatus = NtStatus::INVALID_DEVICE_REQUEST;
@@ -40,11 +40,26 @@ fn bvt_fsctl_object_ids() {
 /// `FsCtl_Set_Compression_File_IsCompressionSupported`, `FsCtl_Set_Compression_Dir_IsCompressionSupported`
 #[test]
 fn fsctl_compression_is_not_supported() {
-    both(|c, id, _| {
-        assert_eq!(c.fsctl(id, fsctl::GET_COMPRESSION, &[], 2), [0, 0]);
-        assert_eq!(c.try_fsctl(id, fsctl::SET_COMPRESSION, &[2, 0], 0).unwrap_err(), NtStatus::NOT_SUPPORTED);
-        c.fsctl(id, fsctl::SET_COMPRESSION, &[0, 0], 0);
-    });
+    both(|c, id, _| no_compression(c, id));
+    let (_lab, _volumes, mut c) = on_volumes();
+    for path in ["directory", "file", "file:stream", "directory:stream"] {
+        let options = if path == "directory" { OPT_DIRECTORY_FILE } else { 0 };
+        let id = c.open(want(path).options(options)).id;
+        no_compression(&mut c, id);
+    }
+}
+
+/// [MS-FSA] 2.1.5.10.9 and 2.1.5.10.30, of a store without compression: whatever is asked for, and with whatever room.
+#[track_caller]
+pub fn no_compression(c: &mut Client, id: FileId) {
+    for room in [0, 2] {
+        assert_eq!(c.try_fsctl(id, fsctl::GET_COMPRESSION, &[], room).unwrap_err(), NOT_IMPLEMENTED_HERE);
+    }
+    for input in [&[0, 0][..], &[1, 0], &[2, 0], &[3, 0], &[0], &[]] {
+        assert_eq!(c.try_fsctl(id, fsctl::SET_COMPRESSION, input, 0).unwrap_err(), NOT_IMPLEMENTED_HERE);
+    }
+    let data = c.query(id, file_class::COMPRESSION);
+    assert_eq!((data.len(), le_u16(&data, 8)), (16, 0), "COMPRESSION_FORMAT_NONE");
 }
 
 /// What a plain volume does not implement, [MS-FSA] 2.1.5.10: FSCTL_GET/SET_INTEGRITY_INFORMATION, OFFLOAD_READ and

@@ -100,7 +100,7 @@ fn file_info_query_without_integrity() {
 #[test]
 fn file_info_query_file_compression_info() {
     both(|c, id, _| {
-        assert!(c.try_fsctl(id, fsctl::SET_COMPRESSION, &[2, 0], 0).is_err());
+        assert_eq!(c.try_fsctl(id, fsctl::SET_COMPRESSION, &[2, 0], 0).unwrap_err(), NtStatus::INVALID_DEVICE_REQUEST);
         let data = c.query(id, file_class::COMPRESSION);
         assert_eq!((data.len(), le_u16(&data, 8)), (16, 0));
     });

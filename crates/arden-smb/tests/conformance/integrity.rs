@@ -70,13 +70,26 @@ fn buffers_that_are_short_or_say_what_is_not_defined() {
             let input = buffer_ex(1, 0, 0, version);
             assert_eq!(c.try_fsctl(id, fsctl::SET_INTEGRITY_INFORMATION_EX, &input, 0), REFUSED);
         }
-        for algorithm in [3, 0xFFFE] {
-            assert_eq!(set(c, id, algorithm, 0), REFUSED);
-        }
         // A flag, but not the one that there is.
         assert_eq!(set(c, id, CRC64, 2), REFUSED);
         assert_eq!(set_ex(c, id, 1, 0, 2), REFUSED);
         assert_eq!(told(c, id), (NONE, 0));
+    });
+}
+
+/// `FsCtl_Set_IntegrityInformation_File_UndefinedChecksumAlgorithm`,
+/// `FsCtl_Set_IntegrityInformation_Dir_UndefinedChecksumAlgorithm`. [MS-FSCC] 2.3.73 for ReFS v2.
+#[test]
+fn an_algorithm_that_is_not_defined_means_the_one_that_there_is() {
+    each(|c, id| {
+        for algorithm in [3, 0xFFFE] {
+            assert_eq!(set(c, id, algorithm, 1), DONE);
+            assert_eq!(told(c, id), (CRC64, 1));
+            assert_eq!(set(c, id, algorithm, 2), REFUSED, "a flag that is not defined");
+            assert_eq!(set(c, id, algorithm, 0), DONE);
+            assert_eq!(told(c, id), (CRC64, 0));
+            assert_eq!(set(c, id, NONE, 0), DONE);
+        }
     });
 }
 

@@ -143,7 +143,124 @@ fn notifications_carry_no_session_and_no_signature() {
     assert_eq!((note.u32(32), note.u32(36), note.u32(40)), (0, 0, 0), "BreakReason and the hints");
 }
 
-/// `Comparing_Same_File_LeaseKeysV1`, `Comparing_Same_LeaseKeysV2`, `Comparing_Same_Directory_LeaseKeysV1`
+/// `Comparing_Same_File_LeaseKeysV1`, `Comparing_Same_LeaseKeysV2`, `Compare_Zero_LeaseFlag_ParentLeaseKey`: a client that opens
+/// the file under the key of another's lease leaves that alone, and caches nothing beside it.
+#[test]
+fn another_client_under_the_same_key_breaks_nothing_by_its_open() {
+    for version in [1, 2] {
+        let lab = Lab::new();
+        let (mut one, mut two) = (lab.client(), lab.client());
+        let f = one.open(with_lease(version, 0x99, "RWH"));
+        let g = two.open(with_lease(version, 0x99, "RWH"));
+        assert_eq!((f.lease(), g.lease()), ("RWH".into(), "".into()));
+        assert_eq!((g.oplock, g.lease_context().unwrap().key), (oplock::LEASE, 0x99));
+        let h = two.open(with_lease(version, 0x99, "RH"));
+        assert_eq!(h.lease(), "", "nor by a second open");
+        two.query(g.id, file_class::STANDARD);
+        two.close(h.id);
+        assert!(one.breaks().is_empty());
+        // With the first's last open gone, the second is alone.
+        one.close(f.id);
+        assert_eq!(two.open(with_lease(version, 0x99, "RWH")).lease(), "RWH");
+        two.write(g.id, 0, b"x");
+        assert!(one.breaks().is_empty() && two.breaks().is_empty());
+    }
+}
+
+/// What the first client may still have to write back is asked for before the second works on data, however it does so.
+#[test]
+fn work_under_the_same_key_of_another_client_waits_for_its_break() {
+    let locked = |id| lock(id, 0, &[(0, 1, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)]);
+    let works: [(&str, &dyn Fn(FileId) -> Req); 6] = [
+        ("READ", &|id| read(id, 0, 4)),
+        ("WRITE", &|id| write(id, 0, b"two")),
+        ("LOCK", &locked),
+        ("FSCTL_SET_ZERO_DATA", &|id| ioctl(id, fsctl::SET_ZERO_DATA, &pair(0, 1), 0)),
+        ("FSCTL_QUERY_ALLOCATED_RANGES", &|id| ioctl(id, fsctl::QUERY_ALLOCATED_RANGES, &pair(0, 9), 16)),
+        ("FileEndOfFileInformation", &|id| {
+            set_info(id, info_type::FILE, file_class::END_OF_FILE, 0, &[9, 0, 0, 0, 0, 0, 0, 0])
+        }),
+    ];
+    for (name, work) in works {
+        let lab = Lab::new();
+        let (mut one, mut two) = (lab.client(), lab.client());
+        let f = one.open(want("file").lease(5, "RWH"));
+        one.write(f.id, 0, b"old!");
+        let g = two.open(want("file").lease(5, "RWH"));
+        let waiting = two.send(&work(g.id));
+        assert_eq!(one.lease_break(), ("RWH".into(), "RH".into(), true), "{name}");
+        assert!(two.waits(waiting), "{name}");
+        one.write(f.id, 0, b"new!");
+        one.call(&lease_ack(5, "RH")).ok();
+        let answer = two.receive(waiting);
+        assert_eq!(answer.status(), NtStatus::SUCCESS, "{name}");
+        if name == "READ" {
+            assert_eq!(answer.read_data(), b"new!");
+        }
+        // From then on as beside any other client.
+        one.breaks();
+        assert!(!one.open(want("file").lease(5, "RWH")).lease().contains('W'), "{name}");
+        two.call(&read(g.id, 0, 1)).ok();
+    }
+}
+
+/// The source of a copy is no handle that the request names.
+#[test]
+fn a_copy_from_under_the_same_key_of_another_client_waits_too() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    let f = one.open(want("file").lease(5, "RWH"));
+    one.write(f.id, 0, b"old!");
+    let g = two.open(want("file").lease(5, "RWH"));
+    let to = two.open(want("to")).id;
+    let mut key = Vec::new();
+    g.id.put(&mut key);
+    key.put_zeros(8);
+    let waiting = two.send(&ioctl(to, fsctl::SRV_COPYCHUNK, &copy_chunks(&key, &[(0, 0, 4)]), 12));
+    assert_eq!(one.lease_break(), ("RWH".into(), "RH".into(), true));
+    one.write(f.id, 0, b"new!");
+    one.call(&lease_ack(5, "RH")).ok();
+    two.receive(waiting).ok();
+    assert_eq!(two.read(to, 0, 4), b"new!");
+}
+
+/// What an open itself would spoil is not put off: an overwrite, and a share mode that stands against it.
+#[test]
+fn an_open_that_overwrites_or_does_not_share_breaks_under_any_key() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    let f = one.open(want("file").lease(5, "RWH"));
+    let waiting = two.starts(want("file").disposition(5).lease(5, "RWH"));
+    assert_eq!(one.lease_break(), ("RWH".into(), String::new(), true));
+    one.call(&lease_ack(5, "")).ok();
+    let g = two.opened(waiting);
+    one.close(f.id);
+    two.close(g.id);
+    let f = one.open(want("file").share(0).lease(5, "RWH"));
+    let waiting = two.starts(want("file").lease(5, "RWH"));
+    assert_eq!(one.lease_break(), ("RWH".into(), "RW".into(), true));
+    one.close(f.id);
+    two.opened(waiting);
+}
+
+/// A third client's open breaks as ever, and who does not answer loses the lease.
+#[test]
+fn a_break_that_was_put_off_comes_with_others_and_ends_in_time() {
+    let lab = Lab::new();
+    let (mut one, mut two, mut three) = (lab.client(), lab.client(), lab.client());
+    one.open(want("file").lease(5, "RWH"));
+    let g = two.open(want("file").lease(5, "RWH"));
+    let waiting = three.starts(want("file").lease(6, "RWH"));
+    assert_eq!(one.lease_break(), ("RWH".into(), "RH".into(), true));
+    let late = two.send(&write(g.id, 0, b"x"));
+    assert!(two.waits(late));
+    lab.pass(std::time::Duration::from_secs(36));
+    assert_eq!(three.opened(waiting).lease(), "RH");
+    two.receive(late).ok();
+    assert!(one.breaks().is_empty(), "it has nothing left");
+}
+
+/// `Comparing_Same_Directory_LeaseKeysV1`
 #[test]
 fn comparing_same_lease_keys() {
     for version in [1, 2] {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use arden_auth::UserDb;
 use arden_volume::Volume;
 
 use crate::{
@@ -178,6 +179,13 @@ pub fn write_by(c: &mut Client, id: FileId, offset: u64, len: u64, from: u64, to
     })
 }
 
+/// STORAGE_OFFLOAD_TOKEN_TYPE_ZERO_DATA.
+fn zeros() -> Vec<u8> {
+    let mut token = vec![0xFF, 0xFF, 0, 1];
+    token.resize(512, 0);
+    token
+}
+
 pub fn sized(c: &mut Client, name: &str, size: u64) -> FileId {
     let f = c.open(want(name)).id;
     assert_eq!(c.set(f, file_class::END_OF_FILE, &size.to_le_bytes()), NtStatus::SUCCESS);
@@ -216,6 +224,68 @@ fn a_token_stands_for_what_was_read() {
     assert_eq!(write_by(&mut c, far, 0, 299_520, 0, &t), Ok(299_520));
     assert!(all(&mut c, far, 299_520) == data[512..300_032]);
     shared(&volumes[1]);
+}
+
+/// `BVT_OffloadReadWrite`. At the end of the file a token is written as other data are, in whole sectors; behind it nothing is.
+#[test]
+fn a_token_makes_a_file_longer_at_its_end() {
+    let (lab, volumes, mut c) = on_volumes();
+    let data = bytes(5, 500_000);
+    let from = fill(&mut c, "from", &data);
+    let (flags, transferred, t) = token(&mut c, from, 0, 0, 1 << 20);
+    assert_eq!((flags, transferred), (1, 500_224), "the last sector is a whole one");
+    let to = c.open(want("to")).id;
+    let size = |c: &mut Client, id| le_u64(&c.query(id, file_class::STANDARD), 8);
+    assert_eq!(write_by(&mut c, to, 512, 512, 0, &t), Err(NtStatus::END_OF_FILE), "behind the end");
+    assert_eq!(write_by(&mut c, to, 0, 1 << 20, 0, &t), Ok(500_224));
+    let expected = [&data[..], &[0; 224]].concat();
+    assert_eq!(size(&mut c, to), 500_224);
+    assert!(all(&mut c, to, 500_224) == expected);
+    assert!(shared(&volumes[0]) > 100, "blocks are shared");
+    // On from there, with part of it, and with zeros.
+    assert_eq!(write_by(&mut c, to, 500_224, 1024, 2048, &t), Ok(1024));
+    assert_eq!(write_by(&mut c, to, 501_248, 8192, 0, &zeros()), Ok(8192));
+    assert_eq!(size(&mut c, to), 509_440);
+    assert!(all(&mut c, to, 509_440)[500_224..] == [&data[2048..3072], &[0; 8192]].concat());
+    // What begins before the end ends at it.
+    assert_eq!(write_by(&mut c, to, 508_928, 1024, 0, &t), Ok(512));
+    assert_eq!(size(&mut c, to), 509_440);
+    // A file that was given its size has no valid data at its end.
+    let sized = sized(&mut c, "sized", 4096);
+    assert_eq!(write_by(&mut c, sized, 4096, 512, 0, &t), Err(BEYOND_VDL));
+    // Read caching, locks and rights as for a write.
+    let mut reader = lab.client();
+    reader.connect(VOLUME);
+    reader.open(want("to").existing().access(FILE_READ_DATA).lease(7, "R"));
+    assert_eq!(write_by(&mut c, to, 509_440, 512, 0, &t), Ok(512));
+    assert_eq!(reader.lease_break(), ("R".into(), String::new(), false));
+    let other = c.open(want("to").existing()).id;
+    let range = [(509_952 + 512, 1, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)];
+    c.call(&lock(other, 0, &range)).ok();
+    assert_eq!(write_by(&mut c, to, 509_952, 1024, 0, &t), Err(NtStatus::FILE_LOCK_CONFLICT));
+    c.close(other);
+    let only = c.open(want("to").existing().access(FILE_APPEND_DATA | FILE_READ_DATA)).id;
+    assert_eq!(write_by(&mut c, only, 509_952, 512, 0, &t), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(write_by(&mut c, to, 509_952, 512, u64::MAX - 511, &zeros()), Ok(512), "zeros have no end");
+    assert_eq!(write_by(&mut c, to, 510_464, 512, 0, &[0; 512]), Err(INVALID_TOKEN));
+    assert_eq!(size(&mut c, to), 510_464, "refused before it grows");
+    shared(&volumes[0]);
+}
+
+/// The file that a token makes longer counts for its owner as one that was written.
+#[test]
+fn a_token_is_written_within_the_quota() {
+    let (lab, volume) = crate::quotas::lab();
+    let other = lab.users.machine_sid().with_rid(1001);
+    let mut c = crate::quotas::client(&lab, OTHER);
+    let from = fill(&mut c, "from", &bytes(6, 1 << 20));
+    let (_, _, t) = token(&mut c, from, 300_000, 0, 1 << 20);
+    volume.set_user_quota(&other, u64::MAX, 7 << 19).unwrap();
+    let to = c.open(want("to")).id;
+    assert_eq!(write_by(&mut c, to, 0, 1 << 20, 0, &t), Ok(1 << 20));
+    assert_eq!(volume.user_quota(&other).unwrap().unwrap().used_bytes, 3 << 20, "two files and the token");
+    assert_eq!(write_by(&mut c, to, 1 << 20, 1 << 20, 0, &t), Err(NtStatus::DISK_FULL));
+    assert!(volume.check(false).unwrap().is_clean());
 }
 
 /// `CopyOffload_CopyContentWithinSameFile`
@@ -287,7 +357,8 @@ fn a_token_is_looked_at_last() {
     let nothing = [0; 512];
     assert_eq!(write_by(&mut c, empty, 0, 0, 0, &nothing), Ok(0), "no bytes");
     assert_eq!(write_by(&mut c, to, 1, 512, 0, &nothing), Err(INVALID), "no whole sectors");
-    assert_eq!(write_by(&mut c, empty, 0, 512, 0, &nothing), Err(NtStatus::END_OF_FILE));
+    assert_eq!(write_by(&mut c, empty, 512, 512, 0, &nothing), Err(NtStatus::END_OF_FILE));
+    assert_eq!(write_by(&mut c, empty, 0, 512, 0, &nothing), Err(INVALID_TOKEN));
     assert_eq!(write_by(&mut c, to, 4096, 512, 0, &nothing), Err(BEYOND_VDL));
     assert_eq!(write_by(&mut c, to, 0, 512, 0, &nothing), Err(INVALID_TOKEN));
 }
@@ -321,9 +392,7 @@ fn offload_is_checked() {
     assert_eq!(c.try_fsctl(to, fsctl::OFFLOAD_WRITE, &write_input(0, 512, 0, &t), 15).unwrap_err(), small);
     // The well-known token of zeros.
     c.write(to, 0, &[7; 10_000]);
-    let mut zeros = vec![0xFF, 0xFF, 0, 1];
-    zeros.resize(512, 0);
-    assert_eq!(write_by(&mut c, to, 512, 1024, 0, &zeros), Ok(1024));
+    assert_eq!(write_by(&mut c, to, 512, 1024, 0, &zeros()), Ok(1024));
     assert_eq!(c.read(to, 0, 2048), [vec![7; 512], vec![0; 1024], vec![7; 512]].concat());
     // Directories, sparse files, and rights.
     let dir = c.open(want("dir").directory()).id;

@@ -74,6 +74,32 @@ fn a_break_is_told_to_a_client_that_repeats_its_create() {
     }
 }
 
+/// A break that an open under the same key of another client put off is not forgotten with the server.
+#[test]
+fn work_under_the_same_key_waits_for_a_client_that_is_away() {
+    for crash in [false, true] {
+        let mut lab = Lab::new();
+        let mut other = lab.ca_client();
+        let (guid, id) = lost(&mut lab, under_lease(), false);
+        let g = other.open(under_lease().persistent(GUID + 1, 0));
+        assert_eq!(g.lease(), "");
+        if crash {
+            other.disconnect();
+            lab.crash();
+            other = lab.ca_again(other.guid);
+            other.open(under_lease().reconnect_persistent(g.id, GUID + 1));
+        }
+        let waiting = other.send(&read(g.id, 0, 20));
+        assert!(other.waits(waiting), "crash {crash}");
+        let mut c = lab.ca_again(guid);
+        let f = c.open(under_lease().reconnect_persistent(id, GUID));
+        assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true), "crash {crash}");
+        c.write(f.id, 0, b"cached until now");
+        c.call(&lease_ack(1, "RH")).ok();
+        assert_eq!(other.receive(waiting).read_data(), b"cached until now");
+    }
+}
+
 #[test]
 fn an_oplock_break_is_told_when_the_client_is_back() {
     let mut lab = Lab::new();

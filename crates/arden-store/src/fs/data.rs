@@ -54,6 +54,31 @@ impl Fs {
         if n == 0 { Err(StoreError::EndOfFile.into()) } else { Ok(n) }
     }
 
+    /// Before `open` works on data by a request that may wait: other clients' write caching under the lease key of `open` ends.
+    /// `Step::Wait`: call again after `OpenOwner::resume`.
+    pub fn begin_work(&self, open: &Open, cause: Cause<'_>) -> Result<Step<()>, StoreError> {
+        let Some(lease) = open.lease.filter(|_| open.beside_writer.load(Ordering::Acquire)) else {
+            return Ok(Step::Done(()));
+        };
+        let mut fx = Effects::default();
+        let mut inner = open.file.lock();
+        let waits = inner.at(open.stream_no).caches.break_beside(lease, self.table.clock(cause.now), &mut fx);
+        let step = if waits {
+            self.table.new_wait(&open.owner, WaitPlace::Break).map(|wait| {
+                inner.waiters.push(wait);
+                Step::Wait(wait)
+            })
+        } else {
+            // Whoever opens the file from now on gets no write caching beside this open.
+            open.beside_writer.store(false, Ordering::Release);
+            Ok(Step::Done(()))
+        };
+        open.file.publish(&inner);
+        drop(inner);
+        self.table.run(cause.scope, &open.file, fx);
+        step
+    }
+
     /// Whether all of a range could be read: `LockConflict` where a lock is in the way, at the end of the file or behind it.
     pub fn may_read(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<()> {
         open.check_data(Operation::Read)?;

@@ -90,7 +90,8 @@ impl Fs {
     }
 
     /// Bytes written, in whole sectors. `source` is asked last, as [MS-FSA] has it, what the token stands for: None for zeros,
-    /// `InvalidToken`. Never makes the file longer.
+    /// `InvalidToken`. At the end of the file it makes that longer, as a write does, where [MS-FSA] has STATUS_END_OF_FILE; what
+    /// begins before the end ends at it, since the last sector of what a token stands for may reach past the data.
     pub fn offload_write(
         &self,
         source: impl FnOnce() -> std::result::Result<Option<Frozen>, StoreError>,
@@ -118,19 +119,20 @@ impl Fs {
             return Err(StoreError::InvalidParameter.into());
         }
         self.check_locks(open, offset, len, true)?;
-        if offset >= stat.end_of_file {
+        if offset > stat.end_of_file {
             return Err(StoreError::EndOfFile.into());
         }
         if offset > open.valid_data_length(stat.end_of_file) {
             return Err(StoreError::BeyondValidData.into());
         }
         let source = source()?;
-        let held = source.as_ref().map_or(u64::MAX, |s| s.len.next_multiple_of(sector));
-        if source_offset >= held {
+        let held = source.as_ref().map(|s| s.len.next_multiple_of(sector));
+        if held.is_some_and(|held| source_offset >= held) {
             return Err(StoreError::InvalidParameter.into());
         }
-        let wanted = len.min(held - source_offset);
-        let room = wanted.min(stat.end_of_file - offset);
+        let wanted = held.map_or(len, |held| len.min(held - source_offset));
+        let extends = offset == stat.end_of_file;
+        let room = if extends { wanted } else { wanted.min(stat.end_of_file - offset) };
         let mut done = 0;
         if let Some(s) = source {
             let bytes = room.min(s.len.saturating_sub(source_offset));
@@ -139,7 +141,11 @@ impl Fs {
             }
         }
         if done < room {
-            self.zero_range(open, offset + done, room - done, cause)?;
+            if extends {
+                self.set_end_of_file(open, offset + room, cause)?;
+            } else {
+                self.zero_range(open, offset + done, room - done, cause)?;
+            }
             open.wrote_to(offset + room);
         }
         // A sector that the file's end cuts counts as a whole one.

@@ -411,6 +411,7 @@ impl Fs {
             who: r.who.clone(),
             client: r.client,
             lease: entered.lease,
+            beside_writer: AtomicBool::new(entered.beside_writer),
             parent_key,
             directory: node.is_directory() && node.stream().is_none(),
             closed: AtomicBool::new(false),

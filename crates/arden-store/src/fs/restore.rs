@@ -63,6 +63,7 @@ impl Fs {
             who,
             client: kept.client,
             lease: entered.lease,
+            beside_writer: AtomicBool::new(entered.beside_writer),
             parent_key: kept.parent_key,
             directory: node.is_directory() && node.stream().is_none(),
             node,

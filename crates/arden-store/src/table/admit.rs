@@ -10,7 +10,7 @@ use super::{
     effects::Effects,
     file::{FileInner, FileState, Newcomer, OpenEntry, PendingDelete, Removal},
     open::Open,
-    share::is_stat_open,
+    share::{is_lease_stat_open, is_stat_open},
 };
 use crate::{
     commit::{Cause, CommitScope},
@@ -47,6 +47,8 @@ pub(crate) struct Entered {
     pub stream_no: u32,
     pub lease: Option<LeaseId>,
     pub cache: CacheGrant,
+    /// See [`Open::beside_writer`].
+    pub beside_writer: bool,
 }
 
 pub(crate) enum Admitted {
@@ -141,6 +143,7 @@ impl OpenTable {
         let s = inner.stream(stream);
         let stream_no = s.no;
         let new_lease = lease.is_some_and(|l| !s.caches.holds(l));
+        let beside_writer = !is_lease_stat_open(a.effective) && lease.is_some_and(|l| s.caches.is_beside_writer(l));
         let cx = GrantContext {
             open: a.id,
             owner: a.owner,
@@ -173,7 +176,7 @@ impl OpenTable {
             owner_absent: false,
         };
         inner.add_open(stream, entry);
-        Entered { file: file.clone(), stream_no, lease, cache }
+        Entered { file: file.clone(), stream_no, lease, cache, beside_writer }
     }
 
     /// `InvalidParameter` when the client uses the key for another file, [MS-SMB2] 3.3.5.9.8.

@@ -4,6 +4,10 @@
 //! Both kinds are grants of read, handle and write caching. An oplock belongs to one open; level II is R,
 //! exclusive RW, batch RWH. A lease belongs to a client's key and is shared by its opens. A lease stays
 //! while it has opens, even with nothing granted: later opens with its key may raise it.
+//!
+//! A key belongs to a client, [MS-SMB2] 3.3.1.4, whereas [MS-FSA] 2.1.4.12.2 compares keys alone. Therefore an open by another
+//! client under the same key does not break write caching by itself, but before it works on data ([`Caches::break_beside`]);
+//! until then it caches nothing. So nobody sees data that another has still to write back.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +30,13 @@ const W: u32 = lease_state::WRITE;
 pub(crate) struct LeaseId {
     pub client: ClientId,
     pub key: u128,
+}
+
+impl LeaseId {
+    /// Another client has a lease under the same key.
+    fn is_beside(self, other: Option<LeaseId>) -> bool {
+        other.is_some_and(|o| o.key == self.key && o.client != self.client)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,7 +268,8 @@ impl Caches {
         self.grants.iter().any(|g| g.state != 0)
     }
 
-    /// Breaks what a new open conflicts with. True: it has to wait and come again.
+    /// Breaks what a new open conflicts with. True: it has to wait and come again. Write caching under the same key of another
+    /// client is left for [`Caches::break_beside`], unless the open itself would spoil what is cached.
     pub fn conflict(&mut self, c: &Conflict, clock: Clock, fx: &mut Effects) -> bool {
         let delay_mask = if c.sharing_violation { H } else { W };
         let to_none = c.overwrite && !c.sharing_violation;
@@ -265,6 +277,11 @@ impl Caches {
         for g in &mut self.grants {
             match g.holder {
                 Holder::Lease(id) if Some(id) == c.lease || is_lease_stat_open(c.access) => continue,
+                Holder::Lease(id)
+                    if id.is_beside(c.lease) && g.breaking.is_none() && !c.overwrite && !c.sharing_violation =>
+                {
+                    continue;
+                }
                 _ => {}
             }
             if g.breaking.is_some_and(|b| b.awaited) {
@@ -279,6 +296,25 @@ impl Caches {
             g.start_break(keep, awaited, clock, fx);
         }
         self.drop_empty_oplocks();
+        wait
+    }
+
+    /// Whether another client caches writes, or is giving that up, under the same key.
+    pub fn is_beside_writer(&self, lease: LeaseId) -> bool {
+        self.grants
+            .iter()
+            .any(|g| matches!(g.holder, Holder::Lease(id) if id.is_beside(Some(lease))) && g.state & W != 0)
+    }
+
+    /// An open of `lease` is about to work on data: other clients' write caching under the same key ends first. True: wait.
+    pub fn break_beside(&mut self, lease: LeaseId, clock: Clock, fx: &mut Effects) -> bool {
+        let mut wait = false;
+        for g in &mut self.grants {
+            if matches!(g.holder, Holder::Lease(id) if id.is_beside(Some(lease))) && g.state & W != 0 {
+                wait = true;
+                g.start_break(g.state & !W, true, clock, fx);
+            }
+        }
         wait
     }
 
@@ -363,7 +399,7 @@ impl Caches {
         if cx.directory {
             granted &= !W;
         }
-        if granted & R == 0 || cx.has_locks {
+        if granted & R == 0 || cx.has_locks || self.is_beside_writer(id) {
             granted = 0;
         }
         let own_real = own.map_or(0, |i| self.grants[i].real_opens);

@@ -42,6 +42,8 @@ pub struct Open {
     pub(crate) who: Arc<Token>,
     pub(crate) client: ClientId,
     pub(crate) lease: Option<LeaseId>,
+    /// Another client may cache writes under the same lease key: that ends before this open works on data.
+    pub(crate) beside_writer: AtomicBool,
     pub(crate) parent_key: Option<u128>,
     pub(crate) directory: bool,
     pub(crate) closed: AtomicBool,

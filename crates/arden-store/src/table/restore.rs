@@ -107,7 +107,8 @@ impl OpenTable {
         if let Some(posix) = r.open.delete_pending {
             self.restore_delete(r, inner, stream_no, posix);
         }
-        Ok(Entered { file: file.clone(), stream_no, lease, cache })
+        // The other client's lease may be restored later: it is looked at when this open works.
+        Ok(Entered { file: file.clone(), stream_no, lease, cache, beside_writer: lease.is_some() })
     }
 
     fn restore_delete(&self, r: &Restored<'_>, inner: &mut FileInner, stream_no: u32, posix: bool) {

@@ -46,7 +46,9 @@ pub fn resume_key(open: &SmbOpen, ioctl: &IoctlRequest<'_>) -> Output {
 fn source(request: &Request<'_>, r: &mut Reader<'_>) -> Result<Arc<SmbOpen>, Fail> {
     let id = file_id(r)?;
     let open = request.session.opens.read().get(&id.volatile).cloned().filter(|o| o.id == id);
-    Ok(open.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?)
+    let open = open.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    request.begin_work(&open)?;
+    Ok(open)
 }
 
 /// SRV_COPYCHUNK_RESPONSE, [MS-SMB2] 2.2.32.1.

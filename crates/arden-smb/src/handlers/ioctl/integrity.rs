@@ -1,6 +1,6 @@
 //! Integrity of streams: FSCTL_GET_INTEGRITY_INFORMATION, FSCTL_SET_INTEGRITY_INFORMATION and its _EX, [MS-FSA] 2.1.5.10.10,
 //! 2.1.5.10.33 and 2.1.5.10.34. A checksum has 64 bits here, of which the protocol knows only CRC64, so that is what a stream
-//! with integrity is said to have, whichever of the two algorithms was asked for.
+//! with integrity is said to have, whichever algorithm was asked for.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ use super::{Fail, Output};
 
 /// CHECKSUM_TYPE_*, [MS-FSCC] 2.3.20 and 2.3.73.
 const NONE: u16 = 0;
-const CRC32: u16 = 1;
 const CRC64: u16 = 2;
 const UNCHANGED: u16 = 0xFFFF;
 /// FSCTL_INTEGRITY_FLAG_CHECKSUM_ENFORCEMENT_OFF.
@@ -53,7 +52,7 @@ pub fn get(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     Ok((NtStatus::SUCCESS, out))
 }
 
-/// [MS-FSA] 2.1.5.10.33.
+/// [MS-FSA] 2.1.5.10.33. As on ReFS v2, [MS-FSCC] 2.3.73, any value but the two that ask for none sets the integrity that there is.
 pub fn set(scope: &CommitScope, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     check_supported(file)?;
     if ioctl.input.len() < SET_BYTES {
@@ -63,9 +62,8 @@ pub fn set(scope: &CommitScope, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> O
     let (algorithm, _reserved, flags) = (r.u16()?, r.u16()?, r.u32()?);
     let set = match algorithm {
         NONE => Some(false),
-        CRC32 | CRC64 => Some(true),
         UNCHANGED => None,
-        _ => return Err(NtStatus::INVALID_PARAMETER.into()),
+        _ => Some(true),
     };
     change(scope, file, set, flags)
 }
