@@ -218,7 +218,7 @@ fn a_client_that_understands_it_is_told_where_the_owner_is() {
     ownership(&lab).addresses.lock().extend(addresses);
     // [MS-SMB2] 2.2.2.2.2, byte for byte.
     let mut context = vec![0x53, 0x52, 0x64, 0x72, 48, 0, 0, 0, 3, 0, 0, 0, 72, 0, 0, 0];
-    let name: Vec<u8> = SHARE.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let name: Vec<u8> = path.encode_utf16().flat_map(u16::to_le_bytes).collect();
     context.extend([name.len() as u8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
     context.extend([1, 0, 0, 0, 0, 0, 0, 0, 192, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     context.extend([2, 0, 0, 0, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
