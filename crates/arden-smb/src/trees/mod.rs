@@ -330,6 +330,14 @@ impl Trees {
         keep
     }
 
+    /// The client of a persistent open has gone over to another node: the open waits for it, and the session that had it does not
+    /// know it any more.
+    pub(crate) fn detach(&self, from: &SessionTables, open: &Arc<SmbOpen>, now: Instant) {
+        from.opens.write().remove(&open.id.volatile);
+        self.end_usn_waits(open);
+        self.keep_disconnected(open, now);
+    }
+
     /// An administrator's order. False: there is no such open.
     pub fn close_open_by_id(&self, id: u64) -> bool {
         let Some(open) = self.open(id) else { return false };
