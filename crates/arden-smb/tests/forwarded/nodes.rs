@@ -234,6 +234,33 @@ fn a_client_that_comes_by_another_node_has_its_persistent_handles() {
     }
 }
 
+/// A break goes to where the client has its opens by now, not to a connection that it has left.
+#[test]
+fn a_client_that_comes_by_another_node_hears_of_breaks_there() {
+    let lab = Lab::new();
+    let at_owner = |guid| {
+        let mut c = lab.connect_to_owner_as(guid);
+        c.begin(Dialect::Smb311);
+        c.connect(CA);
+        c
+    };
+    for (n, from_owner) in [(1, false), (2, true)] {
+        let mut before = lab.ca_client();
+        if from_owner {
+            before = at_owner(before.guid);
+        }
+        let file = || want(&format!("file{n}")).lease(n, "RWH");
+        let f = before.open(file().persistent(n, 0));
+        let mut c = if from_owner { lab.ca_again(before.guid) } else { at_owner(before.guid) };
+        c.open(file().reconnect_persistent(f.id, n));
+        let mut other = lab.ca_client();
+        let create = other.starts(want(&format!("file{n}")).existing());
+        assert_eq!(c.lease_break(), ("RWH".to_owned(), "RH".to_owned(), true));
+        c.call(&lease_ack(n, "RH")).ok();
+        other.opened(create);
+    }
+}
+
 /// Another session of the same node does not have what its client has open elsewhere in that node.
 #[test]
 fn a_second_session_of_the_same_node_takes_nothing() {
