@@ -1,7 +1,7 @@
 # A client of the witness service by Samba's bindings for Python.
 #   witness-client.py list HOST WHERE LEVEL      prints the interfaces
 #   witness-client.py wait HOST WHERE LEVEL USER%PW VERSION SHARE ADDRESS FLAGS KEEPALIVE
-#       registers as CLIENT.example.org, prints `registered`, then the notification or the error
+#       registers as CLIENT.example.org (SHARE -: for none), prints `registered`, then the notification or the error
 #   witness-client.py refused HOST WHERE LEVEL USER%PW    a logon or a call that has to be refused; prints the error
 #   witness-client.py handles HOST WHERE LEVEL USER%PW OTHER%PW    a user with the context handle of another
 #   witness-client.py many HOST WHERE LEVEL USER%PW COUNT    registers so often, prints how many it got
@@ -33,6 +33,7 @@ def connect(login="tester%pw"):
 def register(c, version, share, address, flags=0, keep_alive=30):
     if version == 1:
         return c.Register(witness.WITNESS_V1, "files.example.org", address, "CLIENT.example.org")
+    share = None if share == "-" else share
     return c.RegisterEx(witness.WITNESS_V2, "files.example.org", share, address, "CLIENT.example.org", flags, keep_alive)
 
 

@@ -89,10 +89,13 @@ done
 note "a pool that is moved"
 registers moved 127.0.0.2 2 ca 127.0.0.1 0 60
 at n1 pool move tank --to n2 >/dev/null
-told moved 'SHARE_MOVE 127.0.0.2:9'
+told moved 'SHARE_MOVE 127.0.0.2:1'
 registers back 127.0.0.1 2 ca 127.0.0.2 0 60
 at n1 pool move tank --to n1 >/dev/null
-told back 'SHARE_MOVE 127.0.0.1:9'
+told back 'SHARE_MOVE 127.0.0.1:1'
+# Who is connected to another node than the owner is told of it at once.
+registers elsewhere 127.0.0.1 2 ca 127.0.0.2 0 60
+told elsewhere 'SHARE_MOVE 127.0.0.1:1'
 
 note "a client that asks for the owner"
 redirect() { python_client "$ROOT/tests/e2e/redirect-client.py" "$1" "$port" ca >"$WORK/redirect" 2>&1 || { cat "$WORK/redirect"; fail "redirect of a client of $1"; }; paste -sd ' ' "$WORK/redirect"; }
@@ -103,8 +106,10 @@ cat "$WORK/redirect"
 
 note "a client that is moved"
 registers client 127.0.0.2 1 - 127.0.0.1 0 60
+registers client2 127.0.0.2 2 - 127.0.0.1 0 60
 at n1 session move client.example.org --to n2
 told client 'CLIENT_MOVE 127.0.0.2:9'
+told client2 'CLIENT_MOVE 127.0.0.2:9'
 expect 4 "an unknown node" at n1 session move client.example.org --to n9
 
 note "a call that waits too long"
@@ -113,7 +118,7 @@ told idle 'error 5b4'
 
 note "a node that is killed"
 registers failed 127.0.0.2 1 - 127.0.0.1 0 60
-registers addresses 127.0.0.2 2 ca 127.0.0.2 1 60
+registers addresses 127.0.0.2 2 - 127.0.0.2 1 60
 kill -9 "${pid[n1]}"; wait "${pid[n1]}" 2>/dev/null || true; began=$(date +%s%N)
 told failed 'RESOURCE_CHANGE n1 255'
 echo "after $((($(date +%s%N) - began) / 1000000)) ms, with a lease of $LEASE s"

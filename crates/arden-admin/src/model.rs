@@ -156,6 +156,9 @@ pub struct Share {
     /// Persistent handles: opens outlive the daemon, for clients that ask for it.
     #[serde(default)]
     pub continuously_available: bool,
+    /// In a cluster: a scale-out share, whose clients cache reads alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scale_out: bool,
     /// Left out of share lists; clients can connect by name.
     #[serde(default)]
     pub hidden: bool,
@@ -202,6 +205,9 @@ pub struct ShareChange {
     /// Persistent handles: opens outlive the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continuously_available: Option<bool>,
+    /// In a cluster: a scale-out share, whose clients cache reads alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_out: Option<bool>,
     /// Left out of share lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,

@@ -10,7 +10,7 @@
 //!
 //! What is told when: a node that is not alive any more, or is again, is a RESOURCE_CHANGE to registrations for an address of
 //! it, and an IP_CHANGE to those that asked for that; another owner of a share is a SHARE_MOVE to registrations of version 2
-//! for it that have not its address; an administrator's move is a CLIENT_MOVE.
+//! for it that have not its address, and so is the owner to a registration that begins at another node; an administrator's move is a CLIENT_MOVE.
 
 mod messages;
 mod registrations;
@@ -35,7 +35,7 @@ use crate::{
     tcp::{Called, Caller, Reply, TcpInterface},
 };
 use messages::{Handle, Notification, null_response};
-use registrations::{Registration, State, Wait};
+use registrations::{Pending, Registration, State, Wait};
 
 /// The interface of the witness, version 1.1, [MS-SWN] 1.9.
 pub const SYNTAX: Syntax = Syntax {
@@ -105,6 +105,14 @@ impl ClusterState {
         }
         let has = |n: &&NodeState| n.addresses.contains(&address);
         self.nodes.iter().filter(has).max_by_key(|n| n.alive)
+    }
+
+    /// The node that owns a share, where clients at this address are at another one and can go there.
+    fn better_node(&self, share: &str, address: IpAddr) -> Option<u16> {
+        let owner = self.node((*self.shares.get(share)?)?)?;
+        let reachable = owner.alive && !owner.addresses.is_empty();
+        let there = self.node_at(address).is_some_and(|n| n.number == owner.number);
+        (reachable && !there).then_some(owner.number)
     }
 }
 
@@ -236,6 +244,8 @@ impl Witness {
         {
             return Err(INVALID_STATE);
         }
+        // [MS-SMB2] 3.3.5.7, an asymmetric share: a client at another node than the owner is told of it at once.
+        let share_move = share.as_ref().and_then(|share| current.better_node(share, address));
         let mut state = self.state.lock();
         if !state.has_room(&user.user) {
             return Err(NO_SYSTEM_RESOURCES);
@@ -251,7 +261,7 @@ impl Witness {
             keep_alive: keep_alive.map(|seconds| Duration::from_secs(u64::from(seconds))),
             last_use: now,
             wait: None,
-            pending: Default::default(),
+            pending: Pending::share_move(share_move),
         };
         let key = (self.random)();
         state.add(key, registration).ok_or(NO_SYSTEM_RESOURCES)?;

@@ -65,6 +65,8 @@ fn a_registration_has_to_make_sense() {
         (Registering { net_name: Some("other.example.org"), ..DATA }, INVALID_PARAMETER),
         (Registering { address: Some("10.0.0"), ..DATA }, INVALID_PARAMETER),
         (Registering { address: Some("10.0.0.9"), ..DATA }, INVALID_STATE),
+        (Registering { address: Some("255.255.255.255"), ..DATA }, INVALID_STATE),
+        (Registering { address: Some("255.255.255.255"), ..VERSION_1 }, INVALID_STATE),
         (Registering { share: Some("nothing"), ..DATA }, INVALID_STATE),
         (Registering { share: Some("secret"), ..DATA }, INVALID_STATE),
     ];
@@ -178,8 +180,9 @@ fn another_owner_of_a_share_is_a_share_move() {
     let world = World::new();
     let mut client = Client::of(&world, "alice", SEAL);
     let (_, data) = client.register(&DATA);
-    let (_, other) = client.register(&Registering { share: Some("other"), ..DATA });
+    let (_, other) = client.register(&Registering { share: Some("other"), address: Some("10.0.0.2"), ..DATA });
     let (_, there) = client.register(&Registering { address: Some("10.0.0.2"), ..DATA });
+    assert_eq!(words(&client.stub(3, &there))[1], 3, "it is not at the owner yet");
     let (_, old) = client.register(&VERSION_1);
     let call = client.wait(&data);
     for handle in [&other, &there, &old] {
@@ -187,13 +190,40 @@ fn another_owner_of_a_share_is_a_share_move() {
     }
     world.change(|c| own(c, Some(2)), 1);
     let (kind, buffer) = message(&client.read(), call);
-    assert_eq!((kind, addresses(&buffer)), (3, vec![(9, [10, 0, 0, 2])]), "one of four is told");
+    assert_eq!((kind, addresses(&buffer)), (3, vec![(1, [10, 0, 0, 2])]), "one of four is told");
+}
+
+/// Where an asymmetric share is reached by another node than its owner, the client is told where that is.
+#[test]
+fn a_client_at_another_node_than_the_owner_is_moved_at_once() {
+    let world = World::new();
+    let mut client = Client::of(&world, "alice", SEAL);
+    let (_, handle) = client.register(&Registering { share: Some("other"), ..DATA });
+    let told = client.stub(3, &handle);
+    assert_eq!((words(&told)[1], words(&told)[3]), (3, 1), "a SHARE_MOVE, one message");
+    assert_eq!(addresses(&told[24..24 + words(&told)[2] as usize]), [(1, [10, 0, 0, 2])]);
+    client.wait(&handle);
+    world.change(|_| {}, 1);
+    assert_eq!(client.read(), [], "once");
+    // Not where the owner cannot be reached, nor a client of version 1.
+    world.change(|c| c.nodes[1].alive = false, 2);
+    let (_, gone) = client.register(&Registering { share: Some("other"), ..DATA });
+    client.wait(&gone);
+    let (_, old) = client.register(&VERSION_1);
+    client.wait(&old);
+    assert_eq!(client.read(), []);
 }
 
 #[test]
 fn an_administrator_moves_a_client() {
     let world = World::new();
     let mut client = Client::of(&world, "alice", SEAL);
+    let (_, newer) = client.register(&Registering { share: None, ..DATA });
+    let call = client.wait(&newer);
+    assert_eq!(world.witness.move_clients("client.EXAMPLE.org", 2, world.began), 1);
+    let (kind, buffer) = message(&client.read(), call);
+    assert_eq!((kind, addresses(&buffer)), (2, vec![(9, [10, 0, 0, 2])]));
+    assert_eq!(client.stub(2, &newer), [0; 4]);
     let (_, handle) = client.register(&VERSION_1);
     let call = client.wait(&handle);
     assert_eq!(world.witness.move_clients("other", 2, world.began), 0);
@@ -209,7 +239,7 @@ fn an_administrator_moves_a_client() {
 fn addresses_that_come_and_go_are_told_to_those_who_asked() {
     let world = World::new();
     let mut client = Client::of(&world, "alice", SEAL);
-    let elsewhere = Registering { address: Some("10.0.0.2"), flags: 1, ..DATA };
+    let elsewhere = Registering { address: Some("10.0.0.2"), flags: 1, share: None, ..DATA };
     let (_, asked) = client.register(&elsewhere);
     let (_, not) = client.register(&Registering { flags: 0, ..elsewhere });
     let call = client.wait(&asked);

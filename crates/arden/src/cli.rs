@@ -295,6 +295,9 @@ pub struct AddShare {
     /// Continuously available: as --write-through, and open handles outlive the daemon
     #[arg(long)]
     pub ca: bool,
+    /// In a cluster: a scale-out share, whose clients cache reads alone
+    #[arg(long)]
+    pub scale_out: bool,
     /// Leave the share out of share lists
     #[arg(long)]
     pub hidden: bool,
@@ -335,6 +338,9 @@ pub struct SetShare {
     /// Continuously available: as --write-through, and open handles outlive the daemon
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub ca: Option<bool>,
+    /// In a cluster: a scale-out share, whose clients cache reads alone
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub scale_out: Option<bool>,
     /// Leave the share out of share lists
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub hidden: Option<bool>,

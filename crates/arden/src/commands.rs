@@ -206,6 +206,7 @@ fn share(out: &Out, verb: cli::Share) -> Result<()> {
                 encrypt: o.encrypt,
                 write_through: o.write_through,
                 continuously_available: o.ca,
+                scale_out: o.scale_out,
                 hidden: o.hidden,
                 access_based_enumeration: o.access_based_enumeration,
                 allow: o.allow,
@@ -235,6 +236,7 @@ fn share(out: &Out, verb: cli::Share) -> Result<()> {
                 encrypt: o.encrypt,
                 write_through: o.write_through,
                 continuously_available: o.ca,
+                scale_out: o.scale_out,
                 hidden: o.hidden,
                 access_based_enumeration: o.access_based_enumeration,
                 allow: list(o.allow, o.clear_allow),
@@ -269,6 +271,7 @@ fn options(s: &Share) -> String {
         (s.encrypt, "encrypt"),
         (s.write_through, "write-through"),
         (s.continuously_available, "ca"),
+        (s.scale_out, "scale-out"),
         (s.hidden, "hidden"),
         (s.access_based_enumeration, "access-based-enumeration"),
     ];

@@ -523,6 +523,7 @@ fn exported(share: &Share, fs: Option<Arc<Fs>>, gate: Option<Arc<dyn Gate>>) -> 
         encrypt: share.encrypt,
         write_through: share.write_through,
         continuously_available: share.continuously_available,
+        scale_out: share.scale_out,
         hidden: share.hidden,
         access_based_enumeration: share.access_based_enumeration,
         users_max: share.users_max,

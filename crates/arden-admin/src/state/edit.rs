@@ -284,6 +284,7 @@ impl Snapshot {
         share.encrypt = c.encrypt.unwrap_or(share.encrypt);
         share.write_through = c.write_through.unwrap_or(share.write_through);
         share.continuously_available = c.continuously_available.unwrap_or(share.continuously_available);
+        share.scale_out = c.scale_out.unwrap_or(share.scale_out);
         share.hidden = c.hidden.unwrap_or(share.hidden);
         share.access_based_enumeration = c.access_based_enumeration.unwrap_or(share.access_based_enumeration);
         share.users_max = c.users_max.map_or(share.users_max, |n| (n > 0).then_some(n));

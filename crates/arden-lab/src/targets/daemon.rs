@@ -229,6 +229,7 @@ impl VolumeSource {
             encrypt: false,
             write_through: false,
             continuously_available: false,
+            scale_out: false,
             hidden: true,
             access_based_enumeration: false,
             allow: vec![Grant { who: name.clone(), rights: Rights::Full }],

@@ -88,22 +88,29 @@ fn put_resource_change(out: &mut Vec<u8>, name: &str, available: bool) {
 }
 
 /// IPADDR_INFO_LIST, [MS-SWN] 2.2.2.2.
-fn address_list(addresses: &[(IpAddr, bool)]) -> Vec<u8> {
+fn address_list(addresses: impl ExactSizeIterator<Item = (IpAddr, u32)>) -> Vec<u8> {
     let mut w = NdrWriter::new();
     w.u32(12 + 24 * addresses.len() as u32);
     w.u32(0);
     w.u32(addresses.len() as u32);
-    for (address, online) in addresses {
-        w.u32(family(*address) | if *online { ONLINE } else { OFFLINE });
-        put_address(&mut w, *address);
+    for (address, state) in addresses {
+        w.u32(family(address) | state);
+        put_address(&mut w, address);
     }
     w.finish()
 }
 
-/// The addresses of a node.
-fn addresses_of(cluster: &ClusterState, node: u16) -> Vec<(IpAddr, bool)> {
+/// Whether an address is there, for those lists that say so.
+fn online(is_there: bool) -> u32 {
+    if is_there { ONLINE } else { OFFLINE }
+}
+
+/// The addresses of a node. `says_state`: with whether each is there.
+fn addresses_of(cluster: &ClusterState, node: u16, says_state: bool) -> Vec<u8> {
     let node = cluster.node(node);
-    node.map_or_else(Vec::new, |n| n.addresses.iter().take(INTERFACES_MAX).map(|a| (*a, n.alive)).collect())
+    let addresses: &[IpAddr] = node.map_or(&[], |n| &n.addresses);
+    let state = if says_state { online(node.is_some_and(|n| n.alive)) } else { 0 };
+    address_list(addresses.iter().take(INTERFACES_MAX).map(|a| (*a, state)))
 }
 
 /// The response to WitnessrAsyncNotify.
@@ -114,9 +121,12 @@ pub(super) fn response(notification: &Notification, cluster: &ClusterState) -> V
             changes.iter().for_each(|(name, available)| put_resource_change(&mut buffer, name, *available));
             (1, changes.len() as u32, buffer)
         }
-        Notification::ClientMove(node) => (2, 1, address_list(&addresses_of(cluster, *node))),
-        Notification::ShareMove(node) => (3, 1, address_list(&addresses_of(cluster, *node))),
-        Notification::Addresses(addresses) => (4, 1, address_list(addresses)),
+        Notification::ClientMove(node) => (2, 1, addresses_of(cluster, *node, true)),
+        // [MS-SWN] 3.1.4.4: only moves of clients, and changes of addresses, say what is there.
+        Notification::ShareMove(node) => (3, 1, addresses_of(cluster, *node, false)),
+        Notification::Addresses(addresses) => {
+            (4, 1, address_list(addresses.iter().map(|(a, there)| (*a, online(*there)))))
+        }
     };
     let mut w = NdrWriter::new();
     w.pointer(true);
@@ -196,9 +206,9 @@ mod tests {
         let stub = response(&Notification::ShareMove(2), &cluster);
         assert_eq!(words(&stub[4..16]), [3, 60, 1]);
         assert_eq!(words(&stub[24..36]), [60, 0, 2]);
-        assert_eq!(words(&stub[36..40]), [9]);
+        assert_eq!(words(&stub[36..40]), [1]);
         assert_eq!(stub[40..44], [192, 168, 1, 22]);
-        assert_eq!(words(&stub[60..64]), [10]);
+        assert_eq!(words(&stub[60..64]), [2]);
         assert_eq!(stub[68..84], "2001:db8::7".parse::<std::net::Ipv6Addr>().unwrap().octets());
         let gone = response(&Notification::Addresses(vec![(IpAddr::from([10, 0, 0, 1]), false)]), &cluster);
         assert_eq!(words(&gone[4..16]), [4, 36, 1]);

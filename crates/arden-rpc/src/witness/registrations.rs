@@ -28,6 +28,11 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// What a new registration is told: the node that its client should be at, if any.
+    pub(super) fn share_move(to: Option<u16>) -> Pending {
+        Pending { share_move: to, ..Pending::default() }
+    }
+
     /// Takes the news that are told next.
     pub(super) fn next(&mut self) -> Option<Notification> {
         if !self.resources.is_empty() {
@@ -189,14 +194,11 @@ impl State {
             registration.pending.resources.extend(names);
         }
         for (share, owner) in &current.shares {
-            let Some(owner) = owner else { continue };
-            if before.shares.get(share).is_none_or(|was| *was == Some(*owner)) {
+            if owner.is_none() || before.shares.get(share).is_none_or(|was| was == owner) {
                 continue;
             }
-            let reachable = current.node(*owner).is_some_and(|n| n.alive && !n.addresses.is_empty());
             for registration in registrations.values_mut().filter(|r| r.share.as_ref() == Some(share)) {
-                let there = current.node_at(registration.address).is_some_and(|n| n.number == *owner);
-                registration.pending.share_move = (reachable && !there).then_some(*owner);
+                registration.pending.share_move = current.better_node(share, registration.address);
             }
         }
     }

@@ -210,7 +210,8 @@ impl Forwarder {
         let (share, redirects) = match parsed {
             Ok(parsed) if !parsed.share_name().eq_ignore_ascii_case("IPC$") => {
                 let asked = parsed.flags & TREE_CONNECT_REDIRECT_TO_OWNER != 0;
-                (parsed.share_name().to_owned(), asked && request.dialect() == Dialect::Smb311)
+                let redirects = asked && request.dialect() == Dialect::Smb311;
+                (parsed.share_name().to_owned(), redirects.then_some(parsed.path))
             }
             _ => return self.local.run(request, here, out),
         };
@@ -220,7 +221,7 @@ impl Forwarder {
             Place::Node(node, target) => (node, target),
         };
         let Some(server) = self.server() else { return close(request) };
-        if let Some(redirect) = redirects.then(|| self.redirect(&server, request, &share, node)).flatten() {
+        if let Some(redirect) = redirects.and_then(|path| self.redirect(&server, request, (&share, &path), node)) {
             return redirect;
         }
         let limit = server.trees.config.limits.trees_per_session_max;
@@ -245,7 +246,13 @@ impl Forwarder {
 
     /// [MS-SMB2] 3.3.5.7: a client that can go to the owner is told where that is, if it may use the share at all. One that cannot get
     /// there asks again without the flag.
-    fn redirect(&self, server: &Server, request: &VerifiedRequest<'_>, share: &str, node: u16) -> Option<Answer> {
+    fn redirect(
+        &self,
+        server: &Server,
+        request: &VerifiedRequest<'_>,
+        (share, path): (&str, &str),
+        node: u16,
+    ) -> Option<Answer> {
         let listed = server.trees.listed_shares().into_iter().find(|s| s.name.eq_ignore_ascii_case(share))?;
         let is_trusted = request.header.is(flags::SIGNED) || request.encrypted;
         if request.anonymous || !is_trusted || listed.ceiling(&request.user) == 0 {
@@ -257,7 +264,8 @@ impl Forwarder {
             return None;
         }
         tracing::debug!(client = %request.address, user = %request.user.user_name, share, node, "redirected to the owner");
-        let data = share_redirect(&listed.name, &addresses);
+        // As the client named it: it looks for the share under the same name there.
+        let data = share_redirect(path, &addresses);
         Some(Answer { outcome: Outcome::Error(NtStatus::BAD_NETWORK_NAME, data, 1), related: request.related })
     }
 

@@ -52,6 +52,7 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
     let (out, mut unwritten) = outbox();
     let link = Arc::new_cyclic(|me| OwnerLink {
         me: me.clone(),
+        node,
         server: server.clone(),
         engine: LocalEngine(server.trees.clone()),
         runtime: Handle::current(),
@@ -86,6 +87,7 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
 
 struct OwnerLink {
     me: Weak<OwnerLink>,
+    node: u16,
     server: Arc<Server>,
     engine: LocalEngine,
     runtime: Handle,
@@ -254,7 +256,7 @@ impl OwnerLink {
         }
         let (serial, id) = (self.server.trees.next_id(), run.header().session_id);
         let tables = SessionTables::new(serial, id, run.client, run.user.clone(), run.session_encrypts);
-        let tables = Arc::new(tables);
+        let tables = Arc::new(tables.of_node(self.node));
         state.sessions.insert(run.session_serial, tables.clone());
         drop(state);
         self.server.trees.begin_session(&tables);

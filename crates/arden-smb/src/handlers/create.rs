@@ -39,7 +39,7 @@ use crate::{
         durable::{self, Wanted},
         request::{Continuation, Fail, Handled, Request, waiting},
     },
-    model::{Durability, Object, OpenState, SmbOpen, Tree, Work, caches_handle, wire_level},
+    model::{Durability, Object, OpenState, SmbOpen, Tree, Work, caches_handle, share::Share, wire_level},
     trees::{breaks::Opening, creates::PendingCreate},
 };
 
@@ -328,17 +328,28 @@ fn fail_over(
     Ok(())
 }
 
-fn cache_request(asked: &Asked) -> CacheRequest {
+/// [MS-SMB2] 3.3.5.9, 3.3.5.9.8 and 3.3.5.9.11: on a scale-out share a client of SMB 3 caches neither writes nor handles.
+fn caches_reads_only(request: &Request<'_>, share: &Share) -> bool {
+    share.is_scale_out() && request.verified.dialect().is_smb3()
+}
+
+/// What is asked to be cached.
+fn cache_request(asked: &Asked, reads_only: bool) -> CacheRequest {
+    let leases = match reads_only {
+        true => lease_state::READ,
+        false => lease_state::READ | lease_state::HANDLE | lease_state::WRITE,
+    };
     match (asked.oplock_level, asked.lease) {
         (oplock::LEASE, Some(lease)) => CacheRequest::Lease(LeaseRequest {
             key: lease.key,
-            state: lease.state & (lease_state::READ | lease_state::HANDLE | lease_state::WRITE),
+            state: lease.state & leases,
             parent_key: (lease.version == 2 && lease.flags & LEASE_FLAG_PARENT_KEY_SET != 0)
                 .then_some(lease.parent_key),
             epoch: lease.epoch,
             version: lease.version,
         }),
         (oplock::LEVEL_II, _) => CacheRequest::Oplock(OplockLevel::LevelII),
+        (oplock::BATCH, _) if reads_only => CacheRequest::Oplock(OplockLevel::LevelII),
         (oplock::EXCLUSIVE, _) => CacheRequest::Oplock(OplockLevel::Exclusive),
         (oplock::BATCH, _) => CacheRequest::Oplock(OplockLevel::Batch),
         _ => CacheRequest::None,
@@ -375,7 +386,7 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         allocation: asked.allocation,
         security: asked.security.as_ref(),
         eas: &asked.eas,
-        cache: cache_request(asked),
+        cache: cache_request(asked, caches_reads_only(request, &tree.share)),
         client: request.verified.client,
         mark: durable::create_mark(request, tree, &asked.wanted),
         who: &who,
@@ -492,7 +503,7 @@ fn respond_existing(request: &mut Request<'_>, open: &Arc<SmbOpen>, asked: &Aske
     // [MS-SMB2] 3.3.5.9.10: a replay is answered as the first time, a reconnect says that the file was there.
     let reconnect = asked.wanted.is_reconnect();
     let action = if reconnect { CreateAction::Opened } else { open.action };
-    let cache = match (cache, cache_request(asked)) {
+    let cache = match (cache, cache_request(asked, caches_reads_only(request, &open.share))) {
         // The replay may ask for less than the open has; it is told what it asked for.
         (CacheGrant::Oplock(_), CacheRequest::None) if !reconnect => CacheGrant::Oplock(OplockLevel::None),
         (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) if !reconnect => CacheGrant::Oplock(held.min(asked)),

@@ -165,6 +165,9 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
     if asks_persistent && !persistent {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
+    if persistent {
+        take_from_other_node(request, &open)?;
+    }
     wait_for_disconnect(request, &open)?;
     let state = open.state.lock();
     let resilient = matches!(state.durability, Durability::Resilient { .. });
@@ -221,6 +224,20 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
     }
     request.session.opens.write().insert(open.id.volatile, open.clone());
     true
+}
+
+/// A client that takes its persistent open up by another node than before has left that one, which may not have noticed: for that
+/// node's sessions the open is not there any more. For the server that the client asks, [MS-SMB2] 3.3.5.9.12, Open.Session is NULL:
+/// every node is one.
+fn take_from_other_node(request: &Request<'_>, open: &Arc<SmbOpen>) -> Result<(), Fail> {
+    let Some(before) = open.session().filter(|before| before.node != request.session.node) else { return Ok(()) };
+    if open.has_work() {
+        // What the client asked for there is done, or is not, before it asks here.
+        return Err(Fail::After(open.clone()));
+    }
+    tracing::info!(share = %open.share.name, file = %open.name, client = %request.verified.address, "a client comes by another node");
+    request.trees.detach(&before, open, request.now);
+    Ok(())
 }
 
 /// How long a reconnect waits for the end of the connection that it replaces: a client may be back before the
@@ -321,6 +338,7 @@ fn replayed_persistent(
     if (asked.options, asked.desired_access, asked.share_access) != (open.create_options, open.desired_access, share) {
         return Err(CONTEXT_MISMATCH.into());
     }
+    take_from_other_node(request, open)?;
     wait_for_disconnect(request, open)?;
     if !attach(request, tree, open) {
         return Err(NtStatus::FILE_NOT_AVAILABLE.into());

@@ -116,7 +116,10 @@ fn capabilities(request: &Request<'_>, share: &Share, asked: u16) -> u32 {
         return available;
     }
     let mut all = available | share_capability::CLUSTER;
-    // Its pool may have another owner later. Not SCALEOUT: clients get every lease, 3.3.5.9.8 would leave them the one for reading.
+    if share.is_scale_out() {
+        all |= share_capability::SCALEOUT;
+    }
+    // Its pool may have another owner later.
     if request.verified.dialect() >= Dialect::Smb302 {
         all |= share_capability::ASYMMETRIC;
     }

@@ -107,6 +107,8 @@ pub enum Notification {
 pub trait Clients: Send + Sync {
     /// False: there is no connection over which to tell it.
     fn notify(&self, to: Recipient, what: &Notification) -> bool;
+    /// Tells a client over its first connection to a node; None: to this one.
+    fn notify_client_at(&self, node: Option<u16>, client: ClientId, what: &Notification) -> bool;
     /// A wait that the trees make themselves: it may be over before its request is put aside.
     fn announce(&self, wait: WaitId);
     /// The request that waits goes on.

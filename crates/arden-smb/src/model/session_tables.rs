@@ -27,6 +27,8 @@ pub struct SessionTables {
     pub user: RwLock<Arc<Token>, ranks::SessionUser>,
     /// Every request of it is encrypted.
     pub encrypts: bool,
+    /// The node that its client is connected to. None: this one.
+    pub node: Option<u16>,
     ended: AtomicBool,
     told_unencrypted: AtomicBool,
     pub trees: RwLock<HashMap<u32, Arc<Tree>>, ranks::SessionTrees>,
@@ -42,12 +44,18 @@ impl SessionTables {
             client,
             user: RwLock::new(user),
             encrypts,
+            node: None,
             ended: AtomicBool::new(false),
             told_unencrypted: AtomicBool::new(false),
             trees: RwLock::new(HashMap::new()),
             opens: RwLock::new(HashMap::new()),
             next_tree: AtomicU32::new(1),
         }
+    }
+    /// Its client is connected to another node.
+    #[must_use]
+    pub fn of_node(self, node: u16) -> SessionTables {
+        SessionTables { node: Some(node), ..self }
     }
     pub fn token(&self) -> Arc<Token> {
         self.user.read().clone()

@@ -101,6 +101,8 @@ pub struct Share {
     pub write_through: bool,
     /// Persistent handles, and every change on stable storage before it is acknowledged. Needs an `Fs` that keeps handles.
     pub continuously_available: bool,
+    /// STYPE_CLUSTER_SOFS, [MS-SRVS] 2.2.2.4, where nodes of a cluster serve it.
+    pub scale_out: bool,
     pub hidden: bool,
     pub access_based_enumeration: bool,
     /// Users at a time; more are refused.
@@ -137,6 +139,7 @@ impl Share {
             encrypt: false,
             write_through: false,
             continuously_available: false,
+            scale_out: false,
             hidden: true,
             access_based_enumeration: false,
             users_max: None,
@@ -153,6 +156,12 @@ impl Share {
     /// [MS-SMB2] 3.3.1.6 Share.IsCA.
     pub fn keeps_handles(&self) -> bool {
         self.continuously_available && self.fs.as_ref().is_some_and(|fs| fs.handles().is_some())
+    }
+
+    /// Whether nodes of a cluster serve it as STYPE_CLUSTER_SOFS: clients of SMB 3 are granted no more than the caching of reads,
+    /// [MS-SMB2] 3.3.5.9. Another node has a share without files.
+    pub fn is_scale_out(&self) -> bool {
+        self.scale_out && (self.gate.is_some() || self.fs.is_none())
     }
 
     /// It is IPC$, which has named pipes instead of files.

@@ -4,6 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use arden_lock::{RwLock, ranks};
+use arden_store::fs::ClientId;
 
 use crate::model::{
     SessionTables,
@@ -60,6 +61,16 @@ impl Forwarded {
         let node = entry.node.clone();
         drop(sessions);
         node.notify(to, what);
+        true
+    }
+
+    /// False: the client has no session of that node here.
+    pub fn notify_client_at(&self, node: u16, client: ClientId, what: &Notification) -> bool {
+        let is_of = |e: &&Entry| e.tables.client == client && e.tables.node == Some(node);
+        // The newest: of a connection between the nodes that has ended, it may not be known yet.
+        let found = self.0.read().values().filter(is_of).max_by_key(|e| e.tables.serial).map(|e| e.node.clone());
+        let Some(node) = found else { return false };
+        node.notify(Recipient::Client(client), what);
         true
     }
 

@@ -102,6 +102,13 @@ impl Clients for Server {
         self.notify_here(to, what) || self.forwarded.notify(to, what)
     }
 
+    fn notify_client_at(&self, node: Option<u16>, client: ClientId, what: &Notification) -> bool {
+        match node {
+            None => self.notify_here(Recipient::Client(client), what),
+            Some(node) => self.forwarded.notify_client_at(node, client, what),
+        }
+    }
+
     fn announce(&self, wait: WaitId) {
         self.announce_wait(wait);
     }

@@ -40,6 +40,9 @@ fn share_view(share: &Share, users: u32) -> ShareView {
         flags |= SHI1005_ENCRYPT_DATA;
     }
     let mut kind = if share.is_pipe() { share_type::IPC } else { share_type::DISKTREE };
+    if share.is_scale_out() {
+        kind |= share_type::CLUSTER_SOFS;
+    }
     if share.hidden {
         kind |= share_type::SPECIAL;
     }

@@ -105,8 +105,12 @@ impl Trees {
             // Before the registered ones: an open that leaves this list is among those by then.
             let opening = self.openings.first_of(&b.opens);
             let opens: Vec<_> = b.opens.iter().filter_map(|id| self.open(id.0)).collect();
-            let connected = opens.iter().any(|o| o.session().is_some());
-            if connected && self.notify(Recipient::Client(b.client), &Notification::LeaseBreak(b.clone())) {
+            // A client may be connected to several nodes, one of which it has left without a word: those by which it has these opens.
+            let mut nodes: Vec<_> = opens.iter().filter_map(|o| o.session()).map(|session| session.node).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            let told = Notification::LeaseBreak(b.clone());
+            if nodes.into_iter().any(|node| self.notify_client_at(node, b.client, &told)) {
                 return;
             }
             match opening {

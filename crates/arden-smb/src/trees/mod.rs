@@ -23,7 +23,7 @@ use arden_lock::{Mutex, RwLock, ranks};
 use arden_rpc::ServerView;
 use arden_store::{
     commit::CommitScope,
-    fs::{CacheGrant, Owner, WaitId},
+    fs::{CacheGrant, ClientId, Owner, WaitId},
     table::OpenTable,
 };
 use arden_wire::FileTime;
@@ -140,6 +140,9 @@ impl Trees {
 
     pub(crate) fn notify(&self, to: Recipient, what: &Notification) -> bool {
         self.clients.upgrade().is_some_and(|clients| clients.notify(to, what))
+    }
+    pub(crate) fn notify_client_at(&self, node: Option<u16>, client: ClientId, what: &Notification) -> bool {
+        self.clients.upgrade().is_some_and(|clients| clients.notify_client_at(node, client, what))
     }
     /// A wait that is not the open table's, whose numbers count from below. Until it is over or forgotten: to end it after that
     /// is nothing.
@@ -328,6 +331,14 @@ impl Trees {
             state.expires = state.durability.timeout().map(|t| now + t);
         }
         keep
+    }
+
+    /// The client of a persistent open has gone over to another node: the open waits for it, and the session that had it does not
+    /// know it any more.
+    pub(crate) fn detach(&self, from: &SessionTables, open: &Arc<SmbOpen>, now: Instant) {
+        from.opens.write().remove(&open.id.volatile);
+        self.end_usn_waits(open);
+        self.keep_disconnected(open, now);
     }
 
     /// An administrator's order. False: there is no such open.

@@ -123,10 +123,10 @@ fn a_share_that_comes_back_has_its_handles() {
     assert_eq!(c.read(again.id, 0, 4), b"kept");
 }
 
-/// [MS-SMB2] 3.3.5.7: SMB2_SHARE_CAP_CLUSTER, ASYMMETRIC where the dialect has it, and not SCALEOUT.
+/// [MS-SMB2] 3.3.5.7: SMB2_SHARE_CAP_CLUSTER, ASYMMETRIC where the dialect has it, and SCALEOUT of a share of that type.
 #[test]
 fn a_share_of_a_cluster_with_a_witness_says_so() {
-    use arden_wire::smb2::session::share_capability::{ASYMMETRIC, CLUSTER, CONTINUOUS_AVAILABILITY};
+    use arden_wire::smb2::session::share_capability::{ASYMMETRIC, CLUSTER, CONTINUOUS_AVAILABILITY, SCALEOUT};
     let lab = Lab::new();
     let gate = Arc::new(Counted::default());
     gate.set(100, 100);
@@ -144,4 +144,57 @@ fn a_share_of_a_cluster_with_a_witness_says_so() {
     }
     assert_eq!(capabilities(Dialect::Smb210, CA), 0);
     assert_eq!(capabilities(Dialect::Smb311, SHARE), 0, "it is of this node alone");
+    change_share(&lab, CA, |share| share.scale_out = true);
+    change_share(&lab, SHARE, |share| share.scale_out = true);
+    for (dialect, more) in [(Dialect::Smb300, 0), (Dialect::Smb302, ASYMMETRIC), (Dialect::Smb311, ASYMMETRIC)] {
+        assert_eq!(capabilities(dialect, CA), CONTINUOUS_AVAILABILITY | CLUSTER | SCALEOUT | more);
+    }
+    assert_eq!(capabilities(Dialect::Smb210, CA), 0);
+    assert_eq!(capabilities(Dialect::Smb311, SHARE), 0, "it is of this node alone");
+}
+
+/// [MS-SMB2] 3.3.5.9, 3.3.5.9.8 and 3.3.5.9.11: what a client of SMB 3 caches of a scale-out share is what it reads.
+#[test]
+fn clients_of_a_scale_out_share_cache_reads_alone() {
+    let lab = Lab::new();
+    let gate = Arc::new(Counted::default());
+    gate.set(1000, 1000);
+    close_off(&lab, &gate);
+    change_share(&lab, CA, |share| share.scale_out = true);
+    change_share(&lab, SHARE, |share| share.scale_out = true);
+    let client = |dialect, share| {
+        let mut c = lab.connect();
+        c.negotiate(&Offer::up_to(dialect));
+        c.logon(&logon(USER));
+        c.connect(share);
+        c
+    };
+    let mut key = 0;
+    let mut lease = |c: &mut Client, state: &str| {
+        key += 1;
+        let how = want(&format!("file{key}")).lease_v1(key, state);
+        let f = c.open(how);
+        c.close(f.id);
+        f.lease()
+    };
+    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
+        let mut c = client(dialect, CA);
+        for (asked, granted) in [("RWH", "R"), ("RH", "R"), ("R", "R"), ("", "")] {
+            assert_eq!(lease(&mut c, asked), granted, "{asked} with {dialect:?}");
+        }
+        let f = c.open(want("v2").lease(1000, "RWH").persistent(GUID, 0));
+        assert_eq!((f.lease().as_str(), f.durable_v2().is_some()), ("R", true), "it persists all the same");
+        c.close(f.id);
+        let d = c.open(want("directory").directory().lease(1001, "RH"));
+        assert_eq!(d.lease(), "R");
+        c.close(d.id);
+        for (asked, granted) in [(oplock::BATCH, oplock::LEVEL_II), (oplock::LEVEL_II, oplock::LEVEL_II)] {
+            let f = c.open(want("oplock").oplock(asked));
+            assert_eq!(f.oplock, granted);
+            c.close(f.id);
+        }
+    }
+    // Older clients know no such shares, and nor does a daemon that is no node.
+    assert_eq!(lease(&mut client(Dialect::Smb210, CA), "RWH"), "RWH");
+    assert_eq!(lease(&mut client(Dialect::Smb311, SHARE), "RWH"), "RWH");
 }

@@ -192,6 +192,87 @@ fn what_the_owner_answers_is_durable() {
     assert!(lab.is_committed(CA));
 }
 
+/// `FileServerFailover_ScaleOutFileServer_ReconnectWithoutFailover`. The node that the client was connected to has not noticed that
+/// it has gone.
+#[test]
+fn a_client_that_comes_by_another_node_has_its_persistent_handles() {
+    let lab = Lab::new();
+    let at_owner = |guid| {
+        let mut c = lab.connect_to_owner_as(guid);
+        c.begin(Dialect::Smb311);
+        c.connect(CA);
+        c
+    };
+    let file = |n: usize| want(&format!("file{n}")).share(0).lease(n as u128, "RWH");
+    for (n, from_owner) in [(1, false), (2, true)] {
+        let mut before = lab.ca_client();
+        if from_owner {
+            before = at_owner(before.guid);
+        }
+        let f = before.open(file(n).persistent(n as u128, 0));
+        before.write(f.id, 0, b"kept");
+        before.call(&lock(f.id, 0, &[(0, 4, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)])).ok();
+        let mut c = if from_owner { lab.ca_again(before.guid) } else { at_owner(before.guid) };
+        let again = c.open(file(n).reconnect_persistent(f.id, n as u128));
+        assert_eq!(c.read(again.id, 0, 4), b"kept");
+        // There it is not known any more, neither for what is late nor at the end of that connection.
+        assert_eq!(before.call(&write(f.id, 0, b"late")).status(), NtStatus::FILE_CLOSED);
+        before.disconnect();
+        let_nodes_talk();
+        c.write(again.id, 4, b"more");
+        assert_eq!(c.read(again.id, 0, 8), b"keptmore");
+        // An open that was never answered is made again in the same way.
+        let create = |c: &mut Client, replay: bool| {
+            let mut how = want(&format!("replayed{n}")).persistent(n as u128 + 10, 0);
+            how.replay = replay;
+            c.open(how)
+        };
+        let made = create(&mut c, false);
+        let mut other = if from_owner { at_owner(c.guid) } else { lab.ca_again(c.guid) };
+        assert_eq!(create(&mut other, true).id, made.id);
+        other.write(made.id, 0, b"x");
+    }
+}
+
+/// A break goes to where the client has its opens by now, not to a connection that it has left.
+#[test]
+fn a_client_that_comes_by_another_node_hears_of_breaks_there() {
+    let lab = Lab::new();
+    let at_owner = |guid| {
+        let mut c = lab.connect_to_owner_as(guid);
+        c.begin(Dialect::Smb311);
+        c.connect(CA);
+        c
+    };
+    for (n, from_owner) in [(1, false), (2, true)] {
+        let mut before = lab.ca_client();
+        if from_owner {
+            before = at_owner(before.guid);
+        }
+        let file = || want(&format!("file{n}")).lease(n, "RWH");
+        let f = before.open(file().persistent(n, 0));
+        let mut c = if from_owner { lab.ca_again(before.guid) } else { at_owner(before.guid) };
+        c.open(file().reconnect_persistent(f.id, n));
+        let mut other = lab.ca_client();
+        let create = other.starts(want(&format!("file{n}")).existing());
+        assert_eq!(c.lease_break(), ("RWH".to_owned(), "RH".to_owned(), true));
+        c.call(&lease_ack(n, "RH")).ok();
+        other.opened(create);
+    }
+}
+
+/// Another session of the same node does not have what its client has open elsewhere in that node.
+#[test]
+fn a_second_session_of_the_same_node_takes_nothing() {
+    let lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(want("file").share(0).lease(1, "RWH").persistent(7, 0));
+    let mut second = lab.ca_again(c.guid);
+    let status = second.try_open(&want("file").share(0).lease(1, "RWH").reconnect_persistent(f.id, 7)).unwrap_err();
+    assert_eq!(status, NtStatus::OBJECT_NAME_NOT_FOUND);
+    c.write(f.id, 0, b"mine");
+}
+
 /// A TREE_CONNECT with SMB2_TREE_CONNECT_FLAG_REDIRECT_TO_OWNER.
 fn redirectable(path: &str) -> Req {
     let mut request = tree_connect(path);
@@ -218,7 +299,7 @@ fn a_client_that_understands_it_is_told_where_the_owner_is() {
     ownership(&lab).addresses.lock().extend(addresses);
     // [MS-SMB2] 2.2.2.2.2, byte for byte.
     let mut context = vec![0x53, 0x52, 0x64, 0x72, 48, 0, 0, 0, 3, 0, 0, 0, 72, 0, 0, 0];
-    let name: Vec<u8> = SHARE.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let name: Vec<u8> = path.encode_utf16().flat_map(u16::to_le_bytes).collect();
     context.extend([name.len() as u8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
     context.extend([1, 0, 0, 0, 0, 0, 0, 0, 192, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     context.extend([2, 0, 0, 0, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);

@@ -257,6 +257,11 @@ impl Lab {
         client
     }
 
+    /// The same at the owner of the shares, where clients connect to another node.
+    pub fn connect_to_owner_as(&self, guid: u128) -> Client {
+        Client::new(&self.server, guid, self.offset.clone())
+    }
+
     /// A client that is logged on and connected to the share, with the newest dialect.
     pub fn client(&self) -> Client {
         self.client_with(Dialect::Smb311)

@@ -148,17 +148,18 @@ const SHARE_MOVE_NOTIFICATION: u32 = 3;
 const REDIRECT_FIXED_BYTES: usize = 24;
 const ADDRESS_BYTES: usize = 24;
 
-/// The error context of a share that is elsewhere, [MS-SMB2] 2.2.2.1 and 2.2.2.2.2, padded to a multiple of 8 bytes.
-pub fn share_redirect(share: &str, addresses: &[IpAddr]) -> Vec<u8> {
+/// The error context of a share that is elsewhere, [MS-SMB2] 2.2.2.1 and 2.2.2.2.2, padded to a multiple of 8 bytes. `path` is the ResourceName:
+/// `\\server\share`, as Windows has it.
+pub fn share_redirect(path: &str, addresses: &[IpAddr]) -> Vec<u8> {
     let name = REDIRECT_FIXED_BYTES + addresses.len() * ADDRESS_BYTES;
-    let length = (name + share.encode_utf16().count() * 2).next_multiple_of(8);
+    let length = (name + path.encode_utf16().count() * 2).next_multiple_of(8);
     let mut out = Vec::with_capacity(8 + length);
     out.put_u32(length as u32);
     out.put_u32(SHARE_REDIRECT);
     out.put_u32((REDIRECT_FIXED_BYTES + ADDRESS_BYTES) as u32);
     out.put_u32(SHARE_MOVE_NOTIFICATION);
     out.put_u32(name as u32);
-    out.put_u32((share.encode_utf16().count() * 2) as u32);
+    out.put_u32((path.encode_utf16().count() * 2) as u32);
     out.put_u16(0);
     out.put_u16(0);
     out.put_u32(addresses.len() as u32);
@@ -172,7 +173,7 @@ pub fn share_redirect(share: &str, addresses: &[IpAddr]) -> Vec<u8> {
         }
         out.resize(at + 16, 0);
     }
-    share.encode_utf16().for_each(|unit| out.put_u16(unit));
+    path.encode_utf16().for_each(|unit| out.put_u16(unit));
     out.resize(8 + length, 0);
     out
 }
