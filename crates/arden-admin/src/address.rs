@@ -10,8 +10,6 @@ use crate::error::{AdminError, ErrorKind, Result};
 
 /// Most floating addresses of a cluster. A node looks at each of them several times a second.
 pub const ADDRESSES_MAX: usize = 256;
-/// From this feature level of a cluster on there are floating addresses.
-const FEATURE_LEVEL: u32 = 2;
 /// Longest name of an interface: IFNAMSIZ with its end.
 const INTERFACE_BYTES_MAX: usize = 15;
 
@@ -125,18 +123,6 @@ pub fn key_of(text: &str) -> Result<IpAddr> {
     ip.parse().map_err(|_| AdminError::not_found("address", text))
 }
 
-/// Nodes that do not know floating addresses would not take them when a pool comes to them.
-///
-/// # Errors
-/// Conflict, when the cluster's feature level does not have them.
-pub fn check_level(level: u32) -> Result<()> {
-    if level >= FEATURE_LEVEL {
-        return Ok(());
-    }
-    let error = format!("floating addresses need the feature level {FEATURE_LEVEL}, and the cluster's is {level}");
-    Err(AdminError::new(ErrorKind::Conflict, error, "update all nodes, then run `arden cluster upgrade`"))
-}
-
 /// An address that is a node's own is no floating one.
 ///
 /// # Errors
@@ -214,14 +200,6 @@ mod tests {
         assert!(
             ["", "a b", "a/b", "eth0:1", "sixteen-letters1", ".", ".."].iter().all(|n| check_interface(n).is_err())
         );
-    }
-
-    #[test]
-    fn a_cluster_with_older_nodes_takes_none() {
-        let error = check_level(1).unwrap_err();
-        assert!(error.kind == ErrorKind::Conflict && error.error.contains("is 1"), "{error}");
-        check_level(2).unwrap();
-        check_level(3).unwrap();
     }
 
     #[test]

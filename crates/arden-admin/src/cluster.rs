@@ -34,6 +34,43 @@ pub struct ClusterInfo {
     pub pools: Vec<PoolOwnership>,
 }
 
+/// What a cluster has from some feature level on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    FloatingAddresses,
+    ScaleOutShares,
+}
+
+impl Feature {
+    fn level(self) -> u32 {
+        match self {
+            Feature::FloatingAddresses | Feature::ScaleOutShares => 2,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Feature::FloatingAddresses => "floating addresses",
+            Feature::ScaleOutShares => "scale-out shares",
+        }
+    }
+}
+
+impl ClusterInfo {
+    /// Nodes that do not know a feature would not understand what is written of it.
+    ///
+    /// # Errors
+    /// Conflict, when the cluster's feature level does not have it.
+    pub fn check_has(&self, feature: Feature) -> Result<()> {
+        let (level, needs, name) = (self.feature_level, feature.level(), feature.name());
+        if level >= needs {
+            return Ok(());
+        }
+        let error = format!("{name} need the feature level {needs}, and the cluster's is {level}");
+        Err(AdminError::new(ErrorKind::Conflict, error, "update all nodes, then run `arden cluster upgrade`"))
+    }
+}
+
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Node")]
@@ -308,5 +345,31 @@ impl ClusterAdmin for NoCluster {
     }
     fn set_fence(&self, _: &str, _: &PoolFence) -> Result<PoolOwnership> {
         alone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_with_older_nodes_has_nothing_that_they_do_not_know() {
+        let at = |feature_level| ClusterInfo {
+            name: String::new(),
+            id: String::new(),
+            node: String::new(),
+            lease_seconds: 5,
+            feature_level,
+            etcd: Vec::new(),
+            distrusts_etcd: String::new(),
+            nodes: Vec::new(),
+            pools: Vec::new(),
+        };
+        for feature in [Feature::FloatingAddresses, Feature::ScaleOutShares] {
+            let error = at(1).check_has(feature).unwrap_err();
+            assert!(error.kind == ErrorKind::Conflict && error.error.contains("is 1"), "{error}");
+            at(2).check_has(feature).unwrap();
+            at(3).check_has(feature).unwrap();
+        }
     }
 }

@@ -19,7 +19,7 @@ pub const VERSION: u32 = 1;
 
 /// The newest feature level of a cluster that this node knows. One line for each:
 /// 1: the first.
-/// 2: floating addresses.
+/// 2: floating addresses, scale-out shares.
 pub const FEATURE_LEVEL: u32 = 2;
 /// The level of nodes that do not say which they know.
 const FIRST_LEVEL: u32 = 1;

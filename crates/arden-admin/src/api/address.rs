@@ -12,7 +12,7 @@ use axum::{
 use super::{Api, Body, handlers::created};
 use crate::{
     address::{self, AddressAtNode, AddressInfo, AddressRecord, NewAddress},
-    cluster::{NodeAnswer, NodeQuestion},
+    cluster::{Feature, NodeAnswer, NodeQuestion},
     error::Result,
 };
 
@@ -53,7 +53,7 @@ pub(super) async fn add_address(State(api): Ctx, Body(new): Body<NewAddress>) ->
         api.cluster.check_is_cluster()?;
         let (ip, _) = address::parse(&new.address)?;
         let cluster = api.cluster.cluster()?;
-        address::check_level(cluster.feature_level)?;
+        cluster.check_has(Feature::FloatingAddresses)?;
         address::check_is_no_nodes(ip, &cluster.nodes)?;
         let record = api.state.change(|s| s.add_address(&new))?;
         api.control.addresses_changed();

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Api, Body, routes::routes};
 use crate::{
-    cluster::{NodeAnswer, NodeQuestion},
+    cluster::{Feature, NodeAnswer, NodeQuestion},
     error::{AdminError, ErrorKind, Result},
     metrics, metrics_pools,
     model::{
@@ -186,9 +186,18 @@ fn checked_share(api: &Api, edit: impl FnOnce(&mut Snapshot) -> Result<Share>, e
     Ok(share)
 }
 
+/// Older nodes do not understand the record of a scale-out share.
+fn check_scale_out(api: &Api, scale_out: bool) -> Result<()> {
+    if scale_out && api.cluster.check_is_cluster().is_ok() {
+        api.cluster.cluster()?.check_has(Feature::ScaleOutShares)?;
+    }
+    Ok(())
+}
+
 pub(super) async fn add_share(State(api): Ctx, Body(new): Body<Share>) -> Result<Response> {
     let share = api
         .blocking(move |api| {
+            check_scale_out(api, new.scale_out)?;
             checked_share(api, |s| s.add_share(&new), !new.force)?;
             api.state.change(|s| s.add_share(&new))
         })
@@ -203,6 +212,7 @@ pub(super) async fn change_share(
 ) -> Answer<Share> {
     let share = api
         .blocking(move |api| {
+            check_scale_out(api, change.scale_out == Some(true))?;
             let exposure_too = change.path.is_some() && !change.force;
             let checked = checked_share(api, |s| s.change_share(&name, &change), exposure_too)?;
             api.state.change(|s| {
