@@ -11,7 +11,7 @@ mod verify;
 use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
 
 use rustls::pki_types::ServerName;
-use tokio::{net::TcpStream, sync::watch, time::timeout};
+use tokio::{io::BufReader, net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::identity::{Fingerprint, Identity};
@@ -169,7 +169,7 @@ impl Peers {
         let whole = async {
             // The name is neither sent nor looked at.
             let name = ServerName::try_from("node.arden").map_err(|e| PeerError::Malformed(e.to_string()))?;
-            let tls = TlsConnector::from(config).connect(name, tcp).await.map_err(|e| of_io(&e))?;
+            let tls = TlsConnector::from(config).connect(name, buffered(tcp)).await.map_err(|e| of_io(&e))?;
             let mut tls = TlsStream::from(tls);
             let agreed = hello::exchange(&mut tls, &self.me, node, purpose).await?;
             Ok(self.connected(node, fingerprint, agreed, tls))
@@ -177,13 +177,7 @@ impl Peers {
         timeout(HANDSHAKE_WAIT, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
-    fn connected(
-        &self,
-        node: u16,
-        fingerprint: Fingerprint,
-        agreed: hello::Agreed,
-        tls: TlsStream<TcpStream>,
-    ) -> Connected {
+    fn connected(&self, node: u16, fingerprint: Fingerprint, agreed: hello::Agreed, tls: TlsStream<Tcp>) -> Connected {
         let stream = PeerStream::new(tls, self.table.subscribe(), node, fingerprint);
         Connected { node, run: agreed.run, version: agreed.version, purpose: agreed.purpose, stream }
     }
@@ -202,6 +196,15 @@ impl PeerError {
             PeerError::Incompatible(why) => PeerError::Incompatible(with(why)),
         }
     }
+}
+
+/// TLS reads 4 KiB at once: this asks the system for more.
+type Tcp = BufReader<TcpStream>;
+
+const READ_BYTES: usize = 128 << 10;
+
+fn buffered(tcp: TcpStream) -> Tcp {
+    BufReader::with_capacity(READ_BYTES, tcp)
 }
 
 fn late() -> PeerError {
