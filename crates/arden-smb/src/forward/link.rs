@@ -17,7 +17,7 @@ use crate::{
     base::usage::Charge,
     forward::{
         DIAL_WAIT, Dialed, SILENCE_MAX,
-        frames::{self, Outbox, Unwritten, outbox},
+        frames::{Incoming, Outbox, Unwritten, outbox},
     },
     handlers::run::Elsewhere,
     model::{
@@ -54,6 +54,22 @@ pub struct Call {
 }
 
 type GoOn = Box<dyn FnOnce() + Send>;
+
+/// Who goes on when all answers are there that came with theirs: whoever is woken finds several, and is woken once.
+#[derive(Default)]
+struct Together(Vec<GoOn>);
+
+impl Together {
+    fn go_on(&mut self) {
+        self.0.drain(..).for_each(|go_on| go_on());
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
 
 enum State {
     Asked(Option<GoOn>),
@@ -115,23 +131,33 @@ impl Link {
 
     async fn converse(&self, dialed: Dialed, mut unwritten: Unwritten, heard: &dyn Heard) -> &'static str {
         let Ok(Ok(stream)) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
-        let (mut input, mut output) = tokio::io::split(stream);
+        let (input, mut output) = tokio::io::split(stream);
+        let mut input = Incoming::new(input);
         let ping = || {
             let mut frame = Vec::new();
             put_ping(&mut frame, 0);
             Some(frame)
         };
         let reads = async {
-            let mut greeted = false;
+            let (mut greeted, mut answered) = (false, Together::default());
             loop {
-                let Ok(Some(frame)) = timeout(SILENCE_MAX, frames::read(&mut input)).await else {
-                    return "it has ended";
-                };
-                match FromOwner::parse(&frame) {
+                let Some(frame) = input.next(SILENCE_MAX).await else { return "it has ended" };
+                match FromOwner::parse(frame) {
                     Ok(FromOwner::Hello(_)) if !greeted => greeted = true,
-                    Ok(message) if greeted => self.take(message, heard),
+                    Ok(FromOwner::Answered { number, answer, related, body }) if greeted => {
+                        let answer = Answered { replied: answer, related, body: body.to_vec() };
+                        answered.0.extend(self.call(number).and_then(|call| call.answer(answer)));
+                    }
+                    Ok(message) if greeted => {
+                        // It is said behind what was answered before.
+                        answered.go_on();
+                        self.take(message, heard);
+                    }
                     Ok(_) => return "no hello",
                     Err(_) => return "a message is malformed",
+                }
+                if !input.has_next() {
+                    answered.go_on();
                 }
             }
         };
@@ -143,12 +169,7 @@ impl Link {
 
     fn take(&self, message: FromOwner<'_>, heard: &dyn Heard) {
         match message {
-            FromOwner::Hello(_) | FromOwner::Pong(_) => {}
-            FromOwner::Answered { number, answer, related, body } => {
-                if let Some(call) = self.call(number) {
-                    call.answer(Answered { replied: answer, related, body: body.to_vec() });
-                }
-            }
+            FromOwner::Hello(_) | FromOwner::Pong(_) | FromOwner::Answered { .. } => {}
             FromOwner::Resume { number } => {
                 if let Some(wait) = self.call(number).and_then(|call| call.resume()) {
                     heard.resume(wait);
@@ -174,7 +195,7 @@ impl Link {
         let call = Arc::new(Call { number, link: self.clone(), bytes, state, _charges: charges });
         self.calls.lock().insert(number, Arc::downgrade(&call));
         if self.is_broken() {
-            call.answer(Answered::lost());
+            call.lose();
         }
         call
     }
@@ -183,7 +204,7 @@ impl Link {
     fn fail(&self) {
         self.broken.store(true, Ordering::Release);
         let calls: Vec<_> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
-        calls.iter().for_each(|call| call.answer(Answered::lost()));
+        calls.iter().for_each(|call| call.lose());
     }
 }
 
@@ -195,19 +216,13 @@ impl Answered {
 }
 
 impl Call {
-    fn answer(&self, answer: Answered) {
-        let go_on = {
-            let mut state = self.state.lock();
-            match &mut *state {
-                State::Asked(go_on) => {
-                    let go_on = go_on.take();
-                    *state = State::Answered { answer, resumed: false };
-                    go_on
-                }
-                _ => None,
-            }
-        };
-        go_on.into_iter().for_each(|go_on| go_on());
+    /// Gives back who goes on now.
+    fn answer(&self, answer: Answered) -> Option<GoOn> {
+        let mut state = self.state.lock();
+        let State::Asked(go_on) = &mut *state else { return None };
+        let go_on = go_on.take();
+        *state = State::Answered { answer, resumed: false };
+        go_on
     }
 
     /// The wait that is over by this.
@@ -255,7 +270,7 @@ impl Call {
 
     /// What was not sent has no answer but this.
     pub fn lose(&self) {
-        self.answer(Answered::lost());
+        self.answer(Answered::lost()).into_iter().for_each(|go_on| go_on());
     }
 }
 

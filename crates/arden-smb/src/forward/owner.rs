@@ -14,7 +14,7 @@ use arden_wire::{
     NtStatus,
     smb2::{Command, Header},
 };
-use tokio::{runtime::Handle, time::timeout};
+use tokio::runtime::Handle;
 
 use crate::{
     base::{
@@ -25,7 +25,7 @@ use crate::{
     },
     forward::{
         Stream,
-        frames::{self, Outbox, outbox},
+        frames::{Incoming, Outbox, outbox},
     },
     handlers::run::{Here, InFlight, LocalEngine, RequestEngine},
     model::{
@@ -48,7 +48,8 @@ pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// Runs what the node at the other end asks, until the connection ends.
 pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clock: Clock) {
-    let (mut input, mut output) = tokio::io::split(stream);
+    let (input, mut output) = tokio::io::split(stream);
+    let mut input = Incoming::new(input);
     let (out, mut unwritten) = outbox();
     let link = Arc::new_cyclic(|me| OwnerLink {
         me: me.clone(),
@@ -70,8 +71,8 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
         if writes.is_finished() {
             break "it does not take what it asked for";
         }
-        let Ok(Some(frame)) = timeout(SILENCE_MAX, frames::read(&mut input)).await else { break "it has ended" };
-        match ToOwner::parse(&frame) {
+        let Some(frame) = input.next(SILENCE_MAX).await else { break "it has ended" };
+        match ToOwner::parse(frame) {
             Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
             Ok(message) if greeted => link.take(message),
             Ok(_) => break "no hello",
