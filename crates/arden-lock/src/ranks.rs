@@ -32,6 +32,7 @@ ranks! {
     210 ForwardedSessions "Server::forwarded";
     220 Routes "Forwarder::routes";
     230 OwnerLink "OwnerLink::state";
+    232 LinkOrigins "Link::origins";
     234 LinkCalls "Link::calls";
     236 ForwardedCall "Call::state";
     240 SessionUser "SessionTables::user";

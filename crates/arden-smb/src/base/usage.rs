@@ -200,6 +200,22 @@ impl Usage {
         Ok(charge)
     }
 
+    /// Charges `amount` where no more than half of every bound is held then: for what can be done without. Nobody is told of a refusal.
+    pub fn charge_half(
+        self: &Arc<Usage>,
+        kind: Kind,
+        who: &Token,
+        address: Option<IpAddr>,
+        amount: usize,
+    ) -> Option<Charge> {
+        let charge = self.account(kind, who, address);
+        let fits = |(account, bound): &(Arc<Account>, usize)| {
+            account.0[kind as usize].load(Ordering::Relaxed).saturating_add(amount) <= bound / 2
+        };
+        let all_fit = charge.accounts.iter().flatten().all(fits);
+        (all_fit && charge.add(amount).is_ok()).then_some(charge)
+    }
+
     /// How much everybody holds.
     pub fn total(&self, kind: Kind) -> usize {
         self.whole.0[kind as usize].load(Ordering::Relaxed)
@@ -325,6 +341,19 @@ mod tests {
 
     fn at(n: u8) -> Option<IpAddr> {
         Some(IpAddr::from([192, 0, 2, n]))
+    }
+
+    #[test]
+    fn what_can_be_done_without_leaves_half_of_every_bound() {
+        let usage = usage(8, 12, 32);
+        let half = |n| usage.charge_half(Kind::Pipes, &user(n), at(1), 1);
+        let one: Vec<_> = std::iter::from_fn(|| half(1)).collect();
+        assert_eq!(one.len(), 4, "of the user's");
+        let two: Vec<_> = std::iter::from_fn(|| half(2)).collect();
+        assert_eq!(two.len(), 2, "of the address's");
+        assert!(usage.charge(Kind::Pipes, &user(1), at(1), 4).is_ok(), "the other half is there for what has to be");
+        drop(one);
+        assert!(half(1).is_some());
     }
 
     #[test]

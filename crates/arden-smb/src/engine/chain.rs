@@ -18,9 +18,9 @@ use crate::{
         usage::{Charge, Kind},
     },
     engine::{commits::Commits, logons},
-    handlers::run::{Here, InFlight, NOT_SERVED},
+    handlers::run::{Behind, Here, InFlight, NOT_SERVED},
     model::{
-        seam::{Answer, Outcome, Related, VerifiedRequest},
+        seam::{Answer, Following, Outcome, Related, VerifiedRequest},
         share::Gates,
     },
     server::Server,
@@ -492,9 +492,7 @@ impl State {
             out[base + offset::FLAGS] |= flags::SIGNED as u8;
         }
         self.frame.responses.push((base, signer));
-        if status.is_error() && self.related.file.is_none() && self.related.failed.is_none() {
-            self.related.failed = Some(status);
-        }
+        self.related = self.related.behind(status);
         self.waiting = None;
         if let Some(id) = self.async_id.take() {
             self.peer.pending.lock().remove(id);
@@ -649,7 +647,7 @@ impl State {
         let Some(command) = Command::from_u16(element.header.command) else {
             return NtStatus::INVALID_PARAMETER.into();
         };
-        let message = &message[element.start..element.start + element.len];
+        let (whole, message) = (message, &message[element.start..element.start + element.len]);
         if command == Command::Echo {
             return logons::echo(message, out);
         }
@@ -667,7 +665,7 @@ impl State {
         let room = self.room(out);
         let outcome = match command {
             Command::Logoff => self.log_off(session, message, may_block, out),
-            _ => self.run_verified(session, message, (time, may_block, room), out),
+            _ => self.run_verified(session, whole, (time, may_block, room), out),
         };
         self.commits.noted(self.frame.responses.len());
         if matches!(outcome, Outcome::Done(_)) && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
@@ -684,14 +682,17 @@ impl State {
     fn run_verified(
         &mut self,
         session: &Session,
-        message: &[u8],
+        whole: &[u8],
         (time, may_block, room): (Time, bool, usize),
         out: &mut Vec<u8>,
     ) -> Outcome {
         let Some(negotiated) = self.peer.negotiated.get() else { return NtStatus::INVALID_PARAMETER.into() };
+        let element = &self.elements[self.next];
+        let encrypted = self.encrypted.is_some();
+        let behind = Compound { elements: &self.elements[self.next..], whole, session, encrypted, room };
         let request = VerifiedRequest {
-            header: self.elements[self.next].header,
-            message,
+            header: element.header,
+            message: &whole[element.start..element.start + element.len],
             session_serial: session.tables.serial,
             user: session.token(),
             client: session.client,
@@ -699,7 +700,7 @@ impl State {
             negotiated,
             ip: self.peer.ip,
             address: &self.peer.address,
-            encrypted: self.encrypted.is_some(),
+            encrypted,
             async_id: self.async_id,
             related: self.related,
             room,
@@ -711,6 +712,7 @@ impl State {
             large: &self.peer.large,
             gates: &mut self.gates,
             in_flight: &mut self.in_flight,
+            behind: Some(&behind),
             tree_elsewhere: false,
         };
         let Answer { outcome, related } = self.server.engine.run(&request, &mut here, out);
@@ -744,14 +746,61 @@ impl State {
             SessionState::Deleted if self.async_id.is_some() => {}
             SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED),
         }
-        let encrypted = self.encrypted.is_some();
-        let signed = encrypted || element.proof.holds_session() || session.anonymous;
-        if session.encrypt_data && !encrypted || session.signing_required && !signed {
+        if !is_protected(session, element, self.encrypted.is_some()) {
             tell_unprotected(&self.server, &self.peer, session);
             return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(())
     }
+}
+
+/// Whether a request has the protection that its session asks for.
+fn is_protected(session: &Session, element: &Element, encrypted: bool) -> bool {
+    let signed = encrypted || element.proof.holds_session() || session.anonymous;
+    (encrypted || !session.encrypt_data) && (signed || !session.signing_required)
+}
+
+/// What comes behind a request in its compound.
+struct Compound<'a> {
+    /// From the request on.
+    elements: &'a [Element],
+    /// The whole message.
+    whole: &'a [u8],
+    session: &'a Session,
+    encrypted: bool,
+    /// Bytes that the request and those behind it may answer.
+    room: usize,
+}
+
+impl Behind for Compound<'_> {
+    fn related(&self, n: usize) -> Option<Following<'_>> {
+        let element = self.elements.get(n + 1)?;
+        let same_session = element.channel.as_ref().is_some_and(|c| std::ptr::eq(&*c.session, self.session));
+        let first = &self.elements[0].header;
+        let is_ready = element.refused.is_none()
+            && needs_its_tree_alone(first.command)
+            && element.header.is(flags::RELATED_OPERATIONS)
+            && same_session
+            && self.session.state() == SessionState::Valid
+            && is_protected(self.session, element, self.encrypted)
+            && needs_its_tree_alone(element.header.command);
+        let before: usize = self.elements[..=n].iter().map(most_that_it_answers).sum();
+        let room = self.room.checked_sub(before).filter(|room| *room >= most_that_it_answers(element));
+        let message = &self.whole[element.start..element.start + element.len];
+        room.filter(|_| is_ready).map(|room| Following { header: element.header, message, room })
+    }
+}
+
+/// By what it paid for, and for what is beside that.
+fn most_that_it_answers(element: &Element) -> usize {
+    (usize::from(element.header.credit_charge.max(1)) << 16) + FRAME_EXTRA_BYTES
+}
+
+/// Commands that concern neither the session nor the connection, and change no tree connect.
+fn needs_its_tree_alone(command: u16) -> bool {
+    use Command::{Close, Create, Flush, Lock, QueryDirectory, QueryInfo, Read, SetInfo, Write};
+    let these = [Create, Close, Flush, Read, Write, Lock, QueryDirectory, QueryInfo, SetInfo];
+    these.iter().any(|of| *of as u16 == command)
 }
 
 /// The log names once for each session who sends requests without the protection that it has to have, and why.

@@ -29,13 +29,13 @@ use crate::{
     },
     forward::{
         Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
-        link::{Answered, Call, Heard, Link, Next},
+        link::{Answered, Call, Heard, Link, Next, NotSent},
     },
     handlers::run::{Elsewhere, Here, InFlight, NOT_SERVED, RequestEngine},
     model::{
         SessionTables,
-        seam::{Answer, Notification, Outcome, Recipient, Related, VerifiedRequest},
-        wire::{Replied, Target, at_trees, put_again, put_run, put_session_end},
+        seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
+        wire::{RUN_REQUESTS_MAX, Replied, Target, at_trees, put_again, put_run},
     },
     server::Server,
 };
@@ -98,7 +98,7 @@ struct Paused {
     runtime: Handle,
     steps: u32,
     bytes: usize,
-    _charges: [Charge; 2],
+    _charges: Vec<Charge>,
 }
 
 impl Elsewhere for Paused {
@@ -111,6 +111,11 @@ impl Elsewhere for Paused {
     fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// As long as it is asked, what it sent is kept, and what it may get.
+fn bytes_kept(header: &Header, message: &[u8], room: usize) -> usize {
+    message.len().max(usize::from(header.credit_charge) << 16).min(message.len() + room)
 }
 
 fn close(request: &VerifiedRequest<'_>) -> Answer {
@@ -286,10 +291,28 @@ impl Forwarder {
     }
 
     /// The user pays until there is an answer.
-    fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<[Charge; 2]> {
+    fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<Vec<Charge>> {
         let server = self.server()?;
         let charge = |kind, amount| server.trees.usage.charge(kind, &request.user, Some(request.ip), amount).ok();
-        Some([charge(Kind::Waits, 1)?, charge(Kind::ForwardedBytes, bytes)?])
+        Some(vec![charge(Kind::Waits, 1)?, charge(Kind::ForwardedBytes, bytes)?])
+    }
+
+    /// The requests behind this one that may go with it, and what each costs. They wait as one with it. Where their user has much at
+    /// other nodes, they are asked for one by one, so that no other request of the user is refused for them.
+    fn following<'a>(
+        server: &Server,
+        request: &VerifiedRequest<'_>,
+        here: &Here<'a>,
+    ) -> (Vec<Following<'a>>, Vec<(usize, Vec<Charge>)>) {
+        let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && request.async_id.is_none();
+        let Some(behind) = here.behind.filter(|_| here.in_flight.ahead.is_empty()) else { return Default::default() };
+        let usage = &server.trees.usage;
+        let charged = |following: Following<'a>| {
+            let bytes = bytes_kept(&following.header, following.message, following.room);
+            let charge = usage.charge_half(Kind::ForwardedBytes, &request.user, Some(request.ip), bytes)?;
+            Some((following, (bytes, vec![charge])))
+        };
+        (0..).take_while(may_have).map_while(|n| behind.related(n).and_then(charged)).unzip()
     }
 
     /// Hands the request to its owner.
@@ -304,21 +327,30 @@ impl Forwarder {
         let Some(tables) = server.trees.session_tables(request.session_serial) else {
             return refuse(request, NtStatus::USER_SESSION_DELETED);
         };
-        // As long as it is asked, what it sent is kept, and what it may get.
-        let bytes = request.message.len().max(usize::from(request.header.credit_charge) << 16);
-        let bytes = bytes.min(request.message.len() + request.room);
+        let bytes = bytes_kept(&request.header, request.message, request.room);
         let Some(charges) = self.charge(request, bytes) else {
             return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
         };
         let related = if request.related.tree_id == tree { route.tree } else { 0 };
         let there = at_trees(request, route.tree, related);
-        let call = route.link.begin(bytes, charges);
-        let mut frame = Vec::with_capacity(512 + request.message.len());
-        match put_run(&mut frame, call.number, route.target, tables.encrypts, &there) {
-            Ok(()) => route.link.out.send(frame),
-            Err(_) => call.lose(),
+        let (following, costs) = Forwarder::following(&server, request, here);
+        let calls = route.link.begin(std::iter::once((bytes, charges)).chain(costs).collect());
+        let number = calls.first().map_or(0, |call| call.number);
+        let len = following.iter().map(|f| f.message.len()).sum::<usize>() + request.message.len();
+        let mut frame = Vec::with_capacity(256 + len);
+        let put = put_run(&mut frame, number, route.target, &there, &following).map_err(NotSent::from);
+        match put.and_then(|()| route.link.send_run(&there, &tables, frame)) {
+            Ok(()) => {}
+            Err(NotSent::TooLong) => calls.iter().for_each(|call| call.lose()),
+            Err(NotSent::Ended) => {
+                calls.iter().for_each(|call| call.forget());
+                return refuse(request, NtStatus::USER_SESSION_DELETED);
+            }
         }
-        here.in_flight.elsewhere = Some(Arc::new(Forwarded { call, route, tree, steps }));
+        let forwarded = |call| Arc::new(Forwarded { call, route: route.clone(), tree, steps }) as Arc<dyn Elsewhere>;
+        let mut calls = calls.into_iter().map(forwarded);
+        here.in_flight.elsewhere = calls.next();
+        here.in_flight.ahead.extend(calls);
         Answer { outcome: Outcome::Elsewhere, related: request.related }
     }
 
@@ -349,6 +381,10 @@ impl Forwarder {
                     server.trees.resume(wait);
                 }
                 Answer { outcome: Outcome::Pending(wait), related: self.related_here(asked, related, asked.tree) }
+            }
+            Next::Answered(Answered { replied: Replied::NotRun, .. }) => {
+                here.in_flight.elsewhere = None;
+                self.run(request, here, out)
             }
             Next::Answered(answered) => {
                 here.in_flight.elsewhere = None;
@@ -461,9 +497,7 @@ impl RequestEngine for Forwarder {
     fn session_ended(&self, serial: u64, keep_durable: bool) {
         let gone = self.routes.lock().sessions.remove(&serial);
         for link in gone.into_iter().flat_map(|session| session.links) {
-            let mut frame = Vec::new();
-            put_session_end(&mut frame, serial, keep_durable);
-            link.out.send(frame);
+            link.end_session(serial, keep_durable);
         }
     }
 }

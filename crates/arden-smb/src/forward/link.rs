@@ -21,8 +21,9 @@ use crate::{
     },
     handlers::run::Elsewhere,
     model::{
-        seam::{Notification, Recipient, Related},
-        wire::{FromOwner, Replied, put_end, put_hello, put_ping},
+        SessionTables,
+        seam::{Notification, Recipient, Related, VerifiedRequest},
+        wire::{FromOwner, Origin, Replied, TooLong, put_end, put_hello, put_origin, put_ping, put_session_end},
     },
 };
 
@@ -39,6 +40,8 @@ pub struct Link {
     pub node: u16,
     pub out: Outbox,
     numbers: AtomicU64,
+    /// Who asks, as the owner was told last, by the serial number of the session.
+    origins: Mutex<HashMap<u64, Origin>, ranks::LinkOrigins>,
     calls: Mutex<HashMap<u64, Weak<Call>>, ranks::LinkCalls>,
     broken: AtomicBool,
 }
@@ -50,10 +53,22 @@ pub struct Call {
     bytes: usize,
     state: Mutex<State, ranks::ForwardedCall>,
     /// What it costs its user.
-    _charges: [Charge; 2],
+    _charges: Vec<Charge>,
 }
 
 type GoOn = Box<dyn FnOnce() + Send>;
+
+/// Why a run was not sent.
+pub enum NotSent {
+    Ended,
+    TooLong,
+}
+
+impl From<TooLong> for NotSent {
+    fn from(TooLong: TooLong) -> NotSent {
+        NotSent::TooLong
+    }
+}
 
 /// Who goes on when all answers are there that came with theirs: whoever is woken finds several, and is woken once.
 #[derive(Default)]
@@ -113,6 +128,7 @@ impl Link {
             node,
             out,
             numbers: AtomicU64::new(1),
+            origins: Mutex::default(),
             calls: Mutex::default(),
             broken: AtomicBool::new(false),
         });
@@ -188,16 +204,50 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// A new request; the caller sends it.
-    pub fn begin(self: &Arc<Link>, bytes: usize, charges: [Charge; 2]) -> Arc<Call> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let state = Mutex::new(State::Asked(None));
-        let call = Arc::new(Call { number, link: self.clone(), bytes, state, _charges: charges });
-        self.calls.lock().insert(number, Arc::downgrade(&call));
+    /// New requests with numbers that follow each other, one for each of these bytes and charges; the caller sends them.
+    pub fn begin(self: &Arc<Link>, costs: Vec<(usize, Vec<Charge>)>) -> Vec<Arc<Call>> {
+        let first = self.numbers.fetch_add(costs.len() as u64, Ordering::Relaxed);
+        let new = |(number, (bytes, _charges))| {
+            let state = Mutex::new(State::Asked(None));
+            Arc::new(Call { number, link: self.clone(), bytes, state, _charges })
+        };
+        let calls: Vec<_> = (first..).zip(costs).map(new).collect();
+        self.calls.lock().extend(calls.iter().map(|call| (call.number, Arc::downgrade(call))));
         if self.is_broken() {
-            call.lose();
+            calls.iter().for_each(|call| call.lose());
         }
-        call
+        calls
+    }
+
+    /// Sends a run of this request's session. The owner learns before who asks, where it does not know.
+    ///
+    /// # Errors
+    /// Who asks does not fit a frame, or the session has ended: nothing is sent.
+    pub fn send_run(&self, request: &VerifiedRequest<'_>, tables: &SessionTables, run: Vec<u8>) -> Result<(), NotSent> {
+        let (mut origins, session_encrypts) = (self.origins.lock(), tables.encrypts);
+        if tables.has_ended() {
+            // Nothing would make the owner forget it again.
+            return Err(NotSent::Ended);
+        }
+        let known = origins.get(&request.session_serial);
+        if !known.is_some_and(|origin| origin.is_of(request, session_encrypts)) {
+            let (mut frame, origin) = (Vec::new(), Origin::of(request, session_encrypts));
+            put_origin(&mut frame, request.session_serial, &origin)?;
+            origins.insert(request.session_serial, origin);
+            self.out.send(frame);
+        }
+        // Under the lock: nothing of another origin comes between.
+        self.out.send(run);
+        Ok(())
+    }
+
+    /// The session is gone.
+    pub fn end_session(&self, serial: u64, keep_durable: bool) {
+        let mut frame = Vec::new();
+        put_session_end(&mut frame, serial, keep_durable);
+        let mut origins = self.origins.lock();
+        origins.remove(&serial);
+        self.out.send(frame);
     }
 
     /// Everything that was asked ends without an answer.
@@ -266,6 +316,11 @@ impl Call {
         let mut state = self.state.lock();
         *state = if resumed { State::MayGoOn } else { State::Waits(wait) };
         resumed
+    }
+
+    /// It was not sent, and nobody waits for an answer.
+    pub fn forget(&self) {
+        *self.state.lock() = State::Over;
     }
 
     /// What was not sent has no answer but this.

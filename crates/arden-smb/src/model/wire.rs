@@ -8,6 +8,7 @@
 //! proves it.
 
 use std::{
+    collections::VecDeque,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
@@ -19,19 +20,20 @@ use arden_wire::{
     cursor::{Put, Reader},
     dtyp::Sid,
     smb2::{
-        Dialect, FileId, HEADER_BYTES, Header,
+        Dialect, FileId, HEADER_BYTES, Header, flags,
         negotiate::{Cipher, SigningAlgorithm},
     },
 };
 
 use crate::model::{
     Negotiated,
-    seam::{Answer, Notification, Outcome, Recipient, Related, VerifiedRequest},
+    seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
 };
 
 /// Versions of this encoding, of which a hello names the sender's. One line for each:
 /// 1: the first.
-pub const VERSION: u16 = 1;
+/// 2: who asks is said once, and not with every request; a run has several requests of a compound.
+pub const VERSION: u16 = 2;
 /// First bytes of a hello.
 const MAGIC: u32 = 0x4657_4441;
 /// The longest frame, without its length: the largest message of a client or the largest answer to it, and what is said beside it.
@@ -40,6 +42,8 @@ pub const FRAME_BYTES_MAX: usize = 20 << 20;
 pub const LENGTH_BYTES: usize = 4;
 /// Text fields in bytes of UTF-8.
 const TEXT_BYTES_MAX: usize = 4096;
+/// Requests of one run.
+pub const RUN_REQUESTS_MAX: usize = 16;
 /// Groups of a token, which a logon bounds too.
 const GROUPS_MAX: usize = 4096;
 
@@ -59,6 +63,11 @@ pub struct Target {
 pub enum ToOwner {
     /// The first message: the sender's version.
     Hello(u16),
+    /// Who asks in the runs of this session (its serial number at the sender) that come from now on.
+    Origin {
+        serial: u64,
+        origin: Box<Origin>,
+    },
     Run(Box<Run>),
     /// A request that answered with a wait runs again, as that is over: by its number, with its AsyncId.
     Again {
@@ -113,59 +122,134 @@ pub enum Replied {
     Close,
     /// As `Close`: the owner of this epoch is not here, or its lease has ended.
     Moved,
+    /// A request before it in its run waits or ends the connection. Nothing of this one has happened, and it is asked for again.
+    NotRun,
 }
 
-/// A verified request that owns all that it has, with its number on the connection between the nodes.
-#[derive(Debug)]
-pub struct Run {
-    /// Of this connection, never the same twice.
-    pub number: u64,
-    pub target: Target,
-    /// Every request of the session is encrypted.
-    pub session_encrypts: bool,
-    header: Header,
-    /// From the header on.
-    message: Vec<u8>,
-    pub session_serial: u64,
+/// What the requests of a session have in common that come over one connection of its client.
+#[derive(Debug, Clone)]
+pub struct Origin {
     pub user: Arc<Token>,
     pub client: ClientId,
     anonymous: bool,
     negotiated: Negotiated,
     pub ip: IpAddr,
     address: String,
+    /// Every request of the session is encrypted.
+    pub session_encrypts: bool,
+}
+
+impl Origin {
+    pub fn of(request: &VerifiedRequest<'_>, session_encrypts: bool) -> Origin {
+        Origin {
+            user: request.user.clone(),
+            client: request.client,
+            anonymous: request.anonymous,
+            negotiated: request.negotiated.clone(),
+            ip: request.ip,
+            address: request.address.to_owned(),
+            session_encrypts,
+        }
+    }
+
+    /// Whether this request comes from here, too.
+    pub fn is_of(&self, request: &VerifiedRequest<'_>, session_encrypts: bool) -> bool {
+        let Origin { user, client, anonymous, negotiated, ip, address, session_encrypts: encrypts } = self;
+        (Arc::ptr_eq(user, &request.user) || *user == request.user)
+            && (*client, *anonymous, *ip, *encrypts)
+                == (request.client, request.anonymous, request.ip, session_encrypts)
+            && *address == request.address
+            && negotiated == request.negotiated
+    }
+}
+
+/// Verified requests that own all that they have, with the number of the first on the connection between the nodes: one, and those
+/// of its compound that are related to it and come directly behind it. Each has the next number.
+#[derive(Debug)]
+pub struct Run {
+    /// Of this connection, never the same twice.
+    pub number: u64,
+    pub target: Target,
+    pub session_serial: u64,
     encrypted: bool,
     pub async_id: Option<u64>,
     related: Related,
+    now: Asked,
+    following: VecDeque<Asked>,
+}
+
+/// One of its requests.
+#[derive(Debug)]
+struct Asked {
+    header: Header,
+    /// From the header on.
+    message: Vec<u8>,
     room: usize,
 }
 
 impl Run {
-    /// As the trees of this node take it. The session is known here by another serial number.
-    pub fn verified(&self, session_serial: u64) -> VerifiedRequest<'_> {
+    /// Its current request as the trees of this node take it. The session is known here by another serial number.
+    pub fn verified<'a>(&'a self, origin: &'a Origin, session_serial: u64) -> VerifiedRequest<'a> {
         VerifiedRequest {
-            header: self.header,
-            message: &self.message,
+            header: self.now.header,
+            message: &self.now.message,
             session_serial,
-            user: self.user.clone(),
-            client: self.client,
-            anonymous: self.anonymous,
-            negotiated: &self.negotiated,
-            ip: self.ip,
-            address: &self.address,
+            user: origin.user.clone(),
+            client: origin.client,
+            anonymous: origin.anonymous,
+            negotiated: &origin.negotiated,
+            ip: origin.ip,
+            address: &origin.address,
             encrypted: self.encrypted,
             async_id: self.async_id,
             related: self.related,
-            room: self.room,
+            room: self.now.room,
         }
     }
 
+    /// Of its current request.
     pub fn header(&self) -> &Header {
-        &self.header
+        &self.now.header
+    }
+
+    /// Requests behind the current one.
+    pub fn following(&self) -> usize {
+        self.following.len()
+    }
+
+    /// Goes on with the next request, which inherits this. False: there is none.
+    pub fn advance(&mut self, related: Related) -> bool {
+        let Some(next) = self.following.pop_front() else { return false };
+        self.now = next;
+        self.number += 1;
+        self.async_id = None;
+        self.related = related;
+        true
+    }
+
+    /// The numbers of the requests behind the current one, which are not run.
+    pub fn give_back(&mut self) -> impl Iterator<Item = u64> + use<> {
+        let count = std::mem::take(&mut self.following).len() as u64;
+        self.number + 1..=self.number + count
+    }
+
+    fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
+        let Run { number, target, session_serial, encrypted, async_id, related, now, following } = self;
+        let of = RunOf {
+            number: *number,
+            target: *target,
+            session_serial: *session_serial,
+            encrypted: *encrypted,
+            async_id: *async_id,
+        };
+        let requests = std::iter::once(now).chain(following);
+        put_requests(out, &of, related, requests.map(|asked| (asked.header, &asked.message[..], asked.room)))
     }
 
     /// Bytes that it keeps while it waits.
     pub fn bytes(&self) -> usize {
-        size_of::<Run>() + self.message.capacity()
+        let following = self.following.iter().map(|asked| size_of::<Asked>() + asked.message.capacity());
+        size_of::<Run>() + self.now.message.capacity() + following.sum::<usize>()
     }
 }
 
@@ -175,6 +259,7 @@ const AGAIN: u8 = 3;
 const END: u8 = 4;
 const SESSION_END: u8 = 5;
 const PING: u8 = 6;
+const ORIGIN: u8 = 7;
 const ANSWERED: u8 = 17;
 const RESUME: u8 = 18;
 const NOTIFY: u8 = 19;
@@ -186,6 +271,7 @@ const ERROR: u8 = 1;
 const PENDING: u8 = 2;
 const CLOSE: u8 = 3;
 const MOVED: u8 = 4;
+const NOT_RUN: u8 = 5;
 
 /// Begins a frame; `finish` fills in its length.
 fn begin(out: &mut Vec<u8>, kind: u8) -> usize {
@@ -266,58 +352,27 @@ pub fn put_leave(out: &mut Vec<u8>, serial: u64) {
 /// The request with the TreeIds that the owner knows: its own, and that which it inherits.
 pub fn at_trees<'a>(request: &VerifiedRequest<'a>, tree: u32, inherited: u32) -> VerifiedRequest<'a> {
     let mut there = VerifiedRequest { user: request.user.clone(), ..*request };
-    there.header.async_or_tree = u64::from(tree) << 32;
+    there.header = there.header.at_tree(tree);
     there.related.tree_id = inherited;
     there
 }
 
-/// Its TreeIds are the owner's: see [`at_trees`].
+/// Precedes the runs of a session, and is said again when it has changed.
 ///
 /// # Errors
-/// The request does not fit a frame; nothing is appended.
-pub fn put_run(
-    out: &mut Vec<u8>,
-    number: u64,
-    target: Target,
-    session_encrypts: bool,
-    request: &VerifiedRequest<'_>,
-) -> Result<(), TooLong> {
-    // Names every field: one that comes to the seam has to go over the connection, too.
-    let VerifiedRequest {
-        header,
-        message,
-        session_serial,
-        user,
-        client,
-        anonymous,
-        negotiated,
-        ip,
-        address,
-        encrypted,
-        async_id,
-        related,
-        room,
-    } = request;
-    let start = begin(out, RUN);
+/// It does not fit a frame; nothing is appended.
+pub fn put_origin(out: &mut Vec<u8>, serial: u64, origin: &Origin) -> Result<(), TooLong> {
+    let Origin { user, client, anonymous, negotiated, ip, address, session_encrypts } = origin;
+    let start = begin(out, ORIGIN);
     let mut put = || {
-        out.put_u64(number);
-        out.put_u128(target.pool);
-        out.put_u64(target.epoch);
-        put_flag(out, session_encrypts);
-        out.put_u64(*session_serial);
+        out.put_u64(serial);
         put_token(out, user)?;
         out.put_u128(client.0);
         put_flag(out, *anonymous);
         put_negotiated(out, negotiated)?;
         put_ip(out, *ip);
         put_text(out, address)?;
-        put_flag(out, *encrypted);
-        put_optional(out, *async_id);
-        put_related(out, related);
-        out.put_u32(u32::try_from(*room).map_err(|_| TooLong)?);
-        // The header as it was verified, which is not that of the message: a related request has its session filled in.
-        header.put(out);
-        out.extend_from_slice(message.get(HEADER_BYTES..).unwrap_or_default());
+        put_flag(out, *session_encrypts);
         Ok(())
     };
     if let Err(e) = put() {
@@ -325,6 +380,85 @@ pub fn put_run(
         return Err(e);
     }
     finish(out, start)
+}
+
+/// Its TreeIds are the owner's: see [`at_trees`]; those of the requests that follow are the same. The owner knows its origin.
+///
+/// # Errors
+/// The requests do not fit a frame; nothing is appended.
+pub fn put_run(
+    out: &mut Vec<u8>,
+    number: u64,
+    target: Target,
+    request: &VerifiedRequest<'_>,
+    following: &[Following<'_>],
+) -> Result<(), TooLong> {
+    // Names every field: one that comes to the seam has to go over the connection, too.
+    let VerifiedRequest {
+        header,
+        message,
+        session_serial,
+        user: _,
+        client: _,
+        anonymous: _,
+        negotiated: _,
+        ip: _,
+        address: _,
+        encrypted,
+        async_id,
+        related,
+        room,
+    } = request;
+    let of = RunOf { number, target, session_serial: *session_serial, encrypted: *encrypted, async_id: *async_id };
+    let first = std::iter::once((*header, *message, *room));
+    let behind = following.iter().map(|f| (f.header.at_tree(header.tree_id()), f.message, f.room));
+    put_requests(out, &of, related, first.chain(behind))
+}
+
+/// What the requests of a run have in common.
+struct RunOf {
+    number: u64,
+    target: Target,
+    session_serial: u64,
+    encrypted: bool,
+    async_id: Option<u64>,
+}
+
+fn put_requests<'a>(
+    out: &mut Vec<u8>,
+    of: &RunOf,
+    related: &Related,
+    requests: impl Iterator<Item = (Header, &'a [u8], usize)>,
+) -> Result<(), TooLong> {
+    let start = begin(out, RUN);
+    out.put_u64(of.number);
+    out.put_u128(of.target.pool);
+    out.put_u64(of.target.epoch);
+    out.put_u64(of.session_serial);
+    put_flag(out, of.encrypted);
+    put_optional(out, of.async_id);
+    put_related(out, related);
+    let count_at = out.len();
+    out.put_u8(0);
+    for (n, (header, message, room)) in requests.enumerate() {
+        let put = if n < RUN_REQUESTS_MAX { put_asked(out, &header, message, room) } else { Err(TooLong) };
+        if let Err(e) = put {
+            out.truncate(start);
+            return Err(e);
+        }
+        out[count_at] += 1;
+    }
+    finish(out, start)
+}
+
+/// The header as it was verified, which is not that of the message: a related request has its session filled in.
+fn put_asked(out: &mut Vec<u8>, header: &Header, message: &[u8], room: usize) -> Result<(), TooLong> {
+    let rest = message.get(HEADER_BYTES..).unwrap_or_default();
+    out.put_u32(u32::try_from(room).map_err(|_| TooLong)?);
+    out.put_u32(u32::try_from(HEADER_BYTES + rest.len()).map_err(|_| TooLong)?);
+    header.put(out);
+    out.extend_from_slice(rest);
+    Ok(())
 }
 
 /// # Errors
@@ -353,6 +487,7 @@ pub fn put_answered(
         Replied::Pending => out.put_u8(PENDING),
         Replied::Close => out.put_u8(CLOSE),
         Replied::Moved => out.put_u8(MOVED),
+        Replied::NotRun => out.put_u8(NOT_RUN),
     }
     put_related(out, related);
     out.extend_from_slice(body);
@@ -406,12 +541,12 @@ impl Replied {
         }
     }
 
-    /// The answer of a request that does not wait. None: it waits.
+    /// The answer of a request that has run to its end. None: it waits, or was not run.
     pub fn into_answer(self, related: Related) -> Option<Answer> {
         let outcome = match self {
             Replied::Done(status) => Outcome::Done(status),
             Replied::Error(status, data, contexts) => Outcome::Error(status, data, contexts),
-            Replied::Pending => return None,
+            Replied::Pending | Replied::NotRun => return None,
             Replied::Close => Outcome::Close("the owner of the share ends the connection"),
             Replied::Moved => Outcome::Close("the owner of the share has changed"),
         };
@@ -428,6 +563,7 @@ impl ToOwner {
         let mut r = Reader::new(frame);
         let message = match r.u8()? {
             HELLO => ToOwner::Hello(hello(&mut r)?),
+            ORIGIN => ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) },
             RUN => ToOwner::Run(Box::new(run(&mut r)?)),
             AGAIN => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
             END => ToOwner::End { number: r.u64()? },
@@ -444,10 +580,8 @@ impl ToOwner {
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         match self {
             ToOwner::Hello(_) => put_hello(out),
-            ToOwner::Run(run) => {
-                let request = run.verified(run.session_serial);
-                return put_run(out, run.number, run.target, run.session_encrypts, &request);
-            }
+            ToOwner::Origin { serial, origin } => return put_origin(out, *serial, origin),
+            ToOwner::Run(run) => return run.put(out),
             ToOwner::Again { number, async_id } => put_again(out, *number, *async_id),
             ToOwner::End { number } => put_end(out, *number),
             ToOwner::SessionEnd { serial, keep_durable } => put_session_end(out, *serial, *keep_durable),
@@ -515,37 +649,42 @@ fn hello(r: &mut Reader<'_>) -> Result<u16, Malformed> {
     }
 }
 
-fn run(r: &mut Reader<'_>) -> Result<Run, Malformed> {
-    let number = r.u64()?;
-    let target = Target { pool: r.u128()?, epoch: r.u64()? };
-    let (session_encrypts, session_serial) = (flag(r)?, r.u64()?);
+fn origin(r: &mut Reader<'_>) -> Result<Origin, Malformed> {
     let user = Arc::new(token(r)?);
     let (client, anonymous) = (ClientId(r.u128()?), flag(r)?);
     let negotiated = negotiated(r)?;
-    let (ip, address) = (ip(r)?, text(r)?);
-    let (encrypted, async_id) = (flag(r)?, optional(r)?);
+    let (ip, address, session_encrypts) = (ip(r)?, text(r)?, flag(r)?);
+    Ok(Origin { user, client, anonymous, negotiated, ip, address, session_encrypts })
+}
+
+fn run(r: &mut Reader<'_>) -> Result<Run, Malformed> {
+    let number = r.u64()?;
+    let target = Target { pool: r.u128()?, epoch: r.u64()? };
+    let (session_serial, encrypted, async_id) = (r.u64()?, flag(r)?, optional(r)?);
     let related = related(r)?;
-    let room = r.u32()? as usize;
-    let message = r.rest().to_vec();
-    let header = Header::parse(&message)?;
-    Ok(Run {
-        number,
-        target,
-        session_encrypts,
-        header,
-        message,
-        session_serial,
-        user,
-        client,
-        anonymous,
-        negotiated,
-        ip,
-        address,
-        encrypted,
-        async_id,
-        related,
-        room,
-    })
+    let count = usize::from(r.u8()?);
+    if count == 0 || count > RUN_REQUESTS_MAX || number.checked_add(count as u64).is_none() {
+        return Err(Malformed("requests of a run"));
+    }
+    let now = asked(r)?;
+    let tree = now.header.async_or_tree;
+    let following = (1..count).map(|_| {
+        let asked = asked(r)?;
+        let header = &asked.header;
+        // They inherit what is before them: nothing else has a meaning here.
+        match header.is(flags::RELATED_OPERATIONS) && header.async_or_tree == tree {
+            true => Ok(asked),
+            false => Err(Malformed("a request that is not related")),
+        }
+    });
+    let following = following.collect::<Result<_, _>>()?;
+    Ok(Run { number, target, session_serial, encrypted, async_id, related, now, following })
+}
+
+fn asked(r: &mut Reader<'_>) -> Result<Asked, Malformed> {
+    let (room, len) = (r.u32()? as usize, r.u32()? as usize);
+    let message = r.bytes(len)?.to_vec();
+    Ok(Asked { header: Header::parse(&message)?, message, room })
 }
 
 fn put_flag(out: &mut Vec<u8>, flag: bool) {
@@ -725,6 +864,7 @@ fn replied(r: &mut Reader<'_>) -> Result<Replied, Malformed> {
         PENDING => Ok(Replied::Pending),
         CLOSE => Ok(Replied::Close),
         MOVED => Ok(Replied::Moved),
+        NOT_RUN => Ok(Replied::NotRun),
         _ => Err(Malformed("kind of an answer")),
     }
 }

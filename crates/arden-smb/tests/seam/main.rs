@@ -16,7 +16,7 @@ use arden_smb::{
     Server, ServerConfig,
     run::{Elsewhere, Here, InFlight, RequestEngine},
     seam::{Answer, Outcome, VerifiedRequest},
-    wire::{FromOwner, LENGTH_BYTES, Replied, Run, Target, ToOwner, put_answered, put_run},
+    wire::{FromOwner, LENGTH_BYTES, Origin, Replied, Run, Target, ToOwner, put_answered, put_origin, put_run},
 };
 use arden_store::{commit::CommitScope, fs::WaitId};
 use arden_testkit::client;
@@ -24,8 +24,8 @@ use arden_wire::smb2::Header;
 use client::*;
 
 enum Asked {
-    /// A frame.
-    Run(Vec<u8>, Instant, Arc<Waiting>),
+    /// Two frames: who asks, and what.
+    Run([Vec<u8>; 2], Instant, Arc<Waiting>),
     Again(u64, u64, Instant, Arc<Waiting>),
     /// It is answered or given up: nothing is in flight any more.
     End(u64),
@@ -106,12 +106,13 @@ impl RequestEngine for Between {
         let to_engine = self.to_engine.lock().unwrap();
         let Some(asked) = asked else {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            let mut frame = Vec::new();
-            put_run(&mut frame, number, TARGET, false, request).unwrap();
+            let mut frames = [const { Vec::new() }; 2];
+            put_origin(&mut frames[0], request.session_serial, &Origin::of(request, false)).unwrap();
+            put_run(&mut frames[1], number, TARGET, request, &[]).unwrap();
             let (bytes, ended) = (request.message.len(), Mutex::new(to_engine.clone()));
             let waiting = Arc::new(Waiting { number, bytes, state: Mutex::default(), ended });
             here.in_flight.elsewhere = Some(waiting.clone());
-            to_engine.send(Asked::Run(frame, here.now, waiting)).unwrap();
+            to_engine.send(Asked::Run(frames, here.now, waiting)).unwrap();
             return elsewhere;
         };
         let Some((frame, wait)) = asked.state.lock().unwrap().answer.take() else {
@@ -136,13 +137,15 @@ impl RequestEngine for Between {
 
 /// The node with the trees: what is in flight stays here, and a change is durable before its answer leaves.
 fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, count: &AtomicUsize) {
-    let mut requests: HashMap<u64, (Box<Run>, InFlight)> = HashMap::new();
+    let mut requests: HashMap<u64, (Box<Run>, Box<Origin>, InFlight)> = HashMap::new();
     for asked in asked {
         let (number, now, waiting) = match asked {
-            Asked::Run(frame, now, waiting) => {
-                let Ok(ToOwner::Run(run)) = ToOwner::parse(&frame[LENGTH_BYTES..]) else { panic!() };
+            Asked::Run([origin, run], now, waiting) => {
+                let Ok(ToOwner::Origin { serial, origin }) = ToOwner::parse(&origin[LENGTH_BYTES..]) else { panic!() };
+                let Ok(ToOwner::Run(run)) = ToOwner::parse(&run[LENGTH_BYTES..]) else { panic!() };
+                assert_eq!(serial, run.session_serial);
                 let number = run.number;
-                requests.insert(number, (run, InFlight::default()));
+                requests.insert(number, (run, origin, InFlight::default()));
                 count.store(requests.len(), Ordering::Relaxed);
                 (number, now, waiting)
             }
@@ -151,14 +154,14 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, co
                 (number, now, waiting)
             }
             Asked::End(number) => {
-                if let Some((run, mut in_flight)) = requests.remove(&number) {
+                if let Some((run, _, mut in_flight)) = requests.remove(&number) {
                     engine.end(run.header(), &mut in_flight);
                 }
                 count.store(requests.len(), Ordering::Relaxed);
                 continue;
             }
         };
-        let (run, in_flight) = requests.get_mut(&number).unwrap();
+        let (run, origin, in_flight) = requests.get_mut(&number).unwrap();
         let scope = CommitScope::begin();
         let large = Default::default();
         let mut gates = arden_smb::Gates::default();
@@ -169,10 +172,11 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, co
             large: &large,
             gates: &mut gates,
             in_flight,
+            behind: None,
             tree_elsewhere: false,
         };
         let mut body = Vec::new();
-        let mut answer = engine.run(&run.verified(run.session_serial), &mut here, &mut body);
+        let mut answer = engine.run(&run.verified(origin, run.session_serial), &mut here, &mut body);
         if scope.commit().is_err() {
             answer.outcome = NtStatus::INTERNAL_ERROR.into();
         }

@@ -68,7 +68,7 @@ pub(super) fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) 
         debug_assert!(false, "an engine that asked another says which");
         return state.close_connection("a request was lost");
     };
-    let bytes = asked.bytes();
+    let bytes = state.in_flight.bytes_elsewhere();
     peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
     peer.pending.lock().begin_job();
     let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes };
