@@ -123,16 +123,16 @@ impl Unwritten {
 }
 
 /// Frames that come over a stream.
-pub struct Incoming<R> {
+pub struct FrameReader<R> {
     stream: R,
     buffer: Vec<u8>,
     /// Where the next frame begins.
     at: usize,
 }
 
-impl<R: AsyncRead + Unpin> Incoming<R> {
-    pub fn new(stream: R) -> Incoming<R> {
-        Incoming { stream, buffer: Vec::new(), at: 0 }
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub fn new(stream: R) -> FrameReader<R> {
+        FrameReader { stream, buffer: Vec::new(), at: 0 }
     }
 
     /// The next frame, without its length. None: the stream has ended, says what is no frame, or nothing for so long.
@@ -227,7 +227,7 @@ mod tests {
         unwritten.write(&mut Writes(writes.clone(), near), || None).await;
         assert_eq!(writes.load(Ordering::Relaxed), 3, "before the long one, it, and behind it");
         assert_eq!(unwritten.unsent.bytes.load(Ordering::Relaxed), 0);
-        let mut incoming = Incoming::new(far);
+        let mut incoming = FrameReader::new(far);
         for (n, len) in lengths.iter().enumerate() {
             let frame = incoming.next(PATIENCE).await.unwrap();
             assert_eq!((frame.len(), frame[len - 1]), (*len, n as u8));
@@ -238,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn a_frame_may_come_in_pieces_and_takes_no_memory_before_it_comes() {
         let (mut near, far) = tokio::io::duplex(1 << 20);
-        let mut incoming = Incoming::new(far);
+        let mut incoming = FrameReader::new(far);
         let mut sent = frame(5, 1);
         sent.extend(frame(FRAME_BYTES_MAX, 2));
         near.write_all(&sent[..3]).await.unwrap();

@@ -17,7 +17,7 @@ use crate::{
     base::usage::Charge,
     forward::{
         DIAL_WAIT, Dialed, SILENCE_MAX,
-        frames::{Incoming, Outbox, Unwritten, outbox},
+        frames::{FrameReader, Outbox, Unwritten, outbox},
     },
     handlers::run::Elsewhere,
     model::{
@@ -148,7 +148,7 @@ impl Link {
     async fn converse(&self, dialed: Dialed, mut unwritten: Unwritten, heard: &dyn Heard) -> &'static str {
         let Ok(Ok(stream)) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
         let (input, mut output) = tokio::io::split(stream);
-        let mut input = Incoming::new(input);
+        let mut input = FrameReader::new(input);
         let ping = || {
             let mut frame = Vec::new();
             put_ping(&mut frame, 0);

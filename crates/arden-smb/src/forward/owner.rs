@@ -22,7 +22,7 @@ use crate::{
     },
     forward::{
         Stream,
-        frames::{Incoming, Outbox, outbox},
+        frames::{FrameReader, Outbox, outbox},
     },
     handlers::run::{Here, InFlight, LocalEngine, RequestEngine},
     model::{
@@ -49,7 +49,7 @@ pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 /// Runs what the node at the other end asks, until the connection ends.
 pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clock: Clock) {
     let (input, mut output) = tokio::io::split(stream);
-    let mut input = Incoming::new(input);
+    let mut input = FrameReader::new(input);
     let (out, mut unwritten) = outbox();
     let link = Arc::new_cyclic(|me| OwnerLink {
         me: me.clone(),
