@@ -277,7 +277,7 @@ fn between_nodes() {
     use arden_smb::{
         model::Negotiated,
         seam::{Following, Notification, Recipient, Related, VerifiedRequest},
-        wire::{FromOwner, LENGTH_BYTES, Origin, Replied, Target, ToOwner, put_run},
+        wire::{FromOwner, LENGTH_BYTES, Origin, Replied, Target, ToOwner, Version, put_run},
     };
     use arden_store::fs::{ClientId, LeaseBreak, OplockLevel};
     use arden_wire::{
@@ -320,15 +320,19 @@ fn between_nodes() {
         room: 65536,
     };
     let (mut run, mut compound) = (Vec::new(), Vec::new());
-    put_run(&mut run, 1, Target { pool: 2, epoch: 3 }, &request, &[]).expect("it fits");
+    let origin = Box::new(Origin::of(&request, true));
+    put_run(&mut run, 1, Target { pool: 2, epoch: 3 }, &request, &[], None).expect("it fits");
     save("forward", "run", &run[LENGTH_BYTES..]);
+    let mut first = Vec::new();
+    put_run(&mut first, 1, Target { pool: 2, epoch: 3 }, &request, &[], Some(&origin)).expect("it fits");
+    save("forward", "run-version-1", &first[LENGTH_BYTES..]);
     let related = Header { flags: flags::RELATED_OPERATIONS, ..request.header };
     let following = [1, 2].map(|room| Following { header: related, message: &message, room });
-    put_run(&mut compound, 1, Target { pool: 2, epoch: 3 }, &request, &following).expect("it fits");
+    put_run(&mut compound, 1, Target { pool: 2, epoch: 3 }, &request, &following, None).expect("it fits");
     save("forward", "compound", &compound[LENGTH_BYTES..]);
-    let origin = Box::new(Origin::of(&request, true));
     let to = [
-        ("hello", ToOwner::Hello(1)),
+        ("hello", ToOwner::Hello(Version::Two)),
+        ("hello-version-1", ToOwner::Hello(Version::One)),
         ("origin", ToOwner::Origin { serial: 9, origin }),
         ("again", ToOwner::Again { number: 1, async_id: 2 }),
         ("end", ToOwner::End { number: 1 }),

@@ -18,9 +18,9 @@ use crate::{
         usage::{Charge, Kind},
     },
     engine::{commits::Commits, logons},
-    handlers::run::{Behind, Here, InFlight, NOT_SERVED},
+    handlers::run::{Here, InFlight, NOT_SERVED},
     model::{
-        seam::{Answer, Following, Outcome, Related, VerifiedRequest},
+        seam::{Answer, Outcome, Related, VerifiedRequest},
         share::Gates,
     },
     server::Server,
@@ -33,8 +33,10 @@ use crate::{
     trees::deferred::Deferred,
 };
 
+mod compound;
 mod elsewhere;
 
+use compound::Compound;
 use elsewhere::run_when_answered;
 
 /// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
@@ -758,49 +760,6 @@ impl State {
 fn is_protected(session: &Session, element: &Element, encrypted: bool) -> bool {
     let signed = encrypted || element.proof.holds_session() || session.anonymous;
     (encrypted || !session.encrypt_data) && (signed || !session.signing_required)
-}
-
-/// What comes behind a request in its compound.
-struct Compound<'a> {
-    /// From the request on.
-    elements: &'a [Element],
-    /// The whole message.
-    whole: &'a [u8],
-    session: &'a Session,
-    encrypted: bool,
-    /// Bytes that the request and those behind it may answer.
-    room: usize,
-}
-
-impl Behind for Compound<'_> {
-    fn related(&self, n: usize) -> Option<Following<'_>> {
-        let element = self.elements.get(n + 1)?;
-        let same_session = element.channel.as_ref().is_some_and(|c| std::ptr::eq(&*c.session, self.session));
-        let first = &self.elements[0].header;
-        let is_ready = element.refused.is_none()
-            && needs_its_tree_alone(first.command)
-            && element.header.is(flags::RELATED_OPERATIONS)
-            && same_session
-            && self.session.state() == SessionState::Valid
-            && is_protected(self.session, element, self.encrypted)
-            && needs_its_tree_alone(element.header.command);
-        let before: usize = self.elements[..=n].iter().map(most_that_it_answers).sum();
-        let room = self.room.checked_sub(before).filter(|room| *room >= most_that_it_answers(element));
-        let message = &self.whole[element.start..element.start + element.len];
-        room.filter(|_| is_ready).map(|room| Following { header: element.header, message, room })
-    }
-}
-
-/// By what it paid for, and for what is beside that.
-fn most_that_it_answers(element: &Element) -> usize {
-    (usize::from(element.header.credit_charge.max(1)) << 16) + FRAME_EXTRA_BYTES
-}
-
-/// Commands that concern neither the session nor the connection, and change no tree connect.
-fn needs_its_tree_alone(command: u16) -> bool {
-    use Command::{Close, Create, Flush, Lock, QueryDirectory, QueryInfo, Read, SetInfo, Write};
-    let these = [Create, Close, Flush, Read, Write, Lock, QueryDirectory, QueryInfo, SetInfo];
-    these.iter().any(|of| *of as u16 == command)
 }
 
 /// The log names once for each session who sends requests without the protection that it has to have, and why.

@@ -35,7 +35,7 @@ use crate::{
     model::{
         SessionTables,
         seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
-        wire::{RUN_REQUESTS_MAX, Replied, Target, at_trees, put_again, put_run},
+        wire::{RUN_REQUESTS_MAX, Replied, Target, Version, at_trees, put_again},
     },
     server::Server,
 };
@@ -96,6 +96,8 @@ impl Elsewhere for Forwarded {
 /// A tree connect that waits for an owner.
 struct Paused {
     runtime: Handle,
+    /// Until there is a connection to it. None: a while.
+    link: Option<Arc<Link>>,
     steps: u32,
     bytes: usize,
     _charges: Vec<Charge>,
@@ -103,8 +105,12 @@ struct Paused {
 
 impl Elsewhere for Paused {
     fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+        let link = self.link.clone();
         self.runtime.spawn(async move {
-            tokio::time::sleep(OWNER_WAIT_STEP).await;
+            match link {
+                Some(link) => link.settled().await,
+                None => tokio::time::sleep(OWNER_WAIT_STEP).await,
+            }
             go_on();
         });
     }
@@ -221,7 +227,7 @@ impl Forwarder {
         };
         let (node, target) = match self.nodes.place(&share) {
             Place::Here => return self.local.run(request, here, out),
-            Place::Nobody => return self.pause(request, here, steps),
+            Place::Nobody => return self.pause(request, here, None, steps + 1),
             Place::Node(node, target) => (node, target),
         };
         let Some(server) = self.server() else { return close(request) };
@@ -237,6 +243,9 @@ impl Forwarder {
         let (Some(link), Some(tables)) = (self.link(node), server.trees.session_tables(request.session_serial)) else {
             return close(request);
         };
+        if link.version().is_none() && !link.is_broken() {
+            return self.pause(request, here, Some(link), steps);
+        }
         self.note(&tables, &link);
         let route = Route { link: link.clone(), target, share, tree: 0 };
         let asked = self.ask(request, here, (0, route), steps);
@@ -278,7 +287,7 @@ impl Forwarder {
     }
 
     /// Until there is an owner that can be asked, but not for ever.
-    fn pause(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, steps: u32) -> Answer {
+    fn pause(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, link: Option<Arc<Link>>, steps: u32) -> Answer {
         if OWNER_WAIT_STEP * steps > OWNER_WAIT {
             return close(request);
         }
@@ -286,7 +295,7 @@ impl Forwarder {
         let Some(_charges) = self.charge(request, bytes) else {
             return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
         };
-        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, steps: steps + 1, bytes, _charges }));
+        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, link, steps, bytes, _charges }));
         Answer { outcome: Outcome::Elsewhere, related: request.related }
     }
 
@@ -301,10 +310,12 @@ impl Forwarder {
     /// other nodes, they are asked for one by one, so that no other request of the user is refused for them.
     fn following<'a>(
         server: &Server,
+        version: Option<Version>,
         request: &VerifiedRequest<'_>,
         here: &Here<'a>,
     ) -> (Vec<Following<'a>>, Vec<(usize, Vec<Charge>)>) {
-        let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && request.async_id.is_none();
+        let is_run = version == Some(Version::Two) && request.async_id.is_none();
+        let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && is_run;
         let Some(behind) = here.behind.filter(|_| here.in_flight.ahead.is_empty()) else { return Default::default() };
         let usage = &server.trees.usage;
         let charged = |following: Following<'a>| {
@@ -333,13 +344,10 @@ impl Forwarder {
         };
         let related = if request.related.tree_id == tree { route.tree } else { 0 };
         let there = at_trees(request, route.tree, related);
-        let (following, costs) = Forwarder::following(&server, request, here);
+        let (following, costs) = Forwarder::following(&server, route.link.version(), request, here);
         let calls = route.link.begin(std::iter::once((bytes, charges)).chain(costs).collect());
         let number = calls.first().map_or(0, |call| call.number);
-        let len = following.iter().map(|f| f.message.len()).sum::<usize>() + request.message.len();
-        let mut frame = Vec::with_capacity(256 + len);
-        let put = put_run(&mut frame, number, route.target, &there, &following).map_err(NotSent::from);
-        match put.and_then(|()| route.link.send_run(&there, &tables, frame)) {
+        match route.link.ask(number, route.target, &there, &following, &tables) {
             Ok(()) => {}
             Err(NotSent::TooLong) => calls.iter().for_each(|call| call.lose()),
             Err(NotSent::Ended) => {
@@ -412,7 +420,7 @@ impl Forwarder {
         let command = Command::from_u16(request.header.command);
         if command == Some(Command::TreeConnect) && replied == Replied::Moved {
             // Nothing was done: it asks the owner that there is by then.
-            return self.pause(request, here, asked.steps);
+            return self.pause(request, here, None, asked.steps + 1);
         }
         let mut tree = asked.tree;
         if matches!(replied, Replied::Done(_)) {
@@ -472,7 +480,14 @@ impl RequestEngine for Forwarder {
                 Ok(asked) => return self.go_on(&asked, request, here, out),
                 Err(paused) => {
                     here.in_flight.elsewhere = None;
-                    steps = paused.downcast::<Paused>().map_or(0, |paused| paused.steps);
+                    let (paused, link) = match paused.downcast::<Paused>() {
+                        Ok(paused) => (paused.steps, paused.link.clone()),
+                        Err(_) => (0, None),
+                    };
+                    if link.is_some_and(|link| link.is_broken()) {
+                        return self.pause(request, here, None, paused + 1);
+                    }
+                    steps = paused;
                 }
             }
         }

@@ -4,14 +4,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::WaitId;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     base::usage::Charge,
@@ -22,8 +22,11 @@ use crate::{
     handlers::run::Elsewhere,
     model::{
         SessionTables,
-        seam::{Notification, Recipient, Related, VerifiedRequest},
-        wire::{FromOwner, Origin, Replied, TooLong, put_end, put_hello, put_origin, put_ping, put_session_end},
+        seam::{Following, Notification, Recipient, Related, VerifiedRequest},
+        wire::{
+            FromOwner, Origin, Replied, Target, TooLong, Version, put_end, put_hello, put_origin, put_ping, put_run,
+            put_session_end,
+        },
     },
 };
 
@@ -39,6 +42,10 @@ pub trait Heard: Send + Sync {
 pub struct Link {
     pub node: u16,
     pub out: Outbox,
+    /// What both ends speak, once there is a connection.
+    version: OnceLock<Version>,
+    /// There is a connection, or none will be.
+    settled: watch::Sender<bool>,
     numbers: AtomicU64,
     /// Who asks, as the owner was told last, by the serial number of the session.
     origins: Mutex<HashMap<u64, Origin>, ranks::LinkOrigins>,
@@ -121,20 +128,19 @@ pub enum Next {
 }
 
 impl Link {
-    /// Begins to connect. Frames that are sent meanwhile wait.
+    /// Begins to connect. Nothing can be asked before [`Link::version`] is known.
     pub fn open(node: u16, dialed: Dialed, heard: Arc<dyn Heard>) -> Arc<Link> {
         let (out, unwritten) = outbox();
         let link = Arc::new(Link {
             node,
             out,
+            version: OnceLock::new(),
+            settled: watch::Sender::new(false),
             numbers: AtomicU64::new(1),
             origins: Mutex::default(),
             calls: Mutex::default(),
             broken: AtomicBool::new(false),
         });
-        let mut hello = Vec::new();
-        put_hello(&mut hello);
-        link.out.send(hello);
         let task = link.clone();
         tokio::spawn(async move {
             let why = task.converse(dialed, unwritten, &*heard).await;
@@ -146,7 +152,12 @@ impl Link {
     }
 
     async fn converse(&self, dialed: Dialed, mut unwritten: Unwritten, heard: &dyn Heard) -> &'static str {
-        let Ok(Ok(stream)) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
+        let Ok(Ok((stream, version))) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
+        let mut hello = Vec::new();
+        put_hello(&mut hello, version);
+        self.out.send(hello);
+        let _ = self.version.set(version);
+        self.settled.send_replace(true);
         let (input, mut output) = tokio::io::split(stream);
         let mut input = FrameReader::new(input);
         let ping = || {
@@ -158,7 +169,7 @@ impl Link {
             let (mut greeted, mut answered) = (false, Together::default());
             loop {
                 let Some(frame) = input.next(SILENCE_MAX).await else { return "it has ended" };
-                match FromOwner::parse(frame) {
+                match FromOwner::parse(frame, version) {
                     Ok(FromOwner::Hello(_)) if !greeted => greeted = true,
                     Ok(FromOwner::Answered { number, answer, related, body }) if greeted => {
                         let answer = Answered { replied: answer, related, body: body.to_vec() };
@@ -196,6 +207,16 @@ impl Link {
         }
     }
 
+    /// What both ends speak. None: there is no connection yet.
+    pub fn version(&self) -> Option<Version> {
+        self.version.get().copied()
+    }
+
+    /// Waits until there is a connection, or none will be.
+    pub async fn settled(&self) {
+        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+    }
+
     fn call(&self, number: u64) -> Option<Arc<Call>> {
         self.calls.lock().get(&number).and_then(Weak::upgrade)
     }
@@ -219,11 +240,24 @@ impl Link {
         calls
     }
 
-    /// Sends a run of this request's session. The owner learns before who asks, where it does not know.
+    /// Asks for this request and those that follow it, which begin with this number. The owner learns who asks, where it does not know.
     ///
     /// # Errors
-    /// Who asks does not fit a frame, or the session has ended: nothing is sent.
-    pub fn send_run(&self, request: &VerifiedRequest<'_>, tables: &SessionTables, run: Vec<u8>) -> Result<(), NotSent> {
+    /// It does not fit a frame, or the session has ended: nothing is asked.
+    pub fn ask(
+        &self,
+        number: u64,
+        target: Target,
+        request: &VerifiedRequest<'_>,
+        following: &[Following<'_>],
+        tables: &SessionTables,
+    ) -> Result<(), NotSent> {
+        let says_who = self.version() == Some(Version::One);
+        let len = following.iter().map(|f| f.message.len()).sum::<usize>() + request.message.len();
+        let mut run = Vec::with_capacity(256 + len);
+        if !says_who {
+            put_run(&mut run, number, target, request, following, None)?;
+        }
         let (mut origins, session_encrypts) = (self.origins.lock(), tables.encrypts);
         if tables.has_ended() {
             // Nothing would make the owner forget it again.
@@ -231,10 +265,16 @@ impl Link {
         }
         let known = origins.get(&request.session_serial);
         if !known.is_some_and(|origin| origin.is_of(request, session_encrypts)) {
-            let (mut frame, origin) = (Vec::new(), Origin::of(request, session_encrypts));
-            put_origin(&mut frame, request.session_serial, &origin)?;
+            let origin = Origin::of(request, session_encrypts);
+            if !says_who {
+                let mut frame = Vec::new();
+                put_origin(&mut frame, request.session_serial, &origin)?;
+                self.out.send(frame);
+            }
             origins.insert(request.session_serial, origin);
-            self.out.send(frame);
+        }
+        if says_who {
+            put_run(&mut run, number, target, request, following, origins.get(&request.session_serial))?;
         }
         // Under the lock: nothing of another origin comes between.
         self.out.send(run);
@@ -253,6 +293,7 @@ impl Link {
     /// Everything that was asked ends without an answer.
     fn fail(&self) {
         self.broken.store(true, Ordering::Release);
+        self.settled.send_replace(true);
         let calls: Vec<_> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
         calls.iter().for_each(|call| call.lose());
     }

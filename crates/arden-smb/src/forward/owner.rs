@@ -29,7 +29,10 @@ use crate::{
         SessionTables,
         seam::{Answer, Notification, Outcome, Recipient, Related},
         share::Gates,
-        wire::{Origin, Replied, Run, ToOwner, put_answered, put_hello, put_leave, put_notify, put_pong, put_resume},
+        wire::{
+            Origin, Replied, Run, ToOwner, Version, put_answered, put_hello, put_leave, put_notify, put_pong,
+            put_resume,
+        },
     },
     server::{Server, forwarded::PeerNode},
     transport::jobs::begin_forwarded,
@@ -46,8 +49,8 @@ const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Reads the time for requests of other nodes.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Runs what the node at the other end asks, until the connection ends.
-pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clock: Clock) {
+/// Runs what the node at the other end asks, until the connection ends. `version`: what both ends speak.
+pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn Stream>, Version), clock: Clock) {
     let (input, mut output) = tokio::io::split(stream);
     let mut input = FrameReader::new(input);
     let (out, mut unwritten) = outbox();
@@ -62,7 +65,7 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
         large: Mutex::default(),
     });
     let mut hello = Vec::new();
-    put_hello(&mut hello);
+    put_hello(&mut hello, version);
     link.out.send(hello);
     let writes = tokio::spawn(async move { unwritten.write(&mut output, || None).await });
     let mut greeted = false;
@@ -72,7 +75,7 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
             break "it does not take what it asked for";
         }
         let Some(frame) = input.next(SILENCE_MAX).await else { break "it has ended" };
-        match ToOwner::parse(frame) {
+        match ToOwner::parse(frame, version) {
             Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
             Ok(message) if greeted => link.take(message),
             Ok(_) => break "no hello",
@@ -196,7 +199,12 @@ impl OwnerLink {
                 self.out.send(frame);
             }
             ToOwner::Origin { serial, origin } => self.know(serial, Arc::from(origin)),
-            ToOwner::Run(run) => self.begin(run),
+            ToOwner::Run(run, who) => {
+                if let Some(origin) = who {
+                    self.know(run.session_serial, Arc::from(origin));
+                }
+                self.begin(run);
+            }
             ToOwner::Again { number, async_id } => {
                 let waiting = {
                     let mut state = self.state.lock();

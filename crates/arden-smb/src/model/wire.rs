@@ -7,45 +7,56 @@
 //! Refuses to know what is done with a message, and who may send it: only nodes of one cluster speak this, over a connection that
 //! proves it.
 
-use std::{
-    collections::VecDeque,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
-};
+mod fields;
+mod version1;
+
+use std::{collections::VecDeque, net::IpAddr, sync::Arc};
 
 use arden_auth::Token;
-use arden_store::fs::{ClientId, LeaseBreak, OplockLevel};
+use arden_store::fs::ClientId;
 use arden_wire::{
     Malformed, NtStatus,
     cursor::{Put, Reader},
-    dtyp::Sid,
-    smb2::{
-        Dialect, FileId, HEADER_BYTES, Header, flags,
-        negotiate::{Cipher, SigningAlgorithm},
-    },
+    smb2::{HEADER_BYTES, Header, flags},
 };
 
 use crate::model::{
     Negotiated,
     seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
 };
+use fields::{
+    client, flag, notification, optional, put_client, put_flag, put_notification, put_optional, put_related,
+    put_replied, recipient, related, replied,
+};
 
-/// Versions of this encoding, of which a hello names the sender's. One line for each:
-/// 1: the first.
-/// 2: who asks is said once, and not with every request; a run has several requests of a compound.
-pub const VERSION: u16 = 2;
+/// Versions of this encoding. Both ends of a connection speak the same one, the newest that both know: it was settled before the first
+/// message, and a hello names it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Every run says who asks, and has one request.
+    One = 1,
+    /// Who asks is said once for each session; a run has several requests of a compound.
+    Two = 2,
+}
+
+impl Version {
+    pub const OLDEST: Version = Version::One;
+    pub const NEWEST: Version = Version::Two;
+
+    /// None: it is not known here.
+    pub fn of(number: u32) -> Option<Version> {
+        [Version::One, Version::Two].into_iter().find(|version| *version as u32 == number)
+    }
+}
+
 /// First bytes of a hello.
 const MAGIC: u32 = 0x4657_4441;
 /// The longest frame, without its length: the largest message of a client or the largest answer to it, and what is said beside it.
 pub const FRAME_BYTES_MAX: usize = 20 << 20;
 /// Where a frame has its kind.
 pub const LENGTH_BYTES: usize = 4;
-/// Text fields in bytes of UTF-8.
-const TEXT_BYTES_MAX: usize = 4096;
 /// Requests of one run.
 pub const RUN_REQUESTS_MAX: usize = 16;
-/// Groups of a token, which a logon bounds too.
-const GROUPS_MAX: usize = 4096;
 
 /// What does not fit its field, and so cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,28 +72,18 @@ pub struct Target {
 /// From the node of the client to the owner.
 #[derive(Debug)]
 pub enum ToOwner {
-    /// The first message: the sender's version.
-    Hello(u16),
-    /// Who asks in the runs of this session (its serial number at the sender) that come from now on.
-    Origin {
-        serial: u64,
-        origin: Box<Origin>,
-    },
-    Run(Box<Run>),
+    /// The first message.
+    Hello(Version),
+    /// From version 2 on. Who asks in the runs of this session (its serial number at the sender) that come from now on.
+    Origin { serial: u64, origin: Box<Origin> },
+    /// Up to version 1 with who asks.
+    Run(Box<Run>, Option<Box<Origin>>),
     /// A request that answered with a wait runs again, as that is over: by its number, with its AsyncId.
-    Again {
-        number: u64,
-        async_id: u64,
-    },
+    Again { number: u64, async_id: u64 },
     /// The sender does not wait for this request any more. Where it waits, nothing of it happens.
-    End {
-        number: u64,
-    },
+    End { number: u64 },
     /// A session is gone, by its serial number at the sender.
-    SessionEnd {
-        serial: u64,
-        keep_durable: bool,
-    },
+    SessionEnd { serial: u64, keep_durable: bool },
     /// Answered with the same number, behind everything that was sent before.
     Ping(u64),
 }
@@ -90,7 +91,7 @@ pub enum ToOwner {
 /// From the owner to the node of the client.
 #[derive(Debug)]
 pub enum FromOwner<'a> {
-    Hello(u16),
+    Hello(Version),
     Answered {
         number: u64,
         answer: Replied,
@@ -233,7 +234,7 @@ impl Run {
         self.number + 1..=self.number + count
     }
 
-    fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    fn put(&self, out: &mut Vec<u8>, who: Option<&Origin>) -> Result<(), TooLong> {
         let Run { number, target, session_serial, encrypted, async_id, related, now, following } = self;
         let of = RunOf {
             number: *number,
@@ -241,9 +242,14 @@ impl Run {
             session_serial: *session_serial,
             encrypted: *encrypted,
             async_id: *async_id,
+            related: *related,
         };
-        let requests = std::iter::once(now).chain(following);
-        put_requests(out, &of, related, requests.map(|asked| (asked.header, &asked.message[..], asked.room)))
+        let requests =
+            std::iter::once(now).chain(following).map(|asked| (asked.header, &asked.message[..], asked.room));
+        match who {
+            Some(origin) => version1::put_run(out, &of, requests, origin),
+            None => put_requests(out, &of, requests),
+        }
     }
 
     /// Bytes that it keeps while it waits.
@@ -265,13 +271,6 @@ const RESUME: u8 = 18;
 const NOTIFY: u8 = 19;
 const LEAVE: u8 = 20;
 const PONG: u8 = 21;
-
-const DONE: u8 = 0;
-const ERROR: u8 = 1;
-const PENDING: u8 = 2;
-const CLOSE: u8 = 3;
-const MOVED: u8 = 4;
-const NOT_RUN: u8 = 5;
 
 /// Begins a frame; `finish` fills in its length.
 fn begin(out: &mut Vec<u8>, kind: u8) -> usize {
@@ -311,11 +310,11 @@ pub fn frame_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Malformed> {
 }
 
 /// The first message of either side.
-pub fn put_hello(out: &mut Vec<u8>) {
+pub fn put_hello(out: &mut Vec<u8>, version: Version) {
     out.put_u32(7);
     out.put_u8(HELLO);
     out.put_u32(MAGIC);
-    out.put_u16(VERSION);
+    out.put_u16(version as u16);
 }
 
 pub fn put_again(out: &mut Vec<u8>, number: u64, async_id: u64) {
@@ -362,36 +361,28 @@ pub fn at_trees<'a>(request: &VerifiedRequest<'a>, tree: u32, inherited: u32) ->
 /// # Errors
 /// It does not fit a frame; nothing is appended.
 pub fn put_origin(out: &mut Vec<u8>, serial: u64, origin: &Origin) -> Result<(), TooLong> {
-    let Origin { user, client, anonymous, negotiated, ip, address, session_encrypts } = origin;
     let start = begin(out, ORIGIN);
-    let mut put = || {
-        out.put_u64(serial);
-        put_token(out, user)?;
-        out.put_u128(client.0);
-        put_flag(out, *anonymous);
-        put_negotiated(out, negotiated)?;
-        put_ip(out, *ip);
-        put_text(out, address)?;
-        put_flag(out, *session_encrypts);
-        Ok(())
-    };
-    if let Err(e) = put() {
+    out.put_u64(serial);
+    if let Err(e) = put_client(out, origin) {
         out.truncate(start);
         return Err(e);
     }
+    put_flag(out, origin.session_encrypts);
     finish(out, start)
 }
 
-/// Its TreeIds are the owner's: see [`at_trees`]; those of the requests that follow are the same. The owner knows its origin.
+/// Its TreeIds are the owner's: see [`at_trees`]; those of the requests that follow are the same. `who`: up to version 1; from version 2
+/// on the owner knows it.
 ///
 /// # Errors
-/// The requests do not fit a frame; nothing is appended.
+/// The requests do not fit a frame, or the version; nothing is appended.
 pub fn put_run(
     out: &mut Vec<u8>,
     number: u64,
     target: Target,
     request: &VerifiedRequest<'_>,
     following: &[Following<'_>],
+    who: Option<&Origin>,
 ) -> Result<(), TooLong> {
     // Names every field: one that comes to the seam has to go over the connection, too.
     let VerifiedRequest {
@@ -409,25 +400,35 @@ pub fn put_run(
         related,
         room,
     } = request;
-    let of = RunOf { number, target, session_serial: *session_serial, encrypted: *encrypted, async_id: *async_id };
-    let first = std::iter::once((*header, *message, *room));
+    let of = RunOf {
+        number,
+        target,
+        session_serial: *session_serial,
+        encrypted: *encrypted,
+        async_id: *async_id,
+        related: *related,
+    };
     let behind = following.iter().map(|f| (f.header.at_tree(header.tree_id()), f.message, f.room));
-    put_requests(out, &of, related, first.chain(behind))
+    let requests = std::iter::once((*header, *message, *room)).chain(behind);
+    match who {
+        Some(origin) => version1::put_run(out, &of, requests, origin),
+        None => put_requests(out, &of, requests),
+    }
 }
 
-/// What the requests of a run have in common.
+/// What the requests of a run have in common, and what the first inherits.
 struct RunOf {
     number: u64,
     target: Target,
     session_serial: u64,
     encrypted: bool,
     async_id: Option<u64>,
+    related: Related,
 }
 
 fn put_requests<'a>(
     out: &mut Vec<u8>,
     of: &RunOf,
-    related: &Related,
     requests: impl Iterator<Item = (Header, &'a [u8], usize)>,
 ) -> Result<(), TooLong> {
     let start = begin(out, RUN);
@@ -437,7 +438,7 @@ fn put_requests<'a>(
     out.put_u64(of.session_serial);
     put_flag(out, of.encrypted);
     put_optional(out, of.async_id);
-    put_related(out, related);
+    put_related(out, &of.related);
     let count_at = out.len();
     out.put_u8(0);
     for (n, (header, message, room)) in requests.enumerate() {
@@ -472,59 +473,15 @@ pub fn put_answered(
 ) -> Result<(), TooLong> {
     let start = begin(out, ANSWERED);
     out.put_u64(number);
-    match answer {
-        Replied::Done(status) => {
-            out.put_u8(DONE);
-            out.put_u32(status.0);
-        }
-        Replied::Error(status, data, contexts) => {
-            out.put_u8(ERROR);
-            out.put_u32(status.0);
-            out.put_u8(*contexts);
-            out.put_u32(data.len() as u32);
-            out.extend_from_slice(data);
-        }
-        Replied::Pending => out.put_u8(PENDING),
-        Replied::Close => out.put_u8(CLOSE),
-        Replied::Moved => out.put_u8(MOVED),
-        Replied::NotRun => out.put_u8(NOT_RUN),
-    }
+    put_replied(out, answer);
     put_related(out, related);
     out.extend_from_slice(body);
     finish(out, start)
 }
 
-/// The opens of a lease stay the owner's own.
 pub fn put_notify(out: &mut Vec<u8>, to: Recipient, what: &Notification) {
     let start = begin(out, NOTIFY);
-    match to {
-        Recipient::Session { id, serial } => {
-            out.put_u8(0);
-            out.put_u64(id);
-            out.put_u64(serial);
-        }
-        Recipient::Client(ClientId(client)) => {
-            out.put_u8(1);
-            out.put_u128(client);
-        }
-    }
-    match what {
-        Notification::OplockBreak { id, to } => {
-            out.put_u8(0);
-            put_file(out, *id);
-            out.put_u8(*to as u8);
-        }
-        Notification::LeaseBreak(LeaseBreak { client, key, from, to, ack, epoch, version, opens: _ }) => {
-            out.put_u8(1);
-            out.put_u128(client.0);
-            out.put_u128(*key);
-            out.put_u32(*from);
-            out.put_u32(*to);
-            put_flag(out, *ack);
-            out.put_u16(*epoch);
-            out.put_u8(*version);
-        }
-    }
+    put_notification(out, to, what);
     let len = out.len() - start - LENGTH_BYTES;
     out.patch_u32(start, len as u32);
 }
@@ -559,16 +516,20 @@ impl ToOwner {
     ///
     /// # Errors
     /// It is no message to an owner.
-    pub fn parse(frame: &[u8]) -> Result<ToOwner, Malformed> {
+    pub fn parse(frame: &[u8], version: Version) -> Result<ToOwner, Malformed> {
         let mut r = Reader::new(frame);
-        let message = match r.u8()? {
-            HELLO => ToOwner::Hello(hello(&mut r)?),
-            ORIGIN => ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) },
-            RUN => ToOwner::Run(Box::new(run(&mut r)?)),
-            AGAIN => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
-            END => ToOwner::End { number: r.u64()? },
-            SESSION_END => ToOwner::SessionEnd { serial: r.u64()?, keep_durable: flag(&mut r)? },
-            PING => ToOwner::Ping(r.u64()?),
+        let message = match (r.u8()?, version) {
+            (HELLO, version) => ToOwner::Hello(hello(&mut r, version)?),
+            (RUN, Version::One) => {
+                let (run, origin) = version1::run(&mut r)?;
+                ToOwner::Run(Box::new(run), Some(Box::new(origin)))
+            }
+            (RUN, Version::Two) => ToOwner::Run(Box::new(run(&mut r)?), None),
+            (ORIGIN, Version::Two) => ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) },
+            (AGAIN, _) => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
+            (END, _) => ToOwner::End { number: r.u64()? },
+            (SESSION_END, _) => ToOwner::SessionEnd { serial: r.u64()?, keep_durable: flag(&mut r)? },
+            (PING, _) => ToOwner::Ping(r.u64()?),
             _ => return Err(Malformed("kind of a message to an owner")),
         };
         end(&r)?;
@@ -579,9 +540,9 @@ impl ToOwner {
     /// It does not fit a frame.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         match self {
-            ToOwner::Hello(_) => put_hello(out),
+            ToOwner::Hello(version) => put_hello(out, *version),
             ToOwner::Origin { serial, origin } => return put_origin(out, *serial, origin),
-            ToOwner::Run(run) => return run.put(out),
+            ToOwner::Run(run, who) => return run.put(out, who.as_deref()),
             ToOwner::Again { number, async_id } => put_again(out, *number, *async_id),
             ToOwner::End { number } => put_end(out, *number),
             ToOwner::SessionEnd { serial, keep_durable } => put_session_end(out, *serial, *keep_durable),
@@ -596,10 +557,10 @@ impl FromOwner<'_> {
     ///
     /// # Errors
     /// It is no message of an owner.
-    pub fn parse(frame: &[u8]) -> Result<FromOwner<'_>, Malformed> {
+    pub fn parse(frame: &[u8], version: Version) -> Result<FromOwner<'_>, Malformed> {
         let mut r = Reader::new(frame);
         let message = match r.u8()? {
-            HELLO => FromOwner::Hello(hello(&mut r)?),
+            HELLO => FromOwner::Hello(hello(&mut r, version)?),
             ANSWERED => {
                 let (number, answer, related) = (r.u64()?, replied(&mut r)?, related(&mut r)?);
                 let body = r.rest();
@@ -622,7 +583,7 @@ impl FromOwner<'_> {
     /// It does not fit a frame.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         match self {
-            FromOwner::Hello(_) => put_hello(out),
+            FromOwner::Hello(version) => put_hello(out, *version),
             FromOwner::Answered { number, answer, related, body } => {
                 return put_answered(out, *number, answer, related, body);
             }
@@ -639,22 +600,19 @@ fn end(r: &Reader<'_>) -> Result<(), Malformed> {
     if r.remaining() == 0 { Ok(()) } else { Err(Malformed("bytes behind a message")) }
 }
 
-fn hello(r: &mut Reader<'_>) -> Result<u16, Malformed> {
+fn hello(r: &mut Reader<'_>, version: Version) -> Result<Version, Malformed> {
     if r.u32()? != MAGIC {
         return Err(Malformed("hello"));
     }
-    match r.u16()? {
-        VERSION => Ok(VERSION),
-        _ => Err(Malformed("version")),
+    if r.u16()? != version as u16 {
+        return Err(Malformed("a hello of another version than was settled"));
     }
+    Ok(version)
 }
 
 fn origin(r: &mut Reader<'_>) -> Result<Origin, Malformed> {
-    let user = Arc::new(token(r)?);
-    let (client, anonymous) = (ClientId(r.u128()?), flag(r)?);
-    let negotiated = negotiated(r)?;
-    let (ip, address, session_encrypts) = (ip(r)?, text(r)?, flag(r)?);
-    Ok(Origin { user, client, anonymous, negotiated, ip, address, session_encrypts })
+    let client = client(r)?;
+    Ok(Origin { session_encrypts: flag(r)?, ..client })
 }
 
 fn run(r: &mut Reader<'_>) -> Result<Run, Malformed> {
@@ -685,221 +643,4 @@ fn asked(r: &mut Reader<'_>) -> Result<Asked, Malformed> {
     let (room, len) = (r.u32()? as usize, r.u32()? as usize);
     let message = r.bytes(len)?.to_vec();
     Ok(Asked { header: Header::parse(&message)?, message, room })
-}
-
-fn put_flag(out: &mut Vec<u8>, flag: bool) {
-    out.put_u8(u8::from(flag));
-}
-
-fn flag(r: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match r.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed("flag")),
-    }
-}
-
-fn put_optional(out: &mut Vec<u8>, value: Option<u64>) {
-    put_flag(out, value.is_some());
-    value.into_iter().for_each(|v| out.put_u64(v));
-}
-
-fn optional(r: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
-    if flag(r)? { r.u64().map(Some) } else { Ok(None) }
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str) -> Result<(), TooLong> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(TooLong);
-    }
-    out.put_u16(text.len() as u16);
-    out.extend_from_slice(text.as_bytes());
-    Ok(())
-}
-
-fn text(r: &mut Reader<'_>) -> Result<String, Malformed> {
-    let len = usize::from(r.u16()?);
-    if len > TEXT_BYTES_MAX {
-        return Err(Malformed("text too long"));
-    }
-    let bytes = r.bytes(len)?;
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed("text"))
-}
-
-fn put_token(out: &mut Vec<u8>, token: &Token) -> Result<(), TooLong> {
-    let Token { user, user_name, groups, privileges } = token;
-    if groups.len() > GROUPS_MAX {
-        return Err(TooLong);
-    }
-    user.put(out);
-    put_text(out, user_name)?;
-    out.put_u16(groups.len() as u16);
-    groups.iter().for_each(|group| group.put(out));
-    out.put_u32(*privileges);
-    Ok(())
-}
-
-fn token(r: &mut Reader<'_>) -> Result<Token, Malformed> {
-    let (user, user_name) = (Sid::read(r)?, text(r)?);
-    let count = usize::from(r.u16()?);
-    if count > GROUPS_MAX {
-        return Err(Malformed("groups"));
-    }
-    // Grows with what is there, not with what is said.
-    let groups = (0..count).map(|_| Sid::read(r)).collect::<Result<_, _>>()?;
-    Ok(Token { user, user_name, groups, privileges: r.u32()? })
-}
-
-fn put_negotiated(out: &mut Vec<u8>, n: &Negotiated) -> Result<(), TooLong> {
-    let Negotiated {
-        dialect,
-        client_guid,
-        client_capabilities,
-        client_security_mode,
-        client_dialects,
-        server_capabilities,
-        server_security_mode,
-        cipher,
-        signing,
-        max_transact,
-        max_read,
-        max_write,
-    } = n;
-    out.put_u16(*dialect as u16);
-    out.put_u128(*client_guid);
-    out.put_u32(*client_capabilities);
-    out.put_u16(*client_security_mode);
-    out.put_u16(u16::try_from(client_dialects.len()).map_err(|_| TooLong)?);
-    client_dialects.iter().for_each(|d| out.put_u16(*d));
-    out.put_u32(*server_capabilities);
-    out.put_u16(*server_security_mode);
-    // No cipher has the number 0.
-    out.put_u16(cipher.map_or(0, |c| c as u16));
-    out.put_u16(*signing as u16);
-    [max_transact, max_read, max_write].into_iter().for_each(|max| out.put_u32(*max));
-    Ok(())
-}
-
-fn negotiated(r: &mut Reader<'_>) -> Result<Negotiated, Malformed> {
-    let dialect = Dialect::from_u16(r.u16()?).ok_or(Malformed("dialect"))?;
-    let (client_guid, client_capabilities, client_security_mode) = (r.u128()?, r.u32()?, r.u16()?);
-    let count = usize::from(r.u16()?);
-    let dialects = r.bytes(2 * count)?;
-    let client_dialects = dialects.chunks_exact(2).map(|d| u16::from_le_bytes([d[0], d[1]])).collect();
-    let (server_capabilities, server_security_mode) = (r.u32()?, r.u16()?);
-    let cipher = match r.u16()? {
-        0 => None,
-        id => Some(Cipher::from_u16(id).ok_or(Malformed("cipher"))?),
-    };
-    let signing = SigningAlgorithm::from_u16(r.u16()?).ok_or(Malformed("signing algorithm"))?;
-    Ok(Negotiated {
-        dialect,
-        client_guid,
-        client_capabilities,
-        client_security_mode,
-        client_dialects,
-        server_capabilities,
-        server_security_mode,
-        cipher,
-        signing,
-        max_transact: r.u32()?,
-        max_read: r.u32()?,
-        max_write: r.u32()?,
-    })
-}
-
-fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
-    match ip {
-        IpAddr::V4(v4) => {
-            out.put_u8(4);
-            out.extend_from_slice(&v4.octets());
-        }
-        IpAddr::V6(v6) => {
-            out.put_u8(6);
-            out.extend_from_slice(&v6.octets());
-        }
-    }
-}
-
-fn ip(r: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
-    match r.u8()? {
-        4 => Ok(Ipv4Addr::from(r.array::<4>()?).into()),
-        6 => Ok(Ipv6Addr::from(r.array::<16>()?).into()),
-        _ => Err(Malformed("kind of an address")),
-    }
-}
-
-fn put_file(out: &mut Vec<u8>, id: FileId) {
-    out.put_u64(id.persistent);
-    out.put_u64(id.volatile);
-}
-
-fn file(r: &mut Reader<'_>) -> Result<FileId, Malformed> {
-    Ok(FileId { persistent: r.u64()?, volatile: r.u64()? })
-}
-
-fn put_related(out: &mut Vec<u8>, related: &Related) {
-    let Related { file, tree_id, failed } = related;
-    put_flag(out, file.is_some());
-    file.iter().for_each(|id| put_file(out, *id));
-    out.put_u32(*tree_id);
-    put_flag(out, failed.is_some());
-    failed.iter().for_each(|status| out.put_u32(status.0));
-}
-
-fn related(r: &mut Reader<'_>) -> Result<Related, Malformed> {
-    let file = if flag(r)? { Some(file(r)?) } else { None };
-    let tree_id = r.u32()?;
-    let failed = if flag(r)? { Some(NtStatus(r.u32()?)) } else { None };
-    Ok(Related { file, tree_id, failed })
-}
-
-fn replied(r: &mut Reader<'_>) -> Result<Replied, Malformed> {
-    match r.u8()? {
-        DONE => Ok(Replied::Done(NtStatus(r.u32()?))),
-        ERROR => {
-            let (status, contexts, len) = (NtStatus(r.u32()?), r.u8()?, r.u32()? as usize);
-            Ok(Replied::Error(status, r.bytes(len)?.to_vec(), contexts))
-        }
-        PENDING => Ok(Replied::Pending),
-        CLOSE => Ok(Replied::Close),
-        MOVED => Ok(Replied::Moved),
-        NOT_RUN => Ok(Replied::NotRun),
-        _ => Err(Malformed("kind of an answer")),
-    }
-}
-
-fn recipient(r: &mut Reader<'_>) -> Result<Recipient, Malformed> {
-    match r.u8()? {
-        0 => Ok(Recipient::Session { id: r.u64()?, serial: r.u64()? }),
-        1 => Ok(Recipient::Client(ClientId(r.u128()?))),
-        _ => Err(Malformed("kind of a recipient")),
-    }
-}
-
-fn notification(r: &mut Reader<'_>) -> Result<Notification, Malformed> {
-    match r.u8()? {
-        0 => {
-            let id = file(r)?;
-            let to = match r.u8()? {
-                0 => OplockLevel::None,
-                1 => OplockLevel::LevelII,
-                2 => OplockLevel::Exclusive,
-                3 => OplockLevel::Batch,
-                _ => return Err(Malformed("oplock level")),
-            };
-            Ok(Notification::OplockBreak { id, to })
-        }
-        1 => Ok(Notification::LeaseBreak(LeaseBreak {
-            client: ClientId(r.u128()?),
-            key: r.u128()?,
-            from: r.u32()?,
-            to: r.u32()?,
-            ack: flag(r)?,
-            epoch: r.u16()?,
-            version: r.u8()?,
-            opens: Vec::new(),
-        })),
-        _ => Err(Malformed("kind of a notification")),
-    }
 }

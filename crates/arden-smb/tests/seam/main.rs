@@ -16,7 +16,9 @@ use arden_smb::{
     Server, ServerConfig,
     run::{Elsewhere, Here, InFlight, RequestEngine},
     seam::{Answer, Outcome, VerifiedRequest},
-    wire::{FromOwner, LENGTH_BYTES, Origin, Replied, Run, Target, ToOwner, put_answered, put_origin, put_run},
+    wire::{
+        FromOwner, LENGTH_BYTES, Origin, Replied, Run, Target, ToOwner, Version, put_answered, put_origin, put_run,
+    },
 };
 use arden_store::{commit::CommitScope, fs::WaitId};
 use arden_testkit::client;
@@ -108,7 +110,7 @@ impl RequestEngine for Between {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             let mut frames = [const { Vec::new() }; 2];
             put_origin(&mut frames[0], request.session_serial, &Origin::of(request, false)).unwrap();
-            put_run(&mut frames[1], number, TARGET, request, &[]).unwrap();
+            put_run(&mut frames[1], number, TARGET, request, &[], None).unwrap();
             let (bytes, ended) = (request.message.len(), Mutex::new(to_engine.clone()));
             let waiting = Arc::new(Waiting { number, bytes, state: Mutex::default(), ended });
             here.in_flight.elsewhere = Some(waiting.clone());
@@ -120,7 +122,9 @@ impl RequestEngine for Between {
             to_engine.send(Asked::Again(asked.number, async_id, here.now, asked.clone())).unwrap();
             return elsewhere;
         };
-        let Ok(FromOwner::Answered { answer, related, body, .. }) = FromOwner::parse(&frame) else { panic!() };
+        let Ok(FromOwner::Answered { answer, related, body, .. }) = FromOwner::parse(&frame, Version::NEWEST) else {
+            panic!()
+        };
         self.seen.lock().unwrap().push(Seen {
             command: request.header.command,
             resumed: request.async_id.is_some(),
@@ -141,8 +145,13 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, co
     for asked in asked {
         let (number, now, waiting) = match asked {
             Asked::Run([origin, run], now, waiting) => {
-                let Ok(ToOwner::Origin { serial, origin }) = ToOwner::parse(&origin[LENGTH_BYTES..]) else { panic!() };
-                let Ok(ToOwner::Run(run)) = ToOwner::parse(&run[LENGTH_BYTES..]) else { panic!() };
+                let Ok(ToOwner::Origin { serial, origin }) = ToOwner::parse(&origin[LENGTH_BYTES..], Version::NEWEST)
+                else {
+                    panic!()
+                };
+                let Ok(ToOwner::Run(run, None)) = ToOwner::parse(&run[LENGTH_BYTES..], Version::NEWEST) else {
+                    panic!()
+                };
                 assert_eq!(serial, run.session_serial);
                 let number = run.number;
                 requests.insert(number, (run, origin, InFlight::default()));

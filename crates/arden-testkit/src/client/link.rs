@@ -312,8 +312,13 @@ impl Client {
         if let Some(mut connection) = self.connection.take() {
             connection.closed(now);
         }
-        if self.behind.is_some() {
+        if let Some(behind) = &self.behind {
             super::let_nodes_talk();
+            // Where it was the session's last connection, the owner hears of that.
+            let end = Instant::now() + ELSEWHERE_WAIT;
+            while behind.forwarded_sessions() > self.server.sessions().len() && Instant::now() < end {
+                super::let_nodes_talk();
+            }
         }
         self.run_deferred();
     }
