@@ -90,8 +90,8 @@ async fn nodes_know_each_other_and_speak() {
     let first = pair.first(me(1), &pair.ids[0]);
     let (a, b) = tokio::join!(first.connect(2), pair.listener.accept());
     let (a, b) = (a.unwrap(), b.unwrap());
-    assert_eq!((a.node, a.run.as_str(), a.version), (2, "run2", 1));
-    assert_eq!((b.node, b.run.as_str(), b.version), (1, "run1", 1));
+    assert_eq!((a.node, a.run.as_str(), a.version), (2, "run2", PROTOCOL.1));
+    assert_eq!((b.node, b.run.as_str(), b.version), (1, "run1", PROTOCOL.1));
     // Split, and much at once.
     let (mut from_b, mut to_b) = tokio::io::split(a.stream);
     let (mut from_a, mut to_a) = tokio::io::split(b.stream);
