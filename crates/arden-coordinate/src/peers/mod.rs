@@ -178,7 +178,17 @@ impl Peers {
         timeout(HANDSHAKE_WAIT, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
-    fn connected(&self, node: u16, fingerprint: Fingerprint, agreed: hello::Agreed, tls: TlsStream<Tcp>) -> Connected {
+    fn connected(
+        &self,
+        node: u16,
+        fingerprint: Fingerprint,
+        agreed: hello::Agreed,
+        mut tls: TlsStream<Tcp>,
+    ) -> Connected {
+        match &mut tls {
+            TlsStream::Client(tls) => tls.get_mut().1.set_buffer_limit(Some(WRITE_BYTES)),
+            TlsStream::Server(tls) => tls.get_mut().1.set_buffer_limit(Some(WRITE_BYTES)),
+        }
         let stream = PeerStream::new(tls, self.table.subscribe(), node, fingerprint);
         Connected { node, run: agreed.run, version: agreed.version, purpose: agreed.purpose, stream }
     }
@@ -203,6 +213,8 @@ impl PeerError {
 type Tcp = BufReader<TcpStream>;
 
 const READ_BYTES: usize = 128 << 10;
+/// Of what is written at once, TLS keeps so much to give it to the system.
+const WRITE_BYTES: usize = 256 << 10;
 
 fn buffered(tcp: TcpStream) -> Tcp {
     BufReader::with_capacity(READ_BYTES, tcp)
