@@ -60,7 +60,7 @@ ranks! {
     680 Tokens "Tokens";
     700 Interfaces "Trees::interfaces";
     720 Work "Work";
-    740 LargeBuffer "Peer::large";
+    740 LargeBuffer "Peer::large, Backlog::spare";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
     900 Volumes "Volumes::open";
     920 VolumeScrubs "Volumes::scrubs";

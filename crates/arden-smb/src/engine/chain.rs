@@ -108,6 +108,8 @@ struct State {
     waiting: Option<[Charge; 2]>,
     commits: Commits,
     gates: Gates,
+    /// It runs on a thread that may not block, and not at its connection.
+    beside: bool,
 }
 
 /// Responses of one transport frame under construction in a buffer.
@@ -224,6 +226,11 @@ impl Parked for Chain {
         run(Bytes::Owned(self.message), self.state, out, may_block)
     }
 
+    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Rest {
+        self.state.beside = true;
+        self.run(out, false)
+    }
+
     fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
         let i = self.state.next;
         self.state.elements[i].refused = Some(status);
@@ -259,6 +266,7 @@ pub fn start(
         waiting: None,
         commits: Commits::default(),
         gates: Gates::default(),
+        beside: false,
     };
     run(message, state, out, may_block)
 }
@@ -374,10 +382,11 @@ fn put_aside<'a>(
         state.elements[state.next].refused = refused;
         return Some((message, state));
     }
-    if may_block && !out.is_empty() {
+    if (may_block || state.beside) && !out.is_empty() {
         // The interim response goes before the other that somebody else may make from now on.
         state.peer.send(std::mem::take(out));
     }
+    state.beside = false;
     let (server, peer) = (state.server.clone(), state.peer.clone());
     // A CANCEL finds the request waiting and put aside, or keeps it from that.
     let mut pending = peer.pending.lock();

@@ -31,7 +31,7 @@ use crate::{
         Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
         link::{Answered, Call, Heard, Link, Next, NotSent},
     },
-    handlers::run::{Elsewhere, Here, InFlight, NOT_SERVED, RequestEngine},
+    handlers::run::{Elsewhere, GoOn, Here, InFlight, NOT_SERVED, RequestEngine},
     model::{
         SessionTables,
         seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
@@ -39,6 +39,10 @@ use crate::{
     },
     server::Server,
 };
+
+/// Bodies from this size on, that are answered with no more than this before them, take the connection's large buffer.
+const LARGE_BODY_BYTES: usize = 128 << 10;
+const LARGE_HEAD_BYTES_MAX: usize = 512;
 
 /// Where this node's sessions have tree connects at other nodes.
 pub struct Forwarder {
@@ -60,12 +64,11 @@ struct Routes {
 struct Session {
     id: u64,
     /// By the TreeId that the client knows.
-    trees: HashMap<u32, Route>,
+    trees: HashMap<u32, Arc<Route>>,
     /// Connections over which a tree connect was asked for: the owner knows of the session.
     links: Vec<Arc<Link>>,
 }
 
-#[derive(Clone)]
 struct Route {
     link: Arc<Link>,
     target: Target,
@@ -77,7 +80,7 @@ struct Route {
 /// A request at another node, and where it went.
 struct Forwarded {
     call: Arc<Call>,
-    route: Route,
+    route: Arc<Route>,
     /// TreeId that the client knows.
     tree: u32,
     /// Looks for an owner that began so many steps ago.
@@ -85,7 +88,7 @@ struct Forwarded {
 }
 
 impl Elsewhere for Forwarded {
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+    fn when_answered(&self, go_on: GoOn) {
         self.call.when_answered(go_on);
     }
     fn bytes(&self) -> usize {
@@ -104,14 +107,14 @@ struct Paused {
 }
 
 impl Elsewhere for Paused {
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+    fn when_answered(&self, go_on: GoOn) {
         let link = self.link.clone();
         self.runtime.spawn(async move {
             match link {
                 Some(link) => link.settled().await,
                 None => tokio::time::sleep(OWNER_WAIT_STEP).await,
             }
-            go_on();
+            go_on(false);
         });
     }
     fn bytes(&self) -> usize {
@@ -195,7 +198,7 @@ impl Forwarder {
         }
     }
 
-    fn route(&self, request: &VerifiedRequest<'_>) -> Option<(u32, Route)> {
+    fn route(&self, request: &VerifiedRequest<'_>) -> Option<(u32, Arc<Route>)> {
         let header = &request.header;
         let id = if header.is(flags::RELATED_OPERATIONS) { request.related.tree_id } else { header.tree_id() };
         let routes = self.routes.lock();
@@ -247,7 +250,7 @@ impl Forwarder {
             return self.pause(request, here, Some(link), steps);
         }
         self.note(&tables, &link);
-        let route = Route { link: link.clone(), target, share, tree: 0 };
+        let route = Arc::new(Route { link: link.clone(), target, share, tree: 0 });
         let asked = self.ask(request, here, (0, route), steps);
         if tables.has_ended() {
             // Behind what was asked, whoever else said so before.
@@ -302,14 +305,15 @@ impl Forwarder {
     /// The user pays until there is an answer.
     fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<Vec<Charge>> {
         let server = self.server()?;
-        let charge = |kind, amount| server.trees.usage.charge(kind, &request.user, Some(request.ip), amount).ok();
-        Some(vec![charge(Kind::Waits, 1)?, charge(Kind::ForwardedBytes, bytes)?])
+        let waits = server.trees.usage.charge(Kind::Waits, &request.user, Some(request.ip), 1).ok()?;
+        let kept = waits.also(Kind::ForwardedBytes, bytes).ok()?;
+        Some(vec![waits, kept])
     }
 
-    /// The requests behind this one that may go with it, and what each costs. They wait as one with it. Where their user has much at
+    /// The requests behind this one, for which is `paid`, that may go with it, and what each costs. They wait as one with it. Where their user has much at
     /// other nodes, they are asked for one by one, so that no other request of the user is refused for them.
     fn following<'a>(
-        server: &Server,
+        paid: &[Charge],
         version: Option<Version>,
         request: &VerifiedRequest<'_>,
         here: &Here<'a>,
@@ -317,10 +321,9 @@ impl Forwarder {
         let is_run = version == Some(Version::Two) && request.async_id.is_none();
         let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && is_run;
         let Some(behind) = here.behind.filter(|_| here.in_flight.ahead.is_empty()) else { return Default::default() };
-        let usage = &server.trees.usage;
         let charged = |following: Following<'a>| {
             let bytes = bytes_kept(&following.header, following.message, following.room);
-            let charge = usage.charge_half(Kind::ForwardedBytes, &request.user, Some(request.ip), bytes)?;
+            let charge = paid.first()?.also_half(Kind::ForwardedBytes, bytes)?;
             Some((following, (bytes, vec![charge])))
         };
         (0..).take_while(may_have).map_while(|n| behind.related(n).and_then(charged)).unzip()
@@ -331,7 +334,7 @@ impl Forwarder {
         &self,
         request: &VerifiedRequest<'_>,
         here: &mut Here<'_>,
-        (tree, route): (u32, Route),
+        (tree, route): (u32, Arc<Route>),
         steps: u32,
     ) -> Answer {
         let Some(server) = self.server() else { return close(request) };
@@ -344,7 +347,7 @@ impl Forwarder {
         };
         let related = if request.related.tree_id == tree { route.tree } else { 0 };
         let there = at_trees(request, route.tree, related);
-        let (following, costs) = Forwarder::following(&server, route.link.version(), request, here);
+        let (following, costs) = Forwarder::following(&charges, route.link.version(), request, here);
         let calls = route.link.begin(std::iter::once((bytes, charges)).chain(costs).collect());
         let number = calls.first().map_or(0, |call| call.number);
         match route.link.ask(number, route.target, &there, &following, &tables) {
@@ -424,7 +427,8 @@ impl Forwarder {
         }
         let mut tree = asked.tree;
         if matches!(replied, Replied::Done(_)) {
-            out.extend_from_slice(&body);
+            append(&body, here, out);
+            asked.call.link.out.give_spare(body.into_buffer());
             match command {
                 Some(Command::TreeConnect) => match self.add_route(request, asked, related.tree_id) {
                     Some(id) => tree = id,
@@ -442,7 +446,9 @@ impl Forwarder {
         let server = self.server()?;
         let tables = server.trees.session_tables(request.session_serial)?;
         let id = tables.next_tree_id();
-        let route = Route { tree: tree_there, ..asked.route.clone() };
+        let Route { link, target, share, .. } = &*asked.route;
+        let (link, target, share) = (link.clone(), *target, share.clone());
+        let route = Arc::new(Route { link, target, share, tree: tree_there });
         self.note(&tables, &asked.route.link);
         if let Some(session) = self.routes.lock().sessions.get_mut(&request.session_serial) {
             session.trees.insert(id, route);
@@ -469,6 +475,18 @@ impl Forwarder {
                 matches!(ioctl.ctl_code, fsctl::VALIDATE_NEGOTIATE_INFO | fsctl::QUERY_NETWORK_INTERFACE_INFO)
             })
     }
+}
+
+/// Appends a body. A long one goes into the connection's buffer of large answers, whose pages are there.
+fn append(body: &[u8], here: &Here<'_>, out: &mut Vec<u8>) {
+    if body.len() >= LARGE_BODY_BYTES && out.len() <= LARGE_HEAD_BYTES_MAX && out.capacity() < body.len() {
+        let mut large = std::mem::take(&mut *here.large.lock());
+        large.clear();
+        large.reserve_exact(out.len() + body.len());
+        large.extend_from_slice(out);
+        *out = large;
+    }
+    out.extend_from_slice(body);
 }
 
 impl RequestEngine for Forwarder {

@@ -1,7 +1,7 @@
 //! Frames over a stream: a queue that anybody may add to and one task writes, and a reader.
 
 use std::{
-    ops::Range,
+    ops::{Deref, Range},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use arden_lock::{Mutex, ranks};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::{Notify, mpsc},
@@ -26,6 +27,10 @@ const BATCH_BYTES_MAX: usize = 64 << 10;
 const BATCH_FRAMES_MAX: usize = 128;
 /// A reader has room for so much at least.
 const READ_BYTES_MIN: usize = 64 << 10;
+/// Frames with so much behind what was read of them end a buffer.
+pub const LONG_BYTES: usize = 64 << 10;
+/// A buffer grows to so much times what has come at most.
+const GROWTH: usize = 16;
 /// What a reader keeps of what a long frame needed.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
@@ -33,39 +38,66 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 #[derive(Clone)]
 pub struct Outbox {
     frames: mpsc::UnboundedSender<Vec<u8>>,
-    unsent: Arc<Unsent>,
+    backlog: Arc<Backlog>,
 }
 
 #[derive(Default)]
-struct Unsent {
+struct Backlog {
     bytes: AtomicUsize,
     less: Notify,
+    /// What the last long frame was in, to be used again.
+    spare: Mutex<Vec<u8>, ranks::LargeBuffer>,
+}
+
+impl Backlog {
+    fn keep(&self, buffer: Vec<u8>) {
+        if (LONG_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity()) {
+            *self.spare.lock() = buffer;
+        }
+    }
 }
 
 /// The other end of an [`Outbox`].
 pub struct Unwritten {
     frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    unsent: Arc<Unsent>,
+    backlog: Arc<Backlog>,
 }
 
 pub fn outbox() -> (Outbox, Unwritten) {
     let (sender, frames) = mpsc::unbounded_channel();
-    let unsent = Arc::<Unsent>::default();
-    (Outbox { frames: sender, unsent: unsent.clone() }, Unwritten { frames, unsent })
+    let backlog = Arc::<Backlog>::default();
+    (Outbox { frames: sender, backlog: backlog.clone() }, Unwritten { frames, backlog })
 }
 
 impl Outbox {
-    /// Nothing happens once the stream has ended.
+    /// One frame or several. Nothing happens once the stream has ended.
     pub fn send(&self, frame: Vec<u8>) {
-        self.unsent.bytes.fetch_add(frame.len(), Ordering::Relaxed);
+        self.backlog.bytes.fetch_add(frame.len(), Ordering::Relaxed);
         let _ = self.frames.send(frame);
+    }
+
+    /// A buffer that a long frame was in, or none.
+    pub fn spare(&self) -> &Mutex<Vec<u8>, ranks::LargeBuffer> {
+        &self.backlog.spare
+    }
+
+    /// The same, empty, for somebody to fill.
+    pub fn take_spare(&self) -> Vec<u8> {
+        let mut spare = std::mem::take(&mut *self.spare().lock());
+        spare.clear();
+        spare
+    }
+
+    /// A buffer that was taken and is not needed any more.
+    pub fn give_spare(&self, buffer: Vec<u8>) {
+        self.backlog.keep(buffer);
     }
 
     /// Until there is room for what a reader's next frame may answer.
     pub async fn has_room(&self) {
         loop {
-            let less = self.unsent.less.notified();
-            if self.unsent.bytes.load(Ordering::Relaxed) <= UNSENT_BYTES_MAX {
+            let less = self.backlog.less.notified();
+            if self.backlog.bytes.load(Ordering::Relaxed) <= UNSENT_BYTES_MAX {
                 return;
             }
             less.await;
@@ -83,23 +115,30 @@ impl Unwritten {
                 Ok(_) => {}
                 Err(_) => {
                     let Some(frame) = idle() else { continue };
-                    self.unsent.bytes.fetch_add(frame.len(), Ordering::Relaxed);
+                    self.backlog.bytes.fetch_add(frame.len(), Ordering::Relaxed);
                     frames.push(frame);
                 }
             }
             for frame in frames.drain(..) {
-                if batch.len() + frame.len() > BATCH_BYTES_MAX && !self.put(stream, &mut batch).await {
-                    return;
+                if batch.len() + frame.len() > BATCH_BYTES_MAX {
+                    if !self.put(stream, &batch).await {
+                        return;
+                    }
+                    batch.clear();
                 }
                 if frame.len() <= BATCH_BYTES_MAX {
                     batch.extend_from_slice(&frame);
-                } else if !self.put(stream, &mut { frame }).await {
-                    return;
+                } else {
+                    if !self.put(stream, &frame).await {
+                        return;
+                    }
+                    self.backlog.keep(frame);
                 }
             }
-            if !self.put(stream, &mut batch).await {
+            if !self.put(stream, &batch).await {
                 return;
             }
+            batch.clear();
             let flushed = self.frames.is_empty().then(|| timeout(WRITE_WAIT, stream.flush()));
             if let Some(flushed) = flushed
                 && !matches!(flushed.await, Ok(Ok(())))
@@ -109,16 +148,36 @@ impl Unwritten {
         }
     }
 
-    /// Writes these frames, and leaves none. False: the stream takes no more.
-    async fn put(&self, stream: &mut (impl AsyncWrite + Unpin), frames: &mut Vec<u8>) -> bool {
+    /// Writes these frames. False: the stream takes no more.
+    async fn put(&self, stream: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> bool {
         if frames.is_empty() {
             return true;
         }
         let written = timeout(WRITE_WAIT, stream.write_all(frames)).await;
-        self.unsent.bytes.fetch_sub(frames.len(), Ordering::Relaxed);
-        self.unsent.less.notify_one();
-        frames.clear();
+        self.backlog.bytes.fetch_sub(frames.len(), Ordering::Relaxed);
+        self.backlog.less.notify_one();
         matches!(written, Ok(Ok(())))
+    }
+}
+
+/// What a frame had to its end: the rest of a buffer, or a copy.
+#[derive(Debug, Default)]
+pub struct Body {
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Body {
+    /// To be used again.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.buffer
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.at..]
     }
 }
 
@@ -128,26 +187,41 @@ pub struct FrameReader<R> {
     buffer: Vec<u8>,
     /// Where the next frame begins.
     at: usize,
+    /// The frame that was given last, without its length.
+    last: Range<usize>,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn new(stream: R) -> FrameReader<R> {
-        FrameReader { stream, buffer: Vec::new(), at: 0 }
+        FrameReader { stream, buffer: Vec::new(), at: 0, last: 0..0 }
     }
 
     /// The next frame, without its length. None: the stream has ended, says what is no frame, or nothing for so long.
     pub async fn next(&mut self, silence_max: Duration) -> Option<&[u8]> {
         let mut frame = self.whole()?;
         while frame.is_empty() {
-            self.make_room();
-            match timeout(silence_max, self.stream.read_buf(&mut self.buffer)).await {
+            let limit = self.make_room();
+            let mut limited = (&mut self.stream).take(limit as u64);
+            match timeout(silence_max, limited.read_buf(&mut self.buffer)).await {
                 Ok(Ok(n)) if n > 0 => {}
                 _ => return None,
             }
             frame = self.whole()?;
         }
         self.at = frame.end;
+        self.last = frame.clone();
         Some(&self.buffer[frame])
+    }
+
+    /// What the frame that came last has from here on. Once. `spare` has a buffer to go on with, where this one is taken along.
+    pub fn take(&mut self, from: usize, spare: &Outbox) -> Body {
+        let Range { start, end } = std::mem::replace(&mut self.last, 0..0);
+        let at = (start + from).min(end);
+        if end - at < LONG_BYTES || end != self.buffer.len() {
+            return Body { buffer: self.buffer[at..end].to_vec(), at: 0 };
+        }
+        self.at = 0;
+        Body { buffer: std::mem::replace(&mut self.buffer, spare.take_spare()), at }
     }
 
     /// Whether the next frame has come already.
@@ -162,16 +236,22 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Some(if self.buffer.len() - start >= len { start..start + len } else { 0..0 })
     }
 
-    /// The buffer grows with what comes, whatever a frame says of its length, and what a long frame needed is given back.
-    fn make_room(&mut self) {
+    /// The buffer grows with what comes, whatever a frame says of its length, and what a long frame needed is given back. How much to
+    /// read: a long frame ends a buffer, so that it can be taken along.
+    fn make_room(&mut self) -> usize {
         self.buffer.drain(..self.at);
-        self.at = 0;
+        (self.at, self.last) = (0, 0..0);
         if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES_MAX {
             self.buffer = Vec::new();
         }
-        if self.buffer.capacity() - self.buffer.len() < READ_BYTES_MIN {
-            self.buffer.reserve(READ_BYTES_MIN);
+        let length = self.buffer.first_chunk::<LENGTH_BYTES>().and_then(|length| frame_bytes(*length).ok());
+        let missing = length.map_or(0, |len| (LENGTH_BYTES + len).saturating_sub(self.buffer.len()));
+        let is_long = missing >= LONG_BYTES;
+        let soon = if is_long { missing.min(self.buffer.len() * GROWTH) } else { 0 };
+        if self.buffer.capacity() - self.buffer.len() < READ_BYTES_MIN.max(soon) {
+            self.buffer.reserve(READ_BYTES_MIN.max(soon));
         }
+        if is_long { missing } else { usize::MAX }
     }
 }
 
@@ -226,7 +306,7 @@ mod tests {
         let writes = Arc::<AtomicUsize>::default();
         unwritten.write(&mut Writes(writes.clone(), near), || None).await;
         assert_eq!(writes.load(Ordering::Relaxed), 3, "before the long one, it, and behind it");
-        assert_eq!(unwritten.unsent.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(unwritten.backlog.bytes.load(Ordering::Relaxed), 0);
         let mut incoming = FrameReader::new(far);
         for (n, len) in lengths.iter().enumerate() {
             let frame = incoming.next(PATIENCE).await.unwrap();
@@ -260,6 +340,30 @@ mod tests {
             near.write_all(&wrong).await.unwrap();
             assert!(incoming.next(PATIENCE).await.is_none(), "{wrong:?}");
             incoming.at += LENGTH_BYTES;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_frame_is_taken_along_and_others_are_copied() {
+        let (mut near, far) = tokio::io::duplex(64 << 20);
+        let (out, _unwritten) = outbox();
+        let mut incoming = FrameReader::new(far);
+        out.give_spare(vec![7; LONG_BYTES]);
+        let lengths = [10, 3 * READ_BYTES_MIN, 20, 1 << 20, 30];
+        for (of, bytes) in lengths.into_iter().enumerate() {
+            near.write_all(&frame(bytes, of as u8)).await.unwrap();
+        }
+        for (of, bytes) in lengths.into_iter().enumerate() {
+            assert_eq!(incoming.next(PATIENCE).await.unwrap().len(), bytes);
+            let body = incoming.take(4, &out);
+            assert_eq!((body.len(), body.iter().all(|b| *b == of as u8)), (bytes - 4, true));
+            assert_eq!(
+                body.buffer.len() > body.len(),
+                bytes >= LONG_BYTES,
+                "{bytes}: only what is long is taken along"
+            );
+            assert!(incoming.take(0, &out).is_empty(), "once");
+            out.give_spare(body.into_buffer());
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::{
     base::usage::Charge,
     forward::{
         DIAL_WAIT, Dialed, SILENCE_MAX,
-        frames::{FrameReader, Outbox, Unwritten, outbox},
+        frames::{Body, FrameReader, LONG_BYTES, Outbox, Unwritten, outbox},
     },
-    handlers::run::Elsewhere,
+    handlers::run::{Elsewhere, GoOn},
     model::{
         SessionTables,
         seam::{Following, Notification, Recipient, Related, VerifiedRequest},
@@ -63,8 +63,6 @@ pub struct Call {
     _charges: Vec<Charge>,
 }
 
-type GoOn = Box<dyn FnOnce() + Send>;
-
 /// Why a run was not sent.
 pub enum NotSent {
     Ended,
@@ -77,13 +75,23 @@ impl From<TooLong> for NotSent {
     }
 }
 
+/// Requests up to so many, whose answers came together, go on right here. More do so side by side at their connections.
+const ANSWERS_HERE_MAX: usize = 4;
+/// They have no more than this in all: signing and copying much would keep the others waiting.
+const ANSWER_BYTES_HERE_MAX: usize = 64 << 10;
+
 /// Who goes on when all answers are there that came with theirs: whoever is woken finds several, and is woken once.
 #[derive(Default)]
-struct Together(Vec<GoOn>);
+struct Together {
+    go_on: Vec<GoOn>,
+    bytes: usize,
+}
 
 impl Together {
     fn go_on(&mut self) {
-        self.0.drain(..).for_each(|go_on| go_on());
+        let here = self.go_on.len() <= ANSWERS_HERE_MAX && self.bytes <= ANSWER_BYTES_HERE_MAX;
+        self.bytes = 0;
+        self.go_on.drain(..).for_each(|go_on| go_on(here));
     }
 }
 
@@ -110,7 +118,7 @@ enum State {
 pub struct Answered {
     pub replied: Replied,
     pub related: Related,
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 /// What comes next for a request.
@@ -169,11 +177,14 @@ impl Link {
             let (mut greeted, mut answered) = (false, Together::default());
             loop {
                 let Some(frame) = input.next(SILENCE_MAX).await else { return "it has ended" };
+                let frame_bytes = frame.len();
                 match FromOwner::parse(frame, version) {
                     Ok(FromOwner::Hello(_)) if !greeted => greeted = true,
                     Ok(FromOwner::Answered { number, answer, related, body }) if greeted => {
-                        let answer = Answered { replied: answer, related, body: body.to_vec() };
-                        answered.0.extend(self.call(number).and_then(|call| call.answer(answer)));
+                        let body_at = frame_bytes - body.len();
+                        let answer = Answered { replied: answer, related, body: input.take(body_at, &self.out) };
+                        answered.bytes += frame_bytes;
+                        answered.go_on.extend(self.call(number).and_then(|call| call.answer(answer)));
                     }
                     Ok(message) if greeted => {
                         // It is said behind what was answered before.
@@ -254,7 +265,8 @@ impl Link {
     ) -> Result<(), NotSent> {
         let says_who = self.version() == Some(Version::One);
         let len = following.iter().map(|f| f.message.len()).sum::<usize>() + request.message.len();
-        let mut run = Vec::with_capacity(256 + len);
+        let mut run = if len < LONG_BYTES { Vec::new() } else { self.out.take_spare() };
+        run.reserve(256 + len);
         if !says_who {
             put_run(&mut run, number, target, request, following, None)?;
         }
@@ -302,7 +314,7 @@ impl Link {
 impl Answered {
     /// The connection is gone: nobody knows what came of the request.
     fn lost() -> Answered {
-        Answered { replied: Replied::Moved, related: Related::default(), body: Vec::new() }
+        Answered { replied: Replied::Moved, related: Related::default(), body: Body::default() }
     }
 }
 
@@ -366,7 +378,7 @@ impl Call {
 
     /// What was not sent has no answer but this.
     pub fn lose(&self) {
-        self.answer(Answered::lost()).into_iter().for_each(|go_on| go_on());
+        self.answer(Answered::lost()).into_iter().for_each(|go_on| go_on(false));
     }
 }
 
@@ -379,7 +391,7 @@ impl Elsewhere for Call {
                 return;
             }
         }
-        go_on();
+        go_on(false);
     }
 
     fn bytes(&self) -> usize {

@@ -30,8 +30,8 @@ use crate::{
         seam::{Answer, Notification, Outcome, Recipient, Related},
         share::Gates,
         wire::{
-            Origin, Replied, Run, ToOwner, Version, put_answered, put_hello, put_leave, put_notify, put_pong,
-            put_resume,
+            Origin, Replied, Run, ToOwner, Version, begin_done, finish_done, put_answered, put_hello, put_leave,
+            put_notify, put_pong, put_resume,
         },
     },
     server::{Server, forwarded::PeerNode},
@@ -45,6 +45,9 @@ const REQUESTS_MAX: usize = 65_536;
 
 /// Answers of a compound that are made at once; the others follow where it may block.
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What most answers have, to begin with.
+const ANSWER_BYTES: usize = 256;
 
 /// Reads the time for requests of other nodes.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
@@ -62,7 +65,6 @@ pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn 
         clock,
         out,
         state: Mutex::default(),
-        large: Mutex::default(),
     });
     let mut hello = Vec::new();
     put_hello(&mut hello, version);
@@ -96,7 +98,6 @@ struct OwnerLink {
     clock: Clock,
     out: Outbox,
     state: Mutex<State, ranks::OwnerLink>,
-    large: Mutex<Vec<u8>, ranks::LargeBuffer>,
 }
 
 #[derive(Default)]
@@ -128,6 +129,8 @@ struct Job {
     scope: CommitScope,
     gates: Gates,
     done: Vec<Ran>,
+    /// The answers of `done`, in frames.
+    answers: Vec<u8>,
     /// The first of `done` that speaks of a change in `scope`.
     first_change: Option<usize>,
     /// What it costs while it waits.
@@ -137,40 +140,54 @@ struct Job {
 /// A request that has run, but whose changes may not be durable yet.
 struct Ran {
     number: u64,
-    replied: Replied,
     related: Related,
-    body: Vec<u8>,
+    /// Where its answer begins.
+    at: usize,
 }
 
 impl Job {
-    /// The current request has run.
-    fn ran(&mut self, replied: Replied, related: Related, body: Vec<u8>) {
+    /// The current request has run, and its answer begins here.
+    fn ran(&mut self, at: usize, related: Related) {
         if self.first_change.is_none() && !self.scope.is_empty() {
             self.first_change = Some(self.done.len());
         }
         self.waiting = None;
-        self.done.push(Ran { number: self.run.number, replied, related, body });
+        self.done.push(Ran { number: self.run.number, related, at });
+    }
+
+    /// Appends the answer of the current request. Where it begins.
+    fn answer(&mut self, replied: &Replied, related: &Related) -> usize {
+        let at = self.answers.len();
+        put_answer(&mut self.answers, self.run.number, replied, related);
+        at
     }
 
     /// Goes on with the next request. False: there is none, or it may not run now.
-    fn advance(&mut self) -> bool {
-        let Some(Ran { replied, related, .. }) = self.done.last() else { return false };
+    fn advance(&mut self, replied: &Replied) -> bool {
+        let Some(Ran { related, .. }) = self.done.last() else { return false };
         match replied {
             Replied::Done(status) | Replied::Error(status, ..) => self.run.advance(related.behind(*status)),
             Replied::Pending | Replied::Close | Replied::Moved | Replied::NotRun => false,
         }
     }
 
-    fn answer_bytes(&self) -> usize {
-        self.done.iter().map(|ran| ran.body.len()).sum()
-    }
-
     fn bytes(&self) -> usize {
-        self.run.bytes() + self.answer_bytes()
+        self.run.bytes() + self.answers.capacity()
     }
 
     fn who(&self) -> Who {
         Who::new(&self.origin.user, self.origin.ip)
+    }
+}
+
+fn too_long() -> Replied {
+    Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0)
+}
+
+/// Appends an answer without a body.
+fn put_answer(out: &mut Vec<u8>, number: u64, replied: &Replied, related: &Related) {
+    if put_answered(out, number, replied, related, &[]).is_err() {
+        let _ = put_answered(out, number, &too_long(), &Related::default(), &[]);
     }
 }
 
@@ -280,14 +297,14 @@ impl OwnerLink {
     }
 
     fn begin(&self, mut run: Box<Run>) {
-        let numbers = run.number..=run.number + run.following() as u64;
+        let (numbers, count) = (run.number..=run.number + run.following() as u64, 1 + run.following());
         let (origin, tables) = {
             let mut state = self.state.lock();
             let is_new = numbers.clone().all(|number| !state.requests.contains_key(&number));
-            if !is_new || state.requests.len() + numbers.clone().count() > REQUESTS_MAX {
+            if !is_new || state.requests.len() + count > REQUESTS_MAX {
                 drop(state);
                 let refused = Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0);
-                return numbers.for_each(|number| self.answer(number, &refused, &Related::default(), &[]));
+                return numbers.for_each(|number| self.answer(number, &refused, &Related::default()));
             }
             state.requests.extend(numbers.map(|number| (number, Progress::Runs { ended: false })));
             let serial = run.session_serial;
@@ -302,7 +319,7 @@ impl OwnerLink {
             let number = run.number;
             self.answer_not_run(run.give_back());
             self.state.lock().requests.remove(&number);
-            return self.answer(number, &Replied::Moved, &Related::default(), &[]);
+            return self.answer(number, &Replied::Moved, &Related::default());
         };
         let job = Job {
             gates: Gates::of_owner(run.target),
@@ -311,7 +328,8 @@ impl OwnerLink {
             tables,
             in_flight: InFlight::default(),
             scope: CommitScope::begin(),
-            done: Vec::new(),
+            done: Vec::with_capacity(count),
+            answers: Vec::with_capacity(ANSWER_BYTES * count),
             first_change: None,
             waiting: None,
         };
@@ -351,15 +369,19 @@ impl OwnerLink {
         // What the store saw for one request of a compound holds for the next.
         let scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
         loop {
-            let (Answer { outcome, related }, body) = self.run_once(&mut job, may_block);
+            let at = job.answers.len();
+            let Answer { outcome, related } = self.run_once(&mut job, may_block);
             let replied = match outcome {
+                Outcome::Done(status) => Replied::Done(status),
                 Outcome::Block => {
+                    job.answers.truncate(at);
                     if job.run.header().command != Command::Close as u16 {
                         job.in_flight.begin_work();
                     }
                     return self.run_where_it_may_block(job);
                 }
                 Outcome::After => {
+                    job.answers.truncate(at);
                     let Some(me) = self.me.upgrade() else { return };
                     return match job.in_flight.take_after() {
                         Some(open) => open.after_work(Box::new(move || me.run_where_it_may_block(job))),
@@ -367,40 +389,50 @@ impl OwnerLink {
                     };
                 }
                 Outcome::Pending(wait) => {
+                    job.answers.truncate(at);
                     drop(scope);
                     return self.put_aside(job, wait, related);
                 }
                 Outcome::Close(_) if !job.gates.may_answer() || job.gates.has_refused() => Replied::Moved,
                 outcome => Replied::of(outcome).unwrap_or(Replied::Close),
             };
-            let body = if matches!(replied, Replied::Done(_)) { body } else { Vec::new() };
+            let number = job.run.number;
+            let is_done = match &replied {
+                Replied::Done(status) => finish_done(&mut job.answers, at, number, *status, &related).is_ok(),
+                _ => false,
+            };
+            if !is_done {
+                job.answers.truncate(at);
+                let replied = if matches!(replied, Replied::Done(_)) { &too_long() } else { &replied };
+                job.answer(replied, &related);
+            }
             self.engine.end(job.run.header(), &mut job.in_flight);
-            job.ran(replied, related, body);
-            if !job.advance() {
+            job.ran(at, related);
+            if !job.advance(&replied) {
                 drop(scope);
                 return self.finish(job, may_block);
             }
-            if !may_block && job.answer_bytes() > INLINE_ANSWER_BYTES_MAX {
+            if !may_block && job.answers.len() > INLINE_ANSWER_BYTES_MAX {
                 return self.run_where_it_may_block(job);
             }
         }
     }
 
-    fn run_once(&self, job: &mut Job, may_block: bool) -> (Answer, Vec<u8>) {
+    /// Appends a response behind room for what is said before it.
+    fn run_once(&self, job: &mut Job, may_block: bool) -> Answer {
         let mut here = Here {
             now: self.server.trees.time().now,
             may_block,
             scope: &job.scope,
-            large: &self.large,
+            large: self.out.spare(),
             gates: &mut job.gates,
             in_flight: &mut job.in_flight,
             behind: None,
             tree_elsewhere: false,
         };
-        let mut body = Vec::new();
         let request = job.run.verified(&job.origin, job.tables.serial);
-        let answer = self.engine.run(&request, &mut here, &mut body);
-        (answer, body)
+        begin_done(&mut job.answers);
+        self.engine.run(&request, &mut here, &mut job.answers)
     }
 
     fn run_where_it_may_block(&self, job: Box<Job>) {
@@ -430,7 +462,7 @@ impl OwnerLink {
             let mut state = self.state.lock();
             let ended = state.closed || matches!(state.requests.get(&number), Some(Progress::Runs { ended: true }));
             if !ended {
-                self.answer(number, &Replied::Pending, &related, &[]);
+                self.answer(number, &Replied::Pending, &related);
                 state.requests.insert(number, Progress::Waits(job, wait));
                 drop(state);
                 let out = self.out.clone();
@@ -453,7 +485,8 @@ impl OwnerLink {
         let status = refused.unwrap_or(NtStatus::CANCELLED);
         debug_assert!(ended || refused.is_some());
         self.engine.end(job.run.header(), &mut job.in_flight);
-        job.ran(Replied::Error(status, Vec::new(), 0), related, Vec::new());
+        let at = job.answer(&Replied::Error(status, Vec::new(), 0), &related);
+        job.ran(at, related);
         self.finish(job, true);
     }
 
@@ -495,6 +528,7 @@ impl OwnerLink {
     /// speaks of one on is true.
     fn answer_done(&self, job: &mut Job, committed: Result<(), StoreError>) {
         let (done, first_change) = (std::mem::take(&mut job.done), job.first_change.take());
+        let mut answers = std::mem::take(&mut job.answers);
         if done.is_empty() {
             return;
         }
@@ -502,36 +536,32 @@ impl OwnerLink {
             let mut state = self.state.lock();
             done.iter().for_each(|ran| _ = state.requests.remove(&ran.number));
         }
-        let may_answer = job.gates.may_answer();
-        if let (Err(error), true) = (committed, may_answer) {
-            tracing::error!(%error, "a change of another node's client could not be made durable");
-        }
-        for (n, Ran { number, replied, related, body }) in done.into_iter().enumerate() {
-            match committed {
-                _ if !may_answer => self.answer(number, &Replied::Moved, &related, &[]),
-                Err(error) if first_change.is_none_or(|first| n >= first) => {
-                    let failed = Replied::Error(status::of_error(error), Vec::new(), 0);
-                    self.answer(number, &failed, &related, &[]);
-                }
-                _ => self.answer(number, &replied, &related, &body),
+        let instead = match committed {
+            _ if !job.gates.may_answer() => Some((0, Replied::Moved)),
+            Err(error) => {
+                tracing::error!(%error, "a change of another node's client could not be made durable");
+                Some((first_change.unwrap_or(0), Replied::Error(status::of_error(error), Vec::new(), 0)))
             }
+            Ok(()) => None,
+        };
+        if let Some((first, replied)) = instead {
+            answers.truncate(done[first..].first().map_or(answers.len(), |ran| ran.at));
+            done[first..].iter().for_each(|ran| put_answer(&mut answers, ran.number, &replied, &ran.related));
         }
+        self.out.send(answers);
     }
 
     /// These were not run.
     fn answer_not_run(&self, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
             self.state.lock().requests.remove(&number);
-            self.answer(number, &Replied::NotRun, &Related::default(), &[]);
+            self.answer(number, &Replied::NotRun, &Related::default());
         }
     }
 
-    fn answer(&self, number: u64, replied: &Replied, related: &Related, body: &[u8]) {
-        let mut frame = Vec::with_capacity(64 + body.len());
-        if put_answered(&mut frame, number, replied, related, body).is_err() {
-            let too_long = Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0);
-            let _ = put_answered(&mut frame, number, &too_long, &Related::default(), &[]);
-        }
+    fn answer(&self, number: u64, replied: &Replied, related: &Related) {
+        let mut frame = Vec::with_capacity(64);
+        put_answer(&mut frame, number, replied, related);
         self.out.send(frame);
     }
 

@@ -41,10 +41,13 @@ pub trait RequestEngine: Send + Sync {
     }
 }
 
+/// How a request goes on whose answer is there. `here`: on the thread that says so, which may send what comes of it.
+pub type GoOn = Box<dyn FnOnce(bool) + Send>;
+
 /// A request that was handed to another engine.
 pub trait Elsewhere: Any + Send + Sync {
-    /// Calls `go_on` when there is an answer: now, or by whoever brings it.
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>);
+    /// Calls `go_on` when there is an answer: now and not here, or by whoever brings it.
+    fn when_answered(&self, go_on: GoOn);
 
     /// Bytes that the request and its answer may keep until then.
     fn bytes(&self) -> usize;

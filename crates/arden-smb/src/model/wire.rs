@@ -479,6 +479,40 @@ pub fn put_answered(
     finish(out, start)
 }
 
+/// What stands before the body of most answers that have one.
+const DONE_HEAD_BYTES: usize = LENGTH_BYTES + 1 + 8 + 5 + 22;
+
+/// Leaves room for what [`finish_done`] puts before the body, which is appended meanwhile.
+pub fn begin_done(out: &mut Vec<u8>) {
+    out.resize(out.len() + DONE_HEAD_BYTES, 0);
+}
+
+/// The frame that began at `start` answers `Replied::Done`, with what was appended as its body.
+///
+/// # Errors
+/// It does not fit a frame.
+pub fn finish_done(
+    out: &mut Vec<u8>,
+    start: usize,
+    number: u64,
+    status: NtStatus,
+    related: &Related,
+) -> Result<(), TooLong> {
+    let mut head = Vec::with_capacity(2 * DONE_HEAD_BYTES);
+    put_answered(&mut head, number, &Replied::Done(status), related, &[])?;
+    let len = head.len() + out.len() - start - DONE_HEAD_BYTES;
+    if len - LENGTH_BYTES > FRAME_BYTES_MAX {
+        return Err(TooLong);
+    }
+    head.patch_u32(0, (len - LENGTH_BYTES) as u32);
+    if head.len() == DONE_HEAD_BYTES {
+        out[start..start + DONE_HEAD_BYTES].copy_from_slice(&head);
+    } else {
+        out.splice(start..start + DONE_HEAD_BYTES, head);
+    }
+    Ok(())
+}
+
 pub fn put_notify(out: &mut Vec<u8>, to: Recipient, what: &Notification) {
     let start = begin(out, NOTIFY);
     put_notification(out, to, what);

@@ -14,7 +14,7 @@ use std::{
 
 use arden_smb::{
     Server, ServerConfig,
-    run::{Elsewhere, Here, InFlight, RequestEngine},
+    run::{Elsewhere, GoOn, Here, InFlight, RequestEngine},
     seam::{Answer, Outcome, VerifiedRequest},
     wire::{
         FromOwner, LENGTH_BYTES, Origin, Replied, Run, Target, ToOwner, Version, put_answered, put_origin, put_run,
@@ -46,7 +46,7 @@ struct Waiting {
 struct State {
     /// A frame without its length, and the wait where it waits there.
     answer: Option<(Vec<u8>, Option<WaitId>)>,
-    go_on: Option<Box<dyn FnOnce() + Send>>,
+    go_on: Option<GoOn>,
 }
 
 impl Waiting {
@@ -56,19 +56,19 @@ impl Waiting {
             state.answer = Some((frame, wait));
             state.go_on.take()
         };
-        go_on.into_iter().for_each(|go_on| go_on());
+        go_on.into_iter().for_each(|go_on| go_on(false));
     }
 }
 
 impl Elsewhere for Waiting {
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+    fn when_answered(&self, go_on: GoOn) {
         let mut state = self.state.lock().unwrap();
         if state.answer.is_none() {
             state.go_on = Some(go_on);
             return;
         }
         drop(state);
-        go_on();
+        go_on(false);
     }
 
     fn bytes(&self) -> usize {
