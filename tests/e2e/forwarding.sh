@@ -1,5 +1,6 @@
 # A cluster of two nodes in which one owns everything, and clients use the other: Samba's client and all of smbtorture.
-# SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner. BENCH=3 measures rates instead, at both nodes in turn, three times.
+# SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner. BENCH=3 measures rates instead, at both nodes in turn, three
+# times; RATES="stat random-read" only these.
 # long: 200
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
@@ -92,7 +93,7 @@ if [[ -n ${BENCH:-} ]]; then
   for ((round = 0; round < BENCH; round++)); do
     for n in n1 n2; do
       echo "at $n"
-      "${ARDEN%/*}/arden-lab" work create read stat rename delete list stream-write stream-read random-read \
+      "${ARDEN%/*}/arden-lab" work ${RATES:-create read stat rename delete list stream-write stream-read random-read} \
         --to "127.0.0.1:${port[$n]}" --share "$n" --user tester --password pw --pid "${pid[n1]}" 2>&1
     done
   done

@@ -276,14 +276,14 @@ fn smb2() {
 fn between_nodes() {
     use arden_smb::{
         model::Negotiated,
-        seam::{Notification, Recipient, Related, VerifiedRequest},
-        wire::{FromOwner, LENGTH_BYTES, Replied, Target, ToOwner, put_run},
+        seam::{Following, Notification, Recipient, Related, VerifiedRequest},
+        wire::{FromOwner, LENGTH_BYTES, Origin, Replied, Target, ToOwner, Version, put_run},
     };
     use arden_store::fs::{ClientId, LeaseBreak, OplockLevel};
     use arden_wire::{
         NtStatus,
         smb2::{
-            Dialect, FileId, Header,
+            Dialect, FileId, Header, flags,
             negotiate::{Cipher, SigningAlgorithm},
         },
     };
@@ -319,11 +319,21 @@ fn between_nodes() {
         related: Related { file: Some(file), tree_id: 2, failed: None },
         room: 65536,
     };
-    let mut run = Vec::new();
-    put_run(&mut run, 1, Target { pool: 2, epoch: 3 }, true, &request).expect("it fits");
+    let (mut run, mut compound) = (Vec::new(), Vec::new());
+    let origin = Box::new(Origin::of(&request, true));
+    put_run(&mut run, 1, Target { pool: 2, epoch: 3 }, &request, &[], None).expect("it fits");
     save("forward", "run", &run[LENGTH_BYTES..]);
+    let mut first = Vec::new();
+    put_run(&mut first, 1, Target { pool: 2, epoch: 3 }, &request, &[], Some(&origin)).expect("it fits");
+    save("forward", "run-version-1", &first[LENGTH_BYTES..]);
+    let related = Header { flags: flags::RELATED_OPERATIONS, ..request.header };
+    let following = [1, 2].map(|room| Following { header: related, message: &message, room });
+    put_run(&mut compound, 1, Target { pool: 2, epoch: 3 }, &request, &following, None).expect("it fits");
+    save("forward", "compound", &compound[LENGTH_BYTES..]);
     let to = [
-        ("hello", ToOwner::Hello(1)),
+        ("hello", ToOwner::Hello(Version::Two)),
+        ("hello-version-1", ToOwner::Hello(Version::One)),
+        ("origin", ToOwner::Origin { serial: 9, origin }),
         ("again", ToOwner::Again { number: 1, async_id: 2 }),
         ("end", ToOwner::End { number: 1 }),
         ("session-end", ToOwner::SessionEnd { serial: 9, keep_durable: true }),
@@ -343,6 +353,7 @@ fn between_nodes() {
         ("error", answered(Replied::Error(NtStatus::BUFFER_TOO_SMALL, vec![1, 2, 3, 4], 1), b"")),
         ("pending", answered(Replied::Pending, b"")),
         ("moved", answered(Replied::Moved, b"")),
+        ("not-run", answered(Replied::NotRun, b"")),
         ("resume", FromOwner::Resume { number: 1 }),
         ("lease-break", FromOwner::Notify(Recipient::Client(client), Notification::LeaseBreak(lease))),
         (

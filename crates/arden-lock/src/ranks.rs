@@ -32,6 +32,7 @@ ranks! {
     210 ForwardedSessions "Server::forwarded";
     220 Routes "Forwarder::routes";
     230 OwnerLink "OwnerLink::state";
+    232 LinkOrigins "Link::origins";
     234 LinkCalls "Link::calls";
     236 ForwardedCall "Call::state";
     240 SessionUser "SessionTables::user";
@@ -59,7 +60,7 @@ ranks! {
     680 Tokens "Tokens";
     700 Interfaces "Trees::interfaces";
     720 Work "Work";
-    740 LargeBuffer "Peer::large";
+    740 LargeBuffer "Peer::large, Backlog::spare";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
     900 Volumes "Volumes::open";
     920 VolumeScrubs "Volumes::scrubs";

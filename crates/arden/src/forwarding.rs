@@ -16,7 +16,7 @@ use arden_smb::{
     Server,
     forward::{Dialed, Nodes, Place, Stream, owner},
     time::Time,
-    wire::Target,
+    wire::{Target, Version},
 };
 
 use crate::server::{Gates, SmbControl, recorded_pool};
@@ -60,19 +60,41 @@ impl Nodes for Places {
                 tracing::warn!("shares of another node cannot be reached: {e}");
                 io::Error::other(e)
             })?;
-            Ok(Box::new(connected.stream) as Box<dyn Stream>)
+            let version = version(&connected)?;
+            Ok((Box::new(connected.stream) as Box<dyn Stream>, version))
         })
     }
 }
 
+// What nodes say that they speak is what they do speak.
+const _: () = assert!(peers::PROTOCOL.0 == Version::OLDEST as u32 && peers::PROTOCOL.1 == Version::NEWEST as u32);
+
+/// What both nodes speak.
+fn version(connected: &Connected) -> io::Result<Version> {
+    Version::of(connected.version).ok_or_else(|| {
+        let (node, settled) = (connected.node, connected.version);
+        io::Error::other(format!("version {settled} of the protocol was settled with node {node}, and is not known"))
+    })
+}
+
 /// Serves the nodes that connect: they ask for their clients, or for an administrator.
 pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<SmbControl>) {
-    while let Some(Connected { node, run, stream, purpose, .. }) = listener.accept().await {
-        tracing::debug!(node, run, ?purpose, "another node connected");
+    while let Some(connected) = listener.accept().await {
+        let version = match version(&connected) {
+            Ok(version) => version,
+            Err(e) => {
+                tracing::warn!("a node is not served: {e}");
+                continue;
+            }
+        };
+        let Connected { node, run, stream, purpose, .. } = connected;
+        tracing::debug!(node, run, ?version, ?purpose, "another node connected");
         let (server, control) = (server.clone(), control.clone());
         tokio::spawn(async move {
             match purpose {
-                Purpose::Forward => owner::serve(&server, node, Box::new(stream), Arc::new(Time::read)).await,
+                Purpose::Forward => {
+                    owner::serve(&server, node, (Box::new(stream), version), Arc::new(Time::read)).await
+                }
                 Purpose::Ask => {
                     if let Err(e) = peers::answer(stream, |question| reply(control, question)).await {
                         tracing::warn!(node, "a node that asks is not answered: {e}");

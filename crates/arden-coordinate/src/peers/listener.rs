@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::{Connected, HANDSHAKE_WAIT, PeerError, Peers, hello, late, of_io, verify};
+use super::{Connected, HANDSHAKE_WAIT, PeerError, Peers, buffered, hello, late, of_io, verify};
 use crate::identity::Fingerprint;
 
 /// Connections that have not said a good hello, or that nobody has accepted yet.
@@ -143,10 +143,10 @@ async fn run(
 /// Finds out which node has connected.
 async fn welcome(acceptor: &TlsAcceptor, peers: &Arc<Peers>, tcp: TcpStream) -> Result<Connected, PeerError> {
     let _ = tcp.set_nodelay(true);
-    let tls = match acceptor.accept(tcp).into_fallible().await {
+    let tls = match acceptor.accept(buffered(tcp)).into_fallible().await {
         Ok(tls) => tls,
         Err((e, tcp)) => {
-            linger(tcp).await;
+            linger(tcp.into_inner()).await;
             return Err(of_io(&e));
         }
     };

@@ -11,7 +11,7 @@ mod verify;
 use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
 
 use rustls::pki_types::ServerName;
-use tokio::{net::TcpStream, sync::watch, time::timeout};
+use tokio::{io::BufReader, net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::identity::{Fingerprint, Identity};
@@ -23,7 +23,8 @@ pub use stream::PeerStream;
 
 /// Versions of what nodes say to each other, oldest and newest. One line for each bump:
 /// 1: the first.
-pub const PROTOCOL: (u32, u32) = (1, 1);
+/// 2: requests of a compound are asked for together; who asks is said once.
+pub const PROTOCOL: (u32, u32) = (1, 2);
 /// One address of a node has so long to take a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Handshake and hello have so long.
@@ -169,7 +170,7 @@ impl Peers {
         let whole = async {
             // The name is neither sent nor looked at.
             let name = ServerName::try_from("node.arden").map_err(|e| PeerError::Malformed(e.to_string()))?;
-            let tls = TlsConnector::from(config).connect(name, tcp).await.map_err(|e| of_io(&e))?;
+            let tls = TlsConnector::from(config).connect(name, buffered(tcp)).await.map_err(|e| of_io(&e))?;
             let mut tls = TlsStream::from(tls);
             let agreed = hello::exchange(&mut tls, &self.me, node, purpose).await?;
             Ok(self.connected(node, fingerprint, agreed, tls))
@@ -182,8 +183,12 @@ impl Peers {
         node: u16,
         fingerprint: Fingerprint,
         agreed: hello::Agreed,
-        tls: TlsStream<TcpStream>,
+        mut tls: TlsStream<Tcp>,
     ) -> Connected {
+        match &mut tls {
+            TlsStream::Client(tls) => tls.get_mut().1.set_buffer_limit(Some(WRITE_BYTES)),
+            TlsStream::Server(tls) => tls.get_mut().1.set_buffer_limit(Some(WRITE_BYTES)),
+        }
         let stream = PeerStream::new(tls, self.table.subscribe(), node, fingerprint);
         Connected { node, run: agreed.run, version: agreed.version, purpose: agreed.purpose, stream }
     }
@@ -202,6 +207,17 @@ impl PeerError {
             PeerError::Incompatible(why) => PeerError::Incompatible(with(why)),
         }
     }
+}
+
+/// TLS reads 4 KiB at once: this asks the system for more.
+type Tcp = BufReader<TcpStream>;
+
+const READ_BYTES: usize = 128 << 10;
+/// Of what is written at once, TLS keeps so much to give it to the system.
+const WRITE_BYTES: usize = 256 << 10;
+
+fn buffered(tcp: TcpStream) -> Tcp {
+    BufReader::with_capacity(READ_BYTES, tcp)
 }
 
 fn late() -> PeerError {

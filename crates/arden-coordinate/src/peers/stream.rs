@@ -10,17 +10,16 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     sync::watch,
 };
 use tokio_rustls::TlsStream;
 
-use super::Table;
+use super::{Table, Tcp};
 use crate::identity::Fingerprint;
 
 /// A connection to a node. Reads and writes fail once the node has left.
 pub struct PeerStream {
-    tls: TlsStream<TcpStream>,
+    tls: TlsStream<Tcp>,
     table: watch::Receiver<Table>,
     node: u16,
     fingerprint: Fingerprint,
@@ -44,7 +43,7 @@ fn ended() -> io::Error {
 
 impl PeerStream {
     pub(super) fn new(
-        tls: TlsStream<TcpStream>,
+        tls: TlsStream<Tcp>,
         table: watch::Receiver<Table>,
         node: u16,
         fingerprint: Fingerprint,

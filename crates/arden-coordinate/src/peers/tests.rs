@@ -90,8 +90,8 @@ async fn nodes_know_each_other_and_speak() {
     let first = pair.first(me(1), &pair.ids[0]);
     let (a, b) = tokio::join!(first.connect(2), pair.listener.accept());
     let (a, b) = (a.unwrap(), b.unwrap());
-    assert_eq!((a.node, a.run.as_str(), a.version), (2, "run2", 1));
-    assert_eq!((b.node, b.run.as_str(), b.version), (1, "run1", 1));
+    assert_eq!((a.node, a.run.as_str(), a.version), (2, "run2", PROTOCOL.1));
+    assert_eq!((b.node, b.run.as_str(), b.version), (1, "run1", PROTOCOL.1));
     // Split, and much at once.
     let (mut from_b, mut to_b) = tokio::io::split(a.stream);
     let (mut from_a, mut to_a) = tokio::io::split(b.stream);
@@ -176,7 +176,9 @@ async fn a_node_that_left_is_cut_off_and_stays_out() {
 async fn a_cluster_a_version_and_a_level_that_differ_are_told_on_both_sides() {
     let others = [
         (Me { cluster: "d".into(), ..me(1) }, "cluster"),
-        (Me { versions: (7, 9), ..me(1) }, "no version of the protocol in common"),
+        (Me { versions: (99, 99), ..me(1) }, "no version of the protocol in common"),
+        (Me { versions: (99, 99), ..me(1) }, "99 to 99"),
+        (Me { versions: (99, 99), ..me(1) }, "1 to 2"),
         (Me { feature_level: 2, feature_level_max: 2, ..me(1) }, "feature level"),
     ];
     let mut pair = Pair::new().await;
@@ -190,6 +192,16 @@ async fn a_cluster_a_version_and_a_level_that_differ_are_told_on_both_sides() {
     assert!(error.to_string().contains("says that it is node 3"), "{error:?}");
     not_trusted(&pair.refusal().await, "says that it is node 3");
     pair.works().await;
+}
+
+#[tokio::test]
+async fn nodes_of_adjacent_versions_speak_the_older_one() {
+    let mut pair = Pair::new().await;
+    for (versions, spoken) in [((1, 1), 1), ((1, 2), 2), ((2, 3), 2)] {
+        let first = pair.first(Me { versions, ..me(1) }, &pair.ids[0]);
+        let (there, here) = tokio::join!(first.connect(2), pair.listener.accept());
+        assert_eq!((there.unwrap().version, here.unwrap().version), (spoken, spoken), "{versions:?}");
+    }
 }
 
 /// Whoever is no node: without a certificate, and without TLS.

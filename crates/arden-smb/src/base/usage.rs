@@ -56,6 +56,13 @@ pub struct Bound {
     pub whole: usize,
 }
 
+impl Bound {
+    /// Of everybody, as it is for this one.
+    fn whole_for(&self, administrator: bool) -> usize {
+        if administrator { self.whole } else { self.whole - self.whole / RESERVED_PART }
+    }
+}
+
 /// Bounds of what clients hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageLimits {
@@ -167,7 +174,8 @@ pub struct Charge {
     /// With its bound: the user, the address where there is one, the whole.
     accounts: [Option<(Arc<Account>, usize)>; 3],
     kind: Kind,
-    user_name: String,
+    administrator: bool,
+    user_name: Arc<str>,
     amount: AtomicUsize,
 }
 
@@ -186,7 +194,7 @@ impl Usage {
     pub fn account(self: &Arc<Usage>, kind: Kind, who: &Token, address: Option<IpAddr>) -> Charge {
         let bound = self.limits.of(kind);
         let administrator = who.is_administrator();
-        let whole = if administrator { bound.whole } else { bound.whole - bound.whole / RESERVED_PART };
+        let whole = bound.whole_for(administrator);
         let address = address.filter(|_| !administrator).map(|a| (find(&self.addresses, network(a)), bound.address));
         Charge {
             usage: self.clone(),
@@ -196,7 +204,8 @@ impl Usage {
                 Some((self.whole.clone(), whole)),
             ],
             kind,
-            user_name: who.user_name.clone(),
+            administrator,
+            user_name: who.user_name.as_str().into(),
             amount: AtomicUsize::new(0),
         }
     }
@@ -248,6 +257,49 @@ fn find<K: Eq + Hash, R: Rank>(accounts: &Mutex<HashMap<K, Weak<Account>>, R>, k
 }
 
 impl Charge {
+    /// Nothing yet of another kind, for whom this one is.
+    fn of(&self, kind: Kind) -> Charge {
+        let Charge { usage, accounts: [user, address, whole], administrator, user_name, .. } = self;
+        let bound = usage.limits.of(kind);
+        let with = |account: &Option<(Arc<Account>, usize)>, bound| account.as_ref().map(|(a, _)| (a.clone(), bound));
+        Charge {
+            usage: usage.clone(),
+            accounts: [
+                with(user, bound.user),
+                with(address, bound.address),
+                with(whole, bound.whole_for(*administrator)),
+            ],
+            kind,
+            administrator: *administrator,
+            user_name: user_name.clone(),
+            amount: AtomicUsize::new(0),
+        }
+    }
+
+    /// Charges whom this one is for.
+    ///
+    /// # Errors
+    /// As [`Usage::charge`].
+    pub fn also(&self, kind: Kind, amount: usize) -> Result<Charge, Refused> {
+        let charge = self.of(kind);
+        charge.add(amount)?;
+        Ok(charge)
+    }
+
+    /// The same where no more than half of every bound is held then: for what can be done without. Nobody is told of a refusal.
+    pub fn also_half(&self, kind: Kind, amount: usize) -> Option<Charge> {
+        self.of(kind).half(amount)
+    }
+
+    /// Adds what fits into half of every bound.
+    fn half(self, amount: usize) -> Option<Charge> {
+        let fits = |(account, bound): &(Arc<Account>, usize)| {
+            account.0[self.kind as usize].load(Ordering::Relaxed).saturating_add(amount) <= bound / 2
+        };
+        let all_fit = self.accounts.iter().flatten().all(fits);
+        (all_fit && self.add(amount).is_ok()).then_some(self)
+    }
+
     /// # Errors
     /// [`Refused`] when a bound would be passed; nothing is added then.
     pub fn add(&self, amount: usize) -> Result<(), Refused> {
@@ -344,6 +396,26 @@ mod tests {
 
     fn at(n: u8) -> Option<IpAddr> {
         Some(IpAddr::from([192, 0, 2, n]))
+    }
+
+    #[test]
+    fn what_can_be_done_without_leaves_half_of_every_bound() {
+        let usage = usage(8, 12, 32);
+        let half = |n| usage.account(Kind::Pipes, &user(n), at(1)).half(1);
+        let one: Vec<_> = std::iter::from_fn(|| half(1)).collect();
+        assert_eq!(one.len(), 4, "of the user's");
+        let two: Vec<_> = std::iter::from_fn(|| half(2)).collect();
+        assert_eq!(two.len(), 2, "of the address's");
+        assert!(usage.charge(Kind::Pipes, &user(1), at(1), 4).is_ok(), "the other half is there for what has to be");
+        drop(one);
+        let first = half(1).unwrap();
+        let more: Vec<_> = std::iter::from_fn(|| first.also_half(Kind::Pipes, 1)).collect();
+        assert_eq!(more.len(), 3, "it is the same user's");
+        let rest: Vec<_> = std::iter::from_fn(|| first.also(Kind::Pipes, 1).ok()).collect();
+        assert_eq!(rest.len(), 4, "up to the bound");
+        assert_eq!(usage.total(Kind::Pipes), 10);
+        drop((first, more, rest));
+        assert_eq!(usage.total(Kind::Pipes), two.len());
     }
 
     #[test]

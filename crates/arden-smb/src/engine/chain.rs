@@ -33,8 +33,10 @@ use crate::{
     trees::deferred::Deferred,
 };
 
+mod compound;
 mod elsewhere;
 
+use compound::Compound;
 use elsewhere::run_when_answered;
 
 /// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
@@ -106,6 +108,8 @@ struct State {
     waiting: Option<[Charge; 2]>,
     commits: Commits,
     gates: Gates,
+    /// It runs on a thread that may not block, and not at its connection.
+    beside: bool,
 }
 
 /// Responses of one transport frame under construction in a buffer.
@@ -222,6 +226,11 @@ impl Parked for Chain {
         run(Bytes::Owned(self.message), self.state, out, may_block)
     }
 
+    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Rest {
+        self.state.beside = true;
+        self.run(out, false)
+    }
+
     fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
         let i = self.state.next;
         self.state.elements[i].refused = Some(status);
@@ -257,6 +266,7 @@ pub fn start(
         waiting: None,
         commits: Commits::default(),
         gates: Gates::default(),
+        beside: false,
     };
     run(message, state, out, may_block)
 }
@@ -372,10 +382,11 @@ fn put_aside<'a>(
         state.elements[state.next].refused = refused;
         return Some((message, state));
     }
-    if may_block && !out.is_empty() {
+    if (may_block || state.beside) && !out.is_empty() {
         // The interim response goes before the other that somebody else may make from now on.
         state.peer.send(std::mem::take(out));
     }
+    state.beside = false;
     let (server, peer) = (state.server.clone(), state.peer.clone());
     // A CANCEL finds the request waiting and put aside, or keeps it from that.
     let mut pending = peer.pending.lock();
@@ -492,9 +503,7 @@ impl State {
             out[base + offset::FLAGS] |= flags::SIGNED as u8;
         }
         self.frame.responses.push((base, signer));
-        if status.is_error() && self.related.file.is_none() && self.related.failed.is_none() {
-            self.related.failed = Some(status);
-        }
+        self.related = self.related.behind(status);
         self.waiting = None;
         if let Some(id) = self.async_id.take() {
             self.peer.pending.lock().remove(id);
@@ -649,7 +658,7 @@ impl State {
         let Some(command) = Command::from_u16(element.header.command) else {
             return NtStatus::INVALID_PARAMETER.into();
         };
-        let message = &message[element.start..element.start + element.len];
+        let (whole, message) = (message, &message[element.start..element.start + element.len]);
         if command == Command::Echo {
             return logons::echo(message, out);
         }
@@ -667,7 +676,7 @@ impl State {
         let room = self.room(out);
         let outcome = match command {
             Command::Logoff => self.log_off(session, message, may_block, out),
-            _ => self.run_verified(session, message, (time, may_block, room), out),
+            _ => self.run_verified(session, whole, (time, may_block, room), out),
         };
         self.commits.noted(self.frame.responses.len());
         if matches!(outcome, Outcome::Done(_)) && out.len() - base > room + HEADER_BYTES + ERROR_BYTES {
@@ -684,14 +693,17 @@ impl State {
     fn run_verified(
         &mut self,
         session: &Session,
-        message: &[u8],
+        whole: &[u8],
         (time, may_block, room): (Time, bool, usize),
         out: &mut Vec<u8>,
     ) -> Outcome {
         let Some(negotiated) = self.peer.negotiated.get() else { return NtStatus::INVALID_PARAMETER.into() };
+        let element = &self.elements[self.next];
+        let encrypted = self.encrypted.is_some();
+        let behind = Compound { elements: &self.elements[self.next..], whole, session, encrypted, room };
         let request = VerifiedRequest {
-            header: self.elements[self.next].header,
-            message,
+            header: element.header,
+            message: &whole[element.start..element.start + element.len],
             session_serial: session.tables.serial,
             user: session.token(),
             client: session.client,
@@ -699,7 +711,7 @@ impl State {
             negotiated,
             ip: self.peer.ip,
             address: &self.peer.address,
-            encrypted: self.encrypted.is_some(),
+            encrypted,
             async_id: self.async_id,
             related: self.related,
             room,
@@ -711,6 +723,7 @@ impl State {
             large: &self.peer.large,
             gates: &mut self.gates,
             in_flight: &mut self.in_flight,
+            behind: Some(&behind),
             tree_elsewhere: false,
         };
         let Answer { outcome, related } = self.server.engine.run(&request, &mut here, out);
@@ -744,14 +757,18 @@ impl State {
             SessionState::Deleted if self.async_id.is_some() => {}
             SessionState::Deleted => return Err(NtStatus::USER_SESSION_DELETED),
         }
-        let encrypted = self.encrypted.is_some();
-        let signed = encrypted || element.proof.holds_session() || session.anonymous;
-        if session.encrypt_data && !encrypted || session.signing_required && !signed {
+        if !is_protected(session, element, self.encrypted.is_some()) {
             tell_unprotected(&self.server, &self.peer, session);
             return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(())
     }
+}
+
+/// Whether a request has the protection that its session asks for.
+fn is_protected(session: &Session, element: &Element, encrypted: bool) -> bool {
+    let signed = encrypted || element.proof.holds_session() || session.anonymous;
+    (encrypted || !session.encrypt_data) && (signed || !session.signing_required)
 }
 
 /// The log names once for each session who sends requests without the protection that it has to have, and why.

@@ -29,16 +29,20 @@ use crate::{
     },
     forward::{
         Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
-        link::{Answered, Call, Heard, Link, Next},
+        link::{Answered, Call, Heard, Link, Next, NotSent},
     },
-    handlers::run::{Elsewhere, Here, InFlight, NOT_SERVED, RequestEngine},
+    handlers::run::{Elsewhere, GoOn, Here, InFlight, NOT_SERVED, RequestEngine},
     model::{
         SessionTables,
-        seam::{Answer, Notification, Outcome, Recipient, Related, VerifiedRequest},
-        wire::{Replied, Target, at_trees, put_again, put_run, put_session_end},
+        seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
+        wire::{RUN_REQUESTS_MAX, Replied, Target, Version, at_trees, put_again},
     },
     server::Server,
 };
+
+/// Bodies from this size on, that are answered with no more than this before them, take the connection's large buffer.
+const LARGE_BODY_BYTES: usize = 128 << 10;
+const LARGE_HEAD_BYTES_MAX: usize = 512;
 
 /// Where this node's sessions have tree connects at other nodes.
 pub struct Forwarder {
@@ -60,12 +64,11 @@ struct Routes {
 struct Session {
     id: u64,
     /// By the TreeId that the client knows.
-    trees: HashMap<u32, Route>,
+    trees: HashMap<u32, Arc<Route>>,
     /// Connections over which a tree connect was asked for: the owner knows of the session.
     links: Vec<Arc<Link>>,
 }
 
-#[derive(Clone)]
 struct Route {
     link: Arc<Link>,
     target: Target,
@@ -77,7 +80,7 @@ struct Route {
 /// A request at another node, and where it went.
 struct Forwarded {
     call: Arc<Call>,
-    route: Route,
+    route: Arc<Route>,
     /// TreeId that the client knows.
     tree: u32,
     /// Looks for an owner that began so many steps ago.
@@ -85,7 +88,7 @@ struct Forwarded {
 }
 
 impl Elsewhere for Forwarded {
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+    fn when_answered(&self, go_on: GoOn) {
         self.call.when_answered(go_on);
     }
     fn bytes(&self) -> usize {
@@ -96,21 +99,32 @@ impl Elsewhere for Forwarded {
 /// A tree connect that waits for an owner.
 struct Paused {
     runtime: Handle,
+    /// Until there is a connection to it. None: a while.
+    link: Option<Arc<Link>>,
     steps: u32,
     bytes: usize,
-    _charges: [Charge; 2],
+    _charges: Vec<Charge>,
 }
 
 impl Elsewhere for Paused {
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+    fn when_answered(&self, go_on: GoOn) {
+        let link = self.link.clone();
         self.runtime.spawn(async move {
-            tokio::time::sleep(OWNER_WAIT_STEP).await;
-            go_on();
+            match link {
+                Some(link) => link.settled().await,
+                None => tokio::time::sleep(OWNER_WAIT_STEP).await,
+            }
+            go_on(false);
         });
     }
     fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// As long as it is asked, what it sent is kept, and what it may get.
+fn bytes_kept(header: &Header, message: &[u8], room: usize) -> usize {
+    message.len().max(usize::from(header.credit_charge) << 16).min(message.len() + room)
 }
 
 fn close(request: &VerifiedRequest<'_>) -> Answer {
@@ -184,7 +198,7 @@ impl Forwarder {
         }
     }
 
-    fn route(&self, request: &VerifiedRequest<'_>) -> Option<(u32, Route)> {
+    fn route(&self, request: &VerifiedRequest<'_>) -> Option<(u32, Arc<Route>)> {
         let header = &request.header;
         let id = if header.is(flags::RELATED_OPERATIONS) { request.related.tree_id } else { header.tree_id() };
         let routes = self.routes.lock();
@@ -217,7 +231,7 @@ impl Forwarder {
         };
         let (node, target) = match self.nodes.place(&share) {
             Place::Here => return self.local.run(request, here, out),
-            Place::Nobody => return self.pause(request, here, steps),
+            Place::Nobody => return self.pause(request, here, None, steps + 1),
             Place::Node(node, target) => (node, target),
         };
         let Some(server) = self.server() else { return close(request) };
@@ -233,8 +247,11 @@ impl Forwarder {
         let (Some(link), Some(tables)) = (self.link(node), server.trees.session_tables(request.session_serial)) else {
             return close(request);
         };
+        if link.version().is_none() && !link.is_broken() {
+            return self.pause(request, here, Some(link), steps);
+        }
         self.note(&tables, &link);
-        let route = Route { link: link.clone(), target, share, tree: 0 };
+        let route = Arc::new(Route { link: link.clone(), target, share, tree: 0 });
         let asked = self.ask(request, here, (0, route), steps);
         if tables.has_ended() {
             // Behind what was asked, whoever else said so before.
@@ -281,7 +298,7 @@ impl Forwarder {
     }
 
     /// Until there is an owner that can be asked, but not for ever.
-    fn pause(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, steps: u32) -> Answer {
+    fn pause(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, link: Option<Arc<Link>>, steps: u32) -> Answer {
         if OWNER_WAIT_STEP * steps > OWNER_WAIT {
             return close(request);
         }
@@ -289,15 +306,35 @@ impl Forwarder {
         let Some(_charges) = self.charge(request, bytes) else {
             return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
         };
-        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, steps: steps + 1, bytes, _charges }));
+        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, link, steps, bytes, _charges }));
         Answer { outcome: Outcome::Elsewhere, related: request.related }
     }
 
     /// The user pays until there is an answer.
-    fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<[Charge; 2]> {
+    fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<Vec<Charge>> {
         let server = self.server()?;
-        let charge = |kind, amount| server.trees.usage.charge(kind, &request.user, Some(request.ip), amount).ok();
-        Some([charge(Kind::Waits, 1)?, charge(Kind::ForwardedBytes, bytes)?])
+        let waits = server.trees.usage.charge(Kind::Waits, &request.user, Some(request.ip), 1).ok()?;
+        let kept = waits.also(Kind::ForwardedBytes, bytes).ok()?;
+        Some(vec![waits, kept])
+    }
+
+    /// The requests behind this one, for which is `paid`, that may go with it, and what each costs. They wait as one with it. Where their user has much at
+    /// other nodes, they are asked for one by one, so that no other request of the user is refused for them.
+    fn following<'a>(
+        paid: &[Charge],
+        version: Option<Version>,
+        request: &VerifiedRequest<'_>,
+        here: &Here<'a>,
+    ) -> (Vec<Following<'a>>, Vec<(usize, Vec<Charge>)>) {
+        let is_run = version == Some(Version::Two) && request.async_id.is_none();
+        let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && is_run;
+        let Some(behind) = here.behind.filter(|_| here.in_flight.ahead.is_empty()) else { return Default::default() };
+        let charged = |following: Following<'a>| {
+            let bytes = bytes_kept(&following.header, following.message, following.room);
+            let charge = paid.first()?.also_half(Kind::ForwardedBytes, bytes)?;
+            Some((following, (bytes, vec![charge])))
+        };
+        (0..).take_while(may_have).map_while(|n| behind.related(n).and_then(charged)).unzip()
     }
 
     /// Hands the request to its owner.
@@ -305,28 +342,34 @@ impl Forwarder {
         &self,
         request: &VerifiedRequest<'_>,
         here: &mut Here<'_>,
-        (tree, route): (u32, Route),
+        (tree, route): (u32, Arc<Route>),
         steps: u32,
     ) -> Answer {
         let Some(server) = self.server() else { return close(request) };
         let Some(tables) = server.trees.session_tables(request.session_serial) else {
             return refuse(request, NtStatus::USER_SESSION_DELETED);
         };
-        // As long as it is asked, what it sent is kept, and what it may get.
-        let bytes = request.message.len().max(usize::from(request.header.credit_charge) << 16);
-        let bytes = bytes.min(request.message.len() + request.room);
+        let bytes = bytes_kept(&request.header, request.message, request.room);
         let Some(charges) = self.charge(request, bytes) else {
             return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
         };
         let related = if request.related.tree_id == tree { route.tree } else { 0 };
         let there = at_trees(request, route.tree, related);
-        let call = route.link.begin(bytes, charges);
-        let mut frame = Vec::with_capacity(512 + request.message.len());
-        match put_run(&mut frame, call.number, route.target, tables.encrypts, &there) {
-            Ok(()) => route.link.out.send(frame),
-            Err(_) => call.lose(),
+        let (following, costs) = Forwarder::following(&charges, route.link.version(), request, here);
+        let calls = route.link.begin(std::iter::once((bytes, charges)).chain(costs).collect());
+        let number = calls.first().map_or(0, |call| call.number);
+        match route.link.ask(number, route.target, &there, &following, &tables) {
+            Ok(()) => {}
+            Err(NotSent::TooLong) => calls.iter().for_each(|call| call.lose()),
+            Err(NotSent::Ended) => {
+                calls.iter().for_each(|call| call.forget());
+                return refuse(request, NtStatus::USER_SESSION_DELETED);
+            }
         }
-        here.in_flight.elsewhere = Some(Arc::new(Forwarded { call, route, tree, steps }));
+        let forwarded = |call| Arc::new(Forwarded { call, route: route.clone(), tree, steps }) as Arc<dyn Elsewhere>;
+        let mut calls = calls.into_iter().map(forwarded);
+        here.in_flight.elsewhere = calls.next();
+        here.in_flight.ahead.extend(calls);
         Answer { outcome: Outcome::Elsewhere, related: request.related }
     }
 
@@ -358,6 +401,10 @@ impl Forwarder {
                 }
                 Answer { outcome: Outcome::Pending(wait), related: self.related_here(asked, related, asked.tree) }
             }
+            Next::Answered(Answered { replied: Replied::NotRun, .. }) => {
+                here.in_flight.elsewhere = None;
+                self.run(request, here, out)
+            }
             Next::Answered(answered) => {
                 here.in_flight.elsewhere = None;
                 self.answered(asked, answered, request, here, out)
@@ -384,11 +431,12 @@ impl Forwarder {
         let command = Command::from_u16(request.header.command);
         if command == Some(Command::TreeConnect) && replied == Replied::Moved {
             // Nothing was done: it asks the owner that there is by then.
-            return self.pause(request, here, asked.steps);
+            return self.pause(request, here, None, asked.steps + 1);
         }
         let mut tree = asked.tree;
         if matches!(replied, Replied::Done(_)) {
-            out.extend_from_slice(&body);
+            append(&body, here, out);
+            asked.call.link.out.give_spare(body.into_buffer());
             match command {
                 Some(Command::TreeConnect) => match self.add_route(request, asked, related.tree_id) {
                     Some(id) => tree = id,
@@ -406,7 +454,9 @@ impl Forwarder {
         let server = self.server()?;
         let tables = server.trees.session_tables(request.session_serial)?;
         let id = tables.next_tree_id();
-        let route = Route { tree: tree_there, ..asked.route.clone() };
+        let Route { link, target, share, .. } = &*asked.route;
+        let (link, target, share) = (link.clone(), *target, share.clone());
+        let route = Arc::new(Route { link, target, share, tree: tree_there });
         self.note(&tables, &asked.route.link);
         if let Some(session) = self.routes.lock().sessions.get_mut(&request.session_serial) {
             session.trees.insert(id, route);
@@ -435,6 +485,18 @@ impl Forwarder {
     }
 }
 
+/// Appends a body. A long one goes into the connection's buffer of large answers, whose pages are there.
+fn append(body: &[u8], here: &Here<'_>, out: &mut Vec<u8>) {
+    if body.len() >= LARGE_BODY_BYTES && out.len() <= LARGE_HEAD_BYTES_MAX && out.capacity() < body.len() {
+        let mut large = std::mem::take(&mut *here.large.lock());
+        large.clear();
+        large.reserve_exact(out.len() + body.len());
+        large.extend_from_slice(out);
+        *out = large;
+    }
+    out.extend_from_slice(body);
+}
+
 impl RequestEngine for Forwarder {
     fn run(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>) -> Answer {
         let mut steps = 0;
@@ -444,7 +506,14 @@ impl RequestEngine for Forwarder {
                 Ok(asked) => return self.go_on(&asked, request, here, out),
                 Err(paused) => {
                     here.in_flight.elsewhere = None;
-                    steps = paused.downcast::<Paused>().map_or(0, |paused| paused.steps);
+                    let (paused, link) = match paused.downcast::<Paused>() {
+                        Ok(paused) => (paused.steps, paused.link.clone()),
+                        Err(_) => (0, None),
+                    };
+                    if link.is_some_and(|link| link.is_broken()) {
+                        return self.pause(request, here, None, paused + 1);
+                    }
+                    steps = paused;
                 }
             }
         }
@@ -469,9 +538,7 @@ impl RequestEngine for Forwarder {
     fn session_ended(&self, serial: u64, keep_durable: bool) {
         let gone = self.routes.lock().sessions.remove(&serial);
         for link in gone.into_iter().flat_map(|session| session.links) {
-            let mut frame = Vec::new();
-            put_session_end(&mut frame, serial, keep_durable);
-            link.out.send(frame);
+            link.end_session(serial, keep_durable);
         }
     }
 }

@@ -4,25 +4,29 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::WaitId;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     base::usage::Charge,
     forward::{
         DIAL_WAIT, Dialed, SILENCE_MAX,
-        frames::{self, Outbox, Unwritten, outbox},
+        frames::{Body, FrameReader, LONG_BYTES, Outbox, Unwritten, outbox},
     },
-    handlers::run::Elsewhere,
+    handlers::run::{Elsewhere, GoOn},
     model::{
-        seam::{Notification, Recipient, Related},
-        wire::{FromOwner, Replied, put_end, put_hello, put_ping},
+        SessionTables,
+        seam::{Following, Notification, Recipient, Related, VerifiedRequest},
+        wire::{
+            FromOwner, Origin, Replied, Target, TooLong, Version, put_end, put_hello, put_origin, put_ping, put_run,
+            put_session_end,
+        },
     },
 };
 
@@ -38,7 +42,13 @@ pub trait Heard: Send + Sync {
 pub struct Link {
     pub node: u16,
     pub out: Outbox,
+    /// What both ends speak, once there is a connection.
+    version: OnceLock<Version>,
+    /// There is a connection, or none will be.
+    settled: watch::Sender<bool>,
     numbers: AtomicU64,
+    /// Who asks, as the owner was told last, by the serial number of the session.
+    origins: Mutex<HashMap<u64, Origin>, ranks::LinkOrigins>,
     calls: Mutex<HashMap<u64, Weak<Call>>, ranks::LinkCalls>,
     broken: AtomicBool,
 }
@@ -50,10 +60,46 @@ pub struct Call {
     bytes: usize,
     state: Mutex<State, ranks::ForwardedCall>,
     /// What it costs its user.
-    _charges: [Charge; 2],
+    _charges: Vec<Charge>,
 }
 
-type GoOn = Box<dyn FnOnce() + Send>;
+/// Why a run was not sent.
+pub enum NotSent {
+    Ended,
+    TooLong,
+}
+
+impl From<TooLong> for NotSent {
+    fn from(TooLong: TooLong) -> NotSent {
+        NotSent::TooLong
+    }
+}
+
+/// Requests up to so many, whose answers came together, go on right here. More do so side by side at their connections.
+const ANSWERS_HERE_MAX: usize = 4;
+/// They have no more than this in all: signing and copying much would keep the others waiting.
+const ANSWER_BYTES_HERE_MAX: usize = 64 << 10;
+
+/// Who goes on when all answers are there that came with theirs: whoever is woken finds several, and is woken once.
+#[derive(Default)]
+struct Together {
+    go_on: Vec<GoOn>,
+    bytes: usize,
+}
+
+impl Together {
+    fn go_on(&mut self) {
+        let here = self.go_on.len() <= ANSWERS_HERE_MAX && self.bytes <= ANSWER_BYTES_HERE_MAX;
+        self.bytes = 0;
+        self.go_on.drain(..).for_each(|go_on| go_on(here));
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
 
 enum State {
     Asked(Option<GoOn>),
@@ -72,7 +118,7 @@ enum State {
 pub struct Answered {
     pub replied: Replied,
     pub related: Related,
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 /// What comes next for a request.
@@ -90,19 +136,19 @@ pub enum Next {
 }
 
 impl Link {
-    /// Begins to connect. Frames that are sent meanwhile wait.
+    /// Begins to connect. Nothing can be asked before [`Link::version`] is known.
     pub fn open(node: u16, dialed: Dialed, heard: Arc<dyn Heard>) -> Arc<Link> {
         let (out, unwritten) = outbox();
         let link = Arc::new(Link {
             node,
             out,
+            version: OnceLock::new(),
+            settled: watch::Sender::new(false),
             numbers: AtomicU64::new(1),
+            origins: Mutex::default(),
             calls: Mutex::default(),
             broken: AtomicBool::new(false),
         });
-        let mut hello = Vec::new();
-        put_hello(&mut hello);
-        link.out.send(hello);
         let task = link.clone();
         tokio::spawn(async move {
             let why = task.converse(dialed, unwritten, &*heard).await;
@@ -114,24 +160,42 @@ impl Link {
     }
 
     async fn converse(&self, dialed: Dialed, mut unwritten: Unwritten, heard: &dyn Heard) -> &'static str {
-        let Ok(Ok(stream)) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
-        let (mut input, mut output) = tokio::io::split(stream);
+        let Ok(Ok((stream, version))) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
+        let mut hello = Vec::new();
+        put_hello(&mut hello, version);
+        self.out.send(hello);
+        let _ = self.version.set(version);
+        self.settled.send_replace(true);
+        let (input, mut output) = tokio::io::split(stream);
+        let mut input = FrameReader::new(input);
         let ping = || {
             let mut frame = Vec::new();
             put_ping(&mut frame, 0);
             Some(frame)
         };
         let reads = async {
-            let mut greeted = false;
+            let (mut greeted, mut answered) = (false, Together::default());
             loop {
-                let Ok(Some(frame)) = timeout(SILENCE_MAX, frames::read(&mut input)).await else {
-                    return "it has ended";
-                };
-                match FromOwner::parse(&frame) {
+                let Some(frame) = input.next(SILENCE_MAX).await else { return "it has ended" };
+                let frame_bytes = frame.len();
+                match FromOwner::parse(frame, version) {
                     Ok(FromOwner::Hello(_)) if !greeted => greeted = true,
-                    Ok(message) if greeted => self.take(message, heard),
+                    Ok(FromOwner::Answered { number, answer, related, body }) if greeted => {
+                        let body_at = frame_bytes - body.len();
+                        let answer = Answered { replied: answer, related, body: input.take(body_at, &self.out) };
+                        answered.bytes += frame_bytes;
+                        answered.go_on.extend(self.call(number).and_then(|call| call.answer(answer)));
+                    }
+                    Ok(message) if greeted => {
+                        // It is said behind what was answered before.
+                        answered.go_on();
+                        self.take(message, heard);
+                    }
                     Ok(_) => return "no hello",
                     Err(_) => return "a message is malformed",
+                }
+                if !input.has_next() {
+                    answered.go_on();
                 }
             }
         };
@@ -143,12 +207,7 @@ impl Link {
 
     fn take(&self, message: FromOwner<'_>, heard: &dyn Heard) {
         match message {
-            FromOwner::Hello(_) | FromOwner::Pong(_) => {}
-            FromOwner::Answered { number, answer, related, body } => {
-                if let Some(call) = self.call(number) {
-                    call.answer(Answered { replied: answer, related, body: body.to_vec() });
-                }
-            }
+            FromOwner::Hello(_) | FromOwner::Pong(_) | FromOwner::Answered { .. } => {}
             FromOwner::Resume { number } => {
                 if let Some(wait) = self.call(number).and_then(|call| call.resume()) {
                     heard.resume(wait);
@@ -159,6 +218,16 @@ impl Link {
         }
     }
 
+    /// What both ends speak. None: there is no connection yet.
+    pub fn version(&self) -> Option<Version> {
+        self.version.get().copied()
+    }
+
+    /// Waits until there is a connection, or none will be.
+    pub async fn settled(&self) {
+        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+    }
+
     fn call(&self, number: u64) -> Option<Arc<Call>> {
         self.calls.lock().get(&number).and_then(Weak::upgrade)
     }
@@ -167,47 +236,96 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// A new request; the caller sends it.
-    pub fn begin(self: &Arc<Link>, bytes: usize, charges: [Charge; 2]) -> Arc<Call> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let state = Mutex::new(State::Asked(None));
-        let call = Arc::new(Call { number, link: self.clone(), bytes, state, _charges: charges });
-        self.calls.lock().insert(number, Arc::downgrade(&call));
+    /// New requests with numbers that follow each other, one for each of these bytes and charges; the caller sends them.
+    pub fn begin(self: &Arc<Link>, costs: Vec<(usize, Vec<Charge>)>) -> Vec<Arc<Call>> {
+        let first = self.numbers.fetch_add(costs.len() as u64, Ordering::Relaxed);
+        let new = |(number, (bytes, _charges))| {
+            let state = Mutex::new(State::Asked(None));
+            Arc::new(Call { number, link: self.clone(), bytes, state, _charges })
+        };
+        let calls: Vec<_> = (first..).zip(costs).map(new).collect();
+        self.calls.lock().extend(calls.iter().map(|call| (call.number, Arc::downgrade(call))));
         if self.is_broken() {
-            call.answer(Answered::lost());
+            calls.iter().for_each(|call| call.lose());
         }
-        call
+        calls
+    }
+
+    /// Asks for this request and those that follow it, which begin with this number. The owner learns who asks, where it does not know.
+    ///
+    /// # Errors
+    /// It does not fit a frame, or the session has ended: nothing is asked.
+    pub fn ask(
+        &self,
+        number: u64,
+        target: Target,
+        request: &VerifiedRequest<'_>,
+        following: &[Following<'_>],
+        tables: &SessionTables,
+    ) -> Result<(), NotSent> {
+        let says_who = self.version() == Some(Version::One);
+        let len = following.iter().map(|f| f.message.len()).sum::<usize>() + request.message.len();
+        let mut run = if len < LONG_BYTES { Vec::new() } else { self.out.take_spare() };
+        run.reserve(256 + len);
+        if !says_who {
+            put_run(&mut run, number, target, request, following, None)?;
+        }
+        let (mut origins, session_encrypts) = (self.origins.lock(), tables.encrypts);
+        if tables.has_ended() {
+            // Nothing would make the owner forget it again.
+            return Err(NotSent::Ended);
+        }
+        let known = origins.get(&request.session_serial);
+        if !known.is_some_and(|origin| origin.is_of(request, session_encrypts)) {
+            let origin = Origin::of(request, session_encrypts);
+            if !says_who {
+                let mut frame = Vec::new();
+                put_origin(&mut frame, request.session_serial, &origin)?;
+                self.out.send(frame);
+            }
+            origins.insert(request.session_serial, origin);
+        }
+        if says_who {
+            put_run(&mut run, number, target, request, following, origins.get(&request.session_serial))?;
+        }
+        // Under the lock: nothing of another origin comes between.
+        self.out.send(run);
+        Ok(())
+    }
+
+    /// The session is gone.
+    pub fn end_session(&self, serial: u64, keep_durable: bool) {
+        let mut frame = Vec::new();
+        put_session_end(&mut frame, serial, keep_durable);
+        let mut origins = self.origins.lock();
+        origins.remove(&serial);
+        self.out.send(frame);
     }
 
     /// Everything that was asked ends without an answer.
     fn fail(&self) {
         self.broken.store(true, Ordering::Release);
+        self.settled.send_replace(true);
         let calls: Vec<_> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
-        calls.iter().for_each(|call| call.answer(Answered::lost()));
+        calls.iter().for_each(|call| call.lose());
     }
 }
 
 impl Answered {
     /// The connection is gone: nobody knows what came of the request.
     fn lost() -> Answered {
-        Answered { replied: Replied::Moved, related: Related::default(), body: Vec::new() }
+        Answered { replied: Replied::Moved, related: Related::default(), body: Body::default() }
     }
 }
 
 impl Call {
-    fn answer(&self, answer: Answered) {
-        let go_on = {
-            let mut state = self.state.lock();
-            match &mut *state {
-                State::Asked(go_on) => {
-                    let go_on = go_on.take();
-                    *state = State::Answered { answer, resumed: false };
-                    go_on
-                }
-                _ => None,
-            }
-        };
-        go_on.into_iter().for_each(|go_on| go_on());
+    /// Gives back who goes on now.
+    fn answer(&self, answer: Answered) -> Option<GoOn> {
+        let mut state = self.state.lock();
+        let State::Asked(go_on) = &mut *state else { return None };
+        let go_on = go_on.take();
+        *state = State::Answered { answer, resumed: false };
+        go_on
     }
 
     /// The wait that is over by this.
@@ -253,9 +371,14 @@ impl Call {
         resumed
     }
 
+    /// It was not sent, and nobody waits for an answer.
+    pub fn forget(&self) {
+        *self.state.lock() = State::Over;
+    }
+
     /// What was not sent has no answer but this.
     pub fn lose(&self) {
-        self.answer(Answered::lost());
+        self.answer(Answered::lost()).into_iter().for_each(|go_on| go_on(false));
     }
 }
 
@@ -268,7 +391,7 @@ impl Elsewhere for Call {
                 return;
             }
         }
-        go_on();
+        go_on(false);
     }
 
     fn bytes(&self) -> usize {

@@ -11,14 +11,15 @@ use std::{future::Future, io, net::IpAddr, pin::Pin, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::model::wire::Target;
+use crate::model::wire::{Target, Version};
 
 /// A stream to a node whose identity was proved.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-pub type Dialed = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+/// With the version that both ends speak.
+pub type Dialed = Pin<Box<dyn Future<Output = io::Result<(Box<dyn Stream>, Version)>> + Send>>;
 
 /// Where a share is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

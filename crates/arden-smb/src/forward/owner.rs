@@ -10,11 +10,8 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use arden_store::{commit::CommitScope, error::StoreError, fs::WaitId, scope::RequestScope};
-use arden_wire::{
-    NtStatus,
-    smb2::{Command, Header},
-};
-use tokio::{runtime::Handle, time::timeout};
+use arden_wire::{NtStatus, smb2::Command};
+use tokio::runtime::Handle;
 
 use crate::{
     base::{
@@ -25,14 +22,17 @@ use crate::{
     },
     forward::{
         Stream,
-        frames::{self, Outbox, outbox},
+        frames::{FrameReader, Outbox, outbox},
     },
     handlers::run::{Here, InFlight, LocalEngine, RequestEngine},
     model::{
         SessionTables,
         seam::{Answer, Notification, Outcome, Recipient, Related},
         share::Gates,
-        wire::{Replied, Run, ToOwner, put_answered, put_hello, put_leave, put_notify, put_pong, put_resume},
+        wire::{
+            Origin, Replied, Run, ToOwner, Version, begin_done, finish_done, put_answered, put_hello, put_leave,
+            put_notify, put_pong, put_resume,
+        },
     },
     server::{Server, forwarded::PeerNode},
     transport::jobs::begin_forwarded,
@@ -43,12 +43,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Requests of one node that are not answered; more are refused.
 const REQUESTS_MAX: usize = 65_536;
 
+/// Answers of a compound that are made at once; the others follow where it may block.
+const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What most answers have, to begin with.
+const ANSWER_BYTES: usize = 256;
+
 /// Reads the time for requests of other nodes.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Runs what the node at the other end asks, until the connection ends.
-pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clock: Clock) {
-    let (mut input, mut output) = tokio::io::split(stream);
+/// Runs what the node at the other end asks, until the connection ends. `version`: what both ends speak.
+pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn Stream>, Version), clock: Clock) {
+    let (input, mut output) = tokio::io::split(stream);
+    let mut input = FrameReader::new(input);
     let (out, mut unwritten) = outbox();
     let link = Arc::new_cyclic(|me| OwnerLink {
         me: me.clone(),
@@ -59,10 +66,9 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
         clock,
         out,
         state: Mutex::default(),
-        large: Mutex::default(),
     });
     let mut hello = Vec::new();
-    put_hello(&mut hello);
+    put_hello(&mut hello, version);
     link.out.send(hello);
     let writes = tokio::spawn(async move { unwritten.write(&mut output, || None).await });
     let mut greeted = false;
@@ -71,8 +77,8 @@ pub async fn serve(server: &Arc<Server>, node: u16, stream: Box<dyn Stream>, clo
         if writes.is_finished() {
             break "it does not take what it asked for";
         }
-        let Ok(Some(frame)) = timeout(SILENCE_MAX, frames::read(&mut input)).await else { break "it has ended" };
-        match ToOwner::parse(&frame) {
+        let Some(frame) = input.next(SILENCE_MAX).await else { break "it has ended" };
+        match ToOwner::parse(frame, version) {
             Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
             Ok(message) if greeted => link.take(message),
             Ok(_) => break "no hello",
@@ -94,13 +100,14 @@ struct OwnerLink {
     clock: Clock,
     out: Outbox,
     state: Mutex<State, ranks::OwnerLink>,
-    large: Mutex<Vec<u8>, ranks::LargeBuffer>,
 }
 
 #[derive(Default)]
 struct State {
     /// By the serial number at the other node.
     sessions: HashMap<u64, Arc<SessionTables>>,
+    /// Who asks in the runs of a session, by the same number: of those above, and of one that is about to begin.
+    origins: HashMap<u64, Arc<Origin>>,
     /// By the number on this connection.
     requests: HashMap<u64, Progress>,
     /// The connection has ended.
@@ -115,26 +122,75 @@ enum Progress {
     Waits(Box<Job>, WaitId),
 }
 
-/// A request that is not answered.
+/// Requests that are not answered: one, those of its compound that came with it, and what came of those before it.
 struct Job {
     run: Box<Run>,
+    origin: Arc<Origin>,
     tables: Arc<SessionTables>,
     in_flight: InFlight,
     scope: CommitScope,
     gates: Gates,
+    done: Vec<Ran>,
+    /// The answers of `done`, in frames.
+    answers: Vec<u8>,
+    /// The first of `done` that speaks of a change in `scope`.
+    first_change: Option<usize>,
     /// What it costs while it waits.
     waiting: Option<[Charge; 2]>,
 }
 
-/// A request that has run, but whose changes are not durable yet.
-struct Finished {
-    header: Header,
+/// A request that has run, but whose changes may not be durable yet.
+struct Ran {
     number: u64,
-    replied: Replied,
     related: Related,
-    body: Vec<u8>,
-    gates: Gates,
-    scope: CommitScope,
+    /// Where its answer begins.
+    at: usize,
+}
+
+impl Job {
+    /// The current request has run, and its answer begins here.
+    fn ran(&mut self, at: usize, related: Related) {
+        if self.first_change.is_none() && !self.scope.is_empty() {
+            self.first_change = Some(self.done.len());
+        }
+        self.waiting = None;
+        self.done.push(Ran { number: self.run.number, related, at });
+    }
+
+    /// Appends the answer of the current request. Where it begins.
+    fn answer(&mut self, replied: &Replied, related: &Related) -> usize {
+        let at = self.answers.len();
+        put_answer(&mut self.answers, self.run.number, replied, related);
+        at
+    }
+
+    /// Goes on with the next request. False: there is none, or it may not run now.
+    fn advance(&mut self, replied: &Replied) -> bool {
+        let Some(Ran { related, .. }) = self.done.last() else { return false };
+        match replied {
+            Replied::Done(status) | Replied::Error(status, ..) => self.run.advance(related.behind(*status)),
+            Replied::Pending | Replied::Close | Replied::Moved | Replied::NotRun => false,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.run.bytes() + self.answers.capacity()
+    }
+
+    fn who(&self) -> Who {
+        Who::new(&self.origin.user, self.origin.ip)
+    }
+}
+
+fn too_long() -> Replied {
+    Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0)
+}
+
+/// Appends an answer without a body.
+fn put_answer(out: &mut Vec<u8>, number: u64, replied: &Replied, related: &Related) {
+    if put_answered(out, number, replied, related, &[]).is_err() {
+        let _ = put_answered(out, number, &too_long(), &Related::default(), &[]);
+    }
 }
 
 impl PeerNode for OwnerLink {
@@ -161,7 +217,13 @@ impl OwnerLink {
                 put_pong(&mut frame, number);
                 self.out.send(frame);
             }
-            ToOwner::Run(run) => self.begin(run),
+            ToOwner::Origin { serial, origin } => self.know(serial, Arc::from(origin)),
+            ToOwner::Run(run, who) => {
+                if let Some(origin) = who {
+                    self.know(run.session_serial, Arc::from(origin));
+                }
+                self.begin(run);
+            }
             ToOwner::Again { number, async_id } => {
                 let waiting = {
                     let mut state = self.state.lock();
@@ -184,7 +246,11 @@ impl OwnerLink {
             }
             ToOwner::End { number } => self.give_up(number),
             ToOwner::SessionEnd { serial, keep_durable } => {
-                let gone = self.state.lock().sessions.remove(&serial);
+                let gone = {
+                    let mut state = self.state.lock();
+                    state.origins.remove(&serial);
+                    state.sessions.remove(&serial)
+                };
                 if let Some(tables) = gone {
                     self.end_session(tables, keep_durable);
                 }
@@ -211,51 +277,76 @@ impl OwnerLink {
         }
     }
 
-    fn begin(&self, run: Box<Run>) {
-        let number = run.number;
-        {
+    /// Who asks in the runs of a session from now on. There are not many more of them than sessions: each is of one that exists at the
+    /// other node, and goes with it.
+    fn know(&self, serial: u64, origin: Arc<Origin>) {
+        let tables = {
             let mut state = self.state.lock();
-            if state.requests.len() >= REQUESTS_MAX || state.requests.contains_key(&number) {
-                drop(state);
-                let refused = NtStatus::INSUFFICIENT_RESOURCES;
-                return self.answer(number, &Replied::Error(refused, Vec::new(), 0), &Related::default(), &[]);
+            if !state.origins.contains_key(&serial)
+                && state.origins.len() >= self.server.trees.config.limits.sessions_max
+            {
+                // Its runs are for a session that is not known.
+                return;
             }
-            state.requests.insert(number, Progress::Runs { ended: false });
-        }
-        match self.tables(&run) {
-            Some(tables) => {
-                let gates = Gates::of_owner(run.target);
-                let (in_flight, scope) = (InFlight::default(), CommitScope::begin());
-                self.run(Box::new(Job { run, tables, in_flight, scope, gates, waiting: None }), false);
-            }
-            None => {
-                self.state.lock().requests.remove(&number);
-                self.answer(number, &Replied::Moved, &Related::default(), &[]);
-            }
+            state.origins.insert(serial, origin.clone());
+            state.sessions.get(&serial).cloned()
+        };
+        let Some(tables) = tables.filter(|tables| tables.client == origin.client) else { return };
+        if *tables.token() != *origin.user {
+            *tables.user.write() = origin.user.clone();
+            self.server.trees.recheck_trees(&tables);
         }
     }
 
-    /// The tables of the session that asks. A session begins with a tree connect; one that is not known was lost with another
-    /// connection.
-    fn tables(&self, run: &Run) -> Option<Arc<SessionTables>> {
+    fn begin(&self, mut run: Box<Run>) {
+        let (numbers, count) = (run.number..=run.number + run.following() as u64, 1 + run.following());
+        let (origin, tables) = {
+            let mut state = self.state.lock();
+            let is_new = numbers.clone().all(|number| !state.requests.contains_key(&number));
+            if !is_new || state.requests.len() + count > REQUESTS_MAX {
+                drop(state);
+                let refused = Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0);
+                return numbers.for_each(|number| self.answer(number, &refused, &Related::default()));
+            }
+            state.requests.extend(numbers.map(|number| (number, Progress::Runs { ended: false })));
+            let serial = run.session_serial;
+            (state.origins.get(&serial).cloned(), state.sessions.get(&serial).cloned())
+        };
+        let tables = match (&origin, tables) {
+            (Some(origin), Some(tables)) => Some(tables).filter(|tables| tables.client == origin.client),
+            (Some(origin), None) => self.begin_session(&run, origin),
+            (None, _) => None,
+        };
+        let (Some(origin), Some(tables)) = (origin, tables) else {
+            let number = run.number;
+            self.answer_not_run(run.give_back());
+            self.state.lock().requests.remove(&number);
+            return self.answer(number, &Replied::Moved, &Related::default());
+        };
+        let job = Job {
+            gates: Gates::of_owner(run.target),
+            run,
+            origin,
+            tables,
+            in_flight: InFlight::default(),
+            scope: CommitScope::begin(),
+            done: Vec::with_capacity(count),
+            answers: Vec::with_capacity(ANSWER_BYTES * count),
+            first_change: None,
+            waiting: None,
+        };
+        self.run(Box::new(job), false);
+    }
+
+    /// A session begins with a tree connect; one that is not known was lost with another connection.
+    fn begin_session(&self, run: &Run, origin: &Origin) -> Option<Arc<SessionTables>> {
         let mut state = self.state.lock();
-        if let Some(tables) = state.sessions.get(&run.session_serial).cloned() {
-            drop(state);
-            if tables.client != run.client {
-                return None;
-            }
-            if *tables.token() != *run.user {
-                *tables.user.write() = run.user.clone();
-                self.server.trees.recheck_trees(&tables);
-            }
-            return Some(tables);
-        }
         let is_first = run.header().command == Command::TreeConnect as u16 && run.async_id.is_none();
         if !is_first || state.closed || state.sessions.len() >= self.server.trees.config.limits.sessions_max {
             return None;
         }
         let (serial, id) = (self.server.trees.next_id(), run.header().session_id);
-        let tables = SessionTables::new(serial, id, run.client, run.user.clone(), run.session_encrypts);
+        let tables = SessionTables::new(serial, id, origin.client, origin.user.clone(), origin.session_encrypts);
         let tables = Arc::new(tables.of_node(self.node));
         state.sessions.insert(run.session_serial, tables.clone());
         drop(state);
@@ -277,65 +368,93 @@ impl OwnerLink {
     }
 
     fn run(&self, mut job: Box<Job>, may_block: bool) {
-        let (answer, body) = self.run_once(&mut job, may_block);
-        let Answer { outcome, related } = answer;
-        match outcome {
-            Outcome::Block => {
-                if job.run.header().command != Command::Close as u16 {
-                    job.in_flight.begin_work();
+        // What the store saw for one request of a compound holds for the next.
+        let scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
+        loop {
+            let at = job.answers.len();
+            let Answer { outcome, related } = self.run_once(&mut job, may_block);
+            let replied = match outcome {
+                Outcome::Done(status) => Replied::Done(status),
+                Outcome::Block => {
+                    job.answers.truncate(at);
+                    if job.run.header().command != Command::Close as u16 {
+                        job.in_flight.begin_work();
+                    }
+                    return self.run_where_it_may_block(job);
                 }
-                self.run_where_it_may_block(job);
-            }
-            Outcome::After => {
-                let Some(me) = self.me.upgrade() else { return };
-                match job.in_flight.take_after() {
-                    Some(open) => open.after_work(Box::new(move || me.run_where_it_may_block(job))),
-                    None => self.run_where_it_may_block(job),
+                Outcome::After => {
+                    job.answers.truncate(at);
+                    let Some(me) = self.me.upgrade() else { return };
+                    return match job.in_flight.take_after() {
+                        Some(open) => open.after_work(Box::new(move || me.run_where_it_may_block(job))),
+                        None => self.run_where_it_may_block(job),
+                    };
                 }
+                Outcome::Pending(wait) => {
+                    job.answers.truncate(at);
+                    drop(scope);
+                    return self.put_aside(job, wait, related);
+                }
+                Outcome::Close(_) if !job.gates.may_answer() || job.gates.has_refused() => Replied::Moved,
+                outcome => Replied::of(outcome).unwrap_or(Replied::Close),
+            };
+            let number = job.run.number;
+            let is_done = match &replied {
+                Replied::Done(status) => finish_done(&mut job.answers, at, number, *status, &related).is_ok(),
+                _ => false,
+            };
+            if !is_done {
+                job.answers.truncate(at);
+                let replied = if matches!(replied, Replied::Done(_)) { &too_long() } else { &replied };
+                job.answer(replied, &related);
             }
-            Outcome::Pending(wait) => self.put_aside(job, wait, related),
-            Outcome::Elsewhere => self.finish(job, Replied::Close, related, body, may_block),
-            Outcome::Close(_) if !job.gates.may_answer() || job.gates.has_refused() => {
-                self.finish(job, Replied::Moved, related, Vec::new(), may_block);
+            self.engine.end(job.run.header(), &mut job.in_flight);
+            job.ran(at, related);
+            if !job.advance(&replied) {
+                drop(scope);
+                return self.finish(job, may_block);
             }
-            outcome => {
-                let replied = Replied::of(outcome).unwrap_or(Replied::Close);
-                let body = if matches!(replied, Replied::Done(_)) { body } else { Vec::new() };
-                self.finish(job, replied, related, body, may_block);
+            if !may_block && job.answers.len() > INLINE_ANSWER_BYTES_MAX {
+                return self.run_where_it_may_block(job);
             }
         }
     }
 
-    fn run_once(&self, job: &mut Job, may_block: bool) -> (Answer, Vec<u8>) {
-        let _scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
+    /// Appends a response behind room for what is said before it.
+    fn run_once(&self, job: &mut Job, may_block: bool) -> Answer {
         let mut here = Here {
             now: self.server.trees.time().now,
             may_block,
             scope: &job.scope,
-            large: &self.large,
+            large: self.out.spare(),
             gates: &mut job.gates,
             in_flight: &mut job.in_flight,
+            behind: None,
             tree_elsewhere: false,
         };
-        let mut body = Vec::new();
-        let answer = self.engine.run(&job.run.verified(job.tables.serial), &mut here, &mut body);
-        (answer, body)
+        let request = job.run.verified(&job.origin, job.tables.serial);
+        begin_done(&mut job.answers);
+        self.engine.run(&request, &mut here, &mut job.answers)
     }
 
     fn run_where_it_may_block(&self, job: Box<Job>) {
         let Some(me) = self.me.upgrade() else { return };
-        let who = Who::new(&job.run.user, job.run.ip);
-        let bytes = job.run.bytes();
-        begin_forwarded(&self.server, &self.runtime, (who, bytes), move || {
+        begin_forwarded(&self.server, &self.runtime, (job.who(), job.bytes()), move || {
             me.server.trees.set_time((me.clock)());
             me.run(job, true);
         });
     }
 
-    /// What it changed before it waits is durable, or it does not wait.
+    /// What it changed before it waits is durable, and those before it are answered, or it does not wait. Those behind it are given
+    /// back: they are asked for again.
     fn put_aside(&self, mut job: Box<Job>, wait: WaitId, related: Related) {
         job.in_flight.end_work();
-        let refused = match job.scope.commit() {
+        let committed = job.scope.commit();
+        self.answer_done(&mut job, committed);
+        // A new scope: what it changes next is committed with its next answer.
+        job.scope = CommitScope::begin();
+        self.answer_not_run(job.run.give_back());
+        let refused = match committed {
             Err(error) => Some(status::of_error(error)),
             Ok(()) if job.waiting.is_none() && !self.charge_wait(&mut job) => Some(NtStatus::INSUFFICIENT_RESOURCES),
             Ok(()) => None,
@@ -345,9 +464,7 @@ impl OwnerLink {
             let mut state = self.state.lock();
             let ended = state.closed || matches!(state.requests.get(&number), Some(Progress::Runs { ended: true }));
             if !ended {
-                // A new scope: what it changes next is committed with its next answer.
-                job.scope = CommitScope::begin();
-                self.answer(number, &Replied::Pending, &related, &[]);
+                self.answer(number, &Replied::Pending, &related);
                 state.requests.insert(number, Progress::Waits(job, wait));
                 drop(state);
                 let out = self.out.clone();
@@ -369,12 +486,15 @@ impl OwnerLink {
         self.server.unpark(wait);
         let status = refused.unwrap_or(NtStatus::CANCELLED);
         debug_assert!(ended || refused.is_some());
-        self.finish(job, Replied::Error(status, Vec::new(), 0), related, Vec::new(), true);
+        self.engine.end(job.run.header(), &mut job.in_flight);
+        let at = job.answer(&Replied::Error(status, Vec::new(), 0), &related);
+        job.ran(at, related);
+        self.finish(job, true);
     }
 
     /// The user pays here, too, for what waits.
     fn charge_wait(&self, job: &mut Job) -> bool {
-        let (usage, who, ip) = (&self.server.trees.usage, &job.run.user, Some(job.run.ip));
+        let (usage, who, ip) = (&self.server.trees.usage, &job.origin.user, Some(job.origin.ip));
         let one = usage.charge(Kind::Waits, who, ip, 1);
         let charges = one.and_then(|one| Ok([one, usage.charge(Kind::WaitBytes, who, ip, job.run.bytes())?]));
         job.waiting = charges.ok();
@@ -382,55 +502,68 @@ impl OwnerLink {
     }
 
     /// It has run: nothing of it is in flight any more, and it is answered when its changes are durable.
-    fn finish(&self, mut job: Box<Job>, replied: Replied, related: Related, body: Vec<u8>, may_block: bool) {
-        self.engine.end(job.run.header(), &mut job.in_flight);
-        let Job { run, gates, scope, .. } = *job;
-        let (header, number) = (*run.header(), run.number);
-        let (who, bytes) = (Who::new(&run.user, run.ip), body.len());
-        let finished = Finished { header, number, replied, related, body, gates, scope };
-        if may_block {
-            let committed = finished.scope.commit();
-            return drop(self.leave(finished, committed));
-        }
-        if !finished.scope.is_due() {
-            return drop(self.leave(finished, Ok(())));
+    fn finish(&self, mut job: Box<Job>, may_block: bool) {
+        if may_block || !job.scope.is_due() {
+            let committed = if may_block { job.scope.commit() } else { Ok(()) };
+            return self.leave(&mut job, committed);
         }
         let Some(me) = self.me.upgrade() else { return };
-        match finished.scope.later() {
+        match job.scope.later() {
             // The thread that tells of a commit must not be the one that frees the scope.
             Some(commit) => commit.run(Box::new(move |committed| {
-                let scope = me.leave(finished, committed);
-                me.server.trees.defer_drop(scope);
+                me.leave(&mut job, committed);
+                me.server.trees.defer_drop(job);
             })),
-            None => begin_forwarded(&self.server, &self.runtime, (who, bytes), move || {
-                let committed = finished.scope.commit();
-                drop(me.leave(finished, committed));
+            None => begin_forwarded(&self.server, &self.runtime, (job.who(), job.bytes()), move || {
+                let committed = job.scope.commit();
+                me.leave(&mut job, committed);
             }),
         }
     }
 
-    /// The answer leaves, unless this node may not answer any more.
-    fn leave(&self, finished: Finished, committed: Result<(), StoreError>) -> CommitScope {
-        let Finished { header, number, replied, related, body, gates, scope } = finished;
-        self.state.lock().requests.remove(&number);
-        match committed {
-            _ if !gates.may_answer() => self.answer(number, &Replied::Moved, &related, &[]),
-            Err(error) => {
-                tracing::error!(command = header.command, %error, "a change of another node's client could not be made durable");
-                let failed = Replied::Error(status::of_error(error), Vec::new(), 0);
-                self.answer(number, &failed, &related, &[]);
-            }
-            Ok(()) => self.answer(number, &replied, &related, &body),
-        }
-        scope
+    fn leave(&self, job: &mut Job, committed: Result<(), StoreError>) {
+        self.answer_done(job, committed);
+        self.answer_not_run(job.run.give_back());
     }
 
-    fn answer(&self, number: u64, replied: &Replied, related: &Related, body: &[u8]) {
-        let mut frame = Vec::with_capacity(64 + body.len());
-        if put_answered(&mut frame, number, replied, related, body).is_err() {
-            let too_long = Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0);
-            let _ = put_answered(&mut frame, number, &too_long, &Related::default(), &[]);
+    /// The answers leave, unless this node may not answer any more. Where a change could not be made durable, none from the first that
+    /// speaks of one on is true.
+    fn answer_done(&self, job: &mut Job, committed: Result<(), StoreError>) {
+        let (done, first_change) = (std::mem::take(&mut job.done), job.first_change.take());
+        let mut answers = std::mem::take(&mut job.answers);
+        if done.is_empty() {
+            return;
         }
+        {
+            let mut state = self.state.lock();
+            done.iter().for_each(|ran| _ = state.requests.remove(&ran.number));
+        }
+        let instead = match committed {
+            _ if !job.gates.may_answer() => Some((0, Replied::Moved)),
+            Err(error) => {
+                tracing::error!(%error, "a change of another node's client could not be made durable");
+                Some((first_change.unwrap_or(0), Replied::Error(status::of_error(error), Vec::new(), 0)))
+            }
+            Ok(()) => None,
+        };
+        if let Some((first, replied)) = instead {
+            answers.truncate(done[first..].first().map_or(answers.len(), |ran| ran.at));
+            done[first..].iter().for_each(|ran| put_answer(&mut answers, ran.number, &replied, &ran.related));
+        }
+        self.out.send(answers);
+    }
+
+    /// These were not run.
+    fn answer_not_run(&self, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            self.state.lock().requests.remove(&number);
+            self.answer(number, &Replied::NotRun, &Related::default());
+        }
+    }
+
+    fn answer(&self, number: u64, replied: &Replied, related: &Related) {
+        let mut frame = Vec::with_capacity(64);
+        put_answer(&mut frame, number, replied, related);
         self.out.send(frame);
     }
 

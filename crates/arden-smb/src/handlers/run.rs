@@ -1,6 +1,6 @@
 //! Runs verified requests: the interface that the sessions' side asks, and this node's engine behind it. From command to handler.
 
-use std::{any::Any, sync::Arc, time::Instant};
+use std::{any::Any, collections::VecDeque, sync::Arc, time::Instant};
 
 use arden_lock::{Mutex, ranks};
 use arden_store::commit::CommitScope;
@@ -17,7 +17,7 @@ use crate::{
     },
     model::{
         SessionTables, SmbOpen, Tree, Working,
-        seam::{Answer, Outcome, Related, VerifiedRequest},
+        seam::{Answer, Following, Outcome, Related, VerifiedRequest},
         share::Gates,
     },
     trees::Trees,
@@ -41,13 +41,23 @@ pub trait RequestEngine: Send + Sync {
     }
 }
 
+/// How a request goes on whose answer is there. `here`: on the thread that says so, which may send what comes of it.
+pub type GoOn = Box<dyn FnOnce(bool) + Send>;
+
 /// A request that was handed to another engine.
 pub trait Elsewhere: Any + Send + Sync {
-    /// Calls `go_on` when there is an answer: now, or by whoever brings it.
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>);
+    /// Calls `go_on` when there is an answer: now and not here, or by whoever brings it.
+    fn when_answered(&self, go_on: GoOn);
 
     /// Bytes that the request and its answer may keep until then.
     fn bytes(&self) -> usize;
+}
+
+/// What comes behind a request in its compound.
+pub trait Behind {
+    /// The `n`th behind it, from 0, where it and all before it are related and were verified as the request itself was, need nothing of
+    /// their connection, and have room for all that they may answer.
+    fn related(&self, n: usize) -> Option<Following<'_>>;
 }
 
 /// Where and when a request runs.
@@ -61,6 +71,8 @@ pub struct Here<'a> {
     /// What the message's answers have to pass.
     pub gates: &'a mut Gates,
     pub in_flight: &'a mut InFlight,
+    /// For an engine that asks another for several requests at once.
+    pub behind: Option<&'a dyn Behind>,
     /// The request's tree connect is known, though it is not one of these trees.
     pub tree_elsewhere: bool,
 }
@@ -81,6 +93,8 @@ pub struct InFlight {
     /// After `Outcome::Elsewhere`, until the engine that set it takes it: the request as the other engine has it. Dropped, nobody
     /// waits for its answer any more.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
+    /// The same of the requests behind it that were handed over with it, in order.
+    pub ahead: VecDeque<Arc<dyn Elsewhere>>,
 }
 
 impl InFlight {
@@ -99,10 +113,15 @@ impl InFlight {
         self.after.take()
     }
 
-    /// It is answered; it came with this ChannelSequence.
+    /// Bytes that another engine may keep of it, and of those behind it.
+    pub(crate) fn bytes_elsewhere(&self) -> usize {
+        self.elsewhere.iter().chain(&self.ahead).map(|asked| asked.bytes()).sum()
+    }
+
+    /// It is answered, and what comes next is in flight; it came with this ChannelSequence.
     fn end(&mut self, channel_sequence: u16) {
         self.continuation = None;
-        self.elsewhere = None;
+        self.elsewhere = self.ahead.pop_front();
         if let Some(open) = self.counted.take() {
             let mut s = open.state.lock();
             // [MS-SMB2] 3.3.4.1: the request was counted under the sequence it came with.

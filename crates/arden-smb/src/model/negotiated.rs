@@ -6,7 +6,7 @@ use arden_wire::smb2::{
 };
 
 /// What NEGOTIATE settled for a connection.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Negotiated {
     pub dialect: Dialect,
     pub client_guid: u128,

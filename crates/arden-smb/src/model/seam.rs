@@ -46,6 +46,15 @@ impl VerifiedRequest<'_> {
     }
 }
 
+/// A request that is related to the one before it in its compound and comes directly behind it. Its session, protection and tree are that
+/// one's.
+pub struct Following<'a> {
+    pub header: Header,
+    /// From the header on.
+    pub message: &'a [u8],
+    pub room: usize,
+}
+
 /// What related requests inherit, [MS-SMB2] 3.3.5.2.7.2.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Related {
@@ -53,6 +62,17 @@ pub struct Related {
     pub tree_id: u32,
     /// Set when the request that should have given the file failed.
     pub failed: Option<NtStatus>,
+}
+
+impl Related {
+    /// What the next request inherits when the one that left this was answered with `status`.
+    #[must_use]
+    pub fn behind(mut self, status: NtStatus) -> Related {
+        if status.is_error() && self.file.is_none() && self.failed.is_none() {
+            self.failed = Some(status);
+        }
+        self
+    }
 }
 
 /// What came of a verified request.

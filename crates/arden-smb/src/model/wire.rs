@@ -7,41 +7,56 @@
 //! Refuses to know what is done with a message, and who may send it: only nodes of one cluster speak this, over a connection that
 //! proves it.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
-};
+mod fields;
+mod version1;
+
+use std::{collections::VecDeque, net::IpAddr, sync::Arc};
 
 use arden_auth::Token;
-use arden_store::fs::{ClientId, LeaseBreak, OplockLevel};
+use arden_store::fs::ClientId;
 use arden_wire::{
     Malformed, NtStatus,
     cursor::{Put, Reader},
-    dtyp::Sid,
-    smb2::{
-        Dialect, FileId, HEADER_BYTES, Header,
-        negotiate::{Cipher, SigningAlgorithm},
-    },
+    smb2::{HEADER_BYTES, Header, flags},
 };
 
 use crate::model::{
     Negotiated,
-    seam::{Answer, Notification, Outcome, Recipient, Related, VerifiedRequest},
+    seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
+};
+use fields::{
+    client, flag, notification, optional, put_client, put_flag, put_notification, put_optional, put_related,
+    put_replied, recipient, related, replied,
 };
 
-/// Versions of this encoding, of which a hello names the sender's. One line for each:
-/// 1: the first.
-pub const VERSION: u16 = 1;
+/// Versions of this encoding. Both ends of a connection speak the same one, the newest that both know: it was settled before the first
+/// message, and a hello names it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Every run says who asks, and has one request.
+    One = 1,
+    /// Who asks is said once for each session; a run has several requests of a compound.
+    Two = 2,
+}
+
+impl Version {
+    pub const OLDEST: Version = Version::One;
+    pub const NEWEST: Version = Version::Two;
+
+    /// None: it is not known here.
+    pub fn of(number: u32) -> Option<Version> {
+        [Version::One, Version::Two].into_iter().find(|version| *version as u32 == number)
+    }
+}
+
 /// First bytes of a hello.
 const MAGIC: u32 = 0x4657_4441;
 /// The longest frame, without its length: the largest message of a client or the largest answer to it, and what is said beside it.
 pub const FRAME_BYTES_MAX: usize = 20 << 20;
 /// Where a frame has its kind.
 pub const LENGTH_BYTES: usize = 4;
-/// Text fields in bytes of UTF-8.
-const TEXT_BYTES_MAX: usize = 4096;
-/// Groups of a token, which a logon bounds too.
-const GROUPS_MAX: usize = 4096;
+/// Requests of one run.
+pub const RUN_REQUESTS_MAX: usize = 16;
 
 /// What does not fit its field, and so cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,23 +72,18 @@ pub struct Target {
 /// From the node of the client to the owner.
 #[derive(Debug)]
 pub enum ToOwner {
-    /// The first message: the sender's version.
-    Hello(u16),
-    Run(Box<Run>),
+    /// The first message.
+    Hello(Version),
+    /// From version 2 on. Who asks in the runs of this session (its serial number at the sender) that come from now on.
+    Origin { serial: u64, origin: Box<Origin> },
+    /// Up to version 1 with who asks.
+    Run(Box<Run>, Option<Box<Origin>>),
     /// A request that answered with a wait runs again, as that is over: by its number, with its AsyncId.
-    Again {
-        number: u64,
-        async_id: u64,
-    },
+    Again { number: u64, async_id: u64 },
     /// The sender does not wait for this request any more. Where it waits, nothing of it happens.
-    End {
-        number: u64,
-    },
+    End { number: u64 },
     /// A session is gone, by its serial number at the sender.
-    SessionEnd {
-        serial: u64,
-        keep_durable: bool,
-    },
+    SessionEnd { serial: u64, keep_durable: bool },
     /// Answered with the same number, behind everything that was sent before.
     Ping(u64),
 }
@@ -81,7 +91,7 @@ pub enum ToOwner {
 /// From the owner to the node of the client.
 #[derive(Debug)]
 pub enum FromOwner<'a> {
-    Hello(u16),
+    Hello(Version),
     Answered {
         number: u64,
         answer: Replied,
@@ -113,59 +123,139 @@ pub enum Replied {
     Close,
     /// As `Close`: the owner of this epoch is not here, or its lease has ended.
     Moved,
+    /// A request before it in its run waits or ends the connection. Nothing of this one has happened, and it is asked for again.
+    NotRun,
 }
 
-/// A verified request that owns all that it has, with its number on the connection between the nodes.
-#[derive(Debug)]
-pub struct Run {
-    /// Of this connection, never the same twice.
-    pub number: u64,
-    pub target: Target,
-    /// Every request of the session is encrypted.
-    pub session_encrypts: bool,
-    header: Header,
-    /// From the header on.
-    message: Vec<u8>,
-    pub session_serial: u64,
+/// What the requests of a session have in common that come over one connection of its client.
+#[derive(Debug, Clone)]
+pub struct Origin {
     pub user: Arc<Token>,
     pub client: ClientId,
     anonymous: bool,
     negotiated: Negotiated,
     pub ip: IpAddr,
     address: String,
+    /// Every request of the session is encrypted.
+    pub session_encrypts: bool,
+}
+
+impl Origin {
+    pub fn of(request: &VerifiedRequest<'_>, session_encrypts: bool) -> Origin {
+        Origin {
+            user: request.user.clone(),
+            client: request.client,
+            anonymous: request.anonymous,
+            negotiated: request.negotiated.clone(),
+            ip: request.ip,
+            address: request.address.to_owned(),
+            session_encrypts,
+        }
+    }
+
+    /// Whether this request comes from here, too.
+    pub fn is_of(&self, request: &VerifiedRequest<'_>, session_encrypts: bool) -> bool {
+        let Origin { user, client, anonymous, negotiated, ip, address, session_encrypts: encrypts } = self;
+        (Arc::ptr_eq(user, &request.user) || *user == request.user)
+            && (*client, *anonymous, *ip, *encrypts)
+                == (request.client, request.anonymous, request.ip, session_encrypts)
+            && *address == request.address
+            && negotiated == request.negotiated
+    }
+}
+
+/// Verified requests that own all that they have, with the number of the first on the connection between the nodes: one, and those
+/// of its compound that are related to it and come directly behind it. Each has the next number.
+#[derive(Debug)]
+pub struct Run {
+    /// Of this connection, never the same twice.
+    pub number: u64,
+    pub target: Target,
+    pub session_serial: u64,
     encrypted: bool,
     pub async_id: Option<u64>,
     related: Related,
+    now: Asked,
+    following: VecDeque<Asked>,
+}
+
+/// One of its requests.
+#[derive(Debug)]
+struct Asked {
+    header: Header,
+    /// From the header on.
+    message: Vec<u8>,
     room: usize,
 }
 
 impl Run {
-    /// As the trees of this node take it. The session is known here by another serial number.
-    pub fn verified(&self, session_serial: u64) -> VerifiedRequest<'_> {
+    /// Its current request as the trees of this node take it. The session is known here by another serial number.
+    pub fn verified<'a>(&'a self, origin: &'a Origin, session_serial: u64) -> VerifiedRequest<'a> {
         VerifiedRequest {
-            header: self.header,
-            message: &self.message,
+            header: self.now.header,
+            message: &self.now.message,
             session_serial,
-            user: self.user.clone(),
-            client: self.client,
-            anonymous: self.anonymous,
-            negotiated: &self.negotiated,
-            ip: self.ip,
-            address: &self.address,
+            user: origin.user.clone(),
+            client: origin.client,
+            anonymous: origin.anonymous,
+            negotiated: &origin.negotiated,
+            ip: origin.ip,
+            address: &origin.address,
             encrypted: self.encrypted,
             async_id: self.async_id,
             related: self.related,
-            room: self.room,
+            room: self.now.room,
         }
     }
 
+    /// Of its current request.
     pub fn header(&self) -> &Header {
-        &self.header
+        &self.now.header
+    }
+
+    /// Requests behind the current one.
+    pub fn following(&self) -> usize {
+        self.following.len()
+    }
+
+    /// Goes on with the next request, which inherits this. False: there is none.
+    pub fn advance(&mut self, related: Related) -> bool {
+        let Some(next) = self.following.pop_front() else { return false };
+        self.now = next;
+        self.number += 1;
+        self.async_id = None;
+        self.related = related;
+        true
+    }
+
+    /// The numbers of the requests behind the current one, which are not run.
+    pub fn give_back(&mut self) -> impl Iterator<Item = u64> + use<> {
+        let count = std::mem::take(&mut self.following).len() as u64;
+        self.number + 1..=self.number + count
+    }
+
+    fn put(&self, out: &mut Vec<u8>, who: Option<&Origin>) -> Result<(), TooLong> {
+        let Run { number, target, session_serial, encrypted, async_id, related, now, following } = self;
+        let of = RunOf {
+            number: *number,
+            target: *target,
+            session_serial: *session_serial,
+            encrypted: *encrypted,
+            async_id: *async_id,
+            related: *related,
+        };
+        let requests =
+            std::iter::once(now).chain(following).map(|asked| (asked.header, &asked.message[..], asked.room));
+        match who {
+            Some(origin) => version1::put_run(out, &of, requests, origin),
+            None => put_requests(out, &of, requests),
+        }
     }
 
     /// Bytes that it keeps while it waits.
     pub fn bytes(&self) -> usize {
-        size_of::<Run>() + self.message.capacity()
+        let following = self.following.iter().map(|asked| size_of::<Asked>() + asked.message.capacity());
+        size_of::<Run>() + self.now.message.capacity() + following.sum::<usize>()
     }
 }
 
@@ -175,17 +265,12 @@ const AGAIN: u8 = 3;
 const END: u8 = 4;
 const SESSION_END: u8 = 5;
 const PING: u8 = 6;
+const ORIGIN: u8 = 7;
 const ANSWERED: u8 = 17;
 const RESUME: u8 = 18;
 const NOTIFY: u8 = 19;
 const LEAVE: u8 = 20;
 const PONG: u8 = 21;
-
-const DONE: u8 = 0;
-const ERROR: u8 = 1;
-const PENDING: u8 = 2;
-const CLOSE: u8 = 3;
-const MOVED: u8 = 4;
 
 /// Begins a frame; `finish` fills in its length.
 fn begin(out: &mut Vec<u8>, kind: u8) -> usize {
@@ -225,11 +310,11 @@ pub fn frame_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Malformed> {
 }
 
 /// The first message of either side.
-pub fn put_hello(out: &mut Vec<u8>) {
+pub fn put_hello(out: &mut Vec<u8>, version: Version) {
     out.put_u32(7);
     out.put_u8(HELLO);
     out.put_u32(MAGIC);
-    out.put_u16(VERSION);
+    out.put_u16(version as u16);
 }
 
 pub fn put_again(out: &mut Vec<u8>, number: u64, async_id: u64) {
@@ -266,65 +351,115 @@ pub fn put_leave(out: &mut Vec<u8>, serial: u64) {
 /// The request with the TreeIds that the owner knows: its own, and that which it inherits.
 pub fn at_trees<'a>(request: &VerifiedRequest<'a>, tree: u32, inherited: u32) -> VerifiedRequest<'a> {
     let mut there = VerifiedRequest { user: request.user.clone(), ..*request };
-    there.header.async_or_tree = u64::from(tree) << 32;
+    there.header = there.header.at_tree(tree);
     there.related.tree_id = inherited;
     there
 }
 
-/// Its TreeIds are the owner's: see [`at_trees`].
+/// Precedes the runs of a session, and is said again when it has changed.
 ///
 /// # Errors
-/// The request does not fit a frame; nothing is appended.
+/// It does not fit a frame; nothing is appended.
+pub fn put_origin(out: &mut Vec<u8>, serial: u64, origin: &Origin) -> Result<(), TooLong> {
+    let start = begin(out, ORIGIN);
+    out.put_u64(serial);
+    if let Err(e) = put_client(out, origin) {
+        out.truncate(start);
+        return Err(e);
+    }
+    put_flag(out, origin.session_encrypts);
+    finish(out, start)
+}
+
+/// Its TreeIds are the owner's: see [`at_trees`]; those of the requests that follow are the same. `who`: up to version 1; from version 2
+/// on the owner knows it.
+///
+/// # Errors
+/// The requests do not fit a frame, or the version; nothing is appended.
 pub fn put_run(
     out: &mut Vec<u8>,
     number: u64,
     target: Target,
-    session_encrypts: bool,
     request: &VerifiedRequest<'_>,
+    following: &[Following<'_>],
+    who: Option<&Origin>,
 ) -> Result<(), TooLong> {
     // Names every field: one that comes to the seam has to go over the connection, too.
     let VerifiedRequest {
         header,
         message,
         session_serial,
-        user,
-        client,
-        anonymous,
-        negotiated,
-        ip,
-        address,
+        user: _,
+        client: _,
+        anonymous: _,
+        negotiated: _,
+        ip: _,
+        address: _,
         encrypted,
         async_id,
         related,
         room,
     } = request;
-    let start = begin(out, RUN);
-    let mut put = || {
-        out.put_u64(number);
-        out.put_u128(target.pool);
-        out.put_u64(target.epoch);
-        put_flag(out, session_encrypts);
-        out.put_u64(*session_serial);
-        put_token(out, user)?;
-        out.put_u128(client.0);
-        put_flag(out, *anonymous);
-        put_negotiated(out, negotiated)?;
-        put_ip(out, *ip);
-        put_text(out, address)?;
-        put_flag(out, *encrypted);
-        put_optional(out, *async_id);
-        put_related(out, related);
-        out.put_u32(u32::try_from(*room).map_err(|_| TooLong)?);
-        // The header as it was verified, which is not that of the message: a related request has its session filled in.
-        header.put(out);
-        out.extend_from_slice(message.get(HEADER_BYTES..).unwrap_or_default());
-        Ok(())
+    let of = RunOf {
+        number,
+        target,
+        session_serial: *session_serial,
+        encrypted: *encrypted,
+        async_id: *async_id,
+        related: *related,
     };
-    if let Err(e) = put() {
-        out.truncate(start);
-        return Err(e);
+    let behind = following.iter().map(|f| (f.header.at_tree(header.tree_id()), f.message, f.room));
+    let requests = std::iter::once((*header, *message, *room)).chain(behind);
+    match who {
+        Some(origin) => version1::put_run(out, &of, requests, origin),
+        None => put_requests(out, &of, requests),
+    }
+}
+
+/// What the requests of a run have in common, and what the first inherits.
+struct RunOf {
+    number: u64,
+    target: Target,
+    session_serial: u64,
+    encrypted: bool,
+    async_id: Option<u64>,
+    related: Related,
+}
+
+fn put_requests<'a>(
+    out: &mut Vec<u8>,
+    of: &RunOf,
+    requests: impl Iterator<Item = (Header, &'a [u8], usize)>,
+) -> Result<(), TooLong> {
+    let start = begin(out, RUN);
+    out.put_u64(of.number);
+    out.put_u128(of.target.pool);
+    out.put_u64(of.target.epoch);
+    out.put_u64(of.session_serial);
+    put_flag(out, of.encrypted);
+    put_optional(out, of.async_id);
+    put_related(out, &of.related);
+    let count_at = out.len();
+    out.put_u8(0);
+    for (n, (header, message, room)) in requests.enumerate() {
+        let put = if n < RUN_REQUESTS_MAX { put_asked(out, &header, message, room) } else { Err(TooLong) };
+        if let Err(e) = put {
+            out.truncate(start);
+            return Err(e);
+        }
+        out[count_at] += 1;
     }
     finish(out, start)
+}
+
+/// The header as it was verified, which is not that of the message: a related request has its session filled in.
+fn put_asked(out: &mut Vec<u8>, header: &Header, message: &[u8], room: usize) -> Result<(), TooLong> {
+    let rest = message.get(HEADER_BYTES..).unwrap_or_default();
+    out.put_u32(u32::try_from(room).map_err(|_| TooLong)?);
+    out.put_u32(u32::try_from(HEADER_BYTES + rest.len()).map_err(|_| TooLong)?);
+    header.put(out);
+    out.extend_from_slice(rest);
+    Ok(())
 }
 
 /// # Errors
@@ -338,58 +473,49 @@ pub fn put_answered(
 ) -> Result<(), TooLong> {
     let start = begin(out, ANSWERED);
     out.put_u64(number);
-    match answer {
-        Replied::Done(status) => {
-            out.put_u8(DONE);
-            out.put_u32(status.0);
-        }
-        Replied::Error(status, data, contexts) => {
-            out.put_u8(ERROR);
-            out.put_u32(status.0);
-            out.put_u8(*contexts);
-            out.put_u32(data.len() as u32);
-            out.extend_from_slice(data);
-        }
-        Replied::Pending => out.put_u8(PENDING),
-        Replied::Close => out.put_u8(CLOSE),
-        Replied::Moved => out.put_u8(MOVED),
-    }
+    put_replied(out, answer);
     put_related(out, related);
     out.extend_from_slice(body);
     finish(out, start)
 }
 
-/// The opens of a lease stay the owner's own.
+/// What stands before the body of most answers that have one.
+const DONE_HEAD_BYTES: usize = LENGTH_BYTES + 1 + 8 + 5 + 22;
+
+/// Leaves room for what [`finish_done`] puts before the body, which is appended meanwhile.
+pub fn begin_done(out: &mut Vec<u8>) {
+    out.resize(out.len() + DONE_HEAD_BYTES, 0);
+}
+
+/// The frame that began at `start` answers `Replied::Done`, with what was appended as its body.
+///
+/// # Errors
+/// It does not fit a frame.
+pub fn finish_done(
+    out: &mut Vec<u8>,
+    start: usize,
+    number: u64,
+    status: NtStatus,
+    related: &Related,
+) -> Result<(), TooLong> {
+    let mut head = Vec::with_capacity(2 * DONE_HEAD_BYTES);
+    put_answered(&mut head, number, &Replied::Done(status), related, &[])?;
+    let len = head.len() + out.len() - start - DONE_HEAD_BYTES;
+    if len - LENGTH_BYTES > FRAME_BYTES_MAX {
+        return Err(TooLong);
+    }
+    head.patch_u32(0, (len - LENGTH_BYTES) as u32);
+    if head.len() == DONE_HEAD_BYTES {
+        out[start..start + DONE_HEAD_BYTES].copy_from_slice(&head);
+    } else {
+        out.splice(start..start + DONE_HEAD_BYTES, head);
+    }
+    Ok(())
+}
+
 pub fn put_notify(out: &mut Vec<u8>, to: Recipient, what: &Notification) {
     let start = begin(out, NOTIFY);
-    match to {
-        Recipient::Session { id, serial } => {
-            out.put_u8(0);
-            out.put_u64(id);
-            out.put_u64(serial);
-        }
-        Recipient::Client(ClientId(client)) => {
-            out.put_u8(1);
-            out.put_u128(client);
-        }
-    }
-    match what {
-        Notification::OplockBreak { id, to } => {
-            out.put_u8(0);
-            put_file(out, *id);
-            out.put_u8(*to as u8);
-        }
-        Notification::LeaseBreak(LeaseBreak { client, key, from, to, ack, epoch, version, opens: _ }) => {
-            out.put_u8(1);
-            out.put_u128(client.0);
-            out.put_u128(*key);
-            out.put_u32(*from);
-            out.put_u32(*to);
-            put_flag(out, *ack);
-            out.put_u16(*epoch);
-            out.put_u8(*version);
-        }
-    }
+    put_notification(out, to, what);
     let len = out.len() - start - LENGTH_BYTES;
     out.patch_u32(start, len as u32);
 }
@@ -406,12 +532,12 @@ impl Replied {
         }
     }
 
-    /// The answer of a request that does not wait. None: it waits.
+    /// The answer of a request that has run to its end. None: it waits, or was not run.
     pub fn into_answer(self, related: Related) -> Option<Answer> {
         let outcome = match self {
             Replied::Done(status) => Outcome::Done(status),
             Replied::Error(status, data, contexts) => Outcome::Error(status, data, contexts),
-            Replied::Pending => return None,
+            Replied::Pending | Replied::NotRun => return None,
             Replied::Close => Outcome::Close("the owner of the share ends the connection"),
             Replied::Moved => Outcome::Close("the owner of the share has changed"),
         };
@@ -424,15 +550,20 @@ impl ToOwner {
     ///
     /// # Errors
     /// It is no message to an owner.
-    pub fn parse(frame: &[u8]) -> Result<ToOwner, Malformed> {
+    pub fn parse(frame: &[u8], version: Version) -> Result<ToOwner, Malformed> {
         let mut r = Reader::new(frame);
-        let message = match r.u8()? {
-            HELLO => ToOwner::Hello(hello(&mut r)?),
-            RUN => ToOwner::Run(Box::new(run(&mut r)?)),
-            AGAIN => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
-            END => ToOwner::End { number: r.u64()? },
-            SESSION_END => ToOwner::SessionEnd { serial: r.u64()?, keep_durable: flag(&mut r)? },
-            PING => ToOwner::Ping(r.u64()?),
+        let message = match (r.u8()?, version) {
+            (HELLO, version) => ToOwner::Hello(hello(&mut r, version)?),
+            (RUN, Version::One) => {
+                let (run, origin) = version1::run(&mut r)?;
+                ToOwner::Run(Box::new(run), Some(Box::new(origin)))
+            }
+            (RUN, Version::Two) => ToOwner::Run(Box::new(run(&mut r)?), None),
+            (ORIGIN, Version::Two) => ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) },
+            (AGAIN, _) => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
+            (END, _) => ToOwner::End { number: r.u64()? },
+            (SESSION_END, _) => ToOwner::SessionEnd { serial: r.u64()?, keep_durable: flag(&mut r)? },
+            (PING, _) => ToOwner::Ping(r.u64()?),
             _ => return Err(Malformed("kind of a message to an owner")),
         };
         end(&r)?;
@@ -443,11 +574,9 @@ impl ToOwner {
     /// It does not fit a frame.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         match self {
-            ToOwner::Hello(_) => put_hello(out),
-            ToOwner::Run(run) => {
-                let request = run.verified(run.session_serial);
-                return put_run(out, run.number, run.target, run.session_encrypts, &request);
-            }
+            ToOwner::Hello(version) => put_hello(out, *version),
+            ToOwner::Origin { serial, origin } => return put_origin(out, *serial, origin),
+            ToOwner::Run(run, who) => return run.put(out, who.as_deref()),
             ToOwner::Again { number, async_id } => put_again(out, *number, *async_id),
             ToOwner::End { number } => put_end(out, *number),
             ToOwner::SessionEnd { serial, keep_durable } => put_session_end(out, *serial, *keep_durable),
@@ -462,10 +591,10 @@ impl FromOwner<'_> {
     ///
     /// # Errors
     /// It is no message of an owner.
-    pub fn parse(frame: &[u8]) -> Result<FromOwner<'_>, Malformed> {
+    pub fn parse(frame: &[u8], version: Version) -> Result<FromOwner<'_>, Malformed> {
         let mut r = Reader::new(frame);
         let message = match r.u8()? {
-            HELLO => FromOwner::Hello(hello(&mut r)?),
+            HELLO => FromOwner::Hello(hello(&mut r, version)?),
             ANSWERED => {
                 let (number, answer, related) = (r.u64()?, replied(&mut r)?, related(&mut r)?);
                 let body = r.rest();
@@ -488,7 +617,7 @@ impl FromOwner<'_> {
     /// It does not fit a frame.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         match self {
-            FromOwner::Hello(_) => put_hello(out),
+            FromOwner::Hello(version) => put_hello(out, *version),
             FromOwner::Answered { number, answer, related, body } => {
                 return put_answered(out, *number, answer, related, body);
             }
@@ -505,261 +634,47 @@ fn end(r: &Reader<'_>) -> Result<(), Malformed> {
     if r.remaining() == 0 { Ok(()) } else { Err(Malformed("bytes behind a message")) }
 }
 
-fn hello(r: &mut Reader<'_>) -> Result<u16, Malformed> {
+fn hello(r: &mut Reader<'_>, version: Version) -> Result<Version, Malformed> {
     if r.u32()? != MAGIC {
         return Err(Malformed("hello"));
     }
-    match r.u16()? {
-        VERSION => Ok(VERSION),
-        _ => Err(Malformed("version")),
+    if r.u16()? != version as u16 {
+        return Err(Malformed("a hello of another version than was settled"));
     }
+    Ok(version)
+}
+
+fn origin(r: &mut Reader<'_>) -> Result<Origin, Malformed> {
+    let client = client(r)?;
+    Ok(Origin { session_encrypts: flag(r)?, ..client })
 }
 
 fn run(r: &mut Reader<'_>) -> Result<Run, Malformed> {
     let number = r.u64()?;
     let target = Target { pool: r.u128()?, epoch: r.u64()? };
-    let (session_encrypts, session_serial) = (flag(r)?, r.u64()?);
-    let user = Arc::new(token(r)?);
-    let (client, anonymous) = (ClientId(r.u128()?), flag(r)?);
-    let negotiated = negotiated(r)?;
-    let (ip, address) = (ip(r)?, text(r)?);
-    let (encrypted, async_id) = (flag(r)?, optional(r)?);
+    let (session_serial, encrypted, async_id) = (r.u64()?, flag(r)?, optional(r)?);
     let related = related(r)?;
-    let room = r.u32()? as usize;
-    let message = r.rest().to_vec();
-    let header = Header::parse(&message)?;
-    Ok(Run {
-        number,
-        target,
-        session_encrypts,
-        header,
-        message,
-        session_serial,
-        user,
-        client,
-        anonymous,
-        negotiated,
-        ip,
-        address,
-        encrypted,
-        async_id,
-        related,
-        room,
-    })
-}
-
-fn put_flag(out: &mut Vec<u8>, flag: bool) {
-    out.put_u8(u8::from(flag));
-}
-
-fn flag(r: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match r.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed("flag")),
+    let count = usize::from(r.u8()?);
+    if count == 0 || count > RUN_REQUESTS_MAX || number.checked_add(count as u64).is_none() {
+        return Err(Malformed("requests of a run"));
     }
-}
-
-fn put_optional(out: &mut Vec<u8>, value: Option<u64>) {
-    put_flag(out, value.is_some());
-    value.into_iter().for_each(|v| out.put_u64(v));
-}
-
-fn optional(r: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
-    if flag(r)? { r.u64().map(Some) } else { Ok(None) }
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str) -> Result<(), TooLong> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(TooLong);
-    }
-    out.put_u16(text.len() as u16);
-    out.extend_from_slice(text.as_bytes());
-    Ok(())
-}
-
-fn text(r: &mut Reader<'_>) -> Result<String, Malformed> {
-    let len = usize::from(r.u16()?);
-    if len > TEXT_BYTES_MAX {
-        return Err(Malformed("text too long"));
-    }
-    let bytes = r.bytes(len)?;
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed("text"))
-}
-
-fn put_token(out: &mut Vec<u8>, token: &Token) -> Result<(), TooLong> {
-    let Token { user, user_name, groups, privileges } = token;
-    if groups.len() > GROUPS_MAX {
-        return Err(TooLong);
-    }
-    user.put(out);
-    put_text(out, user_name)?;
-    out.put_u16(groups.len() as u16);
-    groups.iter().for_each(|group| group.put(out));
-    out.put_u32(*privileges);
-    Ok(())
-}
-
-fn token(r: &mut Reader<'_>) -> Result<Token, Malformed> {
-    let (user, user_name) = (Sid::read(r)?, text(r)?);
-    let count = usize::from(r.u16()?);
-    if count > GROUPS_MAX {
-        return Err(Malformed("groups"));
-    }
-    // Grows with what is there, not with what is said.
-    let groups = (0..count).map(|_| Sid::read(r)).collect::<Result<_, _>>()?;
-    Ok(Token { user, user_name, groups, privileges: r.u32()? })
-}
-
-fn put_negotiated(out: &mut Vec<u8>, n: &Negotiated) -> Result<(), TooLong> {
-    let Negotiated {
-        dialect,
-        client_guid,
-        client_capabilities,
-        client_security_mode,
-        client_dialects,
-        server_capabilities,
-        server_security_mode,
-        cipher,
-        signing,
-        max_transact,
-        max_read,
-        max_write,
-    } = n;
-    out.put_u16(*dialect as u16);
-    out.put_u128(*client_guid);
-    out.put_u32(*client_capabilities);
-    out.put_u16(*client_security_mode);
-    out.put_u16(u16::try_from(client_dialects.len()).map_err(|_| TooLong)?);
-    client_dialects.iter().for_each(|d| out.put_u16(*d));
-    out.put_u32(*server_capabilities);
-    out.put_u16(*server_security_mode);
-    // No cipher has the number 0.
-    out.put_u16(cipher.map_or(0, |c| c as u16));
-    out.put_u16(*signing as u16);
-    [max_transact, max_read, max_write].into_iter().for_each(|max| out.put_u32(*max));
-    Ok(())
-}
-
-fn negotiated(r: &mut Reader<'_>) -> Result<Negotiated, Malformed> {
-    let dialect = Dialect::from_u16(r.u16()?).ok_or(Malformed("dialect"))?;
-    let (client_guid, client_capabilities, client_security_mode) = (r.u128()?, r.u32()?, r.u16()?);
-    let count = usize::from(r.u16()?);
-    let dialects = r.bytes(2 * count)?;
-    let client_dialects = dialects.chunks_exact(2).map(|d| u16::from_le_bytes([d[0], d[1]])).collect();
-    let (server_capabilities, server_security_mode) = (r.u32()?, r.u16()?);
-    let cipher = match r.u16()? {
-        0 => None,
-        id => Some(Cipher::from_u16(id).ok_or(Malformed("cipher"))?),
-    };
-    let signing = SigningAlgorithm::from_u16(r.u16()?).ok_or(Malformed("signing algorithm"))?;
-    Ok(Negotiated {
-        dialect,
-        client_guid,
-        client_capabilities,
-        client_security_mode,
-        client_dialects,
-        server_capabilities,
-        server_security_mode,
-        cipher,
-        signing,
-        max_transact: r.u32()?,
-        max_read: r.u32()?,
-        max_write: r.u32()?,
-    })
-}
-
-fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
-    match ip {
-        IpAddr::V4(v4) => {
-            out.put_u8(4);
-            out.extend_from_slice(&v4.octets());
+    let now = asked(r)?;
+    let tree = now.header.async_or_tree;
+    let following = (1..count).map(|_| {
+        let asked = asked(r)?;
+        let header = &asked.header;
+        // They inherit what is before them: nothing else has a meaning here.
+        match header.is(flags::RELATED_OPERATIONS) && header.async_or_tree == tree {
+            true => Ok(asked),
+            false => Err(Malformed("a request that is not related")),
         }
-        IpAddr::V6(v6) => {
-            out.put_u8(6);
-            out.extend_from_slice(&v6.octets());
-        }
-    }
+    });
+    let following = following.collect::<Result<_, _>>()?;
+    Ok(Run { number, target, session_serial, encrypted, async_id, related, now, following })
 }
 
-fn ip(r: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
-    match r.u8()? {
-        4 => Ok(Ipv4Addr::from(r.array::<4>()?).into()),
-        6 => Ok(Ipv6Addr::from(r.array::<16>()?).into()),
-        _ => Err(Malformed("kind of an address")),
-    }
-}
-
-fn put_file(out: &mut Vec<u8>, id: FileId) {
-    out.put_u64(id.persistent);
-    out.put_u64(id.volatile);
-}
-
-fn file(r: &mut Reader<'_>) -> Result<FileId, Malformed> {
-    Ok(FileId { persistent: r.u64()?, volatile: r.u64()? })
-}
-
-fn put_related(out: &mut Vec<u8>, related: &Related) {
-    let Related { file, tree_id, failed } = related;
-    put_flag(out, file.is_some());
-    file.iter().for_each(|id| put_file(out, *id));
-    out.put_u32(*tree_id);
-    put_flag(out, failed.is_some());
-    failed.iter().for_each(|status| out.put_u32(status.0));
-}
-
-fn related(r: &mut Reader<'_>) -> Result<Related, Malformed> {
-    let file = if flag(r)? { Some(file(r)?) } else { None };
-    let tree_id = r.u32()?;
-    let failed = if flag(r)? { Some(NtStatus(r.u32()?)) } else { None };
-    Ok(Related { file, tree_id, failed })
-}
-
-fn replied(r: &mut Reader<'_>) -> Result<Replied, Malformed> {
-    match r.u8()? {
-        DONE => Ok(Replied::Done(NtStatus(r.u32()?))),
-        ERROR => {
-            let (status, contexts, len) = (NtStatus(r.u32()?), r.u8()?, r.u32()? as usize);
-            Ok(Replied::Error(status, r.bytes(len)?.to_vec(), contexts))
-        }
-        PENDING => Ok(Replied::Pending),
-        CLOSE => Ok(Replied::Close),
-        MOVED => Ok(Replied::Moved),
-        _ => Err(Malformed("kind of an answer")),
-    }
-}
-
-fn recipient(r: &mut Reader<'_>) -> Result<Recipient, Malformed> {
-    match r.u8()? {
-        0 => Ok(Recipient::Session { id: r.u64()?, serial: r.u64()? }),
-        1 => Ok(Recipient::Client(ClientId(r.u128()?))),
-        _ => Err(Malformed("kind of a recipient")),
-    }
-}
-
-fn notification(r: &mut Reader<'_>) -> Result<Notification, Malformed> {
-    match r.u8()? {
-        0 => {
-            let id = file(r)?;
-            let to = match r.u8()? {
-                0 => OplockLevel::None,
-                1 => OplockLevel::LevelII,
-                2 => OplockLevel::Exclusive,
-                3 => OplockLevel::Batch,
-                _ => return Err(Malformed("oplock level")),
-            };
-            Ok(Notification::OplockBreak { id, to })
-        }
-        1 => Ok(Notification::LeaseBreak(LeaseBreak {
-            client: ClientId(r.u128()?),
-            key: r.u128()?,
-            from: r.u32()?,
-            to: r.u32()?,
-            ack: flag(r)?,
-            epoch: r.u16()?,
-            version: r.u8()?,
-            opens: Vec::new(),
-        })),
-        _ => Err(Malformed("kind of a notification")),
-    }
+fn asked(r: &mut Reader<'_>) -> Result<Asked, Malformed> {
+    let (room, len) = (r.u32()? as usize, r.u32()? as usize);
+    let message = r.bytes(len)?.to_vec();
+    Ok(Asked { header: Header::parse(&message)?, message, room })
 }

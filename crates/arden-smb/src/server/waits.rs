@@ -80,6 +80,18 @@ impl Server {
         })));
     }
 
+    /// The same with a message that was elsewhere. Where its connection rests, and has nothing else there, the caller runs the message and
+    /// sends what it answers: nobody has to be woken for it.
+    pub(crate) fn go_on_here(&self, peer: Arc<Peer>, message: Box<dyn Parked>, bytes: usize) {
+        if peer.is_closed() || !peer.rests(bytes) {
+            return self.go_on(peer, message);
+        }
+        let mut out = Vec::new();
+        let rest = message.run_beside(&mut out);
+        peer.send_here(out);
+        rest.into_iter().for_each(|job| peer.run(job));
+    }
+
     /// Who runs requests whose connection is gone; `run_deferred` itself where nobody is named. The first call counts.
     pub fn on_detached(&self, runner: Runner) {
         let _ = self.waits.runner.set(runner);

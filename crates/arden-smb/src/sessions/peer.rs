@@ -143,15 +143,43 @@ impl Peer {
     }
     /// Whether the connection has to be woken for what is left.
     fn write_here(&self, mailbox: &mut Mailbox, mut finished: Box<dyn Answers>) -> bool {
-        let mut frame = finished.frame();
-        let written = self.write_now.get().map_or(0, |write| write(&frame));
+        let frame = finished.frame();
         mailbox.spent.push(finished);
+        !self.write_frame(mailbox, frame) || mailbox.spent.len() >= SPENT_MAX
+    }
+    /// False: the socket did not take all of it, and the connection has to be woken for the rest.
+    fn write_frame(&self, mailbox: &mut Mailbox, mut frame: Vec<u8>) -> bool {
+        let written = self.write_now.get().map_or(0, |write| write(&frame));
         if written == frame.len() {
-            return mailbox.spent.len() >= SPENT_MAX;
+            return true;
         }
         mailbox.at_rest = false;
         mailbox.cut = frame.split_off(written);
-        true
+        false
+    }
+    /// Whether others may write to the socket at the moment, and this is all that the connection has elsewhere, in bytes: it finds
+    /// several answers when it is woken once, and reads on when less is elsewhere.
+    pub fn rests(&self, elsewhere_bytes: usize) -> bool {
+        self.elsewhere_bytes.load(Ordering::Relaxed) <= elsewhere_bytes && self.mailbox.lock().at_rest
+    }
+    /// Complete frames are sent by the caller where the connection rests, and else by the connection.
+    pub fn send_here(&self, frames: Vec<u8>) {
+        if frames.is_empty() {
+            return;
+        }
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.closed {
+            return;
+        }
+        if mailbox.at_rest && mailbox.is_empty() && frames.len() <= WRITE_HERE_BYTES_MAX {
+            if self.write_frame(&mut mailbox, frames) {
+                return;
+            }
+        } else {
+            mailbox.frames.push(frames.into());
+        }
+        drop(mailbox);
+        (self.wake)();
     }
     /// The connection waits from now on, and has nothing to send.
     pub fn begin_rest(&self) {
@@ -269,6 +297,36 @@ mod tests {
         assert_eq!(sent.lock().len(), 5);
         peer.mailbox.lock().closed = true;
         assert!(peer.finish(answer(b"gone"), true).is_some());
+    }
+
+    #[test]
+    fn frames_of_others_do_not_overtake_and_are_not_cut() {
+        let (peer, sent, woken, _) = peer(8);
+        let count = || woken.load(Ordering::Relaxed);
+        assert!(!peer.rests(0));
+        peer.send_here(b"busy".to_vec());
+        assert_eq!((sent.lock().len(), count()), (0, 1), "it is left to the connection, which is told");
+        peer.begin_rest();
+        assert!(!peer.rests(0), "something waits in the mailbox");
+        peer.mailbox.lock().frames.clear();
+        peer.begin_rest();
+        peer.elsewhere_bytes.store(11, Ordering::Relaxed);
+        assert!(!peer.rests(10) && peer.rests(11), "it has something else elsewhere");
+        peer.mailbox.lock().frames.push(b"before".to_vec().into());
+        peer.send_here(b"behind".to_vec());
+        assert_eq!((sent.lock().len(), count()), (0, 2), "nothing overtakes what came while it rested");
+        peer.mailbox.lock().frames.clear();
+        peer.send_here(b"here".to_vec());
+        peer.send_here(Vec::new());
+        assert_eq!((&sent.lock()[..], count()), (&b"here"[..], 2), "nobody is woken");
+        peer.send_here(b"and cut".to_vec());
+        assert_eq!((&sent.lock()[..], count()), (&b"hereand "[..], 3));
+        assert!(!peer.rests(11));
+        peer.send_here(b"behind".to_vec());
+        assert_eq!((peer.end_rest(), peer.mailbox.lock().frames.len()), (b"cut".to_vec(), 1));
+        peer.mailbox.lock().closed = true;
+        peer.send_here(b"gone".to_vec());
+        assert_eq!(peer.mailbox.lock().frames.len(), 1);
     }
 
     #[test]

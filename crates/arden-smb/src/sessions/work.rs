@@ -18,6 +18,9 @@ pub trait Parked: Send {
     /// is where `may_block`.
     fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Option<Box<dyn BlockingWork>>;
 
+    /// The same on a thread that may not block, beside its connection.
+    fn run_beside(self: Box<Self>, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>>;
+
     /// Ends the current request with `status`, and runs on with the rest.
     fn abort(self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>>;
 

@@ -234,7 +234,7 @@ fn a_request_whose_connection_ends_while_it_waits_is_forgotten() {
         w.waiter.disconnect();
         w.wake();
         w.other.disconnect();
-        assert_eq!(w.lab.server.trees.opens().len(), 0, "{kind}");
+        assert_eq!(w.lab.opens_left(0), 0, "{kind}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use arden_smb::{Gate, Share, ShareAce};
+use arden_smb::{Gate, Share, ShareAce, wire::Version};
 
 use crate::client::*;
 
@@ -323,4 +323,39 @@ fn a_client_that_understands_it_is_told_where_the_owner_is() {
         .trees
         .set_shares_elsewhere(shares.map(|s| Share { fs: None, gate: None, ..Share::clone(&s) }).collect());
     assert_eq!(logged_on(Dialect::Smb311).call(&redirectable(&path)).status(), NtStatus::ACCESS_DENIED);
+}
+
+/// A node whose partner knows the first version alone: requests go one by one, with who asks.
+#[test]
+fn a_node_of_the_first_version_is_served() {
+    let lab = Lab::new();
+    *ownership(&lab).version.lock() = Version::One;
+    let (mut one, mut two) = (lab.client(), lab.client());
+    let compound = [want("file").req(), write(FileId::RELATED, 0, b"over").related(), close(FileId::RELATED).related()];
+    one.compound(&compound).into_iter().for_each(|r| drop(r.ok()));
+    assert_eq!(std::fs::read(lab.host("file")).unwrap(), b"over");
+    // A break, and a create that waits for it.
+    let f = one.open(want("file").existing().lease(5, "RWH"));
+    let create = two.starts(want("file").existing());
+    assert_eq!(one.lease_break(), ("RWH".to_owned(), "RH".to_owned(), true));
+    one.call(&lease_ack(5, "RH")).ok();
+    let g = two.opened(create);
+    // A lock that waits, and one that is cancelled.
+    one.call(&lock(f.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)])).ok();
+    let waiting = two.send(&lock(g.id, 0, &[(5, 10, lock_flags::EXCLUSIVE)]));
+    two.interim(waiting);
+    one.call(&lock(f.id, 0, &[(0, 10, lock_flags::UNLOCK)])).ok();
+    two.receive(waiting).ok();
+    let cancelled = one.send(&lock(f.id, 0, &[(5, 1, lock_flags::SHARED)]));
+    let async_id = one.interim(cancelled);
+    one.cancel(async_id);
+    assert_eq!(one.receive(cancelled).status(), NtStatus::CANCELLED);
+    // A compound whose middle waits.
+    let first = want("other").req();
+    let behind =
+        [lock(FileId::RELATED, 0, &[(0, 1, lock_flags::EXCLUSIVE)]).related(), close(FileId::RELATED).related()];
+    one.compound(&[&[first], &behind[..]].concat()).into_iter().for_each(|r| drop(r.ok()));
+    [&mut one, &mut two].into_iter().for_each(Client::disconnect);
+    assert_eq!(lab.opens_left(0), 0);
+    assert_eq!(lab.server.forwarded_sessions(), 0);
 }

@@ -14,9 +14,11 @@ use std::{
 
 use arden_smb::{
     Server, ServerConfig,
-    run::{Elsewhere, Here, InFlight, RequestEngine},
+    run::{Elsewhere, GoOn, Here, InFlight, RequestEngine},
     seam::{Answer, Outcome, VerifiedRequest},
-    wire::{FromOwner, LENGTH_BYTES, Replied, Run, Target, ToOwner, put_answered, put_run},
+    wire::{
+        FromOwner, LENGTH_BYTES, Origin, Replied, Run, Target, ToOwner, Version, put_answered, put_origin, put_run,
+    },
 };
 use arden_store::{commit::CommitScope, fs::WaitId};
 use arden_testkit::client;
@@ -24,8 +26,8 @@ use arden_wire::smb2::Header;
 use client::*;
 
 enum Asked {
-    /// A frame.
-    Run(Vec<u8>, Instant, Arc<Waiting>),
+    /// Two frames: who asks, and what.
+    Run([Vec<u8>; 2], Instant, Arc<Waiting>),
     Again(u64, u64, Instant, Arc<Waiting>),
     /// It is answered or given up: nothing is in flight any more.
     End(u64),
@@ -44,7 +46,7 @@ struct Waiting {
 struct State {
     /// A frame without its length, and the wait where it waits there.
     answer: Option<(Vec<u8>, Option<WaitId>)>,
-    go_on: Option<Box<dyn FnOnce() + Send>>,
+    go_on: Option<GoOn>,
 }
 
 impl Waiting {
@@ -54,19 +56,19 @@ impl Waiting {
             state.answer = Some((frame, wait));
             state.go_on.take()
         };
-        go_on.into_iter().for_each(|go_on| go_on());
+        go_on.into_iter().for_each(|go_on| go_on(false));
     }
 }
 
 impl Elsewhere for Waiting {
-    fn when_answered(&self, go_on: Box<dyn FnOnce() + Send>) {
+    fn when_answered(&self, go_on: GoOn) {
         let mut state = self.state.lock().unwrap();
         if state.answer.is_none() {
             state.go_on = Some(go_on);
             return;
         }
         drop(state);
-        go_on();
+        go_on(false);
     }
 
     fn bytes(&self) -> usize {
@@ -106,12 +108,13 @@ impl RequestEngine for Between {
         let to_engine = self.to_engine.lock().unwrap();
         let Some(asked) = asked else {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            let mut frame = Vec::new();
-            put_run(&mut frame, number, TARGET, false, request).unwrap();
+            let mut frames = [const { Vec::new() }; 2];
+            put_origin(&mut frames[0], request.session_serial, &Origin::of(request, false)).unwrap();
+            put_run(&mut frames[1], number, TARGET, request, &[], None).unwrap();
             let (bytes, ended) = (request.message.len(), Mutex::new(to_engine.clone()));
             let waiting = Arc::new(Waiting { number, bytes, state: Mutex::default(), ended });
             here.in_flight.elsewhere = Some(waiting.clone());
-            to_engine.send(Asked::Run(frame, here.now, waiting)).unwrap();
+            to_engine.send(Asked::Run(frames, here.now, waiting)).unwrap();
             return elsewhere;
         };
         let Some((frame, wait)) = asked.state.lock().unwrap().answer.take() else {
@@ -119,7 +122,9 @@ impl RequestEngine for Between {
             to_engine.send(Asked::Again(asked.number, async_id, here.now, asked.clone())).unwrap();
             return elsewhere;
         };
-        let Ok(FromOwner::Answered { answer, related, body, .. }) = FromOwner::parse(&frame) else { panic!() };
+        let Ok(FromOwner::Answered { answer, related, body, .. }) = FromOwner::parse(&frame, Version::NEWEST) else {
+            panic!()
+        };
         self.seen.lock().unwrap().push(Seen {
             command: request.header.command,
             resumed: request.async_id.is_some(),
@@ -136,13 +141,20 @@ impl RequestEngine for Between {
 
 /// The node with the trees: what is in flight stays here, and a change is durable before its answer leaves.
 fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, count: &AtomicUsize) {
-    let mut requests: HashMap<u64, (Box<Run>, InFlight)> = HashMap::new();
+    let mut requests: HashMap<u64, (Box<Run>, Box<Origin>, InFlight)> = HashMap::new();
     for asked in asked {
         let (number, now, waiting) = match asked {
-            Asked::Run(frame, now, waiting) => {
-                let Ok(ToOwner::Run(run)) = ToOwner::parse(&frame[LENGTH_BYTES..]) else { panic!() };
+            Asked::Run([origin, run], now, waiting) => {
+                let Ok(ToOwner::Origin { serial, origin }) = ToOwner::parse(&origin[LENGTH_BYTES..], Version::NEWEST)
+                else {
+                    panic!()
+                };
+                let Ok(ToOwner::Run(run, None)) = ToOwner::parse(&run[LENGTH_BYTES..], Version::NEWEST) else {
+                    panic!()
+                };
+                assert_eq!(serial, run.session_serial);
                 let number = run.number;
-                requests.insert(number, (run, InFlight::default()));
+                requests.insert(number, (run, origin, InFlight::default()));
                 count.store(requests.len(), Ordering::Relaxed);
                 (number, now, waiting)
             }
@@ -151,14 +163,14 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, co
                 (number, now, waiting)
             }
             Asked::End(number) => {
-                if let Some((run, mut in_flight)) = requests.remove(&number) {
+                if let Some((run, _, mut in_flight)) = requests.remove(&number) {
                     engine.end(run.header(), &mut in_flight);
                 }
                 count.store(requests.len(), Ordering::Relaxed);
                 continue;
             }
         };
-        let (run, in_flight) = requests.get_mut(&number).unwrap();
+        let (run, origin, in_flight) = requests.get_mut(&number).unwrap();
         let scope = CommitScope::begin();
         let large = Default::default();
         let mut gates = arden_smb::Gates::default();
@@ -169,10 +181,11 @@ fn serve(engine: &dyn RequestEngine, asked: std::sync::mpsc::Receiver<Asked>, co
             large: &large,
             gates: &mut gates,
             in_flight,
+            behind: None,
             tree_elsewhere: false,
         };
         let mut body = Vec::new();
-        let mut answer = engine.run(&run.verified(run.session_serial), &mut here, &mut body);
+        let mut answer = engine.run(&run.verified(origin, run.session_serial), &mut here, &mut body);
         if scope.commit().is_err() {
             answer.outcome = NtStatus::INTERNAL_ERROR.into();
         }

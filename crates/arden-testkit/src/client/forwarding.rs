@@ -14,7 +14,7 @@ use arden_smb::{
     Gate, Server, ServerConfig,
     forward::{Dialed, Nodes, Place, Stream, engine::Forwarder, owner},
     time::Time,
-    wire::Target,
+    wire::{Target, Version},
 };
 use arden_store::table::{OpenTable, TableLimits};
 use arden_wire::FileTime;
@@ -37,6 +37,8 @@ pub struct Ownership {
     pub may_answer: AtomicBool,
     /// What the node of the clients believes; 0: nobody owns them.
     pub believed: AtomicU64,
+    /// What the nodes speak.
+    pub version: Mutex<Version>,
     /// Where clients reach the owner.
     pub addresses: Mutex<Vec<IpAddr>>,
 }
@@ -49,6 +51,7 @@ impl Default for Ownership {
             may_start: open(),
             may_answer: open(),
             believed: AtomicU64::new(1),
+            version: Mutex::new(Version::NEWEST),
             addresses: Mutex::default(),
         }
     }
@@ -102,17 +105,17 @@ impl Nodes for Wires {
         assert_eq!(node, OWNER);
         let (near, mut near_end) = tokio::io::duplex(1 << 16);
         let (mut far_end, far) = tokio::io::duplex(1 << 16);
-        let server = self.owner.clone();
+        let (server, version) = (self.owner.clone(), *self.ownership.version.lock());
         let offset = self.offset.clone();
         let clock = Arc::new(move || {
             let offset = *offset.lock();
             let wall = FileTime::from_system(std::time::SystemTime::now() + offset);
             Time { now: Instant::now() + offset, wall }
         });
-        runtime().spawn(async move { owner::serve(&server, 1, Box::new(far), clock).await });
+        runtime().spawn(async move { owner::serve(&server, 1, (Box::new(far), version), clock).await });
         let wire = async move { tokio::io::copy_bidirectional(&mut near_end, &mut far_end).await.map(drop) };
         self.wires.lock().push(runtime().spawn(wire));
-        Box::pin(async move { io::Result::Ok(Box::new(near) as Box<dyn Stream>) })
+        Box::pin(async move { io::Result::Ok((Box::new(near) as Box<dyn Stream>, version)) })
     }
 }
 

@@ -13,6 +13,7 @@ use arden_smb::{
     Server,
     conn::{Connection, Verdict},
     crypto::{CipherKey, SigningKey},
+    sessions::Peer,
 };
 use arden_wire::FileTime;
 use arden_wire::{
@@ -76,6 +77,8 @@ pub struct Client {
     /// Answers without a signature are wrong where one belongs.
     pub strict: bool,
     nonce: u64,
+    /// What others wrote to the connection while it rested.
+    written: Arc<Mutex<Vec<u8>>>,
     pub(super) offset: Arc<Mutex<Duration>>,
     /// Time begins here and passes only by `offset`, instead of running.
     pub epoch: Option<Instant>,
@@ -111,6 +114,7 @@ impl Client {
             delayed: Duration::ZERO,
             strict: true,
             nonce: 1,
+            written: Arc::default(),
             offset,
             epoch: None,
             sent: Vec::new(),
@@ -285,15 +289,16 @@ impl Client {
                 if connection.peer().is_closed() || Instant::now() > end {
                     break;
                 }
-                if connection.peer().elsewhere_bytes.load(Ordering::Relaxed) == 0 {
-                    if patience == 0 {
-                        break;
-                    }
+                let peer = connection.peer().clone();
+                let is_elsewhere = peer.elsewhere_bytes.load(Ordering::Relaxed) != 0;
+                if !is_elsewhere && patience == 0 {
+                    break;
+                }
+                self.rest(&peer, is_elsewhere);
+                if !is_elsewhere {
                     patience -= 1;
-                    super::let_nodes_talk();
                     self.run_deferred();
                 }
-                std::thread::yield_now();
                 continue;
             }
             frames.iter().for_each(|f| self.take_frames(&f.frame));
@@ -306,14 +311,38 @@ impl Client {
         }
     }
 
+    /// Lets others go on. They may write to the connection meanwhile.
+    fn rest(&mut self, peer: &Peer, is_elsewhere: bool) {
+        let written = self.written.clone();
+        let write = move |bytes: &[u8]| {
+            written.lock().extend_from_slice(bytes);
+            bytes.len()
+        };
+        peer.write_now.get_or_init(|| Box::new(write));
+        peer.begin_rest();
+        if is_elsewhere {
+            std::thread::yield_now()
+        } else {
+            super::let_nodes_talk()
+        }
+        assert!(peer.end_rest().is_empty(), "all of a frame was taken");
+        let written = std::mem::take(&mut *self.written.lock());
+        self.take_frames(&written);
+    }
+
     /// The transport fails.
     pub fn disconnect(&mut self) {
         let now = self.now();
         if let Some(mut connection) = self.connection.take() {
             connection.closed(now);
         }
-        if self.behind.is_some() {
+        if let Some(behind) = &self.behind {
             super::let_nodes_talk();
+            // Where it was the session's last connection, the owner hears of that.
+            let end = Instant::now() + ELSEWHERE_WAIT;
+            while behind.forwarded_sessions() > self.server.sessions().len() && Instant::now() < end {
+                super::let_nodes_talk();
+            }
         }
         self.run_deferred();
     }

@@ -312,6 +312,20 @@ impl Lab {
         }
     }
 
+    /// How many opens there are, once they are so few. What a lost connection had open at another node is closed there a little later:
+    /// nothing says when.
+    pub fn opens_left(&self, few: usize) -> usize {
+        let end = Instant::now() + Duration::from_secs(if self.front.is_some() { 10 } else { 0 });
+        loop {
+            self.server.trees.run_deferred();
+            let left = self.server.trees.opens().len();
+            if left <= few || Instant::now() >= end {
+                return left;
+            }
+            let_nodes_talk();
+        }
+    }
+
     /// Whether a crash now takes nothing from the share.
     pub fn is_committed(&self, share: &str) -> bool {
         let share = self.server.trees.share(share).expect("a share");

@@ -129,6 +129,11 @@ impl Header {
     pub fn tree_id(&self) -> u32 {
         (self.async_or_tree >> 32) as u32
     }
+    /// The same of another tree connect, without an AsyncId.
+    #[must_use]
+    pub fn at_tree(self, tree: u32) -> Header {
+        Header { async_or_tree: u64::from(tree) << 32, ..self }
+    }
     /// ChannelSequence of an SMB 3 request, [MS-SMB2] 2.2.1.2.
     pub fn channel_sequence(&self) -> u16 {
         self.status as u16

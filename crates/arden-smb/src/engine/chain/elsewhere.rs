@@ -40,6 +40,11 @@ impl Parked for AskedElsewhere {
         self.chain.survives(peer_id)
     }
 
+    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Rest {
+        self.chain.state.beside = true;
+        self.run(out, false)
+    }
+
     fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
         self.go_on(|Chain { message, mut state }, begun| {
             state.restore_frame(out, &begun);
@@ -68,9 +73,12 @@ pub(super) fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) 
         debug_assert!(false, "an engine that asked another says which");
         return state.close_connection("a request was lost");
     };
-    let bytes = asked.bytes();
+    let bytes = state.in_flight.bytes_elsewhere();
     peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
     peer.pending.lock().begin_job();
     let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes };
-    asked.when_answered(Box::new(move || server.go_on(peer, Box::new(message))));
+    asked.when_answered(Box::new(move |here| match here {
+        true => server.go_on_here(peer, Box::new(message), bytes),
+        false => server.go_on(peer, Box::new(message)),
+    }));
 }
