@@ -1,13 +1,13 @@
 # A cluster of two nodes in which one owns everything, and clients use the other: Samba's client and all of smbtorture.
-# SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner. BENCH=3 measures rates instead, at both nodes in turn, three
-# times; RATES="stat random-read" only these.
+# SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner. BENCH=3 measures rates instead, at a
+# daemon without a cluster and at both nodes in turn, three times; RATES="stat random-read" only these.
 # long: 200
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 here=$ROOT/tests/smbtorture
-declare -A pid port=([n1]=$(free_port) [n2]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port))
+declare -A pid port=([n1]=$(free_port) [n2]=$(free_port) [alone]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port))
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
 etcd_alone; pid[etcd]=$etcd_pid
@@ -89,12 +89,20 @@ until_true 5 bash -c "! '$ARDEN' --state '$WORK/n2' open list | grep -q moved" |
 kill "${pid[hold]}" 2>/dev/null || true; wait "${pid[hold]}" 2>/dev/null || true; unset "pid[hold]"
 
 if [[ -n ${BENCH:-} ]]; then
-  note "rates at the owner, n1, and at the node that owns nothing, with the CPU of the owner"
+  note "rates without a cluster, at the owner, n1, and at the node that owns nothing, with the CPU of who does the work"
+  mkdir "$WORK/others"; for d in 1 2; do truncate -s 6g "$WORK/others/$d"; done
+  up alone
+  at alone user add tester --password pw >/dev/null
+  at alone pool create tank "$WORK"/others/{1,2} >/dev/null
+  at alone space create alone --pool tank --layout mirror2 --size 4g >/dev/null
+  at alone volume create alone --space alone >/dev/null
+  at alone share add alone --volume alone --ca >/dev/null
+  declare -A works=([alone]=alone [n1]=n1 [n2]=n1)
   for ((round = 0; round < BENCH; round++)); do
-    for n in n1 n2; do
+    for n in alone n1 n2; do
       echo "at $n"
       "${ARDEN%/*}/arden-lab" work ${RATES:-create read stat rename delete list stream-write stream-read random-read} \
-        --to "127.0.0.1:${port[$n]}" --share "$n" --user tester --password pw --pid "${pid[n1]}" 2>&1
+        --to "127.0.0.1:${port[$n]}" --share "$n" --user tester --password pw --pid "${pid[${works[$n]}]}" 2>&1
     done
   done
   exit 0

@@ -370,7 +370,7 @@ mod tests {
         let t = limits(1000, 3 << 30, &[0.5, 2.5, 1.0]);
         assert!(
             t.contains("longest of 2 | 2.500 [no]")
-                && t.contains("wait for their owner | **1.00** s")
+                && t.contains("wait for their owner | **1.000** s")
                 && t.contains("| 2.909 [no]"),
             "{t}"
         );
