@@ -5,7 +5,7 @@ use arden_lab::{
     pools::timed::{Disk, Setup, World},
     spaces::{
         Line,
-        models::{doubling, parity_stream, repair},
+        models::{bare_doubling, doubling, parity_stream, repair},
     },
 };
 use arden_space::Layout;
@@ -51,5 +51,13 @@ fn three_copies_take_a_third_of_the_pool_whatever_the_disks() {
         let wanted = (pool_bytes / 3 * 98 / 100).next_multiple_of(4096);
         // The space is provisioned at creation, which succeeds only when the slabs exist.
         World::new(Setup::new(Layout::Mirror3, disks, SAS).file_bytes(wanted)).unwrap();
+    }
+}
+
+#[test]
+fn random_load_gains_from_eight_disks_what_bare_disks_gain() {
+    for name in ["file-server", "database"] {
+        let (space, bare) = (doubling(SAS, name, SPAN, 2.0).unwrap(), bare_doubling(SAS, name, SPAN, 2.0).unwrap());
+        assert!(space.ratio >= bare.ratio - 0.03, "{space:?} beside {bare:?}");
     }
 }

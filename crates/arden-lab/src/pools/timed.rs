@@ -3,7 +3,9 @@
 
 use std::rc::Rc;
 
-use arden_block::{BlockDevice, Rt, sim::SimDisk, timing::Model};
+use arden_block::{
+    BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Media, Rt, SharedBuf, sim::SimDisk, timing::Model,
+};
 use arden_space::{Layout, Pool, Space, SpaceError};
 
 use super::{SpaceSetup, create};
@@ -184,6 +186,83 @@ pub fn bare(disk: Disk, p: &Profile, outstanding: usize, file_bytes: u64, second
     let rt = Rt::virtual_clock(1);
     let device = SimDisk::timed("d", disk.size_bytes(), 1, disk.model(), false).attach(&rt);
     run(&mut BlockTarget::new(&rt, device), p, outstanding, file_bytes, (seconds * SECOND_NS as f64) as u64)
+}
+
+/// Runs a profile on bare disks behind nothing but a stripe: no pool, no log, no map. What disks alone would do.
+///
+/// # Errors
+/// A request fails.
+pub fn bare_stripe(
+    disk: Disk,
+    disks: usize,
+    p: &Profile,
+    outstanding: usize,
+    file_bytes: u64,
+    seconds: f64,
+) -> Result<Figures> {
+    let rt = Rt::virtual_clock(1);
+    let disks: Vec<Rc<dyn BlockDevice>> = (0..disks)
+        .map(|i| SimDisk::timed(&format!("d{i}"), disk.size_bytes(), i as u64, disk.model(), false).attach(&rt))
+        .collect();
+    let (name, size_bytes) = ("stripe".to_owned(), file_bytes);
+    let info = DeviceInfo { name, size_bytes, media: Media::Unknown, model: String::new(), serial: String::new() };
+    let stripe: Rc<dyn BlockDevice> = Rc::new(Stripe { disks, info });
+    run(&mut BlockTarget::new(&rt, stripe), p, outstanding, file_bytes, (seconds * SECOND_NS as f64) as u64)
+}
+
+/// Disks side by side in units of [`INTERLEAVE_BYTES`]. Takes requests that lie in one unit.
+struct Stripe {
+    disks: Vec<Rc<dyn BlockDevice>>,
+    info: DeviceInfo,
+}
+
+impl Stripe {
+    fn place(&self, offset: u64, len: u64) -> IoResult<(&dyn BlockDevice, u64)> {
+        if offset % INTERLEAVE_BYTES + len > INTERLEAVE_BYTES {
+            return Err(IoError::Unsupported);
+        }
+        let (unit, count) = (offset / INTERLEAVE_BYTES, self.disks.len() as u64);
+        let disk = &self.disks[(unit % count) as usize];
+        Ok((&**disk, unit / count * INTERLEAVE_BYTES + offset % INTERLEAVE_BYTES))
+    }
+}
+
+impl BlockDevice for Stripe {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        match self.place(offset, len as u64) {
+            Ok((disk, at)) => disk.read(at, len),
+            Err(e) => Box::pin(async move { Err(e) }),
+        }
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
+        match self.place(offset, data.len() as u64) {
+            Ok((disk, at)) => disk.write(at, data, durable),
+            Err(e) => Box::pin(async move { Err(e) }),
+        }
+    }
+
+    fn write_zeroes(&self, _offset: u64, _len: u64) -> LocalFuture<IoResult<()>> {
+        Box::pin(async { Err(IoError::Unsupported) })
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> LocalFuture<IoResult<()>> {
+        Box::pin(async { Err(IoError::Unsupported) })
+    }
+
+    fn flush(&self) -> LocalFuture<IoResult<()>> {
+        let flushes: Vec<_> = self.disks.iter().map(|d| d.flush()).collect();
+        Box::pin(async move {
+            for flush in flushes {
+                flush.await?;
+            }
+            Ok(())
+        })
+    }
 }
 
 /// The standard profile with this name.

@@ -7,7 +7,7 @@ use arden_measure::{
 use arden_space::Layout;
 
 use super::Line;
-use crate::pools::timed::{Disk, Setup, World, bare, profile, standard};
+use crate::pools::timed::{Disk, Setup, World, bare, bare_stripe, profile, standard};
 
 const SAS: Disk = Disk::Sas { write_cache: true };
 /// Default number of requests in flight.
@@ -36,6 +36,17 @@ pub fn doubling(disk: Disk, name: &str, file_bytes: u64, seconds: f64) -> Result
     Ok(line(SCALING, format!("{}, {name}", describe(disk)), eight, four, aim))
 }
 
+/// The ratio of eight disks to four without a space: the bound of [`doubling`] for requests that lie at random.
+///
+/// # Errors
+/// A disk does not answer.
+pub fn bare_doubling(disk: Disk, name: &str, file_bytes: u64, seconds: f64) -> Result<Line> {
+    let p = standard(name);
+    let four = bare_stripe(disk, 4, &p, OUTSTANDING, file_bytes, seconds)?.io_s;
+    let eight = bare_stripe(disk, 8, &p, OUTSTANDING, file_bytes, seconds)?.io_s;
+    Ok(line(BARE, format!("{}, {name}", describe(disk)), eight, four, f64::NAN))
+}
+
 /// The kind of disk in tables.
 pub fn describe(disk: Disk) -> &'static str {
     match disk {
@@ -46,6 +57,7 @@ pub fn describe(disk: Disk) -> &'static str {
 }
 
 const SCALING: &str = "virtual time: simple on 8 disks against 4, 64 in flight";
+const BARE: &str = "virtual time: the same without a space, 8 bare disks against 4, 64 in flight";
 const PARITY: &str = "virtual time: parity on n disks, against (n-1)/n of simple on the same disks, sequential writes";
 const REPAIR: &str = "virtual time: repair of one disk, nobody else there, against what one disk streams";
 const RAID5: &str = "virtual time: parity with 64 KiB interleave, random 67/33 8 KiB, 64 in flight, against a RAID 5 with a perfect write-back cache";
@@ -122,6 +134,11 @@ pub fn all(quick: bool) -> Result<Vec<Line>> {
     for disk in [SAS, cold, Disk::SataSsd] {
         for p in Profile::standard() {
             lines.push(doubling(disk, &p.name, span, if disk == Disk::SataSsd { 0.1 } else { seconds })?);
+        }
+    }
+    for disk in [SAS, cold, Disk::SataSsd] {
+        for p in Profile::standard().into_iter().filter(|p| p.access == Access::Random) {
+            lines.push(bare_doubling(disk, &p.name, span, if disk == Disk::SataSsd { 0.1 } else { seconds })?);
         }
     }
     for disk in [SAS, cold, Disk::SataSsd] {

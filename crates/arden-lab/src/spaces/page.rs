@@ -38,7 +38,9 @@ pub fn summary(lines: &[Line]) -> String {
         let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
         let high = rates.iter().copied().fold(0.0, f64::max);
         let met = of.iter().filter(|l| l.met()).count();
-        let _ = writeln!(out, "| {section} | {low:.2} to {high:.2} | {met} of {} |", of.len());
+        if !of.is_empty() {
+            let _ = writeln!(out, "| {section} | {low:.2} to {high:.2} | {met} of {} |", of.len());
+        }
         at = end;
     }
     out
