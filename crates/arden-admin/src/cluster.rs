@@ -39,12 +39,14 @@ pub struct ClusterInfo {
 pub enum Feature {
     FloatingAddresses,
     ScaleOutShares,
+    NvmeFence,
 }
 
 impl Feature {
     fn level(self) -> u32 {
         match self {
             Feature::FloatingAddresses | Feature::ScaleOutShares => 2,
+            Feature::NvmeFence => 3,
         }
     }
 
@@ -52,6 +54,7 @@ impl Feature {
         match self {
             Feature::FloatingAddresses => "floating addresses",
             Feature::ScaleOutShares => "scale-out shares",
+            Feature::NvmeFence => "fences of kind nvme",
         }
     }
 }
@@ -123,9 +126,9 @@ pub struct PoolOwnership {
     pub reason: String,
     /// Nodes whose commands may still reach a disk, with the epoch of each: `NODE:EPOCH`.
     pub holders: Vec<String>,
-    /// How holders are fenced: none, scsi, or agent:PATH.
+    /// How holders are fenced: none, scsi, nvme, or agent:PATH.
     pub fence: String,
-    /// Names of the agent's options.
+    /// Names of the agent's options; options of the fence nvme whole.
     pub fence_options: Vec<String>,
 }
 
@@ -185,9 +188,9 @@ pub struct PoolTake {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolFence {
-    /// none, scsi, or agent:PATH.
+    /// none, scsi, nvme, or agent:PATH.
     pub fence: String,
-    /// `NAME=VALUE` for the agent.
+    /// `NAME=VALUE` for the agent; `volatile=yes` for nvme.
     #[serde(default)]
     pub options: Vec<String>,
 }
@@ -371,5 +374,7 @@ mod tests {
             at(2).check_has(feature).unwrap();
             at(3).check_has(feature).unwrap();
         }
+        assert!(at(2).check_has(Feature::NvmeFence).unwrap_err().error.contains("need the feature level 3"));
+        at(3).check_has(Feature::NvmeFence).unwrap();
     }
 }

@@ -1,27 +1,46 @@
-//! Persistent reservations on a real disk that this machine reaches by two paths: run by `tests/e2e/scsi.sh` in a guest.
-//! `reservations work DISK DISK FREEZE-DIR` fences one path from the other, also in the middle of a write; `reservations persist
+//! Persistent reservations on a real disk that this machine reaches by two paths, as two machines would: run by `tests/e2e/scsi.sh` and
+//! `tests/e2e/nvme.sh` in a guest. Disks are taken for NVMe namespaces after `reservations nvme`, which takes the same arguments, and
+//! for SCSI disks without it. `reservations work DISK DISK FREEZE-DIR` fences one path from the other, also in the middle of a write; `reservations persist
 //! DISK` looks at what a restart of the target has left; `reservations refuse PATH` is for what is no such disk. `reservations show
-//! DISK` prints who has it, and `reservations steal DISK` takes it from a node of a cluster, in the name of a node 99.
+//! DISK` prints who has it, `reservations same DISK` is for one that a node has under this machine's host identifier, and `reservations steal DISK` takes it from a node of a cluster, in the name of a node 99.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
 use arden_block::file::FileDevice;
-use arden_block::reserve::{Key, Reservations, ReserveError, SgDisk};
+use arden_block::reserve::nvme::NamespacePath;
+use arden_block::reserve::{self, DiskPath, Key, Protocol, Reservations, ReserveError};
 use arden_block::{BlockDevice, Buf, IoError, IoResult, Rt};
 
 const BLOCK: usize = 4096;
+/// Disks are NVMe namespaces, of a target that keeps nothing.
+static NVME: AtomicBool = AtomicBool::new(false);
 
 fn key(node: u16, epoch: u64) -> u64 {
     Key::new(Key::cluster_tag("example"), node, epoch).expect("a key").raw()
 }
 
-fn disk(path: &Path) -> Reservations<SgDisk> {
-    Reservations::open(path).expect("opens")
+fn protocol(volatile: bool) -> Protocol {
+    if NVME.load(Ordering::Relaxed) { Protocol::Nvme { volatile } } else { Protocol::Scsi }
+}
+
+fn disk(path: &Path) -> Box<dyn DiskPath> {
+    reserve::open(path, protocol(true)).expect("opens")
+}
+
+fn show_capabilities(path: &Path) {
+    if let Protocol::Nvme { .. } = protocol(true) {
+        let d = NamespacePath::open(path, true).expect("opens");
+        println!("   {:?} {:x?}", d.capabilities().expect("capabilities"), d.host().expect("a host identifier"));
+    } else {
+        let d = Reservations::open(path).expect("opens");
+        println!("   {:?}", d.capabilities().expect("capabilities"));
+    }
 }
 
 fn say(what: &str) {
@@ -62,7 +81,7 @@ fn freeze(how: &str, dir: &Path) {
 fn work(first: &Path, second: &Path, dir: &Path) {
     let (a, b) = (disk(first), disk(second));
     let (ka, kb) = (key(1, 7), key(2, 8));
-    println!("   {:?}", a.capabilities().expect("capabilities"));
+    show_capabilities(first);
     a.check().expect("it can");
     assert_eq!((a.keys(), a.reservation()), (Ok(vec![]), Ok(None)));
 
@@ -143,15 +162,31 @@ fn steal(path: &Path) {
     d.confirm(mine).expect("has it");
 }
 
+/// A node with another node's host identifier.
+fn same(path: &Path) {
+    let d = disk(path);
+    let before = d.keys().expect("keys");
+    let mine = before.first().expect("it has a key") & 0xFFFF_0000_FFFF_FFFF | 99 << 32;
+    let why = d.register(mine).expect_err("it is refused");
+    assert!(why.to_string().contains("host identifier"), "{why}");
+    assert_eq!(d.keys(), Ok(before));
+    say(&format!("refused: {why}"));
+}
+
 fn main() {
-    let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let mut args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if args.first().is_some_and(|a| a.as_os_str() == "nvme") {
+        NVME.store(true, Ordering::Relaxed);
+        args.remove(0);
+    }
     match &args[..] {
         [what, a, b, dir] if what.as_os_str() == "work" => work(a, b, dir),
         [what, a] if what.as_os_str() == "persist" => persist(a),
         [what, a] if what.as_os_str() == "show" => show(a),
         [what, a] if what.as_os_str() == "steal" => steal(a),
+        [what, a] if what.as_os_str() == "same" => same(a),
         [what, a] if what.as_os_str() == "refuse" => {
-            let why = Reservations::open(a).and_then(|d| d.check()).expect_err("it is refused");
+            let why = reserve::open(a, protocol(false)).and_then(|d| d.check()).expect_err("it is refused");
             assert!(matches!(why, ReserveError::Unsupported(_)), "{why}");
             say(&format!("refused: {why}"));
         }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arden_admin::{AdminError, ErrorKind, error::Result};
+use arden_admin::{AdminError, error::Result};
 
 /// One call of an agent may take so long.
 const CALL_WAIT: Duration = Duration::from_secs(60);
@@ -23,16 +23,43 @@ const OFF: i32 = 2;
 pub enum Fence {
     /// Nothing is taken over by itself.
     None,
-    /// Persistent reservations of the pool's disks.
-    Scsi,
+    /// Reservations of the pool's disks.
+    Disks(Reserve),
     Agent {
         program: PathBuf,
         options: Vec<String>,
     },
 }
 
+/// Whose reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// Of SCSI disks, which outlive a loss of power.
+    Scsi,
+    /// Of NVMe namespaces. `volatile`: also where a loss of power ends them.
+    Nvme { volatile: bool },
+}
+
+impl Reserve {
+    /// The name of the fence.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reserve::Scsi => "scsi",
+            Reserve::Nvme { .. } => "nvme",
+        }
+    }
+}
+
 impl Fence {
-    /// Parses `none`, `scsi` or `agent:PATH`.
+    /// Whose reservations it is, if it is one on the disks.
+    pub fn on_disks(&self) -> Option<Reserve> {
+        match self {
+            Fence::Disks(reserve) => Some(*reserve),
+            Fence::None | Fence::Agent { .. } => None,
+        }
+    }
+
+    /// Parses `none`, `scsi`, `nvme` or `agent:PATH`.
     ///
     /// # Errors
     /// Invalid, with what is wrong.
@@ -40,10 +67,11 @@ impl Fence {
         match text.split_once(':') {
             None if text == "none" && options.is_empty() => Ok(Fence::None),
             None if text == "none" => Err(AdminError::invalid("no fence has no options", "leave --fence-option out")),
-            None if text == "scsi" && options.is_empty() => Ok(Fence::Scsi),
+            None if text == "scsi" && options.is_empty() => Ok(Fence::Disks(Reserve::Scsi)),
             None if text == "scsi" => {
                 Err(AdminError::invalid("the fence scsi has no options", "leave --fence-option out"))
             }
+            None if text == "nvme" => Ok(Fence::Disks(Reserve::Nvme { volatile: parse_volatile(options)? })),
             Some(("agent", program)) if Path::new(program).is_absolute() => {
                 options.iter().try_for_each(|o| check_option(o))?;
                 Ok(Fence::Agent { program: program.into(), options: options.to_vec() })
@@ -51,11 +79,18 @@ impl Fence {
             Some(("agent", _)) => {
                 Err(AdminError::invalid("the agent needs its full path", "agent:/usr/sbin/fence_..."))
             }
-            _ if text == "nvme" => {
-                Err(AdminError::new(ErrorKind::Conflict, "the fence nvme is not supported yet", "use agent:PATH"))
-            }
-            _ => Err(AdminError::invalid(format!("{text:?} is no fence"), "one of none, scsi, agent:PATH")),
+            _ => Err(AdminError::invalid(format!("{text:?} is no fence"), "one of none, scsi, nvme, agent:PATH")),
         }
+    }
+}
+
+/// The one option of the fence `nvme`.
+fn parse_volatile(options: &[String]) -> Result<bool> {
+    match options {
+        [] => Ok(false),
+        [one] if one == "volatile=yes" => Ok(true),
+        [one] if one == "volatile=no" => Ok(false),
+        _ => Err(AdminError::invalid("the fence nvme has one option, volatile=yes or volatile=no", "")),
     }
 }
 
@@ -178,9 +213,16 @@ mod tests {
         let agent = Fence::Agent { program: "/a".into(), options: vec!["ip=1".into()] };
         assert_eq!(Fence::parse("agent:/a", &["ip=1".into()]), Ok(agent));
         assert_eq!(Fence::parse("none", &[]), Ok(Fence::None));
-        assert_eq!(Fence::parse("scsi", &[]), Ok(Fence::Scsi));
+        assert_eq!(Fence::parse("scsi", &[]), Ok(Fence::Disks(Reserve::Scsi)));
         assert!(Fence::parse("scsi", &["a=b".into()]).is_err());
-        assert!(Fence::parse("nvme", &[]).unwrap_err().error.contains("not supported yet"));
+        let nvme = |options: &[&str]| {
+            let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+            Fence::parse("nvme", &options).ok().and_then(|f| f.on_disks())
+        };
+        assert_eq!(nvme(&[]), Some(Reserve::Nvme { volatile: false }));
+        assert_eq!(nvme(&["volatile=no"]), Some(Reserve::Nvme { volatile: false }));
+        assert_eq!(nvme(&["volatile=yes"]), Some(Reserve::Nvme { volatile: true }));
+        assert_eq!((nvme(&["volatile"]), nvme(&["volatile=yes", "volatile=no"]), nvme(&["a=b"])), (None, None, None));
         for (text, option) in [("agent:a", ""), ("what", ""), ("agent:/a", "action=on"), ("agent:/a", "a=b\nc=d")] {
             let options: Vec<String> = Some(option).filter(|o| !o.is_empty()).map(String::from).into_iter().collect();
             assert!(Fence::parse(text, &options).is_err(), "{text} {option:?}");

@@ -20,7 +20,8 @@ pub const VERSION: u32 = 1;
 /// The newest feature level of a cluster that this node knows. One line for each:
 /// 1: the first.
 /// 2: floating addresses, scale-out shares.
-pub const FEATURE_LEVEL: u32 = 2;
+/// 3: the fence `nvme`.
+pub const FEATURE_LEVEL: u32 = 3;
 /// The level of nodes that do not say which they know.
 const FIRST_LEVEL: u32 = 1;
 
@@ -174,12 +175,12 @@ struct RecordValue {
 /// `pool/P/config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigValue {
-    /// `agent:PATH`, `scsi`, or `none`.
+    /// `agent:PATH`, `scsi`, `nvme`, or `none`.
     pub fence: String,
-    /// With `scsi`: owners up to this epoch registered no keys with the disks.
+    /// With `scsi` and `nvme`: owners up to this epoch registered no keys with the disks.
     #[serde(default)]
     pub keyless: u64,
-    /// `NAME=VALUE` for the agent; may hold secrets.
+    /// `NAME=VALUE` for the agent, which may be secrets, or the fence.
     #[serde(default)]
     pub fence_options: Vec<String>,
 }

@@ -22,6 +22,7 @@ mod shell;
 mod store;
 mod trust;
 
+pub use agent::Reserve;
 pub use etcd::Etcd;
 pub use etcd_tls::{ClientFiles, EtcdFiles};
 pub use gate::PoolGate;

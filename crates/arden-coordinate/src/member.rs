@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
-    agent::Fence,
+    agent::{Fence, Reserve},
     departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
     keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, NodeValue, PoolKeys},
@@ -365,7 +365,10 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
         Some(label) => format!("a label or key bears the epoch {}, which etcd does not know", label.0),
         None => state.reason.clone(),
     };
-    let option_name = |o: &String| o.split('=').next().unwrap_or_default().to_string();
+    let config = &state.keys.config;
+    let is_agent = config.fence.starts_with("agent:");
+    // Those of an agent may be secrets.
+    let shown = |o: &String| if is_agent { o.split('=').next().unwrap_or_default().to_string() } else { o.clone() };
     PoolOwnership {
         pool,
         owner: owner.map_or_else(String::new, |o| names_of(nodes, o.node)),
@@ -374,8 +377,8 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
         state: name.to_string(),
         reason,
         holders: record.holders.iter().map(holder).collect(),
-        fence: state.keys.config.fence.clone(),
-        fence_options: state.keys.config.fence_options.iter().map(option_name).collect(),
+        fence: config.fence.clone(),
+        fence_options: config.fence_options.iter().map(shown).collect(),
     }
 }
 
@@ -614,16 +617,20 @@ impl ClusterAdmin for ClusterApi {
         let wanted = Fence::parse(&fence.fence, &fence.options)?;
         let state = self.seen_of(id);
         let old = &state.keys.config;
-        let was_scsi = old.fence == "scsi";
-        if was_scsi && wanted != Fence::Scsi {
+        let before = Fence::parse(&old.fence, &old.fence_options).ok().and_then(|f| f.on_disks());
+        match (before, wanted.on_disks()) {
             // A node that was fenced may be stopped in the middle of a write, which would pass.
-            return Err(conflict(
-                "a change from the fence scsi to another is not supported",
-                "its reservations keep nodes away that were fenced and may still run",
-            ));
-        }
-        if !was_scsi && wanted == Fence::Scsi {
-            return self.begin_reservations(id, &state);
+            (Some(before), wanted) if wanted != Some(before) => {
+                return Err(conflict(
+                    format!(
+                        "a change from the fence {} to another, or to other options, is not supported",
+                        before.name()
+                    ),
+                    "its reservations keep nodes away that were fenced and may still run",
+                ));
+            }
+            (None, Some(reserve)) => return self.begin_reservations(id, &state, reserve, fence),
+            _ => {}
         }
         let value =
             ConfigValue { fence: fence.fence.clone(), fence_options: fence.options.clone(), keyless: old.keyless };
@@ -636,16 +643,30 @@ impl ClusterAdmin for ClusterApi {
 }
 
 impl ClusterApi {
-    /// Sets the fence `scsi`. The present owner has no keys on the disks: it hands the pool over to itself, and registers them.
-    fn begin_reservations(&self, pool: PoolId, state: &PoolState) -> Result<PoolOwnership> {
+    /// Sets a fence on the disks. The present owner has no keys on the disks: it hands the pool over to itself, and registers them.
+    fn begin_reservations(
+        &self,
+        pool: PoolId,
+        state: &PoolState,
+        reserve: Reserve,
+        fence: &PoolFence,
+    ) -> Result<PoolOwnership> {
         let hands = self.member.hands.lock().clone();
         let hands = hands.ok_or_else(|| conflict("this node is just starting", "try again"))?;
-        hands.check_disks(pool).map_err(|why| conflict(why, "the fence scsi needs SCSI disks that all nodes reach"))?;
+        let needs = match reserve {
+            Reserve::Scsi => "the fence scsi needs SCSI disks that all nodes reach",
+            Reserve::Nvme { .. } => "the fence nvme needs NVMe namespaces with reservations that all nodes reach",
+        };
+        hands.check_disks(pool, reserve).map_err(|why| conflict(why, needs))?;
         let keys = &state.keys;
         let owner = keys.view.owner.filter(|o| keys.view.record.holders.iter().all(|h| h.epoch == o.epoch));
         let owner = owner.ok_or_else(|| conflict("nobody owns the pool for sure yet", "wait until it is owned"))?;
         let names = self.member.membership.names();
-        let value = ConfigValue { fence: "scsi".into(), fence_options: Vec::new(), keyless: keys.view.record.epoch.0 };
+        let value = ConfigValue {
+            fence: fence.fence.clone(),
+            fence_options: fence.options.clone(),
+            keyless: keys.view.record.epoch.0,
+        };
         let again = MoveValue { to: owner.node.0, epoch: owner.epoch.0 };
         let conditions = vec![self.member.trust.condition(), If::Changed(names.record(pool), keys.view.changed.0)];
         let then = vec![

@@ -21,7 +21,7 @@ use on_disks::OnDisks;
 pub use on_disks::Reserved;
 
 use crate::{
-    agent::{self, Fence},
+    agent::{self, Fence, Reserve},
     clock,
     etcd::{Etcd, EtcdError, Found},
     gate::PoolGate,
@@ -56,17 +56,17 @@ pub trait Hands: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why `holder` may still write.
-    fn fence_disks(&self, pool: PoolId, me: Holder, holder: Holder) -> Result<(), String>;
+    fn fence_disks(&self, pool: PoolId, on: Reserve, me: Holder, holder: Holder) -> Result<(), String>;
     /// As [`Hands::fence_disks`] for each of `fenced`. Gives the other keys that were on any of the disks right before `me` came.
     ///
     /// # Errors
     /// Why a disk cannot be used.
-    fn register_disks(&self, pool: PoolId, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String>;
+    fn register_disks(&self, pool: PoolId, on: Reserve, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String>;
     /// Whether every disk of the pool is reached, and has what `fence_disks` needs.
     ///
     /// # Errors
     /// Which does not.
-    fn check_disks(&self, pool: PoolId) -> Result<(), String>;
+    fn check_disks(&self, pool: PoolId, on: Reserve) -> Result<(), String>;
     /// Serves what is shared of the pool, as long as the gate is open.
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>);
     /// Ends serving, makes everything durable and closes the pool. False: something may be on its way still.
@@ -112,6 +112,7 @@ pub enum Input {
     Registered {
         pool: PoolId,
         epoch: Epoch,
+        reserve: Reserve,
         result: Result<Vec<Holder>, String>,
     },
     /// A disk of the pool has refused a command of this ownership: another node has fenced it.
@@ -384,10 +385,10 @@ impl Shell {
                 self.tell(Event::ImportFailed { pool, epoch, why });
                 self.because(pool, text);
             }
-            Input::Registered { pool, epoch, result } => match result {
+            Input::Registered { pool, epoch, reserve, result } => match result {
                 Ok(keys) => {
                     if let Some(known) = self.on_disks(pool, epoch) {
-                        known.registered = Some(true);
+                        known.registered = Some(Some(reserve));
                     }
                     self.tell(Event::Registered { pool, epoch, keys });
                 }
@@ -455,7 +456,7 @@ impl Shell {
         let keyless = |h: &Holder| h.node.0 != self.parts.node && h.epoch.0 <= keys.config.keyless;
         let fences = match fences {
             Ok(Fence::Agent { .. }) => true,
-            Ok(Fence::Scsi) => !keys.view.record.holders.iter().any(keyless),
+            Ok(Fence::Disks(_)) => !keys.view.record.holders.iter().any(keyless),
             Ok(Fence::None) | Err(_) => false,
         };
         self.node.set_takes_over(pool, sure || fences);
@@ -678,7 +679,8 @@ impl Shell {
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
         let reserved = self.reserved(pool, epoch, gate);
         // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
-        let changed = reserved.is_some() != (self.fence_of(pool) == Ok(Fence::Scsi));
+        let reserves = self.fence_of(pool).ok().and_then(|f| f.on_disks());
+        let changed = reserved.as_ref().map(|r| r.reserve) != reserves;
         self.work(pool, move || {
             if changed {
                 let text = "the fence of the pool was changed meanwhile".to_string();
@@ -699,8 +701,9 @@ impl Shell {
         let inputs = self.send_to();
         let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, holder, result });
         let keyless = self.parts.seen.lock().pools.get(&pool).map_or(0, |p| p.keys.config.keyless);
-        if holder.epoch.0 > keyless && self.fence_of(pool) == Ok(Fence::Scsi) {
-            return self.fence_on_disks(pool, epoch, holder);
+        let reserves = self.fence_of(pool).ok().and_then(|f| f.on_disks());
+        if let Some(reserve) = reserves.filter(|_| holder.epoch.0 > keyless) {
+            return self.fence_on_disks(pool, epoch, reserve, holder);
         }
         // An earlier run of this node, or what it had open before: the kernel holds the locks of the disks until the last command has
         // ended, and the import waits for them.
@@ -719,11 +722,10 @@ impl Shell {
                     tracing::error!("no thread for the fence: {e}");
                 }
             }
-            (Ok(Fence::Scsi), _) => {
-                let why =
-                    "a holder became one before the fence scsi was set, and has no keys: `arden pool take` decides";
-                done(Err(why.to_string()));
-            }
+            (Ok(Fence::Disks(reserve)), _) => done(Err(format!(
+                "a holder became one before the fence {} was set, and has no keys: `arden pool take` decides",
+                reserve.name()
+            ))),
             (Ok(Fence::None), _) => done(Err("the pool has no fence: `arden pool take` decides".to_string())),
             (_, None) => done(Err(format!("node {} is not known", holder.node.0))),
             (Err(e), _) => done(Err(format!("the fence of the pool is not usable: {e}"))),

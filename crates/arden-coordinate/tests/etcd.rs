@@ -22,8 +22,8 @@ use arden_admin::{
 };
 use arden_cluster::{Epoch, Holder, ImportError, PoolId};
 use arden_coordinate::{
-    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, departure,
-    membership,
+    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, Reserve,
+    departure, membership,
     peers::{Listener, PeerError},
 };
 use arden_testkit::state::{Open, failures};
@@ -215,13 +215,13 @@ impl Hands for NoPools {
     fn import(&self, _: PoolId, _: Opening) -> Result<(), (ImportError, String)> {
         Err((ImportError::Other, "there is none".to_string()))
     }
-    fn fence_disks(&self, _: PoolId, _: Holder, _: Holder) -> Result<(), String> {
+    fn fence_disks(&self, _: PoolId, _: Reserve, _: Holder, _: Holder) -> Result<(), String> {
         Err("there is none".to_string())
     }
-    fn register_disks(&self, _: PoolId, _: Holder, _: &[Holder]) -> Result<Vec<Holder>, String> {
+    fn register_disks(&self, _: PoolId, _: Reserve, _: Holder, _: &[Holder]) -> Result<Vec<Holder>, String> {
         Err("there is none".to_string())
     }
-    fn check_disks(&self, _: PoolId) -> Result<(), String> {
+    fn check_disks(&self, _: PoolId, _: Reserve) -> Result<(), String> {
         Err("there is none".to_string())
     }
     fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {}
@@ -616,32 +616,32 @@ fn the_feature_level_rises_when_all_nodes_know_it() {
     as_an_older_one(&etcd, &names, 2);
 
     let levels = || api.cluster().unwrap().nodes.iter().map(|n| n.feature_level).collect::<Vec<_>>();
-    assert_eq!((api.cluster().unwrap().feature_level, levels()), (1, vec![2, 1]));
+    assert_eq!((api.cluster().unwrap().feature_level, levels()), (1, vec![3, 1]));
     let error = api.raise_level().unwrap_err();
     assert!(error.kind == ErrorKind::Conflict && error.error.ends_with("know no newer one: b"), "{error}");
     assert_eq!(api.cluster().unwrap().feature_level, 1, "nothing changed");
     // The node is updated, and starts.
     let connect = || Member::connect(second.path(), b.clone());
     connect().unwrap();
-    assert_eq!(levels(), [2, 2]);
+    assert_eq!(levels(), [3, 3]);
     let raised = |r: arden_admin::cluster::FeatureLevel| (r.before, r.level);
-    assert_eq!(raised(api.raise_level().unwrap()), (1, 2));
-    assert_eq!(raised(api.raise_level().unwrap()), (2, 2));
-    assert_eq!(api.cluster().unwrap().feature_level, 2);
-    assert_eq!(connect().unwrap().peers().me().feature_level, 2);
+    assert_eq!(raised(api.raise_level().unwrap()), (1, 3));
+    assert_eq!(raised(api.raise_level().unwrap()), (3, 3));
+    assert_eq!(api.cluster().unwrap().feature_level, 3);
+    assert_eq!(connect().unwrap().peers().me().feature_level, 3);
     assert_eq!(
         etcd.read_now(&names.cluster(), &names.cluster()).unwrap().get(&names.cluster()).unwrap().value,
         serde_json::to_vec(&a.cluster).unwrap()
     );
 
     // A cluster that a later arden has raised.
-    etcd.put_now(&names.level(), b"3").unwrap();
-    let says = "feature level is 3, and this arden knows up to 2";
+    etcd.put_now(&names.level(), b"4").unwrap();
+    let says = "feature level is 4, and this arden knows up to 3";
     let error = connect().err().unwrap();
     assert!(error.kind == ErrorKind::Conflict && error.error.contains(says), "{error}");
     let token = member.new_token().unwrap().token;
     let error = membership::join(&server.directory("c"), urls, None, &token, "c").unwrap_err();
     assert!(error.error.contains(says), "{error}");
-    etcd.put_now(&names.level(), b"2").unwrap();
+    etcd.put_now(&names.level(), b"3").unwrap();
     membership::join(&server.directory("c"), urls, None, &token, "c").expect("the token was not used up");
 }

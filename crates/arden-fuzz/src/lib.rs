@@ -40,6 +40,7 @@ pub const TARGETS: &[(&str, Entry)] = &[
     ("connection", engine::connection),
     ("forward", forward::frame),
     ("reserve", reserve::answer),
+    ("nvme", reserve::nvme_answer),
 ];
 
 /// Runs a target by name.

@@ -1,5 +1,6 @@
 //! What a disk answers to questions about persistent reservations.
 
+use arden_block::reserve::nvme::{self, Reported};
 use arden_block::reserve::{Keys, capabilities, keys, reservation, sense};
 
 /// Any answer to any of the questions. Keys are told all or not at all.
@@ -17,4 +18,23 @@ pub fn answer(data: &[u8]) {
         assert_eq!(data[8..16], held.key.to_be_bytes());
     }
     let _ = (capabilities(data), sense(data));
+}
+
+/// The same of NVMe: the first byte says which form the answer has.
+pub fn nvme_answer(data: &[u8]) {
+    let Some((first, data)) = data.split_first() else { return };
+    let extended = first & 1 != 0;
+    let (header, entry) = if extended { (64, 64) } else { (24, 24) };
+    match nvme::report(data, extended) {
+        Some(Reported::All(told)) => {
+            assert!(header + entry * told.registrants.len() <= data.len());
+            assert_eq!(usize::from(u16::from_le_bytes([data[5], data[6]])), told.registrants.len());
+            if let Some(Some(held)) = told.reservation() {
+                assert!(held.key == 0 || told.registrants.iter().any(|r| r.holds && r.key == held.key));
+            }
+        }
+        Some(Reported::Longer(bytes)) => assert!(bytes > data.len()),
+        None => assert!(data.len() < header),
+    }
+    let _ = (nvme::capabilities(data), nvme::has_reservations(data), nvme::host(data, extended));
 }

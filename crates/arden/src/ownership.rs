@@ -5,8 +5,8 @@ use std::{net::IpAddr, sync::Arc};
 
 use arden_admin::Control;
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
-use arden_coordinate::{Hands, Member, Opening, PoolGate};
-use arden_host::{DiskKey, PoolGuard, Pools, Volumes};
+use arden_coordinate::{Hands, Member, Opening, PoolGate, Reserve};
+use arden_host::{DiskKey, DiskProtocol, PoolGuard, Pools, Volumes};
 use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
 
@@ -23,6 +23,13 @@ pub struct Owned {
     pub cluster: u128,
     /// What stands for the cluster in keys on disks.
     pub tag: u16,
+}
+
+fn protocol(reserve: Reserve) -> DiskProtocol {
+    match reserve {
+        Reserve::Scsi => DiskProtocol::Scsi,
+        Reserve::Nvme { volatile } => DiskProtocol::Nvme { volatile },
+    }
 }
 
 impl Owned {
@@ -61,7 +68,8 @@ impl Hands for Owned {
     fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)> {
         let (epoch, written) = (opening.epoch.0, opening.written.0);
         let ownership = Ownership { epoch, written, cluster: self.cluster };
-        let guard = opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, r.refused))).transpose();
+        let guard =
+            opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, protocol(r.reserve), r.refused))).transpose();
         let guard = guard.map_err(|why: String| (ImportError::Other, why))?;
         self.pools.open_owned(pool.0, ownership, guard).map_err(|e| {
             let why = match e {
@@ -72,18 +80,24 @@ impl Hands for Owned {
         })
     }
 
-    fn fence_disks(&self, pool: PoolId, me: Holder, holder: Holder) -> Result<(), String> {
-        self.pools.fence_disks(pool.0, self.key(me)?, self.key(holder)?)
+    fn fence_disks(&self, pool: PoolId, reserve: Reserve, me: Holder, holder: Holder) -> Result<(), String> {
+        self.pools.fence_disks(pool.0, protocol(reserve), self.key(me)?, self.key(holder)?)
     }
 
-    fn register_disks(&self, pool: PoolId, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String> {
+    fn register_disks(
+        &self,
+        pool: PoolId,
+        reserve: Reserve,
+        me: Holder,
+        fenced: &[Holder],
+    ) -> Result<Vec<Holder>, String> {
         let fenced = fenced.iter().map(|h| self.key(*h)).collect::<Result<Vec<DiskKey>, String>>()?;
-        let others = self.pools.register_disks(pool.0, self.key(me)?, &fenced)?;
+        let others = self.pools.register_disks(pool.0, protocol(reserve), self.key(me)?, &fenced)?;
         Ok(others.iter().map(|k| Holder { node: NodeId(k.node()), epoch: Epoch(k.epoch()) }).collect())
     }
 
-    fn check_disks(&self, pool: PoolId) -> Result<(), String> {
-        self.pools.check_reservations(pool.0)
+    fn check_disks(&self, pool: PoolId, reserve: Reserve) -> Result<(), String> {
+        self.pools.check_reservations(pool.0, protocol(reserve))
     }
 
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {

@@ -113,11 +113,12 @@ pub enum PoolVerb {
         /// Three fill levels in percent
         #[arg(long, value_name = "A,B,C", value_delimiter = ',', num_args = 1)]
         warn: Option<Vec<u8>>,
-        /// In a cluster, how a node is cut off before another takes the pool over: scsi, persistent reservations of the pool's
-        /// disks; agent:PATH, a program with the calling convention of fence-agents; or none
+        /// In a cluster, how a node is cut off before another takes the pool over: scsi or nvme, reservations of the pool's SCSI
+        /// disks or NVMe namespaces; agent:PATH, a program with the calling convention of fence-agents; or none
         #[arg(long, value_name = "FENCE", conflicts_with_all = ["grace", "warn"])]
         fence: Option<String>,
-        /// Option of the agent; may be given several times. Other users of this machine may see it while the command runs
+        /// Option of the agent, or volatile=yes for nvme: take namespaces that forget reservations when their power fails. May be
+        /// given several times. Other users of this machine may see it while the command runs
         #[arg(long, value_name = "NAME=VALUE", requires = "fence")]
         fence_option: Vec<String>,
     },

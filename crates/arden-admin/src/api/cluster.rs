@@ -13,8 +13,8 @@ use axum::{
 use super::{Api, Body, handlers::created};
 use crate::{
     cluster::{
-        ClientMove, ClusterInfo, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove, PoolOwnership,
-        PoolTake,
+        ClientMove, ClusterInfo, Feature, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove,
+        PoolOwnership, PoolTake,
     },
     error::Result,
     storage::PoolInfo,
@@ -95,7 +95,13 @@ pub(super) async fn set_fence(
     Path(name): Path<String>,
     Body(fence): Body<PoolFence>,
 ) -> Answer<PoolOwnership> {
-    let owned = api.blocking(move |api| api.cluster.set_fence(&name, &fence)).await?;
+    let set = move |api: &Api| {
+        if fence.fence == "nvme" {
+            api.cluster.cluster()?.check_has(Feature::NvmeFence)?;
+        }
+        api.cluster.set_fence(&name, &fence)
+    };
+    let owned = api.blocking(set).await?;
     tracing::info!(pool = owned.pool, fence = owned.fence, "fence of the pool changed");
     Ok(Json(owned))
 }

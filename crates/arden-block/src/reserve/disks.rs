@@ -1,15 +1,15 @@
 //! The disks of one pool, as an owner of a cluster enters them and keeps former owners away: every disk that is named, or an error.
 
-use super::{Key, Reservations, ReserveError, ReserveResult, Target};
+use super::{DiskPath, Key, ReserveError, ReserveResult};
 
 /// A disk by the name that people know it by.
-pub struct Disk<T> {
+pub struct Disk {
     pub name: String,
-    pub path: Reservations<T>,
+    pub path: Box<dyn DiskPath>,
 }
 
 /// Why the disk cannot be used.
-fn at<T>(disk: &Disk<T>, e: &dyn std::fmt::Display) -> String {
+fn at(disk: &Disk, e: &dyn std::fmt::Display) -> String {
     format!("{}: {e}", disk.name)
 }
 
@@ -26,7 +26,7 @@ fn known(raw: &[u64], cluster: u16) -> ReserveResult<Vec<Key>> {
 ///
 /// # Errors
 /// Why the disk cannot be used.
-pub fn enter<T: Target>(disk: &Disk<T>, mine: Key) -> Result<Vec<Key>, String> {
+pub fn enter(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
     let enter = || {
         disk.path.check()?;
         let before = known(&disk.path.keys()?, mine.cluster())?;
@@ -41,7 +41,7 @@ pub fn enter<T: Target>(disk: &Disk<T>, mine: Key) -> Result<Vec<Key>, String> {
 ///
 /// # Errors
 /// On which disk `victim` may still write, and why.
-pub fn fence_all<T: Target>(disks: &[Disk<T>], mine: Key, victim: Key) -> Result<(), String> {
+pub fn fence_all(disks: &[Disk], mine: Key, victim: Key) -> Result<(), String> {
     for disk in disks {
         disk.path.fence(mine.raw(), victim.raw()).map_err(|e| at(disk, &e))?;
     }
@@ -52,7 +52,7 @@ pub fn fence_all<T: Target>(disks: &[Disk<T>], mine: Key, victim: Key) -> Result
 ///
 /// # Errors
 /// Those of the disk, and a key of another cluster.
-pub fn others<T: Target>(disk: &Disk<T>, mine: Key) -> Result<Vec<Key>, String> {
+pub fn others(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
     let all = disk.path.keys().and_then(|keys| known(&keys, mine.cluster())).map_err(|e| at(disk, &e))?;
     Ok(all.into_iter().filter(|k| *k != mine).collect())
 }
@@ -62,7 +62,7 @@ pub fn others<T: Target>(disk: &Disk<T>, mine: Key) -> Result<Vec<Key>, String> 
 ///
 /// # Errors
 /// Why the disk cannot be used.
-pub fn admit<T: Target>(disk: &Disk<T>, mine: Key) -> Result<(), String> {
+pub fn admit(disk: &Disk, mine: Key) -> Result<(), String> {
     let newer = |keys: &[Key]| keys.iter().find(|k| k.epoch() > mine.epoch()).copied();
     let superseded = |k: Key| at(disk, &format!("it is owned under a newer key, {k}"));
     let before = enter_unless(disk, mine, newer)?;
@@ -78,11 +78,7 @@ pub fn admit<T: Target>(disk: &Disk<T>, mine: Key) -> Result<(), String> {
 }
 
 /// As [`enter`], but nothing is changed on a disk that has a newer key.
-fn enter_unless<T: Target>(
-    disk: &Disk<T>,
-    mine: Key,
-    newer: impl Fn(&[Key]) -> Option<Key>,
-) -> Result<Vec<Key>, String> {
+fn enter_unless(disk: &Disk, mine: Key, newer: impl Fn(&[Key]) -> Option<Key>) -> Result<Vec<Key>, String> {
     let before = disk.path.keys().and_then(|keys| known(&keys, mine.cluster())).map_err(|e| at(disk, &e))?;
     match newer(&before) {
         Some(k) => Err(at(disk, &format!("it is owned under a newer key, {k}"))),
@@ -92,6 +88,7 @@ fn enter_unless<T: Target>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::Reservations;
     use super::super::model::{Path, paths};
     use super::*;
 
@@ -102,12 +99,12 @@ mod tests {
     }
 
     /// Three disks; their paths of two nodes.
-    fn pool() -> (Vec<[Path; 3]>, [Vec<Disk<Path>>; 2]) {
+    fn pool() -> (Vec<[Path; 3]>, [Vec<Disk>; 2]) {
         let all: Vec<[Path; 3]> = (0..3).map(|_| paths()).collect();
         let of = |node: usize| {
             let disk = |(i, p): (usize, &[Path; 3])| Disk {
                 name: format!("disk {i}"),
-                path: Reservations::new(p[node].clone()),
+                path: Box::new(Reservations::new(p[node].clone())),
             };
             all.iter().enumerate().map(disk).collect()
         };

@@ -3,7 +3,9 @@
 use std::path::Path as FilePath;
 
 use super::model::{Path, paths};
+use super::scsi::{CHECK_CONDITION, GOOD};
 use super::*;
+use std::io;
 
 const A: u64 = 0x10;
 const B: u64 = 0x20;

@@ -1,4 +1,4 @@
-//! Fences of kind `scsi`: what the shell knows of the keys of the present ownership on a pool's disks, and what it asks of them. The
+//! Fences of the kinds `scsi` and `nvme`: what the shell knows of the keys of the present ownership on a pool's disks, and what it asks of them. The
 //! work for one pool is done in its order, on its thread.
 
 use std::sync::Arc;
@@ -6,11 +6,15 @@ use std::sync::Arc;
 use arden_cluster::{Epoch, Event, Holder, NodeId, PoolId};
 
 use super::{Input, Shell};
-use crate::{agent::Fence, gate::PoolGate};
+use crate::{
+    agent::{Fence, Reserve},
+    gate::PoolGate,
+};
 
 /// An ownership whose key is registered with the pool's disks.
 pub struct Reserved {
     pub me: Holder,
+    pub reserve: Reserve,
     /// To be called when a disk refuses a command with a reservation conflict.
     pub refused: Box<dyn Fn() + Send + Sync>,
 }
@@ -21,8 +25,8 @@ pub(super) struct OnDisks {
     epoch: Epoch,
     /// Holders that were fenced for it there.
     fenced: Vec<Holder>,
-    /// Its key is on all disks that are reached. None: nothing was asked for yet; false: it needs none.
-    pub(super) registered: Option<bool>,
+    /// Its key is on all disks that are reached. None: nothing was asked for yet; of none: it needs none.
+    pub(super) registered: Option<Option<Reserve>>,
 }
 
 impl Shell {
@@ -55,38 +59,38 @@ impl Shell {
     /// An agent cuts a whole node off: then there are no keys on the disks.
     pub(super) fn register(&mut self, pool: PoolId, epoch: Epoch) {
         let inputs = self.send_to();
-        if self.fence_of(pool) != Ok(Fence::Scsi) {
+        let Some(reserve) = self.fence_of(pool).ok().and_then(|f| f.on_disks()) else {
             if let Some(known) = self.on_disks(pool, epoch) {
-                known.registered = Some(false);
+                known.registered = Some(None);
             }
             let _ = inputs.send(Input::Node(Event::Registered { pool, epoch, keys: Vec::new() }));
             return;
-        }
+        };
         let fenced = self.on_disks(pool, epoch).map(|k| k.fenced.clone()).unwrap_or_default();
         let (hands, me) = (self.parts.hands.clone(), self.me(epoch));
         self.work(pool, move || {
-            let result = hands.register_disks(pool, me, &fenced);
-            let _ = inputs.send(Input::Registered { pool, epoch, result });
+            let result = hands.register_disks(pool, reserve, me, &fenced);
+            let _ = inputs.send(Input::Registered { pool, epoch, reserve, result });
         });
     }
 
     /// On the disks. A holder of this node too: its key may have come by another path.
-    pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+    pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, reserve: Reserve, holder: Holder) {
         let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
         self.work(pool, move || {
-            let result = hands.fence_disks(pool, me, holder);
+            let result = hands.fence_disks(pool, reserve, me, holder);
             let _ = inputs.send(Input::Fence { pool, epoch, holder, result });
         });
     }
 
     /// For the import: an ownership whose key is on the disks. After a conflict no client is answered, as another node has the pool.
     pub(super) fn reserved(&mut self, pool: PoolId, epoch: Epoch, gate: Arc<PoolGate>) -> Option<Reserved> {
-        let registered = self.on_disks(pool, epoch).and_then(|k| k.registered);
+        let reserve = self.on_disks(pool, epoch).and_then(|k| k.registered).flatten()?;
         let tell = self.send_to();
         let refused = move || {
             gate.close();
             let _ = tell.send(Input::Refused { pool, epoch });
         };
-        (registered == Some(true)).then(|| Reserved { me: self.me(epoch), refused: Box::new(refused) })
+        Some(Reserved { me: self.me(epoch), reserve, refused: Box::new(refused) })
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 
 use arden_admin::storage::PoolRecord;
 use arden_block::reserve::disks::{self, Disk};
-use arden_block::reserve::{Key, Reservations, SgDisk};
+use arden_block::reserve::{self, Key, Protocol};
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf};
 use arden_space::{SpaceError, SpaceResult};
 
@@ -32,6 +32,7 @@ pub(super) struct Entered {
 /// The key of an ownership, and what happens when a disk refuses it.
 pub struct PoolGuard {
     key: Key,
+    protocol: Protocol,
     /// A disk has refused a command: nothing more of this ownership is sent to any.
     ended: AtomicBool,
     tell: Box<dyn Fn() + Send + Sync>,
@@ -39,8 +40,8 @@ pub struct PoolGuard {
 
 impl PoolGuard {
     /// `tell` is called once, on the pool's thread, at the first conflict.
-    pub fn new(key: Key, tell: Box<dyn Fn() + Send + Sync>) -> Arc<PoolGuard> {
-        Arc::new(PoolGuard { key, ended: AtomicBool::new(false), tell })
+    pub fn new(key: Key, protocol: Protocol, tell: Box<dyn Fn() + Send + Sync>) -> Arc<PoolGuard> {
+        Arc::new(PoolGuard { key, protocol, ended: AtomicBool::new(false), tell })
     }
 
     fn check(&self) -> IoResult<()> {
@@ -114,8 +115,8 @@ pub fn wrap(guard: Option<&Arc<PoolGuard>>, inner: Rc<dyn BlockDevice>) -> Rc<dy
     }
 }
 
-fn disk(path: &Path) -> Result<Disk<SgDisk>, String> {
-    let opened = Reservations::open(path).map_err(|e| e.to_string())?;
+fn disk(path: &Path, protocol: Protocol) -> Result<Disk, String> {
+    let opened = reserve::open(path, protocol).map_err(|e| e.to_string())?;
     Ok(Disk { name: path.display().to_string(), path: opened })
 }
 
@@ -133,9 +134,9 @@ pub async fn open_device(
     let dev = devices::open_device(rt, path, labels)?;
     if let Some(guard) = guard {
         let (done, waits) = channel();
-        let (path, key) = (path.to_path_buf(), guard.key);
+        let (path, key, protocol) = (path.to_path_buf(), guard.key, guard.protocol);
         // On another thread: the pool goes on meanwhile.
-        let admit = move || _ = done.send(disk(&path).and_then(|d| disks::admit(&d, key)));
+        let admit = move || _ = done.send(disk(&path, protocol).and_then(|d| disks::admit(&d, key)));
         let spawned = thread::Builder::new().name("arden-reserve".into()).spawn(admit);
         spawned.map_err(|e| SpaceError::Refused(format!("no thread: {e}")))?;
         loop {
@@ -178,10 +179,10 @@ impl Pools {
     }
 
     /// Registers `mine` with each disk that is reached, once for each ownership: a second registration could undo a successor's fence.
-    fn enter(&self, id: u128, mine: Key) -> Result<Vec<(u128, Disk<SgDisk>)>, String> {
+    fn enter(&self, id: u128, protocol: Protocol, mine: Key) -> Result<Vec<(u128, Disk)>, String> {
         let mut out = Vec::new();
         for (disk_id, path) in self.reached(id)? {
-            let disk = disk(&path)?;
+            let disk = disk(&path, protocol)?;
             let is_entered = {
                 let mut all = self.entered.lock();
                 let entered = all.entry(id).or_default();
@@ -206,8 +207,8 @@ impl Pools {
     ///
     /// # Errors
     /// Why `victim` may still write to one.
-    pub fn fence_disks(&self, id: u128, mine: Key, victim: Key) -> Result<(), String> {
-        let all: Vec<_> = self.enter(id, mine)?.into_iter().map(|(_, disk)| disk).collect();
+    pub fn fence_disks(&self, id: u128, protocol: Protocol, mine: Key, victim: Key) -> Result<(), String> {
+        let all: Vec<_> = self.enter(id, protocol, mine)?.into_iter().map(|(_, disk)| disk).collect();
         disks::fence_all(&all, mine, victim)
     }
 
@@ -216,9 +217,9 @@ impl Pools {
     ///
     /// # Errors
     /// Why a disk cannot be used.
-    pub fn register_disks(&self, id: u128, mine: Key, fenced: &[Key]) -> Result<Vec<Key>, String> {
+    pub fn register_disks(&self, id: u128, protocol: Protocol, mine: Key, fenced: &[Key]) -> Result<Vec<Key>, String> {
         let mut others = BTreeSet::new();
-        for (disk_id, disk) in self.enter(id, mine)? {
+        for (disk_id, disk) in self.enter(id, protocol, mine)? {
             let one = std::slice::from_ref(&disk);
             for victim in fenced.iter().filter(|k| **k != mine) {
                 disks::fence_all(one, mine, *victim)?;
@@ -235,14 +236,14 @@ impl Pools {
     ///
     /// # Errors
     /// Which, and why.
-    pub fn check_reservations(&self, id: u128) -> Result<(), String> {
+    pub fn check_reservations(&self, id: u128, protocol: Protocol) -> Result<(), String> {
         let record = self.record_of(id).ok_or_else(|| format!("the state does not know the pool {id:032x}"))?;
         let reached = self.reached(id)?;
         if let Some(path) = record.devices.iter().find(|p| !reached.iter().any(|r| r.1 == **p)) {
             return Err(format!("{} is not reached", path.display()));
         }
         for (_, path) in reached {
-            disk(&path)?.path.check().map_err(|e| format!("{}: {e}", path.display()))?;
+            disk(&path, protocol)?.path.check().map_err(|e| format!("{}: {e}", path.display()))?;
         }
         Ok(())
     }
@@ -265,8 +266,8 @@ impl Pools {
         }
         found.retain(|f| entered.contains(&f.disk_id));
         for f in found.iter() {
-            let confirmed =
-                disk(&f.path).and_then(|d| d.path.confirm(guard.key.raw()).map_err(|e| format!("{}: {e}", d.name)));
+            let confirmed = disk(&f.path, guard.protocol)
+                .and_then(|d| d.path.confirm(guard.key.raw()).map_err(|e| format!("{}: {e}", d.name)));
             confirmed.map_err(SpaceError::Refused)?;
         }
         Ok(())
@@ -320,7 +321,11 @@ mod tests {
         let told = Arc::new(AtomicBool::new(false));
         let tells = told.clone();
         let key = Key::new(1, 1, 1).unwrap();
-        let guard = PoolGuard::new(key, Box::new(move || assert!(!tells.swap(true, Ordering::SeqCst), "told twice")));
+        let guard = PoolGuard::new(
+            key,
+            Protocol::Scsi,
+            Box::new(move || assert!(!tells.swap(true, Ordering::SeqCst), "told twice")),
+        );
         let commands = Rc::new(Cell::new(0));
         let device = |conflicts| {
             let info = DeviceInfo {
