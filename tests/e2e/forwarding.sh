@@ -1,6 +1,7 @@
 # A cluster of two nodes in which one owns everything, and clients use the other: Samba's client and all of smbtorture.
 # SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner. BENCH=3 measures rates instead, at a
-# daemon without a cluster and at both nodes in turn, three times; RATES="stat random-read" only these.
+# daemon without a cluster and at both nodes in turn, three times; RATES="stat random-read" only these. CPU_SHARE=60 with it gives the
+# client and each daemon 60 % of a core of their own, as machines of their own have; CPU_PERIOD_US=5000 is how often they get it.
 # long: 200
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
@@ -8,8 +9,16 @@ source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 here=$ROOT/tests/smbtorture
 declare -A pid port=([n1]=$(free_port) [n2]=$(free_port) [alone]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port))
-end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
+end_all() {
+  for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done
+  [[ -z ${shares_at:-} ]] || { wait 2>/dev/null || true; rmdir "$shares_at"/*/ "$shares_at" 2>/dev/null || true; }
+}
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+if [[ -n ${CPU_SHARE:-} ]]; then
+  shares_at=$(awk '$3 == "cgroup" && $4 ~ /(^|,)cpu(,|$)/ { print $2; exit }' /proc/mounts)
+  [[ -n $shares_at && -w $shares_at/cgroup.procs ]] || skip "CPU_SHARE needs the controller cpu of cgroup v1, mounted and writable"
+  shares_at=$shares_at/arden-$$; mkdir "$shares_at"
+fi
 etcd_alone; pid[etcd]=$etcd_pid
 
 up() {
@@ -88,8 +97,25 @@ says '^1 sessions of tester closed' at n1 session close --user tester || fail "t
 until_true 5 bash -c "! '$ARDEN' --state '$WORK/n2' open list | grep -q moved" || fail "what a closed session had open stays open"
 kill "${pid[hold]}" 2>/dev/null || true; wait "${pid[hold]}" 2>/dev/null || true; unset "pid[hold]"
 
+# share NAME PID...: the processes have CPU_SHARE of one core together.
+share() {
+  [[ -n ${CPU_SHARE:-} ]] || return 0
+  local of=$shares_at/$1 period=${CPU_PERIOD_US:-5000} p; shift
+  mkdir -p "$of"
+  echo "$period" >"$of/cpu.cfs_period_us"; echo $((period * CPU_SHARE / 100)) >"$of/cpu.cfs_quota_us"
+  for p in "$@"; do echo "$p" >"$of/cgroup.procs"; done
+}
+# Periods of each share, and those in which it was used up.
+periods() { [[ -z ${CPU_SHARE:-} ]] || for of in "$shares_at"/*/; do awk -v of="$(basename "$of")" '{ v[$1] = $2 } END { print of, v["nr_periods"], v["nr_throttled"] }' "$of/cpu.stat"; done; }
+rates() { # rates NODE PID: the work at the node, with the CPU of the process
+  local before; before=$(periods)
+  (share client "$BASHPID"; exec "${ARDEN%/*}/arden-lab" work ${RATES:-create read stat rename delete list stream-write stream-read random-read} \
+    --to "127.0.0.1:${port[$1]}" --share "$1" --user tester --password pw --pid "$2" 2>&1)
+  [[ -z ${CPU_SHARE:-} ]] || join <(sort <<<"$before") <(periods | sort) | awk '{ n = $4 - $2; if (n > 0) printf "%s: its share used up in %d of %d periods\n", $1, $5 - $3, n }'
+}
+
 if [[ -n ${BENCH:-} ]]; then
-  note "rates without a cluster, at the owner, n1, and at the node that owns nothing, with the CPU of who does the work"
+  note "rates without a cluster, at the owner, n1, and at the node that owns nothing, with the CPU of the owner, and of n2 in each second round"
   mkdir "$WORK/others"; for d in 1 2; do truncate -s 6g "$WORK/others/$d"; done
   up alone
   at alone user add tester --password pw >/dev/null
@@ -97,13 +123,10 @@ if [[ -n ${BENCH:-} ]]; then
   at alone space create alone --pool tank --layout mirror2 --size 4g >/dev/null
   at alone volume create alone --space alone >/dev/null
   at alone share add alone --volume alone --ca >/dev/null
-  declare -A works=([alone]=alone [n1]=n1 [n2]=n1)
+  for n in alone n1 n2; do share "$n" "${pid[$n]}"; done
   for ((round = 0; round < BENCH; round++)); do
-    for n in alone n1 n2; do
-      echo "at $n"
-      "${ARDEN%/*}/arden-lab" work ${RATES:-create read stat rename delete list stream-write stream-read random-read} \
-        --to "127.0.0.1:${port[$n]}" --share "$n" --user tester --password pw --pid "${pid[${works[$n]}]}" 2>&1
-    done
+    for n in alone n1; do echo "at $n"; rates "$n" "${pid[$n]}"; done
+    of=n$((round % 2 + 1)); echo "at n2, CPU of $of"; rates n2 "${pid[$of]}"
   done
   exit 0
 fi

@@ -26,6 +26,14 @@ pub enum Outcome {
     Unknown,
 }
 
+/// A condition on the key that says that a node is alive. A claim that comes late finds another lease in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfAlive {
+    Absent,
+    /// It is the one that was put under this lease, which was this run's.
+    Under(LeaseId),
+}
+
 /// Why a pool was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportError {
@@ -45,6 +53,14 @@ pub enum Event {
         lease: LeaseId,
         sent_ns: u64,
     },
+    /// What became of [`Action::Claim`].
+    Claimed {
+        lease: LeaseId,
+        if_alive: IfAlive,
+        outcome: Outcome,
+    },
+    /// etcd has no key that says that this node is alive.
+    NotAlive,
     /// etcd renewed the lease; the request was sent at `sent_ns`.
     LeaseRenewed {
         lease: LeaseId,
@@ -128,6 +144,12 @@ pub enum Action {
     GrantLease,
     RenewLease {
         lease: LeaseId,
+    },
+    /// Put the key that says that this node is alive under the lease, which has to exist, if the node is still one of the cluster and
+    /// this holds. The value names the lease.
+    Claim {
+        lease: LeaseId,
+        if_alive: IfAlive,
     },
     /// Best effort: a lease that is not revoked ends by itself.
     RevokeLease {

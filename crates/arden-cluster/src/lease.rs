@@ -19,12 +19,16 @@ pub(crate) fn usable_ns(ttl_ns: u64, drift_ppm: u64) -> u64 {
 struct Held {
     id: LeaseId,
     until_ns: u64,
+    /// etcd has the key `alive/N` of this node under it.
+    claimed: bool,
 }
 
 /// The lease that the node has, or asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     held: Option<Held>,
+    /// The lease before this one: the key may still be under it.
+    last: Option<LeaseId>,
     /// When it was last asked for or renewed.
     asked_ns: Option<u64>,
 }
@@ -32,26 +36,61 @@ pub(crate) struct Lease {
 impl Lease {
     /// The lease, while it may be used.
     pub(crate) fn at(&self, now_ns: u64) -> Option<LeaseId> {
-        self.held.filter(|h| now_ns < h.until_ns).map(|h| h.id)
+        self.usable(now_ns).map(|h| h.id)
+    }
+
+    fn usable(&self, now_ns: u64) -> Option<Held> {
+        self.held.filter(|h| h.claimed && now_ns < h.until_ns)
+    }
+
+    pub(crate) fn is(&self, id: LeaseId) -> bool {
+        self.held.is_some_and(|h| h.id == id)
+    }
+
+    /// The lease whose key is not known to be there.
+    pub(crate) fn unclaimed(&self) -> Option<LeaseId> {
+        self.held.filter(|h| !h.claimed).map(|h| h.id)
+    }
+
+    /// The lease under which this node may have put its key before the one that it has.
+    pub(crate) fn before(&self) -> Option<LeaseId> {
+        self.last
+    }
+
+    /// The key is there under this lease.
+    pub(crate) fn claimed(&mut self, id: LeaseId) {
+        self.held.iter_mut().filter(|h| h.id == id).for_each(|h| h.claimed = true);
+    }
+
+    /// The key is another's. It is asked for again when that is due.
+    pub(crate) fn refused(&mut self, id: LeaseId) {
+        let asked_ns = self.asked_ns;
+        if self.gone(id) {
+            self.asked_ns = asked_ns;
+        }
+    }
+
+    fn forget(&mut self) {
+        *self = Lease { held: None, last: self.held.map(|h| h.id).or(self.last), asked_ns: None };
     }
 
     /// The end of the lease, while it may be used.
     pub(crate) fn until(&self, now_ns: u64) -> Option<u64> {
-        self.held.filter(|h| now_ns < h.until_ns).map(|h| h.until_ns)
+        self.usable(now_ns).map(|h| h.until_ns)
     }
 
     /// The lease whose end has come, which from now on the node does not have.
     pub(crate) fn take_ended(&mut self, now_ns: u64) -> Option<LeaseId> {
         let ended = self.held.filter(|h| now_ns >= h.until_ns)?;
-        *self = Lease::default();
+        self.forget();
         Some(ended.id)
     }
 
-    /// A new lease; says whether it is taken, which it is not when it came too late or the node has one.
+    /// A new lease, to be claimed; says whether it is taken, which it is not when it came too late or the node has one.
     pub(crate) fn granted(&mut self, now_ns: u64, id: LeaseId, until_ns: u64) -> bool {
         let take = self.held.is_none() && now_ns < until_ns;
         if take {
-            self.held = Some(Held { id, until_ns });
+            self.held = Some(Held { id, until_ns, claimed: false });
         }
         take
     }
@@ -66,7 +105,7 @@ impl Lease {
     pub(crate) fn gone(&mut self, id: LeaseId) -> bool {
         let mine = self.held.is_some_and(|h| h.id == id);
         if mine {
-            *self = Lease::default();
+            self.forget();
         }
         mine
     }
@@ -101,10 +140,14 @@ mod tests {
     fn a_lease_that_ended_does_not_come_back() {
         let mut lease = Lease::default();
         assert!(lease.granted(10, LeaseId(1), 100));
+        assert_eq!((lease.at(11), lease.unclaimed()), (None, Some(LeaseId(1))), "its key may be another's");
+        lease.claimed(LeaseId(9));
+        assert_eq!(lease.at(11), None);
+        lease.claimed(LeaseId(1));
         assert_eq!((lease.at(99), lease.at(100)), (Some(LeaseId(1)), None));
         assert_eq!(lease.take_ended(100), Some(LeaseId(1)));
         lease.renewed(LeaseId(1), 1_000);
-        assert_eq!(lease.at(101), None);
+        assert_eq!((lease.at(101), lease.before()), (None, Some(LeaseId(1))));
         assert!(!lease.granted(300, LeaseId(2), 300), "too late");
     }
 
@@ -112,6 +155,7 @@ mod tests {
     fn a_renewal_never_shortens() {
         let mut lease = Lease::default();
         lease.granted(0, LeaseId(1), 100);
+        lease.claimed(LeaseId(1));
         lease.renewed(LeaseId(1), 200);
         lease.renewed(LeaseId(1), 150);
         assert_eq!(lease.at(199), Some(LeaseId(1)));

@@ -16,7 +16,7 @@ mod lease;
 mod node;
 mod pool;
 
-pub use api::{Action, Config, Event, ImportError, Outcome, Route};
+pub use api::{Action, Config, Event, IfAlive, ImportError, Outcome, Route};
 pub use keys::{
     Epoch, HOLDERS_MAX, Holder, IfOwner, LeaseId, NodeId, OwnerKey, PoolId, Record, Revision, SetOwner, Transaction,
     View,

@@ -1,7 +1,7 @@
 //! A node: its lease, and the pools that it may own. Looks at the clock before anything else, so that no event, whatever it says, is
 //! acted on after the lease has ended.
 
-use crate::api::{Action, Config, Event, Route};
+use crate::api::{Action, Config, Event, IfAlive, Outcome, Route};
 use crate::keys::{Epoch, LeaseId, PoolId, Revision, View};
 use crate::lease::{Lease, usable_ns};
 use crate::pool::{Now, Pool, Stage};
@@ -90,9 +90,17 @@ impl Node {
             Event::Tick => {}
             Event::LeaseGranted { lease, sent_ns } => {
                 let until_ns = self.until_ns(sent_ns);
-                if !self.lease.granted(now_ns, lease, until_ns) {
-                    out.push(Action::RevokeLease { lease });
+                match self.lease.granted(now_ns, lease, until_ns) {
+                    // Told twice: it is in use.
+                    false if self.lease.is(lease) => {}
+                    true => out.push(Action::Claim { lease, if_alive: IfAlive::Absent }),
+                    false => out.push(Action::RevokeLease { lease }),
                 }
+            }
+            Event::Claimed { lease, if_alive, outcome } => self.claimed(lease, if_alive, outcome, &mut out),
+            Event::NotAlive => {
+                let lease = self.lease.at(now_ns);
+                out.extend(lease.map(|lease| Action::Claim { lease, if_alive: IfAlive::Absent }));
             }
             Event::LeaseRenewed { lease, sent_ns } => self.lease.renewed(lease, self.until_ns(sent_ns)),
             Event::LeaseGone { lease } => {
@@ -117,6 +125,25 @@ impl Node {
         sent_ns + usable_ns(self.config.ttl_ns, self.config.drift_ppm)
     }
 
+    /// A lease is used only while etcd says by it that this node is alive: of two runs of one node one is.
+    fn claimed(&mut self, lease: LeaseId, if_alive: IfAlive, outcome: Outcome, out: &mut Vec<Action>) {
+        match (outcome, if_alive) {
+            (Outcome::Applied(_), _) => self.lease.claimed(lease),
+            _ if self.lease.unclaimed() != Some(lease) => {}
+            // It may have happened: what is next due asks again.
+            (Outcome::Unknown, _) => {}
+            (Outcome::Refused, IfAlive::Under(last)) if last == lease => {
+                self.lease.refused(lease);
+                out.push(Action::RevokeLease { lease });
+            }
+            // It is there from before, or from a claim whose answer was lost.
+            (Outcome::Refused, before) => {
+                let last = self.lease.before().filter(|_| before == IfAlive::Absent).unwrap_or(lease);
+                out.push(Action::Claim { lease, if_alive: IfAlive::Under(last) });
+            }
+        }
+    }
+
     /// A lease that may have ended is over, whatever the event says that is looked at next.
     fn look_at_the_clock(&mut self, now_ns: u64, out: &mut Vec<Action>) {
         if let Some(lease) = self.lease.take_ended(now_ns) {
@@ -131,7 +158,7 @@ impl Node {
         }
         self.distrusts = true;
         self.pools.iter_mut().for_each(|p| p.lose(out));
-        if let Some(lease) = self.lease.at(now_ns) {
+        if let Some(lease) = self.lease.at(now_ns).or(self.lease.unclaimed()) {
             self.lease.gone(lease);
             out.push(Action::RevokeLease { lease });
         }
@@ -142,7 +169,7 @@ impl Node {
         let (id, revision) = match &event {
             Event::Watched { pool, revision, .. } | Event::Read { pool, revision, .. } => (*pool, *revision),
             Event::Transacted { pool, outcome, .. } => {
-                let crate::api::Outcome::Applied(revision) = outcome else {
+                let Outcome::Applied(revision) = outcome else {
                     return self.pass(now_ns, *pool, event, out);
                 };
                 (*pool, *revision)
@@ -188,7 +215,11 @@ impl Node {
             return;
         }
         match self.lease.take_due(now_ns, self.config.ttl_ns) {
-            Some(Some(lease)) => out.push(Action::RenewLease { lease }),
+            Some(Some(lease)) => {
+                out.push(Action::RenewLease { lease });
+                let unclaimed = self.lease.unclaimed();
+                out.extend(unclaimed.map(|lease| Action::Claim { lease, if_alive: IfAlive::Absent }));
+            }
             Some(None) => out.push(Action::GrantLease),
             None => {}
         }

@@ -1,8 +1,8 @@
 //! One node, told of everything by hand: each step of an ownership, what it waits for, and what ends it.
 
 use arden_cluster::{
-    Action, Config, Epoch, Event, Holder, IfOwner, ImportError, LeaseId, Node, NodeId, Outcome, OwnerKey, PoolId,
-    Record, Revision, Route, SetOwner, Stage, Transaction, View,
+    Action, Config, Epoch, Event, Holder, IfAlive, IfOwner, ImportError, LeaseId, Node, NodeId, Outcome, OwnerKey,
+    PoolId, Record, Revision, Route, SetOwner, Stage, Transaction, View,
 };
 
 const POOL: PoolId = PoolId(7);
@@ -38,7 +38,13 @@ impl World {
 
     fn lease(&mut self, id: u64) -> Vec<Action> {
         let sent_ns = self.now;
-        self.say(Event::LeaseGranted { lease: LeaseId(id), sent_ns })
+        let lease = LeaseId(id);
+        self.say(Event::LeaseGranted { lease, sent_ns });
+        self.claim(id, IfAlive::Absent, Outcome::Applied(Revision(self.revision)))
+    }
+
+    fn claim(&mut self, id: u64, if_alive: IfAlive, outcome: Outcome) -> Vec<Action> {
+        self.say(Event::Claimed { lease: LeaseId(id), if_alive, outcome })
     }
 
     fn read(&mut self) -> Vec<Action> {
@@ -470,4 +476,74 @@ fn the_deadline_is_that_of_the_lease() {
     assert_eq!(epoch, Epoch(5));
     assert!(w.node.may_serve(POOL, epoch, until - 1) && !w.node.may_serve(POOL, epoch, until));
     assert_eq!(w.node.served(POOL, until), None);
+}
+
+fn claims(actions: &[Action]) -> Vec<(u64, IfAlive)> {
+    let claim = |a: &Action| match a {
+        Action::Claim { lease, if_alive } => Some((lease.0, *if_alive)),
+        _ => None,
+    };
+    actions.iter().filter_map(claim).collect()
+}
+
+#[test]
+fn a_lease_is_not_used_before_the_node_is_alive_by_it() {
+    let mut w = World::new(vec![]);
+    w.say(Event::Tick);
+    let claim = w.say(Event::LeaseGranted { lease: LeaseId(1), sent_ns: 0 });
+    assert_eq!(claims(&claim), [(1, IfAlive::Absent)]);
+    let read = w.read();
+    assert!(w.node.lease(w.now).is_none() && !read.iter().any(|a| matches!(a, Action::Transact { .. })), "{read:?}");
+    w.claim(1, IfAlive::Absent, Outcome::Unknown);
+    assert!(w.node.lease(w.now).is_none(), "nobody knows");
+    w.now += TTL / 4;
+    let due = w.say(Event::Tick);
+    assert_eq!(claims(&due), [(1, IfAlive::Absent)], "it is asked again");
+    // It had happened, and this one finds it.
+    let refused = w.claim(1, IfAlive::Absent, Outcome::Refused);
+    assert_eq!(claims(&refused), [(1, IfAlive::Under(LeaseId(1)))]);
+    w.claim(1, IfAlive::Under(LeaseId(1)), Outcome::Applied(Revision(11)));
+    assert_eq!(w.node.lease(w.now), Some(LeaseId(1)));
+    assert_eq!(w.claim(1, IfAlive::Absent, Outcome::Refused), [], "late, and of no account");
+    assert_eq!(claims(&w.say(Event::NotAlive)), [(1, IfAlive::Absent)]);
+}
+
+#[test]
+fn a_lease_is_given_back_where_another_run_is_alive() {
+    let mut w = World::new(vec![]);
+    w.say(Event::Tick);
+    w.say(Event::LeaseGranted { lease: LeaseId(1), sent_ns: 0 });
+    w.claim(1, IfAlive::Absent, Outcome::Refused);
+    let refused = w.claim(1, IfAlive::Under(LeaseId(1)), Outcome::Refused);
+    assert_eq!(refused, [Action::RevokeLease { lease: LeaseId(1) }]);
+    w.claim(1, IfAlive::Absent, Outcome::Applied(Revision(11)));
+    assert!(w.node.lease(w.now).is_none(), "an answer to a claim that was given up");
+    assert_eq!(w.say(Event::Tick), [], "not at once");
+    w.now += TTL / 4;
+    assert_eq!(w.say(Event::Tick), [Action::GrantLease]);
+}
+
+#[test]
+fn the_next_lease_takes_the_key_of_the_last_one() {
+    let mut w = World::new(vec![]);
+    w.lease(1);
+    w.say(Event::LeaseGone { lease: LeaseId(1) });
+    w.say(Event::LeaseGranted { lease: LeaseId(2), sent_ns: w.now });
+    let refused = w.claim(2, IfAlive::Absent, Outcome::Refused);
+    assert_eq!(claims(&refused), [(2, IfAlive::Under(LeaseId(1)))]);
+    w.claim(2, IfAlive::Under(LeaseId(1)), Outcome::Applied(Revision(12)));
+    assert_eq!(w.node.lease(w.now), Some(LeaseId(2)));
+}
+
+#[test]
+fn a_grant_that_is_told_twice_does_not_end_the_lease() {
+    let mut w = World::new(vec![]);
+    w.lease(1);
+    w.say(Event::Tick);
+    assert_eq!(w.say(Event::LeaseGranted { lease: LeaseId(1), sent_ns: 0 }), []);
+    assert_eq!(
+        w.say(Event::LeaseGranted { lease: LeaseId(2), sent_ns: 0 }),
+        [Action::RevokeLease { lease: LeaseId(2) }]
+    );
+    assert_eq!(w.node.lease(w.now), Some(LeaseId(1)));
 }

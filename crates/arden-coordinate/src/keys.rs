@@ -147,6 +147,9 @@ pub struct AliveValue {
     /// Where other nodes connect.
     #[serde(default)]
     pub node_addresses: Vec<String>,
+    /// The lease that it was put under.
+    #[serde(default)]
+    pub lease: u64,
 }
 
 /// `client-move/CLIENT`: an administrator moves a client to a node.

@@ -208,7 +208,7 @@ impl Member {
             trust: self.trust.clone(),
             store: self.store.clone(),
             node: self.membership.node,
-            alive: AliveValue { run, addresses, node_addresses },
+            alive: AliveValue { run, addresses, node_addresses, lease: 0 },
             peers: self.peers.clone(),
             entry: self.entry.clone(),
             drained: self.drained,

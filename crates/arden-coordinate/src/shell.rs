@@ -12,9 +12,7 @@ use std::{
 };
 
 use arden_admin::ErrorKind;
-use arden_cluster::{
-    Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, Outcome, PoolId, Revision, Stage,
-};
+use arden_cluster::{Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, PoolId, Revision, Stage};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use on_disks::OnDisks;
@@ -23,7 +21,7 @@ pub use on_disks::Reserved;
 use crate::{
     agent::{self, Fence, Reserve},
     clock,
-    etcd::{Etcd, EtcdError, Found},
+    etcd::{Etcd, Found},
     gate::PoolGate,
     keys::{self, AliveValue, ClientMoveValue, Names, PoolKeys},
     peers::{Known, Peers},
@@ -227,7 +225,7 @@ struct Shell {
     wait: Duration,
     ttl: Duration,
     leaving: Option<oneshot::Sender<()>>,
-    /// A lease is being asked for. Of two at a time the one that is not taken would take `alive/N` along.
+    /// A lease is being asked for.
     granting: Arc<AtomicBool>,
     nodes_revision: u64,
     drained: bool,
@@ -415,7 +413,7 @@ impl Shell {
     fn nodes(&mut self, read: NodesRead) {
         let NodesRead { revision, known, alive, drained } = read;
         if !alive.0.contains_key(&self.parts.node) {
-            self.put_alive();
+            self.tell(Event::NotAlive);
         }
         self.parts.seen.lock().note_alive(alive);
         if revision < self.nodes_revision {
@@ -617,6 +615,7 @@ impl Shell {
         match action {
             Action::GrantLease => self.grant(),
             Action::RenewLease { lease } => self.renew(lease),
+            Action::Claim { lease, if_alive } => self.claim(lease, if_alive),
             Action::RevokeLease { lease } => {
                 let (etcd, wait) = (self.parts.etcd.clone(), self.wait);
                 self.parts.etcd.handle().spawn(async move { etcd.revoke(lease.0, wait).await });
@@ -626,11 +625,7 @@ impl Shell {
                 let (if_all, then) = keys::transaction(&self.names, self.parts.trust.cluster(), pool, &transaction);
                 let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
                 self.parts.etcd.handle().spawn(async move {
-                    let outcome = match etcd.transact(&if_all, &then, wait).await {
-                        Ok(Some(revision)) => Outcome::Applied(Revision(revision)),
-                        Ok(None) | Err(EtcdError::NoLease | EtcdError::NotDone(_)) => Outcome::Refused,
-                        Err(EtcdError::Unknown(_)) => Outcome::Unknown,
-                    };
+                    let outcome = lease::outcome(etcd.transact(&if_all, &then, wait).await);
                     let _ = inputs.send(Input::Node(Event::Transacted { pool, number, outcome }));
                 });
             }

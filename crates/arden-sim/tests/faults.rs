@@ -180,6 +180,7 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("commands that take longer", s.disks.stalled),
         ("writes lost in a blackout", s.disks.undone),
         ("writes torn in a blackout", s.disks.torn),
+        ("processes with a copy of a node's state", c.copies),
         ("etcd restored from an older state", c.restores),
         ("acquisitions that etcd forgets", c.restored_acquisitions),
     ]);
@@ -196,5 +197,7 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("nodes that notice an older etcd", c.went_back),
         ("pools blocked", c.blocked),
         ("answers withheld", c.answers_withheld),
+        ("copies of a node that get a lease", c.copies_alive),
+        ("leases refused while another is the node's", c.claims_refused),
     ]);
 }

@@ -1,14 +1,13 @@
 //! The node's lease in etcd, and the key `alive/N` under it, by which the others know that the node is there and where.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use arden_cluster::{Event, LeaseId};
+use arden_cluster::{Event, IfAlive, LeaseId, Outcome, Revision};
 
 use super::{Input, Shell};
 use crate::{
     clock,
-    etcd::{Etcd, EtcdError, If, Then},
+    etcd::{EtcdError, If, Then},
     keys::{self, AliveValue},
 };
 
@@ -18,19 +17,15 @@ impl Shell {
             return;
         }
         let granting = self.granting.clone();
-        let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let (conditions, seconds) = (self.node_conditions(), self.parts.lease_seconds);
-        let (key, value) = (names.alive(self.parts.node), self.parts.alive.clone());
+        let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
+        let seconds = self.parts.lease_seconds;
         self.parts.etcd.handle().spawn(async move {
             let sent_ns = clock::now_ns();
             match etcd.grant(seconds, wait).await {
-                Ok((lease, ttl)) => {
-                    if ttl >= seconds && is_alone(&etcd, (&key, &value), &conditions, lease, wait).await {
-                        let _ = inputs.send(Input::Node(Event::LeaseGranted { lease: LeaseId(lease), sent_ns }));
-                    } else {
-                        let _ = etcd.revoke(lease, wait).await;
-                    }
+                Ok((lease, ttl)) if ttl >= seconds => {
+                    let _ = inputs.send(Input::Node(Event::LeaseGranted { lease: LeaseId(lease), sent_ns }));
                 }
+                Ok((lease, _)) => _ = etcd.revoke(lease, wait).await,
                 Err(e) => tracing::warn!("no lease: etcd: {e}"),
             }
             granting.store(false, Ordering::Release);
@@ -43,14 +38,25 @@ impl Shell {
         [self.parts.trust.condition(), entry]
     }
 
-    /// A node that has a lease is there for the others: it puts `alive/N` again when that is gone.
-    pub(super) fn put_alive(&self) {
-        let Some(lease) = self.node.lease(clock::now_ns()) else { return };
-        tracing::warn!("etcd does not say that this node is alive");
-        let (etcd, wait, conditions) = (self.parts.etcd.clone(), self.wait, self.node_conditions());
-        let (key, value) = (self.names.alive(self.parts.node), self.parts.alive.clone());
+    /// Puts `alive/N` under the lease, which the value names, where etcd has the cluster and this node's entry.
+    pub(super) fn claim(&self, lease: LeaseId, if_alive: IfAlive) {
+        let key = self.names.alive(self.parts.node);
+        let under = |lease: LeaseId| keys::encode(&AliveValue { lease: lease.0, ..self.parts.alive.clone() });
+        let known = match if_alive {
+            IfAlive::Absent => If::Changed(key.clone(), 0),
+            IfAlive::Under(last) => If::Has(key.clone(), under(last)),
+        };
+        let [cluster, entry] = self.node_conditions();
+        let (if_all, put) = ([cluster, entry, known], [Then::Put(key, under(lease), lease.0)]);
+        let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
         self.parts.etcd.handle().spawn(async move {
-            is_alone(&etcd, (&key, &value), &conditions, lease.0, wait).await;
+            let outcome = outcome(etcd.transact(&if_all, &put, wait).await);
+            if outcome == Outcome::Refused && if_alive == IfAlive::Under(lease) {
+                tracing::warn!(
+                    "no lease: another run of this node is alive by etcd, the node was removed, or etcd does not have the cluster"
+                );
+            }
+            let _ = inputs.send(Input::Node(Event::Claimed { lease, if_alive, outcome }));
         });
     }
 
@@ -68,30 +74,11 @@ impl Shell {
     }
 }
 
-/// Puts the key `alive/N` under the lease. False: it is that of another run of this node, whose lease is good yet, or the node was
-/// removed.
-async fn is_alone(
-    etcd: &Etcd,
-    (key, value): (&str, &AliveValue),
-    conditions: &[If; 2],
-    lease: u64,
-    wait: Duration,
-) -> bool {
-    let bytes = keys::encode(value);
-    let put = [Then::Put(key.to_string(), bytes.clone(), lease)];
-    for known in [If::Changed(key.to_string(), 0), If::Has(key.to_string(), bytes)] {
-        let [cluster, entry] = conditions.clone();
-        match etcd.transact(&[cluster, entry, known], &put, wait).await {
-            Ok(Some(_)) => return true,
-            Ok(None) => {}
-            Err(e) => {
-                tracing::warn!("no lease: etcd: {e}");
-                return false;
-            }
-        }
+/// What became of a transaction.
+pub(super) fn outcome(answer: Result<Option<u64>, EtcdError>) -> Outcome {
+    match answer {
+        Ok(Some(revision)) => Outcome::Applied(Revision(revision)),
+        Ok(None) | Err(EtcdError::NoLease | EtcdError::NotDone(_)) => Outcome::Refused,
+        Err(EtcdError::Unknown(_)) => Outcome::Unknown,
     }
-    tracing::warn!(
-        "no lease: another run of this node is alive by etcd, the node was removed, or etcd does not have the cluster"
-    );
-    false
 }

@@ -34,6 +34,11 @@ pub struct Counts {
     pub opens: u64,
     pub opens_refused: u64,
     pub late_registrations: u64,
+    /// Processes with a copy of a node's state, and steps in which one had a lease.
+    pub copies: u64,
+    pub copies_alive: u64,
+    /// Claims of a lease while another is that of the node.
+    pub claims_refused: u64,
     pub imports: u64,
     pub imports_failed: u64,
     pub leases_ended: u64,
@@ -83,6 +88,9 @@ impl Counts {
             (&mut self.opens, c.opens),
             (&mut self.opens_refused, c.opens_refused),
             (&mut self.late_registrations, c.late_registrations),
+            (&mut self.copies, c.copies),
+            (&mut self.copies_alive, c.copies_alive),
+            (&mut self.claims_refused, c.claims_refused),
             (&mut self.imports, c.imports),
             (&mut self.imports_failed, c.imports_failed),
             (&mut self.leases_ended, c.leases_ended),

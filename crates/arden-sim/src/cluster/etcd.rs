@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use arden_block::rng::Rng;
-use arden_cluster::{IfOwner, LeaseId, Outcome, Revision, SetOwner, Transaction, View};
+use arden_cluster::{IfAlive, IfOwner, LeaseId, Outcome, Revision, SetOwner, Transaction, View};
 
 /// The longest that a lease which has ended stays.
 const NOTICE_MAX_NS: u64 = 4_000_000;
@@ -13,6 +13,8 @@ const NOTICE_MAX_NS: u64 = 4_000_000;
 pub(super) struct Etcd {
     pub(super) revision: Revision,
     pub(super) view: View,
+    /// `alive/N`: the lease that its value names, under which it is.
+    alive: BTreeMap<usize, LeaseId>,
     /// When each lease ends, by true time.
     leases: BTreeMap<LeaseId, u64>,
     ttl_ns: u64,
@@ -28,6 +30,7 @@ impl Etcd {
         Etcd {
             revision: Revision(1),
             view,
+            alive: BTreeMap::new(),
             leases: BTreeMap::new(),
             ttl_ns,
             rate_ppm,
@@ -52,14 +55,22 @@ impl Etcd {
         self.leases.get_mut(&id).map(|e| *e = end_ns).is_some()
     }
 
+    /// A lease that has not ended yet.
+    pub(super) fn knows(&self, id: LeaseId) -> bool {
+        self.leases.contains_key(&id)
+    }
+
     /// Says whether the keys changed.
     pub(super) fn revoke(&mut self, id: LeaseId) -> bool {
         self.leases.remove(&id);
-        let gone = self.view.owner.is_some_and(|o| o.lease == id);
-        if gone {
+        let keys = self.alive.len();
+        self.alive.retain(|_, lease| *lease != id);
+        let owned = self.view.owner.is_some_and(|o| o.lease == id);
+        if owned {
             self.view.owner = None;
-            self.revision.0 += 1;
         }
+        let gone = owned || self.alive.len() < keys;
+        self.revision.0 += u64::from(gone);
         gone
     }
 
@@ -72,13 +83,32 @@ impl Etcd {
         self.revision != before
     }
 
+    /// The lease by which a node is alive.
+    pub(super) fn alive(&self, number: usize) -> Option<LeaseId> {
+        self.alive.get(&number).copied()
+    }
+
+    /// Puts `alive/N` under a lease.
+    pub(super) fn claim(&mut self, number: usize, lease: LeaseId, if_alive: IfAlive) -> Outcome {
+        let fits = match if_alive {
+            IfAlive::Absent => self.alive(number).is_none(),
+            IfAlive::Under(last) => self.alive(number) == Some(last),
+        };
+        if !fits || !self.knows(lease) {
+            return Outcome::Refused;
+        }
+        self.revision.0 += 1;
+        self.alive.insert(number, lease);
+        Outcome::Applied(self.revision)
+    }
+
     pub(super) fn transact(&mut self, t: &Transaction) -> Outcome {
         let owner_fits = match t.if_owner {
             IfOwner::Absent => self.view.owner.is_none(),
             IfOwner::Is(key) => self.view.owner == Some(key),
         };
         let lease_fits = match t.owner {
-            SetOwner::Put(key) => self.leases.contains_key(&key.lease),
+            SetOwner::Put(key) => self.knows(key.lease),
             _ => true,
         };
         if !owner_fits || !lease_fits || t.if_record.is_some_and(|r| r != self.view.changed) {

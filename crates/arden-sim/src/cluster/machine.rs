@@ -7,7 +7,7 @@ use std::rc::Rc;
 use arden_block::rng::Rng;
 use arden_block::sim::{Initiator, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
-use arden_cluster::{Config, Epoch, Event, Node, NodeId, PoolId};
+use arden_cluster::{Config, Epoch, Event, LeaseId, Node, NodeId, PoolId};
 use arden_space::{OpenOptions, Ownership, Pool, PoolConfig, Right, Space, SpaceError};
 
 use super::client::{Told, What, Work};
@@ -220,6 +220,8 @@ impl Clock {
 
 pub(super) struct Machine {
     pub(super) id: usize,
+    /// The node that it says that it is: of a copy, another one.
+    pub(super) number: usize,
     /// Which life of the process this is.
     pub(super) run: u64,
     /// `None` while the process does not run.
@@ -232,7 +234,7 @@ pub(super) struct Machine {
     pub(super) inbox: Vec<Event>,
     /// It goes on, and until then its node has not been told anything: other threads run first.
     pub(super) deaf_ns: u64,
-    /// Its clock stood still: until it hears of a lease that was asked for after that time of its clock, its reads may be old.
+    /// Its clock stood still at this time: until it hears of a lease that was asked for after it, its reads may be old.
     pub(super) doubtful: Option<u64>,
     pub(super) no_etcd_ns: u64,
     /// Until when clients do not reach it, but for the one that only reads.
@@ -269,9 +271,10 @@ impl Machine {
         let clock = Clock { ahead_ns: rng.below(1 << 40), rate_ppm: rate_ppm(rng), lost_ns: 0 };
         Machine {
             id,
+            number: id,
             run: 0,
             node: None,
-            starts_ns: 0,
+            starts_ns: if id < super::world::NODES { 0 } else { u64::MAX },
             stopped: None,
             clock,
             open: None,
@@ -292,14 +295,25 @@ impl Machine {
     pub(super) fn start(&mut self, ttl_ns: u64) {
         let patience_ns = self.id as u64 * 3_000_000;
         let config = Config {
-            node: NodeId(self.id as u16),
+            node: NodeId(self.number as u16),
             ttl_ns,
             drift_ppm: DRIFT_PPM,
-            pools: vec![(POOL, patience_ns)],
+            pools: Vec::from_iter((!self.is_copy()).then_some((POOL, patience_ns))),
             fence_retry_ns: 2_000_000,
         };
         self.node = Some(Node::new(config));
         (self.late_renewal, self.warned) = (false, false);
+    }
+
+    /// Whether it runs with a copy of another node's state. It reaches no disks.
+    pub(super) fn is_copy(&self) -> bool {
+        self.number != self.id
+    }
+
+    /// The lease that it may use, as far as its clock can be relied on.
+    pub(super) fn lease(&self, t_ns: u64) -> Option<LeaseId> {
+        let node = self.node.as_ref().filter(|_| self.runs() && self.doubtful.is_none())?;
+        node.lease(self.clock.at(t_ns))
     }
 
     /// Whether its node hears what happens.

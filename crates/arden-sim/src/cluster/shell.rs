@@ -25,7 +25,7 @@ impl World {
         }
         let now_ns = m.clock.at(t_ns);
         if let Event::LeaseGranted { sent_ns, .. } | Event::LeaseRenewed { sent_ns, .. } = event
-            && m.doubtful.is_some_and(|at| sent_ns >= at)
+            && m.doubtful.is_some_and(|at| sent_ns > at)
         {
             m.doubtful = None;
         }
@@ -48,6 +48,7 @@ impl World {
         match action {
             Action::GrantLease => ask(Request::Grant),
             Action::RenewLease { lease } => ask(Request::Renew(lease)),
+            Action::Claim { lease, if_alive } => ask(Request::Claim { lease, if_alive }),
             Action::RevokeLease { lease } => ask(Request::Revoke(lease)),
             Action::Read { number, floor, .. } => ask(Request::Read { number, floor }),
             Action::Transact { number, transaction, .. } => ask(Request::Transact { number, transaction }),

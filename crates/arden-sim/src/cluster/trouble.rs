@@ -57,6 +57,8 @@ pub(super) struct Trouble {
     aim: Option<Aim>,
     /// Registrations that wait for the fence of their holder: the process, and the epoch.
     pub(super) held: [Option<(u64, Epoch)>; NODES],
+    /// Until when a process runs with a copy of a node's state.
+    copy_ends_ns: Option<u64>,
     ended: bool,
 }
 
@@ -82,6 +84,7 @@ impl Trouble {
             restore,
             aim: None,
             held: [None; NODES],
+            copy_ends_ns: None,
             ended: false,
         }
     }
@@ -102,6 +105,11 @@ impl World {
             self.end_of_faults(i);
         }
         self.take_aim();
+        if self.trouble.copy_ends_ns.is_some_and(|at| self.t_ns >= at) {
+            self.trouble.copy_ends_ns = None;
+            self.kill(NODES);
+            (self.machines[NODES].number, self.machines[NODES].starts_ns) = (NODES, u64::MAX);
+        }
         if self.trouble.leader_ns.is_some_and(|at| self.t_ns >= at) {
             self.trouble.leader_ns = None;
             self.etcd.elect(self.t_ns);
@@ -127,7 +135,7 @@ impl World {
 
     fn strike(&mut self) {
         let (i, t) = (self.victim(), self.t_ns);
-        let kind = self.rng.below(22);
+        let kind = self.rng.below(24);
         self.say(|| format!("trouble {kind} for {i}"));
         match kind {
             0 | 1 => {
@@ -169,7 +177,24 @@ impl World {
             16 => self.trouble.aim = Some(Aim::Kill),
             17 | 18 => self.trouble.aim = Some(Aim::Stop),
             19 => self.trouble.aim = Some(Aim::GiveUp),
+            22 | 23 => self.copy(i),
             _ => self.machines[i].late_renewal = true,
+        }
+    }
+
+    /// Somebody starts a copy of the node, most often when that has lost its lease or is about to.
+    fn copy(&mut self, i: usize) {
+        if self.trouble.copy_ends_ns.is_some() {
+            return;
+        }
+        self.counts.copies += 1;
+        let t = self.t_ns;
+        let ends_ns = t + self.rng.range(TTL_NS, 6 * TTL_NS);
+        (self.machines[NODES].number, self.machines[NODES].starts_ns) = (i, t);
+        self.trouble.copy_ends_ns = Some(ends_ns);
+        if self.rng.below(3) > 0 {
+            self.counts.cut_from_etcd += 1;
+            self.machines[i].no_etcd_ns = t + self.rng.range(TTL_NS, 2 * TTL_NS);
         }
     }
 
@@ -348,7 +373,7 @@ impl World {
     fn heal(&mut self) {
         self.say(|| "faults end".into());
         let t = self.t_ns;
-        for m in &mut self.machines {
+        for m in &mut self.machines[..NODES] {
             (m.no_etcd_ns, m.no_clients_ns, m.lag_ns) = (0, 0, (0, 0));
             m.starts_ns = m.starts_ns.min(t);
             m.drains_ns = m.drains_ns.map(|_| t);
@@ -356,6 +381,9 @@ impl World {
             m.stopped.iter_mut().for_each(|s| s.until_ns = t);
             m.late_renewal = false;
         }
+        self.trouble.copy_ends_ns = self.trouble.copy_ends_ns.map(|_| t);
+        // Watches that were cut begin anew.
+        self.notify();
         self.trouble.aim = None;
         self.trouble.cut_ns = Default::default();
         self.trouble.leader_ns = self.trouble.leader_ns.map(|_| t);

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use arden_block::rng::Rng;
 use arden_block::sim::{Faults, Reservation, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
-use arden_cluster::{Epoch, Event, Holder, LeaseId, Outcome, PoolId, Record, Revision, Route, Transaction, View};
+use arden_cluster::{
+    Epoch, Event, Holder, IfAlive, LeaseId, Outcome, PoolId, Record, Revision, Route, Transaction, View,
+};
 use arden_space::{CreateOptions, Layout, Pool, Provision};
 
 use super::client::{Client, Reply, Told, What, Work};
@@ -34,6 +36,7 @@ const PATIENCE_NS: u64 = 40_000_000;
 pub(super) enum Request {
     Grant,
     Renew(LeaseId),
+    Claim { lease: LeaseId, if_alive: IfAlive },
     Revoke(LeaseId),
     Read { number: u64, floor: Revision },
     Transact { number: u64, transaction: Transaction },
@@ -57,6 +60,8 @@ pub(super) enum Happening {
         node: usize,
         revision: Revision,
         view: View,
+        /// Whether the node is alive, by etcd.
+        alive: bool,
     },
     FenceDisk {
         node: usize,
@@ -174,7 +179,8 @@ impl World {
         let record = Record { epoch: Epoch(1), holders: Vec::new(), written: Epoch(1), blocked: None };
         let view = View { owner: None, record, changed: Revision(1) };
         let etcd = Etcd::new(view, TTL_NS, rate_ppm(&mut rng));
-        let machines = (0..NODES).map(|i| Machine::new(i, &mut rng)).collect();
+        // The last one runs now and then, with a copy of another's state.
+        let machines: Vec<Machine> = (0..=NODES).map(|i| Machine::new(i, &mut rng)).collect();
         let shows_keys = rng.one_in(2);
         let trouble = Trouble::new(&mut rng, shows_keys);
         let clients = (0..CLIENTS).map(|_| Client::default()).collect();
@@ -255,9 +261,10 @@ impl World {
                 self.counts.leases_ended += 1;
                 self.notify();
             }
-            for i in 0..NODES {
+            for i in 0..=NODES {
                 self.work_on(i);
             }
+            self.judge_leases();
             self.ask();
             if self.etcd.view.record.blocked.is_some() && self.counts.restores == 0 {
                 self.failed.get_or_insert(format!("blocked for no reason: {:?}", self.etcd.view));
@@ -286,6 +293,7 @@ impl World {
                 break;
             }
         }
+        self.all_are_alive()?;
         // Tasks hold their runtime, and with it the disks.
         (0..NODES).for_each(|i| self.drop_pool(i));
         self.counts.successions = self.judge.borrow().successions;
@@ -326,7 +334,8 @@ impl World {
             let (until, lag) = self.machines[node].lag_ns;
             let lag = if self.t_ns < until { lag } else { 0 };
             let at = self.t_ns + self.rng.range(100_000, 1_000_000) + lag;
-            self.at(at, Happening::Watch { node, revision, view: view.clone() });
+            let alive = self.etcd.alive(node).is_some();
+            self.at(at, Happening::Watch { node, revision, view: view.clone(), alive });
         }
     }
 
@@ -338,20 +347,23 @@ impl World {
                     self.tell(node, event);
                 }
             }
-            Happening::Watch { node, revision, view } => {
+            Happening::Watch { node, revision, view, alive } => {
                 // The watch of a machine that stood still may be slow to come back.
                 let stopped = self.machines[node].stopped.as_ref();
                 if stopped.is_some_and(|s| s.until == Until::Fence) {
                     let at = self.t_ns + self.rng.range(2_000_000, 20_000_000);
-                    return self.at(at, Happening::Watch { node, revision, view });
+                    return self.at(at, Happening::Watch { node, revision, view, alive });
                 }
                 if let Some(until_ns) = stopped.map(|s| s.until_ns)
                     && self.rng.one_in(2)
                 {
                     let at = until_ns + self.rng.range(1_000_000, 40_000_000);
-                    self.at(at, Happening::Watch { node, revision, view });
+                    self.at(at, Happening::Watch { node, revision, view, alive });
                 } else if self.t_ns >= self.machines[node].no_etcd_ns {
                     self.tell(node, Event::Watched { pool: POOL, revision, view });
+                    if !alive {
+                        self.tell(node, Event::NotAlive);
+                    }
                 }
             }
             Happening::FenceDisk { node, run, epoch, holder, disk } => self.fence_disk(node, run, epoch, holder, disk),
@@ -391,6 +403,7 @@ impl World {
         if !self.etcd.has_leader {
             // A leader that does not know yet that it is none answers a renewal, which the next leader has not heard of.
             if let Request::Renew(lease) = request
+                && self.etcd.knows(lease)
                 && self.rng.one_in(3)
             {
                 self.counts.deposed_leaders += 1;
@@ -408,6 +421,16 @@ impl World {
                 event
             }
             Request::Renew(lease) => Event::LeaseGone { lease },
+            Request::Claim { lease, if_alive } => {
+                let number = self.machines[node].number;
+                let other = self.etcd.alive(number);
+                let outcome = self.etcd.claim(number, lease, if_alive);
+                match outcome {
+                    Outcome::Refused => self.counts.claims_refused += u64::from(other.is_some_and(|o| o != lease)),
+                    _ => self.notify(),
+                }
+                Event::Claimed { lease, if_alive, outcome }
+            }
             Request::Revoke(lease) => {
                 if self.etcd.revoke(lease) {
                     self.notify();
@@ -429,6 +452,27 @@ impl World {
             }
         };
         self.send(Happening::Tell { node, run, event });
+    }
+
+    /// Of two processes that are the same node one has a lease.
+    fn judge_leases(&mut self) {
+        let Some(copy) = self.machines.iter().find(|m| m.is_copy() && m.lease(self.t_ns).is_some()) else { return };
+        self.counts.copies_alive += 1;
+        if let Some(lease) = self.machines[copy.number].lease(self.t_ns) {
+            let number = copy.number;
+            self.failed.get_or_insert(format!("node {number} uses {lease:?}, and so does its copy another"));
+        }
+    }
+
+    /// A node with a lease is alive by etcd, under that one.
+    fn all_are_alive(&self) -> Result<(), String> {
+        for m in &self.machines {
+            let (lease, alive) = (m.lease(self.t_ns), self.etcd.alive(m.number));
+            if lease.is_some() && lease != alive {
+                return Err(format!("node {} has {lease:?}, and is alive by {alive:?}", m.number));
+            }
+        }
+        Ok(())
     }
 
     /// Clients begin requests, and send those again that were not answered.
