@@ -24,6 +24,15 @@ pub trait Device: Send + Sync {
     fn size_bytes(&self) -> u64;
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()>;
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()>;
+    /// As `write`, of places that nobody else writes to meanwhile. The device may answer from memory and write a little later: reads
+    /// see it, and a flush or a durable write has it before it returns.
+    fn write_soon(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+        self.write(offset, data)
+    }
+    /// The memory that `write_soon` takes, in bytes.
+    fn gathered_bytes(&self) -> u64 {
+        0
+    }
     fn flush(&self) -> IoResult<()>;
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;

@@ -36,6 +36,8 @@ const STEP_PART: u64 = 16;
 /// The whole over the most that nodes get, and over the most that changes get.
 const NODES_PART: u64 = 2;
 const CHANGES_PART: u64 = 4;
+/// The whole over the most that large writes get until they reach the device.
+const GATHER_PART: u64 = 8;
 /// What the nodes of a volume may take before the first look.
 const NODES_BYTES: u64 = 64 << 20;
 /// By so much, beside as much again as it has, the nodes of a volume may grow until the next look, where all want more.
@@ -72,6 +74,11 @@ pub fn first_node_bytes(bytes_max: u64, others: u64) -> usize {
 /// which writes as many; and as many bytes may wait for the log.
 pub fn overlay_bytes(bytes_max: u64, count: usize) -> u64 {
     (bytes_max / CHANGES_PART / OVERLAYS / count.max(1) as u64).clamp(OVERLAY_BYTES_MIN, OVERLAY_BYTES_MAX)
+}
+
+/// How much of large writes each of `count` volumes may have in memory before they reach its device.
+pub fn gather_bytes(bytes_max: u64, count: usize) -> u64 {
+    bytes_max / GATHER_PART / count.max(1) as u64
 }
 
 /// The parts of the room that are not for blocks, in bytes.

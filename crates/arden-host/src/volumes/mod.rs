@@ -206,6 +206,7 @@ impl Volumes {
             cache_bytes: cache_room::first_node_bytes(bytes_max, others),
             overlay_bytes_max: cache_room::overlay_bytes(bytes_max, open.len() + 1) as usize,
             blocks: Some(self.blocks.clone()),
+            gather_bytes_max: cache_room::gather_bytes(bytes_max, open.len() + 1),
             ..VolumeOptions::default()
         };
         // Tests do not wait for a minute.

@@ -2,6 +2,7 @@
 
 pub mod device;
 pub mod error;
+pub mod gather;
 pub mod inode;
 pub mod keys;
 pub mod openings;

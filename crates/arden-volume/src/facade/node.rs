@@ -32,7 +32,7 @@ use crate::{
         stream_snapshot::{self, Deltas},
     },
     files::{
-        data::Target,
+        data::{Reaches, Target},
         inodes::{load_inode, load_stream, now},
         names::{self, short_names},
         open::{Link, OpenFile},
@@ -71,7 +71,7 @@ fn copy_bytes(source: &VolNode, from: u64, target: &Target<'_>, to: u64, len: u6
         if got == 0 {
             break;
         }
-        *seq = target.write(to + done, &buf[..got], Wait::Yes)?.max(*seq);
+        *seq = target.write(to + done, &buf[..got], Wait::Yes, Reaches::Now)?.max(*seq);
         done += got as u64;
     }
     Ok(done)
@@ -285,7 +285,7 @@ impl Node for VolNode {
         Parts::find(&view, self.subject(&view)?.data(), offset, buf.len())?.read_copy(&self.vol().files, copy, buf)
     }
 
-    fn write_at(&self, _by: ChangedBy, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
+    fn write_at(&self, by: ChangedBy, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
         let target = self.target()?;
         if data.is_empty() {
             return Ok(());
@@ -293,7 +293,9 @@ impl Node for VolNode {
         if wait == Wait::No && self.shared.durable {
             return Err(NotDone::WouldBlock);
         }
-        self.shared.done(target.write(offset, data, wait)?)
+        let awaited = by.is_some() || self.shared.durable;
+        let when = if awaited { Reaches::Now } else { Reaches::Soon };
+        self.shared.done(target.write(offset, data, wait, when)?)
     }
 
     fn set_end_of_file(&self, _by: ChangedBy, size: u64) -> Result<()> {

@@ -17,6 +17,7 @@ use crate::{
     disk::{
         device::CrashResync,
         error::{VolError, VolResult},
+        gather::{Gather, Writers},
         inode::{Inode, ROOT_INO},
         keys,
         superblock::{SLOTS, Superblock, feature},
@@ -68,6 +69,8 @@ pub struct VolumeOptions {
     pub overlay_bytes_max: usize,
     /// A thread of the volume's own commits and makes checkpoints. Without it, callers do when they have to.
     pub background: bool,
+    /// So many bytes of large writes that nobody waits for may be in memory before they reach the device; 0: none.
+    pub gather_bytes_max: u64,
     /// How long a change that nobody waits for may stay in memory.
     pub commit_interval: Duration,
     /// How long a piece of the device has to be empty before it is given back: what is soon written again should not
@@ -82,6 +85,7 @@ impl Default for VolumeOptions {
             blocks: None,
             overlay_bytes_max: 64 << 20,
             background: true,
+            gather_bytes_max: 0,
             commit_interval: Duration::from_secs(2),
             give_back_after: Duration::from_secs(60),
         }
@@ -150,6 +154,8 @@ impl Volume {
     }
 
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> VolResult<Arc<Volume>> {
+        let by = if options.background { Writers::Own } else { Writers::Callers };
+        let device = Gather::over(device, options.gather_bytes_max, by);
         let found = Superblock::read(&*device)?;
         let (loaded, sb) = Volume::begin(&device, &found, options.cache_bytes)?;
         let volume = Volume::assemble(device, sb, loaded, &options)?;
@@ -306,9 +312,11 @@ impl Volume {
         self.engine.checkpoint()
     }
 
-    /// Bytes in memory for nodes of the tree, and for changes that no checkpoint has written yet.
+    /// Bytes in memory for nodes of the tree, and for changes that no checkpoint has written yet, with data that is on its way to the
+    /// device.
     pub fn memory(&self) -> (u64, u64) {
-        self.engine.memory()
+        let (nodes, changes) = self.engine.memory();
+        (nodes, changes + self.engine.device.gathered_bytes())
     }
 
     /// From now on nodes of the tree take at most so much memory, in bytes; what is more than that goes at once.

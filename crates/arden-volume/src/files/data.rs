@@ -60,6 +60,15 @@ struct Ahead<'a> {
     extents: Vec<Extent>,
 }
 
+/// When the data of a write reaches the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reaches {
+    /// Before the write returns: somebody waits for stable storage right after it.
+    Now,
+    /// Some time before it has to be durable.
+    Soon,
+}
+
 /// A change of one block that lies, or will lie, in the tree.
 enum Edit<'a> {
     Put(Vec<u8>),
@@ -81,7 +90,13 @@ impl Files {
     }
 
     /// Writes whole blocks to reserved places; `data` is padded with zeros.
-    fn write_blocks(&self, reserved: &Reserved<'_>, file_block: u64, data: &[u8]) -> VolResult<Vec<Extent>> {
+    fn write_blocks(
+        &self,
+        reserved: &Reserved<'_>,
+        file_block: u64,
+        data: &[u8],
+        when: Reaches,
+    ) -> VolResult<Vec<Extent>> {
         let mut out = Vec::with_capacity(reserved.runs.len());
         let (mut at, mut block) = (0, file_block);
         for run in &reserved.runs {
@@ -100,7 +115,10 @@ impl Files {
             let extent = Extent { file_block: block, dev_block: run.start, birth: 0, sums };
             // While the processor still has the bytes at hand. Nobody finds them before a file has these blocks.
             self.blocks.keep(&extent, bytes);
-            self.engine.device.write(run.start * B, bytes)?;
+            match when {
+                Reaches::Now => self.engine.device.write(run.start * B, bytes)?,
+                Reaches::Soon => self.engine.device.write_soon(run.start * B, bytes)?,
+            }
             out.push(extent);
             at = end;
             block += run.len;
@@ -209,7 +227,7 @@ impl<'a> Target<'a> {
     }
 
     /// Writes all of it; the number of the last operation.
-    pub fn write(&self, offset: u64, data: &[u8], wait: Wait) -> Result<u64> {
+    pub fn write(&self, offset: u64, data: &[u8], wait: Wait, when: Reaches) -> Result<u64> {
         let end = offset.checked_add(data.len() as u64).filter(|e| *e <= FILE_BYTES_MAX);
         end.ok_or(StoreError::DiskFull)?;
         if wait == Wait::No && data.len() >= DIRECT_BYTES_MIN {
@@ -225,7 +243,7 @@ impl<'a> Target<'a> {
             // Blocks that are nobody's yet need no lock: writes of one file go to the device side by side.
             let ahead = match n < DIRECT_BYTES_MIN {
                 true => None,
-                false => Some(self.write_ahead(from, part).or_else(|e| self.write_ahead_again(e, from, part))?),
+                false => Some(self.write_ahead(from, part, when).or_else(|e| self.write_ahead_again(e, from, part))?),
             };
             let _lock = match wait {
                 Wait::Yes => self.file.change_data(),
@@ -240,14 +258,14 @@ impl<'a> Target<'a> {
     }
 
     /// Writes what fills whole blocks to fresh ones.
-    fn write_ahead(&self, offset: u64, data: &[u8]) -> Result<Ahead<'a>> {
+    fn write_ahead(&self, offset: u64, data: &[u8], when: Reaches) -> Result<Ahead<'a>> {
         let files = self.files;
         let eof = self.load(&files.engine.reading())?.data().eof;
         let blocks = fresh_blocks(offset, data.len(), eof);
         let end = offset + data.len() as u64;
         let (from, to) = (blocks.start * B, (blocks.end * B).min(end));
         let bytes = &data[(from - offset) as usize..(to - offset) as usize];
-        let write = |reserved: &Reserved<'_>| files.write_blocks(reserved, blocks.start, bytes);
+        let write = |reserved: &Reserved<'_>| files.write_blocks(reserved, blocks.start, bytes, when);
         let (reserved, extents) = files.engine.place(blocks.end - blocks.start, write)?;
         Ok(Ahead { blocks, reserved, extents })
     }
@@ -257,7 +275,7 @@ impl<'a> Target<'a> {
         if failed != StoreError::DiskFull || self.files.engine.checkpoint().is_err() {
             return Err(failed);
         }
-        self.write_ahead(offset, data)
+        self.write_ahead(offset, data, Reaches::Now)
     }
 
     /// The file's data is locked.
@@ -273,7 +291,7 @@ impl<'a> Target<'a> {
             // The file grew over the end of this write meanwhile.
             Some(a) if a.blocks != fresh_blocks(offset, data.len(), eof) => {
                 drop(a);
-                Some(self.write_ahead(offset, data)?)
+                Some(self.write_ahead(offset, data, Reaches::Now)?)
             }
             other => other,
         };
