@@ -1,7 +1,8 @@
 # The Linux kernel's client (persistenthandles, hard) through one address for both nodes, and smbprotocol with the addresses of both, write
 # and lock on a continuously available share while the owner of its pool, and the node that is not, are killed with -9, stopped with SIGSTOP
 # and fenced, drained, and the pool is moved. No error reaches a program, every acknowledged byte and lock is there.
-# ROUNDS=100 LEASE=2 is the long form. Prints how long programs were not answered.
+# ROUNDS=100 LEASE=2 is the long form; KINDS="drain move" has only those of the kinds below. Prints how long programs were not answered,
+# and with BOUND=1.0 fails when a planned move took longer than so many seconds.
 # long: 200
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
@@ -79,8 +80,14 @@ stalled() {
   echo "$all" >"$WORK/tmp/gaps"; echo "${longest:-less than 0.3 s}"
 }
 
+# bounded KIND GAP: a planned move is none for longer than BOUND.
+bounded() {
+  if [[ -z ${BOUND:-} || ! $1 =~ ^(move|drain|stop)$ || $2 == less* ]]; then return; fi
+  awk -v gap="${2% s}" -v bound="$BOUND" 'BEGIN { exit !(gap <= bound) }' || fail "$1 took $2, more than $BOUND s"
+}
+
 note "$rounds failovers of mixed kinds (lease $LEASE s)"
-kinds=(kill freeze move kill-other drain stop)
+read -ra kinds <<<"${KINDS:-kill freeze move kill-other drain stop}"
 for ((round = 0; round < rounds; round++)); do
   sleep "0.$((RANDOM % 70 + 25))"
   kind=${kinds[round % ${#kinds[@]}]}
@@ -105,7 +112,9 @@ for ((round = 0; round < rounds; round++)); do
   esac
   until_true 20 owned_by "$new" || fail "$new does not own the pool after $kind"
   until_true 20 all_alive "$new" || { at "$new" node list; fail "a node is not alive after $kind"; }
-  echo "$kind: not answered for $(stalled); $(wc -l <"$WORK/c.acked") acknowledgements, round $(progress) of the guest"
+  gap=$(stalled)
+  echo "$kind: not answered for $gap; $(wc -l <"$WORK/c.acked") acknowledgements, round $(progress) of the guest"
+  bounded "$kind" "$gap"
 done
 
 note "what was acknowledged is there"

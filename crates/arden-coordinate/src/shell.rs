@@ -3,9 +3,10 @@
 
 mod lease;
 mod on_disks;
+mod order;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, atomic::AtomicBool, mpsc::Sender},
     thread,
     time::Duration,
@@ -35,8 +36,6 @@ use crate::{
 const DRIFT_PPM: u64 = 2_000;
 /// A fence that failed is tried again after this.
 const FENCE_RETRY: Duration = Duration::from_secs(2);
-/// How much longer the next node in the order waits before it acquires a free pool.
-const STEP: Duration = Duration::from_millis(300);
 /// Requests that began before a hand-over have so long to be answered.
 const CLOSING_GRACE: Duration = Duration::from_millis(200);
 /// Moves of clients that are kept until somebody takes them up.
@@ -132,6 +131,8 @@ pub struct PoolState {
     pub stage: Option<Stage>,
     /// Why it does not go on.
     pub reason: String,
+    /// The owner that was seen last.
+    pub last_owner: Option<NodeId>,
 }
 
 /// What others may look at.
@@ -141,6 +142,8 @@ pub struct Seen {
     pub nodes: BTreeMap<u16, String>,
     /// Nodes that are alive, as of a revision of etcd.
     pub alive: (BTreeMap<u16, AliveValue>, u64),
+    /// Nodes that are to own nothing.
+    pub drained: BTreeSet<u16>,
     /// The addresses that each node had last.
     pub addresses: BTreeMap<u16, Vec<String>>,
     /// Moves of clients that nobody has taken up yet.
@@ -178,8 +181,8 @@ pub struct NodesRead {
     known: BTreeMap<u16, Known>,
     /// Nodes that are alive, as of a revision of etcd.
     alive: (BTreeMap<u16, AliveValue>, u64),
-    /// This node is to own nothing.
-    drained: bool,
+    /// Nodes that are to own nothing.
+    drained: BTreeSet<u16>,
 }
 
 /// What a shell needs.
@@ -421,13 +424,18 @@ impl Shell {
             return;
         }
         self.nodes_revision = revision;
-        self.parts.seen.lock().nodes = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+        let is_drained = drained.contains(&self.parts.node);
+        {
+            let mut seen = self.parts.seen.lock();
+            seen.nodes = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+            seen.drained = drained;
+        }
         self.parts.peers.set(known);
         // A daemon that is stopping gives up its pools in any case.
-        if self.leaving.is_none() && self.drained != drained {
-            tracing::info!(drained, "whether this node owns pools");
-            self.drained = drained;
-            self.tell(if drained { Event::Drain } else { Event::Resume });
+        if self.leaving.is_none() && self.drained != is_drained {
+            tracing::info!(drained = is_drained, "whether this node owns pools");
+            self.drained = is_drained;
+            self.tell(if is_drained { Event::Drain } else { Event::Resume });
         }
     }
 
@@ -437,7 +445,7 @@ impl Shell {
     }
 
     fn keys(&mut self, pool: PoolId, keys: PoolKeys, asked: Option<(u64, Revision)>) {
-        {
+        let last_owner = {
             let mut seen = self.parts.seen.lock();
             let state = seen.pools.entry(pool).or_default();
             if keys.revision >= state.keys.revision {
@@ -448,7 +456,9 @@ impl Shell {
                     self.parts.owners.send_replace(());
                 }
             }
-        }
+            state.last_owner = keys.view.owner.map(|o| o.node).or(state.last_owner);
+            state.last_owner
+        };
         let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
         let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
         let sure = keys.view.record.holders.iter().all(is_sure);
@@ -459,7 +469,7 @@ impl Shell {
             Ok(Fence::None) | Err(_) => false,
         };
         self.node.set_takes_over(pool, sure || fences);
-        self.node.set_patience(pool, self.patience(&keys).as_nanos() as u64);
+        self.node.set_patience(pool, self.patience(&keys, last_owner).as_nanos() as u64);
         // An owner without keys begins anew, with keys.
         let (me, keyless) = (self.parts.node, keys.config.keyless);
         let leaves = keys.moving.filter(|m| m.epoch == keys.view.record.epoch.0 && (m.to != me || m.epoch <= keyless));
@@ -472,24 +482,6 @@ impl Shell {
             let actions = self.node.hand_over(clock::now_ns(), pool, Epoch(m.epoch));
             self.carry_out(actions);
         }
-    }
-
-    /// How long this node lets others go first: nodes in the order of their numbers, the last holder behind them, and where the pool
-    /// is being moved, everybody behind the node that it is for.
-    fn patience(&self, keys: &PoolKeys) -> Duration {
-        let record = &keys.view.record;
-        let moving = keys.moving.filter(|m| m.epoch == record.epoch.0);
-        if moving.is_some_and(|m| m.to == self.parts.node) {
-            return Duration::ZERO;
-        }
-        let last = keys.view.owner.map(|o| o.node).or(record.holders.last().map(|h| h.node));
-        let seen = self.parts.seen.lock();
-        let before = |n: &&u16| **n < self.parts.node && last != Some(NodeId(**n));
-        let rank = match last == Some(NodeId(self.parts.node)) {
-            true => seen.nodes.len().saturating_sub(1),
-            false => seen.nodes.keys().filter(before).count(),
-        };
-        STEP * rank as u32 + if moving.is_some() { self.ttl * 2 } else { Duration::ZERO }
     }
 
     /// Reads what the watch says has changed.
@@ -547,7 +539,7 @@ impl Shell {
     /// A list that is not to be believed is not taken: it would let a node in that has left, or cut all off.
     fn read_nodes(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let (trust, drain) = (self.parts.trust.clone(), names.drain(self.parts.node));
+        let trust = self.parts.trust.clone();
         self.parts.etcd.handle().spawn(async move {
             loop {
                 let floor = trust.floor();
@@ -562,7 +554,7 @@ impl Shell {
                         revision: found.revision,
                         known: keys::peers(&names, &found, &alive),
                         alive: (keys::alive(&names, &alive), alive.revision),
-                        drained: drains.get(&drain).is_some(),
+                        drained: keys::drained(&names, &drains),
                     };
                     let _ = inputs.send(Input::Nodes(read));
                     return;
