@@ -118,6 +118,11 @@ pub enum Input {
         pool: PoolId,
         epoch: Epoch,
     },
+    /// No disk of the pool answers this ownership any more.
+    NoDisks {
+        pool: PoolId,
+        epoch: Epoch,
+    },
     /// An administrator is sure that no holder of the pool writes any more.
     Sure(PoolId, oneshot::Sender<Vec<Holder>>),
     /// Hands everything over and ends the lease; then the loop ends.
@@ -212,6 +217,8 @@ pub struct Opening {
     pub written: Epoch,
     /// With a fence on the disks.
     pub reserved: Option<Reserved>,
+    /// To be called when no disk of the pool answers any more, before an error is answered to anybody.
+    pub no_disks: Box<dyn FnOnce() + Send>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -402,6 +409,14 @@ impl Shell {
             Input::Refused { pool, epoch } => {
                 self.tell(Event::DisksLost { pool, epoch });
                 self.because(pool, "reservation conflict: another node has fenced this one".to_string());
+            }
+            // What comes late, or because another node has fenced this one, is known already.
+            Input::NoDisks { pool, epoch } => {
+                let serves = self.node.served(pool, clock::now_ns()).is_some_and(|(served, _)| served == epoch);
+                self.tell(Event::DisksLost { pool, epoch });
+                if serves {
+                    self.because(pool, "no disk of the pool answers this node".to_string());
+                }
             }
             Input::Sure(pool, reply) => {
                 let _ = reply.send(self.sure_of(pool));
@@ -668,6 +683,12 @@ impl Shell {
         let gate = Arc::new(PoolGate::new(epoch.0));
         self.gates.insert(pool, (epoch, gate.clone()));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
+        let (closes, tell) = (gate.clone(), self.send_to());
+        // No client is answered with an error that another node would not have.
+        let no_disks = Box::new(move || {
+            closes.close();
+            let _ = tell.send(Input::NoDisks { pool, epoch });
+        });
         let reserved = self.reserved(pool, epoch, gate);
         // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
         let changed = reserved.is_some() != (self.fence_of(pool) == Ok(Fence::Scsi));
@@ -679,7 +700,7 @@ impl Shell {
             }
             // A restart of this node does not believe an etcd without this ownership.
             let kept = trust.keep().map_err(|e| (ImportError::Other, e.to_string()));
-            let input = match kept.and_then(|()| hands.import(pool, Opening { epoch, written, reserved })) {
+            let input = match kept.and_then(|()| hands.import(pool, Opening { epoch, written, reserved, no_disks })) {
                 Ok(()) => Input::Node(Event::Imported { pool, epoch }),
                 Err((why, text)) => Input::NotImported { pool, epoch, why, text },
             };

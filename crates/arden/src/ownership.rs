@@ -63,7 +63,7 @@ impl Hands for Owned {
         let ownership = Ownership { epoch, written, cluster: self.cluster };
         let guard = opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, r.refused))).transpose();
         let guard = guard.map_err(|why: String| (ImportError::Other, why))?;
-        self.pools.open_owned(pool.0, ownership, guard).map_err(|e| {
+        self.pools.open_owned(pool.0, ownership, guard, opening.no_disks).map_err(|e| {
             let why = match e {
                 SpaceError::LaterEpoch(label) => ImportError::LaterEpoch(Epoch(label)),
                 _ => ImportError::Other,
