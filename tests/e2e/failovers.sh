@@ -1,7 +1,9 @@
 # The Linux kernel's client (persistenthandles, hard) through one address for both nodes, and smbprotocol with the addresses of both, write
 # and lock on a continuously available share while the owner of its pool, and the node that is not, are killed with -9, stopped with SIGSTOP
-# and fenced, drained, and the pool is moved. No error reaches a program, every acknowledged byte and lock is there.
-# ROUNDS=100 LEASE=2 is the long form. Prints how long programs were not answered.
+# and fenced, drained, and the pool is moved, and while the owner's
+# writes to all disks fail (disks). No error reaches a program, every acknowledged byte and lock is there.
+# ROUNDS=100 LEASE=2 is the long form; KINDS="drain move" has only those of the kinds below. Prints how long programs were not answered,
+# and with BOUND=1.0 fails when a planned move took longer than so many seconds.
 # long: 200
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
@@ -17,8 +19,10 @@ end_all() {
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
 etcd_alone; pid[etcd]=$etcd_pid
 
+# A process whose limit of the size of files is lowered to nothing cannot write to the disks, which another one can.
+trap '' XFSZ
 up() {
-  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --endpoint-mapper 0 "${@:2}" >>"$WORK/server.log" 2>&1 &
+  "$ARDEN" --state "$WORK/$1" serve --listen "127.0.0.1:${port[$1]}" --endpoint-mapper 0 "${@:2}" > >(exec cat >>"$WORK/server.log") 2>&1 &
   pid[$1]=$!; echo "${pid[$1]}" >"$WORK/$1.pid"
   until_true 20 at "$1" status || { tail -n 30 "$WORK/server.log"; fail "node $1 does not answer"; }
 }
@@ -79,8 +83,14 @@ stalled() {
   echo "$all" >"$WORK/tmp/gaps"; echo "${longest:-less than 0.3 s}"
 }
 
+# bounded KIND GAP: a planned move is none for longer than BOUND.
+bounded() {
+  if [[ -z ${BOUND:-} || ! $1 =~ ^(move|drain|stop)$ || $2 == less* ]]; then return; fi
+  awk -v gap="${2% s}" -v bound="$BOUND" 'BEGIN { exit !(gap <= bound) }' || fail "$1 took $2, more than $BOUND s"
+}
+
 note "$rounds failovers of mixed kinds (lease $LEASE s)"
-kinds=(kill freeze move kill-other drain stop)
+read -ra kinds <<<"${KINDS:-kill freeze move kill-other drain stop disks}"
 for ((round = 0; round < rounds; round++)); do
   sleep "0.$((RANDOM % 70 + 25))"
   kind=${kinds[round % ${#kinds[@]}]}
@@ -94,18 +104,22 @@ for ((round = 0; round < rounds; round++)); do
     freeze) kill -STOP "${pid[$old]}" ;;
     move) until_true 20 at "$old" pool move tank --to "$new" || fail "the pool is not moved" ;;
     drain) until_true 20 at "$old" node drain "$old" || fail "the node is not drained" ;;
+    disks) prlimit --pid "${pid[$old]}" --fsize=0:unlimited ;;
     stop) kill "${pid[$old]}"; status=0; wait "${pid[$old]}" || status=$?; unset "pid[$old]"; [[ $status == 0 ]] || fail "the daemon ended with $status" ;;
   esac
   goes_on "$records" "$before" "$kind in round $round"
   case $kind in
     kill | stop) up_node "$old" ;;
     kill-other) up_node "$new"; new=$old ;;
-    freeze) gone "$old"; up_node "$old" ;;
+    # The agent ends it, as what it sent to the disks may be on its way.
+    freeze | disks) gone "$old"; up_node "$old" ;;
     drain) at "$old" node resume "$old" >/dev/null ;;
   esac
   until_true 20 owned_by "$new" || fail "$new does not own the pool after $kind"
   until_true 20 all_alive "$new" || { at "$new" node list; fail "a node is not alive after $kind"; }
-  echo "$kind: not answered for $(stalled); $(wc -l <"$WORK/c.acked") acknowledgements, round $(progress) of the guest"
+  gap=$(stalled)
+  echo "$kind: not answered for $gap; $(wc -l <"$WORK/c.acked") acknowledgements, round $(progress) of the guest"
+  bounded "$kind" "$gap"
 done
 
 note "what was acknowledged is there"

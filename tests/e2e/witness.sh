@@ -1,6 +1,6 @@
 # The witness service of a cluster of two nodes with a real etcd, against Samba's client: bindings for Python and smbtorture. A moved
-# pool is a SHARE_MOVE, a node that is killed a RESOURCE_CHANGE and an IP_CHANGE, an administrator's move a CLIENT_MOVE. Nodes are
-# 127.0.0.1 and 127.0.0.2; the endpoint mapper has port 135 where this user may have it, and is not tested elsewhere.
+# pool is a SHARE_MOVE, a node that is killed a RESOURCE_CHANGE and an IP_CHANGE, an administrator's move and a drain a CLIENT_MOVE. Nodes
+# are 127.0.0.1 and 127.0.0.2; the endpoint mapper has port 135 where this user may have it, and is not tested elsewhere.
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
@@ -111,6 +111,16 @@ at n1 session move client.example.org --to n2
 told client 'CLIENT_MOVE 127.0.0.2:9'
 told client2 'CLIENT_MOVE 127.0.0.2:9'
 expect 4 "an unknown node" at n1 session move client.example.org --to n9
+
+note "a node that is drained"
+registers drained 127.0.0.2 1 - 127.0.0.1 0 60
+at n1 node drain n1 >/dev/null
+told drained 'CLIENT_MOVE 127.0.0.2:9'
+# Who comes later is told at once.
+registers late 127.0.0.2 2 ca 127.0.0.1 0 60
+told late 'CLIENT_MOVE 127.0.0.2:9'
+at n1 node resume n1 >/dev/null
+at n1 pool move tank --to n1 >/dev/null
 
 note "a call that waits too long"
 registers idle 127.0.0.2 2 ca 127.0.0.1 0 2

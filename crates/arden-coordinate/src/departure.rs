@@ -8,8 +8,9 @@ use arden_cluster::NodeId;
 
 use crate::{
     etcd::{Etcd, Found, If, Then},
-    keys::{self, NodeValue, PoolKeys},
+    keys::{self, AliveValue, NodeValue, PoolKeys},
     membership::{self, Membership},
+    peers::Peers,
     trust::{Trust, seen_file},
 };
 
@@ -94,7 +95,12 @@ fn is_idle(etcd: &Arc<Etcd>, trust: &Trust, number: u16, name: &str) -> Result<V
 ///
 /// # Errors
 /// Conflict, when no other node could own its pools.
-pub fn set_drained(etcd: &Arc<Etcd>, trust: &Trust, number: u16, drained: bool) -> Result<bool> {
+pub fn set_drained(
+    etcd: &Arc<Etcd>,
+    trust: &Trust,
+    peers: &Arc<Peers>,
+    (number, drained): (u16, bool),
+) -> Result<bool> {
     let names = trust.names();
     for _ in 0..TRIES {
         let nodes = read(etcd, trust, &names.nodes())?;
@@ -102,7 +108,7 @@ pub fn set_drained(etcd: &Arc<Etcd>, trust: &Trust, number: u16, drained: bool) 
         let mut if_all = vec![trust.condition(), If::Changed(names.node(number), pair.mod_revision)];
         let then = match drained {
             true => {
-                if_all.extend(another(etcd, trust, number)?);
+                if_all.extend(another(etcd, trust, peers, number)?);
                 Then::Put(names.drain(number), Vec::new(), 0)
             }
             false => Then::Delete(names.drain(number)),
@@ -114,22 +120,43 @@ pub fn set_drained(etcd: &Arc<Etcd>, trust: &Trust, number: u16, drained: bool) 
     Err(busy())
 }
 
+/// Whether a node can take a pool at once: its lease is good by etcd, and it answers as the run that has that lease. A node that was
+/// killed has a lease for a while, in which it takes nothing, started again or not.
+///
+/// # Errors
+/// Why not.
+pub fn takes_pools(etcd: &Arc<Etcd>, peers: &Arc<Peers>, number: u16, run: &str) -> std::result::Result<(), String> {
+    if number == peers.me().node {
+        return if peers.me().run == run { Ok(()) } else { Err("it has no lease of its own yet".to_string()) };
+    }
+    let peers = peers.clone();
+    let connected = etcd.wait(move |_| async move { Ok(peers.connect(number).await) }).map_err(|e| e.to_string())?;
+    match connected {
+        Ok(connected) if connected.run == run => Ok(()),
+        Ok(_) => Err("it was started again, and has no lease of its own yet".to_string()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
 /// A node that can own what this one gives up, as conditions that it is alive and not drained: two nodes that are drained at the
 /// same time do not rely on each other.
-fn another(etcd: &Arc<Etcd>, trust: &Trust, number: u16) -> Result<Vec<If>> {
+fn another(etcd: &Arc<Etcd>, trust: &Trust, peers: &Arc<Peers>, number: u16) -> Result<Vec<If>> {
     let names = trust.names();
     let (alive, drained) = (read(etcd, trust, &names.alives())?, read(etcd, trust, &names.drains())?);
     let prefix = names.alives();
     let fits = |n: u16| n != number && drained.get(&names.drain(n)).is_none();
     let number_of = |key: &str| key.strip_prefix(&prefix)?.parse::<u16>().ok().filter(|n| fits(*n));
-    let found = alive.pairs.iter().find_map(|p| Some((number_of(&p.key)?, p)));
-    let (other, pair) = found.ok_or_else(|| {
-        conflict(
-            "no other node is alive and not drained",
-            "its pools would be served by nobody: stop it with its clients",
-        )
-    })?;
-    Ok(vec![If::Changed(pair.key.clone(), pair.mod_revision), If::Changed(names.drain(other), 0)])
+    let mut why = "no other node is alive and not drained".to_string();
+    for (other, pair) in alive.pairs.iter().filter_map(|p| Some((number_of(&p.key)?, p))) {
+        let run = keys::decode::<AliveValue>(pair).map(|alive| alive.run);
+        match run.and_then(|run| takes_pools(etcd, peers, other, &run)) {
+            Ok(()) => {
+                return Ok(vec![If::Changed(pair.key.clone(), pair.mod_revision), If::Changed(names.drain(other), 0)]);
+            }
+            Err(e) => why = format!("no other node can take its pools now: {e}"),
+        }
+    }
+    Err(conflict(why, "its pools would be served by nobody: try again, or stop it with its clients"))
 }
 
 /// Makes the node on `directory` a daemon without a cluster, and without a state. Runs while no daemon uses the directory.

@@ -1,7 +1,7 @@
 //! Names and values of the keys of a cluster (`docs/cluster.md`), and the transactions of a node as etcd takes them. Values are
 //! JSON. Refuses a value that it does not understand: nothing is guessed of who owns a pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arden_cluster::{
     Epoch, Holder, IfOwner, LeaseId, NodeId, OwnerKey, PoolId, Record, Revision, SetOwner, Transaction, View,
@@ -294,6 +294,12 @@ fn numbered<T: for<'a> Deserialize<'a>>(prefix: &str, found: &Found) -> BTreeMap
 /// What nodes that are alive say of themselves, by number. One that is not understood is left out.
 pub fn alive(names: &Names, found: &Found) -> BTreeMap<u16, AliveValue> {
     numbered(&names.alives(), found)
+}
+
+/// The nodes that are to own nothing.
+pub fn drained(names: &Names, found: &Found) -> BTreeSet<u16> {
+    let prefix = names.drains();
+    found.pairs.iter().filter_map(|p| p.key.strip_prefix(&prefix)?.parse().ok()).collect()
 }
 
 /// The nodes of the cluster.

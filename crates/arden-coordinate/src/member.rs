@@ -57,6 +57,8 @@ pub struct NodeSeen {
     pub name: String,
     /// Its lease is good.
     pub alive: bool,
+    /// It is to own nothing.
+    pub drained: bool,
     /// Where clients connect to it, or did while it was alive.
     pub addresses: Vec<String>,
 }
@@ -229,6 +231,7 @@ impl Member {
             number: *number,
             name: name.clone(),
             alive: seen.alive.0.contains_key(number),
+            drained: seen.drained.contains(number),
             addresses: seen.addresses.get(number).cloned().unwrap_or_default(),
         };
         seen.nodes.iter().map(node).collect()
@@ -489,7 +492,7 @@ impl ClusterAdmin for ClusterApi {
     fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo> {
         let found = self.node(node)?;
         let (etcd, trust) = (&self.member.etcd, &self.member.trust);
-        if !departure::set_drained(etcd, trust, found.number, change.drained)? {
+        if !departure::set_drained(etcd, trust, &self.member.peers, (found.number, change.drained))? {
             return Err(AdminError::not_found("node", node));
         }
         let is_its = |p: PoolId| self.seen_of(p).keys.view.owner.is_some_and(|o| o.node.0 == found.number);
@@ -531,6 +534,8 @@ impl ClusterAdmin for ClusterApi {
         if owner.node.0 == node.number {
             return Ok(self.shown(id));
         }
+        departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run)
+            .map_err(|why| conflict(format!("node {} cannot take the pool now: {why}", node.name), "try again"))?;
         let names = self.member.membership.names();
         let value = keys::encode(&MoveValue { to: node.number, epoch: owner.epoch.0 });
         let conditions = vec![If::Changed(names.record(id), state.keys.view.changed.0)];
@@ -696,7 +701,7 @@ mod tests {
     fn addresses_have_no_ports() {
         let of = |list: &[&str]| {
             let addresses = list.iter().map(ToString::to_string).collect();
-            let node = NodeSeen { number: 1, name: String::new(), alive: true, addresses };
+            let node = NodeSeen { number: 1, name: String::new(), alive: true, drained: false, addresses };
             node.ips().into_iter().collect::<Vec<_>>()
         };
         let v4 = IpAddr::from([10, 0, 0, 1]);

@@ -3,9 +3,10 @@
 
 mod lease;
 mod on_disks;
+mod order;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, atomic::AtomicBool, mpsc::Sender},
     thread,
     time::Duration,
@@ -33,8 +34,6 @@ use crate::{
 const DRIFT_PPM: u64 = 2_000;
 /// A fence that failed is tried again after this.
 const FENCE_RETRY: Duration = Duration::from_secs(2);
-/// How much longer the next node in the order waits before it acquires a free pool.
-const STEP: Duration = Duration::from_millis(300);
 /// Requests that began before a hand-over have so long to be answered.
 const CLOSING_GRACE: Duration = Duration::from_millis(200);
 /// Moves of clients that are kept until somebody takes them up.
@@ -118,6 +117,11 @@ pub enum Input {
         pool: PoolId,
         epoch: Epoch,
     },
+    /// No disk of the pool answers this ownership any more.
+    NoDisks {
+        pool: PoolId,
+        epoch: Epoch,
+    },
     /// An administrator is sure that no holder of the pool writes any more.
     Sure(PoolId, oneshot::Sender<Vec<Holder>>),
     /// Hands everything over and ends the lease; then the loop ends.
@@ -131,6 +135,8 @@ pub struct PoolState {
     pub stage: Option<Stage>,
     /// Why it does not go on.
     pub reason: String,
+    /// The owner that was seen last.
+    pub last_owner: Option<NodeId>,
 }
 
 /// What others may look at.
@@ -140,6 +146,8 @@ pub struct Seen {
     pub nodes: BTreeMap<u16, String>,
     /// Nodes that are alive, as of a revision of etcd.
     pub alive: (BTreeMap<u16, AliveValue>, u64),
+    /// Nodes that are to own nothing.
+    pub drained: BTreeSet<u16>,
     /// The addresses that each node had last.
     pub addresses: BTreeMap<u16, Vec<String>>,
     /// Moves of clients that nobody has taken up yet.
@@ -177,8 +185,8 @@ pub struct NodesRead {
     known: BTreeMap<u16, Known>,
     /// Nodes that are alive, as of a revision of etcd.
     alive: (BTreeMap<u16, AliveValue>, u64),
-    /// This node is to own nothing.
-    drained: bool,
+    /// Nodes that are to own nothing.
+    drained: BTreeSet<u16>,
 }
 
 /// What a shell needs.
@@ -208,6 +216,8 @@ pub struct Opening {
     pub written: Epoch,
     /// With a fence on the disks.
     pub reserved: Option<Reserved>,
+    /// To be called when no disk of the pool answers any more, before an error is answered to anybody.
+    pub no_disks: Box<dyn FnOnce() + Send>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -399,6 +409,14 @@ impl Shell {
                 self.tell(Event::DisksLost { pool, epoch });
                 self.because(pool, "reservation conflict: another node has fenced this one".to_string());
             }
+            // What comes late, or because another node has fenced this one, is known already.
+            Input::NoDisks { pool, epoch } => {
+                let serves = self.node.served(pool, clock::now_ns()).is_some_and(|(served, _)| served == epoch);
+                self.tell(Event::DisksLost { pool, epoch });
+                if serves {
+                    self.because(pool, "no disk of the pool answers this node".to_string());
+                }
+            }
             Input::Sure(pool, reply) => {
                 let _ = reply.send(self.sure_of(pool));
             }
@@ -420,13 +438,18 @@ impl Shell {
             return;
         }
         self.nodes_revision = revision;
-        self.parts.seen.lock().nodes = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+        let is_drained = drained.contains(&self.parts.node);
+        {
+            let mut seen = self.parts.seen.lock();
+            seen.nodes = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
+            seen.drained = drained;
+        }
         self.parts.peers.set(known);
         // A daemon that is stopping gives up its pools in any case.
-        if self.leaving.is_none() && self.drained != drained {
-            tracing::info!(drained, "whether this node owns pools");
-            self.drained = drained;
-            self.tell(if drained { Event::Drain } else { Event::Resume });
+        if self.leaving.is_none() && self.drained != is_drained {
+            tracing::info!(drained = is_drained, "whether this node owns pools");
+            self.drained = is_drained;
+            self.tell(if is_drained { Event::Drain } else { Event::Resume });
         }
     }
 
@@ -436,7 +459,7 @@ impl Shell {
     }
 
     fn keys(&mut self, pool: PoolId, keys: PoolKeys, asked: Option<(u64, Revision)>) {
-        {
+        let last_owner = {
             let mut seen = self.parts.seen.lock();
             let state = seen.pools.entry(pool).or_default();
             if keys.revision >= state.keys.revision {
@@ -447,7 +470,9 @@ impl Shell {
                     self.parts.owners.send_replace(());
                 }
             }
-        }
+            state.last_owner = keys.view.owner.map(|o| o.node).or(state.last_owner);
+            state.last_owner
+        };
         let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
         let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
         let sure = keys.view.record.holders.iter().all(is_sure);
@@ -458,7 +483,7 @@ impl Shell {
             Ok(Fence::None) | Err(_) => false,
         };
         self.node.set_takes_over(pool, sure || fences);
-        self.node.set_patience(pool, self.patience(&keys).as_nanos() as u64);
+        self.node.set_patience(pool, self.patience(&keys, last_owner).as_nanos() as u64);
         // An owner without keys begins anew, with keys.
         let (me, keyless) = (self.parts.node, keys.config.keyless);
         let leaves = keys.moving.filter(|m| m.epoch == keys.view.record.epoch.0 && (m.to != me || m.epoch <= keyless));
@@ -471,24 +496,6 @@ impl Shell {
             let actions = self.node.hand_over(clock::now_ns(), pool, Epoch(m.epoch));
             self.carry_out(actions);
         }
-    }
-
-    /// How long this node lets others go first: nodes in the order of their numbers, the last holder behind them, and where the pool
-    /// is being moved, everybody behind the node that it is for.
-    fn patience(&self, keys: &PoolKeys) -> Duration {
-        let record = &keys.view.record;
-        let moving = keys.moving.filter(|m| m.epoch == record.epoch.0);
-        if moving.is_some_and(|m| m.to == self.parts.node) {
-            return Duration::ZERO;
-        }
-        let last = keys.view.owner.map(|o| o.node).or(record.holders.last().map(|h| h.node));
-        let seen = self.parts.seen.lock();
-        let before = |n: &&u16| **n < self.parts.node && last != Some(NodeId(**n));
-        let rank = match last == Some(NodeId(self.parts.node)) {
-            true => seen.nodes.len().saturating_sub(1),
-            false => seen.nodes.keys().filter(before).count(),
-        };
-        STEP * rank as u32 + if moving.is_some() { self.ttl * 2 } else { Duration::ZERO }
     }
 
     /// Reads what the watch says has changed.
@@ -546,7 +553,7 @@ impl Shell {
     /// A list that is not to be believed is not taken: it would let a node in that has left, or cut all off.
     fn read_nodes(&self) {
         let (etcd, names, wait, inputs) = (self.parts.etcd.clone(), self.names.clone(), self.wait, self.send_to());
-        let (trust, drain) = (self.parts.trust.clone(), names.drain(self.parts.node));
+        let trust = self.parts.trust.clone();
         self.parts.etcd.handle().spawn(async move {
             loop {
                 let floor = trust.floor();
@@ -561,7 +568,7 @@ impl Shell {
                         revision: found.revision,
                         known: keys::peers(&names, &found, &alive),
                         alive: (keys::alive(&names, &alive), alive.revision),
-                        drained: drains.get(&drain).is_some(),
+                        drained: keys::drained(&names, &drains),
                     };
                     let _ = inputs.send(Input::Nodes(read));
                     return;
@@ -672,6 +679,12 @@ impl Shell {
         let gate = Arc::new(PoolGate::new(epoch.0));
         self.gates.insert(pool, (epoch, gate.clone()));
         let (hands, inputs, trust) = (self.parts.hands.clone(), self.send_to(), self.parts.trust.clone());
+        let (closes, tell) = (gate.clone(), self.send_to());
+        // No client is answered with an error that another node would not have.
+        let no_disks = Box::new(move || {
+            closes.close();
+            let _ = tell.send(Input::NoDisks { pool, epoch });
+        });
         let reserved = self.reserved(pool, epoch, gate);
         // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
         let reserves = self.fence_of(pool).ok().and_then(|f| f.on_disks());
@@ -684,7 +697,7 @@ impl Shell {
             }
             // A restart of this node does not believe an etcd without this ownership.
             let kept = trust.keep().map_err(|e| (ImportError::Other, e.to_string()));
-            let input = match kept.and_then(|()| hands.import(pool, Opening { epoch, written, reserved })) {
+            let input = match kept.and_then(|()| hands.import(pool, Opening { epoch, written, reserved, no_disks })) {
                 Ok(()) => Input::Node(Event::Imported { pool, epoch }),
                 Err((why, text)) => Input::NotImported { pool, epoch, why, text },
             };

@@ -591,6 +591,28 @@ fn a_drain_lasts_and_somebody_is_left() {
     two.members[0].leave();
 }
 
+#[test]
+fn a_node_that_was_started_again_takes_nothing_before_it_has_a_lease() {
+    let Some(two) = Two::new() else { return };
+    let (first, second) = (two.api(0), two.api(1));
+    let names = membership::load(two.directories[0].path()).unwrap().unwrap().names();
+    let etcd = Etcd::start(std::slice::from_ref(&two.server.url), None).unwrap();
+    let found = etcd.read_now(&names.alives(), &names.cluster()).unwrap();
+    let good = found.get(&names.alive(2)).unwrap().value.clone();
+    let run = two.members[1].peers().me().run.clone();
+    // As after a kill: the lease is of the run before.
+    let before = String::from_utf8(good.clone()).unwrap().replace(&run, "0123456789abcdef");
+    etcd.put_now(&names.alive(2), before.as_bytes()).unwrap();
+    let drain = NodeChange { drained: true };
+    for api in [&first, &second] {
+        let error = api.change_node("a", &drain).unwrap_err();
+        assert!(error.kind == ErrorKind::Conflict && error.error.contains("no lease of its own"), "{error}");
+    }
+    etcd.put_now(&names.alive(2), &good).unwrap();
+    assert!(first.change_node("a", &drain).unwrap().drained);
+    two.members.iter().for_each(|member| member.leave());
+}
+
 /// A node's entry as an arden writes it that does not know feature levels.
 fn as_an_older_one(etcd: &Arc<Etcd>, names: &arden_coordinate::Names, node: u16) {
     let found = etcd.read_now(&names.nodes(), &names.cluster()).unwrap();

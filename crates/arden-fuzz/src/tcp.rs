@@ -57,7 +57,7 @@ impl Host for Fixed {
 impl Cluster for Fixed {
     fn state(&self) -> ClusterState {
         let addresses = vec![IpAddr::from([10, 0, 0, 1])];
-        let node = NodeState { number: 1, name: "N1".into(), alive: true, addresses };
+        let node = NodeState { number: 1, name: "N1".into(), alive: true, drained: false, addresses };
         let shares = [("data".to_string(), Some(1))].into_iter().collect();
         ClusterState { name: "FUZZ".into(), here: 2, nodes: vec![node], shares, floating: [].into() }
     }

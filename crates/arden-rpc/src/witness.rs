@@ -10,7 +10,8 @@
 //!
 //! What is told when: a node that is not alive any more, or is again, is a RESOURCE_CHANGE to registrations for an address of
 //! it, and an IP_CHANGE to those that asked for that; another owner of a share is a SHARE_MOVE to registrations of version 2
-//! for it that have not its address, and so is the owner to a registration that begins at another node; an administrator's move is a CLIENT_MOVE.
+//! for it that have not its address, and so is the owner to a registration that begins at another node; an administrator's move is a
+//! CLIENT_MOVE, and so is a node for those that are connected to one that is drained.
 
 mod messages;
 mod registrations;
@@ -75,6 +76,8 @@ pub struct NodeState {
     pub name: String,
     /// Its lease is good.
     pub alive: bool,
+    /// It is to own nothing, and its clients are to leave it.
+    pub drained: bool,
     /// Where clients connect to it, or did while it was alive.
     pub addresses: Vec<IpAddr>,
 }
@@ -105,6 +108,18 @@ impl ClusterState {
         }
         let has = |n: &&NodeState| n.addresses.contains(&address);
         self.nodes.iter().filter(has).max_by_key(|n| n.alive)
+    }
+
+    /// Where a client goes that is connected to a drained node at this address: to the owner of its share, or else to any node that can
+    /// be reached, by the client's name. `None`: it is at no such node, or at a floating address, which moves by itself; or no other
+    /// node can be reached.
+    fn leaves_to(&self, client: &str, share: Option<&str>, address: IpAddr) -> Option<u16> {
+        let at = self.node_at(address).filter(|n| n.drained && n.alive && !self.floating.contains_key(&address))?;
+        let fits = |n: &&NodeState| n.alive && !n.drained && !n.addresses.is_empty() && n.number != at.number;
+        let nodes: Vec<u16> = self.nodes.iter().filter(fits).map(|n| n.number).collect();
+        let owner = share.and_then(|share| *self.shares.get(share)?);
+        let spread = client.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        owner.filter(|owner| nodes.contains(owner)).or_else(|| nodes.get(spread.checked_rem(nodes.len())?).copied())
     }
 
     /// The node that owns a share, where clients at this address are at another one and can go there.
@@ -246,6 +261,7 @@ impl Witness {
         }
         // [MS-SMB2] 3.3.5.7, an asymmetric share: a client at another node than the owner is told of it at once.
         let share_move = share.as_ref().and_then(|share| current.better_node(share, address));
+        let client_move = current.leaves_to(&client, share.as_deref(), address);
         let mut state = self.state.lock();
         if !state.has_room(&user.user) {
             return Err(NO_SYSTEM_RESOURCES);
@@ -261,7 +277,7 @@ impl Witness {
             keep_alive: keep_alive.map(|seconds| Duration::from_secs(u64::from(seconds))),
             last_use: now,
             wait: None,
-            pending: Pending::share_move(share_move),
+            pending: Pending::moves(client_move, share_move),
         };
         let key = (self.random)();
         state.add(key, registration).ok_or(NO_SYSTEM_RESOURCES)?;

@@ -236,6 +236,55 @@ fn an_administrator_moves_a_client() {
 }
 
 #[test]
+fn clients_of_a_drained_node_are_moved_to_another() {
+    let world = World::new();
+    let mut client = Client::of(&world, "alice", SEAL);
+    let (_, old) = client.register(&VERSION_1);
+    let (_, there) = client.register(&Registering { address: Some("10.0.0.2"), ..VERSION_1 });
+    let call = client.wait(&old);
+    client.wait(&there);
+    world.change(|c| c.nodes[0].drained = true, 1);
+    let (kind, buffer) = message(&client.read(), call);
+    assert_eq!((kind, addresses(&buffer)), (2, vec![(9, [10, 0, 0, 2])]), "one of two is told");
+    client.wait(&old);
+    world.change(|_| {}, 2);
+    assert_eq!(client.read(), [], "once");
+    // Who comes to the drained node is told at once: of the owner of its share, and of that once.
+    let (_, late) = client.register(&Registering { share: Some("other"), ..DATA });
+    assert_eq!(words(&client.stub(3, &late))[1], 2);
+    client.wait(&late);
+    assert_eq!(client.read(), []);
+    world.change(|c| c.nodes[0].drained = false, 3);
+    assert_eq!(client.read(), []);
+}
+
+#[test]
+fn clients_of_a_drained_node_stay_while_there_is_no_other() {
+    let world = World::new();
+    let mut client = Client::of(&world, "alice", SEAL);
+    let floats: IpAddr = "10.0.0.50".parse().unwrap();
+    world.change(
+        |c| {
+            c.floating.insert(floats, Some(1));
+            c.nodes[1].alive = false;
+        },
+        1,
+    );
+    let (_, handle) = client.register(&VERSION_1);
+    // The address goes with its pool.
+    let (_, floating) = client.register(&Registering { address: Some("10.0.0.50"), ..VERSION_1 });
+    let call = client.wait(&handle);
+    client.wait(&floating);
+    world.change(|c| c.nodes[0].drained = true, 2);
+    assert_eq!(client.read(), []);
+    world.change(|c| (c.nodes[1].alive, c.nodes[1].drained) = (true, true), 3);
+    assert_eq!(client.read(), [], "the other one is drained too");
+    world.change(|c| c.nodes[1].drained = false, 4);
+    let (kind, buffer) = message(&client.read(), call);
+    assert_eq!((kind, addresses(&buffer)), (2, vec![(9, [10, 0, 0, 2])]));
+}
+
+#[test]
 fn addresses_that_come_and_go_are_told_to_those_who_asked() {
     let world = World::new();
     let mut client = Client::of(&world, "alice", SEAL);

@@ -101,6 +101,47 @@ fn one_disk_with_a_later_label_is_enough() {
     assert_eq!(life(&disks, Some(Ownership { epoch: 3, written: 2, cluster: C }), 3), Err(SpaceError::LaterEpoch(7)));
 }
 
+/// An owner that reaches no disk hears of it before the one who asked is answered, and one that reaches half of a mirror does not.
+#[test]
+fn an_owner_hears_when_its_last_disk_has_left() {
+    use arden_block::sim::Initiator;
+    use std::cell::Cell;
+    let disks = made();
+    let rt = Rt::virtual_clock(3);
+    // Each disk by a path of its own, which ends when it is cut.
+    let paths = [7, 8];
+    let attach = |(d, key): (&SimDisk, u64)| d.attach_as(&rt, Initiator { id: 1, key });
+    disks.iter().zip(paths).for_each(|(d, key)| d.register(key));
+    let devices: Vec<Rc<dyn BlockDevice>> = disks.iter().zip(paths).map(attach).collect();
+    let (rt2, cut) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let right = Right::Owner(Ownership { epoch: 7, written: 1, cluster: C });
+        let pool = Pool::open_as(&rt2, devices, None, OpenOptions::default(), right).await.expect("open");
+        let space = pool.space_named("v").expect("a space");
+        let told: Rc<Cell<u32>> = Rc::default();
+        let tell = told.clone();
+        pool.when_all_disks_left(move || tell.set(tell.get() + 1));
+        let write = async |byte: u8| {
+            let mut b = Buf::new(BYTES);
+            b.fill(byte);
+            space.write(0, b.share(), true).await
+        };
+        assert_eq!((write(1).await, told.get()), (Ok(()), 0));
+        cut[0].cut(paths[0]);
+        assert_eq!((write(2).await, told.get()), (Ok(()), 0), "half of a mirror serves on");
+        cut[1].cut(paths[1]);
+        assert!(write(3).await.is_err());
+        assert_eq!(told.get(), 1);
+        assert!(write(4).await.is_err() && pool.close().await.is_err());
+        assert_eq!(told.get(), 1, "once");
+        let late = told.clone();
+        pool.when_all_disks_left(move || late.set(9));
+        assert_eq!(told.get(), 9, "who comes late hears of it at once");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+}
+
 #[test]
 fn a_disk_that_is_in_use_has_to_be_there() {
     let disks = made();

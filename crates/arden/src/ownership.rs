@@ -71,7 +71,7 @@ impl Hands for Owned {
         let guard =
             opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, protocol(r.reserve), r.refused))).transpose();
         let guard = guard.map_err(|why: String| (ImportError::Other, why))?;
-        self.pools.open_owned(pool.0, ownership, guard).map_err(|e| {
+        self.pools.open_owned(pool.0, ownership, guard, opening.no_disks).map_err(|e| {
             let why = match e {
                 SpaceError::LaterEpoch(label) => ImportError::LaterEpoch(Epoch(label)),
                 _ => ImportError::Other,

@@ -57,6 +57,7 @@ impl Cluster for View {
             number: n.number,
             name: n.name,
             alive: n.alive,
+            drained: n.drained,
         });
         let (name, here) = (snapshot.server_name(), self.member.number());
         ClusterState { name, here, nodes: nodes.collect(), shares, floating }

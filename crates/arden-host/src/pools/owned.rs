@@ -49,7 +49,8 @@ impl Pools {
         self.open_pools().into_iter().find(|(_, pool)| pool.id == id)
     }
 
-    /// Opens the pool under an epoch of the cluster; with a guard, those of its disks that were entered with its key.
+    /// Opens the pool under an epoch of the cluster; with a guard, those of its disks that were entered with its key. `no_disks` is called
+    /// on the pool's thread when none of them answers any more.
     ///
     /// # Errors
     /// Those of [`arden_space::Pool::open_as`]; refused, when the state does not know the pool or it is open already.
@@ -58,6 +59,7 @@ impl Pools {
         id: u128,
         ownership: Ownership,
         guard: Option<Arc<PoolGuard>>,
+        no_disks: Box<dyn FnOnce() + Send>,
     ) -> SpaceResult<()> {
         let _one = self.changing.lock();
         let unknown = || SpaceError::Refused(format!("the state does not know the pool {id:032x}"));
@@ -66,6 +68,13 @@ impl Pools {
             return Err(SpaceError::Refused(format!("pool {} is open already", record.name)));
         }
         let pool = self.open_as(&record, id, Vec::new(), Right::Owner(ownership), guard)?;
+        pool.caller.submit(
+            move |p| async move {
+                p.when_all_disks_left(no_disks);
+                Ok(())
+            },
+            |_| {},
+        )?;
         tracing::info!(pool = record.name, epoch = ownership.epoch, "pool open");
         self.keep(&record, pool);
         Ok(())

@@ -174,6 +174,7 @@ mod tests {
             number,
             name: name.into(),
             alive: true,
+            drained: false,
             addresses: vec![IpAddr::from([192, 168, 1, last])],
         };
         let nodes = vec![node(2, "NODE02", 22), node(1, "NODE01", 12)];

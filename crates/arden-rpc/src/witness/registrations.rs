@@ -28,9 +28,10 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// What a new registration is told: the node that its client should be at, if any.
-    pub(super) fn share_move(to: Option<u16>) -> Pending {
-        Pending { share_move: to, ..Pending::default() }
+    /// What a new registration is told: the node that its client should be at, if any, once.
+    pub(super) fn moves(client_move: Option<u16>, share_move: Option<u16>) -> Pending {
+        let share_move = share_move.filter(|to| client_move != Some(*to));
+        Pending { client_move, share_move, ..Pending::default() }
     }
 
     /// Takes the news that are told next.
@@ -180,6 +181,14 @@ impl State {
                 if registration.wants_ip_changes {
                     registration.pending.addresses.extend(changed.iter().copied());
                 }
+            }
+        }
+        for registration in registrations.values_mut() {
+            let (client, share, address) = (&registration.client, registration.share.as_deref(), registration.address);
+            if let Some(to) = current.leaves_to(client, share, address)
+                && before.leaves_to(client, share, address).is_none()
+            {
+                registration.pending.client_move = Some(to);
             }
         }
         // For who is connected there, the node that had the address is gone, and another one has come.

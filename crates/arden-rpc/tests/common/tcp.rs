@@ -87,6 +87,7 @@ pub fn cluster() -> ClusterState {
         number,
         name: format!("N{number}"),
         alive: true,
+        drained: false,
         addresses: vec![IpAddr::from([10, 0, 0, number as u8])],
     };
     let shares = [("data", Some(1)), ("other", Some(2)), ("secret", Some(1))];

@@ -388,6 +388,7 @@ impl Pool {
         let results = join_all(writes).await;
         let failed: Vec<&Rc<DiskRt>> = disks.iter().zip(&results).filter(|(_, ok)| !**ok).map(|(d, _)| d).collect();
         if failed.len() == disks.len() {
+            self.write_was_lost().await;
             return Err(SpaceError::Closed);
         }
         for d in failed {

@@ -369,6 +369,29 @@ impl Pool {
         self.event(format!("disk {index} failed: {why}"));
         self.mark_missing(index);
         self.0.background.wake();
+        self.tell_if_all_left();
+    }
+
+    fn tell_if_all_left(&self) {
+        let one_is_here = self.0.disks.borrow().values().any(|d| d.online.get());
+        if !one_is_here {
+            self.0.departures.all_left();
+        }
+    }
+
+    /// A write has failed on each disk that it was for. Where somebody else may take the pool over, the map is written to all disks, and
+    /// those that do not take it leave: whether it is they that are away, or only what was written to could not be written.
+    pub(crate) async fn write_was_lost(&self) {
+        if self.0.departures.tells_all_left() {
+            let _ = self.commit().await;
+        }
+    }
+
+    /// `tell` is called once, as soon as no disk of the pool answers any more: before the error of the command that showed it is
+    /// answered to anybody.
+    pub fn when_all_disks_left(&self, tell: impl FnOnce() + 'static) {
+        self.0.departures.when_all_left(Box::new(tell));
+        self.tell_if_all_left();
     }
 
     pub(crate) fn mark_missing(&self, index: u16) {

@@ -287,6 +287,9 @@ impl Space {
                     }
                 }
             }
+            if error.is_some() {
+                self.pool.write_was_lost().await;
+            }
             return error.map_or(Ok(()), Err);
         }
         let failed = |d: u16| places.iter().zip(results).any(|(p, r)| p.disk.index == d && r.is_err());
@@ -306,6 +309,7 @@ impl Space {
             error = Some(SpaceError::Device(*e));
         }
         if lost {
+            self.pool.write_was_lost().await;
             return Err(error.unwrap_or(SpaceError::Offline));
         }
         self.pool.wait_departures_durable().await?;

@@ -479,6 +479,7 @@ impl Space {
         let bad: BTreeSet<u16> =
             failed.iter().filter(|(p, _)| p.disk.online.get()).map(|(p, _)| p.disk.index).collect();
         if bad.len() > shape.layout.parity() {
+            self.pool.write_was_lost().await;
             return Err(SpaceError::Device(IoError::Media));
         }
         let places: Vec<Place> = good.into_iter().map(|(p, _)| p).collect();

@@ -14,6 +14,8 @@ pub(crate) struct Departures {
     /// Who is missing or behind, and the disks of the journal, according to the newest durable map.
     away_on_disk: RefCell<Vec<u16>>,
     journal_on_disk: RefCell<Vec<u16>>,
+    /// To be told once when the last disk has left.
+    tell_all_left: RefCell<Option<Box<dyn FnOnce()>>>,
 }
 
 impl Departures {
@@ -40,6 +42,24 @@ impl Departures {
     pub(crate) fn overdue(&self, now_ns: u64, grace_ns: u64) -> Vec<u16> {
         let since = self.since.borrow();
         since.iter().filter(|(_, at)| now_ns.saturating_sub(**at) >= grace_ns).map(|(&d, _)| d).collect()
+    }
+
+    /// `tell` is called when the last disk has left.
+    pub(crate) fn when_all_left(&self, tell: Box<dyn FnOnce()>) {
+        *self.tell_all_left.borrow_mut() = Some(tell);
+    }
+
+    /// The last disk has left.
+    pub(crate) fn all_left(&self) {
+        let tell = self.tell_all_left.borrow_mut().take();
+        if let Some(tell) = tell {
+            tell();
+        }
+    }
+
+    /// Whether somebody wants to know when the last disk has left.
+    pub(crate) fn tells_all_left(&self) -> bool {
+        self.tell_all_left.borrow().is_some()
     }
 
     pub(crate) fn count(&self) -> u64 {
