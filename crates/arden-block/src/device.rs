@@ -33,6 +33,8 @@ pub trait Device: Send + Sync {
     fn gathered_bytes(&self) -> u64 {
         0
     }
+    /// From now on `write_soon` takes at most so much memory.
+    fn set_gather_bytes(&self, _bytes_max: u64) {}
     fn flush(&self) -> IoResult<()>;
     /// The range may be given back; what it reads as is undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoResult<()>;

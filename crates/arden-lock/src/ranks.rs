@@ -111,7 +111,7 @@ ranks! {
     1860 VolumeSuperblock "Checkpoints::superblock";
     1880 Housekeeping "Wakeup::asked";
     1890 SpareMemory "SpareMemory";
-    1895 GatheredWrites "Gather::state";
+    1895 GatheredWrites "Gathering::state";
     1900 MemDevice "MemDevice::bytes";
     1920 SpaceAnswer "Answer::state";
     2000 ChildDefaults "DirPart::child_defaults";

@@ -16,6 +16,7 @@ fn options() -> VolumeOptions {
         blocks: None,
         overlay_bytes_max: 1 << 20,
         background: false,
+        gather_bytes_max: 0,
         commit_interval: Duration::from_secs(60),
         give_back_after: Duration::ZERO,
     }

@@ -36,8 +36,8 @@ const STEP_PART: u64 = 16;
 /// The whole over the most that nodes get, and over the most that changes get.
 const NODES_PART: u64 = 2;
 const CHANGES_PART: u64 = 4;
-/// The whole over the most that large writes get until they reach the device.
-const GATHER_PART: u64 = 8;
+/// The whole over the most that large writes get of the part of changes, until they reach the device.
+const GATHER_PART: u64 = 16;
 /// What the nodes of a volume may take before the first look.
 const NODES_BYTES: u64 = 64 << 20;
 /// By so much, beside as much again as it has, the nodes of a volume may grow until the next look, where all want more.
@@ -70,15 +70,18 @@ pub fn first_node_bytes(bytes_max: u64, others: u64) -> usize {
     NODES_BYTES.min((bytes_max / NODES_PART).saturating_sub(others)) as usize
 }
 
+/// How much of large writes each of `count` volumes may have in memory before they reach its device.
+pub fn gather_bytes(bytes_max: u64, count: usize) -> u64 {
+    let count = count.max(1) as u64;
+    let rest = (bytes_max / CHANGES_PART).saturating_sub(OVERLAYS * count * overlay_bytes(bytes_max, count as usize));
+    rest.min(bytes_max / GATHER_PART) / count
+}
+
 /// The changes after which each of `count` volumes begins a checkpoint, in bytes. Twice as many may gather while one is written,
 /// which writes as many; and as many bytes may wait for the log.
 pub fn overlay_bytes(bytes_max: u64, count: usize) -> u64 {
-    (bytes_max / CHANGES_PART / OVERLAYS / count.max(1) as u64).clamp(OVERLAY_BYTES_MIN, OVERLAY_BYTES_MAX)
-}
-
-/// How much of large writes each of `count` volumes may have in memory before they reach its device.
-pub fn gather_bytes(bytes_max: u64, count: usize) -> u64 {
-    bytes_max / GATHER_PART / count.max(1) as u64
+    let all = bytes_max / CHANGES_PART - bytes_max / GATHER_PART;
+    (all / OVERLAYS / count.max(1) as u64).clamp(OVERLAY_BYTES_MIN, OVERLAY_BYTES_MAX)
 }
 
 /// The parts of the room that are not for blocks, in bytes.
@@ -256,8 +259,12 @@ impl OpenVolumes {
     }
 
     fn set_change_memory(&self, bytes_max: u64) {
-        let each = overlay_bytes(bytes_max, self.volumes.len());
-        self.volumes.iter().filter_map(|v| v.0.upgrade()).for_each(|volume| volume.set_change_memory(each));
+        let count = self.volumes.len();
+        let (changes, gathered) = (overlay_bytes(bytes_max, count), gather_bytes(bytes_max, count));
+        self.volumes.iter().filter_map(|v| v.0.upgrade()).for_each(|volume| {
+            volume.set_change_memory(changes);
+            volume.set_gather_memory(gathered);
+        });
     }
 }
 
@@ -408,7 +415,8 @@ mod tests {
         for _ in 0..2000 {
             let limit = CACHE_BYTES_MIN + rng.below(8 * GIB);
             let count = 1 + rng.below(limit / CHANGES_PART / OVERLAYS / OVERLAY_BYTES_MIN) as usize;
-            let changes_max = OVERLAYS * count as u64 * overlay_bytes(limit, count);
+            let each = OVERLAYS * overlay_bytes(limit, count) + gather_bytes(limit, count);
+            let changes_max = count as u64 * each;
             assert!(changes_max <= limit / CHANGES_PART, "{count} volumes, {limit}");
             let mut parts = Parts::default();
             let (mut nodes, mut changes) = (0, 0);
@@ -444,13 +452,15 @@ mod tests {
 
     #[test]
     fn changes_of_volumes_stay_within_their_part() {
-        let most = |bytes_max, count: usize| OVERLAYS * count as u64 * overlay_bytes(bytes_max, count);
+        let each = |bytes_max, count| OVERLAYS * overlay_bytes(bytes_max, count) + gather_bytes(bytes_max, count);
+        let most = |bytes_max, count: usize| count as u64 * each(bytes_max, count);
         assert_eq!(overlay_bytes(4 * GIB, 1), OVERLAY_BYTES_MAX, "more makes nothing faster");
         for (bytes_max, count) in [(GIB, 1), (GIB, 20), (CACHE_BYTES_MIN, 1)] {
             let part = bytes_max / 4;
             assert!((part - part / 100..=part).contains(&most(bytes_max, count)), "{bytes_max}, {count}");
         }
         assert_eq!(overlay_bytes(CACHE_BYTES_MIN, 100), OVERLAY_BYTES_MIN, "the least");
+        assert_eq!((gather_bytes(4 * GIB, 1), gather_bytes(CACHE_BYTES_MIN, 100)), (GIB / 4, 0));
     }
 
     #[test]

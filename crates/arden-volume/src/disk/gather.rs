@@ -26,6 +26,8 @@ use arden_lock::{Condvar, Mutex, MutexGuard, ranks, thread};
 
 /// What disks write at least, to be expected: 1 GiB/s.
 const BYTES_A_MICROSECOND: u64 = 1 << 10;
+/// A buffer is used again for what is at least a so much smaller part of it.
+const SPARE_PART: usize = 2;
 /// Threads that bring to the device what was gathered.
 const WRITERS: usize = 3;
 /// How long a writer sleeps after a failure, and how long it waits for work before it gives memory back.
@@ -55,7 +57,7 @@ struct Later {
 }
 
 #[derive(Default)]
-struct State {
+struct Waiting {
     /// By offset. They do not overlap.
     writes: BTreeMap<u64, Gathered>,
     /// Number and offset of those that nobody has taken, oldest first.
@@ -70,11 +72,12 @@ struct State {
     held: BTreeSet<u64>,
     /// Buffers for the next writes: fresh memory costs a page fault for each page.
     spare: Vec<Vec<u8>>,
+    spare_bytes: u64,
     writers: usize,
     stop: bool,
 }
 
-impl State {
+impl Waiting {
     /// The lowest number that has not reached the device.
     fn oldest(&self) -> u64 {
         let queued = self.queue.front().map(|(number, _)| *number);
@@ -95,6 +98,22 @@ impl State {
         Some((number, offset, self.writes[&offset].bytes.clone()))
     }
 
+    /// A spare buffer for so many bytes, unless the last one is far larger.
+    fn take_spare(&mut self, len: usize) -> Option<Vec<u8>> {
+        let spare = self.spare.pop_if(|spare| spare.capacity() / SPARE_PART <= len)?;
+        self.spare_bytes -= spare.capacity() as u64;
+        Some(spare)
+    }
+
+    /// Keeps a buffer, where all of them take no more than `bytes_max`.
+    fn keep_spare(&mut self, spare: Vec<u8>, bytes_max: u64) {
+        let more = spare.capacity() as u64;
+        if self.bytes + self.spare_bytes + more <= bytes_max {
+            self.spare_bytes += more;
+            self.spare.push(spare);
+        }
+    }
+
     /// Durable writes that need not wait any more.
     fn due(&mut self) -> Vec<Later> {
         let oldest = self.oldest();
@@ -105,15 +124,15 @@ impl State {
 }
 
 /// What threads share.
-struct Shared {
+struct Gathering {
     device: Arc<dyn Device>,
-    state: Mutex<State, ranks::GatheredWrites>,
+    state: Mutex<Waiting, ranks::GatheredWrites>,
     /// A write ended, or there is one to do.
     changed: Condvar,
     /// How many are gathered, so that nobody takes the lock where there are none.
     count: AtomicUsize,
     piece_bytes: u64,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
     began: Instant,
     /// When somebody last waited for stable storage, in microseconds since it began.
     awaited: AtomicU64,
@@ -121,7 +140,7 @@ struct Shared {
 }
 
 /// The device. When it is dropped, what was gathered since the last flush is gone, as in a crash, and nobody has the device below any more.
-pub struct Gather(Arc<Shared>);
+pub struct Gather(Arc<Gathering>);
 
 impl Drop for Gather {
     fn drop(&mut self) {
@@ -134,7 +153,7 @@ impl Drop for Gather {
         drop(s);
         // The last of them has yet to let go of it.
         while Arc::strong_count(&self.0) > 1 {
-            std::thread::yield_now();
+            thread::sleep(Duration::from_micros(50));
         }
     }
 }
@@ -145,23 +164,37 @@ impl Gather {
     pub fn over(device: Arc<dyn Device>, bytes_max: u64, by: Writers) -> Arc<dyn Device> {
         let Some(thin) = device.thin().filter(|_| bytes_max > 0) else { return device };
         let (piece_bytes, held) = (thin.piece_bytes(), thin.pieces_held().into_iter().collect());
-        let state = Mutex::new(State { held, ..State::default() });
+        let state = Mutex::new(Waiting { held, ..Waiting::default() });
         let (changed, count, awaited) = Default::default();
-        let began = thread::now();
-        Arc::new(Gather(Arc::new(Shared { device, state, changed, count, piece_bytes, bytes_max, began, awaited, by })))
+        let (began, bytes_max) = (thread::now(), AtomicU64::new(bytes_max));
+        Arc::new(Gather(Arc::new(Gathering {
+            device,
+            state,
+            changed,
+            count,
+            piece_bytes,
+            bytes_max,
+            began,
+            awaited,
+            by,
+        })))
     }
 }
 
-impl Shared {
+impl Gathering {
     /// How much may be gathered now.
     fn room(&self) -> u64 {
         match self.by {
-            Writers::Callers => self.bytes_max,
+            Writers::Callers => self.bytes_max(),
             Writers::Own => {
                 let since = self.now().saturating_sub(self.awaited.load(Ordering::Relaxed));
-                since.saturating_mul(BYTES_A_MICROSECOND).min(self.bytes_max)
+                since.saturating_mul(BYTES_A_MICROSECOND).min(self.bytes_max())
             }
         }
+    }
+
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
     }
 
     fn now(&self) -> u64 {
@@ -177,7 +210,7 @@ impl Shared {
     }
 
     /// False where it is not gathered.
-    fn gather(self: &Arc<Shared>, offset: u64, data: &[u8]) -> bool {
+    fn gather(self: &Arc<Gathering>, offset: u64, data: &[u8]) -> bool {
         let (len, room) = (data.len() as u64, self.room());
         let mut s = self.state.lock();
         let refused = s.failed
@@ -187,7 +220,7 @@ impl Shared {
         if refused || len == 0 || !self.has_writers(&mut s) {
             return false;
         }
-        let spare = s.spare.pop();
+        let spare = s.take_spare(data.len());
         // Others need not wait for the copy.
         s.bytes += len;
         drop(s);
@@ -207,7 +240,7 @@ impl Shared {
     }
 
     /// Starts those that are missing.
-    fn has_writers(self: &Arc<Shared>, s: &mut MutexGuard<'_, State>) -> bool {
+    fn has_writers(self: &Arc<Gathering>, s: &mut MutexGuard<'_, Waiting>) -> bool {
         while self.by == Writers::Own && s.writers < WRITERS {
             let shared = self.clone();
             if let Err(e) = thread::spawn("volume-writer", move || shared.serve()) {
@@ -240,7 +273,7 @@ impl Shared {
                 self.changed.wait_for(&mut s, IDLE);
                 let idle = thread::now().saturating_duration_since(from) >= IDLE;
                 if idle && s.writes.is_empty() {
-                    s.spare = Vec::new();
+                    (s.spare, s.spare_bytes) = (Vec::new(), 0);
                 }
             }
         }
@@ -260,7 +293,7 @@ impl Shared {
                 s.bytes -= bytes.len() as u64;
                 self.count.store(s.writes.len(), Ordering::Release);
                 if let (Writers::Own, Ok(spare)) = (self.by, Arc::try_unwrap(bytes)) {
-                    s.spare.push(spare);
+                    s.keep_spare(spare, self.bytes_max());
                 }
                 (s.due(), Ok(()))
             }
@@ -305,7 +338,7 @@ impl Shared {
     }
 
     /// Until `missing` is None, writes the one at the place in the queue that it gives, or waits for others where nothing is there.
-    fn wait(&self, missing: impl Fn(&State) -> Option<usize>) -> IoResult<()> {
+    fn wait(&self, missing: impl Fn(&Waiting) -> Option<usize>) -> IoResult<()> {
         let mut s = self.state.lock();
         while let Some(index) = missing(&s) {
             if let Some(taken) = s.take(index) {
@@ -419,7 +452,14 @@ impl Device for Gather {
 
     fn gathered_bytes(&self) -> u64 {
         let s = self.0.state.lock();
-        s.bytes + s.spare.iter().map(|spare| spare.capacity() as u64).sum::<u64>()
+        s.bytes + s.spare_bytes
+    }
+
+    fn set_gather_bytes(&self, bytes_max: u64) {
+        if bytes_max < self.0.bytes_max.swap(bytes_max, Ordering::Relaxed) {
+            let mut s = self.0.state.lock();
+            (s.spare, s.spare_bytes) = (Vec::new(), 0);
+        }
     }
 
     fn look_again(&self) -> IoResult<u64> {

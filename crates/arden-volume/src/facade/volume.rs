@@ -324,6 +324,11 @@ impl Volume {
         self.engine.state.tree.set_cache_bytes(usize::try_from(bytes_max).unwrap_or(usize::MAX));
     }
 
+    /// From now on large writes that nobody waits for take at most so much memory until they reach the device.
+    pub fn set_gather_memory(&self, bytes_max: u64) {
+        self.engine.device.set_gather_bytes(bytes_max);
+    }
+
     /// From now on a checkpoint begins when changes in memory are more than so many bytes. While it is written, twice as many may
     /// gather.
     pub fn set_change_memory(&self, bytes_max: u64) {

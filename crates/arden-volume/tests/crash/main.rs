@@ -34,6 +34,7 @@ impl Run {
             blocks: rng.one_in(2).then(|| BlockCache::seeded(300_000, seed)),
             overlay_bytes_max: [20_000, 200_000, 2 << 20][rng.below(3) as usize],
             background: false,
+            gather_bytes_max: [0, 200_000, 4 << 20][(seed % 3) as usize],
             commit_interval: Duration::from_secs(60),
             give_back_after: Duration::ZERO,
         };
