@@ -15,6 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    thread::ThreadId,
     time::{Duration, Instant},
 };
 
@@ -73,7 +74,9 @@ struct Waiting {
     /// Buffers for the next writes: fresh memory costs a page fault for each page.
     spare: Vec<Vec<u8>>,
     spare_bytes: u64,
-    writers: usize,
+    /// Threads that write, by what they are, and how many were started.
+    writers: Vec<ThreadId>,
+    started: usize,
     stop: bool,
 }
 
@@ -139,15 +142,22 @@ struct Gathering {
     by: Writers,
 }
 
-/// The device. When it is dropped, what was gathered since the last flush is gone, as in a crash, and nobody has the device below any more.
+/// The device. When it is dropped, what was gathered since the last flush is gone, as in a crash. Nobody has the device below any
+/// more then, unless something is being written to it; which thread drops it does not matter.
 pub struct Gather(Arc<Gathering>);
 
 impl Drop for Gather {
     fn drop(&mut self) {
         let mut s = self.0.state.lock();
         s.stop = true;
+        s.queue.clear();
         self.0.changed.notify_all();
-        while s.writers > 0 {
+        // It may be one of them, or the thread that they wait for.
+        let own = s.writers.contains(&std::thread::current().id());
+        if own || !s.under_way.is_empty() {
+            return;
+        }
+        while !s.writers.is_empty() {
             self.0.changed.wait(&mut s);
         }
         drop(s);
@@ -160,9 +170,10 @@ impl Drop for Gather {
 
 impl Gather {
     /// At most `bytes_max` are gathered. Where the device does not tell what it has room for, or `bytes_max` is 0, it is
-    /// given back as it is.
+    /// given back as it is; so is one that tells of durable writes where callers write: they may be on its own thread.
     pub fn over(device: Arc<dyn Device>, bytes_max: u64, by: Writers) -> Arc<dyn Device> {
-        let Some(thin) = device.thin().filter(|_| bytes_max > 0) else { return device };
+        let gathers = bytes_max > 0 && (by == Writers::Own || !device.writes_later());
+        let Some(thin) = device.thin().filter(|_| gathers) else { return device };
         let (piece_bytes, held) = (thin.piece_bytes(), thin.pieces_held().into_iter().collect());
         let state = Mutex::new(Waiting { held, ..Waiting::default() });
         let (changed, count, awaited) = Default::default();
@@ -241,20 +252,22 @@ impl Gathering {
 
     /// Starts those that are missing.
     fn has_writers(self: &Arc<Gathering>, s: &mut MutexGuard<'_, Waiting>) -> bool {
-        while self.by == Writers::Own && s.writers < WRITERS {
+        while self.by == Writers::Own && s.started < WRITERS {
             let shared = self.clone();
             if let Err(e) = thread::spawn("volume-writer", move || shared.serve()) {
                 tracing::warn!("no thread to write what is gathered: {e}");
-                return s.writers > 0;
+                return s.started > 0;
             }
-            s.writers += 1;
+            s.started += 1;
         }
         true
     }
 
     /// The body of a thread that writes, until nobody has the device.
     fn serve(&self) {
+        let own = std::thread::current().id();
         let mut s = self.state.lock();
+        s.writers.push(own);
         while !s.stop {
             if let Some(taken) = s.take(0) {
                 drop(s);
@@ -277,7 +290,7 @@ impl Gathering {
                 }
             }
         }
-        s.writers -= 1;
+        s.writers.retain(|other| *other != own);
         self.changed.notify_all();
     }
 
@@ -659,6 +672,38 @@ mod tests {
         pass.send(Ok(())).unwrap();
         device.write_soon(many * 4096, &block(7)).unwrap();
         assert_eq!(device.gathered_bytes(), 1 << 20, "who finds no room writes himself");
+    }
+
+    #[test]
+    fn who_is_told_may_be_the_last_who_has_it() {
+        for told_by_writer in [true, false] {
+            let (below, device, pass) = gather(Writers::Own);
+            device.write_soon(0, &block(1)).unwrap();
+            let last = device.clone();
+            let (tell, told) = channel();
+            let has_told = move |r: IoResult<()>| {
+                drop(last);
+                tell.send(r).unwrap();
+            };
+            if told_by_writer {
+                device.write_durably_later(vec![(8192, block(2))], Box::new(has_told));
+                drop(device);
+                pass.send(Ok(())).unwrap();
+                pass.send(Ok(())).unwrap();
+            } else {
+                // While one is being written.
+                std::thread::sleep(Duration::from_millis(5));
+                drop(device);
+                has_told(Ok(()));
+                pass.send(Ok(())).unwrap();
+            }
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), Ok(()));
+            let began = Instant::now();
+            while Arc::strong_count(&below) > 1 {
+                assert!(began.elapsed() < Duration::from_secs(20), "a writer keeps it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     #[test]
