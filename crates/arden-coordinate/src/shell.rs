@@ -431,6 +431,9 @@ impl Shell {
     fn nodes(&mut self, read: NodesRead) {
         let NodesRead { revision, known, alive, drained } = read;
         if !alive.0.contains_key(&self.parts.node) {
+            if self.node.lease(clock::now_ns()).is_some() {
+                tracing::warn!("etcd does not say that this node is alive");
+            }
             self.tell(Event::NotAlive);
         }
         self.parts.seen.lock().note_alive(alive);
