@@ -130,7 +130,9 @@ impl Waiting {
 struct Gathering {
     device: Arc<dyn Device>,
     state: Mutex<Waiting, ranks::GatheredWrites>,
-    /// A write ended, or there is one to do.
+    /// There is a write to do.
+    work: Condvar,
+    /// A write ended.
     changed: Condvar,
     /// How many are gathered, so that nobody takes the lock where there are none.
     count: AtomicUsize,
@@ -150,17 +152,22 @@ impl Drop for Gather {
     fn drop(&mut self) {
         let mut s = self.0.state.lock();
         s.stop = true;
+        // What would follow a write that is given up is not written either.
+        let later = if s.queue.is_empty() { Vec::new() } else { std::mem::take(&mut s.later) };
         s.queue.clear();
-        self.0.changed.notify_all();
+        self.0.work.notify_all();
         // It may be one of them, or the thread that they wait for.
         let own = s.writers.contains(&std::thread::current().id());
         if own || !s.under_way.is_empty() {
+            drop(s);
+            later.into_iter().for_each(|later| (later.told)(Err(IoError::Gone)));
             return;
         }
         while !s.writers.is_empty() {
             self.0.changed.wait(&mut s);
         }
         drop(s);
+        later.into_iter().for_each(|later| (later.told)(Err(IoError::Gone)));
         // The last of them has yet to let go of it.
         while Arc::strong_count(&self.0) > 1 {
             thread::sleep(Duration::from_micros(50));
@@ -176,11 +183,12 @@ impl Gather {
         let Some(thin) = device.thin().filter(|_| gathers) else { return device };
         let (piece_bytes, held) = (thin.piece_bytes(), thin.pieces_held().into_iter().collect());
         let state = Mutex::new(Waiting { held, ..Waiting::default() });
-        let (changed, count, awaited) = Default::default();
+        let (work, changed, count, awaited) = Default::default();
         let (began, bytes_max) = (thread::now(), AtomicU64::new(bytes_max));
         Arc::new(Gather(Arc::new(Gathering {
             device,
             state,
+            work,
             changed,
             count,
             piece_bytes,
@@ -246,7 +254,7 @@ impl Gathering {
         s.writes.insert(offset, Gathered { number, bytes: Arc::new(bytes) });
         self.count.store(s.writes.len(), Ordering::Release);
         drop(s);
-        self.changed.notify_all();
+        self.work.notify_one();
         true
     }
 
@@ -278,12 +286,12 @@ impl Gathering {
                     // Others may write it meanwhile.
                     let until = thread::now() + RETRY;
                     while !s.stop && thread::now() < until {
-                        self.changed.wait_for(&mut s, RETRY);
+                        self.work.wait_for(&mut s, RETRY);
                     }
                 }
             } else {
                 let from = thread::now();
-                self.changed.wait_for(&mut s, IDLE);
+                self.work.wait_for(&mut s, IDLE);
                 let idle = thread::now().saturating_duration_since(from) >= IDLE;
                 if idle && s.writes.is_empty() {
                     (s.spare, s.spare_bytes) = (Vec::new(), 0);
@@ -704,6 +712,19 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+
+    #[test]
+    fn a_durable_write_whose_data_was_given_up_is_told_so() {
+        let (below, device, pass) = gather(Writers::Own);
+        // More than there are writers.
+        (0..=WRITERS as u64).for_each(|i| device.write_soon(i * 4096, &block(1)).unwrap());
+        let (tell, told) = channel();
+        device.write_durably_later(vec![(1 << 20, block(9))], Box::new(move |r| tell.send(r).unwrap()));
+        drop(device);
+        (0..=WRITERS).for_each(|_| pass.send(Ok(())).unwrap());
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), Err(IoError::Gone));
+        assert!(has(&below.memory, 1 << 20, 0));
     }
 
     #[test]
