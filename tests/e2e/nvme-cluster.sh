@@ -15,6 +15,6 @@ for module in nvmet-tcp nvme-tcp loop; do
   modprobe -d "$KERNEL" -S "$version" --show-depends "$module" >/dev/null 2>&1 || skip "the kernel $version has no module $module"
 done
 job=$WORK/job; mkdir -p "$job"; chmod 777 "$job"
-cp "$reservations" "$ARDEN" "$ROOT/tests/guest/nvme-target" "$ROOT/tests/guest/nvme-cluster" "$job/"
+cp "$reservations" "$ARDEN" "$ROOT/tests/guest/nvme-target" "$ROOT/tests/guest/nvme-cluster" "$ROOT/tests/guest/fenced-cluster" "$job/"
 printf '#!/bin/bash\nexec bash /job/nvme-cluster 2>&1\n' >"$job/main"; chmod +x "$job/main"
 "$ROOT/tests/guest/boot" "$job" 460

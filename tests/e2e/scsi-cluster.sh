@@ -17,6 +17,6 @@ for module in iscsi_target_mod target_core_file iscsi_tcp sd_mod; do
 done
 job=$WORK/job; mkdir -p "$job"; chmod 777 "$job"
 cp -a "$iscsi" "$job/iscsi"
-cp "$reservations" "$ARDEN" "$ROOT/tests/guest/scsi-target" "$ROOT/tests/guest/scsi-cluster" "$job/"
+cp "$reservations" "$ARDEN" "$ROOT/tests/guest/scsi-target" "$ROOT/tests/guest/scsi-cluster" "$ROOT/tests/guest/fenced-cluster" "$job/"
 printf '#!/bin/bash\nexec bash /job/scsi-cluster 2>&1\n' >"$job/main"; chmod +x "$job/main"
 "$ROOT/tests/guest/boot" "$job" 560
