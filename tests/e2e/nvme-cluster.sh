@@ -1,7 +1,7 @@
 # Two nodes of a cluster with the fence `nvme`, in a guest with the kernel's own NVMe target: a pool on two namespaces, which each node
 # reaches over TCP as a host of its own. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a node with the owner's host identifier is kept out.
-# long: 130
-# limit: 500
+# long: 200
+# limit: 700
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 [[ $(id -u) == 0 ]] || skip "needs root for the guest"
@@ -17,4 +17,4 @@ done
 job=$WORK/job; mkdir -p "$job"; chmod 777 "$job"
 cp "$reservations" "$ARDEN" "$ROOT/tests/guest/nvme-target" "$ROOT/tests/guest/nvme-cluster" "$ROOT/tests/guest/fenced-cluster" "$job/"
 printf '#!/bin/bash\nexec bash /job/nvme-cluster 2>&1\n' >"$job/main"; chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 460
+"$ROOT/tests/guest/boot" "$job" 660
