@@ -51,6 +51,8 @@ impl Ptr {
 
 /// Bytes of a key that stand beside its place, after those that all keys of the node share.
 const HEAD_BYTES: usize = 4;
+/// As many entries as a node of names has.
+const ENTRIES_EXPECTED: usize = 256;
 /// The index in memory: level, shared bytes, entries, and for each entry its head and its place.
 const INDEX_HEADER: usize = 8;
 const INDEX_BYTES: usize = HEAD_BYTES + 2;
@@ -87,6 +89,11 @@ pub struct Draft {
 impl Draft {
     pub fn new(level: u8) -> Draft {
         Draft { level, bytes: Vec::new(), places: Vec::new() }
+    }
+
+    /// One that will be as full as a node may be, or nearly so.
+    pub fn for_many(level: u8) -> Draft {
+        Draft { level, bytes: Vec::with_capacity(CAPACITY), places: Vec::with_capacity(ENTRIES_EXPECTED) }
     }
 
     pub fn len(&self) -> usize {
@@ -128,17 +135,18 @@ impl Draft {
 
     /// The node as it lies on the device; fills in the pointer's checksum.
     pub fn seal(&self, ptr: &mut Ptr) -> Vec<u8> {
-        let mut body = Vec::with_capacity(NODE_BLOCKS as usize * TRAILED);
-        body.put_u32(MAGIC);
-        body.put_u8(self.level);
-        body.put_zeros(3);
-        body.put_u32(self.len() as u32);
-        body.put_u32(self.bytes.len() as u32);
-        body.extend_from_slice(&self.bytes);
-        body.resize(NODE_BLOCKS as usize * TRAILED, 0);
-        let mut out = vec![0; NODE_BYTES];
-        for (block, part) in out.chunks_exact_mut(BLOCK).zip(body.chunks_exact(TRAILED)) {
-            block[..TRAILED].copy_from_slice(part);
+        let mut out = Vec::with_capacity(NODE_BYTES);
+        out.put_u32(MAGIC);
+        out.put_u8(self.level);
+        out.put_zeros(3);
+        out.put_u32(self.len() as u32);
+        out.put_u32(self.bytes.len() as u32);
+        let mut rest = self.bytes.as_slice();
+        for block in 0..NODE_BLOCKS as usize {
+            let (part, after) = rest.split_at(rest.len().min(block * BLOCK + TRAILED - out.len()));
+            out.extend_from_slice(part);
+            out.resize((block + 1) * BLOCK, 0);
+            rest = after;
         }
         BlockCheck::seal(ptr.seed(), &mut out);
         ptr.sum = sum_of(&out);

@@ -36,7 +36,7 @@ const UNDERFULL: usize = CAPACITY / 4;
 /// Nodes that a shard keeps, however little memory there is.
 const SHARD_NODES_MIN: usize = 2;
 /// Nodes written with one call.
-const WRITE_BYTES_MAX: usize = 1 << 20;
+const WRITE_NODES_MAX: usize = (1 << 20) / NODE_BYTES;
 /// Places of forgotten nodes in the order of a shard, besides as many as there are nodes.
 const FORGOTTEN_MAX: usize = 64;
 /// Nodes that wait in memory for being written.
@@ -458,15 +458,19 @@ impl Work<'_> {
     fn write_out(&mut self) -> VolResult<()> {
         let mut writes = std::mem::take(&mut self.writes);
         writes.sort_unstable_by_key(|(block, _)| *block);
-        let mut writes = writes.into_iter().peekable();
-        while let Some((start, mut bytes)) = writes.next() {
-            while let Some((_, more)) =
-                writes.next_if(|(b, _)| *b == start + bytes.len() as u64 / BLOCK_BYTES && bytes.len() < WRITE_BYTES_MAX)
-            {
-                bytes.extend_from_slice(&more);
-            }
+        let mut together = Vec::new();
+        let neighbours = |a: &(u64, Vec<u8>), b: &(u64, Vec<u8>)| a.0 + NODE_BLOCKS == b.0;
+        for run in writes.chunk_by(neighbours).flat_map(|run| run.chunks(WRITE_NODES_MAX)) {
             self.wrote = true;
-            self.tree.device.write(start * BLOCK_BYTES, &bytes)?;
+            let bytes = match run {
+                [(_, alone)] => alone,
+                run => {
+                    together.clear();
+                    run.iter().for_each(|(_, bytes)| together.extend_from_slice(bytes));
+                    &together
+                }
+            };
+            self.tree.device.write(run[0].0 * BLOCK_BYTES, bytes)?;
         }
         Ok(())
     }
@@ -490,11 +494,14 @@ impl Packer {
         if self.current.used() >= self.target || self.current.used() + entry_bytes(key, value) > CAPACITY {
             self.close();
         }
+        if self.current.is_empty() {
+            self.current = Draft::for_many(self.level);
+        }
         self.current.push(key, value);
     }
     fn close(&mut self) {
-        let draft = std::mem::replace(&mut self.current, Draft::new(self.level));
-        if !draft.is_empty() {
+        if !self.current.is_empty() {
+            let draft = std::mem::replace(&mut self.current, Draft::new(self.level));
             self.out.push(Item::New(draft.first_key().to_vec(), draft));
         }
     }
