@@ -52,6 +52,12 @@ const PLACES_PART: u64 = 65;
 /// all else, and a so much smaller part of the whole.
 const BESIDE_BYTES: u64 = 32 << 20;
 const UNUSED_PART: u64 = 16;
+/// Where all that the daemon takes is nearer than a so much smaller part to what it may take, less that nobody uses is enough, and
+/// it is asked more often. What it keeps all the same is taken from the blocks, which have at least a so much smaller part.
+const NEAR_PART: u64 = 16;
+const UNUSED_NEAR_PART: u64 = 64;
+const NEAR_PAUSE: Duration = Duration::from_millis(200);
+const BLOCKS_PART_MIN: u64 = 8;
 /// When it gave back less than a so much smaller part, it is asked half as often, at least once in the longest pause.
 const FRUITLESS_PART: u64 = 64;
 const TRIM_PAUSE_MAX: Duration = Duration::from_secs(64);
@@ -195,13 +201,47 @@ struct Trim {
 impl Trim {
     /// Whether it is time, where the daemon takes so much and volumes hold so much of it.
     fn is_due(&self, now: Instant, resident: u64, held: u64, limit: u64) -> bool {
-        now - self.last >= self.pause && resident > held + BESIDE_BYTES + limit / UNUSED_PART
+        let near = is_near(resident, limit);
+        let part = if near { UNUSED_NEAR_PART } else { UNUSED_PART };
+        let pause = if near && self.pause <= LOOK { NEAR_PAUSE } else { self.pause };
+        now - self.last >= pause && unused(resident, held) > limit / part
     }
 
     fn done(&mut self, now: Instant, released: u64, limit: u64) {
         self.last = now;
         let fruitless = released < limit / FRUITLESS_PART;
         self.pause = if fruitless { (2 * self.pause).min(TRIM_PAUSE_MAX) } else { LOOK };
+    }
+}
+
+/// Whether a daemon that takes so much soon takes more than it may.
+fn is_near(resident: u64, limit: u64) -> bool {
+    resident + limit / NEAR_PART > limit + BESIDE_BYTES
+}
+
+/// What the daemon takes beside what volumes hold, and more than it needs for all else.
+fn unused(resident: u64, held: u64) -> u64 {
+    resident.saturating_sub(held + BESIDE_BYTES)
+}
+
+/// What the allocator keeps when it gave back what it could: blocks get so much less.
+#[derive(Default)]
+struct Kept {
+    bytes: u64,
+    /// Divisions since it was as much.
+    kept: u32,
+}
+
+impl Kept {
+    /// What blocks get of so much.
+    fn leaves(&mut self, blocks: u64, (resident, held): (u64, u64), limit: u64) -> u64 {
+        let now = if is_near(resident, limit) { unused(resident, held) } else { 0 };
+        let now = now.next_multiple_of((limit / UNUSED_NEAR_PART).max(1));
+        self.kept = if now >= self.bytes { 0 } else { self.kept + 1 };
+        if now > self.bytes || self.kept >= CHANGES_KEPT {
+            (self.bytes, self.kept) = (now, 0);
+        }
+        blocks.saturating_sub(self.bytes).max(blocks.min(limit / BLOCKS_PART_MIN))
     }
 }
 
@@ -282,7 +322,7 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
     let mut room = Room::new(Instant::now(), volumes.cache_bytes_max());
     let mut given = volumes.cache_bytes_max();
     let (mut parts, mut open) = (Parts::default(), OpenVolumes::default());
-    let mut trim = Trim { last: Instant::now(), pause: LOOK };
+    let (mut trim, mut kept) = (Trim { last: Instant::now(), pause: LOOK }, Kept::default());
     let (mut limit, mut used, mut busy, mut looked) = (given, false, false, Instant::now());
     let run = move || loop {
         std::thread::sleep(if busy { DIVISION } else { LOOK });
@@ -302,14 +342,16 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
         }
         // By what is set, and not by what there is now: checkpoints that follow each other soon cost more than they free.
         open.set_change_memory(bytes_max);
-        apply(cache, &open, parts.divide(limit, open.nodes, open.changes), &mut given);
-        let (resident, held) = if looks { (resident_bytes(), volumes.held_bytes()) } else { (0, 0) };
+        let (nodes, blocks) = parts.divide(limit, open.nodes, open.changes);
+        let (mut resident, held) = (resident_bytes(), cache.bytes() + open.nodes + open.changes);
         if trim.is_due(now, resident, held, limit) {
             give_back_freed();
-            let released = resident.saturating_sub(resident_bytes());
+            let before = std::mem::replace(&mut resident, resident_bytes());
+            let released = before.saturating_sub(resident);
             trim.done(now, released, limit);
             tracing::debug!(resident, held, released, "unused memory went back to the system");
         }
+        apply(cache, &open, (nodes, kept.leaves(blocks, (resident, held), limit)), &mut given);
     };
     if let Err(e) = std::thread::Builder::new().name("arden-cache".into()).spawn(run) {
         tracing::error!("no thread for the memory of volumes: {e}");
@@ -448,6 +490,37 @@ mod tests {
         assert!(trim.is_due(at(68), 4 * GIB, 0, GIB), "something came of it");
         assert_eq!(resident_of("VmHWM:\t 7 kB\nVmRSS:\t   12 kB\n"), Some(12 << 10));
         assert!(resident_of("").is_none() && resident_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn near_the_limit_unused_memory_goes_back_sooner() {
+        const MIB: u64 = 1 << 20;
+        let began = Instant::now();
+        let mut trim = Trim { last: began, pause: LOOK };
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        // 17 MiB more than all else needs.
+        let due = |trim: &Trim, ms, resident| trim.is_due(at(ms), resident * MIB, (resident - 49) * MIB, GIB);
+        assert!(!due(&trim, 5000, 992) && due(&trim, 5000, 993) && due(&trim, 200, 993) && !due(&trim, 199, 993));
+        assert!(!trim.is_due(at(5000), 1000 * MIB, 952 * MIB, GIB), "16 MiB are not worth while");
+        trim.done(began, 0, GIB);
+        assert!(!due(&trim, 1999, 993) && due(&trim, 2000, 993), "not in vain again and again");
+    }
+
+    #[test]
+    fn blocks_make_way_for_what_the_allocator_keeps() {
+        const MIB: u64 = 1 << 20;
+        let mut kept = Kept::default();
+        let mut leaves =
+            |blocks: u64, resident: u64, held: u64| kept.leaves(blocks * MIB, (resident * MIB, held * MIB), GIB) / MIB;
+        assert_eq!(leaves(400, 900, 700), 400, "there is room");
+        assert_eq!(leaves(400, 1100, 1000), 320, "68 MiB, in steps of 16");
+        assert_eq!(leaves(400, 1000, 968), 320, "for a while");
+        assert_eq!(leaves(400, 1300, 800), 128, "but not all of it");
+        assert_eq!(leaves(100, 1300, 800), 100);
+        for _ in 0..CHANGES_KEPT {
+            leaves(400, 900, 800);
+        }
+        assert_eq!(leaves(400, 900, 800), 400);
     }
 
     #[test]

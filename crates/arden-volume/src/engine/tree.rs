@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -19,7 +20,7 @@ use crate::{
         error::{VolError, VolResult},
         keys::{Key, Val},
         run::Run,
-        treenode::{CAPACITY, ENTRY_MAX, LEVEL_MAX, NODE_BLOCKS, NODE_BYTES, Node, Ptr, entry_bytes},
+        treenode::{CAPACITY, Draft, ENTRY_MAX, LEVEL_MAX, NODE_BLOCKS, NODE_BYTES, Node, Ptr, entry_bytes},
     },
     engine::alloc::AllocLock,
 };
@@ -35,7 +36,7 @@ const UNDERFULL: usize = CAPACITY / 4;
 /// Nodes that a shard keeps, however little memory there is.
 const SHARD_NODES_MIN: usize = 2;
 /// Nodes written with one call.
-const WRITE_BYTES_MAX: usize = 1 << 20;
+const WRITE_NODES_MAX: usize = (1 << 20) / NODE_BYTES;
 /// Places of forgotten nodes in the order of a shard, besides as many as there are nodes.
 const FORGOTTEN_MAX: usize = 64;
 /// Nodes that wait in memory for being written.
@@ -43,7 +44,7 @@ const PENDING_NODES_MAX: usize = 512;
 
 /// A node in memory.
 struct Cached {
-    node: Arc<Node>,
+    node: Node,
     ptr: Ptr,
     /// It was used since it last had its turn to make way.
     hot: bool,
@@ -51,10 +52,28 @@ struct Cached {
     stamp: u64,
 }
 
+/// Of the number of a block, which the volume chooses and no client.
+#[derive(Default)]
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        let product = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        // A table takes the lowest bits; in those of the product are only the lowest of the number, which all of a shard share.
+        self.0 = product ^ (product >> 32);
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// A part of the nodes in memory, by their block.
 #[derive(Default)]
 struct Shard {
-    nodes: HashMap<u64, Cached>,
+    nodes: HashMap<u64, Cached, BuildHasherDefault<BlockHasher>>,
     /// The order in which they have their turn to make way: block and stamp. A stamp that its node does not have belongs to one
     /// that was forgotten.
     order: VecDeque<(u64, u64)>,
@@ -63,7 +82,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn keep(&mut self, ptr: &Ptr, node: Arc<Node>) {
+    fn keep(&mut self, ptr: &Ptr, node: Node) {
         self.bytes += node.weight();
         if let Some(old) = self.nodes.get_mut(&ptr.block) {
             self.bytes -= old.node.weight();
@@ -149,14 +168,14 @@ impl Tree {
         &self.shards[(block / NODE_BLOCKS) as usize % SHARDS]
     }
 
-    pub fn load(&self, ptr: &Ptr, level: u8) -> VolResult<Arc<Node>> {
+    pub fn load(&self, ptr: &Ptr, level: u8) -> VolResult<Node> {
         // Most find it noted already: the line stays in all processors' caches.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         if let Some(cached) = self.shard(ptr.block).lock().nodes.get_mut(&ptr.block)
             && cached.ptr == *ptr
-            && cached.node.level == level
+            && cached.node.level() == level
         {
             cached.hot = true;
             return Ok(cached.node.clone());
@@ -164,12 +183,12 @@ impl Tree {
         let mut blocks = vec![0; NODE_BYTES];
         let offset = ptr.block.checked_mul(BLOCK_BYTES).ok_or(VolError::Corrupt("pointer in the tree"))?;
         read_checked(&*self.device, offset, &mut blocks, &ptr.check())?;
-        let node = Arc::new(Node::open(ptr, &blocks, level)?);
+        let node = Node::open(ptr, &blocks, level)?;
         self.remember(ptr, node.clone());
         Ok(node)
     }
 
-    fn remember(&self, ptr: &Ptr, node: Arc<Node>) {
+    fn remember(&self, ptr: &Ptr, node: Node) {
         let mut shard = self.shard(ptr.block).lock();
         shard.keep(ptr, node);
         shard.shrink(self.shard_bytes_max.load(Ordering::Relaxed));
@@ -184,9 +203,7 @@ impl Tree {
         loop {
             let node = self.load(&ptr, level)?;
             if level == 0 {
-                let at = node.lower_bound(key);
-                let found = at < node.len() && node.key(at) == key;
-                return Ok(found.then(|| node.value(at).into()));
+                return Ok(node.find(key).ok().map(|at| node.entry(at).1.into()));
             }
             ptr = node.ptr(node.child_for(key))?;
             level -= 1;
@@ -218,7 +235,8 @@ impl Tree {
         let node = self.load(ptr, level)?;
         if level == 0 {
             for i in node.lower_bound(start)..node.len() {
-                if node.key(i) >= end || !take(node.key(i), node.value(i)) {
+                let (key, value) = node.entry(i);
+                if key >= end || !take(key, value) {
                     return Ok(false);
                 }
             }
@@ -293,7 +311,7 @@ pub struct Applied {
 /// A child of a node under construction.
 enum Item {
     Old(Key, Ptr),
-    New(Key, Node),
+    New(Key, Draft),
 }
 
 type Change<'a> = (&'a [u8], Option<&'a [u8]>);
@@ -319,7 +337,7 @@ impl Work<'_> {
         }
         let (mut items, mut level) = match root {
             Some((ptr, level)) => (self.change(ptr, *level, &changes)?, *level),
-            None => (merge_leaf(&Node::new(0), &changes), 0),
+            None => (merge_leaf(&Node::from(&Draft::new(0)), &changes), 0),
         };
         while items.len() > 1 {
             let entries = self.write_nodes(items)?;
@@ -333,8 +351,8 @@ impl Work<'_> {
             None => None,
             Some(Item::Old(_, ptr)) => Some((ptr, level)),
             // A root with one child is not needed.
-            Some(Item::New(_, node)) if node.level > 0 && node.len() == 1 => Some((node.ptr(0)?, level - 1)),
-            Some(Item::New(_, node)) => Some((self.write_node(node)?, level)),
+            Some(Item::New(_, draft)) if draft.level > 0 && draft.len() == 1 => Some((draft.first_ptr()?, level - 1)),
+            Some(Item::New(_, draft)) => Some((self.write_node(&draft)?, level)),
         };
         self.write_out()?;
         while let Some((ptr, level)) = root.filter(|(_, l)| *l > 0) {
@@ -397,19 +415,19 @@ impl Work<'_> {
             out.push(item);
             return Ok(());
         }
-        let (key, mut node) = self.own(last, level)?;
+        let (key, mut draft) = self.own(last, level)?;
         let (_, other) = self.own(item, level)?;
-        node.append(&other);
-        out.push(Item::New(key, node));
+        draft.append(&other);
+        out.push(Item::New(key, draft));
         Ok(())
     }
 
-    fn own(&mut self, item: Item, level: u8) -> VolResult<(Key, Node)> {
+    fn own(&mut self, item: Item, level: u8) -> VolResult<(Key, Draft)> {
         match item {
-            Item::New(key, node) => Ok((key, node)),
+            Item::New(key, draft) => Ok((key, draft)),
             Item::Old(key, ptr) => {
                 self.freed.push(ptr);
-                Ok((key, Node::clone(&*self.tree.load(&ptr, level)?)))
+                Ok((key, Draft::from(&self.tree.load(&ptr, level)?)))
             }
         }
     }
@@ -419,17 +437,17 @@ impl Work<'_> {
             .into_iter()
             .map(|item| match item {
                 Item::Old(key, ptr) => Ok((key, ptr)),
-                Item::New(key, node) => Ok((key, self.write_node(node)?)),
+                Item::New(key, draft) => Ok((key, self.write_node(&draft)?)),
             })
             .collect()
     }
 
-    fn write_node(&mut self, node: Node) -> VolResult<Ptr> {
+    fn write_node(&mut self, draft: &Draft) -> VolResult<Ptr> {
         let block = self.alloc.lock().reserve_node(NODE_BLOCKS)?;
         self.made.push(block);
         let mut ptr = Ptr { block, birth: self.birth, sum: 0 };
-        let bytes = node.seal(&mut ptr);
-        self.tree.remember(&ptr, Arc::new(node));
+        let bytes = draft.seal(&mut ptr);
+        self.tree.remember(&ptr, draft.into());
         self.writes.push((block, bytes));
         if self.writes.len() >= PENDING_NODES_MAX {
             self.write_out()?;
@@ -440,15 +458,19 @@ impl Work<'_> {
     fn write_out(&mut self) -> VolResult<()> {
         let mut writes = std::mem::take(&mut self.writes);
         writes.sort_unstable_by_key(|(block, _)| *block);
-        let mut writes = writes.into_iter().peekable();
-        while let Some((start, mut bytes)) = writes.next() {
-            while let Some((_, more)) =
-                writes.next_if(|(b, _)| *b == start + bytes.len() as u64 / BLOCK_BYTES && bytes.len() < WRITE_BYTES_MAX)
-            {
-                bytes.extend_from_slice(&more);
-            }
+        let mut together = Vec::new();
+        let neighbours = |a: &(u64, Vec<u8>), b: &(u64, Vec<u8>)| a.0 + NODE_BLOCKS == b.0;
+        for run in writes.chunk_by(neighbours).flat_map(|run| run.chunks(WRITE_NODES_MAX)) {
             self.wrote = true;
-            self.tree.device.write(start * BLOCK_BYTES, &bytes)?;
+            let bytes = match run {
+                [(_, alone)] => alone,
+                run => {
+                    together.clear();
+                    run.iter().for_each(|(_, bytes)| together.extend_from_slice(bytes));
+                    &together
+                }
+            };
+            self.tree.device.write(run[0].0 * BLOCK_BYTES, bytes)?;
         }
         Ok(())
     }
@@ -459,25 +481,28 @@ struct Packer {
     level: u8,
     target: usize,
     out: Vec<Item>,
-    current: Node,
+    current: Draft,
 }
 
 impl Packer {
     fn new(level: u8, total: usize) -> Packer {
         let nodes = total.div_ceil(CAPACITY * 15 / 16).max(1);
         let target = if nodes == 1 { CAPACITY } else { total.div_ceil(nodes) };
-        Packer { level, target, out: Vec::new(), current: Node::new(level) }
+        Packer { level, target, out: Vec::new(), current: Draft::new(level) }
     }
     fn push(&mut self, key: &[u8], value: &[u8]) {
         if self.current.used() >= self.target || self.current.used() + entry_bytes(key, value) > CAPACITY {
             self.close();
         }
+        if self.current.is_empty() {
+            self.current = Draft::for_many(self.level);
+        }
         self.current.push(key, value);
     }
     fn close(&mut self) {
-        let node = std::mem::replace(&mut self.current, Node::new(self.level));
-        if !node.is_empty() {
-            self.out.push(Item::New(node.key(0).to_vec(), node));
+        if !self.current.is_empty() {
+            let draft = std::mem::replace(&mut self.current, Draft::new(self.level));
+            self.out.push(Item::New(draft.first_key().to_vec(), draft));
         }
     }
     fn finish(mut self) -> Vec<Item> {
@@ -489,22 +514,17 @@ impl Packer {
 fn merge_leaf(node: &Node, changes: &[Change<'_>]) -> Vec<Item> {
     let more: usize = changes.iter().map(|(k, v)| v.map_or(0, |v| entry_bytes(k, v))).sum();
     let mut packer = Packer::new(0, node.used() + more);
-    let mut i = 0;
+    let mut old = (0..node.len()).map(|i| node.entry(i)).peekable();
     for (key, value) in changes {
-        while i < node.len() && node.key(i) < *key {
-            packer.push(node.key(i), node.value(i));
-            i += 1;
+        while let Some((key, value)) = old.next_if(|(k, _)| k < key) {
+            packer.push(key, value);
         }
-        if i < node.len() && node.key(i) == *key {
-            i += 1;
-        }
+        old.next_if(|(k, _)| k == key);
         if let Some(value) = value {
             packer.push(key, value);
         }
     }
-    for i in i..node.len() {
-        packer.push(node.key(i), node.value(i));
-    }
+    old.for_each(|(key, value)| packer.push(key, value));
     packer.finish()
 }
 
@@ -539,9 +559,9 @@ mod tests {
     #[test]
     fn nodes_in_memory_stay_within_their_room_and_leave_no_trace_when_they_are_forgotten() {
         let mut shard = Shard::default();
-        let mut node = Node::new(0);
-        node.push(&[1; 8], &[2; 1000]);
-        let node = Arc::new(node);
+        let mut draft = Draft::new(0);
+        draft.push(&[1; 8], &[2; 1000]);
+        let node = Node::from(&draft);
         let ptr = |block| Ptr { block, birth: 1, sum: 0 };
         for block in 0..10_000 {
             shard.keep(&ptr(block), node.clone());
