@@ -612,6 +612,31 @@ mod tests {
     }
 
     #[test]
+    fn another_thread_reads_as_long_as_the_device_is_there() {
+        let path = temp("shared", 1 << 20);
+        let rt = Rt::real();
+        let dev = Rc::new(FileDevice::open(&rt, &path, true).unwrap());
+        let (d, reads) = (dev.clone(), dev.shared_reads().unwrap());
+        rt.block_on(async move { d.write(4096, full(4096), true).await.unwrap() }).unwrap();
+        let there = reads.clone();
+        std::thread::spawn(move || {
+            for rt in [Some(Rt::real_with_threads()), Rt::for_one_operation()].into_iter().flatten() {
+                let read = |at| rt.wait_for(there.read_on(&rt, at, 4096), u64::MAX).unwrap();
+                assert!(read(4096).unwrap().iter().all(|&x| x == 0xA5));
+                assert_eq!(read(1 << 20).unwrap_err(), IoError::OutOfRange);
+                let never = rt.wait_for(std::future::pending::<()>(), rt.now_ns() + 10_000_000);
+                assert!(never.is_none());
+            }
+        })
+        .join()
+        .unwrap();
+        drop(dev);
+        drop(FileDevice::open(&rt, &path, true).expect("the handle does not keep the lock"));
+        assert_eq!(rt.block_on(reads.read_on(&rt, 4096, 4096)).unwrap().unwrap_err(), IoError::Gone);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn work_comes_in_from_another_thread() {
         let rt = Rt::real();
         let remote = rt.remote();
