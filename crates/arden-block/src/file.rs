@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
@@ -21,7 +21,10 @@ use crate::sync::{Notify, Oneshot};
 use crate::threads::Threads;
 use crate::uring::Uring;
 use crate::whole::Whole;
-use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, check_range};
+use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SharedReads, check_range};
+
+/// An operation that was given up may still be under way beside the next; more than a few wait for each other.
+const ENTRIES_OF_ONE: u32 = 8;
 
 /// An operation of a driver on a descriptor.
 pub(crate) enum Op {
@@ -48,6 +51,14 @@ impl Driver {
             Some(u) => Driver::Uring(Box::new(u)),
             None => Driver::Threads(Threads::new()),
         }
+    }
+
+    /// A small ring for a thread that waits for each of its operations; `None` where [`Driver::new`] gives threads.
+    pub(crate) fn for_one() -> Option<Driver> {
+        if std::env::var_os("ARDEN_IO").is_some_and(|v| v == "threads") {
+            return None;
+        }
+        Some(Driver::Uring(Box::new(Uring::sized(ENTRIES_OF_ONE)?)))
     }
 
     fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
@@ -198,7 +209,7 @@ pub struct FileDevice {
     driver: Rc<Driver>,
     syncer: Rc<Syncer>,
     class: Rc<IoClass>,
-    whole: Rc<Whole>,
+    whole: Arc<Whole>,
     writable: bool,
     regular: bool,
 }
@@ -262,7 +273,7 @@ impl FileDevice {
             durable: Cell::new(0),
             class: class.clone(),
         });
-        let whole = Rc::new(Whole::new(fd.clone(), !block, info.size_bytes));
+        let whole = Arc::new(Whole::new(fd.clone(), !block, info.size_bytes));
         Ok(FileDevice { info, fd, driver, syncer, class, whole, writable, regular: !block })
     }
 
@@ -327,6 +338,44 @@ fn fail<T: 'static>(e: IoError) -> LocalFuture<IoResult<T>> {
     Box::pin(std::future::ready(Err(e)))
 }
 
+/// Reads, and looks whether the file is still whole.
+fn read_whole(
+    driver: &Driver,
+    fd: &Arc<Descriptor>,
+    whole: &Arc<Whole>,
+    offset: u64,
+    len: usize,
+) -> LocalFuture<IoResult<Buf>> {
+    let out = driver.submit(fd.clone(), Op::Read { offset, len });
+    let whole = whole.clone();
+    Box::pin(async move {
+        let answer = out.await;
+        whole.check_read(answer.as_ref().map_or(None, Option::as_ref))?;
+        answer.map_err(error_of)?.ok_or(IoError::Media)
+    })
+}
+
+/// The file for reads on other runtimes. It does not keep the lock, so that the file can be opened anew as soon as the device
+/// is dropped and its operations have ended; from then on it is gone.
+struct FileReads {
+    fd: Weak<Descriptor>,
+    whole: Weak<Whole>,
+    size_bytes: u64,
+}
+
+impl SharedReads for FileReads {
+    fn read_on(&self, rt: &Rt, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        if let Err(e) = check_range(self.size_bytes, offset, len as u64) {
+            return fail(e);
+        }
+        let Some(driver) = rt.driver() else { return fail(IoError::Unsupported) };
+        match (self.fd.upgrade(), self.whole.upgrade()) {
+            (Some(fd), Some(whole)) => read_whole(&driver, &fd, &whole, offset, len),
+            _ => fail(IoError::Gone),
+        }
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -336,13 +385,12 @@ impl BlockDevice for FileDevice {
         if let Err(e) = self.check(offset, len as u64, false) {
             return fail(e);
         }
-        let out = self.driver.submit(self.fd.clone(), Op::Read { offset, len });
-        let whole = self.whole.clone();
-        Box::pin(async move {
-            let answer = out.await;
-            whole.check_read(answer.as_ref().map_or(None, Option::as_ref))?;
-            answer.map_err(error_of)?.ok_or(IoError::Media)
-        })
+        read_whole(&self.driver, &self.fd, &self.whole, offset, len)
+    }
+
+    fn shared_reads(&self) -> Option<Arc<dyn SharedReads>> {
+        let (fd, whole, size_bytes) = (Arc::downgrade(&self.fd), Arc::downgrade(&self.whole), self.info.size_bytes);
+        Some(Arc::new(FileReads { fd, whole, size_bytes }))
     }
 
     fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
@@ -561,6 +609,31 @@ mod tests {
         let rt = Rt::real_with_threads();
         round_trip(&rt, "threads");
         rt.shutdown();
+    }
+
+    #[test]
+    fn another_thread_reads_as_long_as_the_device_is_there() {
+        let path = temp("shared", 1 << 20);
+        let rt = Rt::real();
+        let dev = Rc::new(FileDevice::open(&rt, &path, true).unwrap());
+        let (d, reads) = (dev.clone(), dev.shared_reads().unwrap());
+        rt.block_on(async move { d.write(4096, full(4096), true).await.unwrap() }).unwrap();
+        let there = reads.clone();
+        std::thread::spawn(move || {
+            for rt in [Some(Rt::real_with_threads()), Rt::for_one_operation()].into_iter().flatten() {
+                let read = |at| rt.wait_for(there.read_on(&rt, at, 4096), u64::MAX).unwrap();
+                assert!(read(4096).unwrap().iter().all(|&x| x == 0xA5));
+                assert_eq!(read(1 << 20).unwrap_err(), IoError::OutOfRange);
+                let never = rt.wait_for(std::future::pending::<()>(), rt.now_ns() + 10_000_000);
+                assert!(never.is_none());
+            }
+        })
+        .join()
+        .unwrap();
+        drop(dev);
+        drop(FileDevice::open(&rt, &path, true).expect("the handle does not keep the lock"));
+        assert_eq!(rt.block_on(reads.read_on(&rt, 4096, 4096)).unwrap().unwrap_err(), IoError::Gone);
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod whole;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 pub use buf::{Buf, SharedBuf};
 pub use device::{Device, Redundant, Thin, Verify};
@@ -138,10 +139,21 @@ pub trait BlockDevice {
     fn room_of_files(&self) -> Option<u64> {
         None
     }
+    /// The same device for reads on the runtimes of other threads; `None` where only its own runtime reads it.
+    fn shared_reads(&self) -> Option<Arc<dyn SharedReads>> {
+        None
+    }
     /// True when it is known to have lost what was written to it: a file that was cut short.
     fn lost_content(&self) -> bool {
         false
     }
+}
+
+/// Reads of a device by any thread, each on a runtime of its own. It is the device as it was opened: another opening of the same
+/// disk has another one, and reads fail with [`IoError::Gone`] when the device is dropped.
+pub trait SharedReads: Send + Sync {
+    /// Reads `len` bytes at `offset` on `rt`, a runtime of the calling thread.
+    fn read_on(&self, rt: &Rt, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>>;
 }
 
 /// The checks that every device makes before it does anything.

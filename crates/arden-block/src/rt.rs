@@ -149,6 +149,12 @@ impl Rt {
         Rt::on_driver(Driver::Threads(crate::threads::Threads::new()))
     }
 
+    /// A runtime of the calling thread for single operations that it waits for ([`Rt::wait_for`]). `None` where the kernel grants no
+    /// io_uring: threads for each such thread would be too many.
+    pub fn for_one_operation() -> Option<Rt> {
+        Driver::for_one().map(Rt::on_driver)
+    }
+
     fn on_driver(driver: Driver) -> Rt {
         let mut seed = [0u8; 8];
         let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
@@ -383,6 +389,20 @@ impl Rt {
             }
             if !self.turn(None, &|| result.borrow().is_some()) {
                 return result.borrow_mut().take();
+            }
+        }
+    }
+
+    /// Waits for one future turn after turn, without a task for it, up to `until_ns`. `None` when it is not done by then.
+    pub fn wait_for<T>(&self, future: impl Future<Output = T>, until_ns: u64) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(v) = future.as_mut().poll(&mut cx) {
+                return Some(v);
+            }
+            if self.now_ns() >= until_ns || !self.turn(Some(until_ns), &|| false) {
+                return None;
             }
         }
     }

@@ -7,11 +7,13 @@ mod counters;
 mod faults;
 mod initiators;
 mod queue;
+mod shared;
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::buf::{Buf, SharedBuf};
 use crate::rng::Rng;
@@ -23,7 +25,9 @@ use initiators::Initiators;
 pub use initiators::{Initiator, Reservation, Watcher};
 use queue::{Queue, service, service_flush};
 
-use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, check_range};
+use crate::{
+    BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture, Media, SECTOR_BYTES, SharedReads, check_range,
+};
 
 /// The byte that a discarded range is filled with.
 const DISCARDED: u8 = 0xDD;
@@ -493,16 +497,9 @@ struct SimDevice {
     from: Initiator,
 }
 
-fn fail<T: 'static>(e: IoError) -> LocalFuture<IoResult<T>> {
-    Box::pin(std::future::ready(Err(e)))
-}
-
-impl BlockDevice for SimDevice {
-    fn info(&self) -> &DeviceInfo {
-        &self.disk.info
-    }
-
-    fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+impl SimDevice {
+    /// A read whose time passes on `rt`.
+    fn read_on(&self, rt: &Rt, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
         if let Err(e) = check_range(self.disk.info.size_bytes, offset, len as u64) {
             return fail(e);
         }
@@ -512,8 +509,8 @@ impl BlockDevice for SimDevice {
             return fail(IoError::Gone);
         }
         let deaths = disk.state.borrow().deaths;
-        let wait = service(disk.clone(), self.rt.clone(), self.queue.clone(), offset, len as u64, false, false);
-        let (stuck, rt) = (disk.take_stick(), self.rt.clone());
+        let wait = service(disk.clone(), rt.clone(), self.queue.clone(), offset, len as u64, false, false);
+        let (stuck, rt) = (disk.take_stick(), rt.clone());
         Box::pin(async move {
             let mut s = disk.served(wait, stuck, deaths, &rt, from).await?;
             s.counters.reads += 1;
@@ -526,6 +523,24 @@ impl BlockDevice for SimDevice {
             }
             Ok(s.read(offset, len))
         })
+    }
+}
+
+fn fail<T: 'static>(e: IoError) -> LocalFuture<IoResult<T>> {
+    Box::pin(std::future::ready(Err(e)))
+}
+
+impl BlockDevice for SimDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.disk.info
+    }
+
+    fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        self.read_on(&self.rt, offset, len)
+    }
+
+    fn shared_reads(&self) -> Option<Arc<dyn SharedReads>> {
+        Some(Arc::new(shared::SimReads::of(self)))
     }
 
     fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {

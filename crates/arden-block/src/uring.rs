@@ -55,7 +55,12 @@ pub(crate) struct Uring {
 impl Uring {
     /// `None` where the kernel refuses (old, or forbidden by policy).
     pub(crate) fn new() -> Option<Uring> {
-        let ring = Self::build()?;
+        Uring::sized(ENTRIES)
+    }
+
+    /// A ring that takes so many operations at a time.
+    pub(crate) fn sized(entries: u32) -> Option<Uring> {
+        let ring = Self::build(entries)?;
         if !ring.params().is_feature_ext_arg() {
             return None;
         }
@@ -75,10 +80,10 @@ impl Uring {
 
     /// Completions are handled by us when we ask for them (Linux 6.1), not by interrupting
     /// whatever runs; older kernels get a plain ring.
-    fn build() -> Option<IoUring> {
+    fn build(entries: u32) -> Option<IoUring> {
         let mut quiet = IoUring::builder();
-        quiet.setup_cqsize(ENTRIES * 8).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        quiet.build(ENTRIES).or_else(|_| IoUring::builder().setup_cqsize(ENTRIES * 8).build(ENTRIES)).ok()
+        quiet.setup_cqsize(entries * 8).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        quiet.build(entries).or_else(|_| IoUring::builder().setup_cqsize(entries * 8).build(entries)).ok()
     }
 
     pub(crate) fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {

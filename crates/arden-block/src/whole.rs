@@ -2,8 +2,8 @@
 //! as zeros where it grew again, and one that was deleted is lost when we end. Owns what is asked of the system for that,
 //! and how seldom.
 
-use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::file::Descriptor;
 use crate::{BLOCK_BYTES, Buf, IoError, IoResult};
@@ -18,8 +18,8 @@ pub(crate) struct Whole {
     /// Only a regular file can be cut short or deleted under us.
     regular: bool,
     size_bytes: u64,
-    cut_short: Cell<bool>,
-    reads: Cell<u32>,
+    cut_short: AtomicBool,
+    reads: AtomicU32,
 }
 
 /// From where a file was cut to its end everything is zero until we write it again, and we write whole blocks: a block that
@@ -30,12 +30,12 @@ fn may_be_cut(data: &[u8]) -> bool {
 
 impl Whole {
     pub(crate) fn new(fd: Arc<Descriptor>, regular: bool, size_bytes: u64) -> Whole {
-        Whole { fd, regular, size_bytes, cut_short: Cell::new(false), reads: Cell::new(0) }
+        Whole { fd, regular, size_bytes, cut_short: AtomicBool::new(false), reads: AtomicU32::new(0) }
     }
 
     /// It was shorter once: what it held there is gone.
     pub(crate) fn was_cut_short(&self) -> bool {
-        self.cut_short.get()
+        self.cut_short.load(Ordering::Acquire)
     }
 
     /// Asks. `Gone` when it is not whole, and for ever after it was cut short.
@@ -44,14 +44,15 @@ impl Whole {
             return Ok(());
         }
         let Ok(s) = rustix::fs::fstat(&*self.fd) else { return Err(IoError::Gone) };
-        self.cut_short.set(self.was_cut_short() || (s.st_size as u64) < self.size_bytes);
+        if (s.st_size as u64) < self.size_bytes {
+            self.cut_short.store(true, Ordering::Release);
+        }
         if s.st_nlink > 0 && !self.was_cut_short() { Ok(()) } else { Err(IoError::Gone) }
     }
 
     /// As [`Whole::check`] for what was read (nothing, when that failed); asks the system only when the bytes do not tell.
     pub(crate) fn check_read(&self, data: Option<&Buf>) -> IoResult<()> {
-        let reads = self.reads.get().wrapping_add(1);
-        self.reads.set(reads);
+        let reads = self.reads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if self.was_cut_short() || reads % ASK_EVERY == 0 || data.is_none_or(|d| may_be_cut(d)) {
             return self.check();
         }

@@ -54,7 +54,7 @@ struct SpacesArgs {
     /// Run one short round
     #[arg(long)]
     quick: bool,
-    /// Run only these parts: simple, btrfs, durable, models
+    /// Run only these parts: simple, readers, btrfs, durable, models
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     #[arg(long, default_value_t = 3)]
@@ -276,7 +276,7 @@ fn compare(args: &BenchArgs) -> Result<()> {
 }
 
 fn bench_space(args: &SpacesArgs) -> Result<()> {
-    use arden_lab::spaces::{bench as real, models, page};
+    use arden_lab::spaces::{bench as real, models, page, readers};
     let plan = real::Plan {
         dir: args.dir.clone(),
         btrfs: args.btrfs.clone(),
@@ -289,6 +289,9 @@ fn bench_space(args: &SpacesArgs) -> Result<()> {
     let mut lines = Vec::new();
     if wanted("simple") {
         lines.extend(real::simple(&plan)?);
+    }
+    if wanted("readers") {
+        lines.extend(readers::readers(&plan)?);
     }
     if wanted("durable") {
         lines.extend(real::durable(&plan)?);

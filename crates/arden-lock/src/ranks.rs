@@ -148,4 +148,5 @@ ranks! {
     5040 MemoryState "MemoryStore::contents";
     6000 DeferredWork "DeferredWork::work";
     6020 DeferredWake "DeferredWork::wake";
+    6100 SpaceViews "SpaceViews::views";
 }

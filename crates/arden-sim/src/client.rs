@@ -7,6 +7,7 @@ use std::rc::Rc;
 use arden_block::{BLOCK_BYTES, Buf, Rt};
 use arden_space::{DiskStatus, Pool, Space, SpaceError};
 
+use crate::direct;
 use crate::moves::strike_at_moves;
 use crate::oracle::fill;
 use crate::trouble::trouble;
@@ -64,6 +65,10 @@ async fn make_equal(world: &Rc<World>, rt: &Rt, n: usize, space: &Space) -> Resu
 
 async fn read(world: &Rc<World>, model: usize, space: &Space, first: u64, n: u64) -> Result<Buf, SpaceError> {
     let (offset, len) = (first * BLOCK_BYTES, (n * BLOCK_BYTES) as usize);
+    let rt = space.pool().rt();
+    if world.direct_pause_ns.get() > 0 && rt.random_u64().is_multiple_of(2) {
+        return direct::read(world, rt, model, space, first, n).await;
+    }
     if world.profile == Profile::Loud {
         return space.read(offset, len).await;
     }
@@ -103,6 +108,9 @@ pub(crate) async fn workload(
         });
     }
     strike_at_moves(world, rt, pool, &spaces, &running);
+    if world.direct_pause_ns.get() > 0 {
+        direct::start_reader(world, rt, &spaces, &running);
+    }
     if world.aim.get() == Aim::HalfLog {
         fill_log(world, rt, &spaces);
     }
@@ -111,7 +119,7 @@ pub(crate) async fn workload(
         trouble(world, rt, pool, &spaces).await?;
         check(pool)?;
     }
-    while world.reshaping.get() && !world.failed() {
+    while (world.reshaping.get() || world.reading.get()) && !world.failed() {
         rt.sleep_ns(1_000_000).await;
     }
     pool.set_paused(false);

@@ -53,6 +53,7 @@
 
 mod client;
 pub mod cluster;
+mod direct;
 mod identity;
 mod moves;
 pub mod oracle;

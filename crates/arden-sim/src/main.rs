@@ -132,7 +132,7 @@ fn main() {
          {} volumes grown, {} looks at change journals, {} at quotas; {} spaces grown, {} deleted, {} of fixed size made again, \
          {} writes without room, {} repairs that stand back, {} paused or cancelled; {} crashes of the host alone, {} writes after one; {} lives of \
          two lying disks, {} departures beside one, {} flushes failed beside another's, {} crashes of parity beside silent damage, \
-         {} at an answer after a departure; {} changes of threads, at most {} states possible",
+         {} at an answer after a departure; reads beside the pool, and those that did not hold: {:?}; {} changes of threads, at most {} states possible",
         begun.elapsed().as_secs_f64(),
         sum.operations,
         sum.crashes,
@@ -177,6 +177,7 @@ fn main() {
         sum.flushes_failed_together,
         sum.parity_crashes,
         sum.aimed_at_answers,
+        sum.direct,
         sum.switches,
         sum.possible
     );

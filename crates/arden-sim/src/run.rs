@@ -194,6 +194,7 @@ fn session(world: &Rc<World>, create: bool) -> Result<(), Failure> {
     world.models.iter().for_each(|s| s.oracle.borrow_mut().crash());
     world.leaving.set(false);
     world.reshaping.set(false);
+    world.reading.set(false);
     world.models.iter().for_each(|s| s.users.set(0));
     let aimed = |aim: Aim| crash && world.aim.get() == aim && world.crash_ns.get() < u64::MAX;
     world.departed.set(aimed(Aim::Departure) || aimed(Aim::Notice));

@@ -58,6 +58,8 @@ pub struct Stats {
     pub crashed_again: u64,
     /// Crashes at the first durable write that is acknowledged after a departure was noticed.
     pub aimed_at_answers: u64,
+    /// Reads of disks beside the pool's, and those whose view did not hold any more or that the disk did not answer.
+    pub direct: [u64; 2],
     /// Volumes that became larger, and looks at a change journal and at limits of quotas that had been told before.
     pub grown: u64,
     pub journals: u64,
@@ -116,6 +118,7 @@ impl Stats {
         self.pauses += s.pauses;
         self.aimed.iter_mut().zip(s.aimed).for_each(|(a, b)| *a += b);
         self.aimed_at_answers += s.aimed_at_answers;
+        self.direct.iter_mut().zip(s.direct).for_each(|(a, b)| *a += b);
         self.grown += s.grown;
         self.journals += s.journals;
         self.limits += s.limits;

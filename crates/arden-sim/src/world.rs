@@ -173,6 +173,10 @@ pub(crate) struct World {
     /// The clients of this life pause at times; and whereabouts they work now.
     pub(crate) pausing: Cell<bool>,
     pub(crate) hot: Cell<Option<u64>>,
+    /// In this life some reads are those of other threads, and between their steps so much time may pass; 0: none are.
+    pub(crate) direct_pause_ns: Cell<u64>,
+    /// Somebody reads all the time.
+    pub(crate) reading: Cell<bool>,
     /// Power is lost also in this silent run.
     pub(crate) silent_crashes: bool,
     /// The last life, with all disks: whatever waited for them is there.
@@ -231,6 +235,8 @@ impl World {
             seen: Cell::default(),
             pausing: Cell::default(),
             hot: Cell::default(),
+            direct_pause_ns: Cell::default(),
+            reading: Cell::default(),
             silent_crashes: false,
             last: Cell::default(),
             leaving: Cell::default(),
@@ -412,6 +418,9 @@ impl World {
         self.at_answer.set(false);
         self.seen.set([usize::MAX; 2]);
         self.pausing.set(rng.one_in(2));
+        // Of the life's own course: the draws of the others stay as they are.
+        let draw = Rng::new(self.seed ^ rng.clone().next_u64()).below(8);
+        self.direct_pause_ns.set([0, 0, 400_000, 400_000, 3_000_000, 3_000_000, 12_000_000, 12_000_000][draw as usize]);
     }
 
     /// More disks are away than the space bears: it may refuse to do anything until they are back.

@@ -13,7 +13,7 @@ use std::thread;
 use arden_admin::storage::PoolRecord;
 use arden_block::reserve::disks::{self, Disk};
 use arden_block::reserve::{self, Key, Protocol};
-use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf};
+use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf, SharedReads};
 use arden_space::{SpaceError, SpaceResult};
 
 use super::{Pools, devices};
@@ -102,8 +102,31 @@ impl BlockDevice for Guarded {
         self.inner.room_of_files()
     }
 
+    fn shared_reads(&self) -> Option<Arc<dyn SharedReads>> {
+        Some(Arc::new(GuardedReads { inner: self.inner.shared_reads()?, guard: self.guard.clone() }))
+    }
+
     fn lost_content(&self) -> bool {
         self.inner.lost_content()
+    }
+}
+
+/// The same for reads on other threads. A conflict is told on the pool's thread, which reads again.
+struct GuardedReads {
+    inner: Arc<dyn SharedReads>,
+    guard: Arc<PoolGuard>,
+}
+
+impl SharedReads for GuardedReads {
+    fn read_on(&self, rt: &Rt, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
+        if let Err(e) = self.guard.check() {
+            return Box::pin(std::future::ready(Err(e)));
+        }
+        let (answer, guard) = (self.inner.read_on(rt, offset, len), self.guard.clone());
+        Box::pin(async move {
+            let answer = answer.await?;
+            guard.check().map(|()| answer)
+        })
     }
 }
 

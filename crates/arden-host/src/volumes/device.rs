@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arden_space::{Access, Caller, Pool, SharedSpace, Space, SpaceResult, SpaceThread};
+use arden_block::{Buf, IoResult};
+use arden_space::{Access, Caller, DirectRead, Pool, SharedSpace, Space, SpaceResult, SpaceThread};
 
 use crate::pools::SpaceUse;
 
@@ -44,6 +45,10 @@ impl SpaceThread for PoolSpace {
         self.caller.submit(move |pool: Pool| async move { work(pool.space(space)?).await }, done)
     }
 
+    fn read_disk(&self, read: &DirectRead) -> Option<IoResult<Buf>> {
+        arden_space::read_here(read)
+    }
+
     fn ask_for_room(&self) -> bool {
         self.taken.ask_for_room()
     }
@@ -57,7 +62,7 @@ mod tests {
         State, Storage,
         storage::{NewPool, NewSpace},
     };
-    use arden_block::{BLOCK_BYTES, Device, IoError, IoResult, Thin};
+    use arden_block::{BLOCK_BYTES, Device, IoError, Thin};
 
     use super::*;
     use crate::{

@@ -187,6 +187,7 @@ fn fio_job<'a>(ask: &Ask, files: &'a [PathBuf], plan: &Plan) -> fio::Job<'a> {
         bytes: plan.file_bytes,
         durable: ask.durable,
         seconds: plan.seconds,
+        processes: 1,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Job<'a> {
     /// fdatasync after every write, with the engine of the least overhead.
     pub durable: bool,
     pub seconds: f64,
+    /// Each of them has so many in flight; figures are of all together.
+    pub processes: usize,
 }
 
 /// Whether fio is installed.
@@ -37,6 +39,7 @@ pub fn run(job: &Job) -> Result<Sample> {
     c.arg(format!("--filename={}", names.join(":")));
     c.arg(format!("--rw={}", job.rw)).arg(format!("--bs={}", job.block_bytes)).arg(format!("--size={}", job.bytes));
     c.arg(format!("--runtime={}ms", (job.seconds * 1000.0) as u64));
+    c.arg(format!("--numjobs={}", job.processes)).arg("--group_reporting");
     if job.durable {
         c.args(["--ioengine=psync", "--fdatasync=1"]);
     } else {

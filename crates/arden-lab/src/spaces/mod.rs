@@ -6,6 +6,9 @@ pub mod btrfs;
 pub mod fio;
 pub mod models;
 pub mod page;
+pub mod readers;
+
+use arden_measure::base::stats::median;
 
 /// One run of one side.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +32,33 @@ pub struct Line {
 }
 
 impl Line {
+    /// Rates of both sides by round, and the median of their ratios. An aim of NaN: for orientation.
+    fn of_rates(section: &'static str, what: String, ours: &[Sample], peer: &[Sample], aim: f64) -> Line {
+        let text = |io_s: f64| format!("{io_s:.0}/s");
+        let ratio = |o: &Sample, p: &Sample| o.io_s / p.io_s;
+        Line::of(section, what, (ours, peer), |s| s.io_s, text, (ratio, aim))
+    }
+
+    /// The same for processor time: the peer's divided by ours.
+    fn of_cpu(section: &'static str, what: String, ours: &[Sample], peer: &[Sample], aim: f64) -> Line {
+        let text = |us: f64| format!("{us:.1} us");
+        let ratio = |o: &Sample, p: &Sample| p.cpu_us / o.cpu_us;
+        Line::of(section, what, (ours, peer), |s| s.cpu_us, text, (ratio, aim))
+    }
+
+    fn of(
+        section: &'static str,
+        what: String,
+        (ours, peer): (&[Sample], &[Sample]),
+        value: impl Fn(&Sample) -> f64,
+        text: impl Fn(f64) -> String,
+        (ratio, aim): (impl Fn(&Sample, &Sample) -> f64, f64),
+    ) -> Line {
+        let middle = |all: &[Sample]| text(median(&all.iter().map(&value).collect::<Vec<f64>>()));
+        let ratio = median(&ours.iter().zip(peer).map(|(o, p)| ratio(o, p)).collect::<Vec<f64>>());
+        Line { section, what, ours: middle(ours), peer: middle(peer), ratio, aim, at_most: false }
+    }
+
     /// Whether the ratio meets its aim; false when it was not measured.
     pub fn met(&self) -> bool {
         if self.at_most { self.ratio <= self.aim } else { self.ratio >= self.aim }

@@ -2,4 +2,5 @@
 
 pub(crate) mod label;
 pub(crate) mod open_disk;
+pub(crate) mod reads;
 pub(crate) mod watch;

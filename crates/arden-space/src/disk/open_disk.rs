@@ -3,11 +3,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use arden_block::sync::Mutex;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, IoError, IoResult, LocalFuture, Rt, SharedBuf};
 
 use crate::disk::label::Areas;
+use crate::disk::reads::DiskReads;
 use crate::disk::watch::Watch;
 
 /// How often an operation that failed is tried again before the answer counts.
@@ -26,9 +28,8 @@ pub(crate) struct DiskRt {
     pub(crate) copy: Cell<u8>,
     /// It bears a label of this pool: one that joins has none before its first commit.
     pub(crate) labelled: Cell<bool>,
-    /// Reads in flight and smoothed latency, for choosing among copies.
-    pub(crate) reading: Cell<u32>,
-    pub(crate) latency_ns: Cell<u64>,
+    /// What other threads know of it; reads in flight and smoothed latency are of all who read.
+    pub(crate) reads: Arc<DiskReads>,
     pub(crate) read_errors: Cell<u64>,
     pub(crate) write_errors: Cell<u64>,
     /// Starts and ends of writes that are not durable by themselves.
@@ -49,17 +50,18 @@ impl DiskRt {
         copy: u8,
         timeout_ms: u64,
     ) -> DiskRt {
+        let limit_ns = timeout_ms.saturating_mul(1_000_000);
+        let reads = Arc::new(DiskReads::new(dev.shared_reads(), areas.data_at, limit_ns));
         DiskRt {
             index,
             dev,
-            watch: Rc::default(),
-            limit_ns: timeout_ms.saturating_mul(1_000_000),
+            watch: Rc::new(Watch::new(reads.gone_flag())),
+            reads,
+            limit_ns,
             areas,
             online: Cell::new(true),
             copy: Cell::new(copy),
             labelled: Cell::new(true),
-            reading: Cell::new(0),
-            latency_ns: Cell::new(0),
             read_errors: Cell::new(0),
             write_errors: Cell::new(0),
             writes: Cell::new(0),
@@ -67,6 +69,12 @@ impl DiskRt {
             flush_lock: Mutex::new(),
             rt: rt.clone(),
         }
+    }
+
+    /// The disk leaves; whether it was there.
+    pub(crate) fn leave(&self) -> bool {
+        self.watch.answers_count_no_more();
+        self.online.replace(false)
     }
 
     /// What a disk answers after it has left says nothing: its cache may have lost what it reads or is to flush.
@@ -79,7 +87,7 @@ impl DiskRt {
         if !self.online.get() {
             return Err(IoError::Gone);
         }
-        self.reading.set(self.reading.get() + 1);
+        self.reads.begin();
         let start = self.rt.now_ns();
         let mut result = self.within(1, || self.dev.read(offset, len)).await;
         for _ in 0..RETRIES {
@@ -88,10 +96,7 @@ impl DiskRt {
             }
             result = self.within(1, || self.dev.read(offset, len)).await;
         }
-        self.reading.set(self.reading.get() - 1);
-        let took = self.rt.now_ns() - start;
-        let old = self.latency_ns.get();
-        self.latency_ns.set(if old == 0 { took } else { (old * 15 + took) / 16 });
+        self.reads.end(self.rt.now_ns() - start);
         if result.is_err() {
             self.read_errors.set(self.read_errors.get() + 1);
         }
@@ -103,7 +108,7 @@ impl DiskRt {
     pub(crate) async fn ask(&self, offset: u64) {
         let start = self.rt.now_ns();
         if self.within(1, || self.dev.read(offset, BLOCK_BYTES as usize)).await.is_ok() {
-            self.latency_ns.set(self.latency_ns.get().midpoint(self.rt.now_ns() - start));
+            self.reads.set_latency_ns(self.reads.latency_ns().midpoint(self.rt.now_ns() - start));
         }
     }
 

@@ -4,6 +4,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 
 use arden_block::{IoError, IoResult, LocalFuture, Rt};
@@ -20,6 +22,8 @@ pub(crate) struct Watch {
     in_flight: Cell<usize>,
     looking: Cell<bool>,
     hung: Cell<bool>,
+    /// For readers on other threads: nothing that the disk answers counts any more.
+    gone: Arc<AtomicBool>,
 }
 
 /// Counts an operation for as long as it lives.
@@ -38,6 +42,15 @@ impl Drop for InFlight {
 }
 
 impl Watch {
+    pub(crate) fn new(gone: Arc<AtomicBool>) -> Watch {
+        Watch { gone, ..Watch::default() }
+    }
+
+    /// Comes before anything that depends on the disk's departure.
+    pub(crate) fn answers_count_no_more(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.get()
     }
@@ -122,8 +135,13 @@ impl Watch {
         });
     }
 
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.hung.get()
+    }
+
     /// Operations in flight end with `Gone`, and the disk is asked nothing more.
     pub(crate) fn give_up(&self) {
+        self.answers_count_no_more();
         self.hung.set(true);
         let wakers: Vec<Waker> = self.slots.borrow_mut().iter_mut().flatten().filter_map(|s| s.waker.take()).collect();
         wakers.into_iter().for_each(Waker::wake);

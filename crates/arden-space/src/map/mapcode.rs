@@ -2,7 +2,7 @@
 //! pool may take, so it is made and read in parts.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -295,7 +295,7 @@ fn encode_group(w: &mut Writer, group: Option<&Group>) {
     g.stripes.iter().for_each(|x| w.u16(x));
 }
 
-fn decode_group(r: &mut Reader<'_>, shape: &Shape) -> SpaceResult<Option<Rc<Group>>> {
+fn decode_group(r: &mut Reader<'_>, shape: &Shape) -> SpaceResult<Option<Arc<Group>>> {
     if r.u8()? == 0 {
         return Ok(None);
     }
@@ -324,5 +324,5 @@ fn decode_group(r: &mut Reader<'_>, shape: &Shape) -> SpaceResult<Option<Rc<Grou
         }
         stripes.set(i, slot);
     }
-    Ok(Some(Rc::new(Group { incarnation, columns, dirty, stripes })))
+    Ok(Some(Arc::new(Group { incarnation, columns, dirty, stripes })))
 }

@@ -3,7 +3,7 @@
 //! between. Its bytes are `mapcode`. See `docs/on-disk-space.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use arden_block::BLOCK_BYTES;
 
@@ -72,8 +72,8 @@ pub(crate) struct SpaceRec {
     pub(crate) interleave: u64,
     pub(crate) size_bytes: u64,
     pub(crate) provision: Provision,
-    /// Shared with a map that is on its way to the disks.
-    pub(crate) groups: Vec<Option<Rc<Group>>>,
+    /// Shared with a map that is on its way to the disks, and with readers on other threads.
+    pub(crate) groups: Vec<Option<Arc<Group>>>,
 }
 
 /// Sizes that follow from a space's layout and the pool's slab.
@@ -203,8 +203,14 @@ impl PoolMap {
         self.spaces.get(&space)?.groups.get(group)?.as_deref()
     }
 
+    /// The size of a space, and one of its groups to be kept.
+    pub(crate) fn shown(&self, space: u32, group: usize) -> Option<(u64, Arc<Group>)> {
+        let rec = self.spaces.get(&space)?;
+        Some((rec.size_bytes, rec.groups.get(group)?.clone()?))
+    }
+
     pub(crate) fn group_mut(&mut self, space: u32, group: usize) -> Option<&mut Group> {
-        self.spaces.get_mut(&space)?.groups.get_mut(group)?.as_mut().map(Rc::make_mut)
+        self.spaces.get_mut(&space)?.groups.get_mut(group)?.as_mut().map(Arc::make_mut)
     }
 
     pub(crate) fn columns(&self) -> impl Iterator<Item = &Column> {
@@ -217,7 +223,7 @@ impl PoolMap {
         let is_target = |c: &Column| c.target.is_some_and(|t| t.0 == disk);
         for g in self.spaces.values_mut().flat_map(|s| s.groups.iter_mut().flatten()) {
             if g.columns.iter().any(is_target) {
-                let columns = Rc::make_mut(g).columns.iter_mut().filter(|c| is_target(c));
+                let columns = Arc::make_mut(g).columns.iter_mut().filter(|c| is_target(c));
                 out.extend(columns.filter_map(|c| c.target.take()));
             }
         }

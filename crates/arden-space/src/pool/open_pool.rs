@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use arden_block::sync::Mutex;
 use arden_block::{BLOCK_BYTES, LocalFuture, Rt};
@@ -13,7 +14,7 @@ use crate::base::error::{SpaceError, SpaceResult};
 use crate::base::lock::RangeLocks;
 use crate::disk::open_disk::DiskRt;
 use crate::map::alloc::Allocator;
-use crate::map::pool_map::{DiskState, Group, PoolMap, Shape, UNWRITTEN};
+use crate::map::pool_map::{DiskState, Group, PoolMap, Shape, SpaceRec, UNWRITTEN};
 use crate::pool::slab::SlabUsers;
 use crate::state::background::Background;
 use crate::state::blocks::{LoggedBlocks, UnreadBlocks};
@@ -30,6 +31,7 @@ use crate::state::room::Room;
 use crate::state::rounds::Rounds;
 use crate::state::slots::Slots;
 use crate::state::trims::Trims;
+use crate::state::views::{Gate, PoolViews, SpaceViews};
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
 #[derive(Debug, Clone)]
@@ -70,18 +72,21 @@ pub(crate) struct GroupRt {
     pub(crate) slots: Slots,
     /// Users who are reading or writing: the group stays in the map.
     holds: Cell<u32>,
+    /// Whether readers on other threads may rely on what they know of it.
+    pub(crate) gate: Arc<Gate>,
     /// A durable map has the group: before, records of it in the log would mean nothing.
     mapped: Cell<bool>,
 }
 
 impl GroupRt {
-    pub(crate) fn new(shape: &Shape, group: &Group, opened: bool) -> GroupRt {
+    pub(crate) fn new(shape: &Shape, group: &Group, gate: Arc<Gate>, opened: bool) -> GroupRt {
         let slots = if shape.is_parity() { shape.slots } else { 0 };
         let crashed = opened && !shape.is_parity() && shape.layout.copies() > 1;
         let suspect = if crashed { group.dirty.clone() } else { Bitmap::new(shape.dirty_bits()) };
         GroupRt {
             regions: Regions::new(group.dirty.clone(), suspect),
-            slots: Slots::new(slots, group.stripes.iter().filter(|&s| s != UNWRITTEN)),
+            slots: Slots::new(slots, group.stripes.iter().filter(|&s| s != UNWRITTEN), gate.clone()),
+            gate,
             holds: Cell::new(0),
             mapped: Cell::new(opened),
         }
@@ -168,21 +173,25 @@ pub(crate) struct SpaceRt {
     /// Parity.
     pub(crate) patching: PatchedStripes,
     pub(crate) unread: UnreadBlocks,
+    /// What readers on other threads know of it.
+    pub(crate) views: Arc<SpaceViews>,
 }
 
 impl SpaceRt {
-    pub(crate) fn new(id: u32, shape: Shape) -> SpaceRt {
+    pub(crate) fn new(id: u32, shape: Shape, pool: &Arc<PoolViews>) -> SpaceRt {
+        let views = pool.add_space(id, shape);
         SpaceRt {
             user: Cell::new(User::Nobody),
             id,
             shape,
             locks: Rc::default(),
             stripe_locks: Rc::default(),
-            overlay: RefCell::default(),
+            overlay: RefCell::new(Overlay::of(&views)),
             logged: LoggedBlocks::default(),
             groups: Groups::default(),
             patching: PatchedStripes::default(),
             unread: UnreadBlocks::default(),
+            views,
         }
     }
 
@@ -231,6 +240,8 @@ pub(crate) struct Inner {
     pub(crate) life: Lifecycle,
     pub(crate) background: Background,
     pub(crate) events: Events,
+    /// What readers on other threads know.
+    pub(crate) views: Arc<PoolViews>,
     /// Puts in its place what the log holds, for whoever has no room left in it.
     pub(crate) empty_log: EmptyLog,
     /// Of the newest write.
@@ -250,13 +261,14 @@ impl Inner {
         empty_log: EmptyLog,
     ) -> Inner {
         let alloc = Allocator::from_map(&map);
-        let spaces =
-            map.spaces.values().map(|s| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes))))).collect();
+        let views = Arc::<PoolViews>::default();
+        let space = |s: &SpaceRec| (s.id, Rc::new(SpaceRt::new(s.id, s.shape(map.slab_bytes), &views)));
+        let spaces = map.spaces.values().map(space).collect();
         Inner {
             rt: rt.clone(),
             background: Background::new(cfg.grace_ms),
             cfg,
-            map: MapState::new(map),
+            map: MapState::new(map, &views),
             cluster: Cell::new(0),
             disks: RefCell::new(disks),
             spaces: RefCell::new(spaces),
@@ -273,8 +285,9 @@ impl Inner {
             flips: Flips::default(),
             patches: Rc::default(),
             room: Rc::default(),
-            life: Lifecycle::default(),
+            life: Lifecycle::new(&views),
             events: Events::default(),
+            views,
             empty_log,
             version: Cell::new(0),
         }
@@ -363,7 +376,7 @@ impl Pool {
         let index = disk.index;
         // A late answer from before the disk left and returned says nothing of it now.
         let current = self.disk(index).is_some_and(|d| Rc::ptr_eq(&d, disk));
-        if !disk.online.replace(false) || !current {
+        if !disk.leave() || !current {
             return;
         }
         self.event(format!("disk {index} failed: {why}"));

@@ -17,12 +17,17 @@ impl Pool {
     /// Disks whose smoothed read latency is far above that of the median of their peers.
     pub(crate) fn slow_disks(&self) -> Vec<u16> {
         let disks = self.0.disks.borrow();
-        let mut all: Vec<u64> = disks.values().filter(|d| d.online.get()).map(|d| d.latency_ns.get()).collect();
+        let mut all: Vec<u64> = disks.values().filter(|d| d.online.get()).map(|d| d.reads.latency_ns()).collect();
         all.retain(|&l| l > 0);
         all.sort_unstable();
         let Some(&median) = all.get(all.len().saturating_sub(1) / 2) else { return Vec::new() };
         let limit = median.saturating_mul(TIMES).max(SLOW_NS_MIN);
-        disks.values().filter(|d| d.latency_ns.get() > limit).map(|d| d.index).collect()
+        let is_slow = |d: &&Rc<DiskRt>| {
+            let slow = d.reads.latency_ns() > limit;
+            d.reads.set_slow(slow);
+            slow
+        };
+        disks.values().filter(is_slow).map(|d| d.index).collect()
     }
 
     /// Reads a block of each slow disk with every tick, until it is no longer slow.

@@ -1,7 +1,7 @@
 //! What an administrator sees of a pool, its disks and its spaces.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::map::layout::{Layout, Provision};
 use crate::map::pool_map::{DiskState, Group, PoolMap};
@@ -86,7 +86,7 @@ impl Pool {
                     slabs_free: alloc.free(index) as u32,
                     read_errors: rt.as_ref().map_or(0, |r| r.read_errors.get()),
                     write_errors: rt.as_ref().map_or(0, |r| r.write_errors.get()),
-                    latency_us: rt.as_ref().map_or(0, |r| r.latency_ns.get() / 1000),
+                    latency_us: rt.as_ref().map_or(0, |r| r.reads.latency_ns() / 1000),
                     slow: slow.contains(&index),
                 }
             })
@@ -114,9 +114,9 @@ impl Pool {
 
     fn space_status(&self, map: &PoolMap, s: &crate::map::pool_map::SpaceRec) -> SpaceStatus {
         let shape = s.shape(map.slab_bytes);
-        let groups: Vec<&Rc<Group>> = s.groups.iter().flatten().collect();
+        let groups: Vec<&Arc<Group>> = s.groups.iter().flatten().collect();
         let away = |c: &crate::map::pool_map::Column| c.stale || !self.online(c.disk);
-        let degraded = |g: &&&Rc<Group>| g.columns.iter().any(away);
+        let degraded = |g: &&&Arc<Group>| g.columns.iter().any(away);
         let columns = groups.iter().flat_map(|g| &g.columns);
         let missing: BTreeSet<u16> = columns.map(|c| c.disk).filter(|&d| !self.online(d)).collect();
         SpaceStatus {

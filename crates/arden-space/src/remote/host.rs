@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
@@ -12,6 +13,7 @@ use arden_block::rt::Remote;
 
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::pool::open_pool::Pool;
+use crate::state::views::PoolViews;
 
 thread_local! {
     static POOL: RefCell<Option<Pool>> = const { RefCell::new(None) };
@@ -20,6 +22,7 @@ thread_local! {
 /// Runs a pool until it is dropped or [`PoolHost::stop`]ped.
 pub struct PoolHost {
     remote: Remote,
+    views: Arc<PoolViews>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -29,14 +32,15 @@ impl PoolHost {
     where
         F: FnOnce(Rt) -> Pin<Box<dyn Future<Output = SpaceResult<Pool>>>> + Send + 'static,
     {
-        let (tx, rx) = sync_channel::<SpaceResult<Remote>>(1);
+        let (tx, rx) = sync_channel::<SpaceResult<(Remote, Arc<PoolViews>)>>(1);
         let spawned = std::thread::Builder::new().name("arden-pool".into()).spawn(move || {
             let rt = Rt::real();
             let opened = rt.block_on(open(rt.clone())).unwrap_or(Err(SpaceError::Closed));
             let answer = match opened {
                 Ok(pool) => {
+                    let views = pool.0.views.clone();
                     POOL.with(|p| *p.borrow_mut() = Some(pool));
-                    Ok(rt.remote())
+                    Ok((rt.remote(), views))
                 }
                 Err(e) => Err(e),
             };
@@ -49,7 +53,7 @@ impl PoolHost {
         });
         let thread = spawned.map_err(|e| SpaceError::Refused(format!("no thread for the pool: {e}")))?;
         match rx.recv() {
-            Ok(Ok(remote)) => Ok(PoolHost { remote, thread: Some(thread) }),
+            Ok(Ok((remote, views))) => Ok(PoolHost { remote, views, thread: Some(thread) }),
             Ok(Err(e)) => Err(e),
             Err(_) => Err(SpaceError::Closed),
         }
@@ -78,6 +82,8 @@ impl PoolHost {
     }
 
     fn end(&mut self) {
+        // Whoever reads by himself asks nobody here.
+        self.views.close();
         self.remote.close();
         if let Some(t) = self.thread.take() {
             let _ = t.join();

@@ -2,5 +2,6 @@
 
 pub(crate) mod host;
 pub mod nbd;
+pub(crate) mod read_here;
 pub(crate) mod remote_space;
 pub(crate) mod shared_space;

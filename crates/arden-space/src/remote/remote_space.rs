@@ -1,25 +1,36 @@
-//! A space as a block device of another thread's runtime: every operation travels to the
-//! pool's thread and its answer back. Refuses nothing of its own.
+//! A space as a block device of another thread's runtime: reads of its disks that this can do by itself happen on that runtime, every
+//! other operation travels to the pool's thread and its answer back. Refuses nothing of its own.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, SharedBuf};
+use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf};
 use parking_lot::Mutex;
 
 use crate::base::error::SpaceResult;
+use crate::disk::watch::Watch;
 use crate::pool::open_pool::Pool;
 use crate::remote::host::Caller;
+use crate::space::direct::{DirectSpace, Doubt};
 use crate::space::open_space::Space;
 
 /// A space that lives on another thread.
 #[derive(Clone)]
-pub struct RemoteSpace {
+pub struct RemoteSpace(Rc<Remote>);
+
+struct Remote {
+    rt: Rt,
     caller: Caller,
     space: u32,
     info: DeviceInfo,
+    /// None: the pool reads everything.
+    direct: Option<DirectSpace>,
+    /// Reads in flight on this runtime. When one takes too long all of them are given up, and another watch begins.
+    watch: RefCell<Rc<Watch>>,
 }
 
 /// Where an answer is put by one thread and awaited by another.
@@ -40,19 +51,34 @@ impl<T> Future for Answer<T> {
 }
 
 impl Caller {
-    /// The space `name` as a device for the calling thread's runtime. Blocks until the pool
+    /// The space `name` as a device of `rt`, a runtime of the calling thread. Blocks until the pool
     /// answers; the size is what it was then.
-    pub fn device(&self, name: &str) -> SpaceResult<RemoteSpace> {
+    pub fn device(&self, rt: &Rt, name: &str) -> SpaceResult<RemoteSpace> {
         let name = name.to_string();
-        let (space, info) = self.call(move |pool: Pool| async move {
+        let (space, info, direct) = self.call(move |pool: Pool| async move {
             let s = pool.space_named(&name)?;
-            Ok((s.id(), s.device().info().clone()))
+            Ok((s.id(), s.device().info().clone(), s.direct()))
         })?;
-        Ok(RemoteSpace { caller: self.clone(), space, info })
+        let watch = RefCell::default();
+        Ok(RemoteSpace(Rc::new(Remote {
+            rt: rt.clone(),
+            caller: self.clone(),
+            space,
+            info,
+            direct: Some(direct),
+            watch,
+        })))
     }
 }
 
 impl RemoteSpace {
+    /// The same without reads on this runtime, to compare the two.
+    pub fn by_pool_alone(&self) -> RemoteSpace {
+        let Remote { rt, caller, space, info, .. } = &*self.0;
+        let (rt, caller, info, watch) = (rt.clone(), caller.clone(), info.clone(), RefCell::default());
+        RemoteSpace(Rc::new(Remote { rt, caller, space: *space, info, direct: None, watch }))
+    }
+
     fn run<T, F, Fut>(&self, work: F) -> LocalFuture<IoResult<T>>
     where
         T: Send + 'static,
@@ -60,7 +86,7 @@ impl RemoteSpace {
         Fut: Future<Output = SpaceResult<T>> + 'static,
     {
         let slot = Arc::new(Mutex::new((None, None::<Waker>)));
-        let (answer, space) = (Answer(slot.clone()), self.space);
+        let (answer, space) = (Answer(slot.clone()), self.0.space);
         let done = move |r: SpaceResult<T>| {
             let mut state = slot.lock();
             state.0 = Some(r);
@@ -68,7 +94,7 @@ impl RemoteSpace {
                 w.wake();
             }
         };
-        let sent = self.caller.submit(move |pool: Pool| async move { work(pool.space(space)?).await }, done);
+        let sent = self.0.caller.submit(move |pool: Pool| async move { work(pool.space(space)?).await }, done);
         Box::pin(async move {
             if sent.is_err() {
                 return Err(IoError::Gone);
@@ -78,12 +104,31 @@ impl RemoteSpace {
     }
 }
 
+impl Remote {
+    /// An error: the pool has to read, and a disk may be in doubt.
+    async fn read_direct(&self, offset: u64, len: usize) -> Result<Buf, Option<Doubt>> {
+        let read = self.direct.as_ref().and_then(|d| d.begin(offset, len)).ok_or(None)?;
+        let watch = self.watch.borrow().clone();
+        let answer = watch.run(&self.rt, read.limit_ns(), 1, || read.read_on(&self.rt)).await;
+        if watch.has_given_up() && Rc::ptr_eq(&watch, &self.watch.borrow()) {
+            self.watch.take();
+        }
+        read.end(Some(answer))
+    }
+}
+
 impl BlockDevice for RemoteSpace {
     fn info(&self) -> &DeviceInfo {
-        &self.info
+        &self.0.info
     }
     fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
-        self.run(move |s| async move { s.read(offset, len).await })
+        let me = self.clone();
+        Box::pin(async move {
+            match me.0.read_direct(offset, len).await {
+                Ok(read) => Ok(read),
+                Err(doubt) => me.run(move |s| async move { s.read_for(offset, len, doubt).await }).await,
+            }
+        })
     }
     fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
         self.run(move |s| async move { s.write(offset, data, durable).await })

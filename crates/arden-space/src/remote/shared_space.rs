@@ -11,7 +11,7 @@ use std::{
 };
 
 use arden_block::{
-    Buf, Device, IoError, IoResult, Redundant, SharedBuf, Thin, Verify,
+    BLOCK_BYTES, Buf, Device, IoError, IoResult, Redundant, SharedBuf, Thin, Verify,
     device::{ParityMismatches, Written},
 };
 
@@ -19,7 +19,10 @@ use arden_lock::{Condvar, Mutex, ranks, thread};
 
 use crate::{
     base::error::{SpaceError, SpaceResult},
-    space::open_space::{Space, Verifier},
+    space::{
+        direct::{DirectRead, DirectSpace, Doubt},
+        open_space::{Space, Verifier},
+    },
 };
 
 /// What one call carries at most.
@@ -56,6 +59,23 @@ pub trait SpaceThread: Send + Sync + 'static {
         F: FnOnce(Space) -> Fut + Send + 'static,
         Fut: Future<Output = SpaceResult<T>> + 'static;
 
+    /// Reads a disk on behalf of the calling thread, without the pool. `None`: it did not answer in time. As it is here, the pool's
+    /// runtime drives the disk, beside the pool's own work: for simulated disks, which no other can drive.
+    ///
+    /// # Errors
+    /// Those of the disk; `Unsupported` where the calling thread cannot read it.
+    fn read_disk(&self, read: &DirectRead) -> Option<IoResult<Buf>>
+    where
+        Self: Sized,
+    {
+        let (read, limit_ns) = (read.clone(), read.limit_ns());
+        let work = move |space: Space| async move {
+            let rt = space.pool().rt().clone();
+            Ok(rt.timeout_ns(limit_ns, read.read_on(&rt)).await)
+        };
+        call(self, Access::Look, work).unwrap_or(Some(Err(IoError::Gone)))
+    }
+
     /// Has other users of a full pool give back what they can. Whether there may be room now.
     fn ask_for_room(&self) -> bool;
 }
@@ -63,6 +83,7 @@ pub trait SpaceThread: Send + Sync + 'static {
 /// An open space, for any thread.
 pub struct SharedSpace<C> {
     thread: Arc<C>,
+    direct: DirectSpace,
     size_bytes: AtomicU64,
     may_differ: bool,
     copies: usize,
@@ -75,9 +96,18 @@ impl<C: SpaceThread> SharedSpace<C> {
     /// # Errors
     /// The pool is closed.
     pub fn new(thread: C) -> SpaceResult<SharedSpace<C>> {
-        let facts = |s: Space| async move { Ok((s.size_bytes(), s.begin_verifying(), s.copies(), s.piece_bytes())) };
-        let (size, may_differ, copies, piece_bytes) = call(&thread, Access::Look, facts)?;
-        Ok(SharedSpace { thread: Arc::new(thread), size_bytes: AtomicU64::new(size), may_differ, copies, piece_bytes })
+        let facts = |s: Space| async move {
+            Ok((s.direct(), s.size_bytes(), s.begin_verifying(), s.copies(), s.piece_bytes()))
+        };
+        let (direct, size, may_differ, copies, piece_bytes) = call(&thread, Access::Look, facts)?;
+        let size_bytes = AtomicU64::new(size);
+        Ok(SharedSpace { thread: Arc::new(thread), direct, size_bytes, may_differ, copies, piece_bytes })
+    }
+
+    /// Reads without the pool's thread. An error: that has to read, and a disk may be in doubt.
+    fn read_direct(&self, offset: u64, len: usize) -> Result<Buf, Option<Doubt>> {
+        let read = self.direct.begin(offset, len).ok_or(None)?;
+        read.end(self.thread.read_disk(&read))
     }
 
     fn run<T, F, Fut>(&self, access: Access, work: F) -> IoResult<T>
@@ -149,6 +179,12 @@ impl<T> Drop for Awaited<T> {
     }
 }
 
+/// Whether each block passes its check.
+fn passes(blocks: &[u8], offset: u64, verify: &Verify) -> bool {
+    let places = (offset..).step_by(BLOCK_BYTES as usize);
+    blocks.chunks(BLOCK_BYTES as usize).zip(places).all(|(block, at)| verify(at, block))
+}
+
 /// A check for the pool's own thread.
 fn here(verify: Verify) -> Verifier {
     Rc::new(move |at, block| verify(at, block))
@@ -205,7 +241,10 @@ impl<C: SpaceThread> Device for SharedSpace<C> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
         for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
             let (at, len) = (offset + (i * CALL_BYTES_MAX) as u64, part.len());
-            let got = self.run(Access::Look, move |s| async move { s.read(at, len).await })?;
+            let got = match self.read_direct(at, len) {
+                Ok(got) => got,
+                Err(doubt) => self.run(Access::Look, move |s| async move { s.read_for(at, len, doubt).await })?,
+            };
             part.copy_from_slice(&got);
         }
         Ok(())
@@ -285,9 +324,19 @@ impl<C: SpaceThread> Thin for SharedSpace<C> {
 impl<C: SpaceThread> Redundant for SharedSpace<C> {
     fn read_verified(&self, offset: u64, buf: &mut [u8], verify: &Verify) -> IoResult<()> {
         for (i, part) in buf.chunks_mut(CALL_BYTES_MAX).enumerate() {
-            let (at, len, verify) = (offset + (i * CALL_BYTES_MAX) as u64, part.len(), verify.clone());
-            let got = self.run(Access::Look, move |s| async move { s.read_verified(at, len, here(verify)).await })?;
-            part.copy_from_slice(&got);
+            let (at, len) = (offset + (i * CALL_BYTES_MAX) as u64, part.len());
+            let doubt = match self.read_direct(at, len) {
+                Ok(got) if passes(&got, at, verify) => {
+                    part.copy_from_slice(&got);
+                    continue;
+                }
+                // Another copy may pass, and what does not is written anew.
+                Ok(_) => None,
+                Err(doubt) => doubt,
+            };
+            let verify = verify.clone();
+            let read = move |s: Space| async move { s.read_verified_for(at, len, here(verify), doubt).await };
+            part.copy_from_slice(&self.run(Access::Look, read)?);
         }
         Ok(())
     }

@@ -130,9 +130,9 @@ impl Pool {
         }
         let incarnation = self.0.map.read().next_incarnation;
         let rec = Group { incarnation, columns, dirty, stripes: shape.no_stripes() };
-        let rt = GroupRt::new(&shape, &rec, false);
+        let made = self.space_rt(space).map(|s| (GroupRt::new(&shape, &rec, s.views.gate(group), false), s));
         self.0.map.apply(MapChange::GroupMade { space, group, rec });
-        if let Some(s) = self.space_rt(space) {
+        if let Some((rt, s)) = made {
             s.groups.insert(group, rt);
         }
         Ok(())

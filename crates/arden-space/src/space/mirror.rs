@@ -366,7 +366,7 @@ impl Space {
             }
             let Some(d) = self.pool.disk(c.disk) else { continue };
             let at = d.areas.data_at + u64::from(c.slab) * shape.slab_bytes + piece.slab_at;
-            let rank = (slow.contains(&c.disk), d.reading.get(), (k + copies - prefer) % copies);
+            let rank = (slow.contains(&c.disk), d.reads.reading(), (k + copies - prefer) % copies);
             out.push((rank, Source { disk: d, at, _slab: self.pool.use_slab(c.disk, c.slab) }));
         }
         out.sort_by_key(|o| o.0);

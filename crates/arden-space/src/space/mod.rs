@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod copies;
+pub(crate) mod direct;
 pub(crate) mod free;
 pub(crate) mod groups;
 pub(crate) mod mirror;

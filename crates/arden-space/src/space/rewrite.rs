@@ -21,6 +21,8 @@ impl Space {
     pub(crate) async fn copy_unread(&self, group: usize, piece: Piece) {
         let start = group as u64 * self.rt.shape.group_bytes + piece.at;
         if self.rt.user.get() == User::Verifying {
+            // Whoever reads it next is to come here.
+            self.rt.views.gate(group).raise();
             return self.rt.unread.note(start / BLOCK_BYTES..(start + piece.len) / BLOCK_BYTES, UNREAD_MAX);
         }
         let part = Part { group, at: piece.at, len: piece.len, from: 0 };

@@ -2,14 +2,21 @@
 //! sequence numbers mean nothing here.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
-#[derive(Default)]
+use crate::state::views::PoolViews;
+
 pub(crate) struct Lifecycle {
     opening: Cell<bool>,
     closed: Cell<bool>,
+    views: Arc<PoolViews>,
 }
 
 impl Lifecycle {
+    pub(crate) fn new(views: &Arc<PoolViews>) -> Lifecycle {
+        Lifecycle { opening: Cell::default(), closed: Cell::default(), views: views.clone() }
+    }
+
     pub(crate) fn begin_opening(&self) {
         self.opening.set(true);
     }
@@ -19,6 +26,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn close(&self) {
+        self.views.close();
         self.closed.set(true);
     }
 
@@ -28,5 +36,12 @@ impl Lifecycle {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
+    }
+}
+
+/// A pool that ends without being closed, too, is read by nobody any more.
+impl Drop for Lifecycle {
+    fn drop(&mut self) {
+        self.views.close();
     }
 }

@@ -1,17 +1,22 @@
 //! The map of an open pool, in memory. Everybody reads it; it changes by `apply`, one kind of change at a time, between two
 //! awaits. What holds of it is `PoolMap::check`, which `Pool::check_invariants` asks. A map that is being put together, at the
-//! creation or at the opening of a pool, is a plain value and not this.
+//! creation or at the opening of a pool, is a plain value and not this. Before a change that readers on other threads rely on takes
+//! effect, what they know is declared void.
 
 use std::cell::{Ref, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::base::bitmap::Bitmap;
 use crate::map::pool_map::{DiskRec, DiskState, Group, JournalRec, PoolMap, SpaceRec, UNWRITTEN};
+use crate::state::views::PoolViews;
 
 /// A slab of a disk.
 type Slab = (u16, u32);
 
-pub(crate) struct MapState(RefCell<PoolMap>);
+pub(crate) struct MapState {
+    map: RefCell<PoolMap>,
+    views: Arc<PoolViews>,
+}
 
 /// What changes of the pool, its log, its disks and its spaces.
 pub(crate) enum MapChange {
@@ -98,18 +103,48 @@ pub(crate) enum GroupChange<'a> {
     },
 }
 
+impl GroupChange<'_> {
+    /// Readers on other threads read columns that miss nothing, whatever is marked.
+    fn is_seen_elsewhere(&self) -> bool {
+        !matches!(self, GroupChange::Dirty(_) | GroupChange::Clean(_) | GroupChange::AllClean)
+    }
+}
+
 impl MapState {
-    pub(crate) fn new(map: PoolMap) -> MapState {
-        MapState(RefCell::new(map))
+    pub(crate) fn new(map: PoolMap, views: &Arc<PoolViews>) -> MapState {
+        MapState { map: RefCell::new(map), views: views.clone() }
     }
 
     pub(crate) fn read(&self) -> Ref<'_, PoolMap> {
-        self.0.borrow()
+        self.map.borrow()
+    }
+
+    /// What a commit changes, names and levels say nothing of where anything lies.
+    fn void_views(&self, change: &MapChange) {
+        match *change {
+            MapChange::Named(_)
+            | MapChange::WarningLevels(_)
+            | MapChange::Served
+            | MapChange::Replicated(_)
+            | MapChange::Numbered { .. }
+            | MapChange::MovedTaken
+            | MapChange::Log(_)
+            | MapChange::LogDiskLeft(_) => {}
+            MapChange::GroupMade { space, group, .. } | MapChange::GroupGone { space, group } => {
+                self.views.raise_group(space, group);
+            }
+            MapChange::SpaceDeleted(space) => {
+                self.views.raise();
+                self.views.forget_space(space);
+            }
+            _ => self.views.raise(),
+        }
     }
 
     /// Changes the map; the slabs that it does not name any more.
     pub(crate) fn apply(&self, change: MapChange) -> Vec<Slab> {
-        let mut map = self.0.borrow_mut();
+        self.void_views(&change);
+        let mut map = self.map.borrow_mut();
         match change {
             MapChange::Named(name) => map.name = name,
             MapChange::WarningLevels(percent) => map.warn_percent = percent,
@@ -161,7 +196,7 @@ impl MapState {
             MapChange::GroupMade { space, group, rec } => {
                 map.next_incarnation = rec.incarnation + 1;
                 if let Some(slot) = map.spaces.get_mut(&space).and_then(|s| s.groups.get_mut(group)) {
-                    *slot = Some(Rc::new(rec));
+                    *slot = Some(Arc::new(rec));
                 }
             }
             MapChange::GroupGone { space, group } => {
@@ -174,7 +209,10 @@ impl MapState {
 
     /// Changes a group, where there is one.
     pub(crate) fn apply_to(&self, space: u32, group: usize, change: &GroupChange<'_>) {
-        let mut map = self.0.borrow_mut();
+        if change.is_seen_elsewhere() {
+            self.views.raise_group(space, group);
+        }
+        let mut map = self.map.borrow_mut();
         let Some(g) = map.group_mut(space, group) else { return };
         match *change {
             GroupChange::Dirty(bits) => bits.iter().for_each(|&bit| g.dirty.set(bit as usize)),
@@ -205,8 +243,8 @@ impl MapState {
 }
 
 /// The slabs of groups that are gone, and those that their columns were on the way to.
-fn slabs_of(groups: impl IntoIterator<Item = Option<Rc<Group>>>) -> Vec<Slab> {
-    let of = |g: &Rc<Group>| {
+fn slabs_of(groups: impl IntoIterator<Item = Option<Arc<Group>>>) -> Vec<Slab> {
+    let of = |g: &Arc<Group>| {
         let slabs = g.columns.iter().flat_map(|c| [Some((c.disk, c.slab)), c.target]);
         slabs.flatten().collect::<Vec<_>>()
     };

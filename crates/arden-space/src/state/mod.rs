@@ -15,3 +15,4 @@ pub(crate) mod room;
 pub(crate) mod rounds;
 pub(crate) mod slots;
 pub(crate) mod trims;
+pub(crate) mod views;

@@ -1,9 +1,11 @@
 //! Blocks of a space that are newer than what lies in their place: gathered small writes,
 //! some of them already in the journal. Reads look here first.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use arden_block::{BLOCK_BYTES, SharedBuf};
+
+use crate::state::views::{Gate, SpaceViews};
 
 #[derive(Clone)]
 pub(crate) struct Entry {
@@ -42,9 +44,45 @@ pub(crate) struct Overlay {
     entries: BTreeMap<u64, Entry>,
     /// Entries that hold back a batch of the log.
     logged: usize,
+    told: Told,
+}
+
+/// Tells readers on other threads of which groups something is here.
+#[derive(Default)]
+struct Told {
+    views: Option<Arc<SpaceViews>>,
+    /// The group of the last block.
+    last: Option<(usize, Arc<Gate>)>,
+}
+
+impl Told {
+    fn gate(&mut self, block: u64) -> Option<&Gate> {
+        let views = self.views.as_ref()?;
+        let group = (block / (views.shape.group_bytes / BLOCK_BYTES)) as usize;
+        if self.last.as_ref().is_none_or(|(g, _)| *g != group) {
+            self.last = Some((group, views.gate(group)));
+        }
+        self.last.as_ref().map(|(_, gate)| &**gate)
+    }
+
+    fn comes(&mut self, block: u64) {
+        if let Some(gate) = self.gate(block) {
+            gate.add_newer();
+        }
+    }
+
+    fn goes(&mut self, block: u64) {
+        if let Some(gate) = self.gate(block) {
+            gate.remove_newer(1);
+        }
+    }
 }
 
 impl Overlay {
+    pub(crate) fn of(views: &Arc<SpaceViews>) -> Overlay {
+        Overlay { told: Told { views: Some(views.clone()), last: None }, ..Overlay::default() }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.entries.len() as u64 * BLOCK_BYTES
     }
@@ -74,7 +112,11 @@ impl Overlay {
     pub(crate) fn put(&mut self, first_block: u64, data: &SharedBuf, version: u64) {
         for i in 0..data.len() as u64 / BLOCK_BYTES {
             let piece = data.slice((i * BLOCK_BYTES) as usize, BLOCK_BYTES as usize);
-            let logged = self.entries.get(&(first_block + i)).and_then(|e| e.logged);
+            let before = self.entries.get(&(first_block + i));
+            if before.is_none() {
+                self.told.comes(first_block + i);
+            }
+            let logged = before.and_then(|e| e.logged);
             self.entries.insert(first_block + i, Entry { version, data: piece, logged });
         }
     }
@@ -121,6 +163,7 @@ impl Overlay {
         }
         for b in gone {
             self.entries.remove(&b);
+            self.told.goes(b);
         }
     }
 

@@ -4,9 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::base::bitmap::Bitmap;
 use crate::state::patches::{Patch, Pins};
+use crate::state::views::Gate;
 
 pub(crate) struct Slots {
     /// Slots that hold a stripe, are being written, or were left but not yet durably.
@@ -18,12 +20,14 @@ pub(crate) struct Slots {
     pub(crate) rebuilds: Pins,
     /// Changes in place, by slot.
     patches: RefCell<BTreeMap<u16, Rc<Patch>>>,
+    /// Counts the patches as newer data.
+    gate: Arc<Gate>,
     /// The batch, in the live part of the log, that last changed a slot in place.
     patched: RefCell<BTreeMap<u16, u64>>,
 }
 
 impl Slots {
-    pub(crate) fn new(count: usize, taken: impl Iterator<Item = u16>) -> Slots {
+    pub(crate) fn new(count: usize, taken: impl Iterator<Item = u16>, gate: Arc<Gate>) -> Slots {
         let mut bits = Bitmap::new(count);
         taken.for_each(|s| bits.set(usize::from(s)));
         Slots {
@@ -32,6 +36,7 @@ impl Slots {
             readers: Pins::default(),
             rebuilds: Pins::default(),
             patches: RefCell::default(),
+            gate,
             patched: RefCell::default(),
         }
     }
@@ -65,15 +70,21 @@ impl Slots {
     }
 
     pub(crate) fn begin_patch(&self, slot: u16, patch: Rc<Patch>) {
-        self.patches.borrow_mut().insert(slot, patch);
+        self.gate.add_newer();
+        let before = self.patches.borrow_mut().insert(slot, patch);
+        self.gate.remove_newer(u64::from(before.is_some()));
     }
 
     pub(crate) fn end_patch(&self, slot: u16) {
-        self.patches.borrow_mut().remove(&slot);
+        let ended = self.patches.borrow_mut().remove(&slot);
+        self.gate.remove_newer(u64::from(ended.is_some()));
     }
 
     pub(crate) fn retain_patches(&self, keep: impl Fn(&Patch) -> bool) {
-        self.patches.borrow_mut().retain(|_, p| keep(p));
+        let mut patches = self.patches.borrow_mut();
+        let before = patches.len();
+        patches.retain(|_, p| keep(p));
+        self.gate.remove_newer((before - patches.len()) as u64);
     }
 
     /// Batch `seq` of the log changes the slot in place: a disk that leaves before that batch is out of the log may have
@@ -112,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_wanted_slot_is_taken_if_it_is_free_and_unread() {
-        let slots = Slots::new(4, [0].into_iter());
+        let slots = Slots::new(4, [0].into_iter(), Arc::default());
         assert_eq!(slots.take(2), Some(2));
         assert_eq!(slots.take(0), Some(3), "0 has a stripe; the search goes on behind the last");
         let reader = slots.readers.hold(1);
@@ -125,7 +136,7 @@ mod tests {
 
     #[test]
     fn slots_changed_by_batches_that_the_log_has_let_go_of_are_forgotten() {
-        let slots = Slots::new(4, std::iter::empty());
+        let slots = Slots::new(4, std::iter::empty(), Arc::default());
         slots.note_patched(1, 5);
         slots.note_patched(2, 7);
         slots.log_begins_at(6);

@@ -30,7 +30,11 @@ impl Pool {
 
     /// Clients are active.
     fn is_busy(&self) -> bool {
-        self.0.background.is_busy(self.0.rt.now_ns(), self.0.cfg.busy_ms)
+        let now = self.0.rt.now_ns();
+        if self.0.views.take_used() {
+            self.0.background.client_at(now);
+        }
+        self.0.background.is_busy(now, self.0.cfg.busy_ms)
     }
 
     /// Does `work` for every part, in order, until one fails. While no client is active several

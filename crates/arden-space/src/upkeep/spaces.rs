@@ -58,7 +58,7 @@ impl Pool {
             rec.groups.resize(size_bytes.div_ceil(shape.group_bytes) as usize, None);
             drop(map);
             self.0.map.apply(MapChange::SpaceMade(rec));
-            let rt = Rc::new(SpaceRt::new(id, shape));
+            let rt = Rc::new(SpaceRt::new(id, shape, &self.0.views));
             self.0.spaces.borrow_mut().insert(id, rt);
             id
         };
