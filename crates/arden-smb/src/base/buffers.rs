@@ -74,9 +74,11 @@ impl Payer {
         Paid { payer: self.clone(), bytes }
     }
 
-    /// Pays for `bytes` that are kept only because they may be of use: where half of all is left.
+    /// Pays for `bytes` that are kept only because they may be of use: where half of all is left with them. What is kept never makes its user
+    /// owe more than it may.
     pub fn keep(self: &Arc<Payer>, bytes: usize) -> Option<Paid> {
-        self.has_room().then(|| self.owe(bytes))
+        let paid = self.owe(bytes);
+        self.has_room().then_some(paid)
     }
 
     pub fn has_room(&self) -> bool {
@@ -136,5 +138,7 @@ mod tests {
         assert!(payer.is_over() && payer.keep(1).is_none());
         drop((paid, owed));
         assert!(!payer.is_over() && payer.keep(1).is_some());
+        assert!(payer.keep(101).is_none() && payer.keep(51).is_none(), "half is left without it, not with it");
+        assert!(!payer.is_over() && payer.keep(50).is_some());
     }
 }

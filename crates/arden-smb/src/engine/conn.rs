@@ -130,18 +130,19 @@ impl Connection {
         if self.has_session() { io + 64 * 1024 } else { 64 * 1024 + HEADER_BYTES }
     }
 
-    /// Frames that others left, and parked requests that go on.
+    /// Frames that others left, and parked requests that go on, until `out` has `enough` bytes. False: more is left.
     pub fn drain_mailbox(
         &mut self,
         out: &mut Vec<u8>,
+        enough: usize,
         frames: &mut Vec<Unsent>,
         jobs: &mut Vec<Box<dyn BlockingWork>>,
-    ) {
+    ) -> bool {
         loop {
             let (new, resumed, finished) = {
                 let mut mailbox = self.peer.mailbox.lock();
                 if mailbox.is_empty() {
-                    return;
+                    return true;
                 }
                 jobs.append(&mut mailbox.jobs);
                 let Mailbox { frames, resumed, finished, .. } = &mut *mailbox;
@@ -150,8 +151,13 @@ impl Connection {
             frames.extend(new);
             let finished = finished.into_iter().map(|mut answers| answers.frame());
             frames.extend(finished.filter(|f| !f.is_empty()).map(Unsent::from));
-            for chain in resumed {
+            let mut resumed = resumed.into_iter();
+            while let Some(chain) = resumed.next() {
                 jobs.extend(chain.run(out, false));
+                if out.len() >= enough && resumed.len() > 0 {
+                    self.peer.mailbox.lock().resumed.splice(..0, resumed);
+                    return false;
+                }
             }
         }
     }

@@ -429,6 +429,9 @@ impl Transport {
         let met = Met { limit: "buffer_bytes", value: connection.server.trees.config.limits.usage.buffer_bytes.user };
         connection.server.tell_limit(met, connection.peer().ip, "", "a connection is not read from for now");
         self.flush().await?;
+        // Nobody else gives up what is kept here while this waits.
+        (self.out, self.spare) = (Buffer::default(), Buffer::default());
+        self.keep_large(Vec::new())?;
         loop {
             tokio::select! {
                 biased;
@@ -642,14 +645,23 @@ impl Transport {
         begin(&connection.server, &Handle::current(), job, paid, of);
     }
 
+    /// What others left. Large answers leave one after the other: those of other engines may come all at once.
     async fn drain_mailbox(&mut self) -> Result<(), Ended> {
+        while !self.drain_some().await? {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// False: more is left.
+    async fn drain_some(&mut self) -> Result<bool, Ended> {
         let (mut frames, mut jobs) = (Vec::new(), Vec::new());
         let connection = self.connection.as_mut().ok_or("closed")?;
         if connection.peer().mailbox.lock().is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         connection.server.trees.set_time(Time::read());
-        connection.drain_mailbox(&mut self.out.bytes, &mut frames, &mut jobs);
+        let is_empty = connection.drain_mailbox(&mut self.out.bytes, BATCH_BYTES, &mut frames, &mut jobs);
         for job in jobs {
             self.spawn(job, None);
         }
@@ -661,7 +673,7 @@ impl Transport {
                 self.write(&unsent.frame).await?;
             }
         }
-        Ok(())
+        Ok(is_empty)
     }
 
     async fn flush(&mut self) -> Result<(), Ended> {

@@ -1,6 +1,9 @@
 //! What only two nodes can show: another epoch, a lease that ends, connections between nodes that break, an owner that is awaited.
 
-use std::sync::atomic::Ordering;
+use std::{
+    io::{Read, Write},
+    sync::atomic::Ordering,
+};
 
 use arden_smb::{Gate, Share, ShareAce, wire::Version};
 
@@ -358,4 +361,54 @@ fn a_node_of_the_first_version_is_served() {
     [&mut one, &mut two].into_iter().for_each(Client::disconnect);
     assert_eq!(lab.opens_left(0), 0);
     assert_eq!(lab.server.forwarded_sessions(), 0);
+}
+
+/// Large answers that come from the owner together are many times what a connection keeps: the user is served afterwards.
+#[test]
+fn answers_that_come_together_keep_nobody_out() {
+    const READ_BYTES: usize = 8 << 20;
+    let lab = Lab::with(|s| s.signing_required = false);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let (address, front) = (listener.local_addr().unwrap(), lab.front().clone());
+    runtime.spawn(async move { front.serve(listener, std::future::pending()).await });
+    let on = || {
+        let mut c = lab.connect();
+        c.connection = None;
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        c.socket = Some(socket);
+        c.negotiate(&Offer::up_to(Dialect::Smb311));
+        c.logon(&logon(OTHER));
+        c.connect(SHARE);
+        c.sign = false;
+        (0..2).for_each(|_| drop(c.call(&echo().credits(8000)).ok()));
+        c
+    };
+    let mut clients: Vec<Client> = (0..2).map(|_| on()).collect();
+    for c in &mut clients {
+        let f = c.open(want("large")).id;
+        c.set(f, file_class::END_OF_FILE, &(READ_BYTES as u64).to_le_bytes());
+        // Nobody reads the first answer before the owner has made the others.
+        let asked = (0..9).flat_map(|_| {
+            let (_, message) = c.encode(&read(f, 0, READ_BYTES as u32), false);
+            [&(message.len() as u32).to_be_bytes()[..], &message].concat()
+        });
+        let asked: Vec<u8> = asked.collect();
+        let socket = c.socket.as_mut().unwrap();
+        socket.write_all(&asked).unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        for _ in 0..9 {
+            let mut head = [0; 4];
+            socket.read_exact(&mut head).unwrap();
+            let mut answer = vec![0; u32::from_be_bytes(head) as usize];
+            socket.read_exact(&mut answer).unwrap();
+            assert!(answer.len() > READ_BYTES, "all of it is read");
+        }
+        let echoed = c.send(&echo());
+        assert!(c.poll(echoed).is_some(), "it is served on");
+    }
+    let mut newcomer = on();
+    newcomer.open(want("large"));
+    runtime.shutdown_background();
 }

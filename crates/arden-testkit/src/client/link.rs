@@ -284,7 +284,7 @@ impl Client {
         loop {
             let Some(connection) = &mut self.connection else { return };
             let (mut out, mut frames, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
-            connection.drain_mailbox(&mut out, &mut frames, &mut jobs);
+            connection.drain_mailbox(&mut out, usize::MAX, &mut frames, &mut jobs);
             if out.is_empty() && frames.is_empty() && jobs.is_empty() {
                 if connection.peer().is_closed() || Instant::now() > end {
                     break;
