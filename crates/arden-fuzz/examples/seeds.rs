@@ -338,6 +338,7 @@ fn between_nodes() {
         ("end", ToOwner::End { number: 1 }),
         ("session-end", ToOwner::SessionEnd { serial: 9, keep_durable: true }),
         ("ping", ToOwner::Ping(4)),
+        ("end-previous", ToOwner::EndPrevious { number: 5, id: 6, user: Sid::new(5, &[21, 1, 2, 3, 1001]) }),
     ];
     for (name, message) in to {
         let mut out = Vec::new();

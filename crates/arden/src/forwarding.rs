@@ -53,6 +53,12 @@ impl Nodes for Places {
         if there.iter().any(|ip| here.contains(ip)) { Vec::new() } else { there.into_iter().collect() }
     }
 
+    fn others(&self) -> Vec<u16> {
+        let me = self.member.number();
+        let nodes = self.member.nodes_seen();
+        nodes.into_iter().filter(|node| node.alive && node.number != me).map(|node| node.number).collect()
+    }
+
     fn dial(&self, node: u16) -> Dialed {
         let peers = self.member.peers().clone();
         Box::pin(async move {

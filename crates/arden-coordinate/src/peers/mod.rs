@@ -24,7 +24,8 @@ pub use stream::PeerStream;
 /// Versions of what nodes say to each other, oldest and newest. One line for each bump:
 /// 1: the first.
 /// 2: requests of a compound are asked for together; who asks is said once.
-pub const PROTOCOL: (u32, u32) = (1, 2);
+/// 3: a session of another node is ended by the one that replaces it.
+pub const PROTOCOL: (u32, u32) = (1, 3);
 /// One address of a node has so long to take a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Handshake and hello have so long.

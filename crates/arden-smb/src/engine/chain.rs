@@ -659,8 +659,11 @@ impl State {
             return NtStatus::INVALID_PARAMETER.into();
         };
         let (whole, message) = (message, &message[element.start..element.start + element.len]);
-        if command == Command::Echo {
-            return logons::echo(message, out);
+        match command {
+            Command::Echo => return logons::echo(message, out),
+            // It is logged off, and this was awaited.
+            Command::Logoff if self.in_flight.elsewhere.take().is_some() => return logons::done(out),
+            _ => {}
         }
         let Some(channel) = element.channel.clone() else {
             // [MS-SMB2] 3.3.5.2.7.2: the session to inherit was not valid.
@@ -743,6 +746,10 @@ impl State {
         let outcome = logons::log_off(&self.server, session, &self.commits.scope, message, may_block, out);
         if matches!(outcome, Outcome::Done(_)) {
             tracing::info!(client = %self.peer.address, user = %session.token().user_name, "logged off");
+            if let Some(ending) = logons::Ending::of(&self.server, session) {
+                self.in_flight.elsewhere = Some(ending);
+                return Outcome::Elsewhere;
+            }
         }
         outcome
     }

@@ -11,6 +11,7 @@ use arden_auth::{Acceptor, Attempt, Attempter, Logon, Step};
 use arden_store::commit::CommitScope;
 use arden_wire::{
     NtStatus,
+    dtyp::Sid,
     smb2::session::{parse_empty, put_empty},
 };
 
@@ -20,6 +21,7 @@ use crate::{
         conn::{Connection, Verdict},
         setup::{Kind, Setup},
     },
+    handlers::run::{Elsewhere, GoOn},
     model::seam::Outcome,
     server::Server,
     sessions::Session,
@@ -134,8 +136,37 @@ pub(super) fn echo(message: &[u8], out: &mut Vec<u8>) -> Outcome {
     if parse_empty(message).is_err() {
         return NtStatus::INVALID_PARAMETER.into();
     }
+    done(out)
+}
+
+pub(super) fn done(out: &mut Vec<u8>) -> Outcome {
     put_empty(out);
     Outcome::Done(NtStatus::SUCCESS)
+}
+
+/// A LOGOFF that is answered when the nodes where the session had something open have closed that.
+pub(super) struct Ending {
+    server: Arc<Server>,
+    user: Sid,
+}
+
+impl Ending {
+    /// None: there is nothing to wait for.
+    pub fn of(server: &Arc<Server>, session: &Session) -> Option<Arc<Ending>> {
+        let user = session.token().user.clone();
+        server.engine.has_endings(&user).then(|| Arc::new(Ending { server: server.clone(), user }))
+    }
+}
+
+impl Elsewhere for Ending {
+    fn when_answered(&self, go_on: GoOn) {
+        if let Err(then) = self.server.engine.after_endings(&self.user, None, Box::new(move || go_on(false))) {
+            then();
+        }
+    }
+    fn bytes(&self) -> usize {
+        size_of::<Ending>()
+    }
 }
 
 /// [MS-SMB2] 3.3.5.6. Durable handles outlive their session: the same user may reclaim them from the next one.
@@ -154,6 +185,5 @@ pub(super) fn log_off(
         return Outcome::Block;
     }
     server.end_session(scope, session, true, server.trees.time().now);
-    put_empty(out);
-    Outcome::Done(NtStatus::SUCCESS)
+    done(out)
 }

@@ -108,11 +108,34 @@ struct Replaced {
     ending: Option<Ending>,
     /// What was closed: durable before the answer leaves.
     scope: CommitScope,
+    /// Of this node there is no such session of the user: it may be another's, by this id.
+    elsewhere: Option<u64>,
+}
+
+impl Replaced {
+    /// Whether what is left to do here keeps a thread.
+    fn is_long(&self) -> bool {
+        self.ending.is_some() || self.scope.is_due()
+    }
+}
+
+/// Sends the answer of a logon once what the user's sessions had open that have ended is closed, at other nodes too.
+fn send_after_endings(server: &Server, peer: &Arc<Peer>, user: &Token, elsewhere: Option<u64>, answer: Vec<u8>) {
+    let (to, bytes) = (peer.clone(), answer.len());
+    peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
+    let send = move || {
+        to.send(answer);
+        to.elsewhere_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    };
+    if let Err(send) = server.engine.after_endings(&user.user, elsewhere, Box::new(send)) {
+        send();
+    }
 }
 
 /// Ends what a session had open, makes that durable, and then sends the answer that speaks of it.
 struct EndFirst {
     replaced: Replaced,
+    server: Arc<Server>,
     peer: Arc<Peer>,
     user: Arc<Token>,
     /// Empty: it was sent already.
@@ -133,7 +156,7 @@ impl BlockingWork for EndFirst {
         &self.peer
     }
     fn answer(self: Box<Self>) -> Vec<u8> {
-        let EndFirst { replaced: Replaced { ending, scope }, peer, answer, .. } = *self;
+        let EndFirst { replaced: Replaced { ending, scope, elsewhere }, server, peer, user, answer } = *self;
         if let Some(ending) = ending {
             ending.finish(&scope);
         }
@@ -147,7 +170,8 @@ impl BlockingWork for EndFirst {
             (peer.wake)();
             return Vec::new();
         }
-        answer
+        send_after_endings(&server, &peer, &user, elsewhere, answer);
+        Vec::new()
     }
 }
 
@@ -214,15 +238,21 @@ impl Connection {
         self.encrypt_like(encrypted, out, start);
         match (refused, previous) {
             (Some(status), _) => self.logon_failed(status, out, start),
-            (None, Some((replaced, channel))) => {
+            (None, Some((replaced, channel))) if replaced.is_long() => {
                 Verdict::Job(self.end_first(replaced, &channel.session, out.split_off(start)))
+            }
+            (None, Some((replaced, channel))) => {
+                let (user, answer) = (channel.session.token(), out.split_off(start));
+                send_after_endings(&self.server, &self.peer, &user, replaced.elsewhere, answer);
+                Verdict::Go
             }
             (None, None) => Verdict::Go,
         }
     }
 
     fn end_first(&self, replaced: Replaced, session: &Session, answer: Vec<u8>) -> Box<EndFirst> {
-        Box::new(EndFirst { replaced, peer: self.peer.clone(), user: session.token(), answer })
+        let (server, peer) = (self.server.clone(), self.peer.clone());
+        Box::new(EndFirst { replaced, server, peer, user: session.token(), answer })
     }
 
     /// MORE_PROCESSING_REQUIRED.
@@ -273,7 +303,7 @@ impl Connection {
             // [MS-SMB2] 3.3.5.5.3: a failed authentication ends the session.
             match self.server.take_session_down(&channel.session, false, now) {
                 Some(ending) if ending.is_long() => {
-                    let replaced = Replaced { ending: Some(ending), scope: CommitScope::begin() };
+                    let replaced = Replaced { ending: Some(ending), scope: CommitScope::begin(), elsewhere: None };
                     self.peer.run(self.end_first(replaced, &channel.session, Vec::new()));
                 }
                 Some(ending) => ending.finish(&CommitScope::begin()),
@@ -541,8 +571,8 @@ impl Connection {
         let previous = incoming.request.previous_session_id;
         let previous = match previous {
             0 => None,
-            id if id == session_id => None,
-            id => self.replace_previous(id, &session, incoming.now),
+            id if id == session_id || anonymous => None,
+            id => Some(self.replace_previous(id, &session, incoming.now)),
         };
         count(&self.server.trees.metrics.logons, 1);
         tracing::info!(client = %self.peer.address, user = %session.token().user_name, session = session_id, "logged on");
@@ -550,16 +580,17 @@ impl Connection {
     }
 
     /// PreviousSessionId, [MS-SMB2] 3.3.5.5.3: the same user's old session gives way; its durable handles stay. What is left
-    /// to do of that, where it is much.
-    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) -> Option<Replaced> {
-        let old = self.server.session(previous).filter(|old| old.token().user == session.token().user)?;
-        let ending = self.server.take_session_down(&old, true, now)?;
+    /// to do of that, where it is much, or the session may be another node's.
+    fn replace_previous(&self, previous: u64, session: &Session, now: Instant) -> Replaced {
         let scope = CommitScope::begin();
-        if ending.is_long() {
-            return Some(Replaced { ending: Some(ending), scope });
+        let Some(old) = self.server.session(previous).filter(|old| old.token().user == session.token().user) else {
+            return Replaced { ending: None, scope, elsewhere: Some(previous) };
+        };
+        let mut ending = self.server.take_session_down(&old, true, now);
+        if let Some(short) = ending.take_if(|ending| !ending.is_long()) {
+            short.finish(&scope);
         }
-        ending.finish(&scope);
-        scope.is_due().then_some(Replaced { ending: None, scope })
+        Replaced { ending, scope, elsewhere: None }
     }
 
     /// # Errors

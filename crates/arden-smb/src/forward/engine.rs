@@ -12,6 +12,7 @@ use arden_lock::{Mutex, ranks};
 use arden_store::{fs::WaitId, table::OpenTable};
 use arden_wire::{
     NtStatus,
+    dtyp::Sid,
     fscc::fsctl,
     smb2::{
         Command, Dialect, Header, flags,
@@ -19,7 +20,7 @@ use arden_wire::{
         session::{TREE_CONNECT_REDIRECT_TO_OWNER, TreeConnectRequest, share_redirect},
     },
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot, task::JoinHandle, time::timeout};
 
 use crate::{
     base::{
@@ -28,7 +29,7 @@ use crate::{
         usage::{Charge, Kind},
     },
     forward::{
-        Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
+        ENDINGS_WAIT, Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
         link::{Answered, Call, Heard, Link, Next, NotSent},
     },
     handlers::run::{Elsewhere, GoOn, Here, InFlight, NOT_SERVED, RequestEngine},
@@ -38,6 +39,7 @@ use crate::{
         wire::{RUN_REQUESTS_MAX, Replied, Target, Version, at_trees, put_again},
     },
     server::Server,
+    trees::endings::Then,
 };
 
 /// Bodies from this size on, that are answered with no more than this before them, take the connection's large buffer.
@@ -219,6 +221,33 @@ impl Forwarder {
         Some(link)
     }
 
+    fn open_links(&self) -> Vec<Arc<Link>> {
+        self.routes.lock().links.values().cloned().collect()
+    }
+
+    /// Every other node is asked, whether or not there is such a session: a client learns nothing of the ids of others. A node that has it and is reached late
+    /// ends it late.
+    fn end_previous_elsewhere(&self, id: u64, user: &Sid) -> Vec<JoinHandle<()>> {
+        let ask = |link: Arc<Link>| {
+            let (user, asked) = (user.clone(), link.clone());
+            let end = self.runtime.spawn(async move {
+                asked.settled().await;
+                if asked.end_previous(id, &user)
+                    && let Some(ended) = heard(|then| asked.endings.after(&user, then))
+                {
+                    let _ = ended.await;
+                }
+            });
+            self.runtime.spawn(async move {
+                link.settled_or_late().await;
+                if link.version().is_some() {
+                    let _ = end.await;
+                }
+            })
+        };
+        self.nodes.others().into_iter().filter_map(|node| self.link(node)).map(ask).collect()
+    }
+
     fn connect(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>, steps: u32) -> Answer {
         let parsed = TreeConnectRequest::parse(request.message, request.dialect() == Dialect::Smb311);
         let (share, redirects) = match parsed {
@@ -326,7 +355,7 @@ impl Forwarder {
         request: &VerifiedRequest<'_>,
         here: &Here<'a>,
     ) -> (Vec<Following<'a>>, Vec<(usize, Vec<Charge>)>) {
-        let is_run = version == Some(Version::Two) && request.async_id.is_none();
+        let is_run = version.is_some_and(|version| version != Version::One) && request.async_id.is_none();
         let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && is_run;
         let Some(behind) = here.behind.filter(|_| here.in_flight.ahead.is_empty()) else { return Default::default() };
         let charged = |following: Following<'a>| {
@@ -541,6 +570,43 @@ impl RequestEngine for Forwarder {
             link.end_session(serial, keep_durable);
         }
     }
+
+    fn has_endings(&self, user: &Sid) -> bool {
+        self.local.has_endings(user) || self.open_links().iter().any(|link| link.endings.has(user))
+    }
+
+    fn after_endings(&self, user: &Sid, previous: Option<u64>, then: Then) -> Result<(), Then> {
+        let asked = previous.map(|id| self.end_previous_elsewhere(id, user)).unwrap_or_default();
+        let (links, local) = (self.open_links(), self.local.clone());
+        let mut waits: Vec<_> = links.iter().filter_map(|link| heard(|then| link.endings.after(user, then))).collect();
+        waits.extend(heard(|then| local.after_endings(user, None, then)));
+        if asked.is_empty() && waits.is_empty() {
+            return Err(then);
+        }
+        self.runtime.spawn(async move {
+            let all = async {
+                for wait in waits {
+                    let _ = wait.await;
+                }
+                for task in asked {
+                    let _ = task.await;
+                }
+            };
+            if timeout(ENDINGS_WAIT, all).await.is_err() {
+                tracing::warn!(
+                    "what a session had open that has ended may not be closed yet: another node did not say so in time"
+                );
+            }
+            then();
+        });
+        Ok(())
+    }
+}
+
+/// Is told when what `after` waits for is over. None: there is nothing.
+fn heard(after: impl FnOnce(Then) -> Result<(), Then>) -> Option<oneshot::Receiver<()>> {
+    let (said, heard) = oneshot::channel();
+    after(Box::new(move || _ = said.send(()))).is_ok().then_some(heard)
 }
 
 impl Heard for Forwarder {

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,12 +12,13 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::WaitId;
+use arden_wire::dtyp::Sid;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
     base::usage::Charge,
     forward::{
-        DIAL_WAIT, Dialed, SILENCE_MAX,
+        DIAL_WAIT, Dialed, PREVIOUS_DIAL_WAIT, SILENCE_MAX, Stream,
         frames::{Body, FrameReader, LONG_BYTES, Outbox, Unwritten, outbox},
     },
     handlers::run::{Elsewhere, GoOn},
@@ -24,10 +26,11 @@ use crate::{
         SessionTables,
         seam::{Following, Notification, Recipient, Related, VerifiedRequest},
         wire::{
-            FromOwner, Origin, Replied, Target, TooLong, Version, put_end, put_hello, put_origin, put_ping, put_run,
-            put_session_end,
+            FromOwner, Origin, Replied, Target, TooLong, Version, put_end, put_end_previous, put_hello, put_origin,
+            put_ping, put_run, put_session_end,
         },
     },
+    trees::endings::Endings,
 };
 
 /// What the owner says of its own accord, and that it is gone.
@@ -44,13 +47,23 @@ pub struct Link {
     pub out: Outbox,
     /// What both ends speak, once there is a connection.
     version: OnceLock<Version>,
-    /// There is a connection, or none will be.
-    settled: watch::Sender<bool>,
+    dial: watch::Sender<Dial>,
     numbers: AtomicU64,
     /// Who asks, as the owner was told last, by the serial number of the session.
     origins: Mutex<HashMap<u64, Origin>, ranks::LinkOrigins>,
     calls: Mutex<HashMap<u64, Weak<Call>>, ranks::LinkCalls>,
+    /// Ends of sessions that were said and not confirmed. Their numbers are those of the pings behind them.
+    pub endings: Endings,
     broken: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dial {
+    Begun,
+    /// It takes long.
+    Late,
+    /// There is a connection, or none will be.
+    Settled,
 }
 
 /// One request at the owner.
@@ -143,10 +156,11 @@ impl Link {
             node,
             out,
             version: OnceLock::new(),
-            settled: watch::Sender::new(false),
+            dial: watch::Sender::new(Dial::Begun),
             numbers: AtomicU64::new(1),
             origins: Mutex::default(),
             calls: Mutex::default(),
+            endings: Endings::default(),
             broken: AtomicBool::new(false),
         });
         let task = link.clone();
@@ -160,12 +174,14 @@ impl Link {
     }
 
     async fn converse(&self, dialed: Dialed, mut unwritten: Unwritten, heard: &dyn Heard) -> &'static str {
-        let Ok(Ok((stream, version))) = timeout(DIAL_WAIT, dialed).await else { return "it cannot be reached" };
+        let Ok(Ok((stream, version))) = timeout(DIAL_WAIT, self.watched(dialed)).await else {
+            return "it cannot be reached";
+        };
         let mut hello = Vec::new();
         put_hello(&mut hello, version);
         self.out.send(hello);
         let _ = self.version.set(version);
-        self.settled.send_replace(true);
+        self.dial.send_replace(Dial::Settled);
         let (input, mut output) = tokio::io::split(stream);
         let mut input = FrameReader::new(input);
         let ping = || {
@@ -205,9 +221,18 @@ impl Link {
         }
     }
 
+    async fn watched(&self, mut dialed: Dialed) -> io::Result<(Box<dyn Stream>, Version)> {
+        if let Ok(connected) = timeout(PREVIOUS_DIAL_WAIT, &mut dialed).await {
+            return connected;
+        }
+        self.dial.send_replace(Dial::Late);
+        dialed.await
+    }
+
     fn take(&self, message: FromOwner<'_>, heard: &dyn Heard) {
         match message {
-            FromOwner::Hello(_) | FromOwner::Pong(_) | FromOwner::Answered { .. } => {}
+            FromOwner::Hello(_) | FromOwner::Answered { .. } => {}
+            FromOwner::Pong(number) => self.endings.end(number),
             FromOwner::Resume { number } => {
                 if let Some(wait) = self.call(number).and_then(|call| call.resume()) {
                     heard.resume(wait);
@@ -225,7 +250,12 @@ impl Link {
 
     /// Waits until there is a connection, or none will be.
     pub async fn settled(&self) {
-        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+        let _ = self.dial.subscribe().wait_for(|dial| *dial == Dial::Settled).await;
+    }
+
+    /// The same, but not for long.
+    pub async fn settled_or_late(&self) {
+        let _ = self.dial.subscribe().wait_for(|dial| *dial != Dial::Begun).await;
     }
 
     fn call(&self, number: u64) -> Option<Arc<Call>> {
@@ -293,21 +323,43 @@ impl Link {
         Ok(())
     }
 
-    /// The session is gone.
+    /// The session is gone. It is among `endings` until the owner has closed what it had open.
     pub fn end_session(&self, serial: u64, keep_durable: bool) {
         let mut frame = Vec::new();
         put_session_end(&mut frame, serial, keep_durable);
         let mut origins = self.origins.lock();
-        origins.remove(&serial);
+        if let Some(origin) = origins.remove(&serial) {
+            put_ping(&mut frame, self.endings.begin(&origin.user.user));
+        }
         self.out.send(frame);
+        drop(origins);
+        if self.is_broken() {
+            self.endings.end_all();
+        }
+    }
+
+    /// A session of this user replaces that of this id, if the other node has it. Among `endings` until that has ended. False: the other node
+    /// does not understand this, or there is no connection.
+    pub fn end_previous(&self, id: u64, user: &Sid) -> bool {
+        if self.version() != Some(Version::Three) || self.is_broken() {
+            return false;
+        }
+        let mut frame = Vec::new();
+        put_end_previous(&mut frame, self.endings.begin(user), id, user);
+        self.out.send(frame);
+        if self.is_broken() {
+            self.endings.end_all();
+        }
+        true
     }
 
     /// Everything that was asked ends without an answer.
     fn fail(&self) {
         self.broken.store(true, Ordering::Release);
-        self.settled.send_replace(true);
+        self.dial.send_replace(Dial::Settled);
         let calls: Vec<_> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
         calls.iter().for_each(|call| call.lose());
+        self.endings.end_all();
     }
 }
 

@@ -37,6 +37,8 @@ pub trait Nodes: Send + Sync {
     fn place(&self, share: &str) -> Place;
     /// Where clients reach a node instead of this one; empty: nowhere.
     fn addresses(&self, node: u16) -> Vec<IpAddr>;
+    /// The other nodes that are alive.
+    fn others(&self) -> Vec<u16>;
     /// A new connection to a node.
     fn dial(&self, node: u16) -> Dialed;
 }
@@ -47,6 +49,10 @@ const OWNER_WAIT: Duration = Duration::from_secs(20);
 const OWNER_WAIT_STEP: Duration = Duration::from_millis(100);
 /// Dialing and the hello have so long.
 const DIAL_WAIT: Duration = Duration::from_secs(5);
+/// A logon that replaces a session, and LOGOFF, wait so long for other nodes to close what the session had open.
+const ENDINGS_WAIT: Duration = Duration::from_secs(2);
+/// A logon waits for a connection to a node until so long after it was begun: one that cannot be reached holds up few of them.
+const PREVIOUS_DIAL_WAIT: Duration = Duration::from_secs(1);
 /// The node of the client says something so often, and gives the connection up when it hears nothing for longer.
 const PING_EVERY: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use arden_store::{commit::CommitScope, error::StoreError, fs::WaitId, scope::RequestScope};
-use arden_wire::{NtStatus, smb2::Command};
+use arden_wire::{NtStatus, dtyp::Sid, smb2::Command};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -36,6 +36,7 @@ use crate::{
     },
     server::{Server, forwarded::PeerNode},
     transport::jobs::begin_forwarded,
+    trees::{ending::Ending, endings::Then},
 };
 
 /// The other node says something every few seconds.
@@ -110,6 +111,8 @@ struct State {
     origins: HashMap<u64, Arc<Origin>>,
     /// By the number on this connection.
     requests: HashMap<u64, Progress>,
+    /// The user of the session whose end was said last, until a ping asks whether everything is closed.
+    ended: Option<Sid>,
     /// The connection has ended.
     closed: bool,
 }
@@ -213,9 +216,15 @@ impl OwnerLink {
         match message {
             ToOwner::Hello(_) => {}
             ToOwner::Ping(number) => {
-                let mut frame = Vec::new();
-                put_pong(&mut frame, number);
-                self.out.send(frame);
+                let ended = self.state.lock().ended.take();
+                self.pong_after(number, |pong| match ended {
+                    Some(user) => self.server.trees.endings.after(&user, pong),
+                    None => Err(pong),
+                });
+            }
+            ToOwner::EndPrevious { number, id, user } => {
+                self.server.end_replaced(id, &user, self.node, |ending| self.close(ending));
+                self.pong_after(number, |pong| self.server.engine.after_endings(&user, None, pong));
             }
             ToOwner::Origin { serial, origin } => self.know(serial, Arc::from(origin)),
             ToOwner::Run(run, who) => {
@@ -251,6 +260,7 @@ impl OwnerLink {
                     state.origins.remove(&serial);
                     state.sessions.remove(&serial)
                 };
+                self.state.lock().ended = gone.as_ref().map(|tables| tables.token().user.clone());
                 if let Some(tables) = gone {
                     self.end_session(tables, keep_durable);
                 }
@@ -359,11 +369,40 @@ impl OwnerLink {
 
     fn end_session(&self, tables: Arc<SessionTables>, keep_durable: bool) {
         self.server.forwarded.remove(tables.serial);
-        let ending = self.server.trees.take_down(&tables, keep_durable, self.server.trees.time().now);
-        if ending.is_long() {
-            self.runtime.spawn_blocking(move || ending.finish(&CommitScope::begin()));
+        self.close(self.server.trees.take_down(&tables, keep_durable, self.server.trees.time().now));
+    }
+
+    /// Closes what a session had open. It counts as under way until that is durable.
+    fn close(&self, ending: Ending) {
+        let (closed, scope) = (ending.until_durable(), CommitScope::begin());
+        let rest = if ending.is_long() {
+            Some(ending)
         } else {
-            ending.finish(&CommitScope::begin());
+            ending.finish(&scope);
+            None
+        };
+        if rest.is_none() && !scope.is_due() {
+            return;
+        }
+        self.runtime.spawn_blocking(move || {
+            rest.into_iter().for_each(|ending| ending.finish(&scope));
+            if let Err(error) = scope.commit() {
+                tracing::error!(%error, "what a session had open that has ended is not closed durably");
+            }
+            drop(closed);
+        });
+    }
+
+    /// Says that what was asked is done, when it is.
+    fn pong_after(&self, number: u64, after: impl FnOnce(Then) -> Result<(), Then>) {
+        let out = self.out.clone();
+        let pong = move || {
+            let mut frame = Vec::new();
+            put_pong(&mut frame, number);
+            out.send(frame);
+        };
+        if let Err(pong) = after(Box::new(pong)) {
+            pong();
         }
     }
 

@@ -6,6 +6,7 @@ use arden_lock::{Mutex, ranks};
 use arden_store::commit::CommitScope;
 use arden_wire::{
     NtStatus,
+    dtyp::Sid,
     smb2::{Command, Header, flags},
 };
 
@@ -20,7 +21,7 @@ use crate::{
         seam::{Answer, Following, Outcome, Related, VerifiedRequest},
         share::Gates,
     },
-    trees::Trees,
+    trees::{Trees, endings::Then},
 };
 
 /// Why a connection ends whose client asks for what this node may not serve any more, or not yet: an answer would be an error.
@@ -38,6 +39,22 @@ pub trait RequestEngine: Send + Sync {
     /// A session is gone on this side, by its serial number. What it has in this node's trees is taken down by others.
     fn session_ended(&self, serial: u64, keep_durable: bool) {
         let _ = (serial, keep_durable);
+    }
+
+    /// Whether sessions of this user have ended, and it is not known that everything is closed that they had open.
+    fn has_endings(&self, user: &Sid) -> bool {
+        let _ = user;
+        false
+    }
+
+    /// Calls `then` when everything is closed that this user's sessions had open which have ended, or enough time has passed. `previous`:
+    /// one of them may be another node's, by its id; it is ended there.
+    ///
+    /// # Errors
+    /// There is nothing to wait for: `then` is given back.
+    fn after_endings(&self, user: &Sid, previous: Option<u64>, then: Then) -> Result<(), Then> {
+        let _ = (user, previous);
+        Err(then)
     }
 }
 
@@ -180,6 +197,14 @@ impl RequestEngine for LocalEngine {
 
     fn end(&self, header: &Header, in_flight: &mut InFlight) {
         in_flight.end(header.channel_sequence());
+    }
+
+    fn has_endings(&self, user: &Sid) -> bool {
+        self.0.endings.has(user)
+    }
+
+    fn after_endings(&self, user: &Sid, _previous: Option<u64>, then: Then) -> Result<(), Then> {
+        self.0.endings.after(user, then)
     }
 }
 

@@ -17,6 +17,7 @@ use arden_store::fs::ClientId;
 use arden_wire::{
     Malformed, NtStatus,
     cursor::{Put, Reader},
+    dtyp::Sid,
     smb2::{HEADER_BYTES, Header, flags},
 };
 
@@ -37,15 +38,18 @@ pub enum Version {
     One = 1,
     /// Who asks is said once for each session; a run has several requests of a compound.
     Two = 2,
+    /// A session of the owner's can be ended by the one that replaces it.
+    Three = 3,
 }
 
 impl Version {
     pub const OLDEST: Version = Version::One;
-    pub const NEWEST: Version = Version::Two;
+    pub const NEWEST: Version = Version::Three;
+    pub const ALL: [Version; 3] = [Version::One, Version::Two, Version::Three];
 
     /// None: it is not known here.
     pub fn of(number: u32) -> Option<Version> {
-        [Version::One, Version::Two].into_iter().find(|version| *version as u32 == number)
+        Version::ALL.into_iter().find(|version| *version as u32 == number)
     }
 }
 
@@ -84,8 +88,11 @@ pub enum ToOwner {
     End { number: u64 },
     /// A session is gone, by its serial number at the sender.
     SessionEnd { serial: u64, keep_durable: bool },
-    /// Answered with the same number, behind everything that was sent before.
+    /// Answered with the same number. Behind the end of a session: when that and earlier ones of its user have closed everything here.
     Ping(u64),
+    /// From version 3 on. A client that is this user has logged on at the sender in place of the receiver's session of this id, [MS-SMB2] 3.3.5.5.3:
+    /// it ends if it is the same user's. Answered with a pong of this number when it has, or there is no such session.
+    EndPrevious { number: u64, id: u64, user: Sid },
 }
 
 /// From the owner to the node of the client.
@@ -266,6 +273,7 @@ const END: u8 = 4;
 const SESSION_END: u8 = 5;
 const PING: u8 = 6;
 const ORIGIN: u8 = 7;
+const END_PREVIOUS: u8 = 8;
 const ANSWERED: u8 = 17;
 const RESUME: u8 = 18;
 const NOTIFY: u8 = 19;
@@ -334,6 +342,14 @@ pub fn put_session_end(out: &mut Vec<u8>, serial: u64, keep_durable: bool) {
 
 pub fn put_ping(out: &mut Vec<u8>, number: u64) {
     put_numbers(out, PING, &[number]);
+}
+
+pub fn put_end_previous(out: &mut Vec<u8>, number: u64, id: u64, user: &Sid) {
+    out.put_u32((1 + 8 + 8 + user.encoded_len()) as u32);
+    out.put_u8(END_PREVIOUS);
+    out.put_u64(number);
+    out.put_u64(id);
+    user.put(out);
 }
 
 pub fn put_pong(out: &mut Vec<u8>, number: u64) {
@@ -558,12 +574,17 @@ impl ToOwner {
                 let (run, origin) = version1::run(&mut r)?;
                 ToOwner::Run(Box::new(run), Some(Box::new(origin)))
             }
-            (RUN, Version::Two) => ToOwner::Run(Box::new(run(&mut r)?), None),
-            (ORIGIN, Version::Two) => ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) },
+            (RUN, _) => ToOwner::Run(Box::new(run(&mut r)?), None),
+            (ORIGIN, Version::Two | Version::Three) => {
+                ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) }
+            }
             (AGAIN, _) => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
             (END, _) => ToOwner::End { number: r.u64()? },
             (SESSION_END, _) => ToOwner::SessionEnd { serial: r.u64()?, keep_durable: flag(&mut r)? },
             (PING, _) => ToOwner::Ping(r.u64()?),
+            (END_PREVIOUS, Version::Three) => {
+                ToOwner::EndPrevious { number: r.u64()?, id: r.u64()?, user: Sid::read(&mut r)? }
+            }
             _ => return Err(Malformed("kind of a message to an owner")),
         };
         end(&r)?;
@@ -581,6 +602,7 @@ impl ToOwner {
             ToOwner::End { number } => put_end(out, *number),
             ToOwner::SessionEnd { serial, keep_durable } => put_session_end(out, *serial, *keep_durable),
             ToOwner::Ping(number) => put_ping(out, *number),
+            ToOwner::EndPrevious { number, id, user } => put_end_previous(out, *number, *id, user),
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ use crate::{
     model::{seam::Clients, share::Share},
     server::{forwarded::Forwarded, waits::Waits},
     sessions::{Mailbox, Peer, Session, signer::BindingDecoys},
-    trees::{Trees, ending::Ending},
+    trees::{Trees, ending::Ending, endings::UnderWay},
 };
 
 /// Sessions and connections, before the trees of this node.
@@ -192,6 +192,8 @@ impl Server {
         keep_durable: bool,
         now: Instant,
     ) -> Option<Ending> {
+        // Who looks for the session finds it, or its end.
+        let _under_way = UnderWay::begin(&self.trees.endings, &session.token().user);
         if !session.delete() {
             return None;
         }
@@ -212,6 +214,16 @@ impl Server {
         // Who asks another node for it at the same time sees that it has ended, or is seen here.
         self.engine.session_ended(session.tables.serial, keep_durable);
         Some(ending)
+    }
+
+    /// A session of this user at node `by` replaces that of this id, if it is the same user's: [MS-SMB2] 3.3.5.5.3. `close` closes what it had open.
+    pub(crate) fn end_replaced(self: &Arc<Server>, id: u64, user: &Sid, by: u16, close: impl FnOnce(Ending)) {
+        let old = self.session(id).filter(|old| !old.anonymous && old.token().user == *user);
+        let Some(ending) = old.and_then(|old| self.take_session_down(&old, true, self.trees.time().now)) else {
+            return;
+        };
+        tracing::info!(session = id, by, "a session is replaced by one at another node");
+        close(ending);
     }
 
     /// One channel is gone; with the last one the session ends, [MS-SMB2] 3.3.7.1.

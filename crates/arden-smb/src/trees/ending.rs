@@ -7,7 +7,7 @@ use arden_store::commit::CommitScope;
 
 use crate::{
     model::{SessionTables, SmbOpen},
-    trees::Trees,
+    trees::{Trees, endings::UnderWay},
 };
 
 /// More opens are closed where that may take its time.
@@ -31,11 +31,18 @@ pub(crate) struct Ending {
     pub opens: Vec<Arc<SmbOpen>>,
     pub keep_durable: bool,
     pub now: Instant,
+    /// Until it is finished.
+    pub under_way: Arc<UnderWay>,
 }
 
 impl Ending {
     pub fn is_long(&self) -> bool {
         closes_long(&self.opens)
+    }
+
+    /// It counts as under way until this is dropped.
+    pub fn until_durable(&self) -> Arc<UnderWay> {
+        self.under_way.clone()
     }
 
     pub fn finish(mut self, scope: &CommitScope) {

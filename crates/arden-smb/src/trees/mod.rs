@@ -5,6 +5,7 @@ pub mod breaks;
 pub mod creates;
 pub mod deferred;
 pub(crate) mod ending;
+pub mod endings;
 pub mod persist;
 mod revoke;
 pub mod tokens;
@@ -48,6 +49,7 @@ use crate::{
         creates::PendingCreates,
         deferred::DeferredWork,
         ending::Ending,
+        endings::{Endings, UnderWay},
         usn_waits::UsnWaits,
     },
 };
@@ -79,6 +81,8 @@ pub struct Trees {
     pub(crate) pending_creates: PendingCreates,
     pub(crate) usn_waits: UsnWaits,
     pub(crate) openings: Openings,
+    /// Sessions of this node and of others that have ended, and what they had open here.
+    pub endings: Arc<Endings>,
     /// Itself, as the open table knows it.
     pub(crate) owner: Owner,
     pub(crate) deferred: DeferredWork,
@@ -112,6 +116,7 @@ impl Trees {
             pending_creates: PendingCreates::default(),
             usn_waits: UsnWaits::default(),
             openings: Openings::default(),
+            endings: Arc::default(),
             owner: Owner::new(Arc::new(Events(weak.clone()))),
             deferred: DeferredWork::default(),
             random: SystemRandom::new(),
@@ -223,11 +228,12 @@ impl Trees {
 
     /// A session is gone: so are its tree connects. What it had open is left to do.
     pub(crate) fn take_down(self: &Arc<Trees>, session: &SessionTables, keep_durable: bool, now: Instant) -> Ending {
+        let under_way = Arc::new(UnderWay::begin(&self.endings, &session.token().user));
         session.end();
         self.sessions.write().remove(&session.serial);
         session.trees.write().clear();
         let opens = session.opens.write().drain().map(|(_, o)| o).collect();
-        Ending { trees: self.clone(), opens, keep_durable, now }
+        Ending { trees: self.clone(), opens, keep_durable, now, under_way }
     }
 
     /// Sessions with a tree connect to the share.

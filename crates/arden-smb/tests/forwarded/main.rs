@@ -71,6 +71,7 @@ mod persistent_directories;
 mod persistent_random;
 #[path = "../conformance/pipes.rs"]
 mod pipes;
+mod previous;
 #[path = "../conformance/quotas.rs"]
 mod quotas;
 #[path = "../conformance/replay.rs"]

@@ -1,10 +1,11 @@
 //! Two nodes in memory: clients connect to one, the shares are the other's. Every request for a share goes over a stream between them.
 
 use std::{
+    collections::HashMap,
     io,
     net::IpAddr,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -79,6 +80,10 @@ pub struct Front {
 
 struct Wires {
     owner: Arc<Server>,
+    /// Other nodes of clients.
+    siblings: Mutex<HashMap<u16, Weak<Server>>>,
+    /// Of nodes that do not answer and do not refuse.
+    silent: Mutex<Vec<u16>>,
     ownership: Arc<Ownership>,
     /// How much later than it is.
     offset: Arc<Mutex<Duration>>,
@@ -101,11 +106,20 @@ impl Nodes for Wires {
         self.ownership.addresses.lock().clone()
     }
 
+    fn others(&self) -> Vec<u16> {
+        let siblings = self.siblings.lock().keys().copied().collect::<Vec<_>>();
+        siblings.into_iter().chain(self.silent.lock().iter().copied()).chain([OWNER]).collect()
+    }
+
     fn dial(&self, node: u16) -> Dialed {
-        assert_eq!(node, OWNER);
+        if self.silent.lock().contains(&node) {
+            return Box::pin(std::future::pending());
+        }
+        let sibling = self.siblings.lock().get(&node).and_then(Weak::upgrade);
+        assert!(node == OWNER || sibling.is_some());
         let (near, mut near_end) = tokio::io::duplex(1 << 16);
         let (mut far_end, far) = tokio::io::duplex(1 << 16);
-        let (server, version) = (self.owner.clone(), *self.ownership.version.lock());
+        let (server, version) = (sibling.unwrap_or_else(|| self.owner.clone()), *self.ownership.version.lock());
         let offset = self.offset.clone();
         let clock = Arc::new(move || {
             let offset = *offset.lock();
@@ -127,7 +141,14 @@ impl Front {
         offset: Arc<Mutex<Duration>>,
     ) -> Front {
         let (server_of_owner, of_wires) = (owner.clone(), ownership.clone());
-        let wires = Arc::new(Wires { owner: server_of_owner, ownership: of_wires, offset, wires: Mutex::default() });
+        let wires = Arc::new(Wires {
+            owner: server_of_owner,
+            siblings: Mutex::default(),
+            silent: Mutex::default(),
+            ownership: of_wires,
+            offset,
+            wires: Mutex::default(),
+        });
         let table = OpenTable::new(TableLimits::default());
         table.start_ids_at(1 << 52);
         let (server, forwarder) = {
@@ -146,6 +167,16 @@ impl Front {
             });
         }));
         Front { server, forwarder, ownership, wires }
+    }
+
+    /// The other node knows this one by a number, and finds it alive.
+    pub fn is_known_to(&self, other: &Front, number: u16) {
+        other.wires.siblings.lock().insert(number, Arc::downgrade(&self.server));
+    }
+
+    /// There is a node of this number that seems to be alive, and nothing comes back from it.
+    pub fn knows_silent(&self, number: u16) {
+        self.wires.silent.lock().push(number);
     }
 
     /// The connections between the nodes break.

@@ -185,6 +185,21 @@ impl Lab {
     }
 }
 
+fn config(setup: &Setup, users: &Arc<MemoryUsers>) -> ServerConfig {
+    let policy = Policy::default();
+    policy.set(setup.signing_required, setup.encryption_required, setup.multichannel);
+    ServerConfig {
+        guid: 0x4142_4344,
+        name: "LAB".into(),
+        comment: "a lab".into(),
+        policy,
+        limits: setup.limits,
+        users: users.clone(),
+        identity: Arc::new(ServerIdentity::stand_alone("LAB")),
+        auth: AuthPolicy { allow_anonymous: setup.anonymous, ..AuthPolicy::default() },
+    }
+}
+
 fn serve(
     setup: &Setup,
     dir: &std::path::Path,
@@ -193,23 +208,9 @@ fn serve(
     offset: &Arc<Mutex<Duration>>,
 ) -> (Arc<Server>, Option<Front>) {
     let ownership = has_two_nodes().then(Arc::<Ownership>::default);
-    let config = |setup: &Setup| {
-        let policy = Policy::default();
-        policy.set(setup.signing_required, setup.encryption_required, setup.multichannel);
-        ServerConfig {
-            guid: 0x4142_4344,
-            name: "LAB".into(),
-            comment: "a lab".into(),
-            policy,
-            limits: setup.limits,
-            users: users.clone(),
-            identity: Arc::new(ServerIdentity::stand_alone("LAB")),
-            auth: AuthPolicy { allow_anonymous: setup.anonymous, ..AuthPolicy::default() },
-        }
-    };
     let table = OpenTable::new(setup.table);
     table.start_ids_at(starts << 36 | 1);
-    let server = (setup.server)(config(setup), table.clone(), Time::read());
+    let server = (setup.server)(config(setup, users), table.clone(), Time::read());
     let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
     let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
     let second = Fs::new(DirStore::open(&dir.join("b"), DirOptions::default()).unwrap(), table);
@@ -231,7 +232,7 @@ fn serve(
         Interface { index: 2, address: [192, 0, 2, 2].into(), speed_bits: 1_000_000_000, rss: false },
     ];
     let front = ownership.map(|ownership| {
-        let front = Front::new(&server, config(setup), ownership, offset.clone());
+        let front = Front::new(&server, config(setup, users), ownership, offset.clone());
         front.server.trees.set_time(Time { now, ..Time::read() });
         front
     });
@@ -242,6 +243,21 @@ impl Lab {
     /// The node that clients connect to.
     pub fn front(&self) -> &Arc<Server> {
         self.front.as_ref().map_or(&self.server, |front| &front.server)
+    }
+
+    /// A further node without shares of its own: the owner is the same.
+    pub fn another_front(&self) -> Front {
+        let ownership = self.front.as_ref().expect("two nodes").ownership.clone();
+        let front = Front::new(&self.server, config(&self.setup, &self.users), ownership, self.offset.clone());
+        front.server.trees.set_time(Time { now: Instant::now() + *self.offset.lock(), ..Time::read() });
+        front
+    }
+
+    /// A connection of the client with this ClientGuid to such a node.
+    pub fn connect_to(&self, front: &Front, guid: u128) -> Client {
+        let mut client = Client::new(&front.server, guid, self.offset.clone());
+        client.behind = Some(self.server.clone());
+        client
     }
 
     /// A new connection of a client of its own, nothing said yet.
